@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+FROM debian:bookworm-slim AS build
+WORKDIR /src
+COPY cmake/debian-packages.txt cmake/
+RUN apt-get -qq update \
+ && grep -v '^#' cmake/debian-packages.txt \
+  | DEBIAN_FRONTEND=noninteractive xargs apt-get -qq install -y --no-install-recommends \
+ && rm -rf /var/lib/apt/lists/*
+COPY . .
+ENV CCACHE_DIR=/ccache CCACHE_BASEDIR=/src CCACHE_NOHASHDIR=1
+RUN --mount=type=cache,target=/ccache \
+    cmake --preset release \
+ && cmake --build --preset release --target attnbias-server attnbias \
+ && strip build/release/bin/*
+
+FROM debian:bookworm-slim
+# What `ldd` lists for the two programs, and nothing else.
+RUN apt-get -qq update \
+ && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
+      libgmp10 libgrpc++1.51 libhwy1 libmpfr6 libprometheus-cpp-core1.0 \
+      libprometheus-cpp-pull1.0 libspdlog1.10 libssl3 \
+ && rm -rf /var/lib/apt/lists/*
+COPY --from=build /src/build/release/bin/attnbias-server /src/build/release/bin/attnbias /usr/local/bin/
+USER 65532:65532
+EXPOSE 50051 9464
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["attnbias", "health"]
+ENTRYPOINT ["attnbias-server"]

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cli/commands.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <functional>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "attnbias/client.h"
+#include "client/cli/numbers.h"
+#include "client/cli/progress_line.h"
+#include "client/cli/report.h"
+#include "client/cli/table_file.h"
+#include "client/cli/tensor_options.h"
+
+namespace attnbias {
+namespace {
+
+struct Settings {
+  std::string server = "localhost:50051";
+  double timeout_seconds = 300;
+  std::string health_service;
+  TensorOptions tensor;
+  std::string out;
+};
+
+class Tool {
+ public:
+  Tool(const Settings& settings, Terminal terminal)
+      : settings_(settings), terminal_(terminal) {}
+
+  int Health() const {
+    const auto client = Connect();
+    if (!client.ok()) return Usage(client.status());
+    const auto health = client->CheckHealth(settings_.health_service);
+    if (!health.ok()) return Failed(health.status());
+    switch (*health) {
+      case attnbias::Health::kServing:
+        terminal_.out << "SERVING\n";
+        return kExitOk;
+      case attnbias::Health::kNotServing:
+        terminal_.out << "NOT_SERVING\n";
+        return kExitFailed;
+      case attnbias::Health::kUnknown:
+        terminal_.out << "UNKNOWN\n";
+        return kExitFailed;
+    }
+    return kExitFailed;
+  }
+
+  int Info() const {
+    const auto client = Connect();
+    if (!client.ok()) return Usage(client.status());
+    const auto info = client->ServerInfo();
+    if (!info.ok()) return Failed(info.status());
+    terminal_.out << AsJson(*info);
+    return kExitOk;
+  }
+
+  int List() const {
+    terminal_.out << EncodingList();
+    return kExitOk;
+  }
+
+  int Describe() const {
+    const auto spec = BuildSpec(settings_.tensor);
+    if (!spec.ok()) return Usage(spec.status());
+    const auto client = Connect();
+    if (!client.ok()) return Usage(client.status());
+    const auto header = client->Describe(*spec);
+    if (!header.ok()) return Failed(header.status());
+    terminal_.out << AsJson(*header);
+    return kExitOk;
+  }
+
+  int Get() const {
+    const auto spec = BuildSpec(settings_.tensor);
+    if (!spec.ok()) return Usage(spec.status());
+    if (!settings_.out.empty()) {
+      const absl::Status fits =
+          CheckOutput(settings_.out, spec->output().data_type());
+      if (!fits.ok()) return Usage(fits);
+    }
+    const auto client = Connect();
+    if (!client.ok()) return Usage(client.status());
+    const auto tensor = Fetch(*client, *spec);
+    if (!tensor.ok()) return Failed(tensor.status());
+    return Deliver(*tensor);
+  }
+
+ private:
+  absl::StatusOr<Client> Connect() const {
+    return Client::Create(
+        {.target = settings_.server,
+         .timeout = absl::Seconds(settings_.timeout_seconds)});
+  }
+
+  absl::StatusOr<Tensor> Fetch(const Client& client,
+                               const v1::TensorSpec& spec) const {
+    if (!terminal_.interactive) return client.Get(spec);
+    ProgressLine line(&terminal_.err);
+    return client.Get(spec, [&line](int64_t done, int64_t total) {
+      line.Update(done, total);
+    });
+  }
+
+  int Deliver(const Tensor& tensor) const {
+    if (settings_.out.empty()) {
+      for (int i = 0; i < tensor.header().parts_size(); ++i) {
+        terminal_.out << PreviewNumbers(tensor.header().parts(i),
+                                        tensor.part(i));
+      }
+    } else if (const absl::Status written =
+                   WriteTensorFile(tensor, settings_.out);
+               !written.ok()) {
+      return Failed(written);
+    }
+    terminal_.out << HeaderReport(tensor.header());
+    return kExitOk;
+  }
+
+  int Failed(const absl::Status& status) const {
+    terminal_.err << "attnbias: " << ErrorReport(status);
+    return kExitFailed;
+  }
+
+  int Usage(const absl::Status& status) const {
+    terminal_.err << "attnbias: " << status.message() << "\n";
+    return kExitUsage;
+  }
+
+  const Settings& settings_;
+  const Terminal terminal_;
+};
+
+void AddExtentOptions(CLI::App* command, TensorOptions* tensor) {
+  const std::string table = "Extent of a table";
+  command
+      ->add_option("--positions", tensor->positions,
+                   "A length N, or a half-open range A:B")
+      ->group(table);
+  command
+      ->add_option("--position-ids", tensor->position_ids,
+                   "Positions in the order wanted")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->group(table);
+  const std::string pair = "Extent of queries and keys";
+  command
+      ->add_option("--queries", tensor->queries,
+                   "A length N, or a window A:B of length B")
+      ->group(pair);
+  command
+      ->add_option("--keys", tensor->keys,
+                   "A length N, or a window A:B of length B")
+      ->group(pair);
+  command->add_option("--heads", tensor->heads, "The first N, or a window A:B")
+      ->group(pair);
+  command
+      ->add_option("--align", tensor->align,
+                   "start: query 0 meets key 0; end: the last ones meet")
+      ->group(pair);
+  command
+      ->add_option("--query-offset", tensor->query_offset,
+                   "Position of query 0")
+      ->group(pair);
+  command
+      ->add_option("--query-position-ids", tensor->query_position_ids,
+                   "Positions instead of --queries")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->group(pair);
+  command
+      ->add_option("--key-position-ids", tensor->key_position_ids,
+                   "Positions instead of --keys")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->group(pair);
+}
+
+void AddOutputOptions(CLI::App* command, TensorOptions* tensor) {
+  const std::string output = "Output";
+  command
+      ->add_option("--form", tensor->form, "table, toeplitz, key_row or dense")
+      ->group(output);
+  command
+      ->add_option("--dtype", tensor->data_type, "f64, f32, f16, bf16 or i32")
+      ->group(output);
+  command->add_option("--values", tensor->values, "bias or buckets")
+      ->group(output);
+  command
+      ->add_option("--scale", tensor->scale, "Factor before the one rounding")
+      ->group(output);
+  const std::string mask = "Mask";
+  command->add_flag("--causal", tensor->causal, "Masks keys right of the query")
+      ->group(mask);
+  command
+      ->add_option("--window-left", tensor->window_left,
+                   "Masks keys further left than N")
+      ->group(mask);
+  command
+      ->add_option("--window-right", tensor->window_right,
+                   "Masks keys further right than N")
+      ->group(mask);
+  command
+      ->add_option("--fill", tensor->fill,
+                   "What masked elements become: a number or lowest; -inf if "
+                   "not given")
+      ->group(mask);
+}
+
+CLI::App* AddTensorCommand(CLI::App* app, const std::string& name,
+                           const std::string& description, Settings* settings) {
+  CLI::App* command = app->add_subcommand(name, description);
+  command
+      ->add_option("encoding", settings->tensor.encoding,
+                   "An encoding, as `attnbias list` names it")
+      ->required();
+  command->add_option("field=value", settings->tensor.fields,
+                      "Its fields: dim=512, layout=concatenated, slopes=1,0.5, "
+                      "table=@FILE.safetensors:TENSOR");
+  AddExtentOptions(command, &settings->tensor);
+  AddOutputOptions(command, &settings->tensor);
+  return command;
+}
+
+// Commands by name; the one on the command line is run.
+using Commands = std::vector<std::pair<CLI::App*, int (Tool::*)() const>>;
+
+Commands AddCommands(CLI::App* app, Settings* settings) {
+  app->add_option("--server", settings->server, "Where the server listens")
+      ->envname("ATTNBIAS_SERVER")
+      ->capture_default_str()
+      ->type_name("HOST:PORT");
+  app->add_option("--timeout", settings->timeout_seconds,
+                  "Bound on the whole call, in seconds")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app->set_version_flag("--version", "attnbias " ATTNBIAS_VERSION);
+  app->require_subcommand(1);
+  app->fallthrough();
+
+  CLI::App* health = app->add_subcommand(
+      "health", "Exit code 0 if and only if the server is serving");
+  health->add_option("service", settings->health_service,
+                     "One of the server's services instead of the whole");
+  CLI::App* get = AddTensorCommand(
+      app, "get", "Fetches a tensor into a file or prints its corners",
+      settings);
+  get->add_option("--out", settings->out, "FILE.npy or FILE.safetensors");
+  return {
+      {health, &Tool::Health},
+      {app->add_subcommand("info", "What the server is"), &Tool::Info},
+      {app->add_subcommand("list", "Encodings and their fields"), &Tool::List},
+      {AddTensorCommand(app, "describe", "What get would fetch", settings),
+       &Tool::Describe},
+      {get, &Tool::Get},
+  };
+}
+
+}  // namespace
+
+int RunTool(const std::vector<std::string>& arguments, Terminal terminal) {
+  Settings settings;
+  CLI::App app("Position tensors of Transformer models, from a server.",
+               "attnbias");
+  const Commands commands = AddCommands(&app, &settings);
+  try {
+    // CLI11 takes its arguments from the back.
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error, terminal.out, terminal.err);
+    return code == 0 ? kExitOk : kExitUsage;
+  }
+  const Tool tool(settings, terminal);
+  for (const auto& [command, run] : commands) {
+    if (command->parsed()) return (tool.*run)();
+  }
+  return kExitUsage;
+}
+
+}  // namespace attnbias

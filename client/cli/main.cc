@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// The attnbias command-line tool.
+#include <unistd.h>
+
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "client/cli/commands.h"
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  return attnbias::RunTool(arguments,
+                           {.out = std::cout,
+                            .err = std::cerr,
+                            .interactive = isatty(STDERR_FILENO) == 1});
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// NumPy's .npy files: versions 1 and 2, little-endian, C order.
+#ifndef ATTNBIAS_CLIENT_CLI_NPY_H_
+#define ATTNBIAS_CLIENT_CLI_NPY_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "attnbias/tensor.h"
+#include "attnbias/v1/service.pb.h"
+#include "client/cli/file_io.h"
+
+namespace attnbias {
+
+// F64, F32 or F16 of at most `max_bytes`. INVALID_ARGUMENT says what the file
+// has and what was wanted.
+absl::StatusOr<v1::InlineTable> ReadNpy(InputFile& file, int64_t max_bytes);
+
+// What stands before the array's bytes. INVALID_ARGUMENT for BF16, which .npy
+// cannot express.
+absl::StatusOr<std::string> NpyHeader(const v1::TensorPart& part);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CLIENT_CLI_NPY_H_

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tensor's beginning and end as text.
+#ifndef ATTNBIAS_CLIENT_CLI_NUMBERS_H_
+#define ATTNBIAS_CLIENT_CLI_NUMBERS_H_
+
+#include <cstddef>
+#include <string>
+
+#include "absl/types/span.h"
+#include "attnbias/v1/service.pb.h"
+
+namespace attnbias {
+
+// The element at `bytes`, little-endian. Exact: every type embeds in double.
+double ReadElement(v1::DataType type, const std::byte* bytes);
+
+// Up to six rows and columns of the last two axes, at index 0 of those before;
+// "..." where something was left out.
+std::string PreviewNumbers(const v1::TensorPart& part,
+                           absl::Span<const std::byte> bytes);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CLIENT_CLI_NUMBERS_H_

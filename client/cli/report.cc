@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cli/report.h"
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/util/json_util.h>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "attnbias/error.h"
+#include "attnbias/v1/options.pb.h"
+#include "client/cli/spec_fields.h"
+
+namespace attnbias {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+
+std::string TypeOf(const FieldDescriptor& field) {
+  if (field.message_type() == v1::TableRef::descriptor()) {
+    return "@FILE.safetensors:TENSOR | @FILE.npy | sha256:DIGEST";
+  }
+  std::string type = field.enum_type() != nullptr
+                         ? absl::StrJoin(ShortNames(*field.enum_type()), " | ")
+                         : std::string(field.cpp_type_name());
+  return field.is_repeated() ? absl::StrCat(type, ",...") : type;
+}
+
+// An enum's default is in its comment alone, a list's is to be empty, and a
+// table's need depends on the values asked for.
+std::string DefaultOf(const FieldDescriptor& field) {
+  const std::string& value = field.options().GetExtension(v1::default_value);
+  if (!value.empty()) return absl::StrCat("default ", value);
+  if (field.is_repeated() || field.enum_type() != nullptr ||
+      field.message_type() != nullptr) {
+    return "optional";
+  }
+  return "required";
+}
+
+}  // namespace
+
+std::string EncodingList() {
+  std::string text;
+  for (const FieldDescriptor* encoding : Encodings()) {
+    absl::StrAppend(&text, encoding->name(), "\n");
+    const auto& message = *encoding->message_type();
+    for (int i = 0; i < message.field_count(); ++i) {
+      const FieldDescriptor& field = *message.field(i);
+      absl::StrAppendFormat(&text, "  %-15s %-16s %s\n", field.name(),
+                            DefaultOf(field), TypeOf(field));
+      if (field.message_type() == v1::TableRef::descriptor()) {
+        absl::StrAppendFormat(
+            &text, "  %-15s %-16s %s\n", absl::StrCat(field.name(), "_layout"),
+            "optional",
+            absl::StrJoin(ShortNames(*v1::TableLayout_descriptor()), " | "));
+      }
+    }
+  }
+  return text;
+}
+
+std::string HeaderReport(const v1::TensorHeader& header) {
+  std::string text;
+  for (const v1::TensorPart& part : header.parts()) {
+    const std::string& type = v1::DataType_Name(part.data_type());
+    const std::string& form = v1::Form_Name(part.form());
+    absl::StrAppend(
+        &text, part.name(), "  [", absl::StrJoin(part.shape(), ", "), "]  ",
+        absl::AsciiStrToLower(absl::StripPrefix(type, "DATA_TYPE_")), "  ",
+        absl::AsciiStrToLower(absl::StripPrefix(form, "FORM_")), "  ",
+        part.size_bytes(), " bytes\n");
+    if (part.form() == v1::FORM_TOEPLITZ) {
+      absl::StrAppend(&text, "first relative position  ",
+                      part.first_relative_position(), "\n");
+    }
+  }
+  absl::StrAppend(&text, "fingerprint  ", header.fingerprint(), "\n");
+  return text;
+}
+
+std::string AsJson(const google::protobuf::Message& message) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.add_whitespace = true;
+  options.preserve_proto_field_names = true;
+  std::string json;
+  const auto status =
+      google::protobuf::util::MessageToJsonString(message, &json, options);
+  return status.ok() ? json : status.ToString();
+}
+
+std::string ErrorReport(const absl::Status& status) {
+  std::string text = absl::StrCat(absl::StatusCodeToString(status.code()), ": ",
+                                  status.message(), "\n");
+  for (const FieldViolation& violation : FieldViolations(status)) {
+    if (absl::StrContains(status.message(), violation.field)) continue;
+    absl::StrAppend(&text, "  ", violation.field, ": ", violation.description,
+                    "\n");
+  }
+  return text;
+}
+
+}  // namespace attnbias

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The safetensors format: eight bytes of header size, a JSON header, data.
+#ifndef ATTNBIAS_CLIENT_CLI_SAFETENSORS_H_
+#define ATTNBIAS_CLIENT_CLI_SAFETENSORS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "attnbias/v1/service.pb.h"
+#include "client/cli/file_io.h"
+
+namespace attnbias {
+
+// The tensor `name` (if empty, the only one) of type F64, F32, F16 or BF16 and
+// at most `max_bytes`. INVALID_ARGUMENT says what the file has and what was
+// wanted; every length and offset is checked.
+absl::StatusOr<v1::InlineTable> ReadSafetensors(InputFile& file,
+                                                const std::string& name,
+                                                int64_t max_bytes);
+
+// What stands before the payload of `header`, whose parts become tensors of
+// their names and whose fingerprints become metadata.
+std::string SafetensorsHeader(const v1::TensorHeader& header);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CLIENT_CLI_SAFETENSORS_H_

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cli/spec_fields.h"
+
+#include <cctype>
+#include <cstdint>
+#include <set>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "client/cli/table_file.h"
+
+namespace attnbias {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::EnumDescriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+
+constexpr absl::string_view kLayoutSuffix = "_layout";
+
+// "SINUSOIDAL_LAYOUT_" for SinusoidalLayout: what its values begin with.
+std::string ValuePrefix(const EnumDescriptor& type) {
+  std::string prefix;
+  for (const char c : type.name()) {
+    if (std::isupper(static_cast<unsigned char>(c)) && !prefix.empty()) {
+      prefix += '_';
+    }
+    prefix += absl::ascii_toupper(static_cast<unsigned char>(c));
+  }
+  return prefix + "_";
+}
+
+// Writes values of one field, naming it in errors.
+class FieldWriter {
+ public:
+  FieldWriter(Message* message, const FieldDescriptor* field)
+      : message_(message), field_(field) {}
+
+  absl::Status Write(absl::string_view text) const {
+    if (!field_->is_repeated()) return WriteOne(text);
+    for (const absl::string_view item : absl::StrSplit(text, ',')) {
+      if (absl::Status status = WriteOne(item); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Unwanted(absl::string_view text,
+                        absl::string_view wanted) const {
+    return absl::InvalidArgumentError(
+        absl::StrCat(field_->name(), ": got \"", text, "\", want ", wanted));
+  }
+
+  template <typename T, auto Set, auto Add>
+  absl::Status Store(T value) const {
+    const Reflection* reflection = message_->GetReflection();
+    if (field_->is_repeated()) {
+      (reflection->*Add)(message_, field_, value);
+    } else {
+      (reflection->*Set)(message_, field_, value);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status WriteOne(absl::string_view text) const {
+    switch (field_->cpp_type()) {
+      case FieldDescriptor::CPPTYPE_INT32: {
+        int32_t value = 0;
+        if (!absl::SimpleAtoi(text, &value)) {
+          return Unwanted(text, "an integer of 32 bits");
+        }
+        return Store<int32_t, &Reflection::SetInt32, &Reflection::AddInt32>(
+            value);
+      }
+      case FieldDescriptor::CPPTYPE_INT64: {
+        int64_t value = 0;
+        if (!absl::SimpleAtoi(text, &value)) {
+          return Unwanted(text, "an integer of 64 bits");
+        }
+        return Store<int64_t, &Reflection::SetInt64, &Reflection::AddInt64>(
+            value);
+      }
+      case FieldDescriptor::CPPTYPE_DOUBLE: {
+        double value = 0;
+        if (!absl::SimpleAtod(text, &value)) return Unwanted(text, "a number");
+        return Store<double, &Reflection::SetDouble, &Reflection::AddDouble>(
+            value);
+      }
+      default:
+        return WriteName(text);
+    }
+  }
+
+  absl::Status WriteName(absl::string_view text) const {
+    switch (field_->cpp_type()) {
+      case FieldDescriptor::CPPTYPE_BOOL: {
+        bool value = false;
+        if (!absl::SimpleAtob(text, &value)) {
+          return Unwanted(text, "true or false");
+        }
+        return Store<bool, &Reflection::SetBool, &Reflection::AddBool>(value);
+      }
+      case FieldDescriptor::CPPTYPE_ENUM: {
+        const absl::StatusOr<int> value = ParseEnum(*field_->enum_type(), text);
+        if (!value.ok()) {
+          return absl::InvalidArgumentError(
+              absl::StrCat(field_->name(), ": ", value.status().message()));
+        }
+        return Store<int, &Reflection::SetEnumValue, &Reflection::AddEnumValue>(
+            *value);
+      }
+      case FieldDescriptor::CPPTYPE_MESSAGE:
+        return WriteTable(text);
+      default:
+        return Unwanted(text, "a field that the command line can set");
+    }
+  }
+
+  absl::Status WriteTable(absl::string_view text) const {
+    if (field_->message_type() != v1::TableRef::descriptor()) {
+      return Unwanted(text, "a field that the command line can set");
+    }
+    auto* table = static_cast<v1::TableRef*>(
+        message_->GetReflection()->MutableMessage(message_, field_));
+    if (absl::ConsumePrefix(&text, "sha256:")) {
+      table->set_sha256(std::string(text));
+      return absl::OkStatus();
+    }
+    if (!absl::ConsumePrefix(&text, "@")) {
+      return Unwanted(text,
+                      "@FILE.safetensors:TENSOR, @FILE.npy or sha256:DIGEST");
+    }
+    auto read = ReadTableFile(std::string(text));
+    if (!read.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(field_->name(), ": ", read.status().message()));
+    }
+    *table->mutable_inline_table() = *std::move(read);
+    return absl::OkStatus();
+  }
+
+  Message* const message_;
+  const FieldDescriptor* const field_;
+};
+
+// Names that `name=value` may set: the fields, and for a table its layout.
+std::vector<std::string> SettableNames(const Descriptor& type) {
+  std::vector<std::string> names;
+  for (int i = 0; i < type.field_count(); ++i) {
+    names.push_back(type.field(i)->name());
+    if (type.field(i)->message_type() == v1::TableRef::descriptor()) {
+      names.push_back(absl::StrCat(type.field(i)->name(), kLayoutSuffix));
+    }
+  }
+  return names;
+}
+
+absl::Status SetField(absl::string_view name, absl::string_view value,
+                      Message* message) {
+  const Descriptor* type = message->GetDescriptor();
+  if (const auto* field = type->FindFieldByName(std::string(name))) {
+    return FieldWriter(message, field).Write(value);
+  }
+  absl::string_view table = name;
+  if (absl::ConsumeSuffix(&table, kLayoutSuffix)) {
+    const auto* field = type->FindFieldByName(std::string(table));
+    if (field != nullptr &&
+        field->message_type() == v1::TableRef::descriptor()) {
+      const absl::StatusOr<int> layout =
+          ParseEnum(*v1::TableLayout_descriptor(), value);
+      if (!layout.ok()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(name, ": ", layout.status().message()));
+      }
+      static_cast<v1::TableRef*>(
+          message->GetReflection()->MutableMessage(message, field))
+          ->set_layout(static_cast<v1::TableLayout>(*layout));
+      return absl::OkStatus();
+    }
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, ": no such field, want one of ",
+                   absl::StrJoin(SettableNames(*type), ", ")));
+}
+
+}  // namespace
+
+std::vector<const FieldDescriptor*> Encodings() {
+  const auto* oneof = v1::TensorSpec::descriptor()->FindOneofByName("encoding");
+  std::vector<const FieldDescriptor*> encodings;
+  for (int i = 0; i < oneof->field_count(); ++i) {
+    encodings.push_back(oneof->field(i));
+  }
+  return encodings;
+}
+
+std::vector<std::string> ShortNames(const EnumDescriptor& type) {
+  const std::string prefix = ValuePrefix(type);
+  std::vector<std::string> names;
+  for (int i = 0; i < type.value_count(); ++i) {
+    if (type.value(i)->number() == 0) continue;
+    names.push_back(absl::AsciiStrToLower(
+        absl::StripPrefix(type.value(i)->name(), prefix)));
+  }
+  return names;
+}
+
+absl::StatusOr<int> ParseEnum(const EnumDescriptor& type,
+                              absl::string_view text) {
+  const std::string name =
+      absl::StrCat(ValuePrefix(type), absl::AsciiStrToUpper(text));
+  const auto* value = type.FindValueByName(name);
+  if (value == nullptr || value->number() == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("got \"", text, "\", want one of ",
+                     absl::StrJoin(ShortNames(type), ", ")));
+  }
+  return value->number();
+}
+
+absl::Status SetEncoding(const std::string& encoding,
+                         const std::vector<std::string>& assignments,
+                         v1::TensorSpec* spec) {
+  const FieldDescriptor* chosen = nullptr;
+  std::vector<std::string> names;
+  for (const FieldDescriptor* candidate : Encodings()) {
+    names.push_back(candidate->name());
+    if (candidate->name() == encoding) chosen = candidate;
+  }
+  if (chosen == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("encoding: got \"", encoding,
+                                                   "\", want one of ",
+                                                   absl::StrJoin(names, ", ")));
+  }
+  Message* message = spec->GetReflection()->MutableMessage(spec, chosen);
+  std::set<std::string> seen;
+  for (const std::string& assignment : assignments) {
+    const std::pair<std::string, std::string> parts =
+        absl::StrSplit(assignment, absl::MaxSplits('=', 1));
+    if (!absl::StrContains(assignment, '=')) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          encoding, ": got \"", assignment, "\", want FIELD=VALUE"));
+    }
+    if (!seen.insert(parts.first).second) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          encoding, ".", parts.first, ": given twice, want it once"));
+    }
+    const absl::Status status = SetField(parts.first, parts.second, message);
+    if (!status.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(encoding, ".", status.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace attnbias

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sets the fields of an encoding's message from `name=value`, by reflection: a
+// new encoding needs no line here.
+//
+//   dim=512  layout=concatenated  slopes=1,0.5  bidirectional=true
+//   table=@weights.safetensors:encoder.bias  table_layout=heads_buckets
+#ifndef ATTNBIAS_CLIENT_CLI_SPEC_FIELDS_H_
+#define ATTNBIAS_CLIENT_CLI_SPEC_FIELDS_H_
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "attnbias/v1/service.pb.h"
+
+namespace attnbias {
+
+// The messages of TensorSpec's oneof `encoding`, in field order.
+std::vector<const google::protobuf::FieldDescriptor*> Encodings();
+
+// Chooses the encoding called `encoding` and sets its fields. INVALID_ARGUMENT
+// names the encoding or field, what came and what was wanted.
+absl::Status SetEncoding(const std::string& encoding,
+                         const std::vector<std::string>& assignments,
+                         v1::TensorSpec* spec);
+
+// A value of `type` by its short name in any case: "bf16", "concatenated".
+absl::StatusOr<int> ParseEnum(const google::protobuf::EnumDescriptor& type,
+                              absl::string_view text);
+
+// Short names of an enum's values, lowercase, the unspecified one left out.
+std::vector<std::string> ShortNames(
+    const google::protobuf::EnumDescriptor& type);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CLIENT_CLI_SPEC_FIELDS_H_

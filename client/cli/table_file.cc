@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cli/table_file.h"
+
+#include <cstdint>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "client/cli/file_io.h"
+#include "client/cli/npy.h"
+#include "client/cli/safetensors.h"
+
+namespace attnbias {
+namespace {
+
+constexpr absl::string_view kNpy = ".npy";
+constexpr absl::string_view kSafetensors = ".safetensors";
+// InlineTable's limit in the contract.
+constexpr int64_t kMaxTableBytes = 2 << 20;
+
+// A table file's name taken apart.
+struct TableName {
+  std::string path;
+  std::string tensor;
+};
+
+TableName Split(const std::string& name) {
+  const size_t colon = name.find(absl::StrCat(kSafetensors, ":"));
+  if (colon == std::string::npos) return {name, ""};
+  const size_t end = colon + kSafetensors.size();
+  return {name.substr(0, end), name.substr(end + 1)};
+}
+
+}  // namespace
+
+absl::StatusOr<v1::InlineTable> ReadTableFile(const std::string& name) {
+  const TableName parts = Split(name);
+  const bool npy = absl::EndsWith(parts.path, kNpy);
+  if (!npy && !absl::EndsWith(parts.path, kSafetensors)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "got @", name, ", want @FILE.safetensors:TENSOR or @FILE.npy"));
+  }
+  auto file = InputFile::Open(parts.path);
+  if (!file.ok()) return file.status();
+  auto table = npy ? ReadNpy(*file, kMaxTableBytes)
+                   : ReadSafetensors(*file, parts.tensor, kMaxTableBytes);
+  if (table.ok()) return table;
+  return absl::Status(table.status().code(),
+                      absl::StrCat(name, ": ", table.status().message()));
+}
+
+absl::Status CheckOutput(const std::string& path, v1::DataType type) {
+  if (absl::EndsWith(path, kSafetensors)) return absl::OkStatus();
+  if (!absl::EndsWith(path, kNpy)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--out: got ", path, ", want a name ending in .npy or .safetensors"));
+  }
+  if (type == v1::DATA_TYPE_BF16) {
+    return absl::InvalidArgumentError(
+        "--out: .npy has no bf16; write a .safetensors file");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteTensorFile(const Tensor& tensor, const std::string& path) {
+  std::string before = "";
+  if (absl::EndsWith(path, kNpy)) {
+    if (tensor.header().parts_size() != 1) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--out: .npy holds one part and the tensor has ",
+          tensor.header().parts_size(), "; write a .safetensors file"));
+    }
+    auto header = NpyHeader(tensor.header().parts(0));
+    if (!header.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--out: ", header.status().message()));
+    }
+    before = *std::move(header);
+  } else {
+    before = SafetensorsHeader(tensor.header());
+  }
+  return WriteFileAtomically(
+      path, {before, absl::string_view(
+                         reinterpret_cast<const char*>(tensor.bytes().data()),
+                         tensor.bytes().size())});
+}
+
+}  // namespace attnbias

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensor files by name: a learned table in, a fetched tensor out.
+#ifndef ATTNBIAS_CLIENT_CLI_TABLE_FILE_H_
+#define ATTNBIAS_CLIENT_CLI_TABLE_FILE_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "attnbias/tensor.h"
+#include "attnbias/v1/service.pb.h"
+
+namespace attnbias {
+
+// "FILE.safetensors:TENSOR", "FILE.safetensors" with one tensor in it, or
+// "FILE.npy"; at most the 2 MiB that a request may carry.
+absl::StatusOr<v1::InlineTable> ReadTableFile(const std::string& name);
+
+// INVALID_ARGUMENT if a tensor of `type` cannot go to a file of this name: to
+// be known before anything is fetched.
+absl::Status CheckOutput(const std::string& path, v1::DataType type);
+
+// A .npy file (one part) or a .safetensors file (any number), all or nothing.
+absl::Status WriteTensorFile(const Tensor& tensor, const std::string& path);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CLIENT_CLI_TABLE_FILE_H_

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cli/tensor_options.h"
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "client/cli/spec_fields.h"
+
+namespace attnbias {
+namespace {
+
+struct Interval {
+  int64_t begin = 0;
+  int64_t end = 0;
+  // Whether it came as A:B, which cuts a window, rather than as a length.
+  bool is_window = false;
+};
+
+absl::StatusOr<Interval> ParseInterval(absl::string_view option,
+                                       const std::string& text) {
+  Interval interval;
+  const std::vector<std::string> ends = absl::StrSplit(text, ':');
+  interval.is_window = ends.size() == 2;
+  const bool parsed =
+      ends.size() <= 2 && absl::SimpleAtoi(ends.back(), &interval.end) &&
+      (!interval.is_window || absl::SimpleAtoi(ends.front(), &interval.begin));
+  if (!parsed) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(option, ": got \"", text,
+                     "\", want a length N or a half-open range A:B"));
+  }
+  return interval;
+}
+
+void Fill(const Interval& interval, v1::Range* range) {
+  range->set_begin(interval.begin);
+  range->set_end(interval.end);
+}
+
+// Sets an enum field from an option, which may be absent.
+template <typename Set>
+absl::Status ReadEnum(absl::string_view option, const std::string& text,
+                      const google::protobuf::EnumDescriptor& type, Set set) {
+  if (text.empty()) return absl::OkStatus();
+  const absl::StatusOr<int> value = ParseEnum(type, text);
+  if (!value.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(option, ": ", value.status().message()));
+  }
+  set(*value);
+  return absl::OkStatus();
+}
+
+bool HasTableExtent(const TensorOptions& o) {
+  return !o.positions.empty() || !o.position_ids.empty();
+}
+
+bool HasPairExtent(const TensorOptions& o) {
+  return !o.queries.empty() || !o.keys.empty() || !o.heads.empty() ||
+         !o.align.empty() || o.query_offset.has_value() ||
+         !o.query_position_ids.empty() || !o.key_position_ids.empty();
+}
+
+absl::Status BuildTableExtent(const TensorOptions& options,
+                              v1::TableExtent* extent) {
+  if (!options.position_ids.empty()) {
+    extent->add_position_ids()->mutable_positions()->Assign(
+        options.position_ids.begin(), options.position_ids.end());
+  }
+  if (options.positions.empty()) return absl::OkStatus();
+  const auto interval = ParseInterval("--positions", options.positions);
+  if (!interval.ok()) return interval.status();
+  Fill(*interval, extent->mutable_positions());
+  return absl::OkStatus();
+}
+
+absl::Status BuildWindows(const TensorOptions& options,
+                          v1::PairExtent* extent) {
+  if (!options.queries.empty()) {
+    const auto queries = ParseInterval("--queries", options.queries);
+    if (!queries.ok()) return queries.status();
+    extent->set_query_length(queries->end);
+    if (queries->is_window) Fill(*queries, extent->mutable_queries());
+  }
+  if (!options.keys.empty()) {
+    const auto keys = ParseInterval("--keys", options.keys);
+    if (!keys.ok()) return keys.status();
+    extent->set_key_length(keys->end);
+    if (keys->is_window) Fill(*keys, extent->mutable_keys());
+  }
+  if (!options.heads.empty()) {
+    const auto heads = ParseInterval("--heads", options.heads);
+    if (!heads.ok()) return heads.status();
+    Fill(*heads, extent->mutable_heads());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BuildPairExtent(const TensorOptions& options,
+                             v1::PairExtent* extent) {
+  if (options.query_offset.has_value()) {
+    extent->set_query_offset(*options.query_offset);
+  }
+  if (!options.query_position_ids.empty()) {
+    extent->mutable_query_positions()->mutable_positions()->Assign(
+        options.query_position_ids.begin(), options.query_position_ids.end());
+  }
+  if (!options.key_position_ids.empty()) {
+    extent->mutable_key_positions()->mutable_positions()->Assign(
+        options.key_position_ids.begin(), options.key_position_ids.end());
+  }
+  if (absl::Status status = ReadEnum(
+          "--align", options.align, *v1::Alignment_descriptor(),
+          [&](int v) { extent->set_alignment(static_cast<v1::Alignment>(v)); });
+      !status.ok()) {
+    return status;
+  }
+  return BuildWindows(options, extent);
+}
+
+absl::Status BuildFill(const std::string& text, v1::Mask* mask) {
+  double value = 0;
+  if (absl::EqualsIgnoreCase(text, "lowest")) {
+    mask->set_fill_lowest(true);
+  } else if (absl::SimpleAtod(text, &value)) {
+    mask->set_fill_value(value);
+  } else {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--fill: got \"", text, "\", want a number, -inf or lowest"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BuildMask(const TensorOptions& options, v1::Output* output) {
+  const bool has_mask = options.causal || options.window_left.has_value() ||
+                        options.window_right.has_value();
+  if (!has_mask) {
+    if (options.fill.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "--fill: needs a mask: --causal, --window-left or --window-right");
+  }
+  v1::Mask* mask = output->mutable_mask();
+  mask->set_causal(options.causal);
+  if (options.window_left) mask->set_window_left(*options.window_left);
+  if (options.window_right) mask->set_window_right(*options.window_right);
+  if (options.fill.empty()) return absl::OkStatus();
+  return BuildFill(options.fill, mask);
+}
+
+absl::Status BuildOutput(const TensorOptions& options, v1::Output* output) {
+  if (options.scale.has_value()) output->set_scale(*options.scale);
+  absl::Status status =
+      ReadEnum("--form", options.form, *v1::Form_descriptor(),
+               [&](int v) { output->set_form(static_cast<v1::Form>(v)); });
+  if (!status.ok()) return status;
+  status = ReadEnum(
+      "--dtype", options.data_type, *v1::DataType_descriptor(),
+      [&](int v) { output->set_data_type(static_cast<v1::DataType>(v)); });
+  if (!status.ok()) return status;
+  status =
+      ReadEnum("--values", options.values, *v1::Values_descriptor(),
+               [&](int v) { output->set_values(static_cast<v1::Values>(v)); });
+  if (!status.ok()) return status;
+  return BuildMask(options, output);
+}
+
+absl::Status BuildExtent(const TensorOptions& options, v1::TensorSpec* spec) {
+  if (HasTableExtent(options) && HasPairExtent(options)) {
+    return absl::InvalidArgumentError(
+        "--positions: got it beside --queries and --keys, want positions for "
+        "an absolute encoding or queries and keys for a relative one");
+  }
+  if (HasTableExtent(options)) {
+    return BuildTableExtent(options, spec->mutable_table());
+  }
+  if (HasPairExtent(options)) {
+    return BuildPairExtent(options, spec->mutable_pair());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<v1::TensorSpec> BuildSpec(const TensorOptions& options) {
+  v1::TensorSpec spec;
+  absl::Status status = SetEncoding(options.encoding, options.fields, &spec);
+  if (status.ok()) status = BuildExtent(options, &spec);
+  if (status.ok()) status = BuildOutput(options, spec.mutable_output());
+  if (!status.ok()) return status;
+  return spec;
+}
+
+}  // namespace attnbias

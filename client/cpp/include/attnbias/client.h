@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C++ client of attnbias: position tensors into memory, every byte checked.
+//
+//   absl::StatusOr<attnbias::Client> client = attnbias::Client::Create(
+//       {.target = "localhost:50051"});
+//   attnbias::v1::TensorSpec spec;
+//   spec.mutable_alibi()->set_num_heads(8);
+//   spec.mutable_pair()->set_query_length(4);
+//   spec.mutable_pair()->set_key_length(4);
+//   absl::StatusOr<attnbias::Tensor> bias = client->Get(spec);
+//
+// An RPC costs tens of microseconds: fetch once at the greatest length, keep
+// the tensor by its fingerprint and slice locally.
+#ifndef ATTNBIAS_CLIENT_CPP_INCLUDE_ATTNBIAS_CLIENT_H_
+#define ATTNBIAS_CLIENT_CPP_INCLUDE_ATTNBIAS_CLIENT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "attnbias/tensor.h"
+#include "attnbias/v1/service.pb.h"
+
+namespace attnbias {
+
+struct ClientOptions {
+  // Where the server is, as gRPC names it: "host:port", "unix:/run/a.sock".
+  std::string target = "localhost:50051";
+  // Bound on one call, its retries and waits included; positive. Give a large
+  // tensor over a slow link more.
+  absl::Duration timeout = absl::Minutes(5);
+  // A larger payload is refused before memory is taken for it.
+  int64_t max_tensor_bytes = int64_t{8} << 30;
+  // Attempts in a row that bring no byte before a call fails; 1: no retries.
+  int max_attempts = 4;
+};
+
+// Called from the thread of the call, after each chunk.
+using ProgressFn = std::function<void(int64_t bytes_done, int64_t bytes_total)>;
+
+enum class Health { kUnknown, kServing, kNotServing };
+
+// Copies share one connection. All methods may be called from any thread at
+// once, block, and return the server's own code and message on an error (see
+// attnbias/error.h for its details).
+//
+// Calls are retried where the server says that this helps: on UNAVAILABLE, and
+// on RESOURCE_EXHAUSTED that comes with a delay. All are safe to repeat.
+class Client {
+ public:
+  // Does not connect: the first call does. INVALID_ARGUMENT names the option.
+  static absl::StatusOr<Client> Create(const ClientOptions& options);
+
+  // What Get would give, without computing or sending it.
+  absl::StatusOr<v1::TensorHeader> Describe(const v1::TensorSpec& spec) const;
+
+  // The tensor in memory of its own. A broken stream is resumed where it broke;
+  // DATA_LOSS if what arrives is not what its checksum or header says.
+  absl::StatusOr<Tensor> Get(const v1::TensorSpec& spec,
+                             const ProgressFn& progress = nullptr) const;
+
+  // The tensor into the first total_bytes of `out`, whose contents are
+  // unspecified after an error. INVALID_ARGUMENT if `out` is too small.
+  absl::StatusOr<v1::TensorHeader> GetInto(
+      const v1::TensorSpec& spec, absl::Span<std::byte> out,
+      const ProgressFn& progress = nullptr) const;
+
+  absl::StatusOr<v1::GetServerInfoResponse> ServerInfo() const;
+
+  // Health of the server ("") or of one of its services; never retried.
+  absl::StatusOr<Health> CheckHealth(const std::string& service) const;
+
+ private:
+  struct Connection;
+
+  explicit Client(std::shared_ptr<const Connection> connection);
+
+  std::shared_ptr<const Connection> connection_;  // shared by copies
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CLIENT_CPP_INCLUDE_ATTNBIAS_CLIENT_H_

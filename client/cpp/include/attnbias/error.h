@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a server said about an error beyond its code and message.
+#ifndef ATTNBIAS_CLIENT_CPP_INCLUDE_ATTNBIAS_ERROR_H_
+#define ATTNBIAS_CLIENT_CPP_INCLUDE_ATTNBIAS_ERROR_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace attnbias {
+
+// One wrong field of a request.
+struct FieldViolation {
+  std::string field;
+  std::string description;
+};
+
+// The fields that a status of the Client blames; empty if it blames none.
+std::vector<FieldViolation> FieldViolations(const absl::Status& status);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CLIENT_CPP_INCLUDE_ATTNBIAS_ERROR_H_

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tensor that was fetched: its header and its bytes.
+#ifndef ATTNBIAS_CLIENT_CPP_INCLUDE_ATTNBIAS_TENSOR_H_
+#define ATTNBIAS_CLIENT_CPP_INCLUDE_ATTNBIAS_TENSOR_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <utility>
+
+#include "absl/types/span.h"
+#include "attnbias/v1/service.pb.h"
+
+namespace attnbias {
+
+// Bytes of one element; 0 for a type that this client does not know.
+int64_t ElementSize(v1::DataType type);
+
+struct FreeBytes {
+  void operator()(std::byte* bytes) const { std::free(bytes); }
+};
+
+// Memory from aligned_alloc.
+using AlignedBytes = std::unique_ptr<std::byte[], FreeBytes>;
+
+// Little-endian and row-major; the parts of the header follow one another
+// without holes. Movable.
+class Tensor {
+ public:
+  // `bytes` holds header.total_bytes().
+  Tensor(v1::TensorHeader header, AlignedBytes bytes)
+      : header_(std::move(header)), bytes_(std::move(bytes)) {}
+
+  const v1::TensorHeader& header() const { return header_; }
+
+  // The whole payload, its beginning aligned to 64 bytes.
+  absl::Span<const std::byte> bytes() const {
+    return {bytes_.get(), static_cast<size_t>(header_.total_bytes())};
+  }
+
+  // The bytes of header().parts(index).
+  absl::Span<const std::byte> part(int index) const {
+    const v1::TensorPart& part = header_.parts(index);
+    return bytes().subspan(static_cast<size_t>(part.offset()),
+                           static_cast<size_t>(part.size_bytes()));
+  }
+
+ private:
+  v1::TensorHeader header_;
+  AlignedBytes bytes_;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CLIENT_CPP_INCLUDE_ATTNBIAS_TENSOR_H_

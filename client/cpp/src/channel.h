@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// The connection's settings.
+#ifndef ATTNBIAS_CLIENT_CPP_SRC_CHANNEL_H_
+#define ATTNBIAS_CLIENT_CPP_SRC_CHANNEL_H_
+
+#include <grpcpp/channel.h>
+
+#include <memory>
+#include <string>
+
+namespace attnbias {
+
+// A channel of its own to `target`, tuned for large payloads and for this
+// client's own retries.
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CLIENT_CPP_SRC_CHANNEL_H_

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cpp/src/chunk.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+#include <grpcpp/support/proto_buffer_reader.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "client/cpp/src/streaming_copy.h"
+#include "core/checksum/crc32c.h"
+
+namespace attnbias {
+namespace {
+
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedInputStream;
+
+constexpr uint32_t Tag(int field, WireFormatLite::WireType type) {
+  return (static_cast<uint32_t>(field) << 3) | static_cast<uint32_t>(type);
+}
+
+constexpr uint32_t kHeaderTag =
+    Tag(v1::StreamTensorResponse::kHeaderFieldNumber,
+        WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+constexpr uint32_t kOffsetTag =
+    Tag(v1::StreamTensorResponse::kOffsetFieldNumber,
+        WireFormatLite::WIRETYPE_VARINT);
+constexpr uint32_t kCrcTag = Tag(v1::StreamTensorResponse::kCrc32CFieldNumber,
+                                 WireFormatLite::WIRETYPE_FIXED32);
+constexpr uint32_t kDataTag = Tag(v1::StreamTensorResponse::kDataFieldNumber,
+                                  WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+
+absl::Status Malformed() {
+  return absl::DataLossError("stream: a message is not a StreamTensorResponse");
+}
+
+void PlainCopy(std::byte* to, const std::byte* from, size_t size) {
+  std::memcpy(to, from, size);
+}
+
+class ChunkReader {
+ public:
+  ChunkReader(CodedInputStream* in, absl::Span<std::byte> room,
+              Placement placement)
+      : in_(*in),
+        room_(room),
+        copy_(placement == Placement::kStreamed ? &StreamingCopy : &PlainCopy) {
+  }
+
+  absl::StatusOr<Chunk> Read() {
+    while (const uint32_t tag = in_.ReadTag()) {
+      if (const absl::Status status = ReadField(tag); !status.ok()) {
+        return status;
+      }
+    }
+    if (!in_.ConsumedEntireMessage()) return Malformed();
+    if (computed_crc_ != sent_crc_) {
+      return absl::DataLossError(absl::StrCat(
+          "stream: bytes ", chunk_.offset, " to ", chunk_.offset + chunk_.size,
+          " have CRC-32C ", absl::Hex(computed_crc_, absl::kZeroPad8),
+          ", want ", absl::Hex(sent_crc_, absl::kZeroPad8)));
+    }
+    return std::move(chunk_);
+  }
+
+ private:
+  absl::Status ReadField(uint32_t tag) {
+    switch (tag) {
+      case kHeaderTag:
+        return ReadHeader() ? absl::OkStatus() : Malformed();
+      case kOffsetTag: {
+        uint64_t offset = 0;
+        if (!in_.ReadVarint64(&offset)) return Malformed();
+        chunk_.offset = static_cast<int64_t>(offset);
+        return absl::OkStatus();
+      }
+      case kCrcTag:
+        return in_.ReadLittleEndian32(&sent_crc_) ? absl::OkStatus()
+                                                  : Malformed();
+      case kDataTag:
+        return ReadData();
+      default:
+        return WireFormatLite::SkipField(&in_, tag) ? absl::OkStatus()
+                                                    : Malformed();
+    }
+  }
+
+  // By way of a string: reading a message out of a stream that ends inside it
+  // does not fail.
+  bool ReadHeader() {
+    uint32_t size = 0;
+    std::string header;
+    return in_.ReadVarint32(&size) &&
+           in_.ReadString(&header, static_cast<int>(size)) &&
+           chunk_.header.emplace().ParseFromString(header);
+  }
+
+  // A field that comes twice counts the last time, as protobuf has it.
+  absl::Status ReadData() {
+    uint32_t size = 0;
+    if (!in_.ReadVarint32(&size)) return Malformed();
+    if (size > room_.size()) {
+      return absl::DataLossError(absl::StrCat(
+          "stream: got ", size, " bytes of data, want at most the ",
+          room_.size(), " that are missing"));
+    }
+    chunk_.size = size;
+    computed_crc_ = 0;
+    for (std::byte* to = room_.data(); size > 0;) {
+      const void* from = nullptr;
+      int run = 0;
+      if (!in_.GetDirectBufferPointer(&from, &run)) return Malformed();
+      run = static_cast<int>(std::min<uint32_t>(run, size));
+      computed_crc_ = ExtendCrc32c(computed_crc_, from, run);
+      copy_(to, static_cast<const std::byte*>(from), run);
+      in_.Skip(run);
+      to += run;
+      size -= run;
+    }
+    return absl::OkStatus();
+  }
+
+  CodedInputStream& in_;
+  const absl::Span<std::byte> room_;
+  void (*const copy_)(std::byte*, const std::byte*, size_t);
+  Chunk chunk_;
+  uint32_t sent_crc_ = 0;
+  uint32_t computed_crc_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<Chunk> ReadChunk(grpc::ByteBuffer* message,
+                                absl::Span<std::byte> room,
+                                Placement placement) {
+  grpc::ProtoBufferReader slices(message);
+  if (!slices.status().ok()) return Malformed();
+  CodedInputStream in(&slices);
+  return ChunkReader(&in, room, placement).Read();
+}
+
+}  // namespace attnbias

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attnbias/client.h"
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/generic/generic_stub.h>
+
+#include <cstdlib>
+#include <optional>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "attnbias/v1/service.grpc.pb.h"
+#include "client/cpp/src/channel.h"
+#include "client/cpp/src/download.h"
+#include "client/cpp/src/retry_state.h"
+#include "client/cpp/src/rpc_status.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+
+namespace attnbias {
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+RetryState MakeRetryState(const ClientOptions& options) {
+  return RetryState(
+      options.max_attempts,
+      [random = std::minstd_rand(std::random_device{}())]() mutable {
+        return std::uniform_real_distribution<>(0, 1)(random);
+      });
+}
+
+absl::Status Validate(const ClientOptions& options) {
+  if (options.target.empty()) {
+    return absl::InvalidArgumentError("target: got \"\", want host:port");
+  }
+  if (options.timeout <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("timeout: got ", absl::FormatDuration(options.timeout),
+                     ", want more than 0"));
+  }
+  if (options.max_tensor_bytes <= 0) {
+    return absl::InvalidArgumentError(absl::StrCat("max_tensor_bytes: got ",
+                                                   options.max_tensor_bytes,
+                                                   ", want more than 0"));
+  }
+  if (options.max_attempts <= 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "max_attempts: got ", options.max_attempts, ", want at least 1"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<AlignedBytes> Allocate(int64_t size) {
+  // aligned_alloc wants a multiple of the alignment, and none is not a size.
+  const size_t padded =
+      (static_cast<size_t>(size) / kAlignment + 1) * kAlignment;
+  AlignedBytes bytes(
+      static_cast<std::byte*>(std::aligned_alloc(kAlignment, padded)));
+  if (bytes == nullptr) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("tensor: no memory for its ", size, " bytes"));
+  }
+  return bytes;
+}
+
+// `call(context)` again and again until it succeeds or fails for good.
+template <typename Call>
+absl::Status CallWithRetries(const ClientOptions& options, Call call) {
+  RetryState retry = MakeRetryState(options);
+  const absl::Time deadline = absl::Now() + options.timeout;
+  for (;;) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(deadline));
+    const grpc::Status status = call(&context);
+    if (status.ok()) return absl::OkStatus();
+    const auto delay = retry.NextDelay(CallEnd::Of(status, context));
+    if (!delay.has_value() || absl::Now() + *delay >= deadline) {
+      return FromRpc(status);
+    }
+    absl::SleepFor(*delay);
+  }
+}
+
+}  // namespace
+
+struct Client::Connection {
+  explicit Connection(const ClientOptions& client_options)
+      : options(client_options),
+        channel(MakeChannel(client_options.target)),
+        stub(v1::AttentionBiasService::NewStub(channel)),
+        health(grpc::health::v1::Health::NewStub(channel)) {}
+
+  absl::StatusOr<v1::TensorHeader> Fetch(const v1::TensorSpec& spec,
+                                         const ReserveFn& reserve,
+                                         const ProgressFn& progress) const {
+    grpc::GenericStub generic(channel);
+    Download download(&generic, options.max_tensor_bytes, reserve, progress);
+    return download.Run(spec, MakeRetryState(options),
+                        absl::Now() + options.timeout);
+  }
+
+  const ClientOptions options;
+  const std::shared_ptr<grpc::Channel> channel;  // the stubs hold it too
+  const std::unique_ptr<v1::AttentionBiasService::Stub> stub;
+  const std::unique_ptr<grpc::health::v1::Health::Stub> health;
+};
+
+Client::Client(std::shared_ptr<const Connection> connection)
+    : connection_(std::move(connection)) {}
+
+absl::StatusOr<Client> Client::Create(const ClientOptions& options) {
+  if (absl::Status status = Validate(options); !status.ok()) return status;
+  return Client(std::make_shared<const Connection>(options));
+}
+
+absl::StatusOr<v1::TensorHeader> Client::Describe(
+    const v1::TensorSpec& spec) const {
+  v1::DescribeTensorRequest request;
+  *request.mutable_spec() = spec;
+  v1::DescribeTensorResponse response;
+  const absl::Status status =
+      CallWithRetries(connection_->options, [&](grpc::ClientContext* context) {
+        return connection_->stub->DescribeTensor(context, request, &response);
+      });
+  if (!status.ok()) return status;
+  return std::move(*response.mutable_header());
+}
+
+absl::StatusOr<Tensor> Client::Get(const v1::TensorSpec& spec,
+                                   const ProgressFn& progress) const {
+  AlignedBytes bytes;
+  auto header = connection_->Fetch(
+      spec,
+      [&bytes](
+          const v1::TensorHeader& h) -> absl::StatusOr<absl::Span<std::byte>> {
+        bytes.reset();
+        auto allocated = Allocate(h.total_bytes());
+        if (!allocated.ok()) return allocated.status();
+        bytes = *std::move(allocated);
+        return absl::MakeSpan(bytes.get(),
+                              static_cast<size_t>(h.total_bytes()));
+      },
+      progress);
+  if (!header.ok()) return header.status();
+  return Tensor(*std::move(header), std::move(bytes));
+}
+
+absl::StatusOr<v1::TensorHeader> Client::GetInto(
+    const v1::TensorSpec& spec, absl::Span<std::byte> out,
+    const ProgressFn& progress) const {
+  return connection_->Fetch(
+      spec,
+      [out](const v1::TensorHeader& header)
+          -> absl::StatusOr<absl::Span<std::byte>> {
+        if (static_cast<int64_t>(out.size()) < header.total_bytes()) {
+          return absl::InvalidArgumentError(
+              absl::StrCat("out: got ", out.size(), " bytes, want at least ",
+                           header.total_bytes()));
+        }
+        return out;
+      },
+      progress);
+}
+
+absl::StatusOr<v1::GetServerInfoResponse> Client::ServerInfo() const {
+  v1::GetServerInfoResponse response;
+  const absl::Status status =
+      CallWithRetries(connection_->options, [&](grpc::ClientContext* context) {
+        return connection_->stub->GetServerInfo(
+            context, v1::GetServerInfoRequest(), &response);
+      });
+  if (!status.ok()) return status;
+  return response;
+}
+
+absl::StatusOr<Health> Client::CheckHealth(const std::string& service) const {
+  using Response = grpc::health::v1::HealthCheckResponse;
+  grpc::ClientContext context;
+  context.set_deadline(
+      absl::ToChronoTime(absl::Now() + connection_->options.timeout));
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service(service);
+  Response response;
+  const grpc::Status status =
+      connection_->health->Check(&context, request, &response);
+  if (!status.ok()) return FromRpc(status);
+  switch (response.status()) {
+    case Response::SERVING:
+      return Health::kServing;
+    case Response::NOT_SERVING:
+      return Health::kNotServing;
+    default:
+      return Health::kUnknown;
+  }
+}
+
+}  // namespace attnbias

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a header must be before memory is taken or a pointer formed by it.
+#ifndef ATTNBIAS_CLIENT_CPP_SRC_HEADER_CHECK_H_
+#define ATTNBIAS_CLIENT_CPP_SRC_HEADER_CHECK_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "attnbias/v1/service.pb.h"
+
+namespace attnbias {
+
+// DATA_LOSS if the header contradicts itself, RESOURCE_EXHAUSTED if its payload
+// is over `max_tensor_bytes`.
+absl::Status CheckHeader(const v1::TensorHeader& header,
+                         int64_t max_tensor_bytes);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CLIENT_CPP_SRC_HEADER_CHECK_H_

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// One StreamTensor call whose messages stay as gRPC received them, in slices,
+// so that payload is copied once and never through a protobuf message.
+#ifndef ATTNBIAS_CLIENT_CPP_SRC_RAW_STREAM_H_
+#define ATTNBIAS_CLIENT_CPP_SRC_RAW_STREAM_H_
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include <memory>
+
+#include "attnbias/v1/service.pb.h"
+#include "client/cpp/src/retry_state.h"
+
+namespace attnbias {
+
+// For one thread. The call is cancelled if this ends before it does.
+class RawStream {
+ public:
+  // `stub` outlives this. `deadline` bounds the whole call.
+  RawStream(grpc::GenericStub* stub, const v1::StreamTensorRequest& request,
+            absl::Time deadline);
+  ~RawStream();
+
+  RawStream(const RawStream&) = delete;
+  RawStream& operator=(const RawStream&) = delete;
+
+  // The next message; false at the end of the stream, whatever ended it.
+  bool Read(grpc::ByteBuffer* message);
+
+  // How the call ended. Once, after Read returned false.
+  CallEnd Finish();
+
+ private:
+  // Waits for the one operation in flight; false if it failed.
+  bool Wait();
+
+  grpc::ClientContext context_;
+  grpc::CompletionQueue queue_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
+  bool finished_ = false;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CLIENT_CPP_SRC_RAW_STREAM_H_

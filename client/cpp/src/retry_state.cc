@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cpp/src/retry_state.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/string_view.h"
+#include "client/cpp/src/rpc_status.h"
+
+namespace attnbias {
+namespace {
+
+// Shorter than a restart takes, long enough not to hammer.
+constexpr absl::Duration kFirstBackoff = absl::Milliseconds(100);
+constexpr absl::Duration kLargestBackoff = absl::Seconds(5);
+
+}  // namespace
+
+CallEnd CallEnd::Of(grpc::Status status, const grpc::ClientContext& context) {
+  CallEnd end{.status = std::move(status), .pushback = std::nullopt};
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto found = trailers.find("grpc-retry-pushback-ms");
+  if (found != trailers.end()) {
+    end.pushback = std::string(found->second.data(), found->second.size());
+  }
+  return end;
+}
+
+RetryState::RetryState(int max_attempts, std::function<double()> jitter)
+    : max_attempts_(max_attempts), jitter_(std::move(jitter)) {}
+
+absl::Duration RetryState::Backoff() {
+  absl::Duration backoff = kFirstBackoff;
+  for (int i = 1; i < failures_ && backoff < kLargestBackoff; ++i) {
+    backoff *= 2;
+  }
+  return std::min(backoff, kLargestBackoff) * (0.5 + jitter_() / 2);
+}
+
+std::optional<absl::Duration> RetryState::NextDelay(const CallEnd& end) {
+  const std::optional<absl::Duration> info = RetryDelay(end.status);
+  const grpc::StatusCode code = end.status.error_code();
+  const bool worth_it = code == grpc::StatusCode::UNAVAILABLE ||
+                        (code == grpc::StatusCode::RESOURCE_EXHAUSTED &&
+                         (info.has_value() || end.pushback.has_value()));
+  if (!worth_it || ++failures_ >= max_attempts_) return std::nullopt;
+  if (end.pushback.has_value()) {
+    int64_t milliseconds = 0;
+    if (!absl::SimpleAtoi(absl::string_view(*end.pushback), &milliseconds) ||
+        milliseconds < 0) {
+      return std::nullopt;
+    }
+    return absl::Milliseconds(milliseconds);
+  }
+  return std::max(Backoff(), info.value_or(absl::ZeroDuration()));
+}
+
+}  // namespace attnbias

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decides whether and when a failed call is tried again. Neither waits nor
+// knows the time.
+#ifndef ATTNBIAS_CLIENT_CPP_SRC_RETRY_STATE_H_
+#define ATTNBIAS_CLIENT_CPP_SRC_RETRY_STATE_H_
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/support/status.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+
+namespace attnbias {
+
+// How a call ended.
+struct CallEnd {
+  grpc::Status status;
+  // Trailing metadata `grpc-retry-pushback-ms`, if sent.
+  std::optional<std::string> pushback;
+
+  // Only after the call has ended.
+  static CallEnd Of(grpc::Status status, const grpc::ClientContext& context);
+};
+
+// Of one call, from its first attempt to its last.
+class RetryState {
+ public:
+  // `jitter` gives numbers in [0, 1).
+  RetryState(int max_attempts, std::function<double()> jitter);
+
+  // How long to wait before the next attempt, or nothing if this end is final.
+  // A pushback is obeyed to the letter (a negative one forbids another
+  // attempt); RetryInfo is the least wait.
+  std::optional<absl::Duration> NextDelay(const CallEnd& end);
+
+  // An attempt brought something: count from the beginning.
+  void Progressed() { failures_ = 0; }
+
+ private:
+  absl::Duration Backoff();
+
+  const int max_attempts_;
+  const std::function<double()> jitter_;
+  int failures_ = 0;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CLIENT_CPP_SRC_RETRY_STATE_H_

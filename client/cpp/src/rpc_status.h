@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Turns gRPC's status, google.rpc details included, into Abseil's.
+#ifndef ATTNBIAS_CLIENT_CPP_SRC_RPC_STATUS_H_
+#define ATTNBIAS_CLIENT_CPP_SRC_RPC_STATUS_H_
+
+#include <grpcpp/support/status.h>
+
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace attnbias {
+
+// Same code, same message; the details become a payload.
+absl::Status FromRpc(const grpc::Status& status);
+
+// The delay of google.rpc.RetryInfo, if the server sent one.
+std::optional<absl::Duration> RetryDelay(const grpc::Status& status);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CLIENT_CPP_SRC_RPC_STATUS_H_

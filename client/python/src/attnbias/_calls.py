@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls that end together."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING
+
+from attnbias._errors import CancelledError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import grpc
+
+
+class CallGroup:
+    """Streams in flight, in any thread, that one cancel() ends."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: set[grpc.Call] = set()
+        self._cancelled = threading.Event()
+
+    @contextlib.contextmanager
+    def running(self, call: grpc.Call) -> Iterator[None]:
+        """Holds a call for the length of a block, however that is left; then it is over."""
+        with self._lock:
+            self._calls.add(call)
+        try:
+            if self._cancelled.is_set():
+                raise CancelledError("cancelled together with another call")
+            yield
+        finally:
+            with self._lock:
+                self._calls.discard(call)
+            call.cancel()  # does nothing to a call that has finished
+
+    def wait(self, seconds: float) -> None:
+        """Sleeps, but not through a cancel().
+
+        Raises:
+            CancelledError: the group is cancelled.
+        """
+        if self._cancelled.wait(seconds):
+            raise CancelledError("cancelled together with another call")
+
+    def cancel(self) -> None:
+        """Ends all calls, and those that would still begin."""
+        self._cancelled.set()
+        with self._lock:
+            calls = list(self._calls)
+        for call in calls:
+            call.cancel()

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Element types: the contract's enum, its short names, numpy's dtypes."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Final
+
+import ml_dtypes
+import numpy as np
+
+from attnbias.v1 import tensor_pb2
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from google.protobuf.message import Message
+
+BFLOAT16: Final[np.dtype[Any]] = np.dtype(ml_dtypes.bfloat16)
+
+_DTYPES: Final[dict[int, np.dtype[Any]]] = {
+    tensor_pb2.DATA_TYPE_F64: np.dtype("<f8"),
+    tensor_pb2.DATA_TYPE_F32: np.dtype("<f4"),
+    tensor_pb2.DATA_TYPE_F16: np.dtype("<f2"),
+    tensor_pb2.DATA_TYPE_BF16: BFLOAT16,
+    tensor_pb2.DATA_TYPE_I32: np.dtype("<i4"),
+}
+_NUMBERS: Final = {dtype: number for number, dtype in _DTYPES.items()}
+_NAMES: Final = {
+    tensor_pb2.DataType.Name(number).removeprefix("DATA_TYPE_").lower(): number
+    for number in _DTYPES
+}
+
+
+def set_data_type(message: Message, dtype: npt.DTypeLike) -> None:
+    """Sets ``message.data_type``.
+
+    Args:
+        message: a message with that field.
+        dtype: ``"bf16"``, or anything that numpy takes for a dtype.
+
+    Raises:
+        ValueError: no such element type is served.
+    """
+    number = _NAMES.get(dtype.lower()) if isinstance(dtype, str) else None
+    if number is None:
+        with contextlib.suppress(TypeError):
+            number = _NUMBERS.get(np.dtype(dtype).newbyteorder("<"))
+    if number is None:
+        raise ValueError(f"dtype: got {dtype!r}, want one of {', '.join(_NAMES)}")
+    setattr(message, "data_type", number)  # noqa: B010  # Message does not declare it
+
+
+def from_data_type(data_type: int) -> np.dtype[Any] | None:
+    """The numpy dtype of a ``DataType``; None for one this package does not know."""
+    return _DTYPES.get(data_type)

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gRPC statuses as exceptions. No other module decides which class a status becomes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import grpc
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from google.protobuf.message import Message
+
+
+@dataclass(frozen=True)
+class FieldViolation:
+    """One wrong field of a request."""
+
+    field: str
+    """Its path, as in ``sinusoidal.dim``."""
+    description: str
+    """What came and what was wanted."""
+
+
+class Error(Exception):
+    """What a call failed with; the base of all errors that this package defines.
+
+    Attributes:
+        code: the gRPC status code.
+        message: what the server (or, for local failures, this package) said.
+        details: the status's ``google.rpc`` detail messages, decoded.
+    """
+
+    code: grpc.StatusCode = grpc.StatusCode.UNKNOWN
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: grpc.StatusCode | None = None,
+        details: Sequence[Message] = (),
+    ) -> None:
+        self.code = type(self).code if code is None else code
+        self.message = message
+        self.details = tuple(details)
+        super().__init__(f"{self.code.name}: {message}")
+
+    @property
+    def field_violations(self) -> tuple[FieldViolation, ...]:
+        """Which fields of the request were wrong, and how."""
+        return tuple(
+            FieldViolation(violation.field, violation.description)
+            for detail in self.details
+            if isinstance(detail, error_details_pb2.BadRequest)
+            for violation in detail.field_violations
+        )
+
+    @property
+    def reason(self) -> str:
+        """The machine-readable reason, as in ``TENSOR_TOO_LARGE_FOR_UNARY``; "" without one."""
+        for detail in self.details:
+            if isinstance(detail, error_details_pb2.ErrorInfo):
+                return str(detail.reason)
+        return ""
+
+    @property
+    def retry_delay(self) -> float | None:
+        """Seconds after which the server wants to be asked again; None if it did not say."""
+        for detail in self.details:
+            if isinstance(detail, error_details_pb2.RetryInfo):
+                delay = detail.retry_delay
+                return float(delay.seconds) + float(delay.nanos) * 1e-9
+        return None
+
+
+class CancelledError(Error):
+    """The call was cancelled, as by closing the client."""
+
+    code = grpc.StatusCode.CANCELLED
+
+
+class InvalidArgumentError(Error, ValueError):
+    """The request is wrong whatever the server's state; see ``field_violations``."""
+
+    code = grpc.StatusCode.INVALID_ARGUMENT
+
+
+class DeadlineExceededError(Error, TimeoutError):
+    """The timeout passed first."""
+
+    code = grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+class NotFoundError(Error):
+    """A table or service by that name is not on this server."""
+
+    code = grpc.StatusCode.NOT_FOUND
+
+
+class PermissionDeniedError(Error):
+    """The caller may not do this."""
+
+    code = grpc.StatusCode.PERMISSION_DENIED
+
+
+class ResourceExhaustedError(Error):
+    """The server is over its memory budget, or a payload over ``max_tensor_bytes``."""
+
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+class FailedPreconditionError(Error):
+    """The server would no longer send the bytes that were begun."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+
+
+class AbortedError(Error):
+    """The server ended the call, as it does to a reader that stalls."""
+
+    code = grpc.StatusCode.ABORTED
+
+
+class OutOfRangeError(Error):
+    """An offset beyond the payload."""
+
+    code = grpc.StatusCode.OUT_OF_RANGE
+
+
+class UnimplementedError(Error):
+    """The server does not know a field, an enum value or a method of this client."""
+
+    code = grpc.StatusCode.UNIMPLEMENTED
+
+
+class InternalError(Error):
+    """A defect of the server."""
+
+    code = grpc.StatusCode.INTERNAL
+
+
+class UnavailableError(Error):
+    """No server could be reached, or it went away; retries did not help."""
+
+    code = grpc.StatusCode.UNAVAILABLE
+
+
+class DataLossError(Error):
+    """What came is not what was promised: a checksum, an offset, a length."""
+
+    code = grpc.StatusCode.DATA_LOSS
+
+
+class UnauthenticatedError(Error):
+    """The caller did not say who it is."""
+
+    code = grpc.StatusCode.UNAUTHENTICATED
+
+
+_BY_CODE = {cls.code: cls for cls in Error.__subclasses__()}
+
+_DETAIL_TYPES = (
+    error_details_pb2.BadRequest,
+    error_details_pb2.DebugInfo,
+    error_details_pb2.ErrorInfo,
+    error_details_pb2.Help,
+    error_details_pb2.LocalizedMessage,
+    error_details_pb2.PreconditionFailure,
+    error_details_pb2.QuotaFailure,
+    error_details_pb2.RequestInfo,
+    error_details_pb2.ResourceInfo,
+    error_details_pb2.RetryInfo,
+)
+
+
+def from_rpc_error(error: grpc.RpcError) -> Error:
+    """Turns what gRPC raises into an Error."""
+    code = error.code()
+    cls = _BY_CODE.get(code, Error)
+    return cls(error.details() or "", code=code, details=_decode_details(error))
+
+
+def _decode_details(error: grpc.RpcError) -> list[Message]:
+    try:
+        status = rpc_status.from_call(error)
+    except (ValueError, DecodeError):  # details that contradict the status, or are no Status
+        return []
+    return _unpack(status) if status is not None else []
+
+
+def _unpack(status: status_pb2.Status) -> list[Message]:
+    unpacked: list[Message] = []
+    for packed in status.details:
+        for detail_type in _DETAIL_TYPES:
+            detail = detail_type()
+            if packed.Unpack(detail):
+                unpacked.append(detail)
+    return unpacked

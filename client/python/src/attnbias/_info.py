@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Descriptions of payloads and servers, as plain values. A header that makes no sense ends here."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from attnbias._dtypes import from_data_type
+from attnbias._enums import enum_name
+from attnbias._errors import DataLossError, UnimplementedError
+from attnbias.v1 import tensor_pb2
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from attnbias.v1 import service_pb2
+
+
+@dataclass(frozen=True)
+class TensorPart:
+    """One named tensor inside a payload."""
+
+    name: str
+    """"positions", "diagonals", "row" or "dense"."""
+    dtype: np.dtype[Any]
+    form: str
+    """"table", "toeplitz", "key_row" or "dense"."""
+    shape: tuple[int, ...]
+    offset: int
+    """Its first byte inside the payload."""
+    nbytes: int
+    first_relative_position: int
+    """Only for a Toeplitz: key position minus query position of diagonal 0."""
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """What a request would send."""
+
+    parts: tuple[TensorPart, ...]
+    nbytes: int
+    """Bytes of all parts together."""
+    fingerprint: str
+    """64 hex digits: equal fingerprint, equal bytes, on any replica or day."""
+    encoding_fingerprint: str
+    """The same without extent and output: two requests of one encoding agree."""
+    resolved_spec: service_pb2.TensorSpec
+    """The request as the server understood it: defaults filled in, tables as digests."""
+    fully_masked_rows: tuple[tuple[int, int], ...]
+    """Half-open ranges of queries, counted inside the window, whose every key is masked."""
+
+
+@dataclass(frozen=True)
+class ServerLimits:
+    """Bounds beyond which a server refuses requests."""
+
+    max_unary_bytes: int
+    max_tensor_bytes: int
+    max_chunk_bytes: int
+    max_inline_table_bytes: int
+    max_position_list_length: int
+    memory_budget_bytes: int
+
+
+@dataclass(frozen=True)
+class ServerInfo:
+    """What a server is and what it accepts."""
+
+    version: str
+    backends: tuple[str, ...]
+    """The one in use first."""
+    instruction_sets: tuple[str, ...]
+    """The one in use first."""
+    encodings: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    limits: ServerLimits
+
+
+def to_tensor_info(header: service_pb2.TensorHeader) -> TensorInfo:
+    """Checks a header and turns it into values.
+
+    Raises:
+        DataLossError: its sizes contradict each other.
+        UnimplementedError: it has an element type that this package does not know.
+    """
+    parts = tuple(_to_part(part) for part in header.parts)
+    end = 0
+    for part in parts:
+        if part.offset != end:
+            raise DataLossError(f"header: part {part.name} begins at {part.offset}, want {end}")
+        end += part.nbytes
+    if end != header.total_bytes:
+        raise DataLossError(f"header: parts end at {end}, total_bytes is {header.total_bytes}")
+    return TensorInfo(
+        parts=parts,
+        nbytes=header.total_bytes,
+        fingerprint=header.fingerprint,
+        encoding_fingerprint=header.encoding_fingerprint,
+        resolved_spec=header.resolved_spec,
+        fully_masked_rows=tuple((rows.begin, rows.end) for rows in header.fully_masked_rows),
+    )
+
+
+def to_server_info(response: service_pb2.GetServerInfoResponse) -> ServerInfo:
+    """Turns the answer to GetServerInfo into values."""
+    limits = {field: getattr(response.limits, field) for field in ServerLimits.__annotations__}
+    enum = tensor_pb2.DataType.DESCRIPTOR
+    return ServerInfo(
+        version=response.version,
+        backends=tuple(response.backends),
+        instruction_sets=tuple(response.instruction_sets),
+        encodings=tuple(response.encodings),
+        dtypes=tuple(enum_name(enum, number).lower() for number in response.data_types),
+        limits=ServerLimits(**limits),
+    )
+
+
+def _to_part(part: tensor_pb2.TensorPart) -> TensorPart:
+    dtype = from_data_type(part.data_type)
+    if dtype is None:
+        raise UnimplementedError(f"header: part {part.name} has data_type {part.data_type}")
+    shape = tuple(part.shape)
+    if min(shape, default=1) < 0 or math.prod(shape) * dtype.itemsize != part.size_bytes:
+        raise DataLossError(
+            f"header: part {part.name} has {part.size_bytes} bytes for shape {shape} of {dtype}"
+        )
+    return TensorPart(
+        name=part.name,
+        dtype=dtype,
+        form=enum_name(tensor_pb2.Form.DESCRIPTOR, part.form).lower(),
+        shape=shape,
+        offset=part.offset,
+        nbytes=part.size_bytes,
+        first_relative_position=part.first_relative_position,
+    )

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The memory that a payload is written into: the caller's own, or new. Decides what fits."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attnbias._torch import is_torch_tensor, to_numpy
+
+if TYPE_CHECKING:
+    from attnbias._info import TensorInfo
+
+_RAW_FORMATS = frozenset("bBc")
+_LARGEST_BLOCK = 31 << 20
+
+
+@functools.cache
+def keep_freed_memory() -> None:
+    """Has glibc reuse the memory of received messages; elsewhere does nothing.
+
+    By itself it returns a message's pages to the kernel, only to get cleared
+    ones for the next: a third of a download's CPU time. The size from which it
+    does so follows the largest block freed, up to 32 MiB; so one is freed, of
+    which no page was ever touched.
+    """
+    np.empty(_LARGEST_BLOCK, np.uint8)
+
+
+def allocate(info: TensorInfo) -> npt.NDArray[np.uint8]:
+    """New memory for a payload."""
+    return np.empty(info.nbytes, np.uint8)
+
+
+def borrow(out: Any, info: TensorInfo) -> npt.NDArray[np.uint8]:
+    """The caller's memory as bytes; copies nothing.
+
+    Args:
+        out: an array, a torch CPU tensor, or anything with the buffer protocol.
+            Raw bytes take any payload of their size, elements only their own type.
+        info: what is to be written.
+
+    Raises:
+        TypeError: out has no memory that can be reached.
+        ValueError: out does not fit; the message says what came and what was wanted.
+    """
+    array = _as_array(out)
+    if not array.flags.c_contiguous:
+        raise ValueError(f"out: got strides {array.strides}, want C-contiguous memory")
+    if not array.flags.writeable:
+        raise ValueError("out: got read-only memory, want writeable")
+    wanted = {part.dtype for part in info.parts}
+    if array.dtype.char not in _RAW_FORMATS and wanted != {array.dtype}:
+        names = ", ".join(sorted(str(dtype) for dtype in wanted))
+        raise ValueError(f"out: got dtype {array.dtype}, want {names}")
+    if array.nbytes != info.nbytes:
+        shapes = ", ".join(str(part.shape) for part in info.parts)
+        raise ValueError(
+            f"out: got {array.nbytes} bytes of shape {array.shape}, "
+            f"want {info.nbytes} bytes of shape {shapes}"
+        )
+    return array.reshape(-1).view(np.uint8)
+
+
+def _as_array(out: Any) -> npt.NDArray[Any]:
+    if isinstance(out, np.ndarray):
+        return out
+    if is_torch_tensor(out):
+        return _of_torch(out)
+    try:
+        return np.asarray(memoryview(out))
+    except TypeError as error:
+        name = type(out).__name__
+        raise TypeError(f"out: got {name}, want an array, a CPU tensor or a buffer") from error
+
+
+def _of_torch(out: Any) -> npt.NDArray[Any]:
+    if out.device.type != "cpu":
+        raise ValueError(f"out: got a tensor on {out.device}, want one on the CPU")
+    return to_numpy(out)
+
+
+def part_of(memory: npt.NDArray[np.uint8], info: TensorInfo, index: int) -> npt.NDArray[Any]:
+    """One part of a payload as an array over its memory."""
+    part = info.parts[index]
+    raw = memory[part.offset : part.offset + part.nbytes]
+    return raw.view(part.dtype).reshape(part.shape)

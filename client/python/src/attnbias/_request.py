@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked for: an encoding, an extent, an output. Turns Python's idiom into a TensorSpec."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+
+from attnbias._dtypes import set_data_type
+from attnbias._enums import set_enum
+from attnbias.v1 import service_pb2, tensor_pb2
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from attnbias._encodings import Encoding
+
+Span = SupportsIndex | tuple[SupportsIndex, SupportsIndex]
+"""A length n, which is [0, n), or a half-open (begin, end)."""
+Ids = Sequence[int] | npt.NDArray[np.integer[Any]]
+"""Explicit positions."""
+
+
+class RequestOptions(TypedDict, total=False):
+    """The keyword arguments of ``Client.get`` that describe the tensor; see ``Request``."""
+
+    positions: Span | None
+    position_ids: Ids | Sequence[Ids] | None
+    queries: Span | None
+    keys: Span | None
+    heads: Span | None
+    align: Literal["start", "end"] | None
+    query_offset: int | None
+    query_position_ids: Ids | None
+    key_position_ids: Ids | None
+    dtype: npt.DTypeLike | None
+    form: Literal["table", "toeplitz", "key_row", "dense"] | None
+    values: Literal["bias", "buckets"] | None
+    causal: bool
+    window_left: int | None
+    window_right: int | None
+    fill: float | Literal["lowest"] | None
+    scale: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """One tensor to ask for.
+
+    Lengths and windows are a length n, which is [0, n), or a half-open tuple
+    (begin, end). A window is cut out of a whole of length end.
+    """
+
+    encoding: Encoding
+    _: KW_ONLY
+    positions: Span | None = None
+    """Consecutive positions of an encoding of absolute positions."""
+    position_ids: Ids | Sequence[Ids] | None = None
+    """Explicit positions instead; for an encoding of several axes, one sequence for each."""
+    queries: Span | None = None
+    """Queries. Without align or query_offset as many as keys, the first at position 0."""
+    keys: Span | None = None
+    """Keys, the first at position 0."""
+    heads: Span | None = None
+    """Heads; None is all."""
+    align: Literal["start", "end"] | None = None
+    """Whether the first query meets the first key, or the last the last."""
+    query_offset: int | None = None
+    """Position of query 0, instead of align."""
+    query_position_ids: Ids | None = None
+    """Explicit positions instead of queries."""
+    key_position_ids: Ids | None = None
+    """Explicit positions instead of keys."""
+    dtype: npt.DTypeLike | None = None
+    """"f64", "f32", "f16", "bf16", or numpy's dtype. None is f32 (i32 for buckets)."""
+    form: Literal["table", "toeplitz", "key_row", "dense"] | None = None
+    """None is the encoding's compact form."""
+    values: Literal["bias", "buckets"] | None = None
+    """The bias itself (None too), or indices into its learned table."""
+    causal: bool = False
+    """Masks keys after the query."""
+    window_left: int | None = None
+    """Masks keys more than so many positions before the query."""
+    window_right: int | None = None
+    """Masks keys more than so many positions after the query."""
+    fill: float | Literal["lowest"] | None = None
+    """What masked elements become: a number, or the dtype's lowest. None is -inf."""
+    scale: float | None = None
+    """Factor applied before the one rounding."""
+
+    def __post_init__(self) -> None:
+        self._refuse_both("positions", "position_ids")
+        self._refuse_both("queries", "query_position_ids")
+        self._refuse_both("keys", "key_position_ids")
+        self._refuse_both("align", "query_offset")
+        if self._has_table_extent():
+            for name in _PAIR_FIELDS:
+                if getattr(self, name) is not None:
+                    message = f"{name}: goes with queries and keys, not with positions"
+                    raise ValueError(message)
+
+    @property
+    def num_queries(self) -> int:
+        """Rows of the window asked for; 0 for an encoding of absolute positions."""
+        return _count(self.queries, self.query_position_ids)
+
+    @property
+    def num_keys(self) -> int:
+        """Columns of the window asked for; 0 for an encoding of absolute positions."""
+        return _count(self.keys, self.key_position_ids)
+
+    def to_spec(self) -> service_pb2.TensorSpec:
+        """The contract's message.
+
+        Raises:
+            TypeError: a value is of the wrong type.
+            ValueError: a value does not fit its field, or an enum has no such value.
+        """
+        spec = self.encoding.to_spec()
+        if self._has_table_extent():
+            spec.table.CopyFrom(self._table_extent())
+        elif any(getattr(self, name) is not None for name in _PAIR_FIELDS):
+            spec.pair.CopyFrom(self._pair_extent())
+        output = self._output()
+        if output.ByteSize() > 0:
+            spec.output.CopyFrom(output)
+        return spec
+
+    def _refuse_both(self, first: str, second: str) -> None:
+        if getattr(self, first) is not None and getattr(self, second) is not None:
+            message = f"{second}: got it and {first}, want one of the two"
+            raise ValueError(message)
+
+    def _has_table_extent(self) -> bool:
+        return self.positions is not None or self.position_ids is not None
+
+    def _table_extent(self) -> tensor_pb2.TableExtent:
+        extent = tensor_pb2.TableExtent()
+        if self.positions is not None:
+            extent.positions.CopyFrom(_to_range(self.positions, "positions"))
+        for ids in _axes(self.position_ids):
+            extent.position_ids.append(_to_list(ids, "position_ids"))
+        return extent
+
+    def _pair_extent(self) -> tensor_pb2.PairExtent:
+        extent = tensor_pb2.PairExtent()
+        _set_side(extent, "query", self.queries, self.query_position_ids)
+        _set_side(extent, "key", self.keys, self.key_position_ids)
+        if self.align is not None:
+            set_enum(extent, "alignment", self.align, "align")
+        _set_int(extent, "query_offset", self.query_offset)
+        if self.heads is not None:
+            extent.heads.CopyFrom(_to_range(self.heads, "heads"))
+        return extent
+
+    def _output(self) -> tensor_pb2.Output:
+        output = tensor_pb2.Output()
+        if self.dtype is not None:
+            set_data_type(output, self.dtype)
+        if self.form is not None:
+            set_enum(output, "form", self.form, "form")
+        if self.values is not None:
+            set_enum(output, "values", self.values, "values")
+        mask = self._mask()
+        if mask.ByteSize() > 0:
+            output.mask.CopyFrom(mask)
+        if self.scale is not None:
+            output.scale = self.scale
+        return output
+
+    def _mask(self) -> tensor_pb2.Mask:
+        mask = tensor_pb2.Mask(causal=self.causal)
+        _set_int(mask, "window_left", self.window_left)
+        _set_int(mask, "window_right", self.window_right)
+        if isinstance(self.fill, str):
+            if self.fill != "lowest":
+                message = f"fill: got {self.fill!r}, want a number or 'lowest'"
+                raise ValueError(message)
+            mask.fill_lowest = True
+        elif self.fill is not None:
+            mask.fill_value = self.fill
+        return mask
+
+
+_PAIR_FIELDS = (
+    "queries",
+    "keys",
+    "heads",
+    "align",
+    "query_offset",
+    "query_position_ids",
+    "key_position_ids",
+)
+
+
+def bounds(span: Span, name: str) -> tuple[int, int]:
+    """The half-open bounds of a span; raises TypeError naming ``name``."""
+    try:
+        if isinstance(span, tuple):
+            begin, end = span
+            return operator.index(begin), operator.index(end)
+        return 0, operator.index(span)
+    except (TypeError, ValueError) as error:
+        message = f"{name}: got {span!r}, want an integer or a tuple (begin, end) of two"
+        raise TypeError(message) from error
+
+
+def _count(span: Span | None, ids: Ids | None) -> int:
+    if ids is not None:
+        return len(ids)
+    if span is None:
+        return 0
+    begin, end = bounds(span, "span")
+    return end - begin
+
+
+def _set_int(message: Message, name: str, value: int | None) -> None:
+    if value is None:
+        return
+    try:
+        setattr(message, name, value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name}: got {value!r}: {error}") from error
+
+
+def _to_range(span: Span, name: str) -> tensor_pb2.Range:
+    begin, end = bounds(span, name)
+    try:
+        return tensor_pb2.Range(begin=begin, end=end)
+    except ValueError as error:
+        raise ValueError(f"{name}: got {span!r}: {error}") from error
+
+
+def _to_list(ids: Ids, name: str) -> tensor_pb2.PositionList:
+    array = np.asarray(ids)
+    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size > 0):
+        message = f"{name}: got {array.dtype} of shape {array.shape}, want a sequence of integers"
+        raise TypeError(message)
+    return tensor_pb2.PositionList(positions=array.tolist())
+
+
+def _axes(ids: Ids | Sequence[Ids] | None) -> Sequence[Ids]:
+    if ids is None:
+        return []
+    nested = len(ids) > 0 and np.ndim(ids[0]) > 0
+    return ids if nested else [ids]  # type: ignore[return-value, list-item]
+
+
+def _set_side(extent: tensor_pb2.PairExtent, side: str, span: Span | None, ids: Ids | None) -> None:
+    """Fills in one of the two sides; of a window (begin, end) the whole has length end."""
+    if ids is not None:
+        positions = _to_list(ids, f"{side}_position_ids")
+        getattr(extent, f"{side}_positions").CopyFrom(positions)
+    if span is not None:
+        plural = "queries" if side == "query" else "keys"
+        setattr(extent, f"{side}_length", _to_range(span, plural).end)
+        if isinstance(span, tuple):
+            getattr(extent, plural).CopyFrom(_to_range(span, plural))

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compact forms of a pairwise tensor ``dense[h, i, j]``: what they stand for, and their windows.
+
+i and j count from the beginning of a tensor's own window of queries and keys.
+Bucket indices have no head axis; for them read ``[...]`` without the H below.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from attnbias._request import Span, bounds
+from attnbias._torch import to_torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+    ScoreMod = Callable[..., torch.Tensor]
+
+
+class Toeplitz:
+    """A tensor whose value depends on ``j - i`` alone.
+
+    ``dense[h, i, j] = diagonals[h, j - i + query_length - 1]``
+
+    Attributes:
+        diagonals: ``[H, query_length + key_length - 1]``.
+        query_length: rows of the dense tensor.
+        key_length: columns of the dense tensor.
+        first_relative_position: key position minus query position of diagonal 0.
+        fingerprint: 64 hex digits that name these bytes; "" for a window cut here.
+    """
+
+    def __init__(
+        self,
+        diagonals: npt.NDArray[Any],
+        *,
+        query_length: int,
+        key_length: int,
+        first_relative_position: int,
+        fingerprint: str = "",
+    ) -> None:
+        """Wraps diagonals, as of a loaded file; copies nothing.
+
+        Raises:
+            ValueError: the last axis does not have query_length + key_length - 1 elements.
+        """
+        wanted = query_length + key_length - 1
+        if query_length < 1 or key_length < 1 or diagonals.shape[-1:] != (wanted,):
+            message = (
+                f"diagonals: got shape {diagonals.shape}, want {wanted} as the last axis for "
+                f"{query_length} queries and {key_length} keys, at least one of each"
+            )
+            raise ValueError(message)
+        self.diagonals = diagonals
+        self.query_length = query_length
+        self.key_length = key_length
+        self.first_relative_position = first_relative_position
+        self.fingerprint = fingerprint
+
+    def __repr__(self) -> str:
+        return f"Toeplitz(shape={self.shape}, dtype={self.dtype}, {self.nbytes} bytes)"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the dense tensor."""
+        return (*self.diagonals.shape[:-1], self.query_length, self.key_length)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type."""
+        return self.diagonals.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the diagonals."""
+        return self.diagonals.nbytes
+
+    def view(self) -> npt.NDArray[Any]:
+        """The dense tensor ``[H, query_length, key_length]`` as a read-only view, not a copy."""
+        base = self.diagonals[..., self.query_length - 1 :]
+        *outer, step = self.diagonals.strides
+        return np.lib.stride_tricks.as_strided(
+            base, self.shape, (*outer, -step, step), writeable=False
+        )
+
+    def dense(self) -> npt.NDArray[Any]:
+        """The dense tensor ``[H, query_length, key_length]`` as an ordinary array."""
+        return self.view().copy(order="C")
+
+    def window(
+        self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
+    ) -> Self:
+        """A part of this tensor, over the same memory.
+
+        Args:
+            queries: rows, a length n or (begin, end), inside [0, query_length).
+            keys: columns, likewise.
+            heads: heads, likewise.
+
+        Raises:
+            IndexError: a window is empty or not inside the tensor.
+        """
+        first_query, last_query = _inside(queries, self.query_length, "queries")
+        first_key, last_key = _inside(keys, self.key_length, "keys")
+        begin = first_key - (last_query - 1) + self.query_length - 1
+        end = last_key - first_query + self.query_length - 1
+        return type(self)(
+            _heads_of(self.diagonals, heads)[..., begin:end],
+            query_length=last_query - first_query,
+            key_length=last_key - first_key,
+            first_relative_position=self.first_relative_position + begin,
+        )
+
+    def to_torch(self, device: str | torch.device | None = None) -> torch.Tensor:
+        """The dense tensor in torch; the diagonals are shipped, and expanded on the device."""
+        diagonals = to_torch(self.diagonals, device)
+        return diagonals.unfold(-1, self.key_length, 1).flip(-2)
+
+    def score_mod(self, device: str | torch.device | None = None) -> ScoreMod:
+        """A ``score_mod`` for ``torch.nn.attention.flex_attention`` that adds this bias.
+
+        Query and key 0 of the attention are query and key 0 of this tensor: cut
+        its window first if need be.
+
+        Args:
+            device: where the attention runs.
+
+        Raises:
+            ValueError: the tensor has no head axis.
+        """
+        _require_heads(self.diagonals)
+        diagonals = to_torch(self.diagonals, device)
+        last = self.query_length - 1
+
+        def add_bias(
+            score: torch.Tensor,
+            batch: torch.Tensor,
+            head: torch.Tensor,
+            query: torch.Tensor,
+            key: torch.Tensor,
+        ) -> torch.Tensor:
+            del batch
+            return score + diagonals[head, key - query + last]
+
+        return add_bias
+
+
+class KeyRow:
+    """A tensor that is the same for every query: ``dense[h, i, j] = row[h, j]``.
+
+    Attributes:
+        row: ``[H, key_length]``.
+        query_length: rows of the dense tensor.
+        fingerprint: 64 hex digits that name these bytes; "" for a window cut here.
+    """
+
+    def __init__(self, row: npt.NDArray[Any], *, query_length: int, fingerprint: str = "") -> None:
+        """Wraps a row, as of a loaded file; copies nothing."""
+        self.row = row
+        self.query_length = query_length
+        self.fingerprint = fingerprint
+
+    def __repr__(self) -> str:
+        return f"KeyRow(shape={self.shape}, dtype={self.dtype}, {self.nbytes} bytes)"
+
+    @property
+    def key_length(self) -> int:
+        """Columns of the dense tensor."""
+        return int(self.row.shape[-1])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the dense tensor."""
+        return (*self.row.shape[:-1], self.query_length, self.key_length)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type."""
+        return self.row.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the row."""
+        return self.row.nbytes
+
+    def view(self) -> npt.NDArray[Any]:
+        """The dense tensor ``[H, query_length, key_length]`` as a read-only view, not a copy."""
+        return np.broadcast_to(self.row[..., None, :], self.shape)
+
+    def dense(self) -> npt.NDArray[Any]:
+        """The dense tensor ``[H, query_length, key_length]`` as an ordinary array."""
+        return self.view().copy(order="C")
+
+    def window(
+        self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
+    ) -> Self:
+        """A part of this tensor, over the same memory; see ``Toeplitz.window``."""
+        first_query, last_query = _inside(queries, self.query_length, "queries")
+        first_key, last_key = _inside(keys, self.key_length, "keys")
+        return type(self)(
+            _heads_of(self.row, heads)[..., first_key:last_key],
+            query_length=last_query - first_query,
+        )
+
+    def to_torch(self, device: str | torch.device | None = None) -> torch.Tensor:
+        """The dense tensor in torch, expanded: every query shares the row's memory."""
+        return to_torch(self.row, device)[..., None, :].expand(self.shape)
+
+    def score_mod(self, device: str | torch.device | None = None) -> ScoreMod:
+        """A ``score_mod`` for flex_attention that adds this bias; see ``Toeplitz.score_mod``."""
+        _require_heads(self.row)
+        row = to_torch(self.row, device)
+
+        def add_bias(
+            score: torch.Tensor,
+            batch: torch.Tensor,
+            head: torch.Tensor,
+            query: torch.Tensor,
+            key: torch.Tensor,
+        ) -> torch.Tensor:
+            del batch, query
+            return score + row[head, key]
+
+        return add_bias
+
+
+def _inside(span: Span | None, length: int, name: str) -> tuple[int, int]:
+    begin, end = (0, length) if span is None else bounds(span, name)
+    if not 0 <= begin < end <= length:
+        message = f"{name}: got [{begin}, {end}), want a window that is not empty in [0, {length})"
+        raise IndexError(message)
+    return begin, end
+
+
+def _heads_of(array: npt.NDArray[Any], heads: Span | None) -> npt.NDArray[Any]:
+    if heads is None:
+        return array
+    _require_heads(array)
+    begin, end = _inside(heads, array.shape[0], "heads")
+    return array[begin:end]
+
+
+def _require_heads(array: npt.NDArray[Any]) -> None:
+    if array.ndim != 2:  # noqa: PLR2004
+        message = f"heads: got a tensor of shape {array.shape}, want one with a head axis"
+        raise ValueError(message)

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads StreamTensorResponse messages by hand.
+
+A generated parser would copy ``data`` into a bytes object of its own. Here it
+stays a view of the received message until it is copied once, into its place.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from attnbias._errors import DataLossError
+
+_VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
+_OFFSET, _CRC32C, _DATA = 2, 3, 16
+_MAX_VARINT_BYTES = 10
+_MORE = 0x80  # the bit of a varint's byte that says another follows
+
+
+class Chunk(NamedTuple):
+    """One part of a payload."""
+
+    offset: int
+    crc32c: int
+    data: memoryview
+
+
+def parse_chunk(message: bytes) -> Chunk:
+    """Finds the fields of a chunk; raises DataLossError on bytes that are no protobuf."""
+    offset, crc32c, data = 0, 0, memoryview(b"")
+    at, end = 0, len(message)
+    while at < end:
+        tag, at = _read_varint(message, at)
+        field, wire_type = tag >> 3, tag & 7
+        if wire_type == _VARINT:
+            value, at = _read_varint(message, at)
+            if field == _OFFSET:
+                offset = value
+            continue
+        if wire_type == _LENGTH_DELIMITED:
+            size, at = _read_varint(message, at)
+        else:
+            size = _fixed_size(wire_type)
+        if size > end - at:
+            raise DataLossError(f"chunk: field {field} has {size} bytes, {end - at} are left")
+        if field == _DATA and wire_type == _LENGTH_DELIMITED:
+            data = memoryview(message)[at : at + size]
+        elif field == _CRC32C and wire_type == _FIXED32:
+            crc32c = int.from_bytes(message[at : at + size], "little")
+        at += size
+    return Chunk(offset, crc32c, data)
+
+
+def _fixed_size(wire_type: int) -> int:
+    if wire_type == _FIXED32:
+        return 4
+    if wire_type == _FIXED64:
+        return 8
+    raise DataLossError(f"chunk: wire type {wire_type} does not exist")
+
+
+def _read_varint(message: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for index, byte in enumerate(message[at : at + _MAX_VARINT_BYTES]):
+        value |= (byte & ~_MORE) << (7 * index)
+        if not byte & _MORE:
+            return value, at + index + 1
+    raise DataLossError("chunk: a varint does not end")

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers and clients for the tests: a scripted one in process, and the real binary."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from fake_server import FakeServer
+
+import attnbias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with FakeServer() as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: FakeServer) -> Iterator[attnbias.Client]:
+    with attnbias.Client(server.target, timeout=60) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="session")
+def real_target() -> Iterator[str]:
+    """The real server on a port of its own; skips where no binary is named."""
+    binary = os.environ.get("ATTNBIAS_SERVER_BINARY")
+    if not binary:
+        pytest.skip("ATTNBIAS_SERVER_BINARY is not set")
+    command = [binary, "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield _listening_on(process.stdout)
+        finally:
+            process.terminate()
+            process.communicate(timeout=60)
+
+
+def _listening_on(lines: Iterator[str]) -> str:
+    for line in lines:
+        if line.startswith("listening on "):
+            return line.split()[-1]
+    message = "the server ended without saying where it listens"
+    raise AssertionError(message)
+
+
+@pytest.fixture
+def real_client(real_target: str) -> Iterator[attnbias.Client]:
+    with attnbias.Client(real_target, timeout=120) as connected:
+        yield connected

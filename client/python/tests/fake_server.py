@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server whose every answer the test decides, over real gRPC."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Self
+
+import crc32c
+import grpc
+import numpy as np
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import error_details_pb2, status_pb2
+from grpc_health.v1 import health_pb2
+from grpc_status import rpc_status
+
+from attnbias.v1 import service_pb2, tensor_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import numpy.typing as npt
+    from google.protobuf.message import Message
+
+Script = list["Callable[[service_pb2.StreamTensorRequest, grpc.ServicerContext], Iterator[bytes]]"]
+
+FINGERPRINT = "0123456789abcdef" * 4
+_DATA_TYPES = {"<f8": 1, "<f4": 2, "<f2": 3, "<i4": 5}
+
+
+def header(
+    *parts: tuple[str, int, npt.NDArray[Any]],
+    fingerprint: str = FINGERPRINT,
+    first_relative_position: int = 0,
+) -> service_pb2.TensorHeader:
+    """A header of parts (name, form, array)."""
+    made = service_pb2.TensorHeader(fingerprint=fingerprint, encoding_fingerprint="e" * 64)
+    for name, form, array in parts:
+        made.parts.add(
+            name=name,
+            data_type=_DATA_TYPES.get(array.dtype.str, tensor_pb2.DATA_TYPE_BF16),
+            form=form,
+            shape=array.shape,
+            offset=made.total_bytes,
+            size_bytes=array.nbytes,
+            first_relative_position=first_relative_position,
+        )
+        made.total_bytes += array.nbytes
+    return made
+
+
+class Payload:
+    """A header and its bytes, and the messages that carry them."""
+
+    def __init__(self, *parts: tuple[str, int, npt.NDArray[Any]], **fields: Any) -> None:
+        self.header = header(*parts, **fields)
+        self.data = b"".join(array.tobytes() for _, _, array in parts)
+
+    def first(self) -> bytes:
+        return service_pb2.StreamTensorResponse(header=self.header).SerializeToString()
+
+    def chunk(self, begin: int, end: int) -> bytes:
+        data = self.data[begin:end]
+        return service_pb2.StreamTensorResponse(
+            offset=begin, crc32c=crc32c.crc32c(data), data=data
+        ).SerializeToString()
+
+    def messages(self, begin: int = 0, end: int | None = None, step: int = 1000) -> Iterator[bytes]:
+        """The header, then the bytes [begin, end) in chunks."""
+        yield self.first()
+        end = len(self.data) if end is None else end
+        for at in range(begin, end, step):
+            yield self.chunk(at, min(at + step, end))
+
+    def serve(
+        self, request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
+        """What an honest server does."""
+        del context
+        yield from self.messages(request.read_offset)
+
+
+def sequence(count: int = 5000) -> npt.NDArray[np.float32]:
+    return np.arange(count, dtype=np.float32)
+
+
+def table(array: npt.NDArray[Any], **fields: Any) -> Payload:
+    return Payload(("positions", tensor_pb2.FORM_TABLE, array), **fields)
+
+
+def abort(
+    context: grpc.ServicerContext, code: grpc.StatusCode, message: str, *details: Message
+) -> None:
+    """Ends a call with a status that has google.rpc details."""
+    packed = []
+    for detail in details:
+        packed.append(any_pb2.Any())
+        packed[-1].Pack(detail)
+    status = status_pb2.Status(code=code.value[0], message=message, details=packed)
+    context.abort_with_status(rpc_status.to_status(status))
+
+
+def retry_info(seconds: float) -> error_details_pb2.RetryInfo:
+    delay = duration_pb2.Duration()
+    delay.FromNanoseconds(int(seconds * 1e9))
+    return error_details_pb2.RetryInfo(retry_delay=delay)
+
+
+class FakeServer:
+    """Answers the n-th StreamTensor with the n-th entry of its script, the last one for ever."""
+
+    def __init__(self) -> None:
+        self.script: Script = []
+        self.describe: list[Any] = []
+        self.requests: list[service_pb2.StreamTensorRequest] = []
+        self.describe_calls = 0
+        self.info = service_pb2.GetServerInfoResponse(version="1.2.3")
+        self.health = health_pb2.HealthCheckResponse.SERVING
+        self._lock = threading.Lock()
+        self._server = grpc.server(ThreadPoolExecutor(16))
+        self._server.add_generic_rpc_handlers((self._attnbias(), self._health()))
+        self.target = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+
+    def __enter__(self) -> Self:
+        self._server.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.stop(None).wait()
+
+    def _stream(
+        self, request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
+        with self._lock:
+            step = self.script[min(len(self.requests), len(self.script) - 1)]
+            self.requests.append(request)
+        yield from step(request, context)
+
+    def _describe(
+        self, request: service_pb2.DescribeTensorRequest, context: grpc.ServicerContext
+    ) -> service_pb2.DescribeTensorResponse:
+        step = self.describe[min(self.describe_calls, len(self.describe) - 1)]
+        self.describe_calls += 1
+        return step(request, context)  # type: ignore[no-any-return]
+
+    def _attnbias(self) -> Any:
+        return grpc.method_handlers_generic_handler(
+            "attnbias.v1.AttentionBiasService",
+            {
+                "StreamTensor": grpc.unary_stream_rpc_method_handler(
+                    self._stream, service_pb2.StreamTensorRequest.FromString, None
+                ),
+                "DescribeTensor": grpc.unary_unary_rpc_method_handler(
+                    self._describe,
+                    service_pb2.DescribeTensorRequest.FromString,
+                    service_pb2.DescribeTensorResponse.SerializeToString,
+                ),
+                "GetServerInfo": grpc.unary_unary_rpc_method_handler(
+                    lambda _request, _context: self.info,
+                    service_pb2.GetServerInfoRequest.FromString,
+                    service_pb2.GetServerInfoResponse.SerializeToString,
+                ),
+            },
+        )
+
+    def _health(self) -> Any:
+        return grpc.method_handlers_generic_handler(
+            "grpc.health.v1.Health",
+            {
+                "Check": grpc.unary_unary_rpc_method_handler(
+                    lambda _request, _context: health_pb2.HealthCheckResponse(status=self.health),
+                    health_pb2.HealthCheckRequest.FromString,
+                    health_pb2.HealthCheckResponse.SerializeToString,
+                ),
+            },
+        )

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the client makes of answers: results, descriptions, errors, files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors
+from fake_server import FINGERPRINT, FakeServer, Payload, abort, retry_info, sequence, table
+from google.rpc import error_details_pb2
+from grpc_health.v1 import health_pb2
+from safetensors.numpy import load_file
+
+import attnbias
+from attnbias.v1 import service_pb2, tensor_pb2
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ALIBI = attnbias.ALiBi(num_heads=2)
+DIAGONALS = sequence(2 * 9).reshape(2, 9)
+TOEPLITZ = Payload(("diagonals", tensor_pb2.FORM_TOEPLITZ, DIAGONALS), first_relative_position=-3)
+TWO_PARTS = Payload(
+    ("cos", tensor_pb2.FORM_TABLE, sequence(4).reshape(2, 2)),
+    ("sin", tensor_pb2.FORM_TABLE, sequence(6).reshape(2, 3)),
+)
+
+
+def test_toeplitz_knows_its_window(server: FakeServer, client: attnbias.Client) -> None:
+    server.script = [TOEPLITZ.serve]
+    got = client.get(ALIBI, queries=(2, 6), keys=(3, 9), align="end")
+    assert isinstance(got, attnbias.Toeplitz)
+    assert (got.query_length, got.key_length) == (4, 6)
+    assert got.first_relative_position == -3
+    assert got.fingerprint == FINGERPRINT
+    np.testing.assert_array_equal(got.diagonals, DIAGONALS, strict=True)
+
+
+def test_toeplitz_over_a_position_list(server: FakeServer, client: attnbias.Client) -> None:
+    server.script = [TOEPLITZ.serve]
+    got = client.get(ALIBI, query_position_ids=range(4), key_position_ids=range(6))
+    assert got.shape == (2, 4, 6)
+
+
+def test_toeplitz_of_another_size_is_data_loss(server: FakeServer, client: attnbias.Client) -> None:
+    server.script = [TOEPLITZ.serve]
+    with pytest.raises(attnbias.DataLossError, match="want 10 as the last axis"):
+        client.get(ALIBI, queries=4, keys=7, align="end")
+
+
+def test_key_row_knows_its_queries(server: FakeServer, client: attnbias.Client) -> None:
+    row = sequence(10).reshape(2, 5)
+    server.script = [Payload(("row", tensor_pb2.FORM_KEY_ROW, row)).serve]
+    got = client.get(
+        attnbias.ALiBi(num_heads=2, variant="KEY_FROM_END"), queries=(1, 4), keys=5, align="end"
+    )
+    assert isinstance(got, attnbias.KeyRow)
+    assert got.shape == (2, 3, 5)
+    np.testing.assert_array_equal(got.row, row, strict=True)
+
+
+def test_dense_is_an_array(server: FakeServer, client: attnbias.Client) -> None:
+    dense = sequence(24).reshape(2, 3, 4).astype(ml_dtypes.bfloat16)
+    server.script = [Payload(("dense", tensor_pb2.FORM_DENSE, dense)).serve]
+    got = client.get(ALIBI, queries=3, keys=4, align="end", form="dense", dtype="bf16")
+    np.testing.assert_array_equal(got, dense, strict=True)
+
+
+def test_several_parts_are_a_named_tuple(server: FakeServer, client: attnbias.Client) -> None:
+    server.script = [TWO_PARTS.serve]
+    cos, sin = got = client.get(ALIBI)
+    np.testing.assert_array_equal(got.cos, sequence(4).reshape(2, 2), strict=True)
+    np.testing.assert_array_equal(got.sin, sequence(6).reshape(2, 3), strict=True)
+    assert cos is got.cos
+    assert sin is got.sin
+
+
+def test_data_type_of_a_later_version_is_refused(
+    server: FakeServer, client: attnbias.Client
+) -> None:
+    payload = table(sequence(4))
+    payload.header.parts[0].data_type = 99  # type: ignore[assignment]
+    server.script = [payload.serve]
+    with pytest.raises(attnbias.UnimplementedError, match="data_type 99"):
+        client.get(ALIBI)
+
+
+def describes(payload: Payload) -> Any:
+    return lambda _request, _context: service_pb2.DescribeTensorResponse(header=payload.header)
+
+
+def refuses(code: grpc.StatusCode, *details: Any) -> Any:
+    return lambda _request, context: abort(context, code, "as planned", *details)
+
+
+def test_describe(server: FakeServer, client: attnbias.Client) -> None:
+    TWO_PARTS.header.fully_masked_rows.add(begin=1, end=3)
+    server.describe = [describes(TWO_PARTS)]
+    info = client.describe(ALIBI)
+    assert info.fingerprint == FINGERPRINT
+    assert info.nbytes == 40
+    assert info.fully_masked_rows == ((1, 3),)
+    assert info.parts[1] == attnbias.TensorPart(
+        name="sin",
+        dtype=np.dtype(np.float32),
+        form="table",
+        shape=(2, 3),
+        offset=16,
+        nbytes=24,
+        first_relative_position=0,
+    )
+
+
+def test_unary_calls_are_retried(server: FakeServer, client: attnbias.Client) -> None:
+    server.describe = [
+        refuses(grpc.StatusCode.UNAVAILABLE),
+        refuses(grpc.StatusCode.UNAVAILABLE),
+        describes(TOEPLITZ),
+    ]
+    assert client.describe(ALIBI).nbytes == DIAGONALS.nbytes
+    assert server.describe_calls == 3
+
+
+def test_errors_carry_their_details(server: FakeServer, client: attnbias.Client) -> None:
+    violation = error_details_pb2.BadRequest.FieldViolation(
+        field="alibi.num_heads", description="d"
+    )
+    server.describe = [
+        refuses(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            error_details_pb2.BadRequest(field_violations=[violation]),
+            error_details_pb2.ErrorInfo(reason="TENSOR_TOO_LARGE_FOR_UNARY"),
+            retry_info(0.5),
+        )
+    ]
+    with pytest.raises(attnbias.InvalidArgumentError) as caught:
+        client.describe(ALIBI)
+    error = caught.value
+    assert isinstance(error, ValueError)
+    assert error.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert error.message == "as planned"
+    assert error.field_violations == (attnbias.FieldViolation("alibi.num_heads", "d"),)
+    assert error.reason == "TENSOR_TOO_LARGE_FOR_UNARY"
+    assert error.retry_delay == 0.5
+    assert len(error.details) == 3
+
+
+@pytest.mark.parametrize("code", [c for c in grpc.StatusCode if c is not grpc.StatusCode.OK])
+def test_every_code_has_its_class(
+    server: FakeServer, client: attnbias.Client, code: grpc.StatusCode
+) -> None:
+    server.describe = [refuses(code)]
+    with (
+        attnbias.Client(server.target, max_attempts=1) as once,
+        pytest.raises(attnbias.Error) as caught,
+    ):
+        once.describe(ALIBI)
+    name = type(caught.value).__name__.removesuffix("Error").lower()
+    assert caught.value.code is code
+    if name:
+        assert name == code.name.replace("_", "").lower()
+    else:
+        assert code in {grpc.StatusCode.UNKNOWN, grpc.StatusCode.ALREADY_EXISTS}
+
+
+def test_deadline_is_a_timeout_error() -> None:
+    assert issubclass(attnbias.DeadlineExceededError, TimeoutError)
+    assert str(attnbias.DeadlineExceededError("late")) == "DEADLINE_EXCEEDED: late"
+
+
+def test_info(server: FakeServer, client: attnbias.Client) -> None:
+    server.info = service_pb2.GetServerInfoResponse(
+        version="1.2.3",
+        backends=["cpu"],
+        instruction_sets=["avx2", "scalar"],
+        encodings=["t5"],
+        data_types=[tensor_pb2.DATA_TYPE_BF16],
+        limits=service_pb2.ServerLimits(max_unary_bytes=7),
+    )
+    info = client.info()
+    assert info.version == "1.2.3"
+    assert info.instruction_sets == ("avx2", "scalar")
+    assert info.dtypes == ("bf16",)
+    assert info.limits.max_unary_bytes == 7
+
+
+def test_limits_are_those_of_the_contract() -> None:
+    fields = {field.name for field in service_pb2.ServerLimits.DESCRIPTOR.fields}
+    assert set(attnbias.ServerLimits.__annotations__) == fields
+
+
+def test_health(server: FakeServer, client: attnbias.Client) -> None:
+    assert client.health()
+    server.health = health_pb2.HealthCheckResponse.NOT_SERVING
+    assert not client.health("readiness")
+
+
+def test_safetensors_hold_all_parts(
+    server: FakeServer, client: attnbias.Client, tmp_path: Path
+) -> None:
+    server.script = [TWO_PARTS.serve]
+    info = client.save(tmp_path / "rotary.safetensors", ALIBI)
+    assert info.fingerprint == FINGERPRINT
+    loaded = load_file(tmp_path / "rotary.safetensors")
+    np.testing.assert_array_equal(loaded["cos"], sequence(4).reshape(2, 2), strict=True)
+    np.testing.assert_array_equal(loaded["sin"], sequence(6).reshape(2, 3), strict=True)
+
+
+def test_safetensors_say_what_a_toeplitz_is(
+    server: FakeServer, client: attnbias.Client, tmp_path: Path
+) -> None:
+    server.script = [TOEPLITZ.serve]
+    client.save(str(tmp_path / "bias.safetensors"), ALIBI, queries=4, keys=6, align="end")
+    with safetensors.safe_open(tmp_path / "bias.safetensors", framework="numpy") as file:
+        assert file.metadata() == {
+            "attnbias.fingerprint": FINGERPRINT,
+            "attnbias.encoding_fingerprint": "e" * 64,
+            "attnbias.query_length": "4",
+            "attnbias.key_length": "6",
+            "attnbias.diagonals.first_relative_position": "-3",
+        }
+
+
+@pytest.mark.parametrize("suffix", ["npy", "safetensors"])
+def test_bf16_files_keep_their_bits(
+    server: FakeServer, client: attnbias.Client, tmp_path: Path, suffix: str
+) -> None:
+    values = sequence(6).reshape(2, 3).astype(ml_dtypes.bfloat16)
+    server.script = [table(values).serve]
+    path = tmp_path / f"t.{suffix}"
+    client.save(path, ALIBI)
+    if suffix == "npy":
+        loaded = np.load(path).view(ml_dtypes.bfloat16)
+        np.testing.assert_array_equal(loaded, values, strict=True)
+    else:
+        assert path.read_bytes().endswith(values.tobytes())
+        assert b'"dtype":"BF16","shape":[2,3]' in path.read_bytes()
+
+
+def test_failed_save_leaves_the_old_file(
+    server: FakeServer, client: attnbias.Client, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.npy"
+    path.write_bytes(b"old")
+    server.script = [TWO_PARTS.serve]
+    with pytest.raises(ValueError, match=r"a \.npy holds one array, got cos, sin"):
+        client.save(path, ALIBI)
+    assert path.read_bytes() == b"old"
+    assert [file.name for file in tmp_path.iterdir()] == ["t.npy"]
+
+
+def test_unknown_suffix_is_refused_before_anything_is_sent(
+    server: FakeServer, client: attnbias.Client, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=r"want a name that ends in \.npy or \.safetensors"):
+        client.save(tmp_path / "t.bin", ALIBI)
+    assert server.requests == []
+
+
+def test_progress_bar_counts_to_the_end(
+    server: FakeServer, client: attnbias.Client, capfd: pytest.CaptureFixture[str]
+) -> None:
+    server.script = [table(sequence(4096)).serve]
+    client.get(ALIBI, progress=True)
+    assert "16.0k/16.0k" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("progress", [None, False])
+def test_no_progress_bar_unasked_without_a_terminal(
+    server: FakeServer,
+    client: attnbias.Client,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    progress: bool | None,
+) -> None:
+    monkeypatch.setattr("attnbias._progress._WORTHWHILE_BYTES", 0)
+    monkeypatch.setattr("attnbias._progress._PATIENCE", 0)
+    server.script = [table(sequence(4096)).serve]
+    client.get(ALIBI, progress=progress)
+    assert capfd.readouterr().err == ""

@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real server against the definitions, written out in integers, numpy and mpmath."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import mpmath
+import numpy as np
+import numpy.typing as npt
+import pytest
+from cutting_proxy import CuttingProxy
+
+import attnbias
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DTYPES = {"f64": "f8", "f32": "f4", "f16": "f2", "bf16": ml_dtypes.bfloat16}
+
+
+def sine_or_cosine(position: int, column: int, dim: int) -> mpmath.mpf:
+    """PE[p, 2i] = sin(p w_i), PE[p, 2i+1] = cos(p w_i), w_i = 10000^(-2i/dim)."""
+    angle = position * mpmath.mpf(10000) ** (-mpmath.mpf(2 * (column // 2)) / dim)
+    return mpmath.cos(angle) if column % 2 else mpmath.sin(angle)
+
+
+def is_nearest(got: Any, exact: mpmath.mpf) -> bool:
+    """Whether no other number of got's type is closer to exact."""
+    error = abs(mpmath.mpf(float(got)) - exact)
+    neighbours = [np.nextafter(got, got.dtype.type(end)) for end in (-np.inf, np.inf)]
+    return all(error <= abs(mpmath.mpf(float(other)) - exact) for other in neighbours)
+
+
+def t5_bucket(relative: int, *, bidirectional: bool, buckets: int, distance: int) -> int:
+    """The bucket of key - query, in integers: the algebraic rule of the paper's formula."""
+    first = 0
+    if bidirectional:
+        buckets //= 2
+        first = buckets if relative > 0 else 0
+        n = abs(relative)
+    else:
+        n = max(-relative, 0)
+    exact = buckets // 2
+    if n < exact:
+        return first + n
+    steps = buckets - exact
+    # ln(n / exact) / ln(distance / exact) * steps >= k, without logarithms
+    passed = [k for k in range(steps) if n**steps * exact**k >= distance**k * exact**steps]
+    return first + exact + max(passed)
+
+
+def t5_buckets(queries: range, keys: range, **rule: Any) -> npt.NDArray[np.int32]:
+    known = {
+        r: t5_bucket(r, **rule) for r in range(keys[0] - queries[-1], keys[-1] - queries[0] + 1)
+    }
+    return np.array([[known[j - i] for j in keys] for i in queries], np.int32)
+
+
+def alibi(heads: int, queries: range, keys: range) -> npt.NDArray[np.float32]:
+    """-slope |i - j|, with slopes of a power of two: every number is exact."""
+    slopes = np.ldexp(np.float32(1), [-8 * h // heads for h in range(1, heads + 1)])
+    distance = np.abs(np.subtract.outer(np.array(queries), np.array(keys)))
+    biases: npt.NDArray[np.float32] = -slopes[:, None, None] * distance.astype(np.float32)
+    return biases
+
+
+@pytest.fixture(scope="module")
+def weight() -> npt.NDArray[np.float32]:
+    return np.random.default_rng(1).standard_normal((32, 8)).astype(np.float32)
+
+
+@pytest.fixture
+def t5(weight: npt.NDArray[np.float32]) -> attnbias.T5:
+    return attnbias.T5(num_heads=8, bidirectional=True, table=weight)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sinusoids_are_correctly_rounded(real_client: attnbias.Client, dtype: str) -> None:
+    ids = [0, 1, 2, 77, 4095, 131071, 1 << 30, (1 << 40) - 1]
+    got = real_client.get(attnbias.Sinusoidal(dim=24), position_ids=ids, dtype=dtype)
+    assert got.dtype == np.dtype(DTYPES[dtype])
+    assert got.shape == (len(ids), 24)
+    with mpmath.workprec(400):
+        for (row, column), value in np.ndenumerate(got):
+            assert is_nearest(value, sine_or_cosine(ids[row], column, 24)), (ids[row], column)
+
+
+def test_window_of_positions_is_a_slice(real_client: attnbias.Client) -> None:
+    encoding = attnbias.Sinusoidal(dim=64)
+    whole = real_client.get(encoding, positions=3000)
+    part = real_client.get(encoding, positions=(1000, 2000))
+    np.testing.assert_array_equal(part, whole[1000:2000], strict=True)
+
+
+def test_concatenated_is_interleaved_reordered(real_client: attnbias.Client) -> None:
+    one = real_client.get(attnbias.Sinusoidal(dim=7), positions=100)
+    other = real_client.get(attnbias.Sinusoidal(dim=7, layout="CONCATENATED"), positions=100)
+    np.testing.assert_array_equal(other, np.hstack([one[:, 0::2], one[:, 1::2]]), strict=True)
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize(("buckets", "distance"), [(32, 128), (64, 256), (32, 800)])
+def test_t5_buckets(
+    real_client: attnbias.Client, bidirectional: bool, buckets: int, distance: int
+) -> None:
+    encoding = attnbias.T5(bidirectional=bidirectional, num_buckets=buckets, max_distance=distance)
+    got = real_client.get(encoding, queries=900, keys=900, values="buckets")
+    rule = {"bidirectional": bidirectional, "buckets": buckets, "distance": distance}
+    want = t5_buckets(range(900), range(900), **rule)
+    np.testing.assert_array_equal(got.view(), want, strict=True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_t5_bias_is_the_gathered_table(
+    real_client: attnbias.Client, t5: attnbias.T5, weight: Any, dtype: str
+) -> None:
+    buckets = t5_buckets(range(70), range(300), bidirectional=True, buckets=32, distance=128)
+    got = real_client.get(t5, queries=70, keys=300, align="start", dtype=dtype)
+    assert got.diagonals.shape == (8, 369)
+    assert got.first_relative_position == -69
+    want = np.moveaxis(weight.astype(DTYPES[dtype])[buckets], -1, 0)
+    np.testing.assert_array_equal(got.view(), want, strict=True)
+
+
+def test_t5_table_in_the_other_layout(
+    real_client: attnbias.Client, t5: attnbias.T5, weight: Any
+) -> None:
+    turned = attnbias.T5(
+        num_heads=8, bidirectional=True, table=weight.T, table_layout="HEADS_BUCKETS"
+    )
+    info = [real_client.describe(encoding, queries=9, keys=9) for encoding in (t5, turned)]
+    assert info[0].fingerprint == info[1].fingerprint
+
+
+def test_alibi(real_client: attnbias.Client) -> None:
+    got = real_client.get(attnbias.ALiBi(num_heads=8), queries=50, keys=60, align="end")
+    assert isinstance(got, attnbias.Toeplitz)
+    np.testing.assert_array_equal(got.view(), alibi(8, range(10, 60), range(60)), strict=True)
+
+
+def test_alibi_of_any_head_count_is_close_to_the_formula(real_client: attnbias.Client) -> None:
+    slopes = 2.0 ** -np.arange(1, 9), 2.0 ** (-0.5 * np.arange(1, 8, 2))
+    got = real_client.get(attnbias.ALiBi(num_heads=12), queries=1, keys=2, align="start")
+    np.testing.assert_array_max_ulp(
+        -got.view()[:, 0, 1], np.concatenate(slopes).astype(np.float32), maxulp=1
+    )
+
+
+@pytest.mark.parametrize(("variant", "anchor"), [("KEY_FROM_START", 0), ("KEY_FROM_END", 59)])
+def test_alibi_key_row(real_client: attnbias.Client, variant: Any, anchor: int) -> None:
+    encoding = attnbias.ALiBi(num_heads=8, variant=variant)
+    got = real_client.get(encoding, queries=60, keys=60)
+    assert isinstance(got, attnbias.KeyRow)
+    slopes = 2.0 ** -np.arange(1, 9, dtype=np.float32)
+    want = (slopes[:, None] * (np.arange(60) - anchor)).astype(np.float32)
+    np.testing.assert_array_equal(got.row, want, strict=True)
+    assert got.view().shape == (8, 60, 60)
+
+
+def test_dense_window_in_bf16_into_memory(real_client: attnbias.Client) -> None:
+    out = np.zeros((4, 1, 200), ml_dtypes.bfloat16)
+    got = real_client.get(
+        attnbias.ALiBi(num_heads=8),
+        queries=(199, 200),
+        keys=200,
+        heads=(0, 4),
+        dtype="bf16",
+        form="dense",
+        causal=True,
+        out=out,
+    )
+    assert got is out
+    want = alibi(8, range(199, 200), range(200))[:4].astype(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(out, want, strict=True)
+
+
+@pytest.mark.parametrize("form", ["toeplitz", "dense"])
+@pytest.mark.parametrize(
+    ("fill", "masked"), [(None, -np.inf), (0.0, 0.0), ("lowest", np.finfo(np.float32).min)]
+)
+def test_masks(real_client: attnbias.Client, form: Any, fill: Any, masked: float) -> None:
+    got = real_client.get(
+        attnbias.ALiBi(num_heads=8),
+        queries=40,
+        keys=40,
+        form=form,
+        causal=True,
+        window_left=7,
+        fill=fill,
+    )
+    i, j = np.ogrid[:40, :40]
+    want = np.where((j > i) | (j < i - 7), np.float32(masked), alibi(8, range(40), range(40)))
+    np.testing.assert_array_equal(got if form == "dense" else got.view(), want, strict=True)
+
+
+def test_window_cut_here_is_the_window_cut_there(
+    real_client: attnbias.Client, t5: attnbias.T5
+) -> None:
+    whole = real_client.get(t5, queries=300, keys=300)
+    there = real_client.get(t5, queries=(100, 300), keys=(20, 300), heads=(2, 5))
+    here = whole.window(queries=(100, 300), keys=(20, 300), heads=(2, 5))
+    np.testing.assert_array_equal(here.diagonals, there.diagonals, strict=True)
+    assert here.first_relative_position == there.first_relative_position
+
+
+def test_explicit_positions(real_client: attnbias.Client) -> None:
+    rows, columns = [5, 3, 90], [7, 7, 0, 31]
+    got = real_client.get(
+        attnbias.ALiBi(num_heads=8), query_position_ids=rows, key_position_ids=columns
+    )
+    want = alibi(8, range(100), range(100))[:, rows][:, :, columns]
+    np.testing.assert_array_equal(got, want, strict=True)
+
+
+def test_large_dense_stream_is_the_expanded_toeplitz(
+    real_client: attnbias.Client, t5: attnbias.T5
+) -> None:
+    dense = real_client.get(t5, queries=1500, keys=2000, align="end", form="dense")
+    compact = real_client.get(t5, queries=1500, keys=2000, align="end")
+    assert dense.nbytes == 96_000_000
+    np.testing.assert_array_equal(dense, compact.view(), strict=True)
+
+
+def test_cut_connections_are_survived(real_target: str, t5: attnbias.T5) -> None:
+    with (
+        CuttingProxy(real_target, cut_after=[1_000_000, 5_000_000]) as proxy,
+        attnbias.Client(proxy.target, timeout=120) as client,
+    ):
+        got = client.get(t5, queries=700, keys=700, form="dense")
+        want = client.get(t5, queries=700, keys=700)
+    assert proxy.connections >= 3
+    np.testing.assert_array_equal(got, want.view(), strict=True)
+
+
+def test_get_many(real_client: attnbias.Client) -> None:
+    requests = [
+        attnbias.Request(attnbias.ALiBi(num_heads=8), queries=n, keys=n) for n in range(1, 30)
+    ]
+    for n, got in enumerate(real_client.get_many(requests), start=1):
+        np.testing.assert_array_equal(got.view(), alibi(8, range(n), range(n)), strict=True)
+
+
+def test_describe_says_what_get_sends(real_client: attnbias.Client, t5: attnbias.T5) -> None:
+    info = real_client.describe(t5, queries=50, keys=60, align="end")
+    got = real_client.get(t5, queries=50, keys=60, align="end")
+    assert info.fingerprint == got.fingerprint
+    assert info.nbytes == got.nbytes
+    assert [(part.name, part.form) for part in info.parts] == [("diagonals", "toeplitz")]
+    assert info.resolved_spec.t5.table.WhichOneof("source") == "sha256"
+
+
+def test_saved_file_is_the_tensor(real_client: attnbias.Client, tmp_path: Path) -> None:
+    encoding = attnbias.Sinusoidal(dim=16)
+    real_client.save(tmp_path / "table.npy", encoding, positions=50)
+    np.testing.assert_array_equal(
+        np.load(tmp_path / "table.npy"), real_client.get(encoding, positions=50), strict=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("encoding", "options", "field"),
+    [
+        (attnbias.Sinusoidal(dim=0), {"positions": 4}, "sinusoidal.dim"),
+        (attnbias.ALiBi(num_heads=-1), {"queries": 4, "keys": 4}, "alibi.num_heads"),
+    ],
+)
+def test_wrong_fields_are_named_by_the_server(
+    real_client: attnbias.Client, encoding: Any, options: Any, field: str
+) -> None:
+    with pytest.raises(attnbias.InvalidArgumentError) as caught:
+        real_client.get(encoding, **options)
+    assert field in caught.value.message
+    assert any(v.field.endswith(field) for v in caught.value.field_violations)
+
+
+def test_info_and_health(real_client: attnbias.Client) -> None:
+    info = real_client.info()
+    assert {"sinusoidal", "t5", "alibi"} <= set(info.encodings)
+    assert {"f64", "f32", "f16", "bf16"} <= set(info.dtypes)
+    assert real_client.health()
+    assert real_client.health("readiness")
+    with pytest.raises(attnbias.NotFoundError):
+        real_client.health("no.such.Service")

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Payloads in the caller's own memory, and refusals that name what does not fit."""
+
+from __future__ import annotations
+
+import mmap
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from fake_server import FakeServer, Payload, sequence, table
+
+import attnbias
+from attnbias.v1 import tensor_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+VALUES = sequence(24).reshape(4, 6)
+
+
+def get(server: FakeServer, client: attnbias.Client, out: Any) -> Any:
+    server.script = [table(VALUES).serve]
+    return client.get(attnbias.Sinusoidal(dim=6), positions=4, out=out)
+
+
+def test_array_is_filled_and_returned(server: FakeServer, client: attnbias.Client) -> None:
+    out = np.zeros((4, 6), np.float32)
+    assert get(server, client, out) is out
+    np.testing.assert_array_equal(out, VALUES)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: np.zeros(24, np.float32),
+        lambda: np.zeros(96, np.uint8),
+        lambda: np.zeros((2, 4, 6), np.float32)[1],
+        lambda: bytearray(96),
+        lambda: memoryview(bytearray(96)),
+        lambda: mmap.mmap(-1, 96),
+    ],
+    ids=["flat", "raw", "slice", "bytearray", "memoryview", "mmap"],
+)
+def test_memory_of_another_kind_is_viewed(
+    server: FakeServer, client: attnbias.Client, make: Callable[[], Any]
+) -> None:
+    out = make()
+    got = get(server, client, out)
+    np.testing.assert_array_equal(got, VALUES, strict=True)
+    assert np.shares_memory(got, np.frombuffer(out, np.uint8))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_torch_tensor_is_filled(server: FakeServer, client: attnbias.Client, dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    out = torch.zeros(4, 6, dtype=getattr(torch, dtype))
+    values = VALUES if dtype == "float32" else VALUES.astype(ml_dtypes.bfloat16)
+    server.script = [table(values).serve]
+    client.get(attnbias.Sinusoidal(dim=6), positions=4, out=out)
+    np.testing.assert_array_equal(out.float().numpy(), VALUES)
+
+
+def read_only() -> Any:
+    array = np.zeros((4, 6), np.float32)
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: np.zeros((4, 6), np.float16), "dtype float16, want float32"),
+        (lambda: np.zeros((4, 5), np.float32), r"80 bytes of shape \(4, 5\), want 96 bytes"),
+        (lambda: np.zeros((6, 4), np.float32).T, "want C-contiguous"),
+        (read_only, "got read-only memory"),
+        (lambda: bytes(96), "got read-only memory"),
+        (lambda: bytearray(95), "95 bytes"),
+    ],
+    ids=["dtype", "size", "order", "read-only", "bytes", "raw size"],
+)
+def test_memory_that_does_not_fit_is_refused(
+    server: FakeServer, client: attnbias.Client, make: Callable[[], Any], says: str
+) -> None:
+    with pytest.raises(ValueError, match=f"out: .*{says}"):
+        get(server, client, make())
+
+
+def test_what_is_no_memory_is_a_type_error(server: FakeServer, client: attnbias.Client) -> None:
+    with pytest.raises(TypeError, match="out: got list"):
+        get(server, client, [0] * 24)
+
+
+def test_toeplitz_lies_in_out(server: FakeServer, client: attnbias.Client) -> None:
+    diagonals = sequence(2 * 9).reshape(2, 9)
+    payload = Payload(
+        ("diagonals", tensor_pb2.FORM_TOEPLITZ, diagonals), first_relative_position=-3
+    )
+    server.script = [payload.serve]
+    out = np.zeros((2, 9), np.float32)
+    got = client.get(attnbias.ALiBi(num_heads=2), queries=4, keys=6, align="end", out=out)
+    assert np.shares_memory(got.diagonals, out)
+    np.testing.assert_array_equal(out, diagonals)

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Python's idiom as the contract's message, field by field."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import sys
+from typing import Any, get_type_hints
+
+import ml_dtypes
+import numpy as np
+import pytest
+from google.protobuf import json_format
+
+import attnbias
+from attnbias.v1 import service_pb2, tensor_pb2
+
+SINUSOIDAL = attnbias.Sinusoidal(dim=4)
+ALIBI = attnbias.ALiBi(num_heads=8)
+
+
+def spec_of(encoding: attnbias.Encoding, **options: Any) -> dict[str, Any]:
+    spec = attnbias.Request(encoding, **options).to_spec()
+    return json_format.MessageToDict(spec, preserving_proto_field_name=True)
+
+
+@pytest.mark.parametrize("encoding", attnbias.Encoding.__subclasses__(), ids=lambda e: e.field)
+def test_class_has_the_fields_of_its_message(encoding: type[Any]) -> None:
+    message = service_pb2.TensorSpec.DESCRIPTOR.fields_by_name[encoding.field].message_type
+    assert message is not None
+    wanted = {field.name for field in message.fields}
+    wanted |= {f"{f.name}_layout" for f in message.fields if f.message_type is not None}
+    assert {field.name for field in dataclasses.fields(encoding)} == wanted
+
+
+def test_every_encoding_of_the_contract_has_a_class() -> None:
+    wanted = {f.name for f in service_pb2.TensorSpec.DESCRIPTOR.oneofs_by_name["encoding"].fields}
+    assert {encoding.field for encoding in attnbias.Encoding.__subclasses__()} == wanted
+
+
+@pytest.mark.parametrize("encoding", attnbias.Encoding.__subclasses__(), ids=lambda e: e.field)
+def test_class_has_the_values_of_its_enums(encoding: type[Any]) -> None:
+    message = service_pb2.TensorSpec.DESCRIPTOR.fields_by_name[encoding.field].message_type
+    assert message is not None
+    required: dict[str, Any] = {"dim": 1, "num_heads": 1, "bidirectional": True}
+    given = {f.name: required[f.name] for f in message.fields if f.name in required}
+    hints = get_type_hints(encoding, {**vars(sys.modules[encoding.__module__]), "Sequence": list})
+    for field in message.fields:
+        if field.enum_type is not None:
+            literal = hints[field.name].__args__[0]
+            for number, name in enumerate(literal.__args__, start=1):
+                spec = encoding(**given, **{field.name: name}).to_spec()
+                assert getattr(getattr(spec, encoding.field), field.name) == number
+            assert len(literal.__args__) == len(field.enum_type.values) - 1
+
+
+def test_options_are_the_requests_fields() -> None:
+    fields = {field.name for field in dataclasses.fields(attnbias.Request)} - {"encoding"}
+    assert fields == set(attnbias.RequestOptions.__annotations__)
+
+
+def test_unset_fields_are_not_sent() -> None:
+    assert spec_of(SINUSOIDAL) == {"sinusoidal": {"dim": 4}}
+
+
+def test_fields_that_are_zero_are_sent_where_they_have_presence() -> None:
+    spec = attnbias.Request(attnbias.T5(bidirectional=False, num_buckets=0)).to_spec()
+    assert spec.t5.HasField("bidirectional")
+    assert spec.t5.HasField("num_buckets")
+    assert not spec.t5.HasField("max_distance")
+
+
+def test_encoding_without_fields_set_is_still_named() -> None:
+    class Bare(attnbias.Encoding):
+        field = "alibi"
+        num_heads = alibi_bias_max = slopes = variant = None
+
+    assert Bare().to_spec().WhichOneof("encoding") == "alibi"
+
+
+@pytest.mark.parametrize(
+    ("options", "want"),
+    [
+        ({"positions": 8}, {"positions": {"end": "8"}}),
+        ({"positions": (-2, 8)}, {"positions": {"begin": "-2", "end": "8"}}),
+        ({"positions": np.int64(8)}, {"positions": {"end": "8"}}),
+        ({"position_ids": [5, 3]}, {"position_ids": [{"positions": ["5", "3"]}]}),
+        (
+            {"position_ids": np.array([5, 1 << 40])},
+            {"position_ids": [{"positions": ["5", "1099511627776"]}]},
+        ),
+        (
+            {"position_ids": [[1], [2, 3]]},
+            {"position_ids": [{"positions": ["1"]}, {"positions": ["2", "3"]}]},
+        ),
+    ],
+)
+def test_positions(options: dict[str, Any], want: dict[str, Any]) -> None:
+    assert spec_of(SINUSOIDAL, **options)["table"] == want
+
+
+@pytest.mark.parametrize(
+    ("options", "want"),
+    [
+        ({"queries": 4, "keys": 6}, {"query_length": "4", "key_length": "6"}),
+        (
+            {"queries": (3, 4), "keys": (2, 6), "heads": (1, 5)},
+            {
+                "query_length": "4",
+                "key_length": "6",
+                "queries": {"begin": "3", "end": "4"},
+                "keys": {"begin": "2", "end": "6"},
+                "heads": {"begin": "1", "end": "5"},
+            },
+        ),
+        ({"heads": 2}, {"heads": {"end": "2"}}),
+        ({"align": "end"}, {"alignment": "ALIGNMENT_END"}),
+        ({"query_offset": 0}, {"query_offset": "0"}),
+        (
+            {"query_position_ids": [4, 7], "key_position_ids": (1, 2)},
+            {
+                "query_positions": {"positions": ["4", "7"]},
+                "key_positions": {"positions": ["1", "2"]},
+            },
+        ),
+    ],
+)
+def test_pairs(options: dict[str, Any], want: dict[str, Any]) -> None:
+    assert spec_of(ALIBI, **options)["pair"] == want
+
+
+@pytest.mark.parametrize(
+    ("options", "want"),
+    [
+        ({"dtype": "bf16"}, {"data_type": "DATA_TYPE_BF16"}),
+        ({"dtype": ml_dtypes.bfloat16}, {"data_type": "DATA_TYPE_BF16"}),
+        ({"dtype": "F64"}, {"data_type": "DATA_TYPE_F64"}),
+        ({"dtype": "f16"}, {"data_type": "DATA_TYPE_F16"}),
+        ({"dtype": np.float32}, {"data_type": "DATA_TYPE_F32"}),
+        ({"dtype": np.dtype(">f4")}, {"data_type": "DATA_TYPE_F32"}),
+        ({"form": "dense"}, {"form": "FORM_DENSE"}),
+        ({"values": "buckets"}, {"values": "VALUES_BUCKETS"}),
+        ({"scale": 0.5}, {"scale": 0.5}),
+        ({"causal": True}, {"mask": {"causal": True}}),
+        (
+            {"window_left": 0, "window_right": 3},
+            {"mask": {"window_left": "0", "window_right": "3"}},
+        ),
+        ({"causal": True, "fill": 0.0}, {"mask": {"causal": True, "fill_value": 0.0}}),
+        ({"causal": True, "fill": "lowest"}, {"mask": {"causal": True, "fill_lowest": True}}),
+    ],
+)
+def test_output(options: dict[str, Any], want: dict[str, Any]) -> None:
+    assert spec_of(ALIBI, **options)["output"] == want
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"positions": 4, "position_ids": [1]}, "position_ids: got it and positions"),
+        ({"queries": 4, "query_position_ids": [1]}, "query_position_ids: got it and queries"),
+        ({"align": "end", "query_offset": 3}, "query_offset: got it and align"),
+        ({"positions": 4, "heads": 2}, "heads: goes with queries and keys"),
+        ({"positions": 1.5}, "positions: got 1.5"),
+        ({"queries": (1, 2, 3)}, r"queries: got \(1, 2, 3\)"),
+        ({"positions": (0, 1 << 64)}, "positions: got"),
+        ({"position_ids": [1.5]}, "position_ids: got float64"),
+        ({"position_ids": [True]}, "position_ids: got bool"),
+        ({"align": "middle"}, "align: got 'middle', want one of 'START', 'END'"),
+        ({"align": "unspecified"}, "align: got 'unspecified'"),
+        ({"form": 3}, "form: got 3"),
+        ({"dtype": "i8"}, "dtype: got 'i8', want one of f64, f32, f16, bf16, i32"),
+        ({"dtype": "nonsense"}, "dtype: got 'nonsense'"),
+        ({"fill": "highest"}, "fill: got 'highest'"),
+        ({"window_left": 1.5}, "window_left: got 1.5"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, Any], says: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=says):
+        attnbias.Request(ALIBI, **options).to_spec()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "says"),
+    [
+        (attnbias.Sinusoidal(dim="4"), "sinusoidal.dim: got '4'"),  # type: ignore[arg-type]
+        (attnbias.Sinusoidal(dim=1 << 40), "sinusoidal.dim: got 1099511627776"),
+        (attnbias.ALiBi(num_heads=2, slopes=[1, "a"]), r"alibi.slopes: got \[1, 'a'\]"),  # type: ignore[list-item]
+        (
+            attnbias.T5(bidirectional=True, bucket_rule="FLOAT"),  # type: ignore[arg-type]
+            "t5.bucket_rule: got 'FLOAT', want one of 'EXACT', 'FLOAT32_LOG'",
+        ),
+        (attnbias.T5(bidirectional=True, table=[[1, 2]]), "t5.table: got an array of int64"),
+        (attnbias.T5(bidirectional=True, table="sha256:12"), "t5.table: got 'sha256:12'"),
+        (
+            attnbias.T5(bidirectional=True, table=np.ones((2, 2)), table_layout="HEADS"),  # type: ignore[arg-type]
+            "t5.table_layout: got 'HEADS'",
+        ),
+    ],
+)
+def test_wrong_fields_are_named(encoding: attnbias.Encoding, says: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=says):
+        encoding.to_spec()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number"), [("f8", 1), ("f4", 2), ("f2", 3), (ml_dtypes.bfloat16, 4), (">f4", 2)]
+)
+def test_table_travels_as_it_is(dtype: Any, number: int) -> None:
+    weight = np.arange(12).reshape(4, 3).astype(dtype)
+    transposed = attnbias.T5(bidirectional=True, table=weight.T, table_layout="HEADS_BUCKETS")
+    reference = transposed.to_spec().t5.table
+    assert reference.layout == tensor_pb2.TABLE_LAYOUT_HEADS_BUCKETS
+    assert reference.inline_table.data_type == number
+    assert list(reference.inline_table.shape) == [3, 4]
+    little = np.dtype(dtype).newbyteorder("<")
+    sent = np.frombuffer(reference.inline_table.data, little).reshape(3, 4)
+    np.testing.assert_array_equal(sent.astype("f8"), np.arange(12.0).reshape(4, 3).T)
+
+
+def test_table_may_be_a_digest() -> None:
+    encoding = attnbias.T5(bidirectional=True, table="sha256:" + "0a" * 32)
+    assert encoding.to_spec().t5.table.sha256 == "0a" * 32
+
+
+def test_encodings_compare_and_hash_by_value() -> None:
+    same = [attnbias.T5(bidirectional=True, table=np.ones((2, 2), "f4")) for _ in range(2)]
+    other = attnbias.T5(bidirectional=True, table=np.zeros((2, 2), "f4"))
+    assert same[0] == same[1]
+    assert hash(same[0]) == hash(same[1])
+    assert same[0] != other
+    assert attnbias.Sinusoidal(dim=8) != attnbias.ALiBi(num_heads=8)
+    assert pickle.loads(pickle.dumps(other)) == other

@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A payload arrives whole and right, or there is an error: against a server that misbehaves."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import numpy as np
+import pytest
+from fake_server import FINGERPRINT, FakeServer, abort, retry_info, sequence, table
+
+import attnbias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from attnbias.v1 import service_pb2
+
+    Step = Callable[[service_pb2.StreamTensorRequest, grpc.ServicerContext], Iterator[bytes]]
+
+SINUSOIDAL = attnbias.Sinusoidal(dim=1)
+PAYLOAD = table(sequence())
+
+
+def breaks_after(count: int, code: grpc.StatusCode, *details: Any) -> Step:
+    """Sends so many bytes from where it was asked to, then ends with a status."""
+
+    def step(
+        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
+        yield from PAYLOAD.messages(request.read_offset, request.read_offset + count)
+        abort(context, code, "as planned", *details)
+
+    return step
+
+
+def fails(code: grpc.StatusCode, *details: Any) -> Step:
+    def step(
+        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
+        del request
+        abort(context, code, "as planned", *details)
+        yield b""
+
+    return step
+
+
+def sends(*messages: bytes) -> Step:
+    def step(
+        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
+        del request, context
+        yield from messages
+
+    return step
+
+
+def test_whole_payload_arrives(server: FakeServer, client: attnbias.Client) -> None:
+    server.script = [PAYLOAD.serve]
+    got = client.get(SINUSOIDAL, positions=5000)
+    np.testing.assert_array_equal(got, sequence(), strict=True)
+    assert got.flags.writeable
+    assert len(server.requests) == 1
+    assert server.requests[0].read_offset == 0
+    assert server.requests[0].expected_fingerprint == ""
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ABORTED])
+def test_broken_stream_is_resumed_where_it_broke(
+    server: FakeServer, client: attnbias.Client, code: grpc.StatusCode
+) -> None:
+    server.script = [breaks_after(7001, code), breaks_after(4500, code), PAYLOAD.serve]
+    np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
+    assert [r.read_offset for r in server.requests] == [0, 7001, 11501]
+    assert [r.expected_fingerprint for r in server.requests] == ["", FINGERPRINT, FINGERPRINT]
+    assert server.requests[1].spec == server.requests[0].spec
+
+
+def test_reset_of_the_stream_is_resumed(server: FakeServer, client: attnbias.Client) -> None:
+    def reset(
+        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
+        yield from PAYLOAD.messages(request.read_offset, 3000)
+        context.abort(grpc.StatusCode.INTERNAL, "Received RST_STREAM with error code 2")
+
+    server.script = [reset, PAYLOAD.serve]
+    np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
+    assert [r.read_offset for r in server.requests] == [0, 3000]
+
+
+def test_progress_renews_the_attempts(server: FakeServer) -> None:
+    unavailable = breaks_after(2000, grpc.StatusCode.UNAVAILABLE, retry_info(0))
+    server.script = [unavailable] * 9 + [PAYLOAD.serve]
+    with attnbias.Client(server.target, max_attempts=2) as client:
+        np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
+    assert len(server.requests) == 10
+
+
+def test_attempts_end_without_progress(server: FakeServer) -> None:
+    server.script = [fails(grpc.StatusCode.UNAVAILABLE, retry_info(0))]
+    with (
+        attnbias.Client(server.target, max_attempts=3) as client,
+        pytest.raises(attnbias.UnavailableError, match="as planned"),
+    ):
+        client.get(SINUSOIDAL, positions=5000)
+    assert len(server.requests) == 3
+
+
+def test_end_of_a_complete_payload_may_fail(server: FakeServer, client: attnbias.Client) -> None:
+    server.script = [breaks_after(20000, grpc.StatusCode.INTERNAL)]
+    np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
+    assert len(server.requests) == 1
+
+
+def test_changed_tensor_starts_again(server: FakeServer, client: attnbias.Client) -> None:
+    changed = table(sequence() + 1, fingerprint="f" * 64)
+    server.script = [
+        breaks_after(8000, grpc.StatusCode.UNAVAILABLE, retry_info(0)),
+        fails(grpc.StatusCode.FAILED_PRECONDITION),
+        changed.serve,
+    ]
+    np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence() + 1)
+    assert [r.read_offset for r in server.requests] == [0, 8000, 0]
+    assert server.requests[2].expected_fingerprint == ""
+
+
+def test_tensor_that_changes_twice_is_an_error(server: FakeServer, client: attnbias.Client) -> None:
+    unavailable = breaks_after(8000, grpc.StatusCode.UNAVAILABLE, retry_info(0))
+    gone = fails(grpc.StatusCode.FAILED_PRECONDITION)
+    server.script = [unavailable, gone, unavailable, gone]
+    with pytest.raises(attnbias.FailedPreconditionError):
+        client.get(SINUSOIDAL, positions=5000)
+    assert len(server.requests) == 4
+
+
+def test_resumed_header_with_another_fingerprint_is_data_loss(
+    server: FakeServer, client: attnbias.Client
+) -> None:
+    other = table(sequence(), fingerprint="f" * 64)
+    server.script = [breaks_after(8000, grpc.StatusCode.UNAVAILABLE, retry_info(0)), other.serve]
+    with pytest.raises(attnbias.DataLossError, match="fingerprint"):
+        client.get(SINUSOIDAL, positions=5000)
+
+
+def damaged(message: bytes) -> bytes:
+    """Flips the lowest bit of the last byte, which is data."""
+    return message[:-1] + bytes([message[-1] ^ 1])
+
+
+HEADER = PAYLOAD.first()
+CONTRADICTION = table(sequence())
+CONTRADICTION.header.parts[0].size_bytes -= 4
+HOLE = table(sequence())
+HOLE.header.parts[0].offset = 4
+SHORT_TOTAL = table(sequence())
+SHORT_TOTAL.header.total_bytes -= 4
+
+LIES = {
+    "checksum": (sends(HEADER, damaged(PAYLOAD.chunk(0, 100))), "crc32c"),
+    "gap": (sends(HEADER, PAYLOAD.chunk(0, 100), PAYLOAD.chunk(104, 200)), "got offset 104"),
+    "repeated chunk": (sends(HEADER, *[PAYLOAD.chunk(0, 100)] * 2), "got offset 0, want 100"),
+    "end too early": (sends(*PAYLOAD.messages(0, 19999)), "after 19999 of 20000"),
+    "header alone": (sends(HEADER), "after 0 of 20000"),
+    "nothing": (sends(), "no header"),
+    "no header": (sends(PAYLOAD.chunk(0, 100)), "no header"),
+    "header that is no protobuf": (sends(b"\xff\xff"), "header"),
+    "chunk that is no protobuf": (sends(HEADER, b"\x82\x01\xff\x01abc"), "are left"),
+    "too many bytes": (
+        sends(*PAYLOAD.messages(), table(sequence(5001)).chunk(20000, 20004)),
+        "ends at 20004, the payload at 20000",
+    ),
+    "shape against size": (sends(*CONTRADICTION.messages()), "19996 bytes for shape"),
+    "hole between parts": (sends(*HOLE.messages()), "begins at 4"),
+    "parts against total": (sends(*SHORT_TOTAL.messages()), "total_bytes is 19996"),
+}
+
+
+@pytest.mark.parametrize(("lie", "says"), LIES.values(), ids=LIES.keys())
+def test_lies_are_data_loss(
+    server: FakeServer, client: attnbias.Client, lie: Step, says: str
+) -> None:
+    server.script = [lie]
+    with pytest.raises(attnbias.DataLossError, match=says) as caught:
+        client.get(SINUSOIDAL, positions=5000)
+    assert caught.value.code is grpc.StatusCode.DATA_LOSS
+    assert len(server.requests) == 1
+
+
+def test_bad_chunk_is_not_written(server: FakeServer, client: attnbias.Client) -> None:
+    server.script = [sends(HEADER, PAYLOAD.chunk(0, 8), damaged(PAYLOAD.chunk(8, 16)))]
+    out = np.full(5000, -1, np.float32)
+    with pytest.raises(attnbias.DataLossError):
+        client.get(SINUSOIDAL, positions=5000, out=out)
+    assert out[:2].tolist() == [0, 1]
+    assert (out[2:] == -1).all()
+
+
+def test_failed_call_is_ended_at_once(server: FakeServer, client: attnbias.Client) -> None:
+    gone = threading.Event()
+
+    def step(
+        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
+        del request
+        context.add_callback(gone.set)
+        yield from (HEADER, damaged(PAYLOAD.chunk(0, 100)))
+        gone.wait(20)
+
+    server.script = [step]
+    with pytest.raises(attnbias.DataLossError) as caught:
+        client.get(SINUSOIDAL, positions=5000)
+    # The error holds on to the call, as a user's does: its going is not what ends it.
+    assert caught.value.__traceback__ is not None
+    assert gone.wait(10)
+
+
+def test_size_cap_holds_before_memory_is_taken(server: FakeServer) -> None:
+    huge = table(sequence())
+    huge.header.parts[0].shape[:] = [1 << 50]
+    huge.header.parts[0].size_bytes = huge.header.total_bytes = 1 << 52
+    server.script = [sends(huge.first())]
+    with (
+        attnbias.Client(server.target) as client,
+        pytest.raises(attnbias.ResourceExhaustedError, match=str(1 << 52)),
+    ):
+        client.get(SINUSOIDAL, positions=5000)
+
+
+def test_overload_is_waited_out_as_the_server_says(
+    server: FakeServer, client: attnbias.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("attnbias._calls.CallGroup.wait", lambda _, delay: waited.append(delay))
+    overloaded = fails(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_info(1.25))
+    server.script = [overloaded, overloaded, PAYLOAD.serve]
+    np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
+    assert waited == [1.25, 1.25]
+
+
+def test_backoff_grows_without_a_hint(
+    server: FakeServer, client: attnbias.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("attnbias._calls.CallGroup.wait", lambda _, delay: waited.append(delay))
+    server.script = [fails(grpc.StatusCode.UNAVAILABLE)]
+    with pytest.raises(attnbias.UnavailableError):
+        client.get(SINUSOIDAL, positions=5000)
+    nominal = [0.1, 0.16, 0.256, 0.4096]
+    assert len(waited) == len(nominal)
+    for got, want in zip(waited, nominal, strict=True):
+        assert 0.8 * want <= got <= 1.2 * want
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, attnbias.ResourceExhaustedError),
+        (grpc.StatusCode.INVALID_ARGUMENT, attnbias.InvalidArgumentError),
+        (grpc.StatusCode.INTERNAL, attnbias.InternalError),
+        (grpc.StatusCode.UNIMPLEMENTED, attnbias.UnimplementedError),
+        (grpc.StatusCode.FAILED_PRECONDITION, attnbias.FailedPreconditionError),
+    ],
+)
+def test_other_statuses_are_final(
+    server: FakeServer,
+    client: attnbias.Client,
+    code: grpc.StatusCode,
+    error: type[attnbias.Error],
+) -> None:
+    server.script = [fails(code), PAYLOAD.serve]
+    with pytest.raises(error, match=f"{code.name}: as planned"):
+        client.get(SINUSOIDAL, positions=5000)
+    assert len(server.requests) == 1
+
+
+def test_wait_longer_than_the_timeout_is_not_begun(server: FakeServer) -> None:
+    server.script = [fails(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_info(3600))]
+    with (
+        attnbias.Client(server.target, timeout=60) as client,
+        pytest.raises(attnbias.ResourceExhaustedError) as caught,
+    ):
+        client.get(SINUSOIDAL, positions=5000)
+    assert caught.value.retry_delay == 3600
+
+
+def waits_for_the_caller(
+    request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
+) -> Iterator[bytes]:
+    """Sends a part, then nothing until the caller has gone."""
+    yield from PAYLOAD.messages(request.read_offset, 8000)
+    gone = threading.Event()
+    if context.add_callback(gone.set):
+        gone.wait(60)
+
+
+def test_timeout_ends_a_stalled_stream(server: FakeServer, client: attnbias.Client) -> None:
+    server.script = [waits_for_the_caller]
+    with pytest.raises(attnbias.DeadlineExceededError):
+        client.get(SINUSOIDAL, positions=5000, timeout=0.2)
+
+
+def test_no_server_is_unavailable() -> None:
+    with (
+        attnbias.Client("127.0.0.1:1", max_attempts=2) as client,
+        pytest.raises(attnbias.UnavailableError),
+    ):
+        client.get(SINUSOIDAL, positions=5000)
+
+
+def test_get_many_keeps_the_order(server: FakeServer, client: attnbias.Client) -> None:
+    def by_length(
+        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
+        yield from table(sequence(request.spec.table.positions.end)).serve(request, context)
+
+    server.script = [by_length]
+    lengths = range(1, 40)
+    got = client.get_many(attnbias.Request(SINUSOIDAL, positions=n) for n in lengths)
+    assert [len(array) for array in got] == list(lengths)
+
+
+def test_get_many_cancels_the_others_when_one_fails(
+    server: FakeServer, client: attnbias.Client
+) -> None:
+    begun = threading.Event()
+    cancelled: queue.Queue[bool] = queue.Queue()
+
+    def endless(
+        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
+        yield from PAYLOAD.messages(request.read_offset, 8000)
+        gone = threading.Event()
+        context.add_callback(gone.set)
+        begun.set()
+        cancelled.put(gone.wait(20))
+
+    def either(
+        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
+        if request.spec.table.positions.end == 1:
+            yield from endless(request, context)
+        begun.wait(60)
+        abort(context, grpc.StatusCode.INVALID_ARGUMENT, "as planned")
+
+    server.script = [either]
+    requests = [attnbias.Request(SINUSOIDAL, positions=n) for n in (1, 2)]
+    with pytest.raises(attnbias.InvalidArgumentError):
+        client.get_many(requests)
+    assert cancelled.get(timeout=60)
+
+
+def test_closing_the_client_cancels(server: FakeServer) -> None:
+    client = attnbias.Client(server.target)
+    begun = threading.Event()
+
+    def step(
+        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
+        begun.set()
+        yield from waits_for_the_caller(request, context)
+
+    server.script = [step]
+
+    def close_once_begun() -> None:
+        begun.wait(60)
+        client.close()
+
+    closer = threading.Thread(target=close_once_begun)
+    closer.start()
+    with pytest.raises(attnbias.CancelledError):
+        client.get(SINUSOIDAL, positions=5000)
+    closer.join()

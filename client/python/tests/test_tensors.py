@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Toeplitz and KeyRow stand for the dense tensors that their definitions give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import attnbias
+
+SHAPES = [(1, 1, 1), (2, 5, 3), (3, 1, 7), (1, 6, 1), (4, 64, 33)]
+DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16, np.int32]
+
+
+def toeplitz(heads: int, queries: int, keys: int, dtype: Any = np.float32) -> attnbias.Toeplitz:
+    count = heads * (queries + keys - 1)
+    diagonals = np.arange(count).reshape(heads, -1).astype(dtype)
+    return attnbias.Toeplitz(
+        diagonals, query_length=queries, key_length=keys, first_relative_position=1 - queries
+    )
+
+
+def key_row(heads: int, queries: int, keys: int, dtype: Any = np.float32) -> attnbias.KeyRow:
+    row = np.arange(heads * keys).reshape(heads, keys).astype(dtype)
+    return attnbias.KeyRow(row, query_length=queries)
+
+
+def by_definition(tensor: attnbias.Toeplitz | attnbias.KeyRow) -> npt.NDArray[Any]:
+    dense = np.empty(tensor.shape, tensor.dtype)
+    for *head, i, j in np.ndindex(tensor.shape):
+        if isinstance(tensor, attnbias.Toeplitz):
+            value = tensor.diagonals[(*head, j - i + tensor.query_length - 1)]
+        else:
+            value = tensor.row[(*head, j)]
+        dense[(*head, i, j)] = value
+    return dense
+
+
+@pytest.mark.parametrize("make", [toeplitz, key_row])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_view_and_dense_are_the_definition(make: Any, shape: Any, dtype: Any) -> None:
+    tensor = make(*shape, dtype)
+    want = by_definition(tensor)
+    np.testing.assert_array_equal(tensor.view(), want, strict=True)
+    np.testing.assert_array_equal(tensor.dense(), want, strict=True)
+    assert tensor.shape == want.shape
+
+
+@pytest.mark.parametrize("make", [toeplitz, key_row])
+def test_view_copies_nothing_and_cannot_be_written(make: Any) -> None:
+    tensor = make(2, 5, 3)
+    view = tensor.view()
+    assert np.shares_memory(view, tensor.diagonals if make is toeplitz else tensor.row)
+    assert not view.flags.writeable
+
+
+@pytest.mark.parametrize("make", [toeplitz, key_row])
+def test_dense_is_an_array_of_its_own(make: Any) -> None:
+    tensor = make(2, 5, 3)
+    dense = tensor.dense()
+    assert dense.flags.c_contiguous
+    assert dense.flags.writeable
+    assert not np.shares_memory(dense, tensor.view())
+
+
+def test_bucket_indices_have_no_head_axis() -> None:
+    tensor = toeplitz(1, 5, 3, np.int32)
+    flat = attnbias.Toeplitz(
+        tensor.diagonals[0], query_length=5, key_length=3, first_relative_position=-4
+    )
+    np.testing.assert_array_equal(flat.view(), tensor.view()[0], strict=True)
+    np.testing.assert_array_equal(flat.dense(), tensor.view()[0], strict=True)
+    with pytest.raises(ValueError, match="head axis"):
+        flat.window(heads=1)
+    with pytest.raises(ValueError, match="head axis"):
+        flat.score_mod()
+
+
+@pytest.mark.parametrize("make", [toeplitz, key_row])
+def test_every_window_is_the_slice_of_the_whole(make: Any) -> None:
+    whole = make(3, 5, 4)
+    dense = whole.dense()
+    for q0, q1 in [(0, 5), (0, 1), (4, 5), (1, 4)]:
+        for k0, k1 in [(0, 4), (0, 1), (3, 4), (1, 3)]:
+            part = whole.window(queries=(q0, q1), keys=(k0, k1), heads=(1, 3))
+            np.testing.assert_array_equal(part.view(), dense[1:3, q0:q1, k0:k1], strict=True)
+            assert np.shares_memory(part.view(), whole.view())
+
+
+def test_window_moves_the_first_relative_position() -> None:
+    part = toeplitz(1, 8, 8).window(queries=(5, 6), keys=6)
+    assert part.first_relative_position == 0 - 5
+    assert part.diagonals.shape == (1, 6)
+
+
+@pytest.mark.parametrize(
+    ("window", "says"),
+    [
+        ({"queries": (0, 6)}, r"queries: got \[0, 6\), want .* \[0, 5\)"),
+        ({"keys": (2, 2)}, r"keys: got \[2, 2\)"),
+        ({"heads": (-1, 2)}, r"heads: got \[-1, 2\)"),
+    ],
+)
+@pytest.mark.parametrize("make", [toeplitz, key_row])
+def test_window_outside_is_an_index_error(make: Any, window: dict[str, Any], says: str) -> None:
+    with pytest.raises(IndexError, match=says):
+        make(3, 5, 4).window(**window)
+
+
+def test_diagonals_must_fit_the_lengths() -> None:
+    with pytest.raises(ValueError, match=r"got shape \(2, 7\), want 8"):
+        attnbias.Toeplitz(np.zeros((2, 7)), query_length=4, key_length=5, first_relative_position=0)
+
+
+@pytest.mark.parametrize("make", [toeplitz, key_row])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_torch_gets_the_same_numbers(make: Any, shape: Any, dtype: Any) -> None:
+    torch = pytest.importorskip("torch")
+    tensor = make(*shape, dtype)
+    got = tensor.to_torch(device="cpu")
+    assert got.dtype == (torch.float32 if dtype is np.float32 else torch.bfloat16)
+    np.testing.assert_array_equal(got.float().numpy(), by_definition(tensor).astype(np.float32))
+
+
+@pytest.mark.parametrize("make", [toeplitz, key_row])
+def test_score_mod_adds_the_bias(make: Any) -> None:
+    torch = pytest.importorskip("torch")
+    tensor = make(3, 5, 4)
+    score_mod = tensor.score_mod()
+    got = np.empty(tensor.shape, np.float32)
+    for h, i, j in np.ndindex(tensor.shape):
+        indices = [torch.tensor(index) for index in (0, h, i, j)]
+        got[h, i, j] = score_mod(torch.tensor(0.5), *indices)
+    np.testing.assert_array_equal(got, by_definition(tensor) + np.float32(0.5))
+
+
+@pytest.mark.parametrize("make", [toeplitz, key_row])
+@pytest.mark.filterwarnings("ignore")  # torch's own: flex_attention called without compile
+def test_flex_attention_with_score_mod_is_attention_with_the_bias(make: Any) -> None:
+    torch = pytest.importorskip("torch")
+    flex_attention = pytest.importorskip("torch.nn.attention.flex_attention").flex_attention
+    tensor = make(2, 16, 16)
+    generator = torch.Generator().manual_seed(1)
+    query, key, value = torch.randn(3, 1, 2, 16, 8, generator=generator)
+    got = flex_attention(query, key, value, score_mod=tensor.score_mod())
+    want = torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=tensor.to_torch()[None]
+    )
+    torch.testing.assert_close(got, want)
+
+
+def test_score_mod_of_read_only_diagonals_leaves_them_alone() -> None:
+    pytest.importorskip("torch")
+    tensor = toeplitz(1, 2, 2)
+    tensor.diagonals.flags.writeable = False
+    tensor.to_torch().zero_()
+    np.testing.assert_array_equal(tensor.diagonals, [[0, 1, 2]])

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hand-written reader of chunks agrees with protobuf, and survives anything."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from attnbias import DataLossError
+from attnbias._wire import parse_chunk
+from attnbias.v1 import service_pb2
+
+CASES = [
+    {},
+    {"offset": 1, "crc32c": 1, "data": b"x"},
+    {"offset": (1 << 63) - 1, "crc32c": 0xFFFFFFFF, "data": b"y" * 300},
+    {"offset": 300, "data": b"z" * 20000},
+    {"crc32c": 7},
+]
+
+
+@pytest.mark.parametrize("fields", CASES)
+def test_reads_what_protobuf_writes(fields: dict[str, object]) -> None:
+    message = service_pb2.StreamTensorResponse(**fields)  # type: ignore[arg-type]
+    chunk = parse_chunk(message.SerializeToString())
+    assert chunk.offset == message.offset
+    assert chunk.crc32c == message.crc32c
+    assert bytes(chunk.data) == message.data
+
+
+def test_data_is_a_view_of_the_message() -> None:
+    message = service_pb2.StreamTensorResponse(data=b"abc").SerializeToString()
+    assert parse_chunk(message).data.obj is message
+
+
+def test_fields_of_later_versions_are_passed_over() -> None:
+    known = service_pb2.StreamTensorResponse(offset=5, crc32c=6, data=b"abc").SerializeToString()
+    varint, fixed64 = b"\xa0\x06\x96\x01", b"\xa1\x06" + bytes(8)
+    bytes_, fixed32 = b"\xa2\x06\x03def", b"\xa5\x06" + bytes(4)
+    chunk = parse_chunk(varint + fixed64 + known + bytes_ + fixed32)
+    assert (chunk.offset, chunk.crc32c, bytes(chunk.data)) == (5, 6, b"abc")
+
+
+def test_length_that_is_longer_than_need_be_is_read() -> None:
+    # The server may pad lengths to align what follows.
+    message = b"\x82\x01\x83\x80\x80\x80\x00abc"
+    assert service_pb2.StreamTensorResponse.FromString(message).data == b"abc"
+    assert bytes(parse_chunk(message).data) == b"abc"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"\x82",
+        b"\x82\x01",
+        b"\x82\x01\x05abcd",
+        b"\x1d\x00\x00\x00",
+        b"\x10" + b"\xff" * 11,
+        b"\x13",
+        b"\x17",
+    ],
+)
+def test_broken_messages_are_data_loss(message: bytes) -> None:
+    with pytest.raises(DataLossError, match="chunk"):
+        parse_chunk(message)
+
+
+def test_random_bytes_are_read_or_refused() -> None:
+    generator = random.Random(1)
+    refused = 0
+    valid = service_pb2.StreamTensorResponse(offset=500, crc32c=6, data=b"abc" * 9)
+    for _ in range(20000):
+        message = bytearray(valid.SerializeToString())
+        message[generator.randrange(len(message))] = generator.randrange(256)
+        try:
+            chunk = parse_chunk(bytes(message[: generator.randrange(len(message) + 1)]))
+            assert len(chunk.data) <= len(message)
+        except DataLossError:
+            refused += 1
+    assert 0 < refused < 20000

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+# Language level, warnings, sanitizers and output folders for every target.
+option(ATTNBIAS_BUILD_TESTS "Build the tests and benchmarks" ON)
+set(ATTNBIAS_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize takes them")
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+set(CMAKE_LINK_DEPENDS_NO_SHARED ON)
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_C_COMPILER_LAUNCHER "${CCACHE}")
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE}")
+endif()
+
+# Numbers here are exact: a compiler must neither fuse nor reorder on its own.
+add_compile_options(-Wall -Wextra -Wno-missing-field-initializers -ffp-contract=off)
+include_directories("${PROJECT_SOURCE_DIR}")
+
+if(ATTNBIAS_SANITIZE)
+  add_compile_options(-fsanitize=${ATTNBIAS_SANITIZE} -fno-omit-frame-pointer
+                      -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${ATTNBIAS_SANITIZE})
+endif()

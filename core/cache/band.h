@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// A band: an encoding's numbers over a span of coordinates, for all its lanes.
+// It is what the cache keeps and what payloads are slices of.
+#ifndef ATTNBIAS_CORE_CACHE_BAND_H_
+#define ATTNBIAS_CORE_CACHE_BAND_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "core/cache/byte_budget.h"
+#include "core/tensor/aligned_buffer.h"
+#include "core/tensor/range.h"
+
+namespace attnbias {
+
+// Memory that counts against a budget for as long as it lives.
+struct BudgetedBuffer {
+  ByteBudget::Reservation reservation;
+  AlignedBuffer bytes;
+};
+
+// Row-major [lanes, span, coordinate_bytes], immutable once published.
+struct Band {
+  Range span;
+  int64_t lanes = 0;
+  // Bytes of one lane at one coordinate.
+  int64_t coordinate_bytes = 0;
+  BudgetedBuffer buffer;
+
+  int64_t size_bytes() const { return buffer.bytes.size(); }
+  int64_t lane_bytes() const { return span.size() * coordinate_bytes; }
+  const std::byte* At(int64_t lane, int64_t coordinate) const {
+    return buffer.bytes.data() + lane * lane_bytes() +
+           (coordinate - span.begin) * coordinate_bytes;
+  }
+};
+
+using BandPtr = std::shared_ptr<const Band>;
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_CACHE_BAND_H_

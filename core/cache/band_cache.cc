@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/cache/band_cache.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace attnbias {
+namespace {
+
+// A unit of work between two looks at cancellation, and of sharing between
+// threads: about a millisecond of the slowest kernel.
+constexpr int64_t kBlockBytes = int64_t{1} << 20;
+
+int64_t RoundUpToPowerOfTwo(int64_t value) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(value)));
+}
+
+}  // namespace
+
+BandCache::BandCache(ByteBudget* budget, Executor* executor,
+                     CacheObserver* observer)
+    : budget_(*budget), executor_(*executor), observer_(*observer) {}
+
+Range BandCache::Widen(Range span, Range domain) {
+  Range wide;
+  if (span.begin <= 0 && span.end > 0) {
+    wide.begin = span.begin == 0 ? 0 : -RoundUpToPowerOfTwo(-span.begin);
+    wide.end = RoundUpToPowerOfTwo(span.end);
+  } else {
+    const int64_t block = RoundUpToPowerOfTwo(span.size());
+    const int64_t mask = block - 1;
+    wide.begin = span.begin & ~mask;
+    wide.end = (span.end + mask) & ~mask;
+  }
+  return {std::max(wide.begin, std::min(domain.begin, span.begin)),
+          std::min(wide.end, std::max(domain.end, span.end))};
+}
+
+BandPtr BandCache::Find(const std::string& key, Range span) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  BandPtr band = FindLocked(key, span);
+  if (band != nullptr) observer_.OnHit();
+  return band;
+}
+
+BandPtr BandCache::FindLocked(const std::string& key, Range span) {
+  const auto found = by_key_.find(key);
+  if (found == by_key_.end()) return nullptr;
+  for (const Entries::iterator entry : found->second) {
+    if (!entry->band->span.Contains(span)) continue;
+    entries_.splice(entries_.begin(), entries_, entry);
+    return entry->band;
+  }
+  return nullptr;
+}
+
+void BandCache::Get(BandSpec spec, CancellationPtr cancellation, Done done) {
+  FlightPtr flight;
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (BandPtr band = FindLocked(spec.key, spec.span)) {
+      observer_.OnHit();
+      lock.unlock();
+      return done(std::move(band));
+    }
+    std::vector<FlightPtr>& flights = flights_[spec.key];
+    for (const FlightPtr& other : flights) {
+      if (!other->spec.span.Contains(spec.span)) continue;
+      observer_.OnJoin();
+      other->waiters.push_back({std::move(cancellation), std::move(done)});
+      return;
+    }
+    observer_.OnMiss();
+    flight = std::make_shared<Flight>();
+    flight->spec = std::move(spec);
+    flight->waiters.push_back({std::move(cancellation), std::move(done)});
+    flights.push_back(flight);
+  }
+  if (!executor_.Schedule([this, flight] { Fly(flight); })) {
+    Land(flight, absl::ResourceExhaustedError(
+                     "the queue of computations is full; try again later"));
+  }
+}
+
+int64_t BandCache::kept_bytes() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return kept_bytes_;
+}
+
+void BandCache::Fly(const FlightPtr& flight) { Land(flight, Compute(flight)); }
+
+absl::StatusOr<BandPtr> BandCache::Compute(const FlightPtr& flight) {
+  const BandSpec& spec = flight->spec;
+  if (Abandon(flight)) return absl::CancelledError("nobody waits any more");
+  const int64_t bytes = spec.lanes * spec.span.size() * spec.coordinate_bytes;
+  absl::StatusOr<BudgetedBuffer> buffer = Allocate(bytes);
+  if (!buffer.ok()) return buffer.status();
+  auto band = std::make_shared<Band>();
+  band->span = spec.span;
+  band->lanes = spec.lanes;
+  band->coordinate_bytes = spec.coordinate_bytes;
+  band->buffer = *std::move(buffer);
+
+  const std::unique_ptr<const Evaluator> evaluator = spec.prepare();
+  const int64_t step =
+      std::max<int64_t>(1, kBlockBytes / (spec.lanes * spec.coordinate_bytes));
+  const int64_t blocks = (spec.span.size() + step - 1) / step;
+  std::atomic<bool> abandoned{false};
+  ParallelFor(executor_, blocks, [&](int64_t block) {
+    if (abandoned || Abandon(flight)) {
+      abandoned = true;
+      return;
+    }
+    const int64_t begin = spec.span.begin + block * step;
+    const Range span{begin, std::min(begin + step, spec.span.end)};
+    evaluator->Fill({{0, spec.lanes}, span},
+                    band->buffer.bytes.data() +
+                        (begin - spec.span.begin) * spec.coordinate_bytes,
+                    band->lane_bytes());
+  });
+  if (abandoned) return absl::CancelledError("nobody waits any more");
+  observer_.OnComputed(bytes);
+  return band;
+}
+
+absl::StatusOr<BudgetedBuffer> BandCache::Allocate(int64_t bytes) {
+  BudgetedBuffer buffer;
+  if (auto reservation = ReserveEvicting(bytes)) {
+    buffer.reservation = *std::move(reservation);
+    buffer.bytes = AlignedBuffer(bytes);
+  }
+  if (buffer.bytes.data() != nullptr) return buffer;
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the memory budget has no room for ", bytes,
+                   " more bytes; try again later"));
+}
+
+std::optional<ByteBudget::Reservation> BandCache::ReserveEvicting(
+    int64_t bytes) {
+  for (;;) {
+    if (auto reservation = budget_.Reserve(bytes)) return reservation;
+    // Freed outside the lock. A band that someone else holds would free
+    // nothing.
+    BandPtr evicted;
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto last = std::find_if(
+        entries_.rbegin(), entries_.rend(),
+        [](const Entry& entry) { return entry.band.use_count() == 1; });
+    if (last == entries_.rend()) return std::nullopt;
+    const auto entry = std::prev(last.base());
+    evicted = std::move(entry->band);
+    const auto found = by_key_.find(entry->key);
+    std::erase(found->second, entry);
+    if (found->second.empty()) by_key_.erase(found);
+    entries_.erase(entry);
+    kept_bytes_ -= evicted->size_bytes();
+    observer_.OnEvicted(evicted->size_bytes());
+  }
+}
+
+bool BandCache::Abandon(const FlightPtr& flight) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const Waiter& waiter : flight->waiters) {
+    if (!waiter.cancellation->cancelled()) return false;
+  }
+  RemoveFlightLocked(flight);
+  return true;
+}
+
+void BandCache::RemoveFlightLocked(const FlightPtr& flight) {
+  const auto found = flights_.find(flight->spec.key);
+  if (found == flights_.end()) return;
+  std::erase(found->second, flight);
+  if (found->second.empty()) flights_.erase(found);
+}
+
+void BandCache::Land(const FlightPtr& flight,
+                     const absl::StatusOr<BandPtr>& result) {
+  std::vector<Waiter> waiters;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (result.ok()) InsertLocked(flight->spec.key, *result);
+    RemoveFlightLocked(flight);
+    waiters.swap(flight->waiters);
+  }
+  for (Waiter& waiter : waiters) waiter.done(result);
+}
+
+void BandCache::InsertLocked(const std::string& key, const BandPtr& band) {
+  std::vector<Entries::iterator>& siblings = by_key_[key];
+  std::erase_if(siblings, [&](Entries::iterator entry) {
+    if (!band->span.Contains(entry->band->span)) return false;
+    kept_bytes_ -= entry->band->size_bytes();
+    entries_.erase(entry);
+    return true;
+  });
+  entries_.push_front({key, band});
+  siblings.push_back(entries_.begin());
+  kept_bytes_ += band->size_bytes();
+}
+
+}  // namespace attnbias

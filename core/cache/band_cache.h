@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keeps bands, least recently used first out, and makes each only once.
+//
+// The key is the value that determines the numbers, never a hash of it. An
+// entry holds all lanes over a span at least as wide as asked for, so that it
+// serves every shorter length, window and offset; a request inside a span that
+// is being computed waits for that flight instead of starting another.
+#ifndef ATTNBIAS_CORE_CACHE_BAND_CACHE_H_
+#define ATTNBIAS_CORE_CACHE_BAND_CACHE_H_
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/statusor.h"
+#include "core/base/cancellation.h"
+#include "core/base/executor.h"
+#include "core/cache/band.h"
+#include "core/cache/byte_budget.h"
+#include "core/cache/cache_observer.h"
+#include "core/encoding/encoding.h"
+
+namespace attnbias {
+
+// What a band is and how it comes to be.
+struct BandSpec {
+  std::string key;
+  Range span;
+  int64_t lanes = 0;
+  int64_t coordinate_bytes = 0;
+  // Called on a thread of the executor, at most once.
+  std::function<std::unique_ptr<const Evaluator>()> prepare;
+};
+
+// Safe for any number of threads.
+class BandCache {
+ public:
+  using Done = absl::AnyInvocable<void(absl::StatusOr<BandPtr>)>;
+
+  // The pointees outlive the cache. All tasks must have run before it goes.
+  BandCache(ByteBudget* budget, Executor* executor, CacheObserver* observer);
+
+  // The band, if one that covers the span is kept.
+  BandPtr Find(const std::string& key, Range span);
+
+  // Calls `done` exactly once: inside this call when the band is kept or the
+  // executor takes no more work, otherwise on a thread of the executor.
+  //
+  // RESOURCE_EXHAUSTED  the budget has no room, or the executor none
+  // CANCELLED           all who wait for the same computation have cancelled
+  void Get(BandSpec spec, CancellationPtr cancellation, Done done);
+
+  // Memory, evicting bands that nobody holds where the budget is used up.
+  //
+  // RESOURCE_EXHAUSTED  what is held leaves no room
+  absl::StatusOr<BudgetedBuffer> Allocate(int64_t bytes);
+
+  // Bytes kept, whether or not anyone else holds them too.
+  int64_t kept_bytes() const;
+
+  // Widens `span` outwards to powers of two on either side of zero, or to whole
+  // aligned blocks of a power of two where zero lies outside, so that growing
+  // lengths meet the same bands: to less than four times its size. The result
+  // lies in `domain` when `span` does.
+  static Range Widen(Range span, Range domain);
+
+ private:
+  struct Entry {
+    std::string key;
+    BandPtr band;
+  };
+  using Entries = std::list<Entry>;
+
+  struct Waiter {
+    CancellationPtr cancellation;
+    Done done;
+  };
+
+  // A computation under way.
+  struct Flight {
+    BandSpec spec;
+    std::vector<Waiter> waiters;
+  };
+  using FlightPtr = std::shared_ptr<Flight>;
+
+  BandPtr FindLocked(const std::string& key, Range span);
+  void Fly(const FlightPtr& flight);
+  absl::StatusOr<BandPtr> Compute(const FlightPtr& flight);
+  std::optional<ByteBudget::Reservation> ReserveEvicting(int64_t bytes);
+  // Whether nobody waits any more; if so, nobody can join either.
+  bool Abandon(const FlightPtr& flight);
+  void RemoveFlightLocked(const FlightPtr& flight);
+  void Land(const FlightPtr& flight, const absl::StatusOr<BandPtr>& result);
+  void InsertLocked(const std::string& key, const BandPtr& band);
+
+  ByteBudget& budget_;
+  Executor& executor_;
+  CacheObserver& observer_;
+
+  mutable std::mutex mutex_;
+  // All below are guarded by mutex_.
+  Entries entries_;  // most recently used first
+  absl::flat_hash_map<std::string, std::vector<Entries::iterator>> by_key_;
+  absl::flat_hash_map<std::string, std::vector<FlightPtr>> flights_;
+  int64_t kept_bytes_ = 0;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_CACHE_BAND_CACHE_H_

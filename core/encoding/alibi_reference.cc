@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// The definition of attention with linear biases, over real numbers.
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+
+#include "core/encoding/alibi.h"
+#include "core/numerics/rounding.h"
+
+namespace attnbias {
+namespace {
+
+// Holds any product of two doubles and a distance exactly.
+constexpr int kExactPrecision = 192;
+
+// head's slope is 2^(-alibi_bias_max numerator / denominator).
+struct Exponent {
+  int64_t numerator;
+  int64_t denominator;
+};
+
+Exponent ExponentOf(int64_t num_heads, int64_t head) {
+  const auto below =
+      static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(num_heads)));
+  if (head < below) return {head + 1, below};
+  return {2 * (head - below) + 1, 2 * below};
+}
+
+}  // namespace
+
+int64_t AlibiDistance(AlibiVariant variant, int64_t coordinate) {
+  switch (variant) {
+    case AlibiVariant::kSymmetric:
+      return -std::abs(coordinate);
+    case AlibiVariant::kCausal:
+      return std::min<int64_t>(coordinate, 0);
+    case AlibiVariant::kKeyFromStart:
+    case AlibiVariant::kKeyFromEnd:
+      break;
+  }
+  return coordinate;
+}
+
+AlibiSlope AlibiSlopeOf(const AlibiSpec& spec, int64_t head,
+                        int precision_bits) {
+  AlibiSlope slope = {Real(precision_bits), true};
+  if (!spec.slopes.empty()) {
+    mpfr_set_d(slope.value.get(), spec.slopes[head], MPFR_RNDN);
+    return slope;
+  }
+  // Exact: the numerator has 17 bits, the denominator is a power of two.
+  const Exponent exponent = ExponentOf(spec.num_heads, head);
+  Real power(kExactPrecision);
+  mpfr_set_d(power.get(), -spec.alibi_bias_max, MPFR_RNDN);
+  mpfr_mul_si(power.get(), power.get(), exponent.numerator, MPFR_RNDN);
+  mpfr_div_si(power.get(), power.get(), exponent.denominator, MPFR_RNDN);
+  // A fractional power of two is irrational.
+  slope.is_exact = mpfr_integer_p(power.get()) != 0;
+  mpfr_exp2(slope.value.get(), power.get(), MPFR_RNDN);
+  return slope;
+}
+
+void ReferenceAlibi(const AlibiSpec& spec, const AlibiElement& element,
+                    DataType type, std::byte* out) {
+  const int64_t distance = AlibiDistance(spec.variant, element.coordinate);
+  if (distance == 0) return RoundDouble(0, type, out);
+  const RealCacheScope cache_scope;
+  for (int precision = kExactPrecision;; precision *= 2) {
+    AlibiSlope slope = AlibiSlopeOf(spec, element.head, precision);
+    Real& product = slope.value;
+    mpfr_mul_d(product.get(), product.get(), element.scale, MPFR_RNDN);
+    mpfr_mul_si(product.get(), product.get(), distance, MPFR_RNDN);
+    if (mpfr_zero_p(product.get()) != 0) return RoundDouble(0, type, out);
+    if (slope.is_exact) return RoundReal(product, type, out);
+    // An irrational number is no tie, so that the loop ends. The slope and the
+    // two products were rounded once each.
+    Real bound(precision);
+    mpfr_abs(bound.get(), product.get(), MPFR_RNDU);
+    mpfr_mul_2si(bound.get(), bound.get(), 2 - precision, MPFR_RNDU);
+    if (TryRound(product, bound, type, out)) return;
+  }
+}
+
+}  // namespace attnbias

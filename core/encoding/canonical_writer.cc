@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/encoding/canonical_writer.h"
+
+#include <bit>
+
+namespace attnbias {
+namespace {
+
+void AppendLittleEndian(uint64_t value, int bytes, std::string& out) {
+  for (int i = 0; i < bytes; ++i) {
+    out.push_back(static_cast<char>(value >> (8 * i)));
+  }
+}
+
+// Adding a positive zero turns -0 into it and changes nothing else.
+uint64_t BitsOf(double value) { return std::bit_cast<uint64_t>(value + 0.0); }
+
+}  // namespace
+
+// Whatever has a length is written after it, so that no two sequences of calls
+// leave the same bytes.
+CanonicalWriter::CanonicalWriter(std::string_view domain,
+                                 uint32_t numerics_version) {
+  AppendLittleEndian(domain.size(), 4, bytes_);
+  bytes_.append(domain);
+  AppendLittleEndian(numerics_version, 4, bytes_);
+}
+
+void CanonicalWriter::Field(int field, uint64_t value) {
+  AppendLittleEndian(static_cast<uint32_t>(field), 4, bytes_);
+  AppendLittleEndian(value, 8, bytes_);
+}
+
+void CanonicalWriter::Integer(int field, int64_t value, int64_t default_value) {
+  if (value != default_value) Field(field, static_cast<uint64_t>(value));
+}
+
+void CanonicalWriter::Real(int field, double value, double default_value) {
+  if (value != default_value) Field(field, BitsOf(value));
+}
+
+void CanonicalWriter::Reals(int field, absl::Span<const double> values) {
+  if (values.empty()) return;
+  Field(field, values.size());
+  for (const double value : values) {
+    AppendLittleEndian(BitsOf(value), 8, bytes_);
+  }
+}
+
+void CanonicalWriter::Integers(int field, absl::Span<const int64_t> values) {
+  if (values.empty()) return;
+  Field(field, values.size());
+  for (const int64_t value : values) {
+    AppendLittleEndian(static_cast<uint64_t>(value), 8, bytes_);
+  }
+}
+
+void CanonicalWriter::Bytes(int field, std::string_view value) {
+  if (value.empty()) return;
+  Field(field, value.size());
+  bytes_.append(value);
+}
+
+}  // namespace attnbias

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Builds the canonical bytes that cache keys and fingerprints are made of.
+//
+// Serialised protobuf is not canonical. Here a field is its number and its
+// fixed-width little-endian value, in ascending number order, and a field equal
+// to its default is left out, so that a field added later leaves older
+// fingerprints alone.
+#ifndef ATTNBIAS_CORE_ENCODING_CANONICAL_WRITER_H_
+#define ATTNBIAS_CORE_ENCODING_CANONICAL_WRITER_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/types/span.h"
+
+namespace attnbias {
+
+class CanonicalWriter {
+ public:
+  // `domain` separates unrelated identities; `numerics_version` changes with
+  // the numbers an unchanged spec stands for.
+  CanonicalWriter(std::string_view domain, uint32_t numerics_version);
+
+  // Each writes nothing when `value` equals `default_value`. -0.0 counts as
+  // 0.0; NaN is never passed.
+  void Integer(int field, int64_t value, int64_t default_value = 0);
+  void Real(int field, double value, double default_value = 0);
+  void Reals(int field, absl::Span<const double> values);
+  void Integers(int field, absl::Span<const int64_t> values);
+  void Bytes(int field, std::string_view value);
+
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  void Field(int field, uint64_t value);
+
+  std::string bytes_;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_ENCODING_CANONICAL_WRITER_H_

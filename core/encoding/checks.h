@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What encodings say when a hyperparameter is not allowed: which field, what
+// came, what was wanted.
+#ifndef ATTNBIAS_CORE_ENCODING_CHECKS_H_
+#define ATTNBIAS_CORE_ENCODING_CHECKS_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "core/encoding/spec.h"
+#include "core/tensor/range.h"
+
+namespace attnbias {
+
+template <typename... Parts>
+absl::Status Invalid(const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat(parts...));
+}
+
+inline constexpr int64_t kMaxNumHeads = 65536;
+// Every difference of two positions that the contract allows.
+inline constexpr Range kRelativePositions = {-(int64_t{1} << 42),
+                                             int64_t{1} << 42};
+
+absl::Status CheckNumHeads(absl::string_view field, int64_t num_heads);
+
+// output.scale must be finite and not 0.
+absl::Status CheckScale(const Output& output);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_ENCODING_CHECKS_H_

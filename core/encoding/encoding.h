@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// An encoding: the mathematics that says which number stands at a coordinate.
+//
+// A coordinate is a position (TABLE), a relative position key - query
+// (TOEPLITZ) or an anchored key position (KEY_ROW). At each coordinate an
+// encoding has `lanes` x `width` numbers: heads and, for tables and vectors,
+// columns. An encoding knows nothing of windows, masks, chunks, caches or
+// threads.
+//
+//   absl::StatusOr<EncodingPtr> alibi = MakeEncoding(AlibiSpec{.num_heads = 8},
+//   Output()); auto evaluator = (*alibi)->Prepare(DataType::kF32, kernels);
+//   evaluator->Fill({.lanes = {0, 8}, .span = {-4, 5}}, out, 9 * 4);
+#ifndef ATTNBIAS_CORE_ENCODING_ENCODING_H_
+#define ATTNBIAS_CORE_ENCODING_ENCODING_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "core/encoding/canonical_writer.h"
+#include "core/kernel/kernel_set.h"
+#include "core/tensor/data_type.h"
+#include "core/tensor/range.h"
+
+namespace attnbias {
+
+// How an encoding's numbers repeat.
+enum class Structure : uint8_t { kTable, kToeplitz, kKeyRow };
+
+// Some lanes at some coordinates.
+struct Block {
+  Range lanes;
+  Range span;
+};
+
+// Computes an encoding's numbers in one element type. Immutable; any number of
+// threads may use it at once.
+class Evaluator {
+ public:
+  virtual ~Evaluator() = default;
+
+  // Writes the numbers of `block`, each rounded once to nearest even.
+  //
+  //   Shape    the block's n-th lane is row-major [span.size(), width] at
+  //            out + n * lane_stride_bytes
+  //   Range    the span lies in the encoding's domain(), the lanes in its
+  //            lanes(), and neither is empty
+  //   Result   does not depend on how a range is cut into blocks
+  virtual void Fill(const Block& block, std::byte* out,
+                    int64_t lane_stride_bytes) const = 0;
+};
+
+// Validated hyperparameters. Cheap to make; what is costly waits for Prepare.
+class Encoding {
+ public:
+  virtual ~Encoding() = default;
+
+  // The field's name in the contract.
+  virtual std::string_view name() const = 0;
+  virtual Structure structure() const = 0;
+  // Heads; 1 where all heads share the numbers.
+  virtual int64_t lanes() const = 0;
+  // Numbers at one coordinate of one lane.
+  virtual int64_t width() const = 0;
+  // Coordinates that Fill accepts.
+  virtual Range domain() const = 0;
+  // Whether the numbers are indices (I32) rather than reals.
+  virtual bool has_indices() const { return false; }
+  // KEY_ROW only: whether coordinate 0 is the last key rather than key 0.
+  virtual bool anchored_at_last_key() const { return false; }
+
+  // Raised whenever unchanged hyperparameters come to stand for other numbers.
+  virtual uint32_t numerics_version() const { return 1; }
+  // Writes, beside name() and numerics_version(), everything the numbers depend
+  // on but their element type: equal identities give equal numbers.
+  virtual void WriteIdentity(CanonicalWriter& writer) const = 0;
+
+  // `type` is kI32 exactly when has_indices(). `kernels` outlives the result,
+  // which is independent of this object's lifetime.
+  virtual std::unique_ptr<const Evaluator> Prepare(
+      DataType type, const KernelSet& kernels) const = 0;
+};
+
+using EncodingPtr = std::shared_ptr<const Encoding>;
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_ENCODING_ENCODING_H_

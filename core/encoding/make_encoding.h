@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every encoding's factory: one row each.
+#ifndef ATTNBIAS_CORE_ENCODING_MAKE_ENCODING_H_
+#define ATTNBIAS_CORE_ENCODING_MAKE_ENCODING_H_
+
+#include "absl/status/statusor.h"
+#include "core/encoding/encoding.h"
+#include "core/encoding/spec.h"
+
+namespace attnbias {
+
+// Validates hyperparameters, output.values and output.scale.
+//
+// INVALID_ARGUMENT  a field's value, the message beginning with the field's
+// path
+//                   inside TensorSpec and ": "
+absl::StatusOr<EncodingPtr> MakeEncoding(const SinusoidalSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const T5Spec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const AlibiSpec& spec,
+                                         const Output& output);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_ENCODING_MAKE_ENCODING_H_

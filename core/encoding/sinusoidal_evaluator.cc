@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/encoding/sinusoidal_evaluator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "core/numerics/real.h"
+#include "core/numerics/rounding.h"
+
+namespace attnbias {
+namespace {
+
+// Rotations of a block take about 256 KiB, a quarter of a core's own cache.
+constexpr int64_t kRotationCount = int64_t{1} << 14;
+constexpr int64_t kMinBlockRows = 4;
+constexpr int64_t kMaxBlockRows = 256;
+
+// Anchors reached from one another before one is computed afresh.
+constexpr int64_t kAnchorsPerChain = 512;
+
+// Rows leave for their place in pieces of about this size, which stays in the
+// first-level cache.
+constexpr int64_t kPartBytes = int64_t{8} << 10;
+
+// Positions, counted from 0, whose anchors are composed from tables of
+// rotations and not computed.
+constexpr int64_t kComposedPositions = int64_t{1} << 18;
+
+// Bounds what chains of rotations lose, relative to a sine's reach (see
+// SetReach) or, for a cosine, to 1. A step adds its own rotation's kSinCosBound
+// and the kernel's 2^-101, and turns what was lost before: kAnchorsPerChain of
+// them make 2^-87.3, the at most kMaxBlockRows of a table 2^-88.3. An
+// element takes one chain and at most four tables of that size, or more of
+// fewer rows.
+constexpr double kChainBound = 0x1p-85;
+
+// Scales outside of these would leave the range of double-doubles; elements are
+// scaled in MPFR instead, at more bits than they have.
+constexpr double kMinDirectScale = 0x1p-700;
+constexpr double kMaxDirectScale = 0x1p700;
+constexpr int kScaledPrecision = 192;
+
+int64_t RoundUpToMultiple(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace
+
+struct SinusoidalEvaluator::Rows {
+  int64_t position;  // the first row's
+  int64_t count;
+  std::byte* out;
+  // Whether elements are written past the caches; whether straight to `out`,
+  // and not by way of the workspace.
+  bool stream;
+  bool direct;
+
+  Rows Piece(int64_t first, int64_t most, int64_t row_bytes) const {
+    Rows piece = *this;
+    piece.position += first;
+    piece.count = std::min(most, count - first);
+    piece.out += first * row_bytes;
+    return piece;
+  }
+};
+
+struct SinusoidalEvaluator::Workspace {
+  Workspace(int64_t pairs, int64_t part_rows, int64_t row_bytes)
+      : part_rows(part_rows),
+        anchor(1, pairs),
+        rotated(1, pairs),
+        reach(pairs),
+        sin_bound(pairs),
+        undecided(new uint32_t[2 * part_rows * pairs]),
+        doubles(part_rows * row_bytes / sizeof(double) + 2 * kPairMultiple) {}
+
+  std::byte* part() { return reinterpret_cast<std::byte*>(doubles.data()); }
+
+  const int64_t part_rows;
+  RotorRows anchor;
+  RotorRows rotated;
+  AlignedDoubles reach;
+  AlignedDoubles sin_bound;
+  // Not initialised: seldom is more of it used than a little.
+  std::unique_ptr<uint32_t[]> undecided;
+  // The elements of part_rows rows and what a kernel overruns them by.
+  AlignedDoubles doubles;
+};
+
+SinusoidalEvaluator::SinusoidalEvaluator(const SinusoidalSpec& spec,
+                                         double scale, DataType type,
+                                         const KernelSet& kernels)
+    : spec_(spec),
+      columns_(spec),
+      scale_(scale),
+      type_(type),
+      row_bytes_(spec.dim * SizeOf(type)),
+      kernels_(kernels),
+      frequencies_(SinusoidFrequencies(spec)),
+      pairs_(RoundUpToMultiple(static_cast<int64_t>(frequencies_.size()),
+                               kPairMultiple)),
+      block_rows_(std::clamp(kRotationCount / std::max<int64_t>(pairs_, 1),
+                             kMinBlockRows, kMaxBlockRows)) {
+  for (int64_t step = 1; step < kComposedPositions; step *= block_rows_) {
+    tables_.push_back(RotationsBy(step));
+  }
+}
+
+// Rotations by 0, 1, ..., block_rows_ - 1 steps.
+RotorRows SinusoidalEvaluator::RotationsBy(int64_t step) const {
+  RotorRows table(block_rows_, pairs_);
+  Compute(0, table.Row(0));
+  Compute(step, table.Row(1));
+  for (int64_t row = 2; row < block_rows_; ++row) {
+    kernels_.rotate(AsConst(table.Row(row - 1)), AsConst(table.Row(1)),
+                    table.Row(row), pairs_);
+  }
+  return table;
+}
+
+// The angles of one position, each by itself. Padding does not turn.
+void SinusoidalEvaluator::Compute(int64_t position, const Rotors& out) const {
+  const int64_t used = static_cast<int64_t>(frequencies_.size());
+  for (int64_t i = 0; i < pairs_; ++i) {
+    SinCos value = {{0, 0}, {1, 0}, 0};
+    if (i < used && position != 0) {
+      value = SinCosOf(AngleAt(frequencies_[i].turns_per_position, position));
+    }
+    out.sin_hi[i] = value.sin.hi;
+    out.sin_lo[i] = value.sin.lo;
+    out.cos_hi[i] = value.cos.hi;
+    out.cos_lo[i] = value.cos.lo;
+  }
+}
+
+// The same by a rotation for each digit of the position's distance from 0, to
+// base block_rows_; what exceeds the tables is computed.
+void SinusoidalEvaluator::SetAnchor(int64_t position,
+                                    const Rotors& anchor) const {
+  int64_t rest = std::abs(position);
+  int64_t step = 1;
+  Compute(0, anchor);
+  for (const RotorRows& table : tables_) {
+    kernels_.rotate(AsConst(anchor), table.Row(rest % block_rows_), anchor,
+                    pairs_);
+    rest /= block_rows_;
+    step *= block_rows_;
+  }
+  if (rest != 0) {
+    RotorRows far(1, pairs_);
+    Compute(rest * step, far.Row(0));
+    kernels_.rotate(AsConst(anchor), AsConst(far.Row(0)), anchor, pairs_);
+  }
+  if (position < 0) {
+    for (int64_t i = 0; i < pairs_; ++i) {
+      anchor.sin_hi[i] = -anchor.sin_hi[i];
+      anchor.sin_lo[i] = -anchor.sin_lo[i];
+    }
+  }
+  // Padding gets an angle whose sine and cosine no rounding test is in doubt
+  // about.
+  for (auto i = static_cast<int64_t>(frequencies_.size()); i < pairs_; ++i) {
+    anchor.sin_hi[i] = 0.6;
+    anchor.cos_hi[i] = 0.8;
+  }
+}
+
+void SinusoidalEvaluator::Fill(const Block& block, std::byte* out,
+                               int64_t /*lane_stride_bytes*/) const {
+  const int64_t rows = block.span.size();
+  Rows all = {.position = block.span.begin,
+              .count = rows,
+              .out = out,
+              .stream = rows * row_bytes_ >= kStreamingBytes,
+              .direct = false};
+  all.direct = CanFillDirectly(all);
+  const int64_t part_rows =
+      all.direct ? block_rows_
+                 : std::clamp<int64_t>(kPartBytes / row_bytes_, 1, block_rows_);
+  Workspace work(pairs_, std::min(part_rows, rows), row_bytes_);
+  const int64_t chain_rows = kAnchorsPerChain * block_rows_;
+  for (int64_t row = 0; row < rows; row += chain_rows) {
+    FillChain(all.Piece(row, chain_rows, row_bytes_), work);
+  }
+  if (all.stream) kernels_.end_streaming();
+}
+
+// Kernels round the types below F64, unscaled. Everything else is rounded here.
+bool SinusoidalEvaluator::HasKernel() const {
+  return type_ != DataType::kF64 && scale_ == 1;
+}
+
+// Whether kernels may write to the rows' own place: padding would overrun it,
+// and only whole lines are worth writing past the caches.
+bool SinusoidalEvaluator::CanFillDirectly(const Rows& rows) const {
+  constexpr int64_t kLine = 64;
+  if (!HasKernel() || columns_.width != 2 * pairs_) return false;
+  if (!rows.stream) return true;
+  return columns_.pair_stride == 2 && row_bytes_ % kLine == 0 &&
+         reinterpret_cast<uintptr_t>(rows.out) % kLine == 0;
+}
+
+void SinusoidalEvaluator::FillChain(const Rows& chain, Workspace& work) const {
+  const Rotors anchor = work.anchor.Row(0);
+  const ConstRotors step = tables_[1].Row(1);
+  SetAnchor(chain.position, anchor);
+  SetReach(chain, work);
+  for (int64_t row = 0; row < chain.count; row += block_rows_) {
+    if (row != 0) {
+      kernels_.rotate(AsConst(anchor), step, anchor, pairs_);
+    }
+    FillBlock(chain.Piece(row, block_rows_, row_bytes_), work);
+  }
+}
+
+// A sine's reach bounds its magnitude over the chain: 1, or the largest angle
+// where that is smaller. Errors are proportional to it, so that frequencies too
+// low to turn once keep their relative accuracy.
+void SinusoidalEvaluator::SetReach(const Rows& chain, Workspace& work) const {
+  const double farthest =
+      static_cast<double>(std::max(std::abs(chain.position),
+                                   std::abs(chain.position + chain.count)) +
+                          block_rows_);
+  for (size_t i = 0; i < frequencies_.size(); ++i) {
+    work.reach[i] =
+        std::min(1.0, farthest * frequencies_[i].radians_per_position);
+  }
+}
+
+void SinusoidalEvaluator::FillBlock(const Rows& block, Workspace& work) const {
+  const double* anchor_sin = work.anchor.Row(0).sin_hi;
+  const double turn = static_cast<double>(block_rows_);
+  for (size_t i = 0; i < frequencies_.size(); ++i) {
+    const double rotation = turn * frequencies_[i].radians_per_position;
+    const double bound =
+        kRotationBound * (std::fabs(anchor_sin[i]) + rotation) +
+        kChainBound * work.reach[i];
+    work.sin_bound[i] = std::min(kRotationBound, bound);
+  }
+  for (int64_t row = 0; row < block.count; row += work.part_rows) {
+    FillPart(block.Piece(row, work.part_rows, row_bytes_), row, work);
+  }
+}
+
+void SinusoidalEvaluator::FillPart(const Rows& part, int64_t rotation,
+                                   Workspace& work) const {
+  if (!HasKernel()) {
+    RotateInDoubleDoubles(part, rotation, work);
+  } else {
+    RotateInDoubles(part, rotation, work);
+  }
+  if (part.direct) return;
+  for (int64_t column = columns_.sines + columns_.cosines;
+       column < columns_.width; ++column) {
+    for (int64_t row = 0; row < part.count; ++row) {
+      std::memset(work.part() + row * row_bytes_ + column * SizeOf(type_), 0,
+                  SizeOf(type_));
+    }
+  }
+  const int64_t size = part.count * row_bytes_;
+  if (part.stream) {
+    kernels_.stream(work.part(), part.out, size);
+  } else {
+    std::memcpy(part.out, work.part(), size);
+  }
+}
+
+void SinusoidalEvaluator::RotateInDoubles(const Rows& part, int64_t rotation,
+                                          Workspace& work) const {
+  const ConstRotors anchor = AsConst(work.anchor.Row(0));
+  const ConstRotors rotations = tables_[0].Row(rotation);
+  std::byte* out = part.direct ? part.out : work.part();
+  const int64_t undecided = RunKernel({.anchor_sin = anchor.sin_hi,
+                                       .anchor_cos = anchor.cos_hi,
+                                       .rotation_sin = rotations.sin_hi,
+                                       .rotation_cos = rotations.cos_hi,
+                                       .sin_bound = work.sin_bound.data(),
+                                       .rows = part.count,
+                                       .pairs = pairs_,
+                                       .sines = columns_.sines,
+                                       .cosines = columns_.cosines,
+                                       .width = columns_.width,
+                                       .pair_stride = columns_.pair_stride,
+                                       .cos_offset = columns_.cos_offset,
+                                       .stream = part.stream && part.direct},
+                                      out, work.undecided.get());
+  for (int64_t i = 0; i < undecided; ++i) {
+    const int64_t at = work.undecided[i];
+    Resolve(part.position + at / columns_.width, at % columns_.width,
+            out + at * SizeOf(type_));
+  }
+}
+
+int64_t SinusoidalEvaluator::RunKernel(const SinusoidBlock& block,
+                                       std::byte* out,
+                                       uint32_t* undecided) const {
+  if (type_ == DataType::kF32) {
+    return kernels_.fill_sinusoid_f32(block, reinterpret_cast<float*>(out),
+                                      undecided);
+  }
+  auto* elements = reinterpret_cast<uint16_t*>(out);
+  return type_ == DataType::kBF16
+             ? kernels_.fill_sinusoid_bf16(block, elements, undecided)
+             : kernels_.fill_sinusoid_f16(block, elements, undecided);
+}
+
+void SinusoidalEvaluator::RotateInDoubleDoubles(const Rows& part,
+                                                int64_t rotation,
+                                                Workspace& work) const {
+  for (int64_t row = 0; row < part.count; ++row) {
+    kernels_.rotate(AsConst(work.anchor.Row(0)), tables_[0].Row(rotation + row),
+                    work.rotated.Row(0), pairs_);
+    RoundRow(part.position + row, work, work.part() + row * row_bytes_);
+  }
+}
+
+void SinusoidalEvaluator::RoundRow(int64_t position, Workspace& work,
+                                   std::byte* row) const {
+  const Rotors value = work.rotated.Row(0);
+  const auto write = [&](int64_t column, DoubleDouble exact, double error) {
+    std::byte* out = row + column * SizeOf(type_);
+    if (!TryRoundScaled(exact, error, out)) Resolve(position, column, out);
+  };
+  for (int64_t i = 0; i < columns_.sines; ++i) {
+    write(i * columns_.pair_stride, {value.sin_hi[i], value.sin_lo[i]},
+          kChainBound * work.reach[i]);
+  }
+  for (int64_t i = 0; i < columns_.cosines; ++i) {
+    write(columns_.cos_offset + i * columns_.pair_stride,
+          {value.cos_hi[i], value.cos_lo[i]}, kChainBound);
+  }
+}
+
+// TryRound for scale_ times a value known to within `error`.
+bool SinusoidalEvaluator::TryRoundScaled(DoubleDouble value, double error,
+                                         std::byte* out) const {
+  if (type_ == DataType::kF64 && scale_ == 1) {
+    double rounded;
+    if (!TryRoundToDouble(value, error, &rounded)) return false;
+    std::memcpy(out, &rounded, sizeof(rounded));
+    return true;
+  }
+  const double factor = std::fabs(scale_);
+  if (factor > kMinDirectScale && factor < kMaxDirectScale) {
+    // Twice the error leaves room for the product's own.
+    return TryRound(value * scale_, 2 * error * factor, type_, out);
+  }
+  Real scaled(kScaledPrecision);
+  Real bound(kScaledPrecision);
+  mpfr_set_d(scaled.get(), value.hi, MPFR_RNDN);
+  mpfr_add_d(scaled.get(), scaled.get(), value.lo, MPFR_RNDN);
+  mpfr_mul_d(scaled.get(), scaled.get(), scale_, MPFR_RNDN);
+  mpfr_set_d(bound.get(), 2 * error, MPFR_RNDN);
+  mpfr_mul_d(bound.get(), bound.get(), factor, MPFR_RNDN);
+  return TryRound(scaled, bound, type_, out);
+}
+
+void SinusoidalEvaluator::Resolve(int64_t position, int64_t column,
+                                  std::byte* out) const {
+  using Kind = SinusoidColumns::Kind;
+  const SinusoidColumns::Place place = columns_.PlaceOf(column);
+  if (position != 0) {
+    const SinCos both = SinCosOf(
+        AngleAt(frequencies_[place.frequency].turns_per_position, position));
+    const DoubleDouble value = place.kind == Kind::kSine ? both.sin : both.cos;
+    const double error = both.error * std::fabs(value.hi);
+    if (both.error < 1 && TryRoundScaled(value, error, out)) return;
+  }
+  ReferenceSinusoidal(spec_,
+                      {.position = position, .column = column, .scale = scale_},
+                      type_, out);
+}
+
+}  // namespace attnbias

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// T5's map from relative positions to buckets (Raffel et al. 2020; the formula
+// is mesh-tensorflow's _relative_position_bucket).
+//
+// With n = |key - query|, B buckets to a side, m = B / 2 of them exact and D =
+// max_distance:
+//
+//   bucket(n) = n                                                 for n < m
+//   bucket(n) = min(B - 1, m + floor((B - m) ln(n/m) / ln(D/m)))  otherwise
+//
+// The map is monotone, so it is kept as the distance at which each bucket
+// begins.
+#ifndef ATTNBIAS_CORE_ENCODING_T5_BUCKETS_H_
+#define ATTNBIAS_CORE_ENCODING_T5_BUCKETS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "core/encoding/spec.h"
+#include "core/tensor/range.h"
+
+namespace attnbias {
+
+class T5Buckets {
+ public:
+  // From a spec that MakeEncoding accepts.
+  explicit T5Buckets(const T5Spec& spec);
+
+  // Relative positions around one, all of the same bucket.
+  struct Run {
+    int64_t bucket;
+    // One past the last of them.
+    int64_t end;
+  };
+
+  // The run from `relative_position` (key - query) on.
+  Run RunFrom(int64_t relative_position) const;
+
+ private:
+  int64_t BucketOfDistance(int64_t distance) const;
+
+  const bool bidirectional_;
+  // starts_[b]: the smallest distance that falls into bucket b or a later one.
+  std::vector<int64_t> starts_;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_ENCODING_T5_BUCKETS_H_

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/engine/engine.h"
+
+#include <utility>
+
+#include "core/engine/masked_evaluator.h"
+#include "core/engine/planner.h"
+
+namespace attnbias {
+namespace {
+
+// A band larger than this part of the budget is made piece by piece, not kept.
+constexpr int64_t kLargestBandFraction = 8;
+// Numbers computed for each one that scattered positions ask for, at most.
+constexpr int64_t kMostWaste = 8;
+
+std::unique_ptr<const Evaluator> Prepare(const Plan& plan,
+                                         const KernelSet& kernels) {
+  auto evaluator = plan.encoding().Prepare(plan.data_type(), kernels);
+  if (!plan.folds_mask() || plan.mask().masks_nothing()) return evaluator;
+  return FoldMask(std::move(evaluator), plan.mask(), SizeOf(plan.data_type()));
+}
+
+}  // namespace
+
+Engine::Engine(const EngineOptions& options, const KernelSet& kernels,
+               Executor* executor, CacheObserver* observer)
+    : options_(options),
+      kernels_(kernels),
+      budget_(options.memory_budget_bytes),
+      cache_(&budget_, executor, observer) {}
+
+absl::StatusOr<PlanPtr> Engine::MakePlan(TensorSpec spec) const {
+  return Planner(std::move(spec), options_.max_tensor_bytes).Make();
+}
+
+PayloadPtr Engine::Find(const PlanPtr& plan) {
+  BandPtr band = cache_.Find(plan->band_key(), plan->hull());
+  return band == nullptr ? nullptr : MakePayload(plan, std::move(band));
+}
+
+void Engine::Get(const PlanPtr& plan, CancellationPtr cancellation, Done done) {
+  std::optional<BandSpec> band = BandFor(plan);
+  if (!band.has_value()) return done(MakePayload(plan, nullptr));
+  cache_.Get(*std::move(band), std::move(cancellation),
+             [this, plan,
+              done = std::move(done)](absl::StatusOr<BandPtr> band) mutable {
+               if (!band.ok()) return done(band.status());
+               done(MakePayload(plan, *std::move(band)));
+             });
+}
+
+std::optional<BandSpec> Engine::BandFor(const PlanPtr& plan) const {
+  const Range hull = plan->hull();
+  const int64_t lanes = plan->encoding().lanes();
+  const int64_t wanted =
+      plan->axis().size() * plan->rows() / plan->window().heads.size();
+  if (hull.size() / kMostWaste > wanted) return std::nullopt;
+  const int64_t largest = options_.memory_budget_bytes / kLargestBandFraction;
+  const Range wide = BandCache::Widen(hull, plan->encoding().domain());
+  // Compared without a product, which could overflow.
+  const auto fits = [&](Range span) {
+    return span.size() <= largest / plan->element_bytes() / lanes;
+  };
+  if (!fits(hull)) return std::nullopt;
+  return BandSpec{.key = plan->band_key(),
+                  .span = fits(wide) ? wide : hull,
+                  .lanes = lanes,
+                  .coordinate_bytes = plan->element_bytes(),
+                  .prepare = [plan, &kernels = kernels_] {
+                    return Prepare(*plan, kernels);
+                  }};
+}
+
+PayloadPtr Engine::MakePayload(const PlanPtr& plan, BandPtr band) {
+  NumberSource source;
+  source.band = std::move(band);
+  if (source.band == nullptr) source.evaluator = Prepare(*plan, kernels_);
+  return std::make_unique<Payload>(plan, std::move(source), kernels_, &cache_);
+}
+
+}  // namespace attnbias

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one door into core: plan a request, then get its payload.
+//
+//   absl::StatusOr<PlanPtr> plan = engine.MakePlan(spec);
+//   engine.Get(*plan, cancellation, [](absl::StatusOr<PayloadPtr> payload) {});
+#ifndef ATTNBIAS_CORE_ENGINE_ENGINE_H_
+#define ATTNBIAS_CORE_ENGINE_ENGINE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/statusor.h"
+#include "core/base/cancellation.h"
+#include "core/base/executor.h"
+#include "core/cache/band_cache.h"
+#include "core/cache/byte_budget.h"
+#include "core/encoding/spec.h"
+#include "core/engine/payload.h"
+#include "core/engine/plan.h"
+
+namespace attnbias {
+
+using PayloadPtr = std::unique_ptr<Payload>;
+
+struct EngineOptions {
+  // Bytes of tensors computed, cached and in flight together.
+  int64_t memory_budget_bytes = int64_t{1} << 30;
+  // Payloads larger than this are refused.
+  int64_t max_tensor_bytes = int64_t{1} << 40;
+};
+
+// Safe for any number of threads.
+class Engine {
+ public:
+  using Done = absl::AnyInvocable<void(absl::StatusOr<PayloadPtr>)>;
+
+  // The pointees outlive the engine. All tasks must have run before it goes.
+  Engine(const EngineOptions& options, const KernelSet& kernels,
+         Executor* executor, CacheObserver* observer);
+
+  // Validates, resolves and names a request; computes no tensor.
+  //
+  // INVALID_ARGUMENT  a field's value, the message beginning with the field's
+  //                   path inside TensorSpec and ": "
+  absl::StatusOr<PlanPtr> MakePlan(TensorSpec spec) const;
+
+  // The payload, if no band has to be computed for it.
+  PayloadPtr Find(const PlanPtr& plan);
+
+  // Calls `done` exactly once, perhaps inside this call; with the errors of
+  // BandCache::Get. Where a band is too large to keep, the payload computes
+  // while it is read.
+  void Get(const PlanPtr& plan, CancellationPtr cancellation, Done done);
+
+  const EngineOptions& options() const { return options_; }
+  const ByteBudget& budget() const { return budget_; }
+  int64_t cached_bytes() const { return cache_.kept_bytes(); }
+
+ private:
+  // What the plan needs of the cache; nothing when that is too large to keep,
+  // or much more than is asked for.
+  std::optional<BandSpec> BandFor(const PlanPtr& plan) const;
+  PayloadPtr MakePayload(const PlanPtr& plan, BandPtr band);
+
+  const EngineOptions options_;
+  const KernelSet& kernels_;
+  ByteBudget budget_;
+  BandCache cache_;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_ENGINE_ENGINE_H_

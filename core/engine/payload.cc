@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/engine/payload.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace attnbias {
+namespace {
+
+// Rows shorter than this are copied: a slice costs more than its bytes.
+constexpr int64_t kShortestSlice = 4096;
+// Below this many rows to a lane, prefixes cost more than they save.
+constexpr int64_t kFewestRowsForPrefixes = 16;
+
+bool MasksRows(const Plan& plan) {
+  return plan.form() == Form::kDense && !plan.folds_mask() &&
+         !plan.mask().masks_nothing();
+}
+
+bool IsSliceable(const Plan& plan, const NumberSource& source) {
+  return source.band != nullptr && plan.axis().is_range() && !MasksRows(plan) &&
+         (plan.rows() == 1 ||
+          plan.axis().size() * plan.element_bytes() >= kShortestSlice);
+}
+
+}  // namespace
+
+void NumberSource::Copy(int64_t lane, Range span, std::byte* out) const {
+  if (band != nullptr) {
+    std::memcpy(out, band->At(lane, span.begin),
+                span.size() * band->coordinate_bytes);
+  } else {
+    evaluator->Fill({{lane, lane + 1}, span}, out, 0);
+  }
+}
+
+Payload::Payload(PlanPtr plan, NumberSource source, const KernelSet& kernels,
+                 BandCache* cache)
+    : plan_(std::move(plan)),
+      source_(std::move(source)),
+      kernels_(kernels),
+      cache_(*cache),
+      element_bytes_(plan_->element_bytes()),
+      row_bytes_(plan_->axis().size() * element_bytes_),
+      sliceable_(IsSliceable(*plan_, source_)) {
+  if (sliceable_ && plan_->form() == Form::kDense &&
+      plan_->window().queries.size() >= kFewestRowsForPrefixes) {
+    row_checksums_.emplace(row_bytes_, element_bytes_);
+  }
+}
+
+absl::StatusOr<Chunk> Payload::Read(int64_t offset, int64_t size) {
+  if (sliceable_) return Slice(offset, size);
+  return Make(offset, size);
+}
+
+Payload::Row Payload::RowAt(int64_t index) const {
+  const int64_t rows_per_lane =
+      plan_->form() == Form::kDense ? plan_->window().queries.size() : 1;
+  return {.lane = plan_->window().heads.begin + index / rows_per_lane,
+          .query = index % rows_per_lane};
+}
+
+Chunk Payload::Slice(int64_t offset, int64_t size) {
+  const Band& band = *source_.band;
+  Chunk chunk;
+  chunk.owner = source_.band;
+  chunk.memory = {band.buffer.bytes.data(),
+                  static_cast<size_t>(band.size_bytes())};
+  const Range hull = plan_->hull();
+  for (const int64_t end = offset + size; offset < end;) {
+    const Row row = RowAt(offset / row_bytes_);
+    const int64_t skip = offset % row_bytes_;
+    const int64_t length = std::min(row_bytes_ - skip, end - offset);
+    const std::byte* data =
+        band.At(row.lane, plan_->axis().At(0) + plan_->ShiftOf(row.query)) +
+        skip;
+    chunk.pieces.emplace_back(data, length);
+    if (row_checksums_.has_value() && length == row_bytes_) {
+      const absl::Span<const std::byte> lane(band.At(row.lane, hull.begin),
+                                             hull.size() * element_bytes_);
+      chunk.crc32c =
+          row_checksums_->Append(chunk.crc32c, row_checksums_->Of(data, lane));
+    } else {
+      chunk.crc32c = ExtendCrc32c(chunk.crc32c, data, length);
+    }
+    offset += length;
+  }
+  return chunk;
+}
+
+absl::StatusOr<Chunk> Payload::Make(int64_t offset, int64_t size) const {
+  // Whole elements are made; of the first and the last perhaps a part is sent.
+  const Range elements = {
+      offset / element_bytes_,
+      (offset + size + element_bytes_ - 1) / element_bytes_};
+  absl::StatusOr<BudgetedBuffer> buffer =
+      cache_.Allocate(elements.size() * element_bytes_);
+  if (!buffer.ok()) return buffer.status();
+  auto owner = std::make_shared<BudgetedBuffer>(*std::move(buffer));
+  std::byte* data = owner->bytes.data();
+  MakeRows(elements, data);
+  Chunk chunk;
+  chunk.memory = {data, static_cast<size_t>(owner->bytes.size())};
+  chunk.pieces.push_back(
+      chunk.memory.subspan(offset - elements.begin * element_bytes_, size));
+  chunk.crc32c = Crc32c(chunk.pieces[0].data(), size);
+  chunk.owner = std::move(owner);
+  return chunk;
+}
+
+void Payload::MakeRows(Range elements, std::byte* out) const {
+  const int64_t row_elements = plan_->axis().size();
+  while (elements.size() > 0) {
+    const Row row = RowAt(elements.begin / row_elements);
+    const int64_t first = elements.begin % row_elements;
+    int64_t count = std::min(row_elements - first, elements.size());
+    const int64_t rows =
+        first == 0 ? EvenRows(row, elements.size() / row_elements) : 0;
+    if (rows > 0) {
+      ExpandRows(row, rows, out);
+      count = rows * row_elements;
+    } else {
+      MakeElements(row, {first, first + count}, out);
+    }
+    elements.begin += count;
+    out += count * element_bytes_;
+  }
+}
+
+int64_t Payload::EvenRows(const Row& row, int64_t most) const {
+  const Positions& queries = plan_->window().queries;
+  if (source_.band == nullptr || plan_->form() != Form::kDense ||
+      !plan_->axis().is_range() || !queries.is_range() || MasksRows(*plan_)) {
+    return 0;
+  }
+  return std::min(most, queries.size() - row.query);
+}
+
+void Payload::ExpandRows(const Row& row, int64_t count, std::byte* out) const {
+  // The next query sees every key one relative position further to the left.
+  const bool slides = plan_->encoding().structure() == Structure::kToeplitz;
+  kernels_.expand_rows(
+      source_.band->At(row.lane,
+                       plan_->axis().At(0) + plan_->ShiftOf(row.query)),
+      slides ? -element_bytes_ : 0, out, count, row_bytes_);
+}
+
+void Payload::MakeElements(const Row& row, Range elements,
+                           std::byte* out) const {
+  const Positions& axis = plan_->axis();
+  const int64_t shift = plan_->ShiftOf(row.query);
+  for (int64_t first = elements.begin; first < elements.end;) {
+    int64_t last = axis.is_range() ? elements.end : first + 1;
+    while (last < elements.end && axis.At(last) == axis.At(last - 1) + 1) {
+      ++last;
+    }
+    const int64_t begin = axis.At(first) + shift;
+    source_.Copy(row.lane, {begin, begin + last - first},
+                 out + (first - elements.begin) * element_bytes_);
+    first = last;
+  }
+  if (MasksRows(*plan_)) HideMasked(row, elements, out);
+}
+
+void Payload::HideMasked(const Row& row, Range elements, std::byte* out) const {
+  const Window& window = plan_->window();
+  const ResolvedMask& mask = plan_->mask();
+  const int64_t query = window.queries.At(row.query);
+  for (int64_t e = elements.begin; e < elements.end; ++e) {
+    const int64_t relative = window.keys.At(e) - query;
+    if (relative >= mask.visible.begin && relative < mask.visible.end) continue;
+    std::memcpy(out + (e - elements.begin) * element_bytes_, &mask.fill_bits,
+                element_bytes_);
+  }
+}
+
+}  // namespace attnbias

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bytes of an answer, made in pieces as they are sent.
+//
+// Where the rows asked for lie ready in a band, a chunk is a list of slices of
+// it and nothing is copied: a dense matrix is streamed from its diagonals
+// without ever existing. Where rows are short, picked by position lists, partly
+// masked, or of a band too large to keep, a chunk is made in memory of its own.
+#ifndef ATTNBIAS_CORE_ENGINE_PAYLOAD_H_
+#define ATTNBIAS_CORE_ENGINE_PAYLOAD_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "core/cache/band.h"
+#include "core/cache/band_cache.h"
+#include "core/engine/plan.h"
+#include "core/engine/row_checksums.h"
+
+namespace attnbias {
+
+// Bytes of a payload, in order.
+struct Chunk {
+  // Keeps `memory` alive.
+  std::shared_ptr<const void> owner;
+  // All pieces lie in it.
+  absl::Span<const std::byte> memory;
+  absl::InlinedVector<absl::Span<const std::byte>, 4> pieces;
+  // CRC-32C over the pieces.
+  uint32_t crc32c = 0;
+};
+
+// Where a payload's numbers come from: a band that covers the plan's hull, or
+// an evaluator that has the plan's mask folded in.
+struct NumberSource {
+  BandPtr band;
+  std::unique_ptr<const Evaluator> evaluator;
+
+  // Writes one lane's numbers over `span` to `out`.
+  void Copy(int64_t lane, Range span, std::byte* out) const;
+};
+
+// Not safe for concurrent use; the band behind it is shared.
+class Payload {
+ public:
+  // `kernels` and `cache`, from whose budget a chunk's own memory is taken,
+  // outlive the payload.
+  Payload(PlanPtr plan, NumberSource source, const KernelSet& kernels,
+          BandCache* cache);
+
+  int64_t size_bytes() const { return plan_->total_bytes(); }
+
+  // Bytes [offset, offset + size), which lie inside the payload.
+  //
+  // RESOURCE_EXHAUSTED  the budget has no room for a chunk's own memory
+  absl::StatusOr<Chunk> Read(int64_t offset, int64_t size);
+
+ private:
+  struct Row {
+    int64_t lane = 0;
+    // Counted inside the window; 0 unless the form is DENSE.
+    int64_t query = 0;
+  };
+
+  Row RowAt(int64_t index) const;
+  Chunk Slice(int64_t offset, int64_t size);
+  absl::StatusOr<Chunk> Make(int64_t offset, int64_t size) const;
+  void MakeRows(Range elements, std::byte* out) const;
+  // How many whole rows from `row` on, at most `most`, lie in the band at a
+  // constant distance from one another.
+  int64_t EvenRows(const Row& row, int64_t most) const;
+  void ExpandRows(const Row& row, int64_t count, std::byte* out) const;
+  // Writes elements `elements` of a row to `out`.
+  void MakeElements(const Row& row, Range elements, std::byte* out) const;
+  void HideMasked(const Row& row, Range elements, std::byte* out) const;
+
+  const PlanPtr plan_;
+  const NumberSource source_;
+  const KernelSet& kernels_;
+  BandCache& cache_;
+  const int64_t element_bytes_;
+  const int64_t row_bytes_;
+  const bool sliceable_;
+  // Only where many rows of a lane are sliced.
+  std::optional<RowChecksums> row_checksums_;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_ENGINE_PAYLOAD_H_

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// A validated request: what will be sent, to the byte, before anything is
+// computed. Only Engine makes one, and only a Plan is executed.
+#ifndef ATTNBIAS_CORE_ENGINE_PLAN_H_
+#define ATTNBIAS_CORE_ENGINE_PLAN_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "core/encoding/encoding.h"
+#include "core/encoding/spec.h"
+#include "core/engine/resolved_mask.h"
+#include "core/tensor/data_type.h"
+#include "core/tensor/positions.h"
+
+namespace attnbias {
+
+// One named tensor inside a payload.
+struct Part {
+  std::string_view name;
+  absl::InlinedVector<int64_t, 3> shape;
+  // Bytes from the payload's beginning, and of the part.
+  int64_t offset = 0;
+  int64_t size_bytes = 0;
+};
+
+// The window that is asked for, in the encoding's own terms.
+struct Window {
+  Range heads;
+  // TABLE: the rows' positions. Unused otherwise.
+  Positions positions;
+  // Absolute positions. Unused by TABLE.
+  Positions queries;
+  Positions keys;
+  // KEY_ROW: the position that is coordinate 0.
+  int64_t key_anchor = 0;
+};
+
+class Plan {
+ public:
+  const std::vector<Part>& parts() const { return parts_; }
+  DataType data_type() const { return data_type_; }
+  Form form() const { return form_; }
+  int64_t total_bytes() const { return total_bytes_; }
+  // 64 lowercase hex characters each; see the contract's TensorHeader.
+  const std::string& fingerprint() const { return fingerprint_; }
+  const std::string& encoding_fingerprint() const {
+    return encoding_fingerprint_;
+  }
+  // The request with every default filled in.
+  const TensorSpec& resolved_spec() const { return resolved_spec_; }
+  // Queries, counted inside the window, whose every key in it is masked.
+  const std::vector<Range>& fully_masked_rows() const {
+    return fully_masked_rows_;
+  }
+
+  const Encoding& encoding() const { return *encoding_; }
+  const EncodingPtr& shared_encoding() const { return encoding_; }
+  const Window& window() const { return window_; }
+  const ResolvedMask& mask() const { return mask_; }
+  // Rows of equal size, one after the other, are what every form consists of: a
+  // row for each head or, in a DENSE form, for each head and query. Element e
+  // of a row is what stands at coordinate axis().At(e) plus the row's shift.
+  const Positions& axis() const { return axis_; }
+  int64_t rows() const;
+  // Bytes of an element: one number, or all columns of a table.
+  int64_t element_bytes() const {
+    return encoding_->width() * SizeOf(data_type_);
+  }
+  int64_t ShiftOf(int64_t query_index) const;
+  // Every coordinate asked for.
+  Range hull() const;
+  // Whether the mask is part of the numbers at a coordinate, and so of a band.
+  bool folds_mask() const {
+    return encoding_->structure() == Structure::kToeplitz;
+  }
+
+  // What determines the numbers of a band: encoding, dtype and folded mask.
+  const std::string& band_key() const { return band_key_; }
+
+ private:
+  friend class Planner;
+  Plan() = default;
+
+  EncodingPtr encoding_;
+  DataType data_type_ = DataType::kF32;
+  Form form_ = Form::kDense;
+  Window window_;
+  Positions axis_;
+  ResolvedMask mask_;
+  std::vector<Part> parts_;
+  int64_t total_bytes_ = 0;
+  std::string band_key_;
+  std::string fingerprint_;
+  std::string encoding_fingerprint_;
+  TensorSpec resolved_spec_;
+  std::vector<Range> fully_masked_rows_;
+};
+
+using PlanPtr = std::shared_ptr<const Plan>;
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_ENGINE_PLAN_H_

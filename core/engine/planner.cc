@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/engine/planner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/base/sha256.h"
+#include "core/base/status_macros.h"
+#include "core/encoding/checks.h"
+#include "core/encoding/make_encoding.h"
+#include "core/engine/visible_rows.h"
+#include "core/numerics/rounding.h"
+#include "core/tensor/element.h"
+
+namespace attnbias {
+namespace {
+
+std::string ToString(Range range) {
+  return absl::StrCat("[", range.begin, ", ", range.end, ")");
+}
+
+// A window must be a part of the whole.
+absl::Status CheckWindow(absl::string_view field, Range window, Range whole) {
+  if (window.begin < window.end && whole.Contains(window)) {
+    return absl::OkStatus();
+  }
+  return Invalid(field, ": got ", ToString(window),
+                 ", want a range that is not empty inside ", ToString(whole));
+}
+
+absl::Status CheckLength(absl::string_view field, int64_t length) {
+  if (length >= 1 && length <= kMaxPosition) return absl::OkStatus();
+  return Invalid(field, ": got ", length, ", want an integer in [1, 2^40]");
+}
+
+absl::Status CheckList(absl::string_view field,
+                       const std::vector<int64_t>& list) {
+  if (list.empty() ||
+      static_cast<int64_t>(list.size()) > kMaxPositionListLength) {
+    return Invalid(field, ": got ", list.size(), " positions, want 1 to ",
+                   kMaxPositionListLength);
+  }
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (list[i] < -kMaxPosition || list[i] > kMaxPosition) {
+      return Invalid(field, ".positions[", i, "]: got ", list[i],
+                     ", want an integer in [-2^40, 2^40]");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::string_view NameOf(Form form) {
+  switch (form) {
+    case Form::kTable:
+      return "TABLE";
+    case Form::kToeplitz:
+      return "TOEPLITZ";
+    case Form::kKeyRow:
+      return "KEY_ROW";
+    case Form::kDense:
+      return "DENSE";
+  }
+  return "";
+}
+
+std::string_view PartNameOf(Form form) {
+  switch (form) {
+    case Form::kTable:
+      return "positions";
+    case Form::kToeplitz:
+      return "diagonals";
+    case Form::kKeyRow:
+      return "row";
+    case Form::kDense:
+      return "dense";
+  }
+  return "";
+}
+
+void WritePositions(CanonicalWriter& writer, int field,
+                    const Positions& positions) {
+  if (positions.is_range()) {
+    writer.Integer(field, positions.hull().begin);
+    writer.Integer(field + 1, positions.hull().end);
+  } else {
+    writer.Integers(field + 2, positions.list());
+  }
+}
+
+}  // namespace
+
+Planner::Planner(TensorSpec spec, int64_t max_tensor_bytes)
+    : spec_(std::move(spec)), max_tensor_bytes_(max_tensor_bytes) {}
+
+absl::StatusOr<PlanPtr> Planner::Make() {
+  absl::StatusOr<EncodingPtr> encoding = std::visit(
+      [this](const auto& spec) { return MakeEncoding(spec, spec_.output); },
+      spec_.encoding);
+  ATTNBIAS_RETURN_IF_ERROR(encoding.status());
+  plan_.encoding_ = *std::move(encoding);
+  ATTNBIAS_RETURN_IF_ERROR(ResolveDataType());
+  const bool is_table = plan_.encoding().structure() == Structure::kTable;
+  if (is_table && std::holds_alternative<TableExtent>(spec_.extent)) {
+    ATTNBIAS_RETURN_IF_ERROR(ResolveTable(std::get<TableExtent>(spec_.extent)));
+  } else if (!is_table && std::holds_alternative<PairExtent>(spec_.extent)) {
+    ATTNBIAS_RETURN_IF_ERROR(ResolvePair(std::get<PairExtent>(spec_.extent)));
+  } else {
+    constexpr absl::string_view kNames[] = {"no extent", "table", "pair"};
+    return Invalid("extent: got ", kNames[spec_.extent.index()], ", want ",
+                   is_table ? "table" : "pair", ", which is what ",
+                   std::string(plan_.encoding().name()), " takes");
+  }
+  ATTNBIAS_RETURN_IF_ERROR(ResolveForm());
+  ATTNBIAS_RETURN_IF_ERROR(ResolveMask());
+  ATTNBIAS_RETURN_IF_ERROR(ResolveParts());
+  FindFullyMaskedRows();
+  NameBytes();
+  ResolveSpec();
+  return std::make_shared<const Plan>(std::move(plan_));
+}
+
+absl::Status Planner::ResolveDataType() {
+  const bool indices = plan_.encoding().has_indices();
+  plan_.data_type_ = spec_.output.data_type.value_or(indices ? DataType::kI32
+                                                             : DataType::kF32);
+  if (indices == (plan_.data_type_ == DataType::kI32)) return absl::OkStatus();
+  return Invalid("output.data_type: got ",
+                 std::string(attnbias::NameOf(plan_.data_type_)), ", want ",
+                 indices ? "I32 with values BUCKETS"
+                         : "F64, F32, F16 or BF16 with values BIAS");
+}
+
+absl::Status Planner::ResolveTable(TableExtent& extent) {
+  plan_.window_.heads = {0, plan_.encoding().lanes()};
+  const Range domain = plan_.encoding().domain();
+  if (extent.positions.has_value() == !extent.position_ids.empty()) {
+    return Invalid("table: got ",
+                   extent.positions.has_value() ? "both" : "neither",
+                   " of positions and position_ids, want one of them");
+  }
+  Positions& positions = plan_.window_.positions;
+  if (extent.positions.has_value()) {
+    ATTNBIAS_RETURN_IF_ERROR(
+        CheckWindow("table.positions", *extent.positions, domain));
+    positions = Positions(*extent.positions);
+  } else {
+    if (extent.position_ids.size() != 1) {
+      return Invalid("table.position_ids: got ", extent.position_ids.size(),
+                     " lists, want 1, since positions have one axis");
+    }
+    ATTNBIAS_RETURN_IF_ERROR(
+        CheckList("table.position_ids[0]", extent.position_ids[0]));
+    positions = Positions(extent.position_ids[0]);
+    ATTNBIAS_RETURN_IF_ERROR(
+        CheckWindow("table.position_ids[0]", positions.hull(), domain));
+  }
+  if (positions.is_range()) {
+    extent.positions = positions.hull();
+    extent.position_ids.clear();
+  }
+  plan_.axis_ = positions;
+  return absl::OkStatus();
+}
+
+absl::Status Planner::ResolvePair(PairExtent& extent) {
+  if (!extent.query_positions.has_value()) {
+    ATTNBIAS_RETURN_IF_ERROR(
+        CheckLength("pair.query_length", extent.query_length));
+  }
+  if (!extent.key_positions.has_value()) {
+    ATTNBIAS_RETURN_IF_ERROR(CheckLength("pair.key_length", extent.key_length));
+  }
+  ATTNBIAS_RETURN_IF_ERROR(extent.query_positions.has_value()
+                               ? ResolveQueryList(extent)
+                               : ResolveQueryRange(extent));
+  ATTNBIAS_RETURN_IF_ERROR(extent.key_positions.has_value()
+                               ? ResolveKeyList(extent)
+                               : ResolveKeyRange(extent));
+  return ResolveHeads(extent);
+}
+
+absl::Status Planner::ResolveQueryList(PairExtent& extent) {
+  ATTNBIAS_RETURN_IF_ERROR(
+      CheckList("pair.query_positions", *extent.query_positions));
+  if (extent.query_length != 0 || extent.queries.has_value() ||
+      extent.alignment.has_value() || extent.query_offset.has_value()) {
+    return Invalid(
+        "pair.query_positions: got query_length, alignment, query_offset or "
+        "queries beside it, want the list alone");
+  }
+  Positions& queries = plan_.window_.queries;
+  queries = Positions(*extent.query_positions);
+  if (queries.is_range()) {
+    extent.query_positions.reset();
+    extent.query_length = queries.size();
+    extent.query_offset = queries.hull().begin;
+    extent.queries = {0, queries.size()};
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Planner::ResolveQueryRange(PairExtent& extent) {
+  int64_t offset = extent.query_offset.value_or(0);
+  if (offset < -kMaxPosition || offset > kMaxPosition) {
+    return Invalid("pair.query_offset: got ", offset,
+                   ", want an integer in [-2^40, 2^40]");
+  }
+  if (extent.key_positions.has_value()) {
+    if (!extent.query_offset.has_value()) {
+      return Invalid(
+          "pair.query_offset: not set, want the position of query 0 where "
+          "keys are a list of positions");
+    }
+  } else if (extent.alignment == Alignment::kEnd) {
+    offset = extent.key_length - extent.query_length;
+  } else if (!extent.alignment.has_value() &&
+             !extent.query_offset.has_value() &&
+             extent.query_length != extent.key_length) {
+    return Invalid(
+        "pair.alignment: not set, want START, END or a query_offset where "
+        "query_length (",
+        extent.query_length, ") and key_length (", extent.key_length,
+        ") differ");
+  }
+  const Range whole = {0, extent.query_length};
+  const Range queries = extent.queries.value_or(whole);
+  ATTNBIAS_RETURN_IF_ERROR(CheckWindow("pair.queries", queries, whole));
+  plan_.window_.queries =
+      Positions(Range{queries.begin + offset, queries.end + offset});
+  extent.alignment.reset();
+  extent.query_offset = offset;
+  extent.queries = queries;
+  return absl::OkStatus();
+}
+
+absl::Status Planner::ResolveKeyList(PairExtent& extent) {
+  ATTNBIAS_RETURN_IF_ERROR(
+      CheckList("pair.key_positions", *extent.key_positions));
+  if (extent.key_length != 0 || extent.keys.has_value()) {
+    return Invalid(
+        "pair.key_positions: got key_length or keys beside it, want the list "
+        "alone");
+  }
+  if (plan_.encoding().anchored_at_last_key()) {
+    return Invalid("pair.key_positions: got a list, want key_length: ",
+                   std::string(plan_.encoding().name()),
+                   " counts from the last key");
+  }
+  Positions& keys = plan_.window_.keys;
+  keys = Positions(*extent.key_positions);
+  if (keys.is_range() && keys.hull().begin >= 0) {
+    extent.key_positions.reset();
+    extent.key_length = keys.hull().end;
+    extent.keys = keys.hull();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Planner::ResolveKeyRange(PairExtent& extent) {
+  const Range whole = {0, extent.key_length};
+  const Range keys = extent.keys.value_or(whole);
+  ATTNBIAS_RETURN_IF_ERROR(CheckWindow("pair.keys", keys, whole));
+  plan_.window_.keys = Positions(keys);
+  plan_.window_.key_anchor =
+      plan_.encoding().anchored_at_last_key() ? extent.key_length - 1 : 0;
+  extent.keys = keys;
+  return absl::OkStatus();
+}
+
+absl::Status Planner::ResolveHeads(PairExtent& extent) {
+  const Range all = {0, plan_.encoding().lanes()};
+  plan_.window_.heads = extent.heads.value_or(all);
+  if (plan_.encoding().has_indices() && extent.heads.has_value()) {
+    return Invalid("pair.heads: got ", ToString(*extent.heads),
+                   ", want none: bucket indices are the same for all heads");
+  }
+  ATTNBIAS_RETURN_IF_ERROR(CheckWindow("pair.heads", plan_.window_.heads, all));
+  if (!plan_.encoding().has_indices()) extent.heads = plan_.window_.heads;
+  return absl::OkStatus();
+}
+
+absl::Status Planner::ResolveForm() {
+  const Window& window = plan_.window_;
+  const Structure structure = plan_.encoding().structure();
+  const bool consecutive = window.queries.is_range() && window.keys.is_range();
+  Form compact = Form::kTable;
+  if (structure == Structure::kToeplitz) {
+    compact = consecutive ? Form::kToeplitz : Form::kDense;
+  }
+  if (structure == Structure::kKeyRow) compact = Form::kKeyRow;
+
+  plan_.form_ = spec_.output.form.value_or(compact);
+  const bool dense_too = structure != Structure::kTable;
+  if (plan_.form_ != compact && !(plan_.form_ == Form::kDense && dense_too)) {
+    return Invalid("output.form: got ", NameOf(plan_.form_), ", want ",
+                   NameOf(compact),
+                   dense_too && compact != Form::kDense ? " or DENSE" : "",
+                   " for ", std::string(plan_.encoding().name()),
+                   consecutive ? "" : " at listed positions");
+  }
+  if (plan_.form_ == Form::kToeplitz) {
+    const Range queries = window.queries.hull();
+    const Range keys = window.keys.hull();
+    plan_.axis_ = Positions(
+        Range{keys.begin - (queries.end - 1), keys.end - queries.begin});
+  } else if (structure != Structure::kTable) {
+    plan_.axis_ = window.keys;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Planner::ResolveMask() {
+  if (!spec_.output.mask.has_value()) return absl::OkStatus();
+  const Mask& mask = *spec_.output.mask;
+  if (plan_.encoding().structure() == Structure::kTable ||
+      plan_.encoding().has_indices()) {
+    return Invalid("output.mask: got a mask, want none: ",
+                   std::string(plan_.encoding().name()),
+                   " has no attention scores to mask here");
+  }
+  if (plan_.form_ == Form::kKeyRow) {
+    return Invalid(
+        "output.mask: got a mask with form KEY_ROW, want form "
+        "DENSE: one row cannot hold every query's mask");
+  }
+  for (const auto& [field, window] :
+       {std::pair("window_left", mask.window_left),
+        std::pair("window_right", mask.window_right)}) {
+    if (window.has_value() && *window < 0) {
+      return Invalid("output.mask.", field, ": got ", *window,
+                     ", want an integer of at least 0");
+    }
+  }
+  ATTNBIAS_RETURN_IF_ERROR(ResolveFill(mask));
+  Range& visible = plan_.mask_.visible;
+  // Past the largest distance a window hides nothing.
+  const int64_t left = mask.window_left.value_or(-visible.begin);
+  const int64_t right =
+      mask.causal ? 0 : mask.window_right.value_or(visible.end);
+  visible.begin = std::max(visible.begin, -left);
+  visible.end = std::min(visible.end, right < visible.end ? right + 1 : right);
+  return absl::OkStatus();
+}
+
+absl::Status Planner::ResolveFill(const Mask& mask) {
+  double fill = -std::numeric_limits<double>::infinity();
+  const DataType type = plan_.data_type_;
+  if (std::holds_alternative<Lowest>(mask.fill)) {
+    fill = LowestOf(type);
+  } else if (const double* value = std::get_if<double>(&mask.fill)) {
+    fill = *value;
+  }
+  if (std::isnan(fill)) {
+    return Invalid("output.mask.fill_value: got NaN, want a number");
+  }
+  auto* element = reinterpret_cast<std::byte*>(&plan_.mask_.fill_bits);
+  RoundDouble(fill + 0.0, type, element);
+  if (std::isfinite(fill) && !std::isfinite(ReadElement(type, element))) {
+    return Invalid("output.mask.fill_value: got ", fill,
+                   ", want a number that ", std::string(attnbias::NameOf(type)),
+                   " can hold");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Planner::ResolveParts() {
+  Part part;
+  part.name = PartNameOf(plan_.form_);
+  if (plan_.form_ != Form::kTable && !plan_.encoding().has_indices()) {
+    part.shape.push_back(plan_.window_.heads.size());
+  }
+  if (plan_.form_ == Form::kDense) {
+    part.shape.push_back(plan_.window_.queries.size());
+  }
+  part.shape.push_back(plan_.axis_.size());
+  if (plan_.form_ == Form::kTable) {
+    part.shape.push_back(plan_.encoding().width());
+  }
+  part.size_bytes = SizeOf(plan_.data_type_);
+  for (const int64_t length : part.shape) {
+    if (__builtin_mul_overflow(part.size_bytes, length, &part.size_bytes) ||
+        part.size_bytes > max_tensor_bytes_) {
+      return Invalid("extent: got shape [", absl::StrJoin(part.shape, ", "),
+                     "] of ", std::string(attnbias::NameOf(plan_.data_type_)),
+                     ", want at most ", max_tensor_bytes_, " bytes in all");
+    }
+  }
+  plan_.total_bytes_ = part.size_bytes;
+  plan_.parts_.push_back(std::move(part));
+  return absl::OkStatus();
+}
+
+void Planner::FindFullyMaskedRows() {
+  if (plan_.mask_.masks_nothing()) return;
+  plan_.fully_masked_rows_ = RowsWithoutVisibleKeys(
+      plan_.window_.queries, plan_.window_.keys, plan_.mask_.visible);
+}
+
+void Planner::NameBytes() {
+  CanonicalWriter identity(plan_.encoding().name(),
+                           plan_.encoding().numerics_version());
+  plan_.encoding().WriteIdentity(identity);
+  plan_.encoding_fingerprint_ = Sha256Hex(identity.bytes());
+
+  const auto write_mask = [this](CanonicalWriter& writer) {
+    if (plan_.mask_.masks_nothing()) return;
+    writer.Integer(3, plan_.mask_.visible.begin, ResolvedMask::kAll.begin);
+    writer.Integer(4, plan_.mask_.visible.end, ResolvedMask::kAll.end);
+    writer.Integer(5, static_cast<int64_t>(plan_.mask_.fill_bits));
+  };
+  CanonicalWriter band("attnbias.band", 1);
+  band.Bytes(1, identity.bytes());
+  band.Integer(2, static_cast<int64_t>(plan_.data_type_));
+  if (plan_.folds_mask()) write_mask(band);
+  plan_.band_key_ = band.bytes();
+
+  CanonicalWriter tensor("attnbias.tensor", 1);
+  tensor.Bytes(1, identity.bytes());
+  tensor.Integer(2, static_cast<int64_t>(plan_.data_type_));
+  write_mask(tensor);
+  tensor.Integer(6, static_cast<int64_t>(plan_.form_));
+  const Window& window = plan_.window_;
+  tensor.Integer(7, window.heads.begin);
+  tensor.Integer(8, window.heads.end);
+  tensor.Integer(9, window.key_anchor);
+  WritePositions(tensor, 10, window.positions);
+  WritePositions(tensor, 13, window.queries);
+  WritePositions(tensor, 16, window.keys);
+  plan_.fingerprint_ = Sha256Hex(tensor.bytes());
+}
+
+void Planner::ResolveSpec() {
+  Output& output = spec_.output;
+  output.data_type = plan_.data_type_;
+  output.form = plan_.form_;
+  if (plan_.mask_.masks_nothing()) {
+    output.mask.reset();
+  } else if (std::holds_alternative<std::monostate>(output.mask->fill)) {
+    output.mask->fill = -std::numeric_limits<double>::infinity();
+  }
+  plan_.resolved_spec_ = std::move(spec_);
+}
+
+}  // namespace attnbias

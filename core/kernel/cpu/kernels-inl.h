@@ -1,0 +1,529 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bodies of all CPU kernels, written once over Highway vectors. Included
+// once per instruction set by kernels.cc, never anywhere else.
+//
+// Correctness asks nothing of the instruction set but IEEE 754 doubles: whether
+// MulAdd fuses is within the bounds that kernels.h states.
+#if defined(ATTNBIAS_CORE_KERNEL_CPU_KERNELS_INL_H_) == \
+    defined(HWY_TARGET_TOGGLE)
+#ifdef ATTNBIAS_CORE_KERNEL_CPU_KERNELS_INL_H_
+#undef ATTNBIAS_CORE_KERNEL_CPU_KERNELS_INL_H_
+#else
+#define ATTNBIAS_CORE_KERNEL_CPU_KERNELS_INL_H_
+#endif
+
+#include <bit>
+#include <cstring>
+
+#include "core/kernel/kernels.h"
+#include "core/numerics/narrow.h"
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attnbias {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Doubles = hn::CappedTag<double, kPairMultiple>;
+using Floats = hn::Rebind<float, Doubles>;
+using Words = hn::Rebind<uint32_t, Doubles>;
+using DoubleVec = hn::Vec<Doubles>;
+using FloatVec = hn::Vec<Floats>;
+using WordVec = hn::Vec<Words>;
+
+// ---------------------------------------------------------------------------
+// Rounding with a test
+//
+// A format says how doubles become elements, and tests on the way whether the
+// interval [high - width, high], which holds the exact value, leaves room for
+// another result. A test gathers over several vectors; what it is in doubt
+// about is then looked at one by one.
+
+using WordMask = hn::Mask<Words>;
+
+#if HWY_TARGET != HWY_SCALAR
+using BothFloats = hn::Twice<Floats>;
+
+// 0, lanes, 1, lanes + 1, ...
+struct ZipOrder {
+  static constexpr int32_t kLanes = hn::MaxLanes(Floats());
+  alignas(64) int32_t lanes[2 * kLanes];
+
+  constexpr ZipOrder() : lanes() {
+    for (int32_t i = 0; i < kLanes; ++i) {
+      lanes[2 * i] = i;
+      lanes[2 * i + 1] = kLanes + i;
+    }
+  }
+};
+
+constexpr ZipOrder kZipOrder;
+
+// sin 0, cos 0, sin 1, cos 1, ...: one permutation, and one store later.
+HWY_INLINE hn::Vec<BothFloats> Zip(WordVec sin, WordVec cos) {
+  const BothFloats d;
+  const auto both =
+      hn::Combine(d, hn::BitCast(Floats(), cos), hn::BitCast(Floats(), sin));
+  return hn::TableLookupLanes(both, hn::SetTableIndices(d, kZipOrder.lanes));
+}
+#endif
+
+// Writes `vector`, past the caches if so asked.
+template <bool kStream, class D>
+HWY_INLINE void Write(hn::Vec<D> vector, D d, hn::TFromD<D>* out) {
+  if constexpr (kStream) {
+    hn::Stream(vector, d, out);
+  } else {
+    hn::StoreU(vector, d, out);
+  }
+}
+
+struct F32Format {
+  using Element = float;
+
+  struct Test {
+    WordVec differing;
+
+    HWY_INLINE Test() : differing(hn::Zero(Words())) {}
+    // Exact: where the two ends round to different numbers.
+    HWY_INLINE WordMask Doubts(DoubleVec /*width*/) const {
+      return hn::Ne(differing, hn::Zero(Words()));
+    }
+  };
+
+  static HWY_INLINE WordVec Round(DoubleVec high, DoubleVec width, Test& test) {
+    const WordVec bits = ToFloat(high);
+    const WordVec other = ToFloat(hn::Sub(high, width));
+    test.differing = hn::Or(test.differing, hn::Xor(bits, other));
+    return bits;
+  }
+  static HWY_INLINE WordVec ToFloat(DoubleVec value) {
+    return hn::BitCast(Words(), hn::DemoteTo(Floats(), value));
+  }
+  static HWY_INLINE void Store(WordVec bits, float* out) {
+    hn::StoreU(hn::BitCast(Floats(), bits), Floats(), out);
+  }
+#if HWY_TARGET != HWY_SCALAR
+  template <bool kStream>
+  static HWY_INLINE void StorePairs(WordVec sin, WordVec cos, float* out) {
+    Write<kStream>(Zip(sin, cos), BothFloats(), out);
+  }
+#endif
+  static uint32_t BitsOf(double value) {
+    return std::bit_cast<uint32_t>(static_cast<float>(value));
+  }
+};
+
+// 16-bit formats are reached by way of the F32 nearest to `high`. Where the
+// interval is narrower than 2^-25 of it, the exact value lies between that
+// F32's two neighbours; where further none of these is the middle of two
+// results, a second rounding is as good as one. kDropped is the number of an
+// F32's mantissa bits that an element lacks, for magnitudes from
+// 2^kLeastExponent.
+template <int kDropped, int kLeastExponent>
+struct Format16 {
+  using Element = uint16_t;
+
+  struct Test {
+    // Least distance from the neighbourhood of a middle; least magnitude. As
+    // the bits of F32s, where magnitudes are ordered like integers.
+    WordVec nearest;
+    WordVec smallest;
+
+    HWY_INLINE Test()
+        : nearest(hn::Set(Words(), ~uint32_t{0})),
+          smallest(hn::Set(Words(), ~uint32_t{0})) {}
+    HWY_INLINE WordMask Doubts(DoubleVec width) const {
+      const Words w;
+      const FloatVec enough =
+          hn::DemoteTo(Floats(), hn::Mul(width, hn::Set(Doubles(), 0x1p26)));
+      constexpr float kLeast = 1.0f / (uint64_t{1} << -kLeastExponent);
+      const FloatVec least = hn::Max(enough, hn::Set(Floats(), kLeast));
+      return hn::Or(hn::Lt(nearest, hn::Set(w, 2 * kUnit + 1)),
+                    hn::Lt(smallest, hn::BitCast(w, least)));
+    }
+  };
+
+  // The nearest F32's magnitude, tested, in bits.
+  static HWY_INLINE WordVec Magnitude(WordVec bits, Test& test) {
+    const Words w;
+    const WordVec magnitude = hn::And(bits, hn::Set(w, 0x7FFFFFFFu));
+    // The middle and its two neighbours become the integers 0 to 2 kUnit.
+    const WordVec dropped = hn::ShiftLeft<32 - kDropped>(bits);
+    const WordVec distance =
+        hn::Sub(dropped, hn::Set(w, (uint32_t{1} << 31) - kUnit));
+    test.nearest = hn::Min(test.nearest, distance);
+    test.smallest = hn::Min(test.smallest, magnitude);
+    return magnitude;
+  }
+
+  static HWY_INLINE hn::Vec<hn::Rebind<uint16_t, Words>> Half(WordVec bits) {
+    const hn::RebindToSigned<Words> i;
+    return hn::DemoteTo(hn::Rebind<uint16_t, Words>(), hn::BitCast(i, bits));
+  }
+  static HWY_INLINE void Store(WordVec bits, uint16_t* out) {
+    hn::StoreU(Half(bits), hn::Rebind<uint16_t, Words>(), out);
+  }
+#if HWY_TARGET != HWY_SCALAR
+  template <bool kStream>
+  static HWY_INLINE void StorePairs(WordVec sin, WordVec cos, uint16_t* out) {
+    const hn::Repartition<uint16_t, Words> d;
+    // What is in doubt may have more than 16 bits.
+    const WordVec low = hn::And(sin, hn::Set(Words(), 0xFFFF));
+    const WordVec both = hn::Or(low, hn::ShiftLeft<16>(cos));
+    Write<kStream>(hn::BitCast(d, both), d, out);
+  }
+#endif
+
+ private:
+  // A unit in the last place, where the dropped bits have been shifted to.
+  static constexpr uint32_t kUnit = uint32_t{1} << (32 - kDropped);
+};
+
+struct Bf16Format : Format16</*kDropped=*/16, /*kLeastExponent=*/-63> {
+  static HWY_INLINE WordVec Round(DoubleVec high, DoubleVec /*width*/,
+                                  Test& test) {
+    const WordVec bits = F32Format::ToFloat(high);
+    Magnitude(bits, test);
+    return hn::ShiftRight<16>(hn::Add(bits, hn::Set(Words(), 0x8000)));
+  }
+  static uint16_t BitsOf(double value) {
+    return static_cast<uint16_t>(Narrow(value, kBfloat16));
+  }
+};
+
+struct F16Format : Format16</*kDropped=*/13, /*kLeastExponent=*/-14> {
+  static HWY_INLINE WordVec Round(DoubleVec high, DoubleVec /*width*/,
+                                  Test& test) {
+    const Words w;
+    const WordVec bits = F32Format::ToFloat(high);
+    const WordVec magnitude = Magnitude(bits, test);
+    const WordVec sign = hn::ShiftRight<16>(hn::Xor(bits, magnitude));
+    // Rounds the mantissa and changes the exponent's bias.
+    constexpr uint32_t kRebias = (127u - 15u) << 23;
+    const WordVec sum = hn::Add(magnitude, hn::Set(w, 0x1000u - kRebias));
+    return hn::Or(hn::ShiftRight<13>(sum), sign);
+  }
+  static uint16_t BitsOf(double value) {
+    return static_cast<uint16_t>(Narrow(value, kBinary16));
+  }
+};
+
+// ---------------------------------------------------------------------------
+// Sines and cosines from an anchor and rotations
+
+// Rows that are worked on together, so that what belongs to the anchor is
+// loaded once for all.
+inline constexpr int64_t kRowsAtOnce = 4;
+
+// What all rows have in common at some pairs.
+struct Anchor {
+  int64_t pair;
+  DoubleVec sin;
+  DoubleVec cos;
+  DoubleVec sin_bound;
+};
+
+// The high ends of the intervals of sines and cosines.
+struct HighEnds {
+  DoubleVec sin;
+  DoubleVec cos;
+};
+
+HWY_INLINE Anchor AnchorAt(const SinusoidBlock& block, int64_t pair) {
+  const Doubles d;
+  return {pair, hn::Load(d, block.anchor_sin + pair),
+          hn::Load(d, block.anchor_cos + pair),
+          hn::Load(d, block.sin_bound + pair)};
+}
+
+HWY_INLINE HighEnds Rotated(const Anchor& anchor, const double* rotation_sin,
+                            const double* rotation_cos) {
+  const Doubles d;
+  const DoubleVec sin = hn::Load(d, rotation_sin);
+  const DoubleVec cos = hn::Load(d, rotation_cos);
+  const DoubleVec cos_bound = hn::Set(d, kRotationBound);
+  return {
+      hn::MulAdd(anchor.sin, cos,
+                 hn::MulAdd(anchor.cos, sin, anchor.sin_bound)),
+      hn::NegMulAdd(anchor.sin, sin, hn::MulAdd(anchor.cos, cos, cos_bound))};
+}
+
+HWY_INLINE DoubleVec CosWidth() {
+  return hn::Set(Doubles(), 2 * kRotationBound);
+}
+
+// Where the undecided elements go.
+struct Undecided {
+  uint32_t* indices;
+  int64_t count;
+};
+
+// Decides one by one those elements of a row that the format's test is in doubt
+// about: certain are those that both ends of their interval agree on.
+template <class Format>
+HWY_NOINLINE void RecheckRow(const SinusoidBlock& block, int64_t row,
+                             int64_t pair, typename Format::Element* out,
+                             Undecided& undecided) {
+  const Doubles d;
+  const auto recheck = [&](DoubleVec high, DoubleVec width, int64_t offset,
+                           int64_t columns) HWY_ATTR {
+    typename Format::Test test;
+    Format::Round(high, width, test);
+    HWY_ALIGN double ends[kPairMultiple];
+    HWY_ALIGN double widths[kPairMultiple];
+    uint8_t doubts[8] = {};
+    hn::Store(high, d, ends);
+    hn::Store(width, d, widths);
+    hn::StoreMaskBits(Words(), test.Doubts(width), doubts);
+    const int64_t left = columns - pair;
+    for (int64_t lane = 0; lane < left && lane < kPairMultiple; ++lane) {
+      if ((doubts[0] >> lane & 1) == 0) continue;
+      const int64_t at =
+          row * block.width + offset + (pair + lane) * block.pair_stride;
+      const auto bits = Format::BitsOf(ends[lane]);
+      if (bits == Format::BitsOf(ends[lane] - widths[lane])) {
+        std::memcpy(out + at, &bits, sizeof(bits));
+      } else {
+        undecided.indices[undecided.count++] = static_cast<uint32_t>(at);
+      }
+    }
+  };
+  const Anchor anchor = AnchorAt(block, pair);
+  const int64_t at = row * block.pairs + pair;
+  const HighEnds high =
+      Rotated(anchor, block.rotation_sin + at, block.rotation_cos + at);
+  recheck(high.sin, hn::Add(anchor.sin_bound, anchor.sin_bound), 0,
+          block.sines);
+  recheck(high.cos, CosWidth(), block.cos_offset, block.cosines);
+}
+
+// Where a vector of sines and one of cosines go: apart, in pairs, or in pairs
+// past the caches.
+enum class Place { kApart, kPaired, kStreamed };
+
+template <class Format, Place kPlace>
+HWY_INLINE void StoreBoth(WordVec sin, WordVec cos, int64_t cos_offset,
+                          typename Format::Element* out) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (kPlace != Place::kApart) {
+    Format::template StorePairs<kPlace == Place::kStreamed>(sin, cos, out);
+    return;
+  }
+#endif
+  Format::Store(sin, out);
+  Format::Store(cos, out + cos_offset);
+}
+
+// Fills kRows rows. Runs from the last pairs to the first, so that what padding
+// writes past the sines is overwritten by cosines, and past a row by the next.
+template <class Format, Place kPlace, int64_t kRows>
+HWY_INLINE void FillRows(const SinusoidBlock& block, int64_t first_row,
+                         typename Format::Element* out, Undecided& undecided) {
+  const Words w;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(w));
+  for (int64_t pair = block.pairs - lanes; pair >= 0; pair -= lanes) {
+    const Anchor anchor = AnchorAt(block, pair);
+    const DoubleVec sin_width = hn::Add(anchor.sin_bound, anchor.sin_bound);
+    typename Format::Test sin_test;
+    typename Format::Test cos_test;
+    const double* rotation_sin =
+        block.rotation_sin + first_row * block.pairs + pair;
+    const double* rotation_cos =
+        block.rotation_cos + first_row * block.pairs + pair;
+    auto* to = out + first_row * block.width + pair * block.pair_stride;
+    for (int64_t row = 0; row < kRows; ++row) {
+      const HighEnds high = Rotated(anchor, rotation_sin, rotation_cos);
+      const WordVec sin = Format::Round(high.sin, sin_width, sin_test);
+      const WordVec cos = Format::Round(high.cos, CosWidth(), cos_test);
+      StoreBoth<Format, kPlace>(sin, cos, block.cos_offset, to);
+      rotation_sin += block.pairs;
+      rotation_cos += block.pairs;
+      to += block.width;
+    }
+    if (HWY_UNLIKELY(!hn::AllFalse(w, hn::Or(sin_test.Doubts(sin_width),
+                                             cos_test.Doubts(CosWidth()))))) {
+      for (int64_t row = first_row; row < first_row + kRows; ++row) {
+        RecheckRow<Format>(block, row, pair, out, undecided);
+      }
+    }
+  }
+}
+
+template <class Format, Place kPlace, int64_t kRows>
+HWY_INLINE void FillAllRows(const SinusoidBlock& block,
+                            typename Format::Element* out,
+                            Undecided& undecided) {
+  int64_t row = 0;
+  for (; row + kRows <= block.rows; row += kRows) {
+    FillRows<Format, kPlace, kRows>(block, row, out, undecided);
+  }
+  for (; row < block.rows; ++row) {
+    FillRows<Format, kPlace, 1>(block, row, out, undecided);
+  }
+}
+
+template <class Format>
+int64_t FillBlock(const SinusoidBlock& original, typename Format::Element* out,
+                  uint32_t* indices) noexcept {
+  // A copy that no store into `out` can change, as far as compilers know.
+  const SinusoidBlock block = original;
+  Undecided undecided = {indices, 0};
+  // Lines that are not filled at once are filled one after the other.
+  constexpr auto kPairBytes = static_cast<int64_t>(
+      2 * hn::MaxLanes(Words()) * sizeof(typename Format::Element));
+  constexpr int64_t kStreamedRows = kPairBytes == 64 ? kRowsAtOnce : 1;
+  if (block.pair_stride == 1) {
+    FillAllRows<Format, Place::kApart, kRowsAtOnce>(block, out, undecided);
+  } else if (block.stream) {
+    FillAllRows<Format, Place::kStreamed, kStreamedRows>(block, out, undecided);
+  } else {
+    FillAllRows<Format, Place::kPaired, kRowsAtOnce>(block, out, undecided);
+  }
+  return undecided.count;
+}
+
+// ---------------------------------------------------------------------------
+// Rotation in double-double arithmetic
+
+struct Pair {
+  DoubleVec hi;
+  DoubleVec lo;
+};
+
+// The upper half of a mantissa (Veltkamp).
+HWY_INLINE DoubleVec UpperHalf(DoubleVec a) {
+  const DoubleVec scaled = hn::Mul(a, hn::Set(Doubles(), 0x1p27 + 1));
+  return hn::Sub(scaled, hn::Sub(scaled, a));
+}
+
+// a * b - product, exactly, for the rounded product.
+HWY_INLINE DoubleVec ProductError(DoubleVec a, DoubleVec b, DoubleVec product) {
+#if HWY_NATIVE_FMA
+  return hn::MulSub(a, b, product);
+#else
+  const DoubleVec a_hi = UpperHalf(a);
+  const DoubleVec b_hi = UpperHalf(b);
+  const DoubleVec a_lo = hn::Sub(a, a_hi);
+  const DoubleVec b_lo = hn::Sub(b, b_hi);
+  const DoubleVec first = hn::Sub(hn::Mul(a_hi, b_hi), product);
+  const DoubleVec second = hn::Add(first, hn::Mul(a_hi, b_lo));
+  const DoubleVec third = hn::Add(second, hn::Mul(a_lo, b_hi));
+  return hn::Add(third, hn::Mul(a_lo, b_lo));
+#endif
+}
+
+HWY_INLINE Pair Multiply(Pair a, Pair b) {
+  const DoubleVec product = hn::Mul(a.hi, b.hi);
+  const DoubleVec error = ProductError(a.hi, b.hi, product);
+  return {product, hn::MulAdd(a.hi, b.lo, hn::MulAdd(a.lo, b.hi, error))};
+}
+
+HWY_INLINE Pair Sum(Pair a, Pair b) {
+  const DoubleVec sum = hn::Add(a.hi, b.hi);
+  const DoubleVec b_part = hn::Sub(sum, a.hi);
+  const DoubleVec error =
+      hn::Add(hn::Sub(a.hi, hn::Sub(sum, b_part)), hn::Sub(b.hi, b_part));
+  const DoubleVec rest = hn::Add(error, hn::Add(a.lo, b.lo));
+  const DoubleVec hi = hn::Add(sum, rest);
+  return {hi, hn::Sub(rest, hn::Sub(hi, sum))};
+}
+
+HWY_INLINE Pair Negated(Pair a) { return {hn::Neg(a.hi), hn::Neg(a.lo)}; }
+
+HWY_INLINE Pair LoadPair(const double* hi, const double* lo, int64_t i) {
+  const Doubles d;
+  return {hn::Load(d, hi + i), hn::Load(d, lo + i)};
+}
+
+HWY_INLINE void StorePair(Pair pair, double* hi, double* lo, int64_t i) {
+  const Doubles d;
+  hn::Store(pair.hi, d, hi + i);
+  hn::Store(pair.lo, d, lo + i);
+}
+
+inline void Rotate(const ConstRotors& a, const ConstRotors& b,
+                   const Rotors& out, int64_t pairs) noexcept {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(Doubles()));
+  for (int64_t i = 0; i < pairs; i += lanes) {
+    const Pair s0 = LoadPair(a.sin_hi, a.sin_lo, i);
+    const Pair c0 = LoadPair(a.cos_hi, a.cos_lo, i);
+    const Pair s1 = LoadPair(b.sin_hi, b.sin_lo, i);
+    const Pair c1 = LoadPair(b.cos_hi, b.cos_lo, i);
+    StorePair(Sum(Multiply(s0, c1), Multiply(c0, s1)), out.sin_hi, out.sin_lo,
+              i);
+    StorePair(Sum(Multiply(c0, c1), Negated(Multiply(s0, s1))), out.cos_hi,
+              out.cos_lo, i);
+  }
+}
+
+// ---------------------------------------------------------------------------
+// Copies past the caches
+
+using Bytes = hn::ScalableTag<uint8_t>;
+
+// The ends that fill no vector go the ordinary way.
+inline void StreamBytes(const std::byte* source, std::byte* out,
+                        int64_t size) noexcept {
+  const Bytes d;
+  const auto step = static_cast<int64_t>(hn::Lanes(d));
+  const auto head =
+      static_cast<int64_t>(-reinterpret_cast<uintptr_t>(out) & (step - 1));
+  if (step == 1 || size < head + step) {
+    std::memcpy(out, source, size);
+    return;
+  }
+  std::memcpy(out, source, head);
+  const auto* from = reinterpret_cast<const uint8_t*>(source);
+  auto* to = reinterpret_cast<uint8_t*>(out);
+  int64_t i = head;
+  for (; i + 4 * step <= size; i += 4 * step) {
+    const auto v0 = hn::LoadU(d, from + i);
+    const auto v1 = hn::LoadU(d, from + i + step);
+    const auto v2 = hn::LoadU(d, from + i + 2 * step);
+    const auto v3 = hn::LoadU(d, from + i + 3 * step);
+    hn::Stream(v0, d, to + i);
+    hn::Stream(v1, d, to + i + step);
+    hn::Stream(v2, d, to + i + 2 * step);
+    hn::Stream(v3, d, to + i + 3 * step);
+  }
+  for (; i + step <= size; i += step) {
+    hn::Stream(hn::LoadU(d, from + i), d, to + i);
+  }
+  std::memcpy(out + i, source + i, size - i);
+}
+
+inline void EndStreaming() noexcept { hwy::FlushStream(); }
+
+inline void ExpandRows(const std::byte* source, int64_t source_stride,
+                       std::byte* out, int64_t rows,
+                       int64_t row_bytes) noexcept {
+  const bool stream = rows * row_bytes >= kStreamingBytes;
+  for (int64_t row = 0; row < rows; ++row) {
+    const std::byte* from = source + row * source_stride;
+    std::byte* to = out + row * row_bytes;
+    if (stream) {
+      StreamBytes(from, to, row_bytes);
+    } else {
+      std::memcpy(to, from, row_bytes);
+    }
+  }
+  if (stream) EndStreaming();
+}
+
+}  // namespace
+
+constexpr KernelSet MakeKernelSet(std::string_view name) {
+  return {
+      name,   FillBlock<F32Format>, FillBlock<Bf16Format>, FillBlock<F16Format>,
+      Rotate, StreamBytes,          EndStreaming,          ExpandRows};
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace attnbias
+HWY_AFTER_NAMESPACE();
+
+#endif  // ATTNBIAS_CORE_KERNEL_CPU_KERNELS_INL_H_

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arithmetic on unevaluated sums of two doubles: about 106 significant bits.
+//
+// Error bounds are relative to the exact result unless said otherwise, with
+// u = 2^-53, and hold while nothing overflows or underflows. Needs
+// round-to-nearest and no contraction of a * b + c.
+#ifndef ATTNBIAS_CORE_NUMERICS_DOUBLE_DOUBLE_H_
+#define ATTNBIAS_CORE_NUMERICS_DOUBLE_DOUBLE_H_
+
+#include <cmath>
+
+namespace attnbias {
+
+// The number hi + lo, |lo| <= ulp(hi) / 2.
+struct DoubleDouble {
+  double hi = 0;
+  double lo = 0;
+};
+
+// a + b exactly, for |a| >= |b| or a = 0.
+inline DoubleDouble FastTwoSum(double a, double b) {
+  const double sum = a + b;
+  return {sum, b - (sum - a)};
+}
+
+// a + b exactly.
+inline DoubleDouble TwoSum(double a, double b) {
+  const double sum = a + b;
+  const double b_part = sum - a;
+  return {sum, (a - (sum - b_part)) + (b - b_part)};
+}
+
+// a in two halves of at most 27 bits (Veltkamp).
+inline DoubleDouble Split(double a) {
+  const double scaled = a * (0x1p27 + 1);
+  const double hi = scaled - (scaled - a);
+  return {hi, a - hi};
+}
+
+// a * b exactly; magnitudes are 0 or in [2^-900, 2^900]. Where the machine code
+// may not hold a fused multiply, std::fma would be a call.
+inline DoubleDouble TwoProduct(double a, double b) {
+  const double product = a * b;
+#ifdef __FMA__
+  return {product, std::fma(a, b, -product)};
+#else
+  const DoubleDouble x = Split(a);
+  const DoubleDouble y = Split(b);
+  const double first = x.hi * y.hi - product;
+  return {product, (first + x.hi * y.lo + x.lo * y.hi) + x.lo * y.lo};
+#endif
+}
+
+inline DoubleDouble operator-(DoubleDouble a) { return {-a.hi, -a.lo}; }
+
+// Within 4 u^2 (|a| + |b|): cancellation is not made good.
+inline DoubleDouble operator+(DoubleDouble a, DoubleDouble b) {
+  const DoubleDouble sum = TwoSum(a.hi, b.hi);
+  return FastTwoSum(sum.hi, sum.lo + (a.lo + b.lo));
+}
+
+// Within 4 u^2.
+inline DoubleDouble operator*(DoubleDouble a, double b) {
+  const DoubleDouble product = TwoProduct(a.hi, b);
+  return FastTwoSum(product.hi, product.lo + a.lo * b);
+}
+
+// Within 8 u^2.
+inline DoubleDouble operator*(DoubleDouble a, DoubleDouble b) {
+  const DoubleDouble product = TwoProduct(a.hi, b.hi);
+  return FastTwoSum(product.hi, product.lo + (a.hi * b.lo + a.lo * b.hi));
+}
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_NUMERICS_DOUBLE_DOUBLE_H_

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Owns one MPFR number. Arithmetic is MPFR's own, on get().
+#ifndef ATTNBIAS_CORE_NUMERICS_REAL_H_
+#define ATTNBIAS_CORE_NUMERICS_REAL_H_
+
+#include <mpfr.h>
+
+#include <cstddef>
+
+#include "core/numerics/double_double.h"
+#include "core/tensor/data_type.h"
+
+namespace attnbias {
+
+class Real {
+ public:
+  // NaN until it is set.
+  explicit Real(int precision_bits) { mpfr_init2(value_, precision_bits); }
+  Real(Real&& other) noexcept : Real(MPFR_PREC_MIN) {
+    mpfr_swap(value_, other.value_);
+  }
+  Real& operator=(Real&& other) noexcept {
+    mpfr_swap(value_, other.value_);
+    return *this;
+  }
+  ~Real() { mpfr_clear(value_); }
+
+  mpfr_ptr get() { return value_; }
+  mpfr_srcptr get() const { return value_; }
+
+ private:
+  mpfr_t value_;
+};
+
+// MPFR keeps constants such as pi per thread. Whoever computes on a thread that
+// is not its own gives them back by holding one of these.
+class RealCacheScope {
+ public:
+  RealCacheScope() = default;
+  RealCacheScope(const RealCacheScope&) = delete;
+  RealCacheScope& operator=(const RealCacheScope&) = delete;
+  ~RealCacheScope() { mpfr_free_cache2(MPFR_FREE_LOCAL_CACHE); }
+};
+
+// Writes the exact `value` rounded to `type`, as RoundDouble does.
+void RoundReal(const Real& value, DataType type, std::byte* out);
+
+// Writes the number that every real within `bound` of `value` rounds to and
+// returns true; false, having written nothing, where there is more than one.
+[[nodiscard]] bool TryRound(const Real& value, const Real& bound, DataType type,
+                            std::byte* out);
+
+// The nearest sum of two doubles, within 2^-106 of a value whose magnitude is
+// in [2^-900, 2^900].
+DoubleDouble ToDoubleDouble(const Real& value);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_NUMERICS_REAL_H_

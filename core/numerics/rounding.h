@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rounds exact values to an element type: once, to nearest, ties to even.
+//
+// Subnormals are kept and overflow gives an infinity, as IEEE 754 has them. A
+// negative value that underflows gives -0. `type` is a floating type; `out`
+// receives SizeOf(type) little-endian bytes at any alignment.
+#ifndef ATTNBIAS_CORE_NUMERICS_ROUNDING_H_
+#define ATTNBIAS_CORE_NUMERICS_ROUNDING_H_
+
+#include <cmath>
+#include <cstddef>
+
+#include "core/numerics/double_double.h"
+#include "core/tensor/data_type.h"
+
+namespace attnbias {
+
+// Writes `value`, any double.
+void RoundDouble(double value, DataType type, std::byte* out);
+
+// Writes the exact sum of value.hi and value.lo, both finite.
+void RoundSum(DoubleDouble value, DataType type, std::byte* out);
+
+// Writes the exact product a * b, both finite.
+void RoundProduct(double a, double b, DataType type, std::byte* out);
+
+// `bound`, widened by more than adding it to value.lo may lose.
+inline double OutwardReach(DoubleDouble value, double bound) {
+  if (bound == 0) return 0;
+  return bound * (1 + 0x1p-50) + 0x1p-105 * std::fabs(value.hi);
+}
+
+// Writes the number that every real within `bound` of value.hi + value.lo
+// rounds to and returns true; returns false, having written nothing, where
+// they round to more than one (or this cannot be told). The magnitude of
+// `value` is 0 or in [2^-900, 2^900].
+[[nodiscard]] bool TryRound(DoubleDouble value, double bound, DataType type,
+                            std::byte* out);
+
+// TryRound to F64, inline for loops.
+[[nodiscard]] inline bool TryRoundToDouble(DoubleDouble value, double bound,
+                                           double* out) {
+  const double reach = OutwardReach(value, bound);
+  const double high = value.hi + (value.lo + reach);
+  const double low = value.hi + (value.lo - reach);
+  // Apart also where they are zeros of different signs.
+  if (high != low || high == 0) return false;
+  *out = high;
+  return true;
+}
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_NUMERICS_ROUNDING_H_

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Angles in turns, reduced by exact integer multiplication.
+//
+// An angular frequency is held as the fractional part of its turns per
+// position, to 256 bits. Multiplied by an integer position it gives the
+// position's angle modulo one turn: no argument reduction, no loss at large
+// positions.
+#ifndef ATTNBIAS_CORE_NUMERICS_TURN_H_
+#define ATTNBIAS_CORE_NUMERICS_TURN_H_
+
+#include <array>
+#include <cstdint>
+
+#include "core/numerics/double_double.h"
+#include "core/numerics/real.h"
+#include "core/tensor/positions.h"
+
+namespace attnbias {
+
+struct TurnFraction {
+  // In units of 2^-256, least significant limb first.
+  std::array<uint64_t, 4> limbs{};
+};
+
+// The fractional part of `turns` >= 0, within 2^-256.
+TurnFraction FractionOf(const Real& turns);
+
+// An angle as quarter turns plus a rest of at most an eighth.
+struct ReducedAngle {
+  int quarter = 0;     // in [0, 4)
+  DoubleDouble turns;  // in [-1/8, 1/8]
+  // Of `turns`, relative.
+  double error = 0;
+};
+
+// The angle at `position`, |position| <= kMaxPosition.
+ReducedAngle AngleAt(const TurnFraction& turns_per_position, int64_t position);
+
+struct SinCos {
+  DoubleDouble sin;
+  DoubleDouble cos;
+  // Of either, relative. Infinite where an angle so near a multiple of a
+  // quarter turn lies outside of what this arithmetic resolves.
+  double error = 0;
+};
+
+// What sine and cosine lose of an angle known exactly.
+inline constexpr double kSinCosBound = 0x1p-97;
+
+SinCos SinCosOf(const ReducedAngle& angle);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_NUMERICS_TURN_H_

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Positions along one axis: consecutive, or an explicit list.
+#ifndef ATTNBIAS_CORE_TENSOR_POSITIONS_H_
+#define ATTNBIAS_CORE_TENSOR_POSITIONS_H_
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "core/tensor/range.h"
+
+namespace attnbias {
+
+// Positions are integers of at most this magnitude.
+inline constexpr int64_t kMaxPosition = int64_t{1} << 40;
+
+// A list of consecutive numbers is the range it spells: the two compare equal.
+class Positions {
+ public:
+  Positions() = default;
+  explicit Positions(Range range) : hull_(range) {}
+  // `list` is not empty.
+  explicit Positions(std::vector<int64_t> list);
+
+  int64_t size() const {
+    return is_range() ? hull_.size() : static_cast<int64_t>(list_.size());
+  }
+  bool is_range() const { return list_.empty(); }
+  // From the smallest to one past the largest position.
+  Range hull() const { return hull_; }
+  int64_t At(int64_t index) const {
+    return is_range() ? hull_.begin + index : list_[index];
+  }
+  // Empty for a range.
+  const std::vector<int64_t>& list() const { return list_; }
+
+  friend bool operator==(const Positions&, const Positions&) = default;
+
+ private:
+  Range hull_;
+  std::vector<int64_t> list_;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_TENSOR_POSITIONS_H_

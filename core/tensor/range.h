@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// A half-open range of integers.
+#ifndef ATTNBIAS_CORE_TENSOR_RANGE_H_
+#define ATTNBIAS_CORE_TENSOR_RANGE_H_
+
+#include <cstdint>
+
+namespace attnbias {
+
+struct Range {
+  int64_t begin = 0;
+  int64_t end = 0;
+
+  constexpr int64_t size() const { return end - begin; }
+  constexpr bool Contains(Range other) const {
+    return begin <= other.begin && other.end <= end;
+  }
+  friend bool operator==(const Range&, const Range&) = default;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_TENSOR_RANGE_H_

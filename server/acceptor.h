@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Accepts connections and hands them to gRPC.
+//
+// The listener of gRPC 1.51 stops accepting for ever after the process has once
+// run out of file descriptors, and has no limit on connections. This one waits
+// for descriptors to become free, and has one.
+#ifndef ATTNBIAS_SERVER_ACCEPTOR_H_
+#define ATTNBIAS_SERVER_ACCEPTOR_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace attnbias {
+
+class Acceptor {
+ public:
+  struct Handlers {
+    // Takes ownership of a connected, non-blocking socket.
+    std::function<void(int fd)> on_connection;
+    // Told of a connection that was closed because of the limit.
+    std::function<void()> on_rejected;
+  };
+
+  // Binds and listens; connections wait until Start. UNAVAILABLE, naming the
+  // address, when that fails.
+  static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(
+      std::string_view address, int max_connections);
+
+  Acceptor(const Acceptor&) = delete;
+  Acceptor& operator=(const Acceptor&) = delete;
+  ~Acceptor();
+
+  // HOST:PORT with the port that was really taken.
+  const std::string& address() const { return address_; }
+
+  // Once. Calls the handlers from one thread of its own.
+  void Start(Handlers handlers);
+  // Closes the listening socket: new connects are refused, open connections
+  // stay. No handler runs afterwards.
+  void Stop();
+
+  // Connections handed over and still open.
+  int64_t connections();
+
+ private:
+  // The kernel may give a closed connection's number to another file, but not
+  // its inode.
+  struct Connection {
+    int fd;
+    ino_t inode;
+  };
+
+  Acceptor(int listen_fd, int stop_fd, std::string address,
+           int max_connections);
+  void Run();
+  void AcceptOne();
+  void Admit(int fd);
+  // False at the limit.
+  bool Remember(int fd);
+  void ForgetClosedLocked();
+
+  const int listen_fd_;
+  const int stop_fd_;
+  const std::string address_;
+  const int64_t max_connections_;
+  Handlers handlers_;
+  std::mutex mutex_;
+  std::vector<Connection> connections_;  // guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_SERVER_ACCEPTOR_H_

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/codec/encoding_codec.h"
+
+#include <string>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+
+namespace attnbias {
+namespace {
+
+// "sinusoidal, t5, alibi"
+std::string EncodingNames() {
+  const auto* oneof = v1::TensorSpec::descriptor()->FindOneofByName("encoding");
+  std::string names;
+  for (int i = 0; i < oneof->field_count(); ++i) {
+    absl::StrAppend(&names, i == 0 ? "" : ", ", oneof->field(i)->name());
+  }
+  return names;
+}
+
+// One row per encoding.
+struct ToWire {
+  v1::TensorSpec* out;
+  void operator()(const SinusoidalSpec& spec) const {
+    Encode(spec, out->mutable_sinusoidal());
+  }
+  void operator()(const T5Spec& spec) const { Encode(spec, out->mutable_t5()); }
+  void operator()(const AlibiSpec& spec) const {
+    Encode(spec, out->mutable_alibi());
+  }
+};
+
+}  // namespace
+
+absl::StatusOr<EncodingSpec> DecodeEncoding(const v1::TensorSpec& spec) {
+  switch (spec.encoding_case()) {
+    case v1::TensorSpec::kSinusoidal:
+      return Decode(spec.sinusoidal());
+    case v1::TensorSpec::kT5:
+      return Decode(spec.t5());
+    case v1::TensorSpec::kAlibi:
+      return Decode(spec.alibi());
+    case v1::TensorSpec::ENCODING_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("encoding: not set, want one of ", EncodingNames()));
+}
+
+void EncodeEncoding(const EncodingSpec& spec, v1::TensorSpec* out) {
+  std::visit(ToWire{out}, spec);
+}
+
+}  // namespace attnbias

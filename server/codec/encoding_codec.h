@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The contract's encodings to and from core's, one pair of functions each.
+#ifndef ATTNBIAS_SERVER_CODEC_ENCODING_CODEC_H_
+#define ATTNBIAS_SERVER_CODEC_ENCODING_CODEC_H_
+
+#include "absl/status/statusor.h"
+#include "attnbias/v1/service.pb.h"
+#include "core/encoding/spec.h"
+
+namespace attnbias {
+
+absl::StatusOr<EncodingSpec> DecodeEncoding(const v1::TensorSpec& spec);
+void EncodeEncoding(const EncodingSpec& spec, v1::TensorSpec* out);
+
+absl::StatusOr<EncodingSpec> Decode(const v1::Sinusoidal& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::T5& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::Alibi& wire);
+
+// Fields that the others make idle are left out.
+void Encode(const SinusoidalSpec& spec, v1::Sinusoidal* wire);
+void Encode(const T5Spec& spec, v1::T5* wire);
+void Encode(const AlibiSpec& spec, v1::Alibi* wire);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_SERVER_CODEC_ENCODING_CODEC_H_

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/config.h"
+
+#include <algorithm>
+#include <limits>
+#include <thread>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "server/host_port.h"
+#include "server/memory_limit.h"
+#include "server/version.h"
+
+namespace attnbias {
+namespace {
+
+constexpr int kExitInvalid = 2;
+
+// --drain-grace is also ATTNBIAS_DRAIN_GRACE. Of a repeated flag the last
+// counts, so that scripts may add to what they are given.
+void MakeOverridable(CLI::Option* option) {
+  option->take_last();
+  const std::string name = option->get_lnames().front();
+  option->envname(absl::StrCat(
+      "ATTNBIAS_",
+      absl::AsciiStrToUpper(absl::StrReplaceAll(name, {{"-", "_"}}))));
+}
+
+CLI::Option* Add(CLI::App& app, const std::string& name, auto& target,
+                 const std::string& description) {
+  CLI::Option* option = app.add_option(name, target, description);
+  option->capture_default_str();
+  MakeOverridable(option);
+  return option;
+}
+
+void AddBytes(CLI::App& app, const std::string& name, int64_t& target,
+              const std::string& description) {
+  Add(app, name, target, description)
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()));
+}
+
+// At least `least`, which is 0 or the smallest duration that makes sense.
+void AddDuration(CLI::App& app, const std::string& name, absl::Duration& target,
+                 absl::Duration least, const std::string& description) {
+  const auto parse = [name, least, &target](const std::string& text) {
+    if (absl::ParseDuration(text, &target) && target >= least &&
+        target <= absl::Hours(24)) {
+      return;
+    }
+    throw CLI::ValidationError(
+        name, "got '" + text + "', want a duration from " +
+                  absl::FormatDuration(least) + " to 24h, such as 30s");
+  };
+  CLI::Option* option =
+      app.add_option_function<std::string>(name, parse, description);
+  option->default_str(absl::FormatDuration(target))->type_name("DURATION");
+  MakeOverridable(option);
+}
+
+const CLI::Validator& Address() {
+  static const CLI::Validator* validator = new CLI::Validator(
+      [](std::string& text) {
+        return std::string(ParseHostPort(text).status().message());
+      },
+      "HOST:PORT");
+  return *validator;
+}
+
+void AddNetworkFlags(CLI::App& app, ServerConfig& config) {
+  Add(app, "--listen", config.listen, "Address of the gRPC service")
+      ->check(Address());
+  Add(app, "--metrics-listen", config.metrics_listen,
+      "Address of the Prometheus metrics")
+      ->check(Address());
+  Add(app, "--max-connections", config.max_connections,
+      "Connections beyond this are closed")
+      ->check(CLI::Range(1, 1000000));
+  Add(app, "--max-concurrent-streams", config.max_concurrent_streams,
+      "Calls at once on one connection")
+      ->check(CLI::Range(1, 1000000));
+}
+
+void AddComputeFlags(CLI::App& app, ServerConfig& config) {
+  AddBytes(
+      app, "--memory-budget", config.memory_budget_bytes,
+      "Bytes of tensors computed, cached and in flight; default: a quarter "
+      "of the memory");
+  AddBytes(app, "--max-tensor-bytes", config.max_tensor_bytes,
+           "Payloads larger than this are refused");
+  Add(app, "--threads", config.threads, "Threads that compute")
+      ->check(CLI::Range(1, 4096));
+  Add(app, "--kernels", config.kernels,
+      "Kernels to use; default: the best that this CPU has");
+  Add(app, "--precompute", config.precompute,
+      "JSON file, an array of TensorSpec to be in the cache before readiness");
+}
+
+void AddLifecycleFlags(CLI::App& app, ServerConfig& config) {
+  AddDuration(app, "--drain-notice", config.drain_notice, absl::ZeroDuration(),
+              "Time between NOT_SERVING and closing the port");
+  AddDuration(app, "--drain-grace", config.drain_grace, absl::ZeroDuration(),
+              "Time that running calls then have");
+  AddDuration(app, "--progress-timeout", config.progress_timeout,
+              absl::Milliseconds(100),
+              "A stream whose client takes nothing for so long is closed");
+  Add(app, "--log-format", config.log_format, "text or json")
+      ->check(CLI::IsMember({"text", "json"}));
+  Add(app, "--log-level", config.log_level, "Least level that is logged")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}));
+}
+
+std::string Effective(const CLI::App& app) {
+  std::string text;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_envname().empty()) continue;
+    absl::StrAppend(
+        &text, option->get_lnames().front(), "=",
+        option->empty() ? option->get_default_str() : option->results().back(),
+        "\n");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::variant<ServerConfig, ExitCode> ParseConfig(int argc,
+                                                 const char* const* argv) {
+  ServerConfig config;
+  config.memory_budget_bytes = std::max<int64_t>(1, MemoryLimit() / 4);
+  config.threads =
+      std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  CLI::App app("Computes, caches and streams position tensors over gRPC.");
+  app.set_version_flag("--version", std::string(Version()));
+  app.add_flag("--check-config", config.check_config,
+               "Print the effective configuration and exit: 0 valid, 2 not");
+  AddNetworkFlags(app, config);
+  AddComputeFlags(app, config);
+  AddLifecycleFlags(app, config);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return ExitCode{app.exit(error) == 0 ? 0 : kExitInvalid};
+  }
+  config.effective = Effective(app);
+  return config;
+}
+
+}  // namespace attnbias

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an operator may set. Precedence: flag, environment, default.
+#ifndef ATTNBIAS_SERVER_CONFIG_H_
+#define ATTNBIAS_SERVER_CONFIG_H_
+
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "absl/time/time.h"
+
+namespace attnbias {
+
+struct ServerConfig {
+  // Address of the gRPC service; port 0 takes a free one.
+  std::string listen = "0.0.0.0:50051";
+  // Address of the Prometheus metrics, at /metrics.
+  std::string metrics_listen = "0.0.0.0:9464";
+  // Bytes of tensors computed, cached and in flight together. More serves more
+  // requests from the cache.
+  int64_t memory_budget_bytes = 0;
+  // Payloads larger than this are refused.
+  int64_t max_tensor_bytes = int64_t{1} << 40;
+  // Threads that compute.
+  int threads = 1;
+  // Connections beyond this are closed as they come.
+  int max_connections = 1024;
+  // Calls at once on one connection; further ones wait at the client.
+  int max_concurrent_streams = 256;
+  // How long the server goes on as usual after it has said NOT_SERVING, so that
+  // load balancers notice first.
+  absl::Duration drain_notice = absl::Seconds(5);
+  // How long running calls then have to finish.
+  absl::Duration drain_grace = absl::Seconds(30);
+  // A stream whose client takes nothing for this long is closed.
+  absl::Duration progress_timeout = absl::Seconds(60);
+  // Name of the kernels to use; empty for the best that this CPU has.
+  std::string kernels;
+  // JSON file with an array of TensorSpec, kept in the cache before the server
+  // is ready; empty for none.
+  std::string precompute;
+  std::string log_format = "text";
+  std::string log_level = "info";
+  // Only say whether the configuration is valid.
+  bool check_config = false;
+
+  // One line FLAG=VALUE for each flag.
+  std::string effective;
+};
+
+// What the process should exit with: the text has been printed.
+struct ExitCode {
+  int value = 0;
+};
+
+// Exits with 0 after --help and --version, with 2 after a mistake, which is
+// printed on the standard error.
+std::variant<ServerConfig, ExitCode> ParseConfig(int argc,
+                                                 const char* const* argv);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_SERVER_CONFIG_H_

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/get_reactor.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "server/codec/spec_codec.h"
+#include "server/frame.h"
+#include "server/grpc_status.h"
+#include "server/limits.h"
+
+namespace attnbias {
+namespace {
+
+absl::Status TooLarge(int64_t bytes) {
+  return WithReason(
+      absl::InvalidArgumentError(absl::StrCat(
+          "spec: got a tensor of ", bytes, " bytes, want at most ",
+          kMaxUnaryBytes, " for GetTensor; StreamTensor has no such limit")),
+      "TENSOR_TOO_LARGE_FOR_UNARY");
+}
+
+// More than the fields of a GetTensorResponse take beside header and data.
+constexpr int64_t kFramingBytes = 64;
+
+std::string Flatten(const grpc::ByteBuffer& buffer) {
+  std::vector<grpc::Slice> slices;
+  std::string bytes;
+  if (!buffer.Dump(&slices).ok()) return bytes;
+  for (const grpc::Slice& slice : slices) {
+    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
+  return bytes;
+}
+
+}  // namespace
+
+GetReactor::GetReactor(CallEnvironment* environment,
+                       grpc::CallbackServerContext* context,
+                       const grpc::ByteBuffer* request,
+                       grpc::ByteBuffer* response)
+    : call_(environment, Method::kGetTensor, context),
+      request_(*request),
+      response_(*response) {}
+
+template <typename Step>
+void GetReactor::Schedule(Step step) {
+  if (!call_.environment().executor.Schedule(std::move(step))) {
+    End(QueueFull());
+  }
+}
+
+void GetReactor::Start() {
+  if (absl::Status status = call_.CheckWanted(); !status.ok()) {
+    return End(status);
+  }
+  if (static_cast<int64_t>(request_.Length()) <= kInlineBytes) return Plan();
+  Schedule([this] { Plan(); });
+}
+
+void GetReactor::Plan() {
+  absl::StatusOr<PlannedRequestPtr> planned = MakePlan();
+  if (!planned.ok()) return End(planned.status());
+  planned_ = *std::move(planned);
+  PayloadPtr kept = call_.environment().engine.Find(planned_->plan);
+  if (kept == nullptr) return Schedule([this] { Compute(); });
+  if (planned_->plan->total_bytes() <= kInlineBytes) return Answer(*kept);
+  Schedule([this, kept = std::move(kept)] { Answer(*kept); });
+}
+
+absl::StatusOr<PlannedRequestPtr> GetReactor::MakePlan() {
+  PlanMemo& memo = call_.environment().plan_memo;
+  const bool small = request_.Length() <= PlanMemo::kMaxRequestBytes;
+  std::string bytes = small ? Flatten(request_) : "";
+  if (PlannedRequestPtr known = small ? memo.Find(bytes) : nullptr) {
+    call_.SetPlan(known->plan);
+    return known;
+  }
+  absl::StatusOr<v1::GetTensorRequest> request =
+      ParseRequest<v1::GetTensorRequest>(request_);
+  ATTNBIAS_RETURN_IF_ERROR(request.status());
+  absl::StatusOr<PlanPtr> plan = call_.MakePlan(request->spec());
+  ATTNBIAS_RETURN_IF_ERROR(plan.status());
+  const int64_t payload = (*plan)->total_bytes();
+  if (payload > kMaxUnaryBytes) return TooLarge(payload);
+  auto planned = std::make_shared<const PlannedRequest>(
+      PlannedRequest{*plan, EncodeHeader(**plan).SerializeAsString()});
+  if (payload + static_cast<int64_t>(planned->header.size()) >
+      kMaxUnaryResponseBytes - kFramingBytes) {
+    return TooLarge(payload);
+  }
+  if (small) memo.Insert(std::move(bytes), planned);
+  return planned;
+}
+
+void GetReactor::Compute() {
+  if (absl::Status status = call_.CheckWanted(); !status.ok()) {
+    return End(status);
+  }
+  call_.environment().engine.Get(planned_->plan, cancellation_,
+                                 [this](absl::StatusOr<PayloadPtr> payload) {
+                                   if (cancellation_->cancelled())
+                                     return End(call_.WhyCancelled());
+                                   if (!payload.ok())
+                                     return End(payload.status());
+                                   Answer(**payload);
+                                 });
+}
+
+void GetReactor::Answer(Payload& payload) {
+  const int64_t bytes = planned_->plan->total_bytes();
+  absl::StatusOr<Chunk> chunk = payload.Read(0, bytes);
+  if (!chunk.ok()) return End(chunk.status());
+  response_ = FrameTensor(planned_->header, *chunk);
+  call_.BytesSent(bytes);
+  call_.MessageSent();
+  End(absl::OkStatus());
+}
+
+}  // namespace attnbias

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/grpc_status.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+
+namespace attnbias {
+namespace {
+
+constexpr char kReasonUrl[] = "attnbias/reason";
+constexpr char kDomain[] = "attnbias";
+
+struct CodeRow {
+  std::string_view name;
+  // Of ErrorInfo, where the error has none of its own.
+  std::string_view reason;
+  // Whether the message's field path becomes a BadRequest.
+  bool names_field;
+};
+
+// By number.
+constexpr CodeRow kCodes[] = {
+    {"OK", "", false},
+    {"CANCELLED", "CANCELLED", false},
+    {"UNKNOWN", "UNKNOWN", false},
+    {"INVALID_ARGUMENT", "INVALID_FIELD", true},
+    {"DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED", false},
+    {"NOT_FOUND", "TABLE_NOT_FOUND", true},
+    {"ALREADY_EXISTS", "ALREADY_EXISTS", false},
+    {"PERMISSION_DENIED", "PERMISSION_DENIED", false},
+    {"RESOURCE_EXHAUSTED", "OVERLOADED", false},
+    {"FAILED_PRECONDITION", "FINGERPRINT_MISMATCH", true},
+    {"ABORTED", "STALLED_READER", false},
+    {"OUT_OF_RANGE", "OUT_OF_RANGE", true},
+    {"UNIMPLEMENTED", "UNKNOWN_FIELD", true},
+    {"INTERNAL", "INTERNAL", false},
+    {"UNAVAILABLE", "DRAINING", false},
+    {"DATA_LOSS", "DATA_LOSS", false},
+    {"UNAUTHENTICATED", "UNAUTHENTICATED", false},
+};
+
+const CodeRow& RowOf(const absl::Status& status) {
+  return kCodes[static_cast<int>(status.code())];
+}
+
+// The path that a message begins with, or nothing.
+std::string_view FieldOf(const absl::Status& status) {
+  if (!RowOf(status).names_field) return "";
+  const std::string_view message(status.message().data(),
+                                 status.message().size());
+  const size_t end = message.find(": ");
+  if (end == std::string_view::npos) return "";
+  const std::string_view path = message.substr(0, end);
+  const bool is_path = std::all_of(path.begin(), path.end(), [](char c) {
+    return absl::ascii_isalnum(c) || c == '_' || c == '.' || c == '[' ||
+           c == ']';
+  });
+  return is_path ? path : "";
+}
+
+google::rpc::ErrorInfo InfoOf(const absl::Status& status) {
+  google::rpc::ErrorInfo info;
+  const absl::optional<absl::Cord> reason = status.GetPayload(kReasonUrl);
+  info.set_reason(reason ? std::string(*reason)
+                         : std::string(RowOf(status).reason));
+  info.set_domain(kDomain);
+  return info;
+}
+
+}  // namespace
+
+absl::Status WithReason(absl::Status status, std::string_view reason) {
+  status.SetPayload(kReasonUrl, absl::Cord(std::string(reason)));
+  return status;
+}
+
+absl::Status Under(std::string_view parent, const absl::Status& status) {
+  if (FieldOf(status).empty()) return status;
+  absl::Status result(status.code(),
+                      absl::StrCat(std::string(parent), ".", status.message()));
+  status.ForEachPayload(
+      [&result](absl::string_view url, const absl::Cord& cord) {
+        result.SetPayload(url, cord);
+      });
+  return result;
+}
+
+std::optional<absl::Duration> RetryDelay(const absl::Status& status) {
+  if (absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) {
+    return absl::Seconds(1);
+  }
+  return std::nullopt;
+}
+
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  google::rpc::Status details;
+  details.set_code(static_cast<int>(status.code()));
+  details.set_message(std::string(status.message()));
+  details.add_details()->PackFrom(InfoOf(status));
+  if (const std::string_view field = FieldOf(status); !field.empty()) {
+    google::rpc::BadRequest bad;
+    auto* violation = bad.add_field_violations();
+    violation->set_field(std::string(field));
+    violation->set_description(
+        std::string(status.message().substr(field.size() + 2)));
+    details.add_details()->PackFrom(bad);
+  }
+  if (const std::optional<absl::Duration> delay = RetryDelay(status)) {
+    google::rpc::RetryInfo retry;
+    retry.mutable_retry_delay()->set_seconds(absl::ToInt64Seconds(*delay));
+    details.add_details()->PackFrom(retry);
+  }
+  return {static_cast<grpc::StatusCode>(status.code()),
+          std::string(status.message()), details.SerializeAsString()};
+}
+
+std::string_view NameOf(grpc::StatusCode code) { return kCodes[code].name; }
+
+}  // namespace attnbias

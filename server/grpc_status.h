@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Errors to gRPC statuses with google.rpc details.
+#ifndef ATTNBIAS_SERVER_GRPC_STATUS_H_
+#define ATTNBIAS_SERVER_GRPC_STATUS_H_
+
+#include <optional>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "grpcpp/support/status.h"
+
+namespace attnbias {
+
+// A status whose ErrorInfo will have `reason` in place of its code's own.
+absl::Status WithReason(absl::Status status, std::string_view reason);
+
+// Prefixes the field path that the message begins with: "alibi.num_heads: ..."
+// under "spec" becomes "spec.alibi.num_heads: ...". Errors that name no field,
+// which are those a caller can retry, stay as they are.
+absl::Status Under(std::string_view parent, const absl::Status& status);
+
+// When the caller should try again; empty where trying again is no use.
+std::optional<absl::Duration> RetryDelay(const absl::Status& status);
+
+// Same code and message. Details: ErrorInfo always; BadRequest where the
+// message begins with a field's path and ": "; RetryInfo where RetryDelay is.
+grpc::Status ToGrpcStatus(const absl::Status& status);
+
+// "INVALID_ARGUMENT"
+std::string_view NameOf(grpc::StatusCode code);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_SERVER_GRPC_STATUS_H_

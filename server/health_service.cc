@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/health_service.h"
+
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "attnbias/v1/service.grpc.pb.h"
+
+namespace attnbias {
+
+using grpc::health::v1::HealthCheckRequest;
+using grpc::health::v1::HealthCheckResponse;
+
+// One Watch. Sends the newest status it was told of, each change at most once;
+// one write in flight. Finish is called exactly once, by whoever finds the
+// watcher closed with no write under way.
+class HealthService::Watcher final
+    : public grpc::ServerWriteReactor<HealthCheckResponse>,
+      public std::enable_shared_from_this<Watcher> {
+ public:
+  Watcher(HealthService* service, std::string name)
+      : service_(service), name_(std::move(name)) {}
+
+  const std::string& name() const { return name_; }
+
+  void Tell(Status status) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    wanted_ = status;
+    Proceed(std::move(lock));
+  }
+
+  void Close(const grpc::Status& end) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (!end_) end_ = end;
+    Proceed(std::move(lock));
+  }
+
+  void OnWriteDone(bool ok) override {
+    std::unique_lock<std::mutex> lock(mutex_);
+    writing_ = false;
+    if (!ok && !end_) end_ = grpc::Status::CANCELLED;
+    Proceed(std::move(lock));
+  }
+  void OnCancel() override { Close(grpc::Status::CANCELLED); }
+  void OnDone() override { service_->Forget(shared_from_this()); }
+
+ private:
+  // gRPC is called without the lock: it may call back.
+  void Proceed(std::unique_lock<std::mutex> lock) {
+    if (writing_ || finishing_) return;
+    if (wanted_ != sent_) {
+      sent_ = wanted_;
+      writing_ = true;
+      response_.set_status(wanted_);
+      lock.unlock();
+      StartWrite(&response_);
+    } else if (end_) {
+      finishing_ = true;
+      lock.unlock();
+      Finish(*end_);
+    }
+  }
+
+  HealthService* const service_;
+  const std::string name_;
+  HealthCheckResponse response_;  // of the write under way
+
+  std::mutex mutex_;
+  // All below are guarded by mutex_.
+  Status sent_ = HealthCheckResponse::UNKNOWN;
+  Status wanted_ = HealthCheckResponse::UNKNOWN;
+  bool writing_ = false;
+  bool finishing_ = false;
+  std::optional<grpc::Status> end_;
+};
+
+HealthService::HealthService() = default;
+HealthService::~HealthService() = default;
+
+void HealthService::SetServing(bool serving) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    serving_ = serving;
+  }
+  Tell();
+}
+
+void HealthService::SetOverloaded(bool overloaded) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    overloaded_ = overloaded;
+  }
+  Tell();
+}
+
+void HealthService::FinishWatchers() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    finished_ = true;
+  }
+  Tell();
+}
+
+std::optional<HealthService::Status> HealthService::StatusOfLocked(
+    const std::string& name) const {
+  bool healthy = false;
+  if (name.empty() || name == v1::AttentionBiasService::service_full_name()) {
+    healthy = serving_;
+  } else if (name == "readiness") {
+    healthy = serving_ && !overloaded_;
+  } else if (name == "liveness") {
+    healthy = !finished_;
+  } else {
+    return std::nullopt;
+  }
+  return healthy ? HealthCheckResponse::SERVING
+                 : HealthCheckResponse::NOT_SERVING;
+}
+
+void HealthService::Tell() {
+  std::lock_guard<std::mutex> tell_lock(tell_mutex_);
+  std::vector<std::pair<std::shared_ptr<Watcher>, Status>> news;
+  bool finished = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    finished = finished_;
+    for (const std::shared_ptr<Watcher>& watcher : watchers_) {
+      news.emplace_back(watcher,
+                        StatusOfLocked(watcher->name())
+                            .value_or(HealthCheckResponse::SERVICE_UNKNOWN));
+    }
+  }
+  for (auto& [watcher, status] : news) {
+    watcher->Tell(status);
+    if (finished) {
+      watcher->Close(grpc::Status(grpc::StatusCode::UNAVAILABLE,
+                                  "the server is draining"));
+    }
+  }
+}
+
+void HealthService::Forget(const std::shared_ptr<Watcher>& watcher) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  watchers_.erase(watcher);
+}
+
+grpc::ServerUnaryReactor* HealthService::Check(
+    grpc::CallbackServerContext* context, const HealthCheckRequest* request,
+    HealthCheckResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  std::optional<Status> status;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    status = StatusOfLocked(request->service());
+  }
+  if (status) {
+    response->set_status(*status);
+    reactor->Finish(grpc::Status::OK);
+  } else {
+    reactor->Finish(
+        grpc::Status(grpc::StatusCode::NOT_FOUND, "service: not known here"));
+  }
+  return reactor;
+}
+
+grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
+    grpc::CallbackServerContext* /*context*/,
+    const HealthCheckRequest* request) {
+  auto watcher = std::make_shared<Watcher>(this, request->service());
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    watchers_.insert(watcher);
+  }
+  Tell();
+  return watcher.get();
+}
+
+}  // namespace attnbias

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// grpc.health.v1.Health, whose watchers do not hold up a shutdown.
+//
+// gRPC's own leaves Watch streams open, and Server::Shutdown then lasts until
+// its deadline.
+#ifndef ATTNBIAS_SERVER_HEALTH_SERVICE_H_
+#define ATTNBIAS_SERVER_HEALTH_SERVICE_H_
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "grpc/health/v1/health.grpc.pb.h"
+
+namespace attnbias {
+
+// Names: "" and the service's full name follow `serving`; "readiness" is
+// `serving` and not `overloaded`; "liveness" is SERVING until FinishWatchers.
+class HealthService final : public grpc::health::v1::Health::CallbackService {
+ public:
+  using Status = grpc::health::v1::HealthCheckResponse::ServingStatus;
+
+  HealthService();
+  ~HealthService() override;
+
+  // Each tells the watchers of what changes. Any thread.
+  void SetServing(bool serving);
+  void SetOverloaded(bool overloaded);
+  // Ends every Watch, now and later, with UNAVAILABLE.
+  void FinishWatchers();
+
+  grpc::ServerUnaryReactor* Check(
+      grpc::CallbackServerContext* context,
+      const grpc::health::v1::HealthCheckRequest* request,
+      grpc::health::v1::HealthCheckResponse* response) override;
+  grpc::ServerWriteReactor<grpc::health::v1::HealthCheckResponse>* Watch(
+      grpc::CallbackServerContext* context,
+      const grpc::health::v1::HealthCheckRequest* request) override;
+
+ private:
+  class Watcher;
+
+  // Empty for a name that is not ours.
+  std::optional<Status> StatusOfLocked(const std::string& name) const;
+  void Tell();
+  void Forget(const std::shared_ptr<Watcher>& watcher);
+
+  // Held while news are spread, so that the newest come last; taken before
+  // mutex_.
+  std::mutex tell_mutex_;
+  std::mutex mutex_;
+  // All below are guarded by mutex_.
+  bool serving_ = false;
+  bool overloaded_ = false;
+  bool finished_ = false;
+  std::set<std::shared_ptr<Watcher>> watchers_;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_SERVER_HEALTH_SERVICE_H_

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bounds of single messages; docs/protocol.md promises them.
+#ifndef ATTNBIAS_SERVER_LIMITS_H_
+#define ATTNBIAS_SERVER_LIMITS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace attnbias {
+
+// Requests larger than this are refused by gRPC.
+inline constexpr int kMaxRequestBytes = 8 << 20;
+
+// What stock clients accept as one message, and the payload that leaves room in
+// it for a header.
+inline constexpr int64_t kMaxUnaryResponseBytes = int64_t{4} << 20;
+inline constexpr int64_t kMaxUnaryBytes =
+    kMaxUnaryResponseBytes - (int64_t{64} << 10);
+
+inline constexpr int64_t kMinChunkBytes = 4096;
+inline constexpr int64_t kDefaultChunkBytes = int64_t{1} << 20;
+inline constexpr int64_t kMaxChunkBytes = int64_t{2} << 20;
+
+// Requests up to this size are read, and answers up to it are made, on gRPC's
+// own threads: a change of thread would cost more.
+inline constexpr int64_t kInlineBytes = int64_t{64} << 10;
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_SERVER_LIMITS_H_

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/logging.h"
+
+#include <memory>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "nlohmann/json.hpp"
+#include "spdlog/sinks/stdout_sinks.h"
+#include "spdlog/spdlog.h"
+
+namespace attnbias {
+namespace {
+
+// Set once, before there are threads that log.
+bool as_json = false;
+
+spdlog::logger& Logger() {
+  static const std::shared_ptr<spdlog::logger>* logger =
+      new std::shared_ptr<spdlog::logger>(spdlog::stderr_logger_mt("attnbias"));
+  return **logger;
+}
+
+// Bytes that are not UTF-8 came from outside and are replaced.
+std::string Dump(const nlohmann::ordered_json& json) {
+  return json.dump(-1, ' ', false,
+                   nlohmann::ordered_json::error_handler_t::replace);
+}
+
+nlohmann::ordered_json JsonLine(spdlog::level::level_enum level,
+                                std::string_view message) {
+  const auto name = spdlog::level::to_string_view(level);
+  return {{"time", absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(),
+                                    absl::UTCTimeZone())},
+          {"level", std::string(name.data(), name.size())},
+          {"message", message}};
+}
+
+void Log(spdlog::level::level_enum level, std::string_view message) {
+  if (!Logger().should_log(level)) return;
+  if (as_json) {
+    Logger().log(level, Dump(JsonLine(level, message)));
+  } else {
+    Logger().log(level, message);
+  }
+}
+
+}  // namespace
+
+void InitLogging(std::string_view format, const std::string& level) {
+  as_json = format == "json";
+  Logger().set_level(spdlog::level::from_str(level));
+  if (as_json) {
+    Logger().set_pattern("%v");
+  } else {
+    Logger().set_pattern("%Y-%m-%dT%H:%M:%S.%fZ %l %v",
+                         spdlog::pattern_time_type::utc);
+  }
+}
+
+void LogInfo(std::string_view message) { Log(spdlog::level::info, message); }
+
+void LogError(std::string_view message) { Log(spdlog::level::err, message); }
+
+bool LogsAccess() { return Logger().should_log(spdlog::level::info); }
+
+void LogAccess(const AccessLine& line) {
+  if (as_json) {
+    nlohmann::ordered_json json = JsonLine(spdlog::level::info, "call");
+    json["method"] = line.method;
+    json["peer"] = line.peer;
+    json["code"] = line.code;
+    json["milliseconds"] = line.milliseconds;
+    json["bytes"] = line.bytes;
+    json["encoding"] = line.encoding;
+    json["fingerprint"] = line.fingerprint;
+    json["error"] = line.error;
+    Logger().info(Dump(json));
+    return;
+  }
+  Logger().info(
+      "call method={} peer={} code={} milliseconds={:.3f} bytes={} "
+      "encoding={} fingerprint={} error={:?}",
+      line.method, line.peer, line.code, line.milliseconds, line.bytes,
+      line.encoding, line.fingerprint, line.error);
+}
+
+}  // namespace attnbias

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The log, on the standard error: one line per event, one per call.
+#ifndef ATTNBIAS_SERVER_LOGGING_H_
+#define ATTNBIAS_SERVER_LOGGING_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace attnbias {
+
+// `format` is "text" or "json"; `level` is "debug", "info", "warning", "error"
+// or "off". Before anything is logged.
+void InitLogging(std::string_view format, const std::string& level);
+
+void LogInfo(std::string_view message);
+void LogError(std::string_view message);
+
+// How one call went.
+struct AccessLine {
+  std::string_view method;
+  std::string peer;
+  std::string_view code;
+  double milliseconds = 0;
+  // Of tensors, sent.
+  int64_t bytes = 0;
+  // Empty when the request was refused before they were known.
+  std::string_view encoding;
+  std::string_view fingerprint;
+  // Empty when the call went well.
+  std::string_view error;
+};
+
+// Whether LogAccess would write anything.
+bool LogsAccess();
+void LogAccess(const AccessLine& line);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_SERVER_LOGGING_H_

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <variant>
+
+#include "absl/status/statusor.h"
+#include "core/base/cancellation.h"
+#include "server/config.h"
+#include "server/logging.h"
+#include "server/server.h"
+#include "server/signals.h"
+
+namespace attnbias {
+namespace {
+
+// An exit code, after telling why.
+int Failed(const absl::Status& status, int exit_code = 1) {
+  LogError(std::string(status.message()));
+  return exit_code;
+}
+
+int Serve(const ServerConfig& config) {
+  const auto stop = std::make_shared<Cancellation>();
+  Signals signals([stop] { stop->Cancel(); });
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Create(config);
+  if (!server.ok()) return Failed(server.status(), 2);
+  if (config.check_config) {
+    std::fputs(config.effective.c_str(), stdout);
+    return 0;
+  }
+  absl::Status status = (*server)->Start();
+  if (!status.ok()) return Failed(status);
+  std::printf("listening on %s\nmetrics on %s\n", (*server)->address().c_str(),
+              (*server)->metrics_address().c_str());
+  std::fflush(stdout);
+  status = (*server)->BecomeReady(stop);
+  if (!status.ok() && !stop->cancelled()) return Failed(status);
+  signals.Wait();
+  (*server)->Drain();
+  // Stopping the metrics listener would take two seconds, for nothing.
+  std::_Exit(0);
+}
+
+}  // namespace
+}  // namespace attnbias
+
+int main(int argc, char** argv) try {
+  const auto parsed = attnbias::ParseConfig(argc, argv);
+  if (const auto* exit = std::get_if<attnbias::ExitCode>(&parsed)) {
+    return exit->value;
+  }
+  const auto& config = std::get<attnbias::ServerConfig>(parsed);
+  attnbias::InitLogging(config.log_format, config.log_level);
+  return attnbias::Serve(config);
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "attnbias-server: %s\n", error.what());
+  return 1;  // no memory or no thread to begin with
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/metrics.h"
+
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "attnbias/v1/service.grpc.pb.h"
+#include "prometheus/exposer.h"
+#include "prometheus/family.h"
+#include "server/version.h"
+
+namespace attnbias {
+namespace {
+
+constexpr std::string_view kCodeNames[] = {
+    "OK",
+    "Canceled",
+    "Unknown",
+    "InvalidArgument",
+    "DeadlineExceeded",
+    "NotFound",
+    "AlreadyExists",
+    "PermissionDenied",
+    "ResourceExhausted",
+    "FailedPrecondition",
+    "Aborted",
+    "OutOfRange",
+    "Unimplemented",
+    "Internal",
+    "Unavailable",
+    "DataLoss",
+    "Unauthenticated",
+};
+
+constexpr std::string_view kRejectionNames[] = {
+    "overload", "draining", "connection_limit", "stalled_reader"};
+static_assert(std::size(kRejectionNames) == kNumRejections);
+
+constexpr std::string_view kMethodNames[] = {"DescribeTensor", "GetTensor",
+                                             "StreamTensor", "GetServerInfo"};
+static_assert(std::size(kMethodNames) == kNumMethods);
+
+// From 50 us, the cost of a call itself, to a minute of streaming.
+const prometheus::Histogram::BucketBoundaries kSecondsBuckets = {
+    0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02,
+    0.05,    0.1,    0.2,    0.5,    1,     2,     5,     10,   60};
+
+prometheus::Labels LabelsOf(Method method) {
+  const bool streams = method == Method::kStreamTensor;
+  return {{"grpc_type", streams ? "server_stream" : "unary"},
+          {"grpc_service", v1::AttentionBiasService::service_full_name()},
+          {"grpc_method", std::string(NameOf(method))}};
+}
+
+}  // namespace
+
+std::string_view NameOf(Method method) {
+  return kMethodNames[static_cast<int>(method)];
+}
+
+class Metrics::Gauges final : public prometheus::Collectable {
+ public:
+  void Add(const std::string& name, const std::string& help,
+           std::function<double()> value) {
+    gauges_.push_back({name, help, std::move(value)});
+  }
+
+  std::vector<prometheus::MetricFamily> Collect() const override {
+    std::vector<prometheus::MetricFamily> families;
+    for (const Gauge& gauge : gauges_) {
+      prometheus::ClientMetric metric;
+      metric.gauge.value = gauge.value();
+      families.push_back({gauge.name,
+                          gauge.help,
+                          prometheus::MetricType::Gauge,
+                          {std::move(metric)}});
+    }
+    return families;
+  }
+
+ private:
+  struct Gauge {
+    std::string name;
+    std::string help;
+    std::function<double()> value;
+  };
+  std::vector<Gauge> gauges_;
+};
+
+Metrics::Metrics()
+    : registry_(std::make_shared<prometheus::Registry>()),
+      gauges_(std::make_shared<Gauges>()),
+      stream_bytes_(AddCounter("attnbias_stream_bytes_total",
+                               "Bytes of tensors sent by StreamTensor")),
+      cache_hits_(AddCounter("attnbias_cache_hits_total",
+                             "Requests served from what was kept")),
+      cache_misses_(AddCounter("attnbias_cache_misses_total",
+                               "Requests that began a computation")),
+      cache_joins_(AddCounter("attnbias_cache_joins_total",
+                              "Requests that waited for a computation that "
+                              "another had begun")),
+      cache_evictions_(AddCounter("attnbias_cache_evictions_total",
+                                  "Entries dropped to make room")),
+      computations_(
+          AddCounter("attnbias_computations_total", "Computations finished")),
+      computed_bytes_(AddCounter("attnbias_computed_bytes_total",
+                                 "Bytes that computations made")) {
+  RegisterMethods();
+  RegisterRejections();
+  prometheus::BuildGauge()
+      .Name("attnbias_build_info")
+      .Help("Always 1; the version is in the label")
+      .Register(*registry_)
+      .Add({{"version", std::string(Version())}})
+      .Set(1);
+}
+
+Metrics::~Metrics() = default;
+
+prometheus::Counter* Metrics::AddCounter(const std::string& name,
+                                         const std::string& help) {
+  return &prometheus::BuildCounter()
+              .Name(name)
+              .Help(help)
+              .Register(*registry_)
+              .Add({});
+}
+
+void Metrics::RegisterMethods() {
+  auto& started = prometheus::BuildCounter()
+                      .Name("grpc_server_started_total")
+                      .Help("Calls begun")
+                      .Register(*registry_);
+  auto& handled = prometheus::BuildCounter()
+                      .Name("grpc_server_handled_total")
+                      .Help("Calls ended, by status code")
+                      .Register(*registry_);
+  auto& sent = prometheus::BuildCounter()
+                   .Name("grpc_server_msg_sent_total")
+                   .Help("Messages sent")
+                   .Register(*registry_);
+  auto& seconds = prometheus::BuildHistogram()
+                      .Name("grpc_server_handling_seconds")
+                      .Help("Time from the request to the end of its call")
+                      .Register(*registry_);
+  for (int i = 0; i < kNumMethods; ++i) {
+    prometheus::Labels labels = LabelsOf(static_cast<Method>(i));
+    methods_[i].started = &started.Add(labels);
+    methods_[i].messages_sent = &sent.Add(labels);
+    methods_[i].seconds = &seconds.Add(labels, kSecondsBuckets);
+    for (int code = 0; code < kNumCodes; ++code) {
+      labels["grpc_code"] = std::string(kCodeNames[code]);
+      methods_[i].handled[code] = &handled.Add(labels);
+    }
+  }
+}
+
+void Metrics::RegisterRejections() {
+  auto& rejected = prometheus::BuildCounter()
+                       .Name("attnbias_rejected_total")
+                       .Help("Calls and connections turned away")
+                       .Register(*registry_);
+  for (int i = 0; i < kNumRejections; ++i) {
+    rejections_[i] =
+        &rejected.Add({{"reason", std::string(kRejectionNames[i])}});
+  }
+}
+
+absl::StatusOr<int> Metrics::Expose(const std::string& address) {
+  try {
+    exposer_ = std::make_unique<prometheus::Exposer>(address);
+  } catch (const std::exception& error) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot serve metrics on ", address, ": ", error.what()));
+  }
+  exposer_->RegisterCollectable(registry_);
+  exposer_->RegisterCollectable(gauges_);
+  return exposer_->GetListeningPorts().front();
+}
+
+void Metrics::StopExposing() { exposer_.reset(); }
+
+void Metrics::AddGauge(const std::string& name, const std::string& help,
+                       std::function<double()> value) {
+  gauges_->Add(name, help, std::move(value));
+}
+
+void Metrics::CallStarted(Method method) {
+  methods_[static_cast<int>(method)].started->Increment();
+}
+
+void Metrics::CallHandled(Method method, grpc::StatusCode code,
+                          double seconds) {
+  const PerMethod& counters = methods_[static_cast<int>(method)];
+  counters.handled[code]->Increment();
+  counters.seconds->Observe(seconds);
+}
+
+void Metrics::MessageSent(Method method) {
+  methods_[static_cast<int>(method)].messages_sent->Increment();
+}
+
+void Metrics::StreamBytesSent(int64_t bytes) {
+  stream_bytes_->Increment(static_cast<double>(bytes));
+}
+
+void Metrics::Rejected(Rejection reason) {
+  rejections_[static_cast<int>(reason)]->Increment();
+}
+
+void Metrics::OnComputed(int64_t bytes) {
+  computations_->Increment();
+  computed_bytes_->Increment(static_cast<double>(bytes));
+}
+
+void Metrics::OnEvicted(int64_t /*bytes*/) { cache_evictions_->Increment(); }
+
+}  // namespace attnbias

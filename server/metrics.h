@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is counted, and its Prometheus names. Every label has a fixed set of
+// values, all of which exist from the start.
+#ifndef ATTNBIAS_SERVER_METRICS_H_
+#define ATTNBIAS_SERVER_METRICS_H_
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "core/cache/cache_observer.h"
+#include "grpcpp/support/status_code_enum.h"
+#include "prometheus/collectable.h"
+#include "prometheus/counter.h"
+#include "prometheus/histogram.h"
+#include "prometheus/registry.h"
+
+namespace prometheus {
+class Exposer;
+}
+
+namespace attnbias {
+
+// The methods of AttentionBiasService.
+enum class Method : uint8_t {
+  kDescribeTensor,
+  kGetTensor,
+  kStreamTensor,
+  kGetServerInfo
+};
+inline constexpr int kNumMethods = 4;
+std::string_view NameOf(Method method);
+
+// Why something was turned away that was no mistake of the caller.
+enum class Rejection : uint8_t {
+  kOverload,
+  kDraining,
+  kConnectionLimit,
+  kStalledReader
+};
+inline constexpr int kNumRejections = 4;
+
+// Safe for any number of threads.
+class Metrics final : public CacheObserver {
+ public:
+  Metrics();
+  ~Metrics() override;
+
+  // Serves /metrics on HOST:PORT from now on; returns the port really taken.
+  // UNAVAILABLE when that fails.
+  absl::StatusOr<int> Expose(const std::string& address);
+
+  // No gauge is asked for afterwards.
+  void StopExposing();
+
+  // A number that is asked for whenever the metrics are read. To be called
+  // before Expose.
+  void AddGauge(const std::string& name, const std::string& help,
+                std::function<double()> value);
+
+  void CallStarted(Method method);
+  void CallHandled(Method method, grpc::StatusCode code, double seconds);
+  void MessageSent(Method method);
+  void StreamBytesSent(int64_t bytes);
+  void Rejected(Rejection reason);
+
+  void OnHit() override { cache_hits_->Increment(); }
+  void OnMiss() override { cache_misses_->Increment(); }
+  void OnJoin() override { cache_joins_->Increment(); }
+  void OnComputed(int64_t bytes) override;
+  void OnEvicted(int64_t bytes) override;
+
+ private:
+  class Gauges;
+  static constexpr int kNumCodes = 17;
+
+  struct PerMethod {
+    prometheus::Counter* started;
+    prometheus::Counter* messages_sent;
+    prometheus::Histogram* seconds;
+    std::array<prometheus::Counter*, kNumCodes> handled;
+  };
+
+  prometheus::Counter* AddCounter(const std::string& name,
+                                  const std::string& help);
+  void RegisterMethods();
+  void RegisterRejections();
+
+  const std::shared_ptr<prometheus::Registry> registry_;
+  const std::shared_ptr<Gauges> gauges_;
+  std::array<PerMethod, kNumMethods> methods_;
+  std::array<prometheus::Counter*, kNumRejections> rejections_;
+  prometheus::Counter* const stream_bytes_;
+  prometheus::Counter* const cache_hits_;
+  prometheus::Counter* const cache_misses_;
+  prometheus::Counter* const cache_joins_;
+  prometheus::Counter* const cache_evictions_;
+  prometheus::Counter* const computations_;
+  prometheus::Counter* const computed_bytes_;
+  std::unique_ptr<prometheus::Exposer> exposer_;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_SERVER_METRICS_H_

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/plan_memo.h"
+
+#include <utility>
+
+namespace attnbias {
+
+PlannedRequestPtr PlanMemo::Find(const std::string& request) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = requests_.find(request);
+  return found == requests_.end() ? nullptr : found->second;
+}
+
+void PlanMemo::Insert(std::string request, PlannedRequestPtr planned) {
+  if (request.size() > kMaxRequestBytes) return;
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (requests_.size() >= kMaxRequests) requests_.clear();
+  requests_.insert_or_assign(std::move(request), std::move(planned));
+}
+
+}  // namespace attnbias

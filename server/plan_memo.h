@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Remembers the plans of recent small requests, by the requests' bytes.
+//
+// Small answers come from the cache in no time, and parsing, validating, naming
+// and describing would then be most of what a call costs. A plan depends on
+// nothing but the request, so that remembering it is never wrong.
+#ifndef ATTNBIAS_SERVER_PLAN_MEMO_H_
+#define ATTNBIAS_SERVER_PLAN_MEMO_H_
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "core/engine/plan.h"
+
+namespace attnbias {
+
+struct PlannedRequest {
+  PlanPtr plan;
+  // A serialised TensorHeader.
+  std::string header;
+};
+using PlannedRequestPtr = std::shared_ptr<const PlannedRequest>;
+
+// Safe for any number of threads.
+class PlanMemo {
+ public:
+  static constexpr size_t kMaxRequestBytes = 4096;
+  static constexpr size_t kMaxRequests = 1024;
+
+  // Null when the request is not remembered.
+  PlannedRequestPtr Find(const std::string& request) const;
+  // Forgets all others when it is full; larger requests are not remembered.
+  void Insert(std::string request, PlannedRequestPtr planned);
+
+ private:
+  mutable std::mutex mutex_;
+  // Guarded by mutex_.
+  absl::flat_hash_map<std::string, PlannedRequestPtr> requests_;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_SERVER_PLAN_MEMO_H_

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/precompute.h"
+
+#include <fstream>
+#include <future>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "google/protobuf/util/json_util.h"
+#include "nlohmann/json.hpp"
+#include "server/codec/known.h"
+#include "server/codec/spec_codec.h"
+
+namespace attnbias {
+namespace {
+
+absl::Status Located(const std::string& place, const absl::Status& status) {
+  return {status.code(), absl::StrCat(place, ": ", status.message())};
+}
+
+absl::StatusOr<PlanPtr> PlanOf(const nlohmann::json& entry,
+                               const Engine& engine) {
+  v1::TensorSpec message;
+  const auto parsed =
+      google::protobuf::util::JsonStringToMessage(entry.dump(), &message);
+  if (!parsed.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("not a TensorSpec: ", parsed.ToString()));
+  }
+  // JSON may hold an enum's number, known or not.
+  ATTNBIAS_RETURN_IF_ERROR(CheckKnown(message));
+  absl::StatusOr<TensorSpec> spec = DecodeSpec(message);
+  ATTNBIAS_RETURN_IF_ERROR(spec.status());
+  return engine.MakePlan(*std::move(spec));
+}
+
+absl::Status ComputeOne(const PlanPtr& plan, Engine* engine,
+                        const CancellationPtr& cancellation) {
+  std::promise<absl::Status> done;
+  engine->Get(plan, cancellation, [&done](absl::StatusOr<PayloadPtr> payload) {
+    done.set_value(payload.status());
+  });
+  return done.get_future().get();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<PlanPtr>> ReadPrecomputeFile(const std::string& path,
+                                                        const Engine& engine) {
+  std::ifstream file(path);
+  if (!file) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));
+  }
+  const nlohmann::json entries = nlohmann::json::parse(file, nullptr, false);
+  if (!entries.is_array()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": not a JSON array of TensorSpec"));
+  }
+  std::vector<PlanPtr> plans;
+  for (const nlohmann::json& entry : entries) {
+    absl::StatusOr<PlanPtr> plan = PlanOf(entry, engine);
+    if (!plan.ok()) {
+      return Located(absl::StrCat(path, ": entry ", plans.size()),
+                     plan.status());
+    }
+    plans.push_back(*std::move(plan));
+  }
+  return plans;
+}
+
+absl::Status Precompute(const std::vector<PlanPtr>& plans, Engine* engine,
+                        const CancellationPtr& cancellation) {
+  for (size_t i = 0; i < plans.size(); ++i) {
+    absl::Status status = ComputeOne(plans[i], engine, cancellation);
+    if (cancellation->cancelled()) {
+      return absl::CancelledError("precomputing was cancelled");
+    }
+    if (!status.ok()) {
+      return Located(absl::StrCat("precompute entry ", i), status);
+    }
+  }
+  // Too large to be kept, or pushed out by a later one.
+  for (size_t i = 0; i < plans.size(); ++i) {
+    if (engine->Find(plans[i]) != nullptr) continue;
+    return absl::ResourceExhaustedError(
+        absl::StrCat("precompute entry ", i,
+                     ": does not fit in the cache together with the "
+                     "others; the memory budget is ",
+                     engine->budget().limit(), " bytes"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace attnbias

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fills the cache before the server says that it is ready.
+#ifndef ATTNBIAS_SERVER_PRECOMPUTE_H_
+#define ATTNBIAS_SERVER_PRECOMPUTE_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/cancellation.h"
+#include "core/engine/engine.h"
+
+namespace attnbias {
+
+// The file is a JSON array of attnbias.v1.TensorSpec in protobuf's JSON form.
+// INVALID_ARGUMENT, naming file and entry, for anything else or a spec that
+// would be refused.
+absl::StatusOr<std::vector<PlanPtr>> ReadPrecomputeFile(const std::string& path,
+                                                        const Engine& engine);
+
+// Computes one after the other; returns when all lie in the cache. The status
+// names the entry. CANCELLED when `cancellation` says so.
+absl::Status Precompute(const std::vector<PlanPtr>& plans, Engine* engine,
+                        const CancellationPtr& cancellation);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_SERVER_PRECOMPUTE_H_

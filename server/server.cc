@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/server.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "core/engine/planner.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/security/server_credentials.h"
+#include "server/codec/spec_codec.h"
+#include "server/host_port.h"
+#include "server/limits.h"
+#include "server/logging.h"
+#include "server/precompute.h"
+#include "server/version.h"
+
+namespace attnbias {
+namespace {
+
+// Tasks that may wait for a thread: several for each stream of a busy server.
+constexpr int64_t kQueueCapacity = 4096;
+
+constexpr std::chrono::milliseconds kReadinessPeriod(100);
+
+absl::StatusOr<const KernelSet*> ChooseKernels(const std::string& name) {
+  if (name.empty()) return SupportedKernelSets().front();
+  if (const KernelSet* kernels = FindKernelSet(name)) return kernels;
+  std::string known;
+  for (const KernelSet* kernels : SupportedKernelSets()) {
+    absl::StrAppend(&known, known.empty() ? "" : ", ",
+                    std::string(kernels->name));
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--kernels: got '", name, "', want one of those this CPU has: ", known));
+}
+
+std::chrono::milliseconds Milliseconds(absl::Duration duration) {
+  return absl::ToChronoMilliseconds(duration);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Create(
+    const ServerConfig& config) {
+  absl::StatusOr<const KernelSet*> kernels = ChooseKernels(config.kernels);
+  ATTNBIAS_RETURN_IF_ERROR(kernels.status());
+  std::unique_ptr<Server> server(new Server(config, **kernels));
+  if (!config.precompute.empty()) {
+    absl::StatusOr<std::vector<PlanPtr>> plans =
+        ReadPrecomputeFile(config.precompute, server->engine_);
+    if (!plans.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--precompute: ", plans.status().message()));
+    }
+    server->precompute_ = *std::move(plans);
+  }
+  return server;
+}
+
+Server::Server(const ServerConfig& config, const KernelSet& kernels)
+    : config_(config),
+      pool_(config.threads, kQueueCapacity),
+      engine_({.memory_budget_bytes = config.memory_budget_bytes,
+               .max_tensor_bytes = config.max_tensor_bytes},
+              kernels, &pool_, &metrics_),
+      stall_watch_(Milliseconds(config.progress_timeout)),
+      environment_{engine_, pool_, metrics_, stall_watch_},
+      service_(&environment_, MakeInfo(kernels)) {}
+
+Server::~Server() {
+  readiness_task_.reset();
+  keep_warm_.reset();
+  if (acceptor_) acceptor_->Stop();
+  health_.FinishWatchers();
+  if (grpc_server_) grpc_server_->Shutdown(std::chrono::system_clock::now());
+  metrics_.StopExposing();
+  // The engine's tasks run before it goes.
+  pool_.Shutdown();
+}
+
+absl::Status Server::Start() {
+  absl::StatusOr<std::unique_ptr<Acceptor>> acceptor =
+      Acceptor::Listen(config_.listen, config_.max_connections);
+  ATTNBIAS_RETURN_IF_ERROR(acceptor.status());
+  acceptor_ = *std::move(acceptor);
+  AddGauges();
+  ATTNBIAS_RETURN_IF_ERROR(StartMetrics());
+  StartGrpc();
+  keep_warm_.emplace(grpc_server_.get());
+  readiness_task_.emplace(kReadinessPeriod, [this] { UpdateReadiness(); });
+  return absl::OkStatus();
+}
+
+absl::Status Server::StartMetrics() {
+  absl::StatusOr<HostPort> address = ParseHostPort(config_.metrics_listen);
+  ATTNBIAS_RETURN_IF_ERROR(address.status());
+  // The exposer wants the port alone for every interface.
+  absl::StatusOr<int> port =
+      metrics_.Expose(address->host.empty() ? std::to_string(address->port)
+                                            : ToString(*address));
+  ATTNBIAS_RETURN_IF_ERROR(port.status());
+  address->port = static_cast<uint16_t>(*port);
+  metrics_address_ = ToString(*address);
+  return absl::OkStatus();
+}
+
+void Server::AddGauges() {
+  metrics_.AddGauge(
+      "attnbias_memory_used_bytes", "Tensors computed, cached and in flight",
+      [this] { return static_cast<double>(engine_.budget().used()); });
+  metrics_.AddGauge(
+      "attnbias_memory_budget_bytes", "What they may be at most",
+      [this] { return static_cast<double>(engine_.budget().limit()); });
+  metrics_.AddGauge("attnbias_cache_bytes", "Tensors kept", [this] {
+    return static_cast<double>(engine_.cached_bytes());
+  });
+  metrics_.AddGauge("attnbias_queued_tasks",
+                    "Pieces of work that wait for a thread",
+                    [this] { return static_cast<double>(pool_.queued()); });
+  metrics_.AddGauge("attnbias_connections", "Open connections", [this] {
+    return static_cast<double>(acceptor_->connections());
+  });
+  metrics_.AddGauge("attnbias_draining", "1 while the server shuts down",
+                    [this] { return environment_.draining ? 1.0 : 0.0; });
+}
+
+void Server::StartGrpc() {
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  ConfigureTransport(builder);
+  builder.RegisterService(&service_);
+  builder.RegisterService(&health_);
+  entrance_ = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      grpc::InsecureServerCredentials());
+  grpc_server_ = builder.BuildAndStart();
+  acceptor_->Start(
+      {.on_connection =
+           [this](int fd) {
+             grpc::experimental::ExternalConnectionAcceptor::
+                 NewConnectionParameters connection;
+             connection.fd = fd;
+             entrance_->HandleNewConnection(&connection);
+           },
+       .on_rejected =
+           [this] { metrics_.Rejected(Rejection::kConnectionLimit); }});
+}
+
+void Server::ConfigureTransport(grpc::ServerBuilder& builder) const {
+  builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                             config_.max_concurrent_streams);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10'000);
+  // Peers that vanish are noticed; clients may ping every 10 s, not oftener.
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(
+      GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10'000);
+  // Only reflection is served by threads of this kind.
+  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
+}
+
+v1::GetServerInfoResponse Server::MakeInfo(const KernelSet& kernels) const {
+  v1::GetServerInfoResponse info;
+  info.set_version(std::string(Version()));
+  info.add_backends("cpu");
+  info.add_instruction_sets(std::string(kernels.name));
+  for (const KernelSet* other : SupportedKernelSets()) {
+    if (other != &kernels) info.add_instruction_sets(std::string(other->name));
+  }
+  const auto* encodings =
+      v1::TensorSpec::descriptor()->FindOneofByName("encoding");
+  for (int i = 0; i < encodings->field_count(); ++i) {
+    info.add_encodings(encodings->field(i)->name());
+  }
+  for (v1::DataType type :
+       {v1::DATA_TYPE_F64, v1::DATA_TYPE_F32, v1::DATA_TYPE_F16,
+        v1::DATA_TYPE_BF16, v1::DATA_TYPE_I32}) {
+    info.add_data_types(type);
+  }
+  v1::ServerLimits& limits = *info.mutable_limits();
+  limits.set_max_unary_bytes(kMaxUnaryBytes);
+  limits.set_max_tensor_bytes(config_.max_tensor_bytes);
+  limits.set_max_chunk_bytes(kMaxChunkBytes);
+  limits.set_max_inline_table_bytes(kMaxInlineTableBytes);
+  limits.set_max_position_list_length(kMaxPositionListLength);
+  limits.set_memory_budget_bytes(config_.memory_budget_bytes);
+  return info;
+}
+
+absl::Status Server::BecomeReady(const CancellationPtr& cancellation) {
+  ATTNBIAS_RETURN_IF_ERROR(Precompute(precompute_, &engine_, cancellation));
+  LogInfo(absl::StrCat("ready, ", precompute_.size(), " specs precomputed"));
+  health_.SetServing(true);
+  return absl::OkStatus();
+}
+
+void Server::UpdateReadiness() {
+  // What is kept can be dropped; the rest is held by computations and streams.
+  const auto pinned =
+      static_cast<double>(engine_.budget().used() - engine_.cached_bytes());
+  const double load =
+      std::max(pinned / static_cast<double>(engine_.budget().limit()),
+               static_cast<double>(pool_.queued()) /
+                   static_cast<double>(pool_.capacity()));
+  health_.SetOverloaded(overload_gate_.Update(load));
+}
+
+void Server::Drain() {
+  LogInfo("draining");
+  readiness_task_.reset();
+  health_.SetServing(false);
+  std::this_thread::sleep_for(Milliseconds(config_.drain_notice));
+  acceptor_->Stop();
+  environment_.draining = true;
+  keep_warm_.reset();
+  health_.FinishWatchers();
+  grpc_server_->Shutdown(std::chrono::system_clock::now() +
+                         Milliseconds(config_.drain_grace));
+  LogInfo("drained");
+}
+
+}  // namespace attnbias

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Builds and owns everything that serves.
+#ifndef ATTNBIAS_SERVER_SERVER_H_
+#define ATTNBIAS_SERVER_SERVER_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/cancellation.h"
+#include "core/engine/engine.h"
+#include "core/kernel/kernel_set.h"
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
+#include "server/acceptor.h"
+#include "server/call.h"
+#include "server/config.h"
+#include "server/health_service.h"
+#include "server/keep_warm.h"
+#include "server/metrics.h"
+#include "server/overload_gate.h"
+#include "server/periodic_task.h"
+#include "server/stall_watch.h"
+#include "server/tensor_service.h"
+#include "server/worker_pool.h"
+
+namespace attnbias {
+
+class Server {
+ public:
+  // Takes no port yet. INVALID_ARGUMENT, naming the flag, for a configuration
+  // that cannot work.
+  static absl::StatusOr<std::unique_ptr<Server>> Create(
+      const ServerConfig& config);
+
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+  ~Server();
+
+  // Takes the ports and answers, NOT_SERVING still. UNAVAILABLE for a port that
+  // cannot be had.
+  absl::Status Start();
+  // Fills the cache as configured, then says SERVING.
+  absl::Status BecomeReady(const CancellationPtr& cancellation);
+  // NOT_SERVING, notice, no new connections, no new calls, running calls until
+  // the grace is over. Returns when no call is left.
+  void Drain();
+
+  // HOST:PORT with the ports really taken, after Start.
+  const std::string& address() const { return acceptor_->address(); }
+  const std::string& metrics_address() const { return metrics_address_; }
+
+ private:
+  Server(const ServerConfig& config, const KernelSet& kernels);
+  absl::Status StartMetrics();
+  void AddGauges();
+  void StartGrpc();
+  void ConfigureTransport(grpc::ServerBuilder& builder) const;
+  v1::GetServerInfoResponse MakeInfo(const KernelSet& kernels) const;
+  void UpdateReadiness();
+
+  const ServerConfig config_;
+  Metrics metrics_;
+  WorkerPool pool_;
+  Engine engine_;
+  StallWatch stall_watch_;
+  CallEnvironment environment_;
+  HealthService health_;
+  TensorService service_;
+  std::vector<PlanPtr> precompute_;
+  std::string metrics_address_;
+  std::unique_ptr<Acceptor> acceptor_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> entrance_;
+  std::unique_ptr<grpc::Server> grpc_server_;
+  std::optional<KeepWarm> keep_warm_;
+  OverloadGate overload_gate_;
+  std::optional<PeriodicTask> readiness_task_;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_SERVER_SERVER_H_

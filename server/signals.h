@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// SIGTERM and SIGINT: the first asks for a drain, the second ends the process.
+#ifndef ATTNBIAS_SERVER_SIGNALS_H_
+#define ATTNBIAS_SERVER_SIGNALS_H_
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace attnbias {
+
+class Signals {
+ public:
+  // To be made before any other thread, which inherits the blocked signals.
+  // `on_first` runs on a thread of this object, where anything may be done.
+  explicit Signals(std::function<void()> on_first);
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+  ~Signals();
+
+  // Returns once the first has come.
+  void Wait();
+
+ private:
+  void Run();
+  // The next signal, or 0 when this object goes.
+  int Next() const;
+
+  const std::function<void()> on_first_;
+  int signal_fd_;
+  int stop_fd_;
+  std::mutex mutex_;
+  std::condition_variable came_;
+  bool received_ = false;  // guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_SERVER_SIGNALS_H_

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/tensor_service.h"
+
+#include <utility>
+
+#include "core/base/status_macros.h"
+#include "server/codec/known.h"
+#include "server/codec/spec_codec.h"
+#include "server/get_reactor.h"
+#include "server/limits.h"
+#include "server/stream_reactor.h"
+
+namespace attnbias {
+namespace {
+
+// A call that is answered in one step.
+class OneStep final : public grpc::ServerUnaryReactor {
+ public:
+  OneStep(CallEnvironment* environment, Method method,
+          grpc::CallbackServerContext* context)
+      : call_(environment, method, context) {}
+
+  // `answer(call)` returns a status.
+  template <typename Answer>
+  void Run(Answer answer) {
+    absl::Status status = call_.CheckWanted();
+    if (status.ok()) status = answer(call_);
+    if (status.ok()) call_.MessageSent();
+    Finish(call_.End(status));
+  }
+
+  void OnDone() override { delete this; }
+
+ private:
+  ~OneStep() override = default;
+
+  Call call_;
+};
+
+absl::Status Describe(Call& call, const grpc::ByteBuffer& bytes,
+                      grpc::ByteBuffer* response) {
+  absl::StatusOr<v1::DescribeTensorRequest> request =
+      ParseRequest<v1::DescribeTensorRequest>(bytes);
+  ATTNBIAS_RETURN_IF_ERROR(request.status());
+  absl::StatusOr<PlanPtr> plan = call.MakePlan(request->spec());
+  ATTNBIAS_RETURN_IF_ERROR(plan.status());
+  v1::DescribeTensorResponse message;
+  *message.mutable_header() = EncodeHeader(**plan);
+  bool own_buffer = false;
+  (void)grpc::SerializationTraits<v1::DescribeTensorResponse>::Serialize(
+      message, response, &own_buffer);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+TensorService::TensorService(CallEnvironment* environment,
+                             v1::GetServerInfoResponse info)
+    : environment_(*environment), info_(std::move(info)) {}
+
+grpc::ServerUnaryReactor* TensorService::DescribeTensor(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+    grpc::ByteBuffer* response) {
+  auto* call = new OneStep(&environment_, Method::kDescribeTensor, context);
+  const auto answer = [call, request, response] {
+    call->Run([request, response](Call& call) {
+      return Describe(call, *request, response);
+    });
+  };
+  if (static_cast<int64_t>(request->Length()) <= kInlineBytes) {
+    answer();
+  } else if (!environment_.executor.Schedule(answer)) {
+    call->Run([](Call&) { return QueueFull(); });
+  }
+  return call;
+}
+
+grpc::ServerUnaryReactor* TensorService::GetTensor(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+    grpc::ByteBuffer* response) {
+  auto* reactor = new GetReactor(&environment_, context, request, response);
+  reactor->Start();
+  return reactor;
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* TensorService::StreamTensor(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  auto* reactor = new StreamReactor(&environment_, context, request);
+  reactor->Start();
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* TensorService::GetServerInfo(
+    grpc::CallbackServerContext* context,
+    const v1::GetServerInfoRequest* request,
+    v1::GetServerInfoResponse* response) {
+  auto* call = new OneStep(&environment_, Method::kGetServerInfo, context);
+  call->Run([this, request, response](Call&) {
+    ATTNBIAS_RETURN_IF_ERROR(CheckKnown(*request));
+    *response = info_;
+    return absl::OkStatus();
+  });
+  return call;
+}
+
+}  // namespace attnbias

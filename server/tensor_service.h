@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// attnbias.v1.AttentionBiasService: each RPC to what carries it out.
+#ifndef ATTNBIAS_SERVER_TENSOR_SERVICE_H_
+#define ATTNBIAS_SERVER_TENSOR_SERVICE_H_
+
+#include "attnbias/v1/service.grpc.pb.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+#include "server/call.h"
+
+namespace attnbias {
+
+// Methods that send tensors see raw messages, so that payloads are not copied.
+using TensorServiceBase =
+    v1::AttentionBiasService::WithRawCallbackMethod_DescribeTensor<
+        v1::AttentionBiasService::WithRawCallbackMethod_GetTensor<
+            v1::AttentionBiasService::WithRawCallbackMethod_StreamTensor<
+                v1::AttentionBiasService::WithCallbackMethod_GetServerInfo<
+                    v1::AttentionBiasService::Service>>>>;
+
+class TensorService final : public TensorServiceBase {
+ public:
+  // `environment` outlives the service; `info` is what GetServerInfo answers.
+  TensorService(CallEnvironment* environment, v1::GetServerInfoResponse info);
+
+  grpc::ServerUnaryReactor* DescribeTensor(grpc::CallbackServerContext* context,
+                                           const grpc::ByteBuffer* request,
+                                           grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* GetTensor(grpc::CallbackServerContext* context,
+                                      const grpc::ByteBuffer* request,
+                                      grpc::ByteBuffer* response) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* StreamTensor(
+      grpc::CallbackServerContext* context,
+      const grpc::ByteBuffer* request) override;
+  grpc::ServerUnaryReactor* GetServerInfo(
+      grpc::CallbackServerContext* context,
+      const v1::GetServerInfoRequest* request,
+      v1::GetServerInfoResponse* response) override;
+
+ private:
+  CallEnvironment& environment_;
+  const v1::GetServerInfoResponse info_;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_SERVER_TENSOR_SERVICE_H_

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fails when a file includes a layer that it may not know about."""
+
+import pathlib
+import re
+import tempfile
+import unittest
+from collections.abc import Iterator
+from typing import NamedTuple
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SOURCES = {".h", ".cc", ".inc", ".cu", ".cuh"}
+INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^>"]+)[>"]', re.MULTILINE)
+IMPORT = re.compile(r'^\s*import\s+(?:public\s+)?"([^"]+)"', re.MULTILINE)
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+class Layer(NamedTuple):
+    """What a folder may name of ours, what of others it must not, and what it must not call."""
+
+    ours: tuple[str, ...]
+    foreign: tuple[str, ...] = ()
+    calls: tuple[str, ...] = ()
+
+
+RPC = ("grpc", "google/", "spdlog/", "prometheus/")
+# The most specific folder decides. attnbias/v1/ is what protoc makes of proto/; the
+# rest of attnbias/ are the C++ client's public headers.
+LAYERS = {
+    "core/checksum": Layer(("core/checksum/",), (*RPC, "absl/"), ("getenv", "_clock::now")),
+    "core": Layer(("core/",), RPC, ("getenv", "_clock::now")),
+    "server": Layer(("server/", "core/", "attnbias/v1/")),
+    "client/cpp": Layer(("client/cpp/", "core/checksum/", "attnbias/"), ("spdlog/", "prometheus/")),
+    "client/cli": Layer(("client/cli/", "attnbias/"), ("spdlog/", "prometheus/")),
+}
+OURS = ("core/", "server/", "client/", "tests/", "proto/", "attnbias/")
+
+
+def layer_of(path: pathlib.PurePath) -> str:
+    fitting = [name for name in LAYERS if path.is_relative_to(name)]
+    return max(fitting, key=len)
+
+
+def complaints_about_source(path: pathlib.PurePath, text: str) -> Iterator[str]:
+    name = layer_of(path)
+    layer = LAYERS[name]
+    for included in INCLUDE.findall(text):
+        climbs = ".." in included.split("/")
+        strange = included.startswith(OURS) and not included.startswith(layer.ours)
+        if climbs or strange or included.startswith(layer.foreign):
+            yield f"{path}: {name}/ may not include {included}"
+    code = COMMENT.sub("", text)
+    for call in layer.calls:
+        if call in code:
+            yield f"{path}: {name}/ may not call {call}"
+
+
+def complaints_about_proto(path: pathlib.PurePath, text: str) -> Iterator[str]:
+    for imported in IMPORT.findall(text):
+        if not imported.startswith(("attnbias/", "google/")):
+            yield f"{path}: proto/ may not import {imported}"
+
+
+def complaints(root: pathlib.Path) -> Iterator[str]:
+    for top in ("core", "server", "client"):
+        for path in sorted((root / top).rglob("*")):
+            if path.suffix in SOURCES:
+                yield from complaints_about_source(path.relative_to(root), path.read_text())
+    for path in sorted((root / "proto").rglob("*.proto")):
+        yield from complaints_about_proto(path.relative_to(root), path.read_text())
+
+
+class Layers(unittest.TestCase):
+    def test_every_arrow_points_one_way(self) -> None:
+        self.assertEqual(list(complaints(ROOT)), [])
+
+    def test_there_is_something_to_check(self) -> None:
+        for name in LAYERS:
+            sources = [path for path in (ROOT / name).rglob("*") if path.suffix in SOURCES]
+            self.assertTrue(sources, f"{name}/ holds no source files")
+
+
+class PlantedViolations(unittest.TestCase):
+    """The test of the test: each wrong arrow, alone in a tree, is seen."""
+
+    def found(self, name: str, line: str) -> list[str]:
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, name)
+            path.parent.mkdir(parents=True)
+            path.write_text(f"// A comment that says getenv.\n{line}\n")
+            return list(complaints(pathlib.Path(folder)))
+
+    def test_wrong_arrows_are_seen(self) -> None:
+        for name, line in (
+            ("core/cache/a.h", '#include "server/config.h"'),
+            ("core/cache/a.h", '#include "client/cpp/client.h"'),
+            ("core/cache/a.cc", '#include "attnbias/v1/tensor.pb.h"'),
+            ("core/cache/a.cc", "#  include <grpcpp/grpcpp.h>"),
+            ("core/cache/a.cc", "#include <google/protobuf/message.h>"),
+            ("core/cache/a.cc", "#include <spdlog/spdlog.h>"),
+            ("core/cache/a.cc", '#include "../server/config.h"'),
+            ("core/cache/a.cc", 'auto* value = std::getenv("X");'),
+            ("core/cache/a.cc", "auto now = std::chrono::steady_clock::now();"),
+            ("core/checksum/a.cc", '#include "core/tensor/range.h"'),
+            ("core/cache/a.cc", '#include "tests/testing/a.h"'),
+            ("server/a.cc", '#include "client/cpp/client.h"'),
+            ("client/cpp/a.cc", '#include "core/tensor/range.h"'),
+            ("client/cpp/a.cc", '#include "server/config.h"'),
+            ("client/cli/a.cc", '#include "core/checksum/crc32c.h"'),
+            ("client/cli/a.cc", '#include "client/cpp/src/retry.h"'),
+            ("server/a.cc", '#include "attnbias/client.h"'),
+            ("core/engine/a.cc", '#include "attnbias/client.h"'),
+            ("proto/attnbias/v1/a.proto", 'import "other/v1/b.proto";'),
+        ):
+            with self.subTest(name=name, line=line):
+                self.assertEqual(len(self.found(name, line)), 1)
+
+    def test_right_arrows_are_let_pass(self) -> None:
+        for name, line in (
+            ("core/cache/a.cc", '#include "absl/status/status.h"'),
+            ("core/cache/a.cc", '#include "core/checksum/crc32c.h"'),
+            ("server/a.cc", '#include "core/tensor/range.h"'),
+            ("server/a.cc", "#include <spdlog/spdlog.h>"),
+            ("server/a.cc", '#include "attnbias/v1/service.grpc.pb.h"'),
+            ("client/cpp/a.cc", '#include "core/checksum/crc32c.h"'),
+            ("client/cpp/a.cc", "#include <grpcpp/grpcpp.h>"),
+            ("client/cli/a.cc", '#include "attnbias/client.h"'),
+            ("proto/attnbias/v1/a.proto", 'import "google/protobuf/descriptor.proto";'),
+        ):
+            with self.subTest(name=name, line=line):
+                self.assertEqual(self.found(name, line), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

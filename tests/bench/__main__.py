@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmark: each measure a ratio against the real thing, both run by turns in one run.
+
+python -m tests.bench [--out DIR] [--quick] [GROUP ...]
+
+Reads ATTNBIAS_SERVER_BINARY; the programs of this folder are expected beside it.
+"""
+
+import argparse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.bench import in_process, kernels, report, small_requests, streams
+from tests.bench.measure import Row
+from tests.bench.programs import Server, server
+
+Group = Callable[[Server, int], Iterator[Row]]
+
+
+def streamed(running: Server, repetitions: int) -> Iterator[Row]:
+    yield streams.socket_row(running, repetitions)
+    yield streams.flight_row(running, repetitions)
+    yield streams.memory_row(3)
+
+
+def small(running: Server, repetitions: int) -> Iterator[Row]:
+    yield small_requests.unary_row(running, repetitions, seconds=2)
+    yield small_requests.one_computation_row()
+
+
+def sinusoidal(running: Server, repetitions: int) -> Iterator[Row]:
+    yield in_process.sinusoidal_row(running, repetitions)
+
+
+GROUPS: dict[str, Group] = {
+    "kernels": kernels.rows,
+    "streams": streamed,
+    "t5": in_process.t5_rows,
+    "sinusoidal": sinusoidal,
+    "small": small,
+}
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    repetitions = 3 if arguments.quick else 9
+    rows: list[Row] = []
+    crossover = None
+    with server() as running:
+        for group in arguments.groups or GROUPS:
+            for row in GROUPS[group](running, repetitions):
+                print(f"{row.ratio:10.3g}  {row.what}", flush=True)
+                rows.append(row)
+        if "sinusoidal" in (arguments.groups or GROUPS):
+            crossover = in_process.crossover(running, repetitions)
+    report.print_table(rows)
+    if crossover is not None:
+        print(f"Sinusoids: the wire wins from {report.wins_from(crossover)} positions of 512 on.")
+        report.draw_crossover(arguments.out / "crossover.png", crossover)
+    report.draw_ratios(arguments.out / "ratios.png", rows)
+    report.write_json(arguments.out / "results.json", rows, crossover)
+    print(f"Written to {arguments.out}: results.json, pictures.")
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="./dev bench", description="Measures attnbias.")
+    parser.add_argument("--out", type=Path, default=Path("build/bench"), help="folder for results")
+    parser.add_argument("--quick", action="store_true", help="3 repetitions instead of 9")
+    parser.add_argument(
+        "groups", nargs="*", metavar="GROUP", help=f"only these of: {', '.join(GROUPS)}"
+    )
+    arguments = parser.parse_args()
+    if unknown := set(arguments.groups) - set(GROUPS):
+        parser.error(f"unknown groups: {', '.join(sorted(unknown))}")
+    return arguments
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a comparison is made: both sides by turns, several times, and then a ratio."""
+
+import gc
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+Round = Callable[[], float]
+"""Does the work once and says how long it took, or how fast it was."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One measure: what this project does, against the real thing, in one run."""
+
+    what: str
+    against: str
+    unit: str
+    ours: float
+    theirs: float
+    goal: float | None
+    """Least ratio that is good; None where the row only informs."""
+    more_is_better: bool = False
+    """True for rates; False for seconds and bytes."""
+    statistic: str
+    notes: str = ""
+    samples: Mapping[str, list[float]] = field(default_factory=dict)
+    best_ratio: float | None = None
+    """The same of the best of either side; less disturbed by a busy machine."""
+
+    @property
+    def ratio(self) -> float:
+        """How many times better ours is."""
+        if self.more_is_better:
+            return self.ours / self.theirs
+        return self.theirs / self.ours if self.ours > 0 else math.inf
+
+    @property
+    def met(self) -> bool | None:
+        return None if self.goal is None else self.ratio >= self.goal
+
+
+def timed(work: Callable[[], object]) -> Round:
+    """A round of a function; what it returns is let go after the clock has stopped."""
+
+    def run() -> float:
+        gc.collect()
+        start = time.perf_counter()
+        result = work()
+        elapsed = time.perf_counter() - start
+        del result
+        return elapsed
+
+    return run
+
+
+def by_turns(rounds: Mapping[str, Round], repetitions: int) -> dict[str, list[float]]:
+    """A warm-up of each, then so many rounds of each in turn, so that all meet the same machine."""
+    for run in rounds.values():
+        run()
+    samples: dict[str, list[float]] = {name: [] for name in rounds}
+    for _ in range(repetitions):
+        for name, run in rounds.items():
+            samples[name].append(run())
+    return samples
+
+
+def compare(
+    *,
+    what: str,
+    against: str,
+    ours: list[float],
+    theirs: list[float],
+    goal: float | None,
+    num_bytes: int | None = None,
+    notes: str = "",
+) -> Row:
+    """The medians of two samples of seconds; as rates where num_bytes says of what."""
+    if num_bytes is not None:
+        rates = ([num_bytes / seconds / 1e9 for seconds in side] for side in (ours, theirs))
+        return compare_rates(what, against, *rates, goal=goal, notes=notes)
+    return Row(
+        what=what,
+        against=against,
+        unit="s",
+        ours=statistics.median(ours),
+        theirs=statistics.median(theirs),
+        best_ratio=min(theirs) / min(ours),
+        goal=goal,
+        statistic=f"median of {len(ours)}",
+        notes=notes,
+        samples={"ours": ours, "theirs": theirs},
+    )
+
+
+def compare_rates(
+    what: str,
+    against: str,
+    ours: list[float],
+    theirs: list[float],
+    *,
+    goal: float | None,
+    unit: str = "GB/s",
+    notes: str = "",
+) -> Row:
+    """The medians of two samples of rates."""
+    return Row(
+        what=what,
+        against=against,
+        unit=unit,
+        more_is_better=True,
+        ours=statistics.median(ours),
+        theirs=statistics.median(theirs),
+        best_ratio=max(ours) / max(theirs),
+        goal=goal,
+        statistic=f"median of {len(ours)}",
+        notes=notes,
+        samples={"ours": ours, "theirs": theirs},
+    )

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lets the driver of the benchmark run programs by turns: a round for each line
+// on the standard input, its result as a line on the standard output.
+#ifndef ATTNBIAS_TESTS_BENCH_ROUNDS_H_
+#define ATTNBIAS_TESTS_BENCH_ROUNDS_H_
+
+#include <chrono>
+#include <functional>
+#include <iostream>
+#include <string>
+
+namespace attnbias {
+
+// Prints "ready", then what each round gives.
+inline void RunRounds(const std::function<double()>& round) {
+  std::cout << "ready" << std::endl;
+  for (std::string line; std::getline(std::cin, line);) {
+    std::cout << round() << std::endl;
+  }
+}
+
+inline double Seconds(const std::function<void()>& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  const std::chrono::duration<double> elapsed =
+      std::chrono::steady_clock::now() - start;
+  return elapsed.count();
+}
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_TESTS_BENCH_ROUNDS_H_

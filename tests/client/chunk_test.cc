@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// The hand-written reader of StreamTensorResponse, against protobuf's writer.
+#include "client/cpp/src/chunk.h"
+
+#include <google/protobuf/stubs/logging.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iterator>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "core/checksum/crc32c.h"
+
+namespace attnbias {
+namespace {
+
+std::string Serialized(const std::string& data) {
+  v1::StreamTensorResponse message;
+  message.mutable_header()->set_fingerprint("abc");
+  message.set_offset(int64_t{1} << 40);
+  message.set_data(data);
+  message.set_crc32c(Crc32c(data.data(), data.size()));
+  return message.SerializeAsString();
+}
+
+// A message in slices that end at `cuts`.
+grpc::ByteBuffer Cut(const std::string& bytes, std::vector<size_t> cuts) {
+  cuts.push_back(bytes.size());
+  std::vector<grpc::Slice> slices;
+  size_t begin = 0;
+  for (const size_t end : cuts) {
+    slices.emplace_back(bytes.data() + begin, end - begin);
+    begin = end;
+  }
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+absl::StatusOr<Chunk> Read(grpc::ByteBuffer message, std::string* room) {
+  return ReadChunk(
+      &message,
+      absl::MakeSpan(reinterpret_cast<std::byte*>(room->data()), room->size()),
+      Placement::kCached);
+}
+
+void ExpectWhole(const absl::StatusOr<Chunk>& chunk, const std::string& room,
+                 const std::string& data) {
+  ASSERT_TRUE(chunk.ok()) << chunk.status();
+  EXPECT_EQ(chunk->header->fingerprint(), "abc");
+  EXPECT_EQ(chunk->offset, int64_t{1} << 40);
+  EXPECT_EQ(chunk->size, static_cast<int64_t>(data.size()));
+  EXPECT_EQ(room.substr(0, data.size()), data);
+}
+
+TEST(ReadChunk, DoesNotMindWhereSlicesEnd) {
+  const std::string data = "the payload of a chunk";
+  const std::string bytes = Serialized(data);
+  for (size_t a = 0; a <= bytes.size(); ++a) {
+    for (size_t b = a; b <= bytes.size(); ++b) {
+      std::string room(data.size() + 3, '-');
+      const auto chunk = Read(Cut(bytes, {a, b}), &room);
+      ExpectWhole(chunk, room, data);
+      EXPECT_EQ(room.substr(data.size()), "---");
+    }
+  }
+}
+
+// At every distance from a cache line's border, on both sides.
+TEST(ReadChunk, StreamsToAnyPlace) {
+  std::string data(300, '\0');
+  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 7);
+  for (size_t begin = 0; begin < 65; ++begin) {
+    for (size_t size :
+         {size_t{0}, size_t{1}, size_t{63}, size_t{64}, 300 - begin}) {
+      const std::string part = data.substr(begin, size);
+      alignas(64) char room[400];
+      std::fill(std::begin(room), std::end(room), '-');
+      grpc::ByteBuffer message = Cut(Serialized(part), {10});
+      const auto chunk = ReadChunk(
+          &message,
+          absl::MakeSpan(reinterpret_cast<std::byte*>(room) + begin, 300),
+          Placement::kStreamed);
+      ASSERT_TRUE(chunk.ok()) << chunk.status();
+      EXPECT_EQ(std::string(room, 400),
+                std::string(begin, '-') + part +
+                    std::string(400 - begin - part.size(), '-'));
+    }
+  }
+}
+
+TEST(ReadChunk, SkipsFieldsOfNewerServers) {
+  const std::string data = "data";
+  // Field 15: varint, length-delimited, fixed64; then the message.
+  const std::string newer = std::string("\x78\x05", 2) +
+                            std::string("\x7a\x02hi", 4) +
+                            std::string("\x79", 1) + std::string(8, 'x');
+  std::string room(10, '-');
+  ExpectWhole(Read(Cut(newer + Serialized(data), {3}), &room), room, data);
+}
+
+TEST(ReadChunk, RefusesEveryTruncation) {
+  const std::string data = "some data";
+  const std::string bytes = Serialized(data);
+  // The end of a field is no truncation but another message.
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    std::string room(data.size(), '-');
+    const auto chunk = Read(Cut(bytes.substr(0, size), {}), &room);
+    v1::StreamTensorResponse oracle;
+    const bool parses = oracle.ParseFromString(bytes.substr(0, size));
+    const bool matches =
+        parses &&
+        oracle.crc32c() == Crc32c(oracle.data().data(), oracle.data().size());
+    EXPECT_EQ(chunk.ok(), matches) << size;
+    if (!matches) {
+      EXPECT_EQ(chunk.status().code(), absl::StatusCode::kDataLoss);
+    }
+  }
+}
+
+TEST(ReadChunk, RefusesMoreThanTheRoom) {
+  std::string room(3, '-');
+  const auto chunk = Read(Cut(Serialized("four"), {}), &room);
+  EXPECT_EQ(chunk.status(),
+            absl::DataLossError("stream: got 4 bytes of data, want at most the "
+                                "3 that are missing"));
+  EXPECT_EQ(room, "---");
+}
+
+// Whatever the bytes: what protobuf reads is read, if its checksum is right.
+// (The converse does not hold: a number may be written longer than protobuf's
+// generated parsers accept.)
+TEST(ReadChunk, AgreesWithProtobufOnNoise) {
+  // Broken UTF-8 is the rule here, not news.
+  const google::protobuf::LogSilencer silencer;
+  const std::string original = Serialized("some data to be broken");
+  std::mt19937 random(3);
+  int read = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    std::string bytes = original;
+    for (int flips = 1 + random() % 3; flips > 0; --flips) {
+      bytes[random() % bytes.size()] = static_cast<char>(random());
+    }
+    v1::StreamTensorResponse oracle;
+    const bool parses = oracle.ParseFromString(bytes);
+    std::string room(64, '-');
+    const auto chunk = Read(Cut(bytes, {random() % bytes.size()}), &room);
+    if (chunk.ok() && parses) {
+      ++read;
+      EXPECT_EQ(chunk->offset, oracle.offset());
+      EXPECT_EQ(room.substr(0, chunk->size), oracle.data());
+      EXPECT_EQ(room.substr(chunk->size), std::string(64 - chunk->size, '-'));
+    } else if (parses) {
+      EXPECT_NE(oracle.crc32c(),
+                Crc32c(oracle.data().data(), oracle.data().size()))
+          << absl::CHexEscape(bytes);
+    }
+  }
+  EXPECT_GT(read, 0);
+}
+
+}  // namespace
+}  // namespace attnbias

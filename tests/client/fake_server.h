@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// A server on an ephemeral port whose every stream follows a script, so that
+// each way a stream can go wrong really goes wrong on a wire.
+#ifndef ATTNBIAS_TESTS_CLIENT_FAKE_SERVER_H_
+#define ATTNBIAS_TESTS_CLIENT_FAKE_SERVER_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "attnbias/client.h"
+#include "attnbias/v1/service.grpc.pb.h"
+#include "core/checksum/crc32c.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+
+namespace attnbias {
+
+// A payload of `size` bytes, different for each seed.
+inline std::string MakePayload(size_t size, uint32_t seed = 1) {
+  std::string payload(size, '\0');
+  for (char& byte : payload) {
+    seed = seed * 1664525 + 1013904223;
+    byte = static_cast<char>(seed >> 24);
+  }
+  return payload;
+}
+
+inline v1::TensorHeader MakeHeader(const std::string& payload,
+                                   const std::string& fingerprint) {
+  v1::TensorHeader header;
+  header.set_total_bytes(static_cast<int64_t>(payload.size()));
+  header.set_fingerprint(fingerprint);
+  v1::TensorPart* part = header.add_parts();
+  part->set_name("diagonals");
+  part->set_data_type(v1::DATA_TYPE_F32);
+  part->set_form(v1::FORM_TOEPLITZ);
+  part->add_shape(static_cast<int64_t>(payload.size() / 4));
+  part->set_size_bytes(static_cast<int64_t>(payload.size()));
+  return header;
+}
+
+// One StreamTensor call as its script sees it.
+struct FakeStream {
+  grpc::ServerContext* context;
+  const v1::StreamTensorRequest& request;
+  grpc::ServerWriter<v1::StreamTensorResponse>* writer;
+
+  void SendHeader(const v1::TensorHeader& header) const {
+    v1::StreamTensorResponse message;
+    *message.mutable_header() = header;
+    writer->Write(message);
+  }
+
+  // Sends payload[begin, end) with the checksum it has. False once the client
+  // is gone.
+  bool SendChunk(const std::string& payload, size_t begin, size_t end) const {
+    v1::StreamTensorResponse message;
+    message.set_offset(static_cast<int64_t>(begin));
+    message.set_data(payload.substr(begin, end - begin));
+    message.set_crc32c(Crc32c(message.data().data(), message.data().size()));
+    return writer->Write(message);
+  }
+
+  // The whole answer of a server in good health.
+  grpc::Status SendAll(const std::string& payload,
+                       const v1::TensorHeader& header,
+                       size_t chunk = 1000) const {
+    SendHeader(header);
+    for (size_t at = static_cast<size_t>(request.read_offset());
+         at < payload.size(); at += chunk) {
+      SendChunk(payload, at, std::min(at + chunk, payload.size()));
+    }
+    return grpc::Status::OK;
+  }
+};
+
+using Script = std::function<grpc::Status(const FakeStream&)>;
+using DescribeScript =
+    std::function<grpc::Status(grpc::ServerContext*, v1::TensorHeader*)>;
+
+inline grpc::Status WithDetail(grpc::StatusCode code,
+                               const std::string& message,
+                               const google::protobuf::Message& detail) {
+  google::rpc::Status status;
+  status.set_code(code);
+  status.set_message(message);
+  status.add_details()->PackFrom(detail);
+  return grpc::Status(code, message, status.SerializeAsString());
+}
+
+class FakeServer final : public v1::AttentionBiasService::Service {
+ public:
+  // Port 0 picks one.
+  explicit FakeServer(int port = 0) : port_(port) { Start(); }
+  ~FakeServer() override { Stop(); }
+
+  // The next stream not yet scripted follows `script`.
+  void Then(Script script) {
+    const std::lock_guard lock(mutex_);
+    scripts_.push_back(std::move(script));
+  }
+  void ThenDescribe(DescribeScript script) {
+    const std::lock_guard lock(mutex_);
+    describe_scripts_.push_back(std::move(script));
+  }
+
+  // Breaks every connection at once, then listens on the same port again.
+  void Restart() {
+    Stop();
+    Start();
+  }
+
+  std::string target() const { return "127.0.0.1:" + std::to_string(port_); }
+
+  // Requests of the streams so far, in order.
+  std::vector<v1::StreamTensorRequest> requests() const {
+    const std::lock_guard lock(mutex_);
+    return requests_;
+  }
+
+  void set_health(grpc::health::v1::HealthCheckResponse::ServingStatus status) {
+    health_.status = status;
+  }
+
+  grpc::Status StreamTensor(
+      grpc::ServerContext* context, const v1::StreamTensorRequest* request,
+      grpc::ServerWriter<v1::StreamTensorResponse>* writer) override {
+    Script script;
+    {
+      const std::lock_guard lock(mutex_);
+      requests_.push_back(*request);
+      if (scripts_.empty()) {
+        return {grpc::StatusCode::INTERNAL, "a stream without a script"};
+      }
+      script = std::move(scripts_.front());
+      scripts_.pop_front();
+    }
+    return script(FakeStream{context, *request, writer});
+  }
+
+  grpc::Status DescribeTensor(grpc::ServerContext* context,
+                              const v1::DescribeTensorRequest*,
+                              v1::DescribeTensorResponse* response) override {
+    DescribeScript script;
+    {
+      const std::lock_guard lock(mutex_);
+      if (describe_scripts_.empty()) {
+        return {grpc::StatusCode::INTERNAL, "a call without a script"};
+      }
+      script = std::move(describe_scripts_.front());
+      describe_scripts_.pop_front();
+    }
+    return script(context, response->mutable_header());
+  }
+
+  grpc::Status GetServerInfo(grpc::ServerContext*,
+                             const v1::GetServerInfoRequest*,
+                             v1::GetServerInfoResponse* response) override {
+    response->set_version("1.2.3");
+    return grpc::Status::OK;
+  }
+
+ private:
+  struct HealthService final : grpc::health::v1::Health::Service {
+    grpc::Status Check(
+        grpc::ServerContext*,
+        const grpc::health::v1::HealthCheckRequest* request,
+        grpc::health::v1::HealthCheckResponse* response) override {
+      if (!request->service().empty()) {
+        return {grpc::StatusCode::NOT_FOUND,
+                "no service " + request->service()};
+      }
+      response->set_status(status);
+      return grpc::Status::OK;
+    }
+
+    std::atomic<grpc::health::v1::HealthCheckResponse::ServingStatus> status =
+        grpc::health::v1::HealthCheckResponse::SERVING;
+  };
+
+  void Start() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:" + std::to_string(port_),
+                             grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(this);
+    builder.RegisterService(&health_);
+    server_ = builder.BuildAndStart();
+  }
+
+  // Cancels what is running.
+  void Stop() {
+    server_->Shutdown(std::chrono::system_clock::now());
+    server_->Wait();
+  }
+
+  mutable std::mutex mutex_;
+  std::deque<Script> scripts_;
+  std::deque<DescribeScript> describe_scripts_;
+  std::vector<v1::StreamTensorRequest> requests_;
+  HealthService health_;
+  int port_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_TESTS_CLIENT_FAKE_SERVER_H_

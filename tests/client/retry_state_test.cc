@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// When a failed call is tried again.
+#include "client/cpp/src/retry_state.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/client/fake_server.h"
+
+namespace attnbias {
+namespace {
+
+using grpc::StatusCode;
+
+CallEnd End(StatusCode code) {
+  return {.status = {code, "no"}, .pushback = std::nullopt};
+}
+
+CallEnd EndWithRetryInfo(StatusCode code, int64_t seconds) {
+  google::rpc::RetryInfo info;
+  info.mutable_retry_delay()->set_seconds(seconds);
+  return {.status = WithDetail(code, "no", info), .pushback = std::nullopt};
+}
+
+double NoJitter() { return 1; }
+double FullJitter() { return 0; }
+
+TEST(RetryState, DoublesTheWaitUpToALimit) {
+  RetryState retry(100, NoJitter);
+  const CallEnd end = End(StatusCode::UNAVAILABLE);
+  for (const int milliseconds : {100, 200, 400, 800, 1600, 3200, 5000, 5000}) {
+    EXPECT_EQ(retry.NextDelay(end), absl::Milliseconds(milliseconds));
+  }
+}
+
+TEST(RetryState, JitterHalvesAtMost) {
+  RetryState retry(100, FullJitter);
+  EXPECT_EQ(retry.NextDelay(End(StatusCode::UNAVAILABLE)),
+            absl::Milliseconds(50));
+}
+
+TEST(RetryState, CountsAttemptsNotRetries) {
+  RetryState retry(3, NoJitter);
+  const CallEnd end = End(StatusCode::UNAVAILABLE);
+  EXPECT_TRUE(retry.NextDelay(end).has_value());
+  EXPECT_TRUE(retry.NextDelay(end).has_value());
+  EXPECT_FALSE(retry.NextDelay(end).has_value());
+}
+
+TEST(RetryState, ProgressForgetsFailures) {
+  RetryState retry(2, NoJitter);
+  const CallEnd end = End(StatusCode::UNAVAILABLE);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(retry.NextDelay(end), absl::Milliseconds(100));
+    retry.Progressed();
+  }
+}
+
+TEST(RetryState, OnlyWhatPassesIsRetried) {
+  for (int code = 1; code <= 16; ++code) {
+    RetryState retry(10, NoJitter);
+    EXPECT_EQ(retry.NextDelay(End(static_cast<StatusCode>(code))).has_value(),
+              code == StatusCode::UNAVAILABLE)
+        << code;
+  }
+}
+
+TEST(RetryState, RetryInfoIsTheLeastWait) {
+  RetryState retry(10, NoJitter);
+  EXPECT_EQ(
+      retry.NextDelay(EndWithRetryInfo(StatusCode::RESOURCE_EXHAUSTED, 7)),
+      absl::Seconds(7));
+  EXPECT_EQ(retry.NextDelay(EndWithRetryInfo(StatusCode::UNAVAILABLE, 0)),
+            absl::Milliseconds(200));
+  EXPECT_FALSE(retry.NextDelay(EndWithRetryInfo(StatusCode::INTERNAL, 1)));
+}
+
+TEST(RetryState, PushbackIsObeyedToTheLetter) {
+  RetryState retry(10, NoJitter);
+  CallEnd end = EndWithRetryInfo(StatusCode::RESOURCE_EXHAUSTED, 7);
+  end.pushback = "3";
+  EXPECT_EQ(retry.NextDelay(end), absl::Milliseconds(3));
+  for (const char* forbidding : {"-1", "", "soon", "1.5"}) {
+    end.pushback = forbidding;
+    EXPECT_FALSE(retry.NextDelay(end).has_value()) << forbidding;
+  }
+}
+
+}  // namespace
+}  // namespace attnbias

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+// .npy and .safetensors files: whole ones, broken ones, written ones.
+#include "client/cli/table_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace attnbias {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class TableFileTest : public ::testing::Test {
+ protected:
+  TableFileTest() {
+    std::string pattern = ::testing::TempDir() + "attnbias-XXXXXX";
+    folder_ = ::mkdtemp(pattern.data());
+  }
+  ~TableFileTest() override { std::filesystem::remove_all(folder_); }
+
+  std::string Path(const std::string& name) const {
+    return (folder_ / name).string();
+  }
+
+  std::string Write(const std::string& name, const std::string& bytes) const {
+    std::ofstream(Path(name), std::ios::binary) << bytes;
+    return Path(name);
+  }
+
+  static std::string Read(const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+
+  // The message of a read that fails, after the file's name.
+  std::string ErrorOf(const std::string& name, const std::string& bytes,
+                      const std::string& tensor = "") const {
+    const std::string path = Write(name, bytes) + tensor;
+    const auto table = ReadTableFile(path);
+    EXPECT_EQ(table.status().code(), absl::StatusCode::kInvalidArgument);
+    const std::string message(table.status().message());
+    EXPECT_THAT(message, ::testing::StartsWith(path + ": "));
+    return message.substr(std::min(message.size(), path.size() + 2));
+  }
+
+  std::filesystem::path folder_;
+};
+
+// A .npy file of version 1 around a header, padded as NumPy pads.
+std::string Npy(std::string header, const std::string& data) {
+  header.resize(117, ' ');
+  return std::string("\x93NUMPY\x01\x00v\x00", 10) + header + "\n" + data;
+}
+
+std::string NpyF32(const std::string& shape, const std::string& data) {
+  return Npy(
+      "{'descr': '<f4', 'fortran_order': False, 'shape': " + shape + ", }",
+      data);
+}
+
+// 1, 2, 3, 4, 5, 6.5 as NumPy writes them.
+const std::string kSixFloats(
+    "\x00\x00\x80?\x00\x00\x00@\x00\x00@@\x00\x00\x80@\x00\x00\xa0@\x00\x00\xd0"
+    "@",
+    24);
+
+// A .safetensors file around a header.
+std::string Safetensors(const std::string& header, const std::string& data) {
+  std::string size(8, '\0');
+  for (int i = 0; i < 8; ++i) {
+    size[i] = static_cast<char>(header.size() >> (8 * i));
+  }
+  return size + header + data;
+}
+
+const std::string kTwoTensors = Safetensors(
+    R"({"__metadata__":{"format":"pt"},)"
+    R"("a.weight":{"dtype":"F32","shape":[3,2],"data_offsets":[0,24]},)"
+    R"("b":{"dtype":"BF16","shape":[2],"data_offsets":[24,28]}})",
+    kSixFloats + "wxyz");
+
+TEST_F(TableFileTest, ReadsNpy) {
+  const auto table =
+      ReadTableFile(Write("t.npy", NpyF32("(2, 3)", kSixFloats)));
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_EQ(table->data_type(), v1::DATA_TYPE_F32);
+  EXPECT_THAT(table->shape(), ElementsAre(2, 3));
+  EXPECT_EQ(table->data(), kSixFloats);
+}
+
+TEST_F(TableFileTest, ReadsNpyOfVersion2) {
+  std::string header =
+      "{'descr': '<f8', 'fortran_order': False, 'shape': (1, 2), }";
+  header.resize(115, ' ');
+  const std::string data(16, 'd');
+  const auto table = ReadTableFile(
+      Write("t.npy", std::string("\x93NUMPY\x02\x00t\x00\x00\x00", 12) +
+                         header + "\n" + data));
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_EQ(table->data_type(), v1::DATA_TYPE_F64);
+  EXPECT_THAT(table->shape(), ElementsAre(1, 2));
+  EXPECT_EQ(table->data(), data);
+}
+
+// The order of the keys is nobody's promise.
+TEST_F(TableFileTest, ReadsNpyKeysInAnyOrder) {
+  const auto table = ReadTableFile(Write(
+      "t.npy",
+      Npy("{'shape': (2,), 'fortran_order': False, 'descr': '<f2'}", "abcd")));
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_EQ(table->data_type(), v1::DATA_TYPE_F16);
+  EXPECT_THAT(table->shape(), ElementsAre(2));
+}
+
+TEST_F(TableFileTest, RefusesBrokenNpy) {
+  const std::string whole = NpyF32("(2, 3)", kSixFloats);
+  EXPECT_THAT(ErrorOf("a.npy", whole.substr(0, 9)), HasSubstr("too short"));
+  EXPECT_THAT(ErrorOf("a.npy", "X" + whole), HasSubstr("magic number"));
+  EXPECT_THAT(ErrorOf("a.npy", whole.substr(0, 60)),
+              HasSubstr("its header claims 118 bytes"));
+  EXPECT_EQ(ErrorOf("a.npy", whole.substr(0, whole.size() - 1)),
+            "got 23 bytes of data, want 24 for shape [2, 3]");
+  EXPECT_EQ(ErrorOf("a.npy", whole + "x"),
+            "got 25 bytes of data, want 24 for shape [2, 3]");
+  std::string version3 = whole;
+  version3[6] = 3;
+  EXPECT_THAT(ErrorOf("a.npy", version3), HasSubstr("its version is 3"));
+  std::string huge2("\x93NUMPY\x02\x00\xff\xff\xff\xff", 12);
+  EXPECT_THAT(ErrorOf("a.npy", huge2 + whole),
+              HasSubstr("its header claims 4294967295 bytes"));
+}
+
+TEST_F(TableFileTest, RefusesNpyItCannotSend) {
+  EXPECT_THAT(
+      ErrorOf("a.npy", Npy("{'descr': '<f4', 'fortran_order': True, 'shape': "
+                           "(2, 3), }",
+                           kSixFloats)),
+      HasSubstr("order: got Fortran's, want C's"));
+  EXPECT_EQ(
+      ErrorOf("a.npy", Npy("{'descr': '>f4', 'fortran_order': False, 'shape': "
+                           "(2, 3), }",
+                           kSixFloats)),
+      "dtype: got \">f4\", want \"<f8\", \"<f4\" or \"<f2\"");
+  EXPECT_THAT(ErrorOf("a.npy", Npy("{'descr': [('a', '<f4')], "
+                                   "'fortran_order': False, 'shape': (6,), }",
+                                   kSixFloats)),
+              HasSubstr("no descr"));
+  EXPECT_THAT(ErrorOf("a.npy", NpyF32("(4294967296, 4294967296)", "")),
+              HasSubstr("want lengths from 0 whose bytes fit in 63 bits"));
+  EXPECT_THAT(ErrorOf("a.npy", NpyF32("(99999999999999999999, )", "")),
+              HasSubstr("its shape is (99999999999999999999"));
+  EXPECT_THAT(ErrorOf("a.npy", NpyF32("(-2, 3)", "")),
+              HasSubstr("want lengths from 0"));
+  EXPECT_THAT(ErrorOf("a.npy", NpyF32("[2, 3]", "")), HasSubstr("no shape"));
+  EXPECT_THAT(ErrorOf("a.npy", NpyF32("(2, 3", "")), HasSubstr("no shape"));
+  EXPECT_THAT(ErrorOf("a.npy", Npy("{'descr': '<f4', 'shape': (1,)}", "")),
+              HasSubstr("no fortran_order"));
+  EXPECT_EQ(
+      ErrorOf("a.npy", NpyF32("(1024, 513)", std::string(1024 * 513 * 4, 'x'))),
+      "got a tensor of 2101248 bytes, want at most 2097152");
+}
+
+TEST_F(TableFileTest, ReadsATensorByName) {
+  const std::string path = Write("t.safetensors", kTwoTensors);
+  const auto a = ReadTableFile(path + ":a.weight");
+  ASSERT_TRUE(a.ok()) << a.status();
+  EXPECT_EQ(a->data_type(), v1::DATA_TYPE_F32);
+  EXPECT_THAT(a->shape(), ElementsAre(3, 2));
+  EXPECT_EQ(a->data(), kSixFloats);
+  const auto b = ReadTableFile(path + ":b");
+  ASSERT_TRUE(b.ok()) << b.status();
+  EXPECT_EQ(b->data_type(), v1::DATA_TYPE_BF16);
+  EXPECT_EQ(b->data(), "wxyz");
+}
+
+TEST_F(TableFileTest, TheOnlyTensorNeedsNoName) {
+  const auto table = ReadTableFile(Write(
+      "t.safetensors",
+      Safetensors(R"({"__metadata__":{},)"
+                  R"("x":{"dtype":"F64","shape":[1],"data_offsets":[0,8]}})",
+                  "12345678")));
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_EQ(table->data_type(), v1::DATA_TYPE_F64);
+  EXPECT_EQ(table->data(), "12345678");
+}
+
+TEST_F(TableFileTest, NamesTheTensorsThatAreThere) {
+  EXPECT_EQ(ErrorOf("t.safetensors", kTwoTensors, ":c"),
+            "tensor: got \"c\", want one of a.weight, b");
+  EXPECT_EQ(ErrorOf("t.safetensors", kTwoTensors),
+            "tensor: got \"\", want one of a.weight, b");
+  EXPECT_EQ(ErrorOf("t.safetensors", kTwoTensors, ":__metadata__"),
+            "tensor: got \"__metadata__\", want one of a.weight, b");
+}
+
+TEST_F(TableFileTest, RefusesBrokenSafetensors) {
+  EXPECT_THAT(ErrorOf("a.safetensors", "1234567"), HasSubstr("too short"));
+  EXPECT_THAT(ErrorOf("a.safetensors", kTwoTensors.substr(0, 50)),
+              HasSubstr("its header claims"));
+  EXPECT_THAT(ErrorOf("a.safetensors", std::string(16, '\xff')),
+              HasSubstr("its header claims 18446744073709551615 bytes"));
+  EXPECT_THAT(ErrorOf("a.safetensors", Safetensors("[1]", "")),
+              HasSubstr("not a JSON object"));
+  EXPECT_THAT(ErrorOf("a.safetensors", Safetensors("{\"a\":", "")),
+              HasSubstr("not a JSON object"));
+  EXPECT_THAT(ErrorOf("a.safetensors", Safetensors("{\"a\":1}", "")),
+              HasSubstr("no description"));
+  EXPECT_THAT(ErrorOf("a.safetensors",
+                      kTwoTensors.substr(0, kTwoTensors.size() - 1), ":b"),
+              HasSubstr("data_offsets: got [24,28], want [begin, end] inside "
+                        "the file's 27 bytes of data"));
+}
+
+// One description with one thing wrong at a time.
+struct BadTensor {
+  const char* description;
+  const char* message;
+};
+
+TEST_F(TableFileTest, ChecksEveryLengthAndOffset) {
+  for (const BadTensor& bad : std::initializer_list<BadTensor>{
+           {R"("dtype":"I64","shape":[1],"data_offsets":[0,8])",
+            "dtype: got \"I64\", want F64, F32, F16 or BF16"},
+           {R"("shape":[1],"data_offsets":[0,4])", "dtype: got null"},
+           {R"("dtype":"F32","data_offsets":[0,4])", "no shape"},
+           {R"("dtype":"F32","shape":[-1],"data_offsets":[0,4])",
+            "a shape is [-1]"},
+           {R"("dtype":"F32","shape":[1.5],"data_offsets":[0,4])",
+            "a shape is [1.5]"},
+           {R"("dtype":"F32","shape":[9223372036854775808],)"
+            R"("data_offsets":[0,4])",
+            "a shape is [9223372036854775808]"},
+           {R"("dtype":"F32","shape":[4294967296,4294967296],)"
+            R"("data_offsets":[0,4])",
+            "63 bits"},
+           {R"("dtype":"F32","shape":[2],"data_offsets":[0,4])",
+            "got 4 bytes, want 8 for shape [2]"},
+           {R"("dtype":"F32","shape":[1],"data_offsets":[4,0])",
+            "data_offsets: got [4,0]"},
+           {R"("dtype":"F32","shape":[1],"data_offsets":[-4,0])",
+            "data_offsets: got [-4,0]"},
+           {R"("dtype":"F32","shape":[1],"data_offsets":[0])",
+            "data_offsets: got [0]"},
+           {R"("dtype":"F32","shape":[1],"data_offsets":[60,68])",
+            "inside the file's 64 bytes"},
+           {R"("dtype":"F32","shape":[1])", "data_offsets: got null"}}) {
+    EXPECT_THAT(
+        ErrorOf("a.safetensors",
+                Safetensors(absl::StrCat("{\"a\":{", bad.description, "}}"),
+                            std::string(64, 'x'))),
+        HasSubstr(bad.message));
+  }
+}
+
+TEST_F(TableFileTest, SaysWhatIsMissing) {
+  EXPECT_THAT(std::string(ReadTableFile(Path("no.npy")).status().message()),
+              HasSubstr("no.npy: cannot open: No such file or directory"));
+  EXPECT_EQ(ReadTableFile("weights.pt").status(),
+            absl::InvalidArgumentError(
+                "got @weights.pt, want @FILE.safetensors:TENSOR or @FILE.npy"));
+}
+
+// A fetched tensor of six floats, in `parts` parts of equal size.
+Tensor SixFloats(int parts) {
+  v1::TensorHeader header;
+  header.set_total_bytes(24);
+  header.set_fingerprint("f1");
+  header.set_encoding_fingerprint("e1");
+  for (int i = 0; i < parts; ++i) {
+    v1::TensorPart* part = header.add_parts();
+    part->set_name(absl::StrCat("part", i));
+    part->set_data_type(v1::DATA_TYPE_F32);
+    part->add_shape(2 / parts);
+    part->add_shape(3);
+    part->set_offset(i * 24 / parts);
+    part->set_size_bytes(24 / parts);
+  }
+  AlignedBytes bytes(static_cast<std::byte*>(std::aligned_alloc(64, 64)));
+  std::memcpy(bytes.get(), kSixFloats.data(), 24);
+  return Tensor(std::move(header), std::move(bytes));
+}
+
+// Byte for byte what numpy.save writes.
+TEST_F(TableFileTest, WritesNpyAsNumpyDoes) {
+  ASSERT_TRUE(WriteTensorFile(SixFloats(1), Path("out.npy")).ok());
+  EXPECT_EQ(Read(Path("out.npy")), NpyF32("(2, 3)", kSixFloats));
+}
+
+TEST_F(TableFileTest, AnNpyShapeOfOneLengthHasAComma) {
+  v1::TensorHeader header = SixFloats(1).header();
+  header.mutable_parts(0)->clear_shape();
+  header.mutable_parts(0)->add_shape(6);
+  AlignedBytes bytes(static_cast<std::byte*>(std::aligned_alloc(64, 64)));
+  std::memcpy(bytes.get(), kSixFloats.data(), 24);
+  ASSERT_TRUE(
+      WriteTensorFile(Tensor(header, std::move(bytes)), Path("o.npy")).ok());
+  EXPECT_EQ(Read(Path("o.npy")), NpyF32("(6,)", kSixFloats));
+}
+
+TEST_F(TableFileTest, WritesSafetensors) {
+  ASSERT_TRUE(WriteTensorFile(SixFloats(2), Path("out.safetensors")).ok());
+  const std::string file = Read(Path("out.safetensors"));
+  const std::string header =
+      R"({"__metadata__":{"attnbias.encoding_fingerprint":"e1",)"
+      R"("attnbias.fingerprint":"f1"},)"
+      R"("part0":{"data_offsets":[0,12],"dtype":"F32","shape":[1,3]},)"
+      R"("part1":{"data_offsets":[12,24],"dtype":"F32","shape":[1,3]}})";
+  const size_t padded = (header.size() + 7) / 8 * 8;
+  EXPECT_EQ(file, Safetensors(header + std::string(padded - header.size(), ' '),
+                              kSixFloats));
+}
+
+TEST_F(TableFileTest, WritesWholeFilesOrNone) {
+  const std::string path = Write("out.npy", "old");
+  ASSERT_TRUE(WriteTensorFile(SixFloats(1), path).ok());
+  EXPECT_EQ(Read(path).substr(1, 5), "NUMPY");
+  // A folder cannot be replaced by a file: the failure leaves nothing behind.
+  std::filesystem::create_directory(Path("folder.npy"));
+  const absl::Status status = WriteTensorFile(SixFloats(1), Path("folder.npy"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("folder.npy: cannot write: Is a directory"));
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+    files += entry.path().filename() != "out.npy" &&
+             entry.path().filename() != "folder.npy";
+  }
+  EXPECT_EQ(files, 0);
+  EXPECT_THAT(
+      std::string(WriteTensorFile(SixFloats(1), Path("no/such.npy")).message()),
+      HasSubstr("cannot create: No such file or directory"));
+}
+
+TEST_F(TableFileTest, AnNpyHoldsOnePart) {
+  EXPECT_EQ(WriteTensorFile(SixFloats(2), Path("out.npy")),
+            absl::InvalidArgumentError("--out: .npy holds one part and the "
+                                       "tensor has 2; write a .safetensors "
+                                       "file"));
+  EXPECT_FALSE(std::filesystem::exists(Path("out.npy")));
+}
+
+TEST(CheckOutput, KnowsWhatAFileCanHold) {
+  EXPECT_EQ(CheckOutput("a.npy", v1::DATA_TYPE_F16), absl::OkStatus());
+  EXPECT_EQ(CheckOutput("a.safetensors", v1::DATA_TYPE_BF16), absl::OkStatus());
+  EXPECT_EQ(CheckOutput("a.npy", v1::DATA_TYPE_BF16),
+            absl::InvalidArgumentError(
+                "--out: .npy has no bf16; write a .safetensors file"));
+  EXPECT_EQ(CheckOutput("a.pt", v1::DATA_TYPE_F32),
+            absl::InvalidArgumentError("--out: got a.pt, want a name ending in "
+                                       ".npy or .safetensors"));
+}
+
+}  // namespace
+}  // namespace attnbias

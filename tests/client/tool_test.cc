@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// The attnbias tool from its arguments to its exit code.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "client/cli/commands.h"
+#include "client/cli/progress_line.h"
+#include "tests/client/fake_server.h"
+
+namespace attnbias {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class ToolTest : public ::testing::Test {
+ protected:
+  // Runs the tool against the fake server.
+  int Run(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"--server", server_.target()});
+    return RunAlone(arguments);
+  }
+
+  int RunAlone(const std::vector<std::string>& arguments) {
+    out_.str("");
+    err_.str("");
+    return RunTool(arguments, {.out = out_, .err = err_, .interactive = false});
+  }
+
+  FakeServer server_;
+  std::ostringstream out_;
+  std::ostringstream err_;
+};
+
+TEST_F(ToolTest, HealthIsTheExitCode) {
+  using Response = grpc::health::v1::HealthCheckResponse;
+  EXPECT_EQ(Run({"health"}), 0);
+  EXPECT_EQ(out_.str(), "SERVING\n");
+  server_.set_health(Response::NOT_SERVING);
+  EXPECT_EQ(Run({"health"}), 1);
+  EXPECT_EQ(out_.str(), "NOT_SERVING\n");
+  server_.set_health(Response::UNKNOWN);
+  EXPECT_EQ(Run({"health"}), 1);
+  EXPECT_EQ(Run({"health", "other"}), 1);
+  EXPECT_EQ(err_.str(), "attnbias: NOT_FOUND: no service other\n");
+}
+
+TEST_F(ToolTest, NobodyThereIsNotHealthy) {
+  EXPECT_EQ(RunAlone({"health", "--server", "127.0.0.1:1"}), 1);
+  EXPECT_THAT(err_.str(), StartsWith("attnbias: UNAVAILABLE: "));
+}
+
+TEST_F(ToolTest, TakesTheServerFromTheEnvironment) {
+  ::setenv("ATTNBIAS_SERVER", server_.target().c_str(), 1);
+  EXPECT_EQ(RunAlone({"health"}), 0);
+  ::unsetenv("ATTNBIAS_SERVER");
+}
+
+TEST_F(ToolTest, InfoIsTheServersAnswer) {
+  EXPECT_EQ(Run({"info"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("\"version\": \"1.2.3\""));
+}
+
+TEST_F(ToolTest, ListComesFromTheContract) {
+  EXPECT_EQ(RunAlone({"list"}), 0);
+  for (const char* line :
+       {"sinusoidal\n", "  dim             required         int32\n",
+        "  base            default 10000    double\n",
+        "  layout          optional         interleaved | concatenated | "
+        "tensor2tensor\n",
+        "t5\n", "  bidirectional   required         bool\n",
+        "  table_layout    optional         buckets_heads | heads_buckets\n",
+        "alibi\n", "  slopes          optional         double,...\n"}) {
+    EXPECT_THAT(out_.str(), HasSubstr(line));
+  }
+}
+
+TEST_F(ToolTest, DescribeShowsTheHeader) {
+  server_.ThenDescribe([](grpc::ServerContext*, v1::TensorHeader* header) {
+    *header = MakeHeader(std::string(16, 'x'), "abc");
+    return grpc::Status::OK;
+  });
+  EXPECT_EQ(Run({"describe", "alibi", "num_heads=1", "--queries", "2", "--keys",
+                 "2"}),
+            0)
+      << err_.str();
+  EXPECT_THAT(out_.str(), HasSubstr("\"total_bytes\": \"16\""));
+  EXPECT_THAT(out_.str(), HasSubstr("\"fingerprint\": \"abc\""));
+}
+
+TEST_F(ToolTest, GetSendsWhatWasTyped) {
+  const std::string payload(16, '\0');
+  server_.Then([&](const FakeStream& stream) {
+    return stream.SendAll(payload, MakeHeader(payload, "abc"));
+  });
+  EXPECT_EQ(Run({"get", "alibi", "num_heads=1", "slopes=-1,2", "--queries",
+                 "4095:4096", "--keys", "4096", "--query-offset", "-5",
+                 "--key-position-ids", "-3,4", "--dtype", "f16", "--causal"}),
+            0)
+      << err_.str();
+  const v1::TensorSpec spec = server_.requests().at(0).spec();
+  EXPECT_EQ(spec.alibi().slopes(0), -1);
+  EXPECT_EQ(spec.pair().queries().begin(), 4095);
+  EXPECT_EQ(spec.pair().query_offset(), -5);
+  EXPECT_EQ(spec.pair().key_positions().positions(0), -3);
+  EXPECT_EQ(spec.output().data_type(), v1::DATA_TYPE_F16);
+  EXPECT_TRUE(spec.output().mask().causal());
+  EXPECT_EQ(out_.str(),
+            "            0            0            0            0\n"
+            "diagonals  [4]  f32  toeplitz  16 bytes\n"
+            "first relative position  0\n"
+            "fingerprint  abc\n");
+}
+
+TEST_F(ToolTest, GetWritesAFile) {
+  const std::string payload = MakePayload(4000);
+  server_.Then([&](const FakeStream& stream) {
+    return stream.SendAll(payload, MakeHeader(payload, "abc"));
+  });
+  const std::string path = ::testing::TempDir() + "attnbias-tool-test.npy";
+  EXPECT_EQ(Run({"get", "alibi", "num_heads=1", "--out", path}), 0)
+      << err_.str();
+  EXPECT_EQ(std::filesystem::file_size(path), 128u + 4000u);
+  std::filesystem::remove(path);
+}
+
+TEST_F(ToolTest, AServersErrorIsExitCode1) {
+  google::rpc::BadRequest bad;
+  auto* violation = bad.add_field_violations();
+  violation->set_field("spec.alibi.num_heads");
+  violation->set_description("got 0, want an integer in [1, 65536]");
+  server_.Then([&](const FakeStream&) {
+    return WithDetail(grpc::StatusCode::INVALID_ARGUMENT, "bad alibi", bad);
+  });
+  EXPECT_EQ(Run({"get", "alibi", "num_heads=0"}), 1);
+  EXPECT_EQ(err_.str(),
+            "attnbias: INVALID_ARGUMENT: bad alibi\n"
+            "  spec.alibi.num_heads: got 0, want an integer in [1, 65536]\n");
+  EXPECT_EQ(out_.str(), "");
+  server_.Then([&](const FakeStream&) {
+    return WithDetail(grpc::StatusCode::INVALID_ARGUMENT,
+                      "spec.alibi.num_heads: got 0", bad);
+  });
+  EXPECT_EQ(Run({"get", "alibi", "num_heads=0"}), 1);
+  EXPECT_EQ(err_.str(),
+            "attnbias: INVALID_ARGUMENT: spec.alibi.num_heads: got 0\n");
+}
+
+// A wrong command line is exit code 2, and nothing is asked of the server.
+TEST_F(ToolTest, AWrongCommandLineIsExitCode2) {
+  using Line = std::vector<std::string>;
+  for (const Line& line :
+       {Line{}, Line{"fetch"}, Line{"get"}, Line{"get", "alibaba"},
+        Line{"get", "alibi", "heads=1"}, Line{"get", "alibi", "--keys", "x"},
+        Line{"get", "alibi", "--what"}, Line{"get", "alibi", "--out", "x.pt"},
+        Line{"get", "alibi", "--dtype", "bf16", "--out", "x.npy"},
+        Line{"get", "t5", "table=@no-such-file.npy"},
+        Line{"get", "alibi", "--window-left", "many"},
+        Line{"health", "--timeout", "0"}}) {
+    EXPECT_EQ(Run(line), 2) << ::testing::PrintToString(line);
+    EXPECT_NE(err_.str(), "") << ::testing::PrintToString(line);
+  }
+  EXPECT_TRUE(server_.requests().empty());
+}
+
+TEST_F(ToolTest, HelpAndVersionAreNoMistakes) {
+  EXPECT_EQ(RunAlone({"--help"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("health"));
+  EXPECT_EQ(RunAlone({"--version"}), 0);
+  EXPECT_THAT(out_.str(), StartsWith("attnbias "));
+}
+
+TEST(ProgressLine, AppearsOnlyWhenAFetchIsLong) {
+  const ProgressLine::Clock::time_point start;
+  std::ostringstream out;
+  {
+    ProgressLine line(&out, start);
+    line.Update(1 << 20, 4 << 20, start + std::chrono::milliseconds(499));
+    EXPECT_EQ(out.str(), "");
+    line.Update(1 << 20, 4 << 20, start + std::chrono::milliseconds(500));
+    EXPECT_EQ(out.str(),
+              "\r[##########                              ]  25%  1 of 4 MiB");
+    out.str("");
+    line.Update(2 << 20, 4 << 20, start + std::chrono::milliseconds(599));
+    EXPECT_EQ(out.str(), "");
+    line.Update(4 << 20, 4 << 20, start + std::chrono::milliseconds(600));
+    EXPECT_THAT(out.str(), HasSubstr("100%  4 of 4 MiB"));
+    out.str("");
+  }
+  EXPECT_EQ(out.str(), "\r\033[K");
+}
+
+}  // namespace
+}  // namespace attnbias

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ALiBi against the real numbers, and against the peers with their slopes and in their forms."""
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from bits import assert_same_bits, to_array
+from real import NUMPY_TYPES, alibi_slopes, rounded, rounded_array
+from transformers.models.bloom.modeling_bloom import _get_alibi_slopes, build_alibi_tensor
+from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
+from x_transformers.x_transformers import AlibiPositionalBias
+
+import attnbias
+
+HEADS = range(1, 129)
+LENGTHS = [1, 2, 17, 512, 2048]
+
+
+def served_slopes(
+    client: attnbias.Client, encodings: list[attnbias.ALiBi], dtype: str = "f32"
+) -> list[np.ndarray]:
+    """Minus the bias of the key before the query."""
+    requests = [attnbias.Request(e, queries=2, keys=2, dtype=dtype) for e in encodings]
+    return [-bias.diagonals[:, 0] for bias in client.get_many(requests)]
+
+
+def test_default_slopes_are_x_transformers(client: attnbias.Client) -> None:
+    encodings = [attnbias.ALiBi(num_heads=num_heads) for num_heads in HEADS]
+    for num_heads, got in zip(HEADS, served_slopes(client, encodings), strict=True):
+        want = torch.Tensor(AlibiPositionalBias._get_slopes(num_heads))
+        assert_same_bits(got, to_array(want))
+
+
+@pytest.mark.parametrize("dtype", NUMPY_TYPES)
+@pytest.mark.parametrize("bias_max", [8, 1, 16, 7.3])
+def test_slopes_are_correctly_rounded(client: attnbias.Client, bias_max: float, dtype: str) -> None:
+    encodings = [attnbias.ALiBi(num_heads=n, alibi_bias_max=bias_max) for n in HEADS]
+    for num_heads, got in zip(HEADS, served_slopes(client, encodings, dtype), strict=True):
+        assert_same_bits(got, rounded_array(alibi_slopes(num_heads, bias_max), dtype))
+
+
+@pytest.mark.parametrize("dtype", NUMPY_TYPES)
+@pytest.mark.parametrize("num_heads", [8, 12, 71, 112])
+def test_products_are_rounded_once(client: attnbias.Client, num_heads: int, dtype: str) -> None:
+    length = 512
+    got = client.get(
+        attnbias.ALiBi(num_heads=num_heads), queries=length, keys=length, dtype=dtype
+    ).diagonals
+    slopes = alibi_slopes(num_heads)
+    with mpmath.workprec(256):
+        want = [rounded_array([-s * n for n in range(length)], dtype) for s in slopes]
+    assert_same_bits(got[:, length - 1 :: -1], np.stack(want))
+
+
+def test_product_of_a_rounded_slope_is_another_number(client: attnbias.Client) -> None:
+    """12 heads: 424 of 6144 elements; who wants those gives the slopes."""
+    rounded_slopes = [rounded(slope, "f32") for slope in alibi_slopes(12)]
+    default, given = (
+        client.get(attnbias.ALiBi(num_heads=12, slopes=slopes), queries=512, keys=512).diagonals
+        for slopes in (None, rounded_slopes)
+    )
+    assert np.count_nonzero(default[:, :512] != given[:, :512]) == 424
+    distances = np.arange(511, -1, -1, dtype=np.float32)
+    assert np.array_equal(given[:, :512], -np.float32(rounded_slopes)[:, None] * distances)
+
+
+def test_bloom(client: attnbias.Client) -> None:
+    for length in LENGTHS:
+        wanted, requests = [], []
+        for num_heads in HEADS:
+            alibi = build_alibi_tensor(torch.ones(1, length), num_heads, torch.float32)
+            wanted.append(to_array(alibi.reshape(num_heads, length)))
+            slopes = _get_alibi_slopes(num_heads, torch.device("cpu")).tolist()
+            encoding = attnbias.ALiBi(num_heads=num_heads, slopes=slopes, variant="KEY_FROM_START")
+            requests.append(attnbias.Request(encoding, queries=length, keys=length))
+        for bias, want in zip(client.get_many(requests), wanted, strict=True):
+            assert_same_bits(bias.row, want)
+
+
+def test_mpt(client: attnbias.Client) -> None:
+    for length in LENGTHS:
+        wanted, requests = [], []
+        for num_heads in HEADS:
+            wanted.append(to_array(build_mpt_alibi_tensor(num_heads, length)[:, 0]))
+            slopes = (-build_mpt_alibi_tensor(num_heads, 2)[:, 0, 0]).tolist()
+            encoding = attnbias.ALiBi(num_heads=num_heads, slopes=slopes, variant="KEY_FROM_END")
+            requests.append(attnbias.Request(encoding, queries=length, keys=length))
+        for bias, want in zip(client.get_many(requests), wanted, strict=True):
+            assert_same_bits(bias.row, want)
+
+
+def test_x_transformers(client: attnbias.Client) -> None:
+    for queries, keys in [(1, 1), (1, 2), (64, 64), (5, 300), (300, 300)]:
+        wanted, requests = [], []
+        for num_heads in (1, 2, 3, 8, 12, 71, 112, 128):
+            peer = AlibiPositionalBias(heads=num_heads)
+            wanted.append(to_array(peer(queries, keys)))
+            encoding = attnbias.ALiBi(num_heads=num_heads, slopes=peer.slopes.flatten().tolist())
+            requests.append(attnbias.Request(encoding, queries=queries, keys=keys, align="end"))
+        for bias, want in zip(client.get_many(requests), wanted, strict=True):
+            assert_same_bits(bias.view(), want)
+
+
+def test_twelve_heads(client: attnbias.Client) -> None:
+    (got,) = served_slopes(client, [attnbias.ALiBi(num_heads=12)], "f64")
+    assert got[:8].tolist() == [2.0**-i for i in range(1, 9)]
+    np.testing.assert_allclose(
+        got[8:], [0.707106781, 0.353553391, 0.176776695, 0.0883883476], rtol=1e-8
+    )
+
+
+def test_forms_agree_as_far_as_softmax_can_tell(client: attnbias.Client) -> None:
+    length = 64
+    symmetric, causal, from_start, from_end = (
+        client.get(
+            attnbias.ALiBi(num_heads=8, variant=variant),
+            queries=length,
+            keys=length,
+            form="dense",
+        )
+        for variant in ("SYMMETRIC", "CAUSAL", "KEY_FROM_START", "KEY_FROM_END")
+    )
+    seen = np.tri(length, dtype=bool)
+    assert np.array_equal(symmetric[:, seen], causal[:, seen])
+    assert not causal[:, ~seen].any()
+    assert np.array_equal(symmetric[:, -1], from_end[:, -1])
+    shift = from_start - from_end
+    assert np.array_equal(shift, np.broadcast_to(shift[..., :1], shift.shape))
+
+
+@pytest.mark.parametrize(("variant", "distinct"), [("KEY_FROM_END", 256), ("KEY_FROM_START", 17)])
+def test_what_bf16_leaves_of_the_last_keys(
+    client: attnbias.Client, variant: str, distinct: int
+) -> None:
+    encoding = attnbias.ALiBi(num_heads=8, variant=variant)
+    got = client.get(encoding, queries=4096, keys=4096, dtype="bf16").row
+    for head in got:
+        assert len(np.unique(head[-256:].astype(np.float32))) == distinct

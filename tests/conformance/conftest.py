@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One server, one client and the command-line tool for all the comparisons."""
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+import attnbias
+from tests.tools.server_process import running_server
+
+CommandLine = Callable[..., None]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_torch_thread() -> None:
+    """The peers' small tensors gain nothing from threads that wait for one another."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    with running_server() as target:
+        yield target
+
+
+@pytest.fixture(scope="session")
+def client(server: str) -> Iterator[attnbias.Client]:
+    with attnbias.Client(server) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="session")
+def attnbias_cli(server: str) -> CommandLine:
+    def run(*arguments: object) -> None:
+        command = [os.environ["ATTNBIAS_CLI_BINARY"], "--server", server, *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    return run

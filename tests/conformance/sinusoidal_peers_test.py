@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sinusoidal tables against the peers' own, as near as their arithmetic is to the real numbers."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from bits import Array, bits, to_array
+from real import rounded_array, sinusoid
+from transformers.models.distilbert.modeling_distilbert import create_sinusoidal_embeddings
+from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
+from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
+from transformers.models.whisper.modeling_whisper import sinusoids
+from transformers.models.xlm.modeling_xlm import (
+    create_sinusoidal_embeddings as create_xlm_embeddings,
+)
+
+import attnbias
+
+
+def marian(length: int, dim: int) -> torch.Tensor:
+    return MarianSinusoidalPositionalEmbedding(length, dim).create_weight()
+
+
+def distilbert(length: int, dim: int) -> torch.Tensor:
+    return create_sinusoidal_embeddings(length, dim, torch.empty(length, dim))
+
+
+def xlm(length: int, dim: int) -> torch.Tensor:
+    return create_xlm_embeddings(length, dim, torch.empty(length, dim))
+
+
+@pytest.mark.parametrize(
+    ("peer", "layout"),
+    [(marian, "CONCATENATED"), (distilbert, "INTERLEAVED"), (xlm, "INTERLEAVED")],
+)
+@pytest.mark.parametrize(("length", "dim"), [(512, 512), (1024, 64)])
+def test_peers_that_compute_in_float64(
+    client: attnbias.Client,
+    peer: Callable[[int, int], torch.Tensor],
+    layout: str,
+    length: int,
+    dim: int,
+) -> None:
+    """Bit for bit, but where float64's error of the angle decides; there the peer is wrong."""
+    want = to_array(peer(length, dim))
+    got = client.get(attnbias.Sinusoidal(dim=dim, layout=layout), positions=length)
+    assert got.shape == want.shape
+    different = [(int(p), int(c)) for p, c in np.argwhere(bits(got) != bits(want))]
+    assert len(different) <= 4
+    reals = [sinusoid(p, c, dim=dim, layout=layout) for p, c in different]
+    assert [got[cell] for cell in different] == list(rounded_array(reals, "f32"))
+
+
+def whisper(length: int, dim: int) -> Array:
+    return to_array(sinusoids(length, dim))
+
+
+def m2m_100(length: int, dim: int) -> Array:
+    """fairseq's table, an odd dim among them."""
+    return to_array(M2M100SinusoidalPositionalEmbedding.get_embedding(length, dim))
+
+
+@pytest.mark.parametrize(
+    ("peer", "dim"), [(whisper, 384), (m2m_100, 512), (m2m_100, 7), (m2m_100, 101)]
+)
+def test_peers_that_compute_in_float32(
+    client: attnbias.Client, peer: Callable[[int, int], Array], dim: int
+) -> None:
+    """As near as an angle in float32 can be: its error grows with the position."""
+    length = 1500
+    want = peer(length, dim)
+    got = client.get(attnbias.Sinusoidal(dim=dim, layout="TENSOR2TENSOR"), positions=length)
+    assert got.shape == want.shape
+    epsilon = np.finfo(np.float32).eps
+    bound = epsilon * (1 + 8 * np.arange(length))[:, None]
+    assert (np.abs(got.astype(np.float64) - want) <= bound).all()

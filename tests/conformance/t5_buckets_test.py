@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""T5's buckets against transformers' own, and against integers, over every small configuration.
+
+FLOAT32_LOG takes the correctly rounded float32 logarithm. torch takes the one of
+the vector library that it was built with, and that of its PyPI wheels for x86-64
+rounds some arguments the wrong way. So where transformers as it is disagrees, it
+has to agree once it is given a correctly rounded torch.log.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from t5_rules import (
+    LARGEST_DISTANCE,
+    Buckets,
+    Positions,
+    causal_configurations,
+    exact_buckets,
+    exact_starts,
+    torch_buckets,
+)
+from t5_server import BucketServer
+
+import attnbias
+
+DIFFERENCES = Path(__file__).with_name("t5_rule_differences.json")
+SHIPPED = [(32, 128), (64, 256), (320, 800)]
+RULES = ["EXACT", "FLOAT32_LOG"]
+
+
+@pytest.fixture(scope="module")
+def buckets(server: str) -> Iterator[BucketServer]:
+    with BucketServer(server) as connected:
+        yield connected
+
+
+def rounded_log(x: torch.Tensor) -> torch.Tensor:
+    """Correctly rounded: float64's error is 1e-16, and no tie of float32 is so near."""
+    return x.double().log().float()
+
+
+def torch_buckets_with_rounded_log(relative: Positions, **rule: int) -> Buckets:
+    with mock.patch.object(torch, "log", rounded_log):
+        return torch_buckets(relative, **rule)
+
+
+def test_every_causal_configuration(buckets: BucketServer) -> None:
+    relative = np.arange(-LARGEST_DISTANCE, 1)
+    differences = []
+    swept = same_as_plain_torch = 0
+    for (num_buckets, max_distance), float32_log, exact in buckets.sweep(
+        causal_configurations(), LARGEST_DISTANCE
+    ):
+        rule = {"bidirectional": False, "num_buckets": num_buckets, "max_distance": max_distance}
+        assert np.array_equal(exact, exact_buckets(relative, **rule)), rule
+        if np.array_equal(float32_log, torch_buckets(relative, **rule)):
+            same_as_plain_torch += 1
+        else:
+            want = torch_buckets_with_rounded_log(relative, **rule)
+            assert np.array_equal(float32_log, want), rule
+        for i in np.flatnonzero(float32_log != exact):
+            row = [num_buckets, max_distance, -relative[i], float32_log[i], exact[i]]
+            differences.append([int(number) for number in row])
+        swept += 1
+    assert swept == 123_906
+    assert same_as_plain_torch >= swept - 100
+    assert differences == committed_differences()
+
+
+def test_bidirectional_configurations(buckets: BucketServer) -> None:
+    relative = np.arange(-LARGEST_DISTANCE, LARGEST_DISTANCE + 1)
+    of_one_direction = list(causal_configurations())[::41]
+    configurations = [(2 * num_buckets, distance) for num_buckets, distance in of_one_direction]
+    for (num_buckets, max_distance), float32_log, exact in buckets.sweep(
+        configurations, LARGEST_DISTANCE, bidirectional=True
+    ):
+        rule = {"bidirectional": True, "num_buckets": num_buckets, "max_distance": max_distance}
+        assert np.array_equal(exact, exact_buckets(relative, **rule)), rule
+        if not np.array_equal(float32_log, torch_buckets(relative, **rule)):
+            want = torch_buckets_with_rounded_log(relative, **rule)
+            assert np.array_equal(float32_log, want), rule
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize(("num_buckets", "max_distance"), SHIPPED)
+def test_shipped_configurations_are_plain_torch_under_either_rule(
+    client: attnbias.Client, num_buckets: int, max_distance: int, bidirectional: bool
+) -> None:
+    length = 4096
+    rule = {
+        "bidirectional": bidirectional,
+        "num_buckets": num_buckets,
+        "max_distance": max_distance,
+    }
+    want = torch_buckets(np.arange(1 - length, length), **rule)
+    for bucket_rule in RULES:
+        t5 = attnbias.T5(**rule, bucket_rule=bucket_rule)
+        got = client.get(t5, queries=length, keys=length, values="buckets")
+        assert np.array_equal(got.diagonals, want)
+
+
+def test_committed_differences_leave_out_what_is_shipped() -> None:
+    configurations = {(entry[0], entry[1]) for entry in committed_differences()}
+    assert len(configurations) == 104
+    assert [24, 889, 621, 23, 22] in committed_differences()
+    for num_buckets, max_distance in SHIPPED:
+        assert (num_buckets, max_distance) not in configurations
+        assert (num_buckets // 2, max_distance) not in configurations
+
+
+def test_bucket_beginnings_of_shipped_configurations() -> None:
+    """The oracle itself, against the numbers of the literature."""
+    assert exact_starts(16, 128) == [*range(9), 12, 16, 23, 32, 46, 64, 91]
+    assert exact_starts(32, 128) == [
+        *range(17), 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113
+    ]  # fmt: skip
+    assert exact_starts(32, 256)[16:] == [
+        16, 20, 23, 27, 32, 39, 46, 54, 64, 77, 91, 108, 128, 153, 182, 216
+    ]  # fmt: skip
+    of_wavlm = exact_starts(160, 800)
+    assert of_wavlm[:92] == [*range(81), 83, 85, 88, 90, 93, 96, 98, 101, 104, 107, 110]
+    assert of_wavlm[-2:] == [756, 778]
+
+
+@pytest.mark.parametrize(
+    ("num_buckets", "max_distance", "distance", "bucket"),
+    [
+        (16, 800, 80, 12),
+        (20, 1000, 100, 15),
+        (40, 2000, 200, 30),
+        (100, 128, 80, 75),
+        (128, 100, 80, 96),
+        (40, 640, 40, 24),
+    ],
+)
+def test_distance_on_a_border(
+    client: attnbias.Client, num_buckets: int, max_distance: int, distance: int, bucket: int
+) -> None:
+    for bidirectional, factor in [(False, 1), (True, 2)]:
+        t5 = attnbias.T5(
+            bidirectional=bidirectional,
+            num_buckets=factor * num_buckets,
+            max_distance=max_distance,
+        )
+        got = client.get(t5, queries=(distance, distance + 1), keys=distance + 1, values="buckets")
+        assert got.diagonals[0] == bucket
+
+
+def test_ten_by_ten(client: attnbias.Client) -> None:
+    t5 = attnbias.T5(bidirectional=True)
+    got = client.get(t5, queries=10, keys=10, values="buckets", form="dense")
+    assert got[0].tolist() == [0, 17, 18, 19, 20, 21, 22, 23, 24, 24]
+    assert got[9].tolist() == [8, 8, 7, 6, 5, 4, 3, 2, 1, 0]
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_indices_stay_in_the_table(client: attnbias.Client, bidirectional: bool) -> None:
+    for num_buckets, max_distance in [*SHIPPED, (4, 5), (4096, 1 << 20)]:
+        t5 = attnbias.T5(
+            bidirectional=bidirectional, num_buckets=num_buckets, max_distance=max_distance
+        )
+        got = client.get(t5, queries=5000, keys=5000, values="buckets").diagonals
+        assert got.min() == 0
+        assert got.max() < num_buckets
+        if bidirectional:  # no distance is positive and zero
+            assert num_buckets // 2 not in got
+
+
+def committed_differences() -> list[list[int]]:
+    """[num_buckets, max_distance, distance, FLOAT32_LOG's bucket, EXACT's bucket]."""
+    entries: list[list[int]] = json.loads(DIFFERENCES.read_text())
+    return entries

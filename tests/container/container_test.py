@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The image builds from the Dockerfile and serves, without an engine or a registry.
+
+The base image is made with debootstrap, once; buildah builds and runs with chroot
+isolation, which needs root and no more.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.tools.server_process import running_server
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CACHE = pathlib.Path(os.environ["ATTNBIAS_CACHE"])
+SMALL_ALIBI = '{"spec":{"alibi":{"num_heads":8},"pair":{"query_length":4,"key_length":4}}}'
+
+
+def output(*command: object, **environment: str) -> str:
+    return subprocess.run(
+        [str(word) for word in command],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | environment,
+    ).stdout.strip()
+
+
+class Buildah:
+    """buildah with a storage of its own."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        # Storage that knows no other driver's needs: no overlay, no user namespace.
+        self._prefix = (
+            "buildah",
+            "--storage-driver=vfs",
+            f"--root={folder}/storage",
+            f"--runroot={folder}/run",
+        )
+
+    def __call__(self, *words: object) -> str:
+        return output(*self._prefix, *words)
+
+    def build(self, tag: str, context: pathlib.Path) -> None:
+        # Docker's format: OCI's has no HEALTHCHECK.
+        options = ("--quiet", "--format=docker", "--isolation=chroot", "--pull-never")
+        self("bud", *options, "-t", tag, context)
+
+    def command(self, container: str, *words: str) -> list[str]:
+        return [*self._prefix, "run", "--isolation=chroot", container, "--", *words]
+
+    def config(self, image: str) -> dict[str, Any]:
+        config: dict[str, Any] = json.loads(self("inspect", "--type=image", image))["Docker"]
+        return dict(config["config"])
+
+
+def base_context() -> pathlib.Path:
+    """The folder to build a minimal Debian 12 image from, as debootstrap makes it."""
+    context = CACHE / "debian-bookworm"
+    if not context.exists():
+        part = CACHE / "debian-bookworm.part"
+        output("rm", "-rf", part)
+        output("debootstrap", "--variant=minbase", "bookworm", part / "root")
+        output("tar", "-C", part / "root", "-cf", part / "root.tar", ".")
+        output("rm", "-rf", part / "root")
+        (part / "Dockerfile").write_text("FROM scratch\nADD root.tar /\n")
+        part.rename(context)
+    return context
+
+
+@pytest.fixture(scope="module")
+def buildah(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Buildah]:
+    buildah = Buildah(tmp_path_factory.mktemp("buildah"))
+    buildah.build("debian:bookworm-slim", base_context())
+    yield buildah
+    buildah("rm", "--all")
+    buildah("rmi", "--all", "--force")
+
+
+@pytest.fixture(scope="module")
+def container(buildah: Buildah) -> str:
+    buildah.build("attnbias", ROOT)
+    return buildah("from", "--pull-never", "attnbias")
+
+
+@pytest.fixture(scope="module")
+def root(buildah: Buildah, container: str) -> str:
+    """The container's file system as a folder."""
+    return buildah("mount", container)
+
+
+@contextlib.contextmanager
+def read_only_server(root: str, config: dict[str, Any]) -> Iterator[str]:
+    """The image's entry point, as its user, on a root that nobody can write to."""
+    script = (
+        'mount --bind "$0" "$0" && mount -t proc proc "$0/proc"'
+        ' && mount -o remount,bind,ro "$0" && exec chroot "$@"'
+    )
+    chroot = [f"--userspec={config['User']}", root, *config["Entrypoint"]]
+    with running_server(["unshare", "--mount", "sh", "-c", script, root, *chroot]) as address:
+        yield address
+
+
+def test_the_image_says_how_it_is_run(buildah: Buildah, container: str) -> None:
+    config = buildah.config("attnbias")
+    assert config["User"] == "65532:65532"
+    assert config["Entrypoint"] == ["attnbias-server"]
+    assert sorted(config["ExposedPorts"]) == ["50051/tcp", "9464/tcp"]
+    assert config["Healthcheck"]["Test"] == ["CMD", "attnbias", "health"]
+
+
+def test_it_holds_run_time_libraries_only(root: str) -> None:
+    packages = output("chroot", root, "dpkg-query", "-W", "-f", "${Package}\n").split()
+    assert [name for name in packages if name.endswith("-dev")] == []
+    assert {"g++", "cmake", "ccache", "protobuf-compiler"}.isdisjoint(packages)
+    for program in ("attnbias", "attnbias-server"):
+        assert "not found" not in output("chroot", root, "ldd", f"/usr/local/bin/{program}")
+
+
+def test_it_serves_from_a_read_only_root(buildah: Buildah, container: str, root: str) -> None:
+    config = buildah.config("attnbias")
+    with read_only_server(root, config) as server:
+        answer = output(
+            "grpcurl",
+            "-plaintext",
+            "-d",
+            SMALL_ALIBI,
+            server,
+            "attnbias.v1.AttentionBiasService/GetTensor",
+        )
+        assert json.loads(answer)["header"]["parts"][0]["shape"] == ["8", "7"]
+        [_, *health] = config["Healthcheck"]["Test"]
+        output(*buildah.command(container, "env", f"ATTNBIAS_SERVER={server}", *health))
+
+
+def test_the_health_check_fails_without_a_server(buildah: Buildah, container: str) -> None:
+    [_, *health] = buildah.config("attnbias")["Healthcheck"]["Test"]
+    nobody = ["env", "ATTNBIAS_SERVER=127.0.0.1:1"]
+    result = subprocess.run(buildah.command(container, *nobody, *health), check=False)
+    assert result.returncode != 0
+
+
+def test_it_runs_without_privileges(buildah: Buildah, container: str) -> None:
+    assert output(*buildah.command(container, "id", "-u")) == "65532"
+    writable = "find / -xdev -writable -not -type l -not -path '/proc/*' -not -path '/dev/*'"
+    found = output(*buildah.command(container, "sh", "-c", f"{writable} 2>/dev/null || true"))
+    assert set(found.split()) <= {"/tmp", "/var/tmp", "/run/lock"}, shlex.quote(found)

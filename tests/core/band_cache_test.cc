@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/cache/band_cache.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/counting_observer.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/threads.h"
+
+namespace attnbias {
+namespace {
+
+using ::testing::HasSubstr;
+
+// An event that threads wait for.
+class Gate {
+ public:
+  void Open() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    open_ = true;
+    opened_.notify_all();
+  }
+  void Wait() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    opened_.wait(lock, [this] { return open_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable opened_;
+  bool open_ = false;
+};
+
+// The number at a coordinate is the coordinate.
+class Identity final : public Evaluator {
+ public:
+  explicit Identity(Gate* started = nullptr, Gate* gate = nullptr)
+      : started_(started), gate_(gate) {}
+  void Fill(const Block& block, std::byte* out, int64_t) const override {
+    if (started_ != nullptr) started_->Open();
+    if (gate_ != nullptr) gate_->Wait();
+    auto* numbers = reinterpret_cast<int32_t*>(out);
+    for (int64_t r = block.span.begin; r < block.span.end; ++r) {
+      *numbers++ = static_cast<int32_t>(r);
+    }
+  }
+
+ private:
+  Gate* const started_;
+  Gate* const gate_;
+};
+
+BandSpec Spec(std::string key, Range span, Gate* started = nullptr,
+              Gate* gate = nullptr) {
+  return {.key = std::move(key),
+          .span = span,
+          .lanes = 1,
+          .coordinate_bytes = 4,
+          .prepare = [=] { return std::make_unique<Identity>(started, gate); }};
+}
+
+// A result that arrives on some thread.
+class Result {
+ public:
+  BandCache::Done Callback() {
+    return [this](absl::StatusOr<BandPtr> result) {
+      result_ = std::move(result);
+      arrived_.Open();
+    };
+  }
+  const absl::StatusOr<BandPtr>& Wait() {
+    arrived_.Wait();
+    return result_;
+  }
+
+ private:
+  absl::StatusOr<BandPtr> result_ = absl::UnknownError("has not arrived");
+  Gate arrived_;
+};
+
+class BandCacheTest : public ::testing::Test {
+ protected:
+  BandPtr Get(const BandSpec& spec) {
+    Result result;
+    cache_.Get(spec, std::make_shared<Cancellation>(), result.Callback());
+    EXPECT_THAT(result.Wait(), IsOk());
+    return result.Wait().value_or(nullptr);
+  }
+
+  // The thread that delivered a band lets go of it a moment later; until then
+  // it counts as in use.
+  static void WaitForHolders(const BandPtr& band, long holders) {
+    while (band.use_count() > holders) std::this_thread::yield();
+  }
+
+  CountingObserver observer_;
+  ByteBudget budget_{4000};
+  Threads threads_{2};
+  BandCache cache_{&budget_, &threads_, &observer_};
+};
+
+TEST_F(BandCacheTest, KeepsWhatItMadeAndServesEverySpanInside) {
+  const BandPtr band = Get(Spec("a", {-8, 8}));
+  EXPECT_EQ(*reinterpret_cast<const int32_t*>(band->At(0, -3)), -3);
+  EXPECT_EQ(Get(Spec("a", {-2, 5})), band);
+  EXPECT_EQ(cache_.Find("a", {7, 8}), band);
+  EXPECT_EQ(cache_.Find("a", {7, 9}), nullptr);
+  EXPECT_EQ(cache_.Find("b", {7, 8}), nullptr);
+  EXPECT_EQ(observer_.computed, 1);
+  EXPECT_EQ(budget_.used(), 64);
+}
+
+TEST_F(BandCacheTest, AWiderBandReplacesTheNarrowerOnesItCovers) {
+  // Held by the cache and the test.
+  WaitForHolders(Get(Spec("a", {0, 8})), 2);
+  WaitForHolders(Get(Spec("a", {100, 108})), 2);
+  Get(Spec("a", {0, 16}));
+  EXPECT_EQ(cache_.kept_bytes(), (8 + 16) * 4);
+  EXPECT_EQ(budget_.used(), (8 + 16) * 4);
+}
+
+TEST_F(BandCacheTest, ManyWaitersOneComputation) {
+  Gate started;
+  Gate gate;
+  std::vector<std::unique_ptr<Result>> results;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 64; ++i) {
+    results.push_back(std::make_unique<Result>());
+    threads.emplace_back([&, result = results.back().get(), i] {
+      cache_.Get(Spec("a", {-(i == 0 ? 64 : 1), 64}, &started, &gate),
+                 std::make_shared<Cancellation>(), result->Callback());
+    });
+    if (i == 0) started.Wait();
+  }
+  for (std::thread& thread : threads) thread.join();
+  gate.Open();
+  for (const auto& result : results) {
+    ASSERT_THAT(result->Wait(), IsOk());
+    EXPECT_EQ(*result->Wait(), *results[0]->Wait());
+  }
+  EXPECT_EQ(observer_.computed, 1);
+  EXPECT_EQ(observer_.joins, 63);
+}
+
+TEST_F(BandCacheTest, EvictsTheLeastRecentlyUsed) {
+  WaitForHolders(Get(Spec("a", {0, 400})), 2);
+  WaitForHolders(Get(Spec("b", {0, 400})), 2);
+  Get(Spec("a", {0, 10}));
+  Get(Spec("c", {0, 400}));
+  EXPECT_NE(cache_.Find("a", {0, 10}), nullptr);
+  EXPECT_EQ(cache_.Find("b", {0, 10}), nullptr);
+  EXPECT_EQ(observer_.evicted, 1);
+  EXPECT_EQ(budget_.used(), 3200);
+}
+
+TEST_F(BandCacheTest, BandsInUseCountUntilTheyAreLetGo) {
+  BandPtr held = Get(Spec("a", {0, 600}));
+  Result refused;
+  cache_.Get(Spec("b", {0, 600}), std::make_shared<Cancellation>(),
+             refused.Callback());
+  EXPECT_THAT(refused.Wait(),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       HasSubstr("no room for 2400 more bytes")));
+  WaitForHolders(held, 2);
+  held.reset();
+  Get(Spec("b", {0, 600}));
+  EXPECT_EQ(cache_.Find("a", {0, 1}), nullptr);
+}
+
+TEST_F(BandCacheTest, AComputationStopsWhenNobodyWaits) {
+  Gate started;
+  Gate gate;
+  auto first = std::make_shared<Cancellation>();
+  auto second = std::make_shared<Cancellation>();
+  Result a;
+  Result b;
+  // Two blocks, so that there is a look at the cancellation after the first.
+  BandSpec spec = Spec("a", {0, 4}, &started, &gate);
+  ByteBudget budget(int64_t{1} << 30);
+  BandCache cache(&budget, &threads_, &observer_);
+  spec.span = {0, int64_t{1} << 22};
+  cache.Get(spec, first, a.Callback());
+  started.Wait();
+  cache.Get(spec, second, b.Callback());
+  first->Cancel();
+  second->Cancel();
+  gate.Open();
+  EXPECT_THAT(a.Wait(), StatusIs(absl::StatusCode::kCancelled, HasSubstr("")));
+  EXPECT_THAT(b.Wait(), StatusIs(absl::StatusCode::kCancelled, HasSubstr("")));
+  EXPECT_EQ(observer_.computed, 0);
+}
+
+TEST_F(BandCacheTest, AFollowerOutlivesItsLeader) {
+  Gate started;
+  Gate gate;
+  auto leader = std::make_shared<Cancellation>();
+  Result a;
+  Result b;
+  cache_.Get(Spec("a", {0, 64}, &started, &gate), leader, a.Callback());
+  started.Wait();
+  cache_.Get(Spec("a", {0, 64}), std::make_shared<Cancellation>(),
+             b.Callback());
+  leader->Cancel();
+  gate.Open();
+  EXPECT_THAT(b.Wait(), IsOk());
+}
+
+TEST_F(BandCacheTest, AFullExecutorIsAnErrorForAllAndForgotten) {
+  Threads none(0, 0);
+  BandCache cache(&budget_, &none, &observer_);
+  Result result;
+  cache.Get(Spec("a", {0, 4}), std::make_shared<Cancellation>(),
+            result.Callback());
+  EXPECT_THAT(result.Wait(), StatusIs(absl::StatusCode::kResourceExhausted,
+                                      HasSubstr("queue")));
+}
+
+TEST(Widen, CoversItsSpanStaysInTheDomainAndGrowsAtMostTwofold) {
+  const Range domain = {-1000000, 1000000};
+  for (int64_t begin : {-5000, -4097, -4096, -1, 0, 1, 63, 64, 65, 99999}) {
+    for (int64_t size : {1, 2, 3, 64, 65, 1000, 5001}) {
+      const Range span = {begin, begin + size};
+      const Range wide = BandCache::Widen(span, domain);
+      EXPECT_TRUE(wide.Contains(span));
+      EXPECT_TRUE(domain.Contains(wide));
+      EXPECT_LE(wide.size(), 4 * size) << begin << " " << size;
+    }
+  }
+  EXPECT_EQ(BandCache::Widen({-4095, 4096}, domain), (Range{-4096, 4096}));
+  EXPECT_EQ(BandCache::Widen({0, 1000}, domain), (Range{0, 1024}));
+  EXPECT_EQ(BandCache::Widen({0, 1000}, {0, 1001}), (Range{0, 1001}));
+}
+
+}  // namespace
+}  // namespace attnbias

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elements against those of another arithmetic, in another language: mpmath's,
+// as tests/golden/make_golden.py wrote them.
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "core/encoding/make_encoding.h"
+#include "gtest/gtest.h"
+
+namespace attnbias {
+namespace {
+
+struct GoldenSinusoid {
+  int64_t dim;
+  double base;
+  int64_t position;
+  int64_t column;
+  uint64_t bits;
+  DataType type;
+  SinusoidalLayout layout;
+};
+
+struct GoldenAlibi {
+  int64_t num_heads;
+  int64_t head;
+  int64_t relative_position;
+  uint64_t bits;
+  DataType type;
+};
+
+#include "tests/golden/golden.inc"
+
+uint64_t BitsAt(const std::byte* data, DataType type) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, data, SizeOf(type));
+  return bits;
+}
+
+TEST(Golden, Sinusoids) {
+  for (const GoldenSinusoid& golden : kGoldenSinusoids) {
+    const SinusoidalSpec spec = {
+        .dim = golden.dim, .base = golden.base, .layout = golden.layout};
+    const auto evaluator =
+        (*MakeEncoding(spec, Output()))
+            ->Prepare(golden.type, *SupportedKernelSets().front());
+    std::vector<std::byte> row(golden.dim * SizeOf(golden.type));
+    evaluator->Fill({{0, 1}, {golden.position, golden.position + 1}},
+                    row.data(), 0);
+    EXPECT_EQ(BitsAt(&row[golden.column * SizeOf(golden.type)], golden.type),
+              golden.bits)
+        << NameOf(golden.type) << " dim " << golden.dim << " position "
+        << golden.position << " column " << golden.column;
+  }
+}
+
+TEST(Golden, Alibis) {
+  for (const GoldenAlibi& golden : kGoldenAlibis) {
+    const AlibiSpec spec = {.num_heads = golden.num_heads};
+    const auto evaluator =
+        (*MakeEncoding(spec, Output()))
+            ->Prepare(golden.type, *SupportedKernelSets().front());
+    std::byte element[8];
+    evaluator->Fill({{golden.head, golden.head + 1},
+                     {golden.relative_position, golden.relative_position + 1}},
+                    element, 0);
+    EXPECT_EQ(BitsAt(element, golden.type), golden.bits)
+        << NameOf(golden.type) << " head " << golden.head << " of "
+        << golden.num_heads << " at " << golden.relative_position;
+  }
+}
+
+}  // namespace
+}  // namespace attnbias

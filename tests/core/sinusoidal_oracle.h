@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sinusoidal positions at 600 bits, straight from the formula.
+#ifndef ATTNBIAS_TESTS_CORE_SINUSOIDAL_ORACLE_H_
+#define ATTNBIAS_TESTS_CORE_SINUSOIDAL_ORACLE_H_
+
+#include <map>
+
+#include "core/encoding/spec.h"
+#include "tests/core/mpfr_oracle.h"
+
+namespace attnbias {
+
+class SinusoidalOracle {
+ public:
+  explicit SinusoidalOracle(const SinusoidalSpec& spec) : spec_(spec) {}
+
+  // Sets `value` to the element at (position, column).
+  void Set(int64_t position, int64_t column, mpfr_ptr value) {
+    const bool t2t = spec_.layout == SinusoidalLayout::kTensor2Tensor;
+    const bool interleaved = spec_.layout == SinusoidalLayout::kInterleaved;
+    const int64_t sines = t2t ? spec_.dim / 2 : (spec_.dim + 1) / 2;
+    if (t2t && column == 2 * sines) {
+      mpfr_set_ui(value, 0, MPFR_RNDN);
+      return;
+    }
+    const bool is_sine = interleaved ? column % 2 == 0 : column < sines;
+    const int64_t pair = interleaved ? column / 2 : column % sines;
+    mpfr_mul_si(value, Frequency(pair), position, MPFR_RNDN);
+    is_sine ? mpfr_sin(value, value, MPFR_RNDN)
+            : mpfr_cos(value, value, MPFR_RNDN);
+  }
+
+  double Rounded(int64_t position, int64_t column, DataType type,
+                 double scale = 1) {
+    Set(position, column, value_);
+    mpfr_mul_d(value_, value_, scale, MPFR_RNDN);
+    // The real number 0 has no sign.
+    if (mpfr_zero_p(static_cast<mpfr_ptr>(value_)) != 0) return 0;
+    return RoundedBy(value_, type);
+  }
+
+  // Radians a position.
+  mpfr_ptr Frequency(int64_t pair) {
+    Number& frequency = frequencies_[pair];
+    if (mpfr_nan_p(static_cast<mpfr_ptr>(frequency)) == 0) return frequency;
+    Number exponent;
+    if (spec_.layout == SinusoidalLayout::kTensor2Tensor) {
+      const int64_t steps = std::max<int64_t>(spec_.dim / 2 - 1, 1);
+      mpfr_set_d(frequency, spec_.max_timescale, MPFR_RNDN);
+      mpfr_div_d(frequency, frequency, spec_.min_timescale, MPFR_RNDN);
+      mpfr_log(frequency, frequency, MPFR_RNDN);
+      mpfr_mul_si(frequency, frequency, -pair, MPFR_RNDN);
+      mpfr_div_si(frequency, frequency, steps, MPFR_RNDN);
+      mpfr_exp(frequency, frequency, MPFR_RNDN);
+      mpfr_mul_d(frequency, frequency, spec_.min_timescale, MPFR_RNDN);
+    } else {
+      mpfr_set_d(frequency, spec_.base, MPFR_RNDN);
+      mpfr_log(frequency, frequency, MPFR_RNDN);
+      mpfr_mul_si(frequency, frequency, -2 * pair, MPFR_RNDN);
+      mpfr_div_si(frequency, frequency, spec_.dim, MPFR_RNDN);
+      mpfr_exp(frequency, frequency, MPFR_RNDN);
+    }
+    return frequency;
+  }
+
+ private:
+  const SinusoidalSpec spec_;
+  std::map<int64_t, Number> frequencies_;
+  Number value_;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_TESTS_CORE_SINUSOIDAL_ORACLE_H_

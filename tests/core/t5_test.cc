@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+// T5 buckets against the algebraic rule in exact integers and against literal
+// matrices of the published implementation.
+#include <gmp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "core/encoding/make_encoding.h"
+#include "core/encoding/t5_buckets.h"
+#include "core/kernel/kernel_set.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/status_matchers.h"
+
+namespace attnbias {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
+
+T5Spec Spec(int64_t num_buckets, int64_t max_distance, bool bidirectional) {
+  return {.num_buckets = num_buckets,
+          .max_distance = max_distance,
+          .bidirectional = bidirectional};
+}
+
+int64_t Bucket(const T5Spec& spec, int64_t relative_position) {
+  return T5Buckets(spec).RunFrom(relative_position).bucket;
+}
+
+// First |relative position| of each bucket to the left of the query.
+std::vector<int64_t> Starts(const T5Spec& spec) {
+  const T5Buckets buckets(spec);
+  std::vector<int64_t> starts;
+  int64_t last = -1;
+  for (int64_t n = 0; n <= spec.max_distance; ++n) {
+    const int64_t bucket = buckets.RunFrom(-n).bucket;
+    if (bucket != last) starts.push_back(n);
+    last = bucket;
+  }
+  return starts;
+}
+
+TEST(T5Buckets, StartWhereThePublishedConfigurationsStart) {
+  EXPECT_THAT(
+      Starts(Spec(32, 128, true)),
+      ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91));
+  EXPECT_THAT(
+      Starts(Spec(32, 128, false)),
+      ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 19,
+                  21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113));
+  EXPECT_THAT(
+      Starts(Spec(64, 256, true)),
+      ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20,
+                  23, 27, 32, 39, 46, 54, 64, 77, 91, 108, 128, 153, 182, 216));
+  const std::vector<int64_t> wavlm = Starts(Spec(320, 800, true));
+  EXPECT_THAT(std::vector<int64_t>(wavlm.begin() + 80, wavlm.begin() + 92),
+              ElementsAre(80, 83, 85, 88, 90, 93, 96, 98, 101, 104, 107, 110));
+  EXPECT_THAT(std::vector<int64_t>(wavlm.end() - 2, wavlm.end()),
+              ElementsAre(756, 778));
+}
+
+TEST(T5Buckets, KeysToTheRightTakeTheSecondHalfOrBucketZero) {
+  const T5Spec encoder = Spec(32, 128, true);
+  for (int64_t n = 1; n < 300; ++n) {
+    EXPECT_EQ(Bucket(encoder, n), Bucket(encoder, -n) + 16) << n;
+    EXPECT_EQ(Bucket(Spec(32, 128, false), n), 0) << n;
+  }
+}
+
+TEST(T5Buckets, TenByTenMatrixOfTheEncoder) {
+  std::vector<int64_t> first;
+  std::vector<int64_t> last;
+  for (int64_t j = 0; j < 10; ++j) {
+    first.push_back(Bucket(Spec(32, 128, true), j));
+    last.push_back(Bucket(Spec(32, 128, true), j - 9));
+  }
+  EXPECT_THAT(first, ElementsAre(0, 17, 18, 19, 20, 21, 22, 23, 24, 24));
+  EXPECT_THAT(last, ElementsAre(8, 8, 7, 6, 5, 4, 3, 2, 1, 0));
+}
+
+TEST(T5Buckets, ExactRuleAtExactBorders) {
+  struct Case {
+    int64_t per_side, max_distance, distance, bucket;
+  };
+  for (const Case& c : {Case{16, 800, 80, 12}, Case{20, 1000, 100, 15},
+                        Case{40, 2000, 200, 30}, Case{100, 128, 80, 75},
+                        Case{128, 100, 80, 96}, Case{40, 640, 40, 24}}) {
+    EXPECT_EQ(Bucket(Spec(c.per_side, c.max_distance, false), -c.distance),
+              c.bucket)
+        << c.per_side << "/" << c.max_distance;
+    EXPECT_EQ(Bucket(Spec(2 * c.per_side, c.max_distance, true), -c.distance),
+              c.bucket)
+        << c.per_side << "/" << c.max_distance;
+  }
+}
+
+TEST(T5Buckets, RulesDifferWhereTorchDiffersFromAlgebra) {
+  T5Spec spec = Spec(24, 889, false);
+  EXPECT_EQ(Bucket(spec, -621), 22);
+  spec.bucket_rule = BucketRule::kFloat32Log;
+  EXPECT_EQ(Bucket(spec, -621), 23);
+}
+
+// Whether distance n lies in bucket m + k or later, by integers alone.
+bool Reaches(int64_t n, int64_t m, int64_t s, int64_t max_distance, int64_t k) {
+  mpz_t left, right, factor;
+  mpz_inits(left, right, factor, nullptr);
+  mpz_ui_pow_ui(left, n, s);
+  mpz_ui_pow_ui(factor, m, k);
+  mpz_mul(left, left, factor);
+  mpz_ui_pow_ui(right, max_distance, k);
+  mpz_ui_pow_ui(factor, m, s);
+  mpz_mul(right, right, factor);
+  const bool reaches = mpz_cmp(left, right) >= 0;
+  mpz_clears(left, right, factor, nullptr);
+  return reaches;
+}
+
+TEST(T5Buckets, ExactRuleIsTheAlgebraicOneForEveryDistance) {
+  for (int64_t per_side : {2, 3, 5, 8, 11, 16, 24, 33}) {
+    for (int64_t max_distance : {17, 20, 64, 100, 128, 333}) {
+      const int64_t m = per_side / 2;
+      const int64_t s = per_side - m;
+      const T5Buckets buckets(Spec(per_side, max_distance, false));
+      for (int64_t n = 0; n < max_distance + 40; ++n) {
+        int64_t expected = std::min(n, m);
+        while (n >= m && expected < per_side - 1 &&
+               Reaches(n, m, s, max_distance, expected - m + 1)) {
+          ++expected;
+        }
+        ASSERT_EQ(buckets.RunFrom(-n).bucket, expected)
+            << per_side << "/" << max_distance << " at " << n;
+      }
+    }
+  }
+}
+
+TEST(T5Buckets, NeverPassTheTableNorFillTheHole) {
+  for (int64_t num_buckets = 4; num_buckets <= 64; num_buckets += 2) {
+    for (int64_t max_distance : {33, 128, 1000}) {
+      for (BucketRule rule : {BucketRule::kExact, BucketRule::kFloat32Log}) {
+        T5Spec spec = Spec(num_buckets, max_distance, true);
+        spec.bucket_rule = rule;
+        const T5Buckets buckets(spec);
+        for (int64_t r = -5000; r < 5000; ++r) {
+          const int64_t bucket = buckets.RunFrom(r).bucket;
+          ASSERT_GE(bucket, 0);
+          ASSERT_LT(bucket, num_buckets);
+          ASSERT_NE(bucket, num_buckets / 2) << r;
+        }
+      }
+    }
+  }
+}
+
+TEST(T5Buckets, RunsAreWhereTheBucketStaysTheSame) {
+  for (bool bidirectional : {true, false}) {
+    const T5Buckets buckets(Spec(32, 128, bidirectional));
+    for (int64_t r = -300; r < 300;) {
+      const T5Buckets::Run run = buckets.RunFrom(r);
+      ASSERT_GT(run.end, r);
+      for (int64_t i = r; i < std::min<int64_t>(run.end, 300); ++i) {
+        ASSERT_EQ(buckets.RunFrom(i).bucket, run.bucket) << i;
+      }
+      // A decoder's keys to the right share bucket 0 with the query itself.
+      if (run.end < 300 && bidirectional) {
+        EXPECT_NE(buckets.RunFrom(run.end).bucket, run.bucket) << r;
+      }
+      r = std::min<int64_t>(run.end, 300);
+    }
+  }
+}
+
+Table SmallTable(TableLayout layout) {
+  // W[b, h] = b + h / 4
+  std::vector<float> values;
+  for (int i = 0; i < 32 * 4; ++i) {
+    const int b = layout == TableLayout::kBucketsHeads ? i / 4 : i % 32;
+    const int h = layout == TableLayout::kBucketsHeads ? i % 4 : i / 32;
+    values.push_back(static_cast<float>(b) + 0.25f * static_cast<float>(h));
+  }
+  const std::vector<int64_t> shape = layout == TableLayout::kBucketsHeads
+                                         ? std::vector<int64_t>{32, 4}
+                                         : std::vector<int64_t>{4, 32};
+  return *Table::Create(
+      DataType::kF32, shape,
+      {reinterpret_cast<const char*>(values.data()), values.size() * 4},
+      layout);
+}
+
+T5Spec BiasSpec(bool bidirectional) {
+  T5Spec spec = Spec(32, 128, bidirectional);
+  spec.num_heads = 4;
+  spec.table = SmallTable(TableLayout::kBucketsHeads);
+  return spec;
+}
+
+std::vector<float> Diagonals(const T5Spec& spec, const Output& output,
+                             int64_t lane, Range span) {
+  const EncodingPtr encoding = *MakeEncoding(spec, output);
+  std::vector<float> out(span.size());
+  encoding->Prepare(DataType::kF32, *SupportedKernelSets().front())
+      ->Fill({{lane, lane + 1}, span}, reinterpret_cast<std::byte*>(out.data()),
+             0);
+  return out;
+}
+
+TEST(T5Bias, GathersTheTable) {
+  EXPECT_THAT(Diagonals(BiasSpec(true), Output(), 1, {-2, 5}),
+              ElementsAre(2.25, 1.25, 0.25, 17.25, 18.25, 19.25, 20.25));
+  EXPECT_THAT(Diagonals(BiasSpec(false), Output(), 0, {-5, 2}),
+              ElementsAre(5, 4, 3, 2, 1, 0, 0));
+}
+
+TEST(T5Bias, DecodeRowAtPosition200) {
+  const std::vector<float> row =
+      Diagonals(BiasSpec(false), Output(), 0, {-200, 1});
+  std::vector<float> seen;
+  for (int j : {0, 72, 73, 87, 88, 101, 184, 185, 199, 200}) {
+    seen.push_back(row[j]);
+  }
+  EXPECT_THAT(seen, ElementsAre(31, 31, 31, 31, 30, 30, 16, 15, 1, 0));
+}
+
+TEST(T5Bias, ChecksumsOfWholeMatrices) {
+  const auto sums = [](bool bidirectional, int64_t length) {
+    std::vector<double> result;
+    for (int64_t lane = 0; lane < 4; ++lane) {
+      const std::vector<float> diagonals = Diagonals(
+          BiasSpec(bidirectional), Output(), lane, {1 - length, length});
+      double sum = 0;
+      for (int64_t r = 1 - length; r < length; ++r) {
+        sum += diagonals[r + length - 1] *
+               static_cast<double>(length - std::abs(r));
+      }
+      result.push_back(sum);
+    }
+    return result;
+  };
+  EXPECT_THAT(sums(true, 512), ElementsAre(5721546, 5787082, 5852618, 5918154));
+  EXPECT_THAT(sums(false, 1024),
+              ElementsAre(15341065, 15603209, 15865353, 16127497));
+}
+
+TEST(T5Bias, LayoutsAndSplitsGiveTheSameNumbers) {
+  T5Spec other = BiasSpec(true);
+  other.table = SmallTable(TableLayout::kHeadsBuckets);
+  EXPECT_EQ(other.table->sha256(), BiasSpec(true).table->sha256());
+  for (int64_t lane = 0; lane < 4; ++lane) {
+    const std::vector<float> whole =
+        Diagonals(other, Output(), lane, {-500, 500});
+    EXPECT_THAT(Diagonals(BiasSpec(true), Output(), lane, {-500, 500}),
+                ElementsAreArray(whole));
+    std::vector<float> parts;
+    for (int64_t begin = -500; begin < 500; begin += 37) {
+      const std::vector<float> part = Diagonals(
+          other, Output(), lane, {begin, std::min<int64_t>(begin + 37, 500)});
+      parts.insert(parts.end(), part.begin(), part.end());
+    }
+    EXPECT_THAT(parts, ElementsAreArray(whole));
+  }
+}
+
+TEST(T5Bias, ScaleIsAppliedBeforeTheOneRounding) {
+  // 3 x 0.1 in doubles would round twice: 0.30000000000000004 is not the float
+  // nearest to the exact product's neighbour in every case, so compare with
+  // exact long arithmetic of the product of a float and a double.
+  const double scale = 0.1;
+  const std::vector<float> row =
+      Diagonals(BiasSpec(true), Output{.scale = scale}, 0, {-3, 1});
+  for (int i = 0; i < 4; ++i) {
+    const long double exact =
+        static_cast<long double>(3 - i) * static_cast<long double>(scale);
+    EXPECT_EQ(row[i], static_cast<float>(exact));
+  }
+}
+
+TEST(T5Spec, BadHyperparametersAreNamed) {
+  struct Case {
+    const char* name;
+    void (*change)(T5Spec&, Output&);
+    const char* message;
+  };
+  const Case cases[] = {
+      {"no direction", [](T5Spec& s, Output&) { s.bidirectional.reset(); },
+       "t5.bidirectional: not set"},
+      {"odd", [](T5Spec& s, Output&) { s.num_buckets = 33; },
+       "t5.num_buckets: got 33"},
+      {"zero", [](T5Spec& s, Output&) { s.num_buckets = 0; },
+       "t5.num_buckets: got 0"},
+      {"no exact bucket", [](T5Spec& s, Output&) { s.num_buckets = 2; },
+       "t5.num_buckets: got 2"},
+      {"huge", [](T5Spec& s, Output&) { s.num_buckets = 4098; },
+       "t5.num_buckets: got 4098"},
+      {"near", [](T5Spec& s, Output&) { s.max_distance = 8; },
+       "t5.max_distance: got 8, want an integer in [9, 2147483647]"},
+      {"far", [](T5Spec& s, Output&) { s.max_distance = int64_t{1} << 31; },
+       "t5.max_distance: got 2147483648"},
+      {"heads", [](T5Spec& s, Output&) { s.num_heads = 0; },
+       "t5.num_heads: got 0"},
+      {"table of other heads", [](T5Spec& s, Output&) { s.num_heads = 5; },
+       "t5.table: got 32 buckets and 4 heads, want 32 and 5"},
+      {"no table", [](T5Spec& s, Output&) { s.table.reset(); },
+       "t5.table: not set"},
+      {"scale 0", [](T5Spec&, Output& o) { o.scale = 0; },
+       "output.scale: got 0"},
+      {"scale NaN", [](T5Spec&, Output& o) { o.scale = NAN; },
+       "output.scale: got nan"},
+      {"scaled indices",
+       [](T5Spec&, Output& o) {
+         o.values = Values::kBuckets;
+         o.scale = 2;
+       },
+       "output.scale: got 2, want none"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    T5Spec spec = BiasSpec(true);
+    Output output;
+    c.change(spec, output);
+    EXPECT_THAT(
+        MakeEncoding(spec, output),
+        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(c.message)));
+  }
+}
+
+}  // namespace
+}  // namespace attnbias

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages made from proto/ at run time, so that these tests depend on no client of ours."""
+
+import functools
+import pathlib
+import subprocess
+import tempfile
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+PROTO = pathlib.Path(__file__).resolve().parents[2] / "proto"
+SERVICE = "attnbias.v1.AttentionBiasService"
+
+
+@functools.cache
+def _pool() -> descriptor_pool.DescriptorPool:
+    with tempfile.NamedTemporaryFile() as file:
+        subprocess.run(
+            [
+                "protoc",
+                f"-I{PROTO}",
+                "--include_imports",
+                f"--descriptor_set_out={file.name}",
+                "attnbias/v1/service.proto",
+            ],
+            check=True,
+        )
+        descriptors = descriptor_pb2.FileDescriptorSet.FromString(
+            pathlib.Path(file.name).read_bytes()
+        )
+    pool = descriptor_pool.DescriptorPool()
+    for descriptor in descriptors.file:
+        pool.Add(descriptor)
+    return pool
+
+
+@functools.cache
+def message(name: str) -> Any:
+    """The class of a message of attnbias.v1."""
+    return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"attnbias.v1.{name}"))
+
+
+def spec(**fields: Any) -> Any:
+    """A TensorSpec."""
+    return message("TensorSpec")(**fields)
+
+
+def alibi(heads: int, queries: int, keys: int | None = None, **output: Any) -> Any:
+    """A TensorSpec of symmetric ALiBi; diagonals unless `output` says otherwise."""
+    pair = {"query_length": queries, "key_length": keys or queries, "alignment": "ALIGNMENT_END"}
+    return spec(alibi={"num_heads": heads}, pair=pair, output=output)
+
+
+def sinusoid(positions: int, dim: int, **output: Any) -> Any:
+    """A TensorSpec of an interleaved sinusoidal table."""
+    return spec(sinusoidal={"dim": dim}, table={"positions": {"end": positions}}, output=output)

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Start, readiness, drain and end of the process."""
+
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2
+
+from tests.integration.contract import alibi, message, sinusoid
+from tests.integration.server import PATIENCE, Server, eventually, refused
+from tests.integration.stream_test import DENSE, dense_alibi
+
+NAMES = ["", "attnbias.v1.AttentionBiasService", "liveness", "readiness"]
+
+
+def run(*flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [os.environ["ATTNBIAS_SERVER_BINARY"], *flags],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=os.environ | environment,
+        check=False,
+    )
+
+
+def test_sigterm_in_mid_stream_completes_the_stream(start_server: Any) -> None:
+    server = start_server()
+    with server.connect() as stub, server.connect() as other:
+        other.check()
+        call = stub.stream(alibi(8, 1500, **DENSE))
+        got = next(call).data
+        got += next(call).data  # flow control holds the rest back
+        server.terminate()
+
+        def refusal() -> grpc.RpcError | None:
+            return other.describe.future(
+                message("DescribeTensorRequest")(spec=alibi(1, 1))
+            ).exception()
+
+        # gRPC may drop a call that meets the very beginning of its shutdown.
+        eventually(lambda: refusal() is not None, "new calls refused")
+        assert refusal().code() == grpc.StatusCode.UNAVAILABLE
+        got += b"".join(reply.data for reply in call)
+    assert got == dense_alibi(8, 1500, 1500).tobytes()
+    assert server.process.wait(PATIENCE) == 0
+
+
+def test_open_watches_hear_of_the_drain_and_do_not_delay_it(start_server: Any) -> None:
+    # The grace is longer than this test waits.
+    server = start_server("--drain-grace=1h")
+    with server.connect() as stub:
+        watches = [stub.health.Watch(health_pb2.HealthCheckRequest(service=n)) for n in NAMES]
+        serving, not_serving = 1, 2
+        assert [next(watch).status for watch in watches] == [serving] * 4
+        assert server.stop() == 0
+        for watch in watches:
+            assert next(watch).status == not_serving
+            with pytest.raises(grpc.RpcError) as ended:
+                next(watch)
+            assert ended.value.code() == grpc.StatusCode.UNAVAILABLE
+
+
+def test_during_the_notice_calls_go_on(start_server: Any) -> None:
+    server = start_server("--drain-notice=1h")
+    with server.connect() as stub:
+        server.terminate()
+        eventually(lambda: stub.check("readiness") == "NOT_SERVING", "NOT_SERVING")
+        assert stub.check("liveness") == "SERVING"
+        assert stub.payload(alibi(8, 4, **DENSE)) == dense_alibi(8, 4, 4).tobytes()
+    # Connecting still works, too; the second signal cuts all this short.
+    with server.connect() as stub:
+        assert stub.check("liveness") == "SERVING"
+    server.terminate()
+    assert server.process.wait(PATIENCE) == 128 + signal.SIGTERM
+
+
+def test_a_stream_outlasting_the_grace_is_cut(start_server: Any) -> None:
+    server = start_server("--drain-grace=100ms")
+    with server.connect() as stub:
+        call = stub.stream(alibi(32, 4096, **DENSE))
+        next(call)
+        assert server.stop() == 0
+        error = refused(lambda: call)
+        assert error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+
+
+def test_interrupt_drains_as_well(start_server: Any) -> None:
+    server = start_server()
+    server.process.send_signal(signal.SIGINT)
+    assert server.process.wait(PATIENCE) == 0
+
+
+def test_health_by_name(shared_server: Server) -> None:
+    with shared_server.connect() as stub:
+        eventually(lambda: stub.check() == "SERVING", "readiness")
+        assert [stub.check(name) for name in NAMES] == ["SERVING"] * 4
+        error = refused(lambda: stub.check("no.such.Service"))
+        assert error.code() == grpc.StatusCode.NOT_FOUND
+        watch = stub.health.Watch(health_pb2.HealthCheckRequest(service="no.such.Service"))
+        assert next(watch).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+        watch.cancel()
+
+
+def write_specs(path: pathlib.Path, *specs: Any) -> str:
+    path.write_text(json.dumps(specs))
+    return f"--precompute={path}"
+
+
+SINUSOID = {"sinusoidal": {"dim": 256}, "table": {"positions": {"end": 100000}}}
+ALIBI = {"alibi": {"numHeads": 8}, "pair": {"query_length": 4096, "key_length": 4096}}
+SMALL = {"alibi": {"numHeads": 8}, "pair": {"query_length": 64, "key_length": 64}}
+
+
+def test_precomputed_before_readiness(start_server: Any, tmp_path: pathlib.Path) -> None:
+    server = start_server(write_specs(tmp_path / "specs.json", SINUSOID, ALIBI), "--threads=1")
+    with server.connect() as stub:
+        before_ready = 0
+        while stub.check("readiness") == "NOT_SERVING":
+            before_ready += 1
+            assert stub.check("liveness") == "SERVING"
+        assert before_ready > 0
+        assert server.metrics()["attnbias_computations_total"] == 2
+        stub.payload(sinusoid(100000, 256))
+        stub.payload(alibi(8, 4096))
+        assert server.metrics()["attnbias_computations_total"] == 2
+        assert server.metrics()["attnbias_cache_misses_total"] == 2
+
+
+def test_sigterm_while_precomputing(start_server: Any, tmp_path: pathlib.Path) -> None:
+    huge = {"sinusoidal": {"dim": 4096}, "table": {"positions": {"end": 200000}}}
+    server = start_server(
+        write_specs(tmp_path / "specs.json", huge), "--threads=1", "--memory-budget=64GiB"
+    )
+    assert server.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "mention"),
+    [
+        ("{}", "not a JSON array"),
+        ("[", "not a JSON array"),
+        ('[{"alibi": {"num_heads": 8}, "colour": 1}]', "entry 0"),
+        (json.dumps([SINUSOID, {"alibi": {"num_heads": 0}}]), "entry 1: alibi.num_heads"),
+        ('[{"alibi": {"num_heads": 8, "variant": 77}}]', "entry 0: alibi.variant"),
+    ],
+    ids=["object", "broken", "unknown field", "bad spec", "unknown enum value"],
+)
+def test_bad_precompute_file_is_a_configuration_error(
+    tmp_path: pathlib.Path, content: str, mention: str
+) -> None:
+    path = tmp_path / "specs.json"
+    path.write_text(content)
+    done = run(f"--precompute={path}", "--check-config")
+    assert done.returncode == 2
+    assert "--precompute" in done.stderr
+    assert mention in done.stderr
+
+
+def test_missing_precompute_file(tmp_path: pathlib.Path) -> None:
+    done = run(f"--precompute={tmp_path / 'none.json'}", "--listen=127.0.0.1:0")
+    assert done.returncode == 2
+    assert "cannot be read" in done.stderr
+
+
+def test_precompute_that_does_not_fit_ends_the_process(tmp_path: pathlib.Path) -> None:
+    done = run(
+        write_specs(tmp_path / "specs.json", SMALL, SINUSOID),
+        "--memory-budget=1MiB",
+        "--listen=127.0.0.1:0",
+        "--metrics-listen=127.0.0.1:0",
+    )
+    assert done.returncode == 1
+    assert "precompute entry 1" in done.stderr
+
+
+def test_check_config_prints_what_is_in_effect() -> None:
+    done = run("--check-config", "--memory-budget=2GiB", ATTNBIAS_DRAIN_GRACE="7s")
+    assert done.returncode == 0, done.stderr
+    effective = dict(line.split("=", 1) for line in done.stdout.splitlines())
+    assert effective["memory-budget"] == str(2 << 30)
+    assert effective["drain-grace"] == "7s"
+    assert effective["listen"] == "0.0.0.0:50051"
+
+
+@pytest.mark.parametrize(
+    ("flags", "mention"),
+    [
+        (["--memory-budget=-1"], "--memory-budget"),
+        (["--listen=here"], "--listen"),
+        (["--kernels=abacus"], "--kernels: got 'abacus'"),
+        (["--frobnicate"], "--frobnicate"),
+    ],
+)
+def test_check_config_names_the_mistake(flags: list[str], mention: str) -> None:
+    done = run("--check-config", *flags)
+    assert done.returncode == 2
+    assert mention in done.stderr
+
+
+def test_a_port_in_use_ends_the_process_with_one_clear_line(shared_server: Server) -> None:
+    done = run(f"--listen={shared_server.address}", "--metrics-listen=127.0.0.1:0")
+    assert done.returncode == 1
+    assert f"cannot listen on {shared_server.address}" in done.stderr
+    done = run("--listen=127.0.0.1:0", f"--metrics-listen={shared_server.metrics_address}")
+    assert done.returncode == 1
+    assert f"cannot serve metrics on {shared_server.metrics_address}" in done.stderr
+
+
+def test_every_kernel_set_gives_the_same_bytes(start_server: Any) -> None:
+    spec = sinusoid(5000, 130)
+    with start_server().connect() as stub:
+        best, *others = stub.info(message("GetServerInfoRequest")()).instruction_sets
+        whole = stub.payload(spec)
+    for name in others:
+        with start_server(f"--kernels={name}").connect() as stub:
+            info = stub.info(message("GetServerInfoRequest")())
+            assert (info.instruction_sets[0], best in info.instruction_sets) == (name, True)
+            assert stub.payload(spec) == whole
+
+
+def test_serves_ipv6_and_ipv4_on_one_socket(start_server: Any) -> None:
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    server = start_server("--listen=[::]:0")
+    assert server.address.startswith("[::]:")
+    port = server.address.rpartition(":")[2]
+    for host in ("127.0.0.1", "[::1]"):
+        server.address = f"{host}:{port}"
+        with server.connect() as stub:
+            assert stub.check("liveness") == "SERVING"

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an operator sees: metrics, log lines, reflection, server information."""
+
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.integration.contract import SERVICE, alibi, message, sinusoid, spec
+from tests.integration.server import Server, eventually, refused
+from tests.integration.stream_test import DENSE
+
+METHODS = {
+    "DescribeTensor": "unary",
+    "GetTensor": "unary",
+    "StreamTensor": "server_stream",
+    "GetServerInfo": "unary",
+}
+
+
+def labels(method: str, **more: str) -> str:
+    names = more | {
+        "grpc_method": method,
+        "grpc_service": SERVICE,
+        "grpc_type": METHODS[method],
+    }
+    return "{" + ",".join(f'{name}="{names[name]}"' for name in sorted(names)) + "}"
+
+
+def test_metrics_exist_before_the_first_call(start_server: Any) -> None:
+    server = start_server()
+    metrics = server.metrics()
+    for method in METHODS:
+        assert metrics[f"grpc_server_started_total{labels(method)}"] == 0
+        assert metrics[f"grpc_server_msg_sent_total{labels(method)}"] == 0
+        assert metrics[f"grpc_server_handling_seconds_count{labels(method)}"] == 0
+        for code in ("OK", "InvalidArgument", "Canceled", "ResourceExhausted"):
+            assert metrics[f"grpc_server_handled_total{labels(method, grpc_code=code)}"] == 0
+    for name in (
+        "attnbias_cache_hits_total",
+        "attnbias_cache_misses_total",
+        "attnbias_cache_joins_total",
+        "attnbias_cache_evictions_total",
+        "attnbias_cache_bytes",
+        "attnbias_memory_used_bytes",
+        "attnbias_computed_bytes_total",
+        "attnbias_computations_total",
+        "attnbias_stream_bytes_total",
+        "attnbias_draining",
+        'attnbias_rejected_total{reason="overload"}',
+        'attnbias_rejected_total{reason="draining"}',
+        'attnbias_rejected_total{reason="connection_limit"}',
+        'attnbias_rejected_total{reason="stalled_reader"}',
+    ):
+        assert metrics[name] == 0, name
+    assert metrics["attnbias_memory_budget_bytes"] > 0
+    assert sum(1 for name in metrics if name.startswith("attnbias_build_info{version=")) == 1
+
+
+def test_metrics_count_what_happens(start_server: Any) -> None:
+    server = start_server()
+    with server.connect() as stub:
+        stub.payload(alibi(4, 512, **DENSE))  # 4 MiB in four chunks
+        stub.payload(alibi(4, 512, **DENSE))
+        stub.tensor(alibi(4, 8))
+        refused(lambda: stub.tensor(alibi(0, 8)))
+        handled = f"grpc_server_handled_total{labels('GetTensor', grpc_code='InvalidArgument')}"
+        eventually(lambda: server.metrics()[handled] == 1, "the last call counted")
+        metrics = server.metrics()
+        assert metrics["attnbias_connections"] == 1
+    stream, get = labels("StreamTensor"), labels("GetTensor")
+    assert metrics[f"grpc_server_started_total{stream}"] == 2
+    assert metrics[f"grpc_server_msg_sent_total{stream}"] == 2 * 5
+    assert metrics[f"grpc_server_msg_sent_total{get}"] == 1
+    assert metrics[f"grpc_server_handling_seconds_count{get}"] == 2
+    assert metrics["attnbias_stream_bytes_total"] == 2 * (4 << 20)
+    assert metrics["attnbias_computations_total"] == 1
+    assert metrics["attnbias_cache_misses_total"] == 1
+    assert metrics["attnbias_cache_hits_total"] == 2
+    assert metrics["attnbias_cache_bytes"] == metrics["attnbias_memory_used_bytes"] > 0
+    assert metrics["attnbias_computed_bytes_total"] == metrics["attnbias_cache_bytes"]
+    eventually(lambda: server.metrics()["attnbias_connections"] == 0, "the connection gone")
+
+
+def test_json_log_has_one_line_per_call(start_server: Any) -> None:
+    server = start_server("--log-format=json")
+    with server.connect() as stub:
+        header = stub.header(alibi(4, 8))
+        stub.tensor(alibi(4, 8))
+        stub.payload(sinusoid(4, 6))
+        refused(lambda: stub.tensor(alibi(0, 8)))
+    assert server.stop() == 0
+    lines = server.json_log()
+    # Lines are written as calls end, a moment after their clients know.
+    calls = [line for line in lines if line["message"] == "call"]
+    calls.sort(key=lambda call: (call["bytes"], call["code"]))
+    assert [(c["method"], c["code"], c["bytes"], c["encoding"]) for c in calls] == [
+        ("GetTensor", "INVALID_ARGUMENT", 0, ""),
+        ("DescribeTensor", "OK", 0, "alibi"),
+        ("StreamTensor", "OK", 4 * 6 * 4, "sinusoidal"),
+        ("GetTensor", "OK", 4 * 15 * 4, "alibi"),
+    ]
+    assert calls[0]["error"].startswith("spec.alibi.num_heads: got 0")
+    assert calls[3]["fingerprint"] == header.fingerprint
+    for call in calls:
+        assert call["peer"].startswith("ipv4:127.0.0.1:")
+        assert call["milliseconds"] > 0
+        assert call["level"] == "info"
+        assert call["time"].endswith("Z")
+
+
+def test_text_log_is_one_line_per_call_even_for_hostile_input(start_server: Any) -> None:
+    server = start_server()
+    with server.connect() as stub:
+        table = {"sha256": "a\nb\u2028" * 100}
+        refused(lambda: stub.tensor(spec(t5={"table": table})))
+    assert server.stop() == 0
+    (line,) = [line for line in server.log().splitlines() if " call " in line]
+    assert "method=GetTensor" in line
+    assert "code=INVALID_ARGUMENT" in line
+
+
+def test_log_level_turns_access_lines_off(start_server: Any) -> None:
+    server = start_server(log_level="error")
+    with server.connect() as stub:
+        stub.header(alibi(4, 8))
+    assert server.stop() == 0
+    assert server.log() == ""
+
+
+def test_server_information(shared_server: Server) -> None:
+    with shared_server.connect() as stub:
+        info = stub.info(message("GetServerInfoRequest")())
+    assert info.version.count(".") == 2
+    assert list(info.backends) == ["cpu"]
+    assert "scalar" in info.instruction_sets
+    assert list(info.encodings) == ["sinusoidal", "t5", "alibi"]
+    assert info.limits.max_unary_bytes == 4 * 2**20 - 64 * 2**10
+    assert info.limits.max_chunk_bytes == 2 * 2**20
+    assert info.limits.max_inline_table_bytes == 2 * 2**20
+    assert info.limits.max_position_list_length == 262144
+    assert info.limits.memory_budget_bytes > 0
+
+
+@pytest.mark.parametrize("name", [SERVICE, "grpc.health.v1.Health"])
+def test_reflection_lists_the_services(shared_server: Server, name: str) -> None:
+    # ServerReflectionRequest.list_services is field 7; the answer holds the names as they are.
+    with grpc.insecure_channel(shared_server.address) as channel:
+        reflect = channel.stream_stream(
+            "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+        )
+        (answer,) = list(reflect(iter([b"\x3a\x00"])))
+    assert name.encode() in answer

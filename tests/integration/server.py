@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real binary on ports of its own, and stubs to talk to it."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any, Self
+
+import grpc
+from google.rpc import error_details_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_status import rpc_status
+
+from tests.integration.contract import SERVICE, message
+
+PATIENCE = 60  # seconds, for what must happen but takes as long as the machine takes
+
+
+class Server:
+    """Runs until the `with` block ends; `stop` before that for its exit code."""
+
+    def __init__(self, *flags: str, prefix: tuple[str, ...] = (), log_level: str = "info") -> None:
+        self._logs = tempfile.TemporaryDirectory()
+        self._log = pathlib.Path(self._logs.name, "log")
+        with self._log.open("w") as log:
+            self.process = subprocess.Popen(
+                [
+                    *prefix,
+                    os.environ["ATTNBIAS_SERVER_BINARY"],
+                    "--listen=127.0.0.1:0",
+                    "--metrics-listen=127.0.0.1:0",
+                    "--drain-notice=0s",
+                    f"--log-level={log_level}",
+                    *flags,
+                ],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        self.address = self._announced("listening on ")
+        self.metrics_address = self._announced("metrics on ")
+
+    def _announced(self, start: str) -> str:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line.startswith(start), f"{line!r}, and in the log: {self.log()}"
+        return line.removeprefix(start).strip()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._logs.cleanup()
+
+    def terminate(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    def stop(self) -> int:
+        """Exit code after SIGTERM."""
+        self.terminate()
+        return self.process.wait(PATIENCE)
+
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def json_log(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log().splitlines()]
+
+    def resident_bytes(self) -> int:
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        found = re.search(r"VmRSS:\s+(\d+) kB", status)
+        assert found
+        return int(found[1]) * 1024
+
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def metrics(self) -> dict[str, float]:
+        """Every sample, by name with labels."""
+        with urllib.request.urlopen(f"http://{self.metrics_address}/metrics") as response:
+            lines = response.read().decode().splitlines()
+        samples = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+        return {name: float(value) for name, value in samples}
+
+    def connect(self) -> "Stub":
+        return Stub(self.address)
+
+
+class Stub:
+    """The four methods on a channel of their own, whose messages may be of any size."""
+
+    def __init__(self, address: str) -> None:
+        options = [
+            ("grpc.max_receive_message_length", -1),
+            ("grpc.use_local_subchannel_pool", 1),
+        ]
+        self.channel = grpc.insecure_channel(address, options)
+        self.describe = self._unary("DescribeTensor")
+        self.get = self._unary("GetTensor")
+        self.info = self._unary("GetServerInfo")
+        self._stream = self.channel.unary_stream(
+            f"/{SERVICE}/StreamTensor",
+            request_serializer=_serialize,
+            response_deserializer=message("StreamTensorResponse").FromString,
+        )
+        self.health = health_pb2_grpc.HealthStub(self.channel)
+
+    def _unary(self, method: str) -> Any:
+        return self.channel.unary_unary(
+            f"/{SERVICE}/{method}",
+            request_serializer=_serialize,
+            response_deserializer=message(f"{method}Response").FromString,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.channel.close()
+
+    def stream(self, spec: Any, timeout: float | None = None, **fields: Any) -> Any:
+        return self._stream(message("StreamTensorRequest")(spec=spec, **fields), timeout=timeout)
+
+    def header(self, spec: Any) -> Any:
+        return self.describe(message("DescribeTensorRequest")(spec=spec)).header
+
+    def tensor(self, spec: Any) -> Any:
+        return self.get(message("GetTensorRequest")(spec=spec))
+
+    def payload(self, spec: Any, **fields: Any) -> bytes:
+        return b"".join(reply.data for reply in self.stream(spec, **fields))
+
+    def check(self, service: str = "") -> str:
+        response = self.health.Check(health_pb2.HealthCheckRequest(service=service))
+        return health_pb2.HealthCheckResponse.ServingStatus.Name(response.status)
+
+
+def _serialize(request: Any) -> bytes:
+    return request if isinstance(request, bytes) else request.SerializeToString()
+
+
+class Details:
+    """What a status carries beside code and message."""
+
+    def __init__(self, error: grpc.RpcError) -> None:
+        status = rpc_status.from_call(error)
+        self.reason = ""
+        self.domain = ""
+        self.fields: list[str] = []
+        self.retry_seconds: float | None = None
+        for detail in status.details if status else ():
+            self._read(detail)
+
+    def _read(self, detail: Any) -> None:
+        info = error_details_pb2.ErrorInfo()
+        bad = error_details_pb2.BadRequest()
+        retry = error_details_pb2.RetryInfo()
+        if detail.Unpack(info):
+            self.reason, self.domain = info.reason, info.domain
+        elif detail.Unpack(bad):
+            self.fields += [violation.field for violation in bad.field_violations]
+        elif detail.Unpack(retry):
+            self.retry_seconds = retry.retry_delay.ToNanoseconds() / 1e9
+
+
+def refused(call: Callable[[], Any]) -> grpc.RpcError:
+    """The error of a call that must fail; streams are read to their end."""
+    try:
+        result = call()
+        if isinstance(result, Iterator):
+            for _ in result:
+                pass
+    except grpc.RpcError as error:
+        return error
+    raise AssertionError(f"the call succeeded with {result!r:.200}")
+
+
+def eventually(condition: Callable[[], bool], what: str) -> None:
+    """Waits for something that has no event to wait for."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"never happened: {what}"
+        time.sleep(0.01)

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a stream carries: the right bytes, whole or in any part, under a right checksum."""
+
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import crc32c
+import grpc
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tests.integration.contract import alibi, message, sinusoid
+from tests.integration.server import Server, Stub, eventually, refused
+
+DENSE = {"form": "FORM_DENSE"}
+
+
+def dense_alibi(heads: int, queries: int, keys: int) -> npt.NDArray[np.float32]:
+    """Press et al.'s bias for a power of two of heads, last query at the last key; exact in F32."""
+    slopes = 2.0 ** (-8.0 * np.arange(1, heads + 1) / heads)
+    distance = np.abs(np.arange(queries)[:, None] + (keys - queries) - np.arange(keys)[None, :])
+    return (slopes[:, None, None] * -distance).astype("<f4")  # an integer 0 has no sign
+
+
+@pytest.fixture(scope="module")
+def stub(shared_server: Server) -> Stub:
+    return shared_server.connect()
+
+
+def check_replies(replies: list[Any], begin: int, total: int, most: int) -> bytes:
+    """The payload of a stream that kept every rule of the contract."""
+    assert replies[0].HasField("header")
+    assert (replies[0].offset, replies[0].crc32c, replies[0].data) == (0, 0, b"")
+    at = begin
+    for reply in replies[1:]:
+        assert not reply.HasField("header")
+        assert reply.offset == at
+        assert 1 <= len(reply.data) <= most
+        assert reply.crc32c == crc32c.crc32c(reply.data)
+        at += len(reply.data)
+    assert at == total
+    return b"".join(reply.data for reply in replies)
+
+
+@pytest.mark.parametrize("chunk", [4096, 5000, 2**20, 2**21])
+def test_dense_stream_is_the_paper_s_bias(stub: Stub, chunk: int) -> None:
+    spec = alibi(4, 300, 1500, **DENSE)
+    replies = list(stub.stream(spec, max_chunk_bytes=chunk))
+    want = dense_alibi(4, 300, 1500).tobytes()
+    assert check_replies(replies, 0, len(want), chunk) == want
+    assert all(len(reply.data) == chunk for reply in replies[1:-1])
+
+
+def test_the_default_chunk_is_a_mebibyte(stub: Stub) -> None:
+    sizes = [len(r.data) for r in stub.stream(alibi(4, 512, **DENSE))]
+    assert sizes == [0, 2**20, 2**20, 2**20, 2**20]
+
+
+def test_one_message_equals_the_stream(stub: Stub) -> None:
+    spec = alibi(8, 200, **DENSE)
+    reply = stub.tensor(spec)
+    assert reply.data == dense_alibi(8, 200, 200).tobytes() == stub.payload(spec)
+    assert reply.crc32c == crc32c.crc32c(reply.data)
+
+
+def test_every_method_gives_the_same_header(stub: Stub) -> None:
+    spec = alibi(2, 16)
+    header = stub.header(spec)
+    assert stub.tensor(spec).header == header
+    assert next(iter(stub.stream(spec))).header == header
+    (part,) = header.parts
+    assert (part.name, list(part.shape)) == ("diagonals", [2, 31])
+    assert part.first_relative_position == -15
+    assert header.total_bytes == part.size_bytes == 2 * 31 * 4
+    assert len(header.fingerprint) == len(header.encoding_fingerprint) == 64
+
+
+def test_resolved_spec_names_the_same_bytes(stub: Stub) -> None:
+    header = stub.header(alibi(2, 16, 32, mask={"causal": True}))
+    again = stub.header(header.resolved_spec)
+    assert again == header
+    assert again.resolved_spec.output.form  # said, not left to a default
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [alibi(4, 300, 700, **DENSE), alibi(4, 5000), sinusoid(3000, 129, data_type="DATA_TYPE_BF16")],
+    ids=["dense", "diagonals", "table"],
+)
+def test_any_range_is_that_part_of_the_whole(stub: Stub, spec: Any) -> None:
+    whole = stub.payload(spec)
+    fingerprint = stub.header(spec).fingerprint
+    numbers = random.Random(20260101)
+    for _ in range(40):
+        begin = numbers.randrange(len(whole))
+        limit = numbers.choice([0, 1, numbers.randrange(1, 2 * len(whole))])
+        end = len(whole) if limit == 0 else min(len(whole), begin + limit)
+        replies = list(
+            stub.stream(
+                spec,
+                read_offset=begin,
+                read_limit=limit,
+                expected_fingerprint=fingerprint,
+                max_chunk_bytes=numbers.randrange(4096, 2**17),
+            )
+        )
+        assert check_replies(replies, begin, end, 2**17) == whole[begin:end]
+
+
+def test_a_stream_cut_anywhere_and_resumed_is_the_whole(stub: Stub) -> None:
+    spec = alibi(4, 600, 700, **DENSE)
+    whole = dense_alibi(4, 600, 700).tobytes()
+    numbers = random.Random(7)
+    got = b""
+    fingerprint = ""
+    while len(got) < len(whole):
+        call = stub.stream(
+            spec,
+            read_offset=len(got),
+            expected_fingerprint=fingerprint,
+            max_chunk_bytes=4096 + len(got) % 60000,
+        )
+        fingerprint = next(call).header.fingerprint
+        for _, reply in zip(range(numbers.randrange(1, 20)), call, strict=False):
+            assert reply.offset == len(got)
+            got += reply.data
+        call.cancel()
+    assert got == whole
+
+
+def test_two_gibibytes_dense_do_not_grow_the_server(start_server: Any) -> None:
+    server = start_server()
+    stub = server.connect()
+    stub.payload(alibi(32, 64, **DENSE))  # what the first call of a process costs is not meant
+    before = server.resident_bytes()
+    total = most = 0
+    for reply in stub.stream(alibi(32, 4096, **DENSE)):
+        total += len(reply.data)
+        if total % (64 << 20) == 0:
+            most = max(most, server.resident_bytes())
+    assert total == 2 << 30
+    assert most - before < 32 << 20
+
+
+def test_64_clients_one_cold_key_one_computation(start_server: Any) -> None:
+    server = start_server()
+    spec = sinusoid(20000, 256)
+    barrier = threading.Barrier(64)
+
+    def fetch(_: int) -> int:
+        with server.connect() as stub:
+            stub.check()  # connected
+            barrier.wait()
+            return hash(stub.payload(spec))
+
+    with ThreadPoolExecutor(64) as clients:
+        assert len(set(clients.map(fetch, range(64)))) == 1
+    metrics = server.metrics()
+    assert metrics["attnbias_computations_total"] == 1
+    asked = (metrics[f"attnbias_cache_{kind}_total"] for kind in ("hits", "misses", "joins"))
+    assert sum(asked) >= 64
+
+
+def test_cancelled_at_random_points_nothing_leaks(start_server: Any) -> None:
+    server = start_server("--memory-budget=256MiB")
+    numbers = random.Random(3)
+    with server.connect() as stub:
+        for i in range(300):
+            # Each a table of its own, so that computing is cut short as well.
+            call = stub.stream(
+                sinusoid(20000 + i, 64, data_type="DATA_TYPE_F64"), max_chunk_bytes=4096
+            )
+            for _ in zip(range(numbers.choice([0, 0, 1, 2, 5, 50])), call, strict=False):
+                pass
+            call.cancel()
+        assert stub.payload(alibi(8, 64, **DENSE)) == dense_alibi(8, 64, 64).tobytes()
+
+    def settled() -> bool:
+        metrics = server.metrics()
+        return metrics["attnbias_memory_used_bytes"] == metrics["attnbias_cache_bytes"]
+
+    eventually(settled, "all memory that is not cached given back")
+    handled = sum(
+        v for k, v in server.metrics().items() if k.startswith("grpc_server_handled_total")
+    )
+    started = sum(
+        v for k, v in server.metrics().items() if k.startswith("grpc_server_started_total")
+    )
+    assert handled == started
+    assert server.stop() == 0
+
+
+def test_unary_calls_cancelled_at_random_points(start_server: Any) -> None:
+    server = start_server()
+    with server.connect() as stub:
+        for i in range(300):
+            request = message("GetTensorRequest")(spec=sinusoid(900 + i, 1024))
+            call = stub.get.future(request)
+            if i % 3:
+                threading.Event().wait(i % 7 / 2000)
+            call.cancel()
+        eventually(
+            lambda: (
+                server.metrics()["attnbias_memory_used_bytes"]
+                == server.metrics()["attnbias_cache_bytes"]
+            ),
+            "all memory that is not cached given back",
+        )
+        assert stub.check() == "SERVING"
+    assert server.stop() == 0
+
+
+def test_a_deadline_stops_the_computation(start_server: Any) -> None:
+    server = start_server("--memory-budget=16GiB", "--threads=1")
+    with server.connect() as stub:
+        stub.check()
+        spec = sinusoid(2**20, 256)  # 1 GiB
+        error = refused(lambda: stub.stream(spec, timeout=0.001))
+        assert error.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    eventually(
+        lambda: server.metrics()["attnbias_memory_used_bytes"] == 0, "the table's memory given back"
+    )
+    assert server.metrics()["attnbias_computations_total"] == 0

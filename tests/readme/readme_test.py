@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The blocks of code in README.md and docs/ are run as they stand.
+
+Every block marked sh or python is run, those of one page in order, in one folder and
+against a server of their own: Python blocks share their variables, shell blocks stop
+at the first command that fails. A block right after a line
+
+    <!-- not run: reason -->
+
+is left out.
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+from typing import NamedTuple
+
+import pytest
+
+from tests.tools.server_process import running_server
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(
+    r"^(?P<left_out><!-- not run: .+ -->\n)?```(?P<language>\w+)\n(?P<code>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+DEFAULT_ADDRESS = "localhost:50051"
+SECONDS = 120
+
+
+class Block(NamedTuple):
+    language: str
+    code: str
+
+
+def blocks(text: str) -> list[Block]:
+    return [
+        Block(found["language"], found["code"])
+        for found in BLOCK.finditer(text)
+        if not found["left_out"] and found["language"] in ("sh", "python")
+    ]
+
+
+def run_shell(block: Block, folder: pathlib.Path, server: str) -> None:
+    programs = pathlib.Path(os.environ["ATTNBIAS_CLI_BINARY"]).parent
+    environment = os.environ | {
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "ATTNBIAS_SERVER": server,
+    }
+    run(["bash", "-euo", "pipefail", "-c", block.code], folder, environment)
+
+
+def run_python(code: str, folder: pathlib.Path) -> None:
+    run([sys.executable, "-W", "error", "-c", code], folder, dict(os.environ))
+
+
+def run(command: list[str], folder: pathlib.Path, environment: dict[str, str]) -> None:
+    result = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    assert result.returncode == 0, f"{command[-1]}\n--- said:\n{result.stdout}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_blocks_run_as_they_stand(page: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    found = blocks(page.read_text())
+    if not found:
+        return
+    with running_server() as server:
+        python = ""
+        for language, code in found:
+            block = Block(language, code.replace(DEFAULT_ADDRESS, server))
+            if language == "sh":
+                run_shell(block, tmp_path, server)
+            else:
+                # Earlier blocks are run again, so that a page reads as one program.
+                python += block.code
+                run_python(python, tmp_path)
+
+
+def test_the_readme_has_blocks_of_both_kinds() -> None:
+    languages = {block.language for block in blocks((ROOT / "README.md").read_text())}
+    assert languages == {"sh", "python"}
+
+
+def test_a_block_that_fails_is_seen(tmp_path: pathlib.Path) -> None:
+    [shell, python] = blocks("```sh\nfalse\ntrue\n```\n\n```python\nassert False\n```\n")
+    with pytest.raises(AssertionError):
+        run_shell(shell, tmp_path, DEFAULT_ADDRESS)
+    with pytest.raises(AssertionError):
+        run_python(python.code, tmp_path)
+
+
+def test_only_marked_blocks_are_left_out() -> None:
+    text = "<!-- not run: needs root -->\n```sh\n./dev test\n```\n\n```sh\nls\n```\n"
+    assert blocks(text) == [Block("sh", "ls\n")]

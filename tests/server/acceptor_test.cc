@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/acceptor.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <future>
+#include <mutex>
+
+#include "gtest/gtest.h"
+#include "server/host_port.h"
+#include "tests/testing/status_matchers.h"
+
+namespace attnbias {
+namespace {
+
+using testing::HasSubstr;
+
+// A connected socket, or -1.
+int Connect(const Acceptor& acceptor) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(ParseHostPort(acceptor.address())->port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) ==
+      0) {
+    return fd;
+  }
+  close(fd);
+  return -1;
+}
+
+std::unique_ptr<Acceptor> Listen(int max_connections) {
+  return Acceptor::Listen("127.0.0.1:0", max_connections).value();
+}
+
+TEST(Acceptor, HandsOverConnectionsUpToTheLimit) {
+  const auto acceptor = Listen(1);
+  std::promise<int> connected;
+  std::promise<void> rejected;
+  acceptor->Start({[&](int fd) { connected.set_value(fd); },
+                   [&] { rejected.set_value(); }});
+  const int first = Connect(*acceptor);
+  const int accepted = connected.get_future().get();
+  EXPECT_EQ(acceptor->connections(), 1);
+  const int second = Connect(*acceptor);
+  rejected.get_future().get();
+  char byte;
+  EXPECT_LE(read(second, &byte, 1), 0) << "closed at once";
+  for (int fd : {first, second, accepted}) close(fd);
+}
+
+TEST(Acceptor, NoticesConnectionsThatWereClosed) {
+  const auto acceptor = Listen(1);
+  std::promise<int> connected[2];
+  int count = 0;
+  acceptor->Start({[&](int fd) { connected[count++].set_value(fd); }, [] {}});
+  for (auto& promise : connected) {
+    const int client = Connect(*acceptor);
+    close(promise.get_future().get());
+    EXPECT_EQ(acceptor->connections(), 0);
+    close(client);
+  }
+}
+
+TEST(Acceptor, RefusesConnectionsAfterStop) {
+  const auto acceptor = Listen(9);
+  acceptor->Start({[](int fd) { close(fd); }, [] {}});
+  acceptor->Stop();
+  EXPECT_EQ(Connect(*acceptor), -1);
+}
+
+TEST(Acceptor, NamesAnAddressThatItCannotHave) {
+  const auto acceptor = Listen(1);
+  EXPECT_THAT(
+      Acceptor::Listen(acceptor->address(), 1),
+      StatusIs(absl::StatusCode::kUnavailable, HasSubstr(acceptor->address())));
+  EXPECT_THAT(Acceptor::Listen("no.such.host.invalid:1", 1),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       HasSubstr("no.such.host.invalid:1")));
+}
+
+}  // namespace
+}  // namespace attnbias

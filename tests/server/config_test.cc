@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/config.h"
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace attnbias {
+namespace {
+
+using testing::HasSubstr;
+
+std::variant<ServerConfig, ExitCode> Parse(std::vector<const char*> flags) {
+  flags.insert(flags.begin(), "attnbias-server");
+  return ParseConfig(static_cast<int>(flags.size()), flags.data());
+}
+
+ServerConfig Parsed(std::vector<const char*> flags) {
+  auto result = Parse(std::move(flags));
+  EXPECT_TRUE(std::holds_alternative<ServerConfig>(result));
+  return std::get<ServerConfig>(result);
+}
+
+// The exit code and what was printed on the standard error.
+std::pair<int, std::string> Refused(std::vector<const char*> flags) {
+  testing::internal::CaptureStderr();
+  auto result = Parse(std::move(flags));
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(std::holds_alternative<ExitCode>(result));
+  return {std::get<ExitCode>(result).value, text};
+}
+
+TEST(Config, HasTheDocumentedDefaults) {
+  const ServerConfig config = Parsed({});
+  EXPECT_EQ(config.listen, "0.0.0.0:50051");
+  EXPECT_EQ(config.metrics_listen, "0.0.0.0:9464");
+  EXPECT_GT(config.memory_budget_bytes, 0);
+  EXPECT_GE(config.threads, 1);
+  EXPECT_FALSE(config.check_config);
+}
+
+TEST(Config, ReadsSizesAndDurations) {
+  const ServerConfig config =
+      Parsed({"--memory-budget", "512MiB", "--max-tensor-bytes=3k",
+              "--drain-grace", "1m30s", "--drain-notice=0"});
+  EXPECT_EQ(config.memory_budget_bytes, int64_t{512} << 20);
+  EXPECT_EQ(config.max_tensor_bytes, 3072);
+  EXPECT_EQ(config.drain_grace, absl::Seconds(90));
+  EXPECT_EQ(config.drain_notice, absl::ZeroDuration());
+}
+
+TEST(Config, FlagGoesBeforeEnvironmentBeforeDefault) {
+  setenv("ATTNBIAS_MAX_CONNECTIONS", "7", 1);
+  setenv("ATTNBIAS_DRAIN_GRACE", "9s", 1);
+  EXPECT_EQ(Parsed({}).max_connections, 7);
+  EXPECT_EQ(Parsed({}).drain_grace, absl::Seconds(9));
+  EXPECT_EQ(Parsed({"--max-connections=8"}).max_connections, 8);
+  unsetenv("ATTNBIAS_MAX_CONNECTIONS");
+  unsetenv("ATTNBIAS_DRAIN_GRACE");
+  EXPECT_EQ(Parsed({}).max_connections, 1024);
+}
+
+TEST(Config, TheLastOfARepeatedFlagCounts) {
+  const ServerConfig config = Parsed(
+      {"--threads=2", "--drain-grace=1s", "--threads=5", "--drain-grace=3s"});
+  EXPECT_EQ(config.threads, 5);
+  EXPECT_EQ(config.drain_grace, absl::Seconds(3));
+  EXPECT_THAT(config.effective, HasSubstr("threads=5\n"));
+}
+
+TEST(Config, TellsWhatIsInEffect) {
+  const ServerConfig config =
+      Parsed({"--memory-budget=1MiB", "--drain-grace=2s", "--threads=3"});
+  EXPECT_THAT(config.effective, HasSubstr("memory-budget=1048576\n"));
+  EXPECT_THAT(config.effective, HasSubstr("drain-grace=2s\n"));
+  EXPECT_THAT(config.effective, HasSubstr("threads=3\n"));
+  EXPECT_THAT(config.effective, HasSubstr("progress-timeout=1m\n"));
+  EXPECT_THAT(config.effective, HasSubstr("listen=0.0.0.0:50051\n"));
+}
+
+struct Bad {
+  const char* flag;
+  const char* mention;
+};
+
+class BadFlag : public testing::TestWithParam<Bad> {};
+
+TEST_P(BadFlag, EndsWithTwoAndIsNamed) {
+  const auto [code, text] = Refused({GetParam().flag});
+  EXPECT_EQ(code, 2);
+  EXPECT_THAT(text, HasSubstr(GetParam().mention));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Config, BadFlag,
+    testing::Values(Bad{"--listen=nowhere", "--listen"},
+                    Bad{"--metrics-listen=:99999", "--metrics-listen"},
+                    Bad{"--memory-budget=0", "--memory-budget"},
+                    Bad{"--memory-budget=many", "--memory-budget"},
+                    Bad{"--drain-grace=-1s", "--drain-grace"},
+                    Bad{"--drain-notice=soon", "--drain-notice"},
+                    Bad{"--progress-timeout=0", "--progress-timeout"},
+                    Bad{"--threads=0", "--threads"},
+                    Bad{"--max-connections=0", "--max-connections"},
+                    Bad{"--log-format=xml", "--log-format"},
+                    Bad{"--log-level=loud", "--log-level"},
+                    Bad{"--no-such-flag", "--no-such-flag"}));
+
+TEST(Config, HelpEndsWithZero) {
+  testing::internal::CaptureStdout();
+  auto result = Parse({"--help"});
+  EXPECT_THAT(testing::internal::GetCapturedStdout(),
+              HasSubstr("ATTNBIAS_MEMORY_BUDGET"));
+  EXPECT_EQ(std::get<ExitCode>(result).value, 0);
+}
+
+}  // namespace
+}  // namespace attnbias

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hand-made frames must be what a generated parser reads.
+#include "server/frame.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace attnbias {
+namespace {
+
+// Bytes of their own, cut into `pieces`.
+Chunk MakeChunk(int64_t size, int pieces, std::weak_ptr<const void>* owner) {
+  auto bytes = std::make_shared<std::vector<std::byte>>(size);
+  for (int64_t i = 0; i < size; ++i) {
+    (*bytes)[i] = static_cast<std::byte>(i * 7);
+  }
+  Chunk chunk;
+  chunk.owner = bytes;
+  chunk.memory = absl::Span<const std::byte>(*bytes);
+  for (int i = 0; i < pieces; ++i) {
+    const int64_t begin = size * i / pieces;
+    chunk.pieces.push_back(
+        chunk.memory.subspan(begin, size * (i + 1) / pieces - begin));
+  }
+  chunk.crc32c = 0xfedcba98;
+  *owner = bytes;
+  return chunk;
+}
+
+std::string Payload(const Chunk& chunk) {
+  std::string bytes;
+  for (absl::Span<const std::byte> piece : chunk.pieces) {
+    bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  }
+  return bytes;
+}
+
+template <typename Message>
+Message Parse(const grpc::ByteBuffer& frame) {
+  std::vector<grpc::Slice> slices;
+  EXPECT_TRUE(frame.Dump(&slices).ok());
+  std::string bytes;
+  for (const grpc::Slice& slice : slices) {
+    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
+  Message message;
+  EXPECT_TRUE(message.ParseFromString(bytes));
+  EXPECT_TRUE(message.GetReflection()->GetUnknownFields(message).empty());
+  return message;
+}
+
+v1::TensorHeader SomeHeader() {
+  v1::TensorHeader header;
+  header.set_total_bytes(1 << 20);
+  header.set_fingerprint(std::string(64, 'f'));
+  header.add_parts()->set_name("dense");
+  return header;
+}
+
+TEST(Frame, StreamHeaderCarriesNothingElse) {
+  const auto message =
+      Parse<v1::StreamTensorResponse>(FrameStreamHeader(SomeHeader()));
+  EXPECT_EQ(message.header().SerializeAsString(),
+            SomeHeader().SerializeAsString());
+  EXPECT_EQ(message.offset(), 0);
+  EXPECT_EQ(message.crc32c(), 0U);
+  EXPECT_TRUE(message.data().empty());
+}
+
+class ChunkSizes : public testing::TestWithParam<int64_t> {};
+
+// On both sides of every length that takes another byte of varint, and of what
+// gRPC inlines into a slice.
+INSTANTIATE_TEST_SUITE_P(Frame, ChunkSizes,
+                         testing::Values(1, 23, 24, 127, 128, 16383, 16384,
+                                         2097151, 2097152));
+
+TEST_P(ChunkSizes, StreamChunkIsParsed) {
+  for (int64_t offset : {int64_t{0}, int64_t{127}, int64_t{1} << 40}) {
+    std::weak_ptr<const void> owner;
+    const Chunk chunk = MakeChunk(GetParam(), 3, &owner);
+    const auto message =
+        Parse<v1::StreamTensorResponse>(FrameStreamChunk(chunk, offset));
+    EXPECT_FALSE(message.has_header());
+    EXPECT_EQ(message.offset(), offset);
+    EXPECT_EQ(message.crc32c(), 0xfedcba98);
+    EXPECT_EQ(message.data(), Payload(chunk));
+  }
+}
+
+TEST_P(ChunkSizes, TensorIsParsed) {
+  std::weak_ptr<const void> owner;
+  const Chunk chunk = MakeChunk(GetParam(), 2, &owner);
+  const auto message = Parse<v1::GetTensorResponse>(
+      FrameTensor(SomeHeader().SerializeAsString(), chunk));
+  EXPECT_EQ(message.header().SerializeAsString(),
+            SomeHeader().SerializeAsString());
+  EXPECT_EQ(message.crc32c(), 0xfedcba98);
+  EXPECT_EQ(message.data(), Payload(chunk));
+}
+
+TEST(Frame, ReferencesTheMemoryAndKeepsItAlive) {
+  std::weak_ptr<const void> owner;
+  const std::byte* memory = nullptr;
+  grpc::ByteBuffer frame;
+  {
+    const Chunk chunk = MakeChunk(4096, 1, &owner);
+    memory = chunk.memory.data();
+    frame = FrameStreamChunk(chunk, 0);
+  }
+  EXPECT_FALSE(owner.expired());
+  std::vector<grpc::Slice> slices;
+  ASSERT_TRUE(frame.Dump(&slices).ok());
+  EXPECT_EQ(static_cast<const void*>(slices.back().begin()), memory);
+  slices.clear();
+  frame.Clear();
+  EXPECT_TRUE(owner.expired());
+}
+
+}  // namespace
+}  // namespace attnbias

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/grpc_status.h"
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "gtest/gtest.h"
+
+namespace attnbias {
+namespace {
+
+template <typename Detail>
+std::optional<Detail> DetailOf(const grpc::Status& status) {
+  google::rpc::Status details;
+  EXPECT_TRUE(details.ParseFromString(status.error_details()));
+  EXPECT_EQ(details.code(), status.error_code());
+  EXPECT_EQ(details.message(), status.error_message());
+  for (const auto& any : details.details()) {
+    Detail detail;
+    if (any.UnpackTo(&detail)) return detail;
+  }
+  return std::nullopt;
+}
+
+TEST(ToGrpcStatus, OkHasNoDetails) {
+  const grpc::Status status = ToGrpcStatus(absl::OkStatus());
+  EXPECT_TRUE(status.ok());
+  EXPECT_TRUE(status.error_details().empty());
+}
+
+TEST(ToGrpcStatus, NamesTheFieldOfABadRequest) {
+  const grpc::Status status = ToGrpcStatus(
+      Under("spec", absl::InvalidArgumentError(
+                        "table.position_ids[0]: got 0 positions, want 1")));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(status.error_message(),
+            "spec.table.position_ids[0]: got 0 positions, want 1");
+  const auto bad = DetailOf<google::rpc::BadRequest>(status);
+  ASSERT_TRUE(bad);
+  ASSERT_EQ(bad->field_violations_size(), 1);
+  EXPECT_EQ(bad->field_violations(0).field(), "spec.table.position_ids[0]");
+  EXPECT_EQ(bad->field_violations(0).description(), "got 0 positions, want 1");
+  EXPECT_EQ(DetailOf<google::rpc::ErrorInfo>(status)->reason(),
+            "INVALID_FIELD");
+  EXPECT_FALSE(DetailOf<google::rpc::RetryInfo>(status));
+}
+
+TEST(ToGrpcStatus, AsksToRetryWhatMaySucceedLater) {
+  for (const absl::Status& error :
+       {absl::ResourceExhaustedError("the budget: no room"),
+        absl::UnavailableError("draining")}) {
+    const grpc::Status status = ToGrpcStatus(Under("spec", error));
+    EXPECT_EQ(status.error_message(), std::string(error.message()));
+    const auto retry = DetailOf<google::rpc::RetryInfo>(status);
+    ASSERT_TRUE(retry);
+    EXPECT_EQ(retry->retry_delay().seconds(), 1);
+    EXPECT_FALSE(DetailOf<google::rpc::BadRequest>(status));
+  }
+}
+
+TEST(ToGrpcStatus, KeepsAReasonOfItsOwn) {
+  const grpc::Status status = ToGrpcStatus(Under(
+      "x", WithReason(absl::InvalidArgumentError("no path: here"), "WHY")));
+  const auto info = DetailOf<google::rpc::ErrorInfo>(status);
+  ASSERT_TRUE(info);
+  EXPECT_EQ(info->reason(), "WHY");
+  EXPECT_EQ(info->domain(), "attnbias");
+  EXPECT_FALSE(DetailOf<google::rpc::BadRequest>(status));
+}
+
+TEST(ToGrpcStatus, EveryCodeHasItsGrpcName) {
+  EXPECT_EQ(NameOf(grpc::StatusCode::OK), "OK");
+  EXPECT_EQ(NameOf(grpc::StatusCode::RESOURCE_EXHAUSTED), "RESOURCE_EXHAUSTED");
+  EXPECT_EQ(NameOf(grpc::StatusCode::UNAUTHENTICATED), "UNAUTHENTICATED");
+}
+
+}  // namespace
+}  // namespace attnbias

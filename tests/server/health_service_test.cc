@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/health_service.h"
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "grpcpp/grpcpp.h"
+#include "gtest/gtest.h"
+
+namespace attnbias {
+namespace {
+
+using grpc::health::v1::Health;
+using grpc::health::v1::HealthCheckRequest;
+using grpc::health::v1::HealthCheckResponse;
+
+constexpr char kService[] = "attnbias.v1.AttentionBiasService";
+
+class HealthTest : public testing::Test {
+ protected:
+  HealthTest() {
+    grpc::ServerBuilder builder;
+    builder.RegisterService(&health_);
+    server_ = builder.BuildAndStart();
+    stub_ = Health::NewStub(server_->InProcessChannel({}));
+  }
+
+  HealthCheckResponse::ServingStatus Check(const std::string& name) {
+    grpc::ClientContext context;
+    HealthCheckRequest request;
+    HealthCheckResponse response;
+    request.set_service(name);
+    EXPECT_TRUE(stub_->Check(&context, request, &response).ok());
+    return response.status();
+  }
+
+  HealthService health_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Health::Stub> stub_;
+};
+
+// One Watch, read step by step.
+class Watch {
+ public:
+  Watch(Health::Stub* stub, const std::string& name) {
+    HealthCheckRequest request;
+    request.set_service(name);
+    reader_ = stub->Watch(&context_, request);
+  }
+  HealthCheckResponse::ServingStatus Next() {
+    HealthCheckResponse response;
+    EXPECT_TRUE(reader_->Read(&response));
+    return response.status();
+  }
+  grpc::Status End() {
+    HealthCheckResponse response;
+    while (reader_->Read(&response)) {
+    }
+    return reader_->Finish();
+  }
+  void Cancel() { context_.TryCancel(); }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReader<HealthCheckResponse>> reader_;
+};
+
+TEST_F(HealthTest, BeforeReadinessOnlyLivenessServes) {
+  EXPECT_EQ(Check("liveness"), HealthCheckResponse::SERVING);
+  for (const char* name : {"", "readiness", kService}) {
+    EXPECT_EQ(Check(name), HealthCheckResponse::NOT_SERVING) << name;
+  }
+}
+
+TEST_F(HealthTest, OverloadConcernsReadinessAlone) {
+  health_.SetServing(true);
+  EXPECT_EQ(Check("readiness"), HealthCheckResponse::SERVING);
+  health_.SetOverloaded(true);
+  EXPECT_EQ(Check("readiness"), HealthCheckResponse::NOT_SERVING);
+  for (const char* name : {"", "liveness", kService}) {
+    EXPECT_EQ(Check(name), HealthCheckResponse::SERVING) << name;
+  }
+}
+
+TEST_F(HealthTest, UnknownServiceIsNotFoundByCheck) {
+  grpc::ClientContext context;
+  HealthCheckRequest request;
+  HealthCheckResponse response;
+  request.set_service("no.such.Service");
+  EXPECT_EQ(stub_->Check(&context, request, &response).error_code(),
+            grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(HealthTest, WatchTellsTheStateAndThenEachChange) {
+  Watch watch(stub_.get(), "readiness");
+  EXPECT_EQ(watch.Next(), HealthCheckResponse::NOT_SERVING);
+  health_.SetServing(true);
+  EXPECT_EQ(watch.Next(), HealthCheckResponse::SERVING);
+  health_.SetOverloaded(true);
+  EXPECT_EQ(watch.Next(), HealthCheckResponse::NOT_SERVING);
+}
+
+TEST_F(HealthTest, WatchOfAnUnknownServiceSaysSoAndStays) {
+  Watch watch(stub_.get(), "no.such.Service");
+  EXPECT_EQ(watch.Next(), HealthCheckResponse::SERVICE_UNKNOWN);
+  health_.FinishWatchers();
+  EXPECT_EQ(watch.End().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(HealthTest, OpenWatchesDoNotHoldUpAShutdown) {
+  std::vector<std::unique_ptr<Watch>> watches;
+  for (int i = 0; i < 3; ++i) {
+    watches.push_back(std::make_unique<Watch>(stub_.get(), ""));
+    watches.back()->Next();
+  }
+  health_.FinishWatchers();
+  // Has no deadline: would not return while a Watch is open.
+  server_->Shutdown();
+  for (const auto& watch : watches) {
+    EXPECT_EQ(watch->End().error_code(), grpc::StatusCode::UNAVAILABLE);
+  }
+}
+
+TEST_F(HealthTest, CancelledWatchIsForgotten) {
+  Watch watch(stub_.get(), "");
+  watch.Next();
+  watch.Cancel();
+  EXPECT_EQ(watch.End().error_code(), grpc::StatusCode::CANCELLED);
+  health_.SetServing(true);
+  server_->Shutdown();
+}
+
+}  // namespace
+}  // namespace attnbias

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/tensor_service.h"
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/kernel/kernel_set.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "grpcpp/grpcpp.h"
+#include "gtest/gtest.h"
+#include "server/limits.h"
+#include "server/logging.h"
+#include "server/worker_pool.h"
+
+namespace attnbias {
+namespace {
+
+// A pool that can be told to take nothing more.
+class FullableExecutor final : public Executor {
+ public:
+  bool Schedule(absl::AnyInvocable<void()> task) override {
+    return !full && pool_.Schedule(std::move(task));
+  }
+  int num_threads() const override { return pool_.num_threads(); }
+  void Shutdown() { pool_.Shutdown(); }
+
+  std::atomic<bool> full{false};
+
+ private:
+  WorkerPool pool_{2, 1000};
+};
+
+v1::TensorSpec Alibi(int heads, int length, v1::Form form) {
+  v1::TensorSpec spec;
+  spec.mutable_alibi()->set_num_heads(heads);
+  spec.mutable_pair()->set_query_length(length);
+  spec.mutable_pair()->set_key_length(length);
+  spec.mutable_output()->set_form(form);
+  return spec;
+}
+
+class TensorServiceTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { InitLogging("text", "off"); }
+  TensorServiceTest()
+      : engine_({}, *SupportedKernelSets().front(), &executor_, &metrics_),
+        stall_watch_(std::chrono::minutes(10)),
+        environment_{engine_, executor_, metrics_, stall_watch_},
+        service_(&environment_, v1::GetServerInfoResponse()) {
+    grpc::ServerBuilder builder;
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    stub_ = v1::AttentionBiasService::NewStub(server_->InProcessChannel({}));
+  }
+  ~TensorServiceTest() override {
+    server_->Shutdown();
+    executor_.Shutdown();
+  }
+
+  grpc::Status Get(const v1::TensorSpec& spec, std::string* data) {
+    grpc::ClientContext context;
+    v1::GetTensorRequest request;
+    *request.mutable_spec() = spec;
+    v1::GetTensorResponse response;
+    const grpc::Status status = stub_->GetTensor(&context, request, &response);
+    *data = response.data();
+    for (const auto& [key, value] : context.GetServerTrailingMetadata()) {
+      trailers_[std::string(key.data(), key.size())] =
+          std::string(value.data(), value.size());
+    }
+    return status;
+  }
+
+  // Reads `most` messages at most and then cancels.
+  grpc::Status Stream(const v1::TensorSpec& spec, int most, std::string* data) {
+    grpc::ClientContext context;
+    v1::StreamTensorRequest request;
+    *request.mutable_spec() = spec;
+    request.set_max_chunk_bytes(kMinChunkBytes);
+    const auto reader = stub_->StreamTensor(&context, request);
+    v1::StreamTensorResponse response;
+    int count = 0;
+    for (; count < most && reader->Read(&response); ++count) {
+      data->append(response.data());
+    }
+    if (count == most) context.TryCancel();
+    while (reader->Read(&response)) {
+    }
+    return reader->Finish();
+  }
+
+  Metrics metrics_;
+  FullableExecutor executor_;
+  Engine engine_;
+  StallWatch stall_watch_;
+  CallEnvironment environment_;
+  TensorService service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<v1::AttentionBiasService::Stub> stub_;
+  std::map<std::string, std::string> trailers_;
+};
+
+constexpr int kAll = 1 << 30;
+
+TEST_F(TensorServiceTest, OneMessageIsTheStream) {
+  // Cold, from the cache, and past what is answered on gRPC's own threads.
+  for (int length : {64, 64, 300}) {
+    const v1::TensorSpec spec = Alibi(8, length, v1::FORM_DENSE);
+    std::string streamed;
+    std::string got;
+    EXPECT_TRUE(Stream(spec, kAll, &streamed).ok());
+    EXPECT_TRUE(Get(spec, &got).ok());
+    EXPECT_EQ(got.size(), 8U * length * length * 4);
+    EXPECT_EQ(got, streamed);
+  }
+}
+
+TEST_F(TensorServiceTest, DrainingIsRefusedWithAHintToRetry) {
+  environment_.draining = true;
+  std::string data;
+  const grpc::Status status = Get(Alibi(1, 4, v1::FORM_DENSE), &data);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  google::rpc::Status details;
+  ASSERT_TRUE(details.ParseFromString(status.error_details()));
+  google::rpc::ErrorInfo info;
+  ASSERT_TRUE(details.details(0).UnpackTo(&info));
+  EXPECT_EQ(info.reason(), "DRAINING");
+  EXPECT_TRUE(details.details(1).Is<google::rpc::RetryInfo>());
+  EXPECT_EQ(trailers_["grpc-retry-pushback-ms"], "1000");
+  EXPECT_EQ(Stream(Alibi(1, 4, v1::FORM_DENSE), kAll, &data).error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(TensorServiceTest, AFullQueueRefusesComputationsAndNothingElse) {
+  const v1::TensorSpec kept = Alibi(8, 300, v1::FORM_DENSE);
+  std::string before;
+  ASSERT_TRUE(Stream(kept, kAll, &before).ok());
+  executor_.full = true;
+  std::string data;
+  EXPECT_EQ(Get(Alibi(3, 9, v1::FORM_DENSE), &data).error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(Stream(Alibi(3, 9, v1::FORM_DENSE), kAll, &data).error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  // What lies in the cache is still streamed, and small answers are given.
+  EXPECT_TRUE(Stream(kept, kAll, &data).ok());
+  EXPECT_EQ(data, before);
+  EXPECT_TRUE(Get(Alibi(8, 4, v1::FORM_DENSE), &data).ok());
+}
+
+TEST_F(TensorServiceTest, ARememberedRequestGivesTheSameAnswer) {
+  std::string first;
+  std::string second;
+  EXPECT_TRUE(Get(Alibi(8, 4, v1::FORM_TOEPLITZ), &first).ok());
+  EXPECT_TRUE(Get(Alibi(8, 4, v1::FORM_TOEPLITZ), &second).ok());
+  EXPECT_EQ(first, second);
+  EXPECT_TRUE(Get(Alibi(8, 5, v1::FORM_TOEPLITZ), &second).ok());
+  EXPECT_EQ(second.size(), 8U * 9 * 4);
+}
+
+TEST_F(TensorServiceTest, CancelledAnywhereNothingIsHeld) {
+  std::vector<std::thread> clients;
+  for (int client = 0; client < 4; ++client) {
+    clients.emplace_back([this, client] {
+      std::minstd_rand random(client + 1);
+      for (int i = 0; i < 50; ++i) {
+        std::string data;
+        const int length = 100 + static_cast<int>(random() % 300);
+        const grpc::Status status =
+            Stream(Alibi(4, length, v1::FORM_DENSE),
+                   static_cast<int>(random() % 100), &data);
+        EXPECT_TRUE(status.ok() ||
+                    status.error_code() == grpc::StatusCode::CANCELLED);
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  server_->Shutdown();
+  executor_.Shutdown();
+  EXPECT_EQ(engine_.budget().used(), engine_.cached_bytes());
+}
+
+}  // namespace
+}  // namespace attnbias

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef ATTNBIAS_TESTS_TESTING_COUNTING_OBSERVER_H_
+#define ATTNBIAS_TESTS_TESTING_COUNTING_OBSERVER_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "core/cache/cache_observer.h"
+
+namespace attnbias {
+
+struct CountingObserver final : CacheObserver {
+  void OnHit() override { ++hits; }
+  void OnMiss() override { ++misses; }
+  void OnJoin() override { ++joins; }
+  void OnComputed(int64_t) override { ++computed; }
+  void OnEvicted(int64_t) override { ++evicted; }
+
+  std::atomic<int> hits{0};
+  std::atomic<int> misses{0};
+  std::atomic<int> joins{0};
+  std::atomic<int> computed{0};
+  std::atomic<int> evicted{0};
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_TESTS_TESTING_COUNTING_OBSERVER_H_

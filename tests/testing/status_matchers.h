@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Expectations on statuses, in the shape newer Abseils have them. There is no
+// "expect not OK": an error is matched on its code and on what it names.
+#ifndef ATTNBIAS_TESTS_TESTING_STATUS_MATCHERS_H_
+#define ATTNBIAS_TESTS_TESTING_STATUS_MATCHERS_H_
+
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "gmock/gmock.h"
+
+namespace attnbias {
+
+inline const absl::Status& GetStatus(const absl::Status& status) {
+  return status;
+}
+template <typename T>
+const absl::Status& GetStatus(const absl::StatusOr<T>& result) {
+  return result.status();
+}
+
+MATCHER(IsOk, "is OK") {
+  *result_listener << GetStatus(arg).ToString();
+  return GetStatus(arg).ok();
+}
+
+// Of this code, with a message that matches `message`.
+MATCHER_P2(StatusIs, code, message, "is the expected error") {
+  *result_listener << GetStatus(arg).ToString();
+  return GetStatus(arg).code() == code &&
+         testing::ExplainMatchResult(
+             message, std::string(GetStatus(arg).message()), result_listener);
+}
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_TESTS_TESTING_STATUS_MATCHERS_H_

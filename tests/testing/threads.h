@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef ATTNBIAS_TESTS_TESTING_THREADS_H_
+#define ATTNBIAS_TESTS_TESTING_THREADS_H_
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/base/executor.h"
+
+namespace attnbias {
+
+// An executor with threads of its own; runs all that was scheduled before it
+// goes. With a capacity, further tasks are turned away.
+class Threads final : public Executor {
+ public:
+  explicit Threads(int count, size_t capacity = SIZE_MAX)
+      : capacity_(capacity) {
+    for (int i = 0; i < count; ++i) threads_.emplace_back([this] { Run(); });
+  }
+
+  ~Threads() override {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      closing_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  bool Schedule(absl::AnyInvocable<void()> task) override {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (tasks_.size() >= capacity_) return false;
+      tasks_.push_back(std::move(task));
+    }
+    changed_.notify_one();
+    return true;
+  }
+
+  int num_threads() const override { return static_cast<int>(threads_.size()); }
+
+ private:
+  void Run() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return closing_ || !tasks_.empty(); });
+      if (tasks_.empty()) return;
+      absl::AnyInvocable<void()> task = std::move(tasks_.front());
+      tasks_.pop_front();
+      lock.unlock();
+      task();
+      lock.lock();
+    }
+  }
+
+  const size_t capacity_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<absl::AnyInvocable<void()>> tasks_;
+  bool closing_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_TESTS_TESTING_THREADS_H_

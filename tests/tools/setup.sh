@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash disable=SC2154  # $root and $cache are set by the sourcing script
+# Brings a Debian 12 machine to where the project builds and its tests run. Every
+# function does nothing, quickly, where its work is done already.
+# shellcheck source=tests/tools/versions.sh
+source "$root/tests/tools/versions.sh"
+
+# What is fetched once outlives this clone; HOME may be unset.
+home=${HOME:-$(getent passwd "$(id -u)" | cut -d: -f6)}
+cache=${ATTNBIAS_CACHE:-${XDG_CACHE_HOME:-$home/.cache}/attnbias}
+mkdir -p "$cache"
+
+export CCACHE_DIR=${CCACHE_DIR:-$cache/ccache}
+export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
+# Needed to take precompiled headers from the cache.
+export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+export GOPATH=$cache/go GOCACHE=$cache/go-build GOTOOLCHAIN=local
+export GOFLAGS="${GOFLAGS:-} -modcacherw -buildvcs=false"
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
+
+say() { printf '%s\n' "$*" >&2; }
+die() {
+  say "dev: $*"
+  exit 1
+}
+
+as_root() {
+  if ((EUID == 0)); then
+    "$@"
+  elif command -v sudo >/dev/null; then
+    sudo -- "$@"
+  else
+    die "installing Debian packages needs root: run as root, or install sudo"
+  fi
+}
+
+# The names in the given package lists that are not installed.
+missing_packages() {
+  local name
+  local -A installed=()
+  while read -r name; do
+    installed[$name]=1
+  done < <(dpkg-query -W -f '${db:Status-Status} ${Package}\n' | sed -n 's/^installed //p')
+  while read -r name; do
+    [[ -n ${installed[$name]:-} ]] || printf '%s\n' "$name"
+  done < <(sed -e '/^#/d' -e '/^$/d' "$@")
+}
+
+need_packages() {
+  local missing
+  mapfile -t missing < <(missing_packages "$@")
+  ((${#missing[@]})) || return 0
+  command -v apt-get >/dev/null || die "no apt-get here; install by hand: ${missing[*]}"
+  say "Installing ${#missing[@]} Debian packages: ${missing[*]}"
+  # A foreign source that does not answer must not stop what Debian's own can give.
+  as_root apt-get -qq update || say "dev: apt-get update failed in part; going on"
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 \
+    install -y --no-install-recommends "${missing[@]}" </dev/null >"$cache/apt.log" 2>&1 || {
+    tail -n 40 "$cache/apt.log" >&2
+    die "the packages could not be installed; all of it is in $cache/apt.log"
+  }
+}
+
+need_build_packages() { need_packages "$root/cmake/debian-packages.txt"; }
+need_test_packages() {
+  need_packages "$root/cmake/debian-packages.txt" "$root/tests/tools/debian-packages.txt"
+}
+
+# Makes a folder of the cache by running a command, once: need_once FOLDER COMMAND…
+# The folder's name must change with whatever decides its content.
+need_once() {
+  local folder=$1
+  shift
+  [[ -e $folder/.complete ]] && return 0
+  mkdir -p "$(dirname "$folder")"
+  (
+    flock 9
+    [[ -e $folder/.complete ]] && exit 0
+    rm -rf "$folder"
+    "$@" && touch "$folder/.complete"
+  ) 9>"$folder.lock"
+}
+
+# The folder of the virtual environment with the packages of requirements-NAME.txt.
+venv_of() {
+  local hash files=("$root/tests/tools/requirements-$1.txt")
+  [[ $1 == peers ]] && files+=("$root/tests/tools/requirements-test.txt")
+  hash=$(cat "${files[@]}" | sha256sum)
+  printf '%s/venv/%s-%s' "$cache" "$1" "${hash:0:12}"
+}
+
+make_venv() {
+  say "Installing the Python packages of requirements-$2.txt"
+  /usr/bin/python3 -m venv "$1" &&
+    "$1/bin/pip" install --quiet -r "$root/tests/tools/requirements-$2.txt"
+}
+
+need_venv() {
+  local folder
+  folder=$(venv_of "$1")
+  need_once "$folder" make_venv "$folder" "$1"
+  [[ :$PATH: == *":$folder/bin:"* ]] || export PATH=$folder/bin:$PATH
+}
+
+go_is_new_enough() {
+  local version
+  version=$(go env GOVERSION 2>/dev/null) &&
+    printf '%s\n' "$GO_MINIMUM" "${version#go}" | sort --check=silent --version-sort
+}
+
+need_go() {
+  go_is_new_enough || need_venv go
+}
+
+# Puts a Go program on the PATH: need_go_tool PACKAGE@VERSION
+need_go_tool() {
+  local folder=$cache/tools/${1//[\/@]/_}
+  need_go
+  need_once "$folder" env GOBIN="$folder" go install "$1"
+  [[ :$PATH: == *":$folder:"* ]] || export PATH=$folder:$PATH
+}
+
+# Configures a preset where that is not done yet, and builds the given targets.
+build() {
+  local preset=$1
+  shift
+  need_build_packages
+  if [[ ! -e build/$preset/build.ninja || CMakePresets.json -nt build/$preset/build.ninja ]]; then
+    cmake --preset "$preset"
+  fi
+  cmake --build --preset "$preset" ${1:+--target "$@"}
+}

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash disable=SC2154  # $root and $cache are set by the sourcing script
+# The steps of ./dev test, each a function step_NAME, and how they are run and
+# counted. A step that ends with status 77 was skipped, its last line saying why.
+# Steps run under set -e, which && and || would switch off in what they call.
+steps=(layers contract format lint build cpp asan tsan python go integration grpcurl readme
+  deploy container)
+# Where generated Python code and the installed package go.
+python_site=$root/build/python
+
+cpp_sources() { find core server client tests -name '*.h' -o -name '*.cc' | sort; }
+shell_sources() { printf '%s\n' dev .ci/run && find tests -name '*.sh' | sort; }
+
+set_up_tests() {
+  need_test_packages
+  need_venv wheel
+  need_venv test
+  need_go
+  need_go_tool "$GRPCURL"
+  need_go_tool "$KUBECONFORM"
+  need_go_tool "$PROTOC_GEN_GO"
+  need_go_tool "$PROTOC_GEN_GO_GRPC"
+  export_test_environment
+}
+
+set_up_peers() {
+  need_test_packages
+  need_venv wheel
+  need_venv peers
+  export_test_environment
+}
+
+# What the Python and Go tests read.
+export_test_environment() {
+  export ATTNBIAS_SERVER_BINARY=$root/build/dev/bin/attnbias-server
+  export ATTNBIAS_CLI_BINARY=$root/build/dev/bin/attnbias
+  export ATTNBIAS_CACHE=$cache KUBERNETES
+  export PYTHONPATH=$python_site:$root
+  export MYPY_CACHE_DIR=$root/build/mypy RUFF_CACHE_DIR=$root/build/ruff
+  export PYTEST_ADDOPTS="-p no:cacheprovider"
+}
+
+# The client as a user gets it: built and installed, not read from its sources.
+install_python_client() {
+  rm -rf "$python_site" build/wheel
+  "$(venv_of wheel)/bin/pip" wheel --quiet --no-deps --no-build-isolation -w build/wheel \
+    "$root/client/python"
+  python -m pip install --quiet --no-deps --no-index --target "$python_site" build/wheel/*.whl
+}
+
+step_layers() { python tests/architecture/layers_test.py; }
+
+step_contract() {
+  buf lint proto
+  local fresh
+  fresh=$(mktemp -d)
+  generate_into "$fresh"
+  buf breaking "$fresh/accepted.binpb" --against tests/contract/accepted.binpb
+  cmp "$fresh/accepted.binpb" tests/contract/accepted.binpb
+  diff -r "$fresh/attnbiaspb" client/go/attnbiaspb
+  rm -r "$fresh"
+}
+
+# Everything that is generated from proto/ and committed: Go's stubs, and the
+# contract that later changes are held against.
+generate_into() {
+  local module=github.com/attnbias/attnbias/client/go
+  (cd proto && protoc -I . --go_out="$1" --go_opt=module="$module" \
+    --go-grpc_out="$1" --go-grpc_opt=module="$module" attnbias/v1/*.proto)
+  buf build proto --path proto/attnbias --exclude-source-info -o "$1/accepted.binpb"
+}
+
+generate() {
+  local fresh
+  fresh=$(mktemp -d)
+  generate_into "$fresh"
+  [[ ${1:-} == --breaking ]] ||
+    buf breaking "$fresh/accepted.binpb" --against tests/contract/accepted.binpb ||
+    die "the contract is not what clients know; --breaking accepts it as it is now"
+  rm -rf client/go/attnbiaspb
+  mv "$fresh/attnbiaspb" client/go/
+  mv "$fresh/accepted.binpb" tests/contract/
+  rm -r "$fresh"
+}
+
+format_sources() {
+  cpp_sources | xargs clang-format -i
+  ruff format --quiet client/python tests
+  gofmt -w client/go
+}
+
+step_format() {
+  cpp_sources | xargs clang-format --dry-run -Werror
+  ruff format --check client/python tests
+  local unformatted
+  unformatted=$(gofmt -l client/go)
+  [[ -z $unformatted ]] || die "not as gofmt has them: $unformatted"
+}
+
+step_lint() {
+  shell_sources | xargs shellcheck --external-sources
+  ruff check client/python tests
+  (cd client/go && go vet ./...)
+}
+
+# clang-tidy on the given folders: seconds a file, so only ./dev lint runs it.
+tidy() {
+  build dev
+  find "$@" -name '*.cc' | sort | xargs -P "$(nproc)" -n 1 clang-tidy --quiet -p build/dev
+}
+
+step_tidy_all() { tidy core server client tests; }
+
+step_build() {
+  build dev
+}
+
+step_cpp() {
+  build dev
+  ctest --preset dev
+}
+
+step_asan() {
+  build asan attnbias_tests
+  ctest --preset asan
+}
+
+step_tsan() {
+  build tsan attnbias_tests
+  ctest --preset tsan
+}
+
+step_python() {
+  build dev
+  install_python_client
+  (cd client/python && mypy --strict)
+  pytest client/python/tests
+}
+
+step_go() {
+  build dev
+  (cd client/go && go test -count=1 -v ./...)
+}
+
+step_integration() {
+  build dev
+  install_python_client
+  pytest tests/integration
+}
+
+step_grpcurl() {
+  build dev
+  pytest tests/grpcurl
+}
+
+step_readme() {
+  build dev
+  install_python_client
+  pytest tests/readme
+}
+
+step_deploy() { pytest tests/deploy; }
+
+step_container() {
+  ((EUID == 0)) || skip "building an image without a container engine needs root"
+  pytest tests/container
+}
+
+step_peers() {
+  build dev
+  install_python_client
+  pytest tests/conformance ${peers_filter:+-k "$peers_filter"}
+}
+
+skip() {
+  printf '%s\n' "$*"
+  exit 77
+}
+
+check_step_names() {
+  local name
+  for name in "$@"; do
+    [[ " ${steps[*]} " == *" $name "* ]] || die "no step $name; there are: ${steps[*]}"
+  done
+}
+
+passed=0 failed=0 skipped=0
+
+# Adds up what the tools in a step's log say of their tests; a step whose tools
+# say nothing counts as one test.
+count_results() {
+  local log=$1 status=$2 p f s
+  read -r p f s < <(awk '
+    / tests failed out of [0-9]+/ { split($0, w, /[^0-9]+/); f += w[2]; p += w[3] - w[2] }
+    /^=+ .* in [0-9.]+s.* =+$/ {
+      for (i = 2; i < NF; i++) {
+        if ($i ~ /^passed/) p += $(i - 1)
+        if ($i ~ /^(failed|errors?)/) f += $(i - 1)
+        if ($i ~ /^skipped/) s += $(i - 1)
+      }
+    }
+    /^ *--- PASS:/ { p++ }
+    /^ *--- FAIL:/ { f++ }
+    /^ *--- SKIP:/ { s++ }
+    END { print p + 0, f + 0, s + 0 }' "$log")
+  ((status == 0 || f > 0)) || f=1
+  ((p + f + s > 0)) || p=1
+  passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+}
+
+run_step() {
+  local name=$1 log=$root/build/logs/$1.log status start=$SECONDS
+  printf '%-12s ' "$name"
+  set +e
+  (
+    set -euo pipefail
+    "step_$name"
+  ) >"$log" 2>&1 </dev/null
+  status=$?
+  set -e
+  if ((status == 77)); then
+    skipped=$((skipped + 1))
+    printf 'skipped: %s\n' "$(tail -n 1 "$log")"
+    return
+  fi
+  count_results "$log" "$status"
+  if ((status == 0)); then
+    printf 'ok      %4d s\n' $((SECONDS - start))
+  else
+    printf 'FAILED  %4d s, the end of %s:\n' $((SECONDS - start)) "$log"
+    tail -n 200 "$log"
+  fi
+}
+
+run_steps() {
+  local name
+  mkdir -p "$root/build/logs"
+  for name in "$@"; do
+    run_step "$name"
+  done
+  printf '%d passed, %d failed' "$passed" "$failed"
+  ((skipped == 0)) || printf ', %d skipped' "$skipped"
+  printf '\n'
+  ((failed == 0))
+}

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash disable=SC2034  # read by the scripts that source this file
+# The one place where the versions of tools are pinned. Python packages stand in
+# requirements*.txt beside it; what Debian packages comes from Debian 12.
+GO_MINIMUM=1.26
+GRPCURL=github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4
+KUBECONFORM=github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
+PROTOC_GEN_GO=google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
+PROTOC_GEN_GO_GRPC=google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
+KUBERNETES=1.37.0
