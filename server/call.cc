@@ -17,6 +17,7 @@ Call::Call(CallEnvironment* environment, Method method,
       method_(method),
       context_(*context),
       start_(std::chrono::steady_clock::now()) {
+  ++environment_.active_calls;
   environment_.metrics.CallStarted(method_);
 }
 
@@ -24,6 +25,7 @@ Call::~Call() {
   const std::chrono::duration<double> seconds =
       std::chrono::steady_clock::now() - start_;
   environment_.metrics.CallHandled(method_, code_, seconds.count());
+  --environment_.active_calls;
   if (!LogsAccess()) return;
   LogAccess({.method = NameOf(method_),
              .peer = context_.peer(),

@@ -32,6 +32,7 @@ struct CallEnvironment {
   StallWatch& stall_watch;
   PlanMemo plan_memo;
   std::atomic<bool> draining{false};
+  std::atomic<int> active_calls{0};
 };
 
 // One call, from request to end. `context` outlives it.

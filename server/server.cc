@@ -21,6 +21,8 @@
 namespace attnbias {
 namespace {
 
+constexpr std::chrono::milliseconds kDrainPoll{5};
+
 // Tasks that may wait for a thread: several for each stream of a busy server.
 constexpr int64_t kQueueCapacity = 4096;
 
@@ -222,8 +224,18 @@ void Server::Drain() {
   environment_.draining = true;
   keep_warm_.reset();
   health_.FinishWatchers();
-  grpc_server_->Shutdown(std::chrono::system_clock::now() +
-                         Milliseconds(config_.drain_grace));
+  const auto deadline =
+      std::chrono::system_clock::now() + Milliseconds(config_.drain_grace);
+  // gRPC closes a connection that it has told to go away as soon as the last
+  // call on it has left the process; where the client's window updates then
+  // meet a closed socket, the system drops what the client has not read. So no
+  // connection is told before its calls have ended: what gRPC asks the client
+  // to acknowledge then comes after everything that was sent to it.
+  while (environment_.active_calls > 0 &&
+         std::chrono::system_clock::now() < deadline) {
+    std::this_thread::sleep_for(kDrainPoll);
+  }
+  grpc_server_->Shutdown(deadline);
   LogInfo("drained");
 }
 

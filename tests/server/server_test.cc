@@ -76,7 +76,8 @@ TEST_F(ServerTest, BecomesReadyServesAndDrainsWithAStreamUnderWay) {
   std::thread drain([this] { server_->Drain(); });
   int64_t bytes = 0;
   while (reader->Read(&response)) bytes += response.data().size();
-  EXPECT_TRUE(reader->Finish().ok());
+  const grpc::Status status = reader->Finish();
+  EXPECT_TRUE(status.ok()) << status.error_code() << status.error_message();
   EXPECT_EQ(bytes, int64_t{8} * 1024 * 1024 * 4);
   drain.join();
 }
