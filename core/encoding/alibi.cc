@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "core/base/status_macros.h"
-#include "core/encoding/bias_only.h"
 #include "core/encoding/checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/encoding/canonical_writer.h"
 #include "core/encoding/spec.h"
 #include "core/tensor/range.h"
 
@@ -27,6 +28,15 @@ absl::Status CheckNumHeads(absl::string_view field, int64_t num_heads);
 
 // output.scale must be finite and not 0.
 absl::Status CheckScale(const Output& output);
+
+// For indices, output.scale must be 1.
+absl::Status CheckUnscaled(const Output& output);
+
+// Refuses values BUCKETS for an encoding that has none.
+absl::Status CheckBias(const Output& output, absl::string_view name);
+
+// The part of an identity that says which of an encoding's numbers are meant.
+void WriteValues(bool indices, CanonicalWriter& writer);
 
 }  // namespace attnbias
 

@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "core/base/status_macros.h"
-#include "core/encoding/bias_only.h"
 #include "core/encoding/checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
@@ -30,7 +29,7 @@ class SinusoidalEncoding final : public Encoding {
   Structure structure() const override { return Structure::kTable; }
   int64_t lanes() const override { return 1; }
   int64_t width() const override { return spec_.dim; }
-  Range domain() const override { return {-kMaxPosition, kMaxPosition + 1}; }
+  Range domain() const override { return kAllPositions; }
 
   void WriteIdentity(CanonicalWriter& writer) const override {
     const SinusoidalSpec defaults;

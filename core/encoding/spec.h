@@ -59,7 +59,13 @@ struct AlibiSpec {
 // One row per encoding.
 using EncodingSpec = std::variant<SinusoidalSpec, T5Spec, AlibiSpec>;
 
-enum class Form : uint8_t { kTable = 1, kToeplitz, kKeyRow, kDense };
+enum class Form : uint8_t {
+  kTable = 1,
+  kToeplitz,
+  kKeyRow,
+  kDense,
+  kBlockToeplitz2D
+};
 enum class Values : uint8_t { kBias = 1, kBuckets };
 enum class Alignment : uint8_t { kStart = 1, kEnd };
 
@@ -82,7 +88,14 @@ struct PairExtent {
   std::optional<std::vector<int64_t>> key_positions;
 };
 
-using Extent = std::variant<std::monostate, TableExtent, PairExtent>;
+struct GridExtent {
+  std::optional<Range> queries;
+  std::optional<Range> keys;
+  std::optional<Range> heads;
+};
+
+using Extent =
+    std::variant<std::monostate, TableExtent, PairExtent, GridExtent>;
 
 struct Lowest {
   friend bool operator==(Lowest, Lowest) = default;
@@ -99,7 +112,8 @@ struct Mask {
 struct Output {
   std::optional<DataType> data_type;
   std::optional<Form> form;
-  Values values = Values::kBias;
+  // Absent: what the encoding has.
+  std::optional<Values> values;
   std::optional<Mask> mask;
   double scale = 1;
 };

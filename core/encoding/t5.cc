@@ -79,8 +79,7 @@ class T5Encoding final : public Encoding {
     if (!has_indices()) writer.Bytes(5, spec_.table->sha256());
     writer.Integer(6, static_cast<int64_t>(spec_.bucket_rule),
                    static_cast<int64_t>(BucketRule::kExact));
-    writer.Integer(100, static_cast<int64_t>(output_.values),
-                   static_cast<int64_t>(Values::kBias));
+    WriteValues(has_indices(), writer);
     writer.Real(101, output_.scale, 1);
   }
 
@@ -139,12 +138,11 @@ absl::StatusOr<EncodingPtr> MakeEncoding(const T5Spec& spec,
                                          const Output& output) {
   ATTNBIAS_RETURN_IF_ERROR(CheckBuckets(spec));
   ATTNBIAS_RETURN_IF_ERROR(CheckScale(output));
-  if (output.values == Values::kBias) {
+  if (output.values != Values::kBuckets) {
     ATTNBIAS_RETURN_IF_ERROR(CheckNumHeads("t5.num_heads", spec.num_heads));
     ATTNBIAS_RETURN_IF_ERROR(CheckTable(spec));
-  } else if (output.scale != 1) {
-    return Invalid("output.scale: got ", output.scale,
-                   ", want none: indices are not scaled");
+  } else {
+    ATTNBIAS_RETURN_IF_ERROR(CheckUnscaled(output));
   }
   return std::make_shared<const T5Encoding>(spec, output);
 }

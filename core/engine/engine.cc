@@ -51,6 +51,8 @@ void Engine::Get(const PlanPtr& plan, CancellationPtr cancellation, Done done) {
 }
 
 std::optional<BandSpec> Engine::BandFor(const PlanPtr& plan) const {
+  // A number of two positions has no band to lie in.
+  if (plan->encoding().structure() == Structure::kDense) return std::nullopt;
   const Range hull = plan->hull();
   const int64_t lanes = plan->encoding().lanes();
   const int64_t wanted =

@@ -13,37 +13,25 @@ constexpr int64_t kShortestSlice = 4096;
 // Below this many rows to a lane, prefixes cost more than they save.
 constexpr int64_t kFewestRowsForPrefixes = 16;
 
-bool MasksRows(const Plan& plan) {
-  return plan.form() == Form::kDense && !plan.folds_mask() &&
-         !plan.mask().masks_nothing();
-}
-
 bool IsSliceable(const Plan& plan, const NumberSource& source) {
-  return source.band != nullptr && plan.axis().is_range() && !MasksRows(plan) &&
+  return source.band != nullptr && plan.axis().is_range() &&
+         plan.has_shifted_rows() && !plan.encoding().has_border() &&
+         !MasksRows(plan) &&
          (plan.rows() == 1 ||
           plan.axis().size() * plan.element_bytes() >= kShortestSlice);
 }
 
 }  // namespace
 
-void NumberSource::Copy(int64_t lane, Range span, std::byte* out) const {
-  if (band != nullptr) {
-    std::memcpy(out, band->At(lane, span.begin),
-                span.size() * band->coordinate_bytes);
-  } else {
-    evaluator->Fill({{lane, lane + 1}, span}, out, 0);
-  }
-}
-
 Payload::Payload(PlanPtr plan, NumberSource source, const KernelSet& kernels,
                  BandCache* cache)
     : plan_(std::move(plan)),
-      source_(std::move(source)),
+      row_maker_(plan_.get(), std::move(source)),
       kernels_(kernels),
       cache_(*cache),
       element_bytes_(plan_->element_bytes()),
       row_bytes_(plan_->axis().size() * element_bytes_),
-      sliceable_(IsSliceable(*plan_, source_)) {
+      sliceable_(IsSliceable(*plan_, row_maker_.source())) {
   if (sliceable_ && plan_->form() == Form::kDense &&
       plan_->window().queries.size() >= kFewestRowsForPrefixes) {
     row_checksums_.emplace(row_bytes_, element_bytes_);
@@ -55,7 +43,7 @@ absl::StatusOr<Chunk> Payload::Read(int64_t offset, int64_t size) {
   return Make(offset, size);
 }
 
-Payload::Row Payload::RowAt(int64_t index) const {
+Row Payload::RowAt(int64_t index) const {
   const int64_t rows_per_lane =
       plan_->form() == Form::kDense ? plan_->window().queries.size() : 1;
   return {.lane = plan_->window().heads.begin + index / rows_per_lane,
@@ -63,9 +51,9 @@ Payload::Row Payload::RowAt(int64_t index) const {
 }
 
 Chunk Payload::Slice(int64_t offset, int64_t size) {
-  const Band& band = *source_.band;
+  const Band& band = *row_maker_.source().band;
   Chunk chunk;
-  chunk.owner = source_.band;
+  chunk.owner = row_maker_.source().band;
   chunk.memory = {band.buffer.bytes.data(),
                   static_cast<size_t>(band.size_bytes())};
   const Range hull = plan_->hull();
@@ -100,7 +88,7 @@ absl::StatusOr<Chunk> Payload::Make(int64_t offset, int64_t size) const {
   if (!buffer.ok()) return buffer.status();
   auto owner = std::make_shared<BudgetedBuffer>(*std::move(buffer));
   std::byte* data = owner->bytes.data();
-  MakeRows(elements, data);
+  MakeElements(elements, data);
   Chunk chunk;
   chunk.memory = {data, static_cast<size_t>(owner->bytes.size())};
   chunk.pieces.push_back(
@@ -108,6 +96,26 @@ absl::StatusOr<Chunk> Payload::Make(int64_t offset, int64_t size) const {
   chunk.crc32c = Crc32c(chunk.pieces[0].data(), size);
   chunk.owner = std::move(owner);
   return chunk;
+}
+
+void Payload::MakeElements(Range elements, std::byte* out) const {
+  const int64_t in_rows = plan_->rows() * plan_->axis().size();
+  const Range rows = {std::min(elements.begin, in_rows),
+                      std::min(elements.end, in_rows)};
+  MakeRows(rows, out);
+  if (rows.end == elements.end) return;
+  const std::vector<std::byte> border = Border();
+  const int64_t begin = std::max(elements.begin, in_rows);
+  std::memcpy(out + (begin - elements.begin) * element_bytes_,
+              border.data() + (begin - in_rows) * element_bytes_,
+              (elements.end - begin) * element_bytes_);
+}
+
+std::vector<std::byte> Payload::Border() const {
+  const Range heads = plan_->window().heads;
+  std::vector<std::byte> border(heads.size() * 3 * element_bytes_);
+  plan_->encoding().WriteBorder(plan_->data_type(), heads, border.data());
+  return border;
 }
 
 void Payload::MakeRows(Range elements, std::byte* out) const {
@@ -122,7 +130,7 @@ void Payload::MakeRows(Range elements, std::byte* out) const {
       ExpandRows(row, rows, out);
       count = rows * row_elements;
     } else {
-      MakeElements(row, {first, first + count}, out);
+      row_maker_.Make(row, {first, first + count}, out);
     }
     elements.begin += count;
     out += count * element_bytes_;
@@ -131,7 +139,8 @@ void Payload::MakeRows(Range elements, std::byte* out) const {
 
 int64_t Payload::EvenRows(const Row& row, int64_t most) const {
   const Positions& queries = plan_->window().queries;
-  if (source_.band == nullptr || plan_->form() != Form::kDense ||
+  if (row_maker_.source().band == nullptr || plan_->form() != Form::kDense ||
+      !plan_->has_shifted_rows() || plan_->encoding().has_border() ||
       !plan_->axis().is_range() || !queries.is_range() || MasksRows(*plan_)) {
     return 0;
   }
@@ -142,38 +151,9 @@ void Payload::ExpandRows(const Row& row, int64_t count, std::byte* out) const {
   // The next query sees every key one relative position further to the left.
   const bool slides = plan_->encoding().structure() == Structure::kToeplitz;
   kernels_.expand_rows(
-      source_.band->At(row.lane,
-                       plan_->axis().At(0) + plan_->ShiftOf(row.query)),
+      row_maker_.source().band->At(
+          row.lane, plan_->axis().At(0) + plan_->ShiftOf(row.query)),
       slides ? -element_bytes_ : 0, out, count, row_bytes_);
-}
-
-void Payload::MakeElements(const Row& row, Range elements,
-                           std::byte* out) const {
-  const Positions& axis = plan_->axis();
-  const int64_t shift = plan_->ShiftOf(row.query);
-  for (int64_t first = elements.begin; first < elements.end;) {
-    int64_t last = axis.is_range() ? elements.end : first + 1;
-    while (last < elements.end && axis.At(last) == axis.At(last - 1) + 1) {
-      ++last;
-    }
-    const int64_t begin = axis.At(first) + shift;
-    source_.Copy(row.lane, {begin, begin + last - first},
-                 out + (first - elements.begin) * element_bytes_);
-    first = last;
-  }
-  if (MasksRows(*plan_)) HideMasked(row, elements, out);
-}
-
-void Payload::HideMasked(const Row& row, Range elements, std::byte* out) const {
-  const Window& window = plan_->window();
-  const ResolvedMask& mask = plan_->mask();
-  const int64_t query = window.queries.At(row.query);
-  for (int64_t e = elements.begin; e < elements.end; ++e) {
-    const int64_t relative = window.keys.At(e) - query;
-    if (relative >= mask.visible.begin && relative < mask.visible.end) continue;
-    std::memcpy(out + (e - elements.begin) * element_bytes_, &mask.fill_bits,
-                element_bytes_);
-  }
 }
 
 }  // namespace attnbias

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
@@ -20,6 +21,7 @@
 #include "core/cache/band_cache.h"
 #include "core/engine/plan.h"
 #include "core/engine/row_checksums.h"
+#include "core/engine/row_maker.h"
 
 namespace attnbias {
 
@@ -32,16 +34,6 @@ struct Chunk {
   absl::InlinedVector<absl::Span<const std::byte>, 4> pieces;
   // CRC-32C over the pieces.
   uint32_t crc32c = 0;
-};
-
-// Where a payload's numbers come from: a band that covers the plan's hull, or
-// an evaluator that has the plan's mask folded in.
-struct NumberSource {
-  BandPtr band;
-  std::unique_ptr<const Evaluator> evaluator;
-
-  // Writes one lane's numbers over `span` to `out`.
-  void Copy(int64_t lane, Range span, std::byte* out) const;
 };
 
 // Not safe for concurrent use; the band behind it is shared.
@@ -60,26 +52,20 @@ class Payload {
   absl::StatusOr<Chunk> Read(int64_t offset, int64_t size);
 
  private:
-  struct Row {
-    int64_t lane = 0;
-    // Counted inside the window; 0 unless the form is DENSE.
-    int64_t query = 0;
-  };
-
   Row RowAt(int64_t index) const;
   Chunk Slice(int64_t offset, int64_t size);
   absl::StatusOr<Chunk> Make(int64_t offset, int64_t size) const;
+  void MakeElements(Range elements, std::byte* out) const;
   void MakeRows(Range elements, std::byte* out) const;
   // How many whole rows from `row` on, at most `most`, lie in the band at a
   // constant distance from one another.
   int64_t EvenRows(const Row& row, int64_t most) const;
   void ExpandRows(const Row& row, int64_t count, std::byte* out) const;
-  // Writes elements `elements` of a row to `out`.
-  void MakeElements(const Row& row, Range elements, std::byte* out) const;
-  void HideMasked(const Row& row, Range elements, std::byte* out) const;
+  // Bytes of the border that follows the rows.
+  std::vector<std::byte> Border() const;
 
   const PlanPtr plan_;
-  const NumberSource source_;
+  const RowMaker row_maker_;
   const KernelSet& kernels_;
   BandCache& cache_;
   const int64_t element_bytes_;

@@ -8,19 +8,50 @@ int64_t Plan::rows() const {
   return window_.heads.size() * queries;
 }
 
+bool Plan::has_shifted_rows() const {
+  switch (encoding_->structure()) {
+    case Structure::kTable:
+      return window_.axes.size() == 1;
+    case Structure::kToeplitz:
+    case Structure::kKeyRow:
+      return true;
+    case Structure::kBlockToeplitz2D:
+      return form_ == Form::kBlockToeplitz2D;
+    case Structure::kDense:
+      return false;
+  }
+  return false;
+}
+
 int64_t Plan::ShiftOf(int64_t query_index) const {
   if (encoding_->structure() == Structure::kKeyRow) return -window_.key_anchor;
   return form_ == Form::kDense ? -window_.queries.At(query_index) : 0;
 }
 
 Range Plan::hull() const {
-  const Range axis = axis_.hull();
-  if (form_ == Form::kDense && encoding_->structure() == Structure::kToeplitz) {
-    const Range queries = window_.queries.hull();
-    return {axis.begin - (queries.end - 1), axis.end - queries.begin};
+  switch (encoding_->structure()) {
+    case Structure::kTable:
+      break;
+    case Structure::kToeplitz: {
+      if (form_ != Form::kDense) break;
+      const Range queries = window_.queries.hull();
+      const Range keys = window_.keys.hull();
+      return {keys.begin - (queries.end - 1), keys.end - queries.begin};
+    }
+    case Structure::kKeyRow: {
+      const Range keys = window_.keys.hull();
+      return {keys.begin - window_.key_anchor, keys.end - window_.key_anchor};
+    }
+    case Structure::kBlockToeplitz2D:
+      return encoding_->domain();
+    case Structure::kDense:
+      return Union(window_.queries.hull(), window_.keys.hull());
   }
-  const int64_t shift = ShiftOf(0);
-  return {axis.begin + shift, axis.end + shift};
+  Range hull = axis_.hull();
+  for (const Positions& positions : window_.axes) {
+    hull = Union(hull, positions.hull());
+  }
+  return hull;
 }
 
 }  // namespace attnbias

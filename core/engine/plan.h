@@ -22,7 +22,8 @@ namespace attnbias {
 // One named tensor inside a payload.
 struct Part {
   std::string_view name;
-  absl::InlinedVector<int64_t, 3> shape;
+  Form form = Form::kDense;
+  absl::InlinedVector<int64_t, 4> shape;
   // Bytes from the payload's beginning, and of the part.
   int64_t offset = 0;
   int64_t size_bytes = 0;
@@ -31,9 +32,10 @@ struct Part {
 // The window that is asked for, in the encoding's own terms.
 struct Window {
   Range heads;
-  // TABLE: the rows' positions. Unused otherwise.
-  Positions positions;
-  // Absolute positions. Unused by TABLE.
+  // TABLE: the rows' positions on each axis, as many on all; one entry where
+  // all axes have the same. Unused otherwise.
+  std::vector<Positions> axes;
+  // Absolute positions, or tokens of a grid. Unused by TABLE.
   Positions queries;
   Positions keys;
   // KEY_ROW: the position that is coordinate 0.
@@ -62,11 +64,20 @@ class Plan {
   const EncodingPtr& shared_encoding() const { return encoding_; }
   const Window& window() const { return window_; }
   const ResolvedMask& mask() const { return mask_; }
-  // Rows of equal size, one after the other, are what every form consists of: a
-  // row for each head or, in a DENSE form, for each head and query. Element e
-  // of a row is what stands at coordinate axis().At(e) plus the row's shift.
+  // Rows of equal size, one after the other, are what every form consists of,
+  // up to a border: a row for each lane or, in a DENSE form, for each head and
+  // query. In a form with shifted rows, element e is what stands at coordinate
+  // axis().At(e) plus the row's shift.
   const Positions& axis() const { return axis_; }
   int64_t rows() const;
+  bool has_shifted_rows() const;
+  // Whether a border follows the rows, or is part of them.
+  bool has_border_part() const {
+    return encoding_->has_border() && form_ != Form::kDense;
+  }
+  bool has_border_in_rows() const {
+    return encoding_->has_border() && form_ == Form::kDense;
+  }
   // Bytes of an element: one number, or all columns of a table.
   int64_t element_bytes() const {
     return encoding_->width() * SizeOf(data_type_);

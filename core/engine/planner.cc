@@ -66,6 +66,8 @@ absl::string_view NameOf(Form form) {
       return "KEY_ROW";
     case Form::kDense:
       return "DENSE";
+    case Form::kBlockToeplitz2D:
+      return "BLOCK_TOEPLITZ_2D";
   }
   return "";
 }
@@ -73,14 +75,23 @@ absl::string_view NameOf(Form form) {
 std::string_view PartNameOf(Form form) {
   switch (form) {
     case Form::kTable:
-      return "positions";
+      return "";  // the encoding's own
     case Form::kToeplitz:
       return "diagonals";
     case Form::kKeyRow:
       return "row";
     case Form::kDense:
       return "dense";
+    case Form::kBlockToeplitz2D:
+      return "block";
   }
+  return "";
+}
+
+absl::string_view WhyNotCompact(Structure structure, Form compact) {
+  if (compact != Form::kDense) return "";
+  if (structure == Structure::kToeplitz) return " at listed positions";
+  if (structure == Structure::kBlockToeplitz2D) return " in a part of the grid";
   return "";
 }
 
@@ -106,18 +117,9 @@ absl::StatusOr<PlanPtr> Planner::Make() {
   ATTNBIAS_RETURN_IF_ERROR(encoding.status());
   plan_.encoding_ = *std::move(encoding);
   ATTNBIAS_RETURN_IF_ERROR(ResolveDataType());
-  const bool is_table = plan_.encoding().structure() == Structure::kTable;
-  if (is_table && std::holds_alternative<TableExtent>(spec_.extent)) {
-    ATTNBIAS_RETURN_IF_ERROR(ResolveTable(std::get<TableExtent>(spec_.extent)));
-  } else if (!is_table && std::holds_alternative<PairExtent>(spec_.extent)) {
-    ATTNBIAS_RETURN_IF_ERROR(ResolvePair(std::get<PairExtent>(spec_.extent)));
-  } else {
-    constexpr absl::string_view kNames[] = {"no extent", "table", "pair"};
-    return Invalid("extent: got ", kNames[spec_.extent.index()], ", want ",
-                   is_table ? "table" : "pair", ", which is what ",
-                   std::string(plan_.encoding().name()), " takes");
-  }
+  ATTNBIAS_RETURN_IF_ERROR(ResolveExtent());
   ATTNBIAS_RETURN_IF_ERROR(ResolveForm());
+  ATTNBIAS_RETURN_IF_ERROR(CheckDomain());
   ATTNBIAS_RETURN_IF_ERROR(ResolveMask());
   ATTNBIAS_RETURN_IF_ERROR(ResolveParts());
   FindFullyMaskedRows();
@@ -137,36 +139,100 @@ absl::Status Planner::ResolveDataType() {
                          : "F64, F32, F16 or BF16 with values BIAS");
 }
 
+absl::Status Planner::ResolveExtent() {
+  const Structure structure = plan_.encoding().structure();
+  if (structure == Structure::kTable) {
+    if (auto* table = std::get_if<TableExtent>(&spec_.extent)) {
+      return ResolveTable(*table);
+    }
+  } else if (structure == Structure::kBlockToeplitz2D) {
+    if (std::holds_alternative<std::monostate>(spec_.extent)) {
+      spec_.extent = GridExtent();
+    }
+    if (auto* grid = std::get_if<GridExtent>(&spec_.extent)) {
+      return ResolveGrid(*grid);
+    }
+  } else if (auto* pair = std::get_if<PairExtent>(&spec_.extent)) {
+    return ResolvePair(*pair);
+  }
+  constexpr absl::string_view kNames[] = {"no extent", "table", "pair", "grid"};
+  absl::string_view wanted = "pair";
+  if (structure == Structure::kTable) wanted = "table";
+  if (structure == Structure::kBlockToeplitz2D) wanted = "grid or none";
+  return Invalid("extent: got ", kNames[spec_.extent.index()], ", want ",
+                 wanted, ", which is what ",
+                 std::string(plan_.encoding().name()), " takes");
+}
+
 absl::Status Planner::ResolveTable(TableExtent& extent) {
   plan_.window_.heads = {0, plan_.encoding().lanes()};
-  const Range domain = plan_.encoding().domain();
   if (extent.positions.has_value() == !extent.position_ids.empty()) {
     return Invalid("table: got ",
                    extent.positions.has_value() ? "both" : "neither",
                    " of positions and position_ids, want one of them");
   }
-  Positions& positions = plan_.window_.positions;
+  std::vector<Positions>& axes = plan_.window_.axes;
   if (extent.positions.has_value()) {
     ATTNBIAS_RETURN_IF_ERROR(
-        CheckWindow("table.positions", *extent.positions, domain));
-    positions = Positions(*extent.positions);
+        CheckWindow("table.positions", *extent.positions, kAllPositions));
+    axes.emplace_back(*extent.positions);
   } else {
-    if (extent.position_ids.size() != 1) {
-      return Invalid("table.position_ids: got ", extent.position_ids.size(),
-                     " lists, want 1, since positions have one axis");
-    }
-    ATTNBIAS_RETURN_IF_ERROR(
-        CheckList("table.position_ids[0]", extent.position_ids[0]));
-    positions = Positions(extent.position_ids[0]);
-    ATTNBIAS_RETURN_IF_ERROR(
-        CheckWindow("table.position_ids[0]", positions.hull(), domain));
+    ATTNBIAS_RETURN_IF_ERROR(ResolvePositionIds(extent.position_ids));
   }
-  if (positions.is_range()) {
-    extent.positions = positions.hull();
+  if (axes.size() == 1 && axes[0].is_range()) {
+    extent.positions = axes[0].hull();
     extent.position_ids.clear();
   }
-  plan_.axis_ = positions;
+  plan_.axis_ = axes[0];
   return absl::OkStatus();
+}
+
+absl::Status Planner::ResolvePositionIds(
+    const std::vector<std::vector<int64_t>>& lists) {
+  const auto num_axes =
+      static_cast<size_t>(plan_.encoding().axis_columns().back().axis + 1);
+  if (lists.size() != num_axes) {
+    return Invalid("table.position_ids: got ", lists.size(), " lists, want ",
+                   num_axes, ", one for each axis");
+  }
+  std::vector<Positions>& axes = plan_.window_.axes;
+  for (size_t axis = 0; axis < lists.size(); ++axis) {
+    const std::string field = absl::StrCat("table.position_ids[", axis, "]");
+    ATTNBIAS_RETURN_IF_ERROR(CheckList(field, lists[axis]));
+    if (lists[axis].size() != lists[0].size()) {
+      return Invalid(field, ": got ", lists[axis].size(), " positions, want ",
+                     lists[0].size(), ", as many as on the first axis");
+    }
+    axes.emplace_back(lists[axis]);
+  }
+  const auto same = [&axes](const Positions& each) { return each == axes[0]; };
+  if (std::all_of(axes.begin(), axes.end(), same)) axes.resize(1);
+  return absl::OkStatus();
+}
+
+absl::Status Planner::ResolveGrid(GridExtent& extent) {
+  const Encoding& encoding = plan_.encoding();
+  const Range whole = {
+      0, encoding.grid().tokens() + (encoding.has_border() ? 1 : 0)};
+  extent.queries = extent.queries.value_or(whole);
+  extent.keys = extent.keys.value_or(whole);
+  ATTNBIAS_RETURN_IF_ERROR(CheckWindow("grid.queries", *extent.queries, whole));
+  ATTNBIAS_RETURN_IF_ERROR(CheckWindow("grid.keys", *extent.keys, whole));
+  plan_.window_.queries = Positions(*extent.queries);
+  plan_.window_.keys = Positions(*extent.keys);
+  return ResolveHeads("grid.heads", extent.heads);
+}
+
+// What an encoding has no numbers for, though the contract allows it.
+absl::Status Planner::CheckDomain() const {
+  const Range domain = plan_.encoding().domain();
+  const Range hull = plan_.hull();
+  if (domain.Contains(hull)) return absl::OkStatus();
+  const bool pairs = plan_.encoding().structure() == Structure::kToeplitz;
+  return absl::OutOfRangeError(absl::StrCat(
+      "extent: got ", pairs ? "relative " : "", "positions in ", ToString(hull),
+      ", want them in ", ToString(domain), ", which is all that ",
+      std::string(plan_.encoding().name()), " has"));
 }
 
 absl::Status Planner::ResolvePair(PairExtent& extent) {
@@ -183,7 +249,7 @@ absl::Status Planner::ResolvePair(PairExtent& extent) {
   ATTNBIAS_RETURN_IF_ERROR(extent.key_positions.has_value()
                                ? ResolveKeyList(extent)
                                : ResolveKeyRange(extent));
-  return ResolveHeads(extent);
+  return ResolveHeads("pair.heads", extent.heads);
 }
 
 absl::Status Planner::ResolveQueryList(PairExtent& extent) {
@@ -274,28 +340,47 @@ absl::Status Planner::ResolveKeyRange(PairExtent& extent) {
   return absl::OkStatus();
 }
 
-absl::Status Planner::ResolveHeads(PairExtent& extent) {
+absl::Status Planner::ResolveHeads(absl::string_view field,
+                                   std::optional<Range>& heads) {
   const Range all = {0, plan_.encoding().lanes()};
-  plan_.window_.heads = extent.heads.value_or(all);
-  if (plan_.encoding().has_indices() && extent.heads.has_value()) {
-    return Invalid("pair.heads: got ", ToString(*extent.heads),
-                   ", want none: bucket indices are the same for all heads");
+  plan_.window_.heads = heads.value_or(all);
+  if (!plan_.encoding().has_heads()) {
+    if (!heads.has_value()) return absl::OkStatus();
+    return Invalid(field, ": got ", ToString(*heads),
+                   ", want none: the numbers are the same for all heads");
   }
-  ATTNBIAS_RETURN_IF_ERROR(CheckWindow("pair.heads", plan_.window_.heads, all));
-  if (!plan_.encoding().has_indices()) extent.heads = plan_.window_.heads;
-  return absl::OkStatus();
+  heads = plan_.window_.heads;
+  return CheckWindow(field, *heads, all);
+}
+
+// The form in which no number is sent twice.
+Form Planner::CompactForm() const {
+  const Window& window = plan_.window_;
+  switch (plan_.encoding().structure()) {
+    case Structure::kTable:
+      return Form::kTable;
+    case Structure::kToeplitz:
+      return window.queries.is_range() && window.keys.is_range()
+                 ? Form::kToeplitz
+                 : Form::kDense;
+    case Structure::kKeyRow:
+      return Form::kKeyRow;
+    case Structure::kBlockToeplitz2D: {
+      const int64_t tokens = plan_.encoding().grid().tokens();
+      return window.queries.size() >= tokens && window.keys.size() >= tokens
+                 ? Form::kBlockToeplitz2D
+                 : Form::kDense;
+    }
+    case Structure::kDense:
+      return Form::kDense;
+  }
+  return Form::kDense;
 }
 
 absl::Status Planner::ResolveForm() {
   const Window& window = plan_.window_;
   const Structure structure = plan_.encoding().structure();
-  const bool consecutive = window.queries.is_range() && window.keys.is_range();
-  Form compact = Form::kTable;
-  if (structure == Structure::kToeplitz) {
-    compact = consecutive ? Form::kToeplitz : Form::kDense;
-  }
-  if (structure == Structure::kKeyRow) compact = Form::kKeyRow;
-
+  const Form compact = CompactForm();
   plan_.form_ = spec_.output.form.value_or(compact);
   const bool dense_too = structure != Structure::kTable;
   if (plan_.form_ != compact && !(plan_.form_ == Form::kDense && dense_too)) {
@@ -303,13 +388,15 @@ absl::Status Planner::ResolveForm() {
                    NameOf(compact),
                    dense_too && compact != Form::kDense ? " or DENSE" : "",
                    " for ", std::string(plan_.encoding().name()),
-                   consecutive ? "" : " at listed positions");
+                   WhyNotCompact(structure, compact));
   }
   if (plan_.form_ == Form::kToeplitz) {
     const Range queries = window.queries.hull();
     const Range keys = window.keys.hull();
     plan_.axis_ = Positions(
         Range{keys.begin - (queries.end - 1), keys.end - queries.begin});
+  } else if (plan_.form_ == Form::kBlockToeplitz2D) {
+    plan_.axis_ = Positions(plan_.encoding().domain());
   } else if (structure != Structure::kTable) {
     plan_.axis_ = window.keys;
   }
@@ -319,11 +406,13 @@ absl::Status Planner::ResolveForm() {
 absl::Status Planner::ResolveMask() {
   if (!spec_.output.mask.has_value()) return absl::OkStatus();
   const Mask& mask = *spec_.output.mask;
-  if (plan_.encoding().structure() == Structure::kTable ||
-      plan_.encoding().has_indices()) {
-    return Invalid("output.mask: got a mask, want none: ",
-                   std::string(plan_.encoding().name()),
-                   " has no attention scores to mask here");
+  const Encoding& encoding = plan_.encoding();
+  if (encoding.structure() == Structure::kTable ||
+      encoding.structure() == Structure::kBlockToeplitz2D ||
+      encoding.has_indices() || encoding.has_border() || encoding.width() > 1) {
+    return Invalid(
+        "output.mask: got a mask, want none: ", std::string(encoding.name()),
+        " has no attention scores to mask here");
   }
   if (plan_.form_ == Form::kKeyRow) {
     return Invalid(
@@ -371,28 +460,50 @@ absl::Status Planner::ResolveFill(const Mask& mask) {
 }
 
 absl::Status Planner::ResolveParts() {
+  const Encoding& encoding = plan_.encoding();
+  const Window& window = plan_.window_;
   Part part;
+  part.form = plan_.form_;
   part.name = PartNameOf(plan_.form_);
-  if (plan_.form_ != Form::kTable && !plan_.encoding().has_indices()) {
-    part.shape.push_back(plan_.window_.heads.size());
+  if (encoding.has_heads()) part.shape.push_back(window.heads.size());
+  if (plan_.form_ == Form::kDense) part.shape.push_back(window.queries.size());
+  if (plan_.form_ == Form::kBlockToeplitz2D) {
+    part.shape.push_back(encoding.grid().block_height());
+    part.shape.push_back(encoding.grid().block_width());
+  } else {
+    part.shape.push_back(plan_.axis_.size());
   }
-  if (plan_.form_ == Form::kDense) {
-    part.shape.push_back(plan_.window_.queries.size());
+  if (plan_.form_ == Form::kTable || encoding.width() > 1) {
+    part.shape.push_back(encoding.width());
   }
-  part.shape.push_back(plan_.axis_.size());
-  if (plan_.form_ == Form::kTable) {
-    part.shape.push_back(plan_.encoding().width());
-  }
-  part.size_bytes = SizeOf(plan_.data_type_);
-  for (const int64_t length : part.shape) {
-    if (__builtin_mul_overflow(part.size_bytes, length, &part.size_bytes) ||
-        part.size_bytes > max_tensor_bytes_) {
-      return Invalid("extent: got shape [", absl::StrJoin(part.shape, ", "),
-                     "] of ", std::string(attnbias::NameOf(plan_.data_type_)),
-                     ", want at most ", max_tensor_bytes_, " bytes in all");
+  if (plan_.form_ != Form::kTable) {
+    ATTNBIAS_RETURN_IF_ERROR(AddPart(part));
+  } else {
+    for (const std::string_view name : encoding.part_names()) {
+      part.name = name;
+      ATTNBIAS_RETURN_IF_ERROR(AddPart(part));
     }
   }
-  plan_.total_bytes_ = part.size_bytes;
+  if (!plan_.has_border_part()) return absl::OkStatus();
+  return AddPart({.name = "border",
+                  .form = Form::kTable,
+                  .shape = {window.heads.size(), 3}});
+}
+
+absl::Status Planner::AddPart(Part part) {
+  part.offset = plan_.total_bytes_;
+  part.size_bytes = SizeOf(plan_.data_type_);
+  bool fits = true;
+  for (const int64_t length : part.shape) {
+    fits = fits &&
+           !__builtin_mul_overflow(part.size_bytes, length, &part.size_bytes);
+  }
+  if (!fits || part.size_bytes > max_tensor_bytes_ - part.offset) {
+    return Invalid("extent: got shape [", absl::StrJoin(part.shape, ", "),
+                   "] of ", std::string(attnbias::NameOf(plan_.data_type_)),
+                   ", want at most ", max_tensor_bytes_, " bytes in all");
+  }
+  plan_.total_bytes_ += part.size_bytes;
   plan_.parts_.push_back(std::move(part));
   return absl::OkStatus();
 }
@@ -430,9 +541,13 @@ void Planner::NameBytes() {
   tensor.Integer(7, window.heads.begin);
   tensor.Integer(8, window.heads.end);
   tensor.Integer(9, window.key_anchor);
-  WritePositions(tensor, 10, window.positions);
   WritePositions(tensor, 13, window.queries);
   WritePositions(tensor, 16, window.keys);
+  // Fields 10 to 12, then 19 to 21 and on.
+  for (size_t axis = 0; axis < window.axes.size(); ++axis) {
+    const int field = axis == 0 ? 10 : 16 + 3 * static_cast<int>(axis);
+    WritePositions(tensor, field, window.axes[axis]);
+  }
   plan_.fingerprint_ = Sha256Hex(tensor.bytes());
 }
 
@@ -440,6 +555,8 @@ void Planner::ResolveSpec() {
   Output& output = spec_.output;
   output.data_type = plan_.data_type_;
   output.form = plan_.form_;
+  output.values =
+      plan_.encoding().has_indices() ? Values::kBuckets : Values::kBias;
   if (plan_.mask_.masks_nothing()) {
     output.mask.reset();
   } else if (std::holds_alternative<std::monostate>(output.mask->fill)) {

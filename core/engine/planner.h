@@ -5,6 +5,8 @@
 #define ATTNBIAS_CORE_ENGINE_PLANNER_H_
 
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -21,24 +23,34 @@ class Planner {
  public:
   Planner(TensorSpec spec, int64_t max_tensor_bytes);
 
-  // INVALID_ARGUMENT, the message beginning with the field's path inside
-  // TensorSpec and ": ".
+  // The message begins with the field's path inside TensorSpec and ": ".
+  //
+  // INVALID_ARGUMENT  what is not allowed
+  // OUT_OF_RANGE      positions that the encoding has no numbers for
   absl::StatusOr<PlanPtr> Make();
 
  private:
   absl::Status ResolveDataType();
+  absl::Status ResolveExtent();
   // Those that take an extent also write what it resolves to back into it.
   absl::Status ResolveTable(TableExtent& extent);
+  absl::Status ResolvePositionIds(
+      const std::vector<std::vector<int64_t>>& lists);
+  absl::Status ResolveGrid(GridExtent& extent);
   absl::Status ResolvePair(PairExtent& extent);
   absl::Status ResolveQueryList(PairExtent& extent);
   absl::Status ResolveQueryRange(PairExtent& extent);
   absl::Status ResolveKeyList(PairExtent& extent);
   absl::Status ResolveKeyRange(PairExtent& extent);
-  absl::Status ResolveHeads(PairExtent& extent);
+  absl::Status ResolveHeads(absl::string_view field,
+                            std::optional<Range>& heads);
+  Form CompactForm() const;
   absl::Status ResolveForm();
+  absl::Status CheckDomain() const;
   absl::Status ResolveMask();
   absl::Status ResolveFill(const Mask& mask);
   absl::Status ResolveParts();
+  absl::Status AddPart(Part part);
   void FindFullyMaskedRows();
   void NameBytes();
   void ResolveSpec();

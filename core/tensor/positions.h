@@ -13,6 +13,7 @@ namespace attnbias {
 
 // Positions are integers of at most this magnitude.
 inline constexpr int64_t kMaxPosition = int64_t{1} << 40;
+inline constexpr Range kAllPositions = {-kMaxPosition, kMaxPosition + 1};
 
 // A list of consecutive numbers is the range it spells: the two compare equal.
 class Positions {

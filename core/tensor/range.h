@@ -18,6 +18,11 @@ struct Range {
   friend bool operator==(const Range&, const Range&) = default;
 };
 
+// The least range that contains both, which are not empty.
+constexpr Range Union(Range a, Range b) {
+  return {a.begin < b.begin ? a.begin : b.begin, a.end > b.end ? a.end : b.end};
+}
+
 }  // namespace attnbias
 
 #endif  // ATTNBIAS_CORE_TENSOR_RANGE_H_

@@ -43,6 +43,8 @@ absl::StatusOr<EncodingSpec> DecodeEncoding(const v1::TensorSpec& spec) {
       return Decode(spec.alibi());
     case v1::TensorSpec::ENCODING_NOT_SET:
       break;
+    default:
+      return absl::UnimplementedError("encoding: not served yet");
   }
   return absl::InvalidArgumentError(
       absl::StrCat("encoding: not set, want one of ", EncodingNames()));

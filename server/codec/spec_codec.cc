@@ -17,6 +17,7 @@ static_assert(SameNumber(Form::kTable, v1::FORM_TABLE));
 static_assert(SameNumber(Form::kToeplitz, v1::FORM_TOEPLITZ));
 static_assert(SameNumber(Form::kKeyRow, v1::FORM_KEY_ROW));
 static_assert(SameNumber(Form::kDense, v1::FORM_DENSE));
+static_assert(SameNumber(Form::kBlockToeplitz2D, v1::FORM_BLOCK_TOEPLITZ_2D));
 static_assert(SameNumber(Values::kBias, v1::VALUES_BIAS));
 static_assert(SameNumber(Values::kBuckets, v1::VALUES_BUCKETS));
 static_assert(SameNumber(Alignment::kStart, v1::ALIGNMENT_START));
@@ -66,6 +67,14 @@ PairExtent DecodeExtent(const v1::PairExtent& wire) {
   return extent;
 }
 
+GridExtent DecodeExtent(const v1::GridExtent& wire) {
+  GridExtent extent;
+  if (wire.has_queries()) extent.queries = DecodeRange(wire.queries());
+  if (wire.has_keys()) extent.keys = DecodeRange(wire.keys());
+  if (wire.has_heads()) extent.heads = DecodeRange(wire.heads());
+  return extent;
+}
+
 absl::StatusOr<Mask> DecodeMask(const v1::Mask& wire) {
   Mask mask;
   mask.causal = wire.causal();
@@ -86,7 +95,7 @@ absl::StatusOr<Output> DecodeOutput(const v1::Output& wire) {
   Output output;
   output.data_type = OptionalEnum<DataType>(wire.data_type());
   output.form = OptionalEnum<Form>(wire.form());
-  output.values = EnumOr(wire.values(), output.values);
+  output.values = OptionalEnum<Values>(wire.values());
   if (wire.has_mask()) {
     absl::StatusOr<Mask> mask = DecodeMask(wire.mask());
     if (!mask.ok()) return mask.status();
@@ -122,6 +131,12 @@ void EncodeExtent(const PairExtent& extent, v1::PairExtent* wire) {
   }
 }
 
+void EncodeExtent(const GridExtent& extent, v1::GridExtent* wire) {
+  if (extent.queries) EncodeRange(*extent.queries, wire->mutable_queries());
+  if (extent.keys) EncodeRange(*extent.keys, wire->mutable_keys());
+  if (extent.heads) EncodeRange(*extent.heads, wire->mutable_heads());
+}
+
 void EncodeMask(const Mask& mask, v1::Mask* wire) {
   wire->set_causal(mask.causal);
   if (mask.window_left) wire->set_window_left(*mask.window_left);
@@ -138,7 +153,7 @@ void EncodeOutput(const Output& output, v1::Output* wire) {
     wire->set_data_type(static_cast<v1::DataType>(*output.data_type));
   }
   if (output.form) wire->set_form(static_cast<v1::Form>(*output.form));
-  wire->set_values(static_cast<v1::Values>(output.values));
+  if (output.values) wire->set_values(static_cast<v1::Values>(*output.values));
   if (output.mask) EncodeMask(*output.mask, wire->mutable_mask());
   wire->set_scale(output.scale);
 }
@@ -146,11 +161,11 @@ void EncodeOutput(const Output& output, v1::Output* wire) {
 void EncodePart(const Part& part, const Plan& plan, v1::TensorPart* wire) {
   wire->set_name(std::string(part.name));
   wire->set_data_type(static_cast<v1::DataType>(plan.data_type()));
-  wire->set_form(static_cast<v1::Form>(plan.form()));
+  wire->set_form(static_cast<v1::Form>(part.form));
   wire->mutable_shape()->Assign(part.shape.begin(), part.shape.end());
   wire->set_offset(part.offset);
   wire->set_size_bytes(part.size_bytes);
-  if (plan.form() == Form::kToeplitz) {
+  if (part.form == Form::kToeplitz) {
     // The least key minus the greatest query.
     wire->set_first_relative_position(plan.window().keys.hull().begin -
                                       (plan.window().queries.hull().end - 1));
@@ -166,6 +181,7 @@ absl::StatusOr<TensorSpec> DecodeSpec(const v1::TensorSpec& spec) {
   result.encoding = *std::move(encoding);
   if (spec.has_table()) result.extent = DecodeExtent(spec.table());
   if (spec.has_pair()) result.extent = DecodeExtent(spec.pair());
+  if (spec.has_grid()) result.extent = DecodeExtent(spec.grid());
   absl::StatusOr<Output> output = DecodeOutput(spec.output());
   if (!output.ok()) return output.status();
   result.output = *std::move(output);
@@ -179,6 +195,8 @@ v1::TensorSpec EncodeSpec(const TensorSpec& spec) {
     EncodeExtent(*table, wire.mutable_table());
   } else if (const auto* pair = std::get_if<PairExtent>(&spec.extent)) {
     EncodeExtent(*pair, wire.mutable_pair());
+  } else if (const auto* grid = std::get_if<GridExtent>(&spec.extent)) {
+    EncodeExtent(*grid, wire.mutable_grid());
   }
   EncodeOutput(spec.output, wire.mutable_output());
   return wire;
@@ -195,6 +213,11 @@ v1::TensorHeader EncodeHeader(const Plan& plan) {
   *header.mutable_resolved_spec() = EncodeSpec(plan.resolved_spec());
   for (Range rows : plan.fully_masked_rows()) {
     EncodeRange(rows, header.add_fully_masked_rows());
+  }
+  for (const DerivedValue& value : plan.encoding().derived()) {
+    v1::DerivedValue& derived = *header.add_derived();
+    derived.set_name(std::string(value.name));
+    derived.mutable_values()->Assign(value.values.begin(), value.values.end());
   }
   return header;
 }

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes pieces of a plan's rows from wherever the numbers at coordinates are.
+#ifndef ATTNBIAS_CORE_ENGINE_ROW_MAKER_H_
+#define ATTNBIAS_CORE_ENGINE_ROW_MAKER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "core/cache/band.h"
+#include "core/encoding/encoding.h"
+#include "core/engine/plan.h"
+
+namespace attnbias {
+
+// Where a payload's numbers come from: a band that covers the plan's hull, or
+// an evaluator that has the plan's mask folded in.
+struct NumberSource {
+  BandPtr band;
+  std::unique_ptr<const Evaluator> evaluator;
+
+  // Writes one lane's numbers over `span`, for a DENSE encoding as seen from
+  // `query`, to `out`.
+  void Copy(int64_t lane, Range span, int64_t query, std::byte* out) const;
+};
+
+// One of Plan::rows(): a lane and, in a DENSE form, a query counted inside the
+// window.
+struct Row {
+  int64_t lane = 0;
+  int64_t query = 0;
+};
+
+class RowMaker {
+ public:
+  // `plan` outlives this.
+  RowMaker(const Plan* plan, NumberSource source);
+
+  const NumberSource& source() const { return source_; }
+
+  // Writes elements `elements` of a row to `out`.
+  void Make(const Row& row, Range elements, std::byte* out) const;
+
+ private:
+  void MakeShifted(const Row& row, Range elements, std::byte* out) const;
+  void MakeOfAxes(const Row& row, Range elements, std::byte* out) const;
+  void MakeOfGrid(const Row& row, Range elements, std::byte* out) const;
+  void MakeOfPairs(const Row& row, Range elements, std::byte* out) const;
+  void SetBorder(const Row& row, Range elements, std::byte* out) const;
+  void HideMasked(const Row& row, Range elements, std::byte* out) const;
+
+  const Plan& plan_;
+  const NumberSource source_;
+  const int64_t element_bytes_;
+};
+
+// Whether rows hold masked elements that their source does not.
+bool MasksRows(const Plan& plan);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_ENGINE_ROW_MAKER_H_
