@@ -35,9 +35,7 @@ def test_transformer_xl(
     shifted = oracle["shifted_rows"]
     queries = len(shifted)
     encoding = attnbias.TransformerXL(dim=dim, clamp_len=clamp_len)
-    dense = client.get(
-        encoding, queries=queries, keys=keys, align="end", form="dense", dtype="f64"
-    )
+    dense = client.get(encoding, queries=queries, keys=keys, align="end", form="dense", dtype="f64")
     distance = np.arange(queries)[:, None] + keys - queries - np.arange(keys)
     seen = distance >= 0
     # What theirs loses: a float32 frequency, some ulps off, times a float32 position.
