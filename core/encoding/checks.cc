@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/encoding/checks.h"
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
+
+#include "absl/strings/str_join.h"
 
 namespace attnbias {
 
@@ -15,6 +19,23 @@ absl::Status CheckScale(const Output& output) {
   if (std::isfinite(output.scale) && output.scale != 0) return absl::OkStatus();
   return Invalid("output.scale: got ", output.scale,
                  ", want a finite number other than 0");
+}
+
+absl::Status CheckShape(absl::string_view field, const Table& table,
+                        std::initializer_list<Axis> axes) {
+  const absl::Span<const int64_t> got = table.shape();
+  std::vector<int64_t> want;
+  std::string named;
+  for (const Axis& axis : axes) {
+    absl::StrAppend(&named, want.empty() ? "" : ", ", axis.length, " ",
+                    axis.name);
+    want.push_back(axis.length);
+  }
+  if (got == absl::MakeConstSpan(want)) return absl::OkStatus();
+  const bool swapped = want.size() == 2 && std::equal(got.rbegin(), got.rend(),
+                                                      want.begin(), want.end());
+  return Invalid(field, ": got shape [", absl::StrJoin(got, ", "), "], want [",
+                 named, "]", swapped ? "; see the table's layout" : "");
 }
 
 }  // namespace attnbias

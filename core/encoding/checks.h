@@ -5,10 +5,12 @@
 #define ATTNBIAS_CORE_ENCODING_CHECKS_H_
 
 #include <cstdint>
+#include <initializer_list>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/encoding/spec.h"
+#include "core/table/table.h"
 #include "core/tensor/range.h"
 
 namespace attnbias {
@@ -27,6 +29,16 @@ absl::Status CheckNumHeads(absl::string_view field, int64_t num_heads);
 
 // output.scale must be finite and not 0.
 absl::Status CheckScale(const Output& output);
+
+// One axis of a table: how long it must be, and of what it has so many.
+struct Axis {
+  int64_t length;
+  absl::string_view name;
+};
+
+// `table` must have exactly these axes: {{32, "buckets"}, {8, "heads"}}.
+absl::Status CheckShape(absl::string_view field, const Table& table,
+                        std::initializer_list<Axis> axes);
 
 }  // namespace attnbias
 
