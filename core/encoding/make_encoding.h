@@ -20,6 +20,18 @@ absl::StatusOr<EncodingPtr> MakeEncoding(const T5Spec& spec,
                                          const Output& output);
 absl::StatusOr<EncodingPtr> MakeEncoding(const AlibiSpec& spec,
                                          const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const LearnedAbsoluteSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const ShawSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const TransformerXlSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const XlnetSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const ConformerSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const SymmetricSinusoidalSpec& spec,
+                                         const Output& output);
 
 }  // namespace attnbias
 

@@ -56,8 +56,63 @@ struct AlibiSpec {
   AlibiVariant variant = AlibiVariant::kSymmetric;
 };
 
+enum class Interpolation : uint8_t { kNone = 1, kLinear, kLinearAlignCorners };
+
+struct LearnedAbsoluteSpec {
+  std::optional<Table> table;
+  int64_t offset = 0;
+  std::optional<int64_t> padding_idx;
+  Interpolation interpolation = Interpolation::kNone;
+  std::optional<int64_t> interpolated_length;
+};
+
+enum class BeyondReach : uint8_t { kClip = 1, kRefuse };
+enum class RelativeSign : uint8_t { kKeyMinusQuery = 1, kQueryMinusKey };
+
+struct ShawSpec {
+  std::optional<Table> table;
+  std::optional<int64_t> left;
+  std::optional<int64_t> right;
+  BeyondReach beyond = BeyondReach::kClip;
+  RelativeSign sign = RelativeSign::kKeyMinusQuery;
+};
+
+struct TransformerXlSpec {
+  int64_t dim = 0;
+  double base = 10000;
+  std::optional<int64_t> clamp_len;
+};
+
+enum class XlnetAttention : uint8_t { kBidirectional = 1, kUnidirectional };
+
+struct XlnetSpec {
+  int64_t dim = 0;
+  double base = 10000;
+  std::optional<int64_t> clamp_len;
+  XlnetAttention attn_type = XlnetAttention::kBidirectional;
+};
+
+struct ConformerSpec {
+  int64_t dim = 0;
+  double base = 10000;
+};
+
+struct SymmetricSinusoidalSpec {
+  int64_t dim = 0;
+  double base = 10000;
+  SinusoidalLayout layout = SinusoidalLayout::kInterleaved;
+};
+
 // One row per encoding.
-using EncodingSpec = std::variant<SinusoidalSpec, T5Spec, AlibiSpec>;
+using EncodingSpec = std::variant<SinusoidalSpec,       //
+                                  T5Spec,               //
+                                  AlibiSpec,            //
+                                  LearnedAbsoluteSpec,  //
+                                  ShawSpec,             //
+                                  TransformerXlSpec,    //
+                                  XlnetSpec,            //
+                                  ConformerSpec,        //
+                                  SymmetricSinusoidalSpec>;
 
 enum class Form : uint8_t {
   kTable = 1,

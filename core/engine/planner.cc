@@ -407,9 +407,9 @@ absl::Status Planner::ResolveMask() {
   if (!spec_.output.mask.has_value()) return absl::OkStatus();
   const Mask& mask = *spec_.output.mask;
   const Encoding& encoding = plan_.encoding();
-  if (encoding.structure() == Structure::kTable ||
-      encoding.structure() == Structure::kBlockToeplitz2D ||
-      encoding.has_indices() || encoding.has_border() || encoding.width() > 1) {
+  if (encoding.structure() == Structure::kBlockToeplitz2D ||
+      encoding.has_indices() || encoding.has_border() ||
+      encoding.has_columns()) {
     return Invalid(
         "output.mask: got a mask, want none: ", std::string(encoding.name()),
         " has no attention scores to mask here");
@@ -473,7 +473,7 @@ absl::Status Planner::ResolveParts() {
   } else {
     part.shape.push_back(plan_.axis_.size());
   }
-  if (plan_.form_ == Form::kTable || encoding.width() > 1) {
+  if (encoding.has_columns()) {
     part.shape.push_back(encoding.width());
   }
   if (plan_.form_ != Form::kTable) {

@@ -29,6 +29,24 @@ struct ToWire {
   void operator()(const AlibiSpec& spec) const {
     Encode(spec, out->mutable_alibi());
   }
+  void operator()(const LearnedAbsoluteSpec& spec) const {
+    Encode(spec, out->mutable_learned_absolute());
+  }
+  void operator()(const ShawSpec& spec) const {
+    Encode(spec, out->mutable_shaw());
+  }
+  void operator()(const TransformerXlSpec& spec) const {
+    Encode(spec, out->mutable_transformer_xl());
+  }
+  void operator()(const XlnetSpec& spec) const {
+    Encode(spec, out->mutable_xlnet());
+  }
+  void operator()(const ConformerSpec& spec) const {
+    Encode(spec, out->mutable_conformer());
+  }
+  void operator()(const SymmetricSinusoidalSpec& spec) const {
+    Encode(spec, out->mutable_symmetric_sinusoidal());
+  }
 };
 
 }  // namespace
@@ -41,6 +59,18 @@ absl::StatusOr<EncodingSpec> DecodeEncoding(const v1::TensorSpec& spec) {
       return Decode(spec.t5());
     case v1::TensorSpec::kAlibi:
       return Decode(spec.alibi());
+    case v1::TensorSpec::kLearnedAbsolute:
+      return Decode(spec.learned_absolute());
+    case v1::TensorSpec::kShaw:
+      return Decode(spec.shaw());
+    case v1::TensorSpec::kTransformerXl:
+      return Decode(spec.transformer_xl());
+    case v1::TensorSpec::kXlnet:
+      return Decode(spec.xlnet());
+    case v1::TensorSpec::kConformer:
+      return Decode(spec.conformer());
+    case v1::TensorSpec::kSymmetricSinusoidal:
+      return Decode(spec.symmetric_sinusoidal());
     case v1::TensorSpec::ENCODING_NOT_SET:
       break;
     default:

@@ -15,11 +15,23 @@ void EncodeEncoding(const EncodingSpec& spec, v1::TensorSpec* out);
 absl::StatusOr<EncodingSpec> Decode(const v1::Sinusoidal& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::T5& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::Alibi& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::LearnedAbsolute& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::Shaw& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::TransformerXl& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::Xlnet& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::Conformer& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::SymmetricSinusoidal& wire);
 
 // Fields that the others make idle are left out.
 void Encode(const SinusoidalSpec& spec, v1::Sinusoidal* wire);
 void Encode(const T5Spec& spec, v1::T5* wire);
 void Encode(const AlibiSpec& spec, v1::Alibi* wire);
+void Encode(const LearnedAbsoluteSpec& spec, v1::LearnedAbsolute* wire);
+void Encode(const ShawSpec& spec, v1::Shaw* wire);
+void Encode(const TransformerXlSpec& spec, v1::TransformerXl* wire);
+void Encode(const XlnetSpec& spec, v1::Xlnet* wire);
+void Encode(const ConformerSpec& spec, v1::Conformer* wire);
+void Encode(const SymmetricSinusoidalSpec& spec, v1::SymmetricSinusoidal* wire);
 
 }  // namespace attnbias
 

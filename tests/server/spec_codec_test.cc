@@ -74,6 +74,54 @@ INSTANTIATE_TEST_SUITE_P(
                   "variant: ALIBI_VARIANT_KEY_FROM_END }",
                   "alibi { num_heads: 2 slopes: [0.5, 0.25] "
                   "variant: ALIBI_VARIANT_KEY_FROM_END } "
+                  "output { values: VALUES_BIAS scale: 1 }"},
+        RoundTrip{"Shaw",
+                  "shaw { left: 0 right: 3 } "
+                  "output { values: VALUES_BUCKETS }",
+                  "shaw { left: 0 right: 3 beyond: BEYOND_REACH_CLIP "
+                  "sign: RELATIVE_SIGN_KEY_MINUS_QUERY } "
+                  "output { values: VALUES_BUCKETS scale: 1 }"},
+        RoundTrip{"ShawOtherwise",
+                  "shaw { beyond: BEYOND_REACH_REFUSE "
+                  "sign: RELATIVE_SIGN_QUERY_MINUS_KEY }",
+                  "shaw { beyond: BEYOND_REACH_REFUSE "
+                  "sign: RELATIVE_SIGN_QUERY_MINUS_KEY } "
+                  "output { values: VALUES_BIAS scale: 1 }"},
+        RoundTrip{"TransformerXl", "transformer_xl { dim: 6 }",
+                  "transformer_xl { dim: 6 base: 10000 } "
+                  "output { values: VALUES_BIAS scale: 1 }"},
+        RoundTrip{"TransformerXlClamped",
+                  "transformer_xl { dim: 6 base: 9 clamp_len: 5 }",
+                  "transformer_xl { dim: 6 base: 9 clamp_len: 5 } "
+                  "output { values: VALUES_BIAS scale: 1 }"},
+        RoundTrip{"Xlnet", "xlnet { dim: 6 }",
+                  "xlnet { dim: 6 base: 10000 "
+                  "attn_type: XLNET_ATTENTION_BIDIRECTIONAL } "
+                  "output { values: VALUES_BIAS scale: 1 }"},
+        RoundTrip{"XlnetOtherwise",
+                  "xlnet { dim: 6 base: 9 clamp_len: 5 "
+                  "attn_type: XLNET_ATTENTION_UNIDIRECTIONAL }",
+                  "xlnet { dim: 6 base: 9 clamp_len: 5 "
+                  "attn_type: XLNET_ATTENTION_UNIDIRECTIONAL } "
+                  "output { values: VALUES_BIAS scale: 1 }"},
+        RoundTrip{"Conformer", "conformer { dim: 6 }",
+                  "conformer { dim: 6 base: 10000 } "
+                  "output { values: VALUES_BIAS scale: 1 }"},
+        RoundTrip{"SymmetricSinusoidal", "symmetric_sinusoidal { dim: 6 }",
+                  "symmetric_sinusoidal { dim: 6 base: 10000 "
+                  "layout: SINUSOIDAL_LAYOUT_INTERLEAVED } "
+                  "output { values: VALUES_BIAS scale: 1 }"},
+        RoundTrip{"LearnedAbsolute", "learned_absolute { }",
+                  "learned_absolute { offset: 0 "
+                  "interpolation: INTERPOLATION_NONE } "
+                  "output { values: VALUES_BIAS scale: 1 }"},
+        RoundTrip{"LearnedAbsoluteOtherwise",
+                  "learned_absolute { offset: 2 padding_idx: 0 "
+                  "interpolation: INTERPOLATION_LINEAR "
+                  "interpolated_length: 7 }",
+                  "learned_absolute { offset: 2 padding_idx: 0 "
+                  "interpolation: INTERPOLATION_LINEAR "
+                  "interpolated_length: 7 } "
                   "output { values: VALUES_BIAS scale: 1 }"}),
     [](const auto& info) { return std::string(info.param.name); });
 

@@ -6,7 +6,18 @@ with attnbias.Client("localhost:50051") as client:
 """
 
 from attnbias._client import Client
-from attnbias._encodings import T5, ALiBi, Encoding, Sinusoidal
+from attnbias._encodings import (
+    T5,
+    ALiBi,
+    Conformer,
+    Encoding,
+    LearnedAbsolute,
+    Shaw,
+    Sinusoidal,
+    SymmetricSinusoidal,
+    TransformerXL,
+    XLNet,
+)
 from attnbias._errors import (
     AbortedError,
     CancelledError,
@@ -35,6 +46,7 @@ __all__ = [
     "AbortedError",
     "CancelledError",
     "Client",
+    "Conformer",
     "DataLossError",
     "DeadlineExceededError",
     "Encoding",
@@ -44,6 +56,7 @@ __all__ = [
     "InternalError",
     "InvalidArgumentError",
     "KeyRow",
+    "LearnedAbsolute",
     "NotFoundError",
     "OutOfRangeError",
     "PermissionDeniedError",
@@ -52,11 +65,15 @@ __all__ = [
     "ResourceExhaustedError",
     "ServerInfo",
     "ServerLimits",
+    "Shaw",
     "Sinusoidal",
+    "SymmetricSinusoidal",
     "TensorInfo",
     "TensorPart",
     "Toeplitz",
+    "TransformerXL",
     "UnauthenticatedError",
     "UnavailableError",
     "UnimplementedError",
+    "XLNet",
 ]

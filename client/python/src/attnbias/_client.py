@@ -18,7 +18,7 @@ from attnbias._files import check_suffix, write
 from attnbias._info import ServerInfo, TensorInfo, to_server_info, to_tensor_info
 from attnbias._memory import part_of
 from attnbias._request import Request, RequestOptions
-from attnbias._results import to_result
+from attnbias._results import holds_vectors, to_result
 from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:
@@ -270,4 +270,5 @@ def _metadata(info: TensorInfo, request: Request) -> dict[str, str]:
         if part.form == "toeplitz":
             first = str(part.first_relative_position)
             metadata[f"attnbias.{part.name}.first_relative_position"] = first
+            metadata[f"attnbias.{part.name}.vectors"] = str(holds_vectors(part, request)).lower()
     return metadata

@@ -26,6 +26,8 @@ class Encoding:
 
     field: ClassVar[str]
     """Its name in the contract's ``TensorSpec``."""
+    vectors: ClassVar[bool] = False
+    """Whether vectors stand at pairs, as a last axis of columns, but for ``values="buckets"``."""
 
     def to_spec(self) -> service_pb2.TensorSpec:
         """This encoding as a spec without extent.
@@ -46,7 +48,7 @@ class Encoding:
     def _set_field(self, message: Message, field: FieldDescriptor, value: Any) -> None:
         path = f"{self.field}.{field.name}"
         if field.message_type is tensor_pb2.TableRef.DESCRIPTOR:
-            layout = getattr(self, f"{field.name}_layout")
+            layout = getattr(self, f"{field.name}_layout", None)
             getattr(message, field.name).CopyFrom(to_table_ref(value, layout, path))
             return
         if field.enum_type is not None:
@@ -138,3 +140,126 @@ class ALiBi(Encoding):
     variant: Literal["SYMMETRIC", "CAUSAL", "KEY_FROM_START", "KEY_FROM_END"] | None = None
     """What a slope s multiplies: -s|i - j| (default), -s max(i - j, 0), s j (BLOOM, Falcon), or
     s (j - (key_length - 1)) (MPT)."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LearnedAbsolute(Encoding):
+    """Learned absolute positions: row p + offset of a table.
+
+    A table ``[positions, dim]`` with the learned table's columns; ask with
+    ``positions`` or ``position_ids``. A position outside of it is an OutOfRangeError.
+    """
+
+    field: ClassVar[str] = "learned_absolute"
+
+    table: Any
+    """[num_positions, dim]: an array or a digest, as T5's."""
+    offset: int | None = None
+    """Added to every position: 2 for OPT and BART, padding_idx + 1 for fairseq and RoBERTa."""
+    padding_idx: int | None = None
+    """Row of the table that answers with zeros; not with interpolation. Default none."""
+    interpolation: Literal["NONE", "LINEAR", "LINEAR_ALIGN_CORNERS"] | None = None
+    """How the table is stretched to interpolated_length rows, in torch's terms mode "linear"
+    without or with align_corners. Default not at all."""
+    interpolated_length: int | None = None
+    """Rows after interpolation, in [1, 2^20]."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Shaw(Encoding):
+    """A learned vector for every relative position (Shaw et al. 2018), of keys or of values.
+
+    ``vector[i, j] = table[clip(j - i, -left, right) + left]``, a Toeplitz over
+    vectors; ask with ``queries`` and ``keys``. With ``values="buckets"`` the answer
+    is the indices, i32, and needs no table.
+    """
+
+    field: ClassVar[str] = "shaw"
+    vectors: ClassVar[bool] = True
+
+    left: int
+    """Farthest relative position to the left with a vector of its own, in [0, 2^30)."""
+    right: int
+    """The same to the right; the paper's k is both."""
+    table: Any = None
+    """[left + right + 1, dim], or [num_heads, left + right + 1, dim] where heads differ: an
+    array or a digest, as T5's."""
+    beyond: Literal["CLIP", "REFUSE"] | None = None
+    """Whether what is farther has the farthest vector (default) or is an OutOfRangeError."""
+    sign: Literal["KEY_MINUS_QUERY", "QUERY_MINUS_KEY"] | None = None
+    """What the table counts: j - i (default; the paper), or i - j (BERT's relative_key)."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TransformerXL(Encoding):
+    """Transformer-XL's R (Dai et al. 2019): the sinusoid of the distance i - j.
+
+    Sines before cosines; zero for keys to the right of the query. A Toeplitz over
+    vectors without a head axis; ask with ``queries`` and ``keys``.
+    """
+
+    field: ClassVar[str] = "transformer_xl"
+    vectors: ClassVar[bool] = True
+
+    dim: int
+    """d_model, even, in [2, 65536]."""
+    base: float | None = None
+    """Column pair k turns by base^(-2k/dim) radians a position; in [1, 1e18]. Default 10000."""
+    clamp_len: int | None = None
+    """Distances above it count as it. Default none."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class XLNet(Encoding):
+    """XLNet's relative positions (Yang et al. 2019): the sinusoid of the signed distance i - j.
+
+    Sines before cosines. A Toeplitz over vectors without a head axis; ask with
+    ``queries`` and ``keys``.
+    """
+
+    field: ClassVar[str] = "xlnet"
+    vectors: ClassVar[bool] = True
+
+    dim: int
+    """d_model, even, in [2, 65536]."""
+    base: float | None = None
+    """As TransformerXL's. Default 10000."""
+    clamp_len: int | None = None
+    """Distances are clamped to [-clamp_len, clamp_len]. Default none."""
+    attn_type: Literal["BIDIRECTIONAL", "UNIDIRECTIONAL"] | None = None
+    """UNIDIRECTIONAL ("uni") has zero vectors for keys to the right. Default BIDIRECTIONAL."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Conformer(Encoding):
+    """The relative positions of Conformer, as ESPnet and wav2vec 2.0 have them.
+
+    The sinusoid of the signed distance i - j, interleaved. A Toeplitz over vectors
+    without a head axis; ask with ``queries`` and ``keys``.
+    """
+
+    field: ClassVar[str] = "conformer"
+    vectors: ClassVar[bool] = True
+
+    dim: int
+    """Even, in [2, 65536]."""
+    base: float | None = None
+    """As TransformerXL's. Default 10000."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SymmetricSinusoidal(Encoding):
+    """The sinusoid of abs(i - j): relative, and blind to direction.
+
+    A Toeplitz over vectors without a head axis; ask with ``queries`` and ``keys``.
+    """
+
+    field: ClassVar[str] = "symmetric_sinusoidal"
+    vectors: ClassVar[bool] = True
+
+    dim: int
+    """Even, in [2, 65536]."""
+    base: float | None = None
+    """As TransformerXL's. Default 10000."""
+    layout: Literal["INTERLEAVED", "CONCATENATED"] | None = None
+    """Order of sines and cosines: s0 c0 s1 c1 ... (default), or s0 s1 ... c0 c1 ..."""
