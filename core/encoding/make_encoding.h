@@ -20,6 +20,10 @@ absl::StatusOr<EncodingPtr> MakeEncoding(const T5Spec& spec,
                                          const Output& output);
 absl::StatusOr<EncodingPtr> MakeEncoding(const AlibiSpec& spec,
                                          const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const SwinSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const BeitSpec& spec,
+                                         const Output& output);
 
 }  // namespace attnbias
 
