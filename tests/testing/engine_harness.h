@@ -27,6 +27,7 @@ class EngineHarness {
       const EngineOptions& options = {},
       const KernelSet& kernels = *SupportedKernelSets().front())
       : engine_(options, kernels, &threads_, &observer_) {}
+  ~EngineHarness() { threads_.Join(); }
 
   absl::StatusOr<PlanPtr> MakePlan(TensorSpec spec) const {
     return engine_.MakePlan(std::move(spec));
