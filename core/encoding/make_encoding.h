@@ -22,6 +22,8 @@ absl::StatusOr<EncodingPtr> MakeEncoding(const AlibiSpec& spec,
                                          const Output& output);
 absl::StatusOr<EncodingPtr> MakeEncoding(const SwinSpec& spec,
                                          const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const SwinV2Spec& spec,
+                                         const Output& output);
 absl::StatusOr<EncodingPtr> MakeEncoding(const BeitSpec& spec,
                                          const Output& output);
 

@@ -105,6 +105,7 @@ using EncodingSpec = std::variant<SinusoidalSpec,  //
                                   T5Spec,          //
                                   AlibiSpec,       //
                                   SwinSpec,        //
+                                  SwinV2Spec,      //
                                   BeitSpec>;
 
 enum class Form : uint8_t {
