@@ -15,6 +15,12 @@ absl::Status CheckNumHeads(absl::string_view field, int64_t num_heads) {
                  kMaxNumHeads, "]");
 }
 
+absl::Status CheckWindowSide(absl::string_view field, int64_t length) {
+  if (length >= 1 && length <= kMaxWindowSide) return absl::OkStatus();
+  return Invalid(field, ": got ", length, ", want an integer in [1, ",
+                 kMaxWindowSide, "]");
+}
+
 absl::Status CheckScale(const Output& output) {
   if (std::isfinite(output.scale) && output.scale != 0) return absl::OkStatus();
   return Invalid("output.scale: got ", output.scale,

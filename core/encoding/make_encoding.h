@@ -32,6 +32,12 @@ absl::StatusOr<EncodingPtr> MakeEncoding(const ConformerSpec& spec,
                                          const Output& output);
 absl::StatusOr<EncodingPtr> MakeEncoding(const SymmetricSinusoidalSpec& spec,
                                          const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const SwinSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const SwinV2Spec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const BeitSpec& spec,
+                                         const Output& output);
 
 }  // namespace attnbias
 

@@ -47,6 +47,15 @@ struct ToWire {
   void operator()(const SymmetricSinusoidalSpec& spec) const {
     Encode(spec, out->mutable_symmetric_sinusoidal());
   }
+  void operator()(const SwinSpec& spec) const {
+    Encode(spec, out->mutable_swin());
+  }
+  void operator()(const SwinV2Spec& spec) const {
+    Encode(spec, out->mutable_swin_v2());
+  }
+  void operator()(const BeitSpec& spec) const {
+    Encode(spec, out->mutable_beit());
+  }
 };
 
 }  // namespace
@@ -71,6 +80,12 @@ absl::StatusOr<EncodingSpec> DecodeEncoding(const v1::TensorSpec& spec) {
       return Decode(spec.conformer());
     case v1::TensorSpec::kSymmetricSinusoidal:
       return Decode(spec.symmetric_sinusoidal());
+    case v1::TensorSpec::kSwin:
+      return Decode(spec.swin());
+    case v1::TensorSpec::kSwinV2:
+      return Decode(spec.swin_v2());
+    case v1::TensorSpec::kBeit:
+      return Decode(spec.beit());
     case v1::TensorSpec::ENCODING_NOT_SET:
       break;
     default:

@@ -21,6 +21,9 @@ absl::StatusOr<EncodingSpec> Decode(const v1::TransformerXl& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::Xlnet& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::Conformer& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::SymmetricSinusoidal& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::Swin& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::SwinV2& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::Beit& wire);
 
 // Fields that the others make idle are left out.
 void Encode(const SinusoidalSpec& spec, v1::Sinusoidal* wire);
@@ -32,6 +35,9 @@ void Encode(const TransformerXlSpec& spec, v1::TransformerXl* wire);
 void Encode(const XlnetSpec& spec, v1::Xlnet* wire);
 void Encode(const ConformerSpec& spec, v1::Conformer* wire);
 void Encode(const SymmetricSinusoidalSpec& spec, v1::SymmetricSinusoidal* wire);
+void Encode(const SwinSpec& spec, v1::Swin* wire);
+void Encode(const SwinV2Spec& spec, v1::SwinV2* wire);
+void Encode(const BeitSpec& spec, v1::Beit* wire);
 
 }  // namespace attnbias
 

@@ -18,6 +18,7 @@ from attnbias._encodings import (
     TransformerXL,
     XLNet,
 )
+from attnbias._encodings import T5, ALiBi, Beit, Encoding, Sinusoidal, Swin, SwinV2, Tupe
 from attnbias._errors import (
     AbortedError,
     CancelledError,
@@ -36,6 +37,7 @@ from attnbias._errors import (
     UnavailableError,
     UnimplementedError,
 )
+from attnbias._grid import BlockToeplitz, BorderedToeplitz
 from attnbias._info import ServerInfo, ServerLimits, TensorInfo, TensorPart
 from attnbias._request import Request, RequestOptions
 from attnbias._tensors import KeyRow, Toeplitz
@@ -44,6 +46,9 @@ __all__ = [
     "T5",
     "ALiBi",
     "AbortedError",
+    "Beit",
+    "BlockToeplitz",
+    "BorderedToeplitz",
     "CancelledError",
     "Client",
     "Conformer",
@@ -72,6 +77,12 @@ __all__ = [
     "TensorPart",
     "Toeplitz",
     "TransformerXL",
+    "Swin",
+    "SwinV2",
+    "TensorInfo",
+    "TensorPart",
+    "Toeplitz",
+    "Tupe",
     "UnauthenticatedError",
     "UnavailableError",
     "UnimplementedError",
