@@ -25,7 +25,7 @@ from attnbias._errors import (
     UnavailableError,
     UnimplementedError,
 )
-from attnbias._info import ServerInfo, ServerLimits, TensorInfo, TensorPart
+from attnbias._info import ServerInfo, ServerLimits, TableInfo, TensorInfo, TensorPart
 from attnbias._request import Request, RequestOptions
 from attnbias._tensors import KeyRow, Toeplitz
 
@@ -53,6 +53,7 @@ __all__ = [
     "ServerInfo",
     "ServerLimits",
     "Sinusoidal",
+    "TableInfo",
     "TensorInfo",
     "TensorPart",
     "Toeplitz",
