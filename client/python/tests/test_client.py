@@ -189,7 +189,8 @@ def test_info(server: FakeServer, client: attnbias.Client) -> None:
 
 
 def test_list_tables_turns_pages(server: FakeServer, client: attnbias.Client) -> None:
-    t5 = encodings_pb2.T5(num_heads=8, num_buckets=32, bidirectional=False, bucket_rule=2)
+    t5 = encodings_pb2.T5(num_heads=8, num_buckets=32, bidirectional=False)
+    t5.bucket_rule = encodings_pb2.BUCKET_RULE_FLOAT32_LOG
     t5.table.name = "m/decoder"
     t5.table.layout = tensor_pb2.TABLE_LAYOUT_BUCKETS_HEADS
     decoder = service_pb2.TableInfo(
