@@ -16,6 +16,7 @@ Call::Call(CallEnvironment* environment, Method method,
     : environment_(*environment),
       method_(method),
       context_(*context),
+      tables_(environment_.tables.Get()),
       start_(std::chrono::steady_clock::now()) {
   ++environment_.active_calls;
   environment_.metrics.CallStarted(method_);
@@ -50,7 +51,7 @@ absl::Status Call::CheckWanted() const {
 }
 
 absl::StatusOr<PlanPtr> Call::MakePlan(const v1::TensorSpec& spec) {
-  absl::StatusOr<TensorSpec> decoded = DecodeSpec(spec);
+  absl::StatusOr<TensorSpec> decoded = DecodeSpec(spec, *tables_);
   if (!decoded.ok()) return Under("spec", decoded.status());
   absl::StatusOr<PlanPtr> plan =
       environment_.engine.MakePlan(*std::move(decoded));

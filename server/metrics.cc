@@ -39,7 +39,8 @@ constexpr std::string_view kRejectionNames[] = {
 static_assert(std::size(kRejectionNames) == kNumRejections);
 
 constexpr std::string_view kMethodNames[] = {"DescribeTensor", "GetTensor",
-                                             "StreamTensor", "GetServerInfo"};
+                                             "StreamTensor", "ListTables",
+                                             "GetServerInfo"};
 static_assert(std::size(kMethodNames) == kNumMethods);
 
 // From 50 us, the cost of a call itself, to a minute of streaming.

@@ -8,6 +8,7 @@
 #include "server/codec/spec_codec.h"
 #include "server/get_reactor.h"
 #include "server/limits.h"
+#include "server/list_tables.h"
 #include "server/stream_reactor.h"
 
 namespace attnbias {
@@ -88,6 +89,17 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* TensorService::StreamTensor(
   auto* reactor = new StreamReactor(&environment_, context, request);
   reactor->Start();
   return reactor;
+}
+
+grpc::ServerUnaryReactor* TensorService::ListTables(
+    grpc::CallbackServerContext* context, const v1::ListTablesRequest* request,
+    v1::ListTablesResponse* response) {
+  auto* call = new OneStep(&environment_, Method::kListTables, context);
+  call->Run([request, response](Call& call) {
+    ATTNBIAS_RETURN_IF_ERROR(CheckKnown(*request));
+    return attnbias::ListTables(*request, *call.tables(), response);
+  });
+  return call;
 }
 
 grpc::ServerUnaryReactor* TensorService::GetServerInfo(

@@ -60,12 +60,13 @@ struct ToWire {
 
 }  // namespace
 
-absl::StatusOr<EncodingSpec> DecodeEncoding(const v1::TensorSpec& spec) {
+absl::StatusOr<EncodingSpec> DecodeEncoding(const v1::TensorSpec& spec,
+                                            const TableSet& tables) {
   switch (spec.encoding_case()) {
     case v1::TensorSpec::kSinusoidal:
       return Decode(spec.sinusoidal());
     case v1::TensorSpec::kT5:
-      return Decode(spec.t5());
+      return Decode(spec.t5(), tables);
     case v1::TensorSpec::kAlibi:
       return Decode(spec.alibi());
     case v1::TensorSpec::kLearnedAbsolute:

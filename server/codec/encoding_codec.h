@@ -6,14 +6,17 @@
 #include "absl/status/statusor.h"
 #include "attnbias/v1/service.pb.h"
 #include "core/encoding/spec.h"
+#include "core/table/registry.h"
 
 namespace attnbias {
 
-absl::StatusOr<EncodingSpec> DecodeEncoding(const v1::TensorSpec& spec);
+// `tables` are those that a spec may name.
+absl::StatusOr<EncodingSpec> DecodeEncoding(const v1::TensorSpec& spec,
+                                            const TableSet& tables);
 void EncodeEncoding(const EncodingSpec& spec, v1::TensorSpec* out);
 
 absl::StatusOr<EncodingSpec> Decode(const v1::Sinusoidal& wire);
-absl::StatusOr<EncodingSpec> Decode(const v1::T5& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::T5& wire, const TableSet& tables);
 absl::StatusOr<EncodingSpec> Decode(const v1::Alibi& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::LearnedAbsolute& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::Shaw& wire);

@@ -6,13 +6,16 @@
 
 #include "absl/status/statusor.h"
 #include "attnbias/v1/tensor.pb.h"
+#include "core/table/registry.h"
 #include "core/table/table.h"
 
 namespace attnbias {
 
-// The table that `ref` names. `path` is the field it stands in, for messages.
+// The table that `ref` names; `tables` are those that are mounted. `path` is
+// the field it stands in, for messages.
 absl::StatusOr<Table> DecodeTable(const v1::TableRef& ref,
-                                  const std::string& path);
+                                  const std::string& path,
+                                  const TableSet& tables);
 
 // The table by its digest.
 void EncodeTable(const Table& table, v1::TableRef* ref);

@@ -96,7 +96,7 @@ class Server:
 
 
 class Stub:
-    """The four methods on a channel of their own, whose messages may be of any size."""
+    """The methods on a channel of their own, whose messages may be of any size."""
 
     def __init__(self, address: str) -> None:
         options = [
@@ -106,6 +106,7 @@ class Stub:
         self.channel = grpc.insecure_channel(address, options)
         self.describe = self._unary("DescribeTensor")
         self.get = self._unary("GetTensor")
+        self.tables = self._unary("ListTables")
         self.info = self._unary("GetServerInfo")
         self._stream = self.channel.unary_stream(
             f"/{SERVICE}/StreamTensor",

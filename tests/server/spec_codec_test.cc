@@ -8,6 +8,7 @@
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
+#include "tests/testing/safetensors_writer.h"
 #include "tests/testing/status_matchers.h"
 
 namespace attnbias {
@@ -21,6 +22,11 @@ v1::TensorSpec Wire(const std::string& text) {
   v1::TensorSpec spec;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &spec));
   return spec;
+}
+
+// Without mounted tables.
+absl::StatusOr<TensorSpec> DecodeSpec(const v1::TensorSpec& spec) {
+  return DecodeSpec(spec, TableSet());
 }
 
 TensorSpec Decoded(const std::string& text) {
@@ -251,6 +257,46 @@ TEST_F(DecodeTable, ErrorsNameTheField) {
   EXPECT_THAT(
       DecodeSpec(WithTable("sha256: '" + std::string(64, 'a') + "'")),
       StatusIs(absl::StatusCode::kNotFound, StartsWith("t5.table.sha256: ")));
+}
+
+TEST_F(DecodeTable, MountedTablesAreFoundByNameAndByDigest) {
+  absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(
+      WriteFile(FreshFolder() / "t.safetensors",
+                SafetensorsBytes({{"w", {2, 3}, {1, 2, 3, 4, 5, 6}},
+                                  {"row", {3}, {1, 2, 3}}})));
+  ASSERT_THAT(file, IsOk());
+  TableSetBuilder builder(1000);
+  ASSERT_THAT(builder.Add("enc", *file, *file->Find("w")), IsOk());
+  ASSERT_THAT(builder.Add("row", *file, *file->Find("row")), IsOk());
+  const TableSetPtr tables = *std::move(builder).Build();
+  const auto found = [&](const std::string& ref) {
+    const auto spec = DecodeSpec(WithTable(ref), *tables);
+    EXPECT_THAT(spec, IsOk());
+    return *std::get<T5Spec>(spec->encoding).table;
+  };
+
+  const Table straight = found("name: 'enc'");
+  EXPECT_EQ(straight.At(1, 0), 4);
+  const Table transposed =
+      found("name: 'enc' layout: TABLE_LAYOUT_HEADS_BUCKETS");
+  EXPECT_EQ(transposed.At(0, 1), 4);
+  // As resolved specs name the two.
+  for (const Table& table : {straight, transposed}) {
+    const Table again = found("sha256: '" + table.sha256() +
+                              "' layout: TABLE_LAYOUT_BUCKETS_HEADS");
+    EXPECT_EQ(again.shape(), table.shape());
+    EXPECT_EQ(again.sha256(), table.sha256());
+  }
+
+  EXPECT_THAT(DecodeSpec(WithTable("name: 'dec'"), *tables),
+              StatusIs(absl::StatusCode::kNotFound,
+                       "t5.table.name: got 'dec', which this server has not "
+                       "mounted; ListTables names its tables"));
+  EXPECT_THAT(
+      DecodeSpec(WithTable("name: 'row' layout: TABLE_LAYOUT_HEADS_BUCKETS"),
+                 *tables),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               StartsWith("t5.table: got layout HEADS_BUCKETS of shape [3]")));
 }
 
 }  // namespace

@@ -116,6 +116,7 @@ class FakeServer:
         self.requests: list[service_pb2.StreamTensorRequest] = []
         self.describe_calls = 0
         self.info = service_pb2.GetServerInfoResponse(version="1.2.3")
+        self.tables: dict[str, service_pb2.ListTablesResponse] = {}
         self.health = health_pb2.HealthCheckResponse.SERVING
         self._lock = threading.Lock()
         self._server = grpc.server(ThreadPoolExecutor(16))
@@ -155,6 +156,11 @@ class FakeServer:
                     self._describe,
                     service_pb2.DescribeTensorRequest.FromString,
                     service_pb2.DescribeTensorResponse.SerializeToString,
+                ),
+                "ListTables": grpc.unary_unary_rpc_method_handler(
+                    lambda request, _context: self.tables[request.page_token],
+                    service_pb2.ListTablesRequest.FromString,
+                    service_pb2.ListTablesResponse.SerializeToString,
                 ),
                 "GetServerInfo": grpc.unary_unary_rpc_method_handler(
                     lambda _request, _context: self.info,

@@ -10,6 +10,7 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 import pytest
+from conftest import MOUNTED
 from cutting_proxy import CuttingProxy
 
 import attnbias
@@ -249,6 +250,20 @@ def test_describe_says_what_get_sends(real_client: attnbias.Client, t5: attnbias
     assert info.nbytes == got.nbytes
     assert [(part.name, part.form) for part in info.parts] == [("diagonals", "toeplitz")]
     assert info.resolved_spec.t5.table.WhichOneof("source") == "sha256"
+
+
+def test_mounted_tables_are_listed_and_used_by_name(real_client: attnbias.Client) -> None:
+    (table,) = real_client.list_tables()
+    assert (table.name, table.shape, table.dtype) == ("bias:w", (32, 2), np.dtype("<f4"))
+    assert table.source == "bias.safetensors:w"
+    assert table.encoding is None
+    fingerprints = {
+        real_client.describe(
+            attnbias.T5(num_heads=2, bidirectional=True, table=form), queries=8, keys=8
+        ).fingerprint
+        for form in (table.name, f"sha256:{table.sha256}", MOUNTED)
+    }
+    assert len(fingerprints) == 1
 
 
 def test_saved_file_is_the_tensor(real_client: attnbias.Client, tmp_path: Path) -> None:

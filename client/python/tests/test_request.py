@@ -265,6 +265,11 @@ def test_table_may_be_a_digest() -> None:
     assert encoding.to_spec().t5.table.sha256 == "0a" * 32
 
 
+def test_table_may_be_a_name() -> None:
+    encoding = attnbias.T5(bidirectional=True, table="t5-small/encoder")
+    assert encoding.to_spec().t5.table.name == "t5-small/encoder"
+
+
 def test_encodings_compare_and_hash_by_value() -> None:
     same = [attnbias.T5(bidirectional=True, table=np.ones((2, 2), "f4")) for _ in range(2)]
     other = attnbias.T5(bidirectional=True, table=np.zeros((2, 2), "f4"))

@@ -39,6 +39,7 @@ from attnbias._errors import (
 )
 from attnbias._grid import BlockToeplitz, BorderedToeplitz
 from attnbias._info import ServerInfo, ServerLimits, TensorInfo, TensorPart
+from attnbias._info import ServerInfo, ServerLimits, TableInfo, TensorInfo, TensorPart
 from attnbias._request import Request, RequestOptions
 from attnbias._tensors import KeyRow, Toeplitz
 
@@ -73,6 +74,7 @@ __all__ = [
     "Shaw",
     "Sinusoidal",
     "SymmetricSinusoidal",
+    "TableInfo",
     "TensorInfo",
     "TensorPart",
     "Toeplitz",

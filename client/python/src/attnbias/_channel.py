@@ -35,6 +35,7 @@ class Stub:
             response_deserializer=None,
         )
         self.describe_tensor = self._unary(_SERVICE, "DescribeTensor", service_pb2)
+        self.list_tables = self._unary(_SERVICE, "ListTables", service_pb2)
         self.get_server_info = self._unary(_SERVICE, "GetServerInfo", service_pb2)
         self.check_health: Any = self._channel.unary_unary(
             f"/{_HEALTH}/Check",
@@ -57,7 +58,9 @@ class Stub:
 def _open(
     target: str, credentials: grpc.ChannelCredentials | None, max_attempts: int
 ) -> grpc.Channel:
-    unary = service_config(_SERVICE, ["DescribeTensor", "GetServerInfo"], max_attempts)
+    unary = service_config(
+        _SERVICE, ["DescribeTensor", "ListTables", "GetServerInfo"], max_attempts
+    )
     options = [
         ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
         ("grpc.service_config", unary),

@@ -15,7 +15,14 @@ from attnbias._channel import Stub
 from attnbias._download import Download, DownloadOptions
 from attnbias._errors import from_rpc_error
 from attnbias._files import check_suffix, write
-from attnbias._info import ServerInfo, TensorInfo, to_server_info, to_tensor_info
+from attnbias._info import (
+    ServerInfo,
+    TableInfo,
+    TensorInfo,
+    to_server_info,
+    to_table_info,
+    to_tensor_info,
+)
 from attnbias._memory import part_of
 from attnbias._request import Request, RequestOptions
 from attnbias._results import holds_vectors, to_result
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
 _DEFAULT_TIMEOUT: Final = 300.0
 _DEFAULT_MAX_TENSOR_BYTES: Final = 16 << 30
 _CALLS_IN_FLIGHT: Final = 8
+_TABLES_PER_PAGE: Final = 1000  # the most that the contract allows
 
 
 class Client:
@@ -217,6 +225,21 @@ class Client:
         """What the server is: version, encodings, dtypes, limits."""
         message = service_pb2.GetServerInfoRequest()
         return to_server_info(self._call(self._stub.get_server_info, message, timeout))
+
+    def list_tables(self, *, timeout: float | None = None) -> list[TableInfo]:
+        """The learned tables that the server has mounted, by name.
+
+        Args:
+            timeout: seconds for each page of a thousand, instead of the client's.
+        """
+        tables: list[TableInfo] = []
+        message = service_pb2.ListTablesRequest(page_size=_TABLES_PER_PAGE)
+        while True:
+            page = self._call(self._stub.list_tables, message, timeout)
+            tables += [to_table_info(table) for table in page.tables]
+            message.page_token = page.next_page_token
+            if not message.page_token:
+                return tables
 
     def health(self, service: str = "", *, timeout: float | None = None) -> bool:
         """Whether the server, or one service of it, says that it is serving.

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from attnbias._enums import set_enum
 from attnbias._tables import to_table_ref
 from attnbias.v1 import options_pb2, service_pb2, tensor_pb2
+from attnbias._enums import enum_name, set_enum
+from attnbias._tables import from_table_ref, to_table_ref
+from attnbias.v1 import service_pb2, tensor_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,6 +80,23 @@ class Encoding:
         return hash(self.to_spec().SerializeToString(deterministic=True))
 
 
+def from_spec(spec: service_pb2.TensorSpec) -> Encoding | None:
+    """The encoding of a spec that a server made; None for one this package does not know."""
+    name = spec.WhichOneof("encoding")
+    known = {encoding.field: encoding for encoding in Encoding.__subclasses__()}
+    if name not in known:
+        return None
+    values: dict[str, Any] = {}
+    for field, value in getattr(spec, name).ListFields():
+        if field.message_type is tensor_pb2.TableRef.DESCRIPTOR:
+            values[field.name], values[f"{field.name}_layout"] = from_table_ref(value)
+        elif field.enum_type is not None:
+            values[field.name] = enum_name(field.enum_type, value)
+        else:
+            values[field.name] = tuple(value) if field.is_repeated else value
+    return known[name](**values)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sinusoidal(Encoding):
     """Sinusoidal absolute positions (Vaswani et al. 2017, section 3.5).
@@ -119,8 +139,9 @@ class T5(Encoding):
     max_distance: int | None = None
     """Distance from which all keys share the last bucket. Default 128."""
     table: Any = None
-    """The learned bias: a numpy array or torch tensor of f64, f32, f16 or bf16, at most 2 MiB,
-    or "sha256:" and the 64 hex digits by which a resolved spec names a table."""
+    """The learned bias: a numpy array or torch tensor of f64, f32, f16 or bf16, at most 2 MiB;
+    the name of a table that the server has mounted (``Client.list_tables``); or "sha256:" and
+    the 64 hex digits by which a resolved spec names a table."""
     table_layout: Literal["BUCKETS_HEADS", "HEADS_BUCKETS"] | None = None
     """The table's axes: [num_buckets, num_heads] (default; transformers) or the reverse (T5X)."""
     bucket_rule: Literal["EXACT", "FLOAT32_LOG"] | None = None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from attnbias._dtypes import from_data_type
+from attnbias._encodings import from_spec
 from attnbias._enums import enum_name
 from attnbias._errors import DataLossError, UnimplementedError
 from attnbias.v1 import tensor_pb2
@@ -15,6 +16,7 @@ from attnbias.v1 import tensor_pb2
 if TYPE_CHECKING:
     import numpy as np
 
+    from attnbias._encodings import Encoding
     from attnbias.v1 import service_pb2
 
 
@@ -76,6 +78,42 @@ class ServerInfo:
     encodings: tuple[str, ...]
     dtypes: tuple[str, ...]
     limits: ServerLimits
+
+
+@dataclass(frozen=True)
+class TableInfo:
+    """A learned table that a server has mounted."""
+
+    name: str
+    """What an encoding's ``table`` says."""
+    sha256: str
+    """The same numbers on any server: ``table="sha256:" + sha256``."""
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    source: str
+    """The file and tensor that the numbers came from."""
+    encoding: Encoding | None
+    """For a table out of a checkpoint, where its use is known: the encoding that uses it, by name,
+    as the checkpoint was trained."""
+
+
+def to_table_info(table: service_pb2.TableInfo) -> TableInfo:
+    """Turns an entry of ListTables into values.
+
+    Raises:
+        UnimplementedError: it has an element type that this package does not know.
+    """
+    dtype = from_data_type(table.data_type)
+    if dtype is None:
+        raise UnimplementedError(f"table {table.name} has data_type {table.data_type}")
+    return TableInfo(
+        name=table.name,
+        sha256=table.sha256,
+        dtype=dtype,
+        shape=tuple(table.shape),
+        source=table.source,
+        encoding=from_spec(table.spec),
+    )
 
 
 def to_tensor_info(header: service_pb2.TensorHeader) -> TensorInfo:
