@@ -8,6 +8,7 @@
 #include "server/codec/spec_codec.h"
 #include "server/get_reactor.h"
 #include "server/limits.h"
+#include "server/logits_reactor.h"
 #include "server/stream_reactor.h"
 
 namespace attnbias {
@@ -86,6 +87,13 @@ grpc::ServerUnaryReactor* TensorService::GetTensor(
 grpc::ServerWriteReactor<grpc::ByteBuffer>* TensorService::StreamTensor(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
   auto* reactor = new StreamReactor(&environment_, context, request);
+  reactor->Start();
+  return reactor;
+}
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>*
+TensorService::ComputeLogits(grpc::CallbackServerContext* context) {
+  auto* reactor = new LogitsReactor(&environment_, context);
   reactor->Start();
   return reactor;
 }

@@ -15,8 +15,9 @@ using TensorServiceBase =
     v1::AttentionBiasService::WithRawCallbackMethod_DescribeTensor<
         v1::AttentionBiasService::WithRawCallbackMethod_GetTensor<
             v1::AttentionBiasService::WithRawCallbackMethod_StreamTensor<
-                v1::AttentionBiasService::WithCallbackMethod_GetServerInfo<
-                    v1::AttentionBiasService::Service>>>>;
+                v1::AttentionBiasService::WithRawCallbackMethod_ComputeLogits<
+                    v1::AttentionBiasService::WithCallbackMethod_GetServerInfo<
+                        v1::AttentionBiasService::Service>>>>>;
 
 class TensorService final : public TensorServiceBase {
  public:
@@ -32,6 +33,8 @@ class TensorService final : public TensorServiceBase {
   grpc::ServerWriteReactor<grpc::ByteBuffer>* StreamTensor(
       grpc::CallbackServerContext* context,
       const grpc::ByteBuffer* request) override;
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ComputeLogits(
+      grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* GetServerInfo(
       grpc::CallbackServerContext* context,
       const v1::GetServerInfoRequest* request,

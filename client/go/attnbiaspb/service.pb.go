@@ -837,7 +837,7 @@ var File_attnbias_v1_service_proto protoreflect.FileDescriptor
 
 const file_attnbias_v1_service_proto_rawDesc = "" +
 	"\n" +
-	"\x19attnbias/v1/service.proto\x12\vattnbias.v1\x1a\x1battnbias/v1/encodings.proto\x1a\x18attnbias/v1/tensor.proto\"\xba\x02\n" +
+	"\x19attnbias/v1/service.proto\x12\vattnbias.v1\x1a\x1battnbias/v1/encodings.proto\x1a\x18attnbias/v1/logits.proto\x1a\x18attnbias/v1/tensor.proto\"\xba\x02\n" +
 	"\n" +
 	"TensorSpec\x120\n" +
 	"\x05table\x18\x01 \x01(\v2\x18.attnbias.v1.TableExtentH\x00R\x05table\x12-\n" +
@@ -897,11 +897,12 @@ const file_attnbias_v1_service_proto_rawDesc = "" +
 	"\x0fmax_chunk_bytes\x18\x03 \x01(\x03R\rmaxChunkBytes\x123\n" +
 	"\x16max_inline_table_bytes\x18\x04 \x01(\x03R\x13maxInlineTableBytes\x127\n" +
 	"\x18max_position_list_length\x18\x05 \x01(\x03R\x15maxPositionListLength\x12.\n" +
-	"\x13memory_budget_bytes\x18\x06 \x01(\x03R\x11memoryBudgetBytes2\xec\x02\n" +
+	"\x13memory_budget_bytes\x18\x06 \x01(\x03R\x11memoryBudgetBytes2\xc8\x03\n" +
 	"\x14AttentionBiasService\x12Y\n" +
 	"\x0eDescribeTensor\x12\".attnbias.v1.DescribeTensorRequest\x1a#.attnbias.v1.DescribeTensorResponse\x12J\n" +
 	"\tGetTensor\x12\x1d.attnbias.v1.GetTensorRequest\x1a\x1e.attnbias.v1.GetTensorResponse\x12U\n" +
-	"\fStreamTensor\x12 .attnbias.v1.StreamTensorRequest\x1a!.attnbias.v1.StreamTensorResponse0\x01\x12V\n" +
+	"\fStreamTensor\x12 .attnbias.v1.StreamTensorRequest\x1a!.attnbias.v1.StreamTensorResponse0\x01\x12Z\n" +
+	"\rComputeLogits\x12!.attnbias.v1.ComputeLogitsRequest\x1a\".attnbias.v1.ComputeLogitsResponse(\x010\x01\x12V\n" +
 	"\rGetServerInfo\x12!.attnbias.v1.GetServerInfoRequest\x1a\".attnbias.v1.GetServerInfoResponseB3Z1github.com/attnbias/attnbias/client/go/attnbiaspbb\x06proto3"
 
 var (
@@ -938,6 +939,8 @@ var file_attnbias_v1_service_proto_goTypes = []any{
 	(*TensorPart)(nil),             // 17: attnbias.v1.TensorPart
 	(*Range)(nil),                  // 18: attnbias.v1.Range
 	(DataType)(0),                  // 19: attnbias.v1.DataType
+	(*ComputeLogitsRequest)(nil),   // 20: attnbias.v1.ComputeLogitsRequest
+	(*ComputeLogitsResponse)(nil),  // 21: attnbias.v1.ComputeLogitsResponse
 }
 var file_attnbias_v1_service_proto_depIdxs = []int32{
 	11, // 0: attnbias.v1.TensorSpec.table:type_name -> attnbias.v1.TableExtent
@@ -960,13 +963,15 @@ var file_attnbias_v1_service_proto_depIdxs = []int32{
 	2,  // 17: attnbias.v1.AttentionBiasService.DescribeTensor:input_type -> attnbias.v1.DescribeTensorRequest
 	4,  // 18: attnbias.v1.AttentionBiasService.GetTensor:input_type -> attnbias.v1.GetTensorRequest
 	6,  // 19: attnbias.v1.AttentionBiasService.StreamTensor:input_type -> attnbias.v1.StreamTensorRequest
-	8,  // 20: attnbias.v1.AttentionBiasService.GetServerInfo:input_type -> attnbias.v1.GetServerInfoRequest
-	3,  // 21: attnbias.v1.AttentionBiasService.DescribeTensor:output_type -> attnbias.v1.DescribeTensorResponse
-	5,  // 22: attnbias.v1.AttentionBiasService.GetTensor:output_type -> attnbias.v1.GetTensorResponse
-	7,  // 23: attnbias.v1.AttentionBiasService.StreamTensor:output_type -> attnbias.v1.StreamTensorResponse
-	9,  // 24: attnbias.v1.AttentionBiasService.GetServerInfo:output_type -> attnbias.v1.GetServerInfoResponse
-	21, // [21:25] is the sub-list for method output_type
-	17, // [17:21] is the sub-list for method input_type
+	20, // 20: attnbias.v1.AttentionBiasService.ComputeLogits:input_type -> attnbias.v1.ComputeLogitsRequest
+	8,  // 21: attnbias.v1.AttentionBiasService.GetServerInfo:input_type -> attnbias.v1.GetServerInfoRequest
+	3,  // 22: attnbias.v1.AttentionBiasService.DescribeTensor:output_type -> attnbias.v1.DescribeTensorResponse
+	5,  // 23: attnbias.v1.AttentionBiasService.GetTensor:output_type -> attnbias.v1.GetTensorResponse
+	7,  // 24: attnbias.v1.AttentionBiasService.StreamTensor:output_type -> attnbias.v1.StreamTensorResponse
+	21, // 25: attnbias.v1.AttentionBiasService.ComputeLogits:output_type -> attnbias.v1.ComputeLogitsResponse
+	9,  // 26: attnbias.v1.AttentionBiasService.GetServerInfo:output_type -> attnbias.v1.GetServerInfoResponse
+	22, // [22:27] is the sub-list for method output_type
+	17, // [17:22] is the sub-list for method input_type
 	17, // [17:17] is the sub-list for extension type_name
 	17, // [17:17] is the sub-list for extension extendee
 	0,  // [0:17] is the sub-list for field type_name
@@ -978,6 +983,7 @@ func file_attnbias_v1_service_proto_init() {
 		return
 	}
 	file_attnbias_v1_encodings_proto_init()
+	file_attnbias_v1_logits_proto_init()
 	file_attnbias_v1_tensor_proto_init()
 	file_attnbias_v1_service_proto_msgTypes[0].OneofWrappers = []any{
 		(*TensorSpec_Table)(nil),

@@ -30,6 +30,7 @@ const (
 	AttentionBiasService_DescribeTensor_FullMethodName = "/attnbias.v1.AttentionBiasService/DescribeTensor"
 	AttentionBiasService_GetTensor_FullMethodName      = "/attnbias.v1.AttentionBiasService/GetTensor"
 	AttentionBiasService_StreamTensor_FullMethodName   = "/attnbias.v1.AttentionBiasService/StreamTensor"
+	AttentionBiasService_ComputeLogits_FullMethodName  = "/attnbias.v1.AttentionBiasService/ComputeLogits"
 	AttentionBiasService_GetServerInfo_FullMethodName  = "/attnbias.v1.AttentionBiasService/GetServerInfo"
 )
 
@@ -47,6 +48,9 @@ type AttentionBiasServiceClient interface {
 	// A payload of any size: one message with the header alone, then chunks in
 	// offset order.
 	StreamTensor(ctx context.Context, in *StreamTensorRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamTensorResponse], error)
+	// Positional logits of any number of rows: a spec and then rows one way, a
+	// header and then their answers the other.
+	ComputeLogits(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ComputeLogitsRequest, ComputeLogitsResponse], error)
 	// What this server is and what it accepts.
 	GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error)
 }
@@ -98,6 +102,19 @@ func (c *attentionBiasServiceClient) StreamTensor(ctx context.Context, in *Strea
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AttentionBiasService_StreamTensorClient = grpc.ServerStreamingClient[StreamTensorResponse]
 
+func (c *attentionBiasServiceClient) ComputeLogits(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ComputeLogitsRequest, ComputeLogitsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AttentionBiasService_ServiceDesc.Streams[1], AttentionBiasService_ComputeLogits_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ComputeLogitsRequest, ComputeLogitsResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AttentionBiasService_ComputeLogitsClient = grpc.BidiStreamingClient[ComputeLogitsRequest, ComputeLogitsResponse]
+
 func (c *attentionBiasServiceClient) GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetServerInfoResponse)
@@ -122,6 +139,9 @@ type AttentionBiasServiceServer interface {
 	// A payload of any size: one message with the header alone, then chunks in
 	// offset order.
 	StreamTensor(*StreamTensorRequest, grpc.ServerStreamingServer[StreamTensorResponse]) error
+	// Positional logits of any number of rows: a spec and then rows one way, a
+	// header and then their answers the other.
+	ComputeLogits(grpc.BidiStreamingServer[ComputeLogitsRequest, ComputeLogitsResponse]) error
 	// What this server is and what it accepts.
 	GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error)
 	mustEmbedUnimplementedAttentionBiasServiceServer()
@@ -142,6 +162,9 @@ func (UnimplementedAttentionBiasServiceServer) GetTensor(context.Context, *GetTe
 }
 func (UnimplementedAttentionBiasServiceServer) StreamTensor(*StreamTensorRequest, grpc.ServerStreamingServer[StreamTensorResponse]) error {
 	return status.Error(codes.Unimplemented, "method StreamTensor not implemented")
+}
+func (UnimplementedAttentionBiasServiceServer) ComputeLogits(grpc.BidiStreamingServer[ComputeLogitsRequest, ComputeLogitsResponse]) error {
+	return status.Error(codes.Unimplemented, "method ComputeLogits not implemented")
 }
 func (UnimplementedAttentionBiasServiceServer) GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetServerInfo not implemented")
@@ -214,6 +237,13 @@ func _AttentionBiasService_StreamTensor_Handler(srv interface{}, stream grpc.Ser
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AttentionBiasService_StreamTensorServer = grpc.ServerStreamingServer[StreamTensorResponse]
 
+func _AttentionBiasService_ComputeLogits_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(AttentionBiasServiceServer).ComputeLogits(&grpc.GenericServerStream[ComputeLogitsRequest, ComputeLogitsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AttentionBiasService_ComputeLogitsServer = grpc.BidiStreamingServer[ComputeLogitsRequest, ComputeLogitsResponse]
+
 func _AttentionBiasService_GetServerInfo_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetServerInfoRequest)
 	if err := dec(in); err != nil {
@@ -257,6 +287,12 @@ var AttentionBiasService_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "StreamTensor",
 			Handler:       _AttentionBiasService_StreamTensor_Handler,
 			ServerStreams: true,
+		},
+		{
+			StreamName:    "ComputeLogits",
+			Handler:       _AttentionBiasService_ComputeLogits_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
 		},
 	},
 	Metadata: "attnbias/v1/service.proto",
