@@ -113,10 +113,9 @@ grpc::ByteBuffer FrameLogitsChunk(const Chunk& chunk, int64_t first_row,
                                   int64_t offset) {
   using Response = v1::ComputeLogitsResponse;
   uint8_t fields[kMaxFieldBytes];
-  uint8_t* at =
-      AppendInteger(Response::kFirstRowFieldNumber, first_row, fields);
-  at = AppendInteger(Response::kOffsetFieldNumber, offset, at);
+  uint8_t* at = AppendInteger(Response::kOffsetFieldNumber, offset, fields);
   at = AppendChecksum(Response::kCrc32CFieldNumber, chunk.crc32c, at);
+  at = AppendInteger(Response::kFirstRowFieldNumber, first_row, at);
   at = AppendLength(Response::kDataFieldNumber, SizeOf(chunk), at);
   return Join(fields, at - fields, chunk);
 }

@@ -688,13 +688,13 @@ type ComputeLogitsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Set in the first message, which carries nothing else.
 	Header *LogitsHeader `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// Of the request that is answered.
-	FirstRow int64 `protobuf:"varint,2,opt,name=first_row,json=firstRow,proto3" json:"first_row,omitempty"`
-	// Place of `data` in that answer, which is row-major [num_heads, num_rows,
-	// width] of data_type, little-endian.
-	Offset int64 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+	// Place of `data` in the answer to a request, which is row-major [num_heads,
+	// num_rows, width] of the header's data_type, little-endian.
+	Offset int64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
 	// CRC-32C (Castagnoli) of `data`.
-	Crc32C uint32 `protobuf:"fixed32,4,opt,name=crc32c,proto3" json:"crc32c,omitempty"`
+	Crc32C uint32 `protobuf:"fixed32,3,opt,name=crc32c,proto3" json:"crc32c,omitempty"`
+	// That request's.
+	FirstRow int64 `protobuf:"varint,4,opt,name=first_row,json=firstRow,proto3" json:"first_row,omitempty"`
 	// At most 4 MiB - 64 KiB.
 	Data          []byte `protobuf:"bytes,16,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -738,13 +738,6 @@ func (x *ComputeLogitsResponse) GetHeader() *LogitsHeader {
 	return nil
 }
 
-func (x *ComputeLogitsResponse) GetFirstRow() int64 {
-	if x != nil {
-		return x.FirstRow
-	}
-	return 0
-}
-
 func (x *ComputeLogitsResponse) GetOffset() int64 {
 	if x != nil {
 		return x.Offset
@@ -755,6 +748,13 @@ func (x *ComputeLogitsResponse) GetOffset() int64 {
 func (x *ComputeLogitsResponse) GetCrc32C() uint32 {
 	if x != nil {
 		return x.Crc32C
+	}
+	return 0
+}
+
+func (x *ComputeLogitsResponse) GetFirstRow() int64 {
+	if x != nil {
+		return x.FirstRow
 	}
 	return 0
 }
@@ -922,10 +922,10 @@ const file_attnbias_v1_logits_proto_rawDesc = "" +
 	"\x04data\x18\x10 \x01(\fR\x04dataB\t\n" +
 	"\a_crc32c\"\xab\x01\n" +
 	"\x15ComputeLogitsResponse\x121\n" +
-	"\x06header\x18\x01 \x01(\v2\x19.attnbias.v1.LogitsHeaderR\x06header\x12\x1b\n" +
-	"\tfirst_row\x18\x02 \x01(\x03R\bfirstRow\x12\x16\n" +
-	"\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x16\n" +
-	"\x06crc32c\x18\x04 \x01(\aR\x06crc32c\x12\x12\n" +
+	"\x06header\x18\x01 \x01(\v2\x19.attnbias.v1.LogitsHeaderR\x06header\x12\x16\n" +
+	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x16\n" +
+	"\x06crc32c\x18\x03 \x01(\aR\x06crc32c\x12\x1b\n" +
+	"\tfirst_row\x18\x04 \x01(\x03R\bfirstRow\x12\x12\n" +
 	"\x04data\x18\x10 \x01(\fR\x04data\"\xf3\x01\n" +
 	"\fLogitsHeader\x12\x1b\n" +
 	"\tnum_heads\x18\x01 \x01(\x03R\bnumHeads\x12\x14\n" +

@@ -26,6 +26,14 @@ from attnbias._errors import (
     UnimplementedError,
 )
 from attnbias._info import ServerInfo, ServerLimits, TensorInfo, TensorPart
+from attnbias._logits import (
+    AbsoluteKeys,
+    LogitsOptions,
+    LogitsTerm,
+    ShawKeys,
+    ShawValues,
+    SinusoidalDistances,
+)
 from attnbias._request import Request, RequestOptions
 from attnbias._tensors import KeyRow, Toeplitz
 
@@ -33,6 +41,7 @@ __all__ = [
     "T5",
     "ALiBi",
     "AbortedError",
+    "AbsoluteKeys",
     "CancelledError",
     "Client",
     "DataLossError",
@@ -44,6 +53,8 @@ __all__ = [
     "InternalError",
     "InvalidArgumentError",
     "KeyRow",
+    "LogitsOptions",
+    "LogitsTerm",
     "NotFoundError",
     "OutOfRangeError",
     "PermissionDeniedError",
@@ -52,7 +63,10 @@ __all__ = [
     "ResourceExhaustedError",
     "ServerInfo",
     "ServerLimits",
+    "ShawKeys",
+    "ShawValues",
     "Sinusoidal",
+    "SinusoidalDistances",
     "TensorInfo",
     "TensorPart",
     "Toeplitz",
