@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from attnbias._dtypes import set_data_type
+from attnbias._dtypes import BFLOAT16, set_data_type
 from attnbias._enums import set_enum
 from attnbias._tables import to_table_ref
 from attnbias._torch import is_torch_tensor, to_numpy
@@ -17,6 +17,9 @@ from attnbias.v1 import logits_pb2
 
 if TYPE_CHECKING:
     from attnbias._encodings import Sinusoidal
+
+
+_AXES = 3  # heads, queries and a row
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -155,6 +158,8 @@ class LogitsRequest:
                 raise TypeError("rows: got None, which goes with query_bias and queries")
             return np.empty((np.shape(self.query_bias)[0], self.queries, 0), "<f4")
         rows = to_numpy(self.rows.cpu()) if is_torch_tensor(self.rows) else np.asarray(self.rows)
+        if rows.dtype != BFLOAT16 and rows.dtype.kind != "f":
+            raise TypeError(f"rows: got an array of {rows.dtype}, want f64, f32, f16 or bf16")
         if rows.ndim != _AXES:
             raise ValueError(f"rows: got shape {rows.shape}, want [heads, queries, width]")
         if self.queries is not None:
@@ -184,7 +189,7 @@ class LogitsRequest:
             spec.key_length = self.keys
             spec.head_dim = width if self.rows is not None else np.shape(self.query_bias)[-1]
         set_enum(spec, "direction", self.direction, "direction")
-        _set_type(spec, rows.dtype)
+        set_data_type(spec, rows.dtype)
         self._set_optional(spec)
         spec.bias_alone = self.rows is None
         return spec
@@ -210,14 +215,3 @@ class LogitsRequest:
             spec.scale = self.scale
         if self.query_bias is not None:
             spec.query_bias.CopyFrom(to_table_ref(self.query_bias, None, "query_bias"))
-
-
-_AXES = 3
-
-
-def _set_type(spec: logits_pb2.LogitsSpec, dtype: np.dtype[Any]) -> None:
-    try:
-        set_data_type(spec, dtype)
-    except ValueError as error:
-        message = f"rows: got an array of {dtype}, want f64, f32, f16 or bf16"
-        raise TypeError(message) from error
