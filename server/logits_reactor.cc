@@ -80,10 +80,14 @@ void LogitsReactor::Proceed(std::unique_lock<std::mutex> lock) {
   const bool read = !reading_ && !starting_read_ && !waiting_ &&
                     !half_closed_ && status_.ok();
   if (read) reading_ = starting_read_ = true;
+  const bool resting = !writing_ && !working_ && !waiting_;
+  stall_entry_.SetIdle(resting && status_.ok() && !half_closed_);
+  if (resting && !half_closed_ && call_.environment().draining) {
+    status_.Update(Draining());
+  }
   // A read that is left over ends with the call.
-  const bool idle = !writing_ && !working_ && !starting_read_;
-  const bool end =
-      idle && !ended_ && (!status_.ok() || (half_closed_ && !waiting_));
+  const bool end = !writing_ && !working_ && !starting_read_ && !ended_ &&
+                   (!status_.ok() || (half_closed_ && !waiting_));
   if (end) ended_ = true;
   absl::Status status = status_;
   if (end && status.ok() && logits_ == nullptr) {
@@ -238,6 +242,7 @@ absl::Status LogitsReactor::WhyBroken() const {
   if (stall_entry_.stalled()) {
     return absl::AbortedError("the client has stopped reading");
   }
+  if (stall_entry_.dismissed()) return Draining();
   return call_.WhyCancelled();
 }
 

@@ -348,6 +348,19 @@ def test_draining_answers_what_was_begun(start_server: Any) -> None:
     assert server.process.wait(60) == 0
 
 
+def test_draining_does_not_wait_for_clients_that_send_nothing(start_server: Any) -> None:
+    server = start_server("--drain-grace=1h")
+    with server.connect() as stub:
+        feed = Feed(spec_of(3, 5))
+        call = stub.logits(feed)
+        assert next(call).HasField("header")
+        server.terminate()
+        error = refused(lambda: call)
+        assert error.code() == grpc.StatusCode.UNAVAILABLE
+        feed.close()
+    assert server.process.wait(60) == 0
+
+
 def test_calls_are_counted_as_what_they_are(start_server: Any) -> None:
     server = start_server()
     with server.connect() as stub:
