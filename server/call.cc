@@ -39,9 +39,7 @@ Call::~Call() {
 }
 
 absl::Status Call::CheckWanted() const {
-  if (environment_.draining) {
-    return absl::UnavailableError("the server is draining; try another");
-  }
+  if (environment_.draining) return Draining();
   // gRPC cancels a call when its deadline passes, but only soon after.
   if (context_.IsCancelled() ||
       context_.deadline() <= std::chrono::system_clock::now()) {
@@ -82,6 +80,10 @@ grpc::Status Call::End(const absl::Status& status) {
 absl::Status QueueFull() {
   return absl::ResourceExhaustedError(
       "the queue of computations is full; try again later");
+}
+
+absl::Status Draining() {
+  return absl::UnavailableError("the server is draining; try another");
 }
 
 absl::Status Call::WhyCancelled() const {

@@ -87,6 +87,9 @@ class Call {
 // What a call is refused with when the executor takes no more.
 absl::Status QueueFull();
 
+// What it is refused with while the server drains.
+absl::Status Draining();
+
 // The message in `bytes`. INVALID_ARGUMENT when it is none, UNIMPLEMENTED when
 // it has fields that this server does not know.
 template <typename Message>

@@ -31,6 +31,7 @@ enum class Method : uint8_t {
   kGetTensor,
   kStreamTensor,
   kListTables,
+  kComputeLogits,
   kGetServerInfo
 };
 inline constexpr int kNumMethods = 5;

@@ -247,6 +247,7 @@ void Server::Drain() {
   std::this_thread::sleep_for(Milliseconds(config_.drain_notice));
   acceptor_->Stop();
   environment_.draining = true;
+  stall_watch_.CloseIdle();
   keep_warm_.reset();
   health_.FinishWatchers();
   const auto deadline =

@@ -9,6 +9,7 @@
 #include "server/get_reactor.h"
 #include "server/limits.h"
 #include "server/list_tables.h"
+#include "server/logits_reactor.h"
 #include "server/stream_reactor.h"
 
 namespace attnbias {
@@ -100,6 +101,13 @@ grpc::ServerUnaryReactor* TensorService::ListTables(
     return attnbias::ListTables(*request, *call.tables(), response);
   });
   return call;
+}
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>*
+TensorService::ComputeLogits(grpc::CallbackServerContext* context) {
+  auto* reactor = new LogitsReactor(&environment_, context);
+  reactor->Start();
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* TensorService::GetServerInfo(

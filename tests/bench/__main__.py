@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.bench import in_process, kernels, lengths, report, small_requests, streams
+from tests.bench import in_process, kernels, lengths, logits, report, small_requests, streams
 from tests.bench.measure import Row
 from tests.bench.programs import Server, server
 
@@ -37,6 +37,7 @@ GROUPS: dict[str, Group] = {
     "streams": streamed,
     "t5": in_process.t5_rows,
     "sinusoidal": sinusoidal,
+    "logits": logits.rows,
     "small": small,
 }
 

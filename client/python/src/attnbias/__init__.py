@@ -40,6 +40,14 @@ from attnbias._errors import (
 from attnbias._grid import BlockToeplitz, BorderedToeplitz
 from attnbias._info import ServerInfo, ServerLimits, TensorInfo, TensorPart
 from attnbias._info import ServerInfo, ServerLimits, TableInfo, TensorInfo, TensorPart
+from attnbias._logits import (
+    AbsoluteKeys,
+    LogitsOptions,
+    LogitsTerm,
+    ShawKeys,
+    ShawValues,
+    SinusoidalDistances,
+)
 from attnbias._request import Request, RequestOptions
 from attnbias._tensors import KeyRow, Toeplitz
 
@@ -50,6 +58,7 @@ __all__ = [
     "Beit",
     "BlockToeplitz",
     "BorderedToeplitz",
+    "AbsoluteKeys",
     "CancelledError",
     "Client",
     "Conformer",
@@ -63,6 +72,8 @@ __all__ = [
     "InvalidArgumentError",
     "KeyRow",
     "LearnedAbsolute",
+    "LogitsOptions",
+    "LogitsTerm",
     "NotFoundError",
     "OutOfRangeError",
     "PermissionDeniedError",
@@ -75,6 +86,10 @@ __all__ = [
     "Sinusoidal",
     "SymmetricSinusoidal",
     "TableInfo",
+    "ShawKeys",
+    "ShawValues",
+    "Sinusoidal",
+    "SinusoidalDistances",
     "TensorInfo",
     "TensorPart",
     "Toeplitz",

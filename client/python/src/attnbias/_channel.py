@@ -10,7 +10,7 @@ import grpc.experimental
 from grpc_health.v1 import health_pb2
 
 from attnbias._retry import service_config
-from attnbias.v1 import service_pb2
+from attnbias.v1 import logits_pb2, service_pb2
 
 _SERVICE: Final = "attnbias.v1.AttentionBiasService"
 _HEALTH: Final = "grpc.health.v1.Health"
@@ -32,6 +32,11 @@ class Stub:
         self.stream_tensor: Any = self._channel.unary_stream(
             f"/{_SERVICE}/StreamTensor",
             request_serializer=service_pb2.StreamTensorRequest.SerializeToString,
+            response_deserializer=None,
+        )
+        self.compute_logits: Any = self._channel.stream_stream(
+            f"/{_SERVICE}/ComputeLogits",
+            request_serializer=logits_pb2.ComputeLogitsRequest.SerializeToString,
             response_deserializer=None,
         )
         self.describe_tensor = self._unary(_SERVICE, "DescribeTensor", service_pb2)
