@@ -1,19 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/base/sha256.h"
 
-#include <openssl/sha.h>
+#include <openssl/evp.h>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/string_view.h"
 
 namespace attnbias {
 
-std::string Sha256Hex(std::string_view bytes) {
-  unsigned char digest[SHA256_DIGEST_LENGTH];
-  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
-         digest);
+struct Sha256::State {
+  State() { EVP_DigestInit_ex(context, EVP_sha256(), nullptr); }
+  ~State() { EVP_MD_CTX_free(context); }
+
+  EVP_MD_CTX* const context = EVP_MD_CTX_new();
+};
+
+Sha256::Sha256() : state_(std::make_unique<State>()) {}
+
+Sha256::~Sha256() = default;
+
+void Sha256::Update(std::string_view bytes) {
+  EVP_DigestUpdate(state_->context, bytes.data(), bytes.size());
+}
+
+std::string Sha256::Hex() {
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned int size = 0;
+  EVP_DigestFinal_ex(state_->context, digest, &size);
   return absl::BytesToHexString(
-      absl::string_view(reinterpret_cast<const char*>(digest), sizeof(digest)));
+      absl::string_view(reinterpret_cast<const char*>(digest), size));
+}
+
+std::string Sha256Hex(std::string_view bytes) {
+  Sha256 hash;
+  hash.Update(bytes);
+  return hash.Hex();
 }
 
 }  // namespace attnbias

@@ -2,6 +2,7 @@
 #ifndef ATTNBIAS_CORE_BASE_SHA256_H_
 #define ATTNBIAS_CORE_BASE_SHA256_H_
 
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -9,6 +10,22 @@ namespace attnbias {
 
 // SHA-256 of `bytes` as 64 lowercase hex characters.
 std::string Sha256Hex(std::string_view bytes);
+
+// The same of bytes that come piece by piece.
+class Sha256 {
+ public:
+  Sha256();
+  ~Sha256();
+
+  void Update(std::string_view bytes);
+  // Once, at the end.
+  std::string Hex();
+
+ private:
+  struct State;
+
+  const std::unique_ptr<State> state_;
+};
 
 }  // namespace attnbias
 

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/encoding/checks.h"
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
+
+#include "absl/strings/str_join.h"
 
 namespace attnbias {
 
@@ -17,6 +21,7 @@ absl::Status CheckScale(const Output& output) {
                  ", want a finite number other than 0");
 }
 
+<<<<<<< HEAD
 absl::Status CheckUnscaled(const Output& output) {
   if (output.scale == 1) return absl::OkStatus();
   return Invalid("output.scale: got ", output.scale,
@@ -33,6 +38,23 @@ void WriteValues(bool indices, CanonicalWriter& writer) {
   writer.Integer(
       100, static_cast<int64_t>(indices ? Values::kBuckets : Values::kBias),
       static_cast<int64_t>(Values::kBias));
+=======
+absl::Status CheckShape(absl::string_view field, const Table& table,
+                        std::initializer_list<Axis> axes) {
+  const absl::Span<const int64_t> got = table.shape();
+  std::vector<int64_t> want;
+  std::string named;
+  for (const Axis& axis : axes) {
+    absl::StrAppend(&named, want.empty() ? "" : ", ", axis.length, " ",
+                    axis.name);
+    want.push_back(axis.length);
+  }
+  if (got == absl::MakeConstSpan(want)) return absl::OkStatus();
+  const bool swapped = want.size() == 2 && std::equal(got.rbegin(), got.rend(),
+                                                      want.begin(), want.end());
+  return Invalid(field, ": got shape [", absl::StrJoin(got, ", "), "], want [",
+                 named, "]", swapped ? "; see the table's layout" : "");
+>>>>>>> tables
 }
 
 }  // namespace attnbias

@@ -5,11 +5,13 @@
 #define ATTNBIAS_CORE_ENCODING_CHECKS_H_
 
 #include <cstdint>
+#include <initializer_list>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/encoding/canonical_writer.h"
 #include "core/encoding/spec.h"
+#include "core/table/table.h"
 #include "core/tensor/range.h"
 
 namespace attnbias {
@@ -37,6 +39,16 @@ absl::Status CheckBias(const Output& output, absl::string_view name);
 
 // The part of an identity that says which of an encoding's numbers are meant.
 void WriteValues(bool indices, CanonicalWriter& writer);
+
+// One axis of a table: how long it must be, and of what it has so many.
+struct Axis {
+  int64_t length;
+  absl::string_view name;
+};
+
+// `table` must have exactly these axes: {{32, "buckets"}, {8, "heads"}}.
+absl::Status CheckShape(absl::string_view field, const Table& table,
+                        std::initializer_list<Axis> axes);
 
 }  // namespace attnbias
 

@@ -121,15 +121,8 @@ absl::Status CheckTable(const T5Spec& spec) {
     return Invalid("t5.table: not set, want a table of [", spec.num_buckets,
                    " buckets, ", spec.num_heads, " heads], or values BUCKETS");
   }
-  const Table& table = *spec.table;
-  if (table.num_buckets() != spec.num_buckets ||
-      table.num_heads() != spec.num_heads) {
-    return Invalid("t5.table: got ", table.num_buckets(), " buckets and ",
-                   table.num_heads(), " heads, want ", spec.num_buckets,
-                   " and ", spec.num_heads,
-                   " (see the table's layout if they are swapped)");
-  }
-  return absl::OkStatus();
+  return CheckShape("t5.table", *spec.table,
+                    {{spec.num_buckets, "buckets"}, {spec.num_heads, "heads"}});
 }
 
 }  // namespace

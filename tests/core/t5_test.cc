@@ -306,7 +306,7 @@ TEST(T5Spec, BadHyperparametersAreNamed) {
       {"heads", [](T5Spec& s, Output&) { s.num_heads = 0; },
        "t5.num_heads: got 0"},
       {"table of other heads", [](T5Spec& s, Output&) { s.num_heads = 5; },
-       "t5.table: got 32 buckets and 4 heads, want 32 and 5"},
+       "t5.table: got shape [32, 4], want [32 buckets, 5 heads]"},
       {"no table", [](T5Spec& s, Output&) { s.table.reset(); },
        "t5.table: not set"},
       {"scale 0", [](T5Spec&, Output& o) { o.scale = 0; },
