@@ -20,6 +20,18 @@ absl::StatusOr<EncodingPtr> MakeEncoding(const T5Spec& spec,
                                          const Output& output);
 absl::StatusOr<EncodingPtr> MakeEncoding(const AlibiSpec& spec,
                                          const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const LearnedRelativeSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const KerpleSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const SandwichSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const FireSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const DynamicPositionBiasSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const DebertaSpec& spec,
+                                         const Output& output);
 
 }  // namespace attnbias
 

@@ -113,9 +113,8 @@ Estimate LogOf(DoubleDouble x) {
   const double rest =
       (difference - product.hi) - product.lo + std::ldexp(x.lo, -exponent);
   const DoubleDouble log1p = SmallLog1p(TwoSum(quotient, rest / divisor));
-  const DoubleDouble value =
-      constants.ln2 * static_cast<double>(exponent) + constants.log[nearest] +
-      log1p;
+  const DoubleDouble value = constants.ln2 * static_cast<double>(exponent) +
+                             constants.log[nearest] + log1p;
   return {value, kLogBound * std::fabs(value.hi) + 0x1p-103};
 }
 
