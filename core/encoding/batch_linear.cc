@@ -4,13 +4,15 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/encoding/linear.h"
+
 namespace attnbias {
 
 BatchLinear::BatchLinear(const Table& weight, const std::optional<Table>& bias)
     : inputs_(weight.columns()),
       outputs_(weight.rows()),
-      weight_(NumbersIn(weight)),
-      bias_(bias.has_value() ? NumbersIn(*bias)
+      weight_(NumbersOf(weight)),
+      bias_(bias.has_value() ? NumbersOf(*bias)
                              : std::vector<double>(outputs_)) {}
 
 void BatchLinear::Apply(const double* in, Range outputs,
@@ -21,12 +23,6 @@ void BatchLinear::Apply(const double* in, Range outputs,
                          kBatch);
     out += kBatch;
   }
-}
-
-std::vector<double> NumbersIn(const Table& table) {
-  std::vector<double> numbers(table.size());
-  for (int64_t i = 0; i < table.size(); ++i) numbers[i] = table.At(i);
-  return numbers;
 }
 
 double ReachOf(const Table& weight, const std::optional<Table>& bias,

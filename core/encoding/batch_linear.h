@@ -44,9 +44,6 @@ class BatchLinear {
   std::vector<double> bias_;    // [outputs]
 };
 
-// The numbers of a table, row-major.
-std::vector<double> NumbersIn(const Table& table);
-
 // The largest magnitude that such a layer gives for inputs of at most `reach`.
 double ReachOf(const Table& weight, const std::optional<Table>& bias,
                double reach);

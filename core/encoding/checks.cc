@@ -15,13 +15,18 @@ absl::Status CheckNumHeads(absl::string_view field, int64_t num_heads) {
                  kMaxNumHeads, "]");
 }
 
+absl::Status CheckWindowSide(absl::string_view field, int64_t length) {
+  if (length >= 1 && length <= kMaxWindowSide) return absl::OkStatus();
+  return Invalid(field, ": got ", length, ", want an integer in [1, ",
+                 kMaxWindowSide, "]");
+}
+
 absl::Status CheckScale(const Output& output) {
   if (std::isfinite(output.scale) && output.scale != 0) return absl::OkStatus();
   return Invalid("output.scale: got ", output.scale,
                  ", want a finite number other than 0");
 }
 
-<<<<<<< HEAD
 absl::Status CheckUnscaled(const Output& output) {
   if (output.scale == 1) return absl::OkStatus();
   return Invalid("output.scale: got ", output.scale,
@@ -38,7 +43,8 @@ void WriteValues(bool indices, CanonicalWriter& writer) {
   writer.Integer(
       100, static_cast<int64_t>(indices ? Values::kBuckets : Values::kBias),
       static_cast<int64_t>(Values::kBias));
-=======
+}
+
 absl::Status CheckShape(absl::string_view field, const Table& table,
                         std::initializer_list<Axis> axes) {
   const absl::Span<const int64_t> got = table.shape();
@@ -54,7 +60,6 @@ absl::Status CheckShape(absl::string_view field, const Table& table,
                                                       want.begin(), want.end());
   return Invalid(field, ": got shape [", absl::StrJoin(got, ", "), "], want [",
                  named, "]", swapped ? "; see the table's layout" : "");
->>>>>>> tables
 }
 
 }  // namespace attnbias

@@ -22,11 +22,15 @@ absl::Status Invalid(const Parts&... parts) {
 }
 
 inline constexpr int64_t kMaxNumHeads = 65536;
+inline constexpr int64_t kMaxWindowSide = 256;
 // Every difference of two positions that the contract allows.
 inline constexpr Range kRelativePositions = {-(int64_t{1} << 42),
                                              int64_t{1} << 42};
 
 absl::Status CheckNumHeads(absl::string_view field, int64_t num_heads);
+
+// One side of a window of tokens.
+absl::Status CheckWindowSide(absl::string_view field, int64_t length);
 
 // output.scale must be finite and not 0.
 absl::Status CheckScale(const Output& output);

@@ -12,6 +12,7 @@
 #include "core/encoding/batch_linear.h"
 #include "core/encoding/checks.h"
 #include "core/encoding/encoding.h"
+#include "core/encoding/linear.h"
 #include "core/encoding/make_encoding.h"
 #include "core/numerics/elementary.h"
 #include "core/numerics/rounding.h"
@@ -28,8 +29,8 @@ struct Layer {
   explicit Layer(const PositionMlpLayer& spec)
       : linear(*spec.weight, spec.bias) {
     if (!spec.norm_weight.has_value()) return;
-    norm_weight = NumbersIn(*spec.norm_weight);
-    norm_bias = NumbersIn(*spec.norm_bias);
+    norm_weight = NumbersOf(*spec.norm_weight);
+    norm_bias = NumbersOf(*spec.norm_bias);
   }
 
   BatchLinear linear;

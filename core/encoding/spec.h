@@ -120,6 +120,50 @@ struct DebertaSpec {
   DebertaEdge edge = DebertaEdge::kMicrosoft;
 };
 
+struct SwinSpec {
+  int64_t window_height = 0;
+  int64_t window_width = 0;
+  int64_t num_heads = 0;
+  std::optional<Table> table;
+};
+
+struct SwinV2Spec {
+  int64_t window_height = 0;
+  int64_t window_width = 0;
+  int64_t num_heads = 0;
+  // Absent: the window's own.
+  std::optional<int64_t> pretrained_window_height;
+  std::optional<int64_t> pretrained_window_width;
+  std::optional<Table> hidden_weight;
+  std::optional<Table> hidden_bias;
+  std::optional<Table> output_weight;
+};
+
+struct BeitSpec {
+  int64_t window_height = 0;
+  int64_t window_width = 0;
+  int64_t num_heads = 0;
+  std::optional<Table> table;
+};
+
+struct TupeSpec {
+  int64_t num_heads = 0;
+  std::optional<Table> relative_table;
+  int64_t num_buckets = 32;
+  int64_t max_distance = 128;
+  std::optional<Table> position_table;
+  std::optional<Table> query_weight;
+  std::optional<Table> query_bias;
+  std::optional<Table> key_weight;
+  std::optional<Table> key_bias;
+  std::optional<Table> norm_weight;
+  std::optional<Table> norm_bias;
+  double norm_eps = 1e-5;
+  bool reset_class_token = false;
+  // Absent: 1 / sqrt(2 d_model / num_heads).
+  std::optional<double> position_scale;
+};
+
 // One row per encoding.
 using EncodingSpec = std::variant<SinusoidalSpec,           //
                                   T5Spec,                   //
@@ -129,7 +173,10 @@ using EncodingSpec = std::variant<SinusoidalSpec,           //
                                   SandwichSpec,             //
                                   FireSpec,                 //
                                   DynamicPositionBiasSpec,  //
-                                  DebertaSpec>;
+                                  DebertaSpec,              //
+                                  SwinSpec,                 //
+                                  SwinV2Spec,               //
+                                  BeitSpec>;
 
 enum class Form : uint8_t {
   kTable = 1,

@@ -85,9 +85,11 @@ class Plan {
   int64_t ShiftOf(int64_t query_index) const;
   // Every coordinate asked for.
   Range hull() const;
-  // Whether the mask is part of the numbers at a coordinate, and so of a band.
+  // Whether the mask is part of the numbers at a coordinate, and so of a band;
+  // a border would cover it.
   bool folds_mask() const {
-    return encoding_->structure() == Structure::kToeplitz;
+    return encoding_->structure() == Structure::kToeplitz &&
+           !encoding_->has_border();
   }
 
   // What determines the numbers of a band: encoding, dtype and folded mask.

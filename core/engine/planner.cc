@@ -210,10 +210,13 @@ absl::Status Planner::ResolvePositionIds(
   return absl::OkStatus();
 }
 
-absl::Status Planner::ResolveGrid(GridExtent& extent) {
+Range Planner::AllTokens() const {
   const Encoding& encoding = plan_.encoding();
-  const Range whole = {
-      0, encoding.grid().tokens() + (encoding.has_border() ? 1 : 0)};
+  return {0, encoding.grid().tokens() + (encoding.has_border() ? 1 : 0)};
+}
+
+absl::Status Planner::ResolveGrid(GridExtent& extent) {
+  const Range whole = AllTokens();
   extent.queries = extent.queries.value_or(whole);
   extent.keys = extent.keys.value_or(whole);
   ATTNBIAS_RETURN_IF_ERROR(CheckWindow("grid.queries", *extent.queries, whole));
@@ -365,12 +368,11 @@ Form Planner::CompactForm() const {
                  : Form::kDense;
     case Structure::kKeyRow:
       return Form::kKeyRow;
-    case Structure::kBlockToeplitz2D: {
-      const int64_t tokens = plan_.encoding().grid().tokens();
-      return window.queries.size() >= tokens && window.keys.size() >= tokens
+    case Structure::kBlockToeplitz2D:
+      return window.queries.hull() == AllTokens() &&
+                     window.keys.hull() == AllTokens()
                  ? Form::kBlockToeplitz2D
                  : Form::kDense;
-    }
     case Structure::kDense:
       return Form::kDense;
   }
@@ -406,19 +408,7 @@ absl::Status Planner::ResolveForm() {
 absl::Status Planner::ResolveMask() {
   if (!spec_.output.mask.has_value()) return absl::OkStatus();
   const Mask& mask = *spec_.output.mask;
-  const Encoding& encoding = plan_.encoding();
-  if (encoding.structure() == Structure::kTable ||
-      encoding.structure() == Structure::kBlockToeplitz2D ||
-      encoding.has_indices() || encoding.has_border() || encoding.width() > 1) {
-    return Invalid(
-        "output.mask: got a mask, want none: ", std::string(encoding.name()),
-        " has no attention scores to mask here");
-  }
-  if (plan_.form_ == Form::kKeyRow) {
-    return Invalid(
-        "output.mask: got a mask with form KEY_ROW, want form "
-        "DENSE: one row cannot hold every query's mask");
-  }
+  ATTNBIAS_RETURN_IF_ERROR(CheckMaskable());
   for (const auto& [field, window] :
        {std::pair("window_left", mask.window_left),
         std::pair("window_right", mask.window_right)}) {
@@ -435,6 +425,30 @@ absl::Status Planner::ResolveMask() {
       mask.causal ? 0 : mask.window_right.value_or(visible.end);
   visible.begin = std::max(visible.begin, -left);
   visible.end = std::min(visible.end, right < visible.end ? right + 1 : right);
+  return absl::OkStatus();
+}
+
+absl::Status Planner::CheckMaskable() const {
+  const Encoding& encoding = plan_.encoding();
+  const std::string name(encoding.name());
+  if (encoding.structure() == Structure::kTable || encoding.has_indices() ||
+      encoding.width() > 1) {
+    return Invalid("output.mask: got a mask, want none: ", name,
+                   " has no attention scores to mask here");
+  }
+  if (encoding.structure() == Structure::kBlockToeplitz2D) {
+    return Invalid("output.mask: got a mask, want none: the tokens of ", name,
+                   " are no sequence");
+  }
+  if (plan_.form_ == Form::kKeyRow) {
+    return Invalid(
+        "output.mask: got a mask with form KEY_ROW, want form "
+        "DENSE: one row cannot hold every query's mask");
+  }
+  if (plan_.has_border_part()) {
+    return Invalid("output.mask: got a mask with form ", NameOf(plan_.form_),
+                   ", want form DENSE: a border cannot hold a mask");
+  }
   return absl::OkStatus();
 }
 
@@ -485,9 +499,10 @@ absl::Status Planner::ResolveParts() {
     }
   }
   if (!plan_.has_border_part()) return absl::OkStatus();
-  return AddPart({.name = "border",
-                  .form = Form::kTable,
-                  .shape = {window.heads.size(), 3}});
+  Part border{.name = "border", .form = Form::kTable};
+  if (encoding.has_heads()) border.shape.push_back(window.heads.size());
+  border.shape.push_back(3);
+  return AddPart(border);
 }
 
 absl::Status Planner::AddPart(Part part) {

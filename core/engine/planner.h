@@ -37,6 +37,7 @@ class Planner {
   absl::Status ResolvePositionIds(
       const std::vector<std::vector<int64_t>>& lists);
   absl::Status ResolveGrid(GridExtent& extent);
+  Range AllTokens() const;
   absl::Status ResolvePair(PairExtent& extent);
   absl::Status ResolveQueryList(PairExtent& extent);
   absl::Status ResolveQueryRange(PairExtent& extent);
@@ -48,6 +49,7 @@ class Planner {
   absl::Status ResolveForm();
   absl::Status CheckDomain() const;
   absl::Status ResolveMask();
+  absl::Status CheckMaskable() const;
   absl::Status ResolveFill(const Mask& mask);
   absl::Status ResolveParts();
   absl::Status AddPart(Part part);

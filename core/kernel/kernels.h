@@ -84,6 +84,13 @@ template <typename Element>
 using FillSinusoid = int64_t (*)(const SinusoidBlock& block, Element* out,
                                  uint32_t* undecided) noexcept;
 
+// `count` rows, `stride` numbers from one to the next.
+struct MatrixRows {
+  const double* data;
+  int64_t stride;
+  int64_t count;
+};
+
 struct KernelSet {
   // "avx512", "avx2", "neon" or "scalar".
   std::string_view name;
@@ -110,6 +117,11 @@ struct KernelSet {
   // alignment). Results of kStreamingBytes and more bypass the caches.
   void (*expand_rows)(const std::byte* source, int64_t source_stride,
                       std::byte* out, int64_t rows, int64_t row_bytes) noexcept;
+
+  // sums[j] = factors[k] * matrix.data[k * matrix.stride + j] + sums[j], for
+  // k = 0, 1, ... one after the other, each rounded once; j < width.
+  void (*add_products)(const double* factors, const MatrixRows& matrix,
+                       double* sums, int64_t width) noexcept;
 };
 
 }  // namespace attnbias

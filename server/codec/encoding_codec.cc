@@ -29,6 +29,15 @@ struct ToWire {
   void operator()(const AlibiSpec& spec) const {
     Encode(spec, out->mutable_alibi());
   }
+  void operator()(const SwinSpec& spec) const {
+    Encode(spec, out->mutable_swin());
+  }
+  void operator()(const SwinV2Spec& spec) const {
+    Encode(spec, out->mutable_swin_v2());
+  }
+  void operator()(const BeitSpec& spec) const {
+    Encode(spec, out->mutable_beit());
+  }
 };
 
 }  // namespace
@@ -41,6 +50,12 @@ absl::StatusOr<EncodingSpec> DecodeEncoding(const v1::TensorSpec& spec) {
       return Decode(spec.t5());
     case v1::TensorSpec::kAlibi:
       return Decode(spec.alibi());
+    case v1::TensorSpec::kSwin:
+      return Decode(spec.swin());
+    case v1::TensorSpec::kSwinV2:
+      return Decode(spec.swin_v2());
+    case v1::TensorSpec::kBeit:
+      return Decode(spec.beit());
     case v1::TensorSpec::ENCODING_NOT_SET:
       break;
     default:

@@ -15,11 +15,17 @@ void EncodeEncoding(const EncodingSpec& spec, v1::TensorSpec* out);
 absl::StatusOr<EncodingSpec> Decode(const v1::Sinusoidal& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::T5& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::Alibi& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::Swin& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::SwinV2& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::Beit& wire);
 
 // Fields that the others make idle are left out.
 void Encode(const SinusoidalSpec& spec, v1::Sinusoidal* wire);
 void Encode(const T5Spec& spec, v1::T5* wire);
 void Encode(const AlibiSpec& spec, v1::Alibi* wire);
+void Encode(const SwinSpec& spec, v1::Swin* wire);
+void Encode(const SwinV2Spec& spec, v1::SwinV2* wire);
+void Encode(const BeitSpec& spec, v1::Beit* wire);
 
 }  // namespace attnbias
 

@@ -88,6 +88,8 @@ class Result {
 
 class BandCacheTest : public ::testing::Test {
  protected:
+  ~BandCacheTest() override { threads_.Join(); }
+
   BandPtr Get(const BandSpec& spec) {
     Result result;
     cache_.Get(spec, std::make_shared<Cancellation>(), result.Callback());

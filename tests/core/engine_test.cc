@@ -63,6 +63,7 @@ class EngineTest : public ::testing::Test {
   explicit EngineTest(EngineOptions options = {})
       : engine_(options, *SupportedKernelSets().front(), &threads_,
                 &observer_) {}
+  ~EngineTest() override { threads_.Join(); }
 
   PlanPtr Plan(TensorSpec spec) {
     absl::StatusOr<PlanPtr> plan = engine_.MakePlan(std::move(spec));
@@ -411,7 +412,8 @@ TEST_F(TinyBudget, WhatIsTooLargeToKeepIsComputedWhileItIsRead) {
     specs.push_back({Alibi(variant), Pair(40, 1500, 3), {}});
   }
   CountingObserver observer;
-  Engine roomy({}, *SupportedKernelSets().front(), &threads_, &observer);
+  Threads threads(1);
+  Engine roomy({}, *SupportedKernelSets().front(), &threads, &observer);
   for (const TensorSpec& spec : specs) {
     const PlanPtr plan = Plan(spec);
     const PayloadPtr payload = Get(plan);
@@ -424,6 +426,7 @@ TEST_F(TinyBudget, WhatIsTooLargeToKeepIsComputedWhileItIsRead) {
   }
   EXPECT_EQ(observer_.computed, 0);
   EXPECT_EQ(engine_.budget().used(), 0);
+  threads.Join();
 }
 
 TEST_F(TinyBudget, ChunksCountAgainstTheBudget) {

@@ -91,6 +91,31 @@ TEST_P(EveryKernelSet, StreamsAnySizeAndAlignment) {
   }
 }
 
+// Sums whose every step rounds, so that order and fusion show.
+TEST_P(EveryKernelSet, AddsProductsInOrderWithOneRoundingEach) {
+  std::mt19937_64 random(9);
+  std::normal_distribution<double> normal;
+  constexpr int64_t kCount = 37;
+  constexpr int64_t kStride = 301;
+  std::vector<double> matrix(kCount * kStride);
+  std::vector<double> factors(kCount);
+  for (double& each : matrix) each = normal(random);
+  for (double& each : factors) each = normal(random);
+  for (const int64_t width : {1, 2, 3, 7, 8, 31, 64, 65, 150, 300}) {
+    std::vector<double> sums(width + 1, 0.25);
+    GetParam()->add_products(factors.data(), {&matrix[1], kStride, kCount},
+                             sums.data(), width);
+    for (int64_t j = 0; j < width; ++j) {
+      double want = 0.25;
+      for (int64_t k = 0; k < kCount; ++k) {
+        want = std::fma(factors[k], matrix[1 + k * kStride + j], want);
+      }
+      ASSERT_TRUE(Same(sums[j], want)) << width << " at " << j;
+    }
+    EXPECT_EQ(sums[width], 0.25);
+  }
+}
+
 // ---------------------------------------------------------------------------
 // Sinusoids
 

@@ -117,6 +117,15 @@ void AddRotation(Inputs& inputs, const KernelSet& kernels, Digest& digest) {
   digest.Add(out.cos_hi, sizeof(out.cos_hi));
 }
 
+void AddSums(const Inputs& inputs, const KernelSet& kernels, Digest& digest) {
+  constexpr int64_t kWidth = kPairs - 1;
+  std::array<double, kWidth> sums = {};
+  kernels.add_products(inputs.anchor.cos_hi,
+                       {inputs.rotations.sin_hi, kPairs, kRows}, sums.data(),
+                       kWidth);
+  digest.Add(sums.data(), sizeof(sums));
+}
+
 void AddCopies(const Inputs& inputs, const KernelSet& kernels, Digest& digest) {
   const auto* source =
       reinterpret_cast<const std::byte*>(inputs.rotations.sin_hi);
@@ -138,6 +147,7 @@ void Print(const KernelSet& kernels) {
   AddFill(inputs, kernels.fill_sinusoid_bf16, digest);
   AddFill(inputs, kernels.fill_sinusoid_f16, digest);
   AddRotation(inputs, kernels, digest);
+  AddSums(inputs, kernels, digest);
   AddCopies(inputs, kernels, digest);
   std::printf("%.*s %016llx\n", static_cast<int>(kernels.name.size()),
               kernels.name.data(),

@@ -22,13 +22,18 @@ class Threads final : public Executor {
     for (int i = 0; i < count; ++i) threads_.emplace_back([this] { Run(); });
   }
 
-  ~Threads() override {
+  ~Threads() override { Join(); }
+
+  // Runs all that was scheduled and ends the threads. Tests whose tasks use
+  // what is made after the threads, and so goes before them, end with it.
+  void Join() {
     {
       std::lock_guard<std::mutex> lock(mutex_);
       closing_ = true;
     }
     changed_.notify_all();
     for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
   }
 
   bool Schedule(absl::AnyInvocable<void()> task) override {

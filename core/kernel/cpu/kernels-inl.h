@@ -3,7 +3,8 @@
 // once per instruction set by kernels.cc, never anywhere else.
 //
 // Correctness asks nothing of the instruction set but IEEE 754 doubles: whether
-// MulAdd fuses is within the bounds that kernels.h states.
+// MulAdd fuses is within the bounds that kernels.h states, and Fused does where
+// there is no bound but a rule.
 #if defined(ATTNBIAS_CORE_KERNEL_CPU_KERNELS_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)
 #ifdef ATTNBIAS_CORE_KERNEL_CPU_KERNELS_INL_H_
@@ -13,6 +14,7 @@
 #endif
 
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "core/kernel/kernels.h"
@@ -514,12 +516,87 @@ inline void ExpandRows(const std::byte* source, int64_t source_stride,
   if (stream) EndStreaming();
 }
 
+// ---------------------------------------------------------------------------
+// Sums of products in a fixed order
+
+// a * b + c, rounded once.
+template <class D>
+HWY_INLINE hn::Vec<D> Fused(D d, hn::Vec<D> a, hn::Vec<D> b, hn::Vec<D> c) {
+#if HWY_NATIVE_FMA
+  (void)d;
+  return hn::MulAdd(a, b, c);
+#else
+  HWY_ALIGN double factors[hn::MaxLanes(d)];
+  HWY_ALIGN double others[hn::MaxLanes(d)];
+  HWY_ALIGN double sums[hn::MaxLanes(d)];
+  hn::Store(a, d, factors);
+  hn::Store(b, d, others);
+  hn::Store(c, d, sums);
+  for (size_t i = 0; i < hn::Lanes(d); ++i) {
+    sums[i] = std::fma(factors[i], others[i], sums[i]);
+  }
+  return hn::Load(d, sums);
+#endif
+}
+
+// A few vectors of neighbouring sums, kept in registers over all rows.
+template <int64_t kVectors, class D>
+HWY_INLINE void AddToSums(D d, const double* factors, const MatrixRows& matrix,
+                          double* sums) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  hn::Vec<D> sum[kVectors];
+  for (int64_t v = 0; v < kVectors; ++v) {
+    sum[v] = hn::LoadU(d, sums + v * lanes);
+  }
+  const double* row = matrix.data;
+  for (int64_t k = 0; k < matrix.count; ++k, row += matrix.stride) {
+    const hn::Vec<D> factor = hn::Set(d, factors[k]);
+    for (int64_t v = 0; v < kVectors; ++v) {
+      sum[v] = Fused(d, factor, hn::LoadU(d, row + v * lanes), sum[v]);
+    }
+  }
+  for (int64_t v = 0; v < kVectors; ++v) {
+    hn::StoreU(sum[v], d, sums + v * lanes);
+  }
+}
+
+inline void AddProducts(const double* factors, const MatrixRows& matrix,
+                        double* sums, int64_t width) noexcept {
+  constexpr int64_t kVectors = 8;
+  const hn::ScalableTag<double> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  MatrixRows rest = matrix;
+  int64_t j = 0;
+  const auto advance = [&](int64_t count) {
+    j += count;
+    rest.data += count;
+  };
+  while (j + kVectors * lanes <= width) {
+    AddToSums<kVectors>(d, factors, rest, sums + j);
+    advance(kVectors * lanes);
+  }
+  while (j + lanes <= width) {
+    AddToSums<1>(d, factors, rest, sums + j);
+    advance(lanes);
+  }
+  while (j < width) {
+    AddToSums<1>(hn::CappedTag<double, 1>(), factors, rest, sums + j);
+    advance(1);
+  }
+}
+
 }  // namespace
 
 constexpr KernelSet MakeKernelSet(std::string_view name) {
-  return {
-      name,   FillBlock<F32Format>, FillBlock<Bf16Format>, FillBlock<F16Format>,
-      Rotate, StreamBytes,          EndStreaming,          ExpandRows};
+  return {name,
+          FillBlock<F32Format>,
+          FillBlock<Bf16Format>,
+          FillBlock<F16Format>,
+          Rotate,
+          StreamBytes,
+          EndStreaming,
+          ExpandRows,
+          AddProducts};
 }
 
 }  // namespace HWY_NAMESPACE

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <utility>
+
+#include "server/codec/encoding_codec.h"
+#include "server/codec/table_codec.h"
+
+namespace attnbias {
+
+absl::StatusOr<EncodingSpec> Decode(const v1::Swin& wire) {
+  SwinSpec spec;
+  spec.window_height = wire.window_height();
+  spec.window_width = wire.window_width();
+  spec.num_heads = wire.num_heads();
+  if (wire.has_table()) {
+    absl::StatusOr<Table> table = DecodeTable(wire.table(), "swin.table");
+    if (!table.ok()) return table.status();
+    spec.table = *std::move(table);
+  }
+  return spec;
+}
+
+void Encode(const SwinSpec& spec, v1::Swin* wire) {
+  wire->set_window_height(static_cast<int32_t>(spec.window_height));
+  wire->set_window_width(static_cast<int32_t>(spec.window_width));
+  wire->set_num_heads(static_cast<int32_t>(spec.num_heads));
+  if (spec.table) EncodeTable(*spec.table, wire->mutable_table());
+}
+
+}  // namespace attnbias

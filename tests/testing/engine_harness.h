@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// An engine, and its answers as bytes and as numbers.
+#ifndef ATTNBIAS_TESTS_TESTING_ENGINE_HARNESS_H_
+#define ATTNBIAS_TESTS_TESTING_ENGINE_HARNESS_H_
+
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/engine/engine.h"
+#include "core/kernel/kernel_set.h"
+#include "core/tensor/element.h"
+#include "gtest/gtest.h"
+#include "tests/testing/counting_observer.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/threads.h"
+
+namespace attnbias {
+
+class EngineHarness {
+ public:
+  explicit EngineHarness(
+      const EngineOptions& options = {},
+      const KernelSet& kernels = *SupportedKernelSets().front())
+      : engine_(options, kernels, &threads_, &observer_) {}
+  ~EngineHarness() { threads_.Join(); }
+
+  absl::StatusOr<PlanPtr> MakePlan(TensorSpec spec) const {
+    return engine_.MakePlan(std::move(spec));
+  }
+
+  PlanPtr Plan(TensorSpec spec) const {
+    absl::StatusOr<PlanPtr> plan = MakePlan(std::move(spec));
+    EXPECT_THAT(plan, IsOk());
+    return *plan;
+  }
+
+  PayloadPtr Get(const PlanPtr& plan) {
+    std::promise<absl::StatusOr<PayloadPtr>> promise;
+    engine_.Get(plan, std::make_shared<Cancellation>(),
+                [&promise](absl::StatusOr<PayloadPtr> payload) {
+                  promise.set_value(std::move(payload));
+                });
+    absl::StatusOr<PayloadPtr> payload = promise.get_future().get();
+    EXPECT_THAT(payload, IsOk());
+    return *std::move(payload);
+  }
+
+  static std::string Bytes(const absl::StatusOr<Chunk>& chunk) {
+    EXPECT_THAT(chunk, IsOk());
+    std::string bytes;
+    for (absl::Span<const std::byte> piece : chunk->pieces) {
+      bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+    }
+    return bytes;
+  }
+
+  std::string Whole(TensorSpec spec) {
+    const PlanPtr plan = Plan(std::move(spec));
+    return Bytes(Get(plan)->Read(0, plan->total_bytes()));
+  }
+
+  // All parts, one after the other.
+  std::vector<double> Numbers(TensorSpec spec) {
+    const PlanPtr plan = Plan(std::move(spec));
+    const std::string bytes = Bytes(Get(plan)->Read(0, plan->total_bytes()));
+    const int64_t width = SizeOf(plan->data_type());
+    std::vector<double> numbers;
+    for (size_t at = 0; at < bytes.size(); at += width) {
+      numbers.push_back(
+          ReadElement(plan->data_type(),
+                      reinterpret_cast<const std::byte*>(bytes.data() + at)));
+    }
+    return numbers;
+  }
+
+  // Reads at random offsets are slices of the whole.
+  void ExpectSliceable(const TensorSpec& spec) {
+    const PlanPtr plan = Plan(spec);
+    const PayloadPtr payload = Get(plan);
+    const int64_t total = plan->total_bytes();
+    const std::string whole = Bytes(payload->Read(0, total));
+    std::mt19937 random(11);
+    for (int i = 0; i < 40; ++i) {
+      const int64_t offset =
+          std::uniform_int_distribution<int64_t>(0, total - 1)(random);
+      const int64_t size =
+          std::uniform_int_distribution<int64_t>(1, total - offset)(random);
+      ASSERT_EQ(Bytes(payload->Read(offset, size)), whole.substr(offset, size));
+    }
+  }
+
+ private:
+  CountingObserver observer_;
+  Threads threads_{2};
+  Engine engine_;
+};
+
+// A table of normally distributed F32 numbers.
+inline Table RandomTable(std::vector<int64_t> shape, uint32_t seed,
+                         float deviation = 1) {
+  int64_t size = 1;
+  for (const int64_t length : shape) size *= length;
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, deviation);
+  std::vector<float> values(size);
+  for (float& value : values) value = normal(random);
+  return *Table::Create(
+      DataType::kF32, shape,
+      {reinterpret_cast<const char*>(values.data()), values.size() * 4},
+      TableLayout::kBucketsHeads);
+}
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_TESTS_TESTING_ENGINE_HARNESS_H_
