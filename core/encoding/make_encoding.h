@@ -31,6 +31,7 @@ absl::StatusOr<EncodingPtr> MakeEncoding(const FireSpec& spec,
 absl::StatusOr<EncodingPtr> MakeEncoding(const DynamicPositionBiasSpec& spec,
                                          const Output& output);
 absl::StatusOr<EncodingPtr> MakeEncoding(const DebertaSpec& spec,
+                                         const Output& output);
 absl::StatusOr<EncodingPtr> MakeEncoding(const SwinSpec& spec,
                                          const Output& output);
 absl::StatusOr<EncodingPtr> MakeEncoding(const SwinV2Spec& spec,
