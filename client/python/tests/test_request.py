@@ -17,6 +17,7 @@ import attnbias
 from attnbias.v1 import service_pb2, tensor_pb2
 
 SINUSOIDAL = attnbias.Sinusoidal(dim=4)
+SWIN = attnbias.Swin(window_height=2, window_width=3)
 ALIBI = attnbias.ALiBi(num_heads=8)
 
 
@@ -30,8 +31,14 @@ def test_class_has_the_fields_of_its_message(encoding: type[Any]) -> None:
     message = service_pb2.TensorSpec.DESCRIPTOR.fields_by_name[encoding.field].message_type
     assert message is not None
     wanted = {field.name for field in message.fields}
-    wanted |= {f"{f.name}_layout" for f in message.fields if f.message_type is not None}
-    assert {field.name for field in dataclasses.fields(encoding)} == wanted
+    layouts = {f"{f.name}_layout" for f in message.fields if f.message_type is not None}
+    assert {field.name for field in dataclasses.fields(encoding)} - layouts == wanted
+
+
+def test_extents_are_those_of_the_contract() -> None:
+    assert attnbias.Sinusoidal.extent == "table"
+    assert attnbias.T5.extent == "pair"
+    assert attnbias.Swin.extent == "grid"
 
 
 def test_every_encoding_of_the_contract_has_a_class() -> None:
@@ -43,7 +50,13 @@ def test_every_encoding_of_the_contract_has_a_class() -> None:
 def test_class_has_the_values_of_its_enums(encoding: type[Any]) -> None:
     message = service_pb2.TensorSpec.DESCRIPTOR.fields_by_name[encoding.field].message_type
     assert message is not None
-    required: dict[str, Any] = {"dim": 1, "num_heads": 1, "bidirectional": True}
+    required: dict[str, Any] = {
+        "dim": 1,
+        "num_heads": 1,
+        "bidirectional": True,
+        "window_height": 1,
+        "window_width": 1,
+    }
     given = {f.name: required[f.name] for f in message.fields if f.name in required}
     hints = get_type_hints(encoding, {**vars(sys.modules[encoding.__module__]), "Sequence": list})
     for field in message.fields:
@@ -128,6 +141,34 @@ def test_positions(options: dict[str, Any], want: dict[str, Any]) -> None:
 )
 def test_pairs(options: dict[str, Any], want: dict[str, Any]) -> None:
     assert spec_of(ALIBI, **options)["pair"] == want
+
+
+@pytest.mark.parametrize(
+    ("options", "want"),
+    [
+        ({}, None),
+        ({"queries": 4}, {"queries": {"end": "4"}}),
+        (
+            {"queries": (0, 1), "keys": (2, 6), "heads": 3},
+            {
+                "queries": {"end": "1"},
+                "keys": {"begin": "2", "end": "6"},
+                "heads": {"end": "3"},
+            },
+        ),
+    ],
+)
+def test_grids(options: dict[str, Any], want: dict[str, Any] | None) -> None:
+    spec = spec_of(SWIN, **options)
+    assert spec.get("grid") == want
+    assert "pair" not in spec
+
+
+@pytest.mark.parametrize("option", ["positions", "align", "query_offset", "key_position_ids"])
+def test_a_grid_has_no_other_extent(option: str) -> None:
+    options: dict[str, Any] = {option: 4}
+    with pytest.raises(ValueError, match=f"{option}: does not go with tokens of a grid"):
+        attnbias.Request(SWIN, **options)
 
 
 @pytest.mark.parametrize(

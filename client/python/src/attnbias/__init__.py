@@ -6,7 +6,7 @@ with attnbias.Client("localhost:50051") as client:
 """
 
 from attnbias._client import Client
-from attnbias._encodings import T5, ALiBi, Encoding, Sinusoidal
+from attnbias._encodings import T5, ALiBi, Beit, Encoding, Sinusoidal, Swin, SwinV2, Tupe
 from attnbias._errors import (
     AbortedError,
     CancelledError,
@@ -25,6 +25,7 @@ from attnbias._errors import (
     UnavailableError,
     UnimplementedError,
 )
+from attnbias._grid import BlockToeplitz, BorderedToeplitz
 from attnbias._info import ServerInfo, ServerLimits, TensorInfo, TensorPart
 from attnbias._request import Request, RequestOptions
 from attnbias._tensors import KeyRow, Toeplitz
@@ -33,6 +34,9 @@ __all__ = [
     "T5",
     "ALiBi",
     "AbortedError",
+    "Beit",
+    "BlockToeplitz",
+    "BorderedToeplitz",
     "CancelledError",
     "Client",
     "DataLossError",
@@ -53,9 +57,12 @@ __all__ = [
     "ServerInfo",
     "ServerLimits",
     "Sinusoidal",
+    "Swin",
+    "SwinV2",
     "TensorInfo",
     "TensorPart",
     "Toeplitz",
+    "Tupe",
     "UnauthenticatedError",
     "UnavailableError",
     "UnimplementedError",

@@ -113,8 +113,10 @@ class Client:
 
         Returns:
             By form: "table" a numpy array ``[positions, dim]``, "dense" one of
-            ``[heads, queries, keys]``, "toeplitz" a ``Toeplitz``, "key_row" a
-            ``KeyRow``. An encoding of several parts gives a named tuple.
+            ``[heads, queries, keys]``, "toeplitz" a ``Toeplitz`` (with a class
+            token a ``BorderedToeplitz``), "key_row" a ``KeyRow``,
+            "block_toeplitz_2d" a ``BlockToeplitz``. An encoding of several
+            tables gives a named tuple.
 
         Raises:
             Error: the server's status, or DataLossError for damaged bytes.
@@ -168,7 +170,8 @@ class Client:
         """Fetches a tensor into a file, which appears whole or not at all.
 
         A ``.npy`` holds the one part of a payload, a ``.safetensors`` any number
-        under their names ("positions", "diagonals", "row", "dense"), with the
+        under their names ("positions", "diagonals", "row", "block", "border",
+        "dense"), with the
         fingerprints and what a Toeplitz needs as metadata. numpy loads bf16 from
         a ``.npy`` as ``V2``; ``.view(ml_dtypes.bfloat16)`` makes it bf16 again.
 

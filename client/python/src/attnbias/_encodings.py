@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from attnbias._enums import set_enum
 from attnbias._tables import to_table_ref
-from attnbias.v1 import service_pb2, tensor_pb2
+from attnbias.v1 import options_pb2, service_pb2, tensor_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +26,12 @@ class Encoding:
 
     field: ClassVar[str]
     """Its name in the contract's ``TensorSpec``."""
+    extent: ClassVar[str]
+    """What it takes, by the contract: "table", "pair" or "grid"."""
+
+    def __init_subclass__(cls) -> None:
+        message: Any = service_pb2.TensorSpec.DESCRIPTOR.fields_by_name[cls.field].message_type
+        cls.extent = message.GetOptions().Extensions[options_pb2.extent]
 
     def to_spec(self) -> service_pb2.TensorSpec:
         """This encoding as a spec without extent.
@@ -46,7 +52,7 @@ class Encoding:
     def _set_field(self, message: Message, field: FieldDescriptor, value: Any) -> None:
         path = f"{self.field}.{field.name}"
         if field.message_type is tensor_pb2.TableRef.DESCRIPTOR:
-            layout = getattr(self, f"{field.name}_layout")
+            layout = getattr(self, f"{field.name}_layout", None)
             getattr(message, field.name).CopyFrom(to_table_ref(value, layout, path))
             return
         if field.enum_type is not None:
@@ -138,3 +144,121 @@ class ALiBi(Encoding):
     variant: Literal["SYMMETRIC", "CAUSAL", "KEY_FROM_START", "KEY_FROM_END"] | None = None
     """What a slope s multiplies: -s|i - j| (default), -s max(i - j, 0), s j (BLOOM, Falcon), or
     s (j - (key_length - 1)) (MPT)."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Swin(Encoding):
+    """Swin's relative position bias inside a window (Liu et al. 2021).
+
+    A BlockToeplitz; ask without lengths, or for a window of tokens with
+    ``queries``, ``keys``, ``heads``. With ``values="buckets"`` the answer is
+    Swin's relative_position_index, i32 without a head axis, and needs neither
+    num_heads nor table.
+    """
+
+    field: ClassVar[str] = "swin"
+
+    window_height: int
+    """Wh, in [1, 256]."""
+    window_width: int
+    """Ww, in [1, 256]."""
+    num_heads: int | None = None
+    """Heads of the table, in [1, 65536]."""
+    table: Any = None
+    """The learned bias, ``[(2 Wh - 1)(2 Ww - 1), num_heads]``; what it may be is said at T5."""
+    table_layout: Literal["BUCKETS_HEADS", "HEADS_BUCKETS"] | None = None
+    """The table's axes: that (default), or the reverse."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SwinV2(Encoding):
+    """Swin-V2's continuous position bias (Liu et al. 2022): an MLP of logarithmic coordinates.
+
+    A BlockToeplitz; ask as for Swin.
+    """
+
+    field: ClassVar[str] = "swin_v2"
+
+    window_height: int
+    """Wh, in [1, 256]."""
+    window_width: int
+    """Ww, in [1, 256]."""
+    num_heads: int
+    """In [1, 65536]."""
+    pretrained_window_height: int | None = None
+    """Height of the window that the model was trained with. Default window_height."""
+    pretrained_window_width: int | None = None
+    """Default window_width."""
+    hidden_weight: Any
+    """``[hidden, 2]``, as torch's Linear has it; what a table may be is said at T5."""
+    hidden_bias: Any
+    """``[hidden]``."""
+    output_weight: Any
+    """``[num_heads, hidden]``."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Beit(Encoding):
+    """BEiT's relative position bias (Bao et al. 2021): Swin's, and a class token before the grid.
+
+    A BlockToeplitz with a border; ask as for Swin. ``values="buckets"`` gives
+    BEiT's relative_position_index.
+    """
+
+    field: ClassVar[str] = "beit"
+
+    window_height: int
+    """Rows of patches, in [1, 256]."""
+    window_width: int
+    """Columns of patches, in [1, 256]."""
+    num_heads: int | None = None
+    """Heads of the table, in [1, 65536]."""
+    table: Any = None
+    """``[(2 Wh - 1)(2 Ww - 1) + 3, num_heads]``, the last rows being class to tokens, tokens to
+    class, class to itself; what it may be is said at T5."""
+    table_layout: Literal["BUCKETS_HEADS", "HEADS_BUCKETS"] | None = None
+    """The table's axes: that (default), or the reverse."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tupe(Encoding):
+    """TUPE (Ke et al. 2020): untied absolute and relative position terms.
+
+    Ask with ``queries`` and ``keys``. The relative term alone is a Toeplitz, with
+    reset_class_token a BorderedToeplitz; with the absolute term a dense array.
+    """
+
+    field: ClassVar[str] = "tupe"
+
+    num_heads: int
+    """In [1, 65536]."""
+    relative_table: Any = None
+    """``[num_buckets, num_heads]``, with reset_class_token one row more, which stands for
+    "other to class"; None is no relative term. What a table may be is said at T5."""
+    relative_table_layout: Literal["BUCKETS_HEADS", "HEADS_BUCKETS"] | None = None
+    """The relative table's axes: that (default), or the reverse."""
+    num_buckets: int | None = None
+    """Of T5's bidirectional buckets. Default 32."""
+    max_distance: int | None = None
+    """Default 128."""
+    position_table: Any = None
+    """``[max positions, d_model]``, with reset_class_token one row more. This and the next four
+    are the absolute term, all or none."""
+    query_weight: Any = None
+    """``[d_model, d_model]``, as torch's Linear has it."""
+    query_bias: Any = None
+    """``[d_model]``."""
+    key_weight: Any = None
+    """``[d_model, d_model]``."""
+    key_bias: Any = None
+    """``[d_model]``."""
+    norm_weight: Any = None
+    """LayerNorm of the positions, ``[d_model]``; with norm_bias or not at all."""
+    norm_bias: Any = None
+    """``[d_model]``."""
+    norm_eps: float | None = None
+    """Default 1e-5."""
+    reset_class_token: bool = False
+    """Whether what the class token, position 0, gives and gets is untied from positions."""
+    position_scale: float | None = None
+    """Factor of the absolute term. Default 1 / sqrt(2 d_model / num_heads)."""

@@ -23,10 +23,10 @@ class TensorPart:
     """One named tensor inside a payload."""
 
     name: str
-    """"positions", "diagonals", "row" or "dense"."""
+    """"positions", "diagonals", "row", "block", "border" or "dense"."""
     dtype: np.dtype[Any]
     form: str
-    """"table", "toeplitz", "key_row" or "dense"."""
+    """"table", "toeplitz", "key_row", "block_toeplitz_2d" or "dense"."""
     shape: tuple[int, ...]
     offset: int
     """Its first byte inside the payload."""

@@ -39,7 +39,7 @@ class RequestOptions(TypedDict, total=False):
     query_position_ids: Ids | None
     key_position_ids: Ids | None
     dtype: npt.DTypeLike | None
-    form: Literal["table", "toeplitz", "key_row", "dense"] | None
+    form: Literal["table", "toeplitz", "key_row", "block_toeplitz_2d", "dense"] | None
     values: Literal["bias", "buckets"] | None
     causal: bool
     window_left: int | None
@@ -63,7 +63,8 @@ class Request:
     position_ids: Ids | Sequence[Ids] | None = None
     """Explicit positions instead; for an encoding of several axes, one sequence for each."""
     queries: Span | None = None
-    """Queries. Without align or query_offset as many as keys, the first at position 0."""
+    """Queries. Without align or query_offset as many as keys, the first at position 0. Of an
+    encoding whose tokens lie in a grid, and so for keys: which tokens; None is all."""
     keys: Span | None = None
     """Keys, the first at position 0."""
     heads: Span | None = None
@@ -78,7 +79,7 @@ class Request:
     """Explicit positions instead of keys."""
     dtype: npt.DTypeLike | None = None
     """"f64", "f32", "f16", "bf16", or numpy's dtype. None is f32 (i32 for buckets)."""
-    form: Literal["table", "toeplitz", "key_row", "dense"] | None = None
+    form: Literal["table", "toeplitz", "key_row", "block_toeplitz_2d", "dense"] | None = None
     """None is the encoding's compact form."""
     values: Literal["bias", "buckets"] | None = None
     """The bias itself (None too), or indices into its learned table."""
@@ -98,11 +99,10 @@ class Request:
         self._refuse_both("queries", "query_position_ids")
         self._refuse_both("keys", "key_position_ids")
         self._refuse_both("align", "query_offset")
-        if self._has_table_extent():
-            for name in _PAIR_FIELDS:
-                if getattr(self, name) is not None:
-                    message = f"{name}: goes with queries and keys, not with positions"
-                    raise ValueError(message)
+        if self.encoding.extent == "grid":
+            self._refuse_beside(_GRID_FIELDS, "does not go with tokens of a grid")
+        elif self._has_table_extent():
+            self._refuse_beside(_TABLE_FIELDS, "goes with queries and keys, not with positions")
 
     @property
     def num_queries(self) -> int:
@@ -122,7 +122,10 @@ class Request:
             ValueError: a value does not fit its field, or an enum has no such value.
         """
         spec = self.encoding.to_spec()
-        if self._has_table_extent():
+        if self.encoding.extent == "grid":
+            if any(getattr(self, name) is not None for name in _GRID_FIELDS):
+                spec.grid.CopyFrom(self._grid_extent())
+        elif self._has_table_extent():
             spec.table.CopyFrom(self._table_extent())
         elif any(getattr(self, name) is not None for name in _PAIR_FIELDS):
             spec.pair.CopyFrom(self._pair_extent())
@@ -136,8 +139,14 @@ class Request:
             message = f"{second}: got it and {first}, want one of the two"
             raise ValueError(message)
 
+    def _refuse_beside(self, allowed: tuple[str, ...], why: str) -> None:
+        for name in (*_TABLE_FIELDS, *_PAIR_FIELDS):
+            if name not in allowed and getattr(self, name) is not None:
+                message = f"{name}: {why}"
+                raise ValueError(message)
+
     def _has_table_extent(self) -> bool:
-        return self.positions is not None or self.position_ids is not None
+        return any(getattr(self, name) is not None for name in _TABLE_FIELDS)
 
     def _table_extent(self) -> tensor_pb2.TableExtent:
         extent = tensor_pb2.TableExtent()
@@ -156,6 +165,14 @@ class Request:
         _set_int(extent, "query_offset", self.query_offset)
         if self.heads is not None:
             extent.heads.CopyFrom(_to_range(self.heads, "heads"))
+        return extent
+
+    def _grid_extent(self) -> tensor_pb2.GridExtent:
+        extent = tensor_pb2.GridExtent()
+        for name in _GRID_FIELDS:
+            span = getattr(self, name)
+            if span is not None:
+                getattr(extent, name).CopyFrom(_to_range(span, name))
         return extent
 
     def _output(self) -> tensor_pb2.Output:
@@ -187,6 +204,8 @@ class Request:
         return mask
 
 
+_TABLE_FIELDS = ("positions", "position_ids")
+_GRID_FIELDS = ("queries", "keys", "heads")
 _PAIR_FIELDS = (
     "queries",
     "keys",

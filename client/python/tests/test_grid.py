@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""BlockToeplitz and BorderedToeplitz stand for the dense tensors that their definitions give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import attnbias
+
+GRIDS = [(1, 1, 1), (2, 2, 2), (3, 1, 4), (2, 3, 5), (1, 4, 2)]
+LENGTHS = [(1, 1, 1), (2, 5, 3), (3, 1, 7), (1, 6, 1)]
+DTYPES = [np.float32, ml_dtypes.bfloat16, np.int32]
+
+
+def numbers(*shape: int, dtype: Any = np.float32) -> npt.NDArray[Any]:
+    return np.arange(1, np.prod(shape) + 1).reshape(shape).astype(dtype)
+
+
+def block_toeplitz(
+    heads: int, height: int, width: int, *, border: bool, dtype: Any = np.float32
+) -> attnbias.BlockToeplitz:
+    return attnbias.BlockToeplitz(
+        numbers(heads, 2 * height - 1, 2 * width - 1, dtype=dtype),
+        border=-numbers(heads, 3, dtype=dtype) if border else None,
+    )
+
+
+def bordered(
+    heads: int, queries: int, keys: int, *, dtype: Any = np.float32, **places: int | None
+) -> attnbias.BorderedToeplitz:
+    toeplitz = attnbias.Toeplitz(
+        numbers(heads, queries + keys - 1, dtype=dtype),
+        query_length=queries,
+        key_length=keys,
+        first_relative_position=1 - queries,
+    )
+    return attnbias.BorderedToeplitz(toeplitz, -numbers(heads, 3, dtype=dtype), **places)
+
+
+def of_border(border: Any, head: int, *, is_query: bool, is_key: bool) -> Any:
+    to_keys, from_queries, to_itself = border[head]
+    if is_query and is_key:
+        return to_itself
+    return to_keys if is_query else from_queries
+
+
+def grid_by_definition(tensor: attnbias.BlockToeplitz) -> npt.NDArray[Any]:
+    dense = np.empty(tensor.shape, tensor.dtype)
+    first = 0 if tensor.border is None else 1
+    for h, i, j in np.ndindex(tensor.shape):
+        if i < first or j < first:
+            dense[h, i, j] = of_border(tensor.border, h, is_query=i < first, is_key=j < first)
+            continue
+        query_row, query_column = divmod(i - first, tensor.width)
+        key_row, key_column = divmod(j - first, tensor.width)
+        dense[h, i, j] = tensor.block[
+            h, key_row - query_row + tensor.height - 1, key_column - query_column + tensor.width - 1
+        ]
+    return dense
+
+
+def pair_by_definition(tensor: attnbias.BorderedToeplitz) -> npt.NDArray[Any]:
+    dense = np.empty(tensor.shape, tensor.dtype)
+    for h, i, j in np.ndindex(tensor.shape):
+        is_query, is_key = i == tensor.class_query, j == tensor.class_key
+        if is_query or is_key:
+            dense[h, i, j] = of_border(tensor.border, h, is_query=is_query, is_key=is_key)
+        else:
+            toeplitz = tensor.toeplitz
+            dense[h, i, j] = toeplitz.diagonals[h, j - i + toeplitz.query_length - 1]
+    return dense
+
+
+@pytest.mark.parametrize("shape", GRIDS)
+@pytest.mark.parametrize("border", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dense_grid_is_the_definition(shape: Any, border: bool, dtype: Any) -> None:
+    tensor = block_toeplitz(*shape, border=border, dtype=dtype)
+    dense = tensor.dense()
+    np.testing.assert_array_equal(dense, grid_by_definition(tensor), strict=True)
+    assert dense.flags.c_contiguous
+    assert dense.flags.writeable
+
+
+@pytest.mark.parametrize("shape", GRIDS)
+def test_view_is_the_grid_and_copies_nothing(shape: Any) -> None:
+    heads, height, width = shape
+    tensor = block_toeplitz(*shape, border=True)
+    view = tensor.view()
+    assert view.shape == (heads, height, width, height, width)
+    assert np.shares_memory(view, tensor.block)
+    assert not view.flags.writeable
+    tokens = height * width
+    np.testing.assert_array_equal(
+        view.reshape(heads, tokens, tokens), tensor.dense()[:, 1:, 1:], strict=True
+    )
+
+
+def test_indices_have_no_head_axis() -> None:
+    tensor = block_toeplitz(1, 2, 3, border=True, dtype=np.int32)
+    assert tensor.border is not None
+    flat = attnbias.BlockToeplitz(tensor.block[0], border=tensor.border[0])
+    np.testing.assert_array_equal(flat.dense(), tensor.dense()[0], strict=True)
+    with pytest.raises(ValueError, match="head axis"):
+        flat.score_mod()
+
+
+@pytest.mark.parametrize("shape", LENGTHS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dense_toeplitz_has_its_border(shape: Any, dtype: Any) -> None:
+    for class_query in (0, None):
+        for class_key in (0, None):
+            tensor = bordered(*shape, dtype=dtype, class_query=class_query, class_key=class_key)
+            np.testing.assert_array_equal(tensor.dense(), pair_by_definition(tensor), strict=True)
+
+
+def test_every_window_is_the_slice_of_the_whole() -> None:
+    whole = bordered(3, 5, 4, class_query=2, class_key=1)
+    dense = whole.dense()
+    for q0, q1 in [(0, 5), (0, 1), (2, 5), (3, 5)]:
+        for k0, k1 in [(0, 4), (0, 1), (1, 4), (2, 3)]:
+            part = whole.window(queries=(q0, q1), keys=(k0, k1), heads=(1, 3))
+            np.testing.assert_array_equal(part.dense(), dense[1:3, q0:q1, k0:k1], strict=True)
+
+
+def tensors() -> list[Any]:
+    return [
+        block_toeplitz(2, 3, 4, border=False),
+        block_toeplitz(2, 3, 4, border=True),
+        bordered(2, 6, 5),
+        bordered(2, 6, 5, class_query=None, class_key=3),
+    ]
+
+
+@pytest.mark.parametrize("tensor", tensors(), ids=str)
+def test_torch_gets_the_same_numbers(tensor: Any) -> None:
+    pytest.importorskip("torch")
+    np.testing.assert_array_equal(tensor.to_torch("cpu").numpy(), tensor.dense(), strict=True)
+    tensor.to_torch().zero_()
+    assert tensor.dense().all()
+
+
+@pytest.mark.parametrize("tensor", tensors(), ids=str)
+def test_score_mod_adds_the_bias(tensor: Any) -> None:
+    torch = pytest.importorskip("torch")
+    score_mod = tensor.score_mod()
+    got = np.empty(tensor.shape, np.float32)
+    for h, i, j in np.ndindex(tensor.shape):
+        indices = [torch.tensor(index) for index in (0, h, i, j)]
+        got[h, i, j] = score_mod(torch.tensor(0.5), *indices)
+    np.testing.assert_array_equal(got, tensor.dense() + np.float32(0.5))
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own: flex_attention called without compile
+def test_flex_attention_with_score_mod_is_attention_with_the_bias() -> None:
+    torch = pytest.importorskip("torch")
+    flex_attention = pytest.importorskip("torch.nn.attention.flex_attention").flex_attention
+    for tensor in (block_toeplitz(2, 3, 5, border=True), bordered(2, 16, 16)):
+        generator = torch.Generator().manual_seed(1)
+        query, key, value = torch.randn(3, 1, 2, 16, 8, generator=generator)
+        got = flex_attention(query, key, value, score_mod=tensor.score_mod())
+        want = torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=tensor.to_torch()[None]
+        )
+        torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize(
+    ("block", "border", "says"),
+    [
+        (np.zeros(3), None, r"block: got shape \(3,\), want two odd lengths"),
+        (np.zeros((2, 3, 4)), None, r"block: got shape \(2, 3, 4\)"),
+        (np.zeros((2, 3, 3)), np.zeros((3, 3)), r"border: got shape \(3, 3\), want \(2, 3\)"),
+    ],
+)
+def test_shapes_must_fit(block: Any, border: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        attnbias.BlockToeplitz(block, border=border)
