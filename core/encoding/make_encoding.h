@@ -32,6 +32,18 @@ absl::StatusOr<EncodingPtr> MakeEncoding(const ConformerSpec& spec,
                                          const Output& output);
 absl::StatusOr<EncodingPtr> MakeEncoding(const SymmetricSinusoidalSpec& spec,
                                          const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const LearnedRelativeSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const KerpleSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const SandwichSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const FireSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const DynamicPositionBiasSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const DebertaSpec& spec,
+                                         const Output& output);
 absl::StatusOr<EncodingPtr> MakeEncoding(const SwinSpec& spec,
                                          const Output& output);
 absl::StatusOr<EncodingPtr> MakeEncoding(const SwinV2Spec& spec,

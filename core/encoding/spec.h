@@ -103,6 +103,68 @@ struct SymmetricSinusoidalSpec {
   SinusoidalLayout layout = SinusoidalLayout::kInterleaved;
 };
 
+struct LearnedRelativeSpec {
+  std::optional<Table> table;
+  int64_t num_heads = 0;
+  std::optional<int64_t> left;
+  std::optional<int64_t> right;
+  bool symmetric = false;
+  BeyondReach beyond = BeyondReach::kClip;
+};
+
+enum class KerpleKernel : uint8_t { kLog = 1, kPower };
+
+struct KerpleSpec {
+  std::optional<KerpleKernel> kernel;
+  std::vector<double> p;
+  std::vector<double> a;
+  int64_t num_heads = 0;
+};
+
+struct SandwichSpec {
+  int64_t num_heads = 0;
+  int64_t dim = 128;
+  double base = 10000;
+};
+
+struct FireSpec {
+  int64_t num_heads = 0;
+  double c = 0.1;
+  double threshold = 512;
+  double eps = 1e-6;
+  std::optional<Table> hidden_weight;
+  std::optional<Table> hidden_bias;
+  std::optional<Table> output_weight;
+  std::optional<Table> output_bias;
+};
+
+struct PositionMlpLayer {
+  std::optional<Table> weight;
+  std::optional<Table> bias;
+  std::optional<Table> norm_weight;
+  std::optional<Table> norm_bias;
+};
+
+struct DynamicPositionBiasSpec {
+  int64_t num_heads = 0;
+  bool log_distance = false;
+  std::vector<PositionMlpLayer> layers;
+};
+
+enum class DebertaTerm : uint8_t {
+  kContentToPosition = 1,
+  kPositionToContent,
+  kBucket
+};
+enum class DebertaEdge : uint8_t { kMicrosoft = 1, kHf };
+
+struct DebertaSpec {
+  int64_t bucket_size = 256;
+  int64_t max_position = 512;
+  DebertaTerm term = DebertaTerm::kContentToPosition;
+  DebertaEdge edge = DebertaEdge::kMicrosoft;
+};
+
 struct SwinSpec {
   int64_t window_height = 0;
   int64_t window_width = 0;
@@ -157,6 +219,12 @@ using EncodingSpec = std::variant<SinusoidalSpec,           //
                                   XlnetSpec,                //
                                   ConformerSpec,            //
                                   SymmetricSinusoidalSpec,  //
+                                  LearnedRelativeSpec,      //
+                                  KerpleSpec,               //
+                                  SandwichSpec,             //
+                                  FireSpec,                 //
+                                  DynamicPositionBiasSpec,  //
+                                  DebertaSpec,              //
                                   SwinSpec,                 //
                                   SwinV2Spec,               //
                                   BeitSpec>;

@@ -47,6 +47,24 @@ struct ToWire {
   void operator()(const SymmetricSinusoidalSpec& spec) const {
     Encode(spec, out->mutable_symmetric_sinusoidal());
   }
+  void operator()(const LearnedRelativeSpec& spec) const {
+    Encode(spec, out->mutable_learned_relative());
+  }
+  void operator()(const KerpleSpec& spec) const {
+    Encode(spec, out->mutable_kerple());
+  }
+  void operator()(const SandwichSpec& spec) const {
+    Encode(spec, out->mutable_sandwich());
+  }
+  void operator()(const FireSpec& spec) const {
+    Encode(spec, out->mutable_fire());
+  }
+  void operator()(const DynamicPositionBiasSpec& spec) const {
+    Encode(spec, out->mutable_dynamic_position_bias());
+  }
+  void operator()(const DebertaSpec& spec) const {
+    Encode(spec, out->mutable_deberta());
+  }
   void operator()(const SwinSpec& spec) const {
     Encode(spec, out->mutable_swin());
   }
@@ -64,29 +82,41 @@ absl::StatusOr<EncodingSpec> DecodeEncoding(const v1::TensorSpec& spec,
                                             const TableSet& tables) {
   switch (spec.encoding_case()) {
     case v1::TensorSpec::kSinusoidal:
-      return Decode(spec.sinusoidal());
+      return Decode(spec.sinusoidal(), tables);
     case v1::TensorSpec::kT5:
       return Decode(spec.t5(), tables);
     case v1::TensorSpec::kAlibi:
-      return Decode(spec.alibi());
+      return Decode(spec.alibi(), tables);
     case v1::TensorSpec::kLearnedAbsolute:
-      return Decode(spec.learned_absolute());
+      return Decode(spec.learned_absolute(), tables);
     case v1::TensorSpec::kShaw:
-      return Decode(spec.shaw());
+      return Decode(spec.shaw(), tables);
     case v1::TensorSpec::kTransformerXl:
-      return Decode(spec.transformer_xl());
+      return Decode(spec.transformer_xl(), tables);
     case v1::TensorSpec::kXlnet:
-      return Decode(spec.xlnet());
+      return Decode(spec.xlnet(), tables);
     case v1::TensorSpec::kConformer:
-      return Decode(spec.conformer());
+      return Decode(spec.conformer(), tables);
     case v1::TensorSpec::kSymmetricSinusoidal:
-      return Decode(spec.symmetric_sinusoidal());
+      return Decode(spec.symmetric_sinusoidal(), tables);
+    case v1::TensorSpec::kLearnedRelative:
+      return Decode(spec.learned_relative(), tables);
+    case v1::TensorSpec::kKerple:
+      return Decode(spec.kerple(), tables);
+    case v1::TensorSpec::kSandwich:
+      return Decode(spec.sandwich(), tables);
+    case v1::TensorSpec::kFire:
+      return Decode(spec.fire(), tables);
+    case v1::TensorSpec::kDynamicPositionBias:
+      return Decode(spec.dynamic_position_bias(), tables);
+    case v1::TensorSpec::kDeberta:
+      return Decode(spec.deberta(), tables);
     case v1::TensorSpec::kSwin:
-      return Decode(spec.swin());
+      return Decode(spec.swin(), tables);
     case v1::TensorSpec::kSwinV2:
-      return Decode(spec.swin_v2());
+      return Decode(spec.swin_v2(), tables);
     case v1::TensorSpec::kBeit:
-      return Decode(spec.beit());
+      return Decode(spec.beit(), tables);
     case v1::TensorSpec::ENCODING_NOT_SET:
       break;
     default:

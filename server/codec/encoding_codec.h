@@ -15,18 +15,41 @@ absl::StatusOr<EncodingSpec> DecodeEncoding(const v1::TensorSpec& spec,
                                             const TableSet& tables);
 void EncodeEncoding(const EncodingSpec& spec, v1::TensorSpec* out);
 
-absl::StatusOr<EncodingSpec> Decode(const v1::Sinusoidal& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::Sinusoidal& wire,
+                                    const TableSet& tables);
 absl::StatusOr<EncodingSpec> Decode(const v1::T5& wire, const TableSet& tables);
-absl::StatusOr<EncodingSpec> Decode(const v1::Alibi& wire);
-absl::StatusOr<EncodingSpec> Decode(const v1::LearnedAbsolute& wire);
-absl::StatusOr<EncodingSpec> Decode(const v1::Shaw& wire);
-absl::StatusOr<EncodingSpec> Decode(const v1::TransformerXl& wire);
-absl::StatusOr<EncodingSpec> Decode(const v1::Xlnet& wire);
-absl::StatusOr<EncodingSpec> Decode(const v1::Conformer& wire);
-absl::StatusOr<EncodingSpec> Decode(const v1::SymmetricSinusoidal& wire);
-absl::StatusOr<EncodingSpec> Decode(const v1::Swin& wire);
-absl::StatusOr<EncodingSpec> Decode(const v1::SwinV2& wire);
-absl::StatusOr<EncodingSpec> Decode(const v1::Beit& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::Alibi& wire,
+                                    const TableSet& tables);
+absl::StatusOr<EncodingSpec> Decode(const v1::LearnedAbsolute& wire,
+                                    const TableSet& tables);
+absl::StatusOr<EncodingSpec> Decode(const v1::Shaw& wire,
+                                    const TableSet& tables);
+absl::StatusOr<EncodingSpec> Decode(const v1::TransformerXl& wire,
+                                    const TableSet& tables);
+absl::StatusOr<EncodingSpec> Decode(const v1::Xlnet& wire,
+                                    const TableSet& tables);
+absl::StatusOr<EncodingSpec> Decode(const v1::Conformer& wire,
+                                    const TableSet& tables);
+absl::StatusOr<EncodingSpec> Decode(const v1::SymmetricSinusoidal& wire,
+                                    const TableSet& tables);
+absl::StatusOr<EncodingSpec> Decode(const v1::LearnedRelative& wire,
+                                    const TableSet& tables);
+absl::StatusOr<EncodingSpec> Decode(const v1::Kerple& wire,
+                                    const TableSet& tables);
+absl::StatusOr<EncodingSpec> Decode(const v1::Sandwich& wire,
+                                    const TableSet& tables);
+absl::StatusOr<EncodingSpec> Decode(const v1::Fire& wire,
+                                    const TableSet& tables);
+absl::StatusOr<EncodingSpec> Decode(const v1::DynamicPositionBias& wire,
+                                    const TableSet& tables);
+absl::StatusOr<EncodingSpec> Decode(const v1::Deberta& wire,
+                                    const TableSet& tables);
+absl::StatusOr<EncodingSpec> Decode(const v1::Swin& wire,
+                                    const TableSet& tables);
+absl::StatusOr<EncodingSpec> Decode(const v1::SwinV2& wire,
+                                    const TableSet& tables);
+absl::StatusOr<EncodingSpec> Decode(const v1::Beit& wire,
+                                    const TableSet& tables);
 
 // Fields that the others make idle are left out.
 void Encode(const SinusoidalSpec& spec, v1::Sinusoidal* wire);
@@ -38,6 +61,12 @@ void Encode(const TransformerXlSpec& spec, v1::TransformerXl* wire);
 void Encode(const XlnetSpec& spec, v1::Xlnet* wire);
 void Encode(const ConformerSpec& spec, v1::Conformer* wire);
 void Encode(const SymmetricSinusoidalSpec& spec, v1::SymmetricSinusoidal* wire);
+void Encode(const LearnedRelativeSpec& spec, v1::LearnedRelative* wire);
+void Encode(const KerpleSpec& spec, v1::Kerple* wire);
+void Encode(const SandwichSpec& spec, v1::Sandwich* wire);
+void Encode(const FireSpec& spec, v1::Fire* wire);
+void Encode(const DynamicPositionBiasSpec& spec, v1::DynamicPositionBias* wire);
+void Encode(const DebertaSpec& spec, v1::Deberta* wire);
 void Encode(const SwinSpec& spec, v1::Swin* wire);
 void Encode(const SwinV2Spec& spec, v1::SwinV2* wire);
 void Encode(const BeitSpec& spec, v1::Beit* wire);
