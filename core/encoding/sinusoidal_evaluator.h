@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fills sinusoidal tables: fast where doubles decide a rounding, by ever more
+// Fills rows of sinusoids: fast where doubles decide a rounding, by ever more
 // bits where they do not, so that every element is correctly rounded whatever
 // instruction set or cut of the range it came from.
 //
 //   1. Anchors, one a block of rows, are double-doubles: the first by rotations
 //      that SinCosOf gave, each next by rotating the last.
-//   2. Kernels rotate an anchor to the block's rows in plain doubles and say
-//      which roundings those leave undecided. F64 output and scaled output take
-//      double-double rotations instead.
+//   2. Kernels rotate an anchor, scaled, to the block's rows in plain doubles
+//   and
+//      say which roundings those leave undecided. F64 output and output of an
+//      extreme scale take double-double rotations instead.
 //   3. An undecided element is computed by SinCosOf, at 2^-97.
-//   4. What that leaves undecided goes to ReferenceSinusoidal.
+//   4. What that leaves undecided goes to the rows' reference.
 #ifndef ATTNBIAS_CORE_ENCODING_SINUSOIDAL_EVALUATOR_H_
 #define ATTNBIAS_CORE_ENCODING_SINUSOIDAL_EVALUATOR_H_
 
@@ -26,14 +27,24 @@ namespace attnbias {
 
 class SinusoidalEvaluator final : public Evaluator {
  public:
-  // `spec` is valid; `kernels` outlives this.
-  SinusoidalEvaluator(const SinusoidalSpec& spec, double scale, DataType type,
+  // `kernels` outlives this.
+  SinusoidalEvaluator(SinusoidRows rows, DataType type,
                       const KernelSet& kernels);
 
   void Fill(const Block& block, std::byte* out,
             int64_t lane_stride_bytes) const override;
 
  private:
+  // A scale in the arithmetic that it is used in.
+  struct Scale {
+    explicit Scale(const Real& exact);
+
+    DoubleDouble value;
+    // Whether kernels may have it in their anchors; whether `value` holds it.
+    bool in_kernels;
+    bool in_double_doubles;
+    bool is_one;
+  };
   struct Rows;       // consecutive rows and where they go
   struct Workspace;  // what one Fill writes on its way
 
@@ -45,6 +56,7 @@ class SinusoidalEvaluator final : public Evaluator {
   void SetReach(const Rows& chain, Workspace& work) const;
   void FillChain(const Rows& chain, Workspace& work) const;
   void FillBlock(const Rows& block, Workspace& work) const;
+  void SetScaledAnchor(Workspace& work) const;
   void FillPart(const Rows& part, int64_t rotation, Workspace& work) const;
   void RotateInDoubles(const Rows& part, int64_t rotation,
                        Workspace& work) const;
@@ -56,13 +68,13 @@ class SinusoidalEvaluator final : public Evaluator {
   bool TryRoundScaled(DoubleDouble value, double error, std::byte* out) const;
   void Resolve(int64_t position, int64_t column, std::byte* out) const;
 
-  const SinusoidalSpec spec_;
-  const SinusoidColumns columns_;
-  const double scale_;
+  const SinusoidRows described_;
+  const SinusoidColumns& columns_;
+  const std::vector<SinusoidFrequency>& frequencies_;
+  const Scale scale_;
   const DataType type_;
   const int64_t row_bytes_;
   const KernelSet& kernels_;
-  const std::vector<SinusoidFrequency> frequencies_;
   // frequencies_.size() rounded up to a multiple of kPairMultiple.
   const int64_t pairs_;
   // Rows an anchor serves.
