@@ -2,9 +2,9 @@
 // An encoding: the mathematics that says which number stands at a coordinate.
 //
 // A coordinate is a position (TABLE), a relative position key - query
-// (TOEPLITZ), an anchored key position (KEY_ROW), a pair of a relative row and a
-// relative column (BLOCK_TOEPLITZ_2D) or, beside the position of a query, that
-// of a key (DENSE). At each coordinate an encoding has `lanes` x `width`
+// (TOEPLITZ), an anchored key position (KEY_ROW), a pair of a relative row and
+// a relative column (BLOCK_TOEPLITZ_2D) or, beside the position of a query,
+// that of a key (DENSE). At each coordinate an encoding has `lanes` x `width`
 // numbers: heads or a table's parts, and columns. An encoding knows nothing of
 // windows, masks, chunks, caches or threads.
 //

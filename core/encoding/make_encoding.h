@@ -20,6 +20,8 @@ absl::StatusOr<EncodingPtr> MakeEncoding(const T5Spec& spec,
                                          const Output& output);
 absl::StatusOr<EncodingPtr> MakeEncoding(const AlibiSpec& spec,
                                          const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const RotarySpec& spec,
+                                         const Output& output);
 
 }  // namespace attnbias
 

@@ -36,12 +36,6 @@ constexpr int64_t kComposedPositions = int64_t{1} << 18;
 // fewer rows.
 constexpr double kChainBound = 0x1p-85;
 
-// Scales outside of these would leave the range of double-doubles; elements are
-// scaled in MPFR instead, at more bits than they have.
-constexpr double kMinDirectScale = 0x1p-700;
-constexpr double kMaxDirectScale = 0x1p700;
-constexpr int kScaledPrecision = 192;
-
 // Scales outside of these would put many elements beside what kernels round
 // well: F16's normal numbers.
 constexpr double kMinKernelScale = 0x1p-4;
@@ -51,20 +45,7 @@ int64_t RoundUpToMultiple(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-bool HasMagnitudeIn(double value, double least, double most) {
-  return std::fabs(value) > least && std::fabs(value) < most;
-}
-
 }  // namespace
-
-SinusoidalEvaluator::Scale::Scale(const Real& exact)
-    : value{mpfr_get_d(exact.get(), MPFR_RNDN), 0},
-      in_kernels(HasMagnitudeIn(value.hi, kMinKernelScale, kMaxKernelScale)),
-      in_double_doubles(
-          HasMagnitudeIn(value.hi, kMinDirectScale, kMaxDirectScale)),
-      is_one(mpfr_cmp_ui(exact.get(), 1) == 0) {
-  if (in_double_doubles) value = ToDoubleDouble(exact);
-}
 
 struct SinusoidalEvaluator::Rows {
   int64_t position;  // the first row's
@@ -115,7 +96,7 @@ SinusoidalEvaluator::SinusoidalEvaluator(SinusoidRows rows, DataType type,
     : described_(std::move(rows)),
       columns_(described_.columns),
       frequencies_(described_.frequencies),
-      scale_(described_.scale),
+      rounding_(described_.scale, type),
       type_(type),
       row_bytes_(columns_.width * SizeOf(type)),
       kernels_(kernels),
@@ -209,7 +190,9 @@ void SinusoidalEvaluator::Fill(const Block& block, std::byte* out,
 
 // Kernels round the types below F64. Everything else is rounded here.
 bool SinusoidalEvaluator::HasKernel() const {
-  return type_ != DataType::kF64 && scale_.in_kernels;
+  const double factor = std::fabs(rounding_.factor().hi);
+  return type_ != DataType::kF64 && factor > kMinKernelScale &&
+         factor < kMaxKernelScale;
 }
 
 // Whether kernels may write to the rows' own place: padding would overrun it,
@@ -259,7 +242,7 @@ void SinusoidalEvaluator::FillBlock(const Rows& block, Workspace& work) const {
 void SinusoidalEvaluator::SetScaledAnchor(Workspace& work) const {
   const Rotors anchor = work.anchor.Row(0);
   const Rotors scaled = work.scaled_anchor.Row(0);
-  const double factor = std::fabs(scale_.value.hi);
+  const double factor = std::fabs(rounding_.factor().hi);
   const double turn = static_cast<double>(block_rows_);
   for (size_t i = 0; i < frequencies_.size(); ++i) {
     const double rotation = turn * frequencies_[i].radians_per_position;
@@ -270,12 +253,12 @@ void SinusoidalEvaluator::SetScaledAnchor(Workspace& work) const {
   }
   std::copy_n(anchor.sin_hi, pairs_, scaled.sin_hi);
   std::copy_n(anchor.cos_hi, pairs_, scaled.cos_hi);
-  if (scale_.is_one) return;
+  if (rounding_.is_unscaled()) return;
   for (size_t i = 0; i < frequencies_.size(); ++i) {
     const DoubleDouble sine = {anchor.sin_hi[i], anchor.sin_lo[i]};
     const DoubleDouble cosine = {anchor.cos_hi[i], anchor.cos_lo[i]};
-    scaled.sin_hi[i] = (sine * scale_.value).hi;
-    scaled.cos_hi[i] = (cosine * scale_.value).hi;
+    scaled.sin_hi[i] = (sine * rounding_.factor()).hi;
+    scaled.cos_hi[i] = (cosine * rounding_.factor()).hi;
   }
 }
 
@@ -313,7 +296,7 @@ void SinusoidalEvaluator::RotateInDoubles(const Rows& part, int64_t rotation,
                  .rotation_sin = rotations.sin_hi,
                  .rotation_cos = rotations.cos_hi,
                  .sin_bound = work.sin_bound.data(),
-                 .cos_bound = kRotationBound * std::fabs(scale_.value.hi),
+                 .cos_bound = kRotationBound * std::fabs(rounding_.factor().hi),
                  .rows = part.count,
                  .pairs = pairs_,
                  .sines = columns_.sines,
@@ -358,7 +341,7 @@ void SinusoidalEvaluator::RoundRow(int64_t position, Workspace& work,
   const Rotors value = work.rotated.Row(0);
   const auto write = [&](int64_t column, DoubleDouble exact, double error) {
     std::byte* out = row + column * SizeOf(type_);
-    if (!TryRoundScaled(exact, error, out)) Resolve(position, column, out);
+    if (!rounding_.TryRound(exact, error, out)) Resolve(position, column, out);
   };
   for (int64_t i = 0; i < columns_.sines; ++i) {
     write(i * columns_.pair_stride, {value.sin_hi[i], value.sin_lo[i]},
@@ -370,30 +353,6 @@ void SinusoidalEvaluator::RoundRow(int64_t position, Workspace& work,
   }
 }
 
-// TryRound for the scale times a value known to within `error`.
-bool SinusoidalEvaluator::TryRoundScaled(DoubleDouble value, double error,
-                                         std::byte* out) const {
-  if (type_ == DataType::kF64 && scale_.is_one) {
-    double rounded;
-    if (!TryRoundToDouble(value, error, &rounded)) return false;
-    std::memcpy(out, &rounded, sizeof(rounded));
-    return true;
-  }
-  if (scale_.in_double_doubles) {
-    // Twice the error leaves room for the product's own.
-    return TryRound(value * scale_.value,
-                    2 * error * std::fabs(scale_.value.hi), type_, out);
-  }
-  Real scaled(kScaledPrecision);
-  Real bound(kScaledPrecision);
-  mpfr_set_d(scaled.get(), value.hi, MPFR_RNDN);
-  mpfr_add_d(scaled.get(), scaled.get(), value.lo, MPFR_RNDN);
-  mpfr_mul(scaled.get(), scaled.get(), described_.scale.get(), MPFR_RNDN);
-  mpfr_mul_d(bound.get(), described_.scale.get(), 2 * error, MPFR_RNDA);
-  mpfr_abs(bound.get(), bound.get(), MPFR_RNDU);
-  return TryRound(scaled, bound, type_, out);
-}
-
 void SinusoidalEvaluator::Resolve(int64_t position, int64_t column,
                                   std::byte* out) const {
   using Kind = SinusoidColumns::Kind;
@@ -403,7 +362,7 @@ void SinusoidalEvaluator::Resolve(int64_t position, int64_t column,
         AngleAt(frequencies_[place.frequency].turns_per_position, position));
     const DoubleDouble value = place.kind == Kind::kSine ? both.sin : both.cos;
     const double error = both.error * std::fabs(value.hi);
-    if (both.error < 1 && TryRoundScaled(value, error, out)) return;
+    if (both.error < 1 && rounding_.TryRound(value, error, out)) return;
   }
   described_.reference(position, column, type_, out);
 }

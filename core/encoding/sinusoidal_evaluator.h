@@ -21,6 +21,7 @@
 
 #include "core/encoding/encoding.h"
 #include "core/encoding/rotor_rows.h"
+#include "core/encoding/scaled_rounding.h"
 #include "core/encoding/sinusoidal.h"
 
 namespace attnbias {
@@ -35,16 +36,6 @@ class SinusoidalEvaluator final : public Evaluator {
             int64_t lane_stride_bytes) const override;
 
  private:
-  // A scale in the arithmetic that it is used in.
-  struct Scale {
-    explicit Scale(const Real& exact);
-
-    DoubleDouble value;
-    // Whether kernels may have it in their anchors; whether `value` holds it.
-    bool in_kernels;
-    bool in_double_doubles;
-    bool is_one;
-  };
   struct Rows;       // consecutive rows and where they go
   struct Workspace;  // what one Fill writes on its way
 
@@ -65,13 +56,12 @@ class SinusoidalEvaluator final : public Evaluator {
   void RotateInDoubleDoubles(const Rows& part, int64_t rotation,
                              Workspace& work) const;
   void RoundRow(int64_t position, Workspace& work, std::byte* row) const;
-  bool TryRoundScaled(DoubleDouble value, double error, std::byte* out) const;
   void Resolve(int64_t position, int64_t column, std::byte* out) const;
 
   const SinusoidRows described_;
   const SinusoidColumns& columns_;
   const std::vector<SinusoidFrequency>& frequencies_;
-  const Scale scale_;
+  const ScaledRounding rounding_;
   const DataType type_;
   const int64_t row_bytes_;
   const KernelSet& kernels_;

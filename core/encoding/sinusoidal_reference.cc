@@ -127,10 +127,10 @@ void RoundSinusoid(SinusoidColumns::Kind kind, int64_t position,
                    const RealToAnyPrecision& scale, DataType type,
                    std::byte* out) {
   using Kind = SinusoidColumns::Kind;
-  const RealCacheScope cache_scope;
   if (kind == Kind::kZero || (position == 0 && kind == Kind::kSine)) {
     return RoundDouble(0, type, out);
   }
+  const RealCacheScope cache_scope;
   if (position == 0) return RoundReal(scale(kSinusoidPrecision), type, out);
   // Sines and cosines of algebraic angles are transcendental (Lindemann), and a
   // product with a factor that is too is no tie but by a coincidence that

@@ -29,6 +29,9 @@ struct ToWire {
   void operator()(const AlibiSpec& spec) const {
     Encode(spec, out->mutable_alibi());
   }
+  void operator()(const RotarySpec& spec) const {
+    Encode(spec, out->mutable_rotary());
+  }
 };
 
 }  // namespace
@@ -41,6 +44,8 @@ absl::StatusOr<EncodingSpec> DecodeEncoding(const v1::TensorSpec& spec) {
       return Decode(spec.t5());
     case v1::TensorSpec::kAlibi:
       return Decode(spec.alibi());
+    case v1::TensorSpec::kRotary:
+      return Decode(spec.rotary());
     case v1::TensorSpec::ENCODING_NOT_SET:
       break;
     default:

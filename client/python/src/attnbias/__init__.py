@@ -6,7 +6,7 @@ with attnbias.Client("localhost:50051") as client:
 """
 
 from attnbias._client import Client
-from attnbias._encodings import T5, ALiBi, Encoding, Sinusoidal
+from attnbias._encodings import T5, ALiBi, Encoding, Rotary, Sinusoidal
 from attnbias._errors import (
     AbortedError,
     CancelledError,
@@ -50,6 +50,7 @@ __all__ = [
     "Request",
     "RequestOptions",
     "ResourceExhaustedError",
+    "Rotary",
     "ServerInfo",
     "ServerLimits",
     "Sinusoidal",
