@@ -50,6 +50,8 @@ absl::StatusOr<EncodingPtr> MakeEncoding(const SwinV2Spec& spec,
                                          const Output& output);
 absl::StatusOr<EncodingPtr> MakeEncoding(const BeitSpec& spec,
                                          const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const RotarySpec& spec,
+                                         const Output& output);
 
 }  // namespace attnbias
 

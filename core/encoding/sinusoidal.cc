@@ -44,7 +44,8 @@ class SinusoidalEncoding final : public Encoding {
 
   std::unique_ptr<const Evaluator> Prepare(
       DataType type, const KernelSet& kernels) const override {
-    return std::make_unique<SinusoidalEvaluator>(spec_, scale_, type, kernels);
+    return std::make_unique<SinusoidalEvaluator>(RowsOf(spec_, scale_), type,
+                                                 kernels);
   }
 
  private:

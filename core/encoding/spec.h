@@ -209,6 +209,54 @@ struct TupeSpec {
   std::optional<double> position_scale;
 };
 
+enum class RotaryLayout : uint8_t { kHalf = 1, kInterleaved, kCompact };
+
+enum class RopeType : uint8_t {
+  kDefault = 1,
+  kLinear,
+  kDynamic,
+  kNtk,
+  kYarn,
+  kLongrope,
+  kLlama3,
+  kProportional
+};
+
+enum class MropeOrder : uint8_t { kChunked = 1, kInterleaved, kAxial };
+
+enum class AnglePrecision : uint8_t { kExact = 1, kFloat32 };
+
+// Of what is optional here, a rope_type uses some; the rest must be absent.
+struct RotarySpec {
+  int64_t head_dim = 0;
+  std::optional<double> rope_theta;
+  double partial_rotary_factor = 1;
+  RotaryLayout layout = RotaryLayout::kHalf;
+  RopeType rope_type = RopeType::kDefault;
+  std::optional<double> factor;
+  std::optional<int64_t> max_position_embeddings;
+  std::optional<int64_t> original_max_position_embeddings;
+  std::optional<int64_t> sequence_length;
+  std::optional<double> beta_fast;
+  std::optional<double> beta_slow;
+  std::optional<double> mscale;
+  std::optional<double> mscale_all_dim;
+  std::optional<bool> truncate;
+  std::optional<double> attention_factor;
+  std::vector<double> short_factor;
+  std::vector<double> long_factor;
+  std::optional<double> low_freq_factor;
+  std::optional<double> high_freq_factor;
+  std::vector<int64_t> mrope_section;
+  MropeOrder mrope_order = MropeOrder::kChunked;
+  AnglePrecision angle = AnglePrecision::kExact;
+  std::vector<double> inverse_frequencies;
+
+  static constexpr double kRopeTheta = 10000;
+  static constexpr double kBetaFast = 32;
+  static constexpr double kBetaSlow = 1;
+};
+
 // One row per encoding.
 using EncodingSpec = std::variant<SinusoidalSpec,           //
                                   T5Spec,                   //
@@ -227,7 +275,8 @@ using EncodingSpec = std::variant<SinusoidalSpec,           //
                                   DebertaSpec,              //
                                   SwinSpec,                 //
                                   SwinV2Spec,               //
-                                  BeitSpec>;
+                                  BeitSpec,                 //
+                                  RotarySpec>;
 
 enum class Form : uint8_t {
   kTable = 1,

@@ -189,8 +189,10 @@ absl::Status Planner::ResolveTable(TableExtent& extent) {
 
 absl::Status Planner::ResolvePositionIds(
     const std::vector<std::vector<int64_t>>& lists) {
-  const auto num_axes =
-      static_cast<size_t>(plan_.encoding().axis_columns().back().axis + 1);
+  size_t num_axes = 0;
+  for (const AxisColumns& run : plan_.encoding().axis_columns()) {
+    num_axes = std::max(num_axes, static_cast<size_t>(run.axis + 1));
+  }
   if (lists.size() != num_axes) {
     return Invalid("table.position_ids: got ", lists.size(), " lists, want ",
                    num_axes, ", one for each axis");

@@ -74,6 +74,9 @@ struct ToWire {
   void operator()(const BeitSpec& spec) const {
     Encode(spec, out->mutable_beit());
   }
+  void operator()(const RotarySpec& spec) const {
+    Encode(spec, out->mutable_rotary());
+  }
 };
 
 }  // namespace
@@ -117,6 +120,8 @@ absl::StatusOr<EncodingSpec> DecodeEncoding(const v1::TensorSpec& spec,
       return Decode(spec.swin_v2(), tables);
     case v1::TensorSpec::kBeit:
       return Decode(spec.beit(), tables);
+    case v1::TensorSpec::kRotary:
+      return Decode(spec.rotary(), tables);
     case v1::TensorSpec::ENCODING_NOT_SET:
       break;
     default:

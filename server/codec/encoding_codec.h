@@ -50,6 +50,8 @@ absl::StatusOr<EncodingSpec> Decode(const v1::SwinV2& wire,
                                     const TableSet& tables);
 absl::StatusOr<EncodingSpec> Decode(const v1::Beit& wire,
                                     const TableSet& tables);
+absl::StatusOr<EncodingSpec> Decode(const v1::Rotary& wire,
+                                    const TableSet& tables);
 
 // Fields that the others make idle are left out.
 void Encode(const SinusoidalSpec& spec, v1::Sinusoidal* wire);
@@ -70,6 +72,7 @@ void Encode(const DebertaSpec& spec, v1::Deberta* wire);
 void Encode(const SwinSpec& spec, v1::Swin* wire);
 void Encode(const SwinV2Spec& spec, v1::SwinV2* wire);
 void Encode(const BeitSpec& spec, v1::Beit* wire);
+void Encode(const RotarySpec& spec, v1::Rotary* wire);
 
 }  // namespace attnbias
 

@@ -128,6 +128,54 @@ INSTANTIATE_TEST_SUITE_P(
                   "learned_absolute { offset: 2 padding_idx: 0 "
                   "interpolation: INTERPOLATION_LINEAR "
                   "interpolated_length: 7 } "
+                  "output { values: VALUES_BIAS scale: 1 }"},
+        RoundTrip{"Rotary", "rotary { head_dim: 64 }",
+                  "rotary { head_dim: 64 rope_theta: 10000 "
+                  "partial_rotary_factor: 1 layout: ROTARY_LAYOUT_HALF "
+                  "rope_type: ROPE_TYPE_DEFAULT "
+                  "angle: ANGLE_PRECISION_EXACT } "
+                  "output { values: VALUES_BIAS scale: 1 }"},
+        RoundTrip{"RotaryGiven",
+                  "rotary { head_dim: 4 inverse_frequencies: [1, 0.25] "
+                  "mrope_section: [1, 1] angle: ANGLE_PRECISION_FLOAT32 }",
+                  "rotary { head_dim: 4 partial_rotary_factor: 1 "
+                  "layout: ROTARY_LAYOUT_HALF rope_type: ROPE_TYPE_DEFAULT "
+                  "mrope_section: [1, 1] mrope_order: MROPE_ORDER_CHUNKED "
+                  "angle: ANGLE_PRECISION_FLOAT32 "
+                  "inverse_frequencies: [1, 0.25] } "
+                  "output { values: VALUES_BIAS scale: 1 }"},
+        RoundTrip{"Yarn",
+                  "rotary { head_dim: 4 rope_type: ROPE_TYPE_YARN factor: 4 "
+                  "original_max_position_embeddings: 32768 mscale: 0.5 "
+                  "mscale_all_dim: 1 }",
+                  "rotary { head_dim: 4 rope_theta: 10000 "
+                  "partial_rotary_factor: 1 layout: ROTARY_LAYOUT_HALF "
+                  "rope_type: ROPE_TYPE_YARN factor: 4 "
+                  "original_max_position_embeddings: 32768 beta_fast: 32 "
+                  "beta_slow: 1 mscale: 0.5 mscale_all_dim: 1 truncate: true "
+                  "angle: ANGLE_PRECISION_EXACT } "
+                  "output { values: VALUES_BIAS scale: 1 }"},
+        RoundTrip{
+            "Longrope",
+            "rotary { head_dim: 2 rope_type: ROPE_TYPE_LONGROPE "
+            "rope_theta: 5 partial_rotary_factor: 0.5 attention_factor: 2 "
+            "max_position_embeddings: 7 sequence_length: 8 "
+            "original_max_position_embeddings: 9 short_factor: 1 "
+            "long_factor: 3 layout: ROTARY_LAYOUT_COMPACT }",
+            "rotary { head_dim: 2 rope_type: ROPE_TYPE_LONGROPE "
+            "rope_theta: 5 partial_rotary_factor: 0.5 attention_factor: 2 "
+            "max_position_embeddings: 7 sequence_length: 8 "
+            "original_max_position_embeddings: 9 short_factor: 1 "
+            "long_factor: 3 layout: ROTARY_LAYOUT_COMPACT "
+            "angle: ANGLE_PRECISION_EXACT } "
+            "output { values: VALUES_BIAS scale: 1 }"},
+        RoundTrip{"Llama3",
+                  "rotary { head_dim: 2 rope_type: ROPE_TYPE_LLAMA3 "
+                  "low_freq_factor: 1 high_freq_factor: 4 }",
+                  "rotary { head_dim: 2 rope_theta: 10000 "
+                  "partial_rotary_factor: 1 layout: ROTARY_LAYOUT_HALF "
+                  "rope_type: ROPE_TYPE_LLAMA3 low_freq_factor: 1 "
+                  "high_freq_factor: 4 angle: ANGLE_PRECISION_EXACT } "
                   "output { values: VALUES_BIAS scale: 1 }"}),
     [](const auto& info) { return std::string(info.param.name); });
 

@@ -19,6 +19,7 @@ from attnbias._encodings import (
     XLNet,
 )
 from attnbias._encodings import T5, ALiBi, Beit, Encoding, Sinusoidal, Swin, SwinV2, Tupe
+from attnbias._encodings import T5, ALiBi, Encoding, Rotary, Sinusoidal
 from attnbias._errors import (
     AbortedError,
     CancelledError,
@@ -80,6 +81,7 @@ __all__ = [
     "Request",
     "RequestOptions",
     "ResourceExhaustedError",
+    "Rotary",
     "ServerInfo",
     "ServerLimits",
     "Shaw",

@@ -405,3 +405,67 @@ class Tupe(Encoding):
     """Whether what the class token, position 0, gives and gets is untied from positions."""
     position_scale: float | None = None
     """Factor of the absolute term. Default 1 / sqrt(2 d_model / num_heads)."""
+class Rotary(Encoding):
+    """Rotary position embedding (Su et al. 2021) and its length extensions.
+
+    Two tables, ``cos`` and ``sin``, each ``[positions, columns]``; ask with
+    ``positions`` or ``position_ids``, with one list per axis where mrope_section
+    is given. Names are those of transformers' rope_parameters; a field that
+    rope_type does not use must be left None.
+    """
+
+    field: ClassVar[str] = "rotary"
+
+    head_dim: int
+    """Dimension of a head, even, in [2, 65536]."""
+    rope_theta: float | None = None
+    """Pair m turns by rope_theta^(-2m/dim) radians a position; in [1, 1e18]. Default 10000."""
+    partial_rotary_factor: float | None = None
+    """Part of head_dim that turns, in (0, 1]. Default 1."""
+    layout: Literal["HALF", "INTERLEAVED", "COMPACT"] | None = None
+    """Columns: f0 f1 ... f0 f1 ... (default; Llama, GPT-NeoX), f0 f0 f1 f1 ... (GPT-J), or
+    f0 f1 ... once."""
+    rope_type: (
+        Literal["DEFAULT", "LINEAR", "DYNAMIC", "NTK", "YARN", "LONGROPE", "LLAMA3", "PROPORTIONAL"]
+        | None
+    ) = None
+    """How frequencies are rescaled."""
+    factor: float | None = None
+    """The stretch, in [1, 1e6]; needed by LINEAR, DYNAMIC, NTK, YARN and LLAMA3."""
+    max_position_embeddings: int | None = None
+    """DYNAMIC: the length trained for. LONGROPE: the extended length, where neither factor nor
+    attention_factor is given."""
+    original_max_position_embeddings: int | None = None
+    """YARN, LONGROPE, LLAMA3: the length before extension."""
+    sequence_length: int | None = None
+    """DYNAMIC, LONGROPE: the length that the table is for; it selects base or factors."""
+    beta_fast: float | None = None
+    """YARN: rotations from which a pair is kept. Default 32."""
+    beta_slow: float | None = None
+    """YARN: rotations up to which a pair is stretched. Default 1."""
+    mscale: float | None = None
+    """YARN: with mscale_all_dim, the attention factor is the ratio of two temperatures."""
+    mscale_all_dim: float | None = None
+    """YARN: see mscale; both or neither."""
+    truncate: bool | None = None
+    """YARN: whether the correction range is rounded outwards to whole pairs. Default True."""
+    attention_factor: float | None = None
+    """YARN, LONGROPE: in place of the computed factor of both tables."""
+    short_factor: Sequence[float] | None = None
+    """LONGROPE: divisors of the frequencies up to the original length, one for each pair."""
+    long_factor: Sequence[float] | None = None
+    """LONGROPE: the same beyond the original length."""
+    low_freq_factor: float | None = None
+    """LLAMA3: wavelengths above original length / low_freq_factor are stretched."""
+    high_freq_factor: float | None = None
+    """LLAMA3: wavelengths below original length / high_freq_factor are kept."""
+    mrope_section: Sequence[int] | None = None
+    """Pairs of each axis of position; they add up to all pairs."""
+    mrope_order: Literal["CHUNKED", "INTERLEAVED", "AXIAL"] | None = None
+    """How pairs are dealt out: in chunks (default; Qwen2-VL), in turn (Qwen3-VL), or in chunks
+    that each begin at the highest frequency (vision transformers)."""
+    angle: Literal["EXACT", "FLOAT32"] | None = None
+    """Angles as real numbers (default), or as frameworks have them: the float32 product of
+    position and float32 frequency."""
+    inverse_frequencies: Sequence[float] | None = None
+    """A peer's own frequencies in place of the computed, one for each pair."""
