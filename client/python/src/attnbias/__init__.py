@@ -5,21 +5,26 @@ with attnbias.Client("localhost:50051") as client:
     table = client.get(attnbias.Sinusoidal(dim=512), positions=131072)
 """
 
-from attnbias._client import Client
+from attnbias._client import (
+    Client,
+)
 from attnbias._encodings import (
     T5,
     ALiBi,
+    Beit,
     Conformer,
     Encoding,
     LearnedAbsolute,
+    Rotary,
     Shaw,
     Sinusoidal,
+    Swin,
+    SwinV2,
     SymmetricSinusoidal,
     TransformerXL,
+    Tupe,
     XLNet,
 )
-from attnbias._encodings import T5, ALiBi, Beit, Encoding, Sinusoidal, Swin, SwinV2, Tupe
-from attnbias._encodings import T5, ALiBi, Encoding, Rotary, Sinusoidal
 from attnbias._errors import (
     AbortedError,
     CancelledError,
@@ -38,9 +43,17 @@ from attnbias._errors import (
     UnavailableError,
     UnimplementedError,
 )
-from attnbias._grid import BlockToeplitz, BorderedToeplitz
-from attnbias._info import ServerInfo, ServerLimits, TensorInfo, TensorPart
-from attnbias._info import ServerInfo, ServerLimits, TableInfo, TensorInfo, TensorPart
+from attnbias._grid import (
+    BlockToeplitz,
+    BorderedToeplitz,
+)
+from attnbias._info import (
+    ServerInfo,
+    ServerLimits,
+    TableInfo,
+    TensorInfo,
+    TensorPart,
+)
 from attnbias._logits import (
     AbsoluteKeys,
     LogitsOptions,
@@ -49,17 +62,23 @@ from attnbias._logits import (
     ShawValues,
     SinusoidalDistances,
 )
-from attnbias._request import Request, RequestOptions
-from attnbias._tensors import KeyRow, Toeplitz
+from attnbias._request import (
+    Request,
+    RequestOptions,
+)
+from attnbias._tensors import (
+    KeyRow,
+    Toeplitz,
+)
 
 __all__ = [
     "T5",
     "ALiBi",
     "AbortedError",
+    "AbsoluteKeys",
     "Beit",
     "BlockToeplitz",
     "BorderedToeplitz",
-    "AbsoluteKeys",
     "CancelledError",
     "Client",
     "Conformer",
@@ -85,22 +104,18 @@ __all__ = [
     "ServerInfo",
     "ServerLimits",
     "Shaw",
-    "Sinusoidal",
-    "SymmetricSinusoidal",
-    "TableInfo",
     "ShawKeys",
     "ShawValues",
     "Sinusoidal",
     "SinusoidalDistances",
+    "Swin",
+    "SwinV2",
+    "SymmetricSinusoidal",
+    "TableInfo",
     "TensorInfo",
     "TensorPart",
     "Toeplitz",
     "TransformerXL",
-    "Swin",
-    "SwinV2",
-    "TensorInfo",
-    "TensorPart",
-    "Toeplitz",
     "Tupe",
     "UnauthenticatedError",
     "UnavailableError",

@@ -10,12 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from attnbias._enums import set_enum
-from attnbias._tables import to_table_ref
-from attnbias.v1 import options_pb2, service_pb2, tensor_pb2
 from attnbias._enums import enum_name, set_enum
 from attnbias._tables import from_table_ref, to_table_ref
-from attnbias.v1 import service_pb2, tensor_pb2
+from attnbias.v1 import options_pb2, service_pb2, tensor_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -290,6 +287,8 @@ class SymmetricSinusoidal(Encoding):
     """As TransformerXL's. Default 10000."""
     layout: Literal["INTERLEAVED", "CONCATENATED"] | None = None
     """Order of sines and cosines: s0 c0 s1 c1 ... (default), or s0 s1 ... c0 c1 ..."""
+
+
 class Swin(Encoding):
     """Swin's relative position bias inside a window (Liu et al. 2021).
 
@@ -405,6 +404,8 @@ class Tupe(Encoding):
     """Whether what the class token, position 0, gives and gets is untied from positions."""
     position_scale: float | None = None
     """Factor of the absolute term. Default 1 / sqrt(2 d_model / num_heads)."""
+
+
 class Rotary(Encoding):
     """Rotary position embedding (Su et al. 2021) and its length extensions.
 
