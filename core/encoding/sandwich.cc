@@ -97,7 +97,7 @@ class SandwichEvaluator final : public Evaluator {
         type_(type),
         kernels_(kernels),
         frequencies_(
-            SinusoidFrequencies({.dim = spec.dim, .base = spec.base})) {
+            RowsOf({.dim = spec.dim, .base = spec.base}, 1).frequencies) {
     for (int64_t head = 0; head < spec.num_heads; ++head) {
       Real factor(192);
       mpfr_set_si(factor.get(), 1, MPFR_RNDN);
