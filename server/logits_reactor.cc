@@ -162,7 +162,8 @@ absl::StatusOr<LogitsReactor::Message> LogitsReactor::Prepare(
     return absl::InvalidArgumentError(
         "num_rows: got rows beside the spec, want them in later messages");
   }
-  absl::StatusOr<LogitsSpec> spec = DecodeLogitsSpec(request.spec());
+  absl::StatusOr<LogitsSpec> spec =
+      DecodeLogitsSpec(request.spec(), *call_.tables());
   if (!spec.ok()) return Under("spec", spec.status());
   CallEnvironment& environment = call_.environment();
   absl::StatusOr<LogitsPlanPtr> plan = LogitsPlan::Make(

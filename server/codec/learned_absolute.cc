@@ -12,11 +12,12 @@ static_assert(SameNumber(Interpolation::kLinear, v1::INTERPOLATION_LINEAR));
 static_assert(SameNumber(Interpolation::kLinearAlignCorners,
                          v1::INTERPOLATION_LINEAR_ALIGN_CORNERS));
 
-absl::StatusOr<EncodingSpec> Decode(const v1::LearnedAbsolute& wire) {
+absl::StatusOr<EncodingSpec> Decode(const v1::LearnedAbsolute& wire,
+                                    const TableSet& tables) {
   LearnedAbsoluteSpec spec;
   if (wire.has_table()) {
     absl::StatusOr<Table> table =
-        DecodeTable(wire.table(), "learned_absolute.table");
+        DecodeTable(wire.table(), "learned_absolute.table", tables);
     if (!table.ok()) return table.status();
     spec.table = *std::move(table);
   }

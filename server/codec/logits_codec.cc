@@ -20,47 +20,48 @@ static_assert(SameNumber(Direction::kBidirectional,
                          v1::DIRECTION_BIDIRECTIONAL));
 
 absl::StatusOr<Array> DecodeArray(const v1::TableRef& ref,
-                                  const std::string& path) {
+                                  const std::string& path,
+                                  const TableSet& tables) {
   if (ref.layout() != v1::TABLE_LAYOUT_UNSPECIFIED) {
     return absl::InvalidArgumentError(absl::StrCat(
         path, ".layout: got one, want none: the axes are in one order"));
   }
-  absl::StatusOr<Table> table = DecodeTable(ref, path);
+  absl::StatusOr<Table> table = DecodeTable(ref, path, tables);
   ATTNBIAS_RETURN_IF_ERROR(table.status());
   Array array{
-      table->data_type(), {table->num_buckets(), table->num_heads()}, {}};
-  array.values.reserve(table->num_buckets() * table->num_heads());
-  for (int64_t row = 0; row < table->num_buckets(); ++row) {
-    for (int64_t column = 0; column < table->num_heads(); ++column) {
-      array.values.push_back(table->At(row, column));
-    }
+      table->data_type(), {table->shape().begin(), table->shape().end()}, {}};
+  array.values.reserve(table->size());
+  for (int64_t i = 0; i < table->size(); ++i) {
+    array.values.push_back(table->At(i));
   }
   return array;
 }
 
 // Sets `out` where `has` says that the table was sent.
 absl::Status DecodeInto(bool has, const v1::TableRef& ref,
-                        const std::string& path, std::optional<Array>* out) {
+                        const TableSet& tables, const std::string& path,
+                        std::optional<Array>* out) {
   if (!has) return absl::OkStatus();
-  absl::StatusOr<Array> array = DecodeArray(ref, path);
+  absl::StatusOr<Array> array = DecodeArray(ref, path, tables);
   ATTNBIAS_RETURN_IF_ERROR(array.status());
   *out = *std::move(array);
   return absl::OkStatus();
 }
 
 template <typename Term>
-absl::Status DecodeTerm(const v1::RelativeTable& wire, const std::string& path,
-                        LogitsSpec* spec) {
+absl::Status DecodeTerm(const v1::RelativeTable& wire, const TableSet& tables,
+                        const std::string& path, LogitsSpec* spec) {
   Term term;
-  ATTNBIAS_RETURN_IF_ERROR(
-      DecodeInto(wire.has_table(), wire.table(), path + ".table", &term.table));
+  ATTNBIAS_RETURN_IF_ERROR(DecodeInto(wire.has_table(), wire.table(), tables,
+                                      path + ".table", &term.table));
   if (wire.has_left()) term.left = wire.left();
   if (wire.has_right()) term.right = wire.right();
   spec->term = std::move(term);
   return absl::OkStatus();
 }
 
-absl::Status DecodeTerm(const v1::SinusoidalDistances& wire, LogitsSpec* spec) {
+absl::Status DecodeTerm(const v1::SinusoidalDistances& wire,
+                        const TableSet& tables, LogitsSpec* spec) {
   SinusoidalDistancesSpec term;
   const std::string path = "sinusoidal_distances";
   if (wire.sinusoidal().layout() == v1::SINUSOIDAL_LAYOUT_UNSPECIFIED) {
@@ -73,26 +74,29 @@ absl::Status DecodeTerm(const v1::SinusoidalDistances& wire, LogitsSpec* spec) {
   ATTNBIAS_RETURN_IF_ERROR(sinusoidal.status());
   term.sinusoidal = std::get<SinusoidalSpec>(*sinusoidal);
   ATTNBIAS_RETURN_IF_ERROR(DecodeInto(wire.has_projection(), wire.projection(),
-                                      path + ".projection", &term.projection));
+                                      tables, path + ".projection",
+                                      &term.projection));
   if (wire.has_clamp_len()) term.clamp_len = wire.clamp_len();
   term.symmetric = wire.symmetric();
   spec->term = std::move(term);
   return absl::OkStatus();
 }
 
-absl::Status DecodeTerm(const v1::AbsoluteKeys& wire, LogitsSpec* spec) {
+absl::Status DecodeTerm(const v1::AbsoluteKeys& wire, const TableSet& tables,
+                        LogitsSpec* spec) {
   AbsoluteKeysSpec term;
   ATTNBIAS_RETURN_IF_ERROR(DecodeInto(wire.has_positions(), wire.positions(),
-                                      "absolute_keys.positions",
+                                      tables, "absolute_keys.positions",
                                       &term.positions));
   ATTNBIAS_RETURN_IF_ERROR(DecodeInto(wire.has_projection(), wire.projection(),
-                                      "absolute_keys.projection",
+                                      tables, "absolute_keys.projection",
                                       &term.projection));
   spec->term = std::move(term);
   return absl::OkStatus();
 }
 
-absl::Status DecodeTerm(const v1::LogitsSpec& wire, LogitsSpec* spec) {
+absl::Status DecodeTerm(const v1::LogitsSpec& wire, const TableSet& tables,
+                        LogitsSpec* spec) {
   switch (wire.term_case()) {
     case v1::LogitsSpec::kShawKeys:
       return DecodeTerm<ShawKeysSpec>(wire.shaw_keys(), "shaw_keys", spec);
@@ -100,9 +104,9 @@ absl::Status DecodeTerm(const v1::LogitsSpec& wire, LogitsSpec* spec) {
       return DecodeTerm<ShawValuesSpec>(wire.shaw_values(), "shaw_values",
                                         spec);
     case v1::LogitsSpec::kSinusoidalDistances:
-      return DecodeTerm(wire.sinusoidal_distances(), spec);
+      return DecodeTerm(wire.sinusoidal_distances(), tables, spec);
     case v1::LogitsSpec::kAbsoluteKeys:
-      return DecodeTerm(wire.absolute_keys(), spec);
+      return DecodeTerm(wire.absolute_keys(), tables, spec);
     case v1::LogitsSpec::TERM_NOT_SET:
       break;
   }
@@ -111,9 +115,10 @@ absl::Status DecodeTerm(const v1::LogitsSpec& wire, LogitsSpec* spec) {
 
 }  // namespace
 
-absl::StatusOr<LogitsSpec> DecodeLogitsSpec(const v1::LogitsSpec& wire) {
+absl::StatusOr<LogitsSpec> DecodeLogitsSpec(const v1::LogitsSpec& wire,
+                                            const TableSet& tables) {
   LogitsSpec spec;
-  ATTNBIAS_RETURN_IF_ERROR(DecodeTerm(wire, &spec));
+  ATTNBIAS_RETURN_IF_ERROR(DecodeTerm(wire, tables, &spec));
   spec.num_heads = wire.num_heads();
   spec.head_dim = wire.head_dim();
   spec.query_length = wire.query_length();
@@ -134,7 +139,7 @@ absl::StatusOr<LogitsSpec> DecodeLogitsSpec(const v1::LogitsSpec& wire) {
   }
   if (wire.has_scale()) spec.scale = wire.scale();
   ATTNBIAS_RETURN_IF_ERROR(DecodeInto(wire.has_query_bias(), wire.query_bias(),
-                                      "query_bias", &spec.query_bias));
+                                      tables, "query_bias", &spec.query_bias));
   spec.bias_alone = wire.bias_alone();
   return spec;
 }

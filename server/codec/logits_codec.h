@@ -7,6 +7,7 @@
 #include "attnbias/v1/logits.pb.h"
 #include "core/logits/plan.h"
 #include "core/logits/spec.h"
+#include "core/table/registry.h"
 
 namespace attnbias {
 
@@ -15,7 +16,8 @@ namespace attnbias {
 //
 // INVALID_ARGUMENT  a table that is not one; a field that only the contract has
 // NOT_FOUND         a table that this server does not hold
-absl::StatusOr<LogitsSpec> DecodeLogitsSpec(const v1::LogitsSpec& spec);
+absl::StatusOr<LogitsSpec> DecodeLogitsSpec(const v1::LogitsSpec& spec,
+                                            const TableSet& tables);
 
 v1::LogitsHeader EncodeLogitsHeader(const LogitsPlan& plan);
 

@@ -14,10 +14,12 @@ static_assert(SameNumber(RelativeSign::kKeyMinusQuery,
 static_assert(SameNumber(RelativeSign::kQueryMinusKey,
                          v1::RELATIVE_SIGN_QUERY_MINUS_KEY));
 
-absl::StatusOr<EncodingSpec> Decode(const v1::Shaw& wire) {
+absl::StatusOr<EncodingSpec> Decode(const v1::Shaw& wire,
+                                    const TableSet& tables) {
   ShawSpec spec;
   if (wire.has_table()) {
-    absl::StatusOr<Table> table = DecodeTable(wire.table(), "shaw.table");
+    absl::StatusOr<Table> table =
+        DecodeTable(wire.table(), "shaw.table", tables);
     if (!table.ok()) return table.status();
     spec.table = *std::move(table);
   }
