@@ -99,10 +99,11 @@ absl::Status DecodeTerm(const v1::LogitsSpec& wire, const TableSet& tables,
                         LogitsSpec* spec) {
   switch (wire.term_case()) {
     case v1::LogitsSpec::kShawKeys:
-      return DecodeTerm<ShawKeysSpec>(wire.shaw_keys(), "shaw_keys", spec);
+      return DecodeTerm<ShawKeysSpec>(wire.shaw_keys(), tables, "shaw_keys",
+                                      spec);
     case v1::LogitsSpec::kShawValues:
-      return DecodeTerm<ShawValuesSpec>(wire.shaw_values(), "shaw_values",
-                                        spec);
+      return DecodeTerm<ShawValuesSpec>(wire.shaw_values(), tables,
+                                        "shaw_values", spec);
     case v1::LogitsSpec::kSinusoidalDistances:
       return DecodeTerm(wire.sinusoidal_distances(), tables, spec);
     case v1::LogitsSpec::kAbsoluteKeys:
