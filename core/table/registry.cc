@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
@@ -18,17 +19,18 @@ namespace {
 constexpr char kDigestPrefix[] = "sha256:";
 
 absl::Status CheckName(const std::string& name) {
-  const bool printable = std::none_of(name.begin(), name.end(), [](char c) {
-    return absl::ascii_iscntrl(static_cast<unsigned char>(c));
+  const bool printable = std::all_of(name.begin(), name.end(), [](char c) {
+    return absl::ascii_isprint(static_cast<unsigned char>(c));
   });
   if (!name.empty() && name.size() <= TableSetBuilder::kMaxNameBytes &&
       printable && !absl::StartsWith(name, kDigestPrefix)) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "got the name '", name.substr(0, TableSetBuilder::kMaxNameBytes),
+      "got the name '",
+      absl::CEscape(name.substr(0, TableSetBuilder::kMaxNameBytes)),
       "' for a table, want 1 to ", TableSetBuilder::kMaxNameBytes,
-      " printable bytes that do not begin with ", kDigestPrefix));
+      " printable ASCII characters that do not begin with ", kDigestPrefix));
 }
 
 }  // namespace
@@ -62,9 +64,10 @@ absl::StatusOr<MountedTable*> TableSetBuilder::Add(
   ATTNBIAS_RETURN_IF_ERROR(table.status());
   bytes_ += entry.bytes.size();
   const std::string file_name = std::filesystem::path(file.path()).filename();
-  tables_.push_back({.name = name,
-                     .source = absl::StrCat(file_name, ":", entry.name),
-                     .table = *std::move(table)});
+  tables_.push_back(
+      {.name = name,
+       .source = absl::CEscape(absl::StrCat(file_name, ":", entry.name)),
+       .table = *std::move(table)});
   return &tables_.back();
 }
 

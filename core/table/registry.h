@@ -23,7 +23,8 @@ namespace attnbias {
 
 struct MountedTable {
   std::string name;
-  std::string source;  // FILE:TENSOR, without the file's folder
+  // FILE:TENSOR, without the file's folder; escaped where it is not ASCII.
+  std::string source;
   Table table;
   // Uses the table as its checkpoint was trained, where that is known.
   std::optional<EncodingSpec> spec;
