@@ -20,9 +20,15 @@ blasint Int(int64_t value) { return static_cast<blasint>(value); }
 
 }  // namespace
 
+// One row is a product with a vector, for which b is not repacked.
 void MultiplyTransposed(const MatrixView<float>& a, const MatrixView<float>& b,
                         float* out) {
   UseOneThread();
+  if (a.rows == 1) {
+    cblas_sgemv(CblasRowMajor, CblasNoTrans, Int(b.rows), Int(b.columns), 1,
+                b.data, Int(b.stride), a.data, 1, 0, out, 1);
+    return;
+  }
   cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, Int(a.rows), Int(b.rows),
               Int(a.columns), 1, a.data, Int(a.stride), b.data, Int(b.stride),
               0, out, Int(b.rows));
@@ -31,6 +37,11 @@ void MultiplyTransposed(const MatrixView<float>& a, const MatrixView<float>& b,
 void MultiplyTransposed(const MatrixView<double>& a,
                         const MatrixView<double>& b, double* out) {
   UseOneThread();
+  if (a.rows == 1) {
+    cblas_dgemv(CblasRowMajor, CblasNoTrans, Int(b.rows), Int(b.columns), 1,
+                b.data, Int(b.stride), a.data, 1, 0, out, 1);
+    return;
+  }
   cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, Int(a.rows), Int(b.rows),
               Int(a.columns), 1, a.data, Int(a.stride), b.data, Int(b.stride),
               0, out, Int(b.rows));

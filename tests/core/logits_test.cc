@@ -107,10 +107,10 @@ Sum TableVector(const RelativeTableSpec& term, const LogitsSpec& spec,
   return {value, std::fabs(value)};
 }
 
-// Number k of the vector that head `head` has for query row i and key j.
-Sum VectorOf(const LogitsSpec& spec, int64_t offset, int64_t head, int64_t i,
-             int64_t j, int64_t k) {
-  const int64_t relative = j - (i + offset);
+// Number k of the vector that head `head` has for key j, which lies `relative`
+// after the query.
+Sum VectorOf(const LogitsSpec& spec, int64_t head, int64_t relative, int64_t j,
+             int64_t k) {
   if (const auto* term = std::get_if<ShawKeysSpec>(&spec.term)) {
     return TableVector(*term, spec, head, relative, k);
   }
@@ -253,7 +253,8 @@ class LogitsTest : public ::testing::Test {
     const auto [known, is_new] =
         vectors_.try_emplace({h, by_key ? j : j - i, k});
     if (is_new) {
-      known->second = VectorOf(plan.spec(), plan.query_offset(), h, i, j, k);
+      known->second =
+          VectorOf(plan.spec(), h, j - i - plan.query_offset(), j, k);
     }
     return known->second;
   }
@@ -666,101 +667,102 @@ TEST_F(LogitsTest, NoRoomForVectors) {
 
 using Change = std::function<void(LogitsSpec&)>;
 
+const std::pair<const char*, Change> kRefusals[] = {
+    {"term: not set", [](auto& s) { s.term = std::monostate(); }},
+    {"num_heads: got 0", [](auto& s) { s.num_heads = 0; }},
+    {"head_dim: got 0", [](auto& s) { s.head_dim = 0; }},
+    {"head_dim: got 65536 for 65536 heads",
+     [](auto& s) { s.head_dim = s.num_heads = 65536; }},
+    {"query_length: got 0", [](auto& s) { s.query_length = 0; }},
+    {"key_length: got -1", [](auto& s) { s.key_length = -1; }},
+    {"key_length: got 1099511627776, want at most",
+     [](auto& s) { s.key_length = int64_t{1} << 40; }},
+    {"alignment: not set", [](auto& s) { s.alignment.reset(); }},
+    {"query_offset: got",
+     [](auto& s) {
+       s.alignment.reset();
+       s.query_offset = (int64_t{1} << 40) + 1;
+     }},
+    {"direction: not set", [](auto& s) { s.direction.reset(); }},
+    {"data_type: got I32", [](auto& s) { s.data_type = DataType::kI32; }},
+    {"output_data_type: got I32",
+     [](auto& s) { s.output_data_type = DataType::kI32; }},
+    {"scale: got 0", [](auto& s) { s.scale = 0; }},
+    {"scale: got nan", [](auto& s) { s.scale = NAN; }},
+    {"fill_value: got NaN", [](auto& s) { s.fill = NAN; }},
+    {"bias_alone: got true", [](auto& s) { s.bias_alone = true; }},
+    {"query_bias: got shape [5, 3], want [num_heads, head_dim] = [3, 5]",
+     [](auto& s) {
+       s.query_bias = RandomArray(DataType::kF32, {5, 3}, 1);
+     }},
+    {"shaw_keys.left: not set",
+     [](auto& s) { std::get<ShawKeysSpec>(s.term).left.reset(); }},
+    {"shaw_keys.right: got -1",
+     [](auto& s) { std::get<ShawKeysSpec>(s.term).right = -1; }},
+    {"shaw_keys.table: got shape [5, 5], want [left + right + 1, head_dim] "
+     "= [6, 5]",
+     [](auto& s) { std::get<ShawKeysSpec>(s.term).right = 3; }},
+    {"shaw_keys.table: not set",
+     [](auto& s) { std::get<ShawKeysSpec>(s.term).table.reset(); }},
+    {"fill: got one",
+     [](auto& s) {
+       s.fill = 0.0;
+       s.term =
+           Shaw<ShawValuesSpec>(0, 0, RandomArray(DataType::kF32, {1, 5}, 1));
+     }},
+    {"query_bias: got one",
+     [](auto& s) {
+       s.query_bias = RandomArray(DataType::kF32, {3, 5}, 1);
+       s.term =
+           Shaw<ShawValuesSpec>(0, 0, RandomArray(DataType::kF32, {1, 5}, 1));
+     }},
+    {"sinusoidal_distances.sinusoidal.dim: got 0",
+     [](auto& s) { s.term = SinusoidalDistancesSpec(); }},
+    {"sinusoidal_distances.sinusoidal.dim: got 6, want head_dim (5)",
+     [](auto& s) {
+       SinusoidalDistancesSpec term;
+       term.sinusoidal.dim = 6;
+       s.term = term;
+     }},
+    {"sinusoidal_distances.projection: got shape [14, 6], want [num_heads * "
+     "head_dim, dim] = [15, 6]",
+     [](auto& s) { s.term = TransformerXl(6, 14); }},
+    {"sinusoidal_distances.clamp_len: got 0",
+     [](auto& s) {
+       SinusoidalDistancesSpec term = TransformerXl(6, 15);
+       term.clamp_len = 0;
+       s.term = term;
+     }},
+    {"query_offset: got 1099511627776, which makes distances",
+     [](auto& s) {
+       s.alignment.reset();
+       s.query_offset = int64_t{1} << 40;
+       s.query_length = 4;
+       s.term = TransformerXl(6, 15);
+     }},
+    {"query_length: queries and keys meet at",
+     [](auto& s) {
+       s.query_length = s.key_length = 1 << 20;
+       s.term = TransformerXl(6, 15);
+     }},
+    {"absolute_keys.positions: not set",
+     [](auto& s) { s.term = AbsoluteKeysSpec(); }},
+    {"absolute_keys.positions: got shape [4, 5], want at least key_length",
+     [](auto& s) {
+       AbsoluteKeysSpec term;
+       term.positions = RandomArray(DataType::kF32, {4, 5}, 1);
+       s.term = term;
+     }},
+    {"absolute_keys.positions: got shape [5, 4], want rows of head_dim (5)",
+     [](auto& s) {
+       AbsoluteKeysSpec term;
+       term.positions = RandomArray(DataType::kF32, {5, 4}, 1);
+       s.term = term;
+     }},
+};
+
 TEST(LogitsPlanTest, RefusesNamingTheField) {
-  const std::pair<const char*, Change> cases[] = {
-      {"term: not set", [](auto& s) { s.term = std::monostate(); }},
-      {"num_heads: got 0", [](auto& s) { s.num_heads = 0; }},
-      {"head_dim: got 0", [](auto& s) { s.head_dim = 0; }},
-      {"head_dim: got 65536 for 65536 heads",
-       [](auto& s) { s.head_dim = s.num_heads = 65536; }},
-      {"query_length: got 0", [](auto& s) { s.query_length = 0; }},
-      {"key_length: got -1", [](auto& s) { s.key_length = -1; }},
-      {"key_length: got 1099511627776, want at most",
-       [](auto& s) { s.key_length = int64_t{1} << 40; }},
-      {"alignment: not set", [](auto& s) { s.alignment.reset(); }},
-      {"query_offset: got",
-       [](auto& s) {
-         s.alignment.reset();
-         s.query_offset = (int64_t{1} << 40) + 1;
-       }},
-      {"direction: not set", [](auto& s) { s.direction.reset(); }},
-      {"data_type: got I32", [](auto& s) { s.data_type = DataType::kI32; }},
-      {"output_data_type: got I32",
-       [](auto& s) { s.output_data_type = DataType::kI32; }},
-      {"scale: got 0", [](auto& s) { s.scale = 0; }},
-      {"scale: got nan", [](auto& s) { s.scale = NAN; }},
-      {"fill_value: got NaN", [](auto& s) { s.fill = NAN; }},
-      {"bias_alone: got true", [](auto& s) { s.bias_alone = true; }},
-      {"query_bias: got shape [5, 3], want [num_heads, head_dim] = [3, 5]",
-       [](auto& s) {
-         s.query_bias = RandomArray(DataType::kF32, {5, 3}, 1);
-       }},
-      {"shaw_keys.left: not set",
-       [](auto& s) { std::get<ShawKeysSpec>(s.term).left.reset(); }},
-      {"shaw_keys.right: got -1",
-       [](auto& s) { std::get<ShawKeysSpec>(s.term).right = -1; }},
-      {"shaw_keys.table: got shape [5, 5], want [left + right + 1, head_dim] "
-       "= [6, 5]",
-       [](auto& s) { std::get<ShawKeysSpec>(s.term).right = 3; }},
-      {"shaw_keys.table: not set",
-       [](auto& s) { std::get<ShawKeysSpec>(s.term).table.reset(); }},
-      {"fill: got one",
-       [](auto& s) {
-         s.fill = 0.0;
-         s.term =
-             Shaw<ShawValuesSpec>(0, 0, RandomArray(DataType::kF32, {1, 5}, 1));
-       }},
-      {"query_bias: got one",
-       [](auto& s) {
-         s.query_bias = RandomArray(DataType::kF32, {3, 5}, 1);
-         s.term =
-             Shaw<ShawValuesSpec>(0, 0, RandomArray(DataType::kF32, {1, 5}, 1));
-       }},
-      {"sinusoidal_distances.sinusoidal.dim: got 0",
-       [](auto& s) { s.term = SinusoidalDistancesSpec(); }},
-      {"sinusoidal_distances.sinusoidal.dim: got 6, want head_dim (5)",
-       [](auto& s) {
-         SinusoidalDistancesSpec term;
-         term.sinusoidal.dim = 6;
-         s.term = term;
-       }},
-      {"sinusoidal_distances.projection: got shape [14, 6], want [num_heads * "
-       "head_dim, dim] = [15, 6]",
-       [](auto& s) { s.term = TransformerXl(6, 14); }},
-      {"sinusoidal_distances.clamp_len: got 0",
-       [](auto& s) {
-         SinusoidalDistancesSpec term = TransformerXl(6, 15);
-         term.clamp_len = 0;
-         s.term = term;
-       }},
-      {"query_offset: got 1099511627776, which makes distances",
-       [](auto& s) {
-         s.alignment.reset();
-         s.query_offset = int64_t{1} << 40;
-         s.query_length = 4;
-         s.term = TransformerXl(6, 15);
-       }},
-      {"query_length: queries and keys meet at",
-       [](auto& s) {
-         s.query_length = s.key_length = 1 << 20;
-         s.term = TransformerXl(6, 15);
-       }},
-      {"absolute_keys.positions: not set",
-       [](auto& s) { s.term = AbsoluteKeysSpec(); }},
-      {"absolute_keys.positions: got shape [4, 5], want at least key_length",
-       [](auto& s) {
-         AbsoluteKeysSpec term;
-         term.positions = RandomArray(DataType::kF32, {4, 5}, 1);
-         s.term = term;
-       }},
-      {"absolute_keys.positions: got shape [5, 4], want rows of head_dim (5)",
-       [](auto& s) {
-         AbsoluteKeysSpec term;
-         term.positions = RandomArray(DataType::kF32, {5, 4}, 1);
-         s.term = term;
-       }},
-  };
-  for (const auto& [message, change] : cases) {
+  for (const auto& [message, change] : kRefusals) {
     LogitsSpec spec = Base(3, 5);
     spec.term = ShawKeys(2, 2, spec.head_dim);
     change(spec);

@@ -145,6 +145,39 @@ def test_transformer_xl(
     assert np.all(np.where(visible, -np.inf, got) == -np.inf)
 
 
+def rel_shift(x: Array) -> Array:
+    """Transformer-XL's own: a zero column, another shape, the first row off."""
+    rows, columns = x.shape[-2:]
+    padded = np.pad(x, [(0, 0), (0, 0), (1, 0)])
+    shifted: Array = padded.reshape(*x.shape[:-2], columns + 1, rows)[:, 1:]
+    return shifted.reshape(x.shape)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(3, 5), (6, 6), (1, 4), (64, 100)])
+def test_transformer_xl_as_its_code_shifts(
+    real_client: attnbias.Client, queries: int, keys: int
+) -> None:
+    """Where the shift is defined the two agree; what it leaves elsewhere is not served."""
+    rows, bias = random(HEADS, queries, WIDTH), random(HEADS, WIDTH, seed=1)
+    term = attnbias.SinusoidalDistances(
+        sinusoidal=attnbias.Sinusoidal(dim=WIDTH, layout="CONCATENATED")
+    )
+    got = real_client.logits(
+        term,
+        rows,
+        keys=keys,
+        direction="left_to_right",
+        align="end",
+        query_bias=bias,
+        dtype="f64",
+        fill=0.0,
+    )
+    distances = sinusoid(np.arange(keys - 1, -1, -1), WIDTH)
+    want = rel_shift((rows.astype("f8") + bias[:, None]) @ distances.T)
+    defined = np.tri(queries, keys, keys - queries, dtype=bool)
+    np.testing.assert_allclose(got, np.where(defined, want, 0), atol=1e-12)
+
+
 def test_the_bias_alone_is_the_difference(real_client: attnbias.Client) -> None:
     """Transformer-XL's (d) is (b) + (d) without (b)."""
     rows, bias = random(HEADS, 9, DIM), random(HEADS, DIM, seed=1)
