@@ -16,12 +16,16 @@ absl::StatusOr<EncodingSpec> Decode(const v1::Sinusoidal& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::T5& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::Alibi& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::Rotary& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::Xpos& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::MultiAxisSinusoidal& wire);
 
 // Fields that the others make idle are left out.
 void Encode(const SinusoidalSpec& spec, v1::Sinusoidal* wire);
 void Encode(const T5Spec& spec, v1::T5* wire);
 void Encode(const AlibiSpec& spec, v1::Alibi* wire);
 void Encode(const RotarySpec& spec, v1::Rotary* wire);
+void Encode(const XposSpec& spec, v1::Xpos* wire);
+void Encode(const MultiAxisSinusoidalSpec& spec, v1::MultiAxisSinusoidal* wire);
 
 }  // namespace attnbias
 

@@ -90,6 +90,24 @@ INSTANTIATE_TEST_SUITE_P(
                   "angle: ANGLE_PRECISION_FLOAT32 "
                   "inverse_frequencies: [1, 0.25] } "
                   "output { values: VALUES_BIAS scale: 1 }"},
+        RoundTrip{"Xpos", "xpos { dim: 4 sequence_length: 9 gamma: 0.5 }",
+                  "xpos { dim: 4 rope_theta: 10000 scale_base: 512 gamma: 0.5 "
+                  "sequence_length: 9 layout: ROTARY_LAYOUT_HALF } "
+                  "output { values: VALUES_BIAS scale: 1 }"},
+        RoundTrip{"MultiAxisSinusoidal",
+                  "multi_axis_sinusoidal { dim: 8 num_axes: 2 "
+                  "layout: MULTI_AXIS_LAYOUT_CONCATENATED }",
+                  "multi_axis_sinusoidal { dim: 8 num_axes: 2 base: 10000 "
+                  "layout: MULTI_AXIS_LAYOUT_CONCATENATED } "
+                  "output { values: VALUES_BIAS scale: 1 }"},
+        RoundTrip{"MultiAxisTensor2Tensor",
+                  "multi_axis_sinusoidal { dim: 9 num_axes: 2 "
+                  "min_timescale: 2 "
+                  "layout: MULTI_AXIS_LAYOUT_TENSOR2TENSOR }",
+                  "multi_axis_sinusoidal { dim: 9 num_axes: 2 "
+                  "min_timescale: 2 max_timescale: 10000 "
+                  "layout: MULTI_AXIS_LAYOUT_TENSOR2TENSOR } "
+                  "output { values: VALUES_BIAS scale: 1 }"},
         RoundTrip{"Yarn",
                   "rotary { head_dim: 4 rope_type: ROPE_TYPE_YARN factor: 4 "
                   "original_max_position_embeddings: 32768 mscale: 0.5 "

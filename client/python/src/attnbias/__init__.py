@@ -6,7 +6,7 @@ with attnbias.Client("localhost:50051") as client:
 """
 
 from attnbias._client import Client
-from attnbias._encodings import T5, ALiBi, Encoding, Rotary, Sinusoidal
+from attnbias._encodings import T5, ALiBi, Encoding, MultiAxisSinusoidal, Rotary, Sinusoidal, Xpos
 from attnbias._errors import (
     AbortedError,
     CancelledError,
@@ -44,6 +44,7 @@ __all__ = [
     "InternalError",
     "InvalidArgumentError",
     "KeyRow",
+    "MultiAxisSinusoidal",
     "NotFoundError",
     "OutOfRangeError",
     "PermissionDeniedError",
@@ -60,4 +61,5 @@ __all__ = [
     "UnauthenticatedError",
     "UnavailableError",
     "UnimplementedError",
+    "Xpos",
 ]
