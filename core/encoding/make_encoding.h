@@ -52,6 +52,10 @@ absl::StatusOr<EncodingPtr> MakeEncoding(const BeitSpec& spec,
                                          const Output& output);
 absl::StatusOr<EncodingPtr> MakeEncoding(const RotarySpec& spec,
                                          const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const XposSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const MultiAxisSinusoidalSpec& spec,
+                                         const Output& output);
 
 }  // namespace attnbias
 

@@ -11,8 +11,8 @@ namespace {
 
 // Scales outside of these would leave the range of double-doubles; elements are
 // scaled in MPFR instead, at more bits than they have.
-constexpr double kMinFactor = 0x1p-700;
-constexpr double kMaxFactor = 0x1p700;
+constexpr double kMinFactor = 0x1p-300;
+constexpr double kMaxFactor = 0x1p300;
 constexpr int kScaledPrecision = 192;
 
 }  // namespace

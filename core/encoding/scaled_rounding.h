@@ -17,13 +17,13 @@ class ScaledRounding {
   ScaledRounding(const Real& scale, DataType type);
 
   bool is_unscaled() const { return is_one_; }
-  // The scale, for magnitudes in [2^-700, 2^700].
+  // The scale, for magnitudes in [2^-300, 2^300].
   DoubleDouble factor() const { return factor_; }
 
   // Writes the number that the scale times every real within `error` of `value`
   // rounds to and returns true; false, having written nothing, where there is
-  // more than one. `value` is that of a double-double of magnitude 0 or in
-  // [2^-200, 2^200], and its error at least 2^-100 of it.
+  // more than one. The magnitude of `value` is 0 or in [2^-550, 2^550], its
+  // error at least 2^-100 of it.
   [[nodiscard]] bool TryRound(DoubleDouble value, double error,
                               std::byte* out) const;
 

@@ -9,6 +9,8 @@
 #include <functional>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "core/encoding/spec.h"
 #include "core/numerics/real.h"
 #include "core/numerics/turn.h"
@@ -63,6 +65,11 @@ struct SinusoidRows {
       reference;
 };
 
+// Whether base or timescales are allowed, in the name of the encoding whose
+// fields they are.
+absl::Status CheckProgression(absl::string_view name,
+                              const SinusoidalSpec& spec);
+
 // Those of a valid spec. Frequencies are a geometric progression, formed by one
 // power and a product each, which keeps it within a relative 2^-360.
 SinusoidRows RowsOf(const SinusoidalSpec& spec, double scale);
@@ -70,8 +77,8 @@ SinusoidRows RowsOf(const SinusoidalSpec& spec, double scale);
 // A real number other than 0, to within a relative 2^(6 - precision_bits).
 using RealToAnyPrecision = std::function<Real(int precision_bits)>;
 
-// Writes scale x the sine or cosine of position x frequency as `type`: computed
-// with ever more bits until they decide the rounding.
+// Writes scale x the sine or cosine of position x frequency as `type`: its
+// definition.
 void RoundSinusoid(SinusoidColumns::Kind kind, int64_t position,
                    const RealToAnyPrecision& frequency,
                    const RealToAnyPrecision& scale, DataType type,

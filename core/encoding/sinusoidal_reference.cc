@@ -43,7 +43,7 @@ void SetPower(const Progression& progression, int64_t steps, Real& power) {
 }
 
 // Sets `value` to scale x sine or cosine, `bound` to its error's.
-void Evaluate(SinusoidColumns::Kind kind, Real& angle, const Real& scale,
+void Evaluate(SinusoidColumns::Kind kind, const Real& angle, const Real& scale,
               Real& value, Real& bound) {
   const auto precision = mpfr_get_prec(value.get());
   if (kind == SinusoidColumns::Kind::kSine) {
@@ -132,19 +132,16 @@ void RoundSinusoid(SinusoidColumns::Kind kind, int64_t position,
   }
   const RealCacheScope cache_scope;
   if (position == 0) return RoundReal(scale(kSinusoidPrecision), type, out);
-  // Sines and cosines of algebraic angles are transcendental (Lindemann), and a
-  // product with a factor that is too is no tie but by a coincidence that
-  // nobody knows to be impossible. It would be taken for one.
-  constexpr int kMostPrecision = 1 << 14;
-  for (int precision = 192;; precision *= 2) {
-    Real value(precision);
-    Real bound(precision);
-    Real angle = frequency(precision);
-    mpfr_mul_si(angle.get(), angle.get(), position, MPFR_RNDN);
-    Evaluate(kind, angle, scale(precision), value, bound);
-    if (TryRound(value, bound, type, out)) return;
-    if (precision >= kMostPrecision) return RoundReal(value, type, out);
-  }
+  // Sines and cosines of algebraic angles are transcendental (Lindemann): with
+  // an algebraic scale they are no tie.
+  RoundByRefining(
+      [&](Real& value, Real& bound) {
+        const auto precision = static_cast<int>(mpfr_get_prec(value.get()));
+        Real angle = frequency(precision);
+        mpfr_mul_si(angle.get(), angle.get(), position, MPFR_RNDN);
+        Evaluate(kind, angle, scale(precision), value, bound);
+      },
+      type, out);
 }
 
 void ReferenceSinusoidal(const SinusoidalSpec& spec,

@@ -257,6 +257,30 @@ struct RotarySpec {
   static constexpr double kBetaSlow = 1;
 };
 
+struct XposSpec {
+  int64_t dim = 0;
+  double rope_theta = 10000;
+  double scale_base = 512;
+  double gamma = 0.4;
+  std::optional<int64_t> sequence_length;
+  RotaryLayout layout = RotaryLayout::kHalf;
+};
+
+enum class MultiAxisLayout : uint8_t {
+  kTensor2Tensor = 1,
+  kInterleaved,
+  kConcatenated
+};
+
+struct MultiAxisSinusoidalSpec {
+  int64_t dim = 0;
+  int64_t num_axes = 0;
+  std::optional<MultiAxisLayout> layout;
+  double base = 10000;
+  double min_timescale = 1;
+  double max_timescale = 10000;
+};
+
 // One row per encoding.
 using EncodingSpec = std::variant<SinusoidalSpec,           //
                                   T5Spec,                   //
@@ -276,7 +300,9 @@ using EncodingSpec = std::variant<SinusoidalSpec,           //
                                   SwinSpec,                 //
                                   SwinV2Spec,               //
                                   BeitSpec,                 //
-                                  RotarySpec>;
+                                  RotarySpec,               //
+                                  XposSpec,                 //
+                                  MultiAxisSinusoidalSpec>;
 
 enum class Form : uint8_t {
   kTable = 1,

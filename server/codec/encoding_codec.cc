@@ -77,6 +77,12 @@ struct ToWire {
   void operator()(const RotarySpec& spec) const {
     Encode(spec, out->mutable_rotary());
   }
+  void operator()(const XposSpec& spec) const {
+    Encode(spec, out->mutable_xpos());
+  }
+  void operator()(const MultiAxisSinusoidalSpec& spec) const {
+    Encode(spec, out->mutable_multi_axis_sinusoidal());
+  }
 };
 
 }  // namespace
@@ -122,6 +128,11 @@ absl::StatusOr<EncodingSpec> DecodeEncoding(const v1::TensorSpec& spec,
       return Decode(spec.beit(), tables);
     case v1::TensorSpec::kRotary:
       return Decode(spec.rotary(), tables);
+      return Decode(spec.rotary());
+    case v1::TensorSpec::kXpos:
+      return Decode(spec.xpos());
+    case v1::TensorSpec::kMultiAxisSinusoidal:
+      return Decode(spec.multi_axis_sinusoidal());
     case v1::TensorSpec::ENCODING_NOT_SET:
       break;
     default:

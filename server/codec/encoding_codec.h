@@ -52,6 +52,12 @@ absl::StatusOr<EncodingSpec> Decode(const v1::Beit& wire,
                                     const TableSet& tables);
 absl::StatusOr<EncodingSpec> Decode(const v1::Rotary& wire,
                                     const TableSet& tables);
+absl::StatusOr<EncodingSpec> Decode(const v1::Sinusoidal& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::T5& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::Alibi& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::Rotary& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::Xpos& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::MultiAxisSinusoidal& wire);
 
 // Fields that the others make idle are left out.
 void Encode(const SinusoidalSpec& spec, v1::Sinusoidal* wire);
@@ -73,6 +79,8 @@ void Encode(const SwinSpec& spec, v1::Swin* wire);
 void Encode(const SwinV2Spec& spec, v1::SwinV2* wire);
 void Encode(const BeitSpec& spec, v1::Beit* wire);
 void Encode(const RotarySpec& spec, v1::Rotary* wire);
+void Encode(const XposSpec& spec, v1::Xpos* wire);
+void Encode(const MultiAxisSinusoidalSpec& spec, v1::MultiAxisSinusoidal* wire);
 
 }  // namespace attnbias
 

@@ -58,13 +58,13 @@ INSTANTIATE_TEST_SUITE_P(
         RoundTrip{"Sinusoidal", "sinusoidal { dim: 6 }",
                   "sinusoidal { dim: 6 base: 10000 "
                   "layout: SINUSOIDAL_LAYOUT_INTERLEAVED } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"Tensor2Tensor",
                   "sinusoidal { dim: 6 min_timescale: 2 "
                   "layout: SINUSOIDAL_LAYOUT_TENSOR2TENSOR }",
                   "sinusoidal { dim: 6 min_timescale: 2 max_timescale: 10000 "
                   "layout: SINUSOIDAL_LAYOUT_TENSOR2TENSOR } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"T5",
                   "t5 { bidirectional: false } "
                   "output { values: VALUES_BUCKETS }",
@@ -74,13 +74,13 @@ INSTANTIATE_TEST_SUITE_P(
         RoundTrip{"Alibi", "alibi { num_heads: 4 }",
                   "alibi { num_heads: 4 alibi_bias_max: 8 "
                   "variant: ALIBI_VARIANT_SYMMETRIC } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"AlibiSlopes",
                   "alibi { num_heads: 2 slopes: [0.5, 0.25] "
                   "variant: ALIBI_VARIANT_KEY_FROM_END }",
                   "alibi { num_heads: 2 slopes: [0.5, 0.25] "
                   "variant: ALIBI_VARIANT_KEY_FROM_END } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"Shaw",
                   "shaw { left: 0 right: 3 } "
                   "output { values: VALUES_BUCKETS }",
@@ -92,35 +92,35 @@ INSTANTIATE_TEST_SUITE_P(
                   "sign: RELATIVE_SIGN_QUERY_MINUS_KEY }",
                   "shaw { beyond: BEYOND_REACH_REFUSE "
                   "sign: RELATIVE_SIGN_QUERY_MINUS_KEY } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"TransformerXl", "transformer_xl { dim: 6 }",
                   "transformer_xl { dim: 6 base: 10000 } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"TransformerXlClamped",
                   "transformer_xl { dim: 6 base: 9 clamp_len: 5 }",
                   "transformer_xl { dim: 6 base: 9 clamp_len: 5 } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"Xlnet", "xlnet { dim: 6 }",
                   "xlnet { dim: 6 base: 10000 "
                   "attn_type: XLNET_ATTENTION_BIDIRECTIONAL } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"XlnetOtherwise",
                   "xlnet { dim: 6 base: 9 clamp_len: 5 "
                   "attn_type: XLNET_ATTENTION_UNIDIRECTIONAL }",
                   "xlnet { dim: 6 base: 9 clamp_len: 5 "
                   "attn_type: XLNET_ATTENTION_UNIDIRECTIONAL } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"Conformer", "conformer { dim: 6 }",
                   "conformer { dim: 6 base: 10000 } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"SymmetricSinusoidal", "symmetric_sinusoidal { dim: 6 }",
                   "symmetric_sinusoidal { dim: 6 base: 10000 "
                   "layout: SINUSOIDAL_LAYOUT_INTERLEAVED } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"LearnedAbsolute", "learned_absolute { }",
                   "learned_absolute { offset: 0 "
                   "interpolation: INTERPOLATION_NONE } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"LearnedAbsoluteOtherwise",
                   "learned_absolute { offset: 2 padding_idx: 0 "
                   "interpolation: INTERPOLATION_LINEAR "
@@ -128,13 +128,13 @@ INSTANTIATE_TEST_SUITE_P(
                   "learned_absolute { offset: 2 padding_idx: 0 "
                   "interpolation: INTERPOLATION_LINEAR "
                   "interpolated_length: 7 } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"Rotary", "rotary { head_dim: 64 }",
                   "rotary { head_dim: 64 rope_theta: 10000 "
                   "partial_rotary_factor: 1 layout: ROTARY_LAYOUT_HALF "
                   "rope_type: ROPE_TYPE_DEFAULT "
                   "angle: ANGLE_PRECISION_EXACT } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"RotaryGiven",
                   "rotary { head_dim: 4 inverse_frequencies: [1, 0.25] "
                   "mrope_section: [1, 1] angle: ANGLE_PRECISION_FLOAT32 }",
@@ -143,7 +143,25 @@ INSTANTIATE_TEST_SUITE_P(
                   "mrope_section: [1, 1] mrope_order: MROPE_ORDER_CHUNKED "
                   "angle: ANGLE_PRECISION_FLOAT32 "
                   "inverse_frequencies: [1, 0.25] } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
+        RoundTrip{"Xpos", "xpos { dim: 4 sequence_length: 9 gamma: 0.5 }",
+                  "xpos { dim: 4 rope_theta: 10000 scale_base: 512 gamma: 0.5 "
+                  "sequence_length: 9 layout: ROTARY_LAYOUT_HALF } "
+                  "output { scale: 1 }"},
+        RoundTrip{"MultiAxisSinusoidal",
+                  "multi_axis_sinusoidal { dim: 8 num_axes: 2 "
+                  "layout: MULTI_AXIS_LAYOUT_CONCATENATED }",
+                  "multi_axis_sinusoidal { dim: 8 num_axes: 2 base: 10000 "
+                  "layout: MULTI_AXIS_LAYOUT_CONCATENATED } "
+                  "output { scale: 1 }"},
+        RoundTrip{"MultiAxisTensor2Tensor",
+                  "multi_axis_sinusoidal { dim: 9 num_axes: 2 "
+                  "min_timescale: 2 "
+                  "layout: MULTI_AXIS_LAYOUT_TENSOR2TENSOR }",
+                  "multi_axis_sinusoidal { dim: 9 num_axes: 2 "
+                  "min_timescale: 2 max_timescale: 10000 "
+                  "layout: MULTI_AXIS_LAYOUT_TENSOR2TENSOR } "
+                  "output { scale: 1 }"},
         RoundTrip{"Yarn",
                   "rotary { head_dim: 4 rope_type: ROPE_TYPE_YARN factor: 4 "
                   "original_max_position_embeddings: 32768 mscale: 0.5 "
@@ -154,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "original_max_position_embeddings: 32768 beta_fast: 32 "
                   "beta_slow: 1 mscale: 0.5 mscale_all_dim: 1 truncate: true "
                   "angle: ANGLE_PRECISION_EXACT } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{
             "Longrope",
             "rotary { head_dim: 2 rope_type: ROPE_TYPE_LONGROPE "
@@ -168,7 +186,7 @@ INSTANTIATE_TEST_SUITE_P(
             "original_max_position_embeddings: 9 short_factor: 1 "
             "long_factor: 3 layout: ROTARY_LAYOUT_COMPACT "
             "angle: ANGLE_PRECISION_EXACT } "
-            "output { values: VALUES_BIAS scale: 1 }"},
+            "output { scale: 1 }"},
         RoundTrip{"Llama3",
                   "rotary { head_dim: 2 rope_type: ROPE_TYPE_LLAMA3 "
                   "low_freq_factor: 1 high_freq_factor: 4 }",
@@ -176,7 +194,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "partial_rotary_factor: 1 layout: ROTARY_LAYOUT_HALF "
                   "rope_type: ROPE_TYPE_LLAMA3 low_freq_factor: 1 "
                   "high_freq_factor: 4 angle: ANGLE_PRECISION_EXACT } "
-                  "output { values: VALUES_BIAS scale: 1 }"}),
+                  "output { scale: 1 }"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(
@@ -188,14 +206,14 @@ INSTANTIATE_TEST_SUITE_P(
             "sinusoidal { dim: 2 base: 10000 "
             "layout: SINUSOIDAL_LAYOUT_INTERLEAVED } "
             "table { positions { begin: 3 end: 9 } } "
-            "output { values: VALUES_BIAS scale: 1 }"},
+            "output { scale: 1 }"},
         RoundTrip{"PositionIds",
                   "sinusoidal { dim: 2 } table { position_ids { positions: "
                   "[5, -1] } }",
                   "sinusoidal { dim: 2 base: 10000 "
                   "layout: SINUSOIDAL_LAYOUT_INTERLEAVED } "
                   "table { position_ids { positions: [5, -1] } } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"Pair",
                   "alibi { num_heads: 4 } pair { query_length: 2 key_length: 9 "
                   "alignment: ALIGNMENT_END queries { begin: 1 end: 2 } "
@@ -209,7 +227,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "alignment: ALIGNMENT_END queries { begin: 1 end: 2 } "
                   "keys { begin: 0 end: 4 } heads { begin: 1 end: 3 } } "
                   "output { data_type: DATA_TYPE_BF16 form: FORM_DENSE "
-                  "values: VALUES_BIAS scale: 0.5 "
+                  "scale: 0.5 "
                   "mask { causal: true window_left: 0 fill_lowest: true } }"},
         RoundTrip{"Lists",
                   "alibi { num_heads: 4 } pair { query_offset: 0 "
@@ -219,7 +237,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "variant: ALIBI_VARIANT_SYMMETRIC } "
                   "pair { query_offset: 0 query_length: 1 "
                   "key_positions { positions: [9, 2] } } "
-                  "output { values: VALUES_BIAS scale: 1 "
+                  "output { scale: 1 "
                   "mask { fill_value: -1e4 window_right: 3 } }"}),
     [](const auto& info) { return std::string(info.param.name); });
 

@@ -25,6 +25,8 @@ from attnbias._encodings import (
     Tupe,
     XLNet,
 )
+from attnbias._client import Client
+from attnbias._encodings import T5, ALiBi, Encoding, MultiAxisSinusoidal, Rotary, Sinusoidal, Xpos
 from attnbias._errors import (
     AbortedError,
     CancelledError,
@@ -94,6 +96,7 @@ __all__ = [
     "LearnedAbsolute",
     "LogitsOptions",
     "LogitsTerm",
+    "MultiAxisSinusoidal",
     "NotFoundError",
     "OutOfRangeError",
     "PermissionDeniedError",
@@ -121,4 +124,5 @@ __all__ = [
     "UnavailableError",
     "UnimplementedError",
     "XLNet",
+    "Xpos",
 ]

@@ -470,3 +470,52 @@ class Rotary(Encoding):
     position and float32 frequency."""
     inverse_frequencies: Sequence[float] | None = None
     """A peer's own frequencies in place of the computed, one for each pair."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Xpos(Encoding):
+    """xPos (Sun et al. 2022): rotary positions with a decay.
+
+    Three tables, ``cos``, ``sin`` and ``scale``, each ``[positions, columns]``;
+    queries are multiplied by scale, keys divided by it. Ask with ``positions`` or
+    ``position_ids``.
+    """
+
+    field: ClassVar[str] = "xpos"
+
+    dim: int
+    """Columns of the layouts that have every pair twice; even, in [2, 65536]."""
+    sequence_length: int
+    """Length that the table is for; scale is 1 at half of it, rounded down."""
+    rope_theta: float | None = None
+    """Pair m turns by rope_theta^(-2m/dim) radians a position; in [1, 1e18]. Default 10000."""
+    scale_base: float | None = None
+    """Positions over which scale changes by its base; in [1, 1e9]. Default 512."""
+    gamma: float | None = None
+    """Base of pair m: (2m/dim + gamma) / (1 + gamma); in (0, 1e6]. Default 0.4."""
+    layout: Literal["HALF", "INTERLEAVED", "COMPACT"] | None = None
+    """Columns, as in Rotary; x-transformers and torchscale have INTERLEAVED."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MultiAxisSinusoidal(Encoding):
+    """Sinusoids of positions in several dimensions.
+
+    A table ``[positions, dim]``; ask with ``position_ids``, one list per axis.
+    """
+
+    field: ClassVar[str] = "multi_axis_sinusoidal"
+
+    dim: int
+    """Columns, in [2 num_axes, 65536]."""
+    num_axes: int
+    """In [1, 4]."""
+    layout: Literal["TENSOR2TENSOR", "INTERLEAVED", "CONCATENATED"]
+    """Columns of an axis: tensor2tensor's, what is left over zero, or dim / num_axes of them,
+    s0 c0 s1 c1 ... (DETR) or s0 s1 ... c0 c1 ... (MAE)."""
+    base: float | None = None
+    """As in Sinusoidal, of an axis' columns. Default 10000."""
+    min_timescale: float | None = None
+    """Only for TENSOR2TENSOR. Default 1."""
+    max_timescale: float | None = None
+    """Only for TENSOR2TENSOR. Default 10000."""

@@ -14,6 +14,8 @@ from attnbias._errors import DataLossError, UnimplementedError
 from attnbias.v1 import tensor_pb2
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
 
     from attnbias._encodings import Encoding
@@ -52,6 +54,8 @@ class TensorInfo:
     """The request as the server understood it: defaults filled in, tables as digests."""
     fully_masked_rows: tuple[tuple[int, int], ...]
     """Half-open ranges of queries, counted inside the window, whose every key is masked."""
+    derived: Mapping[str, tuple[float, ...]]
+    """The encoding's own intermediate results, such as Rotary's "inverse_frequencies"."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +142,7 @@ def to_tensor_info(header: service_pb2.TensorHeader) -> TensorInfo:
         encoding_fingerprint=header.encoding_fingerprint,
         resolved_spec=header.resolved_spec,
         fully_masked_rows=tuple((rows.begin, rows.end) for rows in header.fully_masked_rows),
+        derived={value.name: tuple(value.values) for value in header.derived},
     )
 
 
