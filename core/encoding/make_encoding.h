@@ -26,6 +26,8 @@ absl::StatusOr<EncodingPtr> MakeEncoding(const SwinV2Spec& spec,
                                          const Output& output);
 absl::StatusOr<EncodingPtr> MakeEncoding(const BeitSpec& spec,
                                          const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const TupeSpec& spec,
+                                         const Output& output);
 
 }  // namespace attnbias
 

@@ -106,7 +106,8 @@ using EncodingSpec = std::variant<SinusoidalSpec,  //
                                   AlibiSpec,       //
                                   SwinSpec,        //
                                   SwinV2Spec,      //
-                                  BeitSpec>;
+                                  BeitSpec,        //
+                                  TupeSpec>;
 
 enum class Form : uint8_t {
   kTable = 1,

@@ -38,6 +38,9 @@ struct ToWire {
   void operator()(const BeitSpec& spec) const {
     Encode(spec, out->mutable_beit());
   }
+  void operator()(const TupeSpec& spec) const {
+    Encode(spec, out->mutable_tupe());
+  }
 };
 
 }  // namespace
@@ -56,6 +59,8 @@ absl::StatusOr<EncodingSpec> DecodeEncoding(const v1::TensorSpec& spec) {
       return Decode(spec.swin_v2());
     case v1::TensorSpec::kBeit:
       return Decode(spec.beit());
+    case v1::TensorSpec::kTupe:
+      return Decode(spec.tupe());
     case v1::TensorSpec::ENCODING_NOT_SET:
       break;
     default:

@@ -18,6 +18,7 @@ absl::StatusOr<EncodingSpec> Decode(const v1::Alibi& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::Swin& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::SwinV2& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::Beit& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::Tupe& wire);
 
 // Fields that the others make idle are left out.
 void Encode(const SinusoidalSpec& spec, v1::Sinusoidal* wire);
@@ -26,6 +27,7 @@ void Encode(const AlibiSpec& spec, v1::Alibi* wire);
 void Encode(const SwinSpec& spec, v1::Swin* wire);
 void Encode(const SwinV2Spec& spec, v1::SwinV2* wire);
 void Encode(const BeitSpec& spec, v1::Beit* wire);
+void Encode(const TupeSpec& spec, v1::Tupe* wire);
 
 }  // namespace attnbias
 
