@@ -37,6 +37,8 @@ void Encode(const TupeSpec& spec, v1::Tupe* wire) {
   wire->set_num_heads(static_cast<int32_t>(spec.num_heads));
   if (spec.relative_table) {
     EncodeTable(*spec.relative_table, wire->mutable_relative_table());
+  }
+  if (spec.relative_table || !spec.position_table) {
     wire->set_num_buckets(static_cast<int32_t>(spec.num_buckets));
     wire->set_max_distance(static_cast<int32_t>(spec.max_distance));
   }

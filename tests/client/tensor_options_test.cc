@@ -93,6 +93,14 @@ TEST(BuildSpec, ReadsQueriesAndKeys) {
              "key_positions { positions: 2 } } output {}");
 }
 
+TEST(BuildSpec, AGridNeedsNoLengths) {
+  ExpectSpec({.encoding = "swin", .fields = {"window_height=2"}},
+             "swin { window_height: 2 } output {}");
+  ExpectSpec({.encoding = "beit", .queries = "3", .keys = "1:5", .heads = "2"},
+             "beit {} grid { queries { end: 3 } keys { begin: 1 end: 5 } "
+             "heads { end: 2 } } output {}");
+}
+
 TEST(BuildSpec, ReadsTheOutput) {
   ExpectSpec({.encoding = "t5",
               .form = "dense",
@@ -139,6 +147,10 @@ TEST_P(Mistakes, AreNamed) {
 INSTANTIATE_TEST_SUITE_P(
     BuildSpec, Mistakes,
     ::testing::Values(
+        Mistake{"OffsetInAGrid",
+                {.encoding = "swin", .query_offset = 0},
+                "--queries: got other extents for swin, want --queries, --keys "
+                "and --heads alone: its tokens lie in a grid"},
         Mistake{"Encoding",
                 {.encoding = "alibaba"},
                 "encoding: got \"alibaba\", want one of sinusoidal, t5, alibi"},
