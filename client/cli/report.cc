@@ -71,11 +71,11 @@ std::string EncodingList() {
   for (const FieldDescriptor* encoding : Encodings()) {
     absl::StrAppend(&text, encoding->name(), "\n");
     const std::vector<FieldRow> rows = RowsOf(*encoding->message_type());
-    size_t name_width = 0;
-    size_t need_width = 0;
+    int name_width = 0;
+    int need_width = 0;
     for (const FieldRow& row : rows) {
-      name_width = std::max(name_width, row.name.size());
-      need_width = std::max(need_width, row.need.size());
+      name_width = std::max(name_width, static_cast<int>(row.name.size()));
+      need_width = std::max(need_width, static_cast<int>(row.need.size()));
     }
     for (const FieldRow& row : rows) {
       absl::StrAppendFormat(&text, "  %-*s %-*s %s\n", name_width, row.name,

@@ -10,6 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "client/cli/spec_fields.h"
+
 namespace attnbias {
 namespace {
 
@@ -137,6 +140,15 @@ void PrintTo(const Mistake& mistake, std::ostream* out) {
   *out << mistake.name;
 }
 
+// "sinusoidal, t5, alibi, ..."
+std::string EncodingNames() {
+  std::string names;
+  for (const auto* encoding : Encodings()) {
+    absl::StrAppend(&names, names.empty() ? "" : ", ", encoding->name());
+  }
+  return names;
+}
+
 class Mistakes : public ::testing::TestWithParam<Mistake> {};
 
 TEST_P(Mistakes, AreNamed) {
@@ -153,7 +165,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "and --heads alone: its tokens lie in a grid"},
         Mistake{"Encoding",
                 {.encoding = "alibaba"},
-                "encoding: got \"alibaba\", want one of sinusoidal, t5, alibi"},
+                absl::StrCat("encoding: got \"alibaba\", want one of ",
+                             EncodingNames())},
         Mistake{"Field",
                 {.encoding = "alibi", .fields = {"heads=8"}},
                 "alibi.heads: no such field, want one of num_heads, "

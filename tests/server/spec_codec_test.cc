@@ -182,9 +182,10 @@ TEST(DecodeSpec, DefaultsAreThoseOfTheContract) {
         wire.GetReflection()->GetMessage(wire, oneof->field(i));
     for (int j = 0; j < message.GetDescriptor()->field_count(); ++j) {
       const auto& field = *message.GetDescriptor()->field(j);
-      const std::string resolved = Resolved(message, field);
       const std::string wanted = DefaultInContract(field);
-      if (resolved.empty() || wanted.empty()) continue;
+      if (wanted.empty()) continue;
+      const std::string resolved = Resolved(message, field);
+      if (resolved.empty()) continue;
       double a = 0;
       double b = 0;
       const bool numbers =
@@ -207,7 +208,8 @@ TEST(DecodeSpec, AnExplicitZeroIsAValue) {
 TEST(DecodeSpec, NoEncodingListsThem) {
   EXPECT_THAT(DecodeSpec(Wire("pair { query_length: 1 }")),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       "encoding: not set, want one of sinusoidal, t5, alibi"));
+                       StartsWith("encoding: not set, want one of sinusoidal, "
+                                  "t5, alibi, ")));
 }
 
 TEST(DecodeSpec, FillLowestIsTrueOrUnset) {
