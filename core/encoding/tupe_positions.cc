@@ -9,6 +9,10 @@
 namespace attnbias {
 namespace {
 
+// Outputs of a layer computed for all positions before the next ones, so that
+// their weights stay in a cache.
+constexpr int64_t kOutputsAtOnce = 64;
+
 class LayerNorm {
  public:
   explicit LayerNorm(const TupeSpec& spec)
@@ -16,18 +20,18 @@ class LayerNorm {
         bias_(NumbersOf(*spec.norm_bias)),
         eps_(spec.norm_eps) {}
 
-  void Apply(std::vector<double>& row) const {
-    const auto count = static_cast<double>(row.size());
+  void Apply(double* row) const {
+    const auto count = static_cast<double>(weight_.size());
     double sum = 0;
-    for (const double x : row) sum += x;
+    for (size_t i = 0; i < weight_.size(); ++i) sum += row[i];
     const double mean = sum / count;
     double squares = 0;
-    for (double& x : row) {
-      x -= mean;
-      squares = std::fma(x, x, squares);
+    for (size_t i = 0; i < weight_.size(); ++i) {
+      row[i] -= mean;
+      squares = std::fma(row[i], row[i], squares);
     }
     const double deviation = std::sqrt(squares / count + eps_);
-    for (size_t i = 0; i < row.size(); ++i) {
+    for (size_t i = 0; i < weight_.size(); ++i) {
       row[i] = std::fma(row[i] / deviation, weight_[i], bias_[i]);
     }
   }
@@ -38,31 +42,44 @@ class LayerNorm {
   const double eps_;
 };
 
+// What a layer makes of each row of [rows, layer.inputs()].
+std::vector<double> Project(const Linear& layer,
+                            const std::vector<double>& positions,
+                            const KernelSet& kernels) {
+  const auto rows = static_cast<int64_t>(positions.size()) / layer.inputs();
+  std::vector<double> out(rows * layer.outputs());
+  for (int64_t begin = 0; begin < layer.outputs(); begin += kOutputsAtOnce) {
+    const Range outputs = {begin,
+                           std::min(begin + kOutputsAtOnce, layer.outputs())};
+    for (int64_t row = 0; row < rows; ++row) {
+      layer.Apply(&positions[row * layer.inputs()], outputs, kernels,
+                  &out[row * layer.outputs() + begin]);
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 TupePositions::TupePositions(const TupeSpec& spec, const KernelSet& kernels)
     : rows_(spec.position_table->rows()),
-      head_dim_(spec.position_table->columns() / spec.num_heads),
       dim_(spec.position_table->columns()),
-      queries_(rows_ * dim_),
+      head_dim_(dim_ / spec.num_heads),
       keys_(dim_ * rows_) {
-  std::optional<LayerNorm> norm;
-  if (spec.norm_weight.has_value()) norm.emplace(spec);
-  const Linear to_query(*spec.query_weight, spec.query_bias);
-  const Linear to_key(*spec.key_weight, spec.key_bias);
-  std::vector<double> position(dim_);
-  std::vector<double> key(dim_);
+  std::vector<double> positions = NumbersOf(*spec.position_table);
+  if (spec.norm_weight.has_value()) {
+    const LayerNorm norm(spec);
+    for (int64_t row = 0; row < rows_; ++row)
+      norm.Apply(&positions[row * dim_]);
+  }
+  queries_ =
+      Project(Linear(*spec.query_weight, spec.query_bias), positions, kernels);
+  for (double& each : queries_) each *= *spec.position_scale;
+  const std::vector<double> keys =
+      Project(Linear(*spec.key_weight, spec.key_bias), positions, kernels);
   for (int64_t row = 0; row < rows_; ++row) {
     for (int64_t i = 0; i < dim_; ++i) {
-      position[i] = spec.position_table->At(row, i);
-    }
-    if (norm.has_value()) norm->Apply(position);
-    double* query = &queries_[row * dim_];
-    to_query.Apply(position.data(), {0, dim_}, kernels, query);
-    to_key.Apply(position.data(), {0, dim_}, kernels, key.data());
-    for (int64_t i = 0; i < dim_; ++i) {
-      query[i] *= *spec.position_scale;
-      keys_[i * rows_ + row] = key[i];
+      keys_[i * rows_ + row] = keys[row * dim_ + i];
     }
   }
 }

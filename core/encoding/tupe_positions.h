@@ -29,8 +29,8 @@ class TupePositions {
 
  private:
   const int64_t rows_;
-  const int64_t head_dim_;
   const int64_t dim_;
+  const int64_t head_dim_;
   std::vector<double> queries_;  // [rows, dim], scaled
   std::vector<double> keys_;     // [dim, rows]
 };
