@@ -24,6 +24,7 @@ struct Settings {
   std::string health_service;
   TensorOptions tensor;
   std::string out;
+  std::string part;
 };
 
 class Tool {
@@ -120,11 +121,14 @@ class Tool {
   int Deliver(const Tensor& tensor) const {
     if (settings_.out.empty()) {
       for (int i = 0; i < tensor.header().parts_size(); ++i) {
+        if (tensor.header().parts_size() > 1) {
+          terminal_.out << tensor.header().parts(i).name() << ":\n";
+        }
         terminal_.out << PreviewNumbers(tensor.header().parts(i),
                                         tensor.part(i));
       }
     } else if (const absl::Status written =
-                   WriteTensorFile(tensor, settings_.out);
+                   WriteTensorFile(tensor, settings_.out, settings_.part);
                !written.ok()) {
       return Failed(written);
     }
@@ -161,7 +165,8 @@ void AddExtentOptions(CLI::App* command, TensorOptions* tensor) {
   const std::string pair = "Extent of queries and keys";
   command
       ->add_option("--queries", tensor->queries,
-                   "A length N, or a window A:B of length B")
+                   "A length N, or a window A:B of length B; of a grid, the "
+                   "tokens A:B or the first N")
       ->group(pair);
   command
       ->add_option("--keys", tensor->keys,
@@ -194,7 +199,9 @@ void AddExtentOptions(CLI::App* command, TensorOptions* tensor) {
 void AddOutputOptions(CLI::App* command, TensorOptions* tensor) {
   const std::string output = "Output";
   command
-      ->add_option("--form", tensor->form, "table, toeplitz, key_row or dense")
+      ->add_option("--form", tensor->form,
+                   "table, toeplitz, key_row, "
+                   "block_toeplitz_2d or dense")
       ->group(output);
   command
       ->add_option("--dtype", tensor->data_type, "f64, f32, f16, bf16 or i32")
@@ -261,6 +268,8 @@ Commands AddCommands(CLI::App* app, Settings* settings) {
       app, "get", "Fetches a tensor into a file or prints its corners",
       settings);
   get->add_option("--out", settings->out, "FILE.npy or FILE.safetensors");
+  get->add_option("--part", settings->part,
+                  "The one of several parts that goes to FILE.npy");
   return {
       {health, &Tool::Health},
       {app->add_subcommand("info", "What the server is"), &Tool::Info},

@@ -4,6 +4,9 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/util/json_util.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -29,16 +32,36 @@ std::string TypeOf(const FieldDescriptor& field) {
   return field.is_repeated() ? absl::StrCat(type, ",...") : type;
 }
 
-// An enum's default is in its comment alone, a list's is to be empty, and a
-// table's need depends on the values asked for.
+// A list's default is to be empty, and a table's need depends on the values
+// asked for.
 std::string DefaultOf(const FieldDescriptor& field) {
   const std::string& value = field.options().GetExtension(v1::default_value);
-  if (!value.empty()) return absl::StrCat("default ", value);
-  if (field.is_repeated() || field.enum_type() != nullptr ||
-      field.message_type() != nullptr) {
-    return "optional";
+  if (!value.empty() && field.enum_type() != nullptr) {
+    return absl::StrCat("default ", ShortName(*field.enum_type(), value));
   }
+  if (!value.empty()) return absl::StrCat("default ", value);
+  if (field.is_repeated() || field.message_type() != nullptr) return "optional";
   return "required";
+}
+
+// A line of the list.
+struct FieldRow {
+  std::string name;
+  std::string need;
+  std::string type;
+};
+
+std::vector<FieldRow> RowsOf(const google::protobuf::Descriptor& message) {
+  std::vector<FieldRow> rows;
+  for (int i = 0; i < message.field_count(); ++i) {
+    const FieldDescriptor& field = *message.field(i);
+    rows.push_back({field.name(), DefaultOf(field), TypeOf(field)});
+    if (field.message_type() != v1::TableRef::descriptor()) continue;
+    rows.push_back(
+        {absl::StrCat(field.name(), "_layout"), "optional",
+         absl::StrJoin(ShortNames(*v1::TableLayout_descriptor()), " | ")});
+  }
+  return rows;
 }
 
 }  // namespace
@@ -47,17 +70,16 @@ std::string EncodingList() {
   std::string text;
   for (const FieldDescriptor* encoding : Encodings()) {
     absl::StrAppend(&text, encoding->name(), "\n");
-    const auto& message = *encoding->message_type();
-    for (int i = 0; i < message.field_count(); ++i) {
-      const FieldDescriptor& field = *message.field(i);
-      absl::StrAppendFormat(&text, "  %-15s %-16s %s\n", field.name(),
-                            DefaultOf(field), TypeOf(field));
-      if (field.message_type() == v1::TableRef::descriptor()) {
-        absl::StrAppendFormat(
-            &text, "  %-15s %-16s %s\n", absl::StrCat(field.name(), "_layout"),
-            "optional",
-            absl::StrJoin(ShortNames(*v1::TableLayout_descriptor()), " | "));
-      }
+    const std::vector<FieldRow> rows = RowsOf(*encoding->message_type());
+    int name_width = 0;
+    int need_width = 0;
+    for (const FieldRow& row : rows) {
+      name_width = std::max(name_width, static_cast<int>(row.name.size()));
+      need_width = std::max(need_width, static_cast<int>(row.need.size()));
+    }
+    for (const FieldRow& row : rows) {
+      absl::StrAppendFormat(&text, "  %-*s %-*s %s\n", name_width, row.name,
+                            need_width, row.need, row.type);
     }
   }
   return text;

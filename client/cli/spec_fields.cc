@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "attnbias/v1/options.pb.h"
 #include "client/cli/table_file.h"
 #include "google/protobuf/text_format.h"
 
@@ -249,13 +250,19 @@ std::vector<const FieldDescriptor*> Encodings() {
   return encodings;
 }
 
+std::string ExtentOf(const FieldDescriptor& encoding) {
+  return encoding.message_type()->options().GetExtension(v1::extent);
+}
+
+std::string ShortName(const EnumDescriptor& type, absl::string_view value) {
+  return absl::AsciiStrToLower(absl::StripPrefix(value, ValuePrefix(type)));
+}
+
 std::vector<std::string> ShortNames(const EnumDescriptor& type) {
-  const std::string prefix = ValuePrefix(type);
   std::vector<std::string> names;
   for (int i = 0; i < type.value_count(); ++i) {
     if (type.value(i)->number() == 0) continue;
-    names.push_back(absl::AsciiStrToLower(
-        absl::StripPrefix(type.value(i)->name(), prefix)));
+    names.push_back(ShortName(type, type.value(i)->name()));
   }
   return names;
 }

@@ -37,6 +37,13 @@ std::string EncodingText(const v1::TensorSpec& spec);
 absl::StatusOr<int> ParseEnum(const google::protobuf::EnumDescriptor& type,
                               absl::string_view text);
 
+// The extent that an encoding takes: "table", "pair" or "grid".
+std::string ExtentOf(const google::protobuf::FieldDescriptor& encoding);
+
+// "concatenated" for the value SINUSOIDAL_LAYOUT_CONCATENATED.
+std::string ShortName(const google::protobuf::EnumDescriptor& type,
+                      absl::string_view value);
+
 // Short names of an enum's values, lowercase, the unspecified one left out.
 std::vector<std::string> ShortNames(
     const google::protobuf::EnumDescriptor& type);

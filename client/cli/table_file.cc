@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cli/table_file.h"
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "client/cli/file_io.h"
 #include "client/cli/npy.h"
@@ -29,6 +32,28 @@ TableName Split(const std::string& name) {
   if (colon == std::string::npos) return {name, ""};
   const size_t end = colon + kSafetensors.size();
   return {name.substr(0, end), name.substr(end + 1)};
+}
+
+absl::string_view AsText(absl::Span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+absl::StatusOr<int> FindPart(const v1::TensorHeader& header,
+                             const std::string& name) {
+  if (name.empty() && header.parts_size() == 1) return 0;
+  std::vector<std::string> names;
+  for (int i = 0; i < header.parts_size(); ++i) {
+    if (header.parts(i).name() == name) return i;
+    names.push_back(header.parts(i).name());
+  }
+  const std::string known = absl::StrJoin(names, ", ");
+  if (!name.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--part: got ", name, ", want one of ", known));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--out: .npy holds one part and the tensor has ", known,
+                   "; choose one with --part, or write a .safetensors file"));
 }
 
 }  // namespace
@@ -62,27 +87,20 @@ absl::Status CheckOutput(const std::string& path, v1::DataType type) {
   return absl::OkStatus();
 }
 
-absl::Status WriteTensorFile(const Tensor& tensor, const std::string& path) {
-  std::string before = "";
-  if (absl::EndsWith(path, kNpy)) {
-    if (tensor.header().parts_size() != 1) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--out: .npy holds one part and the tensor has ",
-          tensor.header().parts_size(), "; write a .safetensors file"));
-    }
-    auto header = NpyHeader(tensor.header().parts(0));
-    if (!header.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--out: ", header.status().message()));
-    }
-    before = *std::move(header);
-  } else {
-    before = SafetensorsHeader(tensor.header());
+absl::Status WriteTensorFile(const Tensor& tensor, const std::string& path,
+                             const std::string& part) {
+  if (!absl::EndsWith(path, kNpy)) {
+    return WriteFileAtomically(
+        path, {SafetensorsHeader(tensor.header()), AsText(tensor.bytes())});
   }
-  return WriteFileAtomically(
-      path, {before, absl::string_view(
-                         reinterpret_cast<const char*>(tensor.bytes().data()),
-                         tensor.bytes().size())});
+  const absl::StatusOr<int> index = FindPart(tensor.header(), part);
+  if (!index.ok()) return index.status();
+  const auto header = NpyHeader(tensor.header().parts(*index));
+  if (!header.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--out: ", header.status().message()));
+  }
+  return WriteFileAtomically(path, {*header, AsText(tensor.part(*index))});
 }
 
 }  // namespace attnbias

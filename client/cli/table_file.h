@@ -20,8 +20,10 @@ absl::StatusOr<v1::InlineTable> ReadTableFile(const std::string& name);
 // be known before anything is fetched.
 absl::Status CheckOutput(const std::string& path, v1::DataType type);
 
-// A .npy file (one part) or a .safetensors file (any number), all or nothing.
-absl::Status WriteTensorFile(const Tensor& tensor, const std::string& path);
+// A .npy file with `part`, or the only one if that is empty, or a .safetensors
+// file with all; all or nothing.
+absl::Status WriteTensorFile(const Tensor& tensor, const std::string& path,
+                             const std::string& part = "");
 
 }  // namespace attnbias
 

@@ -61,10 +61,21 @@ bool HasTableExtent(const TensorOptions& o) {
   return !o.positions.empty() || !o.position_ids.empty();
 }
 
+bool HasPairOnlyExtent(const TensorOptions& o) {
+  return !o.align.empty() || o.query_offset.has_value() ||
+         !o.query_position_ids.empty() || !o.key_position_ids.empty();
+}
+
 bool HasPairExtent(const TensorOptions& o) {
   return !o.queries.empty() || !o.keys.empty() || !o.heads.empty() ||
-         !o.align.empty() || o.query_offset.has_value() ||
-         !o.query_position_ids.empty() || !o.key_position_ids.empty();
+         HasPairOnlyExtent(o);
+}
+
+bool TakesGrid(const std::string& encoding) {
+  for (const auto* candidate : Encodings()) {
+    if (candidate->name() == encoding) return ExtentOf(*candidate) == "grid";
+  }
+  return false;
 }
 
 absl::Status BuildTableExtent(const TensorOptions& options,
@@ -124,6 +135,39 @@ absl::Status BuildPairExtent(const TensorOptions& options,
   return BuildWindows(options, extent);
 }
 
+absl::Status BuildGridWindow(absl::string_view option, const std::string& text,
+                             v1::Range* range) {
+  const auto interval = ParseInterval(option, text);
+  if (!interval.ok()) return interval.status();
+  Fill(*interval, range);
+  return absl::OkStatus();
+}
+
+// Tokens of a grid, whose lengths are the encoding's own.
+absl::Status BuildGridExtent(const TensorOptions& options,
+                             v1::TensorSpec* spec) {
+  if (HasTableExtent(options) || HasPairOnlyExtent(options)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--queries: got other extents for ", options.encoding,
+                     ", want --queries, --keys and --heads alone: its tokens "
+                     "lie in a grid"));
+  }
+  absl::Status status;
+  if (!options.queries.empty()) {
+    status.Update(BuildGridWindow("--queries", options.queries,
+                                  spec->mutable_grid()->mutable_queries()));
+  }
+  if (!options.keys.empty()) {
+    status.Update(BuildGridWindow("--keys", options.keys,
+                                  spec->mutable_grid()->mutable_keys()));
+  }
+  if (!options.heads.empty()) {
+    status.Update(BuildGridWindow("--heads", options.heads,
+                                  spec->mutable_grid()->mutable_heads()));
+  }
+  return status;
+}
+
 absl::Status BuildFill(const std::string& text, v1::Mask* mask) {
   double value = 0;
   if (absl::EqualsIgnoreCase(text, "lowest")) {
@@ -171,6 +215,7 @@ absl::Status BuildOutput(const TensorOptions& options, v1::Output* output) {
 }
 
 absl::Status BuildExtent(const TensorOptions& options, v1::TensorSpec* spec) {
+  if (TakesGrid(options.encoding)) return BuildGridExtent(options, spec);
   if (HasTableExtent(options) && HasPairExtent(options)) {
     return absl::InvalidArgumentError(
         "--positions: got it beside --queries and --keys, want positions for "

@@ -302,7 +302,8 @@ using EncodingSpec = std::variant<SinusoidalSpec,           //
                                   BeitSpec,                 //
                                   RotarySpec,               //
                                   XposSpec,                 //
-                                  MultiAxisSinusoidalSpec>;
+                                  MultiAxisSinusoidalSpec,  //
+                                  TupeSpec>;
 
 enum class Form : uint8_t {
   kTable = 1,

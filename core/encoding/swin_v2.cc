@@ -58,7 +58,6 @@ void WriteReferenceSigmoid(double x, double scale, DataType type,
     return RoundSum({limit, limit * -0x1p-60}, type, out);
   }
   x = std::min(x, 1000.0);
-  const RealCacheScope cache_scope;
   // Ends: the exponential of a rational other than 0 is irrational.
   for (int precision = 128;; precision *= 2) {
     Real value(precision);
@@ -112,6 +111,7 @@ class SwinV2Evaluator final : public Evaluator {
 
   void Fill(const Block& block, std::byte* out,
             int64_t lane_stride_bytes) const override {
+    const RealCacheScope cache_scope;
     std::vector<double> hidden(hidden_.outputs());
     std::vector<double> result(block.lanes.size());
     const auto width = static_cast<int64_t>(columns_.size());

@@ -16,9 +16,6 @@
 namespace attnbias {
 namespace {
 
-constexpr int64_t kMaxNumBuckets = 4096;
-constexpr int64_t kMaxMaxDistance = (int64_t{1} << 31) - 1;
-
 // What stands at a bucket: its bias, or with BUCKETS its own index.
 class T5Evaluator final : public Evaluator {
  public:
@@ -93,29 +90,6 @@ class T5Encoding final : public Encoding {
   const Output output_;
 };
 
-absl::Status CheckBuckets(const T5Spec& spec) {
-  if (!spec.bidirectional.has_value()) {
-    return Invalid(
-        "t5.bidirectional: not set, want true for an encoder or "
-        "false for a decoder");
-  }
-  const int64_t sides = *spec.bidirectional ? 2 : 1;
-  if (spec.num_buckets < 2 * sides || spec.num_buckets > kMaxNumBuckets ||
-      spec.num_buckets % sides != 0) {
-    return Invalid("t5.num_buckets: got ", spec.num_buckets, ", want an ",
-                   sides == 2 ? "even number" : "integer", " in [", 2 * sides,
-                   ", ", kMaxNumBuckets, "]");
-  }
-  const int64_t num_exact = spec.num_buckets / sides / 2;
-  if (spec.max_distance <= num_exact || spec.max_distance > kMaxMaxDistance) {
-    return Invalid("t5.max_distance: got ", spec.max_distance,
-                   ", want an integer in [", num_exact + 1, ", ",
-                   kMaxMaxDistance, "], past the ", num_exact,
-                   " exact buckets of a side");
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckTable(const T5Spec& spec) {
   if (!spec.table.has_value()) {
     return Invalid("t5.table: not set, want a table of [", spec.num_buckets,
@@ -129,7 +103,7 @@ absl::Status CheckTable(const T5Spec& spec) {
 
 absl::StatusOr<EncodingPtr> MakeEncoding(const T5Spec& spec,
                                          const Output& output) {
-  ATTNBIAS_RETURN_IF_ERROR(CheckBuckets(spec));
+  ATTNBIAS_RETURN_IF_ERROR(CheckBuckets("t5", spec));
   ATTNBIAS_RETURN_IF_ERROR(CheckScale(output));
   if (output.values != Values::kBuckets) {
     ATTNBIAS_RETURN_IF_ERROR(CheckNumHeads("t5.num_heads", spec.num_heads));

@@ -9,9 +9,13 @@
 #include <limits>
 #include <numeric>
 
+#include "core/encoding/checks.h"
+
 namespace attnbias {
 namespace {
 
+constexpr int64_t kMaxNumBuckets = 4096;
+constexpr int64_t kMaxMaxDistance = (int64_t{1} << 31) - 1;
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 // The logarithmic half of one side's buckets.
@@ -101,6 +105,29 @@ int64_t Float32Start(const LogRule& rule, int64_t k) {
 }
 
 }  // namespace
+
+absl::Status CheckBuckets(absl::string_view encoding, const T5Spec& spec) {
+  if (!spec.bidirectional.has_value()) {
+    return Invalid(encoding,
+                   ".bidirectional: not set, want true for an encoder or "
+                   "false for a decoder");
+  }
+  const int64_t sides = *spec.bidirectional ? 2 : 1;
+  if (spec.num_buckets < 2 * sides || spec.num_buckets > kMaxNumBuckets ||
+      spec.num_buckets % sides != 0) {
+    return Invalid(encoding, ".num_buckets: got ", spec.num_buckets,
+                   ", want an ", sides == 2 ? "even number" : "integer",
+                   " in [", 2 * sides, ", ", kMaxNumBuckets, "]");
+  }
+  const int64_t num_exact = spec.num_buckets / sides / 2;
+  if (spec.max_distance <= num_exact || spec.max_distance > kMaxMaxDistance) {
+    return Invalid(encoding, ".max_distance: got ", spec.max_distance,
+                   ", want an integer in [", num_exact + 1, ", ",
+                   kMaxMaxDistance, "], past the ", num_exact,
+                   " exact buckets of a side");
+  }
+  return absl::OkStatus();
+}
 
 T5Buckets::T5Buckets(const T5Spec& spec) : bidirectional_(*spec.bidirectional) {
   const int64_t per_side = spec.num_buckets / (bidirectional_ ? 2 : 1);

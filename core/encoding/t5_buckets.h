@@ -16,14 +16,20 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "core/encoding/spec.h"
 #include "core/tensor/range.h"
 
 namespace attnbias {
 
+// Whether T5Buckets has a map for num_buckets, max_distance and bidirectional,
+// which messages call fields of `encoding`.
+absl::Status CheckBuckets(absl::string_view encoding, const T5Spec& spec);
+
 class T5Buckets {
  public:
-  // From a spec that MakeEncoding accepts.
+  // From a spec that CheckBuckets accepts.
   explicit T5Buckets(const T5Spec& spec);
 
   // Relative positions around one, all of the same bucket.

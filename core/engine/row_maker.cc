@@ -135,12 +135,20 @@ void RowMaker::MakeOfPairs(const Row& row, Range elements,
 
 void RowMaker::SetBorder(const Row& row, Range elements, std::byte* out) const {
   enum { kToKeys, kFromQueries, kToItself };
+  const Positions& keys = plan_.axis();
+  const bool is_class_query = plan_.window().queries.At(row.query) == 0;
+  Range touched = elements;
+  if (!is_class_query && keys.is_range()) {
+    const int64_t class_key = -keys.At(0);
+    touched = {std::max(class_key, elements.begin),
+               std::min(class_key + 1, elements.end)};
+  }
+  if (touched.size() <= 0) return;
   std::byte border[3 * sizeof(double)];
   plan_.encoding().WriteBorder(plan_.data_type(), {row.lane, row.lane + 1},
                                border);
-  const bool is_class_query = plan_.window().queries.At(row.query) == 0;
-  for (int64_t e = elements.begin; e < elements.end; ++e) {
-    const bool is_class_key = plan_.axis().At(e) == 0;
+  for (int64_t e = touched.begin; e < touched.end; ++e) {
+    const bool is_class_key = keys.At(e) == 0;
     if (!is_class_query && !is_class_key) continue;
     int place = kToItself;
     if (!is_class_key) place = kToKeys;

@@ -82,6 +82,8 @@ struct ToWire {
   }
   void operator()(const MultiAxisSinusoidalSpec& spec) const {
     Encode(spec, out->mutable_multi_axis_sinusoidal());
+  void operator()(const TupeSpec& spec) const {
+    Encode(spec, out->mutable_tupe());
   }
 };
 
@@ -133,6 +135,9 @@ absl::StatusOr<EncodingSpec> DecodeEncoding(const v1::TensorSpec& spec,
       return Decode(spec.xpos());
     case v1::TensorSpec::kMultiAxisSinusoidal:
       return Decode(spec.multi_axis_sinusoidal());
+      return Decode(spec.beit());
+    case v1::TensorSpec::kTupe:
+      return Decode(spec.tupe());
     case v1::TensorSpec::ENCODING_NOT_SET:
       break;
     default:

@@ -58,6 +58,10 @@ absl::StatusOr<EncodingSpec> Decode(const v1::Alibi& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::Rotary& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::Xpos& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::MultiAxisSinusoidal& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::Swin& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::SwinV2& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::Beit& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::Tupe& wire);
 
 // Fields that the others make idle are left out.
 void Encode(const SinusoidalSpec& spec, v1::Sinusoidal* wire);
@@ -81,6 +85,7 @@ void Encode(const BeitSpec& spec, v1::Beit* wire);
 void Encode(const RotarySpec& spec, v1::Rotary* wire);
 void Encode(const XposSpec& spec, v1::Xpos* wire);
 void Encode(const MultiAxisSinusoidalSpec& spec, v1::MultiAxisSinusoidal* wire);
+void Encode(const TupeSpec& spec, v1::Tupe* wire);
 
 }  // namespace attnbias
 

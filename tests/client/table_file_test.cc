@@ -342,10 +342,15 @@ TEST_F(TableFileTest, WritesWholeFilesOrNone) {
 
 TEST_F(TableFileTest, AnNpyHoldsOnePart) {
   EXPECT_EQ(WriteTensorFile(SixFloats(2), Path("out.npy")),
-            absl::InvalidArgumentError("--out: .npy holds one part and the "
-                                       "tensor has 2; write a .safetensors "
-                                       "file"));
+            absl::InvalidArgumentError(
+                "--out: .npy holds one part and the tensor has part0, part1; "
+                "choose one with --part, or write a .safetensors file"));
+  EXPECT_EQ(WriteTensorFile(SixFloats(2), Path("out.npy"), "part2"),
+            absl::InvalidArgumentError(
+                "--part: got part2, want one of part0, part1"));
   EXPECT_FALSE(std::filesystem::exists(Path("out.npy")));
+  ASSERT_TRUE(WriteTensorFile(SixFloats(2), Path("out.npy"), "part1").ok());
+  EXPECT_EQ(Read(Path("out.npy")), NpyF32("(1, 3)", kSixFloats.substr(12)));
 }
 
 TEST(CheckOutput, KnowsWhatAFileCanHold) {

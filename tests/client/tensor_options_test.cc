@@ -10,6 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "client/cli/spec_fields.h"
+
 namespace attnbias {
 namespace {
 
@@ -98,6 +101,14 @@ TEST(BuildSpec, ReadsQueriesAndKeys) {
              "key_positions { positions: 2 } } output {}");
 }
 
+TEST(BuildSpec, AGridNeedsNoLengths) {
+  ExpectSpec({.encoding = "swin", .fields = {"window_height=2"}},
+             "swin { window_height: 2 } output {}");
+  ExpectSpec({.encoding = "beit", .queries = "3", .keys = "1:5", .heads = "2"},
+             "beit {} grid { queries { end: 3 } keys { begin: 1 end: 5 } "
+             "heads { end: 2 } } output {}");
+}
+
 TEST(BuildSpec, ReadsTheOutput) {
   ExpectSpec({.encoding = "t5",
               .form = "dense",
@@ -134,6 +145,15 @@ void PrintTo(const Mistake& mistake, std::ostream* out) {
   *out << mistake.name;
 }
 
+// "sinusoidal, t5, alibi, ..."
+std::string EncodingNames() {
+  std::string names;
+  for (const auto* encoding : Encodings()) {
+    absl::StrAppend(&names, names.empty() ? "" : ", ", encoding->name());
+  }
+  return names;
+}
+
 class Mistakes : public ::testing::TestWithParam<Mistake> {};
 
 TEST_P(Mistakes, AreNamed) {
@@ -144,9 +164,14 @@ TEST_P(Mistakes, AreNamed) {
 INSTANTIATE_TEST_SUITE_P(
     BuildSpec, Mistakes,
     ::testing::Values(
+        Mistake{"OffsetInAGrid",
+                {.encoding = "swin", .query_offset = 0},
+                "--queries: got other extents for swin, want --queries, --keys "
+                "and --heads alone: its tokens lie in a grid"},
         Mistake{"Encoding",
                 {.encoding = "alibaba"},
-                "encoding: got \"alibaba\", want one of sinusoidal, t5, alibi"},
+                absl::StrCat("encoding: got \"alibaba\", want one of ",
+                             EncodingNames())},
         Mistake{"Field",
                 {.encoding = "alibi", .fields = {"heads=8"}},
                 "alibi.heads: no such field, want one of num_heads, "

@@ -80,13 +80,14 @@ TEST_F(ToolTest, TablesAreListedWithTheirUse) {
 TEST_F(ToolTest, ListComesFromTheContract) {
   EXPECT_EQ(RunAlone({"list"}), 0);
   for (const char* line :
-       {"sinusoidal\n", "  dim             required         int32\n",
-        "  base            default 10000    double\n",
-        "  layout          optional         interleaved | concatenated | "
+       {"sinusoidal\n", "  dim           required            int32\n",
+        "  base          default 10000       double\n",
+        "  layout        default interleaved interleaved | concatenated | "
         "tensor2tensor\n",
-        "t5\n", "  bidirectional   required         bool\n",
-        "  table_layout    optional         buckets_heads | heads_buckets\n",
-        "alibi\n", "  slopes          optional         double,...\n"}) {
+        "t5\n", "  bidirectional required      bool\n",
+        "  table_layout  optional      buckets_heads | heads_buckets\n",
+        "alibi\n", "  slopes         optional          double,...\n",
+        "kerple\n", "  kernel    required log | power\n"}) {
     EXPECT_THAT(out_.str(), HasSubstr(line));
   }
 }

@@ -4,6 +4,8 @@
 #include <limits>
 #include <string>
 
+#include "absl/strings/numbers.h"
+#include "attnbias/v1/options.pb.h"
 #include "core/kernel/kernel_set.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -75,6 +77,26 @@ INSTANTIATE_TEST_SUITE_P(
                   "alibi { num_heads: 4 alibi_bias_max: 8 "
                   "variant: ALIBI_VARIANT_SYMMETRIC } "
                   "output { scale: 1 }"},
+                  "output { scale: 1 }"},
+        RoundTrip{"Swin", "swin { window_height: 2 window_width: 3 }",
+                  "swin { window_height: 2 window_width: 3 } "
+                  "output { scale: 1 }"},
+        RoundTrip{"SwinV2",
+                  "swin_v2 { window_height: 2 window_width: 3 num_heads: 4 "
+                  "pretrained_window_width: 5 }",
+                  "swin_v2 { window_height: 2 window_width: 3 num_heads: 4 "
+                  "pretrained_window_height: 2 pretrained_window_width: 5 } "
+                  "output { scale: 1 }"},
+        RoundTrip{"Beit",
+                  "beit { window_height: 2 window_width: 3 num_heads: 1 }",
+                  "beit { window_height: 2 window_width: 3 num_heads: 1 } "
+                  "output { scale: 1 }"},
+        RoundTrip{"Tupe",
+                  "tupe { reset_class_token: true } "
+                  "output { values: VALUES_BUCKETS }",
+                  "tupe { num_buckets: 32 max_distance: 128 "
+                  "reset_class_token: true } "
+                  "output { values: VALUES_BUCKETS scale: 1 }"},
         RoundTrip{"AlibiSlopes",
                   "alibi { num_heads: 2 slopes: [0.5, 0.25] "
                   "variant: ALIBI_VARIANT_KEY_FROM_END }",
@@ -229,6 +251,13 @@ INSTANTIATE_TEST_SUITE_P(
                   "output { data_type: DATA_TYPE_BF16 form: FORM_DENSE "
                   "scale: 0.5 "
                   "mask { causal: true window_left: 0 fill_lowest: true } }"},
+        RoundTrip{
+            "Grid",
+            "beit { window_height: 2 } grid { queries { end: 1 } "
+            "keys { begin: 2 end: 3 } heads { begin: 1 end: 2 } }",
+            "beit { window_height: 2 } grid { queries { begin: 0 end: 1 } "
+            "keys { begin: 2 end: 3 } heads { begin: 1 end: 2 } } "
+            "output { scale: 1 }"},
         RoundTrip{"Lists",
                   "alibi { num_heads: 4 } pair { query_offset: 0 "
                   "query_length: 1 key_positions { positions: [9, 2] } } "
@@ -240,6 +269,53 @@ INSTANTIATE_TEST_SUITE_P(
                   "output { scale: 1 "
                   "mask { fill_value: -1e4 window_right: 3 } }"}),
     [](const auto& info) { return std::string(info.param.name); });
+
+// What the contract says a field's default is, as its JSON value.
+std::string DefaultInContract(const google::protobuf::FieldDescriptor& field) {
+  return field.options().GetExtension(v1::default_value);
+}
+
+// What the codec resolved the field to, likewise; empty where it left it out.
+std::string Resolved(const google::protobuf::Message& message,
+                     const google::protobuf::FieldDescriptor& field) {
+  const auto* reflection = message.GetReflection();
+  if (field.enum_type() != nullptr) {
+    const auto* value = reflection->GetEnum(message, &field);
+    return value->number() == 0 ? "" : value->name();
+  }
+  if (!reflection->HasField(message, &field)) return "";
+  std::string text;
+  google::protobuf::TextFormat::PrintFieldValueToString(message, &field, -1,
+                                                        &text);
+  return text;
+}
+
+TEST(DecodeSpec, DefaultsAreThoseOfTheContract) {
+  const auto* oneof = v1::TensorSpec::descriptor()->FindOneofByName("encoding");
+  for (int i = 0; i < oneof->field_count(); ++i) {
+    v1::TensorSpec empty;
+    empty.GetReflection()->MutableMessage(&empty, oneof->field(i));
+    const absl::StatusOr<TensorSpec> spec = DecodeSpec(empty);
+    if (spec.status().code() == absl::StatusCode::kUnimplemented) continue;
+    ASSERT_THAT(spec, IsOk());
+    const v1::TensorSpec wire = EncodeSpec(*spec);
+    const auto& message =
+        wire.GetReflection()->GetMessage(wire, oneof->field(i));
+    for (int j = 0; j < message.GetDescriptor()->field_count(); ++j) {
+      const auto& field = *message.GetDescriptor()->field(j);
+      const std::string wanted = DefaultInContract(field);
+      if (wanted.empty()) continue;
+      const std::string resolved = Resolved(message, field);
+      if (resolved.empty()) continue;
+      double a = 0;
+      double b = 0;
+      const bool numbers =
+          absl::SimpleAtod(resolved, &a) && absl::SimpleAtod(wanted, &b);
+      EXPECT_TRUE(numbers ? a == b : resolved == wanted)
+          << field.full_name() << " is " << resolved << ", not " << wanted;
+    }
+  }
+}
 
 TEST(DecodeSpec, AnExplicitZeroIsAValue) {
   const TensorSpec spec = Decoded(
@@ -253,7 +329,8 @@ TEST(DecodeSpec, AnExplicitZeroIsAValue) {
 TEST(DecodeSpec, NoEncodingListsThem) {
   EXPECT_THAT(DecodeSpec(Wire("pair { query_length: 1 }")),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       "encoding: not set, want one of sinusoidal, t5, alibi"));
+                       StartsWith("encoding: not set, want one of sinusoidal, "
+                                  "t5, alibi, ")));
 }
 
 TEST(DecodeSpec, FillLowestIsTrueOrUnset) {

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pytest
 from conftest import MOUNTED
 from cutting_proxy import CuttingProxy
+from safetensors.numpy import load_file
 
 import attnbias
 
@@ -206,6 +207,35 @@ def test_alibi_key_row(real_client: attnbias.Client, variant: Any, anchor: int) 
     want = (slopes[:, None] * (np.arange(60) - anchor)).astype(np.float32)
     np.testing.assert_array_equal(got.row, want, strict=True)
     assert got.view().shape == (8, 60, 60)
+
+
+def test_grid_with_a_class_token(real_client: attnbias.Client, tmp_path: Path) -> None:
+    table = np.random.default_rng(1).normal(size=(5 * 7 + 3, 2)).astype("f4")
+    beit = attnbias.Beit(window_height=3, window_width=4, num_heads=2, table=table)
+    got = real_client.get(beit)
+    assert isinstance(got, attnbias.BlockToeplitz)
+    np.testing.assert_array_equal(got.block.reshape(2, 35), table[34::-1].T, strict=True)
+    np.testing.assert_array_equal(got.border, table[35:].T, strict=True)
+    dense = real_client.get(beit, form="dense")
+    np.testing.assert_array_equal(got.dense(), dense, strict=True)
+    part = real_client.get(beit, queries=(2, 9), keys=1, heads=(1, 2))
+    np.testing.assert_array_equal(part, dense[1:, 2:9, :1], strict=True)
+    real_client.save(tmp_path / "bias.safetensors", beit)
+    saved = load_file(tmp_path / "bias.safetensors")
+    again = attnbias.BlockToeplitz(saved["block"], border=saved["border"])
+    np.testing.assert_array_equal(again.dense(), dense, strict=True)
+
+
+@pytest.mark.parametrize("offset", [-3, 0, 4])
+def test_toeplitz_with_a_class_token(real_client: attnbias.Client, offset: int) -> None:
+    table = np.random.default_rng(1).normal(size=(33, 2)).astype("f4")
+    tupe = attnbias.Tupe(num_heads=2, relative_table=table, reset_class_token=True)
+    for keys in (12, (0, 5), (3, 12)):
+        extent: Any = {"queries": 9, "keys": keys, "query_offset": offset}
+        got = real_client.get(tupe, **extent)
+        assert isinstance(got, attnbias.BorderedToeplitz)
+        dense = real_client.get(tupe, **extent, form="dense")
+        np.testing.assert_array_equal(got.dense(), dense, strict=True)
 
 
 def test_dense_window_in_bf16_into_memory(real_client: attnbias.Client) -> None:

@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0
+// TUPE (Ke et al. 2020): untied absolute and relative position terms, and a
+// class token untied from positions.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/base/status_macros.h"
+#include "core/encoding/checks.h"
+#include "core/encoding/encoding.h"
+#include "core/encoding/linear.h"
+#include "core/encoding/make_encoding.h"
+#include "core/encoding/t5_buckets.h"
+#include "core/encoding/tupe_positions.h"
+#include "core/numerics/real.h"
+#include "core/numerics/rounding.h"
+#include "core/tensor/element.h"
+
+namespace attnbias {
+namespace {
+
+constexpr int64_t kMaxDim = 4096;
+// Of a position table: projections of all are kept.
+constexpr int64_t kMaxPositionNumbers = int64_t{1} << 22;
+
+// Writes scale (a + b), for finite numbers and any floating type.
+void RoundScaledSum(double a, double b, double scale, DataType type,
+                    std::byte* out) {
+  const DoubleDouble sum = TwoSum(a, b);
+  if (scale == 1 || sum.hi == 0) return RoundSum(sum, type, out);
+  if (sum.lo == 0) return RoundProduct(sum.hi, scale, type, out);
+  const double magnitude = std::fabs(sum.hi);
+  if (magnitude > 0x1p-400 && magnitude < 0x1p800 &&
+      std::fabs(scale) > 0x1p-400 && std::fabs(scale) < 0x1p80) {
+    const DoubleDouble product = sum * scale;
+    const double bound = 0x1p-103 * std::fabs(product.hi);
+    if (TryRound(product, bound, type, out)) return;
+  }
+  // Room for every bit of a product of sums of F64 numbers.
+  Real value(6000);
+  mpfr_set_d(value.get(), a, MPFR_RNDN);
+  mpfr_add_d(value.get(), value.get(), b, MPFR_RNDN);
+  mpfr_mul_d(value.get(), value.get(), scale, MPFR_RNDN);
+  RoundReal(value, type, out);
+}
+
+// T5's bidirectional buckets, of which the one in the middle never occurs and
+// so is free for a class token's keys; what it is given stands behind them all.
+class RelativeTerm {
+ public:
+  RelativeTerm(const TupeSpec& spec, const T5Spec& buckets)
+      : buckets_(buckets),
+        table_(spec.relative_table),
+        num_buckets_(spec.num_buckets) {}
+
+  int64_t FromClassToken() const { return num_buckets_ / 2; }
+  int64_t ToClassToken() const { return num_buckets_; }
+  T5Buckets::Run RunFrom(int64_t relative_position) const {
+    return buckets_.RunFrom(relative_position);
+  }
+
+  // 0 without a table.
+  double At(int64_t bucket, int64_t head) const {
+    return table_.has_value() ? table_->At(bucket, head) : 0;
+  }
+
+  // Writes what stands at a bucket: its bias, or as I32 its own index.
+  void Write(int64_t bucket, int64_t head, double scale, DataType type,
+             std::byte* out) const {
+    if (type != DataType::kI32) {
+      return RoundProduct(At(bucket, head), scale, type, out);
+    }
+    const auto index = static_cast<int32_t>(bucket);
+    std::memcpy(out, &index, sizeof(index));
+  }
+
+ private:
+  const T5Buckets buckets_;
+  const std::optional<Table> table_;
+  const int64_t num_buckets_;
+};
+
+T5Spec BucketsOf(const TupeSpec& spec) {
+  return {.num_buckets = spec.num_buckets,
+          .max_distance = spec.max_distance,
+          .bidirectional = true};
+}
+
+// What belongs to an encoding and outlives it with its evaluators.
+struct Tupe {
+  Tupe(const TupeSpec& spec, const Output& output)
+      : spec(spec), output(output), relative(spec, BucketsOf(spec)) {}
+
+  const TupePositions& PositionsBy(const KernelSet& kernels) {
+    std::call_once(projected, [&] { positions.emplace(spec, kernels); });
+    return *positions;
+  }
+
+  const TupeSpec spec;
+  const Output output;
+  const RelativeTerm relative;
+  std::once_flag projected;
+  std::optional<TupePositions> positions;
+};
+
+class RelativeEvaluator final : public Evaluator {
+ public:
+  RelativeEvaluator(std::shared_ptr<const Tupe> tupe, DataType type)
+      : tupe_(std::move(tupe)), type_(type) {}
+
+  void Fill(const Block& block, std::byte* out,
+            int64_t lane_stride_bytes) const override {
+    const RelativeTerm& relative = tupe_->relative;
+    for (int64_t at = block.span.begin; at < block.span.end;) {
+      const T5Buckets::Run run = relative.RunFrom(at);
+      const int64_t end = std::min(run.end, block.span.end);
+      std::byte* to = out + (at - block.span.begin) * SizeOf(type_);
+      for (int64_t lane = block.lanes.begin; lane < block.lanes.end; ++lane) {
+        std::byte value[sizeof(double)];
+        relative.Write(run.bucket, lane, tupe_->output.scale, type_, value);
+        RepeatElement(type_, value, end - at, to);
+        to += lane_stride_bytes;
+      }
+      at = end;
+    }
+  }
+
+ private:
+  const std::shared_ptr<const Tupe> tupe_;
+  const DataType type_;
+};
+
+// Both terms, which only pairs of positions have.
+class DenseEvaluator final : public Evaluator {
+ public:
+  DenseEvaluator(const std::shared_ptr<Tupe>& tupe, DataType type,
+                 const KernelSet& kernels)
+      : tupe_(tupe),
+        positions_(tupe->PositionsBy(kernels)),
+        type_(type),
+        kernels_(kernels) {}
+
+  void Fill(const Block& block, std::byte* out,
+            int64_t lane_stride_bytes) const override {
+    std::vector<double> absolute(block.span.size());
+    for (int64_t lane = block.lanes.begin; lane < block.lanes.end; ++lane) {
+      FillAbsolute(lane, block, absolute);
+      std::byte* element = out + (lane - block.lanes.begin) * lane_stride_bytes;
+      for (int64_t key = block.span.begin; key < block.span.end; ++key) {
+        const double relative =
+            tupe_->relative.At(BucketOf(block.query, key), lane);
+        RoundScaledSum(absolute[key - block.span.begin], relative,
+                       tupe_->output.scale, type_, element);
+        element += SizeOf(type_);
+      }
+    }
+  }
+
+ private:
+  bool resets() const { return tupe_->spec.reset_class_token; }
+
+  // With a class token to reset, position p is row p + 1, and the products of
+  // rows 0 and 1 with themselves are what it gives and what it gets.
+  void FillAbsolute(int64_t head, const Block& block,
+                    std::vector<double>& out) const {
+    const int64_t offset = resets() ? 1 : 0;
+    const Range keys = {block.span.begin + offset, block.span.end + offset};
+    if (resets() && block.query == 0) {
+      positions_.Dot(head, 0, {0, 1}, kernels_, out.data());
+      std::fill(out.begin() + 1, out.end(), out[0]);
+      return;
+    }
+    positions_.Dot(head, block.query + offset, keys, kernels_, out.data());
+    if (resets() && block.span.begin == 0) {
+      positions_.Dot(head, 1, {1, 2}, kernels_, out.data());
+    }
+  }
+
+  int64_t BucketOf(int64_t query, int64_t key) const {
+    if (resets() && query == 0) return tupe_->relative.FromClassToken();
+    if (resets() && key == 0) return tupe_->relative.ToClassToken();
+    return tupe_->relative.RunFrom(key - query).bucket;
+  }
+
+  const std::shared_ptr<const Tupe> tupe_;
+  const TupePositions& positions_;
+  const DataType type_;
+  const KernelSet& kernels_;
+};
+
+double DefaultScale(const TupeSpec& spec) {
+  Real scale(std::numeric_limits<double>::digits);
+  mpfr_set_si(scale.get(), 2 * spec.position_table->columns() / spec.num_heads,
+              MPFR_RNDN);
+  mpfr_rec_sqrt(scale.get(), scale.get(), MPFR_RNDN);
+  return mpfr_get_d(scale.get(), MPFR_RNDN);
+}
+
+class TupeEncoding final : public Encoding {
+ public:
+  // `spec` has its position_scale where it has positions.
+  TupeEncoding(const TupeSpec& spec, const Output& output)
+      : tupe_(std::make_shared<Tupe>(spec, output)) {}
+
+  std::string_view name() const override { return "tupe"; }
+  Structure structure() const override {
+    return has_positions() ? Structure::kDense : Structure::kToeplitz;
+  }
+  int64_t lanes() const override {
+    return has_indices() ? 1 : spec().num_heads;
+  }
+  int64_t width() const override { return 1; }
+  Range domain() const override {
+    if (!has_positions()) return kRelativePositions;
+    return {0,
+            spec().position_table->rows() - (spec().reset_class_token ? 1 : 0)};
+  }
+  bool has_indices() const override {
+    return tupe_->output.values == Values::kBuckets;
+  }
+  bool has_border() const override {
+    return spec().reset_class_token && !has_positions();
+  }
+  void WriteBorder(DataType type, Range lanes, std::byte* out) const override {
+    const RelativeTerm& relative = tupe_->relative;
+    for (int64_t lane = lanes.begin; lane < lanes.end; ++lane) {
+      for (const int64_t bucket :
+           {relative.FromClassToken(), relative.ToClassToken(),
+            relative.FromClassToken()}) {
+        relative.Write(bucket, lane, tupe_->output.scale, type, out);
+        out += SizeOf(type);
+      }
+    }
+  }
+
+  void WriteIdentity(CanonicalWriter& writer) const override {
+    const TupeSpec defaults;
+    const auto write_table = [&](int field, const std::optional<Table>& table) {
+      if (table.has_value()) writer.Bytes(field, table->sha256());
+    };
+    const bool has_buckets = has_indices() || spec().relative_table.has_value();
+    if (!has_indices()) {
+      writer.Integer(1, spec().num_heads);
+      write_table(2, spec().relative_table);
+    }
+    if (has_buckets) {
+      writer.Integer(3, spec().num_buckets, defaults.num_buckets);
+      writer.Integer(4, spec().max_distance, defaults.max_distance);
+    }
+    if (has_positions()) {
+      write_table(5, spec().position_table);
+      write_table(6, spec().query_weight);
+      write_table(7, spec().query_bias);
+      write_table(8, spec().key_weight);
+      write_table(9, spec().key_bias);
+      write_table(10, spec().norm_weight);
+      write_table(11, spec().norm_bias);
+      if (spec().norm_weight.has_value()) {
+        writer.Real(12, spec().norm_eps, defaults.norm_eps);
+      }
+    }
+    writer.Integer(13, spec().reset_class_token ? 1 : 0);
+    if (has_positions()) {
+      writer.Real(14, *spec().position_scale, DefaultScale(spec()));
+    }
+    WriteValues(has_indices(), writer);
+    writer.Real(101, tupe_->output.scale, 1);
+  }
+
+  std::unique_ptr<const Evaluator> Prepare(
+      DataType type, const KernelSet& kernels) const override {
+    if (!has_positions()) {
+      return std::make_unique<RelativeEvaluator>(tupe_, type);
+    }
+    return std::make_unique<DenseEvaluator>(tupe_, type, kernels);
+  }
+
+ private:
+  const TupeSpec& spec() const { return tupe_->spec; }
+  bool has_positions() const { return spec().position_table.has_value(); }
+
+  const std::shared_ptr<Tupe> tupe_;
+};
+
+absl::Status CheckRelative(const TupeSpec& spec) {
+  const int64_t rows = spec.num_buckets + (spec.reset_class_token ? 1 : 0);
+  return CheckShape("tupe.relative_table", *spec.relative_table,
+                    {{rows, "buckets"}, {spec.num_heads, "heads"}});
+}
+
+// A table of the absolute term, which has all or none.
+struct PositionField {
+  absl::string_view name;
+  const std::optional<Table>& table;
+  std::initializer_list<Axis> axes;
+};
+
+absl::Status CheckPresent(std::initializer_list<PositionField> fields) {
+  const PositionField& first = *fields.begin();
+  for (const PositionField& field : fields) {
+    if (field.table.has_value() == first.table.has_value()) continue;
+    return Invalid(field.name, ": ", field.table.has_value() ? "" : "not ",
+                   "set, want it with ", first.name, " or not at all");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFields(std::initializer_list<PositionField> fields) {
+  ATTNBIAS_RETURN_IF_ERROR(CheckPresent(fields));
+  for (const PositionField& field : fields) {
+    if (!field.table.has_value()) continue;
+    ATTNBIAS_RETURN_IF_ERROR(CheckShape(field.name, *field.table, field.axes));
+    ATTNBIAS_RETURN_IF_ERROR(CheckWithinF32(field.name, *field.table));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPositionTable(const TupeSpec& spec) {
+  const Table& table = *spec.position_table;
+  const int64_t dim = table.columns();
+  const int64_t least = spec.reset_class_token ? 2 : 1;
+  if (dim > kMaxDim || table.rows() < least ||
+      table.size() > kMaxPositionNumbers) {
+    return Invalid("tupe.position_table: got ", table.rows(), " rows of ", dim,
+                   ", want at least ", least, ", of at most ", kMaxDim, " and ",
+                   kMaxPositionNumbers, " numbers in all");
+  }
+  if (dim % spec.num_heads != 0) {
+    return Invalid("tupe.num_heads: got ", spec.num_heads,
+                   ", want a divisor of position_table's columns, ", dim);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAbsolute(const TupeSpec& spec) {
+  if (!spec.position_table.has_value()) {
+    return Invalid(
+        "tupe.position_table: not set, want it with the other tables of the "
+        "absolute term");
+  }
+  const int64_t rows = spec.position_table->rows();
+  const int64_t dim = spec.position_table->columns();
+  const Axis model = {dim, "d_model"};
+  ATTNBIAS_RETURN_IF_ERROR(CheckFields({
+      {"tupe.position_table", spec.position_table, {{rows, "rows"}, model}},
+      {"tupe.query_weight", spec.query_weight, {model, model}},
+      {"tupe.query_bias", spec.query_bias, {model}},
+      {"tupe.key_weight", spec.key_weight, {model, model}},
+      {"tupe.key_bias", spec.key_bias, {model}},
+  }));
+  ATTNBIAS_RETURN_IF_ERROR(CheckFields({
+      {"tupe.norm_weight", spec.norm_weight, {model}},
+      {"tupe.norm_bias", spec.norm_bias, {model}},
+  }));
+  return CheckPositionTable(spec);
+}
+
+absl::Status CheckFactors(const TupeSpec& spec) {
+  if (!(spec.norm_eps > 0 && spec.norm_eps <= 1)) {
+    return Invalid("tupe.norm_eps: got ", spec.norm_eps,
+                   ", want a number in (0, 1]");
+  }
+  const double scale = std::fabs(spec.position_scale.value_or(1));
+  if (scale > 0 && scale <= std::numeric_limits<float>::max()) {
+    return absl::OkStatus();
+  }
+  return Invalid("tupe.position_scale: got ", *spec.position_scale,
+                 ", want a number other than 0 within F32's range");
+}
+
+bool HasAbsolute(const TupeSpec& spec) {
+  return spec.position_table || spec.query_weight || spec.query_bias ||
+         spec.key_weight || spec.key_bias || spec.norm_weight ||
+         spec.norm_bias || spec.position_scale;
+}
+
+}  // namespace
+
+absl::StatusOr<EncodingPtr> MakeEncoding(const TupeSpec& spec,
+                                         const Output& output) {
+  ATTNBIAS_RETURN_IF_ERROR(CheckBuckets("tupe", BucketsOf(spec)));
+  ATTNBIAS_RETURN_IF_ERROR(CheckScale(output));
+  if (output.values == Values::kBuckets) {
+    ATTNBIAS_RETURN_IF_ERROR(CheckUnscaled(output));
+    if (HasAbsolute(spec)) {
+      return Invalid(
+          "output.values: got BUCKETS, want BIAS: tupe's absolute term has no "
+          "buckets");
+    }
+    return std::make_shared<const TupeEncoding>(spec, output);
+  }
+  ATTNBIAS_RETURN_IF_ERROR(CheckNumHeads("tupe.num_heads", spec.num_heads));
+  TupeSpec resolved = spec;
+  if (HasAbsolute(spec)) {
+    ATTNBIAS_RETURN_IF_ERROR(CheckFactors(spec));
+    ATTNBIAS_RETURN_IF_ERROR(CheckAbsolute(spec));
+    resolved.position_scale = spec.position_scale.value_or(DefaultScale(spec));
+  } else if (!spec.relative_table.has_value()) {
+    return Invalid(
+        "tupe.relative_table: not set, want it or position_table, or values "
+        "BUCKETS");
+  }
+  if (spec.relative_table.has_value()) {
+    ATTNBIAS_RETURN_IF_ERROR(CheckRelative(spec));
+  }
+  return std::make_shared<const TupeEncoding>(resolved, output);
+}
+
+}  // namespace attnbias
