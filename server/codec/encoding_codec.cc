@@ -29,6 +29,24 @@ struct ToWire {
   void operator()(const AlibiSpec& spec) const {
     Encode(spec, out->mutable_alibi());
   }
+  void operator()(const LearnedRelativeSpec& spec) const {
+    Encode(spec, out->mutable_learned_relative());
+  }
+  void operator()(const KerpleSpec& spec) const {
+    Encode(spec, out->mutable_kerple());
+  }
+  void operator()(const SandwichSpec& spec) const {
+    Encode(spec, out->mutable_sandwich());
+  }
+  void operator()(const FireSpec& spec) const {
+    Encode(spec, out->mutable_fire());
+  }
+  void operator()(const DynamicPositionBiasSpec& spec) const {
+    Encode(spec, out->mutable_dynamic_position_bias());
+  }
+  void operator()(const DebertaSpec& spec) const {
+    Encode(spec, out->mutable_deberta());
+  }
   void operator()(const SwinSpec& spec) const {
     Encode(spec, out->mutable_swin());
   }
@@ -50,6 +68,18 @@ absl::StatusOr<EncodingSpec> DecodeEncoding(const v1::TensorSpec& spec) {
       return Decode(spec.t5());
     case v1::TensorSpec::kAlibi:
       return Decode(spec.alibi());
+    case v1::TensorSpec::kLearnedRelative:
+      return Decode(spec.learned_relative());
+    case v1::TensorSpec::kKerple:
+      return Decode(spec.kerple());
+    case v1::TensorSpec::kSandwich:
+      return Decode(spec.sandwich());
+    case v1::TensorSpec::kFire:
+      return Decode(spec.fire());
+    case v1::TensorSpec::kDynamicPositionBias:
+      return Decode(spec.dynamic_position_bias());
+    case v1::TensorSpec::kDeberta:
+      return Decode(spec.deberta());
     case v1::TensorSpec::kSwin:
       return Decode(spec.swin());
     case v1::TensorSpec::kSwinV2:

@@ -2,6 +2,7 @@
 #include "server/codec/table_codec.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -70,6 +71,16 @@ absl::StatusOr<Table> DecodeTable(const v1::TableRef& ref,
   }
   return absl::InvalidArgumentError(
       absl::StrCat(path, ": got no source, want inline_table or sha256"));
+}
+
+absl::Status DecodeTables(std::initializer_list<TableField> fields) {
+  for (const TableField& field : fields) {
+    if (!field.is_set) continue;
+    absl::StatusOr<Table> table = DecodeTable(field.ref, field.path);
+    if (!table.ok()) return table.status();
+    *field.table = *std::move(table);
+  }
+  return absl::OkStatus();
 }
 
 void EncodeTable(const Table& table, v1::TableRef* ref) {

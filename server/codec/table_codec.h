@@ -2,6 +2,8 @@
 #ifndef ATTNBIAS_SERVER_CODEC_TABLE_CODEC_H_
 #define ATTNBIAS_SERVER_CODEC_TABLE_CODEC_H_
 
+#include <initializer_list>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -13,6 +15,15 @@ namespace attnbias {
 // The table that `ref` names. `path` is the field it stands in, for messages.
 absl::StatusOr<Table> DecodeTable(const v1::TableRef& ref,
                                   const std::string& path);
+
+// A field, and where its table goes if it is set.
+struct TableField {
+  bool is_set;
+  const v1::TableRef& ref;
+  const char* path;
+  std::optional<Table>* table;
+};
+absl::Status DecodeTables(std::initializer_list<TableField> fields);
 
 // The table by its digest.
 void EncodeTable(const Table& table, v1::TableRef* ref);
