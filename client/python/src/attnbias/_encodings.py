@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Fields:
     """A message of the contract, of whose fields this has the attributes."""
 
-    def set_fields(self, message: Message, path: str) -> None:
+    def set_fields(self, message: Any, path: str) -> None:
         """Sets what is not None; errors name fields by the message's ``path``.
 
         Raises:
