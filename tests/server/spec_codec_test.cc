@@ -52,13 +52,13 @@ INSTANTIATE_TEST_SUITE_P(
         RoundTrip{"Sinusoidal", "sinusoidal { dim: 6 }",
                   "sinusoidal { dim: 6 base: 10000 "
                   "layout: SINUSOIDAL_LAYOUT_INTERLEAVED } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"Tensor2Tensor",
                   "sinusoidal { dim: 6 min_timescale: 2 "
                   "layout: SINUSOIDAL_LAYOUT_TENSOR2TENSOR }",
                   "sinusoidal { dim: 6 min_timescale: 2 max_timescale: 10000 "
                   "layout: SINUSOIDAL_LAYOUT_TENSOR2TENSOR } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"T5",
                   "t5 { bidirectional: false } "
                   "output { values: VALUES_BUCKETS }",
@@ -68,13 +68,52 @@ INSTANTIATE_TEST_SUITE_P(
         RoundTrip{"Alibi", "alibi { num_heads: 4 }",
                   "alibi { num_heads: 4 alibi_bias_max: 8 "
                   "variant: ALIBI_VARIANT_SYMMETRIC } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"AlibiSlopes",
                   "alibi { num_heads: 2 slopes: [0.5, 0.25] "
                   "variant: ALIBI_VARIANT_KEY_FROM_END }",
                   "alibi { num_heads: 2 slopes: [0.5, 0.25] "
                   "variant: ALIBI_VARIANT_KEY_FROM_END } "
-                  "output { values: VALUES_BIAS scale: 1 }"}),
+                  "output { scale: 1 }"},
+        RoundTrip{"LearnedRelative",
+                  "learned_relative { left: 0 right: 3 } "
+                  "output { values: VALUES_BUCKETS }",
+                  "learned_relative { num_heads: 0 left: 0 right: 3 "
+                  "symmetric: false beyond: BEYOND_REACH_CLIP } "
+                  "output { values: VALUES_BUCKETS scale: 1 }"},
+        RoundTrip{"LearnedRelativeSymmetric",
+                  "learned_relative { right: 0 symmetric: true "
+                  "beyond: BEYOND_REACH_REFUSE }",
+                  "learned_relative { right: 0 symmetric: true "
+                  "beyond: BEYOND_REACH_REFUSE } "
+                  "output { scale: 1 }"},
+        RoundTrip{"Kerple",
+                  "kerple { kernel: KERPLE_KERNEL_POWER p: [1, 2] a: 0.5 "
+                  "num_heads: 2 }",
+                  "kerple { kernel: KERPLE_KERNEL_POWER p: [1, 2] a: 0.5 "
+                  "num_heads: 2 } output { scale: 1 }"},
+        RoundTrip{"Sandwich", "sandwich { num_heads: 2 }",
+                  "sandwich { num_heads: 2 dim: 128 base: 10000 } "
+                  "output { scale: 1 }"},
+        RoundTrip{"Fire", "fire { num_heads: 2 eps: 0 }",
+                  "fire { num_heads: 2 c: 0.1 threshold: 512 eps: 0 } "
+                  "output { scale: 1 }"},
+        RoundTrip{"DynamicPositionBias",
+                  "dynamic_position_bias { num_heads: 2 log_distance: true "
+                  "layers {} }",
+                  "dynamic_position_bias { num_heads: 2 log_distance: true "
+                  "layers {} } output { scale: 1 }"},
+        RoundTrip{"Deberta", "deberta {} ",
+                  "deberta { bucket_size: 256 max_position: 512 "
+                  "term: DEBERTA_TERM_CONTENT_TO_POSITION "
+                  "edge: DEBERTA_EDGE_MICROSOFT } "
+                  "output { values: VALUES_BUCKETS scale: 1 }"},
+        RoundTrip{"DebertaHf",
+                  "deberta { bucket_size: 0 max_position: 9 "
+                  "term: DEBERTA_TERM_BUCKET edge: DEBERTA_EDGE_HF }",
+                  "deberta { bucket_size: 0 max_position: 9 "
+                  "term: DEBERTA_TERM_BUCKET edge: DEBERTA_EDGE_HF } "
+                  "output { values: VALUES_BUCKETS scale: 1 }"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(
@@ -86,14 +125,14 @@ INSTANTIATE_TEST_SUITE_P(
             "sinusoidal { dim: 2 base: 10000 "
             "layout: SINUSOIDAL_LAYOUT_INTERLEAVED } "
             "table { positions { begin: 3 end: 9 } } "
-            "output { values: VALUES_BIAS scale: 1 }"},
+            "output { scale: 1 }"},
         RoundTrip{"PositionIds",
                   "sinusoidal { dim: 2 } table { position_ids { positions: "
                   "[5, -1] } }",
                   "sinusoidal { dim: 2 base: 10000 "
                   "layout: SINUSOIDAL_LAYOUT_INTERLEAVED } "
                   "table { position_ids { positions: [5, -1] } } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"Pair",
                   "alibi { num_heads: 4 } pair { query_length: 2 key_length: 9 "
                   "alignment: ALIGNMENT_END queries { begin: 1 end: 2 } "
@@ -107,7 +146,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "alignment: ALIGNMENT_END queries { begin: 1 end: 2 } "
                   "keys { begin: 0 end: 4 } heads { begin: 1 end: 3 } } "
                   "output { data_type: DATA_TYPE_BF16 form: FORM_DENSE "
-                  "values: VALUES_BIAS scale: 0.5 "
+                  "scale: 0.5 "
                   "mask { causal: true window_left: 0 fill_lowest: true } }"},
         RoundTrip{"Lists",
                   "alibi { num_heads: 4 } pair { query_offset: 0 "
@@ -117,7 +156,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "variant: ALIBI_VARIANT_SYMMETRIC } "
                   "pair { query_offset: 0 query_length: 1 "
                   "key_positions { positions: [9, 2] } } "
-                  "output { values: VALUES_BIAS scale: 1 "
+                  "output { scale: 1 "
                   "mask { fill_value: -1e4 window_right: 3 } }"}),
     [](const auto& info) { return std::string(info.param.name); });
 
