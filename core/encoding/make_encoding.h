@@ -55,6 +55,7 @@ absl::StatusOr<EncodingPtr> MakeEncoding(const RotarySpec& spec,
 absl::StatusOr<EncodingPtr> MakeEncoding(const XposSpec& spec,
                                          const Output& output);
 absl::StatusOr<EncodingPtr> MakeEncoding(const MultiAxisSinusoidalSpec& spec,
+                                         const Output& output);
 absl::StatusOr<EncodingPtr> MakeEncoding(const TupeSpec& spec,
                                          const Output& output);
 

@@ -33,6 +33,9 @@ constexpr double kCosineBound = 0x1p-87;
 // What a term's part in a sum of double-doubles may lose.
 constexpr double kAdditionBound = 0x1p-103;
 
+// Factors outside of these would leave the range of double-doubles; elements
+// are multiplied in MPFR instead, at more bits than they have.
+constexpr int kFactorPrecision = 192;
 constexpr double kLeastDirectFactor = 0x1p-700;
 constexpr double kMostDirectFactor = 0x1p700;
 
@@ -99,7 +102,7 @@ class SandwichEvaluator final : public Evaluator {
         frequencies_(
             RowsOf({.dim = spec.dim, .base = spec.base}, 1).frequencies) {
     for (int64_t head = 0; head < spec.num_heads; ++head) {
-      Real factor(192);
+      Real factor(kFactorPrecision);
       mpfr_set_si(factor.get(), 1, MPFR_RNDN);
       MultiplyBySandwichFactor(spec, head, scale, factor);
       const double nearest = std::fabs(mpfr_get_d(factor.get(), MPFR_RNDN));
@@ -131,17 +134,29 @@ class SandwichEvaluator final : public Evaluator {
  private:
   void Write(int64_t head, int64_t distance, DoubleDouble sum,
              std::byte* out) const {
-    const DoubleDouble factor = factors_[head];
-    if (factor.hi != 0) {
-      const DoubleDouble value = sum * factor;
-      const double terms = static_cast<double>(spec_.dim) / 2;
-      const double bound = 2 * std::fabs(factor.hi) * terms *
-                           (kCosineBound + kAdditionBound * terms);
-      if (TryRound(value, bound, type_, out)) return;
-    }
+    if (TryWrite(head, sum, out)) return;
     ReferenceSandwich(spec_,
                       {.head = head, .distance = distance, .scale = scale_},
                       type_, out);
+  }
+
+  bool TryWrite(int64_t head, DoubleDouble sum, std::byte* out) const {
+    const double terms = static_cast<double>(spec_.dim) / 2;
+    // Twice what the sum loses leaves room for the product's own.
+    const double error = 2 * terms * (kCosineBound + kAdditionBound * terms);
+    const DoubleDouble factor = factors_[head];
+    if (factor.hi != 0) {
+      const double bound = error * std::fabs(factor.hi);
+      return TryRound(sum * factor, bound, type_, out);
+    }
+    Real value(kFactorPrecision);
+    Real bound(kFactorPrecision);
+    mpfr_set_d(value.get(), sum.hi, MPFR_RNDN);
+    mpfr_add_d(value.get(), value.get(), sum.lo, MPFR_RNDN);
+    mpfr_set_d(bound.get(), error, MPFR_RNDN);
+    MultiplyBySandwichFactor(spec_, head, scale_, value);
+    MultiplyBySandwichFactor(spec_, head, std::fabs(scale_), bound);
+    return TryRound(value, bound, type_, out);
   }
 
   const SandwichSpec spec_;

@@ -82,6 +82,7 @@ struct ToWire {
   }
   void operator()(const MultiAxisSinusoidalSpec& spec) const {
     Encode(spec, out->mutable_multi_axis_sinusoidal());
+  }
   void operator()(const TupeSpec& spec) const {
     Encode(spec, out->mutable_tupe());
   }
@@ -93,55 +94,51 @@ absl::StatusOr<EncodingSpec> DecodeEncoding(const v1::TensorSpec& spec,
                                             const TableSet& tables) {
   switch (spec.encoding_case()) {
     case v1::TensorSpec::kSinusoidal:
-      return Decode(spec.sinusoidal(), tables);
+      return Decode(spec.sinusoidal());
     case v1::TensorSpec::kT5:
       return Decode(spec.t5(), tables);
     case v1::TensorSpec::kAlibi:
-      return Decode(spec.alibi(), tables);
+      return Decode(spec.alibi());
     case v1::TensorSpec::kLearnedAbsolute:
       return Decode(spec.learned_absolute(), tables);
     case v1::TensorSpec::kShaw:
       return Decode(spec.shaw(), tables);
     case v1::TensorSpec::kTransformerXl:
-      return Decode(spec.transformer_xl(), tables);
+      return Decode(spec.transformer_xl());
     case v1::TensorSpec::kXlnet:
-      return Decode(spec.xlnet(), tables);
+      return Decode(spec.xlnet());
     case v1::TensorSpec::kConformer:
-      return Decode(spec.conformer(), tables);
+      return Decode(spec.conformer());
     case v1::TensorSpec::kSymmetricSinusoidal:
-      return Decode(spec.symmetric_sinusoidal(), tables);
+      return Decode(spec.symmetric_sinusoidal());
     case v1::TensorSpec::kLearnedRelative:
-      return Decode(spec.learned_relative(), tables);
+      return Decode(spec.learned_relative());
     case v1::TensorSpec::kKerple:
-      return Decode(spec.kerple(), tables);
+      return Decode(spec.kerple());
     case v1::TensorSpec::kSandwich:
-      return Decode(spec.sandwich(), tables);
+      return Decode(spec.sandwich());
     case v1::TensorSpec::kFire:
-      return Decode(spec.fire(), tables);
+      return Decode(spec.fire());
     case v1::TensorSpec::kDynamicPositionBias:
-      return Decode(spec.dynamic_position_bias(), tables);
+      return Decode(spec.dynamic_position_bias());
     case v1::TensorSpec::kDeberta:
-      return Decode(spec.deberta(), tables);
+      return Decode(spec.deberta());
     case v1::TensorSpec::kSwin:
       return Decode(spec.swin(), tables);
     case v1::TensorSpec::kSwinV2:
-      return Decode(spec.swin_v2(), tables);
+      return Decode(spec.swin_v2());
     case v1::TensorSpec::kBeit:
       return Decode(spec.beit(), tables);
     case v1::TensorSpec::kRotary:
-      return Decode(spec.rotary(), tables);
       return Decode(spec.rotary());
     case v1::TensorSpec::kXpos:
       return Decode(spec.xpos());
     case v1::TensorSpec::kMultiAxisSinusoidal:
       return Decode(spec.multi_axis_sinusoidal());
-      return Decode(spec.beit());
     case v1::TensorSpec::kTupe:
       return Decode(spec.tupe());
     case v1::TensorSpec::ENCODING_NOT_SET:
       break;
-    default:
-      return absl::UnimplementedError("encoding: not served yet");
   }
   return absl::InvalidArgumentError(
       absl::StrCat("encoding: not set, want one of ", EncodingNames()));

@@ -15,52 +15,31 @@ absl::StatusOr<EncodingSpec> DecodeEncoding(const v1::TensorSpec& spec,
                                             const TableSet& tables);
 void EncodeEncoding(const EncodingSpec& spec, v1::TensorSpec* out);
 
-absl::StatusOr<EncodingSpec> Decode(const v1::Sinusoidal& wire,
-                                    const TableSet& tables);
+absl::StatusOr<EncodingSpec> Decode(const v1::Sinusoidal& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::T5& wire, const TableSet& tables);
-absl::StatusOr<EncodingSpec> Decode(const v1::Alibi& wire,
-                                    const TableSet& tables);
+absl::StatusOr<EncodingSpec> Decode(const v1::Alibi& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::LearnedAbsolute& wire,
                                     const TableSet& tables);
 absl::StatusOr<EncodingSpec> Decode(const v1::Shaw& wire,
                                     const TableSet& tables);
-absl::StatusOr<EncodingSpec> Decode(const v1::TransformerXl& wire,
-                                    const TableSet& tables);
-absl::StatusOr<EncodingSpec> Decode(const v1::Xlnet& wire,
-                                    const TableSet& tables);
-absl::StatusOr<EncodingSpec> Decode(const v1::Conformer& wire,
-                                    const TableSet& tables);
-absl::StatusOr<EncodingSpec> Decode(const v1::SymmetricSinusoidal& wire,
-                                    const TableSet& tables);
-absl::StatusOr<EncodingSpec> Decode(const v1::LearnedRelative& wire,
-                                    const TableSet& tables);
-absl::StatusOr<EncodingSpec> Decode(const v1::Kerple& wire,
-                                    const TableSet& tables);
-absl::StatusOr<EncodingSpec> Decode(const v1::Sandwich& wire,
-                                    const TableSet& tables);
-absl::StatusOr<EncodingSpec> Decode(const v1::Fire& wire,
-                                    const TableSet& tables);
-absl::StatusOr<EncodingSpec> Decode(const v1::DynamicPositionBias& wire,
-                                    const TableSet& tables);
-absl::StatusOr<EncodingSpec> Decode(const v1::Deberta& wire,
-                                    const TableSet& tables);
+absl::StatusOr<EncodingSpec> Decode(const v1::TransformerXl& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::Xlnet& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::Conformer& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::SymmetricSinusoidal& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::LearnedRelative& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::Kerple& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::Sandwich& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::Fire& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::DynamicPositionBias& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::Deberta& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::Swin& wire,
                                     const TableSet& tables);
-absl::StatusOr<EncodingSpec> Decode(const v1::SwinV2& wire,
-                                    const TableSet& tables);
+absl::StatusOr<EncodingSpec> Decode(const v1::SwinV2& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::Beit& wire,
                                     const TableSet& tables);
-absl::StatusOr<EncodingSpec> Decode(const v1::Rotary& wire,
-                                    const TableSet& tables);
-absl::StatusOr<EncodingSpec> Decode(const v1::Sinusoidal& wire);
-absl::StatusOr<EncodingSpec> Decode(const v1::T5& wire);
-absl::StatusOr<EncodingSpec> Decode(const v1::Alibi& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::Rotary& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::Xpos& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::MultiAxisSinusoidal& wire);
-absl::StatusOr<EncodingSpec> Decode(const v1::Swin& wire);
-absl::StatusOr<EncodingSpec> Decode(const v1::SwinV2& wire);
-absl::StatusOr<EncodingSpec> Decode(const v1::Beit& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::Tupe& wire);
 
 // Fields that the others make idle are left out.

@@ -119,6 +119,16 @@ absl::Status DecodeTables(std::initializer_list<TableField> fields) {
   return absl::OkStatus();
 }
 
+absl::Status DecodeTables(std::initializer_list<TableField> fields) {
+  for (const TableField& field : fields) {
+    if (!field.is_set) continue;
+    absl::StatusOr<Table> table = DecodeTable(field.ref, field.path);
+    if (!table.ok()) return table.status();
+    *field.table = *std::move(table);
+  }
+  return absl::OkStatus();
+}
+
 void EncodeTable(const Table& table, v1::TableRef* ref) {
   ref->set_sha256(table.sha256());
   ref->set_layout(v1::TABLE_LAYOUT_BUCKETS_HEADS);

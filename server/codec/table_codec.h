@@ -28,6 +28,15 @@ struct TableField {
 };
 absl::Status DecodeTables(std::initializer_list<TableField> fields);
 
+// A field, and where its table goes if it is set.
+struct TableField {
+  bool is_set;
+  const v1::TableRef& ref;
+  const char* path;
+  std::optional<Table>* table;
+};
+absl::Status DecodeTables(std::initializer_list<TableField> fields);
+
 // The table by its digest.
 void EncodeTable(const Table& table, v1::TableRef* ref);
 

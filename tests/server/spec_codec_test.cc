@@ -77,7 +77,8 @@ INSTANTIATE_TEST_SUITE_P(
                   "alibi { num_heads: 4 alibi_bias_max: 8 "
                   "variant: ALIBI_VARIANT_SYMMETRIC } "
                   "output { scale: 1 }"},
-                  "output { scale: 1 }"},
+                  "output { scale: 1 }"
+},
         RoundTrip{"Swin", "swin { window_height: 2 window_width: 3 }",
                   "swin { window_height: 2 window_width: 3 } "
                   "output { scale: 1 }"},
@@ -216,8 +217,48 @@ INSTANTIATE_TEST_SUITE_P(
                   "partial_rotary_factor: 1 layout: ROTARY_LAYOUT_HALF "
                   "rope_type: ROPE_TYPE_LLAMA3 low_freq_factor: 1 "
                   "high_freq_factor: 4 angle: ANGLE_PRECISION_EXACT } "
-                  "output { scale: 1 }"}),
-    [](const auto& info) { return std::string(info.param.name); });
+                  "output { scale: 1 }"},
+        RoundTrip{"LearnedRelative",
+                  "learned_relative { left: 0 right: 3 } "
+                  "output { values: VALUES_BUCKETS }",
+                  "learned_relative { num_heads: 0 left: 0 right: 3 "
+                  "symmetric: false beyond: BEYOND_REACH_CLIP } "
+                  "output { values: VALUES_BUCKETS scale: 1 }"},
+        RoundTrip{"LearnedRelativeSymmetric",
+                  "learned_relative { right: 0 symmetric: true "
+                  "beyond: BEYOND_REACH_REFUSE }",
+                  "learned_relative { right: 0 symmetric: true "
+                  "beyond: BEYOND_REACH_REFUSE } "
+                  "output { scale: 1 }"},
+        RoundTrip{"Kerple",
+                  "kerple { kernel: KERPLE_KERNEL_POWER p: [1, 2] a: 0.5 "
+                  "num_heads: 2 }",
+                  "kerple { kernel: KERPLE_KERNEL_POWER p: [1, 2] a: 0.5 "
+                  "num_heads: 2 } output { scale: 1 }"},
+        RoundTrip{"Sandwich", "sandwich { num_heads: 2 }",
+                  "sandwich { num_heads: 2 dim: 128 base: 10000 } "
+                  "output { scale: 1 }"},
+        RoundTrip{"Fire", "fire { num_heads: 2 eps: 0 }",
+                  "fire { num_heads: 2 c: 0.1 threshold: 512 eps: 0 } "
+                  "output { scale: 1 }"},
+        RoundTrip{"DynamicPositionBias",
+                  "dynamic_position_bias { num_heads: 2 log_distance: true "
+                  "layers {} }",
+                  "dynamic_position_bias { num_heads: 2 log_distance: true "
+                  "layers {} } output { scale: 1 }"},
+        RoundTrip{"Deberta", "deberta {} ",
+                  "deberta { bucket_size: 256 max_position: 512 "
+                  "term: DEBERTA_TERM_CONTENT_TO_POSITION "
+                  "edge: DEBERTA_EDGE_MICROSOFT } "
+                  "output { values: VALUES_BUCKETS scale: 1 }"},
+        RoundTrip{"DebertaHf",
+                  "deberta { bucket_size: 0 max_position: 9 "
+                  "term: DEBERTA_TERM_BUCKET edge: DEBERTA_EDGE_HF }",
+                  "deberta { bucket_size: 0 max_position: 9 "
+                  "term: DEBERTA_TERM_BUCKET edge: DEBERTA_EDGE_HF } "
+                  "output { values: VALUES_BUCKETS scale: 1 }"}),
+    [](const auto& info) {
+  return std::string(info.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(
     Extents, SpecCodec,

@@ -21,7 +21,43 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 
-class Encoding:
+class Fields:
+    """A message of the contract, of whose fields this has the attributes."""
+
+    def set_fields(self, message: Any, path: str) -> None:
+        """Sets what is not None; errors name fields by the message's ``path``.
+
+        Raises:
+            TypeError: a value is of the wrong type.
+            ValueError: a number does not fit its field, or an enum has no such value.
+        """
+        for field in message.DESCRIPTOR.fields:
+            value = getattr(self, field.name)
+            if value is not None:
+                self._set_field(message, field, value, f"{path}.{field.name}")
+
+    def _set_field(self, message: Message, field: FieldDescriptor, value: Any, path: str) -> None:
+        if field.message_type is tensor_pb2.TableRef.DESCRIPTOR:
+            layout = getattr(self, f"{field.name}_layout", None)
+            getattr(message, field.name).CopyFrom(to_table_ref(value, layout, path))
+            return
+        if field.message_type is not None:
+            for index, part in enumerate(value):
+                part.set_fields(getattr(message, field.name).add(), f"{path}[{index}]")
+            return
+        if field.enum_type is not None:
+            set_enum(message, field.name, value, path)
+            return
+        try:
+            if field.is_repeated:
+                getattr(message, field.name).extend(value)
+            else:
+                setattr(message, field.name, value)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{path}: got {value!r}: {error}") from error
+
+
+class Encoding(Fields):
     """An encoding and its hyperparameters; compares and hashes by value."""
 
     field: ClassVar[str]
@@ -45,28 +81,8 @@ class Encoding:
         spec = service_pb2.TensorSpec()
         message = getattr(spec, self.field)
         message.SetInParent()
-        for field in message.DESCRIPTOR.fields:
-            value = getattr(self, field.name)
-            if value is not None:
-                self._set_field(message, field, value)
+        self.set_fields(message, self.field)
         return spec
-
-    def _set_field(self, message: Message, field: FieldDescriptor, value: Any) -> None:
-        path = f"{self.field}.{field.name}"
-        if field.message_type is tensor_pb2.TableRef.DESCRIPTOR:
-            layout = getattr(self, f"{field.name}_layout", None)
-            getattr(message, field.name).CopyFrom(to_table_ref(value, layout, path))
-            return
-        if field.enum_type is not None:
-            set_enum(message, field.name, value, path)
-            return
-        try:
-            if field.is_repeated:
-                getattr(message, field.name).extend(value)
-            else:
-                setattr(message, field.name, value)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"{path}: got {value!r}: {error}") from error
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -289,6 +305,149 @@ class SymmetricSinusoidal(Encoding):
     """Order of sines and cosines: s0 c0 s1 c1 ... (default), or s0 s1 ... c0 c1 ..."""
 
 
+class LearnedRelative(Encoding):
+    """A learned scalar for every relative position.
+
+    ``bias[h, i, j] = table[index(j - i), h]``, a Toeplitz; ask with ``queries``
+    and ``keys``. ``values="buckets"`` gives the indices, i32 without a head axis,
+    and needs neither num_heads nor table.
+    """
+
+    field: ClassVar[str] = "learned_relative"
+
+    right: int
+    """Farthest relative position to the right with a row of its own, in [0, 2^30)."""
+    left: int | None = None
+    """The same to the left; required unless symmetric, and then not allowed."""
+    symmetric: bool | None = None
+    """Whether the sign of j - i is dropped."""
+    num_heads: int | None = None
+    """Heads of the answer, in [1, 65536]."""
+    table: Any = None
+    """``[left + right + 1, num_heads]``, or ``[right + 1, num_heads]`` when symmetric; or with one
+    column that all heads share. What a table may be is said at T5."""
+    table_layout: Literal["BUCKETS_HEADS", "HEADS_BUCKETS"] | None = None
+    """The table's axes: that (default), or the reverse."""
+    beyond: Literal["CLIP", "REFUSE"] | None = None
+    """What lies farther: the farthest row (default), or an OutOfRangeError."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Kerple(Encoding):
+    """KERPLE (Chi et al. 2022), a Toeplitz; ask with ``queries`` and ``keys``.
+
+    LOG: ``-p ln(1 + a |i - j|)``. POWER: ``-a |i - j|^p``.
+    """
+
+    field: ClassVar[str] = "kerple"
+
+    num_heads: int
+    """In [1, 65536]."""
+    kernel: Literal["LOG", "POWER"]
+    p: Sequence[float]
+    """One for each head, or one for all; in [1e-30, 1e30], POWER's at most 2."""
+    a: Sequence[float]
+    """One for each head, or one for all; in [1e-30, 1e30]."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sandwich(Encoding):
+    """Sandwich (Chi et al. 2023), a Toeplitz; ask with ``queries`` and ``keys``.
+
+    ``bias[h, i, j] = H / (8 (h + 1)) sum over k < dim / 2 of cos((i - j) base^(-2k/dim))``.
+    """
+
+    field: ClassVar[str] = "sandwich"
+
+    num_heads: int
+    """H, in [1, 65536]."""
+    dim: int | None = None
+    """Columns of the sinusoid, even, in [2, 65536]. Default 128."""
+    base: float | None = None
+    """In [1, 1e18]. Default 10000."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fire(Encoding):
+    """FIRE (Li et al. 2023): an MLP of logarithmic distances, normalised row by row.
+
+    ``bias[h, i, j] = MLP(ln(c |i - j| + 1) / (ln(c max(i, threshold) + 1) + eps))_h``: dense,
+    there being no diagonals; ask with ``queries`` and ``keys``.
+    """
+
+    field: ClassVar[str] = "fire"
+
+    num_heads: int
+    """In [1, 65536]."""
+    c: float | None = None
+    """In [1e-30, 1e30]. Default 0.1."""
+    threshold: float | None = None
+    """Positions up to which rows share the normaliser: ``abs(L_multiplier * init_L)``, in
+    [1e-30, 2^40]. Default 512."""
+    eps: float | None = None
+    """Added to the normaliser, in [0, 1]. Default 1e-6."""
+    hidden_weight: Any
+    """``[hidden, 1]``, as torch's Linear has it; what a table may be is said at T5."""
+    hidden_bias: Any = None
+    """``[hidden]``; zeros where None."""
+    output_weight: Any
+    """``[num_heads, hidden]``."""
+    output_bias: Any = None
+    """``[num_heads]``; zeros where None."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PositionMlpLayer(Fields):
+    """One linear layer of a DynamicPositionBias, as torch's Linear has it."""
+
+    weight: Any
+    """``[out, in]``; what a table may be is said at T5."""
+    bias: Any = None
+    """``[out]``; zeros where None."""
+    norm_weight: Any = None
+    """LayerNorm after it, ``[out]``; with norm_bias or not at all."""
+    norm_bias: Any = None
+    """``[out]``."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DynamicPositionBias(Encoding):
+    """An MLP of the signed distance i - j, with SiLU between layers (x-transformers).
+
+    A Toeplitz; ask with ``queries`` and ``keys``.
+    """
+
+    field: ClassVar[str] = "dynamic_position_bias"
+
+    num_heads: int
+    """In [1, 65536]."""
+    log_distance: bool | None = None
+    """Whether the distance d enters as sign(d) ln(abs(d) + 1)."""
+    layers: Sequence[PositionMlpLayer]
+    """First to last; the last has num_heads outputs and no LayerNorm."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Deberta(Encoding):
+    """DeBERTa-v2's logarithmic buckets (He et al. 2021) as indices into its relative embeddings.
+
+    A Toeplitz of i32 without a head axis; ask with ``queries`` and ``keys``.
+    """
+
+    field: ClassVar[str] = "deberta"
+
+    bucket_size: int | None = None
+    """position_buckets; even, in [2, 4096], or 0 for distances themselves. Default 256."""
+    max_position: int | None = None
+    """max_relative_positions, above bucket_size / 2 + 1. Default 512."""
+    term: Literal["CONTENT_TO_POSITION", "POSITION_TO_CONTENT", "BUCKET"] | None = None
+    """With span = bucket_size (max_position without buckets): clamp(bucket(i - j) + span, 0,
+    2 span - 1) (default), the same of -bucket(i - j), or bucket(i - j) itself."""
+    edge: Literal["MICROSOFT", "HF"] | None = None
+    """Whether distances are clamped to max_position - 1 first (default), or not (transformers)."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Swin(Encoding):
     """Swin's relative position bias inside a window (Liu et al. 2021).
 
