@@ -52,13 +52,13 @@ INSTANTIATE_TEST_SUITE_P(
         RoundTrip{"Sinusoidal", "sinusoidal { dim: 6 }",
                   "sinusoidal { dim: 6 base: 10000 "
                   "layout: SINUSOIDAL_LAYOUT_INTERLEAVED } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"Tensor2Tensor",
                   "sinusoidal { dim: 6 min_timescale: 2 "
                   "layout: SINUSOIDAL_LAYOUT_TENSOR2TENSOR }",
                   "sinusoidal { dim: 6 min_timescale: 2 max_timescale: 10000 "
                   "layout: SINUSOIDAL_LAYOUT_TENSOR2TENSOR } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"T5",
                   "t5 { bidirectional: false } "
                   "output { values: VALUES_BUCKETS }",
@@ -68,13 +68,13 @@ INSTANTIATE_TEST_SUITE_P(
         RoundTrip{"Alibi", "alibi { num_heads: 4 }",
                   "alibi { num_heads: 4 alibi_bias_max: 8 "
                   "variant: ALIBI_VARIANT_SYMMETRIC } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"AlibiSlopes",
                   "alibi { num_heads: 2 slopes: [0.5, 0.25] "
                   "variant: ALIBI_VARIANT_KEY_FROM_END }",
                   "alibi { num_heads: 2 slopes: [0.5, 0.25] "
                   "variant: ALIBI_VARIANT_KEY_FROM_END } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"Shaw",
                   "shaw { left: 0 right: 3 } "
                   "output { values: VALUES_BUCKETS }",
@@ -86,35 +86,35 @@ INSTANTIATE_TEST_SUITE_P(
                   "sign: RELATIVE_SIGN_QUERY_MINUS_KEY }",
                   "shaw { beyond: BEYOND_REACH_REFUSE "
                   "sign: RELATIVE_SIGN_QUERY_MINUS_KEY } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"TransformerXl", "transformer_xl { dim: 6 }",
                   "transformer_xl { dim: 6 base: 10000 } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"TransformerXlClamped",
                   "transformer_xl { dim: 6 base: 9 clamp_len: 5 }",
                   "transformer_xl { dim: 6 base: 9 clamp_len: 5 } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"Xlnet", "xlnet { dim: 6 }",
                   "xlnet { dim: 6 base: 10000 "
                   "attn_type: XLNET_ATTENTION_BIDIRECTIONAL } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"XlnetOtherwise",
                   "xlnet { dim: 6 base: 9 clamp_len: 5 "
                   "attn_type: XLNET_ATTENTION_UNIDIRECTIONAL }",
                   "xlnet { dim: 6 base: 9 clamp_len: 5 "
                   "attn_type: XLNET_ATTENTION_UNIDIRECTIONAL } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"Conformer", "conformer { dim: 6 }",
                   "conformer { dim: 6 base: 10000 } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"SymmetricSinusoidal", "symmetric_sinusoidal { dim: 6 }",
                   "symmetric_sinusoidal { dim: 6 base: 10000 "
                   "layout: SINUSOIDAL_LAYOUT_INTERLEAVED } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"LearnedAbsolute", "learned_absolute { }",
                   "learned_absolute { offset: 0 "
                   "interpolation: INTERPOLATION_NONE } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"LearnedAbsoluteOtherwise",
                   "learned_absolute { offset: 2 padding_idx: 0 "
                   "interpolation: INTERPOLATION_LINEAR "
@@ -122,7 +122,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "learned_absolute { offset: 2 padding_idx: 0 "
                   "interpolation: INTERPOLATION_LINEAR "
                   "interpolated_length: 7 } "
-                  "output { values: VALUES_BIAS scale: 1 }"}),
+                  "output { scale: 1 }"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(
@@ -134,14 +134,14 @@ INSTANTIATE_TEST_SUITE_P(
             "sinusoidal { dim: 2 base: 10000 "
             "layout: SINUSOIDAL_LAYOUT_INTERLEAVED } "
             "table { positions { begin: 3 end: 9 } } "
-            "output { values: VALUES_BIAS scale: 1 }"},
+            "output { scale: 1 }"},
         RoundTrip{"PositionIds",
                   "sinusoidal { dim: 2 } table { position_ids { positions: "
                   "[5, -1] } }",
                   "sinusoidal { dim: 2 base: 10000 "
                   "layout: SINUSOIDAL_LAYOUT_INTERLEAVED } "
                   "table { position_ids { positions: [5, -1] } } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"Pair",
                   "alibi { num_heads: 4 } pair { query_length: 2 key_length: 9 "
                   "alignment: ALIGNMENT_END queries { begin: 1 end: 2 } "
@@ -155,7 +155,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "alignment: ALIGNMENT_END queries { begin: 1 end: 2 } "
                   "keys { begin: 0 end: 4 } heads { begin: 1 end: 3 } } "
                   "output { data_type: DATA_TYPE_BF16 form: FORM_DENSE "
-                  "values: VALUES_BIAS scale: 0.5 "
+                  "scale: 0.5 "
                   "mask { causal: true window_left: 0 fill_lowest: true } }"},
         RoundTrip{"Lists",
                   "alibi { num_heads: 4 } pair { query_offset: 0 "
@@ -165,7 +165,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "variant: ALIBI_VARIANT_SYMMETRIC } "
                   "pair { query_offset: 0 query_length: 1 "
                   "key_positions { positions: [9, 2] } } "
-                  "output { values: VALUES_BIAS scale: 1 "
+                  "output { scale: 1 "
                   "mask { fill_value: -1e4 window_right: 3 } }"}),
     [](const auto& info) { return std::string(info.param.name); });
 
