@@ -11,31 +11,36 @@ namespace attnbias {
 namespace {
 
 absl::Status DecodeLayer(const v1::PositionMlpLayer& wire,
-                         const std::string& path, PositionMlpLayer& layer) {
+                         const TableSet& tables, const std::string& path,
+                         PositionMlpLayer& layer) {
   const std::string weight = path + ".weight";
   const std::string bias = path + ".bias";
   const std::string norm_weight = path + ".norm_weight";
   const std::string norm_bias = path + ".norm_bias";
-  return DecodeTables({
-      {wire.has_weight(), wire.weight(), weight.c_str(), &layer.weight},
-      {wire.has_bias(), wire.bias(), bias.c_str(), &layer.bias},
-      {wire.has_norm_weight(), wire.norm_weight(), norm_weight.c_str(),
-       &layer.norm_weight},
-      {wire.has_norm_bias(), wire.norm_bias(), norm_bias.c_str(),
-       &layer.norm_bias},
-  });
+  return DecodeTables(
+      tables,
+      {
+          {wire.has_weight(), wire.weight(), weight.c_str(), &layer.weight},
+          {wire.has_bias(), wire.bias(), bias.c_str(), &layer.bias},
+          {wire.has_norm_weight(), wire.norm_weight(), norm_weight.c_str(),
+           &layer.norm_weight},
+          {wire.has_norm_bias(), wire.norm_bias(), norm_bias.c_str(),
+           &layer.norm_bias},
+      });
 }
 
 }  // namespace
 
-absl::StatusOr<EncodingSpec> Decode(const v1::DynamicPositionBias& wire) {
+absl::StatusOr<EncodingSpec> Decode(const v1::DynamicPositionBias& wire,
+                                    const TableSet& tables) {
   DynamicPositionBiasSpec spec;
   spec.num_heads = wire.num_heads();
   spec.log_distance = wire.log_distance();
   for (int i = 0; i < wire.layers_size(); ++i) {
-    ATTNBIAS_RETURN_IF_ERROR(DecodeLayer(
-        wire.layers(i), absl::StrCat("dynamic_position_bias.layers[", i, "]"),
-        spec.layers.emplace_back()));
+    ATTNBIAS_RETURN_IF_ERROR(
+        DecodeLayer(wire.layers(i), tables,
+                    absl::StrCat("dynamic_position_bias.layers[", i, "]"),
+                    spec.layers.emplace_back()));
   }
   return spec;
 }

@@ -112,21 +112,21 @@ absl::StatusOr<EncodingSpec> DecodeEncoding(const v1::TensorSpec& spec,
     case v1::TensorSpec::kSymmetricSinusoidal:
       return Decode(spec.symmetric_sinusoidal());
     case v1::TensorSpec::kLearnedRelative:
-      return Decode(spec.learned_relative());
+      return Decode(spec.learned_relative(), tables);
     case v1::TensorSpec::kKerple:
       return Decode(spec.kerple());
     case v1::TensorSpec::kSandwich:
       return Decode(spec.sandwich());
     case v1::TensorSpec::kFire:
-      return Decode(spec.fire());
+      return Decode(spec.fire(), tables);
     case v1::TensorSpec::kDynamicPositionBias:
-      return Decode(spec.dynamic_position_bias());
+      return Decode(spec.dynamic_position_bias(), tables);
     case v1::TensorSpec::kDeberta:
       return Decode(spec.deberta());
     case v1::TensorSpec::kSwin:
       return Decode(spec.swin(), tables);
     case v1::TensorSpec::kSwinV2:
-      return Decode(spec.swin_v2());
+      return Decode(spec.swin_v2(), tables);
     case v1::TensorSpec::kBeit:
       return Decode(spec.beit(), tables);
     case v1::TensorSpec::kRotary:
@@ -136,7 +136,7 @@ absl::StatusOr<EncodingSpec> DecodeEncoding(const v1::TensorSpec& spec,
     case v1::TensorSpec::kMultiAxisSinusoidal:
       return Decode(spec.multi_axis_sinusoidal());
     case v1::TensorSpec::kTupe:
-      return Decode(spec.tupe());
+      return Decode(spec.tupe(), tables);
     case v1::TensorSpec::ENCODING_NOT_SET:
       break;
   }

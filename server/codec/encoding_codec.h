@@ -26,21 +26,26 @@ absl::StatusOr<EncodingSpec> Decode(const v1::TransformerXl& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::Xlnet& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::Conformer& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::SymmetricSinusoidal& wire);
-absl::StatusOr<EncodingSpec> Decode(const v1::LearnedRelative& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::LearnedRelative& wire,
+                                    const TableSet& tables);
 absl::StatusOr<EncodingSpec> Decode(const v1::Kerple& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::Sandwich& wire);
-absl::StatusOr<EncodingSpec> Decode(const v1::Fire& wire);
-absl::StatusOr<EncodingSpec> Decode(const v1::DynamicPositionBias& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::Fire& wire,
+                                    const TableSet& tables);
+absl::StatusOr<EncodingSpec> Decode(const v1::DynamicPositionBias& wire,
+                                    const TableSet& tables);
 absl::StatusOr<EncodingSpec> Decode(const v1::Deberta& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::Swin& wire,
                                     const TableSet& tables);
-absl::StatusOr<EncodingSpec> Decode(const v1::SwinV2& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::SwinV2& wire,
+                                    const TableSet& tables);
 absl::StatusOr<EncodingSpec> Decode(const v1::Beit& wire,
                                     const TableSet& tables);
 absl::StatusOr<EncodingSpec> Decode(const v1::Rotary& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::Xpos& wire);
 absl::StatusOr<EncodingSpec> Decode(const v1::MultiAxisSinusoidal& wire);
-absl::StatusOr<EncodingSpec> Decode(const v1::Tupe& wire);
+absl::StatusOr<EncodingSpec> Decode(const v1::Tupe& wire,
+                                    const TableSet& tables);
 
 // Fields that the others make idle are left out.
 void Encode(const SinusoidalSpec& spec, v1::Sinusoidal* wire);

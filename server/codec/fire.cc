@@ -5,22 +5,24 @@
 
 namespace attnbias {
 
-absl::StatusOr<EncodingSpec> Decode(const v1::Fire& wire) {
+absl::StatusOr<EncodingSpec> Decode(const v1::Fire& wire,
+                                    const TableSet& tables) {
   FireSpec spec;
   spec.num_heads = wire.num_heads();
   if (wire.has_c()) spec.c = wire.c();
   if (wire.has_threshold()) spec.threshold = wire.threshold();
   if (wire.has_eps()) spec.eps = wire.eps();
-  ATTNBIAS_RETURN_IF_ERROR(DecodeTables({
-      {wire.has_hidden_weight(), wire.hidden_weight(), "fire.hidden_weight",
-       &spec.hidden_weight},
-      {wire.has_hidden_bias(), wire.hidden_bias(), "fire.hidden_bias",
-       &spec.hidden_bias},
-      {wire.has_output_weight(), wire.output_weight(), "fire.output_weight",
-       &spec.output_weight},
-      {wire.has_output_bias(), wire.output_bias(), "fire.output_bias",
-       &spec.output_bias},
-  }));
+  ATTNBIAS_RETURN_IF_ERROR(
+      DecodeTables(tables, {
+                               {wire.has_hidden_weight(), wire.hidden_weight(),
+                                "fire.hidden_weight", &spec.hidden_weight},
+                               {wire.has_hidden_bias(), wire.hidden_bias(),
+                                "fire.hidden_bias", &spec.hidden_bias},
+                               {wire.has_output_weight(), wire.output_weight(),
+                                "fire.output_weight", &spec.output_weight},
+                               {wire.has_output_bias(), wire.output_bias(),
+                                "fire.output_bias", &spec.output_bias},
+                           }));
   return spec;
 }
 

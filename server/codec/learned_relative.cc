@@ -9,16 +9,19 @@ namespace attnbias {
 static_assert(SameNumber(BeyondReach::kClip, v1::BEYOND_REACH_CLIP));
 static_assert(SameNumber(BeyondReach::kRefuse, v1::BEYOND_REACH_REFUSE));
 
-absl::StatusOr<EncodingSpec> Decode(const v1::LearnedRelative& wire) {
+absl::StatusOr<EncodingSpec> Decode(const v1::LearnedRelative& wire,
+                                    const TableSet& tables) {
   LearnedRelativeSpec spec;
   spec.num_heads = wire.num_heads();
   if (wire.has_left()) spec.left = wire.left();
   if (wire.has_right()) spec.right = wire.right();
   spec.symmetric = wire.symmetric();
   spec.beyond = EnumOr(wire.beyond(), spec.beyond);
-  ATTNBIAS_RETURN_IF_ERROR(DecodeTables({
-      {wire.has_table(), wire.table(), "learned_relative.table", &spec.table},
-  }));
+  ATTNBIAS_RETURN_IF_ERROR(
+      DecodeTables(tables, {
+                               {wire.has_table(), wire.table(),
+                                "learned_relative.table", &spec.table},
+                           }));
   return spec;
 }
 

@@ -109,20 +109,11 @@ absl::StatusOr<Table> DecodeTable(const v1::TableRef& ref,
       absl::StrCat(path, ": got no source, want name, inline_table or sha256"));
 }
 
-absl::Status DecodeTables(std::initializer_list<TableField> fields) {
+absl::Status DecodeTables(const TableSet& tables,
+                          std::initializer_list<TableField> fields) {
   for (const TableField& field : fields) {
     if (!field.is_set) continue;
-    absl::StatusOr<Table> table = DecodeTable(field.ref, field.path);
-    if (!table.ok()) return table.status();
-    *field.table = *std::move(table);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status DecodeTables(std::initializer_list<TableField> fields) {
-  for (const TableField& field : fields) {
-    if (!field.is_set) continue;
-    absl::StatusOr<Table> table = DecodeTable(field.ref, field.path);
+    absl::StatusOr<Table> table = DecodeTable(field.ref, field.path, tables);
     if (!table.ok()) return table.status();
     *field.table = *std::move(table);
   }

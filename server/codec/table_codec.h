@@ -26,16 +26,8 @@ struct TableField {
   const char* path;
   std::optional<Table>* table;
 };
-absl::Status DecodeTables(std::initializer_list<TableField> fields);
-
-// A field, and where its table goes if it is set.
-struct TableField {
-  bool is_set;
-  const v1::TableRef& ref;
-  const char* path;
-  std::optional<Table>* table;
-};
-absl::Status DecodeTables(std::initializer_list<TableField> fields);
+absl::Status DecodeTables(const TableSet& tables,
+                          std::initializer_list<TableField> fields);
 
 // The table by its digest.
 void EncodeTable(const Table& table, v1::TableRef* ref);
