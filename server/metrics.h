@@ -34,7 +34,7 @@ enum class Method : uint8_t {
   kComputeLogits,
   kGetServerInfo
 };
-inline constexpr int kNumMethods = 5;
+inline constexpr int kNumMethods = 6;
 std::string_view NameOf(Method method);
 
 // Why something was turned away that was no mistake of the caller.
