@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -139,7 +140,7 @@ absl::Status LogitsPlan::ResolveOrigin() {
 absl::Status LogitsPlan::ResolveFill() {
   const DataType type = spec_.output_data_type;
   if (std::holds_alternative<std::monostate>(spec_.fill)) {
-    RoundDouble(-INFINITY, type, fill_.data());
+    RoundDouble(-std::numeric_limits<double>::infinity(), type, fill_.data());
     return absl::OkStatus();
   }
   if (weighs_values_) {

@@ -33,6 +33,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr Direction kDirections[] = {Direction::kLeftToRight,
                                      Direction::kRightToLeft,
                                      Direction::kBidirectional};
@@ -602,7 +603,7 @@ TEST_F(LogitsTest, MaskedWeightsAreNotRead) {
   spec.head_dim = 1;
   spec.direction = Direction::kLeftToRight;
   spec.term = Shaw<ShawValuesSpec>(0, 0, Array{DataType::kF32, {1, 1}, {2}});
-  EXPECT_THAT(*Compute(*Make(spec), {1, 10, NAN, kInfinity}, 0, 1),
+  EXPECT_THAT(*Compute(*Make(spec), {1, 10, kNaN, kInfinity}, 0, 1),
               ElementsAre(22));
 }
 
@@ -629,7 +630,7 @@ TEST_F(LogitsTest, NumbersThatAreNotFiniteAreRefused) {
   spec.term = ShawKeys(1, 1, spec.head_dim);
   const auto logits = Make(spec);
   std::vector<double> queries(2 * 3 * 5, 1);
-  queries[1 * 10 + 5 + 2] = NAN;
+  queries[1 * 10 + 5 + 2] = kNaN;
   EXPECT_THAT(Compute(*logits, queries, 0, 2),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(StartsWith("data: got "),
@@ -688,8 +689,8 @@ const std::pair<const char*, Change> kRefusals[] = {
     {"output_data_type: got I32",
      [](auto& s) { s.output_data_type = DataType::kI32; }},
     {"scale: got 0", [](auto& s) { s.scale = 0; }},
-    {"scale: got nan", [](auto& s) { s.scale = NAN; }},
-    {"fill_value: got NaN", [](auto& s) { s.fill = NAN; }},
+    {"scale: got nan", [](auto& s) { s.scale = kNaN; }},
+    {"fill_value: got NaN", [](auto& s) { s.fill = kNaN; }},
     {"bias_alone: got true", [](auto& s) { s.bias_alone = true; }},
     {"query_bias: got shape [5, 3], want [num_heads, head_dim] = [3, 5]",
      [](auto& s) {
