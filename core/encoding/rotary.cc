@@ -26,7 +26,7 @@ namespace {
 constexpr int64_t kMaxHeadDim = 65536;
 constexpr double kMaxTheta = 1e18;
 constexpr int64_t kMaxAxes = 4;
-// Keeps every frequency in [1e-40, 1e24], well inside of what F32 angles and
+// Keeps every frequency in [1e-40, 1e6], well inside of what F32 angles and
 // turns of 256 bits hold.
 constexpr double kLeastFactor = 1e-6;
 constexpr double kMostFactor = 1e6;
