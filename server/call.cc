@@ -16,6 +16,7 @@ Call::Call(CallEnvironment* environment, Method method,
     : environment_(*environment),
       method_(method),
       context_(*context),
+      tables_(environment_.tables.Get()),
       start_(std::chrono::steady_clock::now()) {
   ++environment_.active_calls;
   environment_.metrics.CallStarted(method_);
@@ -38,9 +39,7 @@ Call::~Call() {
 }
 
 absl::Status Call::CheckWanted() const {
-  if (environment_.draining) {
-    return absl::UnavailableError("the server is draining; try another");
-  }
+  if (environment_.draining) return Draining();
   // gRPC cancels a call when its deadline passes, but only soon after.
   if (context_.IsCancelled() ||
       context_.deadline() <= std::chrono::system_clock::now()) {
@@ -50,7 +49,7 @@ absl::Status Call::CheckWanted() const {
 }
 
 absl::StatusOr<PlanPtr> Call::MakePlan(const v1::TensorSpec& spec) {
-  absl::StatusOr<TensorSpec> decoded = DecodeSpec(spec);
+  absl::StatusOr<TensorSpec> decoded = DecodeSpec(spec, *tables_);
   if (!decoded.ok()) return Under("spec", decoded.status());
   absl::StatusOr<PlanPtr> plan =
       environment_.engine.MakePlan(*std::move(decoded));
@@ -81,6 +80,10 @@ grpc::Status Call::End(const absl::Status& status) {
 absl::Status QueueFull() {
   return absl::ResourceExhaustedError(
       "the queue of computations is full; try again later");
+}
+
+absl::Status Draining() {
+  return absl::UnavailableError("the server is draining; try another");
 }
 
 absl::Status Call::WhyCancelled() const {

@@ -14,6 +14,7 @@
 #include "attnbias/v1/service.pb.h"
 #include "core/base/executor.h"
 #include "core/engine/engine.h"
+#include "core/table/registry.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -31,6 +32,7 @@ struct CallEnvironment {
   Metrics& metrics;
   StallWatch& stall_watch;
   PlanMemo plan_memo;
+  TableRegistry tables;
   std::atomic<bool> draining{false};
   std::atomic<int> active_calls{0};
 };
@@ -47,6 +49,9 @@ class Call {
 
   CallEnvironment& environment() const { return environment_; }
   grpc::CallbackServerContext& context() const { return context_; }
+
+  // The tables that were mounted when the call began.
+  const TableSetPtr& tables() const { return tables_; }
 
   // UNAVAILABLE while draining, DEADLINE_EXCEEDED or CANCELLED once nobody
   // waits for the answer.
@@ -71,6 +76,7 @@ class Call {
   CallEnvironment& environment_;
   const Method method_;
   grpc::CallbackServerContext& context_;
+  const TableSetPtr tables_;
   const std::chrono::steady_clock::time_point start_;
   int64_t bytes_ = 0;
   PlanPtr plan_;
@@ -80,6 +86,9 @@ class Call {
 
 // What a call is refused with when the executor takes no more.
 absl::Status QueueFull();
+
+// What it is refused with while the server drains.
+absl::Status Draining();
 
 // The message in `bytes`. INVALID_ARGUMENT when it is none, UNIMPLEMENTED when
 // it has fields that this server does not know.

@@ -8,6 +8,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "server/host_port.h"
 #include "server/memory_limit.h"
@@ -18,14 +19,28 @@ namespace {
 
 constexpr int kExitInvalid = 2;
 
-// --drain-grace is also ATTNBIAS_DRAIN_GRACE. Of a repeated flag the last
-// counts, so that scripts may add to what they are given.
-void MakeOverridable(CLI::Option* option) {
-  option->take_last();
+// --drain-grace is also ATTNBIAS_DRAIN_GRACE.
+void TakeFromEnvironment(CLI::Option* option) {
   const std::string name = option->get_lnames().front();
   option->envname(absl::StrCat(
       "ATTNBIAS_",
       absl::AsciiStrToUpper(absl::StrReplaceAll(name, {{"-", "_"}}))));
+}
+
+// Of a repeated flag the last counts, so that scripts may add to what they are
+// given.
+void MakeOverridable(CLI::Option* option) {
+  option->take_last();
+  TakeFromEnvironment(option);
+}
+
+// A flag that may be given several times, or once with commas.
+void AddList(CLI::App& app, const std::string& name,
+             std::vector<std::string>& target, const std::string& type_name,
+             const std::string& description) {
+  CLI::Option* option = app.add_option(name, target, description);
+  option->delimiter(',')->allow_extra_args(false)->type_name(type_name);
+  TakeFromEnvironment(option);
 }
 
 CLI::Option* Add(CLI::App& app, const std::string& name, auto& target,
@@ -99,6 +114,19 @@ void AddComputeFlags(CLI::App& app, ServerConfig& config) {
       "JSON file, an array of TensorSpec to be in the cache before readiness");
 }
 
+void AddTableFlags(CLI::App& app, ServerConfig& config) {
+  Add(app, "--tables", config.tables.folder,
+      "Folder whose .safetensors files' tables are mounted as FILE:TENSOR")
+      ->type_name("FOLDER");
+  AddList(app, "--table", config.tables.tables, "NAME=FILE.safetensors:TENSOR",
+          "A tensor to mount under a name; repeatable");
+  AddList(app, "--checkpoint", config.tables.checkpoints, "NAME=FOLDER",
+          "A transformers checkpoint whose position tables are mounted as "
+          "NAME/PLACE; repeatable");
+  AddDuration(app, "--tables-poll", config.tables_poll, absl::ZeroDuration(),
+              "How often the files of tables are looked at; 0s: never");
+}
+
 void AddLifecycleFlags(CLI::App& app, ServerConfig& config) {
   AddDuration(app, "--drain-notice", config.drain_notice, absl::ZeroDuration(),
               "Time between NOT_SERVING and closing the port");
@@ -117,10 +145,11 @@ std::string Effective(const CLI::App& app) {
   std::string text;
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_envname().empty()) continue;
-    absl::StrAppend(
-        &text, option->get_lnames().front(), "=",
-        option->empty() ? option->get_default_str() : option->results().back(),
-        "\n");
+    absl::StrAppend(&text, option->get_lnames().front(), "=",
+                    option->empty()
+                        ? option->get_default_str()
+                        : absl::StrJoin(option->reduced_results(), ","),
+                    "\n");
   }
   return text;
 }
@@ -139,6 +168,7 @@ std::variant<ServerConfig, ExitCode> ParseConfig(int argc,
                "Print the effective configuration and exit: 0 valid, 2 not");
   AddNetworkFlags(app, config);
   AddComputeFlags(app, config);
+  AddTableFlags(app, config);
   AddLifecycleFlags(app, config);
   try {
     app.parse(argc, argv);

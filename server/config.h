@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "absl/time/time.h"
+#include "server/table_mounts.h"
 
 namespace attnbias {
 
@@ -39,6 +40,10 @@ struct ServerConfig {
   // JSON file with an array of TensorSpec, kept in the cache before the server
   // is ready; empty for none.
   std::string precompute;
+  // Learned tables to mount.
+  TableSources tables;
+  // How often their files are looked at; 0 for never.
+  absl::Duration tables_poll = absl::Seconds(5);
   std::string log_format = "text";
   std::string log_level = "info";
   // Only say whether the configuration is valid.

@@ -31,6 +31,11 @@ uint8_t* AppendLength(int field, size_t length, uint8_t* at) {
   return CodedOutputStream::WriteVarint64ToArray(length, at);
 }
 
+uint8_t* AppendInteger(int field, int64_t value, uint8_t* at) {
+  at = AppendTag(field, WireFormatLite::WIRETYPE_VARINT, at);
+  return CodedOutputStream::WriteVarint64ToArray(value, at);
+}
+
 uint8_t* AppendChecksum(int field, uint32_t crc32c, uint8_t* at) {
   at = AppendTag(field, WireFormatLite::WIRETYPE_FIXED32, at);
   return CodedOutputStream::WriteLittleEndian32ToArray(crc32c, at);
@@ -61,25 +66,28 @@ size_t SizeOf(const Chunk& chunk) {
   return size;
 }
 
-}  // namespace
-
-grpc::ByteBuffer FrameStreamHeader(const v1::TensorHeader& header) {
+// A message whose only field is `header`.
+grpc::ByteBuffer FrameMessage(int field,
+                              const google::protobuf::MessageLite& header) {
   const size_t size = header.ByteSizeLong();
   std::string bytes(kMaxFieldBytes + size, '\0');
   auto* const begin = reinterpret_cast<uint8_t*>(bytes.data());
-  uint8_t* at =
-      AppendLength(v1::StreamTensorResponse::kHeaderFieldNumber, size, begin);
+  uint8_t* at = AppendLength(field, size, begin);
   at = header.SerializeWithCachedSizesToArray(at);
   const grpc::Slice slice(begin, at - begin);
   return grpc::ByteBuffer(&slice, 1);
 }
 
+}  // namespace
+
+grpc::ByteBuffer FrameStreamHeader(const v1::TensorHeader& header) {
+  return FrameMessage(v1::StreamTensorResponse::kHeaderFieldNumber, header);
+}
+
 grpc::ByteBuffer FrameStreamChunk(const Chunk& chunk, int64_t offset) {
   using Response = v1::StreamTensorResponse;
   uint8_t fields[kMaxFieldBytes];
-  uint8_t* at = AppendTag(Response::kOffsetFieldNumber,
-                          WireFormatLite::WIRETYPE_VARINT, fields);
-  at = CodedOutputStream::WriteVarint64ToArray(offset, at);
+  uint8_t* at = AppendInteger(Response::kOffsetFieldNumber, offset, fields);
   at = AppendChecksum(Response::kCrc32CFieldNumber, chunk.crc32c, at);
   at = AppendLength(Response::kDataFieldNumber, SizeOf(chunk), at);
   return Join(fields, at - fields, chunk);
@@ -95,6 +103,21 @@ grpc::ByteBuffer FrameTensor(std::string_view header, const Chunk& chunk) {
   at = AppendChecksum(Response::kCrc32CFieldNumber, chunk.crc32c, at);
   at = AppendLength(Response::kDataFieldNumber, SizeOf(chunk), at);
   return Join(begin, at - begin, chunk);
+}
+
+grpc::ByteBuffer FrameLogitsHeader(const v1::LogitsHeader& header) {
+  return FrameMessage(v1::ComputeLogitsResponse::kHeaderFieldNumber, header);
+}
+
+grpc::ByteBuffer FrameLogitsChunk(const Chunk& chunk, int64_t first_row,
+                                  int64_t offset) {
+  using Response = v1::ComputeLogitsResponse;
+  uint8_t fields[kMaxFieldBytes];
+  uint8_t* at = AppendInteger(Response::kOffsetFieldNumber, offset, fields);
+  at = AppendChecksum(Response::kCrc32CFieldNumber, chunk.crc32c, at);
+  at = AppendInteger(Response::kFirstRowFieldNumber, first_row, at);
+  at = AppendLength(Response::kDataFieldNumber, SizeOf(chunk), at);
+  return Join(fields, at - fields, chunk);
 }
 
 }  // namespace attnbias

@@ -26,6 +26,14 @@ grpc::ByteBuffer FrameStreamChunk(const Chunk& chunk, int64_t offset);
 // A GetTensorResponse. `header` is a serialised TensorHeader.
 grpc::ByteBuffer FrameTensor(std::string_view header, const Chunk& chunk);
 
+// A ComputeLogitsResponse with the header alone.
+grpc::ByteBuffer FrameLogitsHeader(const v1::LogitsHeader& header);
+
+// A ComputeLogitsResponse with `chunk`, which begins at `offset` of the answer
+// to the rows from `first_row` on.
+grpc::ByteBuffer FrameLogitsChunk(const Chunk& chunk, int64_t first_row,
+                                  int64_t offset);
+
 }  // namespace attnbias
 
 #endif  // ATTNBIAS_SERVER_FRAME_H_

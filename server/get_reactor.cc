@@ -76,7 +76,8 @@ absl::StatusOr<PlannedRequestPtr> GetReactor::MakePlan() {
   PlanMemo& memo = call_.environment().plan_memo;
   const bool small = request_.Length() <= PlanMemo::kMaxRequestBytes;
   std::string bytes = small ? Flatten(request_) : "";
-  if (PlannedRequestPtr known = small ? memo.Find(bytes) : nullptr) {
+  if (PlannedRequestPtr known =
+          small ? memo.Find(bytes, call_.tables()) : nullptr) {
     call_.SetPlan(known->plan);
     return known;
   }
@@ -87,8 +88,8 @@ absl::StatusOr<PlannedRequestPtr> GetReactor::MakePlan() {
   ATTNBIAS_RETURN_IF_ERROR(plan.status());
   const int64_t payload = (*plan)->total_bytes();
   if (payload > kMaxUnaryBytes) return TooLarge(payload);
-  auto planned = std::make_shared<const PlannedRequest>(
-      PlannedRequest{*plan, EncodeHeader(**plan).SerializeAsString()});
+  auto planned = std::make_shared<const PlannedRequest>(PlannedRequest{
+      *plan, EncodeHeader(**plan).SerializeAsString(), call_.tables()});
   if (payload + static_cast<int64_t>(planned->header.size()) >
       kMaxUnaryResponseBytes - kFramingBytes) {
     return TooLarge(payload);

@@ -24,21 +24,23 @@ int Failed(const absl::Status& status, int exit_code = 1) {
 int Serve(const ServerConfig& config) {
   const auto stop = std::make_shared<Cancellation>();
   Signals signals([stop] { stop->Cancel(); });
-  absl::StatusOr<std::unique_ptr<Server>> server = Server::Create(config);
-  if (!server.ok()) return Failed(server.status(), 2);
+  absl::StatusOr<std::unique_ptr<Server>> created = Server::Create(config);
+  if (!created.ok()) return Failed(created.status(), 2);
+  const std::shared_ptr<Server> server = *std::move(created);
   if (config.check_config) {
     std::fputs(config.effective.c_str(), stdout);
     return 0;
   }
-  absl::Status status = (*server)->Start();
+  absl::Status status = server->Start();
   if (!status.ok()) return Failed(status);
-  std::printf("listening on %s\nmetrics on %s\n", (*server)->address().c_str(),
-              (*server)->metrics_address().c_str());
+  signals.OnHangup([server] { server->ReloadTables(); });
+  std::printf("listening on %s\nmetrics on %s\n", server->address().c_str(),
+              server->metrics_address().c_str());
   std::fflush(stdout);
-  status = (*server)->BecomeReady(stop);
+  status = server->BecomeReady(stop);
   if (!status.ok() && !stop->cancelled()) return Failed(status);
   signals.Wait();
-  (*server)->Drain();
+  server->Drain();
   // Stopping the metrics listener would take two seconds, for nothing.
   std::_Exit(0);
 }

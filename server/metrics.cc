@@ -39,7 +39,8 @@ constexpr std::string_view kRejectionNames[] = {
 static_assert(std::size(kRejectionNames) == kNumRejections);
 
 constexpr std::string_view kMethodNames[] = {"DescribeTensor", "GetTensor",
-                                             "StreamTensor", "GetServerInfo"};
+                                             "StreamTensor",   "ListTables",
+                                             "ComputeLogits",  "GetServerInfo"};
 static_assert(std::size(kMethodNames) == kNumMethods);
 
 // From 50 us, the cost of a call itself, to a minute of streaming.
@@ -47,9 +48,19 @@ const prometheus::Histogram::BucketBoundaries kSecondsBuckets = {
     0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02,
     0.05,    0.1,    0.2,    0.5,    1,     2,     5,     10,   60};
 
+std::string TypeOf(Method method) {
+  switch (method) {
+    case Method::kStreamTensor:
+      return "server_stream";
+    case Method::kComputeLogits:
+      return "bidi_stream";
+    default:
+      return "unary";
+  }
+}
+
 prometheus::Labels LabelsOf(Method method) {
-  const bool streams = method == Method::kStreamTensor;
-  return {{"grpc_type", streams ? "server_stream" : "unary"},
+  return {{"grpc_type", TypeOf(method)},
           {"grpc_service", v1::AttentionBiasService::service_full_name()},
           {"grpc_method", std::string(NameOf(method))}};
 }

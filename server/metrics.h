@@ -30,9 +30,11 @@ enum class Method : uint8_t {
   kDescribeTensor,
   kGetTensor,
   kStreamTensor,
+  kListTables,
+  kComputeLogits,
   kGetServerInfo
 };
-inline constexpr int kNumMethods = 4;
+inline constexpr int kNumMethods = 5;
 std::string_view NameOf(Method method);
 
 // Why something was turned away that was no mistake of the caller.

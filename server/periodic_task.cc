@@ -14,14 +14,24 @@ PeriodicTask::~PeriodicTask() {
     std::lock_guard<std::mutex> lock(mutex_);
     stopping_ = true;
   }
-  stop_requested_.notify_all();
+  woken_.notify_all();
   thread_.join();
+}
+
+void PeriodicTask::RunSoon() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    soon_ = true;
+  }
+  woken_.notify_all();
 }
 
 void PeriodicTask::Run() {
   std::unique_lock<std::mutex> lock(mutex_);
-  while (
-      !stop_requested_.wait_for(lock, period_, [this] { return stopping_; })) {
+  for (;;) {
+    woken_.wait_for(lock, period_, [this] { return stopping_ || soon_; });
+    if (stopping_) return;
+    soon_ = false;
     lock.unlock();
     body_();
     lock.lock();

@@ -20,14 +20,18 @@ class PeriodicTask {
   // Returns when `body` does not run and will not.
   ~PeriodicTask();
 
+  // The next call comes at once.
+  void RunSoon();
+
  private:
   void Run();
 
   const std::chrono::milliseconds period_;
   const std::function<void()> body_;
   std::mutex mutex_;
-  std::condition_variable stop_requested_;
+  std::condition_variable woken_;
   bool stopping_ = false;  // guarded by mutex_
+  bool soon_ = false;      // guarded by mutex_
   std::thread thread_;
 };
 

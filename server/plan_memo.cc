@@ -5,10 +5,14 @@
 
 namespace attnbias {
 
-PlannedRequestPtr PlanMemo::Find(const std::string& request) const {
+PlannedRequestPtr PlanMemo::Find(const std::string& request,
+                                 const TableSetPtr& tables) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto found = requests_.find(request);
-  return found == requests_.end() ? nullptr : found->second;
+  if (found == requests_.end()) return nullptr;
+  const std::weak_ptr<const TableSet>& known = found->second->tables;
+  const bool same = !known.owner_before(tables) && !tables.owner_before(known);
+  return same ? found->second : nullptr;
 }
 
 void PlanMemo::Insert(std::string request, PlannedRequestPtr planned) {

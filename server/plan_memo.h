@@ -3,7 +3,8 @@
 //
 // Small answers come from the cache in no time, and parsing, validating, naming
 // and describing would then be most of what a call costs. A plan depends on
-// nothing but the request, so that remembering it is never wrong.
+// nothing but the request and the tables that it may name, so that remembering
+// it for as long as these stay mounted is never wrong.
 #ifndef ATTNBIAS_SERVER_PLAN_MEMO_H_
 #define ATTNBIAS_SERVER_PLAN_MEMO_H_
 
@@ -14,6 +15,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "core/engine/plan.h"
+#include "core/table/registry.h"
 
 namespace attnbias {
 
@@ -21,6 +23,8 @@ struct PlannedRequest {
   PlanPtr plan;
   // A serialised TensorHeader.
   std::string header;
+  // Those it was planned with, which it does not keep.
+  std::weak_ptr<const TableSet> tables;
 };
 using PlannedRequestPtr = std::shared_ptr<const PlannedRequest>;
 
@@ -30,8 +34,9 @@ class PlanMemo {
   static constexpr size_t kMaxRequestBytes = 4096;
   static constexpr size_t kMaxRequests = 1024;
 
-  // Null when the request is not remembered.
-  PlannedRequestPtr Find(const std::string& request) const;
+  // Null when the request is not remembered with these tables.
+  PlannedRequestPtr Find(const std::string& request,
+                         const TableSetPtr& tables) const;
   // Forgets all others when it is full; larger requests are not remembered.
   void Insert(std::string request, PlannedRequestPtr planned);
 

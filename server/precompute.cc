@@ -21,7 +21,7 @@ absl::Status Located(const std::string& place, const absl::Status& status) {
 }
 
 absl::StatusOr<PlanPtr> PlanOf(const nlohmann::json& entry,
-                               const Engine& engine) {
+                               const Engine& engine, const TableSet& tables) {
   v1::TensorSpec message;
   const auto parsed =
       google::protobuf::util::JsonStringToMessage(entry.dump(), &message);
@@ -31,7 +31,7 @@ absl::StatusOr<PlanPtr> PlanOf(const nlohmann::json& entry,
   }
   // JSON may hold an enum's number, known or not.
   ATTNBIAS_RETURN_IF_ERROR(CheckKnown(message));
-  absl::StatusOr<TensorSpec> spec = DecodeSpec(message);
+  absl::StatusOr<TensorSpec> spec = DecodeSpec(message, tables);
   ATTNBIAS_RETURN_IF_ERROR(spec.status());
   return engine.MakePlan(*std::move(spec));
 }
@@ -47,8 +47,8 @@ absl::Status ComputeOne(const PlanPtr& plan, Engine* engine,
 
 }  // namespace
 
-absl::StatusOr<std::vector<PlanPtr>> ReadPrecomputeFile(const std::string& path,
-                                                        const Engine& engine) {
+absl::StatusOr<std::vector<PlanPtr>> ReadPrecomputeFile(
+    const std::string& path, const Engine& engine, const TableSet& tables) {
   std::ifstream file(path);
   if (!file) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));
@@ -60,7 +60,7 @@ absl::StatusOr<std::vector<PlanPtr>> ReadPrecomputeFile(const std::string& path,
   }
   std::vector<PlanPtr> plans;
   for (const nlohmann::json& entry : entries) {
-    absl::StatusOr<PlanPtr> plan = PlanOf(entry, engine);
+    absl::StatusOr<PlanPtr> plan = PlanOf(entry, engine, tables);
     if (!plan.ok()) {
       return Located(absl::StrCat(path, ": entry ", plans.size()),
                      plan.status());

@@ -10,14 +10,17 @@
 #include "absl/status/statusor.h"
 #include "core/base/cancellation.h"
 #include "core/engine/engine.h"
+#include "core/table/registry.h"
 
 namespace attnbias {
 
-// The file is a JSON array of attnbias.v1.TensorSpec in protobuf's JSON form.
+// The file is a JSON array of attnbias.v1.TensorSpec in protobuf's JSON form;
+// `tables` are those that they may name.
 // INVALID_ARGUMENT, naming file and entry, for anything else or a spec that
 // would be refused.
 absl::StatusOr<std::vector<PlanPtr>> ReadPrecomputeFile(const std::string& path,
-                                                        const Engine& engine);
+                                                        const Engine& engine,
+                                                        const TableSet& tables);
 
 // Computes one after the other; returns when all lie in the cache. The status
 // names the entry. CANCELLED when `cancellation` says so.

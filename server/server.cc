@@ -27,6 +27,8 @@ constexpr std::chrono::milliseconds kDrainPoll{5};
 constexpr int64_t kQueueCapacity = 4096;
 
 constexpr std::chrono::milliseconds kReadinessPeriod(100);
+constexpr std::chrono::milliseconds kMinTablesPeriod(100);
+constexpr std::chrono::milliseconds kNever = std::chrono::hours(24 * 36525);
 
 absl::StatusOr<const KernelSet*> ChooseKernels(const std::string& name) {
   if (name.empty()) return SupportedKernelSets().front();
@@ -51,9 +53,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(
   absl::StatusOr<const KernelSet*> kernels = ChooseKernels(config.kernels);
   ATTNBIAS_RETURN_IF_ERROR(kernels.status());
   std::unique_ptr<Server> server(new Server(config, **kernels));
+  ATTNBIAS_RETURN_IF_ERROR(server->table_mounts_.Load());
   if (!config.precompute.empty()) {
-    absl::StatusOr<std::vector<PlanPtr>> plans =
-        ReadPrecomputeFile(config.precompute, server->engine_);
+    absl::StatusOr<std::vector<PlanPtr>> plans = ReadPrecomputeFile(
+        config.precompute, server->engine_, *server->environment_.tables.Get());
     if (!plans.ok()) {
       return absl::InvalidArgumentError(
           absl::StrCat("--precompute: ", plans.status().message()));
@@ -71,10 +74,13 @@ Server::Server(const ServerConfig& config, const KernelSet& kernels)
               kernels, &pool_, &metrics_),
       stall_watch_(Milliseconds(config.progress_timeout)),
       environment_{engine_, pool_, metrics_, stall_watch_},
+      table_mounts_(config.tables, config.memory_budget_bytes,
+                    &environment_.tables),
       service_(&environment_, MakeInfo(kernels)) {}
 
 Server::~Server() {
   readiness_task_.reset();
+  tables_task_.reset();
   keep_warm_.reset();
   if (acceptor_) acceptor_->Stop();
   health_.FinishWatchers();
@@ -94,6 +100,13 @@ absl::Status Server::Start() {
   StartGrpc();
   keep_warm_.emplace(grpc_server_.get());
   readiness_task_.emplace(kReadinessPeriod, [this] { UpdateReadiness(); });
+  if (!config_.tables.empty()) {
+    const bool watched = config_.tables_poll > absl::ZeroDuration();
+    tables_task_.emplace(
+        watched ? std::max(kMinTablesPeriod, Milliseconds(config_.tables_poll))
+                : kNever,
+        [this] { table_mounts_.Refresh(); });
+  }
   return absl::OkStatus();
 }
 
@@ -126,6 +139,12 @@ void Server::AddGauges() {
   metrics_.AddGauge("attnbias_connections", "Open connections", [this] {
     return static_cast<double>(acceptor_->connections());
   });
+  metrics_.AddGauge("attnbias_mounted_tables", "Learned tables", [this] {
+    return static_cast<double>(environment_.tables.Get()->tables().size());
+  });
+  metrics_.AddGauge("attnbias_tables_reload_failed",
+                    "1 while the tables on disk cannot be mounted",
+                    [this] { return table_mounts_.failed() ? 1.0 : 0.0; });
   metrics_.AddGauge("attnbias_draining", "1 while the server shuts down",
                     [this] { return environment_.draining ? 1.0 : 0.0; });
 }
@@ -204,6 +223,12 @@ absl::Status Server::BecomeReady(const CancellationPtr& cancellation) {
   return absl::OkStatus();
 }
 
+void Server::ReloadTables() {
+  if (!tables_task_.has_value()) return;
+  table_mounts_.Invalidate();
+  tables_task_->RunSoon();
+}
+
 void Server::UpdateReadiness() {
   // What is kept can be dropped; the rest is held by computations and streams.
   const auto pinned =
@@ -222,6 +247,7 @@ void Server::Drain() {
   std::this_thread::sleep_for(Milliseconds(config_.drain_notice));
   acceptor_->Stop();
   environment_.draining = true;
+  stall_watch_.CloseIdle();
   keep_warm_.reset();
   health_.FinishWatchers();
   const auto deadline =

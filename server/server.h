@@ -24,6 +24,7 @@
 #include "server/overload_gate.h"
 #include "server/periodic_task.h"
 #include "server/stall_watch.h"
+#include "server/table_mounts.h"
 #include "server/tensor_service.h"
 #include "server/worker_pool.h"
 
@@ -49,6 +50,10 @@ class Server {
   // the grace is over. Returns when no call is left.
   void Drain();
 
+  // After Start: mounts the learned tables anew, on a thread of its own. On an
+  // error, which is logged, those mounted before stay.
+  void ReloadTables();
+
   // HOST:PORT with the ports really taken, after Start.
   const std::string& address() const { return acceptor_->address(); }
   const std::string& metrics_address() const { return metrics_address_; }
@@ -68,6 +73,7 @@ class Server {
   Engine engine_;
   StallWatch stall_watch_;
   CallEnvironment environment_;
+  TableMounts table_mounts_;
   HealthService health_;
   TensorService service_;
   std::vector<PlanPtr> precompute_;
@@ -78,6 +84,7 @@ class Server {
   std::optional<KeepWarm> keep_warm_;
   OverloadGate overload_gate_;
   std::optional<PeriodicTask> readiness_task_;
+  std::optional<PeriodicTask> tables_task_;
 };
 
 }  // namespace attnbias

@@ -19,6 +19,7 @@ Signals::Signals(std::function<void()> on_first)
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   // A peer that is gone is an error of one write, not the end of the process.
   signal(SIGPIPE, SIG_IGN);
@@ -34,21 +35,34 @@ Signals::~Signals() {
   close(stop_fd_);
 }
 
+void Signals::OnHangup(std::function<void()> on_hangup) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  on_hangup_ = std::move(on_hangup);
+}
+
 void Signals::Wait() {
   std::unique_lock<std::mutex> lock(mutex_);
   came_.wait(lock, [this] { return received_; });
 }
 
-int Signals::Next() const {
+int Signals::Next() {
   for (;;) {
     pollfd ready[] = {{stop_fd_, POLLIN, 0}, {signal_fd_, POLLIN, 0}};
     if (poll(ready, 2, -1) < 0) continue;
     if (ready[0].revents != 0) return 0;
     signalfd_siginfo info = {};
-    if (read(signal_fd_, &info, sizeof(info)) == sizeof(info)) {
-      return static_cast<int>(info.ssi_signo);
-    }
+    if (read(signal_fd_, &info, sizeof(info)) != sizeof(info)) continue;
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (signal != SIGHUP) return signal;
+    HangUp();
   }
+}
+
+void Signals::HangUp() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const std::function<void()> on_hangup = on_hangup_;
+  lock.unlock();
+  if (on_hangup) on_hangup();
 }
 
 void Signals::Run() {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SIGTERM and SIGINT: the first asks for a drain, the second ends the process.
+// SIGHUP asks for a reload.
 #ifndef ATTNBIAS_SERVER_SIGNALS_H_
 #define ATTNBIAS_SERVER_SIGNALS_H_
 
@@ -19,20 +20,26 @@ class Signals {
   Signals& operator=(const Signals&) = delete;
   ~Signals();
 
+  // From now on `on_hangup` runs on SIGHUP, on that thread; before, SIGHUP does
+  // nothing.
+  void OnHangup(std::function<void()> on_hangup);
+
   // Returns once the first has come.
   void Wait();
 
  private:
   void Run();
-  // The next signal, or 0 when this object goes.
-  int Next() const;
+  // The next SIGTERM or SIGINT, or 0 when this object goes.
+  int Next();
+  void HangUp();
 
   const std::function<void()> on_first_;
   int signal_fd_;
   int stop_fd_;
   std::mutex mutex_;
   std::condition_variable came_;
-  bool received_ = false;  // guarded by mutex_
+  bool received_ = false;            // guarded by mutex_
+  std::function<void()> on_hangup_;  // guarded by mutex_
   std::thread thread_;
 };
 

@@ -38,22 +38,37 @@ StallWatch::StallWatch(std::chrono::milliseconds timeout)
 
 void StallWatch::CloseStalled() {
   const int64_t deadline = Now() - std::chrono::nanoseconds(timeout_).count();
+  Close(GRPC_STATUS_ABORTED, "the client has stopped reading",
+        [deadline](Entry& entry) {
+          const int64_t started = entry.write_started_;
+          return started != 0 && started <= deadline &&
+                 !entry.stalled_.exchange(true);
+        });
+}
+
+void StallWatch::CloseIdle() {
+  Close(GRPC_STATUS_UNAVAILABLE, "the server is draining; try another",
+        [](Entry& entry) {
+          return entry.idle_ && !entry.dismissed_.exchange(true);
+        });
+}
+
+template <typename Choose>
+void StallWatch::Close(grpc_status_code code, const char* reason,
+                       Choose choose) {
   // Closed without the lock, for which the end of a call waits: each holds a
   // reference of its own.
   std::vector<grpc_call*> calls;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     for (Entry* entry : entries_) {
-      const int64_t started = entry->write_started_;
-      if (started == 0 || started > deadline || entry->stalled_) continue;
-      entry->stalled_ = true;
+      if (!choose(*entry)) continue;
       grpc_call_ref(entry->call_);
       calls.push_back(entry->call_);
     }
   }
   for (grpc_call* call : calls) {
-    grpc_call_cancel_with_status(call, GRPC_STATUS_ABORTED,
-                                 "the client has stopped reading", nullptr);
+    grpc_call_cancel_with_status(call, code, reason, nullptr);
     grpc_call_unref(call);
   }
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Closes streams whose client has stopped reading, with ABORTED.
+// Closes streams that would not end by themselves: those whose client has
+// stopped reading, with ABORTED, and, when the server drains, those that wait
+// for their client to send, with UNAVAILABLE.
 //
-// A write that flow control holds back never ends by itself, and pins its call
-// and the tensor behind it.
+// A write that flow control holds back pins its call and the tensor behind it.
 #ifndef ATTNBIAS_SERVER_STALL_WATCH_H_
 #define ATTNBIAS_SERVER_STALL_WATCH_H_
 
@@ -32,6 +33,11 @@ class StallWatch {
     // Whether the call was closed for want of progress.
     bool stalled() const { return stalled_; }
 
+    // Says whether nothing is under way but waiting for the client to send.
+    void SetIdle(bool idle) { idle_ = idle; }
+    // Whether the call was closed while it was idle.
+    bool dismissed() const { return dismissed_; }
+
    private:
     friend class StallWatch;
 
@@ -40,12 +46,20 @@ class StallWatch {
     // Nanoseconds of the steady clock; 0 when nothing is being written.
     std::atomic<int64_t> write_started_{0};
     std::atomic<bool> stalled_{false};
+    std::atomic<bool> idle_{false};
+    std::atomic<bool> dismissed_{false};
   };
 
   explicit StallWatch(std::chrono::milliseconds timeout);
 
+  // Closes the streams that are idle now.
+  void CloseIdle();
+
  private:
   void CloseStalled();
+  // Closes every stream of which `choose(entry)` is true.
+  template <typename Choose>
+  void Close(grpc_status_code code, const char* reason, Choose choose);
 
   const std::chrono::milliseconds timeout_;
   std::mutex mutex_;

@@ -8,6 +8,8 @@
 #include "server/codec/spec_codec.h"
 #include "server/get_reactor.h"
 #include "server/limits.h"
+#include "server/list_tables.h"
+#include "server/logits_reactor.h"
 #include "server/stream_reactor.h"
 
 namespace attnbias {
@@ -86,6 +88,24 @@ grpc::ServerUnaryReactor* TensorService::GetTensor(
 grpc::ServerWriteReactor<grpc::ByteBuffer>* TensorService::StreamTensor(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
   auto* reactor = new StreamReactor(&environment_, context, request);
+  reactor->Start();
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* TensorService::ListTables(
+    grpc::CallbackServerContext* context, const v1::ListTablesRequest* request,
+    v1::ListTablesResponse* response) {
+  auto* call = new OneStep(&environment_, Method::kListTables, context);
+  call->Run([request, response](Call& call) {
+    ATTNBIAS_RETURN_IF_ERROR(CheckKnown(*request));
+    return attnbias::ListTables(*request, *call.tables(), response);
+  });
+  return call;
+}
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>*
+TensorService::ComputeLogits(grpc::CallbackServerContext* context) {
+  auto* reactor = new LogitsReactor(&environment_, context);
   reactor->Start();
   return reactor;
 }

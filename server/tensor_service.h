@@ -15,8 +15,12 @@ using TensorServiceBase =
     v1::AttentionBiasService::WithRawCallbackMethod_DescribeTensor<
         v1::AttentionBiasService::WithRawCallbackMethod_GetTensor<
             v1::AttentionBiasService::WithRawCallbackMethod_StreamTensor<
-                v1::AttentionBiasService::WithCallbackMethod_GetServerInfo<
-                    v1::AttentionBiasService::Service>>>>;
+                v1::AttentionBiasService::WithCallbackMethod_ListTables<
+                    v1::AttentionBiasService::
+                        WithRawCallbackMethod_ComputeLogits<
+                            v1::AttentionBiasService::
+                                WithCallbackMethod_GetServerInfo<
+                                    v1::AttentionBiasService::Service>>>>>>;
 
 class TensorService final : public TensorServiceBase {
  public:
@@ -32,6 +36,13 @@ class TensorService final : public TensorServiceBase {
   grpc::ServerWriteReactor<grpc::ByteBuffer>* StreamTensor(
       grpc::CallbackServerContext* context,
       const grpc::ByteBuffer* request) override;
+  grpc::ServerUnaryReactor* ListTables(
+      grpc::CallbackServerContext* context,
+      const v1::ListTablesRequest* request,
+      v1::ListTablesResponse* response) override;
+
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ComputeLogits(
+      grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* GetServerInfo(
       grpc::CallbackServerContext* context,
       const v1::GetServerInfoRequest* request,

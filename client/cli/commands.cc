@@ -65,6 +65,17 @@ class Tool {
     return kExitOk;
   }
 
+  int Tables() const {
+    const auto client = Connect();
+    if (!client.ok()) return Usage(client.status());
+    const auto tables = client->ListTables();
+    if (!tables.ok()) return Failed(tables.status());
+    for (const v1::TableInfo& table : *tables) {
+      terminal_.out << TableReport(table);
+    }
+    return kExitOk;
+  }
+
   int Describe() const {
     const auto spec = BuildSpec(settings_.tensor);
     if (!spec.ok()) return Usage(spec.status());
@@ -263,6 +274,8 @@ Commands AddCommands(CLI::App* app, Settings* settings) {
       {health, &Tool::Health},
       {app->add_subcommand("info", "What the server is"), &Tool::Info},
       {app->add_subcommand("list", "Encodings and their fields"), &Tool::List},
+      {app->add_subcommand("tables", "Learned tables that the server has"),
+       &Tool::Tables},
       {AddTensorCommand(app, "describe", "What get would fetch", settings),
        &Tool::Describe},
       {get, &Tool::Get},

@@ -24,7 +24,7 @@ using google::protobuf::FieldDescriptor;
 
 std::string TypeOf(const FieldDescriptor& field) {
   if (field.message_type() == v1::TableRef::descriptor()) {
-    return "@FILE.safetensors:TENSOR | @FILE.npy | sha256:DIGEST";
+    return "@FILE.safetensors:TENSOR | @FILE.npy | name:NAME | sha256:DIGEST";
   }
   std::string type = field.enum_type() != nullptr
                          ? absl::StrJoin(ShortNames(*field.enum_type()), " | ")
@@ -87,6 +87,18 @@ std::string EncodingList() {
       absl::StrAppendFormat(&text, "  %-*s %-*s %s\n", name_width, row.name,
                             need_width, row.need, row.type);
     }
+  }
+  return text;
+}
+
+std::string TableReport(const v1::TableInfo& table) {
+  const std::string& type = v1::DataType_Name(table.data_type());
+  std::string text =
+      absl::StrCat(table.name(), "\n  ", absl::StripPrefix(type, "DATA_TYPE_"),
+                   " [", absl::StrJoin(table.shape(), ", "), "] of ",
+                   table.source(), "\n  sha256:", table.sha256(), "\n");
+  if (table.has_spec()) {
+    absl::StrAppend(&text, "  ", EncodingText(table.spec()), "\n");
   }
   return text;
 }

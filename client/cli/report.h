@@ -14,6 +14,10 @@ namespace attnbias {
 // the contract's descriptors.
 std::string EncodingList();
 
+// A mounted table: name, type, shape, source, digest, and where its use is
+// known, what `get` would be told.
+std::string TableReport(const v1::TableInfo& table);
+
 // Parts, sizes, fingerprints.
 std::string HeaderReport(const v1::TensorHeader& header);
 

@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "attnbias/v1/options.pb.h"
 #include "client/cli/table_file.h"
+#include "google/protobuf/text_format.h"
 
 namespace attnbias {
 namespace {
@@ -25,6 +26,8 @@ using google::protobuf::Message;
 using google::protobuf::Reflection;
 
 constexpr absl::string_view kLayoutSuffix = "_layout";
+constexpr absl::string_view kDigestPrefix = "sha256:";
+constexpr absl::string_view kNamePrefix = "name:";
 
 // "SINUSOIDAL_LAYOUT_" for SinusoidalLayout: what its values begin with.
 std::string ValuePrefix(const EnumDescriptor& type) {
@@ -130,13 +133,18 @@ class FieldWriter {
     }
     auto* table = static_cast<v1::TableRef*>(
         message_->GetReflection()->MutableMessage(message_, field_));
-    if (absl::ConsumePrefix(&text, "sha256:")) {
+    if (absl::ConsumePrefix(&text, kDigestPrefix)) {
       table->set_sha256(std::string(text));
+      return absl::OkStatus();
+    }
+    if (absl::ConsumePrefix(&text, kNamePrefix)) {
+      table->set_name(std::string(text));
       return absl::OkStatus();
     }
     if (!absl::ConsumePrefix(&text, "@")) {
       return Unwanted(text,
-                      "@FILE.safetensors:TENSOR, @FILE.npy or sha256:DIGEST");
+                      "@FILE.safetensors:TENSOR, @FILE.npy, name:NAME or "
+                      "sha256:DIGEST");
     }
     auto read = ReadTableFile(std::string(text));
     if (!read.ok()) {
@@ -150,6 +158,46 @@ class FieldWriter {
   Message* const message_;
   const FieldDescriptor* const field_;
 };
+
+std::string ValueOf(const Message& message, const FieldDescriptor& field,
+                    int index) {
+  const Reflection* reflection = message.GetReflection();
+  if (field.enum_type() != nullptr) {
+    const auto* value = reflection->GetEnum(message, &field);
+    return absl::AsciiStrToLower(
+        absl::StripPrefix(value->name(), ValuePrefix(*field.enum_type())));
+  }
+  std::string text;
+  google::protobuf::TextFormat::PrintFieldValueToString(message, &field, index,
+                                                        &text);
+  return text;
+}
+
+// "name:m/encoder", and " table_layout=heads_buckets" where it is so.
+std::string ValueOf(const v1::TableRef& table, const std::string& field) {
+  std::string text = table.has_name()
+                         ? absl::StrCat(kNamePrefix, table.name())
+                         : absl::StrCat(kDigestPrefix, table.sha256());
+  if (table.layout() == v1::TABLE_LAYOUT_HEADS_BUCKETS) {
+    absl::StrAppend(&text, " ", field, kLayoutSuffix, "=heads_buckets");
+  }
+  return text;
+}
+
+std::string ValueOf(const Message& message, const FieldDescriptor& field) {
+  const Reflection* reflection = message.GetReflection();
+  if (field.message_type() == v1::TableRef::descriptor()) {
+    return ValueOf(static_cast<const v1::TableRef&>(
+                       reflection->GetMessage(message, &field)),
+                   field.name());
+  }
+  if (!field.is_repeated()) return ValueOf(message, field, -1);
+  std::vector<std::string> values;
+  for (int i = 0; i < reflection->FieldSize(message, &field); ++i) {
+    values.push_back(ValueOf(message, field, i));
+  }
+  return absl::StrJoin(values, ",");
+}
 
 // Names that `name=value` may set: the fields, and for a table its layout.
 std::vector<std::string> SettableNames(const Descriptor& type) {
@@ -230,6 +278,21 @@ absl::StatusOr<int> ParseEnum(const EnumDescriptor& type,
                      absl::StrJoin(ShortNames(type), ", ")));
   }
   return value->number();
+}
+
+std::string EncodingText(const v1::TensorSpec& spec) {
+  for (const FieldDescriptor* encoding : Encodings()) {
+    if (!spec.GetReflection()->HasField(spec, encoding)) continue;
+    const Message& message = spec.GetReflection()->GetMessage(spec, encoding);
+    std::vector<const FieldDescriptor*> fields;
+    message.GetReflection()->ListFields(message, &fields);
+    std::string text = encoding->name();
+    for (const FieldDescriptor* field : fields) {
+      absl::StrAppend(&text, " ", field->name(), "=", ValueOf(message, *field));
+    }
+    return text;
+  }
+  return "";
 }
 
 absl::Status SetEncoding(const std::string& encoding,

@@ -3,7 +3,8 @@
 // new encoding needs no line here.
 //
 //   dim=512  layout=concatenated  slopes=1,0.5  bidirectional=true
-//   table=@weights.safetensors:encoder.bias  table_layout=heads_buckets
+//   table=@weights.safetensors:encoder.bias  table=name:t5-small/encoder
+//   table_layout=heads_buckets
 #ifndef ATTNBIAS_CLIENT_CLI_SPEC_FIELDS_H_
 #define ATTNBIAS_CLIENT_CLI_SPEC_FIELDS_H_
 
@@ -28,6 +29,9 @@ std::vector<const google::protobuf::FieldDescriptor*> Encodings();
 absl::Status SetEncoding(const std::string& encoding,
                          const std::vector<std::string>& assignments,
                          v1::TensorSpec* spec);
+
+// An encoding and its fields, as SetEncoding takes them; "" if `spec` has none.
+std::string EncodingText(const v1::TensorSpec& spec);
 
 // A value of `type` by its short name in any case: "bf16", "concatenated".
 absl::StatusOr<int> ParseEnum(const google::protobuf::EnumDescriptor& type,

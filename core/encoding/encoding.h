@@ -2,9 +2,9 @@
 // An encoding: the mathematics that says which number stands at a coordinate.
 //
 // A coordinate is a position (TABLE), a relative position key - query
-// (TOEPLITZ), an anchored key position (KEY_ROW), a pair of a relative row and a
-// relative column (BLOCK_TOEPLITZ_2D) or, beside the position of a query, that
-// of a key (DENSE). At each coordinate an encoding has `lanes` x `width`
+// (TOEPLITZ), an anchored key position (KEY_ROW), a pair of a relative row and
+// a relative column (BLOCK_TOEPLITZ_2D) or, beside the position of a query,
+// that of a key (DENSE). At each coordinate an encoding has `lanes` x `width`
 // numbers: heads or a table's parts, and columns. An encoding knows nothing of
 // windows, masks, chunks, caches or threads.
 //
@@ -105,6 +105,9 @@ class Encoding {
   }
   // Numbers at one coordinate of one lane.
   virtual int64_t width() const = 0;
+  // Whether these are an axis of what is sent, the last: of tables, and where
+  // vectors stand at pairs.
+  virtual bool has_columns() const { return structure() == Structure::kTable; }
   // Coordinates that Fill accepts; others are OUT_OF_RANGE. Of a DENSE one, the
   // positions of queries and of keys.
   virtual Range domain() const = 0;

@@ -44,7 +44,8 @@ class SinusoidalEncoding final : public Encoding {
 
   std::unique_ptr<const Evaluator> Prepare(
       DataType type, const KernelSet& kernels) const override {
-    return std::make_unique<SinusoidalEvaluator>(spec_, scale_, type, kernels);
+    return std::make_unique<SinusoidalEvaluator>(RowsOf(spec_, scale_), type,
+                                                 kernels);
   }
 
  private:
@@ -57,47 +58,58 @@ bool IsIn(double value, double least, double most) {
   return value >= least && value <= most;
 }
 
-absl::Status CheckTimescales(const SinusoidalSpec& spec) {
+absl::Status CheckTimescales(absl::string_view name,
+                             const SinusoidalSpec& spec) {
   if (!IsIn(spec.min_timescale, kLeastMinTimescale, kMostMinTimescale)) {
-    return Invalid("sinusoidal.min_timescale: got ", spec.min_timescale,
+    return Invalid(name, ".min_timescale: got ", spec.min_timescale,
                    ", want a number in [", kLeastMinTimescale, ", ",
                    kMostMinTimescale, "]");
   }
   if (!IsIn(spec.max_timescale, spec.min_timescale, kMostMaxTimescale)) {
-    return Invalid("sinusoidal.max_timescale: got ", spec.max_timescale,
+    return Invalid(name, ".max_timescale: got ", spec.max_timescale,
                    ", want a number in [", spec.min_timescale,
                    " (min_timescale), ", kMostMaxTimescale, "]");
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckUnused(absl::string_view field, double value,
-                         double default_value, absl::string_view reason) {
-  if (value == default_value) return absl::OkStatus();
-  return Invalid("sinusoidal.", field, ": got ", value,
-                 ", want none: ", reason);
-}
+struct Unused {
+  absl::string_view field;
+  double value;
+  double default_value;
+  absl::string_view reason;
+};
 
-absl::Status CheckProgression(const SinusoidalSpec& spec) {
-  const SinusoidalSpec defaults;
-  if (spec.layout == SinusoidalLayout::kTensor2Tensor) {
-    ATTNBIAS_RETURN_IF_ERROR(CheckUnused("base", spec.base, defaults.base,
-                                         "TENSOR2TENSOR has timescales"));
-    return CheckTimescales(spec);
-  }
-  constexpr absl::string_view kReason = "only TENSOR2TENSOR has timescales";
-  ATTNBIAS_RETURN_IF_ERROR(CheckUnused("min_timescale", spec.min_timescale,
-                                       defaults.min_timescale, kReason));
-  ATTNBIAS_RETURN_IF_ERROR(CheckUnused("max_timescale", spec.max_timescale,
-                                       defaults.max_timescale, kReason));
-  if (!IsIn(spec.base, 1, kMaxBase)) {
-    return Invalid("sinusoidal.base: got ", spec.base,
-                   ", want a number in [1, ", kMaxBase, "]");
-  }
-  return absl::OkStatus();
+absl::Status CheckUnused(absl::string_view name, const Unused& unused) {
+  if (unused.value == unused.default_value) return absl::OkStatus();
+  return Invalid(name, ".", unused.field, ": got ", unused.value,
+                 ", want none: ", unused.reason);
 }
 
 }  // namespace
+
+absl::Status CheckProgression(absl::string_view name,
+                              const SinusoidalSpec& spec) {
+  const SinusoidalSpec defaults;
+  if (spec.layout == SinusoidalLayout::kTensor2Tensor) {
+    ATTNBIAS_RETURN_IF_ERROR(CheckUnused(
+        name,
+        {"base", spec.base, defaults.base, "TENSOR2TENSOR has timescales"}));
+    return CheckTimescales(name, spec);
+  }
+  constexpr absl::string_view kReason = "only TENSOR2TENSOR has timescales";
+  ATTNBIAS_RETURN_IF_ERROR(CheckUnused(
+      name,
+      {"min_timescale", spec.min_timescale, defaults.min_timescale, kReason}));
+  ATTNBIAS_RETURN_IF_ERROR(CheckUnused(
+      name,
+      {"max_timescale", spec.max_timescale, defaults.max_timescale, kReason}));
+  if (!IsIn(spec.base, 1, kMaxBase)) {
+    return Invalid(name, ".base: got ", spec.base, ", want a number in [1, ",
+                   kMaxBase, "]");
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<EncodingPtr> MakeEncoding(const SinusoidalSpec& spec,
                                          const Output& output) {
@@ -105,7 +117,7 @@ absl::StatusOr<EncodingPtr> MakeEncoding(const SinusoidalSpec& spec,
     return Invalid("sinusoidal.dim: got ", spec.dim,
                    ", want an integer in [1, ", kMaxDim, "]");
   }
-  ATTNBIAS_RETURN_IF_ERROR(CheckProgression(spec));
+  ATTNBIAS_RETURN_IF_ERROR(CheckProgression("sinusoidal", spec));
   ATTNBIAS_RETURN_IF_ERROR(CheckBias(output, "sinusoidal"));
   ATTNBIAS_RETURN_IF_ERROR(CheckScale(output));
   return std::make_shared<const SinusoidalEncoding>(spec, output.scale);

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sinusoidal positions: where sines and cosines stand, how fast each turns, and
-// the definition of every element.
+// Rows of sines and cosines: where they stand, how fast each turns, what they
+// are multiplied by, and the definition of every element.
 #ifndef ATTNBIAS_CORE_ENCODING_SINUSOIDAL_H_
 #define ATTNBIAS_CORE_ENCODING_SINUSOIDAL_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "core/encoding/spec.h"
+#include "core/numerics/real.h"
 #include "core/numerics/turn.h"
 #include "core/tensor/data_type.h"
 
@@ -43,9 +47,42 @@ struct SinusoidFrequency {
   double radians_per_position;  // nearest
 };
 
-// All frequencies of a valid spec: a geometric progression, formed at 384 bits
-// by one power and a product each, which keeps it within a relative 2^-360.
-std::vector<SinusoidFrequency> SinusoidFrequencies(const SinusoidalSpec& spec);
+// Bits that frequencies and scales are formed at, all but the last few correct.
+inline constexpr int kSinusoidPrecision = 384;
+
+// From radians a position, in [2^-150, 2^64], at kSinusoidPrecision.
+SinusoidFrequency FrequencyOf(const Real& radians_per_position);
+
+// What an evaluator of rows needs to know of them.
+struct SinusoidRows {
+  SinusoidColumns columns;
+  std::vector<SinusoidFrequency> frequencies;
+  // A factor of every element, not 0, at kSinusoidPrecision.
+  Real scale;
+  // Writes the element at a position and column as `type`, by its definition.
+  std::function<void(int64_t position, int64_t column, DataType type,
+                     std::byte* out)>
+      reference;
+};
+
+// Whether base or timescales are allowed, in the name of the encoding whose
+// fields they are.
+absl::Status CheckProgression(absl::string_view name,
+                              const SinusoidalSpec& spec);
+
+// Those of a valid spec. Frequencies are a geometric progression, formed by one
+// power and a product each, which keeps it within a relative 2^-360.
+SinusoidRows RowsOf(const SinusoidalSpec& spec, double scale);
+
+// A real number other than 0, to within a relative 2^(6 - precision_bits).
+using RealToAnyPrecision = std::function<Real(int precision_bits)>;
+
+// Writes scale x the sine or cosine of position x frequency as `type`: its
+// definition.
+void RoundSinusoid(SinusoidColumns::Kind kind, int64_t position,
+                   const RealToAnyPrecision& frequency,
+                   const RealToAnyPrecision& scale, DataType type,
+                   std::byte* out);
 
 struct SinusoidElement {
   int64_t position;  // magnitude at most kMaxPosition
@@ -53,9 +90,8 @@ struct SinusoidElement {
   double scale = 1;
 };
 
-// Writes one element of a valid spec's table as `type`: the definition,
-// computed with ever more bits until they decide the rounding. Slow; everything
-// else answers to it.
+// Writes one element of a valid spec's table as `type`: the definition. Slow;
+// everything else answers to it.
 void ReferenceSinusoidal(const SinusoidalSpec& spec,
                          const SinusoidElement& element, DataType type,
                          std::byte* out);

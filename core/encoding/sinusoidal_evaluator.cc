@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
@@ -35,11 +36,10 @@ constexpr int64_t kComposedPositions = int64_t{1} << 18;
 // fewer rows.
 constexpr double kChainBound = 0x1p-85;
 
-// Scales outside of these would leave the range of double-doubles; elements are
-// scaled in MPFR instead, at more bits than they have.
-constexpr double kMinDirectScale = 0x1p-700;
-constexpr double kMaxDirectScale = 0x1p700;
-constexpr int kScaledPrecision = 192;
+// Scales outside of these would put many elements beside what kernels round
+// well: F16's normal numbers.
+constexpr double kMinKernelScale = 0x1p-4;
+constexpr double kMaxKernelScale = 0x1p4;
 
 int64_t RoundUpToMultiple(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -69,6 +69,7 @@ struct SinusoidalEvaluator::Workspace {
   Workspace(int64_t pairs, int64_t part_rows, int64_t row_bytes)
       : part_rows(part_rows),
         anchor(1, pairs),
+        scaled_anchor(1, pairs),
         rotated(1, pairs),
         reach(pairs),
         sin_bound(pairs),
@@ -79,6 +80,8 @@ struct SinusoidalEvaluator::Workspace {
 
   const int64_t part_rows;
   RotorRows anchor;
+  // The same times the scale, of which only the upper halves are kept.
+  RotorRows scaled_anchor;
   RotorRows rotated;
   AlignedDoubles reach;
   AlignedDoubles sin_bound;
@@ -88,16 +91,15 @@ struct SinusoidalEvaluator::Workspace {
   AlignedDoubles doubles;
 };
 
-SinusoidalEvaluator::SinusoidalEvaluator(const SinusoidalSpec& spec,
-                                         double scale, DataType type,
+SinusoidalEvaluator::SinusoidalEvaluator(SinusoidRows rows, DataType type,
                                          const KernelSet& kernels)
-    : spec_(spec),
-      columns_(spec),
-      scale_(scale),
+    : described_(std::move(rows)),
+      columns_(described_.columns),
+      frequencies_(described_.frequencies),
+      rounding_(described_.scale, type),
       type_(type),
-      row_bytes_(spec.dim * SizeOf(type)),
+      row_bytes_(columns_.width * SizeOf(type)),
       kernels_(kernels),
-      frequencies_(SinusoidFrequencies(spec)),
       pairs_(RoundUpToMultiple(static_cast<int64_t>(frequencies_.size()),
                                kPairMultiple)),
       block_rows_(std::clamp(kRotationCount / std::max<int64_t>(pairs_, 1),
@@ -186,9 +188,11 @@ void SinusoidalEvaluator::Fill(const Block& block, std::byte* out,
   if (all.stream) kernels_.end_streaming();
 }
 
-// Kernels round the types below F64, unscaled. Everything else is rounded here.
+// Kernels round the types below F64. Everything else is rounded here.
 bool SinusoidalEvaluator::HasKernel() const {
-  return type_ != DataType::kF64 && scale_ == 1;
+  const double factor = std::fabs(rounding_.factor().hi);
+  return type_ != DataType::kF64 && factor > kMinKernelScale &&
+         factor < kMaxKernelScale;
 }
 
 // Whether kernels may write to the rows' own place: padding would overrun it,
@@ -229,17 +233,32 @@ void SinusoidalEvaluator::SetReach(const Rows& chain, Workspace& work) const {
 }
 
 void SinusoidalEvaluator::FillBlock(const Rows& block, Workspace& work) const {
-  const double* anchor_sin = work.anchor.Row(0).sin_hi;
+  if (HasKernel()) SetScaledAnchor(work);
+  for (int64_t row = 0; row < block.count; row += work.part_rows) {
+    FillPart(block.Piece(row, work.part_rows, row_bytes_), row, work);
+  }
+}
+
+void SinusoidalEvaluator::SetScaledAnchor(Workspace& work) const {
+  const Rotors anchor = work.anchor.Row(0);
+  const Rotors scaled = work.scaled_anchor.Row(0);
+  const double factor = std::fabs(rounding_.factor().hi);
   const double turn = static_cast<double>(block_rows_);
   for (size_t i = 0; i < frequencies_.size(); ++i) {
     const double rotation = turn * frequencies_[i].radians_per_position;
     const double bound =
-        kRotationBound * (std::fabs(anchor_sin[i]) + rotation) +
+        kRotationBound * (std::fabs(anchor.sin_hi[i]) + rotation) +
         kChainBound * work.reach[i];
-    work.sin_bound[i] = std::min(kRotationBound, bound);
+    work.sin_bound[i] = factor * std::min(kRotationBound, bound);
   }
-  for (int64_t row = 0; row < block.count; row += work.part_rows) {
-    FillPart(block.Piece(row, work.part_rows, row_bytes_), row, work);
+  std::copy_n(anchor.sin_hi, pairs_, scaled.sin_hi);
+  std::copy_n(anchor.cos_hi, pairs_, scaled.cos_hi);
+  if (rounding_.is_unscaled()) return;
+  for (size_t i = 0; i < frequencies_.size(); ++i) {
+    const DoubleDouble sine = {anchor.sin_hi[i], anchor.sin_lo[i]};
+    const DoubleDouble cosine = {anchor.cos_hi[i], anchor.cos_lo[i]};
+    scaled.sin_hi[i] = (sine * rounding_.factor()).hi;
+    scaled.cos_hi[i] = (cosine * rounding_.factor()).hi;
   }
 }
 
@@ -268,23 +287,25 @@ void SinusoidalEvaluator::FillPart(const Rows& part, int64_t rotation,
 
 void SinusoidalEvaluator::RotateInDoubles(const Rows& part, int64_t rotation,
                                           Workspace& work) const {
-  const ConstRotors anchor = AsConst(work.anchor.Row(0));
+  const ConstRotors anchor = AsConst(work.scaled_anchor.Row(0));
   const ConstRotors rotations = tables_[0].Row(rotation);
   std::byte* out = part.direct ? part.out : work.part();
-  const int64_t undecided = RunKernel({.anchor_sin = anchor.sin_hi,
-                                       .anchor_cos = anchor.cos_hi,
-                                       .rotation_sin = rotations.sin_hi,
-                                       .rotation_cos = rotations.cos_hi,
-                                       .sin_bound = work.sin_bound.data(),
-                                       .rows = part.count,
-                                       .pairs = pairs_,
-                                       .sines = columns_.sines,
-                                       .cosines = columns_.cosines,
-                                       .width = columns_.width,
-                                       .pair_stride = columns_.pair_stride,
-                                       .cos_offset = columns_.cos_offset,
-                                       .stream = part.stream && part.direct},
-                                      out, work.undecided.get());
+  const int64_t undecided =
+      RunKernel({.anchor_sin = anchor.sin_hi,
+                 .anchor_cos = anchor.cos_hi,
+                 .rotation_sin = rotations.sin_hi,
+                 .rotation_cos = rotations.cos_hi,
+                 .sin_bound = work.sin_bound.data(),
+                 .cos_bound = kRotationBound * std::fabs(rounding_.factor().hi),
+                 .rows = part.count,
+                 .pairs = pairs_,
+                 .sines = columns_.sines,
+                 .cosines = columns_.cosines,
+                 .width = columns_.width,
+                 .pair_stride = columns_.pair_stride,
+                 .cos_offset = columns_.cos_offset,
+                 .stream = part.stream && part.direct},
+                out, work.undecided.get());
   for (int64_t i = 0; i < undecided; ++i) {
     const int64_t at = work.undecided[i];
     Resolve(part.position + at / columns_.width, at % columns_.width,
@@ -320,7 +341,7 @@ void SinusoidalEvaluator::RoundRow(int64_t position, Workspace& work,
   const Rotors value = work.rotated.Row(0);
   const auto write = [&](int64_t column, DoubleDouble exact, double error) {
     std::byte* out = row + column * SizeOf(type_);
-    if (!TryRoundScaled(exact, error, out)) Resolve(position, column, out);
+    if (!rounding_.TryRound(exact, error, out)) Resolve(position, column, out);
   };
   for (int64_t i = 0; i < columns_.sines; ++i) {
     write(i * columns_.pair_stride, {value.sin_hi[i], value.sin_lo[i]},
@@ -332,30 +353,6 @@ void SinusoidalEvaluator::RoundRow(int64_t position, Workspace& work,
   }
 }
 
-// TryRound for scale_ times a value known to within `error`.
-bool SinusoidalEvaluator::TryRoundScaled(DoubleDouble value, double error,
-                                         std::byte* out) const {
-  if (type_ == DataType::kF64 && scale_ == 1) {
-    double rounded;
-    if (!TryRoundToDouble(value, error, &rounded)) return false;
-    std::memcpy(out, &rounded, sizeof(rounded));
-    return true;
-  }
-  const double factor = std::fabs(scale_);
-  if (factor > kMinDirectScale && factor < kMaxDirectScale) {
-    // Twice the error leaves room for the product's own.
-    return TryRound(value * scale_, 2 * error * factor, type_, out);
-  }
-  Real scaled(kScaledPrecision);
-  Real bound(kScaledPrecision);
-  mpfr_set_d(scaled.get(), value.hi, MPFR_RNDN);
-  mpfr_add_d(scaled.get(), scaled.get(), value.lo, MPFR_RNDN);
-  mpfr_mul_d(scaled.get(), scaled.get(), scale_, MPFR_RNDN);
-  mpfr_set_d(bound.get(), 2 * error, MPFR_RNDN);
-  mpfr_mul_d(bound.get(), bound.get(), factor, MPFR_RNDN);
-  return TryRound(scaled, bound, type_, out);
-}
-
 void SinusoidalEvaluator::Resolve(int64_t position, int64_t column,
                                   std::byte* out) const {
   using Kind = SinusoidColumns::Kind;
@@ -365,11 +362,9 @@ void SinusoidalEvaluator::Resolve(int64_t position, int64_t column,
         AngleAt(frequencies_[place.frequency].turns_per_position, position));
     const DoubleDouble value = place.kind == Kind::kSine ? both.sin : both.cos;
     const double error = both.error * std::fabs(value.hi);
-    if (both.error < 1 && TryRoundScaled(value, error, out)) return;
+    if (both.error < 1 && rounding_.TryRound(value, error, out)) return;
   }
-  ReferenceSinusoidal(spec_,
-                      {.position = position, .column = column, .scale = scale_},
-                      type_, out);
+  described_.reference(position, column, type_, out);
 }
 
 }  // namespace attnbias

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fills sinusoidal tables: fast where doubles decide a rounding, by ever more
+// Fills rows of sinusoids: fast where doubles decide a rounding, by ever more
 // bits where they do not, so that every element is correctly rounded whatever
 // instruction set or cut of the range it came from.
 //
 //   1. Anchors, one a block of rows, are double-doubles: the first by rotations
 //      that SinCosOf gave, each next by rotating the last.
-//   2. Kernels rotate an anchor to the block's rows in plain doubles and say
-//      which roundings those leave undecided. F64 output and scaled output take
-//      double-double rotations instead.
+//   2. Kernels rotate an anchor, scaled, to the block's rows in plain doubles
+//   and
+//      say which roundings those leave undecided. F64 output and output of an
+//      extreme scale take double-double rotations instead.
 //   3. An undecided element is computed by SinCosOf, at 2^-97.
-//   4. What that leaves undecided goes to ReferenceSinusoidal.
+//   4. What that leaves undecided goes to the rows' reference.
 #ifndef ATTNBIAS_CORE_ENCODING_SINUSOIDAL_EVALUATOR_H_
 #define ATTNBIAS_CORE_ENCODING_SINUSOIDAL_EVALUATOR_H_
 
@@ -20,14 +21,15 @@
 
 #include "core/encoding/encoding.h"
 #include "core/encoding/rotor_rows.h"
+#include "core/encoding/scaled_rounding.h"
 #include "core/encoding/sinusoidal.h"
 
 namespace attnbias {
 
 class SinusoidalEvaluator final : public Evaluator {
  public:
-  // `spec` is valid; `kernels` outlives this.
-  SinusoidalEvaluator(const SinusoidalSpec& spec, double scale, DataType type,
+  // `kernels` outlives this.
+  SinusoidalEvaluator(SinusoidRows rows, DataType type,
                       const KernelSet& kernels);
 
   void Fill(const Block& block, std::byte* out,
@@ -45,6 +47,7 @@ class SinusoidalEvaluator final : public Evaluator {
   void SetReach(const Rows& chain, Workspace& work) const;
   void FillChain(const Rows& chain, Workspace& work) const;
   void FillBlock(const Rows& block, Workspace& work) const;
+  void SetScaledAnchor(Workspace& work) const;
   void FillPart(const Rows& part, int64_t rotation, Workspace& work) const;
   void RotateInDoubles(const Rows& part, int64_t rotation,
                        Workspace& work) const;
@@ -53,16 +56,15 @@ class SinusoidalEvaluator final : public Evaluator {
   void RotateInDoubleDoubles(const Rows& part, int64_t rotation,
                              Workspace& work) const;
   void RoundRow(int64_t position, Workspace& work, std::byte* row) const;
-  bool TryRoundScaled(DoubleDouble value, double error, std::byte* out) const;
   void Resolve(int64_t position, int64_t column, std::byte* out) const;
 
-  const SinusoidalSpec spec_;
-  const SinusoidColumns columns_;
-  const double scale_;
+  const SinusoidRows described_;
+  const SinusoidColumns& columns_;
+  const std::vector<SinusoidFrequency>& frequencies_;
+  const ScaledRounding rounding_;
   const DataType type_;
   const int64_t row_bytes_;
   const KernelSet& kernels_;
-  const std::vector<SinusoidFrequency> frequencies_;
   // frequencies_.size() rounded up to a multiple of kPairMultiple.
   const int64_t pairs_;
   // Rows an anchor serves.

@@ -42,29 +42,24 @@ void SetPower(const Progression& progression, int64_t steps, Real& power) {
   mpfr_pow(power.get(), power.get(), exponent.get(), MPFR_RNDN);
 }
 
-// Sets `value` to the sine or cosine, `bound` to its error's.
-void Evaluate(const Progression& progression,
-              const SinusoidColumns::Place& place,
-              const SinusoidElement& element, Real& value, Real& bound) {
+// Sets `value` to scale x sine or cosine, `bound` to its error's.
+void Evaluate(SinusoidColumns::Kind kind, const Real& angle, const Real& scale,
+              Real& value, Real& bound) {
   const auto precision = mpfr_get_prec(value.get());
-  Real angle(static_cast<int>(precision));
-  SetPower(progression, place.frequency, angle);
-  mpfr_mul_d(angle.get(), angle.get(), progression.first, MPFR_RNDN);
-  mpfr_mul_si(angle.get(), angle.get(), element.position, MPFR_RNDN);
-  if (place.kind == SinusoidColumns::Kind::kSine) {
+  if (kind == SinusoidColumns::Kind::kSine) {
     mpfr_sin(value.get(), angle.get(), MPFR_RNDN);
   } else {
     mpfr_cos(value.get(), angle.get(), MPFR_RNDN);
   }
-  mpfr_mul_d(value.get(), value.get(), element.scale, MPFR_RNDN);
-  // The angle is within 60 x 2^-p, and neither function is steeper than 1.
-  mpfr_abs(bound.get(), angle.get(), MPFR_RNDU);
-  mpfr_mul_d(bound.get(), bound.get(), element.scale, MPFR_RNDA);
+  mpfr_mul(value.get(), value.get(), scale.get(), MPFR_RNDN);
+  // The angle is within 65 x 2^-p, and neither function is steeper than 1.
+  mpfr_mul(bound.get(), angle.get(), scale.get(), MPFR_RNDA);
   mpfr_abs(bound.get(), bound.get(), MPFR_RNDU);
-  mpfr_mul_2si(bound.get(), bound.get(), 6 - precision, MPFR_RNDU);
+  mpfr_mul_2si(bound.get(), bound.get(), 7 - precision, MPFR_RNDU);
+  // The scale is within 64 x 2^-p.
   Real rounding(static_cast<int>(precision));
   mpfr_abs(rounding.get(), value.get(), MPFR_RNDU);
-  mpfr_mul_2si(rounding.get(), rounding.get(), 1 - precision, MPFR_RNDU);
+  mpfr_mul_2si(rounding.get(), rounding.get(), 7 - precision, MPFR_RNDU);
   mpfr_add(bound.get(), bound.get(), rounding.get(), MPFR_RNDU);
 }
 
@@ -94,48 +89,79 @@ SinusoidColumns::Place SinusoidColumns::PlaceOf(int64_t column) const {
   return {0, Kind::kZero};
 }
 
-std::vector<SinusoidFrequency> SinusoidFrequencies(const SinusoidalSpec& spec) {
-  constexpr int kPrecision = 384;
+SinusoidFrequency FrequencyOf(const Real& radians_per_position) {
+  Real turns(kSinusoidPrecision);
+  mpfr_const_pi(turns.get(), MPFR_RNDN);
+  mpfr_mul_2ui(turns.get(), turns.get(), 1, MPFR_RNDN);
+  mpfr_div(turns.get(), radians_per_position.get(), turns.get(), MPFR_RNDN);
+  return {FractionOf(turns), mpfr_get_d(radians_per_position.get(), MPFR_RNDN)};
+}
+
+SinusoidRows RowsOf(const SinusoidalSpec& spec, double scale) {
   const RealCacheScope cache_scope;
   const Progression progression = ProgressionOf(spec);
-  Real ratio(kPrecision);
+  SinusoidRows rows = {
+      .columns = SinusoidColumns(spec),
+      .frequencies = {},
+      .scale = Real(kSinusoidPrecision),
+      .reference = [spec, scale](int64_t position, int64_t column,
+                                 DataType type, std::byte* out) {
+        ReferenceSinusoidal(
+            spec, {.position = position, .column = column, .scale = scale},
+            type, out);
+      }};
+  mpfr_set_d(rows.scale.get(), scale, MPFR_RNDN);
+  Real ratio(kSinusoidPrecision);
   SetPower(progression, 1, ratio);
-  Real frequency(kPrecision);
+  Real frequency(kSinusoidPrecision);
   mpfr_set_d(frequency.get(), progression.first, MPFR_RNDN);
-  Real radians_per_turn(kPrecision);
-  mpfr_const_pi(radians_per_turn.get(), MPFR_RNDN);
-  mpfr_mul_2ui(radians_per_turn.get(), radians_per_turn.get(), 1, MPFR_RNDN);
-  Real turns(kPrecision);
-  std::vector<SinusoidFrequency> frequencies(SinusoidColumns(spec).sines);
-  for (SinusoidFrequency& each : frequencies) {
-    mpfr_div(turns.get(), frequency.get(), radians_per_turn.get(), MPFR_RNDN);
-    each.turns_per_position = FractionOf(turns);
-    each.radians_per_position = mpfr_get_d(frequency.get(), MPFR_RNDN);
+  for (int64_t i = 0; i < rows.columns.sines; ++i) {
+    rows.frequencies.push_back(FrequencyOf(frequency));
     mpfr_mul(frequency.get(), frequency.get(), ratio.get(), MPFR_RNDN);
   }
-  return frequencies;
+  return rows;
+}
+
+void RoundSinusoid(SinusoidColumns::Kind kind, int64_t position,
+                   const RealToAnyPrecision& frequency,
+                   const RealToAnyPrecision& scale, DataType type,
+                   std::byte* out) {
+  using Kind = SinusoidColumns::Kind;
+  if (kind == Kind::kZero || (position == 0 && kind == Kind::kSine)) {
+    return RoundDouble(0, type, out);
+  }
+  const RealCacheScope cache_scope;
+  if (position == 0) return RoundReal(scale(kSinusoidPrecision), type, out);
+  // Sines and cosines of algebraic angles are transcendental (Lindemann): with
+  // an algebraic scale they are no tie.
+  RoundByRefining(
+      [&](Real& value, Real& bound) {
+        const auto precision = static_cast<int>(mpfr_get_prec(value.get()));
+        Real angle = frequency(precision);
+        mpfr_mul_si(angle.get(), angle.get(), position, MPFR_RNDN);
+        Evaluate(kind, angle, scale(precision), value, bound);
+      },
+      type, out);
 }
 
 void ReferenceSinusoidal(const SinusoidalSpec& spec,
                          const SinusoidElement& element, DataType type,
                          std::byte* out) {
-  using Kind = SinusoidColumns::Kind;
   const SinusoidColumns::Place place =
       SinusoidColumns(spec).PlaceOf(element.column);
-  // The only exact values. All others are transcendental (Lindemann): never a
-  // tie, so that the loop ends.
-  if (place.kind == Kind::kZero || element.position == 0) {
-    const double exact = place.kind == Kind::kCosine ? element.scale : 0;
-    return RoundDouble(exact, type, out);
-  }
-  const RealCacheScope cache_scope;
-  const Progression progression = ProgressionOf(spec);
-  for (int precision = 192;; precision *= 2) {
-    Real value(precision);
-    Real bound(precision);
-    Evaluate(progression, place, element, value, bound);
-    if (TryRound(value, bound, type, out)) return;
-  }
+  const auto frequency = [&](int precision) {
+    const Progression progression = ProgressionOf(spec);
+    Real frequency(precision);
+    SetPower(progression, place.frequency, frequency);
+    mpfr_mul_d(frequency.get(), frequency.get(), progression.first, MPFR_RNDN);
+    return frequency;
+  };
+  const auto scale = [&](int precision) {
+    Real scale(precision);
+    mpfr_set_d(scale.get(), element.scale, MPFR_RNDN);
+    return scale;
+  };
+  RoundSinusoid(place.kind, element.position, frequency, scale, type, out);
 }
 
 }  // namespace attnbias

@@ -54,6 +54,13 @@ class Engine {
   // while it is read.
   void Get(const PlanPtr& plan, CancellationPtr cancellation, Done done);
 
+  // Memory of the budget, for what is computed beside tensors. With the error
+  // of BandCache::Allocate.
+  absl::StatusOr<BudgetedBuffer> Allocate(int64_t bytes) {
+    return cache_.Allocate(bytes);
+  }
+
+  const KernelSet& kernels() const { return kernels_; }
   const EngineOptions& options() const { return options_; }
   const ByteBudget& budget() const { return budget_; }
   int64_t cached_bytes() const { return cache_.kept_bytes(); }

@@ -189,8 +189,10 @@ absl::Status Planner::ResolveTable(TableExtent& extent) {
 
 absl::Status Planner::ResolvePositionIds(
     const std::vector<std::vector<int64_t>>& lists) {
-  const auto num_axes =
-      static_cast<size_t>(plan_.encoding().axis_columns().back().axis + 1);
+  size_t num_axes = 0;
+  for (const AxisColumns& run : plan_.encoding().axis_columns()) {
+    num_axes = std::max(num_axes, static_cast<size_t>(run.axis + 1));
+  }
   if (lists.size() != num_axes) {
     return Invalid("table.position_ids: got ", lists.size(), " lists, want ",
                    num_axes, ", one for each axis");
@@ -431,8 +433,7 @@ absl::Status Planner::ResolveMask() {
 absl::Status Planner::CheckMaskable() const {
   const Encoding& encoding = plan_.encoding();
   const std::string name(encoding.name());
-  if (encoding.structure() == Structure::kTable || encoding.has_indices() ||
-      encoding.width() > 1) {
+  if (encoding.has_indices() || encoding.has_columns()) {
     return Invalid("output.mask: got a mask, want none: ", name,
                    " has no attention scores to mask here");
   }
@@ -487,7 +488,7 @@ absl::Status Planner::ResolveParts() {
   } else {
     part.shape.push_back(plan_.axis_.size());
   }
-  if (plan_.form_ == Form::kTable || encoding.width() > 1) {
+  if (encoding.has_columns()) {
     part.shape.push_back(encoding.width());
   }
   if (plan_.form_ != Form::kTable) {

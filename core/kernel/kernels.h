@@ -49,7 +49,8 @@ constexpr ConstRotors AsConst(const Rotors& rotors) {
 inline constexpr double kRotationBound = 0x1p-50;
 
 // Rows of sines and cosines of consecutive positions: the angles of a first
-// position plus those of 0, 1, ..., rows - 1.
+// position plus those of 0, 1, ..., rows - 1. An anchor of another length than
+// 1 scales them all.
 struct SinusoidBlock {
   // The first position's, [pairs].
   const double* anchor_sin;
@@ -58,8 +59,9 @@ struct SinusoidBlock {
   const double* rotation_sin;
   const double* rotation_cos;
   // Half the width of the interval that holds a sine, [pairs], at most
-  // kRotationBound; a cosine's is that.
+  // cos_bound, which is a cosine's.
   const double* sin_bound;
+  double cos_bound;
   int64_t rows;
   // A multiple of kPairMultiple; the sines and the cosines among them that the
   // row holds.

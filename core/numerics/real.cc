@@ -72,6 +72,21 @@ bool TryRound(const Real& value, const Real& bound, DataType type,
   return true;
 }
 
+void RoundByRefining(absl::FunctionRef<void(Real& value, Real& bound)> evaluate,
+                     DataType type, std::byte* out) {
+  constexpr int kFirstPrecision = 192;
+  constexpr int kLastPrecision = 4096;
+  for (int precision = kFirstPrecision;; precision *= 2) {
+    Real value(precision);
+    Real bound(precision);
+    evaluate(value, bound);
+    if (TryRound(value, bound, type, out)) return;
+    if (precision < kLastPrecision) continue;
+    mpfr_prec_round(value.get(), kLastPrecision / 2, MPFR_RNDN);
+    return RoundReal(value, type, out);
+  }
+}
+
 DoubleDouble ToDoubleDouble(const Real& value) {
   const double hi = mpfr_get_d(value.get(), MPFR_RNDN);
   Real rest(static_cast<int>(mpfr_get_prec(value.get())) + 64);

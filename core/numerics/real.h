@@ -7,6 +7,7 @@
 
 #include <cstddef>
 
+#include "absl/functional/function_ref.h"
 #include "core/numerics/double_double.h"
 #include "core/tensor/data_type.h"
 
@@ -49,6 +50,12 @@ void RoundReal(const Real& value, DataType type, std::byte* out);
 // returns true; false, having written nothing, where there is more than one.
 [[nodiscard]] bool TryRound(const Real& value, const Real& bound, DataType type,
                             std::byte* out);
+
+// Writes the number that a real rounds to of which `evaluate` sets a value and
+// a bound of its error, at ever more bits until they decide. A real that 4096
+// bits do not tell from a tie is taken for one, so that this ends.
+void RoundByRefining(absl::FunctionRef<void(Real& value, Real& bound)> evaluate,
+                     DataType type, std::byte* out);
 
 // The nearest sum of two doubles, within 2^-106 of a value whose magnitude is
 // in [2^-900, 2^900].

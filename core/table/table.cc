@@ -106,14 +106,14 @@ absl::StatusOr<Table> Table::View(DataType data_type,
 }
 
 absl::StatusOr<Table> Table::In(TableLayout layout) const {
-  Table table(content_);
-  if (layout == TableLayout::kBucketsHeads) return table;
-  if (content_->transposed.shape.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "got layout HEADS_BUCKETS of shape [",
-        absl::StrJoin(content_->straight.shape, ", "), "], want two lengths"));
+  if (layout == TableLayout::kBucketsHeads) return *this;
+  if (shape().size() != 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("got layout HEADS_BUCKETS of shape [",
+                     absl::StrJoin(shape(), ", "), "], want two lengths"));
   }
-  table.face_ = &content_->transposed;
+  Table table(content_);
+  if (face_ == &content_->straight) table.face_ = &content_->transposed;
   return table;
 }
 

@@ -40,8 +40,9 @@ class Table {
                                     std::string_view data,
                                     std::shared_ptr<const void> owner);
 
-  // The table that these bytes are in `layout`, sharing them.
-  // INVALID_ARGUMENT for kHeadsBuckets unless there are two axes.
+  // What this table is when its axes are in the order of `layout`: itself, or
+  // its transpose, which shares the numbers. INVALID_ARGUMENT for kHeadsBuckets
+  // unless there are two axes.
   absl::StatusOr<Table> In(TableLayout layout) const;
 
   DataType data_type() const { return content_->data_type; }

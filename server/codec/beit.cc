@@ -6,13 +6,15 @@
 
 namespace attnbias {
 
-absl::StatusOr<EncodingSpec> Decode(const v1::Beit& wire) {
+absl::StatusOr<EncodingSpec> Decode(const v1::Beit& wire,
+                                    const TableSet& tables) {
   BeitSpec spec;
   spec.window_height = wire.window_height();
   spec.window_width = wire.window_width();
   spec.num_heads = wire.num_heads();
   if (wire.has_table()) {
-    absl::StatusOr<Table> table = DecodeTable(wire.table(), "beit.table");
+    absl::StatusOr<Table> table =
+        DecodeTable(wire.table(), "beit.table", tables);
     if (!table.ok()) return table.status();
     spec.table = *std::move(table);
   }

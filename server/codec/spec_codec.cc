@@ -174,9 +174,10 @@ void EncodePart(const Part& part, const Plan& plan, v1::TensorPart* wire) {
 
 }  // namespace
 
-absl::StatusOr<TensorSpec> DecodeSpec(const v1::TensorSpec& spec) {
+absl::StatusOr<TensorSpec> DecodeSpec(const v1::TensorSpec& spec,
+                                      const TableSet& tables) {
   TensorSpec result;
-  absl::StatusOr<EncodingSpec> encoding = DecodeEncoding(spec);
+  absl::StatusOr<EncodingSpec> encoding = DecodeEncoding(spec, tables);
   if (!encoding.ok()) return encoding.status();
   result.encoding = *std::move(encoding);
   if (spec.has_table()) result.extent = DecodeExtent(spec.table());

@@ -10,18 +10,20 @@
 #include "attnbias/v1/service.pb.h"
 #include "core/encoding/spec.h"
 #include "core/engine/plan.h"
+#include "core/table/registry.h"
 
 namespace attnbias {
 
 // Bytes of a table that a request may carry.
 inline constexpr int64_t kMaxInlineTableBytes = int64_t{2} << 20;
 
-// `spec` has passed CheckKnown. Messages begin with a field's path inside
-// TensorSpec and ": ".
+// `spec` has passed CheckKnown; `tables` are those that it may name. Messages
+// begin with a field's path inside TensorSpec and ": ".
 //
 // INVALID_ARGUMENT  no encoding; a table that is not one
-// NOT_FOUND         a table by digest, as none are mounted
-absl::StatusOr<TensorSpec> DecodeSpec(const v1::TensorSpec& spec);
+// NOT_FOUND         a table by name or digest that is not mounted
+absl::StatusOr<TensorSpec> DecodeSpec(const v1::TensorSpec& spec,
+                                      const TableSet& tables);
 
 // Every default is written out; tables become digests.
 v1::TensorSpec EncodeSpec(const TensorSpec& spec);

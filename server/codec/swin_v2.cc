@@ -5,7 +5,8 @@
 
 namespace attnbias {
 
-absl::StatusOr<EncodingSpec> Decode(const v1::SwinV2& wire) {
+absl::StatusOr<EncodingSpec> Decode(const v1::SwinV2& wire,
+                                    const TableSet& tables) {
   SwinV2Spec spec;
   spec.window_height = wire.window_height();
   spec.window_width = wire.window_width();
@@ -16,14 +17,15 @@ absl::StatusOr<EncodingSpec> Decode(const v1::SwinV2& wire) {
   if (wire.has_pretrained_window_width()) {
     spec.pretrained_window_width = wire.pretrained_window_width();
   }
-  ATTNBIAS_RETURN_IF_ERROR(DecodeTables({
-      {wire.has_hidden_weight(), wire.hidden_weight(), "swin_v2.hidden_weight",
-       &spec.hidden_weight},
-      {wire.has_hidden_bias(), wire.hidden_bias(), "swin_v2.hidden_bias",
-       &spec.hidden_bias},
-      {wire.has_output_weight(), wire.output_weight(), "swin_v2.output_weight",
-       &spec.output_weight},
-  }));
+  ATTNBIAS_RETURN_IF_ERROR(
+      DecodeTables(tables, {
+                               {wire.has_hidden_weight(), wire.hidden_weight(),
+                                "swin_v2.hidden_weight", &spec.hidden_weight},
+                               {wire.has_hidden_bias(), wire.hidden_bias(),
+                                "swin_v2.hidden_bias", &spec.hidden_bias},
+                               {wire.has_output_weight(), wire.output_weight(),
+                                "swin_v2.output_weight", &spec.output_weight},
+                           }));
   return spec;
 }
 

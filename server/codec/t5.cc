@@ -10,7 +10,8 @@ namespace attnbias {
 static_assert(SameNumber(BucketRule::kExact, v1::BUCKET_RULE_EXACT));
 static_assert(SameNumber(BucketRule::kFloat32Log, v1::BUCKET_RULE_FLOAT32_LOG));
 
-absl::StatusOr<EncodingSpec> Decode(const v1::T5& wire) {
+absl::StatusOr<EncodingSpec> Decode(const v1::T5& wire,
+                                    const TableSet& tables) {
   T5Spec spec;
   spec.num_heads = wire.num_heads();
   if (wire.has_num_buckets()) spec.num_buckets = wire.num_buckets();
@@ -18,7 +19,7 @@ absl::StatusOr<EncodingSpec> Decode(const v1::T5& wire) {
   if (wire.has_bidirectional()) spec.bidirectional = wire.bidirectional();
   spec.bucket_rule = EnumOr(wire.bucket_rule(), spec.bucket_rule);
   if (wire.has_table()) {
-    absl::StatusOr<Table> table = DecodeTable(wire.table(), "t5.table");
+    absl::StatusOr<Table> table = DecodeTable(wire.table(), "t5.table", tables);
     if (!table.ok()) return table.status();
     spec.table = *std::move(table);
   }

@@ -2,10 +2,12 @@
 #include "server/codec/table_codec.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
 #include "server/codec/enums.h"
 #include "server/codec/spec_codec.h"
 
@@ -21,6 +23,16 @@ static_assert(SameNumber(TableLayout::kBucketsHeads,
                          v1::TABLE_LAYOUT_BUCKETS_HEADS));
 static_assert(SameNumber(TableLayout::kHeadsBuckets,
                          v1::TABLE_LAYOUT_HEADS_BUCKETS));
+
+bool IsDigest(const std::string& text) {
+  return text.size() == 64 && std::all_of(text.begin(), text.end(), [](char c) {
+           return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f');
+         });
+}
+
+absl::Status Under(const std::string& path, const absl::Status& status) {
+  return {status.code(), absl::StrCat(path, ": ", status.message())};
+}
 
 absl::StatusOr<Table> DecodeInline(const v1::InlineTable& table,
                                    TableLayout layout,
@@ -38,45 +50,70 @@ absl::StatusOr<Table> DecodeInline(const v1::InlineTable& table,
   absl::StatusOr<Table> result =
       Table::Create(static_cast<DataType>(table.data_type()), table.shape(),
                     table.data(), layout);
-  if (result.ok()) return result;
-  return absl::Status(result.status().code(),
-                      absl::StrCat(path, ": ", result.status().message()));
+  if (!result.ok()) return Under(path, result.status());
+  return result;
 }
 
-bool IsDigest(const std::string& text) {
-  return text.size() == 64 && std::all_of(text.begin(), text.end(), [](char c) {
-           return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f');
-         });
+absl::StatusOr<Table> FindNamed(const std::string& name,
+                                const std::string& path,
+                                const TableSet& tables) {
+  if (const MountedTable* const mounted = tables.Find(name)) {
+    return mounted->table;
+  }
+  return absl::NotFoundError(absl::StrCat(
+      path, ": got '", name,
+      "', which this server has not mounted; ListTables names its tables"));
+}
+
+absl::StatusOr<Table> FindDigest(const std::string& sha256,
+                                 const std::string& path,
+                                 const TableSet& tables) {
+  if (!IsDigest(sha256)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": got ", sha256.size(),
+                     " characters, want 64 lowercase hexadecimal digits"));
+  }
+  if (std::optional<Table> table = tables.FindDigest(sha256)) return *table;
+  return absl::NotFoundError(
+      absl::StrCat(path, ": this server does not hold ", sha256));
+}
+
+// A mounted table in the layout that it is said to be stored in.
+absl::StatusOr<Table> InLayout(const absl::StatusOr<Table>& table,
+                               TableLayout layout, const std::string& path) {
+  ATTNBIAS_RETURN_IF_ERROR(table.status());
+  absl::StatusOr<Table> result = table->In(layout);
+  if (!result.ok()) return Under(path, result.status());
+  return result;
 }
 
 }  // namespace
 
 absl::StatusOr<Table> DecodeTable(const v1::TableRef& ref,
-                                  const std::string& path) {
+                                  const std::string& path,
+                                  const TableSet& tables) {
+  const TableLayout layout = EnumOr(ref.layout(), TableLayout::kBucketsHeads);
   switch (ref.source_case()) {
+    case v1::TableRef::kName:
+      return InLayout(FindNamed(ref.name(), path + ".name", tables), layout,
+                      path);
     case v1::TableRef::kInlineTable:
-      return DecodeInline(ref.inline_table(),
-                          EnumOr(ref.layout(), TableLayout::kBucketsHeads),
-                          path + ".inline_table");
+      return DecodeInline(ref.inline_table(), layout, path + ".inline_table");
     case v1::TableRef::kSha256:
-      if (!IsDigest(ref.sha256())) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(path, ".sha256: got ", ref.sha256().size(),
-                         " characters, want 64 lowercase hexadecimal digits"));
-      }
-      return absl::NotFoundError(absl::StrCat(
-          path, ".sha256: this server does not hold ", ref.sha256()));
+      return InLayout(FindDigest(ref.sha256(), path + ".sha256", tables),
+                      layout, path);
     case v1::TableRef::SOURCE_NOT_SET:
       break;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat(path, ": got no source, want inline_table or sha256"));
+      absl::StrCat(path, ": got no source, want name, inline_table or sha256"));
 }
 
-absl::Status DecodeTables(std::initializer_list<TableField> fields) {
+absl::Status DecodeTables(const TableSet& tables,
+                          std::initializer_list<TableField> fields) {
   for (const TableField& field : fields) {
     if (!field.is_set) continue;
-    absl::StatusOr<Table> table = DecodeTable(field.ref, field.path);
+    absl::StatusOr<Table> table = DecodeTable(field.ref, field.path, tables);
     if (!table.ok()) return table.status();
     *field.table = *std::move(table);
   }

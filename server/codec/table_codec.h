@@ -8,13 +8,16 @@
 
 #include "absl/status/statusor.h"
 #include "attnbias/v1/tensor.pb.h"
+#include "core/table/registry.h"
 #include "core/table/table.h"
 
 namespace attnbias {
 
-// The table that `ref` names. `path` is the field it stands in, for messages.
+// The table that `ref` names; `tables` are those that are mounted. `path` is
+// the field it stands in, for messages.
 absl::StatusOr<Table> DecodeTable(const v1::TableRef& ref,
-                                  const std::string& path);
+                                  const std::string& path,
+                                  const TableSet& tables);
 
 // A field, and where its table goes if it is set.
 struct TableField {
@@ -23,7 +26,8 @@ struct TableField {
   const char* path;
   std::optional<Table>* table;
 };
-absl::Status DecodeTables(std::initializer_list<TableField> fields);
+absl::Status DecodeTables(const TableSet& tables,
+                          std::initializer_list<TableField> fields);
 
 // The table by its digest.
 void EncodeTable(const Table& table, v1::TableRef* ref);

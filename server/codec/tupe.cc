@@ -5,7 +5,8 @@
 
 namespace attnbias {
 
-absl::StatusOr<EncodingSpec> Decode(const v1::Tupe& wire) {
+absl::StatusOr<EncodingSpec> Decode(const v1::Tupe& wire,
+                                    const TableSet& tables) {
   TupeSpec spec;
   spec.num_heads = wire.num_heads();
   if (wire.has_num_buckets()) spec.num_buckets = wire.num_buckets();
@@ -13,23 +14,25 @@ absl::StatusOr<EncodingSpec> Decode(const v1::Tupe& wire) {
   if (wire.has_norm_eps()) spec.norm_eps = wire.norm_eps();
   spec.reset_class_token = wire.reset_class_token();
   if (wire.has_position_scale()) spec.position_scale = wire.position_scale();
-  ATTNBIAS_RETURN_IF_ERROR(DecodeTables({
-      {wire.has_relative_table(), wire.relative_table(), "tupe.relative_table",
-       &spec.relative_table},
-      {wire.has_position_table(), wire.position_table(), "tupe.position_table",
-       &spec.position_table},
-      {wire.has_query_weight(), wire.query_weight(), "tupe.query_weight",
-       &spec.query_weight},
-      {wire.has_query_bias(), wire.query_bias(), "tupe.query_bias",
-       &spec.query_bias},
-      {wire.has_key_weight(), wire.key_weight(), "tupe.key_weight",
-       &spec.key_weight},
-      {wire.has_key_bias(), wire.key_bias(), "tupe.key_bias", &spec.key_bias},
-      {wire.has_norm_weight(), wire.norm_weight(), "tupe.norm_weight",
-       &spec.norm_weight},
-      {wire.has_norm_bias(), wire.norm_bias(), "tupe.norm_bias",
-       &spec.norm_bias},
-  }));
+  ATTNBIAS_RETURN_IF_ERROR(DecodeTables(
+      tables, {
+                  {wire.has_relative_table(), wire.relative_table(),
+                   "tupe.relative_table", &spec.relative_table},
+                  {wire.has_position_table(), wire.position_table(),
+                   "tupe.position_table", &spec.position_table},
+                  {wire.has_query_weight(), wire.query_weight(),
+                   "tupe.query_weight", &spec.query_weight},
+                  {wire.has_query_bias(), wire.query_bias(), "tupe.query_bias",
+                   &spec.query_bias},
+                  {wire.has_key_weight(), wire.key_weight(), "tupe.key_weight",
+                   &spec.key_weight},
+                  {wire.has_key_bias(), wire.key_bias(), "tupe.key_bias",
+                   &spec.key_bias},
+                  {wire.has_norm_weight(), wire.norm_weight(),
+                   "tupe.norm_weight", &spec.norm_weight},
+                  {wire.has_norm_bias(), wire.norm_bias(), "tupe.norm_bias",
+                   &spec.norm_bias},
+              }));
   return spec;
 }
 

@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.bench import in_process, kernels, report, small_requests, streams
+from tests.bench import in_process, kernels, lengths, logits, report, small_requests, streams
 from tests.bench.measure import Row
 from tests.bench.programs import Server, server
 
@@ -37,8 +37,27 @@ GROUPS: dict[str, Group] = {
     "streams": streamed,
     "t5": in_process.t5_rows,
     "sinusoidal": sinusoidal,
+    "logits": logits.rows,
     "small": small,
 }
+
+
+def no_rows(running: Server, repetitions: int) -> Iterator[Row]:
+    del running, repetitions
+    yield from ()
+
+
+CURVES: dict[str, Callable[[Server, int], report.Curves]] = {
+    "sinusoidal": in_process.crossover,
+    "lengths": lengths.curves,
+}
+UNITS = {
+    "sinusoidal": "positions (512 columns, F32)",
+    "lengths": "positions, or queries and keys (F32, not asked for before)",
+}
+
+
+KNOWN = list(dict.fromkeys([*GROUPS, *CURVES]))
 
 
 def main() -> None:
@@ -46,20 +65,23 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     repetitions = 3 if arguments.quick else 9
     rows: list[Row] = []
-    crossover = None
+    curves: dict[str, report.Curves] = {}
     with server() as running:
-        for group in arguments.groups or GROUPS:
-            for row in GROUPS[group](running, repetitions):
+        for group in arguments.groups or KNOWN:
+            for row in GROUPS.get(group, no_rows)(running, repetitions):
                 print(f"{row.ratio:10.3g}  {row.what}", flush=True)
                 rows.append(row)
-        if "sinusoidal" in (arguments.groups or GROUPS):
-            crossover = in_process.crossover(running, repetitions)
+            if group in CURVES:
+                curves[group] = CURVES[group](running, repetitions)
     report.print_table(rows)
-    if crossover is not None:
-        print(f"Sinusoids: the wire wins from {report.wins_from(crossover)} positions of 512 on.")
-        report.draw_crossover(arguments.out / "crossover.png", crossover)
-    report.draw_ratios(arguments.out / "ratios.png", rows)
-    report.write_json(arguments.out / "results.json", rows, crossover)
+    if "sinusoidal" in curves:
+        wins = report.wins_from(curves["sinusoidal"])
+        print(f"Sinusoids: the wire wins from {wins} positions of 512 on.")
+    for name, curve in curves.items():
+        report.draw_curves(arguments.out / f"{name}.png", curve, UNITS[name])
+    if rows:
+        report.draw_ratios(arguments.out / "ratios.png", rows)
+    report.write_json(arguments.out / "results.json", rows, curves)
     print(f"Written to {arguments.out}: results.json, pictures.")
 
 
@@ -68,10 +90,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("build/bench"), help="folder for results")
     parser.add_argument("--quick", action="store_true", help="3 repetitions instead of 9")
     parser.add_argument(
-        "groups", nargs="*", metavar="GROUP", help=f"only these of: {', '.join(GROUPS)}"
+        "groups", nargs="*", metavar="GROUP", help=f"only these of: {', '.join(KNOWN)}"
     )
     arguments = parser.parse_args()
-    if unknown := set(arguments.groups) - set(GROUPS):
+    if unknown := set(arguments.groups) - set(KNOWN):
         parser.error(f"unknown groups: {', '.join(sorted(unknown))}")
     return arguments
 

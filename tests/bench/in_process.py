@@ -177,8 +177,8 @@ def crossover(running: Server, repetitions: int) -> dict[str, list[float]]:
     with attnbias.Client(running.target) as client:
         for length in lengths:
             rounds = {
-                "ours": timed(partial(client.get, encoding, positions=length)),
-                "theirs": timed(partial(torch_sinusoid, length)),
+                "attnbias, over the wire": timed(partial(client.get, encoding, positions=length)),
+                "built in torch": timed(partial(torch_sinusoid, length)),
             }
             samples = by_turns(rounds, repetitions)
             for name, seconds in samples.items():

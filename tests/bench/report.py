@@ -45,7 +45,7 @@ def quantity(value: float, unit: str) -> str:
     return f"{value:,.0f} {unit}" if value >= 1000 else f"{value:.3g} {unit}"
 
 
-def write_json(path: Path, rows: Sequence[Row], crossover: Curves | None) -> None:
+def write_json(path: Path, rows: Sequence[Row], curves: dict[str, Curves]) -> None:
     document = {
         "machine": {
             "processor": processor(),
@@ -53,7 +53,7 @@ def write_json(path: Path, rows: Sequence[Row], crossover: Curves | None) -> Non
             "system": platform.platform(),
         },
         "rows": [asdict(row) | {"ratio": row.ratio, "met": row.met} for row in rows],
-        "crossover": crossover,
+        "curves": curves,
     }
     path.write_text(json.dumps(document, indent=1) + "\n")
 
@@ -85,12 +85,14 @@ def draw_ratios(path: Path, rows: Sequence[Row]) -> None:
     figure.savefig(path, dpi=150)
 
 
-def draw_crossover(path: Path, curves: Curves) -> None:
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
+def draw_curves(path: Path, curves: Curves, unit: str) -> None:
+    """Seconds by length, of all that `curves` has beside "length"."""
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
-    axes.loglog(curves["length"], curves["ours"], "o-", color=MET, label="attnbias, over the wire")
-    axes.loglog(curves["length"], curves["theirs"], "s-", color=MISSED, label="built in torch")
-    axes.set_xlabel("positions (512 columns, F32)")
+    for name, seconds in curves.items():
+        if name != "length":
+            axes.loglog(curves["length"], seconds, "o-", label=name)
+    axes.set_xlabel(unit)
     axes.set_ylabel("seconds")
     axes.grid(alpha=0.3)
     axes.legend()
@@ -98,15 +100,11 @@ def draw_crossover(path: Path, curves: Curves) -> None:
 
 
 def wins_from(curves: Curves) -> int | None:
-    """The least length from which on the wire is faster at every length measured."""
+    """The least length from which on the first curve is below the second throughout."""
+    length, ours, theirs = (list(reversed(values)) for values in curves.values())
     best = None
-    for length, ours, theirs in zip(
-        reversed(curves["length"]),
-        reversed(curves["ours"]),
-        reversed(curves["theirs"]),
-        strict=True,
-    ):
-        if ours >= theirs:
+    for at, (mine, other) in zip(length, zip(ours, theirs, strict=True), strict=True):
+        if mine >= other:
             break
-        best = int(length)
+        best = int(at)
     return best

@@ -336,6 +336,13 @@ TEST_F(ClientTest, TellsAboutTheServer) {
   EXPECT_EQ(info->version(), "1.2.3");
 }
 
+TEST_F(ClientTest, ListsTheTablesOfAllPages) {
+  const auto tables = MakeClient().ListTables();
+  ASSERT_TRUE(tables.ok()) << tables.status();
+  ASSERT_EQ(tables->size(), 3);
+  EXPECT_EQ((*tables)[2].name(), "table 2");
+}
+
 TEST_F(ClientTest, TellsHealth) {
   using Response = grpc::health::v1::HealthCheckResponse;
   const Client client = MakeClient();

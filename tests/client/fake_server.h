@@ -165,6 +165,33 @@ class FakeServer final : public v1::AttentionBiasService::Service {
     return script(context, response->mutable_header());
   }
 
+  // Three tables, one to a page.
+  grpc::Status ListTables(grpc::ServerContext*,
+                          const v1::ListTablesRequest* request,
+                          v1::ListTablesResponse* response) override {
+    if (request->page_size() != 1000) {
+      return {grpc::StatusCode::INVALID_ARGUMENT, "a page of another size"};
+    }
+    const std::string& token = request->page_token();
+    const int page = token.empty() ? 0 : std::stoi(token);
+    v1::TableInfo* table = response->add_tables();
+    table->set_name("table " + std::to_string(page));
+    table->set_sha256("ab12");
+    table->set_data_type(v1::DATA_TYPE_BF16);
+    table->add_shape(32);
+    table->add_shape(8);
+    table->set_source("f.safetensors:w");
+    if (page == 0) {
+      v1::T5* t5 = table->mutable_spec()->mutable_t5();
+      t5->set_num_heads(8);
+      t5->set_bidirectional(false);
+      t5->set_bucket_rule(v1::BUCKET_RULE_FLOAT32_LOG);
+      t5->mutable_table()->set_name(table->name());
+    }
+    if (page < 2) response->set_next_page_token(std::to_string(page + 1));
+    return grpc::Status::OK;
+  }
+
   grpc::Status GetServerInfo(grpc::ServerContext*,
                              const v1::GetServerInfoRequest*,
                              v1::GetServerInfoResponse* response) override {

@@ -59,6 +59,11 @@ TEST(BuildSpec, ReadsADigestAndALayout) {
       "output {}");
 }
 
+TEST(BuildSpec, ReadsAMountedTablesName) {
+  ExpectSpec({.encoding = "t5", .fields = {"table=name:m/encoder"}},
+             "t5 { table { name: 'm/encoder' } } output {}");
+}
+
 TEST(BuildSpec, ReadsPositions) {
   ExpectSpec({.encoding = "sinusoidal", .positions = "131072"},
              "sinusoidal {} table { positions { begin: 0 end: 131072 } } "
@@ -199,10 +204,11 @@ INSTANTIATE_TEST_SUITE_P(
                 {.encoding = "t5", .fields = {"bucket_rule=unspecified"}},
                 "t5.bucket_rule: got \"unspecified\", want one of exact, "
                 "float32_log"},
-        Mistake{"NoTable",
-                {.encoding = "t5", .fields = {"table=weights.npy"}},
-                "t5.table: got \"weights.npy\", want "
-                "@FILE.safetensors:TENSOR, @FILE.npy or sha256:DIGEST"},
+        Mistake{
+            "NoTable",
+            {.encoding = "t5", .fields = {"table=weights.npy"}},
+            "t5.table: got \"weights.npy\", want "
+            "@FILE.safetensors:TENSOR, @FILE.npy, name:NAME or sha256:DIGEST"},
         Mistake{"NoLayout",
                 {.encoding = "t5", .fields = {"table_layout=rows"}},
                 "t5.table_layout: got \"rows\", want one of buckets_heads, "

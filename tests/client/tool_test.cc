@@ -67,6 +67,16 @@ TEST_F(ToolTest, InfoIsTheServersAnswer) {
   EXPECT_THAT(out_.str(), HasSubstr("\"version\": \"1.2.3\""));
 }
 
+TEST_F(ToolTest, TablesAreListedWithTheirUse) {
+  EXPECT_EQ(Run({"tables"}), 0);
+  EXPECT_THAT(out_.str(),
+              StartsWith("table 0\n  BF16 [32, 8] of f.safetensors:w\n"
+                         "  sha256:ab12\n"
+                         "  t5 num_heads=8 bidirectional=false "
+                         "table=name:table 0 bucket_rule=float32_log\n"
+                         "table 1\n  BF16 [32, 8] of"));
+}
+
 TEST_F(ToolTest, ListComesFromTheContract) {
   EXPECT_EQ(RunAlone({"list"}), 0);
   for (const char* line :

@@ -137,3 +137,16 @@ def test_what_bf16_leaves_of_the_last_keys(
     got = client.get(encoding, queries=4096, keys=4096, dtype="bf16").row
     for head in got:
         assert len(np.unique(head[-256:].astype(np.float32))) == distinct
+
+
+def test_one_sided_heads_are_two_answers(client: attnbias.Client) -> None:
+    """Half of the heads see keys to the left alone, half to the right: slopes are the caller's."""
+    length = 50
+    encoding = attnbias.ALiBi(num_heads=4)
+    left = client.get(encoding, queries=length, keys=length, causal=True, form="dense")
+    right = client.get(encoding, queries=length, keys=length, window_left=0, form="dense")
+    distance = np.abs(np.subtract.outer(np.arange(length), np.arange(length)))
+    slopes = np.float32([0.25, 0.0625, 0.015625, 0.00390625])[:, None, None]
+    seen = np.tri(length, dtype=bool)
+    assert np.array_equal(left, np.where(seen, -slopes * distance, -np.inf))
+    assert np.array_equal(right, np.where(seen.T, -slopes * distance, -np.inf))

@@ -11,6 +11,7 @@ import os
 import pathlib
 import shlex
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,9 +37,10 @@ def output(*command: object, **environment: str) -> str:
 class Buildah:
     """buildah with a storage of its own."""
 
-    def __init__(self, folder: pathlib.Path) -> None:
+    def __init__(self, folder: pathlib.Path, machine: list[str]) -> None:
         # Storage that knows no other driver's needs: no overlay, no user namespace.
         self._prefix = (
+            *machine,
             "buildah",
             "--storage-driver=vfs",
             f"--root={folder}/storage",
@@ -76,8 +78,28 @@ def base_context() -> pathlib.Path:
 
 
 @pytest.fixture(scope="module")
-def buildah(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Buildah]:
-    buildah = Buildah(tmp_path_factory.mktemp("buildah"))
+def machine() -> Iterator[list[str]]:
+    """What to put before a command that needs "/" to be a mount, if here it is none.
+
+    That is so in a plain chroot; bound to another place, "/" is a mount there.
+    """
+    mounts = pathlib.Path("/proc/self/mountinfo").read_text().splitlines()
+    if any(line.split()[4] == "/" for line in mounts):
+        yield []
+        return
+    # Not among pytest's own folders, which are removed with all they hold.
+    folder = tempfile.mkdtemp(prefix="attnbias-machine-")
+    output("mount", "--rbind", "/", folder)
+    try:
+        yield ["chroot", folder]
+    finally:
+        output("umount", "--recursive", "--lazy", folder)
+        os.rmdir(folder)
+
+
+@pytest.fixture(scope="module")
+def buildah(tmp_path_factory: pytest.TempPathFactory, machine: list[str]) -> Iterator[Buildah]:
+    buildah = Buildah(tmp_path_factory.mktemp("buildah"), machine)
     buildah.build("debian:bookworm-slim", base_context())
     yield buildah
     buildah("rm", "--all")
@@ -97,14 +119,15 @@ def root(buildah: Buildah, container: str) -> str:
 
 
 @contextlib.contextmanager
-def read_only_server(root: str, config: dict[str, Any]) -> Iterator[str]:
+def read_only_server(machine: list[str], root: str, config: dict[str, Any]) -> Iterator[str]:
     """The image's entry point, as its user, on a root that nobody can write to."""
     script = (
         'mount --bind "$0" "$0" && mount -t proc proc "$0/proc"'
         ' && mount -o remount,bind,ro "$0" && exec chroot "$@"'
     )
     chroot = [f"--userspec={config['User']}", root, *config["Entrypoint"]]
-    with running_server(["unshare", "--mount", "sh", "-c", script, root, *chroot]) as address:
+    private = [*machine, "unshare", "--mount", "sh", "-c", script, root]
+    with running_server([*private, *chroot]) as address:
         yield address
 
 
@@ -124,9 +147,11 @@ def test_it_holds_run_time_libraries_only(root: str) -> None:
         assert "not found" not in output("chroot", root, "ldd", f"/usr/local/bin/{program}")
 
 
-def test_it_serves_from_a_read_only_root(buildah: Buildah, container: str, root: str) -> None:
+def test_it_serves_from_a_read_only_root(
+    machine: list[str], buildah: Buildah, container: str, root: str
+) -> None:
     config = buildah.config("attnbias")
-    with read_only_server(root, config) as server:
+    with read_only_server(machine, root, config) as server:
         answer = output(
             "grpcurl",
             "-plaintext",

@@ -178,6 +178,89 @@ TEST_F(EngineTest, DenseIsTheExpandedCompactForm) {
   }
 }
 
+TEST_F(EngineTest, PartsFollowOneAnother) {
+  TensorSpec spec{RotarySpec{.head_dim = 6}, TableExtent{Range{3, 8}, {}}, {}};
+  const PlanPtr plan = Plan(spec);
+  ASSERT_EQ(plan->parts().size(), 2);
+  EXPECT_EQ(plan->parts()[0].name, "cos");
+  EXPECT_EQ(plan->parts()[1].name, "sin");
+  EXPECT_THAT(plan->parts()[1].shape, ElementsAre(5, 6));
+  EXPECT_EQ(plan->parts()[1].offset, 5 * 6 * 4);
+  EXPECT_EQ(plan->total_bytes(), 2 * 5 * 6 * 4);
+  const std::vector<double> numbers = Numbers(spec);
+  for (int64_t row = 0; row < 5; ++row) {
+    for (int64_t column = 0; column < 6; ++column) {
+      const double angle =
+          static_cast<double>(3 + row) *
+          std::pow(10000, -static_cast<double>(column % 3) / 3);
+      EXPECT_NEAR(numbers[row * 6 + column], std::cos(angle), 1e-7);
+      EXPECT_NEAR(numbers[30 + row * 6 + column], std::sin(angle), 1e-7);
+    }
+  }
+  // The same from a band, from a list, and from a list too sparse for a band.
+  for (const std::vector<int64_t>& list :
+       {std::vector<int64_t>{7, 3, 5}, std::vector<int64_t>{3, 1 << 30}}) {
+    const std::vector<double> listed =
+        Numbers({RotarySpec{.head_dim = 6}, TableExtent{{}, {list}}, {}});
+    const auto first = static_cast<size_t>(6 * (list[0] - 3));
+    for (size_t column = 0; column < 6; ++column) {
+      EXPECT_EQ(listed[column], numbers[first + column]);
+      EXPECT_EQ(listed[list.size() * 6 + column], numbers[30 + first + column]);
+    }
+  }
+}
+
+// Every column is that of a table at its own axis' positions alone.
+TEST_F(EngineTest, ColumnsTakeTheirOwnAxisPositions) {
+  const std::vector<std::vector<int64_t>> lists = {
+      {0, 1, 2, 3, 4}, {9, 9, 8, 8, 7}, {-5, 1 << 20, 3, 3, 0}};
+  for (const MropeOrder order :
+       {MropeOrder::kChunked, MropeOrder::kInterleaved, MropeOrder::kAxial}) {
+    for (const RotaryLayout layout :
+         {RotaryLayout::kHalf, RotaryLayout::kInterleaved,
+          RotaryLayout::kCompact}) {
+      const RotarySpec rotary{.head_dim = 16,
+                              .layout = layout,
+                              .mrope_section = {4, 2, 2},
+                              .mrope_order = order};
+      const PlanPtr plan = Plan({rotary, TableExtent{{}, lists}, {}});
+      const std::vector<double> numbers =
+          Numbers({rotary, TableExtent{{}, lists}, {}});
+      const int64_t width = plan->encoding().width();
+      for (const AxisColumns& run : plan->encoding().axis_columns()) {
+        const std::vector<double> alone =
+            Numbers({rotary, TableExtent{{}, {3, lists[run.axis]}}, {}});
+        ASSERT_EQ(alone.size(), numbers.size());
+        for (int64_t row = 0; row < 2 * 5; ++row) {
+          for (int64_t column = run.columns.begin; column < run.columns.end;
+               ++column) {
+            ASSERT_EQ(numbers[row * width + column],
+                      alone[row * width + column]);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(EngineTest, EqualAxesAreOneAxis) {
+  RotarySpec rotary{.head_dim = 128};
+  const TableExtent list{{}, {{5, 0, 77}}};
+  const std::vector<double> one_axis = Numbers({rotary, list, {}});
+  rotary.mrope_section = {16, 24, 24};
+  const TableExtent lists{{}, {3, {5, 0, 77}}};
+  EXPECT_EQ(Numbers({rotary, lists, {}}), one_axis);
+  const TensorSpec few{rotary, list, {}};
+  EXPECT_THAT(engine_.MakePlan(few),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("table.position_ids: got 1 lists, want 3")));
+  // The last column belongs to the first axis, but there are three.
+  rotary.mrope_section = {24, 20, 20};
+  rotary.mrope_order = MropeOrder::kInterleaved;
+  rotary.layout = RotaryLayout::kCompact;
+  EXPECT_THAT(engine_.MakePlan({rotary, lists, {}}), IsOk());
+}
+
 TEST_F(EngineTest, AWindowIsASliceOfTheWhole) {
   for (const TensorSpec& spec : PairSpecs()) {
     const auto& pair = std::get<PairExtent>(spec.extent);

@@ -216,6 +216,7 @@ struct RandomBlock {
             .rotation_sin = turns.sin_hi,
             .rotation_cos = turns.cos_hi,
             .sin_bound = bound.data(),
+            .cos_bound = kRotationBound,
             .rows = kRows,
             .pairs = kPairs,
             .sines = kPairs,

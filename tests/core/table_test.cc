@@ -66,7 +66,8 @@ TEST(Table, TransposedIsAnotherTableOverTheSameBytes) {
     EXPECT_EQ(table.At(i / 2, i % 2), expected.At(i));
   }
   EXPECT_EQ(table.sha256(), expected.sha256());
-  EXPECT_EQ(table.In(TableLayout::kBucketsHeads)->sha256(),
+  EXPECT_EQ(table.In(TableLayout::kBucketsHeads)->sha256(), table.sha256());
+  EXPECT_EQ(table.In(TableLayout::kHeadsBuckets)->sha256(),
             Six({2, 3}).sha256());
 }
 

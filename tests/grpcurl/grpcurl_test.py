@@ -56,7 +56,7 @@ def test_list_names_the_services(server: str) -> None:
 
 def test_describe_shows_every_method(server: str) -> None:
     text = grpcurl(server, "describe", SERVICE).stdout
-    for method in ("DescribeTensor", "GetTensor", "StreamTensor", "GetServerInfo"):
+    for method in ("DescribeTensor", "GetTensor", "StreamTensor", "ListTables", "GetServerInfo"):
         assert f"rpc {method} " in text
 
 

@@ -14,6 +14,7 @@ METHODS = {
     "DescribeTensor": "unary",
     "GetTensor": "unary",
     "StreamTensor": "server_stream",
+    "ListTables": "unary",
     "GetServerInfo": "unary",
 }
 

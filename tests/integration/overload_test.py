@@ -44,6 +44,8 @@ def test_connections_beyond_the_limit_are_closed(start_server: Any) -> None:
             rejected = server.metrics()['attnbias_rejected_total{reason="connection_limit"}']
             assert rejected == 1
             stub.check()
+    # The server has to notice first that the others are gone.
+    eventually(lambda: server.metrics()["attnbias_connections"] == 0, "the connections gone")
     with server.connect() as stub:
         assert stub.check("liveness") == "SERVING"
 

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
 import grpc
@@ -96,7 +96,7 @@ class Server:
 
 
 class Stub:
-    """The four methods on a channel of their own, whose messages may be of any size."""
+    """The service's methods on a channel of their own, whose messages may be of any size."""
 
     def __init__(self, address: str) -> None:
         options = [
@@ -106,11 +106,17 @@ class Stub:
         self.channel = grpc.insecure_channel(address, options)
         self.describe = self._unary("DescribeTensor")
         self.get = self._unary("GetTensor")
+        self.tables = self._unary("ListTables")
         self.info = self._unary("GetServerInfo")
         self._stream = self.channel.unary_stream(
             f"/{SERVICE}/StreamTensor",
             request_serializer=_serialize,
             response_deserializer=message("StreamTensorResponse").FromString,
+        )
+        self._logits = self.channel.stream_stream(
+            f"/{SERVICE}/ComputeLogits",
+            request_serializer=_serialize,
+            response_deserializer=message("ComputeLogitsResponse").FromString,
         )
         self.health = health_pb2_grpc.HealthStub(self.channel)
 
@@ -129,6 +135,9 @@ class Stub:
 
     def stream(self, spec: Any, timeout: float | None = None, **fields: Any) -> Any:
         return self._stream(message("StreamTensorRequest")(spec=spec, **fields), timeout=timeout)
+
+    def logits(self, requests: Iterable[Any], timeout: float | None = None) -> Any:
+        return self._logits(iter(requests), timeout=timeout)
 
     def header(self, spec: Any) -> Any:
         return self.describe(message("DescribeTensorRequest")(spec=spec)).header

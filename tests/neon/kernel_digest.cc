@@ -82,6 +82,7 @@ struct Inputs {
             .rotation_sin = rotations.sin_hi,
             .rotation_cos = rotations.cos_hi,
             .sin_bound = bound.data(),
+            .cos_bound = kRotationBound,
             .rows = kRows,
             .pairs = kPairs,
             .sines = kPairs,

@@ -71,6 +71,22 @@ TEST(Config, TheLastOfARepeatedFlagCounts) {
   EXPECT_THAT(config.effective, HasSubstr("threads=5\n"));
 }
 
+TEST(Config, TablesAddUp) {
+  setenv("ATTNBIAS_CHECKPOINT", "m=/m,n=/n", 1);
+  const ServerConfig config =
+      Parsed({"--table=a=x.safetensors:w", "--table", "b=y,c=z", "--tables=/t",
+              "--tables-poll=0s"});
+  unsetenv("ATTNBIAS_CHECKPOINT");
+  EXPECT_EQ(config.tables.folder, "/t");
+  EXPECT_EQ(config.tables.tables,
+            (std::vector<std::string>{"a=x.safetensors:w", "b=y", "c=z"}));
+  EXPECT_EQ(config.tables.checkpoints,
+            (std::vector<std::string>{"m=/m", "n=/n"}));
+  EXPECT_EQ(config.tables_poll, absl::ZeroDuration());
+  EXPECT_THAT(config.effective, HasSubstr("table=a=x.safetensors:w,b=y,c=z\n"));
+  EXPECT_THAT(config.effective, HasSubstr("checkpoint=m=/m,n=/n\n"));
+}
+
 TEST(Config, TellsWhatIsInEffect) {
   const ServerConfig config =
       Parsed({"--memory-budget=1MiB", "--drain-grace=2s", "--threads=3"});

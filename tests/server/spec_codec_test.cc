@@ -10,6 +10,7 @@
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
+#include "tests/testing/safetensors_writer.h"
 #include "tests/testing/status_matchers.h"
 
 namespace attnbias {
@@ -23,6 +24,11 @@ v1::TensorSpec Wire(const std::string& text) {
   v1::TensorSpec spec;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &spec));
   return spec;
+}
+
+// Without mounted tables.
+absl::StatusOr<TensorSpec> DecodeSpec(const v1::TensorSpec& spec) {
+  return DecodeSpec(spec, TableSet());
 }
 
 TensorSpec Decoded(const std::string& text) {
@@ -54,13 +60,13 @@ INSTANTIATE_TEST_SUITE_P(
         RoundTrip{"Sinusoidal", "sinusoidal { dim: 6 }",
                   "sinusoidal { dim: 6 base: 10000 "
                   "layout: SINUSOIDAL_LAYOUT_INTERLEAVED } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"Tensor2Tensor",
                   "sinusoidal { dim: 6 min_timescale: 2 "
                   "layout: SINUSOIDAL_LAYOUT_TENSOR2TENSOR }",
                   "sinusoidal { dim: 6 min_timescale: 2 max_timescale: 10000 "
                   "layout: SINUSOIDAL_LAYOUT_TENSOR2TENSOR } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"T5",
                   "t5 { bidirectional: false } "
                   "output { values: VALUES_BUCKETS }",
@@ -70,33 +76,197 @@ INSTANTIATE_TEST_SUITE_P(
         RoundTrip{"Alibi", "alibi { num_heads: 4 }",
                   "alibi { num_heads: 4 alibi_bias_max: 8 "
                   "variant: ALIBI_VARIANT_SYMMETRIC } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
+<<<<<<< HEAD
+                  "output { scale: 1 }"
+},
         RoundTrip{"Swin", "swin { window_height: 2 window_width: 3 }",
                   "swin { window_height: 2 window_width: 3 } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"SwinV2",
                   "swin_v2 { window_height: 2 window_width: 3 num_heads: 4 "
                   "pretrained_window_width: 5 }",
                   "swin_v2 { window_height: 2 window_width: 3 num_heads: 4 "
                   "pretrained_window_height: 2 pretrained_window_width: 5 } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"Beit",
                   "beit { window_height: 2 window_width: 3 num_heads: 1 }",
                   "beit { window_height: 2 window_width: 3 num_heads: 1 } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"Tupe",
                   "tupe { reset_class_token: true } "
                   "output { values: VALUES_BUCKETS }",
                   "tupe { num_buckets: 32 max_distance: 128 "
                   "reset_class_token: true } "
                   "output { values: VALUES_BUCKETS scale: 1 }"},
+=======
+>>>>>>> vectors
         RoundTrip{"AlibiSlopes",
                   "alibi { num_heads: 2 slopes: [0.5, 0.25] "
                   "variant: ALIBI_VARIANT_KEY_FROM_END }",
                   "alibi { num_heads: 2 slopes: [0.5, 0.25] "
                   "variant: ALIBI_VARIANT_KEY_FROM_END } "
-                  "output { values: VALUES_BIAS scale: 1 }"}),
+                  "output { scale: 1 }"},
+        RoundTrip{"Shaw",
+                  "shaw { left: 0 right: 3 } "
+                  "output { values: VALUES_BUCKETS }",
+                  "shaw { left: 0 right: 3 beyond: BEYOND_REACH_CLIP "
+                  "sign: RELATIVE_SIGN_KEY_MINUS_QUERY } "
+                  "output { values: VALUES_BUCKETS scale: 1 }"},
+        RoundTrip{"ShawOtherwise",
+                  "shaw { beyond: BEYOND_REACH_REFUSE "
+                  "sign: RELATIVE_SIGN_QUERY_MINUS_KEY }",
+                  "shaw { beyond: BEYOND_REACH_REFUSE "
+                  "sign: RELATIVE_SIGN_QUERY_MINUS_KEY } "
+                  "output { scale: 1 }"},
+        RoundTrip{"TransformerXl", "transformer_xl { dim: 6 }",
+                  "transformer_xl { dim: 6 base: 10000 } "
+                  "output { scale: 1 }"},
+        RoundTrip{"TransformerXlClamped",
+                  "transformer_xl { dim: 6 base: 9 clamp_len: 5 }",
+                  "transformer_xl { dim: 6 base: 9 clamp_len: 5 } "
+                  "output { scale: 1 }"},
+        RoundTrip{"Xlnet", "xlnet { dim: 6 }",
+                  "xlnet { dim: 6 base: 10000 "
+                  "attn_type: XLNET_ATTENTION_BIDIRECTIONAL } "
+                  "output { scale: 1 }"},
+        RoundTrip{"XlnetOtherwise",
+                  "xlnet { dim: 6 base: 9 clamp_len: 5 "
+                  "attn_type: XLNET_ATTENTION_UNIDIRECTIONAL }",
+                  "xlnet { dim: 6 base: 9 clamp_len: 5 "
+                  "attn_type: XLNET_ATTENTION_UNIDIRECTIONAL } "
+                  "output { scale: 1 }"},
+        RoundTrip{"Conformer", "conformer { dim: 6 }",
+                  "conformer { dim: 6 base: 10000 } "
+                  "output { scale: 1 }"},
+        RoundTrip{"SymmetricSinusoidal", "symmetric_sinusoidal { dim: 6 }",
+                  "symmetric_sinusoidal { dim: 6 base: 10000 "
+                  "layout: SINUSOIDAL_LAYOUT_INTERLEAVED } "
+                  "output { scale: 1 }"},
+        RoundTrip{"LearnedAbsolute", "learned_absolute { }",
+                  "learned_absolute { offset: 0 "
+                  "interpolation: INTERPOLATION_NONE } "
+                  "output { scale: 1 }"},
+        RoundTrip{"LearnedAbsoluteOtherwise",
+                  "learned_absolute { offset: 2 padding_idx: 0 "
+                  "interpolation: INTERPOLATION_LINEAR "
+                  "interpolated_length: 7 }",
+                  "learned_absolute { offset: 2 padding_idx: 0 "
+                  "interpolation: INTERPOLATION_LINEAR "
+                  "interpolated_length: 7 } "
+<<<<<<< HEAD
+                  "output { scale: 1 }"},
+        RoundTrip{"Rotary", "rotary { head_dim: 64 }",
+                  "rotary { head_dim: 64 rope_theta: 10000 "
+                  "partial_rotary_factor: 1 layout: ROTARY_LAYOUT_HALF "
+                  "rope_type: ROPE_TYPE_DEFAULT "
+                  "angle: ANGLE_PRECISION_EXACT } "
+                  "output { scale: 1 }"},
+        RoundTrip{"RotaryGiven",
+                  "rotary { head_dim: 4 inverse_frequencies: [1, 0.25] "
+                  "mrope_section: [1, 1] angle: ANGLE_PRECISION_FLOAT32 }",
+                  "rotary { head_dim: 4 partial_rotary_factor: 1 "
+                  "layout: ROTARY_LAYOUT_HALF rope_type: ROPE_TYPE_DEFAULT "
+                  "mrope_section: [1, 1] mrope_order: MROPE_ORDER_CHUNKED "
+                  "angle: ANGLE_PRECISION_FLOAT32 "
+                  "inverse_frequencies: [1, 0.25] } "
+                  "output { scale: 1 }"},
+        RoundTrip{"Xpos", "xpos { dim: 4 sequence_length: 9 gamma: 0.5 }",
+                  "xpos { dim: 4 rope_theta: 10000 scale_base: 512 gamma: 0.5 "
+                  "sequence_length: 9 layout: ROTARY_LAYOUT_HALF } "
+                  "output { scale: 1 }"},
+        RoundTrip{"MultiAxisSinusoidal",
+                  "multi_axis_sinusoidal { dim: 8 num_axes: 2 "
+                  "layout: MULTI_AXIS_LAYOUT_CONCATENATED }",
+                  "multi_axis_sinusoidal { dim: 8 num_axes: 2 base: 10000 "
+                  "layout: MULTI_AXIS_LAYOUT_CONCATENATED } "
+                  "output { scale: 1 }"},
+        RoundTrip{"MultiAxisTensor2Tensor",
+                  "multi_axis_sinusoidal { dim: 9 num_axes: 2 "
+                  "min_timescale: 2 "
+                  "layout: MULTI_AXIS_LAYOUT_TENSOR2TENSOR }",
+                  "multi_axis_sinusoidal { dim: 9 num_axes: 2 "
+                  "min_timescale: 2 max_timescale: 10000 "
+                  "layout: MULTI_AXIS_LAYOUT_TENSOR2TENSOR } "
+                  "output { scale: 1 }"},
+        RoundTrip{"Yarn",
+                  "rotary { head_dim: 4 rope_type: ROPE_TYPE_YARN factor: 4 "
+                  "original_max_position_embeddings: 32768 mscale: 0.5 "
+                  "mscale_all_dim: 1 }",
+                  "rotary { head_dim: 4 rope_theta: 10000 "
+                  "partial_rotary_factor: 1 layout: ROTARY_LAYOUT_HALF "
+                  "rope_type: ROPE_TYPE_YARN factor: 4 "
+                  "original_max_position_embeddings: 32768 beta_fast: 32 "
+                  "beta_slow: 1 mscale: 0.5 mscale_all_dim: 1 truncate: true "
+                  "angle: ANGLE_PRECISION_EXACT } "
+                  "output { scale: 1 }"},
+        RoundTrip{
+            "Longrope",
+            "rotary { head_dim: 2 rope_type: ROPE_TYPE_LONGROPE "
+            "rope_theta: 5 partial_rotary_factor: 0.5 attention_factor: 2 "
+            "max_position_embeddings: 7 sequence_length: 8 "
+            "original_max_position_embeddings: 9 short_factor: 1 "
+            "long_factor: 3 layout: ROTARY_LAYOUT_COMPACT }",
+            "rotary { head_dim: 2 rope_type: ROPE_TYPE_LONGROPE "
+            "rope_theta: 5 partial_rotary_factor: 0.5 attention_factor: 2 "
+            "max_position_embeddings: 7 sequence_length: 8 "
+            "original_max_position_embeddings: 9 short_factor: 1 "
+            "long_factor: 3 layout: ROTARY_LAYOUT_COMPACT "
+            "angle: ANGLE_PRECISION_EXACT } "
+            "output { scale: 1 }"},
+        RoundTrip{"Llama3",
+                  "rotary { head_dim: 2 rope_type: ROPE_TYPE_LLAMA3 "
+                  "low_freq_factor: 1 high_freq_factor: 4 }",
+                  "rotary { head_dim: 2 rope_theta: 10000 "
+                  "partial_rotary_factor: 1 layout: ROTARY_LAYOUT_HALF "
+                  "rope_type: ROPE_TYPE_LLAMA3 low_freq_factor: 1 "
+                  "high_freq_factor: 4 angle: ANGLE_PRECISION_EXACT } "
+                  "output { scale: 1 }"},
+        RoundTrip{"LearnedRelative",
+                  "learned_relative { left: 0 right: 3 } "
+                  "output { values: VALUES_BUCKETS }",
+                  "learned_relative { num_heads: 0 left: 0 right: 3 "
+                  "symmetric: false beyond: BEYOND_REACH_CLIP } "
+                  "output { values: VALUES_BUCKETS scale: 1 }"},
+        RoundTrip{"LearnedRelativeSymmetric",
+                  "learned_relative { right: 0 symmetric: true "
+                  "beyond: BEYOND_REACH_REFUSE }",
+                  "learned_relative { right: 0 symmetric: true "
+                  "beyond: BEYOND_REACH_REFUSE } "
+                  "output { scale: 1 }"},
+        RoundTrip{"Kerple",
+                  "kerple { kernel: KERPLE_KERNEL_POWER p: [1, 2] a: 0.5 "
+                  "num_heads: 2 }",
+                  "kerple { kernel: KERPLE_KERNEL_POWER p: [1, 2] a: 0.5 "
+                  "num_heads: 2 } output { scale: 1 }"},
+        RoundTrip{"Sandwich", "sandwich { num_heads: 2 }",
+                  "sandwich { num_heads: 2 dim: 128 base: 10000 } "
+                  "output { scale: 1 }"},
+        RoundTrip{"Fire", "fire { num_heads: 2 eps: 0 }",
+                  "fire { num_heads: 2 c: 0.1 threshold: 512 eps: 0 } "
+                  "output { scale: 1 }"},
+        RoundTrip{"DynamicPositionBias",
+                  "dynamic_position_bias { num_heads: 2 log_distance: true "
+                  "layers {} }",
+                  "dynamic_position_bias { num_heads: 2 log_distance: true "
+                  "layers {} } output { scale: 1 }"},
+        RoundTrip{"Deberta", "deberta {} ",
+                  "deberta { bucket_size: 256 max_position: 512 "
+                  "term: DEBERTA_TERM_CONTENT_TO_POSITION "
+                  "edge: DEBERTA_EDGE_MICROSOFT } "
+                  "output { values: VALUES_BUCKETS scale: 1 }"},
+        RoundTrip{"DebertaHf",
+                  "deberta { bucket_size: 0 max_position: 9 "
+                  "term: DEBERTA_TERM_BUCKET edge: DEBERTA_EDGE_HF }",
+                  "deberta { bucket_size: 0 max_position: 9 "
+                  "term: DEBERTA_TERM_BUCKET edge: DEBERTA_EDGE_HF } "
+                  "output { values: VALUES_BUCKETS scale: 1 }"}),
+    [](const auto& info) {
+  return std::string(info.param.name); });
+=======
+                  "output { scale: 1 }"}),
     [](const auto& info) { return std::string(info.param.name); });
+>>>>>>> vectors
 
 INSTANTIATE_TEST_SUITE_P(
     Extents, SpecCodec,
@@ -107,14 +277,14 @@ INSTANTIATE_TEST_SUITE_P(
             "sinusoidal { dim: 2 base: 10000 "
             "layout: SINUSOIDAL_LAYOUT_INTERLEAVED } "
             "table { positions { begin: 3 end: 9 } } "
-            "output { values: VALUES_BIAS scale: 1 }"},
+            "output { scale: 1 }"},
         RoundTrip{"PositionIds",
                   "sinusoidal { dim: 2 } table { position_ids { positions: "
                   "[5, -1] } }",
                   "sinusoidal { dim: 2 base: 10000 "
                   "layout: SINUSOIDAL_LAYOUT_INTERLEAVED } "
                   "table { position_ids { positions: [5, -1] } } "
-                  "output { values: VALUES_BIAS scale: 1 }"},
+                  "output { scale: 1 }"},
         RoundTrip{"Pair",
                   "alibi { num_heads: 4 } pair { query_length: 2 key_length: 9 "
                   "alignment: ALIGNMENT_END queries { begin: 1 end: 2 } "
@@ -128,7 +298,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "alignment: ALIGNMENT_END queries { begin: 1 end: 2 } "
                   "keys { begin: 0 end: 4 } heads { begin: 1 end: 3 } } "
                   "output { data_type: DATA_TYPE_BF16 form: FORM_DENSE "
-                  "values: VALUES_BIAS scale: 0.5 "
+                  "scale: 0.5 "
                   "mask { causal: true window_left: 0 fill_lowest: true } }"},
         RoundTrip{
             "Grid",
@@ -136,7 +306,7 @@ INSTANTIATE_TEST_SUITE_P(
             "keys { begin: 2 end: 3 } heads { begin: 1 end: 2 } }",
             "beit { window_height: 2 } grid { queries { begin: 0 end: 1 } "
             "keys { begin: 2 end: 3 } heads { begin: 1 end: 2 } } "
-            "output { values: VALUES_BIAS scale: 1 }"},
+            "output { scale: 1 }"},
         RoundTrip{"Lists",
                   "alibi { num_heads: 4 } pair { query_offset: 0 "
                   "query_length: 1 key_positions { positions: [9, 2] } } "
@@ -145,7 +315,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "variant: ALIBI_VARIANT_SYMMETRIC } "
                   "pair { query_offset: 0 query_length: 1 "
                   "key_positions { positions: [9, 2] } } "
-                  "output { values: VALUES_BIAS scale: 1 "
+                  "output { scale: 1 "
                   "mask { fill_value: -1e4 window_right: 3 } }"}),
     [](const auto& info) { return std::string(info.param.name); });
 
@@ -279,6 +449,46 @@ TEST_F(DecodeTable, ErrorsNameTheField) {
   EXPECT_THAT(
       DecodeSpec(WithTable("sha256: '" + std::string(64, 'a') + "'")),
       StatusIs(absl::StatusCode::kNotFound, StartsWith("t5.table.sha256: ")));
+}
+
+TEST_F(DecodeTable, MountedTablesAreFoundByNameAndByDigest) {
+  absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(
+      WriteFile(FreshFolder() / "t.safetensors",
+                SafetensorsBytes({{"w", {2, 3}, {1, 2, 3, 4, 5, 6}},
+                                  {"row", {3}, {1, 2, 3}}})));
+  ASSERT_THAT(file, IsOk());
+  TableSetBuilder builder(1000);
+  ASSERT_THAT(builder.Add("enc", *file, *file->Find("w")), IsOk());
+  ASSERT_THAT(builder.Add("row", *file, *file->Find("row")), IsOk());
+  const TableSetPtr tables = *std::move(builder).Build();
+  const auto found = [&](const std::string& ref) {
+    const auto spec = DecodeSpec(WithTable(ref), *tables);
+    EXPECT_THAT(spec, IsOk());
+    return *std::get<T5Spec>(spec->encoding).table;
+  };
+
+  const Table straight = found("name: 'enc'");
+  EXPECT_EQ(straight.At(1, 0), 4);
+  const Table transposed =
+      found("name: 'enc' layout: TABLE_LAYOUT_HEADS_BUCKETS");
+  EXPECT_EQ(transposed.At(0, 1), 4);
+  // As resolved specs name the two.
+  for (const Table& table : {straight, transposed}) {
+    const Table again = found("sha256: '" + table.sha256() +
+                              "' layout: TABLE_LAYOUT_BUCKETS_HEADS");
+    EXPECT_EQ(again.shape(), table.shape());
+    EXPECT_EQ(again.sha256(), table.sha256());
+  }
+
+  EXPECT_THAT(DecodeSpec(WithTable("name: 'dec'"), *tables),
+              StatusIs(absl::StatusCode::kNotFound,
+                       "t5.table.name: got 'dec', which this server has not "
+                       "mounted; ListTables names its tables"));
+  EXPECT_THAT(
+      DecodeSpec(WithTable("name: 'row' layout: TABLE_LAYOUT_HEADS_BUCKETS"),
+                 *tables),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               StartsWith("t5.table: got layout HEADS_BUCKETS of shape [3]")));
 }
 
 }  // namespace

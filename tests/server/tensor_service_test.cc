@@ -163,6 +163,101 @@ TEST_F(TensorServiceTest, ARememberedRequestGivesTheSameAnswer) {
   EXPECT_EQ(second.size(), 8U * 9 * 4);
 }
 
+constexpr int kLogitHeads = 2;
+constexpr int kLogitDim = 4;
+
+// A first request: Shaw's logits of `rows` queries and `keys` keys.
+v1::ComputeLogitsRequest ShawSpec(int rows, int keys) {
+  v1::ComputeLogitsRequest request;
+  v1::LogitsSpec& spec = *request.mutable_spec();
+  spec.set_num_heads(kLogitHeads);
+  spec.set_head_dim(kLogitDim);
+  spec.set_query_length(rows);
+  spec.set_key_length(keys);
+  spec.set_alignment(v1::ALIGNMENT_START);
+  spec.set_direction(v1::DIRECTION_BIDIRECTIONAL);
+  v1::RelativeTable& shaw = *spec.mutable_shaw_keys();
+  shaw.set_left(1);
+  shaw.set_right(0);
+  v1::InlineTable& table = *shaw.mutable_table()->mutable_inline_table();
+  table.set_data_type(v1::DATA_TYPE_F32);
+  table.add_shape(2);
+  table.add_shape(kLogitDim);
+  table.set_data(std::string(sizeof(float) * 2 * kLogitDim, '\0'));
+  return request;
+}
+
+v1::ComputeLogitsRequest ZeroRows(int rows) {
+  v1::ComputeLogitsRequest request;
+  request.set_num_rows(rows);
+  request.set_data(
+      std::string(sizeof(float) * kLogitHeads * rows * kLogitDim, '\0'));
+  return request;
+}
+
+TEST_F(TensorServiceTest, LogitsCancelledAnywhereNothingIsHeld) {
+  std::vector<std::thread> clients;
+  for (int client = 0; client < 4; ++client) {
+    clients.emplace_back([this, client] {
+      std::minstd_rand random(client + 1);
+      for (int i = 0; i < 50; ++i) {
+        grpc::ClientContext context;
+        const auto call = stub_->ComputeLogits(&context);
+        bool going = call->Write(ShawSpec(100, 3000));
+        for (int sent = 0; going && sent < 3; ++sent) {
+          going = call->Write(ZeroRows(100));
+        }
+        v1::ComputeLogitsResponse response;
+        for (auto most = random() % 8; most > 0; --most) call->Read(&response);
+        if (random() % 2 == 0) call->WritesDone();
+        context.TryCancel();
+        while (call->Read(&response)) {
+        }
+        const grpc::Status status = call->Finish();
+        EXPECT_TRUE(status.ok() ||
+                    status.error_code() == grpc::StatusCode::CANCELLED)
+            << status.error_message();
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  server_->Shutdown();
+  executor_.Shutdown();
+  EXPECT_EQ(engine_.budget().used(), 0);
+}
+
+TEST_F(TensorServiceTest, AFullQueueRefusesNewLogitsButNotThoseBegun) {
+  grpc::ClientContext begun;
+  const auto call = stub_->ComputeLogits(&begun);
+  v1::ComputeLogitsResponse response;
+  ASSERT_TRUE(call->Write(ShawSpec(5, 7)));
+  ASSERT_TRUE(call->Read(&response));
+  EXPECT_TRUE(response.has_header());
+  executor_.full = true;
+  grpc::ClientContext refused;
+  const auto other = stub_->ComputeLogits(&refused);
+  other->Write(ShawSpec(5, 7));
+  EXPECT_EQ(other->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  ASSERT_TRUE(call->Write(ZeroRows(5)));
+  ASSERT_TRUE(call->Read(&response));
+  EXPECT_EQ(response.data().size(), sizeof(float) * kLogitHeads * 5 * 7);
+  call->WritesDone();
+  EXPECT_FALSE(call->Read(&response));
+  EXPECT_TRUE(call->Finish().ok());
+}
+
+TEST_F(TensorServiceTest, IdleLogitsAreDismissed) {
+  grpc::ClientContext context;
+  const auto call = stub_->ComputeLogits(&context);
+  v1::ComputeLogitsResponse response;
+  ASSERT_TRUE(call->Write(ShawSpec(5, 7)));
+  ASSERT_TRUE(call->Read(&response));
+  environment_.draining = true;
+  stall_watch_.CloseIdle();
+  EXPECT_FALSE(call->Read(&response));
+  EXPECT_EQ(call->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
 TEST_F(TensorServiceTest, CancelledAnywhereNothingIsHeld) {
   std::vector<std::thread> clients;
   for (int client = 0; client < 4; ++client) {

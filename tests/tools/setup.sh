@@ -102,6 +102,17 @@ need_venv() {
   [[ :$PATH: == *":$folder/bin:"* ]] || export PATH=$folder/bin:$PATH
 }
 
+# transformers 4.45 beside the peers' own, for a process that cannot hold both.
+need_transformers445() {
+  local folder site
+  folder=$(venv_of transformers445)
+  need_once "$folder" make_venv "$folder" transformers445
+  for site in "$folder"/lib/python3*/site-packages; do
+    printf '%s\n' "$(venv_of peers)"/lib/python3*/site-packages >"$site/peers.pth"
+  done
+  export TRANSFORMERS445_PYTHON=$folder/bin/python
+}
+
 go_is_new_enough() {
   local version
   version=$(go env GOVERSION 2>/dev/null) &&

@@ -27,6 +27,7 @@ set_up_peers() {
   need_test_packages
   need_venv wheel
   need_venv peers
+  need_transformers445
   export_test_environment
 }
 

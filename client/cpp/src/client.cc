@@ -22,6 +22,8 @@ namespace attnbias {
 namespace {
 
 constexpr size_t kAlignment = 64;
+// The most that the contract allows.
+constexpr int kTablesPerPage = 1000;
 
 RetryState MakeRetryState(const ClientOptions& options) {
   return RetryState(
@@ -173,6 +175,24 @@ absl::StatusOr<v1::GetServerInfoResponse> Client::ServerInfo() const {
       });
   if (!status.ok()) return status;
   return response;
+}
+
+absl::StatusOr<std::vector<v1::TableInfo>> Client::ListTables() const {
+  std::vector<v1::TableInfo> tables;
+  v1::ListTablesRequest request;
+  request.set_page_size(kTablesPerPage);
+  do {
+    v1::ListTablesResponse response;
+    const absl::Status status = CallWithRetries(
+        connection_->options, [&](grpc::ClientContext* context) {
+          return connection_->stub->ListTables(context, request, &response);
+        });
+    if (!status.ok()) return status;
+    tables.insert(tables.end(), response.tables().begin(),
+                  response.tables().end());
+    request.set_page_token(response.next_page_token());
+  } while (!request.page_token().empty());
+  return tables;
 }
 
 absl::StatusOr<Health> Client::CheckHealth(const std::string& service) const {

@@ -621,6 +621,206 @@ func (x *StreamTensorResponse) GetData() []byte {
 	return nil
 }
 
+type ListTablesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Tables in one answer, at most 1000; 0 means 100.
+	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The next_page_token of the answer before; empty for the first page.
+	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTablesRequest) Reset() {
+	*x = ListTablesRequest{}
+	mi := &file_attnbias_v1_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTablesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTablesRequest) ProtoMessage() {}
+
+func (x *ListTablesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTablesRequest.ProtoReflect.Descriptor instead.
+func (*ListTablesRequest) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ListTablesRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListTablesRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type ListTablesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In ascending order of their names. Tables that are mounted or removed
+	// between two pages may be missed or seen.
+	Tables []*TableInfo `protobuf:"bytes,1,rep,name=tables,proto3" json:"tables,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTablesResponse) Reset() {
+	*x = ListTablesResponse{}
+	mi := &file_attnbias_v1_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTablesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTablesResponse) ProtoMessage() {}
+
+func (x *ListTablesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTablesResponse.ProtoReflect.Descriptor instead.
+func (*ListTablesResponse) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ListTablesResponse) GetTables() []*TableInfo {
+	if x != nil {
+		return x.Tables
+	}
+	return nil
+}
+
+func (x *ListTablesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// A mounted table.
+type TableInfo struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What TableRef.name says.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// What TableRef.sha256 says: the same numbers on any replica.
+	Sha256   string   `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	DataType DataType `protobuf:"varint,3,opt,name=data_type,json=dataType,proto3,enum=attnbias.v1.DataType" json:"data_type,omitempty"`
+	Shape    []int64  `protobuf:"varint,4,rep,packed,name=shape,proto3" json:"shape,omitempty"`
+	// FILE:TENSOR, where the numbers came from.
+	Source string `protobuf:"bytes,5,opt,name=source,proto3" json:"source,omitempty"`
+	// For a table out of a checkpoint, where its use is known: a spec without
+	// extent that uses it, and tables beside it, by name, as the checkpoint was
+	// trained.
+	Spec          *TensorSpec `protobuf:"bytes,6,opt,name=spec,proto3" json:"spec,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TableInfo) Reset() {
+	*x = TableInfo{}
+	mi := &file_attnbias_v1_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TableInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TableInfo) ProtoMessage() {}
+
+func (x *TableInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TableInfo.ProtoReflect.Descriptor instead.
+func (*TableInfo) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *TableInfo) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *TableInfo) GetSha256() string {
+	if x != nil {
+		return x.Sha256
+	}
+	return ""
+}
+
+func (x *TableInfo) GetDataType() DataType {
+	if x != nil {
+		return x.DataType
+	}
+	return DataType_DATA_TYPE_UNSPECIFIED
+}
+
+func (x *TableInfo) GetShape() []int64 {
+	if x != nil {
+		return x.Shape
+	}
+	return nil
+}
+
+func (x *TableInfo) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *TableInfo) GetSpec() *TensorSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
 type GetServerInfoRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -629,7 +829,7 @@ type GetServerInfoRequest struct {
 
 func (x *GetServerInfoRequest) Reset() {
 	*x = GetServerInfoRequest{}
-	mi := &file_attnbias_v1_service_proto_msgTypes[8]
+	mi := &file_attnbias_v1_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -641,7 +841,7 @@ func (x *GetServerInfoRequest) String() string {
 func (*GetServerInfoRequest) ProtoMessage() {}
 
 func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_service_proto_msgTypes[8]
+	mi := &file_attnbias_v1_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -654,7 +854,7 @@ func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{8}
+	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{11}
 }
 
 type GetServerInfoResponse struct {
@@ -675,7 +875,7 @@ type GetServerInfoResponse struct {
 
 func (x *GetServerInfoResponse) Reset() {
 	*x = GetServerInfoResponse{}
-	mi := &file_attnbias_v1_service_proto_msgTypes[9]
+	mi := &file_attnbias_v1_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -687,7 +887,7 @@ func (x *GetServerInfoResponse) String() string {
 func (*GetServerInfoResponse) ProtoMessage() {}
 
 func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_service_proto_msgTypes[9]
+	mi := &file_attnbias_v1_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -700,7 +900,7 @@ func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetServerInfoResponse) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{9}
+	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetServerInfoResponse) GetVersion() string {
@@ -763,7 +963,7 @@ type ServerLimits struct {
 
 func (x *ServerLimits) Reset() {
 	*x = ServerLimits{}
-	mi := &file_attnbias_v1_service_proto_msgTypes[10]
+	mi := &file_attnbias_v1_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -775,7 +975,7 @@ func (x *ServerLimits) String() string {
 func (*ServerLimits) ProtoMessage() {}
 
 func (x *ServerLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_service_proto_msgTypes[10]
+	mi := &file_attnbias_v1_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -788,7 +988,7 @@ func (x *ServerLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerLimits.ProtoReflect.Descriptor instead.
 func (*ServerLimits) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{10}
+	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ServerLimits) GetMaxUnaryBytes() int64 {
@@ -881,7 +1081,21 @@ const file_attnbias_v1_service_proto_rawDesc = "" +
 	"\x06header\x18\x01 \x01(\v2\x19.attnbias.v1.TensorHeaderR\x06header\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x16\n" +
 	"\x06crc32c\x18\x03 \x01(\aR\x06crc32c\x12\x12\n" +
-	"\x04data\x18\x10 \x01(\fR\x04data\"\x16\n" +
+	"\x04data\x18\x10 \x01(\fR\x04data\"O\n" +
+	"\x11ListTablesRequest\x12\x1b\n" +
+	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\"l\n" +
+	"\x12ListTablesResponse\x12.\n" +
+	"\x06tables\x18\x01 \x03(\v2\x16.attnbias.v1.TableInfoR\x06tables\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xc6\x01\n" +
+	"\tTableInfo\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06sha256\x18\x02 \x01(\tR\x06sha256\x122\n" +
+	"\tdata_type\x18\x03 \x01(\x0e2\x15.attnbias.v1.DataTypeR\bdataType\x12\x14\n" +
+	"\x05shape\x18\x04 \x03(\x03R\x05shape\x12\x16\n" +
+	"\x06source\x18\x05 \x01(\tR\x06source\x12+\n" +
+	"\x04spec\x18\x06 \x01(\v2\x17.attnbias.v1.TensorSpecR\x04spec\"\x16\n" +
 	"\x14GetServerInfoRequest\"\xff\x01\n" +
 	"\x15GetServerInfoResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1a\n" +
@@ -897,11 +1111,13 @@ const file_attnbias_v1_service_proto_rawDesc = "" +
 	"\x0fmax_chunk_bytes\x18\x03 \x01(\x03R\rmaxChunkBytes\x123\n" +
 	"\x16max_inline_table_bytes\x18\x04 \x01(\x03R\x13maxInlineTableBytes\x127\n" +
 	"\x18max_position_list_length\x18\x05 \x01(\x03R\x15maxPositionListLength\x12.\n" +
-	"\x13memory_budget_bytes\x18\x06 \x01(\x03R\x11memoryBudgetBytes2\xec\x02\n" +
+	"\x13memory_budget_bytes\x18\x06 \x01(\x03R\x11memoryBudgetBytes2\xbb\x03\n" +
 	"\x14AttentionBiasService\x12Y\n" +
 	"\x0eDescribeTensor\x12\".attnbias.v1.DescribeTensorRequest\x1a#.attnbias.v1.DescribeTensorResponse\x12J\n" +
 	"\tGetTensor\x12\x1d.attnbias.v1.GetTensorRequest\x1a\x1e.attnbias.v1.GetTensorResponse\x12U\n" +
-	"\fStreamTensor\x12 .attnbias.v1.StreamTensorRequest\x1a!.attnbias.v1.StreamTensorResponse0\x01\x12V\n" +
+	"\fStreamTensor\x12 .attnbias.v1.StreamTensorRequest\x1a!.attnbias.v1.StreamTensorResponse0\x01\x12M\n" +
+	"\n" +
+	"ListTables\x12\x1e.attnbias.v1.ListTablesRequest\x1a\x1f.attnbias.v1.ListTablesResponse\x12V\n" +
 	"\rGetServerInfo\x12!.attnbias.v1.GetServerInfoRequest\x1a\".attnbias.v1.GetServerInfoResponseB3Z1github.com/attnbias/attnbias/client/go/attnbiaspbb\x06proto3"
 
 var (
@@ -916,7 +1132,7 @@ func file_attnbias_v1_service_proto_rawDescGZIP() []byte {
 	return file_attnbias_v1_service_proto_rawDescData
 }
 
-var file_attnbias_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_attnbias_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_attnbias_v1_service_proto_goTypes = []any{
 	(*TensorSpec)(nil),             // 0: attnbias.v1.TensorSpec
 	(*TensorHeader)(nil),           // 1: attnbias.v1.TensorHeader
@@ -926,50 +1142,58 @@ var file_attnbias_v1_service_proto_goTypes = []any{
 	(*GetTensorResponse)(nil),      // 5: attnbias.v1.GetTensorResponse
 	(*StreamTensorRequest)(nil),    // 6: attnbias.v1.StreamTensorRequest
 	(*StreamTensorResponse)(nil),   // 7: attnbias.v1.StreamTensorResponse
-	(*GetServerInfoRequest)(nil),   // 8: attnbias.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil),  // 9: attnbias.v1.GetServerInfoResponse
-	(*ServerLimits)(nil),           // 10: attnbias.v1.ServerLimits
-	(*TableExtent)(nil),            // 11: attnbias.v1.TableExtent
-	(*PairExtent)(nil),             // 12: attnbias.v1.PairExtent
-	(*Output)(nil),                 // 13: attnbias.v1.Output
-	(*Sinusoidal)(nil),             // 14: attnbias.v1.Sinusoidal
-	(*T5)(nil),                     // 15: attnbias.v1.T5
-	(*Alibi)(nil),                  // 16: attnbias.v1.Alibi
-	(*TensorPart)(nil),             // 17: attnbias.v1.TensorPart
-	(*Range)(nil),                  // 18: attnbias.v1.Range
-	(DataType)(0),                  // 19: attnbias.v1.DataType
+	(*ListTablesRequest)(nil),      // 8: attnbias.v1.ListTablesRequest
+	(*ListTablesResponse)(nil),     // 9: attnbias.v1.ListTablesResponse
+	(*TableInfo)(nil),              // 10: attnbias.v1.TableInfo
+	(*GetServerInfoRequest)(nil),   // 11: attnbias.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil),  // 12: attnbias.v1.GetServerInfoResponse
+	(*ServerLimits)(nil),           // 13: attnbias.v1.ServerLimits
+	(*TableExtent)(nil),            // 14: attnbias.v1.TableExtent
+	(*PairExtent)(nil),             // 15: attnbias.v1.PairExtent
+	(*Output)(nil),                 // 16: attnbias.v1.Output
+	(*Sinusoidal)(nil),             // 17: attnbias.v1.Sinusoidal
+	(*T5)(nil),                     // 18: attnbias.v1.T5
+	(*Alibi)(nil),                  // 19: attnbias.v1.Alibi
+	(*TensorPart)(nil),             // 20: attnbias.v1.TensorPart
+	(*Range)(nil),                  // 21: attnbias.v1.Range
+	(DataType)(0),                  // 22: attnbias.v1.DataType
 }
 var file_attnbias_v1_service_proto_depIdxs = []int32{
-	11, // 0: attnbias.v1.TensorSpec.table:type_name -> attnbias.v1.TableExtent
-	12, // 1: attnbias.v1.TensorSpec.pair:type_name -> attnbias.v1.PairExtent
-	13, // 2: attnbias.v1.TensorSpec.output:type_name -> attnbias.v1.Output
-	14, // 3: attnbias.v1.TensorSpec.sinusoidal:type_name -> attnbias.v1.Sinusoidal
-	15, // 4: attnbias.v1.TensorSpec.t5:type_name -> attnbias.v1.T5
-	16, // 5: attnbias.v1.TensorSpec.alibi:type_name -> attnbias.v1.Alibi
-	17, // 6: attnbias.v1.TensorHeader.parts:type_name -> attnbias.v1.TensorPart
+	14, // 0: attnbias.v1.TensorSpec.table:type_name -> attnbias.v1.TableExtent
+	15, // 1: attnbias.v1.TensorSpec.pair:type_name -> attnbias.v1.PairExtent
+	16, // 2: attnbias.v1.TensorSpec.output:type_name -> attnbias.v1.Output
+	17, // 3: attnbias.v1.TensorSpec.sinusoidal:type_name -> attnbias.v1.Sinusoidal
+	18, // 4: attnbias.v1.TensorSpec.t5:type_name -> attnbias.v1.T5
+	19, // 5: attnbias.v1.TensorSpec.alibi:type_name -> attnbias.v1.Alibi
+	20, // 6: attnbias.v1.TensorHeader.parts:type_name -> attnbias.v1.TensorPart
 	0,  // 7: attnbias.v1.TensorHeader.resolved_spec:type_name -> attnbias.v1.TensorSpec
-	18, // 8: attnbias.v1.TensorHeader.fully_masked_rows:type_name -> attnbias.v1.Range
+	21, // 8: attnbias.v1.TensorHeader.fully_masked_rows:type_name -> attnbias.v1.Range
 	0,  // 9: attnbias.v1.DescribeTensorRequest.spec:type_name -> attnbias.v1.TensorSpec
 	1,  // 10: attnbias.v1.DescribeTensorResponse.header:type_name -> attnbias.v1.TensorHeader
 	0,  // 11: attnbias.v1.GetTensorRequest.spec:type_name -> attnbias.v1.TensorSpec
 	1,  // 12: attnbias.v1.GetTensorResponse.header:type_name -> attnbias.v1.TensorHeader
 	0,  // 13: attnbias.v1.StreamTensorRequest.spec:type_name -> attnbias.v1.TensorSpec
 	1,  // 14: attnbias.v1.StreamTensorResponse.header:type_name -> attnbias.v1.TensorHeader
-	19, // 15: attnbias.v1.GetServerInfoResponse.data_types:type_name -> attnbias.v1.DataType
-	10, // 16: attnbias.v1.GetServerInfoResponse.limits:type_name -> attnbias.v1.ServerLimits
-	2,  // 17: attnbias.v1.AttentionBiasService.DescribeTensor:input_type -> attnbias.v1.DescribeTensorRequest
-	4,  // 18: attnbias.v1.AttentionBiasService.GetTensor:input_type -> attnbias.v1.GetTensorRequest
-	6,  // 19: attnbias.v1.AttentionBiasService.StreamTensor:input_type -> attnbias.v1.StreamTensorRequest
-	8,  // 20: attnbias.v1.AttentionBiasService.GetServerInfo:input_type -> attnbias.v1.GetServerInfoRequest
-	3,  // 21: attnbias.v1.AttentionBiasService.DescribeTensor:output_type -> attnbias.v1.DescribeTensorResponse
-	5,  // 22: attnbias.v1.AttentionBiasService.GetTensor:output_type -> attnbias.v1.GetTensorResponse
-	7,  // 23: attnbias.v1.AttentionBiasService.StreamTensor:output_type -> attnbias.v1.StreamTensorResponse
-	9,  // 24: attnbias.v1.AttentionBiasService.GetServerInfo:output_type -> attnbias.v1.GetServerInfoResponse
-	21, // [21:25] is the sub-list for method output_type
-	17, // [17:21] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	10, // 15: attnbias.v1.ListTablesResponse.tables:type_name -> attnbias.v1.TableInfo
+	22, // 16: attnbias.v1.TableInfo.data_type:type_name -> attnbias.v1.DataType
+	0,  // 17: attnbias.v1.TableInfo.spec:type_name -> attnbias.v1.TensorSpec
+	22, // 18: attnbias.v1.GetServerInfoResponse.data_types:type_name -> attnbias.v1.DataType
+	13, // 19: attnbias.v1.GetServerInfoResponse.limits:type_name -> attnbias.v1.ServerLimits
+	2,  // 20: attnbias.v1.AttentionBiasService.DescribeTensor:input_type -> attnbias.v1.DescribeTensorRequest
+	4,  // 21: attnbias.v1.AttentionBiasService.GetTensor:input_type -> attnbias.v1.GetTensorRequest
+	6,  // 22: attnbias.v1.AttentionBiasService.StreamTensor:input_type -> attnbias.v1.StreamTensorRequest
+	8,  // 23: attnbias.v1.AttentionBiasService.ListTables:input_type -> attnbias.v1.ListTablesRequest
+	11, // 24: attnbias.v1.AttentionBiasService.GetServerInfo:input_type -> attnbias.v1.GetServerInfoRequest
+	3,  // 25: attnbias.v1.AttentionBiasService.DescribeTensor:output_type -> attnbias.v1.DescribeTensorResponse
+	5,  // 26: attnbias.v1.AttentionBiasService.GetTensor:output_type -> attnbias.v1.GetTensorResponse
+	7,  // 27: attnbias.v1.AttentionBiasService.StreamTensor:output_type -> attnbias.v1.StreamTensorResponse
+	9,  // 28: attnbias.v1.AttentionBiasService.ListTables:output_type -> attnbias.v1.ListTablesResponse
+	12, // 29: attnbias.v1.AttentionBiasService.GetServerInfo:output_type -> attnbias.v1.GetServerInfoResponse
+	25, // [25:30] is the sub-list for method output_type
+	20, // [20:25] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_attnbias_v1_service_proto_init() }
@@ -992,7 +1216,7 @@ func file_attnbias_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_attnbias_v1_service_proto_rawDesc), len(file_attnbias_v1_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

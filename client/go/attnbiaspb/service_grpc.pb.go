@@ -30,6 +30,7 @@ const (
 	AttentionBiasService_DescribeTensor_FullMethodName = "/attnbias.v1.AttentionBiasService/DescribeTensor"
 	AttentionBiasService_GetTensor_FullMethodName      = "/attnbias.v1.AttentionBiasService/GetTensor"
 	AttentionBiasService_StreamTensor_FullMethodName   = "/attnbias.v1.AttentionBiasService/StreamTensor"
+	AttentionBiasService_ListTables_FullMethodName     = "/attnbias.v1.AttentionBiasService/ListTables"
 	AttentionBiasService_GetServerInfo_FullMethodName  = "/attnbias.v1.AttentionBiasService/GetServerInfo"
 )
 
@@ -47,6 +48,8 @@ type AttentionBiasServiceClient interface {
 	// A payload of any size: one message with the header alone, then chunks in
 	// offset order.
 	StreamTensor(ctx context.Context, in *StreamTensorRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamTensorResponse], error)
+	// The learned tables that this replica has mounted, by name.
+	ListTables(ctx context.Context, in *ListTablesRequest, opts ...grpc.CallOption) (*ListTablesResponse, error)
 	// What this server is and what it accepts.
 	GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error)
 }
@@ -98,6 +101,16 @@ func (c *attentionBiasServiceClient) StreamTensor(ctx context.Context, in *Strea
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AttentionBiasService_StreamTensorClient = grpc.ServerStreamingClient[StreamTensorResponse]
 
+func (c *attentionBiasServiceClient) ListTables(ctx context.Context, in *ListTablesRequest, opts ...grpc.CallOption) (*ListTablesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListTablesResponse)
+	err := c.cc.Invoke(ctx, AttentionBiasService_ListTables_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *attentionBiasServiceClient) GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetServerInfoResponse)
@@ -122,6 +135,8 @@ type AttentionBiasServiceServer interface {
 	// A payload of any size: one message with the header alone, then chunks in
 	// offset order.
 	StreamTensor(*StreamTensorRequest, grpc.ServerStreamingServer[StreamTensorResponse]) error
+	// The learned tables that this replica has mounted, by name.
+	ListTables(context.Context, *ListTablesRequest) (*ListTablesResponse, error)
 	// What this server is and what it accepts.
 	GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error)
 	mustEmbedUnimplementedAttentionBiasServiceServer()
@@ -142,6 +157,9 @@ func (UnimplementedAttentionBiasServiceServer) GetTensor(context.Context, *GetTe
 }
 func (UnimplementedAttentionBiasServiceServer) StreamTensor(*StreamTensorRequest, grpc.ServerStreamingServer[StreamTensorResponse]) error {
 	return status.Error(codes.Unimplemented, "method StreamTensor not implemented")
+}
+func (UnimplementedAttentionBiasServiceServer) ListTables(context.Context, *ListTablesRequest) (*ListTablesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListTables not implemented")
 }
 func (UnimplementedAttentionBiasServiceServer) GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetServerInfo not implemented")
@@ -214,6 +232,24 @@ func _AttentionBiasService_StreamTensor_Handler(srv interface{}, stream grpc.Ser
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AttentionBiasService_StreamTensorServer = grpc.ServerStreamingServer[StreamTensorResponse]
 
+func _AttentionBiasService_ListTables_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListTablesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AttentionBiasServiceServer).ListTables(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AttentionBiasService_ListTables_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AttentionBiasServiceServer).ListTables(ctx, req.(*ListTablesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AttentionBiasService_GetServerInfo_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetServerInfoRequest)
 	if err := dec(in); err != nil {
@@ -246,6 +282,10 @@ var AttentionBiasService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetTensor",
 			Handler:    _AttentionBiasService_GetTensor_Handler,
+		},
+		{
+			MethodName: "ListTables",
+			Handler:    _AttentionBiasService_ListTables_Handler,
 		},
 		{
 			MethodName: "GetServerInfo",

@@ -410,10 +410,12 @@ type TableRef struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Source:
 	//
+	//	*TableRef_Name
 	//	*TableRef_InlineTable
 	//	*TableRef_Sha256
 	Source isTableRef_Source `protobuf_oneof:"source"`
-	// Order of the two axes. Default: BUCKETS_HEADS. Never inferred.
+	// Order of the two axes; a table of one or three has none. Default:
+	// BUCKETS_HEADS. Never inferred.
 	Layout        TableLayout `protobuf:"varint,4,opt,name=layout,proto3,enum=attnbias.v1.TableLayout" json:"layout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -456,6 +458,15 @@ func (x *TableRef) GetSource() isTableRef_Source {
 	return nil
 }
 
+func (x *TableRef) GetName() string {
+	if x != nil {
+		if x, ok := x.Source.(*TableRef_Name); ok {
+			return x.Name
+		}
+	}
+	return ""
+}
+
 func (x *TableRef) GetInlineTable() *InlineTable {
 	if x != nil {
 		if x, ok := x.Source.(*TableRef_InlineTable); ok {
@@ -485,6 +496,12 @@ type isTableRef_Source interface {
 	isTableRef_Source()
 }
 
+type TableRef_Name struct {
+	// A table that this replica has mounted, as ListTables names it. NOT_FOUND
+	// where it has none of that name.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3,oneof"`
+}
+
 type TableRef_InlineTable struct {
 	// The numbers themselves.
 	InlineTable *InlineTable `protobuf:"bytes,2,opt,name=inline_table,json=inlineTable,proto3,oneof"`
@@ -496,6 +513,8 @@ type TableRef_Sha256 struct {
 	// where this replica does not hold it.
 	Sha256 string `protobuf:"bytes,3,opt,name=sha256,proto3,oneof"`
 }
+
+func (*TableRef_Name) isTableRef_Source() {}
 
 func (*TableRef_InlineTable) isTableRef_Source() {}
 
@@ -1072,8 +1091,9 @@ const file_attnbias_v1_tensor_proto_rawDesc = "" +
 	"\x05begin\x18\x01 \x01(\x03R\x05begin\x12\x10\n" +
 	"\x03end\x18\x02 \x01(\x03R\x03end\",\n" +
 	"\fPositionList\x12\x1c\n" +
-	"\tpositions\x18\x01 \x03(\x03R\tpositions\"\x9f\x01\n" +
-	"\bTableRef\x12=\n" +
+	"\tpositions\x18\x01 \x03(\x03R\tpositions\"\xb5\x01\n" +
+	"\bTableRef\x12\x14\n" +
+	"\x04name\x18\x01 \x01(\tH\x00R\x04name\x12=\n" +
 	"\finline_table\x18\x02 \x01(\v2\x18.attnbias.v1.InlineTableH\x00R\vinlineTable\x12\x18\n" +
 	"\x06sha256\x18\x03 \x01(\tH\x00R\x06sha256\x120\n" +
 	"\x06layout\x18\x04 \x01(\x0e2\x18.attnbias.v1.TableLayoutR\x06layoutB\b\n" +
@@ -1217,6 +1237,7 @@ func file_attnbias_v1_tensor_proto_init() {
 	}
 	file_attnbias_v1_options_proto_init()
 	file_attnbias_v1_tensor_proto_msgTypes[2].OneofWrappers = []any{
+		(*TableRef_Name)(nil),
 		(*TableRef_InlineTable)(nil),
 		(*TableRef_Sha256)(nil),
 	}

@@ -7,8 +7,10 @@ import os
 import subprocess
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from fake_server import FakeServer
+from safetensors.numpy import save_file
 
 import attnbias
 
@@ -28,13 +30,19 @@ def client(server: FakeServer) -> Iterator[attnbias.Client]:
         yield connected
 
 
+MOUNTED = np.arange(64, dtype="f4").reshape(32, 2)
+"""What the real server has mounted as "bias:w"."""
+
+
 @pytest.fixture(scope="session")
-def real_target() -> Iterator[str]:
+def real_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The real server on a port of its own; skips where no binary is named."""
     binary = os.environ.get("ATTNBIAS_SERVER_BINARY")
     if not binary:
         pytest.skip("ATTNBIAS_SERVER_BINARY is not set")
-    command = [binary, "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"]
+    tables = tmp_path_factory.mktemp("tables")
+    save_file({"w": MOUNTED}, tables / "bias.safetensors")
+    command = [binary, "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", f"--tables={tables}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

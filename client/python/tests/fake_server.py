@@ -15,7 +15,7 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2
 from grpc_status import rpc_status
 
-from attnbias.v1 import service_pb2, tensor_pb2
+from attnbias.v1 import logits_pb2, service_pb2, tensor_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -115,7 +115,9 @@ class FakeServer:
         self.describe: list[Any] = []
         self.requests: list[service_pb2.StreamTensorRequest] = []
         self.describe_calls = 0
+        self.logits: Callable[[Iterator[Any], grpc.ServicerContext], Iterator[Any]] | None = None
         self.info = service_pb2.GetServerInfoResponse(version="1.2.3")
+        self.tables: dict[str, service_pb2.ListTablesResponse] = {}
         self.health = health_pb2.HealthCheckResponse.SERVING
         self._lock = threading.Lock()
         self._server = grpc.server(ThreadPoolExecutor(16))
@@ -144,6 +146,12 @@ class FakeServer:
         self.describe_calls += 1
         return step(request, context)  # type: ignore[no-any-return]
 
+    def _compute_logits(
+        self, requests: Iterator[Any], context: grpc.ServicerContext
+    ) -> Iterator[Any]:
+        assert self.logits is not None
+        yield from self.logits(requests, context)
+
     def _attnbias(self) -> Any:
         return grpc.method_handlers_generic_handler(
             "attnbias.v1.AttentionBiasService",
@@ -151,10 +159,20 @@ class FakeServer:
                 "StreamTensor": grpc.unary_stream_rpc_method_handler(
                     self._stream, service_pb2.StreamTensorRequest.FromString, None
                 ),
+                "ComputeLogits": grpc.stream_stream_rpc_method_handler(
+                    self._compute_logits,
+                    logits_pb2.ComputeLogitsRequest.FromString,
+                    logits_pb2.ComputeLogitsResponse.SerializeToString,
+                ),
                 "DescribeTensor": grpc.unary_unary_rpc_method_handler(
                     self._describe,
                     service_pb2.DescribeTensorRequest.FromString,
                     service_pb2.DescribeTensorResponse.SerializeToString,
+                ),
+                "ListTables": grpc.unary_unary_rpc_method_handler(
+                    lambda request, _context: self.tables[request.page_token],
+                    service_pb2.ListTablesRequest.FromString,
+                    service_pb2.ListTablesResponse.SerializeToString,
                 ),
                 "GetServerInfo": grpc.unary_unary_rpc_method_handler(
                     lambda _request, _context: self.info,

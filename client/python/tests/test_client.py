@@ -16,7 +16,7 @@ from grpc_health.v1 import health_pb2
 from safetensors.numpy import load_file
 
 import attnbias
-from attnbias.v1 import service_pb2, tensor_pb2
+from attnbias.v1 import encodings_pb2, service_pb2, tensor_pb2
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -188,6 +188,54 @@ def test_info(server: FakeServer, client: attnbias.Client) -> None:
     assert info.limits.max_unary_bytes == 7
 
 
+def test_list_tables_turns_pages(server: FakeServer, client: attnbias.Client) -> None:
+    t5 = encodings_pb2.T5(num_heads=8, num_buckets=32, bidirectional=False)
+    t5.bucket_rule = encodings_pb2.BUCKET_RULE_FLOAT32_LOG
+    t5.table.name = "m/decoder"
+    t5.table.layout = tensor_pb2.TABLE_LAYOUT_BUCKETS_HEADS
+    decoder = service_pb2.TableInfo(
+        name="m/decoder",
+        sha256="ab" * 32,
+        data_type=tensor_pb2.DATA_TYPE_BF16,
+        shape=[32, 8],
+        source="model.safetensors:w",
+        spec=service_pb2.TensorSpec(t5=t5),
+    )
+    positions = service_pb2.TableInfo(name="n", data_type=tensor_pb2.DATA_TYPE_F32, shape=[4])
+    server.tables = {
+        "": service_pb2.ListTablesResponse(tables=[decoder], next_page_token="2"),
+        "2": service_pb2.ListTablesResponse(tables=[positions]),
+    }
+    first, second = client.list_tables()
+    assert first == attnbias.TableInfo(
+        name="m/decoder",
+        sha256="ab" * 32,
+        dtype=np.dtype(ml_dtypes.bfloat16),
+        shape=(32, 8),
+        source="model.safetensors:w",
+        encoding=attnbias.T5(
+            num_heads=8,
+            num_buckets=32,
+            bidirectional=False,
+            bucket_rule="FLOAT32_LOG",
+            table="m/decoder",
+            table_layout="BUCKETS_HEADS",
+        ),
+    )
+    assert first.encoding
+    assert first.encoding.to_spec().t5 == t5
+    assert (second.name, second.encoding) == ("n", None)
+
+
+def test_a_table_of_an_unknown_type_is_unimplemented(
+    server: FakeServer, client: attnbias.Client
+) -> None:
+    table = service_pb2.TableInfo(name="m", data_type=99)  # type: ignore[arg-type]
+    server.tables = {"": service_pb2.ListTablesResponse(tables=[table])}
+    with pytest.raises(attnbias.UnimplementedError, match="table m has data_type 99"):
+        client.list_tables()
+
+
 def test_limits_are_those_of_the_contract() -> None:
     fields = {field.name for field in service_pb2.ServerLimits.DESCRIPTOR.fields}
     assert set(attnbias.ServerLimits.__annotations__) == fields
@@ -222,6 +270,7 @@ def test_safetensors_say_what_a_toeplitz_is(
             "attnbias.query_length": "4",
             "attnbias.key_length": "6",
             "attnbias.diagonals.first_relative_position": "-3",
+            "attnbias.diagonals.vectors": "false",
         }
 
 

@@ -10,6 +10,7 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 import pytest
+from conftest import MOUNTED
 from cutting_proxy import CuttingProxy
 from safetensors.numpy import load_file
 
@@ -123,6 +124,54 @@ def test_t5_bias_is_the_gathered_table(
     assert got.first_relative_position == -69
     want = np.moveaxis(weight.astype(DTYPES[dtype])[buckets], -1, 0)
     np.testing.assert_array_equal(got.view(), want, strict=True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("heads", [None, 3, 41])
+def test_vectors_are_the_gathered_table(
+    real_client: attnbias.Client, heads: int | None, dtype: str
+) -> None:
+    """41 heads are as many as diagonals: no shape says which axis is which."""
+    shape = (8, 6) if heads is None else (heads, 8, 6)
+    table = np.random.default_rng(4).standard_normal(shape).astype(np.float32)
+    encoding = attnbias.Shaw(left=5, right=2, table=table)
+    got = real_client.get(encoding, queries=12, keys=30, align="end", dtype=dtype)
+    relative = np.arange(30) - (np.arange(12)[:, None] + 18)
+    want = table.astype(DTYPES[dtype])[..., np.clip(relative, -5, 2) + 5, :]
+    assert got.shape == want.shape
+    np.testing.assert_array_equal(got.view(), want, strict=True)
+    part = got.window(queries=(3, 5), keys=(7, 30))
+    np.testing.assert_array_equal(part.view(), want[..., 3:5, 7:30, :], strict=True)
+    indices = real_client.get(encoding, queries=12, keys=30, align="end", values="buckets")
+    assert not indices.vectors
+    np.testing.assert_array_equal(indices.view(), np.clip(relative, -5, 2) + 5)
+
+
+def test_vectors_of_distances_are_rows_of_the_table(real_client: attnbias.Client) -> None:
+    table = real_client.get(attnbias.Sinusoidal(dim=16), positions=(-39, 40))
+    distance = np.arange(40)[:, None] - np.arange(40)
+    extent: Any = {"queries": 40, "keys": 40}
+    signed = real_client.get(attnbias.Conformer(dim=16), **extent)
+    np.testing.assert_array_equal(signed.view(), table[distance + 39], strict=True)
+    symmetric = real_client.get(attnbias.SymmetricSinusoidal(dim=16), **extent)
+    np.testing.assert_array_equal(symmetric.view(), table[np.abs(distance) + 39], strict=True)
+    with pytest.raises(attnbias.InvalidArgumentError, match="xlnet has no attention scores"):
+        real_client.get(attnbias.XLNet(dim=4), **extent, causal=True)
+
+
+def test_learned_positions_end_with_their_table(real_client: attnbias.Client) -> None:
+    table = np.random.default_rng(5).standard_normal((514, 8)).astype(np.float32)
+    encoding = attnbias.LearnedAbsolute(table=table, offset=2)
+    np.testing.assert_array_equal(real_client.get(encoding, positions=512), table[2:], strict=True)
+    with pytest.raises(attnbias.OutOfRangeError, match=r"want them in \[-2, 512\)"):
+        real_client.get(encoding, positions=1024)
+    stretched = attnbias.LearnedAbsolute(
+        table=table, interpolation="LINEAR_ALIGN_CORNERS", interpolated_length=1027
+    )
+    got = real_client.get(stretched, positions=1027, dtype="f64")
+    np.testing.assert_array_equal(got[::2], table.astype(np.float64), strict=True)
+    doubles = table.astype(np.float64)
+    np.testing.assert_array_equal(got[1::2], (doubles[1:] + doubles[:-1]) / 2, strict=True)
 
 
 def test_t5_table_in_the_other_layout(
@@ -279,6 +328,20 @@ def test_describe_says_what_get_sends(real_client: attnbias.Client, t5: attnbias
     assert info.nbytes == got.nbytes
     assert [(part.name, part.form) for part in info.parts] == [("diagonals", "toeplitz")]
     assert info.resolved_spec.t5.table.WhichOneof("source") == "sha256"
+
+
+def test_mounted_tables_are_listed_and_used_by_name(real_client: attnbias.Client) -> None:
+    (table,) = real_client.list_tables()
+    assert (table.name, table.shape, table.dtype) == ("bias:w", (32, 2), np.dtype("<f4"))
+    assert table.source == "bias.safetensors:w"
+    assert table.encoding is None
+    fingerprints = {
+        real_client.describe(
+            attnbias.T5(num_heads=2, bidirectional=True, table=form), queries=8, keys=8
+        ).fingerprint
+        for form in (table.name, f"sha256:{table.sha256}", MOUNTED)
+    }
+    assert len(fingerprints) == 1
 
 
 def test_saved_file_is_the_tensor(real_client: attnbias.Client, tmp_path: Path) -> None:

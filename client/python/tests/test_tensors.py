@@ -81,6 +81,97 @@ def test_bucket_indices_have_no_head_axis() -> None:
         flat.score_mod()
 
 
+def vectors(
+    heads: int | None, queries: int, keys: int, columns: int, *, dtype: Any = np.float32
+) -> attnbias.Toeplitz:
+    outer = () if heads is None else (heads,)
+    shape = (*outer, queries + keys - 1, columns)
+    diagonals = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+    return attnbias.Toeplitz(
+        diagonals,
+        query_length=queries,
+        key_length=keys,
+        first_relative_position=1 - queries,
+        vectors=True,
+    )
+
+
+def vectors_by_definition(tensor: attnbias.Toeplitz) -> npt.NDArray[Any]:
+    dense = np.empty(tensor.shape, tensor.dtype)
+    for *head, i, j in np.ndindex(tensor.shape[:-1]):
+        dense[(*head, i, j)] = tensor.diagonals[(*head, j - i + tensor.query_length - 1)]
+    return dense
+
+
+# Shapes whose axes cannot be told apart by their lengths are among them.
+VECTORS = [
+    (None, 1, 1, 1),
+    (None, 5, 3, 4),
+    (2, 5, 3, 7),
+    (7, 5, 3, 7),
+    (1, 4, 33, 1),
+    (3, 1, 6, 2),
+]
+
+
+@pytest.mark.parametrize("shape", VECTORS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, ml_dtypes.bfloat16])
+def test_vectors_have_a_last_axis_of_columns(shape: Any, dtype: Any) -> None:
+    tensor = vectors(*shape, dtype=dtype)
+    want = vectors_by_definition(tensor)
+    heads, *rest = shape
+    assert tensor.shape == want.shape == (*(() if heads is None else (heads,)), *rest)
+    np.testing.assert_array_equal(tensor.view(), want, strict=True)
+    np.testing.assert_array_equal(tensor.dense(), want, strict=True)
+    assert np.shares_memory(tensor.view(), tensor.diagonals)
+    assert not tensor.view().flags.writeable
+
+
+@pytest.mark.parametrize("shape", VECTORS)
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_torch_gets_the_same_vectors(shape: Any, dtype: Any) -> None:
+    pytest.importorskip("torch")
+    tensor = vectors(*shape, dtype=dtype)
+    got = tensor.to_torch(device="cpu").float().numpy()
+    np.testing.assert_array_equal(got, vectors_by_definition(tensor).astype(np.float32))
+
+
+@pytest.mark.parametrize("heads", [None, 3])
+def test_every_window_of_vectors_is_the_slice_of_the_whole(heads: int | None) -> None:
+    whole = vectors(heads, 5, 4, 6)
+    dense = whole.dense()
+    for q0, q1 in [(0, 5), (0, 1), (4, 5), (1, 4)]:
+        for k0, k1 in [(0, 4), (0, 1), (3, 4), (1, 3)]:
+            part = whole.window(queries=(q0, q1), keys=(k0, k1))
+            np.testing.assert_array_equal(part.view(), dense[..., q0:q1, k0:k1, :], strict=True)
+            again = part.window(queries=1)
+            np.testing.assert_array_equal(again.view(), part.view()[..., :1, :, :], strict=True)
+            assert np.shares_memory(part.view(), whole.view())
+    if heads is None:
+        with pytest.raises(ValueError, match="head axis"):
+            whole.window(heads=1)
+    else:
+        np.testing.assert_array_equal(whole.window(heads=(1, 3)).view(), dense[1:3], strict=True)
+
+
+def test_vectors_are_no_score_mod() -> None:
+    for heads in (None, 2):
+        with pytest.raises(ValueError, match=r"vectors: got a tensor of shape .* numbers to add"):
+            vectors(heads, 5, 3, 4).score_mod()
+
+
+@pytest.mark.parametrize("shape", [(7,), (6, 7), (2, 6, 7), (7, 7, 7, 7)])
+def test_vectors_must_fit_the_lengths(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="want 7 as the last axis but one"):
+        attnbias.Toeplitz(
+            np.zeros(shape),
+            query_length=4,
+            key_length=4,
+            first_relative_position=0,
+            vectors=True,
+        )
+
+
 @pytest.mark.parametrize("make", [toeplitz, key_row])
 def test_every_window_is_the_slice_of_the_whole(make: Any) -> None:
     whole = make(3, 5, 4)

@@ -227,6 +227,7 @@ struct Anchor {
   DoubleVec sin;
   DoubleVec cos;
   DoubleVec sin_bound;
+  DoubleVec cos_bound;
 };
 
 // The high ends of the intervals of sines and cosines.
@@ -239,7 +240,7 @@ HWY_INLINE Anchor AnchorAt(const SinusoidBlock& block, int64_t pair) {
   const Doubles d;
   return {pair, hn::Load(d, block.anchor_sin + pair),
           hn::Load(d, block.anchor_cos + pair),
-          hn::Load(d, block.sin_bound + pair)};
+          hn::Load(d, block.sin_bound + pair), hn::Set(d, block.cos_bound)};
 }
 
 HWY_INLINE HighEnds Rotated(const Anchor& anchor, const double* rotation_sin,
@@ -247,15 +248,10 @@ HWY_INLINE HighEnds Rotated(const Anchor& anchor, const double* rotation_sin,
   const Doubles d;
   const DoubleVec sin = hn::Load(d, rotation_sin);
   const DoubleVec cos = hn::Load(d, rotation_cos);
-  const DoubleVec cos_bound = hn::Set(d, kRotationBound);
-  return {
-      hn::MulAdd(anchor.sin, cos,
-                 hn::MulAdd(anchor.cos, sin, anchor.sin_bound)),
-      hn::NegMulAdd(anchor.sin, sin, hn::MulAdd(anchor.cos, cos, cos_bound))};
-}
-
-HWY_INLINE DoubleVec CosWidth() {
-  return hn::Set(Doubles(), 2 * kRotationBound);
+  return {hn::MulAdd(anchor.sin, cos,
+                     hn::MulAdd(anchor.cos, sin, anchor.sin_bound)),
+          hn::NegMulAdd(anchor.sin, sin,
+                        hn::MulAdd(anchor.cos, cos, anchor.cos_bound))};
 }
 
 // Where the undecided elements go.
@@ -300,7 +296,8 @@ HWY_NOINLINE void RecheckRow(const SinusoidBlock& block, int64_t row,
       Rotated(anchor, block.rotation_sin + at, block.rotation_cos + at);
   recheck(high.sin, hn::Add(anchor.sin_bound, anchor.sin_bound), 0,
           block.sines);
-  recheck(high.cos, CosWidth(), block.cos_offset, block.cosines);
+  recheck(high.cos, hn::Add(anchor.cos_bound, anchor.cos_bound),
+          block.cos_offset, block.cosines);
 }
 
 // Where a vector of sines and one of cosines go: apart, in pairs, or in pairs
@@ -330,6 +327,7 @@ HWY_INLINE void FillRows(const SinusoidBlock& block, int64_t first_row,
   for (int64_t pair = block.pairs - lanes; pair >= 0; pair -= lanes) {
     const Anchor anchor = AnchorAt(block, pair);
     const DoubleVec sin_width = hn::Add(anchor.sin_bound, anchor.sin_bound);
+    const DoubleVec cos_width = hn::Add(anchor.cos_bound, anchor.cos_bound);
     typename Format::Test sin_test;
     typename Format::Test cos_test;
     const double* rotation_sin =
@@ -340,14 +338,14 @@ HWY_INLINE void FillRows(const SinusoidBlock& block, int64_t first_row,
     for (int64_t row = 0; row < kRows; ++row) {
       const HighEnds high = Rotated(anchor, rotation_sin, rotation_cos);
       const WordVec sin = Format::Round(high.sin, sin_width, sin_test);
-      const WordVec cos = Format::Round(high.cos, CosWidth(), cos_test);
+      const WordVec cos = Format::Round(high.cos, cos_width, cos_test);
       StoreBoth<Format, kPlace>(sin, cos, block.cos_offset, to);
       rotation_sin += block.pairs;
       rotation_cos += block.pairs;
       to += block.width;
     }
     if (HWY_UNLIKELY(!hn::AllFalse(w, hn::Or(sin_test.Doubts(sin_width),
-                                             cos_test.Doubts(CosWidth()))))) {
+                                             cos_test.Doubts(cos_width))))) {
       for (int64_t row = first_row; row < first_row + kRows; ++row) {
         RecheckRow<Format>(block, row, pair, out, undecided);
       }

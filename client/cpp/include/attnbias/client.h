@@ -19,6 +19,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -71,6 +72,10 @@ class Client {
       const ProgressFn& progress = nullptr) const;
 
   absl::StatusOr<v1::GetServerInfoResponse> ServerInfo() const;
+
+  // The learned tables that the server has mounted, by ascending name. The
+  // timeout bounds each page of a thousand.
+  absl::StatusOr<std::vector<v1::TableInfo>> ListTables() const;
 
   // Health of the server ("") or of one of its services; never retried.
   absl::StatusOr<Health> CheckHealth(const std::string& service) const;

@@ -5,8 +5,35 @@ with attnbias.Client("localhost:50051") as client:
     table = client.get(attnbias.Sinusoidal(dim=512), positions=131072)
 """
 
-from attnbias._client import Client
-from attnbias._encodings import T5, ALiBi, Beit, Encoding, Sinusoidal, Swin, SwinV2, Tupe
+from attnbias._client import (
+    Client,
+)
+from attnbias._encodings import (
+    T5,
+    ALiBi,
+    Beit,
+    Conformer,
+    Deberta,
+    DynamicPositionBias,
+    Encoding,
+    Fire,
+    Kerple,
+    LearnedAbsolute,
+    LearnedRelative,
+    MultiAxisSinusoidal,
+    PositionMlpLayer,
+    Rotary,
+    Sandwich,
+    Shaw,
+    Sinusoidal,
+    Swin,
+    SwinV2,
+    SymmetricSinusoidal,
+    TransformerXL,
+    Tupe,
+    XLNet,
+    Xpos,
+)
 from attnbias._errors import (
     AbortedError,
     CancelledError,
@@ -25,45 +52,91 @@ from attnbias._errors import (
     UnavailableError,
     UnimplementedError,
 )
-from attnbias._grid import BlockToeplitz, BorderedToeplitz
-from attnbias._info import ServerInfo, ServerLimits, TensorInfo, TensorPart
-from attnbias._request import Request, RequestOptions
-from attnbias._tensors import KeyRow, Toeplitz
+from attnbias._grid import (
+    BlockToeplitz,
+    BorderedToeplitz,
+)
+from attnbias._info import (
+    ServerInfo,
+    ServerLimits,
+    TableInfo,
+    TensorInfo,
+    TensorPart,
+)
+from attnbias._logits import (
+    AbsoluteKeys,
+    LogitsOptions,
+    LogitsTerm,
+    ShawKeys,
+    ShawValues,
+    SinusoidalDistances,
+)
+from attnbias._request import (
+    Request,
+    RequestOptions,
+)
+from attnbias._tensors import (
+    KeyRow,
+    Toeplitz,
+)
 
 __all__ = [
     "T5",
     "ALiBi",
     "AbortedError",
+    "AbsoluteKeys",
     "Beit",
     "BlockToeplitz",
     "BorderedToeplitz",
     "CancelledError",
     "Client",
+    "Conformer",
     "DataLossError",
     "DeadlineExceededError",
+    "Deberta",
+    "DynamicPositionBias",
     "Encoding",
     "Error",
     "FailedPreconditionError",
     "FieldViolation",
+    "Fire",
     "InternalError",
     "InvalidArgumentError",
+    "Kerple",
     "KeyRow",
+    "LearnedAbsolute",
+    "LearnedRelative",
+    "LogitsOptions",
+    "LogitsTerm",
+    "MultiAxisSinusoidal",
     "NotFoundError",
     "OutOfRangeError",
     "PermissionDeniedError",
+    "PositionMlpLayer",
     "Request",
     "RequestOptions",
     "ResourceExhaustedError",
+    "Rotary",
+    "Sandwich",
     "ServerInfo",
     "ServerLimits",
+    "Shaw",
+    "ShawKeys",
+    "ShawValues",
     "Sinusoidal",
+    "SinusoidalDistances",
     "Swin",
     "SwinV2",
+    "SymmetricSinusoidal",
+    "TableInfo",
     "TensorInfo",
     "TensorPart",
     "Toeplitz",
+    "TransformerXL",
     "Tupe",
     "UnauthenticatedError",
     "UnavailableError",
     "UnimplementedError",
+    "XLNet",
+    "Xpos",
 ]

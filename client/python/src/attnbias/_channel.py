@@ -10,7 +10,7 @@ import grpc.experimental
 from grpc_health.v1 import health_pb2
 
 from attnbias._retry import service_config
-from attnbias.v1 import service_pb2
+from attnbias.v1 import logits_pb2, service_pb2
 
 _SERVICE: Final = "attnbias.v1.AttentionBiasService"
 _HEALTH: Final = "grpc.health.v1.Health"
@@ -34,7 +34,13 @@ class Stub:
             request_serializer=service_pb2.StreamTensorRequest.SerializeToString,
             response_deserializer=None,
         )
+        self.compute_logits: Any = self._channel.stream_stream(
+            f"/{_SERVICE}/ComputeLogits",
+            request_serializer=logits_pb2.ComputeLogitsRequest.SerializeToString,
+            response_deserializer=None,
+        )
         self.describe_tensor = self._unary(_SERVICE, "DescribeTensor", service_pb2)
+        self.list_tables = self._unary(_SERVICE, "ListTables", service_pb2)
         self.get_server_info = self._unary(_SERVICE, "GetServerInfo", service_pb2)
         self.check_health: Any = self._channel.unary_unary(
             f"/{_HEALTH}/Check",
@@ -57,7 +63,9 @@ class Stub:
 def _open(
     target: str, credentials: grpc.ChannelCredentials | None, max_attempts: int
 ) -> grpc.Channel:
-    unary = service_config(_SERVICE, ["DescribeTensor", "GetServerInfo"], max_attempts)
+    unary = service_config(
+        _SERVICE, ["DescribeTensor", "ListTables", "GetServerInfo"], max_attempts
+    )
     options = [
         ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
         ("grpc.service_config", unary),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
 
 import grpc
 from grpc_health.v1 import health_pb2
@@ -15,10 +15,19 @@ from attnbias._channel import Stub
 from attnbias._download import Download, DownloadOptions
 from attnbias._errors import from_rpc_error
 from attnbias._files import check_suffix, write
-from attnbias._info import ServerInfo, TensorInfo, to_server_info, to_tensor_info
+from attnbias._info import (
+    ServerInfo,
+    TableInfo,
+    TensorInfo,
+    to_server_info,
+    to_table_info,
+    to_tensor_info,
+)
+from attnbias._logits import LogitsOptions, LogitsRequest
+from attnbias._logits_stream import LogitsStream
 from attnbias._memory import part_of
 from attnbias._request import Request, RequestOptions
-from attnbias._results import to_result
+from attnbias._results import holds_vectors, to_result
 from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:
@@ -30,10 +39,12 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from attnbias._encodings import Encoding
+    from attnbias._logits import LogitsTerm
 
 _DEFAULT_TIMEOUT: Final = 300.0
 _DEFAULT_MAX_TENSOR_BYTES: Final = 16 << 30
 _CALLS_IN_FLIGHT: Final = 8
+_TABLES_PER_PAGE: Final = 1000  # the most that the contract allows
 
 
 class Client:
@@ -127,6 +138,57 @@ class Client:
         info, memory = self._download(request, self._options(out, progress, timeout))
         return to_result(info, memory, request, out)
 
+    def logits(
+        self,
+        term: LogitsTerm,
+        rows: Any,
+        *,
+        keys: int | None = None,
+        direction: Literal["left_to_right", "right_to_left", "bidirectional"],
+        queries: int | None = None,
+        out: npt.NDArray[Any] | None = None,
+        timeout: float | None = None,
+        **options: Unpack[LogitsOptions],
+    ) -> npt.NDArray[Any]:
+        """Computes positional logits: what a query and positions alone contribute.
+
+        Rows are streamed in blocks, and no vector is ever gathered for a pair of
+        query and key. Checksums are verified both ways; a call that breaks is
+        taken up where it broke.
+
+        Args:
+            term: ``attnbias.ShawKeys(...)``, ``SinusoidalDistances``,
+                ``AbsoluteKeys``, or ``ShawValues``.
+            rows: queries ``[heads, queries, head_dim]``, for ShawValues attention
+                weights ``[heads, queries, keys]``: an array or torch tensor of f64,
+                f32, f16 or bf16. None leaves the queries out: Transformer-XL's (d).
+            keys: how many; not needed for ShawValues.
+            direction: which keys a query sees.
+            queries: how many, only where rows is None.
+            out: an array to write into, of the right shape and dtype.
+            timeout: seconds for this call, instead of the client's.
+            **options: align ("start", "end") or query_offset, one of which is
+                needed where queries and keys are not as many; dtype, f32 if not
+                said; fill, what logits of keys that are not seen become, -inf if
+                not said, or "lowest"; scale; query_bias ``[heads, head_dim]``,
+                added to every query (Transformer-XL's v).
+
+        Returns:
+            ``[heads, queries, keys]``, for ShawValues ``[heads, queries, head_dim]``.
+
+        Raises:
+            Error: the server's status, or DataLossError for damaged bytes.
+            TypeError: an argument is of the wrong type.
+            ValueError: an argument cannot be sent, or ``out`` does not fit.
+        """
+        request = LogitsRequest(
+            term=term, rows=rows, keys=keys, direction=direction, queries=queries, **options
+        )
+        stream = LogitsStream(
+            self._stub.compute_logits, request, self._options(out, False, timeout)
+        )
+        return stream.run()
+
     def get_many(self, requests: Iterable[Request], *, timeout: float | None = None) -> list[Any]:
         """Fetches several tensors, a few at a time over the one connection.
 
@@ -218,6 +280,21 @@ class Client:
         message = service_pb2.GetServerInfoRequest()
         return to_server_info(self._call(self._stub.get_server_info, message, timeout))
 
+    def list_tables(self, *, timeout: float | None = None) -> list[TableInfo]:
+        """The learned tables that the server has mounted, by name.
+
+        Args:
+            timeout: seconds for each page of a thousand, instead of the client's.
+        """
+        tables: list[TableInfo] = []
+        message = service_pb2.ListTablesRequest(page_size=_TABLES_PER_PAGE)
+        while True:
+            page = self._call(self._stub.list_tables, message, timeout)
+            tables += [to_table_info(table) for table in page.tables]
+            message.page_token = page.next_page_token
+            if not message.page_token:
+                return tables
+
     def health(self, service: str = "", *, timeout: float | None = None) -> bool:
         """Whether the server, or one service of it, says that it is serving.
 
@@ -273,4 +350,5 @@ def _metadata(info: TensorInfo, request: Request) -> dict[str, str]:
         if part.form == "toeplitz":
             first = str(part.first_relative_position)
             metadata[f"attnbias.{part.name}.first_relative_position"] = first
+            metadata[f"attnbias.{part.name}.vectors"] = str(holds_vectors(part, request)).lower()
     return metadata

@@ -8,13 +8,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from attnbias._dtypes import from_data_type
+from attnbias._encodings import from_spec
 from attnbias._enums import enum_name
 from attnbias._errors import DataLossError, UnimplementedError
 from attnbias.v1 import tensor_pb2
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
 
+    from attnbias._encodings import Encoding
     from attnbias.v1 import service_pb2
 
 
@@ -50,6 +54,8 @@ class TensorInfo:
     """The request as the server understood it: defaults filled in, tables as digests."""
     fully_masked_rows: tuple[tuple[int, int], ...]
     """Half-open ranges of queries, counted inside the window, whose every key is masked."""
+    derived: Mapping[str, tuple[float, ...]]
+    """The encoding's own intermediate results, such as Rotary's "inverse_frequencies"."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,42 @@ class ServerInfo:
     limits: ServerLimits
 
 
+@dataclass(frozen=True)
+class TableInfo:
+    """A learned table that a server has mounted."""
+
+    name: str
+    """What an encoding's ``table`` says."""
+    sha256: str
+    """The same numbers on any server: ``table="sha256:" + sha256``."""
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    source: str
+    """The file and tensor that the numbers came from."""
+    encoding: Encoding | None
+    """For a table out of a checkpoint, where its use is known: the encoding that uses it, by name,
+    as the checkpoint was trained."""
+
+
+def to_table_info(table: service_pb2.TableInfo) -> TableInfo:
+    """Turns an entry of ListTables into values.
+
+    Raises:
+        UnimplementedError: it has an element type that this package does not know.
+    """
+    dtype = from_data_type(table.data_type)
+    if dtype is None:
+        raise UnimplementedError(f"table {table.name} has data_type {table.data_type}")
+    return TableInfo(
+        name=table.name,
+        sha256=table.sha256,
+        dtype=dtype,
+        shape=tuple(table.shape),
+        source=table.source,
+        encoding=from_spec(table.spec),
+    )
+
+
 def to_tensor_info(header: service_pb2.TensorHeader) -> TensorInfo:
     """Checks a header and turns it into values.
 
@@ -100,6 +142,7 @@ def to_tensor_info(header: service_pb2.TensorHeader) -> TensorInfo:
         encoding_fingerprint=header.encoding_fingerprint,
         resolved_spec=header.resolved_spec,
         fully_masked_rows=tuple((rows.begin, rows.end) for rows in header.fully_masked_rows),
+        derived={value.name: tuple(value.values) for value in header.derived},
     )
 
 

@@ -16,7 +16,7 @@ from attnbias._tensors import KeyRow, Toeplitz
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from attnbias._info import TensorInfo
+    from attnbias._info import TensorInfo, TensorPart
     from attnbias._request import Request
 
 
@@ -41,6 +41,11 @@ def to_result(
     return result
 
 
+def holds_vectors(part: TensorPart, request: Request) -> bool:
+    """Whether the last axis of a part over pairs is the columns of vectors."""
+    return request.encoding.vectors and part.dtype.kind != "i"
+
+
 def _to_part(
     info: TensorInfo, memory: npt.NDArray[np.uint8], request: Request, index: int
 ) -> npt.NDArray[Any] | Toeplitz | KeyRow | BlockToeplitz:
@@ -57,6 +62,7 @@ def _to_part(
                 query_length=request.num_queries,
                 key_length=request.num_keys,
                 first_relative_position=part.first_relative_position,
+                vectors=holds_vectors(part, request),
                 fingerprint=info.fingerprint,
             )
     except ValueError as error:

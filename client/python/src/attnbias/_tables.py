@@ -4,32 +4,44 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from attnbias._dtypes import BFLOAT16, set_data_type
-from attnbias._enums import set_enum
+from attnbias._enums import enum_name, set_enum
 from attnbias._torch import is_torch_tensor, to_numpy
 from attnbias.v1 import tensor_pb2
 
-_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
+_DIGEST_PREFIX: Final = "sha256:"
+_DIGEST: Final = re.compile(f"{_DIGEST_PREFIX}([0-9a-f]{{64}})")
 
 
 def to_table_ref(table: Any, layout: str | None, name: str) -> tensor_pb2.TableRef:
-    """Makes a TableRef of an array, or of ``"sha256:..."``; errors name the field ``name``."""
+    """Makes a TableRef of an array, of a mounted table's name, or of ``"sha256:..."``.
+
+    Errors name the field ``name``.
+    """
     reference = tensor_pb2.TableRef()
     if layout is not None:
         set_enum(reference, "layout", layout, f"{name}_layout")
-    if isinstance(table, str):
+    if isinstance(table, str) and table.startswith(_DIGEST_PREFIX):
         match = _DIGEST.fullmatch(table)
         if match is None:
-            message = f"{name}: got {table!r}, want an array or 'sha256:' and 64 hex digits"
-            raise ValueError(message)
+            raise ValueError(f"{name}: got {table!r}, want 64 hex digits after {_DIGEST_PREFIX!r}")
         reference.sha256 = match[1]
+    elif isinstance(table, str):
+        reference.name = table
     else:
         reference.inline_table.CopyFrom(_inline(table, name))
     return reference
+
+
+def from_table_ref(reference: tensor_pb2.TableRef) -> tuple[str, str]:
+    """The table and the layout of a reference that a server made: a name or a digest."""
+    named = reference.WhichOneof("source") == "name"
+    table = reference.name if named else f"{_DIGEST_PREFIX}{reference.sha256}"
+    return table, enum_name(tensor_pb2.TableLayout.DESCRIPTOR, reference.layout)
 
 
 def _inline(table: Any, name: str) -> tensor_pb2.InlineTable:

@@ -2,7 +2,8 @@
 """Compact forms of a pairwise tensor ``dense[h, i, j]``: what they stand for, and their windows.
 
 i and j count from the beginning of a tensor's own window of queries and keys.
-Bucket indices have no head axis; for them read ``[...]`` without the H below.
+Bucket indices, and vectors that all heads share, have no head axis; for them read
+``[...]`` without the H below. Vectors have a last axis more, of their columns.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Toeplitz:
         query_length: rows of the dense tensor.
         key_length: columns of the dense tensor.
         first_relative_position: key position minus query position of diagonal 0.
+        vectors: whether the diagonals' last axis is the columns of vectors.
         fingerprint: 64 hex digits that name these bytes; "" for a window cut here.
     """
 
@@ -43,17 +45,22 @@ class Toeplitz:
         query_length: int,
         key_length: int,
         first_relative_position: int,
+        vectors: bool = False,
         fingerprint: str = "",
     ) -> None:
         """Wraps diagonals, as of a loaded file; copies nothing.
 
         Raises:
-            ValueError: the last axis does not have query_length + key_length - 1 elements.
+            ValueError: the axis of diagonals, which is the last, or with vectors the
+                last but one, does not have query_length + key_length - 1 elements.
         """
         wanted = query_length + key_length - 1
-        if query_length < 1 or key_length < 1 or diagonals.shape[-1:] != (wanted,):
+        axis = diagonals.ndim - 1 - vectors
+        fits = axis in (0, 1) and diagonals.shape[axis] == wanted
+        if query_length < 1 or key_length < 1 or not fits:
             message = (
-                f"diagonals: got shape {diagonals.shape}, want {wanted} as the last axis for "
+                f"diagonals: got shape {diagonals.shape}, want {wanted} as the last axis"
+                f"{' but one' if vectors else ''}, and at most heads before it, for "
                 f"{query_length} queries and {key_length} keys, at least one of each"
             )
             raise ValueError(message)
@@ -61,6 +68,7 @@ class Toeplitz:
         self.query_length = query_length
         self.key_length = key_length
         self.first_relative_position = first_relative_position
+        self.vectors = vectors
         self.fingerprint = fingerprint
 
     def __repr__(self) -> str:
@@ -69,7 +77,8 @@ class Toeplitz:
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the dense tensor."""
-        return (*self.diagonals.shape[:-1], self.query_length, self.key_length)
+        outer, columns = self._around(self.diagonals.shape)
+        return (*outer, self.query_length, self.key_length, *columns)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -83,10 +92,11 @@ class Toeplitz:
 
     def view(self) -> npt.NDArray[Any]:
         """The dense tensor ``[H, query_length, key_length]`` as a read-only view, not a copy."""
-        base = self.diagonals[..., self.query_length - 1 :]
-        *outer, step = self.diagonals.strides
+        base = self._diagonals(self.query_length - 1, None)
+        outer, columns = self._around(self.diagonals.strides)
+        step = self.diagonals.strides[len(outer)]
         return np.lib.stride_tricks.as_strided(
-            base, self.shape, (*outer, -step, step), writeable=False
+            base, self.shape, (*outer, -step, step, *columns), writeable=False
         )
 
     def dense(self) -> npt.NDArray[Any]:
@@ -110,16 +120,20 @@ class Toeplitz:
         first_key, last_key = _inside(keys, self.key_length, "keys")
         begin = first_key - (last_query - 1) + self.query_length - 1
         end = last_key - first_query + self.query_length - 1
+        diagonals = self._diagonals(begin, end)
         return type(self)(
-            _heads_of(self.diagonals, heads)[..., begin:end],
+            _heads_of(diagonals, heads, self._has_heads()),
             query_length=last_query - first_query,
             key_length=last_key - first_key,
             first_relative_position=self.first_relative_position + begin,
+            vectors=self.vectors,
         )
 
     def to_torch(self, device: str | torch.device | None = None) -> torch.Tensor:
         """The dense tensor in torch; the diagonals are shipped, and expanded on the device."""
         diagonals = to_torch(self.diagonals, device)
+        if self.vectors:
+            return diagonals.unfold(-2, self.key_length, 1).flip(-3).movedim(-1, -2)
         return diagonals.unfold(-1, self.key_length, 1).flip(-2)
 
     def score_mod(self, device: str | torch.device | None = None) -> ScoreMod:
@@ -132,9 +146,13 @@ class Toeplitz:
             device: where the attention runs.
 
         Raises:
-            ValueError: the tensor has no head axis.
+            ValueError: the tensor has no head axis, or holds vectors, which are not
+                added to scores but multiplied with queries or weights.
         """
-        _require_heads(self.diagonals)
+        if self.vectors:
+            message = f"vectors: got a tensor of shape {self.shape}, want one of numbers to add"
+            raise ValueError(message)
+        _require_heads(self.diagonals, self._has_heads())
         diagonals = to_torch(self.diagonals, device)
         last = self.query_length - 1
 
@@ -149,6 +167,19 @@ class Toeplitz:
             return score + diagonals[head, key - query + last]
 
         return add_bias
+
+    def _around(self, axes: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """What belongs to the axes before that of the diagonals, and after it."""
+        at = len(axes) - 1 - self.vectors
+        return axes[:at], axes[at + 1 :]
+
+    def _diagonals(self, begin: int, end: int | None) -> npt.NDArray[Any]:
+        cut = slice(begin, end)
+        return self.diagonals[..., cut, :] if self.vectors else self.diagonals[..., cut]
+
+    def _has_heads(self) -> bool:
+        outer, _ = self._around(self.diagonals.shape)
+        return len(outer) == 1
 
 
 class KeyRow:
@@ -204,7 +235,7 @@ class KeyRow:
         first_query, last_query = _inside(queries, self.query_length, "queries")
         first_key, last_key = _inside(keys, self.key_length, "keys")
         return type(self)(
-            _heads_of(self.row, heads)[..., first_key:last_key],
+            _heads_of(self.row, heads, self._has_heads())[..., first_key:last_key],
             query_length=last_query - first_query,
         )
 
@@ -214,7 +245,7 @@ class KeyRow:
 
     def score_mod(self, device: str | torch.device | None = None) -> ScoreMod:
         """A ``score_mod`` for flex_attention that adds this bias; see ``Toeplitz.score_mod``."""
-        _require_heads(self.row)
+        _require_heads(self.row, self._has_heads())
         row = to_torch(self.row, device)
 
         def add_bias(
@@ -229,6 +260,9 @@ class KeyRow:
 
         return add_bias
 
+    def _has_heads(self) -> bool:
+        return self.row.ndim > 1
+
 
 def _inside(span: Span | None, length: int, name: str) -> tuple[int, int]:
     begin, end = (0, length) if span is None else bounds(span, name)
@@ -238,15 +272,15 @@ def _inside(span: Span | None, length: int, name: str) -> tuple[int, int]:
     return begin, end
 
 
-def _heads_of(array: npt.NDArray[Any], heads: Span | None) -> npt.NDArray[Any]:
+def _heads_of(array: npt.NDArray[Any], heads: Span | None, has_heads: bool) -> npt.NDArray[Any]:
     if heads is None:
         return array
-    _require_heads(array)
+    _require_heads(array, has_heads)
     begin, end = _inside(heads, array.shape[0], "heads")
     return array[begin:end]
 
 
-def _require_heads(array: npt.NDArray[Any]) -> None:
-    if array.ndim != 2:  # noqa: PLR2004
+def _require_heads(array: npt.NDArray[Any], has_heads: bool) -> None:
+    if not has_heads:
         message = f"heads: got a tensor of shape {array.shape}, want one with a head axis"
         raise ValueError(message)

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The terms of positional logits, one class each, and what else a request for them says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+
+from attnbias._dtypes import BFLOAT16, set_data_type
+from attnbias._enums import set_enum
+from attnbias._tables import to_table_ref
+from attnbias._torch import is_torch_tensor, to_numpy
+from attnbias.v1 import logits_pb2
+
+if TYPE_CHECKING:
+    from attnbias._encodings import Sinusoidal
+
+
+_AXES = 3  # heads, queries and a row
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LogitsTerm:
+    """A term: which vector the position of a key has for a query."""
+
+    field: ClassVar[str]
+    """Its name in the contract's ``LogitsSpec``."""
+
+    def fill_in(self, message: Any) -> None:
+        """Sets the fields of this term's message."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _RelativeTable(LogitsTerm):
+    table: Any
+    """Learned vectors ``[left + right + 1, head_dim]``, or that for each head: an array or torch
+    tensor of at most 2 MiB."""
+    left: int
+    """Keys farther before the query than this use the first vector."""
+    right: int
+    """Keys farther after the query than this use the last vector."""
+
+    def fill_in(self, message: Any) -> None:
+        message.table.CopyFrom(to_table_ref(self.table, None, f"{self.field}.table"))
+        message.left = self.left
+        message.right = self.right
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ShawKeys(_RelativeTable):
+    """Shaw et al. 2018, keys: ``q_i . table[clip(j - i, -left, right) + left]``."""
+
+    field: ClassVar[str] = "shaw_keys"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ShawValues(_RelativeTable):
+    """The same paper's values: ``sum_j weights[i, j] table[clip(j - i, -left, right) + left]``.
+
+    Rows are attention weights ``[heads, queries, keys]``; the answer is
+    ``[heads, queries, head_dim]``. Weights of keys that are not seen do not count.
+    """
+
+    field: ClassVar[str] = "shaw_values"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SinusoidalDistances(LogitsTerm):
+    """``q_i . W_kR R(i - j)``: Transformer-XL's (b), with ``query_bias`` (b) + (d).
+
+    XLNet and Conformer have the same term with signed distances.
+
+    What needs a key's content, (a) and (c) with u, is not served.
+    """
+
+    field: ClassVar[str] = "sinusoidal_distances"
+
+    sinusoidal: Sinusoidal
+    """R, its layout said: CONCATENATED for Transformer-XL and XLNet, INTERLEAVED for Conformer."""
+    projection: Any = None
+    """W_kR ``[heads * head_dim, dim]``, as a linear layer stores it; without it dim is head_dim."""
+    clamp_len: int | None = None
+    """Distances are clipped to it in both directions."""
+    symmetric: bool = False
+    """``R(|i - j|)``."""
+
+    def fill_in(self, message: Any) -> None:
+        """See the base class."""
+        message.sinusoidal.CopyFrom(self.sinusoidal.to_spec().sinusoidal)
+        if self.projection is not None:
+            path = f"{self.field}.projection"
+            message.projection.CopyFrom(to_table_ref(self.projection, None, path))
+        if self.clamp_len is not None:
+            message.clamp_len = self.clamp_len
+        message.symmetric = self.symmetric
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AbsoluteKeys(LogitsTerm):
+    """``q_i . W_k positions[j]``."""
+
+    field: ClassVar[str] = "absolute_keys"
+
+    positions: Any
+    """``[at least keys, dim]``."""
+    projection: Any = None
+    """W_k ``[heads * head_dim, dim]``; without it dim is head_dim."""
+
+    def fill_in(self, message: Any) -> None:
+        """See the base class."""
+        path = f"{self.field}.positions"
+        message.positions.CopyFrom(to_table_ref(self.positions, None, path))
+        if self.projection is not None:
+            path = f"{self.field}.projection"
+            message.projection.CopyFrom(to_table_ref(self.projection, None, path))
+
+
+class LogitsOptions(TypedDict, total=False):
+    """The keyword arguments of ``Client.logits`` that describe the answer."""
+
+    align: Literal["start", "end"] | None
+    query_offset: int | None
+    dtype: npt.DTypeLike | None
+    fill: float | Literal["lowest"] | None
+    scale: float | None
+    query_bias: Any
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LogitsRequest:
+    """A term and the rows to compute it of, as ``Client.logits`` describes them."""
+
+    term: LogitsTerm
+    rows: Any
+    keys: int | None
+    direction: Literal["left_to_right", "right_to_left", "bidirectional"]
+    queries: int | None = None
+    align: Literal["start", "end"] | None = None
+    query_offset: int | None = None
+    dtype: npt.DTypeLike | None = None
+    fill: float | Literal["lowest"] | None = None
+    scale: float | None = None
+    query_bias: Any = None
+
+    def array(self) -> npt.NDArray[Any]:
+        """The rows ``[heads, queries, width]``, little-endian; of no width for a bias alone.
+
+        Raises:
+            TypeError: rows are missing or of another type than floats.
+            ValueError: rows have another number of axes.
+        """
+        if self.rows is None:
+            if self.query_bias is None or self.queries is None:
+                raise TypeError("rows: got None, which goes with query_bias and queries")
+            return np.empty((np.shape(self.query_bias)[0], self.queries, 0), "<f4")
+        rows = to_numpy(self.rows.cpu()) if is_torch_tensor(self.rows) else np.asarray(self.rows)
+        if rows.dtype != BFLOAT16 and rows.dtype.kind != "f":
+            raise TypeError(f"rows: got an array of {rows.dtype}, want f64, f32, f16 or bf16")
+        if rows.ndim != _AXES:
+            raise ValueError(f"rows: got shape {rows.shape}, want [heads, queries, width]")
+        if self.queries is not None:
+            raise TypeError("queries: got it beside rows, want it only where rows is None")
+        return rows.astype(rows.dtype.newbyteorder("<"), copy=False)
+
+    def to_spec(self) -> logits_pb2.LogitsSpec:
+        """The contract's message.
+
+        Raises:
+            TypeError: a value is of the wrong type.
+            ValueError: a value does not fit its field, or an enum has no such value.
+        """
+        rows = self.array()
+        spec = logits_pb2.LogitsSpec()
+        message = getattr(spec, self.term.field)
+        message.SetInParent()
+        self.term.fill_in(message)
+        spec.num_heads, spec.query_length, width = rows.shape
+        if isinstance(self.term, ShawValues):
+            if self.keys not in {None, width}:
+                raise ValueError(f"keys: got {self.keys}, want {width}, the weights in a row")
+            spec.key_length, spec.head_dim = width, np.shape(self.term.table)[-1]
+        else:
+            if self.keys is None:
+                raise TypeError("keys: got None, want the number of keys")
+            spec.key_length = self.keys
+            spec.head_dim = width if self.rows is not None else np.shape(self.query_bias)[-1]
+        set_enum(spec, "direction", self.direction, "direction")
+        set_data_type(spec, rows.dtype)
+        self._set_optional(spec)
+        spec.bias_alone = self.rows is None
+        return spec
+
+    def _set_optional(self, spec: logits_pb2.LogitsSpec) -> None:
+        if self.align is not None and self.query_offset is not None:
+            raise ValueError("query_offset: got it and align, want one of the two")
+        if self.align is not None:
+            set_enum(spec, "alignment", self.align, "align")
+        if self.query_offset is not None:
+            spec.query_offset = self.query_offset
+        if self.dtype is not None:
+            carrier = logits_pb2.LogitsHeader()
+            set_data_type(carrier, self.dtype)
+            spec.output_data_type = carrier.data_type
+        if isinstance(self.fill, str):
+            if self.fill != "lowest":
+                raise ValueError(f"fill: got {self.fill!r}, want a number or 'lowest'")
+            spec.fill_lowest = True
+        elif self.fill is not None:
+            spec.fill_value = self.fill
+        if self.scale is not None:
+            spec.scale = self.scale
+        if self.query_bias is not None:
+            spec.query_bias.CopyFrom(to_table_ref(self.query_bias, None, "query_bias"))

@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Positional logits: the real server against numpy's gathered tensors, and damage on the way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import crc32c
+import grpc
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import attnbias
+from attnbias.v1 import logits_pb2, tensor_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fake_server import FakeServer
+
+Array = npt.NDArray[Any]
+
+HEADS, DIM, WIDTH = 3, 16, 24
+DIRECTIONS = ["left_to_right", "right_to_left", "bidirectional"]
+EXTENTS: list[tuple[int, int, dict[str, Any]]] = [
+    (7, 7, {}),
+    (3, 5, {"align": "end"}),
+    (3, 5, {"align": "start"}),
+    (5, 3, {"align": "end"}),
+    (1, 9, {"align": "end"}),
+    (1, 1, {}),
+    (6, 8, {"query_offset": -4}),
+    (200, 300, {"query_offset": 30}),
+]
+
+
+def random(*shape: int, seed: int = 0, dtype: Any = np.float32) -> Array:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(dtype)
+
+
+def offset_of(queries: int, keys: int, extent: dict[str, Any]) -> int:
+    at_end = keys - queries if extent.get("align") == "end" else 0
+    return int(extent.get("query_offset", at_end))
+
+
+def relative(queries: int, keys: int, extent: dict[str, Any]) -> Array:
+    """Key minus query, by absolute positions."""
+    positions = np.arange(queries) + offset_of(queries, keys, extent)
+    return np.arange(keys)[None, :] - positions[:, None]
+
+
+def seen(distance: Array, direction: str) -> Array:
+    """The pairs that a direction lets through, of key minus query."""
+    if direction == "left_to_right":
+        return distance <= 0
+    if direction == "right_to_left":
+        return distance >= 0
+    return np.ones_like(distance, bool)
+
+
+def sinusoid(distance: Array, dim: int) -> Array:
+    """Transformer-XL's: all sines, then all cosines."""
+    frequency = 10000.0 ** (-np.arange(0, dim, 2) / dim)
+    angle = distance[..., None] * frequency
+    return np.concatenate([np.sin(angle), np.cos(angle)], -1)
+
+
+def bound(terms: int, queries: Array, vectors: Array) -> Array:
+    """gamma_n of F32 times the sum of the products' magnitudes (docs/numerics.md)."""
+    n = terms * 2.0**-24
+    magnitude: Array = np.einsum("hid,hijd->hij", abs(queries), abs(vectors))
+    return n / (1 - n) * magnitude
+
+
+def check(got: Array, queries: Array, vectors: Array, visible: Array, terms: int) -> None:
+    """Whether every seen logit is within its bound of the einsum, and no other shows."""
+    queries, vectors = queries.astype("f8"), vectors.astype("f8")
+    want = np.einsum("hid,hijd->hij", queries, vectors)
+    error = np.where(visible, abs(np.where(visible, got, 0) - want), 0)
+    assert np.all(error <= bound(terms, queries, vectors))
+    assert np.all(np.where(visible, -np.inf, got) == -np.inf)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize(("queries", "keys", "extent"), EXTENTS)
+def test_shaw_keys(
+    real_client: attnbias.Client, queries: int, keys: int, extent: Any, direction: Any
+) -> None:
+    rows, table = random(HEADS, queries, DIM), random(6, DIM)
+    term = attnbias.ShawKeys(table=table, left=4, right=1)
+    got = real_client.logits(term, rows, keys=keys, direction=direction, **extent)
+    distance = relative(queries, keys, extent)
+    vectors = np.broadcast_to(table[np.clip(distance, -4, 1) + 4], (HEADS, queries, keys, DIM))
+    assert got.dtype == np.float32
+    check(got, rows, vectors, seen(distance, direction), DIM)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize(("queries", "keys", "extent"), EXTENTS)
+def test_shaw_values(
+    real_client: attnbias.Client, queries: int, keys: int, extent: Any, direction: Any
+) -> None:
+    weights, table = random(HEADS, queries, keys, dtype=np.float64), random(6, DIM)
+    term = attnbias.ShawValues(table=table, left=4, right=1)
+    got = real_client.logits(term, weights, direction=direction, dtype="f64", **extent)
+    distance = relative(queries, keys, extent)
+    vectors = table[np.clip(distance, -4, 1) + 4].astype("f8")
+    kept = np.where(seen(distance, direction), weights, 0)
+    want = np.einsum("hij,ijd->hid", kept, vectors)
+    assert got.shape == (HEADS, queries, DIM)
+    np.testing.assert_allclose(got, want, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("clamp", "symmetric"), [(None, False), (3, False), (3, True), (None, True)]
+)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("whole", EXTENTS)
+def test_transformer_xl(
+    real_client: attnbias.Client, whole: Any, direction: Any, clamp: int | None, symmetric: bool
+) -> None:
+    queries, keys, extent = whole
+    rows, bias = random(HEADS, queries, DIM), random(HEADS, DIM, seed=1)
+    projection = random(HEADS * DIM, WIDTH, seed=2)
+    term = attnbias.SinusoidalDistances(
+        sinusoidal=attnbias.Sinusoidal(dim=WIDTH, layout="CONCATENATED"),
+        projection=projection,
+        clamp_len=clamp,
+        symmetric=symmetric,
+    )
+    got = real_client.logits(term, rows, keys=keys, direction=direction, query_bias=bias, **extent)
+    distance = -relative(queries, keys, extent)
+    used = distance if clamp is None else np.clip(distance, -clamp, clamp)
+    source = sinusoid(abs(used) if symmetric else used, WIDTH)
+    per_head = projection.astype("f8").reshape(HEADS, DIM, WIDTH)
+    vectors = np.einsum("hdm,ijm->hijd", per_head, source)
+    biased = rows.astype("f8") + bias[:, None]
+    want = np.einsum("hid,hijd->hij", biased, vectors)
+    magnitude = np.einsum("hdm,ijm->hijd", abs(per_head), abs(source))
+    visible = seen(-distance, direction)
+    error = np.where(visible, abs(np.where(visible, got, 0) - want), 0)
+    assert np.all(error <= bound(DIM + 3, biased, magnitude))
+    assert np.all(np.where(visible, -np.inf, got) == -np.inf)
+
+
+def rel_shift(x: Array) -> Array:
+    """Transformer-XL's own: a zero column, another shape, the first row off."""
+    rows, columns = x.shape[-2:]
+    padded = np.pad(x, [(0, 0), (0, 0), (1, 0)])
+    shifted: Array = padded.reshape(*x.shape[:-2], columns + 1, rows)[:, 1:]
+    return shifted.reshape(x.shape)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(3, 5), (6, 6), (1, 4), (64, 100)])
+def test_transformer_xl_as_its_code_shifts(
+    real_client: attnbias.Client, queries: int, keys: int
+) -> None:
+    """Where the shift is defined the two agree; what it leaves elsewhere is not served."""
+    rows, bias = random(HEADS, queries, WIDTH), random(HEADS, WIDTH, seed=1)
+    term = attnbias.SinusoidalDistances(
+        sinusoidal=attnbias.Sinusoidal(dim=WIDTH, layout="CONCATENATED")
+    )
+    got = real_client.logits(
+        term,
+        rows,
+        keys=keys,
+        direction="left_to_right",
+        align="end",
+        query_bias=bias,
+        dtype="f64",
+        fill=0.0,
+    )
+    distances = sinusoid(np.arange(keys - 1, -1, -1), WIDTH)
+    want = rel_shift((rows.astype("f8") + bias[:, None]) @ distances.T)
+    defined = np.tri(queries, keys, keys - queries, dtype=bool)
+    np.testing.assert_allclose(got, np.where(defined, want, 0), atol=1e-12)
+
+
+def test_the_bias_alone_is_the_difference(real_client: attnbias.Client) -> None:
+    """Transformer-XL's (d) is (b) + (d) without (b)."""
+    rows, bias = random(HEADS, 9, DIM), random(HEADS, DIM, seed=1)
+    term = attnbias.SinusoidalDistances(
+        sinusoidal=attnbias.Sinusoidal(dim=DIM, layout="INTERLEAVED")
+    )
+    options: Any = {"keys": 11, "direction": "bidirectional", "align": "end", "dtype": "f64"}
+    both = real_client.logits(term, rows, query_bias=bias, **options)
+    b = real_client.logits(term, rows, **options)
+    d = real_client.logits(term, None, queries=9, query_bias=bias, **options)
+    np.testing.assert_allclose(both, b + d, atol=1e-12)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_absolute_keys(real_client: attnbias.Client, direction: Any) -> None:
+    rows, table = random(HEADS, 6, DIM), random(12, WIDTH)
+    projection = random(HEADS * DIM, WIDTH, seed=2)
+    term = attnbias.AbsoluteKeys(positions=table, projection=projection)
+    got = real_client.logits(term, rows, keys=10, direction=direction, align="end", dtype="f64")
+    per_head = projection.astype("f8").reshape(HEADS, DIM, WIDTH)
+    vectors = np.einsum("hdm,jm->hjd", per_head, table[:10])
+    want = np.einsum("hid,hjd->hij", rows, vectors)
+    visible = seen(relative(6, 10, {"align": "end"}), direction)
+    np.testing.assert_allclose(got, np.where(visible, want, -np.inf), atol=1e-12)
+
+
+def test_types_scale_and_fill(real_client: attnbias.Client) -> None:
+    rows = random(HEADS, 6, DIM).astype(ml_dtypes.bfloat16)
+    table = random(6, DIM)
+    term = attnbias.ShawKeys(table=table, left=4, right=1)
+    options: Any = {"keys": 6, "direction": "left_to_right", "scale": 0.25}
+    exact = real_client.logits(term, rows, dtype="f64", fill=0.0, **options)
+    distance = relative(6, 6, {})
+    vectors = table[np.clip(distance, -4, 1) + 4].astype("f8")
+    want = 0.25 * np.einsum("hid,ijd->hij", rows.astype("f8"), vectors)
+    np.testing.assert_allclose(exact, np.where(distance <= 0, want, 0), atol=1e-12)
+    half = real_client.logits(term, rows, dtype="f16", fill="lowest", **options)
+    assert half.dtype == np.float16
+    assert half[0, 0, 5] == np.finfo(np.float16).min
+    np.testing.assert_allclose(
+        half[:, distance <= 0], exact[:, distance <= 0], rtol=2e-3, atol=2e-3
+    )
+
+
+def test_many_blocks_into_the_caller_s_array(real_client: attnbias.Client) -> None:
+    queries = 5000
+    rows, table = random(8, queries, 64), random(33, 64)
+    term = attnbias.ShawKeys(table=table, left=16, right=16)
+    out = np.full((8, queries, 100), np.nan, np.float32)
+    got = real_client.logits(
+        term, rows, keys=100, direction="bidirectional", align="start", out=out
+    )
+    assert got is out
+    distance = relative(queries, 100, {})
+    for i in (0, 1, 511, 512, 1023, 1024, 4999):
+        want = rows[:, i] @ table[np.clip(distance[i], -16, 16) + 16].T
+        np.testing.assert_allclose(got[:, i], want, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"rows": random(2, 3)}, "rows: got shape"),
+        ({"rows": np.ones((1, 2, DIM), np.int32)}, "rows: got an array of int32"),
+        ({"rows": None}, "rows: got None"),
+        ({"keys": None}, "keys: got None"),
+        ({"direction": "sideways"}, "direction: got 'sideways'"),
+        ({"align": "end", "query_offset": 1}, "query_offset: got it and align"),
+        ({"fill": "highest"}, "fill: got 'highest'"),
+        ({"dtype": "i8"}, "dtype: got 'i8'"),
+        ({"queries": 4}, "queries: got it beside rows"),
+        ({"out": np.empty((1, 2, 3), np.float32)}, "out: got float32"),
+    ],
+)
+def test_what_cannot_be_sent(client: attnbias.Client, arguments: Any, message: str) -> None:
+    term = attnbias.ShawKeys(table=random(3, DIM), left=1, right=1)
+    given: Any = {"rows": random(HEADS, 4, DIM), "keys": 4, "direction": "bidirectional"}
+    with pytest.raises((TypeError, ValueError), match=message):
+        client.logits(term, **(given | arguments))
+
+
+def test_a_refusal_names_the_field(real_client: attnbias.Client) -> None:
+    term = attnbias.ShawKeys(table=random(3, DIM), left=1, right=2)
+    with pytest.raises(attnbias.InvalidArgumentError) as caught:
+        real_client.logits(term, random(HEADS, 4, DIM), keys=4, direction="bidirectional")
+    (violation,) = caught.value.field_violations
+    assert violation.field == "spec.shaw_keys.table"
+
+
+class Scripted:
+    """What the fake server answers a ComputeLogits with, damaged as a test wants."""
+
+    def __init__(self, answer: Array, damage: str = "") -> None:
+        self.answer = answer
+        self.damage = damage
+        self.first_rows: list[int] = []
+        self.calls = 0
+
+    def serve(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+        self.calls += 1
+        heads, _, width = self.answer.shape
+        next(requests)
+        header = logits_pb2.LogitsHeader(
+            num_heads=heads, width=width, data_type=tensor_pb2.DATA_TYPE_F32
+        )
+        yield logits_pb2.ComputeLogitsResponse(header=header)
+        for request in requests:
+            self.first_rows.append(request.first_row)
+            end = request.first_row + request.num_rows
+            data = self.answer[:, request.first_row : end].tobytes()
+            if self.damage == "break" and self.calls == 1 and request.first_row > 0:
+                context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
+            if self.damage == "short":
+                return
+            offset = 4 if self.damage == "offset" else 0
+            checksum = crc32c.crc32c(data) ^ (self.damage == "checksum")
+            yield logits_pb2.ComputeLogitsResponse(offset=offset, crc32c=checksum, data=data)
+
+
+@pytest.mark.parametrize("damage", ["checksum", "offset", "short"])
+def test_damage_is_data_loss(server: FakeServer, client: attnbias.Client, damage: str) -> None:
+    server.logits = Scripted(random(HEADS, 4, 4), damage).serve
+    term = attnbias.ShawKeys(table=random(3, DIM), left=1, right=1)
+    with pytest.raises(attnbias.DataLossError):
+        client.logits(term, random(HEADS, 4, DIM), keys=4, direction="bidirectional")
+
+
+def test_a_broken_call_is_taken_up_where_it_broke(
+    server: FakeServer, client: attnbias.Client
+) -> None:
+    queries = 3 * (2 << 20) // (HEADS * DIM * 4)
+    scripted = Scripted(random(HEADS, queries, 4), "break")
+    server.logits = scripted.serve
+    term = attnbias.ShawKeys(table=random(3, DIM), left=1, right=1)
+    rows = random(HEADS, queries, DIM)
+    got = client.logits(term, rows, keys=4, direction="bidirectional", align="start")
+    np.testing.assert_array_equal(got, scripted.answer)
+    assert scripted.calls == 2
+    assert scripted.first_rows.count(0) == 1

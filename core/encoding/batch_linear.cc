@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/encoding/batch_linear.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/encoding/linear.h"
+
+namespace attnbias {
+
+BatchLinear::BatchLinear(const Table& weight, const std::optional<Table>& bias)
+    : inputs_(weight.columns()),
+      outputs_(weight.rows()),
+      weight_(NumbersOf(weight)),
+      bias_(bias.has_value() ? NumbersOf(*bias)
+                             : std::vector<double>(outputs_)) {}
+
+void BatchLinear::Apply(const double* in, Range outputs,
+                        const KernelSet& kernels, double* out) const {
+  for (int64_t o = outputs.begin; o < outputs.end; ++o) {
+    std::fill_n(out, kBatch, bias_[o]);
+    kernels.add_products(&weight_[o * inputs_], {in, kBatch, inputs_}, out,
+                         kBatch);
+    out += kBatch;
+  }
+}
+
+double ReachOf(const Table& weight, const std::optional<Table>& bias,
+               double reach) {
+  double most = 0;
+  for (int64_t out = 0; out < weight.rows(); ++out) {
+    double sum = bias.has_value() ? std::fabs(bias->At(out)) : 0;
+    for (int64_t in = 0; in < weight.columns(); ++in) {
+      sum += std::fabs(weight.At(out, in)) * reach;
+    }
+    most = std::max(most, sum);
+  }
+  return most;
+}
+
+}  // namespace attnbias

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sines and cosines of angles that frameworks round to F32: a = fl32(p inv).
+#ifndef ATTNBIAS_CORE_ENCODING_FLOAT32_ANGLES_H_
+#define ATTNBIAS_CORE_ENCODING_FLOAT32_ANGLES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/encoding/encoding.h"
+#include "core/encoding/scaled_rounding.h"
+#include "core/encoding/sinusoidal.h"
+
+namespace attnbias {
+
+// Rows [sines | cosines], each element scale x sine or cosine of its angle,
+// rounded once.
+class Float32AngleEvaluator final : public Evaluator {
+ public:
+  // Frequencies are in [2^-126, 2^64].
+  Float32AngleEvaluator(std::vector<float> inverse_frequencies,
+                        RealToAnyPrecision scale, DataType type);
+
+  void Fill(const Block& block, std::byte* out,
+            int64_t lane_stride_bytes) const override;
+
+ private:
+  void Write(float angle, std::byte* sine, std::byte* cosine) const;
+  void Resolve(SinusoidColumns::Kind kind, float angle, std::byte* out) const;
+
+  const std::vector<float> inverse_frequencies_;
+  const RealToAnyPrecision scale_;
+  const ScaledRounding rounding_;
+  const DataType type_;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_ENCODING_FLOAT32_ANGLES_H_

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Linear interpolation between rows of a table, over the rational numbers.
+#ifndef ATTNBIAS_CORE_ENCODING_INTERPOLATION_H_
+#define ATTNBIAS_CORE_ENCODING_INTERPOLATION_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/encoding/spec.h"
+#include "core/tensor/data_type.h"
+
+namespace attnbias {
+
+// Between rows `row` and `row` + 1 of a table, at upper / denominator of the
+// way; at a row itself, upper is 0. In lowest terms.
+struct RowPlace {
+  int64_t row = 0;
+  int64_t upper = 0;
+  int64_t denominator = 1;
+};
+
+// Where row `row` of `to` rows reads a table of `from` rows; `to` is at most
+// 2^20, `from` at most 2^40.
+RowPlace PlaceOf(Interpolation interpolation, int64_t row, int64_t from,
+                 int64_t to);
+
+// Writes scale ((denominator - upper) a + upper b) / denominator as `type`,
+// rounded once. `upper` is not 0; a, b and scale are finite.
+void WriteInterpolated(const RowPlace& place, double a, double b, double scale,
+                       DataType type, std::byte* out);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_ENCODING_INTERPOLATION_H_

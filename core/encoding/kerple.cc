@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// KERPLE (Chi et al. 2022) as an encoding.
+#include "core/encoding/kerple.h"
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "core/base/status_macros.h"
+#include "core/encoding/by_distance.h"
+#include "core/encoding/checks.h"
+#include "core/encoding/encoding.h"
+#include "core/encoding/make_encoding.h"
+#include "core/numerics/elementary.h"
+#include "core/numerics/rounding.h"
+
+namespace attnbias {
+namespace {
+
+// Far beyond what is ever learned, near enough for double-doubles.
+constexpr double kLeastParameter = 1e-30;
+constexpr double kMostParameter = 1e30;
+constexpr double kMostPower = 2;
+
+// Scales outside of these would leave the range of double-doubles.
+constexpr double kLeastDirectScale = 0x1p-500;
+constexpr double kMostDirectScale = 0x1p500;
+
+// Bounds the relative error that products of double-doubles add.
+constexpr double kProductBound = 0x1p-100;
+
+// -ln(1 + a d) or -d^p.
+Estimate KernelOf(const KerpleHead& head, double distance, DoubleDouble log) {
+  if (head.kernel == KerpleKernel::kLog) {
+    // What 1 + a d loses, 2^-104 of it, is less than LogOf's 2^-103 leaves.
+    return LogOf(DoubleDouble{1, 0} + TwoProduct(head.a, distance));
+  }
+  const DoubleDouble exponent = log * head.p;
+  Estimate power = ExpOf(exponent);
+  power.bound += 2 * kLogBound * (1 + std::fabs(exponent.hi)) * power.value.hi;
+  return power;
+}
+
+class KerpleEvaluator final : public Evaluator {
+ public:
+  KerpleEvaluator(std::vector<KerpleHead> heads, DataType type)
+      : heads_(std::move(heads)), type_(type) {}
+
+  void Fill(const Block& block, std::byte* out,
+            int64_t lane_stride_bytes) const override {
+    const Range distances = DistancesIn(block.span);
+    const int64_t width = SizeOf(type_);
+    for (int64_t d = distances.begin; d < distances.end; ++d) {
+      DoubleDouble log;
+      if (d > 0 && heads_[0].kernel == KerpleKernel::kPower) {
+        log = LogOf({static_cast<double>(d), 0}).value;
+      }
+      for (int64_t lane = 0; lane < block.lanes.size(); ++lane) {
+        std::byte element[sizeof(double)];
+        Write(heads_[block.lanes.begin + lane], d, log, element);
+        ForEachAt(d, block.span, [&](int64_t at) {
+          std::memcpy(
+              out + lane * lane_stride_bytes + (at - block.span.begin) * width,
+              element, width);
+        });
+      }
+    }
+  }
+
+ private:
+  // `log` is the distance's logarithm, for the kernel that wants it.
+  void Write(const KerpleHead& head, int64_t distance, DoubleDouble log,
+             std::byte* out) const {
+    const double scale = std::fabs(head.scale);
+    if (distance != 0 && scale > kLeastDirectScale &&
+        scale < kMostDirectScale) {
+      const double weight = head.kernel == KerpleKernel::kLog ? head.p : head.a;
+      const DoubleDouble factor = TwoProduct(-weight, head.scale);
+      const Estimate kernel =
+          KernelOf(head, static_cast<double>(distance), log);
+      const DoubleDouble value = factor * kernel.value;
+      const double bound = 2 * std::fabs(factor.hi) * kernel.bound +
+                           kProductBound * std::fabs(value.hi);
+      if (TryRound(value, bound, type_, out)) return;
+    }
+    ReferenceKerple(head, distance, type_, out);
+  }
+
+  const std::vector<KerpleHead> heads_;
+  const DataType type_;
+};
+
+class KerpleEncoding final : public Encoding {
+ public:
+  KerpleEncoding(const KerpleSpec& spec, double scale)
+      : spec_(spec), scale_(scale) {}
+
+  std::string_view name() const override { return "kerple"; }
+  Structure structure() const override { return Structure::kToeplitz; }
+  int64_t lanes() const override { return spec_.num_heads; }
+  int64_t width() const override { return 1; }
+  Range domain() const override { return kRelativePositions; }
+
+  void WriteIdentity(CanonicalWriter& writer) const override {
+    writer.Integer(1, static_cast<int64_t>(*spec_.kernel));
+    writer.Reals(2, spec_.p);
+    writer.Reals(3, spec_.a);
+    writer.Integer(4, spec_.num_heads);
+    writer.Real(101, scale_, 1);
+  }
+
+  std::unique_ptr<const Evaluator> Prepare(
+      DataType type, const KernelSet& /*kernels*/) const override {
+    std::vector<KerpleHead> heads;
+    for (int64_t head = 0; head < spec_.num_heads; ++head) {
+      heads.push_back({.kernel = *spec_.kernel,
+                       .p = spec_.p[spec_.p.size() == 1 ? 0 : head],
+                       .a = spec_.a[spec_.a.size() == 1 ? 0 : head],
+                       .scale = scale_});
+    }
+    return std::make_unique<KerpleEvaluator>(std::move(heads), type);
+  }
+
+ private:
+  const KerpleSpec spec_;
+  const double scale_;
+};
+
+absl::Status CheckParameters(absl::string_view field,
+                             const std::vector<double>& values,
+                             int64_t num_heads, double most) {
+  const auto count = static_cast<int64_t>(values.size());
+  if (count != 1 && count != num_heads) {
+    return Invalid(field, ": got ", count, " numbers, want ", num_heads,
+                   " (num_heads), or one for all heads");
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    if (!(values[i] >= kLeastParameter && values[i] <= most)) {
+      return Invalid(field, "[", i, "]: got ", values[i],
+                     ", want a number in [", kLeastParameter, ", ", most, "]");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<EncodingPtr> MakeEncoding(const KerpleSpec& spec,
+                                         const Output& output) {
+  if (!spec.kernel.has_value()) {
+    return Invalid("kerple.kernel: not set, want LOG or POWER");
+  }
+  ATTNBIAS_RETURN_IF_ERROR(CheckNumHeads("kerple.num_heads", spec.num_heads));
+  const bool is_power = *spec.kernel == KerpleKernel::kPower;
+  ATTNBIAS_RETURN_IF_ERROR(
+      CheckParameters("kerple.p", spec.p, spec.num_heads,
+                      is_power ? kMostPower : kMostParameter));
+  ATTNBIAS_RETURN_IF_ERROR(
+      CheckParameters("kerple.a", spec.a, spec.num_heads, kMostParameter));
+  ATTNBIAS_RETURN_IF_ERROR(CheckBias(output, "kerple"));
+  ATTNBIAS_RETURN_IF_ERROR(CheckScale(output));
+  return std::make_shared<const KerpleEncoding>(spec, output.scale);
+}
+
+}  // namespace attnbias

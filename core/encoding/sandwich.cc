@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sandwich (Chi et al. 2023) as an encoding: inner products of sinusoids, which
+// depend on the distance alone.
+#include "core/encoding/sandwich.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "core/base/status_macros.h"
+#include "core/encoding/by_distance.h"
+#include "core/encoding/checks.h"
+#include "core/encoding/encoding.h"
+#include "core/encoding/make_encoding.h"
+#include "core/encoding/rotor_rows.h"
+#include "core/encoding/sinusoidal.h"
+#include "core/numerics/rounding.h"
+
+namespace attnbias {
+namespace {
+
+constexpr int64_t kMaxDim = 65536;
+constexpr double kMaxBase = 1e18;
+
+// Distances reached from one another before angles are computed afresh, and
+// what that may cost a cosine: each step adds a rotation's 2^-97 and the
+// kernel's 2^-100, and turns what was lost before, over at most 256 steps.
+constexpr int64_t kChain = 256;
+constexpr double kCosineBound = 0x1p-87;
+
+// What a term's part in a sum of double-doubles may lose.
+constexpr double kAdditionBound = 0x1p-103;
+
+// Factors outside of these would leave the range of double-doubles; elements
+// are multiplied in MPFR instead, at more bits than they have.
+constexpr int kFactorPrecision = 192;
+constexpr double kLeastDirectFactor = 0x1p-700;
+constexpr double kMostDirectFactor = 0x1p700;
+
+// The sums of cosines at ascending distances, each term of which turns with
+// every step by its own frequency.
+class CosineSums {
+ public:
+  CosineSums(const std::vector<SinusoidFrequency>& frequencies,
+             const KernelSet& kernels)
+      : frequencies_(frequencies),
+        kernels_(kernels),
+        used_(static_cast<int64_t>(frequencies.size())),
+        pairs_((used_ + kPairMultiple - 1) / kPairMultiple * kPairMultiple),
+        angles_(2, pairs_) {
+    Compute(1, angles_.Row(1));
+  }
+
+  DoubleDouble At(int64_t distance) {
+    const Rotors at = angles_.Row(0);
+    if (distance != distance_ + 1 || distance % kChain == 0) {
+      Compute(distance, at);
+    } else {
+      kernels_.rotate(AsConst(at), AsConst(angles_.Row(1)), at, pairs_);
+    }
+    distance_ = distance;
+    DoubleDouble sum;
+    for (int64_t i = 0; i < used_; ++i) {
+      sum = sum + DoubleDouble{at.cos_hi[i], at.cos_lo[i]};
+    }
+    return sum;
+  }
+
+ private:
+  // Padding does not turn.
+  void Compute(int64_t distance, const Rotors& out) const {
+    for (int64_t i = 0; i < pairs_; ++i) {
+      SinCos value = {{0, 0}, {1, 0}, 0};
+      if (i < used_ && distance != 0) {
+        value = SinCosOf(AngleAt(frequencies_[i].turns_per_position, distance));
+      }
+      out.sin_hi[i] = value.sin.hi;
+      out.sin_lo[i] = value.sin.lo;
+      out.cos_hi[i] = value.cos.hi;
+      out.cos_lo[i] = value.cos.lo;
+    }
+  }
+
+  const std::vector<SinusoidFrequency>& frequencies_;
+  const KernelSet& kernels_;
+  const int64_t used_;
+  const int64_t pairs_;
+  RotorRows angles_;  // this distance's, and one step's
+  int64_t distance_ = -1;
+};
+
+class SandwichEvaluator final : public Evaluator {
+ public:
+  SandwichEvaluator(const SandwichSpec& spec, double scale, DataType type,
+                    const KernelSet& kernels)
+      : spec_(spec),
+        scale_(scale),
+        type_(type),
+        kernels_(kernels),
+        frequencies_(
+            RowsOf({.dim = spec.dim, .base = spec.base}, 1).frequencies) {
+    for (int64_t head = 0; head < spec.num_heads; ++head) {
+      Real factor(kFactorPrecision);
+      mpfr_set_si(factor.get(), 1, MPFR_RNDN);
+      MultiplyBySandwichFactor(spec, head, scale, factor);
+      const double nearest = std::fabs(mpfr_get_d(factor.get(), MPFR_RNDN));
+      const bool direct =
+          nearest > kLeastDirectFactor && nearest < kMostDirectFactor;
+      factors_.push_back(direct ? ToDoubleDouble(factor) : DoubleDouble{});
+    }
+  }
+
+  void Fill(const Block& block, std::byte* out,
+            int64_t lane_stride_bytes) const override {
+    const Range distances = DistancesIn(block.span);
+    const int64_t width = SizeOf(type_);
+    CosineSums sums(frequencies_, kernels_);
+    for (int64_t d = distances.begin; d < distances.end; ++d) {
+      const DoubleDouble sum = sums.At(d);
+      for (int64_t lane = 0; lane < block.lanes.size(); ++lane) {
+        std::byte element[sizeof(double)];
+        Write(block.lanes.begin + lane, d, sum, element);
+        ForEachAt(d, block.span, [&](int64_t at) {
+          std::memcpy(
+              out + lane * lane_stride_bytes + (at - block.span.begin) * width,
+              element, width);
+        });
+      }
+    }
+  }
+
+ private:
+  void Write(int64_t head, int64_t distance, DoubleDouble sum,
+             std::byte* out) const {
+    if (TryWrite(head, sum, out)) return;
+    ReferenceSandwich(spec_,
+                      {.head = head, .distance = distance, .scale = scale_},
+                      type_, out);
+  }
+
+  bool TryWrite(int64_t head, DoubleDouble sum, std::byte* out) const {
+    const double terms = static_cast<double>(spec_.dim) / 2;
+    // Twice what the sum loses leaves room for the product's own.
+    const double error = 2 * terms * (kCosineBound + kAdditionBound * terms);
+    const DoubleDouble factor = factors_[head];
+    if (factor.hi != 0) {
+      const double bound = error * std::fabs(factor.hi);
+      return TryRound(sum * factor, bound, type_, out);
+    }
+    Real value(kFactorPrecision);
+    Real bound(kFactorPrecision);
+    mpfr_set_d(value.get(), sum.hi, MPFR_RNDN);
+    mpfr_add_d(value.get(), value.get(), sum.lo, MPFR_RNDN);
+    mpfr_set_d(bound.get(), error, MPFR_RNDN);
+    MultiplyBySandwichFactor(spec_, head, scale_, value);
+    MultiplyBySandwichFactor(spec_, head, std::fabs(scale_), bound);
+    return TryRound(value, bound, type_, out);
+  }
+
+  const SandwichSpec spec_;
+  const double scale_;
+  const DataType type_;
+  const KernelSet& kernels_;
+  const std::vector<SinusoidFrequency> frequencies_;
+  // Zero where no double-double holds it.
+  std::vector<DoubleDouble> factors_;
+};
+
+class SandwichEncoding final : public Encoding {
+ public:
+  SandwichEncoding(const SandwichSpec& spec, double scale)
+      : spec_(spec), scale_(scale) {}
+
+  std::string_view name() const override { return "sandwich"; }
+  Structure structure() const override { return Structure::kToeplitz; }
+  int64_t lanes() const override { return spec_.num_heads; }
+  int64_t width() const override { return 1; }
+  Range domain() const override { return kRelativePositions; }
+
+  void WriteIdentity(CanonicalWriter& writer) const override {
+    const SandwichSpec defaults;
+    writer.Integer(1, spec_.num_heads);
+    writer.Integer(2, spec_.dim, defaults.dim);
+    writer.Real(3, spec_.base, defaults.base);
+    writer.Real(101, scale_, 1);
+  }
+
+  std::unique_ptr<const Evaluator> Prepare(
+      DataType type, const KernelSet& kernels) const override {
+    return std::make_unique<SandwichEvaluator>(spec_, scale_, type, kernels);
+  }
+
+ private:
+  const SandwichSpec spec_;
+  const double scale_;
+};
+
+}  // namespace
+
+absl::StatusOr<EncodingPtr> MakeEncoding(const SandwichSpec& spec,
+                                         const Output& output) {
+  ATTNBIAS_RETURN_IF_ERROR(CheckNumHeads("sandwich.num_heads", spec.num_heads));
+  if (spec.dim < 2 || spec.dim > kMaxDim || spec.dim % 2 != 0) {
+    return Invalid("sandwich.dim: got ", spec.dim,
+                   ", want an even number in [2, ", kMaxDim, "]");
+  }
+  if (!(spec.base >= 1 && spec.base <= kMaxBase)) {
+    return Invalid("sandwich.base: got ", spec.base, ", want a number in [1, ",
+                   kMaxBase, "]");
+  }
+  ATTNBIAS_RETURN_IF_ERROR(CheckBias(output, "sandwich"));
+  ATTNBIAS_RETURN_IF_ERROR(CheckScale(output));
+  return std::make_shared<const SandwichEncoding>(spec, output.scale);
+}
+
+}  // namespace attnbias

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products by the system's BLAS, on the calling thread alone.
+#ifndef ATTNBIAS_CORE_LOGITS_BLAS_H_
+#define ATTNBIAS_CORE_LOGITS_BLAS_H_
+
+#include <cstdint>
+
+namespace attnbias {
+
+// Row-major; row i begins at data + i * stride. Lengths and stride fit 31 bits.
+template <typename T>
+struct MatrixView {
+  const T* data;
+  int64_t rows;
+  int64_t columns;
+  int64_t stride;
+};
+
+// Writes a b^T, row-major without holes, to `out`, whatever that held.
+void MultiplyTransposed(const MatrixView<float>& a, const MatrixView<float>& b,
+                        float* out);
+void MultiplyTransposed(const MatrixView<double>& a,
+                        const MatrixView<double>& b, double* out);
+
+// Writes a b, likewise.
+void Multiply(const MatrixView<float>& a, const MatrixView<float>& b,
+              float* out);
+void Multiply(const MatrixView<double>& a, const MatrixView<double>& b,
+              double* out);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_LOGITS_BLAS_H_

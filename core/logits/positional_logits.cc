@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/logits/positional_logits.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "core/encoding/checks.h"
+#include "core/numerics/narrow.h"
+#include "core/tensor/element.h"
+
+namespace attnbias {
+namespace {
+
+// Products of a tile: what stays in a core's own cache. Neighbouring rows of a
+// tile need vectors that are one apart, so its height is what it computes in
+// vain.
+constexpr int64_t kTileProducts = int64_t{1} << 18;
+constexpr int64_t kMaxTileRows = 128;
+
+int64_t TileRows(const LogitsPlan& plan) {
+  const int64_t products =
+      std::min(plan.num_vectors(), plan.spec().key_length + kMaxTileRows);
+  return std::clamp<int64_t>(kTileProducts / std::max<int64_t>(products, 1), 1,
+                             kMaxTileRows);
+}
+
+// The numbers at `in`, of any alignment. Exact: the types that do not fit a
+// float are computed in double.
+template <typename Work>
+void Widen(DataType type, const std::byte* in, int64_t count, Work* out) {
+  if (SizeOf(type) == sizeof(Work) && count > 0) {
+    std::memcpy(out, in, count * sizeof(Work));
+    return;
+  }
+  const int64_t size = SizeOf(type);
+  for (int64_t i = 0; i < count; ++i) {
+    out[i] = static_cast<Work>(ReadElement(type, in + i * size));
+  }
+}
+
+template <typename Work>
+bool AllFinite(const Work* numbers, int64_t count) {
+  bool finite = true;
+  for (int64_t i = 0; i < count; ++i) {
+    finite &= std::fabs(numbers[i]) <= std::numeric_limits<Work>::max();
+  }
+  return finite;
+}
+
+template <typename Out, typename Work, typename Convert>
+void RoundEach(const Work* in, int64_t count, std::byte* out, Convert convert) {
+  for (int64_t i = 0; i < count; ++i) {
+    const Out element = convert(static_cast<double>(in[i]));
+    std::memcpy(out + i * sizeof(Out), &element, sizeof(Out));
+  }
+}
+
+// Copies `count` elements in reverse order.
+template <typename Element>
+void CopyReversed(const std::byte* in, int64_t count, std::byte* out) {
+  std::reverse_copy(reinterpret_cast<const Element*>(in),
+                    reinterpret_cast<const Element*>(in) + count,
+                    reinterpret_cast<Element*>(out));
+}
+
+void CopyReversed(int64_t size, const std::byte* in, int64_t count,
+                  std::byte* out) {
+  switch (size) {
+    case 2:
+      return CopyReversed<uint16_t>(in, count, out);
+    case 4:
+      return CopyReversed<uint32_t>(in, count, out);
+    default:
+      return CopyReversed<uint64_t>(in, count, out);
+  }
+}
+
+}  // namespace
+
+struct PositionalLogits::Tile {
+  int64_t head;
+  Range rows;
+  std::byte* out;
+};
+
+absl::StatusOr<std::unique_ptr<const PositionalLogits>>
+PositionalLogits::Create(LogitsPlanPtr plan, LogitsResources resources,
+                         const Cancellation& cancellation) {
+  absl::StatusOr<Vectors> vectors = MakeVectors(*plan, resources, cancellation);
+  ATTNBIAS_RETURN_IF_ERROR(vectors.status());
+  return std::unique_ptr<const PositionalLogits>(new PositionalLogits(
+      std::move(plan), std::move(resources), *std::move(vectors)));
+}
+
+PositionalLogits::PositionalLogits(LogitsPlanPtr plan,
+                                   LogitsResources resources, Vectors vectors)
+    : plan_(std::move(plan)),
+      resources_(std::move(resources)),
+      vectors_(std::move(vectors)),
+      tile_rows_(TileRows(*plan_)) {}
+
+absl::Status PositionalLogits::Compute(const RowBlock& block, Range lines,
+                                       std::byte* out) const {
+  std::vector<Tile> tiles;
+  for (int64_t line = lines.begin; line < lines.end;) {
+    const int64_t row = line % block.num_rows;
+    const int64_t count =
+        std::min({tile_rows_, block.num_rows - row, lines.end - line});
+    tiles.push_back({line / block.num_rows,
+                     {row, row + count},
+                     out + (line - lines.begin) * plan_->output_row_bytes()});
+    line += count;
+  }
+  std::mutex mutex;
+  absl::Status status;
+  std::atomic<bool> failed{false};
+  ParallelFor(
+      resources_.executor, static_cast<int64_t>(tiles.size()), [&](int64_t i) {
+        if (failed) return;
+        const absl::Status done = plan_->work_type() == DataType::kF64
+                                      ? ComputeTile<double>(block, tiles[i])
+                                      : ComputeTile<float>(block, tiles[i]);
+        if (done.ok()) return;
+        failed = true;
+        std::lock_guard<std::mutex> lock(mutex);
+        status.Update(done);
+      });
+  return status;
+}
+
+template <typename Work>
+absl::Status PositionalLogits::ComputeTile(const RowBlock& block,
+                                           const Tile& tile) const {
+  return plan_->weighs_values() ? Weigh<Work>(block, tile)
+                                : Multiply<Work>(block, tile);
+}
+
+// Row n of a tile has its products in row n of one matrix, each at its vector:
+// a window that moves by one from row to row.
+template <typename Work>
+absl::Status PositionalLogits::Multiply(const RowBlock& block,
+                                        const Tile& tile) const {
+  const int64_t rows = tile.rows.size();
+  const int64_t width = plan_->spec().head_dim;
+  const Range vectors = VectorsOf(
+      {block.first_row + tile.rows.begin, block.first_row + tile.rows.end});
+  absl::StatusOr<BudgetedBuffer> scratch = resources_.allocate(
+      rows * (width + vectors.size()) * static_cast<int64_t>(sizeof(Work)));
+  ATTNBIAS_RETURN_IF_ERROR(scratch.status());
+  auto* const queries = reinterpret_cast<Work*>(scratch->bytes.data());
+  Work* const products = queries + rows * width;
+  ATTNBIAS_RETURN_IF_ERROR(ReadQueries(block, tile, queries));
+  auto* const served = reinterpret_cast<std::byte*>(products);
+  if (vectors.size() > 0) {
+    MultiplyTransposed({queries, rows, width, width},
+                       vectors_.Of<Work>(tile.head, vectors, width), products);
+    ATTNBIAS_RETURN_IF_ERROR(Round(products, rows * vectors.size(), served));
+  }
+  const int64_t size = SizeOf(plan_->spec().output_data_type);
+  for (int64_t row = 0; row < rows; ++row) {
+    Spread(block.first_row + tile.rows.begin + row,
+           served + row * vectors.size() * size, vectors.begin,
+           tile.out + row * plan_->output_row_bytes());
+  }
+  return absl::OkStatus();
+}
+
+// The other way round: weights are gathered at the vectors that their keys use,
+// and then multiplied with those.
+template <typename Work>
+absl::Status PositionalLogits::Weigh(const RowBlock& block,
+                                     const Tile& tile) const {
+  const int64_t rows = tile.rows.size();
+  const int64_t width = plan_->spec().head_dim;
+  const int64_t keys = plan_->spec().key_length;
+  const Range vectors = VectorsOf(
+      {block.first_row + tile.rows.begin, block.first_row + tile.rows.end});
+  absl::StatusOr<BudgetedBuffer> scratch =
+      resources_.allocate((rows * (width + vectors.size()) + keys) *
+                          static_cast<int64_t>(sizeof(Work)));
+  ATTNBIAS_RETURN_IF_ERROR(scratch.status());
+  auto* const gathered = reinterpret_cast<Work*>(scratch->bytes.data());
+  Work* const sums = gathered + rows * vectors.size();
+  Work* const weights = sums + rows * width;
+  std::fill(gathered, weights, Work{0});
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t block_row = tile.rows.begin + row;
+    Work* const of_row = gathered + row * vectors.size();
+    for (const Run& run : plan_->RunsOf(block.first_row + block_row)) {
+      ATTNBIAS_RETURN_IF_ERROR(
+          Read(block, tile.head, block_row, run.keys, weights));
+      if (run.step == 0) {
+        double sum = 0;
+        for (int64_t i = 0; i < run.keys.size(); ++i) sum += weights[i];
+        of_row[run.vector - vectors.begin] += static_cast<Work>(sum);
+      } else {
+        for (int64_t i = 0; i < run.keys.size(); ++i) {
+          of_row[run.vector - vectors.begin + i * run.step] += weights[i];
+        }
+      }
+    }
+  }
+  if (vectors.size() > 0) {
+    attnbias::Multiply({gathered, rows, vectors.size(), vectors.size()},
+                       vectors_.Of<Work>(tile.head, vectors, width), sums);
+  }
+  return Round(sums, rows * width, tile.out);
+}
+
+template <typename Work>
+absl::Status PositionalLogits::ReadQueries(const RowBlock& block,
+                                           const Tile& tile,
+                                           Work* queries) const {
+  const LogitsSpec& spec = plan_->spec();
+  const int64_t width = spec.head_dim;
+  for (int64_t row = 0; row < tile.rows.size(); ++row) {
+    Work* const query = queries + row * width;
+    if (spec.bias_alone) {
+      std::fill_n(query, width, Work{0});
+    } else {
+      ATTNBIAS_RETURN_IF_ERROR(
+          Read(block, tile.head, tile.rows.begin + row, {0, width}, query));
+    }
+    if (!spec.query_bias.has_value()) continue;
+    const double* const bias =
+        spec.query_bias->values.data() + tile.head * width;
+    for (int64_t i = 0; i < width; ++i) query[i] += static_cast<Work>(bias[i]);
+  }
+  return absl::OkStatus();
+}
+
+template <typename Work>
+absl::Status PositionalLogits::Read(const RowBlock& block, int64_t head,
+                                    int64_t row, Range elements,
+                                    Work* out) const {
+  const DataType type = plan_->spec().data_type;
+  const int64_t index =
+      (head * block.num_rows + row) * plan_->input_width() + elements.begin;
+  Widen(type, block.data + index * SizeOf(type), elements.size(), out);
+  if (AllFinite(out, elements.size())) return absl::OkStatus();
+  const Work* const strange =
+      std::find_if_not(out, out + elements.size(),
+                       [](Work number) { return std::isfinite(number); });
+  return Invalid("data: got ", *strange, " at [", head, ", ", row, ", ",
+                 elements.begin + (strange - out), "], want finite numbers");
+}
+
+template <typename Work>
+absl::Status PositionalLogits::Round(Work* products, int64_t count,
+                                     std::byte* out) const {
+  if (!AllFinite(products, count)) {
+    return Invalid("data: sums of products overflow ",
+                   std::string(NameOf(plan_->work_type())),
+                   ", want smaller numbers or a wider type");
+  }
+  const double scale = plan_->spec().scale;
+  const DataType type = plan_->spec().output_data_type;
+  if (scale == 1 && SizeOf(type) == sizeof(Work)) {
+    std::memmove(out, products, count * sizeof(Work));
+    return absl::OkStatus();
+  }
+  // No element is written before it is read: none of the types is wider than
+  // Work.
+  switch (type) {
+    case DataType::kF64:
+      RoundEach<double>(products, count, out,
+                        [scale](double value) { return value * scale; });
+      break;
+    case DataType::kF32:
+      RoundEach<float>(products, count, out, [scale](double value) {
+        return static_cast<float>(value * scale);
+      });
+      break;
+    default: {
+      const NarrowFormat format =
+          type == DataType::kF16 ? kBinary16 : kBfloat16;
+      RoundEach<uint16_t>(products, count, out, [scale, format](double value) {
+        return static_cast<uint16_t>(Narrow(value * scale, format));
+      });
+    }
+  }
+  return absl::OkStatus();
+}
+
+void PositionalLogits::Spread(int64_t row, const std::byte* products,
+                              int64_t first_vector, std::byte* out) const {
+  const DataType type = plan_->spec().output_data_type;
+  const int64_t size = SizeOf(type);
+  int64_t key = 0;
+  for (const Run& run : plan_->RunsOf(row)) {
+    RepeatElement(type, plan_->fill(), run.keys.begin - key, out + key * size);
+    const int64_t count = run.keys.size();
+    const std::byte* const from = products + (run.vector - first_vector) * size;
+    std::byte* const to = out + run.keys.begin * size;
+    if (run.step == 0) {
+      RepeatElement(type, from, count, to);
+    } else if (run.step == 1) {
+      std::memcpy(to, from, count * size);
+    } else {
+      CopyReversed(size, from - (count - 1) * size, count, to);
+    }
+    key = run.keys.end;
+  }
+  RepeatElement(type, plan_->fill(), plan_->spec().key_length - key,
+                out + key * size);
+}
+
+Range PositionalLogits::VectorsOf(Range rows) const {
+  Range vectors = {std::numeric_limits<int64_t>::max(), 0};
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    for (const Run& run : plan_->RunsOf(row)) {
+      vectors.begin = std::min({vectors.begin, run.vector, run.last_vector()});
+      vectors.end =
+          std::max({vectors.end, run.vector + 1, run.last_vector() + 1});
+    }
+  }
+  return vectors.size() > 0 ? vectors : Range{};
+}
+
+}  // namespace attnbias

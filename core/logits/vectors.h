@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The vectors that queries are multiplied with, one for each distinct relative
+// position, distance or key; never one for each pair.
+#ifndef ATTNBIAS_CORE_LOGITS_VECTORS_H_
+#define ATTNBIAS_CORE_LOGITS_VECTORS_H_
+
+#include <cstdint>
+#include <functional>
+
+#include "absl/status/statusor.h"
+#include "core/base/cancellation.h"
+#include "core/base/executor.h"
+#include "core/cache/band.h"
+#include "core/kernel/kernel_set.h"
+#include "core/logits/blas.h"
+#include "core/logits/plan.h"
+
+namespace attnbias {
+
+// What computing takes from its surroundings. The referents outlive it.
+struct LogitsResources {
+  Executor& executor;
+  const KernelSet& kernels;
+  // RESOURCE_EXHAUSTED when there is no room.
+  std::function<absl::StatusOr<BudgetedBuffer>(int64_t bytes)> allocate;
+};
+
+struct Vectors {
+  BudgetedBuffer memory;
+  // In numbers of the plan's work_type(); a head's vector n begins at
+  // head * head_stride + n * stride.
+  int64_t head_stride = 0;
+  int64_t stride = 0;
+
+  template <typename Work>
+  MatrixView<Work> Of(int64_t head, Range vectors, int64_t width) const {
+    const auto* data = reinterpret_cast<const Work*>(memory.bytes.data());
+    return {data + head * head_stride + vectors.begin * stride, vectors.size(),
+            width, stride};
+  }
+};
+
+// RESOURCE_EXHAUSTED  the budget has no room
+// CANCELLED           `cancellation` was set
+absl::StatusOr<Vectors> MakeVectors(const LogitsPlan& plan,
+                                    const LogitsResources& resources,
+                                    const Cancellation& cancellation);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_LOGITS_VECTORS_H_

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/numerics/elementary.h"
+
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "core/numerics/real.h"
+#include "core/numerics/rounding.h"
+
+namespace attnbias {
+namespace {
+
+// Both functions look up what belongs to the nearest of so many steps, and
+// leave a series the rest.
+constexpr int kSteps = 128;
+// Logarithms are looked up for mantissas in [kLeastMantissa, 2 kLeastMantissa]
+// steps: around 1, so that nothing cancels.
+constexpr int kLeastMantissa = 90;
+
+struct Constants {
+  DoubleDouble ln2;
+  DoubleDouble ln2_step;  // ln 2 / kSteps
+  double steps_per_ln2;
+  std::array<DoubleDouble, 2 * kLeastMantissa + 3> log;  // ln(i / kSteps)
+  std::array<DoubleDouble, kSteps> exp2;                 // 2^(i / kSteps)
+};
+
+Constants MakeConstants() {
+  const RealCacheScope cache_scope;
+  constexpr int kPrecision = 256;
+  Constants constants = {};
+  Real value(kPrecision);
+  mpfr_const_log2(value.get(), MPFR_RNDN);
+  constants.ln2 = ToDoubleDouble(value);
+  mpfr_div_ui(value.get(), value.get(), kSteps, MPFR_RNDN);
+  constants.ln2_step = ToDoubleDouble(value);
+  constants.steps_per_ln2 = 1 / constants.ln2_step.hi;
+  for (size_t i = kLeastMantissa; i < constants.log.size(); ++i) {
+    mpfr_set_d(value.get(), static_cast<double>(i) / kSteps, MPFR_RNDN);
+    mpfr_log(value.get(), value.get(), MPFR_RNDN);
+    constants.log[i] = ToDoubleDouble(value);
+  }
+  for (int i = 0; i < kSteps; ++i) {
+    mpfr_set_d(value.get(), static_cast<double>(i) / kSteps, MPFR_RNDN);
+    mpfr_exp2(value.get(), value.get(), MPFR_RNDN);
+    constants.exp2[i] = ToDoubleDouble(value);
+  }
+  return constants;
+}
+
+const Constants& GetConstants() {
+  static const Constants constants = MakeConstants();
+  return constants;
+}
+
+// r^2, to 2^-104 of it.
+DoubleDouble SquareOf(DoubleDouble r) {
+  const DoubleDouble square = TwoProduct(r.hi, r.hi);
+  return {square.hi, square.lo + 2 * r.hi * r.lo};
+}
+
+// ln(1 + r) for |r| < 2^-7.4. From the cube on plain doubles do: it is below
+// 2^-16 of r, and a few roundings of it below 2^-67.
+DoubleDouble SmallLog1p(DoubleDouble r) {
+  const double s = r.hi;
+  const DoubleDouble square = SquareOf(r);
+  double tail = 1.0 / 10;
+  for (int n = 9; n >= 3; --n) tail = 1.0 / n - s * tail;
+  return r + (DoubleDouble{-square.hi / 2, -square.lo / 2} +
+              DoubleDouble{square.hi * s * tail, 0});
+}
+
+// e^r - 1 for |r| < 2^-8.5, within 2^-77.
+DoubleDouble SmallExpm1(DoubleDouble r) {
+  const double s = r.hi;
+  const DoubleDouble square = SquareOf(r);
+  const double tail =
+      1.0 / 6 +
+      s * (1.0 / 24 + s * (1.0 / 120 + s * (1.0 / 720 + s * (1.0 / 5040))));
+  return r + (DoubleDouble{square.hi / 2, square.lo / 2} +
+              DoubleDouble{square.hi * s * tail, 0});
+}
+
+// The nearest double by way of MPFR.
+template <typename Function>
+double RoundedBy(Function function, DoubleDouble x) {
+  const RealCacheScope cache_scope;
+  Real exact(2200);  // holds any sum of two doubles
+  mpfr_set_d(exact.get(), x.hi, MPFR_RNDN);
+  mpfr_add_d(exact.get(), exact.get(), x.lo, MPFR_RNDN);
+  Real result(std::numeric_limits<double>::digits);
+  function(result.get(), exact.get(), MPFR_RNDN);
+  return mpfr_get_d(result.get(), MPFR_RNDN);
+}
+
+}  // namespace
+
+Estimate LogOf(DoubleDouble x) {
+  const Constants& constants = GetConstants();
+  int exponent = 0;
+  double mantissa = std::frexp(x.hi, &exponent);
+  if (mantissa < (kLeastMantissa + 0.5) / kSteps) {
+    mantissa *= 2;
+    --exponent;
+  }
+  const int nearest = static_cast<int>(mantissa * kSteps + 0.5);
+  const double divisor = static_cast<double>(nearest) / kSteps;
+  // Exact: both are multiples of the mantissa's last place, and are close.
+  const double difference = mantissa - divisor;
+  const double quotient = difference / divisor;
+  const DoubleDouble product = TwoProduct(quotient, divisor);
+  const double rest =
+      (difference - product.hi) - product.lo + std::ldexp(x.lo, -exponent);
+  const DoubleDouble log1p = SmallLog1p(TwoSum(quotient, rest / divisor));
+  const DoubleDouble value = constants.ln2 * static_cast<double>(exponent) +
+                             constants.log[nearest] + log1p;
+  return {value, kLogBound * std::fabs(value.hi) + 0x1p-103};
+}
+
+Estimate ExpOf(DoubleDouble x) {
+  const Constants& constants = GetConstants();
+  const double steps = std::nearbyint(x.hi * constants.steps_per_ln2);
+  const DoubleDouble rest = x + -(constants.ln2_step * steps);
+  const auto whole = static_cast<int>(steps);
+  const int step = whole & (kSteps - 1);
+  const DoubleDouble power = constants.exp2[step];
+  const DoubleDouble value = power + power * SmallExpm1(rest);
+  const double scale = std::ldexp(1.0, (whole - step) / kSteps);
+  const DoubleDouble scaled = {value.hi * scale, value.lo * scale};
+  return {scaled, kExpBound * scaled.hi};
+}
+
+double RoundedLog1p(DoubleDouble x) {
+  if (x.hi == 0) return 0;
+  const DoubleDouble sum = DoubleDouble{1, 0} + x;
+  double result;
+  if (sum.hi < 0x1p900) {
+    const Estimate log = LogOf(sum);
+    if (TryRoundToDouble(log.value, log.bound, &result)) return result;
+  }
+  return RoundedBy(mpfr_log1p, x);
+}
+
+double RoundedExp(double x) {
+  if (x > 710) return std::numeric_limits<double>::infinity();
+  if (x < -760) return 0;
+  double result;
+  if (std::fabs(x) <= kMaxExponent) {
+    const Estimate exp = ExpOf({x, 0});
+    if (TryRoundToDouble(exp.value, exp.bound, &result)) return result;
+  }
+  return RoundedBy(mpfr_exp, {x, 0});
+}
+
+}  // namespace attnbias

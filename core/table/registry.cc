@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/table/registry.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+
+namespace attnbias {
+namespace {
+
+// Where a reference to a table may say either a name or a digest, the digest
+// begins so.
+constexpr char kDigestPrefix[] = "sha256:";
+
+absl::Status CheckName(const std::string& name) {
+  const bool printable = std::all_of(name.begin(), name.end(), [](char c) {
+    return absl::ascii_isprint(static_cast<unsigned char>(c));
+  });
+  if (!name.empty() && name.size() <= TableSetBuilder::kMaxNameBytes &&
+      printable && !absl::StartsWith(name, kDigestPrefix)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "got the name '",
+      absl::CEscape(name.substr(0, TableSetBuilder::kMaxNameBytes)),
+      "' for a table, want 1 to ", TableSetBuilder::kMaxNameBytes,
+      " printable ASCII characters that do not begin with ", kDigestPrefix));
+}
+
+}  // namespace
+
+const MountedTable* TableSet::Find(std::string_view name) const {
+  const auto found =
+      std::lower_bound(tables_.begin(), tables_.end(), name,
+                       [](const MountedTable& table, std::string_view key) {
+                         return table.name < key;
+                       });
+  return found != tables_.end() && found->name == name ? &*found : nullptr;
+}
+
+std::optional<Table> TableSet::FindDigest(const std::string& sha256) const {
+  const auto found = by_digest_.find(sha256);
+  if (found == by_digest_.end()) return std::nullopt;
+  return found->second;
+}
+
+absl::StatusOr<MountedTable*> TableSetBuilder::Add(
+    const std::string& name, SafetensorsFile& file,
+    const SafetensorsEntry& entry) {
+  ATTNBIAS_RETURN_IF_ERROR(CheckName(name));
+  if (entry.bytes.size() > max_bytes_ - bytes_) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        file.path(), ":", entry.name, ": got ", entry.bytes.size(),
+        " bytes, want all mounted tables together to take at most ",
+        max_bytes_));
+  }
+  absl::StatusOr<Table> table = file.Read(entry);
+  ATTNBIAS_RETURN_IF_ERROR(table.status());
+  bytes_ += entry.bytes.size();
+  const std::string file_name = std::filesystem::path(file.path()).filename();
+  tables_.push_back(
+      {.name = name,
+       .source = absl::CEscape(absl::StrCat(file_name, ":", entry.name)),
+       .table = *std::move(table)});
+  return &tables_.back();
+}
+
+absl::StatusOr<TableSetPtr> TableSetBuilder::Build() && {
+  std::sort(tables_.begin(), tables_.end(),
+            [](const MountedTable& a, const MountedTable& b) {
+              return a.name < b.name;
+            });
+  auto set = std::make_shared<TableSet>();
+  for (const MountedTable& mounted : tables_) {
+    if (!set->tables_.empty() && set->tables_.back().name == mounted.name) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("two tables have the name '", mounted.name, "', out of ",
+                       set->tables_.back().source, " and ", mounted.source));
+    }
+    // A spec resolved on another replica names the transpose by its digest.
+    for (const TableLayout layout :
+         {TableLayout::kBucketsHeads, TableLayout::kHeadsBuckets}) {
+      const absl::StatusOr<Table> face = mounted.table.In(layout);
+      if (face.ok()) set->by_digest_.emplace(face->sha256(), *face);
+    }
+    set->tables_.push_back(mounted);
+  }
+  return set;
+}
+
+}  // namespace attnbias

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// The learned tables that are at hand, under names.
+#ifndef ATTNBIAS_CORE_TABLE_REGISTRY_H_
+#define ATTNBIAS_CORE_TABLE_REGISTRY_H_
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "core/encoding/spec.h"
+#include "core/table/safetensors.h"
+#include "core/table/table.h"
+
+namespace attnbias {
+
+struct MountedTable {
+  std::string name;
+  // FILE:TENSOR, without the file's folder; escaped where it is not ASCII.
+  std::string source;
+  Table table;
+  // Uses the table as its checkpoint was trained, where that is known.
+  std::optional<EncodingSpec> spec;
+};
+
+// Immutable; names are unique.
+class TableSet {
+ public:
+  // By ascending name.
+  absl::Span<const MountedTable> tables() const { return tables_; }
+
+  // Null if there is none.
+  const MountedTable* Find(std::string_view name) const;
+
+  // A table of this digest, which may be the transpose of a mounted one.
+  std::optional<Table> FindDigest(const std::string& sha256) const;
+
+ private:
+  friend class TableSetBuilder;
+
+  std::vector<MountedTable> tables_;
+  absl::flat_hash_map<std::string, Table> by_digest_;
+};
+using TableSetPtr = std::shared_ptr<const TableSet>;
+
+// Reads tables into a set.
+class TableSetBuilder {
+ public:
+  static constexpr size_t kMaxNameBytes = 512;
+
+  // `max_bytes` bounds all numbers together.
+  explicit TableSetBuilder(int64_t max_bytes) : max_bytes_(max_bytes) {}
+
+  // Reads a tensor of `file`. The result is there until the next Add.
+  // INVALID_ARGUMENT for a name that no request could give, an entry that is no
+  // table or numbers that are too many, the message saying where.
+  absl::StatusOr<MountedTable*> Add(const std::string& name,
+                                    SafetensorsFile& file,
+                                    const SafetensorsEntry& entry);
+
+  // INVALID_ARGUMENT where two tables have one name.
+  absl::StatusOr<TableSetPtr> Build() &&;
+
+ private:
+  const int64_t max_bytes_;
+  int64_t bytes_ = 0;
+  std::vector<MountedTable> tables_;
+};
+
+// The set in use. Safe for any number of threads.
+class TableRegistry {
+ public:
+  // Never null; whoever holds the set keeps its tables.
+  TableSetPtr Get() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return tables_;
+  }
+  void Replace(TableSetPtr tables) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    tables_.swap(tables);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  TableSetPtr tables_ = std::make_shared<const TableSet>();  // by mutex_
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_TABLE_REGISTRY_H_

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/list_tables.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "google/protobuf/message.h"
+#include "server/codec/encoding_codec.h"
+
+namespace attnbias {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+constexpr int kDefaultPageSize = 100;
+constexpr int kMaxPageSize = 1000;
+// What a token is made of: this and the last name of its page, so that a page
+// begins where the last one ended whatever has been mounted meanwhile.
+constexpr char kTokenPrefix[] = "after:";
+
+// The mounted table of this digest; `own` before others with the same numbers.
+const MountedTable* Mounted(const std::string& sha256, const MountedTable& own,
+                            const TableSet& tables) {
+  if (own.table.sha256() == sha256) return &own;
+  const auto found = std::find_if(
+      tables.tables().begin(), tables.tables().end(),
+      [&](const MountedTable& t) { return t.table.sha256() == sha256; });
+  return found == tables.tables().end() ? nullptr : &*found;
+}
+
+// Puts names for digests in the fields of `encoding`.
+void NameTables(const MountedTable& own, const TableSet& tables,
+                Message* encoding) {
+  const auto* reflection = encoding->GetReflection();
+  for (int i = 0; i < encoding->GetDescriptor()->field_count(); ++i) {
+    const FieldDescriptor* field = encoding->GetDescriptor()->field(i);
+    if (field->message_type() != v1::TableRef::descriptor() ||
+        field->is_repeated() || !reflection->HasField(*encoding, field)) {
+      continue;
+    }
+    auto* ref =
+        static_cast<v1::TableRef*>(reflection->MutableMessage(encoding, field));
+    if (const auto* named = Mounted(ref->sha256(), own, tables)) {
+      ref->set_name(named->name);
+    }
+  }
+}
+
+void EncodeInfo(const MountedTable& mounted, const TableSet& tables,
+                v1::TableInfo* info) {
+  const Table& table = mounted.table;
+  info->set_name(mounted.name);
+  info->set_sha256(table.sha256());
+  info->set_data_type(static_cast<v1::DataType>(table.data_type()));
+  info->mutable_shape()->Assign(table.shape().begin(), table.shape().end());
+  info->set_source(mounted.source);
+  if (!mounted.spec.has_value()) return;
+  v1::TensorSpec* spec = info->mutable_spec();
+  EncodeEncoding(*mounted.spec, spec);
+  const auto* chosen = spec->GetReflection()->GetOneofFieldDescriptor(
+      *spec, v1::TensorSpec::descriptor()->FindOneofByName("encoding"));
+  NameTables(mounted, tables,
+             spec->GetReflection()->MutableMessage(spec, chosen));
+}
+
+}  // namespace
+
+absl::Status ListTables(const v1::ListTablesRequest& request,
+                        const TableSet& tables,
+                        v1::ListTablesResponse* response) {
+  if (request.page_size() < 0 || request.page_size() > kMaxPageSize) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("page_size: got ", request.page_size(),
+                     ", want an integer in [0, ", kMaxPageSize, "]"));
+  }
+  absl::string_view after = request.page_token();
+  if (!after.empty() && !absl::ConsumePrefix(&after, kTokenPrefix)) {
+    return absl::InvalidArgumentError(
+        "page_token: got none of this server's, want the next_page_token of "
+        "the answer before");
+  }
+  const int size =
+      request.page_size() == 0 ? kDefaultPageSize : request.page_size();
+  const auto all = tables.tables();
+  auto next =
+      std::upper_bound(all.begin(), all.end(), after,
+                       [](absl::string_view name, const MountedTable& table) {
+                         return name < absl::string_view(table.name);
+                       });
+  for (; next != all.end() && response->tables_size() < size; ++next) {
+    EncodeInfo(*next, tables, response->add_tables());
+  }
+  if (next != all.end()) {
+    response->set_next_page_token(absl::StrCat(kTokenPrefix, (next - 1)->name));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace attnbias

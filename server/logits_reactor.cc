@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/logits_reactor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "core/checksum/crc32c.h"
+#include "server/codec/logits_codec.h"
+#include "server/frame.h"
+#include "server/grpc_status.h"
+#include "server/limits.h"
+
+namespace attnbias {
+namespace {
+
+// The vectors of one call may take this part of the memory budget.
+constexpr int64_t kLargestVectorsFraction = 8;
+
+}  // namespace
+
+LogitsReactor::LogitsReactor(CallEnvironment* environment,
+                             grpc::CallbackServerContext* context)
+    : call_(environment, Method::kComputeLogits, context),
+      stall_entry_(&environment->stall_watch, context->c_call()) {}
+
+void LogitsReactor::Start() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  status_ = call_.CheckWanted();
+  Proceed(std::move(lock));
+}
+
+void LogitsReactor::OnReadDone(bool ok) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  reading_ = false;
+  if (ok) {
+    waiting_ = true;
+  } else {
+    half_closed_ = true;
+    if (call_.context().IsCancelled()) status_.Update(WhyBroken());
+  }
+  Proceed(std::move(lock));
+}
+
+void LogitsReactor::OnWriteDone(bool ok) {
+  stall_entry_.WriteDone();
+  std::unique_lock<std::mutex> lock(mutex_);
+  writing_ = false;
+  written_.bytes.Clear();
+  if (ok) {
+    call_.MessageSent();
+    call_.BytesSent(written_.size);
+  } else {
+    status_.Update(WhyBroken());
+  }
+  Proceed(std::move(lock));
+}
+
+// gRPC and the executor are called without the lock: they may call back. What
+// is started here keeps the call from ending, and so this object alive.
+void LogitsReactor::Proceed(std::unique_lock<std::mutex> lock) {
+  if (cancellation_->cancelled()) status_.Update(WhyBroken());
+  const bool write = !writing_ && status_.ok() && next_.has_value();
+  if (write) {
+    written_ = *std::move(next_);
+    next_.reset();
+    writing_ = true;
+  }
+  const bool work = !working_ && status_.ok() && !next_.has_value() &&
+                    (unfinished_ || waiting_);
+  if (work) {
+    working_ = true;
+    if (!unfinished_) {
+      request_ = std::exchange(incoming_, grpc::ByteBuffer());
+      waiting_ = false;
+    }
+  }
+  const bool read = !reading_ && !starting_read_ && !waiting_ &&
+                    !half_closed_ && status_.ok();
+  if (read) reading_ = starting_read_ = true;
+  const bool resting = !writing_ && !working_ && !waiting_;
+  stall_entry_.SetIdle(resting && status_.ok() && !half_closed_);
+  if (resting && !half_closed_ && call_.environment().draining) {
+    status_.Update(Draining());
+  }
+  // A read that is left over ends with the call.
+  const bool end = !writing_ && !working_ && !starting_read_ && !ended_ &&
+                   (!status_.ok() || (half_closed_ && !waiting_));
+  if (end) ended_ = true;
+  absl::Status status = status_;
+  if (end && status.ok() && logits_ == nullptr) {
+    status = absl::InvalidArgumentError(
+        "spec: not set, want it in the first message");
+  }
+  lock.unlock();
+  if (write) Write();
+  if (work) ScheduleStep();
+  if (read) Read();
+  if (end) End(status);
+}
+
+void LogitsReactor::Read() {
+  StartRead(&incoming_);
+  std::unique_lock<std::mutex> lock(mutex_);
+  starting_read_ = false;
+  Proceed(std::move(lock));
+}
+
+void LogitsReactor::Write() {
+  stall_entry_.WriteStarted();
+  grpc::WriteOptions options;
+  options.set_no_compression();
+  StartWrite(&written_.bytes, options);
+}
+
+void LogitsReactor::ScheduleStep() {
+  if (call_.environment().executor.Schedule([this] { Step(); })) return;
+  // A stream under way is not refused for a full queue.
+  if (logits_ != nullptr) return Step();
+  std::unique_lock<std::mutex> lock(mutex_);
+  working_ = false;
+  status_.Update(QueueFull());
+  Proceed(std::move(lock));
+}
+
+void LogitsReactor::Step() {
+  absl::StatusOr<Message> message = absl::CancelledError();
+  if (!cancellation_->cancelled()) message = MakeMessage();
+  std::unique_lock<std::mutex> lock(mutex_);
+  working_ = false;
+  unfinished_ = work_.made < work_.lines;
+  if (message.ok()) {
+    next_ = *std::move(message);
+  } else if (!cancellation_->cancelled()) {
+    status_.Update(message.status());
+  }
+  Proceed(std::move(lock));
+}
+
+absl::StatusOr<LogitsReactor::Message> LogitsReactor::MakeMessage() {
+  if (request_.has_value()) {
+    ATTNBIAS_RETURN_IF_ERROR(call_.CheckWanted());
+    absl::StatusOr<v1::ComputeLogitsRequest> request =
+        ParseRequest<v1::ComputeLogitsRequest>(*request_);
+    request_.reset();
+    ATTNBIAS_RETURN_IF_ERROR(request.status());
+    if (logits_ == nullptr) return Prepare(*request);
+    ATTNBIAS_RETURN_IF_ERROR(Accept(*request));
+  }
+  return Compute();
+}
+
+absl::StatusOr<LogitsReactor::Message> LogitsReactor::Prepare(
+    const v1::ComputeLogitsRequest& request) {
+  if (!request.has_spec()) {
+    return absl::InvalidArgumentError(
+        "spec: not set, want it in the first message");
+  }
+  if (request.num_rows() != 0 || !request.data().empty()) {
+    return absl::InvalidArgumentError(
+        "num_rows: got rows beside the spec, want them in later messages");
+  }
+  absl::StatusOr<LogitsSpec> spec =
+      DecodeLogitsSpec(request.spec(), *call_.tables());
+  if (!spec.ok()) return Under("spec", spec.status());
+  CallEnvironment& environment = call_.environment();
+  absl::StatusOr<LogitsPlanPtr> plan = LogitsPlan::Make(
+      *std::move(spec),
+      {.max_vector_bytes = environment.engine.options().memory_budget_bytes /
+                           kLargestVectorsFraction,
+       .max_row_bytes = kMaxUnaryBytes});
+  if (!plan.ok()) return Under("spec", plan.status());
+  auto logits = PositionalLogits::Create(
+      *std::move(plan),
+      {.executor = environment.executor,
+       .kernels = environment.engine.kernels(),
+       .allocate = [&engine = environment.engine](
+                       int64_t bytes) { return engine.Allocate(bytes); }},
+      *cancellation_);
+  ATTNBIAS_RETURN_IF_ERROR(logits.status());
+  logits_ = *std::move(logits);
+  return Message{FrameLogitsHeader(EncodeLogitsHeader(logits_->plan())), 0};
+}
+
+// The data moves to memory of the budget, so that requests that wait for their
+// answers to be read count.
+absl::Status LogitsReactor::Accept(const v1::ComputeLogitsRequest& request) {
+  if (request.has_spec()) {
+    return absl::InvalidArgumentError(
+        "spec: got another, want it in the first message alone");
+  }
+  const std::string& data = request.data();
+  const auto size = static_cast<int64_t>(data.size());
+  ATTNBIAS_RETURN_IF_ERROR(
+      logits_->plan().CheckRows(request.first_row(), request.num_rows(), size));
+  if (request.has_crc32c()) {
+    const uint32_t crc32c = Crc32c(data.data(), data.size());
+    if (crc32c != request.crc32c()) {
+      return absl::DataLossError(absl::StrCat("crc32c: got ", request.crc32c(),
+                                              ", want ", crc32c,
+                                              ", that of the data received"));
+    }
+  }
+  absl::StatusOr<BudgetedBuffer> memory =
+      call_.environment().engine.Allocate(std::max<int64_t>(size, 1));
+  ATTNBIAS_RETURN_IF_ERROR(memory.status());
+  std::memcpy(memory->bytes.data(), data.data(), data.size());
+  work_.memory = *std::move(memory);
+  work_.block = {request.first_row(), request.num_rows(),
+                 work_.memory.bytes.data()};
+  work_.lines = logits_->plan().spec().num_heads * request.num_rows();
+  work_.made = 0;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<LogitsReactor::Message> LogitsReactor::Compute() {
+  const int64_t row_bytes = logits_->plan().output_row_bytes();
+  const int64_t most = std::max<int64_t>(kDefaultChunkBytes / row_bytes, 1);
+  const Range lines = {work_.made, std::min(work_.made + most, work_.lines)};
+  const int64_t size = lines.size() * row_bytes;
+  absl::StatusOr<BudgetedBuffer> memory =
+      call_.environment().engine.Allocate(size);
+  ATTNBIAS_RETURN_IF_ERROR(memory.status());
+  const auto owner = std::make_shared<BudgetedBuffer>(*std::move(memory));
+  std::byte* const out = owner->bytes.data();
+  ATTNBIAS_RETURN_IF_ERROR(logits_->Compute(work_.block, lines, out));
+  work_.made = lines.end;
+  Chunk chunk;
+  chunk.owner = owner;
+  chunk.memory = {out, static_cast<size_t>(size)};
+  chunk.pieces = {chunk.memory};
+  chunk.crc32c = Crc32c(out, size);
+  Message message{
+      FrameLogitsChunk(chunk, work_.block.first_row, lines.begin * row_bytes),
+      size};
+  if (work_.made == work_.lines) work_.memory = BudgetedBuffer();
+  return message;
+}
+
+absl::Status LogitsReactor::WhyBroken() const {
+  if (stall_entry_.stalled()) {
+    return absl::AbortedError("the client has stopped reading");
+  }
+  if (stall_entry_.dismissed()) return Draining();
+  return call_.WhyCancelled();
+}
+
+}  // namespace attnbias

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/table_mounts.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/base/status_macros.h"
+#include "core/table/checkpoint.h"
+#include "core/table/safetensors.h"
+#include "server/logging.h"
+
+namespace attnbias {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kSafetensors[] = ".safetensors";
+constexpr char kJson[] = ".json";
+
+template <typename... Parts>
+absl::Status Invalid(const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat(parts...));
+}
+
+absl::Status OfFlag(const char* flag, const absl::Status& status) {
+  if (status.ok()) return status;
+  return {status.code(), absl::StrCat(flag, ": ", status.message())};
+}
+
+// Files of these extensions in `folder` that are not hidden, in order.
+absl::StatusOr<std::set<fs::path>> FilesIn(const std::string& folder,
+                                           std::set<std::string> extensions) {
+  std::set<fs::path> files;
+  std::error_code error;
+  fs::directory_iterator next(folder, error);
+  for (; !error && next != fs::directory_iterator(); next.increment(error)) {
+    const fs::path& path = next->path();
+    if (extensions.count(path.extension().string()) == 0) continue;
+    if (!absl::StartsWith(path.filename().string(), ".")) files.insert(path);
+  }
+  if (error) return Invalid(folder, ": ", error.message());
+  return files;
+}
+
+// NAME=REST taken apart.
+struct Assignment {
+  std::string name;
+  std::string value;
+};
+
+absl::StatusOr<Assignment> SplitAssignment(const std::string& text,
+                                           absl::string_view wanted) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
+    return Invalid("got '", text, "', want ", wanted);
+  }
+  return Assignment{text.substr(0, equals), text.substr(equals + 1)};
+}
+
+// FILE.safetensors:TENSOR taken apart; without a tensor the file has but one.
+struct Source {
+  std::string path;
+  std::string tensor;
+};
+
+Source SplitSource(const std::string& text) {
+  const size_t colon = text.find(absl::StrCat(kSafetensors, ":"));
+  if (colon == std::string::npos) return {text, ""};
+  const size_t end = colon + sizeof(kSafetensors) - 1;
+  return {text.substr(0, end), text.substr(end + 1)};
+}
+
+constexpr char kTableSyntax[] = "NAME=FILE.safetensors:TENSOR";
+constexpr char kCheckpointSyntax[] = "NAME=FOLDER";
+
+absl::Status AddTable(const std::string& text, TableSetBuilder& builder) {
+  const absl::StatusOr<Assignment> flag = SplitAssignment(text, kTableSyntax);
+  ATTNBIAS_RETURN_IF_ERROR(flag.status());
+  const Source source = SplitSource(flag->value);
+  absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(source.path);
+  ATTNBIAS_RETURN_IF_ERROR(file.status());
+  const SafetensorsEntry* entry = file->Find(source.tensor);
+  if (source.tensor.empty() && file->entries().size() == 1) {
+    entry = &file->entries().front();
+  }
+  if (entry == nullptr) {
+    constexpr size_t kShown = 10;
+    const auto names = file->entries().subspan(0, kShown);
+    return Invalid(
+        source.path, ": got the tensor '", source.tensor, "', want one of ",
+        absl::StrJoin(names, ", ",
+                      [](std::string* out, const SafetensorsEntry& e) {
+                        out->append(e.name);
+                      }),
+        names.size() < file->entries().size() ? ", ..." : "");
+  }
+  return builder.Add(flag->name, *file, *entry).status();
+}
+
+absl::Status AddCheckpointFlag(const std::string& text,
+                               TableSetBuilder& builder) {
+  const absl::StatusOr<Assignment> flag =
+      SplitAssignment(text, kCheckpointSyntax);
+  ATTNBIAS_RETURN_IF_ERROR(flag.status());
+  return AddCheckpoint(flag->name, flag->value, builder);
+}
+
+// What changes when the file does, even where another takes its name.
+std::string StampOf(const fs::path& path) {
+  struct stat info = {};
+  if (stat(path.c_str(), &info) != 0) return absl::StrCat(path.string(), "\n");
+  return absl::StrCat(path.string(), " ", info.st_dev, " ", info.st_ino, " ",
+                      info.st_size, " ", info.st_mtim.tv_sec, ".",
+                      info.st_mtim.tv_nsec, " ", info.st_ctim.tv_sec, ".",
+                      info.st_ctim.tv_nsec, "\n");
+}
+
+void AppendStamps(const std::string& folder, std::set<std::string> extensions,
+                  std::string& stamp) {
+  const auto files = FilesIn(folder, std::move(extensions));
+  if (!files.ok()) return;
+  for (const fs::path& path : *files) stamp += StampOf(path);
+}
+
+}  // namespace
+
+TableMounts::TableMounts(TableSources sources, int64_t max_bytes,
+                         TableRegistry* registry)
+    : sources_(std::move(sources)),
+      max_bytes_(max_bytes),
+      registry_(*registry) {}
+
+absl::Status TableMounts::Load() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return LoadLocked();
+}
+
+void TableMounts::Invalidate() { stale_ = true; }
+
+void TableMounts::Refresh() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!stale_.exchange(false) && Stamp() == stamp_) return;
+  const absl::Status status = LoadLocked();
+  const size_t mounted = registry_.Get()->tables().size();
+  if (status.ok()) {
+    LogInfo(absl::StrCat("tables: ", mounted, " mounted anew"));
+  } else {
+    LogError(absl::StrCat("tables: the ", mounted,
+                          " mounted before stay: ", status.message()));
+  }
+}
+
+absl::Status TableMounts::LoadLocked() {
+  // Before the files are read: what changes meanwhile has changed since.
+  stamp_ = Stamp();
+  absl::StatusOr<TableSetPtr> tables = Read();
+  failed_ = !tables.ok();
+  if (tables.ok()) registry_.Replace(*std::move(tables));
+  return tables.status();
+}
+
+absl::StatusOr<TableSetPtr> TableMounts::Read() const {
+  TableSetBuilder builder(max_bytes_);
+  ATTNBIAS_RETURN_IF_ERROR(OfFlag("--tables", AddFolder(builder)));
+  for (const std::string& table : sources_.tables) {
+    ATTNBIAS_RETURN_IF_ERROR(OfFlag("--table", AddTable(table, builder)));
+  }
+  for (const std::string& checkpoint : sources_.checkpoints) {
+    ATTNBIAS_RETURN_IF_ERROR(
+        OfFlag("--checkpoint", AddCheckpointFlag(checkpoint, builder)));
+  }
+  return std::move(builder).Build();
+}
+
+absl::Status TableMounts::AddFolder(TableSetBuilder& builder) const {
+  if (sources_.folder.empty()) return absl::OkStatus();
+  const auto files = FilesIn(sources_.folder, {kSafetensors});
+  ATTNBIAS_RETURN_IF_ERROR(files.status());
+  for (const fs::path& path : *files) {
+    absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
+    ATTNBIAS_RETURN_IF_ERROR(file.status());
+    for (const SafetensorsEntry& entry : file->entries()) {
+      if (!entry.IsTable()) continue;
+      const std::string name =
+          absl::StrCat(path.stem().string(), ":", entry.name);
+      ATTNBIAS_RETURN_IF_ERROR(builder.Add(name, *file, entry).status());
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Where a flag is wrong or a folder is not there, Load says so.
+std::string TableMounts::Stamp() const {
+  std::string stamp;
+  if (!sources_.folder.empty()) {
+    AppendStamps(sources_.folder, {kSafetensors}, stamp);
+  }
+  for (const std::string& table : sources_.tables) {
+    const auto flag = SplitAssignment(table, kTableSyntax);
+    if (flag.ok()) stamp += StampOf(SplitSource(flag->value).path);
+  }
+  for (const std::string& checkpoint : sources_.checkpoints) {
+    const auto flag = SplitAssignment(checkpoint, kCheckpointSyntax);
+    if (flag.ok()) AppendStamps(flag->value, {kSafetensors, kJson}, stamp);
+  }
+  return stamp;
+}
+
+}  // namespace attnbias

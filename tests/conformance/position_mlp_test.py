@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Biases out of small networks: x-transformers' own layers, and FIRE typed from its paper.
+
+Both are held to the peer's network in float64, to within 2^-25 of what its
+float32 loses: float64 resolves 2^29 times as much, and the rest is the order of
+sums. What is served as f32 is that, rounded once.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from bits import assert_same_bits, to_array
+from torch import nn
+from x_transformers.x_transformers import DynamicPositionBias
+from x_transformers.x_transformers import LayerNorm as BiaslessLayerNorm
+
+import attnbias
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def assert_between(got: Array, double: Array, single: Array) -> None:
+    assert got.dtype == np.float64
+    lost = np.abs(single - double).max()
+    assert lost > 0
+    assert np.abs(got - double).max() <= 2.0**-25 * lost
+
+
+def layers_of(peer: DynamicPositionBias) -> list[attnbias.PositionMlpLayer]:
+    layers = []
+    for block in peer.mlp:
+        parts = list(block) if isinstance(block, nn.Sequential) else [block]
+        linear = parts[0]
+        norm_weight = norm_bias = None
+        for part in parts[1:]:
+            if isinstance(part, BiaslessLayerNorm):
+                norm_weight, norm_bias = part.gamma, torch.zeros_like(part.gamma)
+            elif isinstance(part, nn.LayerNorm):
+                norm_weight, norm_bias = part.weight, part.bias
+        layers.append(
+            attnbias.PositionMlpLayer(
+                weight=linear.weight, bias=linear.bias, norm_weight=norm_weight, norm_bias=norm_bias
+            )
+        )
+    return layers
+
+
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("log_distance", [False, True])
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_dynamic_position_bias(
+    client: attnbias.Client, depth: int, log_distance: bool, norm: bool
+) -> None:
+    torch.manual_seed(depth)
+    queries, keys, heads = 60, 200, 6
+    peer = DynamicPositionBias(48, heads=heads, depth=depth, log_distance=log_distance, norm=norm)
+    encoding = attnbias.DynamicPositionBias(
+        num_heads=heads, log_distance=log_distance, layers=layers_of(peer)
+    )
+    with torch.no_grad():
+        single = to_array(peer(queries, keys))
+        distances = torch.arange(1 - keys, keys, dtype=torch.float64)
+        double = (distances.sign() * (distances.abs() + 1).log() if log_distance else distances)[
+            :, None
+        ]
+        for layer in peer.double().mlp:
+            double = layer(double)
+    relative = np.subtract.outer(np.arange(keys - queries, keys), np.arange(keys))
+    want = to_array(double.T)[:, relative + keys - 1]
+
+    extent = {"queries": queries, "keys": keys, "align": "end"}
+    got = client.get(encoding, **extent, dtype="f64").dense()
+    assert_between(got, want, single)
+    assert_same_bits(client.get(encoding, **extent).dense(), got.astype(np.float32))
+
+
+class FirePaper(nn.Module):
+    """Li et al. 2023, appendix: f_theta(psi(i - j) / psi(max(i, L))), psi(x) = ln(c x + 1)."""
+
+    def __init__(self, heads: int, width: int, c: float, threshold: float) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(1, width)
+        self.output = nn.Linear(width, heads)
+        self.c = c
+        self.threshold = threshold
+
+    def forward(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        distance = (queries[:, None] - keys[None, :]).abs()
+        normaliser = torch.clamp(queries, min=self.threshold)[:, None]
+        x = torch.log(self.c * distance + 1) / (torch.log(self.c * normaliser + 1) + 1e-6)
+        return self.output(self.hidden(x[..., None]).relu()).permute(2, 0, 1)
+
+
+@pytest.mark.parametrize(("queries", "keys", "offset"), [(90, 150, 0), (5, 1000, 995), (3, 3, 0)])
+def test_fire(client: attnbias.Client, queries: int, keys: int, offset: int) -> None:
+    torch.manual_seed(queries)
+    paper = FirePaper(heads=4, width=32, c=0.1, threshold=40)
+    encoding = attnbias.Fire(
+        num_heads=4,
+        threshold=40,
+        hidden_weight=paper.hidden.weight,
+        hidden_bias=paper.hidden.bias,
+        output_weight=paper.output.weight,
+        output_bias=paper.output.bias,
+    )
+    positions = torch.arange(offset, offset + queries), torch.arange(keys)
+    with torch.no_grad():
+        single = to_array(paper(*(p.float() for p in positions)))
+        want = to_array(paper.double()(*(p.double() for p in positions)))
+    extent = {"queries": queries, "keys": keys, "query_offset": offset}
+    got = client.get(encoding, **extent, dtype="f64")
+    assert_between(got, want, single)
+    assert_same_bits(client.get(encoding, **extent), got.astype(np.float32))
+    assert_same_bits(client.get(encoding, **extent, dtype="f16"), got.astype(np.float16))
+
+
+def test_fire_values(client: attnbias.Client) -> None:
+    """The network's input itself, at the positions of the golden cases."""
+    one = np.ones((1, 1), np.float32)
+    encoding = attnbias.Fire(num_heads=1, hidden_weight=one, output_weight=one)
+    for query, key, want in ((100, 90, 0.17525475), (1023, 1013, 0.14946124)):
+        got = client.get(encoding, query_position_ids=[query], key_position_ids=[key], dtype="f64")
+        assert abs(got.item() - want) < 1e-8

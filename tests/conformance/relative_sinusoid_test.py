@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sinusoids of relative positions against mpmath to the bit, and against the models' own code."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from bits import Array, assert_same_bits, to_array
+from real import rounded_array, sinusoid
+from transformers import Wav2Vec2ConformerConfig, XLNetConfig, XLNetModel
+from transformers.models.parakeet.modeling_parakeet import ParakeetEncoderRelPositionalEncoding
+from transformers.models.wav2vec2_conformer.modeling_wav2vec2_conformer import (
+    Wav2Vec2ConformerRelPositionalEmbedding,
+)
+from transformers.models.xlnet.modeling_xlnet import XLNetRelativeAttention
+
+import attnbias
+
+LENGTHS = [(1, 1), (3, 5), (64, 64), (17, 400), (400, 400)]
+
+
+def distances(queries: int, keys: int) -> Array:
+    """i - j where the last query meets the last key."""
+    return np.arange(queries)[:, None] + keys - queries - np.arange(keys)
+
+
+def assert_near(got: Array, want: Array, distance: Array) -> None:
+    """As near as an angle in float32 can be: its error grows with the distance."""
+    assert got.shape == want.shape
+    bound = np.finfo(np.float32).eps * (1 + 8 * np.abs(distance))[..., None]
+    assert (np.abs(got.astype(np.float64) - want) <= bound).all()
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "bf16"])
+@pytest.mark.parametrize(
+    ("encoding", "layout"),
+    [
+        (attnbias.Conformer(dim=34), "INTERLEAVED"),
+        (attnbias.XLNet(dim=10), "CONCATENATED"),
+        (attnbias.XLNet(dim=10, clamp_len=7), "CONCATENATED"),
+        (attnbias.TransformerXL(dim=10, clamp_len=12), "CONCATENATED"),
+        (attnbias.SymmetricSinusoidal(dim=6), "INTERLEAVED"),
+    ],
+    ids=lambda value: value.field if isinstance(value, attnbias.Encoding) else value,
+)
+def test_every_number_is_the_real_one_rounded_once(
+    client: attnbias.Client, encoding: Any, layout: str, dtype: str
+) -> None:
+    queries, keys = 9, 23
+    got = client.get(encoding, queries=queries, keys=keys, align="end", dtype=dtype).view()
+    clamp = getattr(encoding, "clamp_len", None) or keys
+    symmetric = isinstance(encoding, attnbias.SymmetricSinusoidal)
+    wanted = []
+    for distance in distances(queries, keys).ravel().tolist():
+        d = min(max(abs(distance) if symmetric else distance, -clamp), clamp)
+        zero = distance < 0 and isinstance(encoding, attnbias.TransformerXL)
+        wanted += [
+            mpmath.mpf(0) if zero else sinusoid(d, c, dim=encoding.dim, layout=layout)
+            for c in range(encoding.dim)
+        ]
+    assert_same_bits(got, rounded_array(wanted, dtype).reshape(queries, keys, encoding.dim))
+
+
+def xlnet_vectors(queries: int, keys: int, dim: int, **options: Any) -> Array:
+    """XLNet's encodings, moved to their pairs by its own relative shift."""
+    config = XLNetConfig(
+        vocab_size=8, d_model=dim, n_layer=1, n_head=2, d_inner=4, bi_data=False, **options
+    )
+    encodings = XLNetModel(config).relative_positional_encoding(queries, keys)[:, 0]
+    scores = encodings.expand(queries, *encodings.shape)[..., None]
+    return to_array(XLNetRelativeAttention.rel_shift(scores, keys)[..., 0])
+
+
+@pytest.mark.parametrize("clamp_len", [None, 1, 30])
+@pytest.mark.parametrize(("queries", "keys"), LENGTHS)
+def test_xlnet(client: attnbias.Client, queries: int, keys: int, clamp_len: int | None) -> None:
+    extent = {"queries": queries, "keys": keys, "align": "end"}
+    distance = distances(queries, keys)
+    got = client.get(attnbias.XLNet(dim=16, clamp_len=clamp_len), **extent)
+    want = xlnet_vectors(queries, keys, 16, attn_type="bi", clamp_len=clamp_len or -1)
+    assert_near(got.view(), want, distance)
+
+    encoding = attnbias.XLNet(dim=16, clamp_len=clamp_len, attn_type="UNIDIRECTIONAL")
+    uni = client.get(encoding, **extent).view()
+    want = xlnet_vectors(queries, keys, 16, attn_type="uni", clamp_len=clamp_len or -1)
+    seen = distance >= 0
+    assert_near(uni[seen], want[seen], distance[seen])
+    assert not uni[~seen].any()
+
+
+@pytest.mark.parametrize("length", [1, 4, 65, 400])
+def test_conformer(client: attnbias.Client, length: int) -> None:
+    hidden = torch.zeros(1, length, 24)
+    config = Wav2Vec2ConformerConfig(hidden_size=24, max_source_positions=500)
+    wav2vec2 = Wav2Vec2ConformerRelPositionalEmbedding(config)(hidden)[0]
+    parakeet_config: Any = SimpleNamespace(hidden_size=24, max_position_embeddings=500)
+    parakeet = ParakeetEncoderRelPositionalEncoding(parakeet_config)(hidden)[0]
+    got = client.get(attnbias.Conformer(dim=24), queries=length, keys=length)
+    distance = np.arange(length - 1, -length, -1)
+    for peer in (wav2vec2, parakeet):
+        assert_near(got.diagonals, to_array(peer), distance)
+
+
+def transformer_xl_scores(query: Array, encodings: Array) -> Array:
+    """(q R)^T by the paper's shift: pad a column, fold, drop the first row, fold back."""
+    scores = query @ encodings.T
+    queries, keys = scores.shape
+    padded = np.concatenate([np.zeros((queries, 1)), scores], axis=1)
+    return padded.reshape(keys + 1, queries)[1:].reshape(queries, keys)
+
+
+@pytest.mark.parametrize("clamp_len", [None, 1, 30])
+@pytest.mark.parametrize(("queries", "keys"), LENGTHS)
+def test_transformer_xl(
+    client: attnbias.Client, queries: int, keys: int, clamp_len: int | None
+) -> None:
+    """Against the paper's formula in float64, which no release of transformers has any more."""
+    dim = 20
+    positions = np.minimum(np.arange(keys - 1, -1, -1.0), clamp_len or np.inf)
+    angles = np.outer(positions, 1 / 10000 ** (np.arange(0, dim, 2) / dim))
+    encodings = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+    got = client.get(
+        attnbias.TransformerXL(dim=dim, clamp_len=clamp_len),
+        queries=queries,
+        keys=keys,
+        align="end",
+        dtype="f64",
+    )
+    query = np.random.default_rng(queries).standard_normal((queries, dim))
+    scores = np.einsum("id,ijd->ij", query, got.view())
+    seen = distances(queries, keys) >= 0
+    bound = np.finfo(np.float64).eps * (keys + dim) * np.abs(query).sum(1)[:, None]
+    wrong = np.abs(scores - transformer_xl_scores(query, encodings)) > bound
+    assert not wrong[seen].any()
+    assert not scores[~seen].any()
+
+
+@pytest.mark.parametrize("align", ["start", "end"])
+def test_symmetric_vectors_are_the_tables(client: attnbias.Client, align: Any) -> None:
+    queries, keys = 12, 31
+    table = client.get(attnbias.Sinusoidal(dim=8), positions=keys)
+    encoding = attnbias.SymmetricSinusoidal(dim=8)
+    got = client.get(encoding, queries=queries, keys=keys, align=align).view()
+    offset = keys - queries if align == "end" else 0
+    away = np.abs(np.arange(queries)[:, None] + offset - np.arange(keys))
+    assert_same_bits(np.ascontiguousarray(got), table[away])

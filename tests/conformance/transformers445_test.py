@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transformer-XL and BERT's relative keys against transformers 4.45, the last to have them.
+
+That runs as a process of its own, since two versions do not fit into one.
+"""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bits import Array, assert_same_bits
+
+import attnbias
+
+Oracle = Mapping[str, Array]
+
+
+@pytest.fixture(scope="module")
+def oracle(tmp_path_factory: pytest.TempPathFactory) -> Oracle:
+    path = tmp_path_factory.mktemp("transformers445") / "oracle.npz"
+    script = Path(__file__).with_name("transformers445.py")
+    subprocess.run([os.environ["TRANSFORMERS445_PYTHON"], script, path], check=True)
+    return dict(np.load(path))
+
+
+@pytest.mark.parametrize(("name", "clamp_len"), [("r", None), ("r_clamped", 120)])
+def test_transformer_xl(
+    client: attnbias.Client, oracle: Oracle, name: str, clamp_len: int | None
+) -> None:
+    rows = oracle[name].astype(np.float64)
+    keys, dim = rows.shape
+    shifted = oracle["shifted_rows"]
+    queries = len(shifted)
+    encoding = attnbias.TransformerXL(dim=dim, clamp_len=clamp_len)
+    dense = client.get(encoding, queries=queries, keys=keys, align="end", form="dense", dtype="f64")
+    distance = np.arange(queries)[:, None] + keys - queries - np.arange(keys)
+    seen = distance >= 0
+    # What theirs loses: a float32 frequency, some ulps off, times a float32 position.
+    frequencies = 10000.0 ** (-np.arange(0, dim, 2) / dim)
+    farthest = np.minimum(distance, clamp_len or keys)[..., None]
+    lost = 8 * 2.0**-24 * farthest * np.tile(frequencies, 2) + 2.0**-23
+    assert np.all(np.abs(dense - rows[shifted])[seen] <= lost[seen])
+    assert not np.any(dense[~seen])
+
+
+@pytest.mark.parametrize("kind", ["relative_key", "relative_key_query"])
+def test_bert(client: attnbias.Client, oracle: Oracle, kind: str) -> None:
+    table = oracle[f"{kind}_table"]
+    query, key = (oracle[f"{kind}_{name}"].astype(np.float64) for name in ("query", "key"))
+    reach = len(table) // 2
+    tokens = query.shape[1]
+    encoding = attnbias.Shaw(
+        table=table, left=reach, right=reach, beyond="REFUSE", sign="QUERY_MINUS_KEY"
+    )
+    vectors = client.get(encoding, queries=tokens, keys=tokens).dense()
+    distance = np.arange(tokens)[:, None] - np.arange(tokens)
+    assert_same_bits(vectors, table[distance + reach])
+    # And with them the attention that the model computes, to what float32 leaves of it.
+    scores = np.einsum("hid,hjd->hij", query, key) + np.einsum("hid,ijd->hij", query, vectors)
+    if kind == "relative_key_query":
+        scores += np.einsum("hjd,ijd->hij", key, vectors)
+    scores /= np.sqrt(table.shape[1])
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    assert np.allclose(weights, oracle[f"{kind}_weights"], rtol=1e-4, atol=1e-6)
+
+
+def test_bert_refuses_more_tokens_than_it_has_positions(
+    client: attnbias.Client, oracle: Oracle
+) -> None:
+    table = oracle["relative_key_table"]
+    reach = len(table) // 2
+    encoding = attnbias.Shaw(
+        table=table, left=reach, right=reach, beyond="REFUSE", sign="QUERY_MINUS_KEY"
+    )
+    with pytest.raises(attnbias.OutOfRangeError):
+        client.get(encoding, queries=reach + 2, keys=reach + 2)

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeBERTa's buckets against literal values of the published implementation and
+// against the rule in exact integers.
+#include <gmp.h>
+
+#include <algorithm>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "core/encoding/deberta_buckets.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/engine_harness.h"
+#include "tests/testing/filled.h"
+
+namespace attnbias {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+TEST(DebertaBuckets, AreThePublishedOnes) {
+  const DebertaBuckets buckets(256, 512);
+  std::vector<int64_t> got;
+  for (const int64_t a :
+       {0, 1, 127, 128, 129, 130, 150, 200, 256, 300, 400, 510, 511}) {
+    got.push_back(buckets.BucketOf(a));
+    EXPECT_EQ(buckets.BucketOf(-a), -got.back());
+  }
+  EXPECT_THAT(got, ElementsAre(0, 1, 127, 128, 129, 130, 143, 169, 192, 207,
+                               233, 255, 255));
+}
+
+// The smallest k with a^(m-1) m^k <= M^k m^(m-1), by integers alone.
+int64_t SmallestK(int64_t a, int64_t m, int64_t most) {
+  mpz_t left, right;
+  mpz_inits(left, right, nullptr);
+  mpz_ui_pow_ui(left, a, m - 1);
+  mpz_ui_pow_ui(right, m, m - 1);
+  int64_t k = 0;
+  for (; mpz_cmp(left, right) > 0; ++k) {
+    mpz_mul_ui(left, left, m);
+    mpz_mul_ui(right, right, most);
+  }
+  mpz_clears(left, right, nullptr);
+  return k;
+}
+
+TEST(DebertaBuckets, AreTheRuleInIntegers) {
+  for (const auto& [bucket_size, max_position] :
+       {std::tuple(256, 512), std::tuple(64, 512), std::tuple(128, 256),
+        std::tuple(32, 2048), std::tuple(128, 2048), std::tuple(8, 33),
+        std::tuple(10, 81), std::tuple(4, 10), std::tuple(2, 100)}) {
+    const DebertaBuckets buckets(bucket_size, max_position);
+    const int64_t m = bucket_size / 2;
+    for (int64_t a = m + 1; a < 2 * max_position; a += 1 + a / 256) {
+      ASSERT_EQ(buckets.BucketOf(a), m + SmallestK(a, m, max_position - 1))
+          << bucket_size << "/" << max_position << " at " << a;
+    }
+  }
+}
+
+// m = 4, M = 32, three buckets beyond: borders at 8, 16, 32, 64, ... exactly,
+// which belong to the buckets before.
+TEST(DebertaBuckets, BordersBelongToTheBucketBefore) {
+  const DebertaBuckets buckets(8, 33);
+  for (int64_t k = 1; k < 39; ++k) {
+    const int64_t border = 4LL << k;
+    EXPECT_EQ(buckets.BucketOf(border), 4 + k);
+    EXPECT_EQ(buckets.BucketOf(border + 1), 5 + k);
+    EXPECT_EQ(buckets.BucketOf(-border), -(4 + k));
+  }
+}
+
+TEST(DebertaBuckets, ReachTheFarthestDistances) {
+  EXPECT_EQ(DebertaBuckets(4096, 2050).BucketOf(int64_t{1} << 42), 90105402);
+}
+
+DebertaSpec Spec(DebertaTerm term, DebertaEdge edge = DebertaEdge::kMicrosoft) {
+  return {.term = term, .edge = edge};
+}
+
+double At(const DebertaSpec& spec, int64_t query, int64_t key) {
+  const int64_t at = key - query;
+  return Filled(spec, {at, at + 1}, DataType::kI32).numbers[0];
+}
+
+TEST(Deberta, TermsAreShiftedAndClamped) {
+  const auto c2p = DebertaTerm::kContentToPosition;
+  const auto p2c = DebertaTerm::kPositionToContent;
+  const auto bucket = DebertaTerm::kBucket;
+  // A query 5 after its key is at distance 5.
+  EXPECT_EQ(At(Spec(bucket), 5, 0), 5);
+  EXPECT_EQ(At(Spec(bucket), 0, 5), -5);
+  EXPECT_EQ(At(Spec(c2p), 5, 0), 261);
+  EXPECT_EQ(At(Spec(c2p), 0, 5), 251);
+  EXPECT_EQ(At(Spec(p2c), 5, 0), 251);
+  EXPECT_EQ(At(Spec(p2c), 0, 5), 261);
+  EXPECT_EQ(At(Spec(bucket), 200, 0), 169);
+  EXPECT_EQ(At(Spec(c2p), 0, 200), 256 - 169);
+}
+
+TEST(Deberta, EdgesDiffer) {
+  for (const auto term :
+       {DebertaTerm::kContentToPosition, DebertaTerm::kPositionToContent}) {
+    const bool is_c2p = term == DebertaTerm::kContentToPosition;
+    const int64_t query = is_c2p ? 0 : 600;
+    const int64_t key = is_c2p ? 600 : 0;
+    EXPECT_EQ(At(Spec(term), query, key), 1);
+    EXPECT_EQ(At(Spec(term, DebertaEdge::kHf), query, key), 0);
+    EXPECT_EQ(At(Spec(term), key, query), 511);
+    EXPECT_EQ(At(Spec(term, DebertaEdge::kHf), key, query), 511);
+  }
+  EXPECT_EQ(At(Spec(DebertaTerm::kBucket), 600, 0), 255);
+  // 128 + ceil(127 ln(600 / 128) / ln(511 / 128)) = 128 + ceil(141.7...)
+  EXPECT_EQ(At(Spec(DebertaTerm::kBucket, DebertaEdge::kHf), 600, 0), 270);
+}
+
+TEST(Deberta, WithoutBucketsDistancesAreTheirOwn) {
+  DebertaSpec spec{.bucket_size = 0, .max_position = 4};
+  EXPECT_THAT(Filled(spec, {-6, 7}, DataType::kI32).numbers,
+              ElementsAre(7, 7, 7, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0));
+  spec.term = DebertaTerm::kBucket;
+  EXPECT_THAT(Filled(spec, {-2, 3}, DataType::kI32).numbers,
+              ElementsAre(2, 1, 0, -1, -2));
+}
+
+PairExtent Pair(int64_t queries, int64_t keys) {
+  PairExtent pair;
+  pair.query_length = queries;
+  pair.key_length = keys;
+  pair.alignment = Alignment::kStart;
+  return pair;
+}
+
+TEST(Deberta, HasIndicesWithoutHeads) {
+  EngineHarness engine;
+  const PlanPtr plan = engine.Plan({DebertaSpec(), Pair(3, 5), {}});
+  EXPECT_EQ(plan->data_type(), DataType::kI32);
+  EXPECT_THAT(plan->parts()[0].shape, ElementsAre(7));
+  EXPECT_EQ(plan->resolved_spec().output.values, Values::kBuckets);
+  TensorSpec dense{DebertaSpec(), Pair(2, 3), {}};
+  dense.output.form = Form::kDense;
+  EXPECT_THAT(engine.Numbers(dense), ElementsAre(256, 255, 254, 257, 256, 255));
+}
+
+TEST(Deberta, DistancesBeyond32BitsAreOutOfRange) {
+  PairExtent pair = Pair(1, 1);
+  pair.alignment.reset();
+  pair.query_offset = int64_t{1} << 32;
+  EXPECT_THAT(EngineHarness().MakePlan(
+                  {DebertaSpec{.bucket_size = 0, .term = DebertaTerm::kBucket},
+                   pair,
+                   {}}),
+              StatusIs(absl::StatusCode::kOutOfRange, HasSubstr("deberta")));
+}
+
+TEST(Deberta, IdentityChangesWithEveryField) {
+  ExpectAllDifferent(
+      {IdentityOf(DebertaSpec()), IdentityOf(DebertaSpec{.bucket_size = 64}),
+       IdentityOf(DebertaSpec{.max_position = 600}),
+       IdentityOf(Spec(DebertaTerm::kPositionToContent)),
+       IdentityOf(Spec(DebertaTerm::kBucket)),
+       IdentityOf(Spec(DebertaTerm::kContentToPosition, DebertaEdge::kHf))});
+}
+
+struct BadSpec {
+  const char* name;
+  DebertaSpec spec;
+  Output output;
+  const char* message;
+};
+
+class BadDeberta : public ::testing::TestWithParam<BadSpec> {};
+
+TEST_P(BadDeberta, IsRefusedByName) {
+  EXPECT_THAT(MakeEncoding(GetParam().spec, GetParam().output),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       StartsWith(GetParam().message)));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Fields, BadDeberta,
+    ::testing::Values(
+        BadSpec{"Odd",
+                {.bucket_size = 7},
+                {},
+                "deberta.bucket_size: got 7, want an even number in [2, 4096]"},
+        BadSpec{
+            "Negative", {.bucket_size = -2}, {}, "deberta.bucket_size: got -2"},
+        BadSpec{"TooMany",
+                {.bucket_size = 4098},
+                {},
+                "deberta.bucket_size: got 4098"},
+        BadSpec{"Near",
+                {.max_position = 129},
+                {},
+                "deberta.max_position: got 129, want an integer in [130, "},
+        BadSpec{"Far",
+                {.max_position = (int64_t{1} << 30) + 1},
+                {},
+                "deberta.max_position: got 1073741825"},
+        BadSpec{"None",
+                {.bucket_size = 0, .max_position = 0},
+                {},
+                "deberta.max_position: got 0, want an integer in [1, "},
+        BadSpec{"Bias",
+                {},
+                WithValues(Values::kBias),
+                "output.values: got BIAS, want BUCKETS"},
+        BadSpec{"Scale", {}, Scaled(2), "output.scale: got 2, want none"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace attnbias

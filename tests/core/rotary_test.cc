@@ -1,0 +1,880 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/encoding/rotary.h"
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/encoding/make_encoding.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/core/mpfr_oracle.h"
+#include "tests/testing/status_matchers.h"
+
+namespace attnbias {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+using Layout = RotaryLayout;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr int64_t kCos = 0;
+constexpr int64_t kSin = 1;
+
+Output Scaled(double scale) {
+  Output output;
+  output.scale = scale;
+  return output;
+}
+
+EncodingPtr Made(const RotarySpec& spec, double scale = 1) {
+  absl::StatusOr<EncodingPtr> encoding = MakeEncoding(spec, Scaled(scale));
+  EXPECT_THAT(encoding, IsOk());
+  return *encoding;
+}
+
+// A spec's two parts, in rows of doubles.
+class Table {
+ public:
+  Table(const RotarySpec& spec, DataType type, double scale = 1)
+      : type_(type),
+        width_(Made(spec, scale)->width()),
+        evaluator_(
+            Made(spec, scale)->Prepare(type, *SupportedKernelSets().front())) {}
+
+  Bytes Rows(Range rows, Range lanes = {0, 2}) const {
+    const int64_t stride = rows.size() * width_ * SizeOf(type_);
+    Bytes bytes(lanes.size() * stride);
+    evaluator_->Fill({lanes, rows}, bytes.data(), stride);
+    return bytes;
+  }
+
+  std::vector<double> Row(int64_t position, int64_t lane) const {
+    const Bytes bytes = Rows({position, position + 1}, {lane, lane + 1});
+    std::vector<double> row;
+    for (int64_t i = 0; i < width_; ++i) {
+      row.push_back(ElementAt(type_, bytes.data(), i));
+    }
+    return row;
+  }
+
+ private:
+  DataType type_;
+  int64_t width_;
+  std::unique_ptr<const Evaluator> evaluator_;
+};
+
+std::vector<double> DerivedOf(const RotarySpec& spec, std::string_view name) {
+  for (const DerivedValue& value : Made(spec)->derived()) {
+    if (value.name == name) return value.values;
+  }
+  return {};
+}
+
+// ---------------------------------------------------------------------------
+// Golden parameters: 60 digits by mpmath from transformers' formulas, agreeing
+// with the digits published for these models.
+
+struct GoldenPair {
+  int64_t pair;
+  const char* inverse_frequency;
+};
+
+struct Golden {
+  const char* name;
+  RotarySpec spec;
+  const char* attention_factor;
+  const char* rope_theta;
+  std::vector<GoldenPair> pairs;
+};
+
+RotarySpec Dynamic(int64_t sequence_length) {
+  return {.head_dim = 128,
+          .rope_type = RopeType::kDynamic,
+          .factor = 2,
+          .max_position_embeddings = 2048,
+          .sequence_length = sequence_length};
+}
+
+RotarySpec Yarn(int64_t head_dim, double theta, double factor,
+                int64_t original) {
+  return {.head_dim = head_dim,
+          .rope_theta = theta,
+          .rope_type = RopeType::kYarn,
+          .factor = factor,
+          .original_max_position_embeddings = original};
+}
+
+RotarySpec DeepseekV3() {
+  RotarySpec spec = Yarn(64, 10000, 40, 4096);
+  spec.mscale = 1;
+  spec.mscale_all_dim = 1;
+  return spec;
+}
+
+RotarySpec GptOss() {
+  RotarySpec spec = Yarn(64, 150000, 32, 4096);
+  spec.truncate = false;
+  return spec;
+}
+
+// Its correction range is a point.
+RotarySpec SteepYarn() {
+  RotarySpec spec = Yarn(64, 10000, 8, 64);
+  spec.truncate = false;
+  spec.beta_fast = 4;
+  spec.beta_slow = 4;
+  return spec;
+}
+
+RotarySpec Llama3() {
+  return {.head_dim = 128,
+          .rope_theta = 500000,
+          .rope_type = RopeType::kLlama3,
+          .factor = 8,
+          .original_max_position_embeddings = 8192,
+          .low_freq_factor = 1,
+          .high_freq_factor = 4};
+}
+
+RotarySpec Longrope(int64_t sequence_length) {
+  return {.head_dim = 6,
+          .rope_type = RopeType::kLongrope,
+          .max_position_embeddings = 131072,
+          .original_max_position_embeddings = 4096,
+          .sequence_length = sequence_length,
+          .short_factor = {1.5, 2.25, 40.1},
+          .long_factor = {1, 1, 1}};
+}
+
+RotarySpec Proportional() {
+  return {.head_dim = 512,
+          .rope_theta = 1e6,
+          .partial_rotary_factor = 0.25,
+          .rope_type = RopeType::kProportional};
+}
+
+std::vector<Golden> Goldens() {
+  return {
+      {"Default",
+       {.head_dim = 64},
+       "1",
+       "10000",
+       {{0, "1"},
+        {1, "0.749894209332455827302184275615136438441867918164971014620419"},
+        {17,
+         "0.00749894209332455827302184275615136438441867918164971014620419"},
+        {31,
+         "0.00013335214321633240256759317152953310924156679647643709933295"
+         "5"}}},
+      {"PartOfAHead",
+       {.head_dim = 256, .partial_rotary_factor = 0.25},
+       "1",
+       "10000",
+       {{1, "0.749894209332455827302184275615136438441867918164971014620419"}}},
+      {"Linear",
+       {.head_dim = 64, .rope_type = RopeType::kLinear, .factor = 2.5},
+       "1",
+       "10000",
+       {{0, "0.4"},
+        {17,
+         "0.00299957683732982330920873710246054575376747167265988405848168"}}},
+      {"DynamicUpToTheTrainedLength",
+       Dynamic(2048),
+       "1",
+       "10000",
+       {{63,
+         "0.00011547819846894581796664828872955082815669480414796111299774"
+         "3"}}},
+      {"DynamicByOne",
+       Dynamic(2049),
+       "1",
+       "10009.9207117858564746348422858021757645056123160927008198351",
+       {{40,
+         "0.00316031848644949508366709590146584930048784040559234679611518"}}},
+      {"DynamicTwice",
+       Dynamic(4096),
+       "1",
+       "30527.7367488066983148105624970909600879144824355709881053821",
+       {{1, "0.850994291341216229943385500836029609662269192444741348907069"}}},
+      {"DynamicFourTimes",
+       Dynamic(8192),
+       "1",
+       "72195.8600865093872115567196515749704685745300095321467921037",
+       {{63,
+         "0.00001649688549556368828094975553279297545095640059256587328539"
+         "18"}}},
+      {"Ntk",
+       {.head_dim = 128, .rope_type = RopeType::kNtk, .factor = 4},
+       "1",
+       "40889.9424324862164130812245434699228250053948541861044825099",
+       {{1, "0.84711718515120681339146288360202230791518790502806916434536"},
+        {40,
+         "0.00131141361463271227761367413539091092689359618736686674880143"}}},
+      {"DeepseekV3",
+       DeepseekV3(),
+       "1",
+       "10000",
+       {{10, "0.0562341325190349080394951039776481231468251043098691664081689"},
+        {16, "0.0055"},
+        {22,
+         "0.000177827941003892280122542119519268484473579052640225535801183"},
+        {31,
+         "0.00000333380358040831006418982928823832773103916991191092748332"
+         "387"}}},
+      {"Qwen25",
+       Yarn(128, 1e6, 4, 32768),
+       "1.13862943611198906188344642429163531361510002687205105082414",
+       "1000000",
+       {{23,
+         "0.00697830584859866338414831761727045912457743071236995129082623"},
+        {32,
+         "0.000602941176470588235294117647058823529411764705882352941176471"},
+        {39,
+         "0.0000649039432083702882435977582912887687319795176594981256178022"},
+        {63,
+         "0.00000031023444018792989152467683883776807344995081128094540566"
+         "6468"}}},
+      {"GptOss",
+       GptOss(),
+       "1.34657359027997265470861606072908828403775006718012762706034",
+       "150000",
+       {{8, "0.0508132748154614736280205243378477571752688616576878112586002"},
+        {9, "0.0317056961846637659876554849860474946744019710414058254360119"},
+        {17,
+         "0.000129318701245062720607860761283893019526312708153803743121282"},
+        {31,
+         "0.00000030235114281192143738660317088338976163744895136503097255"
+         "3398"}}},
+      {"SteepYarn",
+       SteepYarn(),
+       "1.2079441541679835928251696364374529704226500403080765762362",
+       "10000",
+       {{3, "0.421696503428582248569013359509406378250966577101742598750236"},
+        {4,
+         "0.0395284707521047416499861693054089816714944392415652103357188"}}},
+      {"Llama3",
+       Llama3(),
+       "1",
+       "500000",
+       {{28,
+         "0.00321144599475259101854348885419029762004283807370916422550405"},
+        {29, "0.0021665707635033586093415799479260115247104675830108806287081"},
+        {34,
+         "0.000178507812767996418523674725679713562464779411230799667513819"},
+        {35,
+         "0.0000955621235396468301986839671827029663257870579785903899877115"},
+        {63,
+         "0.00000030689259889145110890524337080717394040642457001278382581"
+         "9881"}}},
+      {"Longrope",
+       Longrope(4096),
+       "1.19023807142380833299989996856121087979436185998378897220141",
+       "10000",
+       {{0, "0.666666666666666666666666666666666666666666666666666666666667"},
+        {1, "0.0206292837049456839662670060040864292291171072222721939451142"},
+        {2,
+         "0.000053726550873613058489009293893688380642710308884135066706565"
+         "4"}}},
+      {"Proportional",
+       Proportional(),
+       "1",
+       "1000000",
+       {{1, "0.947463525655375397756035754437223956682241817538122225121081"},
+        {63,
+         "0.033376246942920385461982629299648646548717095702169150292965"
+         "4"}}},
+  };
+}
+
+double ToDouble(const char* digits) { return std::strtod(digits, nullptr); }
+
+TEST(RotaryParameters, AreThePublishedOnes) {
+  for (const Golden& golden : Goldens()) {
+    const auto frequencies = DerivedOf(golden.spec, "inverse_frequencies");
+    ASSERT_EQ(frequencies.size(), RotaryPairs(golden.spec)) << golden.name;
+    for (const GoldenPair& pair : golden.pairs) {
+      EXPECT_EQ(frequencies[pair.pair], ToDouble(pair.inverse_frequency))
+          << golden.name << " " << pair.pair;
+    }
+    EXPECT_THAT(DerivedOf(golden.spec, "attention_factor"),
+                testing::ElementsAre(ToDouble(golden.attention_factor)))
+        << golden.name;
+    EXPECT_THAT(DerivedOf(golden.spec, "rope_theta"),
+                testing::ElementsAre(ToDouble(golden.rope_theta)))
+        << golden.name;
+  }
+}
+
+TEST(RotaryParameters, MscalesGiveARatio) {
+  RotarySpec spec = DeepseekV3();
+  spec.mscale = 0.707;
+  EXPECT_THAT(DerivedOf(spec, "attention_factor"),
+              testing::ElementsAre(0.921042355316339880780));
+  spec.mscale.reset();
+  spec.mscale_all_dim.reset();
+  spec.attention_factor = 0.75;
+  EXPECT_THAT(DerivedOf(spec, "attention_factor"), testing::ElementsAre(0.75));
+}
+
+TEST(RotaryParameters, LongropeSwitchesBeyondTheOriginalLength) {
+  EXPECT_EQ(DerivedOf(Longrope(4096), "inverse_frequencies")[0], 1 / 1.5);
+  EXPECT_EQ(DerivedOf(Longrope(4097), "inverse_frequencies")[0], 1);
+  RotarySpec spec = Longrope(4096);
+  spec.max_position_embeddings.reset();
+  spec.factor = 32;
+  EXPECT_THAT(DerivedOf(spec, "attention_factor"),
+              testing::ElementsAre(1.1902380714238083));
+  spec.factor = 1;
+  EXPECT_THAT(DerivedOf(spec, "attention_factor"), testing::ElementsAre(1));
+}
+
+TEST(RotaryParameters, AllAreTheSameAsOneByOne) {
+  for (const Golden& golden : Goldens()) {
+    const InverseFrequencies frequencies(golden.spec, 384);
+    const std::vector<Real> all = frequencies.All();
+    for (size_t pair = 0; pair < all.size(); ++pair) {
+      const Real one = frequencies.Of(static_cast<int64_t>(pair));
+      EXPECT_EQ(mpfr_cmp(all[pair].get(), one.get()), 0)
+          << golden.name << " " << pair;
+    }
+  }
+}
+
+// ---------------------------------------------------------------------------
+// Correct rounding
+
+// Compares a golden pair's columns with scale x factor x sine and cosine at 600
+// bits.
+void ExpectRounded(const Golden& golden, double scale,
+                   const std::vector<int64_t>& positions) {
+  Number frequency, factor, value;
+  mpfr_set_str(factor, golden.attention_factor, 10, MPFR_RNDN);
+  mpfr_mul_d(factor, factor, scale, MPFR_RNDN);
+  for (const DataType type : kFloatTypes) {
+    const Table table(golden.spec, type, scale);
+    for (const int64_t position : positions) {
+      const std::vector<double> rows[] = {table.Row(position, kCos),
+                                          table.Row(position, kSin)};
+      for (const GoldenPair& pair : golden.pairs) {
+        mpfr_set_str(frequency, pair.inverse_frequency, 10, MPFR_RNDN);
+        mpfr_mul_si(frequency, frequency, position, MPFR_RNDN);
+        for (const int64_t lane : {kCos, kSin}) {
+          lane == kCos ? mpfr_cos(value, frequency, MPFR_RNDN)
+                       : mpfr_sin(value, frequency, MPFR_RNDN);
+          mpfr_mul(value, value, factor, MPFR_RNDN);
+          const double wanted =
+              position == 0 && lane == kSin ? 0 : RoundedBy(value, type);
+          EXPECT_TRUE(Same(rows[lane][pair.pair], wanted))
+              << golden.name << " " << NameOf(type) << " position " << position
+              << " pair " << pair.pair << " lane " << lane << ": got "
+              << rows[lane][pair.pair] << ", want " << wanted;
+        }
+      }
+    }
+  }
+}
+
+// Positions at which 60 digits of a frequency decide every rounding to F64.
+const std::vector<int64_t> kSomePositions = {
+    -131071, -1000, -1,     0,      1,      2,       3,        5,     17,
+    100,     255,   256,    257,    1023,   4095,    4096,     32767, 65535,
+    65536,   99999, 131071, 262143, 262144, 1048575, 123456789};
+
+TEST(RotaryRounding, IsCorrectWithEveryRopeType) {
+  for (const Golden& golden : Goldens()) {
+    ExpectRounded(golden, 1, kSomePositions);
+  }
+}
+
+TEST(RotaryRounding, IsCorrectWhenScaled) {
+  for (const double scale : {-0.3, 12.0, 1e-9, 0x1p-800}) {
+    for (const Golden& golden : Goldens()) {
+      ExpectRounded(golden, scale, {-131071, 0, 1, 4095, 131071});
+    }
+  }
+}
+
+// 2^-23 below and above a rounding border no estimate decides.
+TEST(RotaryRounding, EndsOnAFactorThatIsATie) {
+  RotarySpec spec = Longrope(1);
+  // sqrt(1 + ln 8 / ln 2) = 2.
+  spec.original_max_position_embeddings = 2;
+  spec.max_position_embeddings = 16;
+  for (const double ulps : {1.0, 3.0}) {
+    const double scale = 1 + ulps * 0x1p-24;
+    const float wanted = static_cast<float>(2 * scale);
+    EXPECT_EQ(Table(spec, DataType::kF32, scale).Row(0, kCos)[0], wanted);
+  }
+}
+
+TEST(RotaryRounding, ProportionalPairsRest) {
+  for (const DataType type : kFloatTypes) {
+    const Table table(Proportional(), type, 0.3);
+    const std::vector<double> cosines = table.Row(12345, kCos);
+    const std::vector<double> sines = table.Row(12345, kSin);
+    Number scale;
+    mpfr_set_d(scale, 0.3, MPFR_RNDN);
+    int resting = 0;
+    for (int pair = 64; pair < 256; ++pair) {
+      EXPECT_TRUE(Same(cosines[pair], RoundedBy(scale, type)));
+      EXPECT_TRUE(Same(sines[pair], 0));
+      resting += Same(sines[256 + pair], 0) ? 1 : 0;
+    }
+    EXPECT_EQ(resting, 192);
+    EXPECT_NE(sines[63], 0);
+  }
+}
+
+// ---------------------------------------------------------------------------
+// Given frequencies and angles of frameworks
+
+TEST(RotaryGiven, FrequenciesReplaceTheComputed) {
+  const RotarySpec given = {.head_dim = 8,
+                            .inverse_frequencies = {1, 0.1, 0, 0.001}};
+  const Golden golden = {
+      "Given",
+      given,
+      "1",
+      "",
+      {{0, "1"},
+       {1, "0.1000000000000000055511151231257827021181583404541015625"},
+       {3, "0.001000000000000000020816681711721685132943093776702880859375"}}};
+  ExpectRounded(golden, 1, {-77, 0, 1, 1000, 131071});
+  EXPECT_EQ(Table(given, DataType::kF32).Row(9, kCos)[2], 1);
+  EXPECT_EQ(DerivedOf(given, "inverse_frequencies"), given.inverse_frequencies);
+  EXPECT_TRUE(DerivedOf(given, "rope_theta").empty());
+}
+
+TEST(RotaryFloat32, RoundsAnglesAsFrameworksDo) {
+  std::mt19937_64 random(3);
+  for (const double scale : {1.0, 0.7}) {
+    RotarySpec spec = Yarn(64, 1e4, 4, 4096);
+    spec.angle = AnglePrecision::kFloat32;
+    const auto frequencies = DerivedOf(spec, "inverse_frequencies");
+    Number factor, value;
+    mpfr_set_str(
+        factor, "1.13862943611198906188344642429163531361510002687205105082414",
+        10, MPFR_RNDN);
+    mpfr_mul_d(factor, factor, scale, MPFR_RNDN);
+    for (const DataType type : kFloatTypes) {
+      const Table table(spec, type, scale);
+      for (int i = 0; i < 60; ++i) {
+        const auto position =
+            static_cast<int64_t>(random() >> (23 + random() % 41)) - 3;
+        const std::vector<double> rows[] = {table.Row(position, kCos),
+                                            table.Row(position, kSin)};
+        for (size_t pair = 0; pair < frequencies.size(); ++pair) {
+          const float inverse = static_cast<float>(frequencies[pair]);
+          ASSERT_EQ(inverse, frequencies[pair]);
+          const float angle = static_cast<float>(position) * inverse;
+          for (const int64_t lane : {kCos, kSin}) {
+            mpfr_set_flt(value, angle, MPFR_RNDN);
+            lane == kCos ? mpfr_cos(value, value, MPFR_RNDN)
+                         : mpfr_sin(value, value, MPFR_RNDN);
+            mpfr_mul(value, value, factor, MPFR_RNDN);
+            const double wanted =
+                position == 0 && lane == kSin ? 0 : RoundedBy(value, type);
+            ASSERT_TRUE(Same(rows[lane][pair], wanted))
+                << NameOf(type) << " position " << position << " pair " << pair
+                << ": got " << rows[lane][pair] << ", want " << wanted;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(RotaryFloat32, DiffersFromExactWhereFloatsAreCoarse) {
+  RotarySpec spec = {.head_dim = 64};
+  const double exact = Table(spec, DataType::kF32).Row(1048575, kCos)[1];
+  spec.angle = AnglePrecision::kFloat32;
+  const double rounded = Table(spec, DataType::kF32).Row(1048575, kCos)[1];
+  EXPECT_GT(std::fabs(exact - rounded), 1e-3);
+}
+
+// ---------------------------------------------------------------------------
+// Layouts, windows and axes
+
+TEST(RotaryLayouts, HaveTheSameNumbers) {
+  for (const DataType type : kFloatTypes) {
+    for (const RotarySpec& base :
+         {RotarySpec{.head_dim = 20}, Proportional()}) {
+      RotarySpec spec = base;
+      spec.layout = Layout::kCompact;
+      const int64_t pairs = RotaryPairs(spec);
+      for (const int64_t lane : {kCos, kSin}) {
+        const std::vector<double> once = Table(spec, type).Row(77, lane);
+        ASSERT_EQ(once.size(), pairs);
+        spec.layout = Layout::kHalf;
+        const std::vector<double> half = Table(spec, type).Row(77, lane);
+        spec.layout = Layout::kInterleaved;
+        const std::vector<double> paired = Table(spec, type).Row(77, lane);
+        for (int64_t m = 0; m < pairs; ++m) {
+          EXPECT_EQ(half[m], once[m]);
+          EXPECT_EQ(half[pairs + m], once[m]);
+          EXPECT_EQ(paired[2 * m], once[m]);
+          EXPECT_EQ(paired[2 * m + 1], once[m]);
+        }
+        spec.layout = Layout::kCompact;
+      }
+    }
+  }
+}
+
+TEST(RotaryRows, AreUnitVectorsWhoseProductsDependOnDistance) {
+  const Table table({.head_dim = 128}, DataType::kF64);
+  const auto product = [&](int64_t p, int64_t q) {
+    double sum = 0;
+    for (const int64_t lane : {kCos, kSin}) {
+      const std::vector<double> a = table.Row(p, lane);
+      const std::vector<double> b = table.Row(q, lane);
+      for (int m = 0; m < 64; ++m) sum += a[m] * b[m];
+    }
+    return sum;
+  };
+  EXPECT_NEAR(product(4711, 4711), 64, 1e-12);
+  EXPECT_NEAR(product(4711, 4751), product(100000, 100040), 1e-11);
+}
+
+TEST(RotaryBits, DoNotDependOnHowARangeIsCut) {
+  RotarySpec float32 = {.head_dim = 10, .angle = AnglePrecision::kFloat32};
+  for (const RotarySpec& spec :
+       {RotarySpec{.head_dim = 34}, Proportional(), GptOss(), float32}) {
+    for (const DataType type : kFloatTypes) {
+      const Table table(spec, type);
+      const Range rows = {-300, 1200};
+      for (const int64_t lane : {kCos, kSin}) {
+        const Bytes whole = table.Rows(rows, {lane, lane + 1});
+        Bytes pieces;
+        for (int64_t at = rows.begin; at < rows.end; at += 377) {
+          const Bytes piece = table.Rows(
+              {at, std::min<int64_t>(at + 377, rows.end)}, {lane, lane + 1});
+          pieces.insert(pieces.end(), piece.begin(), piece.end());
+        }
+        EXPECT_EQ(pieces, whole);
+      }
+      const Bytes both = table.Rows(rows);
+      const Bytes sines = table.Rows(rows, {kSin, kSin + 1});
+      EXPECT_TRUE(
+          std::equal(sines.begin(), sines.end(),
+                     both.begin() + static_cast<int64_t>(sines.size())));
+    }
+  }
+}
+
+std::string AxesOf(const RotarySpec& spec) {
+  std::string axes;
+  for (const AxisColumns& run : Made(spec)->axis_columns()) {
+    EXPECT_EQ(run.columns.begin, static_cast<int64_t>(axes.size()));
+    axes.append(run.columns.size(), static_cast<char>('0' + run.axis));
+  }
+  return axes;
+}
+
+TEST(RotaryAxes, AreDealtOutInOrder) {
+  RotarySpec spec = {.head_dim = 16, .mrope_section = {4, 2, 2}};
+  EXPECT_EQ(AxesOf(spec), "0000112200001122");
+  spec.layout = Layout::kInterleaved;
+  EXPECT_EQ(AxesOf(spec), "0000000011112222");
+  spec.layout = Layout::kCompact;
+  EXPECT_EQ(AxesOf(spec), "00001122");
+  spec.mrope_order = MropeOrder::kInterleaved;
+  EXPECT_EQ(AxesOf(spec), "01201200");
+  EXPECT_EQ(AxesOf({.head_dim = 16}), "0000000000000000");
+}
+
+TEST(RotaryAxes, AxialSectionsBeginAnew) {
+  const RotarySpec spec = {.head_dim = 20,
+                           .mrope_section = {5, 5},
+                           .mrope_order = MropeOrder::kAxial};
+  EXPECT_EQ(AxesOf(spec), "00000111110000011111");
+  const std::vector<double> frequencies =
+      DerivedOf(spec, "inverse_frequencies");
+  const double wanted[] = {1, 0.1584893192461113485202, 0, 0,
+                           0.000630957344480193249434};
+  for (const int pair : {0, 1, 4}) {
+    EXPECT_EQ(frequencies[pair], wanted[pair]);
+    EXPECT_EQ(frequencies[5 + pair], wanted[pair]);
+  }
+}
+
+// ---------------------------------------------------------------------------
+// What is allowed, and what names it
+
+struct BadSpec {
+  const char* name;
+  RotarySpec spec;
+  const char* message;
+};
+
+// `spec` with one change.
+template <typename Change>
+RotarySpec With(RotarySpec spec, Change change) {
+  change(spec);
+  return spec;
+}
+
+std::vector<BadSpec> BadSpecs() {
+  using S = RotarySpec;
+  const S yarn = Yarn(64, 10000, 4, 4096);
+  return {
+      {"NoHeadDim", {}, "rotary.head_dim: got 0, want an even number in [2, "},
+      {"OddHeadDim", {.head_dim = 7}, "rotary.head_dim: got 7"},
+      {"HugeHeadDim", {.head_dim = 65538}, "rotary.head_dim: got 65538"},
+      {"ThetaBelowOne",
+       {.head_dim = 4, .rope_theta = 0.5},
+       "rotary.rope_theta: got 0.5, want a number in [1, 1e+18]"},
+      {"ThetaNan", {.head_dim = 4, .rope_theta = NAN}, "rotary.rope_theta: "},
+      {"PartZero",
+       {.head_dim = 4, .partial_rotary_factor = 0},
+       "rotary.partial_rotary_factor: got 0, want a number in (0, 1]"},
+      {"PartNan",
+       {.head_dim = 4, .partial_rotary_factor = NAN},
+       "rotary.partial_rotary_factor: "},
+      {"PartOfNothing",
+       {.head_dim = 4, .partial_rotary_factor = 0.25},
+       "rotary.partial_rotary_factor: got 0.25"},
+      {"FactorUnused",
+       {.head_dim = 4, .factor = 2},
+       "rotary.factor: got 2, want none: rope_type DEFAULT does not use it"},
+      {"FactorMissing",
+       {.head_dim = 4, .rope_type = RopeType::kLinear},
+       "rotary.factor: not set, want a value, which rope_type LINEAR needs"},
+      {"FactorBelowOne",
+       {.head_dim = 4, .rope_type = RopeType::kLinear, .factor = 0.5},
+       "rotary.factor: got 0.5, want a number in [1, "},
+      {"FactorInfinite",
+       {.head_dim = 4, .rope_type = RopeType::kLinear, .factor = INFINITY},
+       "rotary.factor: got inf"},
+      {"DynamicOfTwoColumns", With(Dynamic(1), [](S& s) { s.head_dim = 2; }),
+       "rotary.head_dim: got 2 columns that turn, want at least 4"},
+      {"SequenceLengthMissing",
+       With(Dynamic(1), [](S& s) { s.sequence_length.reset(); }),
+       "rotary.sequence_length: not set"},
+      {"SequenceLengthZero", Dynamic(0),
+       "rotary.sequence_length: got 0, want an integer in [1, 2^40]"},
+      {"SequenceLengthHuge", Dynamic(int64_t{1} << 41),
+       "rotary.sequence_length: got 2199023255552"},
+      {"SequenceLengthUnused",
+       {.head_dim = 4, .sequence_length = 3},
+       "rotary.sequence_length: got 3, want none"},
+      {"MaxPositionsMissing",
+       With(Dynamic(1), [](S& s) { s.max_position_embeddings.reset(); }),
+       "rotary.max_position_embeddings: not set"},
+      {"OriginalMissing",
+       With(yarn, [](S& s) { s.original_max_position_embeddings.reset(); }),
+       "rotary.original_max_position_embeddings: not set"},
+      {"OriginalZero",
+       With(yarn, [](S& s) { s.original_max_position_embeddings = 0; }),
+       "rotary.original_max_position_embeddings: got 0"},
+      {"BetasInverted", With(yarn, [](S& s) { s.beta_slow = 64; }),
+       "rotary.beta_fast: got 32, want at least 64 (beta_slow)"},
+      {"BetaZero", With(yarn, [](S& s) { s.beta_slow = 0; }),
+       "rotary.beta_slow: got 0, want a number in "},
+      {"BetaUnused",
+       {.head_dim = 4, .beta_fast = 32},
+       "rotary.beta_fast: got 32, want none"},
+      {"TruncateUnused",
+       {.head_dim = 4, .truncate = true},
+       "rotary.truncate: got 1, want none"},
+      {"OneMscale", With(yarn, [](S& s) { s.mscale = 1; }),
+       "rotary.mscale_all_dim: not set, want both"},
+      {"OtherMscale", With(yarn, [](S& s) { s.mscale_all_dim = 1; }),
+       "rotary.mscale: not set, want both"},
+      {"MscaleBesideFactor",
+       With(DeepseekV3(), [](S& s) { s.attention_factor = 1; }),
+       "rotary.mscale: got 1, want none: attention_factor is given"},
+      {"AttentionFactorZero", With(yarn, [](S& s) { s.attention_factor = 0; }),
+       "rotary.attention_factor: got 0"},
+      {"YarnOfThetaOne", With(yarn, [](S& s) { s.rope_theta = 1; }),
+       "rotary.rope_theta: got 1, want more"},
+      {"ShortFactorMissing",
+       With(Longrope(1), [](S& s) { s.short_factor.clear(); }),
+       "rotary.short_factor: not set, want a number for each pair"},
+      {"LongFactorShort",
+       With(Longrope(1), [](S& s) { s.long_factor.pop_back(); }),
+       "rotary.long_factor: got 2 numbers, want 3"},
+      {"LongFactorZero", With(Longrope(1), [](S& s) { s.long_factor[1] = 0; }),
+       "rotary.long_factor[1]: got 0, want a number in "},
+      {"LongFactorNan", With(Longrope(1), [](S& s) { s.long_factor[2] = NAN; }),
+       "rotary.long_factor[2]: got nan"},
+      {"LongFactorUnused",
+       {.head_dim = 4, .long_factor = {1, 1}},
+       "rotary.long_factor: got 2 numbers, want none"},
+      {"LongropeOfLengthOne",
+       With(Longrope(1), [](S& s) { s.original_max_position_embeddings = 1; }),
+       "rotary.original_max_position_embeddings: got 1, want an integer in "
+       "[2, 2^40]"},
+      {"LongropeOfNoFactor",
+       With(Longrope(1), [](S& s) { s.max_position_embeddings.reset(); }),
+       "rotary.max_position_embeddings: not set, want it, factor or "
+       "attention_factor"},
+      {"LongropeOfTwoFactors", With(Longrope(1), [](S& s) { s.factor = 2; }),
+       "rotary.max_position_embeddings: got 131072, want none: factor is "
+       "given"},
+      {"LongropeOfTwoOthers",
+       With(Longrope(1),
+            [](S& s) {
+              s.factor = 2;
+              s.attention_factor = 2;
+            }),
+       "rotary.factor: got 2, want none: attention_factor is given"},
+      {"LowFreqFactorMissing",
+       With(Llama3(), [](S& s) { s.low_freq_factor.reset(); }),
+       "rotary.low_freq_factor: not set"},
+      {"FreqFactorsEqual", With(Llama3(), [](S& s) { s.high_freq_factor = 1; }),
+       "rotary.high_freq_factor: got 1, want more than 1 (low_freq_factor)"},
+      {"OrderWithoutSections",
+       {.head_dim = 4, .mrope_order = MropeOrder::kInterleaved},
+       "rotary.mrope_order: got INTERLEAVED, want none without mrope_section"},
+      {"TooManySections",
+       {.head_dim = 10, .mrope_section = {1, 1, 1, 1, 1}},
+       "rotary.mrope_section: got 5 axes, want at most 4"},
+      {"SectionZero",
+       {.head_dim = 4, .mrope_section = {2, 0}},
+       "rotary.mrope_section[1]: got 0, want an integer in [1, 2]"},
+      {"SectionsTooFew",
+       {.head_dim = 8, .mrope_section = {1, 2}},
+       "rotary.mrope_section: got 3 pairs in all, want 4"},
+      {"SectionNotInterleavable",
+       {.head_dim = 8,
+        .mrope_section = {1, 3},
+        .mrope_order = MropeOrder::kInterleaved},
+       "rotary.mrope_section[1]: got 3, want fewer: every 2th of 4 pairs"},
+      {"AxialWithRopeType",
+       {.head_dim = 8,
+        .rope_type = RopeType::kLinear,
+        .factor = 2,
+        .mrope_section = {2, 2},
+        .mrope_order = MropeOrder::kAxial},
+       "rotary.mrope_order: got AXIAL, want CHUNKED or INTERLEAVED with "
+       "rope_type LINEAR"},
+      {"AxialWithFrequencies",
+       {.head_dim = 4,
+        .mrope_section = {1, 1},
+        .mrope_order = MropeOrder::kAxial,
+        .inverse_frequencies = {1, 1}},
+       "rotary.mrope_order: got AXIAL"},
+      {"FrequenciesTooFew",
+       {.head_dim = 4, .inverse_frequencies = {1}},
+       "rotary.inverse_frequencies: got 1 numbers, want 2"},
+      {"FrequencyNegative",
+       {.head_dim = 4, .inverse_frequencies = {1, -1}},
+       "rotary.inverse_frequencies[1]: got -1, want 0 or a number in "},
+      {"FrequencyNan",
+       {.head_dim = 4, .inverse_frequencies = {NAN, 1}},
+       "rotary.inverse_frequencies[0]: got nan"},
+      {"FrequencyTiny",
+       {.head_dim = 4, .inverse_frequencies = {1e-31, 1}},
+       "rotary.inverse_frequencies[0]: got 1e-31"},
+      {"FrequenciesZero",
+       {.head_dim = 4, .inverse_frequencies = {0, 0}},
+       "rotary.inverse_frequencies: got zeros alone"},
+      {"FrequenciesAndTheta",
+       {.head_dim = 2, .rope_theta = 10000, .inverse_frequencies = {1}},
+       "rotary.rope_theta: got 10000, want none"},
+      {"FrequenciesAndType",
+       With(yarn, [](S& s) { s.inverse_frequencies = {1}; }),
+       "rotary.rope_type: got YARN, want DEFAULT"},
+  };
+}
+
+TEST(BadRotary, IsRefusedByName) {
+  for (const BadSpec& bad : BadSpecs()) {
+    EXPECT_THAT(
+        MakeEncoding(bad.spec, Output()),
+        StatusIs(absl::StatusCode::kInvalidArgument, StartsWith(bad.message)))
+        << bad.name;
+  }
+  Output buckets;
+  buckets.values = Values::kBuckets;
+  EXPECT_THAT(MakeEncoding(RotarySpec{.head_dim = 4}, buckets),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("rotary has no buckets")));
+  EXPECT_THAT(MakeEncoding(RotarySpec{.head_dim = 4}, Scaled(0)),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       StartsWith("output.scale: got 0")));
+}
+
+std::string IdentityOf(const RotarySpec& spec, double scale = 1) {
+  const EncodingPtr encoding = Made(spec, scale);
+  CanonicalWriter writer(encoding->name(), encoding->numerics_version());
+  encoding->WriteIdentity(writer);
+  return writer.bytes();
+}
+
+TEST(RotaryIdentity, ChangesWithEveryField) {
+  using S = RotarySpec;
+  const S yarn = Yarn(64, 10000, 4, 4096);
+  const S deepseek = DeepseekV3();
+  const S mrope = {.head_dim = 12, .mrope_section = {3, 3}};
+  const std::vector<std::string> identities = {
+      IdentityOf({.head_dim = 4}),
+      IdentityOf({.head_dim = 4}, 2),
+      IdentityOf({.head_dim = 8}),
+      IdentityOf({.head_dim = 4, .rope_theta = 5}),
+      IdentityOf({.head_dim = 4, .partial_rotary_factor = 0.5}),
+      IdentityOf({.head_dim = 4, .layout = Layout::kInterleaved}),
+      IdentityOf({.head_dim = 4, .layout = Layout::kCompact}),
+      IdentityOf({.head_dim = 4, .rope_type = RopeType::kLinear, .factor = 2}),
+      IdentityOf({.head_dim = 4, .rope_type = RopeType::kNtk, .factor = 2}),
+      IdentityOf({.head_dim = 4, .rope_type = RopeType::kProportional}),
+      IdentityOf({.head_dim = 4, .angle = AnglePrecision::kFloat32}),
+      IdentityOf({.head_dim = 4, .inverse_frequencies = {1, 0.5}}),
+      IdentityOf({.head_dim = 4, .inverse_frequencies = {1, 0.25}}),
+      IdentityOf(Dynamic(2048)),
+      IdentityOf(Dynamic(2049)),
+      IdentityOf(Longrope(4096)),
+      IdentityOf(With(Longrope(4096), [](S& s) { s.short_factor[1] = 7; })),
+      IdentityOf(
+          With(Longrope(4096), [](S& s) { s.max_position_embeddings = 8192; })),
+      IdentityOf(Longrope(4097)),
+      IdentityOf(With(Longrope(4097), [](S& s) { s.long_factor[1] = 7; })),
+      IdentityOf(yarn),
+      IdentityOf(With(yarn, [](S& s) { s.factor = 5; })),
+      IdentityOf(With(yarn, [](S& s) { s.beta_fast = 33; })),
+      IdentityOf(With(yarn, [](S& s) { s.beta_slow = 2; })),
+      IdentityOf(With(yarn, [](S& s) { s.truncate = false; })),
+      IdentityOf(With(yarn, [](S& s) { s.attention_factor = 2; })),
+      IdentityOf(
+          With(yarn, [](S& s) { s.original_max_position_embeddings = 4097; })),
+      IdentityOf(deepseek),
+      IdentityOf(With(deepseek, [](S& s) { s.mscale = 0.5; })),
+      IdentityOf(With(deepseek, [](S& s) { s.mscale_all_dim = 0.5; })),
+      IdentityOf(Llama3()),
+      IdentityOf(With(Llama3(), [](S& s) { s.low_freq_factor = 2; })),
+      IdentityOf(With(Llama3(), [](S& s) { s.high_freq_factor = 5; })),
+      IdentityOf(mrope),
+      IdentityOf(With(mrope,
+                      [](S& s) {
+                        s.mrope_section = {2, 4};
+                      })),
+      IdentityOf(
+          With(mrope, [](S& s) { s.mrope_order = MropeOrder::kInterleaved; })),
+      IdentityOf(With(mrope, [](S& s) { s.mrope_order = MropeOrder::kAxial; })),
+  };
+  for (size_t i = 0; i < identities.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      EXPECT_NE(identities[i], identities[j]) << i << " and " << j;
+    }
+  }
+}
+
+TEST(RotaryIdentity, IsThatOfTheNumbers) {
+  CanonicalWriter writer("rotary", 1);
+  writer.Integer(1, 4);
+  EXPECT_EQ(IdentityOf({.head_dim = 4}), writer.bytes());
+  EXPECT_EQ(IdentityOf({.head_dim = 4, .rope_theta = 10000}), writer.bytes());
+  // Lengths that select the same table.
+  EXPECT_EQ(IdentityOf(Dynamic(1)), IdentityOf(Dynamic(2048)));
+  EXPECT_EQ(IdentityOf(Longrope(1)), IdentityOf(Longrope(4096)));
+  EXPECT_EQ(IdentityOf(Longrope(4097)), IdentityOf(Longrope(131072)));
+}
+
+}  // namespace
+}  // namespace attnbias

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// Laws of Toeplitz tensors whose numbers are vectors: those of engine_test.cc
+// with a last axis of columns, with and without an axis of heads.
+#include <algorithm>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/core/answers.h"
+#include "tests/core/mpfr_oracle.h"
+
+namespace attnbias {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+struct Vectors {
+  EncodingSpec encoding;
+  int64_t heads;  // 1 where there is no axis of them
+  int64_t dim;
+};
+
+ShawSpec RandomShaw(std::vector<int64_t> shape) {
+  int64_t count = 1;
+  for (const int64_t length : shape) count *= length;
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  ShawSpec spec = {.left = 3, .right = 4};
+  spec.table = *Table::Create(
+      DataType::kF32, shape,
+      {reinterpret_cast<const char*>(values.data()), values.size() * 4},
+      TableLayout::kBucketsHeads);
+  return spec;
+}
+
+std::vector<Vectors> AllVectors() {
+  return {{TransformerXlSpec{.dim = 6, .clamp_len = 4}, 1, 6},
+          {XlnetSpec{.dim = 10}, 1, 10},
+          {ConformerSpec{.dim = 34}, 1, 34},
+          {SymmetricSinusoidalSpec{.dim = 2}, 1, 2},
+          {RandomShaw({8, 5}), 1, 5},
+          {RandomShaw({8, 1}), 1, 1},
+          {RandomShaw({3, 8, 7}), 3, 7}};
+}
+
+// Lengths on both sides of where rows become slices.
+const std::tuple<int64_t, int64_t, int64_t> kLengths[] = {
+    {5, 9, 4}, {9, 5, -3}, {1, 7, 6}, {7, 1, 0}, {40, 300, 260}};
+
+std::vector<double> Expand(const std::vector<double>& diagonals,
+                           const Vectors& vectors, int64_t queries,
+                           int64_t keys) {
+  std::vector<double> dense;
+  for (int64_t h = 0; h < vectors.heads; ++h) {
+    for (int64_t i = 0; i < queries; ++i) {
+      for (int64_t j = 0; j < keys; ++j) {
+        const int64_t at =
+            (h * (queries + keys - 1) + j - i + queries - 1) * vectors.dim;
+        dense.insert(dense.end(), diagonals.begin() + at,
+                     diagonals.begin() + at + vectors.dim);
+      }
+    }
+  }
+  return dense;
+}
+
+TEST(Vectors, OfADenseTensorAreTheExpandedDiagonals) {
+  Answers answers;
+  for (const Vectors& vectors : AllVectors()) {
+    for (const auto& [queries, keys, offset] : kLengths) {
+      for (const DataType type : kFloatTypes) {
+        const PairExtent pair = PairOf(queries, keys, offset);
+        const Output compact = {.data_type = type};
+        const Output dense = {.data_type = type, .form = Form::kDense};
+        ASSERT_EQ(answers.Numbers({vectors.encoding, pair, dense}),
+                  Expand(answers.Numbers({vectors.encoding, pair, compact}),
+                         vectors, queries, keys));
+      }
+    }
+  }
+}
+
+TEST(Vectors, OfAWindowAreASliceOfTheWhole) {
+  Answers answers;
+  for (const Vectors& vectors : AllVectors()) {
+    for (const auto& [queries, keys, offset] : kLengths) {
+      PairExtent pair = PairOf(queries, keys, offset);
+      const Output dense = {.form = Form::kDense};
+      const std::vector<double> whole =
+          answers.Numbers({vectors.encoding, pair, dense});
+      const Range q = {queries / 2, queries};
+      const Range k = {keys / 3, std::max(keys / 3 + 1, keys - 1)};
+      Range h = {0, 1};
+      if (vectors.heads > 1) pair.heads = h = {1, 3};
+      pair.queries = q;
+      pair.keys = k;
+      std::vector<double> slice;
+      for (int64_t x = h.begin; x < h.end; ++x) {
+        for (int64_t i = q.begin; i < q.end; ++i) {
+          const auto row = whole.begin() +
+                           ((x * queries + i) * keys + k.begin) * vectors.dim;
+          slice.insert(slice.end(), row, row + k.size() * vectors.dim);
+        }
+      }
+      EXPECT_EQ(answers.Numbers({vectors.encoding, pair, dense}), slice);
+      Vectors part = vectors;
+      part.heads = h.size();
+      EXPECT_EQ(Expand(answers.Numbers({vectors.encoding, pair, {}}), part,
+                       q.size(), k.size()),
+                slice);
+    }
+  }
+}
+
+TEST(Vectors, OfListsAreThoseOfTheirPositionsOneByOne) {
+  Answers answers;
+  const std::vector<int64_t> queries = {3, 3, -2, 1000000000, 0};
+  const std::vector<int64_t> keys = {7, 0, 8, 9, -5, 999999990};
+  for (const Vectors& vectors : AllVectors()) {
+    for (const DataType type : kFloatTypes) {
+      PairExtent pair;
+      pair.query_positions = queries;
+      pair.key_positions = keys;
+      const std::vector<double> numbers =
+          answers.Numbers({vectors.encoding, pair, {.data_type = type}});
+      ASSERT_EQ(numbers.size(), vectors.heads * 30 * vectors.dim);
+      for (size_t i = 0; i < queries.size(); ++i) {
+        for (size_t j = 0; j < keys.size(); ++j) {
+          const std::vector<double> one =
+              answers.Numbers({vectors.encoding,
+                               PairOf(1, 1, queries[i] - keys[j]),
+                               {.data_type = type}});
+          for (int64_t h = 0; h < vectors.heads; ++h) {
+            for (int64_t c = 0; c < vectors.dim; ++c) {
+              const int64_t at = (h * 5 + i) * 6 + j;
+              ASSERT_EQ(numbers[at * vectors.dim + c],
+                        one[h * vectors.dim + c]);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Reads begin and end inside of numbers, vectors and rows.
+TEST(Vectors, AreTheSameHoweverTheyAreRead) {
+  Answers answers;
+  Answers tiny({.memory_budget_bytes = 60000});
+  std::mt19937 random(2);
+  for (const Vectors& vectors : AllVectors()) {
+    for (const Form form : {Form::kToeplitz, Form::kDense}) {
+      const TensorSpec spec = {vectors.encoding,
+                               PairOf(40, 300, 260),
+                               {.data_type = DataType::kBF16, .form = form}};
+      const PlanPtr plan = answers.Plan(spec);
+      const PayloadPtr payload = answers.Get(plan);
+      const int64_t total = plan->total_bytes();
+      const std::string whole = Answers::Read(payload, 0, total);
+      const PayloadPtr small = tiny.Get(tiny.Plan(spec));
+      for (int n = 0; n < 40; ++n) {
+        const auto offset =
+            std::uniform_int_distribution<int64_t>(0, total - 1)(random);
+        const auto size = std::uniform_int_distribution<int64_t>(
+            1, std::min<int64_t>(total - offset, 20000))(random);
+        ASSERT_EQ(Answers::Read(payload, offset, size),
+                  whole.substr(offset, size));
+        ASSERT_EQ(Answers::Read(small, offset, size),
+                  whole.substr(offset, size));
+      }
+    }
+  }
+}
+
+TEST(Vectors, MayBeWiderThanAChunk) {
+  Answers answers;
+  const TensorSpec spec = {ConformerSpec{.dim = 65536},
+                           PairOf(3, 3, 0),
+                           {.data_type = DataType::kF64, .form = Form::kDense}};
+  const PlanPtr plan = answers.Plan(spec);
+  EXPECT_THAT(plan->parts()[0].shape, ElementsAre(3, 3, 65536));
+  const std::string whole = answers.Bytes(spec);
+  constexpr int64_t kVector = 65536 * 8;
+  EXPECT_EQ(whole.substr(0, kVector), whole.substr(4 * kVector, kVector));
+  EXPECT_EQ(whole.substr(kVector, kVector), whole.substr(5 * kVector, kVector));
+  const PayloadPtr payload = answers.Get(plan);
+  std::string read;
+  for (int64_t at = 0; at < plan->total_bytes(); at += 100003) {
+    read += Answers::Read(payload, at,
+                          std::min<int64_t>(100003, plan->total_bytes() - at));
+  }
+  EXPECT_EQ(read, whole);
+}
+
+TEST(Vectors, OfOneComputationServeEveryWindow) {
+  Answers answers;
+  const XlnetSpec xlnet = {.dim = 16};
+  answers.Bytes({xlnet, PairOf(300, 300, 0), {}});
+  answers.Bytes({xlnet, PairOf(10, 10, 0), {.form = Form::kDense}});
+  PairExtent window = PairOf(300, 300, 0);
+  window.queries = {299, 300};
+  answers.Bytes({xlnet, window, {}});
+  EXPECT_EQ(answers.computed(), 1);
+}
+
+TEST(Vectors, HaveNoHeadsToChooseWhereHeadsShareThem) {
+  Answers answers;
+  PairExtent pair = PairOf(3, 3, 0);
+  pair.heads = {0, 1};
+  EXPECT_THAT(answers.StatusOf({XlnetSpec{.dim = 2}, pair, {}}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("pair.heads: got [0, 1), want none")));
+  EXPECT_THAT(answers.StatusOf({RandomShaw({2, 8, 3}), pair, {}}), IsOk());
+}
+
+// Sizes are products of four lengths.
+TEST(Vectors, ThatWouldOverflowAreRefused) {
+  Answers answers;
+  constexpr int64_t kMost = int64_t{1} << 40;
+  EXPECT_THAT(
+      answers.StatusOf({XlnetSpec{.dim = 65536, .clamp_len = 1},
+                        PairOf(kMost, kMost, 0),
+                        {.form = Form::kDense}}),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("want at most")));
+}
+
+}  // namespace
+}  // namespace attnbias

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Learned tables: mounted from files, listed, used by name and digest, replaced while served."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from tests.integration.contract import message, spec
+from tests.integration.server import Details, Server, eventually, refused
+
+BIAS = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+CONFIG = {"model_type": "t5", "relative_attention_max_distance": 64}
+ENCODER = np.arange(64, dtype="f4").reshape(32, 2)
+DECODER = -ENCODER.astype("f2")
+
+
+def write_checkpoint(folder: pathlib.Path, encoder: Any = ENCODER) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    replace(
+        folder / "model.safetensors",
+        {
+            "shared.weight": np.zeros((4, 4), "f4"),
+            f"encoder.{BIAS}": encoder,
+            f"decoder.{BIAS}": DECODER,
+        },
+    )
+
+
+def replace(path: pathlib.Path, tensors: dict[str, Any]) -> None:
+    """As tables should be replaced: the new file takes the old one's name."""
+    save_file(tensors, path.with_suffix(".new"))
+    path.with_suffix(".new").rename(path)
+
+
+def t5(bidirectional: bool, **table: Any) -> Any:
+    fields = {"num_heads": 2, "bidirectional": bidirectional, "max_distance": 64, "table": table}
+    return spec(t5=fields, pair={"query_length": 4, "key_length": 4})
+
+
+def numbers(stub: Any, request: Any) -> Any:
+    return np.frombuffer(stub.tensor(request).data, "<f4").reshape(2, 7)
+
+
+def names(stub: Any) -> list[str]:
+    return [table.name for table in stub.tables(message("ListTablesRequest")()).tables]
+
+
+def test_a_checkpoint_is_served_by_name(start_server: Any, tmp_path: pathlib.Path) -> None:
+    write_checkpoint(tmp_path / "model")
+    with start_server(f"--checkpoint=m={tmp_path / 'model'}").connect() as stub:
+        decoder, encoder = stub.tables(message("ListTablesRequest")()).tables
+        assert (decoder.name, encoder.name) == ("m/decoder", "m/encoder")
+        assert decoder.source == f"model.safetensors:decoder.{BIAS}"
+        assert list(decoder.shape) == [32, 2]
+        assert decoder.data_type == 3
+        assert str(tmp_path) not in str(decoder)
+
+        # Keys 0 to 3 before the query are buckets 0 to 3, after it 17 to 19.
+        rows = [3, 2, 1, 0, 17, 18, 19]
+        by_name = t5(True, name="m/encoder")
+        np.testing.assert_array_equal(numbers(stub, by_name), ENCODER[rows].T)
+        inline = {"data_type": 2, "shape": [32, 2], "data": ENCODER.tobytes()}
+        header = stub.header(by_name)
+        assert header.fingerprint == stub.header(t5(True, inline_table=inline)).fingerprint
+        assert header.resolved_spec.t5.table.sha256 == encoder.sha256
+        assert stub.header(header.resolved_spec).fingerprint == header.fingerprint
+
+        # The spec that comes with a table needs nothing but an extent.
+        ready = decoder.spec
+        assert not ready.t5.bidirectional
+        ready.pair.CopyFrom(by_name.pair)
+        np.testing.assert_array_equal(
+            numbers(stub, ready), DECODER[[3, 2, 1, 0, 0, 0, 0]].astype("f4").T
+        )
+
+
+def test_folders_and_single_tables_have_names_of_their_own(
+    start_server: Any, tmp_path: pathlib.Path
+) -> None:
+    save_file({"w": ENCODER, "ids": np.arange(3)}, tmp_path / "a.safetensors")
+    save_file({"only": ENCODER.T.copy()}, tmp_path / "heads.safetensors")
+    server = start_server(
+        f"--tables={tmp_path}",
+        f"--table=one={tmp_path}/a.safetensors:w",
+        f"--table=two={tmp_path}/heads.safetensors",
+    )
+    with server.connect() as stub:
+        assert names(stub) == ["a:w", "heads:only", "one", "two"]
+        straight = stub.header(t5(True, name="one"))
+        transposed = stub.header(t5(True, name="two", layout=2))
+        assert transposed.fingerprint == straight.fingerprint
+        # The digest of the transpose is known, too.
+        assert stub.header(transposed.resolved_spec).fingerprint == straight.fingerprint
+    assert server.metrics()["attnbias_mounted_tables"] == 4
+
+
+def test_pages(start_server: Any, tmp_path: pathlib.Path) -> None:
+    save_file({f"t{i:04}": ENCODER[:1] for i in range(250)}, tmp_path / "a.safetensors")
+    with start_server(f"--tables={tmp_path}").connect() as stub:
+        seen, token, pages = [], "", 0
+        while pages == 0 or token:
+            request = message("ListTablesRequest")(page_token=token)
+            page = stub.tables(request)
+            seen += [table.name for table in page.tables]
+            token, pages = page.next_page_token, pages + 1
+        assert (len(seen), len(set(seen)), pages) == (250, 250, 3)
+        for field, bad in (("page_size", {"page_size": 1001}), ("page_token", {"page_token": "x"})):
+            error = refused(lambda bad=bad: stub.tables(message("ListTablesRequest")(**bad)))
+            assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+            assert Details(error).fields == [field]
+
+
+def test_an_unknown_table_is_not_found(start_server: Any, tmp_path: pathlib.Path) -> None:
+    write_checkpoint(tmp_path / "model")
+    with start_server(f"--checkpoint=m={tmp_path / 'model'}").connect() as stub:
+        for field, table in (("name", "m/encoders"), ("sha256", "0" * 64)):
+            error = refused(lambda f=field, t=table: stub.header(t5(True, **{f: t})))
+            assert error.code() == grpc.StatusCode.NOT_FOUND
+            assert Details(error).fields == [f"spec.t5.table.{field}"]
+            assert Details(error).reason == "TABLE_NOT_FOUND"
+            assert table in error.details()
+
+
+@pytest.mark.parametrize("how", ["poll", "hangup"])
+def test_changed_files_are_mounted_anew(
+    start_server: Any, tmp_path: pathlib.Path, how: str
+) -> None:
+    model = tmp_path / "model"
+    write_checkpoint(model)
+    poll = "100ms" if how == "poll" else "0s"
+    server = start_server(f"--checkpoint=m={model}", f"--tables-poll={poll}")
+
+    def notice() -> None:
+        if how == "hangup":
+            server.process.send_signal(signal.SIGHUP)
+
+    with server.connect() as stub:
+        request = t5(True, name="m/encoder")
+        old = stub.tensor(request)
+        write_checkpoint(model, ENCODER + 1)
+        notice()
+        eventually(
+            lambda: bool(stub.tensor(request).header.fingerprint != old.header.fingerprint),
+            "the new table",
+        )
+        new = stub.tensor(request)
+        np.testing.assert_array_equal(np.frombuffer(new.data, "<f4"), _plus_one(old.data))
+
+        # Written over in place, and not even whole: what was mounted stays.
+        (model / "model.safetensors").write_bytes(b"not a table")
+        notice()
+        eventually(lambda: "mounted before stay" in server.log(), "a line about the failure")
+        assert stub.tensor(request).data == new.data
+        assert server.metrics()["attnbias_tables_reload_failed"] == 1
+
+        write_checkpoint(model)
+        notice()
+        eventually(lambda: bool(stub.tensor(request).data == old.data), "the first table")
+        assert server.metrics()["attnbias_tables_reload_failed"] == 0
+    assert server.stop() == 0
+
+
+def _plus_one(data: bytes) -> Any:
+    return np.frombuffer(data, "<f4") + 1
+
+
+@pytest.mark.parametrize(
+    ("flag", "says"),
+    [
+        ("--tables=/nonexistent", "--tables: /nonexistent: "),
+        ("--table=x", "--table: got 'x', want NAME=FILE.safetensors:TENSOR"),
+        ("--checkpoint=m={folder}", "model_type: got 'gpt7', want one of t5, mt5, umt5"),
+    ],
+)
+def test_what_cannot_be_mounted_ends_the_start(
+    tmp_path: pathlib.Path, flag: str, says: str
+) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "gpt7"}')
+    ended = subprocess.run(
+        [
+            os.environ["ATTNBIAS_SERVER_BINARY"],
+            "--check-config",
+            flag.format(folder=tmp_path),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert says in ended.stderr
+
+
+def test_lists_of_tables_come_from_the_environment_too(tmp_path: pathlib.Path) -> None:
+    write_checkpoint(tmp_path / "a")
+    write_checkpoint(tmp_path / "b")
+    folders = f"a={tmp_path / 'a'},b={tmp_path / 'b'}"
+    ended = subprocess.run(
+        [os.environ["ATTNBIAS_SERVER_BINARY"], "--check-config"],
+        env=os.environ | {"ATTNBIAS_CHECKPOINT": folders},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"checkpoint={folders}\n" in ended.stdout
+
+
+def test_the_tool_lists_what_it_can_use(start_server: Any, tmp_path: pathlib.Path) -> None:
+    write_checkpoint(tmp_path / "model")
+    server: Server = start_server(f"--checkpoint=m={tmp_path / 'model'}")
+
+    def tool(*arguments: str) -> str:
+        command = [os.environ["ATTNBIAS_CLI_BINARY"], "--server", server.address, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    listed = tool("tables").splitlines()
+    assert listed[0] == "m/decoder"
+    use = listed[3].split()
+    assert "table=name:m/decoder" in use
+    out = tmp_path / "bias.npy"
+    tool("get", *use, "--queries", "4", "--keys", "4", "--out", str(out))
+    np.testing.assert_array_equal(np.load(out)[1], DECODER[[3, 2, 1, 0, 0, 0, 0], 1].astype("f4"))

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// .safetensors files for tests, written by hand.
+#ifndef ATTNBIAS_TESTS_TESTING_SAFETENSORS_WRITER_H_
+#define ATTNBIAS_TESTS_TESTING_SAFETENSORS_WRITER_H_
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "gtest/gtest.h"
+
+namespace attnbias {
+
+// Length, header, data.
+inline std::string SafetensorsBytes(const std::string& header,
+                                    std::string_view data) {
+  std::string bytes;
+  for (int i = 0; i < 8; ++i) {
+    bytes.push_back(static_cast<char>(header.size() >> (8 * i)));
+  }
+  return absl::StrCat(bytes, header, std::string(data));
+}
+
+struct F32Tensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::vector<float> values;
+};
+
+inline std::string SafetensorsBytes(const std::vector<F32Tensor>& tensors) {
+  std::string header = "{\"__metadata__\":{\"format\":\"pt\"}";
+  std::string data;
+  for (const F32Tensor& tensor : tensors) {
+    const size_t begin = data.size();
+    data.append(reinterpret_cast<const char*>(tensor.values.data()),
+                tensor.values.size() * 4);
+    absl::StrAppend(&header, ",\"", tensor.name,
+                    "\":{\"dtype\":\"F32\",\"shape\":[",
+                    absl::StrJoin(tensor.shape, ","), "],\"data_offsets\":[",
+                    begin, ",", data.size(), "]}");
+  }
+  return SafetensorsBytes(header + "}", data);
+}
+
+// A folder of the running test's own, empty at first.
+inline std::filesystem::path FreshFolder() {
+  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+  std::string name = absl::StrCat(test->test_suite_name(), ".", test->name());
+  for (char& c : name) c = c == '/' ? '.' : c;
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / name;
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  return folder;
+}
+
+inline std::string WriteFile(const std::filesystem::path& path,
+                             std::string_view bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+  return path.string();
+}
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_TESTS_TESTING_SAFETENSORS_WRITER_H_
