@@ -35,12 +35,18 @@ std::string TypeOf(const FieldDescriptor& field) {
 // A list's default is to be empty, and a table's need depends on the values
 // asked for.
 std::string DefaultOf(const FieldDescriptor& field) {
-  const std::string& value = field.options().GetExtension(v1::default_value);
-  if (!value.empty() && field.enum_type() != nullptr) {
-    return absl::StrCat("default ", ShortName(*field.enum_type(), value));
+  if (field.options().HasExtension(v1::default_value)) {
+    const std::string& value = field.options().GetExtension(v1::default_value);
+    if (value.empty()) return "optional";
+    return absl::StrCat("default ", field.enum_type() != nullptr
+                                        ? ShortName(*field.enum_type(), value)
+                                        : value);
   }
-  if (!value.empty()) return absl::StrCat("default ", value);
   if (field.is_repeated() || field.message_type() != nullptr) return "optional";
+  if (field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL &&
+      !field.has_presence()) {
+    return "default false";
+  }
   return "required";
 }
 

@@ -227,7 +227,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"Form",
                 {.encoding = "alibi", .form = "sparse"},
                 "--form: got \"sparse\", want one of table, toeplitz, key_row, "
-                "dense"},
+                "dense, block_toeplitz_2d"},
         Mistake{"DataType",
                 {.encoding = "alibi", .data_type = "fp8"},
                 "--dtype: got \"fp8\", want one of f64, f32, f16, bf16, i32"},

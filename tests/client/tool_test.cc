@@ -87,7 +87,9 @@ TEST_F(ToolTest, ListComesFromTheContract) {
         "t5\n", "  bidirectional required      bool\n",
         "  table_layout  optional      buckets_heads | heads_buckets\n",
         "alibi\n", "  slopes         optional          double,...\n",
-        "kerple\n", "  kernel    required log | power\n"}) {
+        "kerple\n", "  kernel    required log | power\n", "swin_v2\n",
+        "  pretrained_window_width  optional int32\n",
+        "  reset_class_token     default false"}) {
     EXPECT_THAT(out_.str(), HasSubstr(line));
   }
 }
