@@ -67,8 +67,13 @@ void Normalise(const Layer& layer, std::vector<double>& features) {
   }
 }
 
+// From here on 1 + exp(-x) rounds to 1.
+constexpr double kSiluIsIdentity = 40;
+
 void ApplySilu(std::vector<double>& features) {
-  for (double& x : features) x = x / (1 + RoundedExp(-x));
+  for (double& x : features) {
+    if (x < kSiluIsIdentity) x = x / (1 + RoundedExp(-x));
+  }
 }
 
 class DynamicPositionBiasEvaluator final : public Evaluator {

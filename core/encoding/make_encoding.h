@@ -14,28 +14,50 @@ namespace attnbias {
 // INVALID_ARGUMENT  a field's value, the message beginning with the field's
 // path
 //                   inside TensorSpec and ": "
-absl::StatusOr<EncodingPtr> MakeEncoding(const SinusoidalSpec& spec, const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const T5Spec& spec, const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const AlibiSpec& spec, const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const LearnedAbsoluteSpec& spec, const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const ShawSpec& spec, const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const TransformerXlSpec& spec, const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const XlnetSpec& spec, const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const ConformerSpec& spec, const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const SymmetricSinusoidalSpec& spec, const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const LearnedRelativeSpec& spec, const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const KerpleSpec& spec, const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const SandwichSpec& spec, const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const FireSpec& spec, const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const DynamicPositionBiasSpec& spec, const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const DebertaSpec& spec, const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const SwinSpec& spec, const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const SwinV2Spec& spec, const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const BeitSpec& spec, const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const RotarySpec& spec, const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const XposSpec& spec, const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const MultiAxisSinusoidalSpec& spec, const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const TupeSpec& spec, const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const SinusoidalSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const T5Spec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const AlibiSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const LearnedAbsoluteSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const ShawSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const TransformerXlSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const XlnetSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const ConformerSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const SymmetricSinusoidalSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const LearnedRelativeSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const KerpleSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const SandwichSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const FireSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const DynamicPositionBiasSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const DebertaSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const SwinSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const SwinV2Spec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const BeitSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const RotarySpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const XposSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const MultiAxisSinusoidalSpec& spec,
+                                         const Output& output);
+absl::StatusOr<EncodingPtr> MakeEncoding(const TupeSpec& spec,
+                                         const Output& output);
 
 }  // namespace attnbias
 

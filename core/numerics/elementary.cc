@@ -146,7 +146,7 @@ double RoundedExp(double x) {
   if (x > 710) return std::numeric_limits<double>::infinity();
   if (x < -760) return 0;
   double result;
-  if (std::fabs(x) <= kMaxExponent) {
+  if (x >= kLeastExponent && x <= kMostExponent) {
     const Estimate exp = ExpOf({x, 0});
     if (TryRoundToDouble(exp.value, exp.bound, &result)) return result;
   }

@@ -19,9 +19,11 @@ struct Estimate {
 inline constexpr double kLogBound = 0x1p-65;
 Estimate LogOf(DoubleDouble x);
 
-// e^x for |x| <= kMaxExponent: within kExpBound of its magnitude.
+// e^x for x in [kLeastExponent, kMostExponent]: within kExpBound of its
+// magnitude.
 inline constexpr double kExpBound = 0x1p-76;
-inline constexpr double kMaxExponent = 600;
+inline constexpr double kLeastExponent = -600;
+inline constexpr double kMostExponent = 700;
 Estimate ExpOf(DoubleDouble x);
 
 // ln(1 + x) for x >= 0, and e^x: the nearest double, where that is normal; any
