@@ -125,7 +125,8 @@ def read_only_server(machine: list[str], root: str, config: dict[str, Any]) -> I
         'mount --bind "$0" "$0" && mount -t proc proc "$0/proc"'
         ' && mount -o remount,bind,ro "$0" && exec chroot "$@"'
     )
-    chroot = [f"--userspec={config['User']}", root, *config["Entrypoint"]]
+    chroot = [f"--userspec={config['User']}", root]
+    chroot += ["env", "--ignore-environment", *config["Env"], *config["Entrypoint"]]
     private = [*machine, "unshare", "--mount", "sh", "-c", script, root]
     with running_server([*private, *chroot]) as address:
         yield address
