@@ -77,7 +77,6 @@ INSTANTIATE_TEST_SUITE_P(
                   "alibi { num_heads: 4 alibi_bias_max: 8 "
                   "variant: ALIBI_VARIANT_SYMMETRIC } "
                   "output { scale: 1 }"},
-<<<<<<< HEAD
                   "output { scale: 1 }"
 },
         RoundTrip{"Swin", "swin { window_height: 2 window_width: 3 }",
@@ -99,8 +98,6 @@ INSTANTIATE_TEST_SUITE_P(
                   "tupe { num_buckets: 32 max_distance: 128 "
                   "reset_class_token: true } "
                   "output { values: VALUES_BUCKETS scale: 1 }"},
-=======
->>>>>>> vectors
         RoundTrip{"AlibiSlopes",
                   "alibi { num_heads: 2 slopes: [0.5, 0.25] "
                   "variant: ALIBI_VARIANT_KEY_FROM_END }",
@@ -154,7 +151,6 @@ INSTANTIATE_TEST_SUITE_P(
                   "learned_absolute { offset: 2 padding_idx: 0 "
                   "interpolation: INTERPOLATION_LINEAR "
                   "interpolated_length: 7 } "
-<<<<<<< HEAD
                   "output { scale: 1 }"},
         RoundTrip{"Rotary", "rotary { head_dim: 64 }",
                   "rotary { head_dim: 64 rope_theta: 10000 "
@@ -263,10 +259,6 @@ INSTANTIATE_TEST_SUITE_P(
                   "output { values: VALUES_BUCKETS scale: 1 }"}),
     [](const auto& info) {
   return std::string(info.param.name); });
-=======
-                  "output { scale: 1 }"}),
-    [](const auto& info) { return std::string(info.param.name); });
->>>>>>> vectors
 
 INSTANTIATE_TEST_SUITE_P(
     Extents, SpecCodec,
