@@ -77,8 +77,6 @@ INSTANTIATE_TEST_SUITE_P(
                   "alibi { num_heads: 4 alibi_bias_max: 8 "
                   "variant: ALIBI_VARIANT_SYMMETRIC } "
                   "output { scale: 1 }"},
-                  "output { scale: 1 }"
-},
         RoundTrip{"Swin", "swin { window_height: 2 window_width: 3 }",
                   "swin { window_height: 2 window_width: 3 } "
                   "output { scale: 1 }"},
@@ -257,8 +255,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "deberta { bucket_size: 0 max_position: 9 "
                   "term: DEBERTA_TERM_BUCKET edge: DEBERTA_EDGE_HF } "
                   "output { values: VALUES_BUCKETS scale: 1 }"}),
-    [](const auto& info) {
-  return std::string(info.param.name); });
+    [](const auto& info) { return std::string(info.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(
     Extents, SpecCodec,
