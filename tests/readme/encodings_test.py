@@ -29,7 +29,7 @@ def documented() -> dict[str, dict[str, str]]:
     encodings = {}
     for row in re.findall(r"^\| `(\w+)` \|.*\| (.*) \|$", section, re.MULTILINE):
         fields = re.findall(r"`(\w+)`(?: = ([^\s,]+))?", row[1])
-        encodings[row[0]] = {name: default for name, default in fields}
+        encodings[row[0]] = dict(fields)
     return encodings
 
 

@@ -202,6 +202,678 @@ func (AlibiVariant) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{2}
 }
 
+// How a table of positions is resampled to another length.
+type Interpolation int32
+
+const (
+	Interpolation_INTERPOLATION_UNSPECIFIED Interpolation = 0
+	// Not at all.
+	Interpolation_INTERPOLATION_NONE Interpolation = 1
+	// Linearly between pixel centres: row r reads at (r + 1/2) n / m - 1/2,
+	// clamped (torch's mode "linear" with align_corners false).
+	Interpolation_INTERPOLATION_LINEAR Interpolation = 2
+	// Linearly between first and last row: row r reads at r (n - 1) / (m - 1)
+	// (align_corners true).
+	Interpolation_INTERPOLATION_LINEAR_ALIGN_CORNERS Interpolation = 3
+)
+
+// Enum value maps for Interpolation.
+var (
+	Interpolation_name = map[int32]string{
+		0: "INTERPOLATION_UNSPECIFIED",
+		1: "INTERPOLATION_NONE",
+		2: "INTERPOLATION_LINEAR",
+		3: "INTERPOLATION_LINEAR_ALIGN_CORNERS",
+	}
+	Interpolation_value = map[string]int32{
+		"INTERPOLATION_UNSPECIFIED":          0,
+		"INTERPOLATION_NONE":                 1,
+		"INTERPOLATION_LINEAR":               2,
+		"INTERPOLATION_LINEAR_ALIGN_CORNERS": 3,
+	}
+)
+
+func (x Interpolation) Enum() *Interpolation {
+	p := new(Interpolation)
+	*p = x
+	return p
+}
+
+func (x Interpolation) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Interpolation) Descriptor() protoreflect.EnumDescriptor {
+	return file_attnbias_v1_encodings_proto_enumTypes[3].Descriptor()
+}
+
+func (Interpolation) Type() protoreflect.EnumType {
+	return &file_attnbias_v1_encodings_proto_enumTypes[3]
+}
+
+func (x Interpolation) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Interpolation.Descriptor instead.
+func (Interpolation) EnumDescriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{3}
+}
+
+// What a part's columns hold.
+type RotaryLayout int32
+
+const (
+	RotaryLayout_ROTARY_LAYOUT_UNSPECIFIED RotaryLayout = 0
+	// [f_0 ... f_n-1 f_0 ... f_n-1] (GPT-NeoX, Llama; transformers' cat).
+	RotaryLayout_ROTARY_LAYOUT_HALF RotaryLayout = 1
+	// [f_0 f_0 f_1 f_1 ...] (GPT-J).
+	RotaryLayout_ROTARY_LAYOUT_INTERLEAVED RotaryLayout = 2
+	// [f_0 ... f_n-1] (ONNX Runtime, flash-attention).
+	RotaryLayout_ROTARY_LAYOUT_COMPACT RotaryLayout = 3
+)
+
+// Enum value maps for RotaryLayout.
+var (
+	RotaryLayout_name = map[int32]string{
+		0: "ROTARY_LAYOUT_UNSPECIFIED",
+		1: "ROTARY_LAYOUT_HALF",
+		2: "ROTARY_LAYOUT_INTERLEAVED",
+		3: "ROTARY_LAYOUT_COMPACT",
+	}
+	RotaryLayout_value = map[string]int32{
+		"ROTARY_LAYOUT_UNSPECIFIED": 0,
+		"ROTARY_LAYOUT_HALF":        1,
+		"ROTARY_LAYOUT_INTERLEAVED": 2,
+		"ROTARY_LAYOUT_COMPACT":     3,
+	}
+)
+
+func (x RotaryLayout) Enum() *RotaryLayout {
+	p := new(RotaryLayout)
+	*p = x
+	return p
+}
+
+func (x RotaryLayout) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RotaryLayout) Descriptor() protoreflect.EnumDescriptor {
+	return file_attnbias_v1_encodings_proto_enumTypes[4].Descriptor()
+}
+
+func (RotaryLayout) Type() protoreflect.EnumType {
+	return &file_attnbias_v1_encodings_proto_enumTypes[4]
+}
+
+func (x RotaryLayout) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RotaryLayout.Descriptor instead.
+func (RotaryLayout) EnumDescriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{4}
+}
+
+// Length extensions of rotary embeddings.
+type RopeType int32
+
+const (
+	RopeType_ROPE_TYPE_UNSPECIFIED RopeType = 0
+	RopeType_ROPE_TYPE_DEFAULT     RopeType = 1
+	// Position interpolation (Chen et al. 2023): inv / factor.
+	RopeType_ROPE_TYPE_LINEAR RopeType = 2
+	// Dynamic NTK: rope_theta grows with sequence_length beyond
+	// max_position_embeddings.
+	RopeType_ROPE_TYPE_DYNAMIC RopeType = 3
+	// Static NTK: rope_theta * factor^(dim / (dim - 2)).
+	RopeType_ROPE_TYPE_NTK RopeType = 4
+	// YaRN (Peng et al. 2023).
+	RopeType_ROPE_TYPE_YARN RopeType = 5
+	// LongRoPE (Ding et al. 2024; Phi-3).
+	RopeType_ROPE_TYPE_LONGROPE RopeType = 6
+	// Llama 3.1.
+	RopeType_ROPE_TYPE_LLAMA3 RopeType = 7
+	// Frequencies spaced by head_dim, zero beyond the rotating part (Gemma):
+	// columns are those of the whole head.
+	RopeType_ROPE_TYPE_PROPORTIONAL RopeType = 8
+)
+
+// Enum value maps for RopeType.
+var (
+	RopeType_name = map[int32]string{
+		0: "ROPE_TYPE_UNSPECIFIED",
+		1: "ROPE_TYPE_DEFAULT",
+		2: "ROPE_TYPE_LINEAR",
+		3: "ROPE_TYPE_DYNAMIC",
+		4: "ROPE_TYPE_NTK",
+		5: "ROPE_TYPE_YARN",
+		6: "ROPE_TYPE_LONGROPE",
+		7: "ROPE_TYPE_LLAMA3",
+		8: "ROPE_TYPE_PROPORTIONAL",
+	}
+	RopeType_value = map[string]int32{
+		"ROPE_TYPE_UNSPECIFIED":  0,
+		"ROPE_TYPE_DEFAULT":      1,
+		"ROPE_TYPE_LINEAR":       2,
+		"ROPE_TYPE_DYNAMIC":      3,
+		"ROPE_TYPE_NTK":          4,
+		"ROPE_TYPE_YARN":         5,
+		"ROPE_TYPE_LONGROPE":     6,
+		"ROPE_TYPE_LLAMA3":       7,
+		"ROPE_TYPE_PROPORTIONAL": 8,
+	}
+)
+
+func (x RopeType) Enum() *RopeType {
+	p := new(RopeType)
+	*p = x
+	return p
+}
+
+func (x RopeType) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RopeType) Descriptor() protoreflect.EnumDescriptor {
+	return file_attnbias_v1_encodings_proto_enumTypes[5].Descriptor()
+}
+
+func (RopeType) Type() protoreflect.EnumType {
+	return &file_attnbias_v1_encodings_proto_enumTypes[5]
+}
+
+func (x RopeType) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RopeType.Descriptor instead.
+func (RopeType) EnumDescriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{5}
+}
+
+// How pairs are dealt out to the axes of mrope_section.
+type MropeOrder int32
+
+const (
+	MropeOrder_MROPE_ORDER_UNSPECIFIED MropeOrder = 0
+	// The first section's pairs, then the second's (Qwen2-VL).
+	MropeOrder_MROPE_ORDER_CHUNKED MropeOrder = 1
+	// In turn, as long as an axis has any left, the rest to axis 0 (Qwen3-VL).
+	MropeOrder_MROPE_ORDER_INTERLEAVED MropeOrder = 2
+	// Chunked, and every axis begins at the highest frequency: pair k of a section
+	// of s turns by rope_theta^(-k/s) (vision transformers in two dimensions).
+	// Only with rope_type DEFAULT and computed frequencies.
+	MropeOrder_MROPE_ORDER_AXIAL MropeOrder = 3
+)
+
+// Enum value maps for MropeOrder.
+var (
+	MropeOrder_name = map[int32]string{
+		0: "MROPE_ORDER_UNSPECIFIED",
+		1: "MROPE_ORDER_CHUNKED",
+		2: "MROPE_ORDER_INTERLEAVED",
+		3: "MROPE_ORDER_AXIAL",
+	}
+	MropeOrder_value = map[string]int32{
+		"MROPE_ORDER_UNSPECIFIED": 0,
+		"MROPE_ORDER_CHUNKED":     1,
+		"MROPE_ORDER_INTERLEAVED": 2,
+		"MROPE_ORDER_AXIAL":       3,
+	}
+)
+
+func (x MropeOrder) Enum() *MropeOrder {
+	p := new(MropeOrder)
+	*p = x
+	return p
+}
+
+func (x MropeOrder) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (MropeOrder) Descriptor() protoreflect.EnumDescriptor {
+	return file_attnbias_v1_encodings_proto_enumTypes[6].Descriptor()
+}
+
+func (MropeOrder) Type() protoreflect.EnumType {
+	return &file_attnbias_v1_encodings_proto_enumTypes[6]
+}
+
+func (x MropeOrder) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use MropeOrder.Descriptor instead.
+func (MropeOrder) EnumDescriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{6}
+}
+
+// In what precision p * inv is formed.
+type AnglePrecision int32
+
+const (
+	AnglePrecision_ANGLE_PRECISION_UNSPECIFIED AnglePrecision = 0
+	// Over the real numbers.
+	AnglePrecision_ANGLE_PRECISION_EXACT AnglePrecision = 1
+	// cos and sin of float32(p * float32(inv)): within 1 ulp of torch with
+	// transformers' own inverse_frequencies.
+	AnglePrecision_ANGLE_PRECISION_FLOAT32 AnglePrecision = 2
+)
+
+// Enum value maps for AnglePrecision.
+var (
+	AnglePrecision_name = map[int32]string{
+		0: "ANGLE_PRECISION_UNSPECIFIED",
+		1: "ANGLE_PRECISION_EXACT",
+		2: "ANGLE_PRECISION_FLOAT32",
+	}
+	AnglePrecision_value = map[string]int32{
+		"ANGLE_PRECISION_UNSPECIFIED": 0,
+		"ANGLE_PRECISION_EXACT":       1,
+		"ANGLE_PRECISION_FLOAT32":     2,
+	}
+)
+
+func (x AnglePrecision) Enum() *AnglePrecision {
+	p := new(AnglePrecision)
+	*p = x
+	return p
+}
+
+func (x AnglePrecision) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AnglePrecision) Descriptor() protoreflect.EnumDescriptor {
+	return file_attnbias_v1_encodings_proto_enumTypes[7].Descriptor()
+}
+
+func (AnglePrecision) Type() protoreflect.EnumType {
+	return &file_attnbias_v1_encodings_proto_enumTypes[7]
+}
+
+func (x AnglePrecision) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AnglePrecision.Descriptor instead.
+func (AnglePrecision) EnumDescriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{7}
+}
+
+type MultiAxisLayout int32
+
+const (
+	MultiAxisLayout_MULTI_AXIS_LAYOUT_UNSPECIFIED MultiAxisLayout = 0
+	// Axis a has its sines, then its cosines, of dim / (2 axes) timescales; what
+	// is left over is zero (tensor2tensor's add_timing_signal_nd).
+	MultiAxisLayout_MULTI_AXIS_LAYOUT_TENSOR2TENSOR MultiAxisLayout = 1
+	// Every axis has dim / axes columns s0 c0 s1 c1 ... with
+	// w_i = base^(-2i / (dim / axes)) (DETR, rows before columns).
+	MultiAxisLayout_MULTI_AXIS_LAYOUT_INTERLEAVED MultiAxisLayout = 2
+	// The same, sines before cosines (MAE, ViT).
+	MultiAxisLayout_MULTI_AXIS_LAYOUT_CONCATENATED MultiAxisLayout = 3
+)
+
+// Enum value maps for MultiAxisLayout.
+var (
+	MultiAxisLayout_name = map[int32]string{
+		0: "MULTI_AXIS_LAYOUT_UNSPECIFIED",
+		1: "MULTI_AXIS_LAYOUT_TENSOR2TENSOR",
+		2: "MULTI_AXIS_LAYOUT_INTERLEAVED",
+		3: "MULTI_AXIS_LAYOUT_CONCATENATED",
+	}
+	MultiAxisLayout_value = map[string]int32{
+		"MULTI_AXIS_LAYOUT_UNSPECIFIED":   0,
+		"MULTI_AXIS_LAYOUT_TENSOR2TENSOR": 1,
+		"MULTI_AXIS_LAYOUT_INTERLEAVED":   2,
+		"MULTI_AXIS_LAYOUT_CONCATENATED":  3,
+	}
+)
+
+func (x MultiAxisLayout) Enum() *MultiAxisLayout {
+	p := new(MultiAxisLayout)
+	*p = x
+	return p
+}
+
+func (x MultiAxisLayout) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (MultiAxisLayout) Descriptor() protoreflect.EnumDescriptor {
+	return file_attnbias_v1_encodings_proto_enumTypes[8].Descriptor()
+}
+
+func (MultiAxisLayout) Type() protoreflect.EnumType {
+	return &file_attnbias_v1_encodings_proto_enumTypes[8]
+}
+
+func (x MultiAxisLayout) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use MultiAxisLayout.Descriptor instead.
+func (MultiAxisLayout) EnumDescriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{8}
+}
+
+// What a relative position outside of a table is.
+type BeyondReach int32
+
+const (
+	BeyondReach_BEYOND_REACH_UNSPECIFIED BeyondReach = 0
+	// The farthest row.
+	BeyondReach_BEYOND_REACH_CLIP BeyondReach = 1
+	// OUT_OF_RANGE.
+	BeyondReach_BEYOND_REACH_REFUSE BeyondReach = 2
+)
+
+// Enum value maps for BeyondReach.
+var (
+	BeyondReach_name = map[int32]string{
+		0: "BEYOND_REACH_UNSPECIFIED",
+		1: "BEYOND_REACH_CLIP",
+		2: "BEYOND_REACH_REFUSE",
+	}
+	BeyondReach_value = map[string]int32{
+		"BEYOND_REACH_UNSPECIFIED": 0,
+		"BEYOND_REACH_CLIP":        1,
+		"BEYOND_REACH_REFUSE":      2,
+	}
+)
+
+func (x BeyondReach) Enum() *BeyondReach {
+	p := new(BeyondReach)
+	*p = x
+	return p
+}
+
+func (x BeyondReach) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (BeyondReach) Descriptor() protoreflect.EnumDescriptor {
+	return file_attnbias_v1_encodings_proto_enumTypes[9].Descriptor()
+}
+
+func (BeyondReach) Type() protoreflect.EnumType {
+	return &file_attnbias_v1_encodings_proto_enumTypes[9]
+}
+
+func (x BeyondReach) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use BeyondReach.Descriptor instead.
+func (BeyondReach) EnumDescriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{9}
+}
+
+type KerpleKernel int32
+
+const (
+	KerpleKernel_KERPLE_KERNEL_UNSPECIFIED KerpleKernel = 0
+	KerpleKernel_KERPLE_KERNEL_LOG         KerpleKernel = 1
+	KerpleKernel_KERPLE_KERNEL_POWER       KerpleKernel = 2
+)
+
+// Enum value maps for KerpleKernel.
+var (
+	KerpleKernel_name = map[int32]string{
+		0: "KERPLE_KERNEL_UNSPECIFIED",
+		1: "KERPLE_KERNEL_LOG",
+		2: "KERPLE_KERNEL_POWER",
+	}
+	KerpleKernel_value = map[string]int32{
+		"KERPLE_KERNEL_UNSPECIFIED": 0,
+		"KERPLE_KERNEL_LOG":         1,
+		"KERPLE_KERNEL_POWER":       2,
+	}
+)
+
+func (x KerpleKernel) Enum() *KerpleKernel {
+	p := new(KerpleKernel)
+	*p = x
+	return p
+}
+
+func (x KerpleKernel) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (KerpleKernel) Descriptor() protoreflect.EnumDescriptor {
+	return file_attnbias_v1_encodings_proto_enumTypes[10].Descriptor()
+}
+
+func (KerpleKernel) Type() protoreflect.EnumType {
+	return &file_attnbias_v1_encodings_proto_enumTypes[10]
+}
+
+func (x KerpleKernel) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use KerpleKernel.Descriptor instead.
+func (KerpleKernel) EnumDescriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{10}
+}
+
+// Which index. span is bucket_size, or max_position without buckets.
+type DebertaTerm int32
+
+const (
+	DebertaTerm_DEBERTA_TERM_UNSPECIFIED DebertaTerm = 0
+	// clamp(bucket(i - j) + span, 0, 2 span - 1).
+	DebertaTerm_DEBERTA_TERM_CONTENT_TO_POSITION DebertaTerm = 1
+	// clamp(-bucket(i - j) + span, 0, 2 span - 1): the paper's delta(j, i). Peers
+	// gather with these numbers along rows that are keys.
+	DebertaTerm_DEBERTA_TERM_POSITION_TO_CONTENT DebertaTerm = 2
+	// The signed bucket of i - j itself, neither shifted nor clamped.
+	DebertaTerm_DEBERTA_TERM_BUCKET DebertaTerm = 3
+)
+
+// Enum value maps for DebertaTerm.
+var (
+	DebertaTerm_name = map[int32]string{
+		0: "DEBERTA_TERM_UNSPECIFIED",
+		1: "DEBERTA_TERM_CONTENT_TO_POSITION",
+		2: "DEBERTA_TERM_POSITION_TO_CONTENT",
+		3: "DEBERTA_TERM_BUCKET",
+	}
+	DebertaTerm_value = map[string]int32{
+		"DEBERTA_TERM_UNSPECIFIED":         0,
+		"DEBERTA_TERM_CONTENT_TO_POSITION": 1,
+		"DEBERTA_TERM_POSITION_TO_CONTENT": 2,
+		"DEBERTA_TERM_BUCKET":              3,
+	}
+)
+
+func (x DebertaTerm) Enum() *DebertaTerm {
+	p := new(DebertaTerm)
+	*p = x
+	return p
+}
+
+func (x DebertaTerm) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (DebertaTerm) Descriptor() protoreflect.EnumDescriptor {
+	return file_attnbias_v1_encodings_proto_enumTypes[11].Descriptor()
+}
+
+func (DebertaTerm) Type() protoreflect.EnumType {
+	return &file_attnbias_v1_encodings_proto_enumTypes[11]
+}
+
+func (x DebertaTerm) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use DebertaTerm.Descriptor instead.
+func (DebertaTerm) EnumDescriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{11}
+}
+
+type DebertaEdge int32
+
+const (
+	DebertaEdge_DEBERTA_EDGE_UNSPECIFIED DebertaEdge = 0
+	// Distances are clamped to max_position - 1 first (microsoft/DeBERTa).
+	DebertaEdge_DEBERTA_EDGE_MICROSOFT DebertaEdge = 1
+	// They are not (transformers).
+	DebertaEdge_DEBERTA_EDGE_HF DebertaEdge = 2
+)
+
+// Enum value maps for DebertaEdge.
+var (
+	DebertaEdge_name = map[int32]string{
+		0: "DEBERTA_EDGE_UNSPECIFIED",
+		1: "DEBERTA_EDGE_MICROSOFT",
+		2: "DEBERTA_EDGE_HF",
+	}
+	DebertaEdge_value = map[string]int32{
+		"DEBERTA_EDGE_UNSPECIFIED": 0,
+		"DEBERTA_EDGE_MICROSOFT":   1,
+		"DEBERTA_EDGE_HF":          2,
+	}
+)
+
+func (x DebertaEdge) Enum() *DebertaEdge {
+	p := new(DebertaEdge)
+	*p = x
+	return p
+}
+
+func (x DebertaEdge) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (DebertaEdge) Descriptor() protoreflect.EnumDescriptor {
+	return file_attnbias_v1_encodings_proto_enumTypes[12].Descriptor()
+}
+
+func (DebertaEdge) Type() protoreflect.EnumType {
+	return &file_attnbias_v1_encodings_proto_enumTypes[12]
+}
+
+func (x DebertaEdge) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use DebertaEdge.Descriptor instead.
+func (DebertaEdge) EnumDescriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{12}
+}
+
+// What a table of relative positions counts.
+type RelativeSign int32
+
+const (
+	RelativeSign_RELATIVE_SIGN_UNSPECIFIED RelativeSign = 0
+	// j - i, from -left on (the paper, tensor2tensor, wav2vec2-BERT).
+	RelativeSign_RELATIVE_SIGN_KEY_MINUS_QUERY RelativeSign = 1
+	// i - j, from -right on (transformers' relative_key of BERT).
+	RelativeSign_RELATIVE_SIGN_QUERY_MINUS_KEY RelativeSign = 2
+)
+
+// Enum value maps for RelativeSign.
+var (
+	RelativeSign_name = map[int32]string{
+		0: "RELATIVE_SIGN_UNSPECIFIED",
+		1: "RELATIVE_SIGN_KEY_MINUS_QUERY",
+		2: "RELATIVE_SIGN_QUERY_MINUS_KEY",
+	}
+	RelativeSign_value = map[string]int32{
+		"RELATIVE_SIGN_UNSPECIFIED":     0,
+		"RELATIVE_SIGN_KEY_MINUS_QUERY": 1,
+		"RELATIVE_SIGN_QUERY_MINUS_KEY": 2,
+	}
+)
+
+func (x RelativeSign) Enum() *RelativeSign {
+	p := new(RelativeSign)
+	*p = x
+	return p
+}
+
+func (x RelativeSign) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RelativeSign) Descriptor() protoreflect.EnumDescriptor {
+	return file_attnbias_v1_encodings_proto_enumTypes[13].Descriptor()
+}
+
+func (RelativeSign) Type() protoreflect.EnumType {
+	return &file_attnbias_v1_encodings_proto_enumTypes[13]
+}
+
+func (x RelativeSign) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RelativeSign.Descriptor instead.
+func (RelativeSign) EnumDescriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{13}
+}
+
+type XlnetAttention int32
+
+const (
+	XlnetAttention_XLNET_ATTENTION_UNSPECIFIED XlnetAttention = 0
+	// "bi": both signs.
+	XlnetAttention_XLNET_ATTENTION_BIDIRECTIONAL XlnetAttention = 1
+	// "uni": keys to the right of the query, which the model masks, are zero
+	// vectors.
+	XlnetAttention_XLNET_ATTENTION_UNIDIRECTIONAL XlnetAttention = 2
+)
+
+// Enum value maps for XlnetAttention.
+var (
+	XlnetAttention_name = map[int32]string{
+		0: "XLNET_ATTENTION_UNSPECIFIED",
+		1: "XLNET_ATTENTION_BIDIRECTIONAL",
+		2: "XLNET_ATTENTION_UNIDIRECTIONAL",
+	}
+	XlnetAttention_value = map[string]int32{
+		"XLNET_ATTENTION_UNSPECIFIED":    0,
+		"XLNET_ATTENTION_BIDIRECTIONAL":  1,
+		"XLNET_ATTENTION_UNIDIRECTIONAL": 2,
+	}
+)
+
+func (x XlnetAttention) Enum() *XlnetAttention {
+	p := new(XlnetAttention)
+	*p = x
+	return p
+}
+
+func (x XlnetAttention) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (XlnetAttention) Descriptor() protoreflect.EnumDescriptor {
+	return file_attnbias_v1_encodings_proto_enumTypes[14].Descriptor()
+}
+
+func (XlnetAttention) Type() protoreflect.EnumType {
+	return &file_attnbias_v1_encodings_proto_enumTypes[14]
+}
+
+func (x XlnetAttention) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use XlnetAttention.Descriptor instead.
+func (XlnetAttention) EnumDescriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{14}
+}
+
 // Sinusoidal absolute positions (Vaswani et al. 2017, section 3.5).
 //
 // Structure TABLE, shape [positions, dim]; extent `table`.
@@ -465,39 +1137,2113 @@ func (x *Alibi) GetVariant() AlibiVariant {
 	return AlibiVariant_ALIBI_VARIANT_UNSPECIFIED
 }
 
+// Learned absolute positions: row p + offset of a table.
+//
+// Structure TABLE, shape [positions, dim] with the table's columns. A position
+// outside of the table is OUT_OF_RANGE.
+type LearnedAbsolute struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// [num_positions, dim]; required.
+	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
+	// Added to every position: 2 for OPT and BART, padding_idx + 1 for fairseq
+	// and RoBERTa. In [-2^40, 2^40].
+	Offset *int64 `protobuf:"varint,2,opt,name=offset,proto3,oneof" json:"offset,omitempty"`
+	// Row of the table that answers with zeros. Unset: none. Not with
+	// interpolation.
+	PaddingIdx *int64 `protobuf:"varint,3,opt,name=padding_idx,json=paddingIdx,proto3,oneof" json:"padding_idx,omitempty"`
+	// How the table is stretched to interpolated_length rows. Default: NONE.
+	Interpolation Interpolation `protobuf:"varint,4,opt,name=interpolation,proto3,enum=attnbias.v1.Interpolation" json:"interpolation,omitempty"`
+	// Rows after interpolation, in [1, 2^20]. Only, and required, with it.
+	InterpolatedLength *int64 `protobuf:"varint,5,opt,name=interpolated_length,json=interpolatedLength,proto3,oneof" json:"interpolated_length,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *LearnedAbsolute) Reset() {
+	*x = LearnedAbsolute{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LearnedAbsolute) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LearnedAbsolute) ProtoMessage() {}
+
+func (x *LearnedAbsolute) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LearnedAbsolute.ProtoReflect.Descriptor instead.
+func (*LearnedAbsolute) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *LearnedAbsolute) GetTable() *TableRef {
+	if x != nil {
+		return x.Table
+	}
+	return nil
+}
+
+func (x *LearnedAbsolute) GetOffset() int64 {
+	if x != nil && x.Offset != nil {
+		return *x.Offset
+	}
+	return 0
+}
+
+func (x *LearnedAbsolute) GetPaddingIdx() int64 {
+	if x != nil && x.PaddingIdx != nil {
+		return *x.PaddingIdx
+	}
+	return 0
+}
+
+func (x *LearnedAbsolute) GetInterpolation() Interpolation {
+	if x != nil {
+		return x.Interpolation
+	}
+	return Interpolation_INTERPOLATION_UNSPECIFIED
+}
+
+func (x *LearnedAbsolute) GetInterpolatedLength() int64 {
+	if x != nil && x.InterpolatedLength != nil {
+		return *x.InterpolatedLength
+	}
+	return 0
+}
+
+// Rotary position embedding (Su et al. 2021) and its length extensions, under
+// the names of transformers' rope_parameters.
+//
+// Structure TABLE; two parts "cos" and "sin", each [positions, columns].
+// angle(p, m) = p inv_m for pair m < n, n = dim / 2, dim = the even part of
+// head_dim that rotates; both parts are multiplied by the attention factor. The
+// header's `derived` has "inverse_frequencies", "attention_factor" and
+// "rope_theta".
+//
+// A scalar without a default_value is for some values of rope_type alone, which
+// its comment names, and refused with others.
+type Rotary struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Dimension of a head, even, in [2, 65536].
+	HeadDim int32 `protobuf:"varint,1,opt,name=head_dim,json=headDim,proto3" json:"head_dim,omitempty"`
+	// Base of the progression: inv_m = rope_theta^(-2m/dim). In [1, 1e18].
+	RopeTheta *float64 `protobuf:"fixed64,2,opt,name=rope_theta,json=ropeTheta,proto3,oneof" json:"rope_theta,omitempty"`
+	// Part of head_dim that rotates: dim = floor(head_dim * factor), made even
+	// downwards. In (0, 1].
+	PartialRotaryFactor *float64 `protobuf:"fixed64,3,opt,name=partial_rotary_factor,json=partialRotaryFactor,proto3,oneof" json:"partial_rotary_factor,omitempty"`
+	// Columns of the parts. Default: HALF.
+	Layout RotaryLayout `protobuf:"varint,4,opt,name=layout,proto3,enum=attnbias.v1.RotaryLayout" json:"layout,omitempty"`
+	// How frequencies are rescaled. Default: DEFAULT.
+	RopeType RopeType `protobuf:"varint,5,opt,name=rope_type,json=ropeType,proto3,enum=attnbias.v1.RopeType" json:"rope_type,omitempty"`
+	// LINEAR, DYNAMIC, NTK, YARN, LLAMA3, PROPORTIONAL: the stretch, in [1, 1e6];
+	// required but by PROPORTIONAL. LONGROPE: optional, else
+	// max_position_embeddings / original_max_position_embeddings.
+	Factor *float64 `protobuf:"fixed64,6,opt,name=factor,proto3,oneof" json:"factor,omitempty"`
+	// DYNAMIC: length that the model was trained for. LONGROPE: length after
+	// extension, where neither factor nor attention_factor is given.
+	MaxPositionEmbeddings *int64 `protobuf:"varint,7,opt,name=max_position_embeddings,json=maxPositionEmbeddings,proto3,oneof" json:"max_position_embeddings,omitempty"`
+	// Length before extension. YARN, LONGROPE, LLAMA3.
+	OriginalMaxPositionEmbeddings *int64 `protobuf:"varint,8,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3,oneof" json:"original_max_position_embeddings,omitempty"`
+	// DYNAMIC and LONGROPE: length that the table is for; it selects the base or
+	// the factors, so that no window does.
+	SequenceLength *int64 `protobuf:"varint,9,opt,name=sequence_length,json=sequenceLength,proto3,oneof" json:"sequence_length,omitempty"`
+	// YARN: rotations from which a pair is kept, and up to which it is stretched.
+	// In [1e-6, 1e6], the former not less than the latter.
+	BetaFast *float64 `protobuf:"fixed64,10,opt,name=beta_fast,json=betaFast,proto3,oneof" json:"beta_fast,omitempty"`
+	BetaSlow *float64 `protobuf:"fixed64,11,opt,name=beta_slow,json=betaSlow,proto3,oneof" json:"beta_slow,omitempty"`
+	// YARN: temperatures whose ratio is the attention factor; both or neither. In
+	// [1e-6, 1e6].
+	Mscale       *float64 `protobuf:"fixed64,12,opt,name=mscale,proto3,oneof" json:"mscale,omitempty"`
+	MscaleAllDim *float64 `protobuf:"fixed64,13,opt,name=mscale_all_dim,json=mscaleAllDim,proto3,oneof" json:"mscale_all_dim,omitempty"`
+	// YARN: whether the correction range is rounded outwards to whole pairs.
+	Truncate *bool `protobuf:"varint,14,opt,name=truncate,proto3,oneof" json:"truncate,omitempty"`
+	// YARN, LONGROPE: in place of the computed one. In [1e-6, 1e6].
+	AttentionFactor *float64 `protobuf:"fixed64,15,opt,name=attention_factor,json=attentionFactor,proto3,oneof" json:"attention_factor,omitempty"`
+	// LONGROPE: divisors of the frequencies up to, and beyond, the original
+	// length, n of each, in [1e-6, 1e6].
+	ShortFactor []float64 `protobuf:"fixed64,16,rep,packed,name=short_factor,json=shortFactor,proto3" json:"short_factor,omitempty"`
+	LongFactor  []float64 `protobuf:"fixed64,17,rep,packed,name=long_factor,json=longFactor,proto3" json:"long_factor,omitempty"`
+	// LLAMA3: wavelengths between original length / high and / low are blended. In
+	// [1e-6, 1e6], high above low.
+	LowFreqFactor  *float64 `protobuf:"fixed64,18,opt,name=low_freq_factor,json=lowFreqFactor,proto3,oneof" json:"low_freq_factor,omitempty"`
+	HighFreqFactor *float64 `protobuf:"fixed64,19,opt,name=high_freq_factor,json=highFreqFactor,proto3,oneof" json:"high_freq_factor,omitempty"`
+	// Axes of position, at most 4, and how pairs are dealt out to them:
+	// mrope_section[a] pairs to axis a, n in all. Empty: one axis.
+	MropeSection []int32 `protobuf:"varint,20,rep,packed,name=mrope_section,json=mropeSection,proto3" json:"mrope_section,omitempty"`
+	// Default: CHUNKED.
+	MropeOrder MropeOrder `protobuf:"varint,21,opt,name=mrope_order,json=mropeOrder,proto3,enum=attnbias.v1.MropeOrder" json:"mrope_order,omitempty"`
+	// How angles are formed. Default: EXACT.
+	Angle AnglePrecision `protobuf:"varint,22,opt,name=angle,proto3,enum=attnbias.v1.AnglePrecision" json:"angle,omitempty"`
+	// A peer's own n frequencies in place of the computed ones, each 0 or in
+	// [1e-30, 1e6]. rope_type must then be DEFAULT.
+	InverseFrequencies []float64 `protobuf:"fixed64,23,rep,packed,name=inverse_frequencies,json=inverseFrequencies,proto3" json:"inverse_frequencies,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *Rotary) Reset() {
+	*x = Rotary{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rotary) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rotary) ProtoMessage() {}
+
+func (x *Rotary) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rotary.ProtoReflect.Descriptor instead.
+func (*Rotary) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Rotary) GetHeadDim() int32 {
+	if x != nil {
+		return x.HeadDim
+	}
+	return 0
+}
+
+func (x *Rotary) GetRopeTheta() float64 {
+	if x != nil && x.RopeTheta != nil {
+		return *x.RopeTheta
+	}
+	return 0
+}
+
+func (x *Rotary) GetPartialRotaryFactor() float64 {
+	if x != nil && x.PartialRotaryFactor != nil {
+		return *x.PartialRotaryFactor
+	}
+	return 0
+}
+
+func (x *Rotary) GetLayout() RotaryLayout {
+	if x != nil {
+		return x.Layout
+	}
+	return RotaryLayout_ROTARY_LAYOUT_UNSPECIFIED
+}
+
+func (x *Rotary) GetRopeType() RopeType {
+	if x != nil {
+		return x.RopeType
+	}
+	return RopeType_ROPE_TYPE_UNSPECIFIED
+}
+
+func (x *Rotary) GetFactor() float64 {
+	if x != nil && x.Factor != nil {
+		return *x.Factor
+	}
+	return 0
+}
+
+func (x *Rotary) GetMaxPositionEmbeddings() int64 {
+	if x != nil && x.MaxPositionEmbeddings != nil {
+		return *x.MaxPositionEmbeddings
+	}
+	return 0
+}
+
+func (x *Rotary) GetOriginalMaxPositionEmbeddings() int64 {
+	if x != nil && x.OriginalMaxPositionEmbeddings != nil {
+		return *x.OriginalMaxPositionEmbeddings
+	}
+	return 0
+}
+
+func (x *Rotary) GetSequenceLength() int64 {
+	if x != nil && x.SequenceLength != nil {
+		return *x.SequenceLength
+	}
+	return 0
+}
+
+func (x *Rotary) GetBetaFast() float64 {
+	if x != nil && x.BetaFast != nil {
+		return *x.BetaFast
+	}
+	return 0
+}
+
+func (x *Rotary) GetBetaSlow() float64 {
+	if x != nil && x.BetaSlow != nil {
+		return *x.BetaSlow
+	}
+	return 0
+}
+
+func (x *Rotary) GetMscale() float64 {
+	if x != nil && x.Mscale != nil {
+		return *x.Mscale
+	}
+	return 0
+}
+
+func (x *Rotary) GetMscaleAllDim() float64 {
+	if x != nil && x.MscaleAllDim != nil {
+		return *x.MscaleAllDim
+	}
+	return 0
+}
+
+func (x *Rotary) GetTruncate() bool {
+	if x != nil && x.Truncate != nil {
+		return *x.Truncate
+	}
+	return false
+}
+
+func (x *Rotary) GetAttentionFactor() float64 {
+	if x != nil && x.AttentionFactor != nil {
+		return *x.AttentionFactor
+	}
+	return 0
+}
+
+func (x *Rotary) GetShortFactor() []float64 {
+	if x != nil {
+		return x.ShortFactor
+	}
+	return nil
+}
+
+func (x *Rotary) GetLongFactor() []float64 {
+	if x != nil {
+		return x.LongFactor
+	}
+	return nil
+}
+
+func (x *Rotary) GetLowFreqFactor() float64 {
+	if x != nil && x.LowFreqFactor != nil {
+		return *x.LowFreqFactor
+	}
+	return 0
+}
+
+func (x *Rotary) GetHighFreqFactor() float64 {
+	if x != nil && x.HighFreqFactor != nil {
+		return *x.HighFreqFactor
+	}
+	return 0
+}
+
+func (x *Rotary) GetMropeSection() []int32 {
+	if x != nil {
+		return x.MropeSection
+	}
+	return nil
+}
+
+func (x *Rotary) GetMropeOrder() MropeOrder {
+	if x != nil {
+		return x.MropeOrder
+	}
+	return MropeOrder_MROPE_ORDER_UNSPECIFIED
+}
+
+func (x *Rotary) GetAngle() AnglePrecision {
+	if x != nil {
+		return x.Angle
+	}
+	return AnglePrecision_ANGLE_PRECISION_UNSPECIFIED
+}
+
+func (x *Rotary) GetInverseFrequencies() []float64 {
+	if x != nil {
+		return x.InverseFrequencies
+	}
+	return nil
+}
+
+// xPos (Sun et al. 2022): rotary positions with a decay.
+//
+// Structure TABLE; three parts "cos", "sin" and "scale", each [positions, dim].
+// Queries are multiplied by scale, keys divided by it. Positions at which scale
+// would leave [2^-512, 2^512] are OUT_OF_RANGE.
+// scale(p, m) = ((2m/dim + gamma) / (1 + gamma))^((p - center) / scale_base).
+type Xpos struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Columns, even, in [2, 65536].
+	Dim       int32    `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
+	RopeTheta *float64 `protobuf:"fixed64,2,opt,name=rope_theta,json=ropeTheta,proto3,oneof" json:"rope_theta,omitempty"`
+	// In [1, 1e9].
+	ScaleBase *float64 `protobuf:"fixed64,3,opt,name=scale_base,json=scaleBase,proto3,oneof" json:"scale_base,omitempty"`
+	// In (0, 1e6].
+	Gamma *float64 `protobuf:"fixed64,4,opt,name=gamma,proto3,oneof" json:"gamma,omitempty"`
+	// Length that the table is for: center = floor(sequence_length / 2). Required.
+	SequenceLength *int64       `protobuf:"varint,5,opt,name=sequence_length,json=sequenceLength,proto3,oneof" json:"sequence_length,omitempty"`
+	Layout         RotaryLayout `protobuf:"varint,6,opt,name=layout,proto3,enum=attnbias.v1.RotaryLayout" json:"layout,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Xpos) Reset() {
+	*x = Xpos{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Xpos) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Xpos) ProtoMessage() {}
+
+func (x *Xpos) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Xpos.ProtoReflect.Descriptor instead.
+func (*Xpos) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Xpos) GetDim() int32 {
+	if x != nil {
+		return x.Dim
+	}
+	return 0
+}
+
+func (x *Xpos) GetRopeTheta() float64 {
+	if x != nil && x.RopeTheta != nil {
+		return *x.RopeTheta
+	}
+	return 0
+}
+
+func (x *Xpos) GetScaleBase() float64 {
+	if x != nil && x.ScaleBase != nil {
+		return *x.ScaleBase
+	}
+	return 0
+}
+
+func (x *Xpos) GetGamma() float64 {
+	if x != nil && x.Gamma != nil {
+		return *x.Gamma
+	}
+	return 0
+}
+
+func (x *Xpos) GetSequenceLength() int64 {
+	if x != nil && x.SequenceLength != nil {
+		return *x.SequenceLength
+	}
+	return 0
+}
+
+func (x *Xpos) GetLayout() RotaryLayout {
+	if x != nil {
+		return x.Layout
+	}
+	return RotaryLayout_ROTARY_LAYOUT_UNSPECIFIED
+}
+
+// Sinusoids of positions in several dimensions.
+//
+// Structure TABLE, shape [positions, dim]; one list of position_ids per axis.
+type MultiAxisSinusoidal struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Columns, in [2 axes, 65536].
+	Dim int32 `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
+	// In [1, 4].
+	NumAxes int32 `protobuf:"varint,2,opt,name=num_axes,json=numAxes,proto3" json:"num_axes,omitempty"`
+	// Which axis has which columns, and their frequencies. Required.
+	Layout MultiAxisLayout `protobuf:"varint,3,opt,name=layout,proto3,enum=attnbias.v1.MultiAxisLayout" json:"layout,omitempty"`
+	// In [1, 1e18]. Not used by TENSOR2TENSOR.
+	Base *float64 `protobuf:"fixed64,4,opt,name=base,proto3,oneof" json:"base,omitempty"`
+	// Only for TENSOR2TENSOR, as in Sinusoidal.
+	MinTimescale  *float64 `protobuf:"fixed64,5,opt,name=min_timescale,json=minTimescale,proto3,oneof" json:"min_timescale,omitempty"`
+	MaxTimescale  *float64 `protobuf:"fixed64,6,opt,name=max_timescale,json=maxTimescale,proto3,oneof" json:"max_timescale,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MultiAxisSinusoidal) Reset() {
+	*x = MultiAxisSinusoidal{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MultiAxisSinusoidal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MultiAxisSinusoidal) ProtoMessage() {}
+
+func (x *MultiAxisSinusoidal) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MultiAxisSinusoidal.ProtoReflect.Descriptor instead.
+func (*MultiAxisSinusoidal) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *MultiAxisSinusoidal) GetDim() int32 {
+	if x != nil {
+		return x.Dim
+	}
+	return 0
+}
+
+func (x *MultiAxisSinusoidal) GetNumAxes() int32 {
+	if x != nil {
+		return x.NumAxes
+	}
+	return 0
+}
+
+func (x *MultiAxisSinusoidal) GetLayout() MultiAxisLayout {
+	if x != nil {
+		return x.Layout
+	}
+	return MultiAxisLayout_MULTI_AXIS_LAYOUT_UNSPECIFIED
+}
+
+func (x *MultiAxisSinusoidal) GetBase() float64 {
+	if x != nil && x.Base != nil {
+		return *x.Base
+	}
+	return 0
+}
+
+func (x *MultiAxisSinusoidal) GetMinTimescale() float64 {
+	if x != nil && x.MinTimescale != nil {
+		return *x.MinTimescale
+	}
+	return 0
+}
+
+func (x *MultiAxisSinusoidal) GetMaxTimescale() float64 {
+	if x != nil && x.MaxTimescale != nil {
+		return *x.MaxTimescale
+	}
+	return 0
+}
+
+// A learned scalar for every relative position.
+//
+// Structure TOEPLITZ. bias[h, i, j] = table[index(j - i), h], where index clips
+// j - i to [-left, right] and counts from -left, or is |j - i| clipped to right
+// when symmetric. With values BUCKETS the answer is the index, and neither
+// num_heads nor table is needed.
+type LearnedRelative struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// [left + right + 1 or right + 1, num_heads], or with one column that all
+	// heads share. Required with values BIAS.
+	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
+	// Heads of the answer, in [1, 65536].
+	NumHeads int32 `protobuf:"varint,2,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
+	// Farthest relative position to the left and to the right with a row of its
+	// own, each in [0, 2^30); required, but left is not allowed when symmetric.
+	Left  *int64 `protobuf:"varint,3,opt,name=left,proto3,oneof" json:"left,omitempty"`
+	Right *int64 `protobuf:"varint,4,opt,name=right,proto3,oneof" json:"right,omitempty"`
+	// Whether the sign of j - i is dropped.
+	Symmetric bool `protobuf:"varint,5,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
+	// What lies beyond left and right. Default: CLIP.
+	Beyond        BeyondReach `protobuf:"varint,6,opt,name=beyond,proto3,enum=attnbias.v1.BeyondReach" json:"beyond,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LearnedRelative) Reset() {
+	*x = LearnedRelative{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LearnedRelative) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LearnedRelative) ProtoMessage() {}
+
+func (x *LearnedRelative) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LearnedRelative.ProtoReflect.Descriptor instead.
+func (*LearnedRelative) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *LearnedRelative) GetTable() *TableRef {
+	if x != nil {
+		return x.Table
+	}
+	return nil
+}
+
+func (x *LearnedRelative) GetNumHeads() int32 {
+	if x != nil {
+		return x.NumHeads
+	}
+	return 0
+}
+
+func (x *LearnedRelative) GetLeft() int64 {
+	if x != nil && x.Left != nil {
+		return *x.Left
+	}
+	return 0
+}
+
+func (x *LearnedRelative) GetRight() int64 {
+	if x != nil && x.Right != nil {
+		return *x.Right
+	}
+	return 0
+}
+
+func (x *LearnedRelative) GetSymmetric() bool {
+	if x != nil {
+		return x.Symmetric
+	}
+	return false
+}
+
+func (x *LearnedRelative) GetBeyond() BeyondReach {
+	if x != nil {
+		return x.Beyond
+	}
+	return BeyondReach_BEYOND_REACH_UNSPECIFIED
+}
+
+// KERPLE (Chi et al. 2022). Structure TOEPLITZ. Symmetric; the models add a
+// causal mask.
+type Kerple struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// LOG: -p ln(1 + a |i - j|). POWER: -a |i - j|^p. Required.
+	Kernel KerpleKernel `protobuf:"varint,1,opt,name=kernel,proto3,enum=attnbias.v1.KerpleKernel" json:"kernel,omitempty"`
+	// One for each head, or one for all; in [1e-30, 1e30], POWER's p at most 2.
+	P []float64 `protobuf:"fixed64,2,rep,packed,name=p,proto3" json:"p,omitempty"`
+	A []float64 `protobuf:"fixed64,3,rep,packed,name=a,proto3" json:"a,omitempty"`
+	// In [1, 65536].
+	NumHeads      int32 `protobuf:"varint,4,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Kerple) Reset() {
+	*x = Kerple{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Kerple) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Kerple) ProtoMessage() {}
+
+func (x *Kerple) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Kerple.ProtoReflect.Descriptor instead.
+func (*Kerple) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Kerple) GetKernel() KerpleKernel {
+	if x != nil {
+		return x.Kernel
+	}
+	return KerpleKernel_KERPLE_KERNEL_UNSPECIFIED
+}
+
+func (x *Kerple) GetP() []float64 {
+	if x != nil {
+		return x.P
+	}
+	return nil
+}
+
+func (x *Kerple) GetA() []float64 {
+	if x != nil {
+		return x.A
+	}
+	return nil
+}
+
+func (x *Kerple) GetNumHeads() int32 {
+	if x != nil {
+		return x.NumHeads
+	}
+	return 0
+}
+
+// Sandwich (Chi et al. 2023). Structure TOEPLITZ.
+// bias[h, i, j] = (H / (8 (h + 1))) sum over k < dim / 2 of cos((i - j) w_k),
+// w_k = base^(-2k / dim).
+type Sandwich struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In [1, 65536].
+	NumHeads int32 `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
+	// Columns of the sinusoid, even, in [2, 65536].
+	Dim *int32 `protobuf:"varint,2,opt,name=dim,proto3,oneof" json:"dim,omitempty"`
+	// In [1, 1e18].
+	Base          *float64 `protobuf:"fixed64,3,opt,name=base,proto3,oneof" json:"base,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Sandwich) Reset() {
+	*x = Sandwich{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Sandwich) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Sandwich) ProtoMessage() {}
+
+func (x *Sandwich) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Sandwich.ProtoReflect.Descriptor instead.
+func (*Sandwich) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Sandwich) GetNumHeads() int32 {
+	if x != nil {
+		return x.NumHeads
+	}
+	return 0
+}
+
+func (x *Sandwich) GetDim() int32 {
+	if x != nil && x.Dim != nil {
+		return *x.Dim
+	}
+	return 0
+}
+
+func (x *Sandwich) GetBase() float64 {
+	if x != nil && x.Base != nil {
+		return *x.Base
+	}
+	return 0
+}
+
+// FIRE (Li et al. 2023). Structure DENSE: rows are normalised each by itself.
+// bias[h, i, j] =
+//
+//	MLP(ln(c |i - j| + 1) / (ln(c max(i, threshold) + 1) + eps))_h.
+type Fire struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In [1, 65536].
+	NumHeads int32 `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
+	// In [1e-30, 1e30].
+	C *float64 `protobuf:"fixed64,2,opt,name=c,proto3,oneof" json:"c,omitempty"`
+	// Positions up to which rows share the normaliser: the model's learned
+	// |init_L * L_multiplier|. In [1e-30, 2^40].
+	Threshold *float64 `protobuf:"fixed64,3,opt,name=threshold,proto3,oneof" json:"threshold,omitempty"`
+	// Added to the normaliser. In [0, 1].
+	Eps *float64 `protobuf:"fixed64,4,opt,name=eps,proto3,oneof" json:"eps,omitempty"`
+	// The MLP of one hidden layer with ReLU: [hidden, 1], [hidden],
+	// [num_heads, hidden], [num_heads], as torch's Linear has them. The weights
+	// are required; no bias is a bias of zeros. At most 65536 hidden units.
+	HiddenWeight  *TableRef `protobuf:"bytes,5,opt,name=hidden_weight,json=hiddenWeight,proto3" json:"hidden_weight,omitempty"`
+	HiddenBias    *TableRef `protobuf:"bytes,6,opt,name=hidden_bias,json=hiddenBias,proto3" json:"hidden_bias,omitempty"`
+	OutputWeight  *TableRef `protobuf:"bytes,7,opt,name=output_weight,json=outputWeight,proto3" json:"output_weight,omitempty"`
+	OutputBias    *TableRef `protobuf:"bytes,8,opt,name=output_bias,json=outputBias,proto3" json:"output_bias,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Fire) Reset() {
+	*x = Fire{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Fire) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Fire) ProtoMessage() {}
+
+func (x *Fire) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Fire.ProtoReflect.Descriptor instead.
+func (*Fire) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Fire) GetNumHeads() int32 {
+	if x != nil {
+		return x.NumHeads
+	}
+	return 0
+}
+
+func (x *Fire) GetC() float64 {
+	if x != nil && x.C != nil {
+		return *x.C
+	}
+	return 0
+}
+
+func (x *Fire) GetThreshold() float64 {
+	if x != nil && x.Threshold != nil {
+		return *x.Threshold
+	}
+	return 0
+}
+
+func (x *Fire) GetEps() float64 {
+	if x != nil && x.Eps != nil {
+		return *x.Eps
+	}
+	return 0
+}
+
+func (x *Fire) GetHiddenWeight() *TableRef {
+	if x != nil {
+		return x.HiddenWeight
+	}
+	return nil
+}
+
+func (x *Fire) GetHiddenBias() *TableRef {
+	if x != nil {
+		return x.HiddenBias
+	}
+	return nil
+}
+
+func (x *Fire) GetOutputWeight() *TableRef {
+	if x != nil {
+		return x.OutputWeight
+	}
+	return nil
+}
+
+func (x *Fire) GetOutputBias() *TableRef {
+	if x != nil {
+		return x.OutputBias
+	}
+	return nil
+}
+
+// Dynamic position bias (CrossFormer, Wang et al. 2021; in one dimension, as
+// x-transformers has it): an MLP of the signed distance i - j. Structure
+// TOEPLITZ.
+type DynamicPositionBias struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In [1, 65536].
+	NumHeads int32 `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
+	// Whether the distance d enters as sign(d) ln(|d| + 1).
+	LogDistance bool `protobuf:"varint,2,opt,name=log_distance,json=logDistance,proto3" json:"log_distance,omitempty"`
+	// Layers, first to last, 1 to 64 of them; between them SiLU, behind LayerNorm
+	// where the layer has one. The last has num_heads outputs and no LayerNorm.
+	Layers        []*PositionMlpLayer `protobuf:"bytes,3,rep,name=layers,proto3" json:"layers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DynamicPositionBias) Reset() {
+	*x = DynamicPositionBias{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DynamicPositionBias) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DynamicPositionBias) ProtoMessage() {}
+
+func (x *DynamicPositionBias) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DynamicPositionBias.ProtoReflect.Descriptor instead.
+func (*DynamicPositionBias) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *DynamicPositionBias) GetNumHeads() int32 {
+	if x != nil {
+		return x.NumHeads
+	}
+	return 0
+}
+
+func (x *DynamicPositionBias) GetLogDistance() bool {
+	if x != nil {
+		return x.LogDistance
+	}
+	return false
+}
+
+func (x *DynamicPositionBias) GetLayers() []*PositionMlpLayer {
+	if x != nil {
+		return x.Layers
+	}
+	return nil
+}
+
+// One Linear layer, as torch has it.
+type PositionMlpLayer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// [out, in]; required. At most 65536 outputs.
+	Weight *TableRef `protobuf:"bytes,1,opt,name=weight,proto3" json:"weight,omitempty"`
+	// [out]; zeros where unset.
+	Bias *TableRef `protobuf:"bytes,2,opt,name=bias,proto3" json:"bias,omitempty"`
+	// LayerNorm after it with an epsilon of 1e-5, [out] each; both or neither.
+	NormWeight    *TableRef `protobuf:"bytes,3,opt,name=norm_weight,json=normWeight,proto3" json:"norm_weight,omitempty"`
+	NormBias      *TableRef `protobuf:"bytes,4,opt,name=norm_bias,json=normBias,proto3" json:"norm_bias,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PositionMlpLayer) Reset() {
+	*x = PositionMlpLayer{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PositionMlpLayer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PositionMlpLayer) ProtoMessage() {}
+
+func (x *PositionMlpLayer) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PositionMlpLayer.ProtoReflect.Descriptor instead.
+func (*PositionMlpLayer) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *PositionMlpLayer) GetWeight() *TableRef {
+	if x != nil {
+		return x.Weight
+	}
+	return nil
+}
+
+func (x *PositionMlpLayer) GetBias() *TableRef {
+	if x != nil {
+		return x.Bias
+	}
+	return nil
+}
+
+func (x *PositionMlpLayer) GetNormWeight() *TableRef {
+	if x != nil {
+		return x.NormWeight
+	}
+	return nil
+}
+
+func (x *PositionMlpLayer) GetNormBias() *TableRef {
+	if x != nil {
+		return x.NormBias
+	}
+	return nil
+}
+
+// DeBERTa-v2's logarithmic buckets (He et al. 2021) as indices into its relative
+// embeddings. Structure TOEPLITZ, I32, no head axis; values BUCKETS is all it
+// has.
+type Deberta struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// position_buckets; even, in [2, 4096]. 0: no buckets, distances themselves
+	// (transformers' -1).
+	BucketSize *int32 `protobuf:"varint,1,opt,name=bucket_size,json=bucketSize,proto3,oneof" json:"bucket_size,omitempty"`
+	// max_relative_positions: in (bucket_size / 2 + 1, 2^30], or in [1, 2^30]
+	// without buckets.
+	MaxPosition *int32 `protobuf:"varint,2,opt,name=max_position,json=maxPosition,proto3,oneof" json:"max_position,omitempty"`
+	// Default: CONTENT_TO_POSITION.
+	Term DebertaTerm `protobuf:"varint,3,opt,name=term,proto3,enum=attnbias.v1.DebertaTerm" json:"term,omitempty"`
+	// What becomes of distances beyond max_position; of no matter without
+	// buckets. Default: MICROSOFT.
+	Edge          DebertaEdge `protobuf:"varint,4,opt,name=edge,proto3,enum=attnbias.v1.DebertaEdge" json:"edge,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Deberta) Reset() {
+	*x = Deberta{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Deberta) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Deberta) ProtoMessage() {}
+
+func (x *Deberta) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Deberta.ProtoReflect.Descriptor instead.
+func (*Deberta) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Deberta) GetBucketSize() int32 {
+	if x != nil && x.BucketSize != nil {
+		return *x.BucketSize
+	}
+	return 0
+}
+
+func (x *Deberta) GetMaxPosition() int32 {
+	if x != nil && x.MaxPosition != nil {
+		return *x.MaxPosition
+	}
+	return 0
+}
+
+func (x *Deberta) GetTerm() DebertaTerm {
+	if x != nil {
+		return x.Term
+	}
+	return DebertaTerm_DEBERTA_TERM_UNSPECIFIED
+}
+
+func (x *Deberta) GetEdge() DebertaEdge {
+	if x != nil {
+		return x.Edge
+	}
+	return DebertaEdge_DEBERTA_EDGE_UNSPECIFIED
+}
+
+// Shaw et al. 2018: a learned vector for every relative position, for keys or
+// for values. Structure TOEPLITZ over vectors:
+// diagonals [heads, queries + keys - 1, dim], without the head axis where heads
+// share. vector(i, j) = table[clip(j - i, -left, right) + left]. With values
+// BUCKETS the answer is the index, and table is not needed.
+type Shaw struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// [left + right + 1, dim], or [num_heads, left + right + 1, dim] with
+	// num_heads at most 65536. Required with values BIAS.
+	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
+	// Farthest relative position to the left and to the right; the paper's k is
+	// both. Each in [0, 2^30); required.
+	Left  *int64 `protobuf:"varint,2,opt,name=left,proto3,oneof" json:"left,omitempty"`
+	Right *int64 `protobuf:"varint,3,opt,name=right,proto3,oneof" json:"right,omitempty"`
+	// Default: CLIP.
+	Beyond BeyondReach `protobuf:"varint,4,opt,name=beyond,proto3,enum=attnbias.v1.BeyondReach" json:"beyond,omitempty"`
+	// Default: KEY_MINUS_QUERY.
+	Sign          RelativeSign `protobuf:"varint,5,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Shaw) Reset() {
+	*x = Shaw{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Shaw) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Shaw) ProtoMessage() {}
+
+func (x *Shaw) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Shaw.ProtoReflect.Descriptor instead.
+func (*Shaw) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Shaw) GetTable() *TableRef {
+	if x != nil {
+		return x.Table
+	}
+	return nil
+}
+
+func (x *Shaw) GetLeft() int64 {
+	if x != nil && x.Left != nil {
+		return *x.Left
+	}
+	return 0
+}
+
+func (x *Shaw) GetRight() int64 {
+	if x != nil && x.Right != nil {
+		return *x.Right
+	}
+	return 0
+}
+
+func (x *Shaw) GetBeyond() BeyondReach {
+	if x != nil {
+		return x.Beyond
+	}
+	return BeyondReach_BEYOND_REACH_UNSPECIFIED
+}
+
+func (x *Shaw) GetSign() RelativeSign {
+	if x != nil {
+		return x.Sign
+	}
+	return RelativeSign_RELATIVE_SIGN_UNSPECIFIED
+}
+
+// Transformer-XL's R (Dai et al. 2019): a sinusoid of the distance i - j, sines
+// before cosines. Structure TOEPLITZ over vectors, no head axis. Keys to the
+// right of the query, which the model masks, are zero vectors.
+type TransformerXl struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// d_model, even, in [2, 65536].
+	Dim int32 `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
+	// As in Sinusoidal, in [1, 1e18].
+	Base *float64 `protobuf:"fixed64,2,opt,name=base,proto3,oneof" json:"base,omitempty"`
+	// Distances above it count as it. Unset: none; in [1, 2^40].
+	ClampLen      *int64 `protobuf:"varint,3,opt,name=clamp_len,json=clampLen,proto3,oneof" json:"clamp_len,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransformerXl) Reset() {
+	*x = TransformerXl{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransformerXl) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransformerXl) ProtoMessage() {}
+
+func (x *TransformerXl) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransformerXl.ProtoReflect.Descriptor instead.
+func (*TransformerXl) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *TransformerXl) GetDim() int32 {
+	if x != nil {
+		return x.Dim
+	}
+	return 0
+}
+
+func (x *TransformerXl) GetBase() float64 {
+	if x != nil && x.Base != nil {
+		return *x.Base
+	}
+	return 0
+}
+
+func (x *TransformerXl) GetClampLen() int64 {
+	if x != nil && x.ClampLen != nil {
+		return *x.ClampLen
+	}
+	return 0
+}
+
+// XLNet's relative positions (Yang et al. 2019): a sinusoid of the signed
+// distance i - j, sines before cosines. Structure TOEPLITZ over vectors.
+type Xlnet struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// d_model, even, in [2, 65536].
+	Dim int32 `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
+	// As in Sinusoidal, in [1, 1e18].
+	Base *float64 `protobuf:"fixed64,2,opt,name=base,proto3,oneof" json:"base,omitempty"`
+	// Distances are clamped to [-clamp_len, clamp_len]. Unset: none; in
+	// [1, 2^40].
+	ClampLen *int64 `protobuf:"varint,3,opt,name=clamp_len,json=clampLen,proto3,oneof" json:"clamp_len,omitempty"`
+	// Default: BIDIRECTIONAL.
+	AttnType      XlnetAttention `protobuf:"varint,4,opt,name=attn_type,json=attnType,proto3,enum=attnbias.v1.XlnetAttention" json:"attn_type,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Xlnet) Reset() {
+	*x = Xlnet{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Xlnet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Xlnet) ProtoMessage() {}
+
+func (x *Xlnet) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Xlnet.ProtoReflect.Descriptor instead.
+func (*Xlnet) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Xlnet) GetDim() int32 {
+	if x != nil {
+		return x.Dim
+	}
+	return 0
+}
+
+func (x *Xlnet) GetBase() float64 {
+	if x != nil && x.Base != nil {
+		return *x.Base
+	}
+	return 0
+}
+
+func (x *Xlnet) GetClampLen() int64 {
+	if x != nil && x.ClampLen != nil {
+		return *x.ClampLen
+	}
+	return 0
+}
+
+func (x *Xlnet) GetAttnType() XlnetAttention {
+	if x != nil {
+		return x.AttnType
+	}
+	return XlnetAttention_XLNET_ATTENTION_UNSPECIFIED
+}
+
+// The relative positions of Conformer (ESPnet, wav2vec 2.0): a sinusoid of the
+// signed distance i - j, interleaved. Structure TOEPLITZ over vectors.
+type Conformer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Even, in [2, 65536].
+	Dim int32 `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
+	// As in Sinusoidal, in [1, 1e18].
+	Base          *float64 `protobuf:"fixed64,2,opt,name=base,proto3,oneof" json:"base,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Conformer) Reset() {
+	*x = Conformer{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Conformer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Conformer) ProtoMessage() {}
+
+func (x *Conformer) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Conformer.ProtoReflect.Descriptor instead.
+func (*Conformer) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Conformer) GetDim() int32 {
+	if x != nil {
+		return x.Dim
+	}
+	return 0
+}
+
+func (x *Conformer) GetBase() float64 {
+	if x != nil && x.Base != nil {
+		return *x.Base
+	}
+	return 0
+}
+
+// A sinusoid of |i - j|: relative, and blind to direction. Structure TOEPLITZ
+// over vectors.
+type SymmetricSinusoidal struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Even, in [2, 65536].
+	Dim int32 `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
+	// As in Sinusoidal, in [1, 1e18].
+	Base *float64 `protobuf:"fixed64,2,opt,name=base,proto3,oneof" json:"base,omitempty"`
+	// Default: INTERLEAVED; TENSOR2TENSOR is refused.
+	Layout        SinusoidalLayout `protobuf:"varint,3,opt,name=layout,proto3,enum=attnbias.v1.SinusoidalLayout" json:"layout,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SymmetricSinusoidal) Reset() {
+	*x = SymmetricSinusoidal{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SymmetricSinusoidal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SymmetricSinusoidal) ProtoMessage() {}
+
+func (x *SymmetricSinusoidal) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SymmetricSinusoidal.ProtoReflect.Descriptor instead.
+func (*SymmetricSinusoidal) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *SymmetricSinusoidal) GetDim() int32 {
+	if x != nil {
+		return x.Dim
+	}
+	return 0
+}
+
+func (x *SymmetricSinusoidal) GetBase() float64 {
+	if x != nil && x.Base != nil {
+		return *x.Base
+	}
+	return 0
+}
+
+func (x *SymmetricSinusoidal) GetLayout() SinusoidalLayout {
+	if x != nil {
+		return x.Layout
+	}
+	return SinusoidalLayout_SINUSOIDAL_LAYOUT_UNSPECIFIED
+}
+
+// Swin's relative position bias (Liu et al. 2021) inside a window. Structure
+// BLOCK_TOEPLITZ_2D. With token i at row r_i, column c_i:
+// bias[h, i, j] = table[(r_i - r_j + Wh - 1)(2 Ww - 1) + c_i - c_j + Ww - 1, h].
+// With values BUCKETS the answer is that row's index, and neither num_heads nor
+// table is needed.
+type Swin struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Wh and Ww, in [1, 256].
+	WindowHeight int32 `protobuf:"varint,1,opt,name=window_height,json=windowHeight,proto3" json:"window_height,omitempty"`
+	WindowWidth  int32 `protobuf:"varint,2,opt,name=window_width,json=windowWidth,proto3" json:"window_width,omitempty"`
+	// In [1, 65536].
+	NumHeads int32 `protobuf:"varint,3,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
+	// [(2 Wh - 1)(2 Ww - 1), num_heads].
+	Table         *TableRef `protobuf:"bytes,4,opt,name=table,proto3" json:"table,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Swin) Reset() {
+	*x = Swin{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Swin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Swin) ProtoMessage() {}
+
+func (x *Swin) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Swin.ProtoReflect.Descriptor instead.
+func (*Swin) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *Swin) GetWindowHeight() int32 {
+	if x != nil {
+		return x.WindowHeight
+	}
+	return 0
+}
+
+func (x *Swin) GetWindowWidth() int32 {
+	if x != nil {
+		return x.WindowWidth
+	}
+	return 0
+}
+
+func (x *Swin) GetNumHeads() int32 {
+	if x != nil {
+		return x.NumHeads
+	}
+	return 0
+}
+
+func (x *Swin) GetTable() *TableRef {
+	if x != nil {
+		return x.Table
+	}
+	return nil
+}
+
+// Swin-V2's continuous position bias (Liu et al. 2022): a small MLP of
+// logarithmic coordinates. Structure BLOCK_TOEPLITZ_2D.
+// bias = 16 sigmoid(MLP(x_h, x_w)),
+// x = sign(t) log2(|t| + 1) / 3, t = 8 d / (pretrained side - 1), where d is
+// the query's row or column minus the key's.
+type SwinV2 struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	WindowHeight int32                  `protobuf:"varint,1,opt,name=window_height,json=windowHeight,proto3" json:"window_height,omitempty"`
+	WindowWidth  int32                  `protobuf:"varint,2,opt,name=window_width,json=windowWidth,proto3" json:"window_width,omitempty"`
+	NumHeads     int32                  `protobuf:"varint,3,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
+	// Window that the model was trained with. Default: this one. In [2, 256], or
+	// from 1 on along a side of 1.
+	PretrainedWindowHeight *int32 `protobuf:"varint,4,opt,name=pretrained_window_height,json=pretrainedWindowHeight,proto3,oneof" json:"pretrained_window_height,omitempty"`
+	PretrainedWindowWidth  *int32 `protobuf:"varint,5,opt,name=pretrained_window_width,json=pretrainedWindowWidth,proto3,oneof" json:"pretrained_window_width,omitempty"`
+	// [hidden, 2], [hidden], [num_heads, hidden], as torch's Linear has them, with
+	// ReLU between.
+	HiddenWeight  *TableRef `protobuf:"bytes,6,opt,name=hidden_weight,json=hiddenWeight,proto3" json:"hidden_weight,omitempty"`
+	HiddenBias    *TableRef `protobuf:"bytes,7,opt,name=hidden_bias,json=hiddenBias,proto3" json:"hidden_bias,omitempty"`
+	OutputWeight  *TableRef `protobuf:"bytes,8,opt,name=output_weight,json=outputWeight,proto3" json:"output_weight,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SwinV2) Reset() {
+	*x = SwinV2{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SwinV2) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SwinV2) ProtoMessage() {}
+
+func (x *SwinV2) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SwinV2.ProtoReflect.Descriptor instead.
+func (*SwinV2) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *SwinV2) GetWindowHeight() int32 {
+	if x != nil {
+		return x.WindowHeight
+	}
+	return 0
+}
+
+func (x *SwinV2) GetWindowWidth() int32 {
+	if x != nil {
+		return x.WindowWidth
+	}
+	return 0
+}
+
+func (x *SwinV2) GetNumHeads() int32 {
+	if x != nil {
+		return x.NumHeads
+	}
+	return 0
+}
+
+func (x *SwinV2) GetPretrainedWindowHeight() int32 {
+	if x != nil && x.PretrainedWindowHeight != nil {
+		return *x.PretrainedWindowHeight
+	}
+	return 0
+}
+
+func (x *SwinV2) GetPretrainedWindowWidth() int32 {
+	if x != nil && x.PretrainedWindowWidth != nil {
+		return *x.PretrainedWindowWidth
+	}
+	return 0
+}
+
+func (x *SwinV2) GetHiddenWeight() *TableRef {
+	if x != nil {
+		return x.HiddenWeight
+	}
+	return nil
+}
+
+func (x *SwinV2) GetHiddenBias() *TableRef {
+	if x != nil {
+		return x.HiddenBias
+	}
+	return nil
+}
+
+func (x *SwinV2) GetOutputWeight() *TableRef {
+	if x != nil {
+		return x.OutputWeight
+	}
+	return nil
+}
+
+// BEiT's relative position bias (Bao et al. 2021): Swin's, and a class token
+// with numbers of its own. Structure BLOCK_TOEPLITZ_2D and a border. Values
+// BUCKETS as in Swin.
+type Beit struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	WindowHeight int32                  `protobuf:"varint,1,opt,name=window_height,json=windowHeight,proto3" json:"window_height,omitempty"`
+	WindowWidth  int32                  `protobuf:"varint,2,opt,name=window_width,json=windowWidth,proto3" json:"window_width,omitempty"`
+	NumHeads     int32                  `protobuf:"varint,3,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
+	// [(2 Wh - 1)(2 Ww - 1) + 3, num_heads]: the last rows are class to token,
+	// token to class, class to class.
+	Table         *TableRef `protobuf:"bytes,4,opt,name=table,proto3" json:"table,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Beit) Reset() {
+	*x = Beit{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Beit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Beit) ProtoMessage() {}
+
+func (x *Beit) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Beit.ProtoReflect.Descriptor instead.
+func (*Beit) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Beit) GetWindowHeight() int32 {
+	if x != nil {
+		return x.WindowHeight
+	}
+	return 0
+}
+
+func (x *Beit) GetWindowWidth() int32 {
+	if x != nil {
+		return x.WindowWidth
+	}
+	return 0
+}
+
+func (x *Beit) GetNumHeads() int32 {
+	if x != nil {
+		return x.NumHeads
+	}
+	return 0
+}
+
+func (x *Beit) GetTable() *TableRef {
+	if x != nil {
+		return x.Table
+	}
+	return nil
+}
+
+// TUPE (Ke et al. 2020): untied absolute and relative position terms. Without
+// the absolute term, structure TOEPLITZ and, with reset_class_token, a border;
+// with it, DENSE. Position 0 is the class token. Values BUCKETS are the rows of
+// the relative term, which needs no table then.
+type Tupe struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	NumHeads int32                  `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
+	// Relative term: T5's bidirectional buckets. [num_buckets (+ 1), num_heads],
+	// the last row with reset_class_token being "other to class". Unset: no term.
+	RelativeTable *TableRef `protobuf:"bytes,2,opt,name=relative_table,json=relativeTable,proto3" json:"relative_table,omitempty"`
+	NumBuckets    *int32    `protobuf:"varint,3,opt,name=num_buckets,json=numBuckets,proto3,oneof" json:"num_buckets,omitempty"`
+	MaxDistance   *int32    `protobuf:"varint,4,opt,name=max_distance,json=maxDistance,proto3,oneof" json:"max_distance,omitempty"`
+	// Absolute term, all or none: positions [max positions (+ 1), d_model], query
+	// and key projections [d_model, d_model] with biases [d_model].
+	PositionTable *TableRef `protobuf:"bytes,5,opt,name=position_table,json=positionTable,proto3" json:"position_table,omitempty"`
+	QueryWeight   *TableRef `protobuf:"bytes,6,opt,name=query_weight,json=queryWeight,proto3" json:"query_weight,omitempty"`
+	QueryBias     *TableRef `protobuf:"bytes,7,opt,name=query_bias,json=queryBias,proto3" json:"query_bias,omitempty"`
+	KeyWeight     *TableRef `protobuf:"bytes,8,opt,name=key_weight,json=keyWeight,proto3" json:"key_weight,omitempty"`
+	KeyBias       *TableRef `protobuf:"bytes,9,opt,name=key_bias,json=keyBias,proto3" json:"key_bias,omitempty"`
+	// LayerNorm of the positions, both or neither.
+	NormWeight *TableRef `protobuf:"bytes,10,opt,name=norm_weight,json=normWeight,proto3" json:"norm_weight,omitempty"`
+	NormBias   *TableRef `protobuf:"bytes,11,opt,name=norm_bias,json=normBias,proto3" json:"norm_bias,omitempty"`
+	NormEps    *float64  `protobuf:"fixed64,12,opt,name=norm_eps,json=normEps,proto3,oneof" json:"norm_eps,omitempty"`
+	// Whether what the class token gives and gets is untied from positions.
+	ResetClassToken bool `protobuf:"varint,13,opt,name=reset_class_token,json=resetClassToken,proto3" json:"reset_class_token,omitempty"`
+	// Factor of the absolute term. Default: 1 / sqrt(2 d_model / num_heads).
+	PositionScale *float64 `protobuf:"fixed64,14,opt,name=position_scale,json=positionScale,proto3,oneof" json:"position_scale,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Tupe) Reset() {
+	*x = Tupe{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Tupe) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Tupe) ProtoMessage() {}
+
+func (x *Tupe) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Tupe.ProtoReflect.Descriptor instead.
+func (*Tupe) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Tupe) GetNumHeads() int32 {
+	if x != nil {
+		return x.NumHeads
+	}
+	return 0
+}
+
+func (x *Tupe) GetRelativeTable() *TableRef {
+	if x != nil {
+		return x.RelativeTable
+	}
+	return nil
+}
+
+func (x *Tupe) GetNumBuckets() int32 {
+	if x != nil && x.NumBuckets != nil {
+		return *x.NumBuckets
+	}
+	return 0
+}
+
+func (x *Tupe) GetMaxDistance() int32 {
+	if x != nil && x.MaxDistance != nil {
+		return *x.MaxDistance
+	}
+	return 0
+}
+
+func (x *Tupe) GetPositionTable() *TableRef {
+	if x != nil {
+		return x.PositionTable
+	}
+	return nil
+}
+
+func (x *Tupe) GetQueryWeight() *TableRef {
+	if x != nil {
+		return x.QueryWeight
+	}
+	return nil
+}
+
+func (x *Tupe) GetQueryBias() *TableRef {
+	if x != nil {
+		return x.QueryBias
+	}
+	return nil
+}
+
+func (x *Tupe) GetKeyWeight() *TableRef {
+	if x != nil {
+		return x.KeyWeight
+	}
+	return nil
+}
+
+func (x *Tupe) GetKeyBias() *TableRef {
+	if x != nil {
+		return x.KeyBias
+	}
+	return nil
+}
+
+func (x *Tupe) GetNormWeight() *TableRef {
+	if x != nil {
+		return x.NormWeight
+	}
+	return nil
+}
+
+func (x *Tupe) GetNormBias() *TableRef {
+	if x != nil {
+		return x.NormBias
+	}
+	return nil
+}
+
+func (x *Tupe) GetNormEps() float64 {
+	if x != nil && x.NormEps != nil {
+		return *x.NormEps
+	}
+	return 0
+}
+
+func (x *Tupe) GetResetClassToken() bool {
+	if x != nil {
+		return x.ResetClassToken
+	}
+	return false
+}
+
+func (x *Tupe) GetPositionScale() float64 {
+	if x != nil && x.PositionScale != nil {
+		return *x.PositionScale
+	}
+	return 0
+}
+
 var File_attnbias_v1_encodings_proto protoreflect.FileDescriptor
 
 const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\n" +
-	"\x1battnbias/v1/encodings.proto\x12\vattnbias.v1\x1a\x19attnbias/v1/options.proto\x1a\x18attnbias/v1/tensor.proto\"\x8c\x02\n" +
+	"\x1battnbias/v1/encodings.proto\x12\vattnbias.v1\x1a\x19attnbias/v1/options.proto\x1a\x18attnbias/v1/tensor.proto\"\xba\x02\n" +
 	"\n" +
 	"Sinusoidal\x12\x10\n" +
 	"\x03dim\x18\x01 \x01(\x05R\x03dim\x12\"\n" +
-	"\x04base\x18\x02 \x01(\x01B\t\xa2\xbb\x18\x0510000H\x00R\x04base\x88\x01\x01\x125\n" +
-	"\x06layout\x18\x03 \x01(\x0e2\x1d.attnbias.v1.SinusoidalLayoutR\x06layout\x12/\n" +
+	"\x04base\x18\x02 \x01(\x01B\t\xa2\xbb\x18\x0510000H\x00R\x04base\x88\x01\x01\x12X\n" +
+	"\x06layout\x18\x03 \x01(\x0e2\x1d.attnbias.v1.SinusoidalLayoutB!\xa2\xbb\x18\x1dSINUSOIDAL_LAYOUT_INTERLEAVEDR\x06layout\x12/\n" +
 	"\rmin_timescale\x18\x04 \x01(\x01B\x05\xa2\xbb\x18\x011H\x01R\fminTimescale\x88\x01\x01\x123\n" +
-	"\rmax_timescale\x18\x05 \x01(\x01B\t\xa2\xbb\x18\x0510000H\x02R\fmaxTimescale\x88\x01\x01B\a\n" +
+	"\rmax_timescale\x18\x05 \x01(\x01B\t\xa2\xbb\x18\x0510000H\x02R\fmaxTimescale\x88\x01\x01:\t\xaa\xbb\x18\x05tableB\a\n" +
 	"\x05_baseB\x10\n" +
 	"\x0e_min_timescaleB\x10\n" +
-	"\x0e_max_timescale\"\xc5\x02\n" +
+	"\x0e_max_timescale\"\xe6\x02\n" +
 	"\x02T5\x12\x1b\n" +
 	"\tnum_heads\x18\x01 \x01(\x05R\bnumHeads\x12,\n" +
 	"\vnum_buckets\x18\x02 \x01(\x05B\x06\xa2\xbb\x18\x0232H\x00R\n" +
 	"numBuckets\x88\x01\x01\x12/\n" +
 	"\fmax_distance\x18\x03 \x01(\x05B\a\xa2\xbb\x18\x03128H\x01R\vmaxDistance\x88\x01\x01\x12)\n" +
 	"\rbidirectional\x18\x04 \x01(\bH\x02R\rbidirectional\x88\x01\x01\x12+\n" +
-	"\x05table\x18\x05 \x01(\v2\x15.attnbias.v1.TableRefR\x05table\x128\n" +
-	"\vbucket_rule\x18\x06 \x01(\x0e2\x17.attnbias.v1.BucketRuleR\n" +
-	"bucketRuleB\x0e\n" +
+	"\x05table\x18\x05 \x01(\v2\x15.attnbias.v1.TableRefR\x05table\x12O\n" +
+	"\vbucket_rule\x18\x06 \x01(\x0e2\x17.attnbias.v1.BucketRuleB\x15\xa2\xbb\x18\x11BUCKET_RULE_EXACTR\n" +
+	"bucketRule:\b\xaa\xbb\x18\x04pairB\x0e\n" +
 	"\f_num_bucketsB\x0f\n" +
 	"\r_max_distanceB\x10\n" +
-	"\x0e_bidirectional\"\xb6\x01\n" +
+	"\x0e_bidirectional\"\xdd\x01\n" +
 	"\x05Alibi\x12\x1b\n" +
 	"\tnum_heads\x18\x01 \x01(\x05R\bnumHeads\x120\n" +
 	"\x0ealibi_bias_max\x18\x02 \x01(\x01B\x05\xa2\xbb\x18\x018H\x00R\falibiBiasMax\x88\x01\x01\x12\x16\n" +
-	"\x06slopes\x18\x03 \x03(\x01R\x06slopes\x123\n" +
-	"\avariant\x18\x04 \x01(\x0e2\x19.attnbias.v1.AlibiVariantR\avariantB\x11\n" +
-	"\x0f_alibi_bias_max*\xa1\x01\n" +
+	"\x06slopes\x18\x03 \x03(\x01R\x06slopes\x12P\n" +
+	"\avariant\x18\x04 \x01(\x0e2\x19.attnbias.v1.AlibiVariantB\x1b\xa2\xbb\x18\x17ALIBI_VARIANT_SYMMETRICR\avariant:\b\xaa\xbb\x18\x04pairB\x11\n" +
+	"\x0f_alibi_bias_max\"\xe2\x02\n" +
+	"\x0fLearnedAbsolute\x12+\n" +
+	"\x05table\x18\x01 \x01(\v2\x15.attnbias.v1.TableRefR\x05table\x12\"\n" +
+	"\x06offset\x18\x02 \x01(\x03B\x05\xa2\xbb\x18\x010H\x00R\x06offset\x88\x01\x01\x12*\n" +
+	"\vpadding_idx\x18\x03 \x01(\x03B\x04\xa2\xbb\x18\x00H\x01R\n" +
+	"paddingIdx\x88\x01\x01\x12X\n" +
+	"\rinterpolation\x18\x04 \x01(\x0e2\x1a.attnbias.v1.InterpolationB\x16\xa2\xbb\x18\x12INTERPOLATION_NONER\rinterpolation\x12:\n" +
+	"\x13interpolated_length\x18\x05 \x01(\x03B\x04\xa2\xbb\x18\x00H\x02R\x12interpolatedLength\x88\x01\x01:\t\xaa\xbb\x18\x05tableB\t\n" +
+	"\a_offsetB\x0e\n" +
+	"\f_padding_idxB\x16\n" +
+	"\x14_interpolated_length\"\xda\v\n" +
+	"\x06Rotary\x12\x19\n" +
+	"\bhead_dim\x18\x01 \x01(\x05R\aheadDim\x12-\n" +
+	"\n" +
+	"rope_theta\x18\x02 \x01(\x01B\t\xa2\xbb\x18\x0510000H\x00R\tropeTheta\x88\x01\x01\x12>\n" +
+	"\x15partial_rotary_factor\x18\x03 \x01(\x01B\x05\xa2\xbb\x18\x011H\x01R\x13partialRotaryFactor\x88\x01\x01\x12I\n" +
+	"\x06layout\x18\x04 \x01(\x0e2\x19.attnbias.v1.RotaryLayoutB\x16\xa2\xbb\x18\x12ROTARY_LAYOUT_HALFR\x06layout\x12I\n" +
+	"\trope_type\x18\x05 \x01(\x0e2\x15.attnbias.v1.RopeTypeB\x15\xa2\xbb\x18\x11ROPE_TYPE_DEFAULTR\bropeType\x12!\n" +
+	"\x06factor\x18\x06 \x01(\x01B\x04\xa2\xbb\x18\x00H\x02R\x06factor\x88\x01\x01\x12A\n" +
+	"\x17max_position_embeddings\x18\a \x01(\x03B\x04\xa2\xbb\x18\x00H\x03R\x15maxPositionEmbeddings\x88\x01\x01\x12R\n" +
+	" original_max_position_embeddings\x18\b \x01(\x03B\x04\xa2\xbb\x18\x00H\x04R\x1doriginalMaxPositionEmbeddings\x88\x01\x01\x122\n" +
+	"\x0fsequence_length\x18\t \x01(\x03B\x04\xa2\xbb\x18\x00H\x05R\x0esequenceLength\x88\x01\x01\x12(\n" +
+	"\tbeta_fast\x18\n" +
+	" \x01(\x01B\x06\xa2\xbb\x18\x0232H\x06R\bbetaFast\x88\x01\x01\x12'\n" +
+	"\tbeta_slow\x18\v \x01(\x01B\x05\xa2\xbb\x18\x011H\aR\bbetaSlow\x88\x01\x01\x12!\n" +
+	"\x06mscale\x18\f \x01(\x01B\x04\xa2\xbb\x18\x00H\bR\x06mscale\x88\x01\x01\x12/\n" +
+	"\x0emscale_all_dim\x18\r \x01(\x01B\x04\xa2\xbb\x18\x00H\tR\fmscaleAllDim\x88\x01\x01\x12)\n" +
+	"\btruncate\x18\x0e \x01(\bB\b\xa2\xbb\x18\x04trueH\n" +
+	"R\btruncate\x88\x01\x01\x124\n" +
+	"\x10attention_factor\x18\x0f \x01(\x01B\x04\xa2\xbb\x18\x00H\vR\x0fattentionFactor\x88\x01\x01\x12!\n" +
+	"\fshort_factor\x18\x10 \x03(\x01R\vshortFactor\x12\x1f\n" +
+	"\vlong_factor\x18\x11 \x03(\x01R\n" +
+	"longFactor\x121\n" +
+	"\x0flow_freq_factor\x18\x12 \x01(\x01B\x04\xa2\xbb\x18\x00H\fR\rlowFreqFactor\x88\x01\x01\x123\n" +
+	"\x10high_freq_factor\x18\x13 \x01(\x01B\x04\xa2\xbb\x18\x00H\rR\x0ehighFreqFactor\x88\x01\x01\x12#\n" +
+	"\rmrope_section\x18\x14 \x03(\x05R\fmropeSection\x12Q\n" +
+	"\vmrope_order\x18\x15 \x01(\x0e2\x17.attnbias.v1.MropeOrderB\x17\xa2\xbb\x18\x13MROPE_ORDER_CHUNKEDR\n" +
+	"mropeOrder\x12L\n" +
+	"\x05angle\x18\x16 \x01(\x0e2\x1b.attnbias.v1.AnglePrecisionB\x19\xa2\xbb\x18\x15ANGLE_PRECISION_EXACTR\x05angle\x12/\n" +
+	"\x13inverse_frequencies\x18\x17 \x03(\x01R\x12inverseFrequencies:\t\xaa\xbb\x18\x05tableB\r\n" +
+	"\v_rope_thetaB\x18\n" +
+	"\x16_partial_rotary_factorB\t\n" +
+	"\a_factorB\x1a\n" +
+	"\x18_max_position_embeddingsB#\n" +
+	"!_original_max_position_embeddingsB\x12\n" +
+	"\x10_sequence_lengthB\f\n" +
+	"\n" +
+	"_beta_fastB\f\n" +
+	"\n" +
+	"_beta_slowB\t\n" +
+	"\a_mscaleB\x11\n" +
+	"\x0f_mscale_all_dimB\v\n" +
+	"\t_truncateB\x13\n" +
+	"\x11_attention_factorB\x12\n" +
+	"\x10_low_freq_factorB\x13\n" +
+	"\x11_high_freq_factor\"\xd8\x02\n" +
+	"\x04Xpos\x12\x10\n" +
+	"\x03dim\x18\x01 \x01(\x05R\x03dim\x12-\n" +
+	"\n" +
+	"rope_theta\x18\x02 \x01(\x01B\t\xa2\xbb\x18\x0510000H\x00R\tropeTheta\x88\x01\x01\x12+\n" +
+	"\n" +
+	"scale_base\x18\x03 \x01(\x01B\a\xa2\xbb\x18\x03512H\x01R\tscaleBase\x88\x01\x01\x12\"\n" +
+	"\x05gamma\x18\x04 \x01(\x01B\a\xa2\xbb\x18\x030.4H\x02R\x05gamma\x88\x01\x01\x12,\n" +
+	"\x0fsequence_length\x18\x05 \x01(\x03H\x03R\x0esequenceLength\x88\x01\x01\x12I\n" +
+	"\x06layout\x18\x06 \x01(\x0e2\x19.attnbias.v1.RotaryLayoutB\x16\xa2\xbb\x18\x12ROTARY_LAYOUT_HALFR\x06layout:\t\xaa\xbb\x18\x05tableB\r\n" +
+	"\v_rope_thetaB\r\n" +
+	"\v_scale_baseB\b\n" +
+	"\x06_gammaB\x12\n" +
+	"\x10_sequence_length\"\xba\x02\n" +
+	"\x13MultiAxisSinusoidal\x12\x10\n" +
+	"\x03dim\x18\x01 \x01(\x05R\x03dim\x12\x19\n" +
+	"\bnum_axes\x18\x02 \x01(\x05R\anumAxes\x124\n" +
+	"\x06layout\x18\x03 \x01(\x0e2\x1c.attnbias.v1.MultiAxisLayoutR\x06layout\x12\"\n" +
+	"\x04base\x18\x04 \x01(\x01B\t\xa2\xbb\x18\x0510000H\x00R\x04base\x88\x01\x01\x12/\n" +
+	"\rmin_timescale\x18\x05 \x01(\x01B\x05\xa2\xbb\x18\x011H\x01R\fminTimescale\x88\x01\x01\x123\n" +
+	"\rmax_timescale\x18\x06 \x01(\x01B\t\xa2\xbb\x18\x0510000H\x02R\fmaxTimescale\x88\x01\x01:\t\xaa\xbb\x18\x05tableB\a\n" +
+	"\x05_baseB\x10\n" +
+	"\x0e_min_timescaleB\x10\n" +
+	"\x0e_max_timescale\"\x99\x02\n" +
+	"\x0fLearnedRelative\x12+\n" +
+	"\x05table\x18\x01 \x01(\v2\x15.attnbias.v1.TableRefR\x05table\x12\x1b\n" +
+	"\tnum_heads\x18\x02 \x01(\x05R\bnumHeads\x12\x1d\n" +
+	"\x04left\x18\x03 \x01(\x03B\x04\xa2\xbb\x18\x00H\x00R\x04left\x88\x01\x01\x12\x19\n" +
+	"\x05right\x18\x04 \x01(\x03H\x01R\x05right\x88\x01\x01\x12\x1c\n" +
+	"\tsymmetric\x18\x05 \x01(\bR\tsymmetric\x12G\n" +
+	"\x06beyond\x18\x06 \x01(\x0e2\x18.attnbias.v1.BeyondReachB\x15\xa2\xbb\x18\x11BEYOND_REACH_CLIPR\x06beyond:\b\xaa\xbb\x18\x04pairB\a\n" +
+	"\x05_leftB\b\n" +
+	"\x06_right\"~\n" +
+	"\x06Kerple\x121\n" +
+	"\x06kernel\x18\x01 \x01(\x0e2\x19.attnbias.v1.KerpleKernelR\x06kernel\x12\f\n" +
+	"\x01p\x18\x02 \x03(\x01R\x01p\x12\f\n" +
+	"\x01a\x18\x03 \x03(\x01R\x01a\x12\x1b\n" +
+	"\tnum_heads\x18\x04 \x01(\x05R\bnumHeads:\b\xaa\xbb\x18\x04pair\"\x86\x01\n" +
+	"\bSandwich\x12\x1b\n" +
+	"\tnum_heads\x18\x01 \x01(\x05R\bnumHeads\x12\x1e\n" +
+	"\x03dim\x18\x02 \x01(\x05B\a\xa2\xbb\x18\x03128H\x00R\x03dim\x88\x01\x01\x12\"\n" +
+	"\x04base\x18\x03 \x01(\x01B\t\xa2\xbb\x18\x0510000H\x01R\x04base\x88\x01\x01:\b\xaa\xbb\x18\x04pairB\x06\n" +
+	"\x04_dimB\a\n" +
+	"\x05_base\"\x9a\x03\n" +
+	"\x04Fire\x12\x1b\n" +
+	"\tnum_heads\x18\x01 \x01(\x05R\bnumHeads\x12\x1a\n" +
+	"\x01c\x18\x02 \x01(\x01B\a\xa2\xbb\x18\x030.1H\x00R\x01c\x88\x01\x01\x12*\n" +
+	"\tthreshold\x18\x03 \x01(\x01B\a\xa2\xbb\x18\x03512H\x01R\tthreshold\x88\x01\x01\x12\x1f\n" +
+	"\x03eps\x18\x04 \x01(\x01B\b\xa2\xbb\x18\x041e-6H\x02R\x03eps\x88\x01\x01\x12:\n" +
+	"\rhidden_weight\x18\x05 \x01(\v2\x15.attnbias.v1.TableRefR\fhiddenWeight\x126\n" +
+	"\vhidden_bias\x18\x06 \x01(\v2\x15.attnbias.v1.TableRefR\n" +
+	"hiddenBias\x12:\n" +
+	"\routput_weight\x18\a \x01(\v2\x15.attnbias.v1.TableRefR\foutputWeight\x126\n" +
+	"\voutput_bias\x18\b \x01(\v2\x15.attnbias.v1.TableRefR\n" +
+	"outputBias:\b\xaa\xbb\x18\x04pairB\x04\n" +
+	"\x02_cB\f\n" +
+	"\n" +
+	"_thresholdB\x06\n" +
+	"\x04_eps\"\x96\x01\n" +
+	"\x13DynamicPositionBias\x12\x1b\n" +
+	"\tnum_heads\x18\x01 \x01(\x05R\bnumHeads\x12!\n" +
+	"\flog_distance\x18\x02 \x01(\bR\vlogDistance\x125\n" +
+	"\x06layers\x18\x03 \x03(\v2\x1d.attnbias.v1.PositionMlpLayerR\x06layers:\b\xaa\xbb\x18\x04pair\"\xd8\x01\n" +
+	"\x10PositionMlpLayer\x12-\n" +
+	"\x06weight\x18\x01 \x01(\v2\x15.attnbias.v1.TableRefR\x06weight\x12)\n" +
+	"\x04bias\x18\x02 \x01(\v2\x15.attnbias.v1.TableRefR\x04bias\x126\n" +
+	"\vnorm_weight\x18\x03 \x01(\v2\x15.attnbias.v1.TableRefR\n" +
+	"normWeight\x122\n" +
+	"\tnorm_bias\x18\x04 \x01(\v2\x15.attnbias.v1.TableRefR\bnormBias\"\xb2\x02\n" +
+	"\aDeberta\x12-\n" +
+	"\vbucket_size\x18\x01 \x01(\x05B\a\xa2\xbb\x18\x03256H\x00R\n" +
+	"bucketSize\x88\x01\x01\x12/\n" +
+	"\fmax_position\x18\x02 \x01(\x05B\a\xa2\xbb\x18\x03512H\x01R\vmaxPosition\x88\x01\x01\x12R\n" +
+	"\x04term\x18\x03 \x01(\x0e2\x18.attnbias.v1.DebertaTermB$\xa2\xbb\x18 DEBERTA_TERM_CONTENT_TO_POSITIONR\x04term\x12H\n" +
+	"\x04edge\x18\x04 \x01(\x0e2\x18.attnbias.v1.DebertaEdgeB\x1a\xa2\xbb\x18\x16DEBERTA_EDGE_MICROSOFTR\x04edge:\b\xaa\xbb\x18\x04pairB\x0e\n" +
+	"\f_bucket_sizeB\x0f\n" +
+	"\r_max_position\"\x9f\x02\n" +
+	"\x04Shaw\x12+\n" +
+	"\x05table\x18\x01 \x01(\v2\x15.attnbias.v1.TableRefR\x05table\x12\x17\n" +
+	"\x04left\x18\x02 \x01(\x03H\x00R\x04left\x88\x01\x01\x12\x19\n" +
+	"\x05right\x18\x03 \x01(\x03H\x01R\x05right\x88\x01\x01\x12G\n" +
+	"\x06beyond\x18\x04 \x01(\x0e2\x18.attnbias.v1.BeyondReachB\x15\xa2\xbb\x18\x11BEYOND_REACH_CLIPR\x06beyond\x12P\n" +
+	"\x04sign\x18\x05 \x01(\x0e2\x19.attnbias.v1.RelativeSignB!\xa2\xbb\x18\x1dRELATIVE_SIGN_KEY_MINUS_QUERYR\x04sign:\b\xaa\xbb\x18\x04pairB\a\n" +
+	"\x05_leftB\b\n" +
+	"\x06_right\"\x8e\x01\n" +
+	"\rTransformerXl\x12\x10\n" +
+	"\x03dim\x18\x01 \x01(\x05R\x03dim\x12\"\n" +
+	"\x04base\x18\x02 \x01(\x01B\t\xa2\xbb\x18\x0510000H\x00R\x04base\x88\x01\x01\x12&\n" +
+	"\tclamp_len\x18\x03 \x01(\x03B\x04\xa2\xbb\x18\x00H\x01R\bclampLen\x88\x01\x01:\b\xaa\xbb\x18\x04pairB\a\n" +
+	"\x05_baseB\f\n" +
+	"\n" +
+	"_clamp_len\"\xe3\x01\n" +
+	"\x05Xlnet\x12\x10\n" +
+	"\x03dim\x18\x01 \x01(\x05R\x03dim\x12\"\n" +
+	"\x04base\x18\x02 \x01(\x01B\t\xa2\xbb\x18\x0510000H\x00R\x04base\x88\x01\x01\x12&\n" +
+	"\tclamp_len\x18\x03 \x01(\x03B\x04\xa2\xbb\x18\x00H\x01R\bclampLen\x88\x01\x01\x12[\n" +
+	"\tattn_type\x18\x04 \x01(\x0e2\x1b.attnbias.v1.XlnetAttentionB!\xa2\xbb\x18\x1dXLNET_ATTENTION_BIDIRECTIONALR\battnType:\b\xaa\xbb\x18\x04pairB\a\n" +
+	"\x05_baseB\f\n" +
+	"\n" +
+	"_clamp_len\"T\n" +
+	"\tConformer\x12\x10\n" +
+	"\x03dim\x18\x01 \x01(\x05R\x03dim\x12\"\n" +
+	"\x04base\x18\x02 \x01(\x01B\t\xa2\xbb\x18\x0510000H\x00R\x04base\x88\x01\x01:\b\xaa\xbb\x18\x04pairB\a\n" +
+	"\x05_base\"\xb8\x01\n" +
+	"\x13SymmetricSinusoidal\x12\x10\n" +
+	"\x03dim\x18\x01 \x01(\x05R\x03dim\x12\"\n" +
+	"\x04base\x18\x02 \x01(\x01B\t\xa2\xbb\x18\x0510000H\x00R\x04base\x88\x01\x01\x12X\n" +
+	"\x06layout\x18\x03 \x01(\x0e2\x1d.attnbias.v1.SinusoidalLayoutB!\xa2\xbb\x18\x1dSINUSOIDAL_LAYOUT_INTERLEAVEDR\x06layout:\b\xaa\xbb\x18\x04pairB\a\n" +
+	"\x05_base\"\xa2\x01\n" +
+	"\x04Swin\x12#\n" +
+	"\rwindow_height\x18\x01 \x01(\x05R\fwindowHeight\x12!\n" +
+	"\fwindow_width\x18\x02 \x01(\x05R\vwindowWidth\x12\x1b\n" +
+	"\tnum_heads\x18\x03 \x01(\x05R\bnumHeads\x12+\n" +
+	"\x05table\x18\x04 \x01(\v2\x15.attnbias.v1.TableRefR\x05table:\b\xaa\xbb\x18\x04grid\"\xe8\x03\n" +
+	"\x06SwinV2\x12#\n" +
+	"\rwindow_height\x18\x01 \x01(\x05R\fwindowHeight\x12!\n" +
+	"\fwindow_width\x18\x02 \x01(\x05R\vwindowWidth\x12\x1b\n" +
+	"\tnum_heads\x18\x03 \x01(\x05R\bnumHeads\x12C\n" +
+	"\x18pretrained_window_height\x18\x04 \x01(\x05B\x04\xa2\xbb\x18\x00H\x00R\x16pretrainedWindowHeight\x88\x01\x01\x12A\n" +
+	"\x17pretrained_window_width\x18\x05 \x01(\x05B\x04\xa2\xbb\x18\x00H\x01R\x15pretrainedWindowWidth\x88\x01\x01\x12:\n" +
+	"\rhidden_weight\x18\x06 \x01(\v2\x15.attnbias.v1.TableRefR\fhiddenWeight\x126\n" +
+	"\vhidden_bias\x18\a \x01(\v2\x15.attnbias.v1.TableRefR\n" +
+	"hiddenBias\x12:\n" +
+	"\routput_weight\x18\b \x01(\v2\x15.attnbias.v1.TableRefR\foutputWeight:\b\xaa\xbb\x18\x04gridB\x1b\n" +
+	"\x19_pretrained_window_heightB\x1a\n" +
+	"\x18_pretrained_window_width\"\xa2\x01\n" +
+	"\x04Beit\x12#\n" +
+	"\rwindow_height\x18\x01 \x01(\x05R\fwindowHeight\x12!\n" +
+	"\fwindow_width\x18\x02 \x01(\x05R\vwindowWidth\x12\x1b\n" +
+	"\tnum_heads\x18\x03 \x01(\x05R\bnumHeads\x12+\n" +
+	"\x05table\x18\x04 \x01(\v2\x15.attnbias.v1.TableRefR\x05table:\b\xaa\xbb\x18\x04grid\"\x95\x06\n" +
+	"\x04Tupe\x12\x1b\n" +
+	"\tnum_heads\x18\x01 \x01(\x05R\bnumHeads\x12<\n" +
+	"\x0erelative_table\x18\x02 \x01(\v2\x15.attnbias.v1.TableRefR\rrelativeTable\x12,\n" +
+	"\vnum_buckets\x18\x03 \x01(\x05B\x06\xa2\xbb\x18\x0232H\x00R\n" +
+	"numBuckets\x88\x01\x01\x12/\n" +
+	"\fmax_distance\x18\x04 \x01(\x05B\a\xa2\xbb\x18\x03128H\x01R\vmaxDistance\x88\x01\x01\x12<\n" +
+	"\x0eposition_table\x18\x05 \x01(\v2\x15.attnbias.v1.TableRefR\rpositionTable\x128\n" +
+	"\fquery_weight\x18\x06 \x01(\v2\x15.attnbias.v1.TableRefR\vqueryWeight\x124\n" +
+	"\n" +
+	"query_bias\x18\a \x01(\v2\x15.attnbias.v1.TableRefR\tqueryBias\x124\n" +
+	"\n" +
+	"key_weight\x18\b \x01(\v2\x15.attnbias.v1.TableRefR\tkeyWeight\x120\n" +
+	"\bkey_bias\x18\t \x01(\v2\x15.attnbias.v1.TableRefR\akeyBias\x126\n" +
+	"\vnorm_weight\x18\n" +
+	" \x01(\v2\x15.attnbias.v1.TableRefR\n" +
+	"normWeight\x122\n" +
+	"\tnorm_bias\x18\v \x01(\v2\x15.attnbias.v1.TableRefR\bnormBias\x12(\n" +
+	"\bnorm_eps\x18\f \x01(\x01B\b\xa2\xbb\x18\x041e-5H\x02R\anormEps\x88\x01\x01\x12*\n" +
+	"\x11reset_class_token\x18\r \x01(\bR\x0fresetClassToken\x120\n" +
+	"\x0eposition_scale\x18\x0e \x01(\x01B\x04\xa2\xbb\x18\x00H\x03R\rpositionScale\x88\x01\x01:\b\xaa\xbb\x18\x04pairB\x0e\n" +
+	"\f_num_bucketsB\x0f\n" +
+	"\r_max_distanceB\v\n" +
+	"\t_norm_epsB\x11\n" +
+	"\x0f_position_scale*\xa1\x01\n" +
 	"\x10SinusoidalLayout\x12!\n" +
 	"\x1dSINUSOIDAL_LAYOUT_UNSPECIFIED\x10\x00\x12!\n" +
 	"\x1dSINUSOIDAL_LAYOUT_INTERLEAVED\x10\x01\x12\"\n" +
@@ -513,7 +3259,67 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x17ALIBI_VARIANT_SYMMETRIC\x10\x01\x12\x18\n" +
 	"\x14ALIBI_VARIANT_CAUSAL\x10\x02\x12 \n" +
 	"\x1cALIBI_VARIANT_KEY_FROM_START\x10\x03\x12\x1e\n" +
-	"\x1aALIBI_VARIANT_KEY_FROM_END\x10\x04B3Z1github.com/attnbias/attnbias/client/go/attnbiaspbb\x06proto3"
+	"\x1aALIBI_VARIANT_KEY_FROM_END\x10\x04*\x88\x01\n" +
+	"\rInterpolation\x12\x1d\n" +
+	"\x19INTERPOLATION_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12INTERPOLATION_NONE\x10\x01\x12\x18\n" +
+	"\x14INTERPOLATION_LINEAR\x10\x02\x12&\n" +
+	"\"INTERPOLATION_LINEAR_ALIGN_CORNERS\x10\x03*\x7f\n" +
+	"\fRotaryLayout\x12\x1d\n" +
+	"\x19ROTARY_LAYOUT_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12ROTARY_LAYOUT_HALF\x10\x01\x12\x1d\n" +
+	"\x19ROTARY_LAYOUT_INTERLEAVED\x10\x02\x12\x19\n" +
+	"\x15ROTARY_LAYOUT_COMPACT\x10\x03*\xda\x01\n" +
+	"\bRopeType\x12\x19\n" +
+	"\x15ROPE_TYPE_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11ROPE_TYPE_DEFAULT\x10\x01\x12\x14\n" +
+	"\x10ROPE_TYPE_LINEAR\x10\x02\x12\x15\n" +
+	"\x11ROPE_TYPE_DYNAMIC\x10\x03\x12\x11\n" +
+	"\rROPE_TYPE_NTK\x10\x04\x12\x12\n" +
+	"\x0eROPE_TYPE_YARN\x10\x05\x12\x16\n" +
+	"\x12ROPE_TYPE_LONGROPE\x10\x06\x12\x14\n" +
+	"\x10ROPE_TYPE_LLAMA3\x10\a\x12\x1a\n" +
+	"\x16ROPE_TYPE_PROPORTIONAL\x10\b*v\n" +
+	"\n" +
+	"MropeOrder\x12\x1b\n" +
+	"\x17MROPE_ORDER_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13MROPE_ORDER_CHUNKED\x10\x01\x12\x1b\n" +
+	"\x17MROPE_ORDER_INTERLEAVED\x10\x02\x12\x15\n" +
+	"\x11MROPE_ORDER_AXIAL\x10\x03*i\n" +
+	"\x0eAnglePrecision\x12\x1f\n" +
+	"\x1bANGLE_PRECISION_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15ANGLE_PRECISION_EXACT\x10\x01\x12\x1b\n" +
+	"\x17ANGLE_PRECISION_FLOAT32\x10\x02*\xa0\x01\n" +
+	"\x0fMultiAxisLayout\x12!\n" +
+	"\x1dMULTI_AXIS_LAYOUT_UNSPECIFIED\x10\x00\x12#\n" +
+	"\x1fMULTI_AXIS_LAYOUT_TENSOR2TENSOR\x10\x01\x12!\n" +
+	"\x1dMULTI_AXIS_LAYOUT_INTERLEAVED\x10\x02\x12\"\n" +
+	"\x1eMULTI_AXIS_LAYOUT_CONCATENATED\x10\x03*[\n" +
+	"\vBeyondReach\x12\x1c\n" +
+	"\x18BEYOND_REACH_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11BEYOND_REACH_CLIP\x10\x01\x12\x17\n" +
+	"\x13BEYOND_REACH_REFUSE\x10\x02*]\n" +
+	"\fKerpleKernel\x12\x1d\n" +
+	"\x19KERPLE_KERNEL_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11KERPLE_KERNEL_LOG\x10\x01\x12\x17\n" +
+	"\x13KERPLE_KERNEL_POWER\x10\x02*\x90\x01\n" +
+	"\vDebertaTerm\x12\x1c\n" +
+	"\x18DEBERTA_TERM_UNSPECIFIED\x10\x00\x12$\n" +
+	" DEBERTA_TERM_CONTENT_TO_POSITION\x10\x01\x12$\n" +
+	" DEBERTA_TERM_POSITION_TO_CONTENT\x10\x02\x12\x17\n" +
+	"\x13DEBERTA_TERM_BUCKET\x10\x03*\\\n" +
+	"\vDebertaEdge\x12\x1c\n" +
+	"\x18DEBERTA_EDGE_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16DEBERTA_EDGE_MICROSOFT\x10\x01\x12\x13\n" +
+	"\x0fDEBERTA_EDGE_HF\x10\x02*s\n" +
+	"\fRelativeSign\x12\x1d\n" +
+	"\x19RELATIVE_SIGN_UNSPECIFIED\x10\x00\x12!\n" +
+	"\x1dRELATIVE_SIGN_KEY_MINUS_QUERY\x10\x01\x12!\n" +
+	"\x1dRELATIVE_SIGN_QUERY_MINUS_KEY\x10\x02*x\n" +
+	"\x0eXlnetAttention\x12\x1f\n" +
+	"\x1bXLNET_ATTENTION_UNSPECIFIED\x10\x00\x12!\n" +
+	"\x1dXLNET_ATTENTION_BIDIRECTIONAL\x10\x01\x12\"\n" +
+	"\x1eXLNET_ATTENTION_UNIDIRECTIONAL\x10\x02B3Z1github.com/attnbias/attnbias/client/go/attnbiaspbb\x06proto3"
 
 var (
 	file_attnbias_v1_encodings_proto_rawDescOnce sync.Once
@@ -527,27 +3333,99 @@ func file_attnbias_v1_encodings_proto_rawDescGZIP() []byte {
 	return file_attnbias_v1_encodings_proto_rawDescData
 }
 
-var file_attnbias_v1_encodings_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_attnbias_v1_encodings_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_attnbias_v1_encodings_proto_enumTypes = make([]protoimpl.EnumInfo, 15)
+var file_attnbias_v1_encodings_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_attnbias_v1_encodings_proto_goTypes = []any{
-	(SinusoidalLayout)(0), // 0: attnbias.v1.SinusoidalLayout
-	(BucketRule)(0),       // 1: attnbias.v1.BucketRule
-	(AlibiVariant)(0),     // 2: attnbias.v1.AlibiVariant
-	(*Sinusoidal)(nil),    // 3: attnbias.v1.Sinusoidal
-	(*T5)(nil),            // 4: attnbias.v1.T5
-	(*Alibi)(nil),         // 5: attnbias.v1.Alibi
-	(*TableRef)(nil),      // 6: attnbias.v1.TableRef
+	(SinusoidalLayout)(0),       // 0: attnbias.v1.SinusoidalLayout
+	(BucketRule)(0),             // 1: attnbias.v1.BucketRule
+	(AlibiVariant)(0),           // 2: attnbias.v1.AlibiVariant
+	(Interpolation)(0),          // 3: attnbias.v1.Interpolation
+	(RotaryLayout)(0),           // 4: attnbias.v1.RotaryLayout
+	(RopeType)(0),               // 5: attnbias.v1.RopeType
+	(MropeOrder)(0),             // 6: attnbias.v1.MropeOrder
+	(AnglePrecision)(0),         // 7: attnbias.v1.AnglePrecision
+	(MultiAxisLayout)(0),        // 8: attnbias.v1.MultiAxisLayout
+	(BeyondReach)(0),            // 9: attnbias.v1.BeyondReach
+	(KerpleKernel)(0),           // 10: attnbias.v1.KerpleKernel
+	(DebertaTerm)(0),            // 11: attnbias.v1.DebertaTerm
+	(DebertaEdge)(0),            // 12: attnbias.v1.DebertaEdge
+	(RelativeSign)(0),           // 13: attnbias.v1.RelativeSign
+	(XlnetAttention)(0),         // 14: attnbias.v1.XlnetAttention
+	(*Sinusoidal)(nil),          // 15: attnbias.v1.Sinusoidal
+	(*T5)(nil),                  // 16: attnbias.v1.T5
+	(*Alibi)(nil),               // 17: attnbias.v1.Alibi
+	(*LearnedAbsolute)(nil),     // 18: attnbias.v1.LearnedAbsolute
+	(*Rotary)(nil),              // 19: attnbias.v1.Rotary
+	(*Xpos)(nil),                // 20: attnbias.v1.Xpos
+	(*MultiAxisSinusoidal)(nil), // 21: attnbias.v1.MultiAxisSinusoidal
+	(*LearnedRelative)(nil),     // 22: attnbias.v1.LearnedRelative
+	(*Kerple)(nil),              // 23: attnbias.v1.Kerple
+	(*Sandwich)(nil),            // 24: attnbias.v1.Sandwich
+	(*Fire)(nil),                // 25: attnbias.v1.Fire
+	(*DynamicPositionBias)(nil), // 26: attnbias.v1.DynamicPositionBias
+	(*PositionMlpLayer)(nil),    // 27: attnbias.v1.PositionMlpLayer
+	(*Deberta)(nil),             // 28: attnbias.v1.Deberta
+	(*Shaw)(nil),                // 29: attnbias.v1.Shaw
+	(*TransformerXl)(nil),       // 30: attnbias.v1.TransformerXl
+	(*Xlnet)(nil),               // 31: attnbias.v1.Xlnet
+	(*Conformer)(nil),           // 32: attnbias.v1.Conformer
+	(*SymmetricSinusoidal)(nil), // 33: attnbias.v1.SymmetricSinusoidal
+	(*Swin)(nil),                // 34: attnbias.v1.Swin
+	(*SwinV2)(nil),              // 35: attnbias.v1.SwinV2
+	(*Beit)(nil),                // 36: attnbias.v1.Beit
+	(*Tupe)(nil),                // 37: attnbias.v1.Tupe
+	(*TableRef)(nil),            // 38: attnbias.v1.TableRef
 }
 var file_attnbias_v1_encodings_proto_depIdxs = []int32{
-	0, // 0: attnbias.v1.Sinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
-	6, // 1: attnbias.v1.T5.table:type_name -> attnbias.v1.TableRef
-	1, // 2: attnbias.v1.T5.bucket_rule:type_name -> attnbias.v1.BucketRule
-	2, // 3: attnbias.v1.Alibi.variant:type_name -> attnbias.v1.AlibiVariant
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	0,  // 0: attnbias.v1.Sinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
+	38, // 1: attnbias.v1.T5.table:type_name -> attnbias.v1.TableRef
+	1,  // 2: attnbias.v1.T5.bucket_rule:type_name -> attnbias.v1.BucketRule
+	2,  // 3: attnbias.v1.Alibi.variant:type_name -> attnbias.v1.AlibiVariant
+	38, // 4: attnbias.v1.LearnedAbsolute.table:type_name -> attnbias.v1.TableRef
+	3,  // 5: attnbias.v1.LearnedAbsolute.interpolation:type_name -> attnbias.v1.Interpolation
+	4,  // 6: attnbias.v1.Rotary.layout:type_name -> attnbias.v1.RotaryLayout
+	5,  // 7: attnbias.v1.Rotary.rope_type:type_name -> attnbias.v1.RopeType
+	6,  // 8: attnbias.v1.Rotary.mrope_order:type_name -> attnbias.v1.MropeOrder
+	7,  // 9: attnbias.v1.Rotary.angle:type_name -> attnbias.v1.AnglePrecision
+	4,  // 10: attnbias.v1.Xpos.layout:type_name -> attnbias.v1.RotaryLayout
+	8,  // 11: attnbias.v1.MultiAxisSinusoidal.layout:type_name -> attnbias.v1.MultiAxisLayout
+	38, // 12: attnbias.v1.LearnedRelative.table:type_name -> attnbias.v1.TableRef
+	9,  // 13: attnbias.v1.LearnedRelative.beyond:type_name -> attnbias.v1.BeyondReach
+	10, // 14: attnbias.v1.Kerple.kernel:type_name -> attnbias.v1.KerpleKernel
+	38, // 15: attnbias.v1.Fire.hidden_weight:type_name -> attnbias.v1.TableRef
+	38, // 16: attnbias.v1.Fire.hidden_bias:type_name -> attnbias.v1.TableRef
+	38, // 17: attnbias.v1.Fire.output_weight:type_name -> attnbias.v1.TableRef
+	38, // 18: attnbias.v1.Fire.output_bias:type_name -> attnbias.v1.TableRef
+	27, // 19: attnbias.v1.DynamicPositionBias.layers:type_name -> attnbias.v1.PositionMlpLayer
+	38, // 20: attnbias.v1.PositionMlpLayer.weight:type_name -> attnbias.v1.TableRef
+	38, // 21: attnbias.v1.PositionMlpLayer.bias:type_name -> attnbias.v1.TableRef
+	38, // 22: attnbias.v1.PositionMlpLayer.norm_weight:type_name -> attnbias.v1.TableRef
+	38, // 23: attnbias.v1.PositionMlpLayer.norm_bias:type_name -> attnbias.v1.TableRef
+	11, // 24: attnbias.v1.Deberta.term:type_name -> attnbias.v1.DebertaTerm
+	12, // 25: attnbias.v1.Deberta.edge:type_name -> attnbias.v1.DebertaEdge
+	38, // 26: attnbias.v1.Shaw.table:type_name -> attnbias.v1.TableRef
+	9,  // 27: attnbias.v1.Shaw.beyond:type_name -> attnbias.v1.BeyondReach
+	13, // 28: attnbias.v1.Shaw.sign:type_name -> attnbias.v1.RelativeSign
+	14, // 29: attnbias.v1.Xlnet.attn_type:type_name -> attnbias.v1.XlnetAttention
+	0,  // 30: attnbias.v1.SymmetricSinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
+	38, // 31: attnbias.v1.Swin.table:type_name -> attnbias.v1.TableRef
+	38, // 32: attnbias.v1.SwinV2.hidden_weight:type_name -> attnbias.v1.TableRef
+	38, // 33: attnbias.v1.SwinV2.hidden_bias:type_name -> attnbias.v1.TableRef
+	38, // 34: attnbias.v1.SwinV2.output_weight:type_name -> attnbias.v1.TableRef
+	38, // 35: attnbias.v1.Beit.table:type_name -> attnbias.v1.TableRef
+	38, // 36: attnbias.v1.Tupe.relative_table:type_name -> attnbias.v1.TableRef
+	38, // 37: attnbias.v1.Tupe.position_table:type_name -> attnbias.v1.TableRef
+	38, // 38: attnbias.v1.Tupe.query_weight:type_name -> attnbias.v1.TableRef
+	38, // 39: attnbias.v1.Tupe.query_bias:type_name -> attnbias.v1.TableRef
+	38, // 40: attnbias.v1.Tupe.key_weight:type_name -> attnbias.v1.TableRef
+	38, // 41: attnbias.v1.Tupe.key_bias:type_name -> attnbias.v1.TableRef
+	38, // 42: attnbias.v1.Tupe.norm_weight:type_name -> attnbias.v1.TableRef
+	38, // 43: attnbias.v1.Tupe.norm_bias:type_name -> attnbias.v1.TableRef
+	44, // [44:44] is the sub-list for method output_type
+	44, // [44:44] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_attnbias_v1_encodings_proto_init() }
@@ -560,13 +3438,28 @@ func file_attnbias_v1_encodings_proto_init() {
 	file_attnbias_v1_encodings_proto_msgTypes[0].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[1].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[2].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[3].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[4].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[5].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[6].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[7].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[9].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[10].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[13].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[14].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[15].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[16].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[17].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[18].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[20].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[22].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_attnbias_v1_encodings_proto_rawDesc), len(file_attnbias_v1_encodings_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   3,
+			NumEnums:      15,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

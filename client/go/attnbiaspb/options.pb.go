@@ -34,16 +34,34 @@ var file_attnbias_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 		Tag:           "bytes,50100,opt,name=default_value",
 		Filename:      "attnbias/v1/options.proto",
 	},
+	{
+		ExtendedType:  (*descriptorpb.MessageOptions)(nil),
+		ExtensionType: (*string)(nil),
+		Field:         50101,
+		Name:          "attnbias.v1.extent",
+		Tag:           "bytes,50101,opt,name=extent",
+		Filename:      "attnbias/v1/options.proto",
+	},
 }
 
 // Extension fields to descriptorpb.FieldOptions.
 var (
-	// What the server uses when a field with presence is not set, written as the
-	// field's JSON value. A scalar of an encoding that carries no default_value
-	// is required.
+	// What the server uses when a field with presence, or an enum, is not set,
+	// written as the field's JSON value; empty where it may be left out and no
+	// value means the same. A scalar or an enum of an encoding that carries no
+	// default_value is required, but for a bool without presence, which is false.
 	//
 	// optional string default_value = 50100;
 	E_DefaultValue = &file_attnbias_v1_options_proto_extTypes[0]
+)
+
+// Extension fields to descriptorpb.MessageOptions.
+var (
+	// The field of TensorSpec's extent that an encoding takes: "table", "pair" or
+	// "grid".
+	//
+	// optional string extent = 50101;
+	E_Extent = &file_attnbias_v1_options_proto_extTypes[1]
 )
 
 var File_attnbias_v1_options_proto protoreflect.FileDescriptor
@@ -51,17 +69,20 @@ var File_attnbias_v1_options_proto protoreflect.FileDescriptor
 const file_attnbias_v1_options_proto_rawDesc = "" +
 	"\n" +
 	"\x19attnbias/v1/options.proto\x12\vattnbias.v1\x1a google/protobuf/descriptor.proto:D\n" +
-	"\rdefault_value\x12\x1d.google.protobuf.FieldOptions\x18\xb4\x87\x03 \x01(\tR\fdefaultValueB3Z1github.com/attnbias/attnbias/client/go/attnbiaspbb\x06proto3"
+	"\rdefault_value\x12\x1d.google.protobuf.FieldOptions\x18\xb4\x87\x03 \x01(\tR\fdefaultValue:9\n" +
+	"\x06extent\x12\x1f.google.protobuf.MessageOptions\x18\xb5\x87\x03 \x01(\tR\x06extentB3Z1github.com/attnbias/attnbias/client/go/attnbiaspbb\x06proto3"
 
 var file_attnbias_v1_options_proto_goTypes = []any{
-	(*descriptorpb.FieldOptions)(nil), // 0: google.protobuf.FieldOptions
+	(*descriptorpb.FieldOptions)(nil),   // 0: google.protobuf.FieldOptions
+	(*descriptorpb.MessageOptions)(nil), // 1: google.protobuf.MessageOptions
 }
 var file_attnbias_v1_options_proto_depIdxs = []int32{
 	0, // 0: attnbias.v1.default_value:extendee -> google.protobuf.FieldOptions
-	1, // [1:1] is the sub-list for method output_type
-	1, // [1:1] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	0, // [0:1] is the sub-list for extension extendee
+	1, // 1: attnbias.v1.extent:extendee -> google.protobuf.MessageOptions
+	2, // [2:2] is the sub-list for method output_type
+	2, // [2:2] is the sub-list for method input_type
+	2, // [2:2] is the sub-list for extension type_name
+	0, // [0:2] is the sub-list for extension extendee
 	0, // [0:0] is the sub-list for field type_name
 }
 
@@ -77,7 +98,7 @@ func file_attnbias_v1_options_proto_init() {
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_attnbias_v1_options_proto_rawDesc), len(file_attnbias_v1_options_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   0,
-			NumExtensions: 1,
+			NumExtensions: 2,
 			NumServices:   0,
 		},
 		GoTypes:           file_attnbias_v1_options_proto_goTypes,

@@ -31,6 +31,7 @@ const (
 	AttentionBiasService_GetTensor_FullMethodName      = "/attnbias.v1.AttentionBiasService/GetTensor"
 	AttentionBiasService_StreamTensor_FullMethodName   = "/attnbias.v1.AttentionBiasService/StreamTensor"
 	AttentionBiasService_ListTables_FullMethodName     = "/attnbias.v1.AttentionBiasService/ListTables"
+	AttentionBiasService_ComputeLogits_FullMethodName  = "/attnbias.v1.AttentionBiasService/ComputeLogits"
 	AttentionBiasService_GetServerInfo_FullMethodName  = "/attnbias.v1.AttentionBiasService/GetServerInfo"
 )
 
@@ -50,6 +51,9 @@ type AttentionBiasServiceClient interface {
 	StreamTensor(ctx context.Context, in *StreamTensorRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamTensorResponse], error)
 	// The learned tables that this replica has mounted, by name.
 	ListTables(ctx context.Context, in *ListTablesRequest, opts ...grpc.CallOption) (*ListTablesResponse, error)
+	// Positional logits of any number of rows: a spec and then rows one way, a
+	// header and then their answers the other.
+	ComputeLogits(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ComputeLogitsRequest, ComputeLogitsResponse], error)
 	// What this server is and what it accepts.
 	GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error)
 }
@@ -111,6 +115,19 @@ func (c *attentionBiasServiceClient) ListTables(ctx context.Context, in *ListTab
 	return out, nil
 }
 
+func (c *attentionBiasServiceClient) ComputeLogits(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ComputeLogitsRequest, ComputeLogitsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AttentionBiasService_ServiceDesc.Streams[1], AttentionBiasService_ComputeLogits_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ComputeLogitsRequest, ComputeLogitsResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AttentionBiasService_ComputeLogitsClient = grpc.BidiStreamingClient[ComputeLogitsRequest, ComputeLogitsResponse]
+
 func (c *attentionBiasServiceClient) GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetServerInfoResponse)
@@ -137,6 +154,9 @@ type AttentionBiasServiceServer interface {
 	StreamTensor(*StreamTensorRequest, grpc.ServerStreamingServer[StreamTensorResponse]) error
 	// The learned tables that this replica has mounted, by name.
 	ListTables(context.Context, *ListTablesRequest) (*ListTablesResponse, error)
+	// Positional logits of any number of rows: a spec and then rows one way, a
+	// header and then their answers the other.
+	ComputeLogits(grpc.BidiStreamingServer[ComputeLogitsRequest, ComputeLogitsResponse]) error
 	// What this server is and what it accepts.
 	GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error)
 	mustEmbedUnimplementedAttentionBiasServiceServer()
@@ -160,6 +180,9 @@ func (UnimplementedAttentionBiasServiceServer) StreamTensor(*StreamTensorRequest
 }
 func (UnimplementedAttentionBiasServiceServer) ListTables(context.Context, *ListTablesRequest) (*ListTablesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListTables not implemented")
+}
+func (UnimplementedAttentionBiasServiceServer) ComputeLogits(grpc.BidiStreamingServer[ComputeLogitsRequest, ComputeLogitsResponse]) error {
+	return status.Error(codes.Unimplemented, "method ComputeLogits not implemented")
 }
 func (UnimplementedAttentionBiasServiceServer) GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetServerInfo not implemented")
@@ -250,6 +273,13 @@ func _AttentionBiasService_ListTables_Handler(srv interface{}, ctx context.Conte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AttentionBiasService_ComputeLogits_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(AttentionBiasServiceServer).ComputeLogits(&grpc.GenericServerStream[ComputeLogitsRequest, ComputeLogitsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AttentionBiasService_ComputeLogitsServer = grpc.BidiStreamingServer[ComputeLogitsRequest, ComputeLogitsResponse]
+
 func _AttentionBiasService_GetServerInfo_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetServerInfoRequest)
 	if err := dec(in); err != nil {
@@ -297,6 +327,12 @@ var AttentionBiasService_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "StreamTensor",
 			Handler:       _AttentionBiasService_StreamTensor_Handler,
 			ServerStreams: true,
+		},
+		{
+			StreamName:    "ComputeLogits",
+			Handler:       _AttentionBiasService_ComputeLogits_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
 		},
 	},
 	Metadata: "attnbias/v1/service.proto",

@@ -97,12 +97,17 @@ const (
 	// [positions, dim].
 	Form_FORM_TABLE Form = 1
 	// diagonals [heads, queries + keys - 1]:
-	// dense[h, i, j] = diagonals[h, j - i + queries - 1].
+	// dense[h, i, j] = diagonals[h, j - i + queries - 1]. Where a number is a
+	// vector, its columns are a last axis here as in DENSE.
 	Form_FORM_TOEPLITZ Form = 2
 	// [heads, keys]: dense[h, i, j] = row[h, j].
 	Form_FORM_KEY_ROW Form = 3
 	// [heads, queries, keys].
 	Form_FORM_DENSE Form = 4
+	// block [heads, 2 Wh - 1, 2 Ww - 1] for tokens on a grid of Wh rows and Ww
+	// columns: dense[h, i, j] = block[h, r_j - r_i + Wh - 1, c_j - c_i + Ww - 1]
+	// for token i in row r_i, column c_i.
+	Form_FORM_BLOCK_TOEPLITZ_2D Form = 5
 )
 
 // Enum value maps for Form.
@@ -113,13 +118,15 @@ var (
 		2: "FORM_TOEPLITZ",
 		3: "FORM_KEY_ROW",
 		4: "FORM_DENSE",
+		5: "FORM_BLOCK_TOEPLITZ_2D",
 	}
 	Form_value = map[string]int32{
-		"FORM_UNSPECIFIED": 0,
-		"FORM_TABLE":       1,
-		"FORM_TOEPLITZ":    2,
-		"FORM_KEY_ROW":     3,
-		"FORM_DENSE":       4,
+		"FORM_UNSPECIFIED":       0,
+		"FORM_TABLE":             1,
+		"FORM_TOEPLITZ":          2,
+		"FORM_KEY_ROW":           3,
+		"FORM_DENSE":             4,
+		"FORM_BLOCK_TOEPLITZ_2D": 5,
 	}
 )
 
@@ -585,9 +592,9 @@ func (x *InlineTable) GetData() []byte {
 // Positions of a table: exactly one of the two.
 type TableExtent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Consecutive positions.
+	// Consecutive positions, the same on every axis.
 	Positions *Range `protobuf:"bytes,1,opt,name=positions,proto3" json:"positions,omitempty"`
-	// One list per axis of the encoding; a sinusoid has one axis.
+	// One list per axis of the encoding, all of one length; most have one axis.
 	PositionIds   []*PositionList `protobuf:"bytes,2,rep,name=position_ids,json=positionIds,proto3" json:"position_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -786,6 +793,69 @@ func (*PairExtent_Alignment) isPairExtent_Origin() {}
 
 func (*PairExtent_QueryOffset) isPairExtent_Origin() {}
 
+// The tokens of an encoding whose window size is its own: a grid, row-major,
+// after a class token where the encoding has one. The ranges cut a window out
+// of it; absent means all, and so does an absent extent.
+type GridExtent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queries       *Range                 `protobuf:"bytes,1,opt,name=queries,proto3" json:"queries,omitempty"`
+	Keys          *Range                 `protobuf:"bytes,2,opt,name=keys,proto3" json:"keys,omitempty"`
+	Heads         *Range                 `protobuf:"bytes,3,opt,name=heads,proto3" json:"heads,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GridExtent) Reset() {
+	*x = GridExtent{}
+	mi := &file_attnbias_v1_tensor_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GridExtent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GridExtent) ProtoMessage() {}
+
+func (x *GridExtent) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_tensor_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GridExtent.ProtoReflect.Descriptor instead.
+func (*GridExtent) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *GridExtent) GetQueries() *Range {
+	if x != nil {
+		return x.Queries
+	}
+	return nil
+}
+
+func (x *GridExtent) GetKeys() *Range {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *GridExtent) GetHeads() *Range {
+	if x != nil {
+		return x.Heads
+	}
+	return nil
+}
+
 // Values that attention must not see, replaced by one number. Decided on
 // absolute positions i (query) and j (key).
 type Mask struct {
@@ -809,7 +879,7 @@ type Mask struct {
 
 func (x *Mask) Reset() {
 	*x = Mask{}
-	mi := &file_attnbias_v1_tensor_proto_msgTypes[6]
+	mi := &file_attnbias_v1_tensor_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -821,7 +891,7 @@ func (x *Mask) String() string {
 func (*Mask) ProtoMessage() {}
 
 func (x *Mask) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_tensor_proto_msgTypes[6]
+	mi := &file_attnbias_v1_tensor_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -834,7 +904,7 @@ func (x *Mask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mask.ProtoReflect.Descriptor instead.
 func (*Mask) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{6}
+	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Mask) GetCausal() bool {
@@ -908,9 +978,10 @@ type Output struct {
 	DataType DataType `protobuf:"varint,1,opt,name=data_type,json=dataType,proto3,enum=attnbias.v1.DataType" json:"data_type,omitempty"`
 	// A form that the encoding does not have is INVALID_ARGUMENT.
 	Form Form `protobuf:"varint,2,opt,name=form,proto3,enum=attnbias.v1.Form" json:"form,omitempty"`
-	// Default: BIAS.
+	// Default: BIAS; BUCKETS for encodings that are indices alone.
 	Values Values `protobuf:"varint,3,opt,name=values,proto3,enum=attnbias.v1.Values" json:"values,omitempty"`
-	// Only for pairs and values BIAS; a KEY_ROW encoding takes it only as DENSE.
+	// Only for pairs and values BIAS; a KEY_ROW encoding takes it only as DENSE,
+	// and so does one with a border.
 	Mask *Mask `protobuf:"bytes,4,opt,name=mask,proto3" json:"mask,omitempty"`
 	// Factor applied before the one rounding; finite, not 0. Does not touch the
 	// mask's fill. (x-transformers multiplies T5's bias by sqrt(d_head), Falcon
@@ -922,7 +993,7 @@ type Output struct {
 
 func (x *Output) Reset() {
 	*x = Output{}
-	mi := &file_attnbias_v1_tensor_proto_msgTypes[7]
+	mi := &file_attnbias_v1_tensor_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -934,7 +1005,7 @@ func (x *Output) String() string {
 func (*Output) ProtoMessage() {}
 
 func (x *Output) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_tensor_proto_msgTypes[7]
+	mi := &file_attnbias_v1_tensor_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -947,7 +1018,7 @@ func (x *Output) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Output.ProtoReflect.Descriptor instead.
 func (*Output) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{7}
+	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Output) GetDataType() DataType {
@@ -988,7 +1059,10 @@ func (x *Output) GetScale() float64 {
 // One named tensor inside a payload.
 type TensorPart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "positions", "diagonals", "row" or "dense".
+	// "diagonals", "row", "dense" or "block"; "positions", or what the encoding
+	// calls its tables. "border" [heads, 3] comes after the compact form of an
+	// encoding with a class token, which is token 0: what it gives every key, what
+	// every other query gives it, and what it gives itself.
 	Name     string   `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	DataType DataType `protobuf:"varint,2,opt,name=data_type,json=dataType,proto3,enum=attnbias.v1.DataType" json:"data_type,omitempty"`
 	Form     Form     `protobuf:"varint,3,opt,name=form,proto3,enum=attnbias.v1.Form" json:"form,omitempty"`
@@ -1005,7 +1079,7 @@ type TensorPart struct {
 
 func (x *TensorPart) Reset() {
 	*x = TensorPart{}
-	mi := &file_attnbias_v1_tensor_proto_msgTypes[8]
+	mi := &file_attnbias_v1_tensor_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1017,7 +1091,7 @@ func (x *TensorPart) String() string {
 func (*TensorPart) ProtoMessage() {}
 
 func (x *TensorPart) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_tensor_proto_msgTypes[8]
+	mi := &file_attnbias_v1_tensor_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1030,7 +1104,7 @@ func (x *TensorPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorPart.ProtoReflect.Descriptor instead.
 func (*TensorPart) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{8}
+	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TensorPart) GetName() string {
@@ -1117,7 +1191,12 @@ const file_attnbias_v1_tensor_proto_rawDesc = "" +
 	"\x05heads\x18\a \x01(\v2\x12.attnbias.v1.RangeR\x05heads\x12B\n" +
 	"\x0fquery_positions\x18\b \x01(\v2\x19.attnbias.v1.PositionListR\x0equeryPositions\x12>\n" +
 	"\rkey_positions\x18\t \x01(\v2\x19.attnbias.v1.PositionListR\fkeyPositionsB\b\n" +
-	"\x06origin\"\xd9\x01\n" +
+	"\x06origin\"\x8c\x01\n" +
+	"\n" +
+	"GridExtent\x12,\n" +
+	"\aqueries\x18\x01 \x01(\v2\x12.attnbias.v1.RangeR\aqueries\x12&\n" +
+	"\x04keys\x18\x02 \x01(\v2\x12.attnbias.v1.RangeR\x04keys\x12(\n" +
+	"\x05heads\x18\x03 \x01(\v2\x12.attnbias.v1.RangeR\x05heads\"\xd9\x01\n" +
 	"\x04Mask\x12\x16\n" +
 	"\x06causal\x18\x01 \x01(\bR\x06causal\x12$\n" +
 	"\vwindow_left\x18\x02 \x01(\x03H\x01R\n" +
@@ -1153,7 +1232,7 @@ const file_attnbias_v1_tensor_proto_rawDesc = "" +
 	"\rDATA_TYPE_F32\x10\x02\x12\x11\n" +
 	"\rDATA_TYPE_F16\x10\x03\x12\x12\n" +
 	"\x0eDATA_TYPE_BF16\x10\x04\x12\x11\n" +
-	"\rDATA_TYPE_I32\x10\x05*a\n" +
+	"\rDATA_TYPE_I32\x10\x05*}\n" +
 	"\x04Form\x12\x14\n" +
 	"\x10FORM_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -1161,7 +1240,8 @@ const file_attnbias_v1_tensor_proto_rawDesc = "" +
 	"\rFORM_TOEPLITZ\x10\x02\x12\x10\n" +
 	"\fFORM_KEY_ROW\x10\x03\x12\x0e\n" +
 	"\n" +
-	"FORM_DENSE\x10\x04*E\n" +
+	"FORM_DENSE\x10\x04\x12\x1a\n" +
+	"\x16FORM_BLOCK_TOEPLITZ_2D\x10\x05*E\n" +
 	"\x06Values\x12\x16\n" +
 	"\x12VALUES_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vVALUES_BIAS\x10\x01\x12\x12\n" +
@@ -1188,7 +1268,7 @@ func file_attnbias_v1_tensor_proto_rawDescGZIP() []byte {
 }
 
 var file_attnbias_v1_tensor_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_attnbias_v1_tensor_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_attnbias_v1_tensor_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_attnbias_v1_tensor_proto_goTypes = []any{
 	(DataType)(0),        // 0: attnbias.v1.DataType
 	(Form)(0),            // 1: attnbias.v1.Form
@@ -1201,9 +1281,10 @@ var file_attnbias_v1_tensor_proto_goTypes = []any{
 	(*InlineTable)(nil),  // 8: attnbias.v1.InlineTable
 	(*TableExtent)(nil),  // 9: attnbias.v1.TableExtent
 	(*PairExtent)(nil),   // 10: attnbias.v1.PairExtent
-	(*Mask)(nil),         // 11: attnbias.v1.Mask
-	(*Output)(nil),       // 12: attnbias.v1.Output
-	(*TensorPart)(nil),   // 13: attnbias.v1.TensorPart
+	(*GridExtent)(nil),   // 11: attnbias.v1.GridExtent
+	(*Mask)(nil),         // 12: attnbias.v1.Mask
+	(*Output)(nil),       // 13: attnbias.v1.Output
+	(*TensorPart)(nil),   // 14: attnbias.v1.TensorPart
 }
 var file_attnbias_v1_tensor_proto_depIdxs = []int32{
 	8,  // 0: attnbias.v1.TableRef.inline_table:type_name -> attnbias.v1.InlineTable
@@ -1217,17 +1298,20 @@ var file_attnbias_v1_tensor_proto_depIdxs = []int32{
 	5,  // 8: attnbias.v1.PairExtent.heads:type_name -> attnbias.v1.Range
 	6,  // 9: attnbias.v1.PairExtent.query_positions:type_name -> attnbias.v1.PositionList
 	6,  // 10: attnbias.v1.PairExtent.key_positions:type_name -> attnbias.v1.PositionList
-	0,  // 11: attnbias.v1.Output.data_type:type_name -> attnbias.v1.DataType
-	1,  // 12: attnbias.v1.Output.form:type_name -> attnbias.v1.Form
-	2,  // 13: attnbias.v1.Output.values:type_name -> attnbias.v1.Values
-	11, // 14: attnbias.v1.Output.mask:type_name -> attnbias.v1.Mask
-	0,  // 15: attnbias.v1.TensorPart.data_type:type_name -> attnbias.v1.DataType
-	1,  // 16: attnbias.v1.TensorPart.form:type_name -> attnbias.v1.Form
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	5,  // 11: attnbias.v1.GridExtent.queries:type_name -> attnbias.v1.Range
+	5,  // 12: attnbias.v1.GridExtent.keys:type_name -> attnbias.v1.Range
+	5,  // 13: attnbias.v1.GridExtent.heads:type_name -> attnbias.v1.Range
+	0,  // 14: attnbias.v1.Output.data_type:type_name -> attnbias.v1.DataType
+	1,  // 15: attnbias.v1.Output.form:type_name -> attnbias.v1.Form
+	2,  // 16: attnbias.v1.Output.values:type_name -> attnbias.v1.Values
+	12, // 17: attnbias.v1.Output.mask:type_name -> attnbias.v1.Mask
+	0,  // 18: attnbias.v1.TensorPart.data_type:type_name -> attnbias.v1.DataType
+	1,  // 19: attnbias.v1.TensorPart.form:type_name -> attnbias.v1.Form
+	20, // [20:20] is the sub-list for method output_type
+	20, // [20:20] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_attnbias_v1_tensor_proto_init() }
@@ -1245,18 +1329,18 @@ func file_attnbias_v1_tensor_proto_init() {
 		(*PairExtent_Alignment)(nil),
 		(*PairExtent_QueryOffset)(nil),
 	}
-	file_attnbias_v1_tensor_proto_msgTypes[6].OneofWrappers = []any{
+	file_attnbias_v1_tensor_proto_msgTypes[7].OneofWrappers = []any{
 		(*Mask_FillValue)(nil),
 		(*Mask_FillLowest)(nil),
 	}
-	file_attnbias_v1_tensor_proto_msgTypes[7].OneofWrappers = []any{}
+	file_attnbias_v1_tensor_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_attnbias_v1_tensor_proto_rawDesc), len(file_attnbias_v1_tensor_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

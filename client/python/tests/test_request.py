@@ -57,7 +57,15 @@ def test_class_has_the_values_of_its_enums(encoding: type[Any]) -> None:
     required: dict[str, Any] = {"dim": 1, "num_heads": 1, "bidirectional": True}
     required |= {"left": 1, "right": 1, "table": table}
     required |= {"window_height": 1, "window_width": 1}
-    required |= {"kernel": "LOG", "p": [1], "a": [1], "layers": []}
+    required |= {
+        "sequence_length": 1,
+        "num_axes": 1,
+        "layout": "CONCATENATED",
+        "kernel": "LOG",
+        "p": [1],
+        "a": [1],
+        "layers": [],
+    }
     given = {f.name: required[f.name] for f in message.fields if f.name in required}
     hints = get_type_hints(encoding, {**vars(sys.modules[encoding.__module__]), "Sequence": list})
     for field in message.fields:

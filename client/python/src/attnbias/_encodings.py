@@ -305,6 +305,7 @@ class SymmetricSinusoidal(Encoding):
     """Order of sines and cosines: s0 c0 s1 c1 ... (default), or s0 s1 ... c0 c1 ..."""
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
 class LearnedRelative(Encoding):
     """A learned scalar for every relative position.
 
@@ -565,6 +566,7 @@ class Tupe(Encoding):
     """Factor of the absolute term. Default 1 / sqrt(2 d_model / num_heads)."""
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Rotary(Encoding):
     """Rotary position embedding (Su et al. 2021) and its length extensions.
 
