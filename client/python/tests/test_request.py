@@ -59,6 +59,7 @@ def test_class_has_the_values_of_its_enums(encoding: type[Any]) -> None:
     required |= {"window_height": 1, "window_width": 1}
     required |= {
         "sequence_length": 1,
+        "head_dim": 2,
         "num_axes": 1,
         "layout": "CONCATENATED",
         "kernel": "LOG",
