@@ -17,7 +17,7 @@ FROM debian:bookworm-slim
 # What `ldd` lists for the two programs, and nothing else.
 RUN apt-get -qq update \
  && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
-      libgmp10 libgrpc++1.51 libhwy1 libmpfr6 libopenblas0-serial \
+      libgmp10 libgrpc++1.51 libhwy1 libmpfr6 libopenblas0-pthread \
       libprometheus-cpp-core1.0 libprometheus-cpp-pull1.0 libspdlog1.10 libssl3 \
  && rm -rf /var/lib/apt/lists/*
 COPY --from=build /src/build/release/bin/attnbias-server /src/build/release/bin/attnbias /usr/local/bin/

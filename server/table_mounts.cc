@@ -150,10 +150,16 @@ void TableMounts::Refresh() {
   const absl::Status status = LoadLocked();
   const size_t mounted = registry_.Get()->tables().size();
   if (status.ok()) {
+    last_error_.clear();
     LogInfo(absl::StrCat("tables: ", mounted, " mounted anew"));
   } else {
+    // What failed may have been the system, not the files.
+    stale_ = true;
+    std::string message(status.message());
+    if (message == last_error_) return;
     LogError(absl::StrCat("tables: the ", mounted,
-                          " mounted before stay: ", status.message()));
+                          " mounted before stay: ", message));
+    last_error_ = std::move(message);
   }
 }
 

@@ -57,8 +57,9 @@ class TableMounts {
   TableRegistry& registry_;
   std::atomic<bool> failed_{false};
   std::mutex mutex_;
-  // Guarded by mutex_: of the files at the last Load.
+  // Both guarded by mutex_: of the files at the last Load, and what it said.
   std::string stamp_;
+  std::string last_error_;
   std::atomic<bool> stale_{false};
 };
 

@@ -241,6 +241,17 @@ absl::Status CheckLayers(const DynamicPositionBiasSpec& spec) {
     return Invalid("dynamic_position_bias.layers: got ", count, ", want 1 to ",
                    kMaxLayers);
   }
+  int64_t numbers = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (spec.layers[i].weight.has_value()) {
+      numbers += spec.layers[i].weight->size();
+    }
+    if (numbers > kMaxNetworkNumbers) {
+      return Invalid("dynamic_position_bias.layers[", i,
+                     "].weight: got, with the layers before, ", numbers,
+                     " numbers, want at most ", kMaxNetworkNumbers);
+    }
+  }
   int64_t inputs = 1;
   auto reach = static_cast<double>(kRelativePositions.end);
   for (size_t i = 0; i < count; ++i) {

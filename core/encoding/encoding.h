@@ -8,8 +8,8 @@
 // numbers: heads or a table's parts, and columns. An encoding knows nothing of
 // windows, masks, chunks, caches or threads.
 //
-//   absl::StatusOr<EncodingPtr> alibi = MakeEncoding(AlibiSpec{.num_heads = 8},
-//   Output()); auto evaluator = (*alibi)->Prepare(DataType::kF32, kernels);
+//   auto alibi = MakeEncoding(AlibiSpec{.num_heads = 8}, Output());
+//   auto evaluator = (*alibi)->Prepare(DataType::kF32, kernels);
 //   evaluator->Fill({.lanes = {0, 8}, .span = {-4, 5}}, out, 9 * 4);
 #ifndef ATTNBIAS_CORE_ENCODING_ENCODING_H_
 #define ATTNBIAS_CORE_ENCODING_ENCODING_H_

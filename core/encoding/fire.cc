@@ -43,19 +43,24 @@ class DistanceLogs {
   // Those of distances 0 to most at least; null where they are too many.
   Logs UpTo(int64_t most) const {
     if (most >= kMostKeptDistances) return nullptr;
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto kept = static_cast<int64_t>(logs_->size());
-    if (most < kept) return logs_;
-    auto grown = std::make_shared<std::vector<double>>(*logs_);
+    const Logs known = Kept();
+    if (most < static_cast<int64_t>(known->size())) return known;
+    auto grown = std::make_shared<std::vector<double>>(*known);
     grown->resize(std::bit_ceil(static_cast<uint64_t>(most) + 1));
-    for (size_t d = kept; d < grown->size(); ++d) {
+    for (size_t d = known->size(); d < grown->size(); ++d) {
       (*grown)[d] = LogOfTimes(c_, static_cast<double>(d));
     }
-    logs_ = std::move(grown);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (logs_->size() < grown->size()) logs_ = std::move(grown);
     return logs_;
   }
 
  private:
+  Logs Kept() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return logs_;
+  }
+
   const double c_;
   mutable std::mutex mutex_;
   mutable Logs logs_ = std::make_shared<std::vector<double>>();
@@ -183,6 +188,10 @@ absl::Status CheckTables(const FireSpec& spec) {
   ATTNBIAS_RETURN_IF_ERROR(
       CheckShape("fire.output_weight", *spec.output_weight,
                  {{spec.num_heads, "heads"}, {hidden, "hidden"}}));
+  if (spec.output_weight->size() > kMaxNetworkNumbers) {
+    return Invalid("fire.output_weight: got ", spec.output_weight->size(),
+                   " numbers, want at most ", kMaxNetworkNumbers);
+  }
   if (spec.hidden_bias.has_value()) {
     ATTNBIAS_RETURN_IF_ERROR(CheckShape("fire.hidden_bias", *spec.hidden_bias,
                                         {{hidden, "hidden"}}));

@@ -11,8 +11,7 @@ namespace attnbias {
 
 // Validates hyperparameters, output.values and output.scale.
 //
-// INVALID_ARGUMENT  a field's value, the message beginning with the field's
-// path
+// INVALID_ARGUMENT  a field's value; the message begins with the field's path
 //                   inside TensorSpec and ": "
 absl::StatusOr<EncodingPtr> MakeEncoding(const SinusoidalSpec& spec,
                                          const Output& output);

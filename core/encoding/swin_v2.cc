@@ -194,6 +194,10 @@ absl::Status CheckLayer(absl::string_view field,
                         std::initializer_list<Axis> axes) {
   if (!table.has_value()) return Invalid(field, ": not set, want a table");
   ATTNBIAS_RETURN_IF_ERROR(CheckShape(field, *table, axes));
+  if (table->size() > kMaxNetworkNumbers) {
+    return Invalid(field, ": got ", table->size(), " numbers, want at most ",
+                   kMaxNetworkNumbers);
+  }
   return CheckWithinF32(field, *table);
 }
 

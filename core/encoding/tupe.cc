@@ -26,9 +26,6 @@ namespace attnbias {
 namespace {
 
 constexpr int64_t kMaxDim = 4096;
-// Of a position table: projections of all are kept.
-constexpr int64_t kMaxPositionNumbers = int64_t{1} << 22;
-
 // Writes scale (a + b), for finite numbers and any floating type.
 void RoundScaledSum(double a, double b, double scale, DataType type,
                     std::byte* out) {
@@ -97,16 +94,23 @@ struct Tupe {
   Tupe(const TupeSpec& spec, const Output& output)
       : spec(spec), output(output), relative(spec, BucketsOf(spec)) {}
 
-  const TupePositions& PositionsBy(const KernelSet& kernels) {
-    std::call_once(projected, [&] { positions.emplace(spec, kernels); });
-    return *positions;
+  // Shared by all who compute with them at one time, and kept by nobody else:
+  // plans are remembered, and what they hold counts against no budget.
+  std::shared_ptr<const TupePositions> PositionsBy(const KernelSet& kernels) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    std::shared_ptr<const TupePositions> shared = positions.lock();
+    if (shared == nullptr) {
+      shared = std::make_shared<const TupePositions>(spec, kernels);
+      positions = shared;
+    }
+    return shared;
   }
 
   const TupeSpec spec;
   const Output output;
   const RelativeTerm relative;
-  std::once_flag projected;
-  std::optional<TupePositions> positions;
+  std::mutex mutex;
+  std::weak_ptr<const TupePositions> positions;  // guarded by mutex
 };
 
 class RelativeEvaluator final : public Evaluator {
@@ -172,13 +176,13 @@ class DenseEvaluator final : public Evaluator {
     const int64_t offset = resets() ? 1 : 0;
     const Range keys = {block.span.begin + offset, block.span.end + offset};
     if (resets() && block.query == 0) {
-      positions_.Dot(head, 0, {0, 1}, kernels_, out.data());
+      positions_->Dot(head, 0, {0, 1}, kernels_, out.data());
       std::fill(out.begin() + 1, out.end(), out[0]);
       return;
     }
-    positions_.Dot(head, block.query + offset, keys, kernels_, out.data());
+    positions_->Dot(head, block.query + offset, keys, kernels_, out.data());
     if (resets() && block.span.begin == 0) {
-      positions_.Dot(head, 1, {1, 2}, kernels_, out.data());
+      positions_->Dot(head, 1, {1, 2}, kernels_, out.data());
     }
   }
 
@@ -189,7 +193,7 @@ class DenseEvaluator final : public Evaluator {
   }
 
   const std::shared_ptr<const Tupe> tupe_;
-  const TupePositions& positions_;
+  const std::shared_ptr<const TupePositions> positions_;
   const DataType type_;
   const KernelSet& kernels_;
 };
@@ -326,10 +330,10 @@ absl::Status CheckPositionTable(const TupeSpec& spec) {
   const int64_t dim = table.columns();
   const int64_t least = spec.reset_class_token ? 2 : 1;
   if (dim > kMaxDim || table.rows() < least ||
-      table.size() > kMaxPositionNumbers) {
+      table.size() > kMaxNetworkNumbers) {
     return Invalid("tupe.position_table: got ", table.rows(), " rows of ", dim,
                    ", want at least ", least, ", of at most ", kMaxDim, " and ",
-                   kMaxPositionNumbers, " numbers in all");
+                   kMaxNetworkNumbers, " numbers in all");
   }
   if (dim % spec.num_heads != 0) {
     return Invalid("tupe.num_heads: got ", spec.num_heads,

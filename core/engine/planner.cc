@@ -326,7 +326,8 @@ absl::Status Planner::ResolveKeyList(PairExtent& extent) {
   }
   Positions& keys = plan_.window_.keys;
   keys = Positions(*extent.key_positions);
-  if (keys.is_range() && keys.hull().begin >= 0) {
+  if (keys.is_range() && keys.hull().begin >= 0 &&
+      keys.hull().end <= kMaxPosition) {
     extent.key_positions.reset();
     extent.key_length = keys.hull().end;
     extent.keys = keys.hull();

@@ -6,8 +6,9 @@
 namespace attnbias {
 namespace {
 
-// The caller's threads are the parallelism. In builds of OpenBLAS that have
-// threads of their own the setting is the process's.
+// The caller's threads are the parallelism. OpenBLAS must be a build with
+// threads all the same (Debian's pthread): products of several callers at once
+// spoil one another in its serial builds.
 void UseOneThread() {
   static const bool once = [] {
     openblas_set_num_threads(1);

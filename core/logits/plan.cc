@@ -341,7 +341,8 @@ absl::Status LogitsPlan::CheckVectorBytes(const LogitsLimits& limits) const {
   const int64_t columns = vector_heads_ * spec_.head_dim;
   const int64_t most = limits.max_vector_bytes / columns / SizeOf(work_type_);
   if (num_vectors_ <= most) return absl::OkStatus();
-  return Invalid("query_length: queries and keys meet at ", num_vectors_,
+  return Invalid(by_key_ ? "key_length" : "query_length",
+                 ": queries and keys meet at ", num_vectors_,
                  " distances or positions, want at most ", most,
                  ", whose vectors this server can hold; want shorter lengths",
                  by_key_ ? "" : " or a clamp_len");

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/encoding/checks.h"
 #include "server/codec/encoding_codec.h"
 #include "server/codec/enums.h"
 #include "server/codec/table_codec.h"
@@ -28,6 +29,11 @@ absl::StatusOr<Array> DecodeArray(const v1::TableRef& ref,
   }
   absl::StatusOr<Table> table = DecodeTable(ref, path, tables);
   ATTNBIAS_RETURN_IF_ERROR(table.status());
+  if (table->size() > kMaxNetworkNumbers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": got ", table->size(), " numbers, want at most ",
+                     kMaxNetworkNumbers));
+  }
   Array array{
       table->data_type(), {table->shape().begin(), table->shape().end()}, {}};
   array.values.reserve(table->size());

@@ -26,6 +26,7 @@ class Answers {
   explicit Answers(EngineOptions options = {})
       : engine_(options, *SupportedKernelSets().front(), &threads_,
                 &observer_) {}
+  ~Answers() { threads_.Join(); }
 
   absl::Status StatusOf(const TensorSpec& spec) {
     return engine_.MakePlan(spec).status();

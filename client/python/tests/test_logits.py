@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import crc32c
@@ -317,3 +318,15 @@ def test_a_broken_call_is_taken_up_where_it_broke(
     np.testing.assert_array_equal(got, scripted.answer)
     assert scripted.calls == 2
     assert scripted.first_rows.count(0) == 1
+
+
+def test_the_same_numbers_every_time(real_client: attnbias.Client) -> None:
+    """Tiles are computed by several threads at once, which not every BLAS stands."""
+    rows, projection = random(HEADS, 200, DIM), random(HEADS * DIM, WIDTH, seed=2)
+    term = attnbias.SinusoidalDistances(
+        sinusoidal=attnbias.Sinusoidal(dim=WIDTH, layout="CONCATENATED"), projection=projection
+    )
+    ask = partial(real_client.logits, term, rows, keys=300, query_offset=30)
+    first = ask(direction="bidirectional")
+    for _ in range(1000):
+        assert np.array_equal(ask(direction="bidirectional"), first)

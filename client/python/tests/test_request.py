@@ -61,7 +61,7 @@ def test_class_has_the_values_of_its_enums(encoding: type[Any]) -> None:
         "sequence_length": 1,
         "head_dim": 2,
         "num_axes": 1,
-        "layout": "CONCATENATED",
+        "layout": "INTERLEAVED",
         "kernel": "LOG",
         "p": [1],
         "a": [1],

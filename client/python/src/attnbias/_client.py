@@ -233,9 +233,8 @@ class Client:
 
         A ``.npy`` holds the one part of a payload, a ``.safetensors`` any number
         under their names ("positions", "diagonals", "row", "block", "border",
-        "dense"), with the
-        fingerprints and what a Toeplitz needs as metadata. numpy loads bf16 from
-        a ``.npy`` as ``V2``; ``.view(ml_dtypes.bfloat16)`` makes it bf16 again.
+        "dense"), with the fingerprints and what a Toeplitz needs as metadata. numpy
+        loads bf16 from a ``.npy`` as ``V2``; ``.view(ml_dtypes.bfloat16)`` makes it bf16 again.
 
         Args:
             path: a name that ends in .npy or .safetensors.

@@ -156,7 +156,7 @@ class LogitsRequest:
         if self.rows is None:
             if self.query_bias is None or self.queries is None:
                 raise TypeError("rows: got None, which goes with query_bias and queries")
-            return np.empty((np.shape(self.query_bias)[0], self.queries, 0), "<f4")
+            return np.empty((_length(self.query_bias, 0, "query_bias"), self.queries, 0), "<f4")
         rows = to_numpy(self.rows.cpu()) if is_torch_tensor(self.rows) else np.asarray(self.rows)
         if rows.dtype != BFLOAT16 and rows.dtype.kind != "f":
             raise TypeError(f"rows: got an array of {rows.dtype}, want f64, f32, f16 or bf16")
@@ -182,12 +182,14 @@ class LogitsRequest:
         if isinstance(self.term, ShawValues):
             if self.keys not in {None, width}:
                 raise ValueError(f"keys: got {self.keys}, want {width}, the weights in a row")
-            spec.key_length, spec.head_dim = width, np.shape(self.term.table)[-1]
+            spec.key_length, spec.head_dim = width, _length(self.term.table, -1, "table")
         else:
             if self.keys is None:
                 raise TypeError("keys: got None, want the number of keys")
             spec.key_length = self.keys
-            spec.head_dim = width if self.rows is not None else np.shape(self.query_bias)[-1]
+            spec.head_dim = (
+                width if self.rows is not None else _length(self.query_bias, -1, "query_bias")
+            )
         set_enum(spec, "direction", self.direction, "direction")
         set_data_type(spec, rows.dtype)
         self._set_optional(spec)
@@ -215,3 +217,11 @@ class LogitsRequest:
             spec.scale = self.scale
         if self.query_bias is not None:
             spec.query_bias.CopyFrom(to_table_ref(self.query_bias, None, "query_bias"))
+
+
+def _length(table: Any, axis: int, name: str) -> int:
+    """One length of a table that has to be at hand, not on the server."""
+    shape = np.shape(table)
+    if not shape:
+        raise TypeError(f"{name}: got {table!r}, want an array, whose shape is needed here")
+    return int(shape[axis])
