@@ -1,36 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/signals.h"
 
+#include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/eventfd.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <utility>
 
 namespace attnbias {
+namespace {
+
+constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP};
+
+// Where a signal's number is written. A handler serves whatever thread it
+// interrupts: libraries may have started some before main, in which no signal
+// is blocked.
+int handler_fd = -1;
+
+void Forward(int signal) {
+  const int saved = errno;
+  const auto number = static_cast<unsigned char>(signal);
+  // A full pipe holds enough of them.
+  [[maybe_unused]] const ssize_t written = write(handler_fd, &number, 1);
+  errno = saved;
+}
+
+void Install(void (*handler)(int)) {
+  struct sigaction action = {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  for (const int signal : kSignals) sigaction(signal, &action, nullptr);
+}
+
+}  // namespace
 
 Signals::Signals(std::function<void()> on_first)
     : on_first_(std::move(on_first)) {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGHUP);
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
   // A peer that is gone is an error of one write, not the end of the process.
   signal(SIGPIPE, SIG_IGN);
-  signal_fd_ = signalfd(-1, &set, SFD_CLOEXEC);
+  int ends[2] = {-1, -1};
+  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) std::abort();
+  signal_fd_ = ends[0];
+  handler_fd = ends[1];
   stop_fd_ = eventfd(0, EFD_CLOEXEC);
+  Install(Forward);
   thread_ = std::thread([this] { Run(); });
 }
 
 Signals::~Signals() {
   eventfd_write(stop_fd_, 1);
   thread_.join();
+  Install(SIG_DFL);
+  close(handler_fd);
   close(signal_fd_);
   close(stop_fd_);
 }
@@ -50,10 +76,9 @@ int Signals::Next() {
     pollfd ready[] = {{stop_fd_, POLLIN, 0}, {signal_fd_, POLLIN, 0}};
     if (poll(ready, 2, -1) < 0) continue;
     if (ready[0].revents != 0) return 0;
-    signalfd_siginfo info = {};
-    if (read(signal_fd_, &info, sizeof(info)) != sizeof(info)) continue;
-    const int signal = static_cast<int>(info.ssi_signo);
-    if (signal != SIGHUP) return signal;
+    unsigned char number = 0;
+    if (read(signal_fd_, &number, 1) != 1) continue;
+    if (number != SIGHUP) return number;
     HangUp();
   }
 }
