@@ -91,7 +91,7 @@ def draw_curves(path: Path, curves: Curves, unit: str) -> None:
     axes = figure.subplots()
     for name, seconds in curves.items():
         if name != "length":
-            axes.loglog(curves["length"], seconds, "o-", label=name)
+            axes.loglog(curves["length"][: len(seconds)], seconds, "o-", label=name)
     axes.set_xlabel(unit)
     axes.set_ylabel("seconds")
     axes.grid(alpha=0.3)
