@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from bits import Array, assert_same_bits, to_array
+from bounds import assert_near
 from real import rounded_array, sinusoid
 from transformers import Wav2Vec2ConformerConfig, XLNetConfig, XLNetModel
 from transformers.models.parakeet.modeling_parakeet import ParakeetEncoderRelPositionalEncoding
@@ -25,13 +26,6 @@ LENGTHS = [(1, 1), (3, 5), (64, 64), (17, 400), (400, 400)]
 def distances(queries: int, keys: int) -> Array:
     """i - j where the last query meets the last key."""
     return np.arange(queries)[:, None] + keys - queries - np.arange(keys)
-
-
-def assert_near(got: Array, want: Array, distance: Array) -> None:
-    """As near as an angle in float32 can be: its error grows with the distance."""
-    assert got.shape == want.shape
-    bound = np.finfo(np.float32).eps * (1 + 8 * np.abs(distance))[..., None]
-    assert (np.abs(got.astype(np.float64) - want) <= bound).all()
 
 
 @pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "bf16"])

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 import torch
 from bits import assert_same_bits, to_array
+from bounds import assert_within_1_ulp
 from real import NUMPY_TYPES, PRECISION, rounded_array
 from transformers import (
     DeepseekV3Config,
@@ -131,19 +132,6 @@ def forward(module: Any, position_ids: Any) -> tuple[Array, Array]:
         positions = positions[None]
     cos, sin = module(torch.empty(0), positions)
     return to_array(cos[0]), to_array(sin[0])
-
-
-def assert_within_1_ulp(got: Any, want: tuple[Array, Array], scale: float = 1) -> None:
-    """One ulp of torch's sine or cosine; where torch multiplies, half an ulp for rounding its
-    factor, half for the product, and half for rounding ours once."""
-    for ours, theirs in zip((got.cos, got.sin), want, strict=True):
-        assert ours.dtype == theirs.dtype == np.float32
-        bound = np.spacing(np.abs(theirs)).astype(np.float64)
-        if scale != 1:
-            bound = scale * np.spacing(np.abs(theirs / np.float32(scale))) + 1.5 * bound
-        assert ours.shape == theirs.shape
-        difference = np.abs(ours.astype(np.float64) - theirs)
-        assert np.all(difference <= bound), np.max(difference / bound)
 
 
 @pytest.mark.parametrize("name", ROPES)

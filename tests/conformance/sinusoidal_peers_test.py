@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from bits import Array, bits, to_array
+from bounds import assert_near
 from real import rounded_array, sinusoid
 from transformers.models.distilbert.modeling_distilbert import create_sinusoidal_embeddings
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
@@ -68,11 +69,7 @@ def m2m_100(length: int, dim: int) -> Array:
 def test_peers_that_compute_in_float32(
     client: attnbias.Client, peer: Callable[[int, int], Array], dim: int
 ) -> None:
-    """As near as an angle in float32 can be: its error grows with the position."""
     length = 1500
     want = peer(length, dim)
     got = client.get(attnbias.Sinusoidal(dim=dim, layout="TENSOR2TENSOR"), positions=length)
-    assert got.shape == want.shape
-    epsilon = np.finfo(np.float32).eps
-    bound = epsilon * (1 + 8 * np.arange(length))[:, None]
-    assert (np.abs(got.astype(np.float64) - want) <= bound).all()
+    assert_near(got, want, np.arange(length))

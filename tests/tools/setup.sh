@@ -113,6 +113,21 @@ need_transformers445() {
   export TRANSFORMERS445_PYTHON=$folder/bin/python
 }
 
+# keras-hub for the peers' own processes; what it says it needs besides, its
+# layers do without.
+install_keras_hub() {
+  "$(venv_of peers)/bin/pip" install --quiet --no-deps --target "$1" \
+    -r "$root/tests/tools/requirements-keras-hub.txt"
+}
+
+need_keras_hub() {
+  local folder
+  folder=$(venv_of keras-hub)
+  need_once "$folder" install_keras_hub "$folder"
+  export PYTHONPATH=$PYTHONPATH:$folder
+  export KERAS_BACKEND=torch KERAS_TORCH_DEVICE=cpu KERAS_HOME=$cache/keras
+}
+
 go_is_new_enough() {
   local version
   version=$(go env GOVERSION 2>/dev/null) &&

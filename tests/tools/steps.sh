@@ -29,6 +29,7 @@ set_up_peers() {
   need_venv peers
   need_transformers445
   export_test_environment
+  need_keras_hub
 }
 
 # What the Python and Go tests read.
