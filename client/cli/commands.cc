@@ -158,8 +158,8 @@ void AddExtentOptions(CLI::App* command, TensorOptions* tensor) {
       ->group(table);
   command
       ->add_option("--position-ids", tensor->position_ids,
-                   "Positions in the order wanted")
-      ->delimiter(',')
+                   "Positions in the order wanted, as 3,-1,3; once for each "
+                   "axis of the encoding")
       ->allow_extra_args(false)
       ->group(table);
   const std::string pair = "Extent of queries and keys";

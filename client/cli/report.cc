@@ -61,6 +61,13 @@ std::vector<FieldRow> RowsOf(const google::protobuf::Descriptor& message) {
   std::vector<FieldRow> rows;
   for (int i = 0; i < message.field_count(); ++i) {
     const FieldDescriptor& field = *message.field(i);
+    if (HasParts(field)) {
+      for (const FieldRow& row : RowsOf(*field.message_type())) {
+        rows.push_back(
+            {absl::StrCat(field.name(), ".N.", row.name), row.need, row.type});
+      }
+      continue;
+    }
     rows.push_back({field.name(), DefaultOf(field), TypeOf(field)});
     if (field.message_type() != v1::TableRef::descriptor()) continue;
     rows.push_back(

@@ -193,28 +193,68 @@ std::string ValueOf(const Message& message, const FieldDescriptor& field) {
   }
   if (!field.is_repeated()) return ValueOf(message, field, -1);
   std::vector<std::string> values;
+  values.reserve(reflection->FieldSize(message, &field));
   for (int i = 0; i < reflection->FieldSize(message, &field); ++i) {
     values.push_back(ValueOf(message, field, i));
   }
   return absl::StrJoin(values, ",");
 }
 
-// Names that `name=value` may set: the fields, and for a table its layout.
-std::vector<std::string> SettableNames(const Descriptor& type) {
-  std::vector<std::string> names;
-  for (int i = 0; i < type.field_count(); ++i) {
-    names.push_back(type.field(i)->name());
-    if (type.field(i)->message_type() == v1::TableRef::descriptor()) {
-      names.push_back(absl::StrCat(type.field(i)->name(), kLayoutSuffix));
-    }
+// The part of `field` that `index`, "N", names; one more than there are is
+// added. So they come in order.
+absl::StatusOr<Message*> PartOf(const FieldDescriptor& field,
+                                absl::string_view index, Message* message) {
+  const Reflection* reflection = message->GetReflection();
+  const int size = reflection->FieldSize(*message, &field);
+  int number = 0;
+  if (!absl::SimpleAtoi(index, &number) || number < 0 || number > size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(field.name(), ".", index, ": want ", field.name(),
+                     " in order from 0 on, ", size, " being next"));
   }
-  return names;
+  return number == size
+             ? reflection->AddMessage(message, &field)
+             : reflection->MutableRepeatedMessage(message, &field, number);
+}
+
+absl::Status SetField(absl::string_view name, absl::string_view value,
+                      Message* message);
+
+// "layers.0.weight": a field of one of several messages.
+absl::Status SetFieldOfPart(const FieldDescriptor& field,
+                            absl::string_view name, absl::string_view value,
+                            Message* message) {
+  const std::vector<absl::string_view> words =
+      absl::StrSplit(name, absl::MaxSplits('.', 2));
+  const auto part = PartOf(field, words[1], message);
+  if (!part.ok()) return part.status();
+  if (const absl::Status status = SetField(words[2], value, *part);
+      !status.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(words[0], ".", words[1], ".", status.message()));
+  }
+  return absl::OkStatus();
+}
+
+// The repeated message whose field `name` is, or null: "layers" of
+// "layers.0.weight".
+const FieldDescriptor* PartsNamed(const Descriptor& type,
+                                  absl::string_view name) {
+  const std::vector<std::string> words =
+      absl::StrSplit(name, absl::MaxSplits('.', 2));
+  if (words.size() != 3) return nullptr;
+  const FieldDescriptor* field = type.FindFieldByName(words[0]);
+  return field != nullptr && HasParts(*field) ? field : nullptr;
 }
 
 absl::Status SetField(absl::string_view name, absl::string_view value,
                       Message* message) {
   const Descriptor* type = message->GetDescriptor();
-  if (const auto* field = type->FindFieldByName(std::string(name))) {
+  if (const auto* field = PartsNamed(*type, name)) {
+    return SetFieldOfPart(*field, name, value, message);
+  }
+  if (const auto* field = type->FindFieldByName(std::string(name));
+      field != nullptr && !HasParts(*field)) {
     return FieldWriter(message, field).Write(value);
   }
   absl::string_view table = name;
@@ -241,9 +281,32 @@ absl::Status SetField(absl::string_view name, absl::string_view value,
 
 }  // namespace
 
+bool HasParts(const FieldDescriptor& field) {
+  return field.is_repeated() && field.message_type() != nullptr;
+}
+
+std::vector<std::string> SettableNames(const Descriptor& type) {
+  std::vector<std::string> names;
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    if (HasParts(field)) {
+      for (const std::string& part : SettableNames(*field.message_type())) {
+        names.push_back(absl::StrCat(field.name(), ".N.", part));
+      }
+      continue;
+    }
+    names.push_back(field.name());
+    if (field.message_type() == v1::TableRef::descriptor()) {
+      names.push_back(absl::StrCat(field.name(), kLayoutSuffix));
+    }
+  }
+  return names;
+}
+
 std::vector<const FieldDescriptor*> Encodings() {
   const auto* oneof = v1::TensorSpec::descriptor()->FindOneofByName("encoding");
   std::vector<const FieldDescriptor*> encodings;
+  encodings.reserve(oneof->field_count());
   for (int i = 0; i < oneof->field_count(); ++i) {
     encodings.push_back(oneof->field(i));
   }

@@ -4,7 +4,7 @@
 //
 //   dim=512  layout=concatenated  slopes=1,0.5  bidirectional=true
 //   table=@weights.safetensors:encoder.bias  table=name:t5-small/encoder
-//   table_layout=heads_buckets
+//   table_layout=heads_buckets  layers.0.weight=@weights.safetensors:mlp.0
 #ifndef ATTNBIAS_CLIENT_CLI_SPEC_FIELDS_H_
 #define ATTNBIAS_CLIENT_CLI_SPEC_FIELDS_H_
 
@@ -23,6 +23,13 @@ namespace attnbias {
 
 // The messages of TensorSpec's oneof `encoding`, in field order.
 std::vector<const google::protobuf::FieldDescriptor*> Encodings();
+
+// Whether a field is several messages, set by "layers.0.weight" and so on.
+bool HasParts(const google::protobuf::FieldDescriptor& field);
+
+// Names that an assignment may set: the fields, and for a table its layout.
+std::vector<std::string> SettableNames(
+    const google::protobuf::Descriptor& type);
 
 // Chooses the encoding called `encoding` and sets its fields. INVALID_ARGUMENT
 // names the encoding or field, what came and what was wanted.

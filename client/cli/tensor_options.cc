@@ -78,11 +78,25 @@ bool TakesGrid(const std::string& encoding) {
   return false;
 }
 
+absl::Status BuildAxis(const std::string& text, v1::PositionList* list) {
+  for (const absl::string_view word : absl::StrSplit(text, ',')) {
+    int64_t position = 0;
+    if (!absl::SimpleAtoi(word, &position)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--position-ids: got \"", word, "\", want integers, as 3,-1,3"));
+    }
+    list->add_positions(position);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status BuildTableExtent(const TensorOptions& options,
                               v1::TableExtent* extent) {
-  if (!options.position_ids.empty()) {
-    extent->add_position_ids()->mutable_positions()->Assign(
-        options.position_ids.begin(), options.position_ids.end());
+  for (const std::string& axis : options.position_ids) {
+    if (absl::Status status = BuildAxis(axis, extent->add_position_ids());
+        !status.ok()) {
+      return status;
+    }
   }
   if (options.positions.empty()) return absl::OkStatus();
   const auto interval = ParseInterval("--positions", options.positions);

@@ -20,7 +20,8 @@ struct TensorOptions {
   std::vector<std::string> fields;
 
   std::string positions;
-  std::vector<int64_t> position_ids;
+  // A list "3,-1,3" for each axis.
+  std::vector<std::string> position_ids;
 
   std::string queries;
   std::string keys;

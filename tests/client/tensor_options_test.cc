@@ -64,6 +64,17 @@ TEST(BuildSpec, ReadsAMountedTablesName) {
              "t5 { table { name: 'm/encoder' } } output {}");
 }
 
+TEST(BuildSpec, ReadsFieldsOfParts) {
+  ExpectSpec({.encoding = "dynamic_position_bias",
+              .fields = {"num_heads=2", "layers.0.weight=name:a",
+                         "layers.1.weight=name:b", "layers.0.bias=name:c",
+                         "layers.1.weight_layout=heads_buckets"}},
+             "dynamic_position_bias { num_heads: 2 "
+             "layers { weight { name: 'a' } bias { name: 'c' } } "
+             "layers { weight { name: 'b' "
+             "layout: TABLE_LAYOUT_HEADS_BUCKETS } } } output {}");
+}
+
 TEST(BuildSpec, ReadsPositions) {
   ExpectSpec({.encoding = "sinusoidal", .positions = "131072"},
              "sinusoidal {} table { positions { begin: 0 end: 131072 } } "
@@ -71,9 +82,12 @@ TEST(BuildSpec, ReadsPositions) {
   ExpectSpec({.encoding = "sinusoidal", .positions = "-5:7"},
              "sinusoidal {} table { positions { begin: -5 end: 7 } } "
              "output {}");
-  ExpectSpec({.encoding = "sinusoidal", .position_ids = {3, -1, 3}},
+  ExpectSpec({.encoding = "sinusoidal", .position_ids = {"3,-1,3"}},
              "sinusoidal {} table { position_ids { positions: [3, -1, 3] } } "
              "output {}");
+  ExpectSpec({.encoding = "rotary", .position_ids = {"0,1", "-7,5"}},
+             "rotary {} table { position_ids { positions: [0, 1] } "
+             "position_ids { positions: [-7, 5] } } output {}");
 }
 
 TEST(BuildSpec, ReadsQueriesAndKeys) {
@@ -213,6 +227,33 @@ INSTANTIATE_TEST_SUITE_P(
                 {.encoding = "t5", .fields = {"table_layout=rows"}},
                 "t5.table_layout: got \"rows\", want one of buckets_heads, "
                 "heads_buckets"},
+        Mistake{"PartOutOfOrder",
+                {.encoding = "dynamic_position_bias",
+                 .fields = {"layers.1.weight=name:a"}},
+                "dynamic_position_bias.layers.1: want layers in order from 0 "
+                "on, 0 being next"},
+        Mistake{"PartWithoutNumber",
+                {.encoding = "dynamic_position_bias",
+                 .fields = {"layers.first.weight=name:a"}},
+                "dynamic_position_bias.layers.first: want layers in order "
+                "from 0 on, 0 being next"},
+        Mistake{"FieldOfAPart",
+                {.encoding = "dynamic_position_bias",
+                 .fields = {"layers.0.width=name:a"}},
+                "dynamic_position_bias.layers.0.width: no such field, want one "
+                "of weight, weight_layout, bias, bias_layout, norm_weight, "
+                "norm_weight_layout, norm_bias, norm_bias_layout"},
+        Mistake{
+            "PartsAsAWhole",
+            {.encoding = "dynamic_position_bias", .fields = {"layers=name:a"}},
+            "dynamic_position_bias.layers: no such field, want one of "
+            "num_heads, log_distance, layers.N.weight, "
+            "layers.N.weight_layout, layers.N.bias, layers.N.bias_layout, "
+            "layers.N.norm_weight, layers.N.norm_weight_layout, "
+            "layers.N.norm_bias, layers.N.norm_bias_layout"},
+        Mistake{"PositionIds",
+                {.encoding = "sinusoidal", .position_ids = {"1,2", "3,x"}},
+                "--position-ids: got \"x\", want integers, as 3,-1,3"},
         Mistake{"Positions",
                 {.encoding = "sinusoidal", .positions = "1:2:3"},
                 "--positions: got \"1:2:3\", want a length N or a half-open "

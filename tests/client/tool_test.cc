@@ -89,7 +89,8 @@ TEST_F(ToolTest, ListComesFromTheContract) {
         "alibi\n", "  slopes         optional          double,...\n",
         "kerple\n", "  kernel    required log | power\n", "swin_v2\n",
         "  pretrained_window_width  optional int32\n",
-        "  reset_class_token     default false"}) {
+        "  reset_class_token     default false",
+        "  layers.N.weight             optional      @FILE"}) {
     EXPECT_THAT(out_.str(), HasSubstr(line));
   }
 }
@@ -105,6 +106,22 @@ TEST_F(ToolTest, DescribeShowsTheHeader) {
       << err_.str();
   EXPECT_THAT(out_.str(), HasSubstr("\"total_bytes\": \"16\""));
   EXPECT_THAT(out_.str(), HasSubstr("\"fingerprint\": \"abc\""));
+}
+
+TEST_F(ToolTest, EveryAxisHasPositionsOfItsOwn) {
+  const std::string payload(16, '\0');
+  server_.Then([&](const FakeStream& stream) {
+    return stream.SendAll(payload, MakeHeader(payload, "abc"));
+  });
+  EXPECT_EQ(Run({"get", "rotary", "--position-ids", "-3,4", "--position-ids",
+                 "5,-6", "head_dim=4"}),
+            0)
+      << err_.str();
+  const v1::TensorSpec spec = server_.requests().at(0).spec();
+  EXPECT_EQ(spec.rotary().head_dim(), 4);
+  ASSERT_EQ(spec.table().position_ids_size(), 2);
+  EXPECT_EQ(spec.table().position_ids(0).positions(0), -3);
+  EXPECT_EQ(spec.table().position_ids(1).positions(1), -6);
 }
 
 TEST_F(ToolTest, GetSendsWhatWasTyped) {

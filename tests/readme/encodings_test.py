@@ -28,7 +28,7 @@ def documented() -> dict[str, dict[str, str]]:
     section = (ROOT / "docs/encodings.md").read_text().split("\n## Fields\n")[1]
     encodings = {}
     for row in re.findall(r"^\| `(\w+)` \|.*\| (.*) \|$", section, re.MULTILINE):
-        fields = re.findall(r"`(\w+)`(?: = ([^\s,]+))?", row[1])
+        fields = re.findall(r"`([\w.]+)`(?: = ([^\s,]+))?", row[1])
         encodings[row[0]] = dict(fields)
     return encodings
 
