@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One server, one client and the command-line tool for all the comparisons."""
+"""One server, one client that asks by every way, and the command-line tool."""
 
 import os
 import subprocess
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from every_way import EveryWay
 
 import attnbias
 from tests.tools.server_process import running_server
@@ -28,7 +29,7 @@ def server() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def client(server: str) -> Iterator[attnbias.Client]:
-    with attnbias.Client(server) as connected:
+    with EveryWay(server) as connected:
         yield connected
 
 

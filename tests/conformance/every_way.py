@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A client whose every answer is also fetched by the other ways, and has to be the same bits.
+
+So what a test holds against a peer is what a unary call, a stream and the command-line tool give.
+"""
+
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import attnbias
+from tests.integration import ways
+from tests.integration.contract import message
+from tests.integration.server import Stub
+
+# What is larger comes by Python alone, for the sake of the tests' duration.
+_MAX_BYTES = 4 << 20
+
+
+class EveryWay(attnbias.Client):
+    def __init__(self, target: str) -> None:
+        super().__init__(target)
+        self._target = target
+        self._plain = Stub(target)
+
+    def close(self) -> None:
+        self._plain.channel.close()
+        super().close()
+
+    def get(self, encoding: attnbias.Encoding, **options: Any) -> Any:
+        result = super().get(encoding, **options)
+        self._compare(attnbias.Request(encoding, **options), result)
+        return result
+
+    def get_many(self, requests: Iterable[attnbias.Request], **options: Any) -> list[Any]:
+        requests = list(requests)
+        results = super().get_many(requests, **options)
+        for request, result in zip(requests, results, strict=True):
+            self._compare(request, result)
+        return results
+
+    def _compare(self, request: attnbias.Request, result: Any) -> None:
+        spec = message("TensorSpec").FromString(request.to_spec().SerializeToString())
+        header = self._plain.header(spec)
+        if header.total_bytes > _MAX_BYTES:
+            return
+        want = ways.parts_of(result, [part.name for part in header.parts])
+        if header.total_bytes <= ways.MAX_UNARY_BYTES:
+            assert ways.by_unary_call(self._plain, spec) == want
+        assert ways.by_stream(self._plain, spec) == want
+        with tempfile.TemporaryDirectory() as folder:
+            assert ways.by_command_line(self._target, spec, Path(folder)) == want
