@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every encoding with random hyperparameters, extents and outputs, by every way there is: Python,
+a unary call, a stream, and the tool into files of both formats. All have to be the same bits.
+
+Python's spec, the tool's words and the plain stub's message are made out of the same case, each by
+code of its own.
+"""
+
+import pathlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import attnbias
+from tests.integration import ways
+from tests.integration.cases import CASES, Case, Random, case_of, encodings_of_the_contract
+from tests.integration.contract import message
+from tests.integration.server import Server, Stub
+
+SEEDS = range(12)
+DATA_TYPES = ("f64", "f32", "f16", "bf16")
+Options = dict[str, Any]
+
+
+class Served(NamedTuple):
+    address: str
+    stub: Stub
+    client: attnbias.Client
+
+
+@pytest.fixture(scope="module")
+def served(shared_server: Server) -> Iterator[Served]:
+    address = shared_server.address
+    with shared_server.connect() as stub, attnbias.Client(address) as client:
+        yield Served(address, stub, client)
+
+
+def test_every_encoding_has_a_case() -> None:
+    assert sorted(CASES) == sorted(encodings_of_the_contract())
+
+
+def within(case: Case, random: Random, length: int, farthest: int = 100000) -> int:
+    """The first of `length` positions that the encoding has."""
+    first, last = max(case.first, -farthest), min(case.last, farthest)
+    return int(random.integers(first, last - length + 2))
+
+
+def listed(case: Case, random: Random, length: int) -> list[int]:
+    first = within(case, random, length)
+    return (first + random.integers(0, length, length)).tolist()
+
+
+def table_extent(case: Case, random: Random) -> Options:
+    length = int(random.integers(1, 50))
+    if random.random() < 0.5:
+        first = within(case, random, length)
+        return {"positions": (first, first + length)}
+    axes = [listed(case, random, length) for _ in range(case.axes)]
+    return {"position_ids": axes if case.axes > 1 else axes[0]}
+
+
+def pair_extent(case: Case, random: Random) -> Options:
+    """Whole or windows, by any of the origins; or lists, which have no lengths."""
+    queries, keys = (int(random.integers(1, 50)) for _ in range(2))
+    extent: Options = {"queries": queries, "keys": max(keys, queries)}
+    kind = random.integers(4)
+    if kind == 0 and not case.ends_at:
+        extent = {
+            "query_position_ids": listed(case, random, queries),
+            "key_position_ids": listed(case, random, keys),
+        }
+    elif kind == 1:
+        extent["query_offset"] = within(case, random, queries, 200)
+    else:
+        extent["align"] = str(random.choice(["start", "end"]))
+    for side in ("queries", "keys"):
+        if side in extent and random.random() < 0.3:
+            extent[side] = (int(random.integers(extent[side])), extent[side])
+    return extent
+
+
+def grid_extent(case: Case, random: Random) -> Options:
+    tokens = case.side[0] * case.side[1]
+    extent: Options = {}
+    for side in ("queries", "keys"):
+        if random.random() < 0.3:
+            begin = int(random.integers(tokens))
+            extent[side] = (begin, int(random.integers(begin, tokens)) + 1)
+    return extent
+
+
+def options_of(case: Case, random: Random) -> Options:
+    extents = {"table": table_extent, "pair": pair_extent, "grid": grid_extent}
+    options = extents[case.extent](case, random)
+    if case.has_buckets and (not case.has_bias or random.random() < 0.3):
+        return options | {"values": "buckets"}
+    if case.extent != "table" and not case.vectors and random.random() < 0.3:
+        begin = int(random.integers(case.heads))
+        options["heads"] = (begin, int(random.integers(begin, case.heads)) + 1)
+    options["dtype"] = str(random.choice(DATA_TYPES))
+    if random.random() < 0.5:
+        options["scale"] = float(random.uniform(-3, 3))
+    if case.extent == "pair" and random.random() < 0.5:
+        options["form"] = "dense"
+        if not case.vectors:
+            options |= mask_of(random)
+    return options
+
+
+def mask_of(random: Random) -> Options:
+    mask: Options = {"causal": True} if random.random() < 0.3 else {}
+    for side in ("window_left", "window_right"):
+        if random.random() < 0.3:
+            mask[side] = int(random.integers(30))
+    if mask and random.random() < 0.6:
+        mask["fill"] = "lowest" if random.random() < 0.3 else float(random.uniform(-9, 9))
+    return mask
+
+
+def python_encoding(case: Case) -> attnbias.Encoding:
+    classes = {encoding.field: encoding for encoding in attnbias.Encoding.__subclasses__()}
+    fields = dict(case.fields)
+    if "layers" in fields:
+        fields["layers"] = [attnbias.PositionMlpLayer(**layer) for layer in fields["layers"]]
+    return classes[case.encoding](**fields)
+
+
+def span(options: Options, name: str) -> Any:
+    """(begin, end) of a window, or None and the length."""
+    value = options[name]
+    return value if isinstance(value, tuple) else (None, value)
+
+
+def contract_extent(case: Case, options: Options) -> Options:
+    """The message of the extent, for a TensorSpec."""
+    if "positions" in options:
+        begin, end = options["positions"]
+        return {"table": {"positions": {"begin": begin, "end": end}}}
+    if "position_ids" in options:
+        axes = options["position_ids"] if case.axes > 1 else [options["position_ids"]]
+        return {"table": {"position_ids": [{"positions": axis} for axis in axes]}}
+    extent: Options = {}
+    for side, plural in (("query", "queries"), ("key", "keys")):
+        if f"{side}_position_ids" in options:
+            extent[f"{side}_positions"] = {"positions": options[f"{side}_position_ids"]}
+        elif plural in options:
+            begin, end = span(options, plural)
+            if case.extent == "pair":
+                extent[f"{side}_length"] = end
+            if begin is not None:
+                extent[plural] = {"begin": begin, "end": end}
+    if "heads" in options:
+        extent["heads"] = dict(zip(("begin", "end"), options["heads"], strict=True))
+    if "align" in options:
+        extent["alignment"] = f"ALIGNMENT_{options['align'].upper()}"
+    if "query_offset" in options:
+        extent["query_offset"] = options["query_offset"]
+    return {case.extent: extent} if extent else {}
+
+
+def contract_output(options: Options) -> Options:
+    enums = {"dtype": ("data_type", "DATA_TYPE"), "form": ("form",) * 2, "values": ("values",) * 2}
+    output: Options = {
+        field: f"{prefix}_{options[name]}".upper()
+        for name, (field, prefix) in enums.items()
+        if name in options
+    }
+    output |= {name: options[name] for name in ("scale",) if name in options}
+    mask: Options = {
+        name: options[name] for name in ("causal", "window_left", "window_right") if name in options
+    }
+    if "fill" in options:
+        lowest = options["fill"] == "lowest"
+        mask |= {"fill_lowest": True} if lowest else {"fill_value": options["fill"]}
+    return {"output": output | ({"mask": mask} if mask else {})}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("encoding", CASES)
+def test_every_way_gives_the_same_bits(
+    served: Served, tmp_path: pathlib.Path, encoding: str, seed: int
+) -> None:
+    case = case_of(encoding, seed)
+    options = options_of(case, np.random.default_rng(seed))
+    spec = case.spec(**contract_extent(case, options), **contract_output(options))
+    want = ways.by_unary_call(served.stub, spec)
+    assert ways.by_stream(served.stub, spec, max_chunk_bytes=4096) == want
+
+    got = served.client.get(python_encoding(case), **options)
+    assert ways.parts_of(got, list(want)) == want
+
+    assert ways.by_command_line(served.address, spec, tmp_path) == want
+    for name, part in want.items():
+        if part.data_type == "BF16":  # .npy has none
+            continue
+        out = tmp_path / f"{name}.npy"
+        words = [*ways.command_line(spec, tmp_path), f"--out={out}", f"--part={name}"]
+        ways.run_tool(served.address, "get", *words)
+        assert ways.part_of(np.load(out)) == part
+
+
+def fields_reached(owner: Any) -> set[str]:
+    """Names of fields that are set, of all messages inside, and of enums' values."""
+    reached = set()
+    for field, value in owner.ListFields():
+        reached.add(field.full_name)
+        if field.enum_type is not None:
+            reached.add(field.enum_type.values_by_number[value].name)
+        elif field.message_type is not None:
+            for part in value if field.is_repeated else [value]:
+                reached |= fields_reached(part)
+    return reached
+
+
+def all_fields(descriptor: Any) -> set[str]:
+    every = set()
+    for field in descriptor.fields:
+        every.add(field.full_name)
+        if field.enum_type is not None:
+            every |= {v.name for v in field.enum_type.values if v.number}
+        elif field.message_type is not None and field.message_type.name != "TableRef":
+            every |= all_fields(field.message_type)
+    return every
+
+
+# What an encoding refuses of a type that it shares with another.
+REFUSED = {"symmetric_sinusoidal": {"SINUSOIDAL_LAYOUT_TENSOR2TENSOR"}}
+
+
+@pytest.mark.parametrize("encoding", CASES)
+def test_cases_reach_every_field(encoding: str) -> None:
+    reached: set[str] = set()
+    for seed in range(200):
+        reached |= fields_reached(getattr(case_of(encoding, seed).spec(), encoding))
+    descriptor = message("TensorSpec").DESCRIPTOR.fields_by_name[encoding].message_type
+    assert all_fields(descriptor) - reached == REFUSED.get(encoding, set())
