@@ -407,7 +407,6 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "xpos": _xpos,
     "multi_axis_sinusoidal": _multi_axis_sinusoidal,
     "learned_relative": _learned_relative,
-
     "kerple": _kerple,
     "sandwich": _sandwich,
     "fire": _fire,
