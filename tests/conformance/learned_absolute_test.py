@@ -10,6 +10,7 @@ import torch
 from bits import assert_same_bits, to_array
 from real import PRECISION, rounded_array
 from transformers.models.opt.modeling_opt import OPTLearnedPositionalEmbedding
+from x_transformers.x_transformers import AbsolutePositionalEmbedding
 
 import attnbias
 
@@ -36,6 +37,20 @@ def test_padding_is_zero(client: attnbias.Client, dtype: str) -> None:
     with torch.no_grad():
         want = to_array(embedding(torch.tensor(ids)).to(types[dtype]))
     assert_same_bits(client.get(encoding, position_ids=ids, dtype=dtype), want)
+
+
+@pytest.mark.parametrize("dim", [24, 64])
+def test_x_transformers(client: attnbias.Client, dim: int) -> None:
+    """Scaled by float32's dim^(-1/2)."""
+    torch.manual_seed(2)
+    peer = AbsolutePositionalEmbedding(dim, 100)
+    encoding = attnbias.LearnedAbsolute(table=peer.emb.weight)
+    scale = float(np.float32(peer.scale))
+    for start, length in ((0, 100), (31, 40)):
+        with torch.no_grad():
+            want = to_array(peer(torch.empty(1, length), offset=start))
+        got = client.get(encoding, positions=(start, start + length), scale=scale)
+        assert_same_bits(got, want)
 
 
 @pytest.mark.parametrize("align_corners", [False, True])

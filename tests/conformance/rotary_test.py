@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 import torch
 from bits import assert_same_bits, to_array
-from bounds import assert_within_1_ulp
+from bounds import assert_near, assert_within_1_ulp
 from real import NUMPY_TYPES, PRECISION, rounded_array
 from transformers import (
     DeepseekV3Config,
@@ -134,21 +134,48 @@ def forward(module: Any, position_ids: Any) -> tuple[Array, Array]:
     return to_array(cos[0]), to_array(sin[0])
 
 
+SECTION = [16, 24, 24]
+# Modules of their own: config, module, and what makes heads have 128 columns.
+MODELS: dict[str, tuple[Any, Any, Parameters, Parameters]] = {
+    "Llama": (LlamaConfig, LlamaRotaryEmbedding, {}, {}),
+    "Mistral": (MistralConfig, MistralRotaryEmbedding, {}, {}),
+    "GPT-NeoX": (GPTNeoXConfig, GPTNeoXRotaryEmbedding, {}, {"partial_rotary_factor": 1.0}),
+    "DeepSeek-V3": (DeepseekV3Config, DeepseekV3RotaryEmbedding, {"qk_rope_head_dim": 128}, {}),
+    "Qwen2-VL": (Qwen2VLTextConfig, Qwen2VLRotaryEmbedding, {}, {"mrope_section": SECTION}),
+}
+in_every_model = pytest.mark.parametrize("model", MODELS)
+
+
+def module_in(model: str, rope: Parameters) -> Any:
+    config, module, fields, more = MODELS[model]
+    return module_of({**more, **rope}, config, module, **fields)
+
+
+@in_every_model
 @pytest.mark.parametrize("name", ROPES)
-def test_frameworks_angles(client: attnbias.Client, name: str) -> None:
-    module = module_of(ROPES[name])
-    want = forward(module, POSITIONS)
+def test_frameworks_angles(client: attnbias.Client, name: str, model: str) -> None:
+    module = module_in(model, ROPES[name])
+    if model == "Qwen2-VL":
+        axes = [POSITIONS] * 3
+        cos, sin = module(torch.empty(0), torch.tensor(axes)[:, None])
+        want = to_array(cos[0]), to_array(sin[0])
+        extent = {"position_ids": axes}
+        encoding = given(module, mrope_section=SECTION)
+    else:
+        want = forward(module, POSITIONS)
+        extent = {"position_ids": POSITIONS}
+        encoding = given(module)
     scale = module.attention_scaling
-    got = client.get(given(module), position_ids=POSITIONS, scale=scale)
-    assert_within_1_ulp(got, want, scale)
+    assert_within_1_ulp(client.get(encoding, **extent, scale=scale), want, scale)
 
 
+@in_every_model
 @pytest.mark.parametrize("name", ROPES)
-def test_parameters(client: attnbias.Client, name: str) -> None:
+def test_parameters(client: attnbias.Client, name: str, model: str) -> None:
     """transformers' float32 powers, quotients and blends: the exponent's rounding is multiplied
     by ln(theta), a blend's by up to 16."""
     rope = ROPES[name]
-    module = module_of(rope)
+    module = module_in(model, rope)
     lengths: Parameters = {}
     if rope["rope_type"] in ("dynamic", "longrope"):
         lengths["sequence_length"] = 1
@@ -189,12 +216,6 @@ def test_longrope_switch(client: attnbias.Client, length: int) -> None:
     derived = client.describe(encoding_of(rope, sequence_length=length), positions=1).derived
     ours = np.array(derived["inverse_frequencies"])
     assert np.all(np.abs(ours - to_array(module.inv_freq)) <= 1e-6 * ours)
-
-
-def test_mistral(client: attnbias.Client) -> None:
-    module = module_of(ROPES["default"], MistralConfig, MistralRotaryEmbedding)
-    want = forward(module, POSITIONS)
-    assert_within_1_ulp(client.get(given(module), position_ids=POSITIONS), want)
 
 
 def test_part_of_a_head_in_gpt_neox(client: attnbias.Client) -> None:
@@ -322,6 +343,26 @@ def test_real_numbers(client: attnbias.Client, name: str) -> None:
         got = client.get(encoding, position_ids=positions, dtype=dtype)
         assert_same_bits(got.cos.ravel(), rounded_array(cos, dtype))
         assert_same_bits(got.sin.ravel(), rounded_array(sin, dtype))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "fields"),
+    [
+        ({}, {}),
+        ({"interpolation_factor": 2.5}, {"rope_type": "LINEAR", "factor": 2.5}),
+        ({"base_rescale_factor": 4.0}, {"rope_type": "NTK", "factor": 4}),
+    ],
+)
+def test_x_transformers(
+    client: attnbias.Client, parameters: Parameters, fields: Parameters
+) -> None:
+    """Angles that it leaves to its attention to take the cosine of."""
+    length, dim = 700, 64
+    angles = to_array(RotaryEmbedding(dim, **parameters).forward_from_seq_len(length)[0][0])
+    encoding = attnbias.Rotary(head_dim=dim, layout="INTERLEAVED", **fields)
+    got = client.get(encoding, positions=length, dtype="f64")
+    for ours, theirs in ((got.cos, np.cos(angles.astype("f8"))), (got.sin, np.sin(angles))):
+        assert_near(ours, theirs, np.arange(length))
 
 
 def test_xpos(client: attnbias.Client) -> None:

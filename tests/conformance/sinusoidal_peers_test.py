@@ -16,6 +16,7 @@ from transformers.models.whisper.modeling_whisper import sinusoids
 from transformers.models.xlm.modeling_xlm import (
     create_sinusoidal_embeddings as create_xlm_embeddings,
 )
+from x_transformers.x_transformers import ScaledSinusoidalEmbedding
 
 import attnbias
 
@@ -73,3 +74,16 @@ def test_peers_that_compute_in_float32(
     want = peer(length, dim)
     got = client.get(attnbias.Sinusoidal(dim=dim, layout="TENSOR2TENSOR"), positions=length)
     assert_near(got, want, np.arange(length))
+
+
+def test_x_transformers(client: attnbias.Client) -> None:
+    """Scaled by a learned number, at first dim^(-1/2)."""
+    length, start, dim = 900, 77, 64
+    peer = ScaledSinusoidalEmbedding(dim)
+    scale = float(peer.scale)
+    want = to_array(peer(torch.empty(1, length, dim), offset=start))
+    encoding = attnbias.Sinusoidal(dim=dim, layout="CONCATENATED")
+    got = client.get(encoding, positions=(start, start + length), scale=scale)
+    # The scale is a power of two, so that nothing is rounded by undoing it.
+    assert scale == 0.125
+    assert_near(got / scale, want / scale, np.arange(start, start + length))

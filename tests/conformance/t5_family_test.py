@@ -5,9 +5,13 @@ import numpy as np
 import pytest
 import torch
 from bits import assert_same_bits, to_array
-from transformers import LongT5Config, MPNetConfig, UMT5Config
-from transformers.models.longt5.modeling_longt5 import LongT5LocalAttention
+from transformers import LongT5Config, MPNetConfig, MT5Config, UMT5Config
+from transformers.models.longt5.modeling_longt5 import (
+    LongT5LocalAttention,
+    LongT5TransientGlobalAttention,
+)
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
+from transformers.models.mt5.modeling_mt5 import MT5Attention
 from transformers.models.umt5.modeling_umt5 import UMT5Attention
 from transformers.models.wavlm.modeling_wavlm import WavLMAttention
 
@@ -53,6 +57,46 @@ def test_umt5(client: attnbias.Client, is_decoder: bool) -> None:
                 want = attention.compute_bias(new, past + new, past_seen_tokens=past)[0]
             got = client.get(encoding, queries=new, keys=past + new, align="end")
             assert_same_bits(got.view(), to_array(want))
+
+
+@pytest.mark.parametrize("is_decoder", [False, True])
+@pytest.mark.parametrize("num_heads", [1, 7])
+def test_mt5(client: attnbias.Client, num_heads: int, is_decoder: bool) -> None:
+    config = MT5Config(d_model=16, d_kv=4, num_heads=num_heads, is_decoder=is_decoder)
+    attention = MT5Attention(config, has_relative_attention_bias=True, layer_idx=0)
+    table = randomised(attention.relative_attention_bias)
+    encoding = attnbias.T5(num_heads=num_heads, bidirectional=not is_decoder, table=table)
+    for new, past in ((300, 0), (1, 299), (3, 130)):
+        with torch.no_grad():
+            want = attention.compute_bias(new, past + new, past_seen_tokens=past)[0]
+        got = client.get(encoding, queries=new, keys=past + new, align="end")
+        assert_same_bits(got.view(), to_array(want))
+
+
+@pytest.mark.parametrize(("length", "block"), [(40, 4), (128, 16), (33, 4), (600, 2)])
+def test_longt5_global(client: attnbias.Client, length: int, block: int) -> None:
+    """Tokens stand where their block does; what is left over belongs to the last block."""
+    config = LongT5Config(
+        d_model=16,
+        d_kv=4,
+        num_heads=3,
+        encoder_attention_type="transient-global",
+        global_block_size=block,
+    )
+    attention = LongT5TransientGlobalAttention(config, has_relative_attention_bias=True)
+    table = randomised(attention.global_relative_attention_bias)
+    blocks = length // block
+    with torch.no_grad():
+        ones = torch.ones(1, length)
+        # Its mask of blocks, of which none is hidden here: x - 1e10 would lose the bias.
+        seen = torch.ones(1, blocks)
+        want = to_array(attention.compute_side_bias(ones, seen)[0])
+    encoding = attnbias.T5(num_heads=3, bidirectional=True, table=table)
+    tokens = np.minimum(np.arange(length) // block, blocks - 1)
+    got = client.get(
+        encoding, query_position_ids=tokens, key_position_ids=np.arange(blocks), form="dense"
+    )
+    assert_same_bits(got, want)
 
 
 @pytest.mark.parametrize("block", [1, 10, 128])
