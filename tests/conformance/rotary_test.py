@@ -189,6 +189,21 @@ def test_parameters(client: attnbias.Client, name: str, model: str) -> None:
     assert np.all(np.abs(ours - theirs) <= bound * ours)
 
 
+@pytest.mark.parametrize("theta", [1e4, 5e5, 1e6])
+def test_what_float32_loses(client: attnbias.Client, theta: float) -> None:
+    """The figures of docs/encodings.md: of its frequencies and, far away, of its cosines."""
+    module = module_of({"rope_type": "default", "rope_theta": theta})
+    with mpmath.workprec(PRECISION):
+        exact = [mpmath.power(theta, -mpmath.mpf(m) / 64) for m in range(64)]
+    different = rounded_array(exact, "f32") != to_array(module.inv_freq)
+    assert 18 <= np.count_nonzero(different) <= 24
+    for position, least, most in ((131071, 3e-3, 8e-3), (1048575, 2e-2, 7e-2)):
+        cos, sin = forward(module, [position])
+        encoding = attnbias.Rotary(head_dim=128, rope_theta=theta)
+        got = client.get(encoding, position_ids=[position], dtype="f64")
+        assert least <= max(np.abs(got.cos - cos).max(), np.abs(got.sin - sin).max()) <= most
+
+
 @pytest.mark.parametrize("length", [2048, 2049, 4096, 8192])
 def test_dynamic_lengths(client: attnbias.Client, length: int) -> None:
     rope = ROPES["dynamic"]
