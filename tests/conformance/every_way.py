@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client whose every answer is also fetched by the other ways, and has to be the same bits.
+"""A client whose every answer is also fetched by the other ways, and has to be the same bits;
+so with refusals.
 
 So what a test holds against a peer is what a unary call, a stream and the command-line tool give.
 """
@@ -12,7 +13,7 @@ from typing import Any
 import attnbias
 from tests.integration import ways
 from tests.integration.contract import message
-from tests.integration.server import Stub
+from tests.integration.server import Stub, refused
 
 # What is larger comes by Python alone, for the sake of the tests' duration.
 _MAX_BYTES = 4 << 20
@@ -29,8 +30,13 @@ class EveryWay(attnbias.Client):
         super().close()
 
     def get(self, encoding: attnbias.Encoding, **options: Any) -> Any:
-        result = super().get(encoding, **options)
-        self._compare(attnbias.Request(encoding, **options), result)
+        request = attnbias.Request(encoding, **options)
+        try:
+            result = super().get(encoding, **options)
+        except attnbias.Error as error:
+            self._compare_refusals(request, error)
+            raise
+        self._compare(request, result)
         return result
 
     def get_many(self, requests: Iterable[attnbias.Request], **options: Any) -> list[Any]:
@@ -39,6 +45,13 @@ class EveryWay(attnbias.Client):
         for request, result in zip(requests, results, strict=True):
             self._compare(request, result)
         return results
+
+    def _compare_refusals(self, request: attnbias.Request, error: attnbias.Error) -> None:
+        spec = message("TensorSpec").FromString(request.to_spec().SerializeToString())
+        assert refused(lambda: self._plain.tensor(spec)).code() == error.code
+        with tempfile.TemporaryDirectory() as folder:
+            said = ways.refusal_of_tool(self._target, spec, Path(folder))
+        assert said.startswith(f"{error.code.name}: {error.message}")
 
     def _compare(self, request: attnbias.Request, result: Any) -> None:
         spec = message("TensorSpec").FromString(request.to_spec().SerializeToString())

@@ -9,7 +9,7 @@ import itertools
 import os
 import pathlib
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -99,10 +99,21 @@ def by_command_line(address: str, spec: Any, folder: pathlib.Path) -> Parts:
 
 
 def run_tool(address: str, *arguments: str) -> str:
-    command = [os.environ["ATTNBIAS_CLI_BINARY"], "--server", address, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, (command, done.stderr)
+    done = _run(address, arguments)
+    assert done.returncode == 0, (done.args, done.stderr)
     return done.stdout
+
+
+def refusal_of_tool(address: str, spec: Any, folder: pathlib.Path) -> str:
+    """What the tool says of a spec that the server refuses, from the status' name on."""
+    done = _run(address, ["get", *command_line(spec, folder)])
+    assert done.returncode == 1, (done.args, done.stdout, done.stderr)
+    return done.stderr.removeprefix("attnbias: ")
+
+
+def _run(address: str, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    command = [os.environ["ATTNBIAS_CLI_BINARY"], "--server", address, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def command_line(spec: Any, folder: pathlib.Path) -> list[str]:
