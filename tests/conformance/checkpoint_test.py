@@ -15,6 +15,7 @@ import pytest
 import torch
 import transformers as hf
 from bits import assert_same_bits, to_array
+from every_way import EveryWay
 
 import attnbias
 from tests.tools.server_process import running_server
@@ -69,7 +70,7 @@ SWIN_PLACES = {"encoder.layers.0.blocks.0", "encoder.layers.1.blocks.0"}
 def serving(folder: Path) -> Iterator[attnbias.Client]:
     """A client of a server that has the checkpoint in `folder` mounted as "m"."""
     command = [os.environ["ATTNBIAS_SERVER_BINARY"], f"--checkpoint=m={folder}"]
-    with running_server(command) as target, attnbias.Client(target) as client:
+    with running_server(command) as target, EveryWay(target) as client:
         yield client
 
 

@@ -76,6 +76,17 @@ def test_peers_that_compute_in_float32(
     assert_near(got, want, np.arange(length))
 
 
+def test_fairseq_s_padding(client: attnbias.Client) -> None:
+    """Pads stand at padding_idx, tokens from the one after it on. The row of pads is the model's
+    to clear, as it is the one that knows its tokens."""
+    tokens = torch.tensor([[1, 1, 5, 6, 7]])
+    want = to_array(M2M100SinusoidalPositionalEmbedding(10, 8, padding_idx=1)(tokens)[0])
+    encoding = attnbias.Sinusoidal(dim=8, layout="TENSOR2TENSOR")
+    got = client.get(encoding, position_ids=[1, 1, 2, 3, 4])
+    assert not want[:2].any()
+    assert_near(got[2:], want[2:], np.arange(2, 5))
+
+
 def test_x_transformers(client: attnbias.Client) -> None:
     """Scaled by a learned number, at first dim^(-1/2)."""
     length, start, dim = 900, 77, 64
