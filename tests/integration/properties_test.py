@@ -47,8 +47,10 @@ class Whole:
             return tokens, tokens
         return int(self.random.integers(1, 40)), int(self.random.integers(1, 60))
 
-    def ask(self, extent: Spec | None = None, **output: Any) -> dict[str, Any]:
-        """Arrays by the parts' names; `extent` changes that of the whole."""
+    def ask(
+        self, extent: Spec | None = None, *, lists: Spec | None = None, **output: Any
+    ) -> dict[str, Any]:
+        """Arrays by the parts' names; `extent` changes that of the whole, lists replace it."""
         output.setdefault("values", self.values)
         if self.case.extent == "grid":
             message = {"grid": extent or {}}
@@ -58,18 +60,14 @@ class Whole:
                 "key_length": self.keys,
                 "query_offset": self.origin,
             }
-            message = {"pair": extent if extent and "lists" in extent else whole | (extent or {})}
-            message["pair"].pop("lists", None)
+            message = {"pair": lists or whole | (extent or {})}
         spec = self.case.spec(**message, output=output)
         return {k: ways.array_of(part) for k, part in ways.by_stream(self._stub, spec).items()}
 
-    def dense(self, extent: Spec | None = None, **output: Any) -> Any:
+    def dense(self, extent: Spec | None = None, **other: Any) -> Any:
         """[heads, queries, keys, columns], with axes of 1 where it has none."""
-        (array,) = self.ask(extent, form="FORM_DENSE", **output).values()
+        (array,) = self.ask(extent, form="FORM_DENSE", **other).values()
         return self._with_all_axes(array, 2)
-
-    def compact(self, extent: Spec | None = None, **output: Any) -> dict[str, Any]:
-        return self.ask(extent, **output)
 
     def _with_all_axes(self, array: Any, pair_axes: int) -> Any:
         if not (self.case.vectors and self.values == "VALUES_BIAS"):
@@ -156,7 +154,7 @@ def test_dense_is_the_compact_form_expanded(stub: Stub, encoding: str, seed: int
     for data_type in types:
         want = whole.dense(data_type=data_type)
         assert want.shape[1:3] == (whole.queries, whole.keys)
-        parts = whole.compact(data_type=data_type)
+        parts = whole.ask(data_type=data_type)
         origin = 0 if whole.case.extent == "grid" else whole.origin
         got = whole.expanded(parts, (whole.queries, whole.keys), (origin, 0))
         assert same_bits(np.ascontiguousarray(got), want)
@@ -178,7 +176,7 @@ def test_a_window_is_a_slice_of_the_whole(stub: Stub, encoding: str, seed: int) 
         want = dense[slice(*heads), slice(*queries), slice(*keys)]
         assert same_bits(whole.dense(extent), np.ascontiguousarray(want))
         if whole.case.extent == "pair":
-            parts = whole.compact(extent)
+            parts = whole.ask(extent)
             got = whole.expanded(parts, want.shape[1:3], (whole.origin + queries[0], keys[0]))
             assert same_bits(np.ascontiguousarray(got), np.ascontiguousarray(want))
 
@@ -195,11 +193,11 @@ def test_lists_of_positions_are_what_offsets_give(stub: Stub, encoding: str, see
         "key_positions": {"positions": keys.tolist()},
     }
     if whole.case.ends_at:  # a length, which lists have not
-        error = refused(lambda: whole.dense(lists | {"lists": True}))
+        error = refused(lambda: whole.dense(lists=lists))
         assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
         return
     want = dense[:, queries][:, :, keys]
-    assert same_bits(whole.dense(lists | {"lists": True}), np.ascontiguousarray(want))
+    assert same_bits(whole.dense(lists=lists), np.ascontiguousarray(want))
 
 
 @with_seeds
@@ -264,7 +262,7 @@ def test_every_type_is_one_rounding_of_the_same_number(
     else:
         whole = Whole(stub, case, random)
         whole.values = "VALUES_BIAS"
-        ask = whole.compact
+        ask = whole.ask
     double = ask(data_type="DATA_TYPE_F64", **scale)
     for data_type in FORMATS:
         narrow = ask(data_type=f"DATA_TYPE_{data_type}", **scale)
