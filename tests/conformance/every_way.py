@@ -17,7 +17,7 @@ from tests.integration.server import Stub, refused
 
 # What is larger comes by Python alone, for the sake of the tests' duration.
 _MAX_BYTES = 4 << 20
-# Of very many at once, every so manieth by the tool: it is a process for each.
+# Of very many at once, one in so many by the tool, which is a process for each.
 _BY_TOOL = 7
 
 
