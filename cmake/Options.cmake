@@ -20,8 +20,7 @@ endif()
 add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-Wall>
                     $<$<COMPILE_LANGUAGE:C,CXX>:-Wextra>
                     $<$<COMPILE_LANGUAGE:C,CXX>:-Wno-missing-field-initializers>
-                    $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>
-                    $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false>)
+                    $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>)
 include_directories("${PROJECT_SOURCE_DIR}")
 
 if(ATTNBIAS_SANITIZE)

@@ -113,6 +113,20 @@ need_transformers445() {
   export TRANSFORMERS445_PYTHON=$folder/bin/python
 }
 
+# Says where the CUDA compiler is: the machine's own, or one from PyPI's packages.
+need_cuda() {
+  local folder hash
+  if [[ -z ${CUDACXX:-} ]] && command -v nvcc >/dev/null; then
+    CUDACXX=$(command -v nvcc)
+  elif [[ -z ${CUDACXX:-} ]]; then
+    hash=$(cat "$root"/cmake/{requirements-cuda.txt,make-cuda-toolkit.sh} | sha256sum)
+    folder=$cache/venv/cuda-${hash:0:12}
+    need_once "$folder" "$root/cmake/make-cuda-toolkit.sh" "$folder"
+    CUDACXX=$folder/toolkit/bin/nvcc
+  fi
+  export CUDACXX PATH=$PATH:${CUDACXX%/*}
+}
+
 go_is_new_enough() {
   local version
   version=$(go env GOVERSION 2>/dev/null) &&
