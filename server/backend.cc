@@ -42,9 +42,9 @@ void Backend::OpenDevice(const ServerConfig& config) {
   }
   absl::StatusOr<std::unique_ptr<Device>> device = OpenCudaDevice();
   if (!device.ok()) {
-    LogWarning(absl::StrCat("--backend ", config.backend,
-                            ": the CPU computes alone: ",
-                            device.status().message()));
+    LogWarning(
+        absl::StrCat("--backend ", config.backend,
+                     ": the CPU computes alone: ", device.status().message()));
     return;
   }
   LogInfo(absl::StrCat("CUDA device: ", (*device)->description()));

@@ -110,7 +110,7 @@ absl::Status Server::StartMetrics() {
   // The exposer wants the port alone for every interface.
   absl::StatusOr<int> port =
       metrics_->Expose(address->host.empty() ? std::to_string(address->port)
-                                            : ToString(*address));
+                                             : ToString(*address));
   ATTNBIAS_RETURN_IF_ERROR(port.status());
   address->port = static_cast<uint16_t>(*port);
   metrics_address_ = ToString(*address);
@@ -128,8 +128,8 @@ void Server::AddGauges() {
     return static_cast<double>(engine_.cached_bytes());
   });
   metrics_->AddGauge("attnbias_queued_tasks",
-                    "Pieces of work that wait for a thread",
-                    [this] { return static_cast<double>(pool_.queued()); });
+                     "Pieces of work that wait for a thread",
+                     [this] { return static_cast<double>(pool_.queued()); });
   metrics_->AddGauge("attnbias_connections", "Open connections", [this] {
     return static_cast<double>(acceptor_->connections());
   });
@@ -137,10 +137,10 @@ void Server::AddGauges() {
     return static_cast<double>(environment_.tables.Get()->tables().size());
   });
   metrics_->AddGauge("attnbias_tables_reload_failed",
-                    "1 while the tables on disk cannot be mounted",
-                    [this] { return table_mounts_.failed() ? 1.0 : 0.0; });
+                     "1 while the tables on disk cannot be mounted",
+                     [this] { return table_mounts_.failed() ? 1.0 : 0.0; });
   metrics_->AddGauge("attnbias_draining", "1 while the server shuts down",
-                    [this] { return environment_.draining ? 1.0 : 0.0; });
+                     [this] { return environment_.draining ? 1.0 : 0.0; });
 }
 
 void Server::StartGrpc() {

@@ -41,10 +41,9 @@ Payload::Payload(PlanPtr plan, NumberSource source, const KernelSet& kernels,
       element_bytes_(plan_->element_bytes()),
       row_bytes_(plan_->axis().size() * element_bytes_),
       sliceable_(IsSliceable(*plan_, row_maker_.source())),
-      expansion_reader_(ExpansionReader::Create(*plan_,
-                                                row_maker_.source().band,
-                                                sliceable_,
-                                                kernels.accelerator, cache)) {
+      expansion_reader_(
+          ExpansionReader::Create(*plan_, row_maker_.source().band, sliceable_,
+                                  kernels.accelerator, cache)) {
   if (sliceable_ && plan_->form() == Form::kDense &&
       plan_->window().queries.size() >= kFewestRowsForPrefixes) {
     row_checksums_.emplace(row_bytes_, element_bytes_);

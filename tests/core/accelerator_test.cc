@@ -94,9 +94,10 @@ class OnDevice : public ::testing::TestWithParam<Place> {
   }
 };
 
-constexpr Place kPlaces[] = {Place::kCpu,
+constexpr Place kPlaces[] = {
+    Place::kCpu,
 #ifdef ATTNBIAS_HAVE_CUDA
-                             Place::kCuda,
+    Place::kCuda,
 #endif
 };
 
@@ -178,19 +179,18 @@ TEST_P(AcceleratedExpansion, OfPairsHasTheCpusBytes) {
 }
 
 TEST_P(AcceleratedExpansion, OfIndicesHasTheCpusBytes) {
-  const TensorSpec spec = {
-      T5Spec{.num_heads = 3, .bidirectional = true},
-      Pair(21, 90),
-      {.form = Form::kDense, .values = Values::kBuckets}};
+  const TensorSpec spec = {T5Spec{.num_heads = 3, .bidirectional = true},
+                           Pair(21, 90),
+                           {.form = Form::kDense, .values = Values::kBuckets}};
   ExpectCpuBytes(spec);
 }
 
 TEST_P(AcceleratedExpansion, OfGridsHasTheCpusBytes) {
-  const EncodingSpec encodings[] = {
-      SwinSpec{3, 5, 2, RandomTable({45, 2}, 1)},
-      BeitSpec{3, 5, 2, RandomTable({48, 2}, 1)}};
-  const GridExtent extents[] = {
-      {}, {.queries = Range{0, 1}}, {.queries = Range{2, 11}, .keys = Range{0, 9}}};
+  const EncodingSpec encodings[] = {SwinSpec{3, 5, 2, RandomTable({45, 2}, 1)},
+                                    BeitSpec{3, 5, 2, RandomTable({48, 2}, 1)}};
+  const GridExtent extents[] = {{},
+                                {.queries = Range{0, 1}},
+                                {.queries = Range{2, 11}, .keys = Range{0, 9}}};
   for (const EncodingSpec& encoding : encodings) {
     for (const GridExtent& extent : extents) {
       for (const DataType type : kFloats) {
@@ -268,9 +268,10 @@ TEST_P(AcceleratedSinusoids, DoubtsAreResolved) {
     EXPECT_GT(accelerated.fallbacks().made_bytes(), 0);
     for (int64_t i = 0; i < 5 * 128; ++i) {
       float exact;
-      ReferenceSinusoidal(std::get<SinusoidalSpec>(spec.encoding),
-                          {.position = position - 2 + i / 128, .column = i % 128},
-                          DataType::kF32, reinterpret_cast<std::byte*>(&exact));
+      ReferenceSinusoidal(
+          std::get<SinusoidalSpec>(spec.encoding),
+          {.position = position - 2 + i / 128, .column = i % 128},
+          DataType::kF32, reinterpret_cast<std::byte*>(&exact));
       ASSERT_EQ(numbers[i], exact) << position << " " << i;
     }
   }
@@ -278,10 +279,9 @@ TEST_P(AcceleratedSinusoids, DoubtsAreResolved) {
 
 TEST_P(AcceleratedSinusoids, RotaryTablesHaveTheCpusBytes) {
   for (const auto layout : {RotaryLayout::kHalf, RotaryLayout::kInterleaved}) {
-    const TensorSpec spec = {
-        RotarySpec{.head_dim = 64, .layout = layout},
-        TableExtent{.positions = Range{0, 3000}},
-        {.data_type = DataType::kF16}};
+    const TensorSpec spec = {RotarySpec{.head_dim = 64, .layout = layout},
+                             TableExtent{.positions = Range{0, 3000}},
+                             {.data_type = DataType::kF16}};
     Accelerated accelerated(Open());
     EXPECT_EQ(accelerated.engine().Whole(spec), EngineHarness().Whole(spec));
     EXPECT_GT(accelerated.fallbacks().made_bytes(), 0);
@@ -333,7 +333,8 @@ TEST(Fallback, AFullDeviceIsTriedAgain) {
   EXPECT_THAT(accelerated.fallbacks().messages(),
               ElementsAre("CUDA: out of memory for once"));
   accelerated.log().memory_bytes = int64_t{1} << 40;
-  EXPECT_EQ(accelerated.engine().Whole(Large()), EngineHarness().Whole(Large()));
+  EXPECT_EQ(accelerated.engine().Whole(Large()),
+            EngineHarness().Whole(Large()));
   EXPECT_GT(accelerated.log().launches, 0);
 }
 

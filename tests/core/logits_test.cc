@@ -181,7 +181,9 @@ class LogitsTest : public ::testing::Test {
     accelerated_.accelerator = &accelerator_;
   }
 
-  LogitsResources Resources() { return {threads_, *kernels_, &AllocatePoisoned}; }
+  LogitsResources Resources() {
+    return {threads_, *kernels_, &AllocatePoisoned};
+  }
 
   std::unique_ptr<const PositionalLogits> Make(const LogitsSpec& spec) {
     absl::StatusOr<LogitsPlanPtr> plan = LogitsPlan::Make(spec, {});

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an operator sees: metrics, log lines, reflection, server information."""
 
+import pathlib
 from typing import Any
 
 import grpc
@@ -157,12 +158,12 @@ def test_a_missing_cuda_device_leaves_the_cpu(start_server: Any, flags: tuple[st
     server = start_server(*flags)
     with server.connect() as stub:
         info = stub.info(message("GetServerInfoRequest")())
-        spec = {"alibi": {"num_heads": 2}, "pair": {"query_length": 3, "key_length": 3}}
-        stub.get(request("GetTensorRequest", {"spec": spec}))
+        assert len(stub.payload(alibi(8, 4, **DENSE))) == 8 * 4 * 4 * 4
     assert list(info.backends) == ["cpu"]
     assert server.metrics()["attnbias_cuda_in_use"] == 0
     lines = [line for line in server.log().splitlines() if "CUDA" in line]
-    assert len(lines) == 1 and "the CPU computes alone: no CUDA device: " in lines[0]
+    assert len(lines) == 1
+    assert "the CPU computes alone: no CUDA device: " in lines[0]
 
 
 def test_the_cpu_alone_asks_for_no_device(start_server: Any) -> None:

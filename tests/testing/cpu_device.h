@@ -73,9 +73,9 @@ void RunKernel(const ProductLaunch<T>& launch) {
     for (int64_t column = 0; column < product.output_columns(); ++column) {
       T sum = 0;
       for (int64_t i = 0; i < product.input_columns(); ++i) {
-        sum += input[i] * launch.vectors[product.transposed
-                                             ? column * product.stride + i
-                                             : i * product.stride + column];
+        sum += input[i] *
+               launch.vectors[product.transposed ? column * product.stride + i
+                                                 : i * product.stride + column];
       }
       launch.out[row * product.output_columns() + column] = sum;
     }

@@ -5,6 +5,7 @@
 # Steps run under set -e, which && and || would switch off in what they call.
 steps=(layers contract format lint build cpp asan tsan python go integration grpcurl readme
   deploy container)
+# shellcheck disable=SC2034  # read by dev
 cuda_steps=(cuda_cpp cuda_code cuda_server cuda_container cuda_device)
 # Where generated Python code and the installed package go.
 python_site=$root/build/python

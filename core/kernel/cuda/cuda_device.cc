@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device by the CUDA runtime. Built where a toolkit is found.
 #include <cuda_runtime_api.h>
-#ifdef ATTNBIAS_HAVE_CUBLAS
-#include <cublas_v2.h>
-#endif
 
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/kernel/cuda/cublas.h"
 #include "core/kernel/cuda/device.h"
 #include "core/kernel/cuda/kernels.h"
 
@@ -30,13 +28,10 @@ absl::Status ToStatus(cudaError_t error, const char* what) {
 
 using StreamHandle = std::unique_ptr<CUstream_st, decltype(&cudaStreamDestroy)>;
 
-#ifdef ATTNBIAS_HAVE_CUBLAS
-using BlasHandle = std::unique_ptr<cublasContext, decltype(&cublasDestroy)>;
-
 absl::Status ToStatus(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
   const std::string message =
-      absl::StrCat("cuBLAS: ", what, ": ", cublasGetStatusString(status));
+      absl::StrCat("cuBLAS: ", what, ": ", LoadCublas()->status_string(status));
   return status == CUBLAS_STATUS_ALLOC_FAILED
              ? absl::ResourceExhaustedError(message)
              : absl::InternalError(message);
@@ -44,28 +39,30 @@ absl::Status ToStatus(cublasStatus_t status, const char* what) {
 
 // cuBLAS counts columns first, and so sees every matrix transposed.
 template <typename T, typename Gemm>
-cublasStatus_t Multiply(Gemm gemm, cublasHandle_t blas,
+cublasStatus_t Multiply(Gemm gemm, cublasHandle_t handle,
                         const ProductLaunch<T>& launch) {
   const VectorProduct& product = launch.product;
   const auto columns = static_cast<int>(product.output_columns());
   const auto inner = static_cast<int>(product.input_columns());
   const T one = 1;
   const T zero = 0;
-  return gemm(blas, product.transposed ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N,
-              columns, static_cast<int>(product.rows), inner, &one,
+  return gemm(handle, product.transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+              CUBLAS_OP_N, columns, static_cast<int>(product.rows), inner, &one,
               launch.vectors, static_cast<int>(product.stride), launch.input,
               inner, &zero, launch.out, columns);
 }
 
-cublasStatus_t Multiply(cublasHandle_t blas,
+cublasStatus_t Multiply(cublasHandle_t handle,
                         const ProductLaunch<float>& launch) {
-  return Multiply(cublasSgemm, blas, launch);
+  return Multiply(LoadCublas()->sgemm, handle, launch);
 }
-cublasStatus_t Multiply(cublasHandle_t blas,
+cublasStatus_t Multiply(cublasHandle_t handle,
                         const ProductLaunch<double>& launch) {
-  return Multiply(cublasDgemm, blas, launch);
+  return Multiply(LoadCublas()->dgemm, handle, launch);
 }
-#endif
+
+void Destroy(cublasHandle_t handle) { LoadCublas()->destroy(handle); }
+using BlasHandle = std::unique_ptr<cublasContext, decltype(&Destroy)>;
 
 class CudaStream final : public Stream {
  public:
@@ -108,28 +105,25 @@ class CudaStream final : public Stream {
  private:
   template <typename T>
   absl::Status LaunchProduct(const ProductLaunch<T>& launch) {
-#ifdef ATTNBIAS_HAVE_CUBLAS
-    if (blas_ == nullptr) {
-      cublasHandle_t blas;
-      ATTNBIAS_RETURN_IF_ERROR(ToStatus(cublasCreate(&blas), "create"));
-      blas_.reset(blas);
-      ATTNBIAS_RETURN_IF_ERROR(
-          ToStatus(cublasSetStream(blas, stream_.get()), "set stream"));
-      // No narrower numbers on the way than those that came.
-      ATTNBIAS_RETURN_IF_ERROR(
-          ToStatus(cublasSetMathMode(blas, CUBLAS_PEDANTIC_MATH), "set mode"));
-    }
+    if (blas_ == nullptr) ATTNBIAS_RETURN_IF_ERROR(MakeBlas());
     return ToStatus(Multiply(blas_.get(), launch), "multiply");
-#else
-    (void)launch;
-    return absl::UnimplementedError("built without cuBLAS");
-#endif
+  }
+
+  absl::Status MakeBlas() {
+    const Cublas& cublas = *LoadCublas();
+    cublasHandle_t handle = nullptr;
+    ATTNBIAS_RETURN_IF_ERROR(ToStatus(cublas.create(&handle), "create"));
+    blas_.reset(handle);
+    ATTNBIAS_RETURN_IF_ERROR(
+        ToStatus(cublas.set_stream(handle, stream_.get()), "set stream"));
+    // No narrower numbers on the way than those that came.
+    return ToStatus(cublas.set_math_mode(handle, CUBLAS_PEDANTIC_MATH),
+                    "set mode");
   }
 
   const StreamHandle stream_;
-#ifdef ATTNBIAS_HAVE_CUBLAS
-  BlasHandle blas_{nullptr, &cublasDestroy};
-#endif
+  // Made for the first product.
+  BlasHandle blas_{nullptr, &Destroy};
 };
 
 class CudaDevice final : public Device {
@@ -138,17 +132,10 @@ class CudaDevice final : public Device {
       : description_(std::move(description)) {}
 
   std::string description() const override { return description_; }
-  bool has_products() const override {
-#ifdef ATTNBIAS_HAVE_CUBLAS
-    return true;
-#else
-    return false;
-#endif
-  }
+  bool has_products() const override { return LoadCublas() != nullptr; }
   absl::StatusOr<SharedMemory> Allocate(int64_t bytes) override {
     void* memory = nullptr;
-    ATTNBIAS_RETURN_IF_ERROR(
-        ToStatus(cudaMalloc(&memory, bytes), "allocate"));
+    ATTNBIAS_RETURN_IF_ERROR(ToStatus(cudaMalloc(&memory, bytes), "allocate"));
     return SharedMemory(static_cast<std::byte*>(memory), &cudaFree);
   }
   absl::StatusOr<SharedMemory> AllocateHost(int64_t bytes) override {
@@ -176,6 +163,11 @@ class CudaDevice final : public Device {
 absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice() {
   int count = 0;
   cudaDeviceProp properties;
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
+    return absl::UnavailableError(
+        "no CUDA device: no NVIDIA driver is installed");
+  }
   cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaSuccess && count == 0) error = cudaErrorNoDevice;
   if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, 0);

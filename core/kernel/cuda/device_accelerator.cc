@@ -157,10 +157,10 @@ absl::Status DeviceAccelerator::Expander::Start(
   absl::StatusOr<SharedMemory> numbers = device.Allocate(words * 4);
   ATTNBIAS_RETURN_IF_ERROR(numbers.status());
   for (int64_t lane = 0; lane < expansion.lanes; ++lane) {
-    ATTNBIAS_RETURN_IF_ERROR(stream.CopyIn(
-        numbers->get() + lane * expansion.lane_numbers * size,
-        expansion.numbers + lane * expansion.lane_stride_bytes,
-        expansion.lane_numbers * size));
+    ATTNBIAS_RETURN_IF_ERROR(
+        stream.CopyIn(numbers->get() + lane * expansion.lane_numbers * size,
+                      expansion.numbers + lane * expansion.lane_stride_bytes,
+                      expansion.lane_numbers * size));
   }
   launch_.numbers = ArrayOf<const uint32_t>(*numbers, words);
   memory_.push_back(*std::move(numbers));
@@ -171,8 +171,8 @@ absl::Status DeviceAccelerator::Expander::Start(
   launch_.num_keys = static_cast<uint32_t>(expansion.keys.size);
   ATTNBIAS_RETURN_IF_ERROR(UploadLine(expansion.query_coordinates, stream,
                                       &launch_.query_coordinates));
-  ATTNBIAS_RETURN_IF_ERROR(UploadLine(expansion.key_coordinates, stream,
-                                      &launch_.key_coordinates));
+  ATTNBIAS_RETURN_IF_ERROR(
+      UploadLine(expansion.key_coordinates, stream, &launch_.key_coordinates));
   ATTNBIAS_RETURN_IF_ERROR(
       UploadLine(expansion.queries, stream, &launch_.queries));
   ATTNBIAS_RETURN_IF_ERROR(UploadLine(expansion.keys, stream, &launch_.keys));
@@ -183,9 +183,9 @@ absl::Status DeviceAccelerator::Expander::Start(
   if (expansion.border != nullptr) {
     border.resize((3 * expansion.lanes * size + 3) / 4);
     std::memcpy(border.data(), expansion.border, 3 * expansion.lanes * size);
-    ATTNBIAS_RETURN_IF_ERROR(Upload(
-        device, stream, border.data(), static_cast<int64_t>(border.size()),
-        &memory_.emplace_back(), &launch_.border));
+    ATTNBIAS_RETURN_IF_ERROR(Upload(device, stream, border.data(),
+                                    static_cast<int64_t>(border.size()),
+                                    &memory_.emplace_back(), &launch_.border));
   }
   // What was copied from may go; the other slot need not wait.
   return stream.Wait();
@@ -414,9 +414,9 @@ bool DeviceAccelerator::FillSinusoids(const SinusoidBlocks& blocks,
   constexpr int64_t kMost = int64_t{1} << 31;
   if (broken_ || blocks.block_rows * blocks.block.width > kMost) return false;
   SinusoidFill fill(device_.get(), blocks);
-  const bool done = Check(fill.Run(
-      [this](int64_t bytes) { return pool_->Allocate(bytes); }, out,
-      undecided));
+  const bool done =
+      Check(fill.Run([this](int64_t bytes) { return pool_->Allocate(bytes); },
+                     out, undecided));
   if (done) {
     observer_.OnMade(blocks.block.rows * blocks.block.width *
                      SizeOf(blocks.type));
@@ -469,9 +469,8 @@ class DeviceAccelerator::Vectors final : public DeviceVectors {
         .vectors = reinterpret_cast<const T*>(numbers_.get()) + product.first,
         .input = reinterpret_cast<const T*>(memory),
         .out = reinterpret_cast<T*>(memory + out_begin)}));
-    ATTNBIAS_RETURN_IF_ERROR(
-        work.stream->CopyOut(reinterpret_cast<std::byte*>(out),
-                             memory + out_begin, out_bytes));
+    ATTNBIAS_RETURN_IF_ERROR(work.stream->CopyOut(
+        reinterpret_cast<std::byte*>(out), memory + out_begin, out_bytes));
     ATTNBIAS_RETURN_IF_ERROR(work.stream->Wait());
     owner_.observer_.OnMade(out_bytes);
     std::lock_guard<std::mutex> lock(mutex_);

@@ -54,7 +54,8 @@ ATTNBIAS_HOST_DEVICE void SetElement(uint64_t bits, int place,
   } else if constexpr (kBytes == 4) {
     vector.words[place] = static_cast<uint32_t>(bits);
   } else {
-    vector.words[place / 2] |= static_cast<uint32_t>(bits) << (16 * (place % 2));
+    vector.words[place / 2] |= static_cast<uint32_t>(bits)
+                               << (16 * (place % 2));
   }
 }
 
@@ -97,8 +98,7 @@ ATTNBIAS_HOST_DEVICE inline bool IsRun(const ExpansionLaunch& launch,
   }
   const uint32_t lane = place.row / launch.num_queries;
   const uint32_t query = place.row - lane * launch.num_queries;
-  const int64_t relative =
-      launch.keys.At(place.key) - launch.queries.At(query);
+  const int64_t relative = launch.keys.At(place.key) - launch.queries.At(query);
   *first_number = lane * launch.lane_numbers +
                   launch.key_coordinates.At(place.key) -
                   launch.query_coordinates.At(query);
@@ -142,7 +142,8 @@ ATTNBIAS_HOST_DEVICE void ExpandThread(const ExpansionLaunch& launch,
     const int in_block = i * kThreadsPerBlock + thread;
     const int64_t vector = block_vector + in_block;
     if (vector >= launch.out.size()) return;
-    const uint32_t key = block_key + static_cast<uint32_t>(in_block * kElements);
+    const uint32_t key =
+        block_key + static_cast<uint32_t>(in_block * kElements);
     const uint32_t rows = key / launch.num_keys;
     launch.out[vector] = ExpandedVector<kBytes>(
         launch, {block_row + rows, key - rows * launch.num_keys},

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/kernel/cuda/kernels.h"
-
 #include "core/kernel/cuda/kernel_bodies.h"
+#include "core/kernel/cuda/kernels.h"
 
 namespace attnbias {
 namespace {
@@ -38,16 +37,16 @@ cudaError_t StartKernel(const SinusoidLaunch& launch, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(launch.blocks());
   switch (launch.format) {
     case ElementFormat::kF32:
-      FillSinusoid<F32Element><<<blocks, kThreadsPerBlock, 0, stream>>>(
-          launch, launch.out_f32);
+      FillSinusoid<F32Element>
+          <<<blocks, kThreadsPerBlock, 0, stream>>>(launch, launch.out_f32);
       break;
     case ElementFormat::kBf16:
-      FillSinusoid<Bf16Element><<<blocks, kThreadsPerBlock, 0, stream>>>(
-          launch, launch.out_16);
+      FillSinusoid<Bf16Element>
+          <<<blocks, kThreadsPerBlock, 0, stream>>>(launch, launch.out_16);
       break;
     case ElementFormat::kF16:
-      FillSinusoid<F16Element><<<blocks, kThreadsPerBlock, 0, stream>>>(
-          launch, launch.out_16);
+      FillSinusoid<F16Element>
+          <<<blocks, kThreadsPerBlock, 0, stream>>>(launch, launch.out_16);
       break;
   }
   return cudaGetLastError();
