@@ -35,13 +35,14 @@ RUN cmake/make-cuda-toolkit.sh /cuda
 RUN --mount=type=cache,target=/ccache \
     rm build/release/CMakeCache.txt \
  && CUDACXX=/cuda/toolkit/bin/nvcc cmake --preset release -DATTNBIAS_CUDA=REQUIRED \
- && cmake --build --preset release --target attnbias-server attnbias \
+ && cmake --build --preset release --target attnbias-server attnbias attnbias_cuda \
  && strip build/release/bin/*
 
 FROM runtime AS cuda
 # The driver's own libraries come from the machine, by NVIDIA's container toolkit.
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 COPY --from=build-cuda /cuda/toolkit/lib/libcublas.so.13 /cuda/toolkit/lib/libcublasLt.so.13 /usr/lib/
+COPY --from=build-cuda /src/build/release/bin/libattnbias_cuda.so /usr/lib/
 COPY --from=build-cuda /src/build/release/bin/attnbias-server /src/build/release/bin/attnbias /usr/local/bin/
 
 FROM runtime AS server

@@ -15,6 +15,8 @@ if(CMAKE_CUDA_COMPILER)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
   set(ATTNBIAS_HAVE_CUDA ON)
+  # Programs find the backend beside them.
+  set(CMAKE_BUILD_RPATH "$ORIGIN")
 elseif(ATTNBIAS_CUDA STREQUAL "REQUIRED")
   message(FATAL_ERROR "ATTNBIAS_CUDA is REQUIRED, and no CUDA compiler was found; CUDACXX says where it is")
 endif()

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
-LIBRARY = pathlib.Path(__file__).resolve().parents[2] / "build/cuda/core/libattnbias_core.a"
+LIBRARY = pathlib.Path(__file__).resolve().parents[2] / "build/cuda/bin/libattnbias_cuda.so"
 ARCHITECTURES = ("sm_80", "sm_90")
 
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device by the CUDA runtime. Built where a toolkit is found.
+// Device by the CUDA runtime: the backend's door.
 #include <cuda_runtime_api.h>
 
 #include <string>
@@ -158,9 +158,7 @@ class CudaDevice final : public Device {
   const std::string description_;
 };
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice() {
+absl::StatusOr<std::unique_ptr<Device>> Open() {
   int count = 0;
   cudaDeviceProp properties;
   int driver = 0;
@@ -182,4 +180,10 @@ absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice() {
       properties.minor, ", ", properties.totalGlobalMem >> 20, " MiB"));
 }
 
+}  // namespace
 }  // namespace attnbias
+
+extern "C" void attnbias_open_cuda_device(
+    absl::StatusOr<std::unique_ptr<attnbias::Device>>* device) {
+  *device = attnbias::Open();
+}

@@ -62,8 +62,12 @@ class Device {
 };
 
 // The machine's first CUDA device. UNAVAILABLE, saying why, when there is none,
-// its driver is too old, or this binary was built without CUDA.
+// its driver is too old, or the backend was not built.
 absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice();
+
+// How the backend, a library of its own, is entered.
+inline constexpr char kOpenCudaDevice[] = "attnbias_open_cuda_device";
+using OpenDeviceFunction = void(absl::StatusOr<std::unique_ptr<Device>>*);
 
 }  // namespace attnbias
 
