@@ -17,11 +17,15 @@ if(CCACHE)
 endif()
 
 # Numbers here are exact: a compiler must neither fuse nor reorder on its own.
-add_compile_options(-Wall -Wextra -Wno-missing-field-initializers -ffp-contract=off)
+add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-Wall>
+                    $<$<COMPILE_LANGUAGE:C,CXX>:-Wextra>
+                    $<$<COMPILE_LANGUAGE:C,CXX>:-Wno-missing-field-initializers>
+                    $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>)
 include_directories("${PROJECT_SOURCE_DIR}")
 
 if(ATTNBIAS_SANITIZE)
-  add_compile_options(-fsanitize=${ATTNBIAS_SANITIZE} -fno-omit-frame-pointer
-                      -fno-sanitize-recover=all)
+  add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${ATTNBIAS_SANITIZE}>
+                      $<$<COMPILE_LANGUAGE:C,CXX>:-fno-omit-frame-pointer>
+                      $<$<COMPILE_LANGUAGE:C,CXX>:-fno-sanitize-recover=all>)
   add_link_options(-fsanitize=${ATTNBIAS_SANITIZE})
 endif()

@@ -110,6 +110,14 @@ void AddComputeFlags(CLI::App& app, ServerConfig& config) {
       ->check(CLI::Range(1, 4096));
   Add(app, "--kernels", config.kernels,
       "Kernels to use; default: the best that this CPU has");
+  Add(app, "--backend", config.backend,
+      "auto: a CUDA device for results of --cuda-min-bytes and more; cuda: for "
+      "all it can make; cpu: never")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  Add(app, "--cuda-min-bytes", config.cuda_min_bytes,
+      "Smaller results are left to the CPU; 0 with --backend auto: all are")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::NonNegativeNumber);
   Add(app, "--precompute", config.precompute,
       "JSON file, an array of TensorSpec to be in the cache before readiness");
 }

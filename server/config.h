@@ -37,6 +37,11 @@ struct ServerConfig {
   absl::Duration progress_timeout = absl::Seconds(60);
   // Name of the kernels to use; empty for the best that this CPU has.
   std::string kernels;
+  // "auto", "cpu" or "cuda".
+  std::string backend = "auto";
+  // Results smaller than this are left to the CPU; where the backend is "auto",
+  // 0 leaves it all.
+  int64_t cuda_min_bytes = 0;
   // JSON file with an array of TensorSpec, kept in the cache before the server
   // is ready; empty for none.
   std::string precompute;

@@ -60,6 +60,8 @@ void InitLogging(std::string_view format, const std::string& level) {
 
 void LogInfo(std::string_view message) { Log(spdlog::level::info, message); }
 
+void LogWarning(std::string_view message) { Log(spdlog::level::warn, message); }
+
 void LogError(std::string_view message) { Log(spdlog::level::err, message); }
 
 bool LogsAccess() { return Logger().should_log(spdlog::level::info); }

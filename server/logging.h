@@ -14,6 +14,7 @@ namespace attnbias {
 void InitLogging(std::string_view format, const std::string& level);
 
 void LogInfo(std::string_view message);
+void LogWarning(std::string_view message);
 void LogError(std::string_view message);
 
 // How one call went.

@@ -117,7 +117,17 @@ Metrics::Metrics()
       computations_(
           AddCounter("attnbias_computations_total", "Computations finished")),
       computed_bytes_(AddCounter("attnbias_computed_bytes_total",
-                                 "Bytes that computations made")) {
+                                 "Bytes that computations made")),
+      cuda_bytes_(AddCounter("attnbias_cuda_bytes_total",
+                             "Bytes of results that a CUDA device made")),
+      cuda_fallbacks_(AddCounter("attnbias_cuda_fallbacks_total",
+                                 "Times that the CPU took over because a CUDA "
+                                 "device was full, the first time, or broken")),
+      cuda_in_use_(&prometheus::BuildGauge()
+                        .Name("attnbias_cuda_in_use")
+                        .Help("1 while a CUDA device is used")
+                        .Register(*registry_)
+                        .Add({})) {
   RegisterMethods();
   RegisterRejections();
   prometheus::BuildGauge()
@@ -220,6 +230,14 @@ void Metrics::StreamBytesSent(int64_t bytes) {
 void Metrics::Rejected(Rejection reason) {
   rejections_[static_cast<int>(reason)]->Increment();
 }
+
+void Metrics::MadeByCuda(int64_t bytes) {
+  cuda_bytes_->Increment(static_cast<double>(bytes));
+}
+
+void Metrics::SetCudaInUse(bool in_use) { cuda_in_use_->Set(in_use ? 1 : 0); }
+
+void Metrics::CudaFellBack() { cuda_fallbacks_->Increment(); }
 
 void Metrics::OnComputed(int64_t bytes) {
   computations_->Increment();

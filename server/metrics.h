@@ -16,6 +16,7 @@
 #include "grpcpp/support/status_code_enum.h"
 #include "prometheus/collectable.h"
 #include "prometheus/counter.h"
+#include "prometheus/gauge.h"
 #include "prometheus/histogram.h"
 #include "prometheus/registry.h"
 
@@ -70,6 +71,11 @@ class Metrics final : public CacheObserver {
   void StreamBytesSent(int64_t bytes);
   void Rejected(Rejection reason);
 
+  // Bytes of results that a CUDA device made.
+  void MadeByCuda(int64_t bytes);
+  void SetCudaInUse(bool in_use);
+  void CudaFellBack();
+
   void OnHit() override { cache_hits_->Increment(); }
   void OnMiss() override { cache_misses_->Increment(); }
   void OnJoin() override { cache_joins_->Increment(); }
@@ -103,6 +109,9 @@ class Metrics final : public CacheObserver {
   prometheus::Counter* const cache_evictions_;
   prometheus::Counter* const computations_;
   prometheus::Counter* const computed_bytes_;
+  prometheus::Counter* const cuda_bytes_;
+  prometheus::Counter* const cuda_fallbacks_;
+  prometheus::Gauge* const cuda_in_use_;
   std::unique_ptr<prometheus::Exposer> exposer_;
 };
 

@@ -30,18 +30,6 @@ constexpr std::chrono::milliseconds kReadinessPeriod(100);
 constexpr std::chrono::milliseconds kMinTablesPeriod(100);
 constexpr std::chrono::milliseconds kNever = std::chrono::hours(24 * 36525);
 
-absl::StatusOr<const KernelSet*> ChooseKernels(const std::string& name) {
-  if (name.empty()) return SupportedKernelSets().front();
-  if (const KernelSet* kernels = FindKernelSet(name)) return kernels;
-  std::string known;
-  for (const KernelSet* kernels : SupportedKernelSets()) {
-    absl::StrAppend(&known, known.empty() ? "" : ", ",
-                    std::string(kernels->name));
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--kernels: got '", name, "', want one of those this CPU has: ", known));
-}
-
 std::chrono::milliseconds Milliseconds(absl::Duration duration) {
   return absl::ToChronoMilliseconds(duration);
 }
@@ -50,9 +38,12 @@ std::chrono::milliseconds Milliseconds(absl::Duration duration) {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(
     const ServerConfig& config) {
-  absl::StatusOr<const KernelSet*> kernels = ChooseKernels(config.kernels);
-  ATTNBIAS_RETURN_IF_ERROR(kernels.status());
-  std::unique_ptr<Server> server(new Server(config, **kernels));
+  auto metrics = std::make_unique<Metrics>();
+  absl::StatusOr<std::unique_ptr<Backend>> backend =
+      Backend::Create(config, metrics.get());
+  ATTNBIAS_RETURN_IF_ERROR(backend.status());
+  std::unique_ptr<Server> server(
+      new Server(config, std::move(metrics), *std::move(backend)));
   ATTNBIAS_RETURN_IF_ERROR(server->table_mounts_.Load());
   if (!config.precompute.empty()) {
     absl::StatusOr<std::vector<PlanPtr>> plans = ReadPrecomputeFile(
@@ -66,17 +57,20 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(
   return server;
 }
 
-Server::Server(const ServerConfig& config, const KernelSet& kernels)
+Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
+               std::unique_ptr<Backend> backend)
     : config_(config),
+      metrics_(std::move(metrics)),
+      backend_(std::move(backend)),
       pool_(config.threads, kQueueCapacity),
       engine_({.memory_budget_bytes = config.memory_budget_bytes,
                .max_tensor_bytes = config.max_tensor_bytes},
-              kernels, &pool_, &metrics_),
+              backend_->kernels(), &pool_, metrics_.get()),
       stall_watch_(Milliseconds(config.progress_timeout)),
-      environment_{engine_, pool_, metrics_, stall_watch_},
+      environment_{engine_, pool_, *metrics_, stall_watch_},
       table_mounts_(config.tables, config.memory_budget_bytes,
                     &environment_.tables),
-      service_(&environment_, MakeInfo(kernels)) {}
+      service_(&environment_, [this] { return MakeInfo(); }) {}
 
 Server::~Server() {
   readiness_task_.reset();
@@ -85,7 +79,7 @@ Server::~Server() {
   if (acceptor_) acceptor_->Stop();
   health_.FinishWatchers();
   if (grpc_server_) grpc_server_->Shutdown(std::chrono::system_clock::now());
-  metrics_.StopExposing();
+  metrics_->StopExposing();
   // The engine's tasks run before it goes.
   pool_.Shutdown();
 }
@@ -115,8 +109,8 @@ absl::Status Server::StartMetrics() {
   ATTNBIAS_RETURN_IF_ERROR(address.status());
   // The exposer wants the port alone for every interface.
   absl::StatusOr<int> port =
-      metrics_.Expose(address->host.empty() ? std::to_string(address->port)
-                                            : ToString(*address));
+      metrics_->Expose(address->host.empty() ? std::to_string(address->port)
+                                             : ToString(*address));
   ATTNBIAS_RETURN_IF_ERROR(port.status());
   address->port = static_cast<uint16_t>(*port);
   metrics_address_ = ToString(*address);
@@ -124,29 +118,29 @@ absl::Status Server::StartMetrics() {
 }
 
 void Server::AddGauges() {
-  metrics_.AddGauge(
+  metrics_->AddGauge(
       "attnbias_memory_used_bytes", "Tensors computed, cached and in flight",
       [this] { return static_cast<double>(engine_.budget().used()); });
-  metrics_.AddGauge(
+  metrics_->AddGauge(
       "attnbias_memory_budget_bytes", "What they may be at most",
       [this] { return static_cast<double>(engine_.budget().limit()); });
-  metrics_.AddGauge("attnbias_cache_bytes", "Tensors kept", [this] {
+  metrics_->AddGauge("attnbias_cache_bytes", "Tensors kept", [this] {
     return static_cast<double>(engine_.cached_bytes());
   });
-  metrics_.AddGauge("attnbias_queued_tasks",
-                    "Pieces of work that wait for a thread",
-                    [this] { return static_cast<double>(pool_.queued()); });
-  metrics_.AddGauge("attnbias_connections", "Open connections", [this] {
+  metrics_->AddGauge("attnbias_queued_tasks",
+                     "Pieces of work that wait for a thread",
+                     [this] { return static_cast<double>(pool_.queued()); });
+  metrics_->AddGauge("attnbias_connections", "Open connections", [this] {
     return static_cast<double>(acceptor_->connections());
   });
-  metrics_.AddGauge("attnbias_mounted_tables", "Learned tables", [this] {
+  metrics_->AddGauge("attnbias_mounted_tables", "Learned tables", [this] {
     return static_cast<double>(environment_.tables.Get()->tables().size());
   });
-  metrics_.AddGauge("attnbias_tables_reload_failed",
-                    "1 while the tables on disk cannot be mounted",
-                    [this] { return table_mounts_.failed() ? 1.0 : 0.0; });
-  metrics_.AddGauge("attnbias_draining", "1 while the server shuts down",
-                    [this] { return environment_.draining ? 1.0 : 0.0; });
+  metrics_->AddGauge("attnbias_tables_reload_failed",
+                     "1 while the tables on disk cannot be mounted",
+                     [this] { return table_mounts_.failed() ? 1.0 : 0.0; });
+  metrics_->AddGauge("attnbias_draining", "1 while the server shuts down",
+                     [this] { return environment_.draining ? 1.0 : 0.0; });
 }
 
 void Server::StartGrpc() {
@@ -168,7 +162,7 @@ void Server::StartGrpc() {
              entrance_->HandleNewConnection(&connection);
            },
        .on_rejected =
-           [this] { metrics_.Rejected(Rejection::kConnectionLimit); }});
+           [this] { metrics_->Rejected(Rejection::kConnectionLimit); }});
 }
 
 void Server::ConfigureTransport(grpc::ServerBuilder& builder) const {
@@ -188,13 +182,16 @@ void Server::ConfigureTransport(grpc::ServerBuilder& builder) const {
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
 }
 
-v1::GetServerInfoResponse Server::MakeInfo(const KernelSet& kernels) const {
+v1::GetServerInfoResponse Server::MakeInfo() const {
   v1::GetServerInfoResponse info;
   info.set_version(std::string(Version()));
-  info.add_backends("cpu");
-  info.add_instruction_sets(std::string(kernels.name));
+  for (const std::string& name : backend_->names()) info.add_backends(name);
+  const std::string_view kernels = backend_->kernels().name;
+  info.add_instruction_sets(std::string(kernels));
   for (const KernelSet* other : SupportedKernelSets()) {
-    if (other != &kernels) info.add_instruction_sets(std::string(other->name));
+    if (other->name != kernels) {
+      info.add_instruction_sets(std::string(other->name));
+    }
   }
   const auto* encodings =
       v1::TensorSpec::descriptor()->FindOneofByName("encoding");

@@ -12,10 +12,10 @@
 #include "absl/status/statusor.h"
 #include "core/base/cancellation.h"
 #include "core/engine/engine.h"
-#include "core/kernel/kernel_set.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "server/acceptor.h"
+#include "server/backend.h"
 #include "server/call.h"
 #include "server/config.h"
 #include "server/health_service.h"
@@ -59,16 +59,18 @@ class Server {
   const std::string& metrics_address() const { return metrics_address_; }
 
  private:
-  Server(const ServerConfig& config, const KernelSet& kernels);
+  Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
+         std::unique_ptr<Backend> backend);
   absl::Status StartMetrics();
   void AddGauges();
   void StartGrpc();
   void ConfigureTransport(grpc::ServerBuilder& builder) const;
-  v1::GetServerInfoResponse MakeInfo(const KernelSet& kernels) const;
+  v1::GetServerInfoResponse MakeInfo() const;
   void UpdateReadiness();
 
   const ServerConfig config_;
-  Metrics metrics_;
+  const std::unique_ptr<Metrics> metrics_;
+  const std::unique_ptr<Backend> backend_;
   WorkerPool pool_;
   Engine engine_;
   StallWatch stall_watch_;

@@ -57,7 +57,7 @@ absl::Status Describe(Call& call, const grpc::ByteBuffer& bytes,
 }  // namespace
 
 TensorService::TensorService(CallEnvironment* environment,
-                             v1::GetServerInfoResponse info)
+                             std::function<v1::GetServerInfoResponse()> info)
     : environment_(*environment), info_(std::move(info)) {}
 
 grpc::ServerUnaryReactor* TensorService::DescribeTensor(
@@ -117,7 +117,7 @@ grpc::ServerUnaryReactor* TensorService::GetServerInfo(
   auto* call = new OneStep(&environment_, Method::kGetServerInfo, context);
   call->Run([this, request, response](Call&) {
     ATTNBIAS_RETURN_IF_ERROR(CheckKnown(*request));
-    *response = info_;
+    *response = info_();
     return absl::OkStatus();
   });
   return call;

@@ -3,6 +3,8 @@
 #ifndef ATTNBIAS_SERVER_TENSOR_SERVICE_H_
 #define ATTNBIAS_SERVER_TENSOR_SERVICE_H_
 
+#include <functional>
+
 #include "attnbias/v1/service.grpc.pb.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
@@ -24,8 +26,10 @@ using TensorServiceBase =
 
 class TensorService final : public TensorServiceBase {
  public:
-  // `environment` outlives the service; `info` is what GetServerInfo answers.
-  TensorService(CallEnvironment* environment, v1::GetServerInfoResponse info);
+  // `environment` outlives the service; `info` gives what GetServerInfo
+  // answers.
+  TensorService(CallEnvironment* environment,
+                std::function<v1::GetServerInfoResponse()> info);
 
   grpc::ServerUnaryReactor* DescribeTensor(grpc::CallbackServerContext* context,
                                            const grpc::ByteBuffer* request,
@@ -50,7 +54,7 @@ class TensorService final : public TensorServiceBase {
 
  private:
   CallEnvironment& environment_;
-  const v1::GetServerInfoResponse info_;
+  const std::function<v1::GetServerInfoResponse()> info_;
 };
 
 }  // namespace attnbias

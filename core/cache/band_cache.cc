@@ -21,6 +21,12 @@ int64_t RoundUpToPowerOfTwo(int64_t value) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(value)));
 }
 
+absl::Status NoRoomFor(int64_t bytes) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the memory budget has no room for ", bytes,
+                   " more bytes; try again later"));
+}
+
 }  // namespace
 
 BandCache::BandCache(ByteBudget* budget, Executor* executor,
@@ -130,15 +136,16 @@ absl::StatusOr<BandPtr> BandCache::Compute(const FlightPtr& flight) {
 }
 
 absl::StatusOr<BudgetedBuffer> BandCache::Allocate(int64_t bytes) {
-  BudgetedBuffer buffer;
-  if (auto reservation = ReserveEvicting(bytes)) {
-    buffer.reservation = *std::move(reservation);
-    buffer.bytes = AlignedBuffer(bytes);
-  }
-  if (buffer.bytes.data() != nullptr) return buffer;
-  return absl::ResourceExhaustedError(
-      absl::StrCat("the memory budget has no room for ", bytes,
-                   " more bytes; try again later"));
+  absl::StatusOr<ByteBudget::Reservation> reservation = Reserve(bytes);
+  if (!reservation.ok()) return reservation.status();
+  BudgetedBuffer buffer{*std::move(reservation), AlignedBuffer(bytes)};
+  if (buffer.bytes.data() == nullptr) return NoRoomFor(bytes);
+  return buffer;
+}
+
+absl::StatusOr<ByteBudget::Reservation> BandCache::Reserve(int64_t bytes) {
+  if (auto reservation = ReserveEvicting(bytes)) return *std::move(reservation);
+  return NoRoomFor(bytes);
 }
 
 std::optional<ByteBudget::Reservation> BandCache::ReserveEvicting(

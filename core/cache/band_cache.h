@@ -61,6 +61,9 @@ class BandCache {
   // RESOURCE_EXHAUSTED  what is held leaves no room
   absl::StatusOr<BudgetedBuffer> Allocate(int64_t bytes);
 
+  // A part of the budget for memory from elsewhere, likewise.
+  absl::StatusOr<ByteBudget::Reservation> Reserve(int64_t bytes);
+
   // Bytes kept, whether or not anyone else holds them too.
   int64_t kept_bytes() const;
 

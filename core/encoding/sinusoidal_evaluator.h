@@ -46,11 +46,17 @@ class SinusoidalEvaluator final : public Evaluator {
   void SetAnchor(int64_t position, const Rotors& anchor) const;
   void SetReach(const Rows& chain, Workspace& work) const;
   void FillChain(const Rows& chain, Workspace& work) const;
+  // False, perhaps having written, where there is no accelerator for it.
+  bool FillOnAccelerator(const Rows& chain, Workspace& work) const;
   void FillBlock(const Rows& block, Workspace& work) const;
   void SetScaledAnchor(Workspace& work) const;
   void FillPart(const Rows& part, int64_t rotation, Workspace& work) const;
   void RotateInDoubles(const Rows& part, int64_t rotation,
                        Workspace& work) const;
+  SinusoidBlock DescribeBlock(const double* anchor_sin,
+                              const double* anchor_cos,
+                              const ConstRotors& rotations,
+                              const double* sin_bound, int64_t rows) const;
   int64_t RunKernel(const SinusoidBlock& block, std::byte* out,
                     uint32_t* undecided) const;
   void RotateInDoubleDoubles(const Rows& part, int64_t rotation,

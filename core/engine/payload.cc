@@ -21,6 +21,15 @@ bool IsSliceable(const Plan& plan, const NumberSource& source) {
           plan.axis().size() * plan.element_bytes() >= kShortestSlice);
 }
 
+// `size` bytes of `memory`, from `begin` on.
+Chunk ChunkOf(std::shared_ptr<const void> owner,
+              absl::Span<const std::byte> memory, int64_t begin, int64_t size) {
+  Chunk chunk{.owner = std::move(owner), .memory = memory};
+  chunk.pieces.push_back(memory.subspan(begin, size));
+  chunk.crc32c = Crc32c(chunk.pieces[0].data(), size);
+  return chunk;
+}
+
 }  // namespace
 
 Payload::Payload(PlanPtr plan, NumberSource source, const KernelSet& kernels,
@@ -31,7 +40,10 @@ Payload::Payload(PlanPtr plan, NumberSource source, const KernelSet& kernels,
       cache_(*cache),
       element_bytes_(plan_->element_bytes()),
       row_bytes_(plan_->axis().size() * element_bytes_),
-      sliceable_(IsSliceable(*plan_, row_maker_.source())) {
+      sliceable_(IsSliceable(*plan_, row_maker_.source())),
+      expansion_reader_(
+          ExpansionReader::Create(*plan_, row_maker_.source().band, sliceable_,
+                                  kernels.accelerator, cache)) {
   if (sliceable_ && plan_->form() == Form::kDense &&
       plan_->window().queries.size() >= kFewestRowsForPrefixes) {
     row_checksums_.emplace(row_bytes_, element_bytes_);
@@ -39,8 +51,30 @@ Payload::Payload(PlanPtr plan, NumberSource source, const KernelSet& kernels,
 }
 
 absl::StatusOr<Chunk> Payload::Read(int64_t offset, int64_t size) {
+  if (std::optional<Chunk> chunk = ReadExpansion(offset, size)) {
+    return *std::move(chunk);
+  }
   if (sliceable_) return Slice(offset, size);
   return Make(offset, size);
+}
+
+Range Payload::ElementsOf(int64_t offset, int64_t size) const {
+  return {offset / element_bytes_,
+          (offset + size + element_bytes_ - 1) / element_bytes_};
+}
+
+std::optional<Chunk> Payload::ReadExpansion(int64_t offset, int64_t size) {
+  if (expansion_reader_ == nullptr) return std::nullopt;
+  const Range elements = ElementsOf(offset, size);
+  ExpansionReader::PiecePtr piece = expansion_reader_->Read(elements);
+  if (piece == nullptr) {
+    expansion_reader_ = nullptr;
+    return std::nullopt;
+  }
+  const absl::Span<const std::byte> memory(piece->memory.get(),
+                                           elements.size() * element_bytes_);
+  return ChunkOf(std::move(piece), memory,
+                 offset - elements.begin * element_bytes_, size);
 }
 
 Row Payload::RowAt(int64_t index) const {
@@ -79,23 +113,16 @@ Chunk Payload::Slice(int64_t offset, int64_t size) {
 }
 
 absl::StatusOr<Chunk> Payload::Make(int64_t offset, int64_t size) const {
-  // Whole elements are made; of the first and the last perhaps a part is sent.
-  const Range elements = {
-      offset / element_bytes_,
-      (offset + size + element_bytes_ - 1) / element_bytes_};
+  const Range elements = ElementsOf(offset, size);
   absl::StatusOr<BudgetedBuffer> buffer =
       cache_.Allocate(elements.size() * element_bytes_);
   if (!buffer.ok()) return buffer.status();
   auto owner = std::make_shared<BudgetedBuffer>(*std::move(buffer));
   std::byte* data = owner->bytes.data();
   MakeElements(elements, data);
-  Chunk chunk;
-  chunk.memory = {data, static_cast<size_t>(owner->bytes.size())};
-  chunk.pieces.push_back(
-      chunk.memory.subspan(offset - elements.begin * element_bytes_, size));
-  chunk.crc32c = Crc32c(chunk.pieces[0].data(), size);
-  chunk.owner = std::move(owner);
-  return chunk;
+  const absl::Span<const std::byte> memory(data, owner->bytes.size());
+  return ChunkOf(std::move(owner), memory,
+                 offset - elements.begin * element_bytes_, size);
 }
 
 void Payload::MakeElements(Range elements, std::byte* out) const {

@@ -4,7 +4,8 @@
 // Where the rows asked for lie ready in a band, a chunk is a list of slices of
 // it and nothing is copied: a dense matrix is streamed from its diagonals
 // without ever existing. Where rows are short, picked by position lists, partly
-// masked, or of a band too large to keep, a chunk is made in memory of its own.
+// masked, or of a band too large to keep, a chunk is made in memory of its own,
+// by an accelerator where there is one that is worth it.
 #ifndef ATTNBIAS_CORE_ENGINE_PAYLOAD_H_
 #define ATTNBIAS_CORE_ENGINE_PAYLOAD_H_
 
@@ -19,6 +20,7 @@
 #include "absl/types/span.h"
 #include "core/cache/band.h"
 #include "core/cache/band_cache.h"
+#include "core/engine/expansion_reader.h"
 #include "core/engine/plan.h"
 #include "core/engine/row_checksums.h"
 #include "core/engine/row_maker.h"
@@ -53,7 +55,11 @@ class Payload {
 
  private:
   Row RowAt(int64_t index) const;
+  // Whole elements are made; of the first and the last perhaps a part is sent.
+  Range ElementsOf(int64_t offset, int64_t size) const;
   Chunk Slice(int64_t offset, int64_t size);
+  // From the accelerator; nothing when there is none, or no more.
+  std::optional<Chunk> ReadExpansion(int64_t offset, int64_t size);
   absl::StatusOr<Chunk> Make(int64_t offset, int64_t size) const;
   void MakeElements(Range elements, std::byte* out) const;
   void MakeRows(Range elements, std::byte* out) const;
@@ -71,6 +77,8 @@ class Payload {
   const int64_t element_bytes_;
   const int64_t row_bytes_;
   const bool sliceable_;
+  // Where an accelerator makes the elements.
+  std::unique_ptr<ExpansionReader> expansion_reader_;
   // Only where many rows of a lane are sliced.
   std::optional<RowChecksums> row_checksums_;
 };

@@ -93,6 +93,8 @@ struct MatrixRows {
   int64_t count;
 };
 
+class Accelerator;
+
 struct KernelSet {
   // "avx512", "avx2", "neon" or "scalar".
   std::string_view name;
@@ -124,6 +126,9 @@ struct KernelSet {
   // k = 0, 1, ... one after the other, each rounded once; j < width.
   void (*add_products)(const double* factors, const MatrixRows& matrix,
                        double* sums, int64_t width) noexcept;
+
+  // A device beside the CPU, which is asked first, or null.
+  Accelerator* accelerator = nullptr;
 };
 
 }  // namespace attnbias

@@ -83,6 +83,17 @@ void CopyReversed(int64_t size, const std::byte* in, int64_t count,
   }
 }
 
+std::unique_ptr<DeviceVectors> KeepOnDevice(const Vectors& vectors,
+                                            Accelerator* accelerator) {
+  const int64_t bytes = vectors.memory.bytes.size();
+  // No product of a tile is larger.
+  constexpr int64_t kMostBytes = kTileProducts * sizeof(double);
+  if (accelerator == nullptr || !accelerator->Wants(kMostBytes, false)) {
+    return nullptr;
+  }
+  return accelerator->KeepVectors(vectors.memory.bytes.data(), bytes);
+}
+
 }  // namespace
 
 struct PositionalLogits::Tile {
@@ -105,6 +116,7 @@ PositionalLogits::PositionalLogits(LogitsPlanPtr plan,
     : plan_(std::move(plan)),
       resources_(std::move(resources)),
       vectors_(std::move(vectors)),
+      device_vectors_(KeepOnDevice(vectors_, resources_.kernels.accelerator)),
       tile_rows_(TileRows(*plan_)) {}
 
 absl::Status PositionalLogits::Compute(const RowBlock& block, Range lines,
@@ -160,8 +172,11 @@ absl::Status PositionalLogits::Multiply(const RowBlock& block,
   ATTNBIAS_RETURN_IF_ERROR(ReadQueries(block, tile, queries));
   auto* const served = reinterpret_cast<std::byte*>(products);
   if (vectors.size() > 0) {
-    MultiplyTransposed({queries, rows, width, width},
-                       vectors_.Of<Work>(tile.head, vectors, width), products);
+    MultiplyVectors<Work>({.rows = rows,
+                           .vectors = vectors.size(),
+                           .width = width,
+                           .transposed = true},
+                          tile.head, vectors.begin, queries, products);
     ATTNBIAS_RETURN_IF_ERROR(Round(products, rows * vectors.size(), served));
   }
   const int64_t size = SizeOf(plan_->spec().output_data_type);
@@ -209,10 +224,35 @@ absl::Status PositionalLogits::Weigh(const RowBlock& block,
     }
   }
   if (vectors.size() > 0) {
-    attnbias::Multiply({gathered, rows, vectors.size(), vectors.size()},
-                       vectors_.Of<Work>(tile.head, vectors, width), sums);
+    MultiplyVectors<Work>(
+        {.rows = rows, .vectors = vectors.size(), .width = width}, tile.head,
+        vectors.begin, gathered, sums);
   }
   return Round(sums, rows * width, tile.out);
+}
+
+template <typename Work>
+void PositionalLogits::MultiplyVectors(VectorProduct product, int64_t head,
+                                       int64_t first_vector, const Work* input,
+                                       Work* out) const {
+  const MatrixView<Work> vectors = vectors_.Of<Work>(
+      head, {first_vector, first_vector + product.vectors}, product.width);
+  product.first = head * vectors_.head_stride + first_vector * vectors.stride;
+  product.stride = vectors.stride;
+  const int64_t out_bytes = product.rows * product.output_columns() *
+                            static_cast<int64_t>(sizeof(Work));
+  if (device_vectors_ != nullptr &&
+      resources_.kernels.accelerator->Wants(out_bytes, false) &&
+      device_vectors_->Multiply(product, input, out)) {
+    return;
+  }
+  const int64_t columns = product.input_columns();
+  const MatrixView<Work> rows = {input, product.rows, columns, columns};
+  if (product.transposed) {
+    MultiplyTransposed(rows, vectors, out);
+  } else {
+    attnbias::Multiply(rows, vectors, out);
+  }
 }
 
 template <typename Work>

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/cancellation.h"
+#include "core/kernel/accelerator.h"
 #include "core/logits/plan.h"
 #include "core/logits/vectors.h"
 #include "core/tensor/range.h"
@@ -70,12 +71,19 @@ class PositionalLogits {
   absl::Status Round(Work* products, int64_t count, std::byte* out) const;
   void Spread(int64_t row, const std::byte* products, int64_t first_vector,
               std::byte* out) const;
+  // By the accelerator where it will, else by the BLAS.
+  template <typename Work>
+  void MultiplyVectors(VectorProduct product, int64_t head,
+                       int64_t first_vector, const Work* input,
+                       Work* out) const;
   // Vectors that any key of these rows uses.
   Range VectorsOf(Range rows) const;
 
   const LogitsPlanPtr plan_;
   const LogitsResources resources_;
   const Vectors vectors_;
+  // On the accelerator, or null.
+  const std::unique_ptr<DeviceVectors> device_vectors_;
   const int64_t tile_rows_;
 };
 

@@ -24,12 +24,14 @@ class Layer(NamedTuple):
 
 
 RPC = ("grpc", "google/", "spdlog/", "prometheus/")
+CUDA = ("cuda", "cublas")
 # The most specific folder decides. attnbias/v1/ is what protoc makes of proto/; the
 # rest of attnbias/ are the C++ client's public headers.
 LAYERS = {
     "core/checksum": Layer(("core/checksum/",), (*RPC, "absl/"), ("getenv", "_clock::now")),
-    "core": Layer(("core/",), RPC, ("getenv", "_clock::now")),
-    "server": Layer(("server/", "core/", "attnbias/v1/")),
+    "core": Layer(("core/",), (*RPC, *CUDA), ("getenv", "_clock::now")),
+    "core/kernel/cuda": Layer(("core/base/", "core/kernel/"), RPC, ("getenv", "_clock::now")),
+    "server": Layer(("server/", "core/", "attnbias/v1/"), CUDA),
     "client/cpp": Layer(("client/cpp/", "core/checksum/", "attnbias/"), ("spdlog/", "prometheus/")),
     "client/cli": Layer(("client/cli/", "attnbias/"), ("spdlog/", "prometheus/")),
 }

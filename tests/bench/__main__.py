@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The benchmark: each measure a ratio against the real thing, both run by turns in one run.
 
-python -m tests.bench [--out DIR] [--quick] [GROUP ...]
+python -m tests.bench [--out DIR] [--quick] [--cuda] [GROUP ...]
 
 Reads ATTNBIAS_SERVER_BINARY; the programs of this folder are expected beside it.
 """
@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.bench import in_process, kernels, lengths, logits, report, small_requests, streams
+from tests.bench import cuda, in_process, kernels, lengths, logits, report, small_requests, streams
 from tests.bench.measure import Row
 from tests.bench.programs import Server, server
 
@@ -51,13 +51,13 @@ CURVES: dict[str, Callable[[Server, int], report.Curves]] = {
     "sinusoidal": in_process.crossover,
     "lengths": lengths.curves,
 }
+CUDA_GROUPS: dict[str, Group] = {"cuda": cuda.rows}
+CUDA_CURVES = {"cuda": cuda.crossover}
 UNITS = {
+    "cuda": "bytes of the answer (dense F32, positions listed)",
     "sinusoidal": "positions (512 columns, F32)",
     "lengths": "positions, or queries and keys (F32, not asked for before)",
 }
-
-
-KNOWN = list(dict.fromkeys([*GROUPS, *CURVES]))
 
 
 def main() -> None:
@@ -66,14 +66,25 @@ def main() -> None:
     repetitions = 3 if arguments.quick else 9
     rows: list[Row] = []
     curves: dict[str, report.Curves] = {}
+    all_groups, all_curves = GROUPS, CURVES
+    if arguments.cuda:
+        cuda.need_device()
+        all_groups, all_curves = CUDA_GROUPS, CUDA_CURVES
+    known = list(dict.fromkeys([*all_groups, *all_curves]))
+    if unknown := set(arguments.groups) - set(known):
+        raise SystemExit(f"unknown groups: {', '.join(sorted(unknown))}; known: {', '.join(known)}")
     with server() as running:
-        for group in arguments.groups or KNOWN:
-            for row in GROUPS.get(group, no_rows)(running, repetitions):
+        for group in arguments.groups or known:
+            for row in all_groups.get(group, no_rows)(running, repetitions):
                 print(f"{row.ratio:10.3g}  {row.what}", flush=True)
                 rows.append(row)
-            if group in CURVES:
-                curves[group] = CURVES[group](running, repetitions)
+            if group in all_curves:
+                curves[group] = all_curves[group](running, repetitions)
     report.print_table(rows)
+    if "cuda" in curves:
+        print(
+            f"--cuda-min-bytes={report.wins_from(curves['cuda'])}: there the device begins to win."
+        )
     if "sinusoidal" in curves:
         wins = report.wins_from(curves["sinusoidal"])
         print(f"Sinusoids: the wire wins from {wins} positions of 512 on.")
@@ -89,13 +100,11 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./dev bench", description="Measures attnbias.")
     parser.add_argument("--out", type=Path, default=Path("build/bench"), help="folder for results")
     parser.add_argument("--quick", action="store_true", help="3 repetitions instead of 9")
+    parser.add_argument("--cuda", action="store_true", help="a CUDA device, and nothing else")
     parser.add_argument(
-        "groups", nargs="*", metavar="GROUP", help=f"only these of: {', '.join(KNOWN)}"
+        "groups", nargs="*", metavar="GROUP", help="only these; a wrong name lists them"
     )
-    arguments = parser.parse_args()
-    if unknown := set(arguments.groups) - set(KNOWN):
-        parser.error(f"unknown groups: {', '.join(sorted(unknown))}")
-    return arguments
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -37,14 +37,19 @@ def rows(running: Server, repetitions: int) -> Iterator[Row]:
 
 
 def measured_rates(kernel_set: str, repetitions: int) -> dict[str, list[float]]:
-    """GB a second of CPU time, by benchmark; the repetitions of all are interleaved."""
+    """GB a second of CPU time."""
     wanted = f"^(memset|memcpy|{re.escape(kernel_set)}/(sinusoid_.*/F32|dense))"
+    return benchmark_rates("kernel_bench", repetitions, f"--benchmark_filter={wanted}")
+
+
+def benchmark_rates(program: str, repetitions: int, *options: str) -> dict[str, list[float]]:
+    """GB a second, by benchmark; the repetitions of all are interleaved."""
     done = subprocess.run(
         [
-            binary("kernel_bench"),
+            binary(program),
             "--benchmark_format=json",
             "--benchmark_min_time=0.1",
-            f"--benchmark_filter={wanted}",
+            *options,
             f"--benchmark_repetitions={repetitions}",
             "--benchmark_enable_random_interleaving=true",
         ],
@@ -55,6 +60,7 @@ def measured_rates(kernel_set: str, repetitions: int) -> dict[str, list[float]]:
     rates: dict[str, list[float]] = defaultdict(list)
     for run in json.loads(done.stdout)["benchmarks"]:
         if run["run_type"] == "iteration":
-            name = re.sub(r"/\d+$", "", run["run_name"].partition("/repeats")[0])
+            name = run["run_name"].partition("/repeats")[0].removesuffix("/manual_time")
+            name = re.sub(r"/\d+$", "", name)
             rates[name].append(run["bytes_per_second"] / 1e9)
     return rates

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shaw's positional logits over the wire against gathering a vector for every pair in torch."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,14 +38,23 @@ class Contest:
 
     def spread(self) -> torch.Tensor:
         """The best in-process route known: products with distinct vectors, picked by index."""
-        position = torch.arange(LENGTH)
-        relative = position[None, :] - position[:, None]
-        index = relative.clamp(-CLIP, CLIP) + CLIP
-        products = self._queries @ self._table.T
-        return products.gather(2, index.expand(HEADS, LENGTH, LENGTH))
+        return self.on("cpu")()
 
     def streamed(self) -> npt.NDArray[Any]:
         return self._client.logits(self._term, self._queries, **self.extent)
+
+    def on(self, device: str) -> Callable[[], torch.Tensor]:
+        """That route, on another device and back."""
+        table = self._table.to(device)
+
+        def run() -> torch.Tensor:
+            position = torch.arange(LENGTH, device=device)
+            relative = position[None, :] - position[:, None]
+            index = relative.clamp(-CLIP, CLIP) + CLIP
+            products = self._queries.to(device) @ table.T
+            return products.gather(2, index.expand(HEADS, LENGTH, LENGTH)).cpu()
+
+        return run
 
     def check(self) -> None:
         """Fast is nothing before it is right."""

@@ -45,13 +45,14 @@ class Server:
 
 
 @contextlib.contextmanager
-def server() -> Iterator[Server]:
+def server(*flags: str) -> Iterator[Server]:
     """The server as it is deployed, its log thrown away."""
     command = [
         binary("attnbias-server"),
         "--listen=127.0.0.1:0",
         "--metrics-listen=127.0.0.1:0",
         "--drain-notice=0s",
+        *flags,
     ]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

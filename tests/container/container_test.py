@@ -21,6 +21,8 @@ from tests.tools.server_process import running_server
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CACHE = pathlib.Path(os.environ["ATTNBIAS_CACHE"])
+# Of the Dockerfile; none for the default.
+TARGET = os.environ.get("ATTNBIAS_IMAGE_TARGET")
 SMALL_ALIBI = '{"spec":{"alibi":{"num_heads":8},"pair":{"query_length":4,"key_length":4}}}'
 
 
@@ -50,10 +52,10 @@ class Buildah:
     def __call__(self, *words: object) -> str:
         return output(*self._prefix, *words)
 
-    def build(self, tag: str, context: pathlib.Path) -> None:
+    def build(self, tag: str, context: pathlib.Path, *more: str) -> None:
         # Docker's format: OCI's has no HEALTHCHECK.
         options = ("--quiet", "--format=docker", "--isolation=chroot", "--pull-never")
-        self("bud", *options, "-t", tag, context)
+        self("bud", *options, *more, "-t", tag, context)
 
     def command(self, container: str, *words: str) -> list[str]:
         return [*self._prefix, "run", "--isolation=chroot", container, "--", *words]
@@ -108,7 +110,7 @@ def buildah(tmp_path_factory: pytest.TempPathFactory, machine: list[str]) -> Ite
 
 @pytest.fixture(scope="module")
 def container(buildah: Buildah) -> str:
-    buildah.build("attnbias", ROOT)
+    buildah.build("attnbias", ROOT, *([f"--target={TARGET}"] if TARGET else []))
     return buildah("from", "--pull-never", "attnbias")
 
 
@@ -146,6 +148,11 @@ def test_it_holds_run_time_libraries_only(root: str) -> None:
     assert {"g++", "cmake", "ccache", "protobuf-compiler"}.isdisjoint(packages)
     for program in ("attnbias", "attnbias-server"):
         assert "not found" not in output("chroot", root, "ldd", f"/usr/local/bin/{program}")
+
+
+@pytest.mark.skipif(TARGET != "cuda", reason="only the target cuda has it")
+def test_it_holds_what_multiplies_on_a_device(root: str) -> None:
+    assert "not found" not in output("chroot", root, "ldd", "/usr/lib/libcublas.so.13")
 
 
 def test_it_serves_from_a_read_only_root(

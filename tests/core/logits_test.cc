@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/kernel/cuda/device_accelerator.h"
 #include "core/kernel/kernel_set.h"
 #include "core/logits/error_bound.h"
 #include "core/logits/positional_logits.h"
@@ -21,6 +22,7 @@
 #include "core/tensor/element.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/cpu_device.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/threads.h"
 
@@ -165,10 +167,22 @@ bool IsVisible(const LogitsSpec& spec, int64_t offset, int64_t i, int64_t j) {
   }
 }
 
+class NoObserver final : public AcceleratorObserver {
+ public:
+  void OnMade(int64_t /*bytes*/) override {}
+  void OnFallback(const absl::Status& why, bool /*for_good*/) override {
+    ADD_FAILURE() << why;
+  }
+};
+
 class LogitsTest : public ::testing::Test {
  protected:
+  LogitsTest() : accelerated_(*SupportedKernelSets().front()) {
+    accelerated_.accelerator = &accelerator_;
+  }
+
   LogitsResources Resources() {
-    return {threads_, *SupportedKernelSets().front(), &AllocatePoisoned};
+    return {threads_, *kernels_, &AllocatePoisoned};
   }
 
   std::unique_ptr<const PositionalLogits> Make(const LogitsSpec& spec) {
@@ -211,8 +225,16 @@ class LogitsTest : public ::testing::Test {
     return result;
   }
 
-  // Every element is within the promised bound of the definition, or the fill.
+  // Every element is within the promised bound of the definition, or the fill,
+  // with an accelerator and without.
   void ExpectTheDefinition(const LogitsSpec& spec, int seed = 1) {
+    kernels_ = &accelerated_;
+    ExpectTheDefinitionOfKernels(spec, seed);
+    kernels_ = SupportedKernelSets().front();
+    ExpectTheDefinitionOfKernels(spec, seed);
+  }
+
+  void ExpectTheDefinitionOfKernels(const LogitsSpec& spec, int seed) {
     const auto logits = Make(spec);
     ASSERT_NE(logits, nullptr);
     vectors_.clear();
@@ -306,6 +328,12 @@ class LogitsTest : public ::testing::Test {
   }
 
   Threads threads_{2};
+  CpuDeviceLog device_log_;
+  NoObserver observer_;
+  DeviceAccelerator accelerator_{std::make_unique<CpuDevice>(&device_log_),
+                                 AcceleratorOptions(), &observer_};
+  KernelSet accelerated_;
+  const KernelSet* kernels_ = SupportedKernelSets().front();
   std::map<std::array<int64_t, 3>, Sum> vectors_;
 };
 
@@ -377,6 +405,13 @@ TEST_F(LogitsTest, ShawKeys) {
       ExpectTheDefinition(spec);
     });
   }
+}
+
+TEST_F(LogitsTest, AnAcceleratorMultiplies) {
+  LogitsSpec spec = Base(30, 40);
+  spec.term = ShawKeys(2, 2, spec.head_dim);
+  ExpectTheDefinition(spec);
+  EXPECT_GT(device_log_.launches, 0);
 }
 
 TEST_F(LogitsTest, ShawKeysOfEveryHeadItsOwn) {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an operator sees: metrics, log lines, reflection, server information."""
 
+import pathlib
 from typing import Any
 
 import grpc
@@ -48,6 +49,9 @@ def test_metrics_exist_before_the_first_call(start_server: Any) -> None:
         "attnbias_computations_total",
         "attnbias_stream_bytes_total",
         "attnbias_draining",
+        "attnbias_cuda_bytes_total",
+        "attnbias_cuda_fallbacks_total",
+        "attnbias_cuda_in_use",
         'attnbias_rejected_total{reason="overload"}',
         'attnbias_rejected_total{reason="draining"}',
         'attnbias_rejected_total{reason="connection_limit"}',
@@ -142,6 +146,29 @@ def test_server_information(shared_server: Server) -> None:
     assert info.limits.max_inline_table_bytes == 2 * 2**20
     assert info.limits.max_position_list_length == 262144
     assert info.limits.memory_budget_bytes > 0
+
+
+def cuda_device_is_at_hand() -> bool:
+    return pathlib.Path("/dev/nvidiactl").exists()
+
+
+@pytest.mark.skipif(cuda_device_is_at_hand(), reason="a CUDA device is at hand")
+@pytest.mark.parametrize("flags", [("--backend=cuda",), ("--cuda-min-bytes=1MiB",)])
+def test_a_missing_cuda_device_leaves_the_cpu(start_server: Any, flags: tuple[str, ...]) -> None:
+    server = start_server(*flags)
+    with server.connect() as stub:
+        info = stub.info(message("GetServerInfoRequest")())
+        assert len(stub.payload(alibi(8, 4, **DENSE))) == 8 * 4 * 4 * 4
+    assert list(info.backends) == ["cpu"]
+    assert server.metrics()["attnbias_cuda_in_use"] == 0
+    lines = [line for line in server.log().splitlines() if "CUDA" in line]
+    assert len(lines) == 1
+    assert "the CPU computes alone: no CUDA device: " in lines[0]
+
+
+def test_the_cpu_alone_asks_for_no_device(start_server: Any) -> None:
+    for flags in (), ("--backend=cpu", "--cuda-min-bytes=1"):
+        assert "CUDA" not in start_server(*flags).log()
 
 
 @pytest.mark.parametrize("name", [SERVICE, "grpc.health.v1.Health"])

@@ -52,7 +52,7 @@ class TensorServiceTest : public testing::Test {
       : engine_({}, *SupportedKernelSets().front(), &executor_, &metrics_),
         stall_watch_(std::chrono::minutes(10)),
         environment_{engine_, executor_, metrics_, stall_watch_},
-        service_(&environment_, v1::GetServerInfoResponse()) {
+        service_(&environment_, [] { return v1::GetServerInfoResponse(); }) {
     grpc::ServerBuilder builder;
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();

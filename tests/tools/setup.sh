@@ -128,6 +128,20 @@ need_keras_hub() {
   export KERAS_BACKEND=torch KERAS_TORCH_DEVICE=cpu KERAS_HOME=$cache/keras
 }
 
+# Says where the CUDA compiler is: the machine's own, or one from PyPI's packages.
+need_cuda() {
+  local folder hash
+  if [[ -z ${CUDACXX:-} ]] && command -v nvcc >/dev/null; then
+    CUDACXX=$(command -v nvcc)
+  elif [[ -z ${CUDACXX:-} ]]; then
+    hash=$(cat "$root"/cmake/{requirements-cuda.txt,make-cuda-toolkit.sh} | sha256sum)
+    folder=$cache/venv/cuda-${hash:0:12}
+    need_once "$folder" "$root/cmake/make-cuda-toolkit.sh" "$folder"
+    CUDACXX=$folder/toolkit/bin/nvcc
+  fi
+  export CUDACXX PATH=$PATH:${CUDACXX%/*}
+}
+
 go_is_new_enough() {
   local version
   version=$(go env GOVERSION 2>/dev/null) &&

@@ -5,11 +5,13 @@
 # Steps run under set -e, which && and || would switch off in what they call.
 steps=(layers contract format lint build cpp asan tsan python go integration grpcurl readme
   deploy container)
+# shellcheck disable=SC2034  # read by dev
+cuda_steps=(cuda_cpp cuda_code cuda_server cuda_container cuda_device)
 # Where generated Python code and the installed package go.
 python_site=$root/build/python
 
-cpp_sources() { find core server client tests -name '*.h' -o -name '*.cc' | sort; }
-shell_sources() { printf '%s\n' dev .ci/run && find tests -name '*.sh' | sort; }
+cpp_sources() { find core server client tests -name '*.h' -o -name '*.cc' -o -name '*.cu' | sort; }
+shell_sources() { printf '%s\n' dev .ci/run && find cmake tests -name '*.sh' | sort; }
 
 set_up_tests() {
   need_test_packages
@@ -30,6 +32,17 @@ set_up_peers() {
   need_transformers445
   export_test_environment
   need_keras_hub
+}
+
+set_up_cuda() {
+  need_test_packages
+  need_venv wheel
+  need_venv test
+  need_go
+  need_go_tool "$GRPCURL"
+  need_cuda
+  export_test_environment
+  export ATTNBIAS_SERVER_BINARY=$root/build/cuda/bin/attnbias-server
 }
 
 # What the Python and Go tests read.
@@ -169,6 +182,39 @@ step_deploy() { pytest tests/deploy; }
 step_container() {
   ((EUID == 0)) || skip "building an image without a container engine needs root"
   pytest tests/container
+}
+
+# All tests of core, in the binary that has the CUDA backend.
+step_cuda_cpp() {
+  build cuda attnbias_tests
+  ctest --preset cuda
+}
+
+# What the compiler made of the kernels.
+step_cuda_code() {
+  build cuda attnbias_core
+  pytest tests/cuda
+}
+
+# The server with the backend, on a machine with or without a device.
+step_cuda_server() {
+  build cuda attnbias-server
+  pytest tests/integration/observability_test.py tests/integration/stream_test.py
+}
+
+step_cuda_container() {
+  ((EUID == 0)) || skip "building an image without a container engine needs root"
+  ATTNBIAS_IMAGE_TARGET=cuda pytest tests/container
+}
+
+has_cuda_device() { [[ -e /dev/nvidiactl ]]; }
+
+# The tests that ran on the CPU in the device's place, once more on the device.
+step_cuda_device() {
+  has_cuda_device || skip "no CUDA device here"
+  build cuda core_test
+  build/cuda/bin/core_test --gtest_filter='*OnCuda*'
+  compute-sanitizer --error-exitcode 1 build/cuda/bin/core_test --gtest_filter='*OnCuda*'
 }
 
 step_peers() {

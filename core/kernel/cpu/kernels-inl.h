@@ -13,12 +13,11 @@
 #define ATTNBIAS_CORE_KERNEL_CPU_KERNELS_INL_H_
 #endif
 
-#include <bit>
 #include <cmath>
 #include <cstring>
 
+#include "core/kernel/element_bits.h"
 #include "core/kernel/kernels.h"
-#include "core/numerics/narrow.h"
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
@@ -85,6 +84,7 @@ HWY_INLINE void Write(hn::Vec<D> vector, D d, hn::TFromD<D>* out) {
 
 struct F32Format {
   using Element = float;
+  using Scalar = F32Element;
 
   struct Test {
     WordVec differing;
@@ -114,9 +114,6 @@ struct F32Format {
     Write<kStream>(Zip(sin, cos), BothFloats(), out);
   }
 #endif
-  static uint32_t BitsOf(double value) {
-    return std::bit_cast<uint32_t>(static_cast<float>(value));
-  }
 };
 
 // 16-bit formats are reached by way of the F32 nearest to `high`. Where the
@@ -186,18 +183,19 @@ struct Format16 {
 };
 
 struct Bf16Format : Format16</*kDropped=*/16, /*kLeastExponent=*/-63> {
+  using Scalar = Bf16Element;
+
   static HWY_INLINE WordVec Round(DoubleVec high, DoubleVec /*width*/,
                                   Test& test) {
     const WordVec bits = F32Format::ToFloat(high);
     Magnitude(bits, test);
     return hn::ShiftRight<16>(hn::Add(bits, hn::Set(Words(), 0x8000)));
   }
-  static uint16_t BitsOf(double value) {
-    return static_cast<uint16_t>(Narrow(value, kBfloat16));
-  }
 };
 
 struct F16Format : Format16</*kDropped=*/13, /*kLeastExponent=*/-14> {
+  using Scalar = F16Element;
+
   static HWY_INLINE WordVec Round(DoubleVec high, DoubleVec /*width*/,
                                   Test& test) {
     const Words w;
@@ -208,9 +206,6 @@ struct F16Format : Format16</*kDropped=*/13, /*kLeastExponent=*/-14> {
     constexpr uint32_t kRebias = (127u - 15u) << 23;
     const WordVec sum = hn::Add(magnitude, hn::Set(w, 0x1000u - kRebias));
     return hn::Or(hn::ShiftRight<13>(sum), sign);
-  }
-  static uint16_t BitsOf(double value) {
-    return static_cast<uint16_t>(Narrow(value, kBinary16));
   }
 };
 
@@ -282,8 +277,9 @@ HWY_NOINLINE void RecheckRow(const SinusoidBlock& block, int64_t row,
       if ((doubts[0] >> lane & 1) == 0) continue;
       const int64_t at =
           row * block.width + offset + (pair + lane) * block.pair_stride;
-      const auto bits = Format::BitsOf(ends[lane]);
-      if (bits == Format::BitsOf(ends[lane] - widths[lane])) {
+      typename Format::Scalar::Bits bits;
+      if (RoundInterval<typename Format::Scalar>(ends[lane], widths[lane],
+                                                 &bits)) {
         std::memcpy(out + at, &bits, sizeof(bits));
       } else {
         undecided.indices[undecided.count++] = static_cast<uint32_t>(at);

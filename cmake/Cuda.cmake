@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+# The CUDA backend is built where a toolkit is found. CUDACXX in the environment
+# says where its compiler is.
+set(ATTNBIAS_CUDA "AUTO" CACHE STRING "The CUDA backend: AUTO (where a toolkit is found), REQUIRED or OFF")
+set(ATTNBIAS_HAVE_CUDA OFF)
+if(ATTNBIAS_CUDA)
+  include(CheckLanguage)
+  check_language(CUDA)
+endif()
+if(CMAKE_CUDA_COMPILER)
+  # Code for these two, and PTX for whatever comes after them.
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+  enable_language(CUDA)
+  # What CMake 3.25 does not know of this compiler.
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+  set(ATTNBIAS_HAVE_CUDA ON)
+  # Programs find the backend beside them.
+  set(CMAKE_BUILD_RPATH "$ORIGIN")
+elseif(ATTNBIAS_CUDA STREQUAL "REQUIRED")
+  message(FATAL_ERROR "ATTNBIAS_CUDA is REQUIRED, and no CUDA compiler was found; CUDACXX says where it is")
+endif()

@@ -1,0 +1,16 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Makes a CUDA toolkit out of PyPI's packages: make-cuda-toolkit.sh FOLDER. Its
+# compiler is FOLDER/toolkit/bin/nvcc. Needs python3-venv.
+set -euo pipefail
+folder=$1
+/usr/bin/python3 -m venv "$folder"
+"$folder/bin/pip" install --quiet --disable-pip-version-check \
+  -r "$(dirname "${BASH_SOURCE[0]}")/requirements-cuda.txt"
+packages=("$folder"/lib/python3*/site-packages/nvidia/cu13)
+ln -s "${packages[0]#"$folder/"}" "$folder/toolkit"
+# Names that compilers and linkers look for; packages have those of run time.
+ln -s lib "$folder/toolkit/lib64"
+for library in cublas cudart; do
+  ln -s "lib$library.so.13" "$folder/toolkit/lib/lib$library.so"
+done

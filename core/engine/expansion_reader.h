@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads a DENSE payload from an accelerator, which makes the next piece while
+// one is sent.
+#ifndef ATTNBIAS_CORE_ENGINE_EXPANSION_READER_H_
+#define ATTNBIAS_CORE_ENGINE_EXPANSION_READER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "absl/types/span.h"
+#include "core/cache/band.h"
+#include "core/cache/band_cache.h"
+#include "core/engine/plan.h"
+#include "core/kernel/accelerator.h"
+
+namespace attnbias {
+
+// Not safe for concurrent use.
+class ExpansionReader {
+ public:
+  // Memory that a device has written to.
+  struct Piece {
+    ByteBudget::Reservation reservation;
+    std::shared_ptr<std::byte> memory;
+    Range elements;
+  };
+  using PiecePtr = std::shared_ptr<const Piece>;
+
+  // Null where the plan's numbers are none that an accelerator expands, or
+  // there is no accelerator that wants to. All but the plan and the band, which
+  // are not needed afterwards, outlive the result.
+  static std::unique_ptr<ExpansionReader> Create(const Plan& plan,
+                                                 const BandPtr& band,
+                                                 bool cpu_writes_nothing,
+                                                 Accelerator* accelerator,
+                                                 BandCache* cache);
+
+  // The elements, of the flat tensor, or null when the accelerator or the
+  // budget has given up: whoever reads goes on without.
+  PiecePtr Read(Range elements);
+
+ private:
+  ExpansionReader(int64_t element_bytes, int64_t total_elements,
+                  Accelerator* accelerator, BandCache* cache)
+      : element_bytes_(element_bytes),
+        total_elements_(total_elements),
+        accelerator_(*accelerator),
+        cache_(*cache) {}
+
+  std::shared_ptr<Piece> Begin(Range elements);
+
+  const int64_t element_bytes_;
+  const int64_t total_elements_;
+  Accelerator& accelerator_;
+  BandCache& cache_;
+  // Under way, begun before it was asked for; or null.
+  std::shared_ptr<Piece> next_;
+  std::unique_ptr<DenseExpander> expander_;  // goes first: it writes to next_
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_ENGINE_EXPANSION_READER_H_

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device by the CUDA runtime: the backend's door.
+#include <cuda_runtime_api.h>
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "core/kernel/cuda/cublas.h"
+#include "core/kernel/cuda/device.h"
+#include "core/kernel/cuda/kernels.h"
+
+namespace attnbias {
+namespace {
+
+absl::Status ToStatus(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return absl::OkStatus();
+  const std::string message =
+      absl::StrCat("CUDA: ", what, ": ", cudaGetErrorString(error));
+  // Not a sticky error: the next call must not meet it again.
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return absl::ResourceExhaustedError(message);
+  }
+  return absl::InternalError(message);
+}
+
+using StreamHandle = std::unique_ptr<CUstream_st, decltype(&cudaStreamDestroy)>;
+
+absl::Status ToStatus(cublasStatus_t status, const char* what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
+  const std::string message =
+      absl::StrCat("cuBLAS: ", what, ": ", LoadCublas()->status_string(status));
+  return status == CUBLAS_STATUS_ALLOC_FAILED
+             ? absl::ResourceExhaustedError(message)
+             : absl::InternalError(message);
+}
+
+// cuBLAS counts columns first, and so sees every matrix transposed.
+template <typename T, typename Gemm>
+cublasStatus_t Multiply(Gemm gemm, cublasHandle_t handle,
+                        const ProductLaunch<T>& launch) {
+  const VectorProduct& product = launch.product;
+  const auto columns = static_cast<int>(product.output_columns());
+  const auto inner = static_cast<int>(product.input_columns());
+  const T one = 1;
+  const T zero = 0;
+  return gemm(handle, product.transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+              CUBLAS_OP_N, columns, static_cast<int>(product.rows), inner, &one,
+              launch.vectors, static_cast<int>(product.stride), launch.input,
+              inner, &zero, launch.out, columns);
+}
+
+cublasStatus_t Multiply(cublasHandle_t handle,
+                        const ProductLaunch<float>& launch) {
+  return Multiply(LoadCublas()->sgemm, handle, launch);
+}
+cublasStatus_t Multiply(cublasHandle_t handle,
+                        const ProductLaunch<double>& launch) {
+  return Multiply(LoadCublas()->dgemm, handle, launch);
+}
+
+void Destroy(cublasHandle_t handle) { LoadCublas()->destroy(handle); }
+using BlasHandle = std::unique_ptr<cublasContext, decltype(&Destroy)>;
+
+class CudaStream final : public Stream {
+ public:
+  explicit CudaStream(StreamHandle stream) : stream_(std::move(stream)) {}
+  // What it still reads and writes may be freed next.
+  ~CudaStream() override { cudaStreamSynchronize(stream_.get()); }
+
+  absl::Status CopyIn(std::byte* device, const std::byte* host,
+                      int64_t bytes) override {
+    return ToStatus(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice,
+                                    stream_.get()),
+                    "copy to the device");
+  }
+  absl::Status CopyOut(std::byte* host, const std::byte* device,
+                       int64_t bytes) override {
+    return ToStatus(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost,
+                                    stream_.get()),
+                    "copy from the device");
+  }
+  absl::Status SetZero(std::byte* device, int64_t bytes) override {
+    return ToStatus(cudaMemsetAsync(device, 0, bytes, stream_.get()),
+                    "set memory");
+  }
+  absl::Status Launch(const ExpansionLaunch& launch) override {
+    return ToStatus(StartKernel(launch, stream_.get()), "expand");
+  }
+  absl::Status Launch(const SinusoidLaunch& launch) override {
+    return ToStatus(StartKernel(launch, stream_.get()), "fill sinusoids");
+  }
+  absl::Status Launch(const ProductLaunch<float>& launch) override {
+    return LaunchProduct(launch);
+  }
+  absl::Status Launch(const ProductLaunch<double>& launch) override {
+    return LaunchProduct(launch);
+  }
+  absl::Status Wait() override {
+    return ToStatus(cudaStreamSynchronize(stream_.get()), "wait");
+  }
+
+ private:
+  template <typename T>
+  absl::Status LaunchProduct(const ProductLaunch<T>& launch) {
+    if (blas_ == nullptr) ATTNBIAS_RETURN_IF_ERROR(MakeBlas());
+    return ToStatus(Multiply(blas_.get(), launch), "multiply");
+  }
+
+  absl::Status MakeBlas() {
+    const Cublas& cublas = *LoadCublas();
+    cublasHandle_t handle = nullptr;
+    ATTNBIAS_RETURN_IF_ERROR(ToStatus(cublas.create(&handle), "create"));
+    blas_.reset(handle);
+    ATTNBIAS_RETURN_IF_ERROR(
+        ToStatus(cublas.set_stream(handle, stream_.get()), "set stream"));
+    // No narrower numbers on the way than those that came.
+    return ToStatus(cublas.set_math_mode(handle, CUBLAS_PEDANTIC_MATH),
+                    "set mode");
+  }
+
+  const StreamHandle stream_;
+  // Made for the first product.
+  BlasHandle blas_{nullptr, &Destroy};
+};
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(std::string description)
+      : description_(std::move(description)) {}
+
+  std::string description() const override { return description_; }
+  bool has_products() const override { return LoadCublas() != nullptr; }
+  absl::StatusOr<SharedMemory> Allocate(int64_t bytes) override {
+    void* memory = nullptr;
+    ATTNBIAS_RETURN_IF_ERROR(ToStatus(cudaMalloc(&memory, bytes), "allocate"));
+    return SharedMemory(static_cast<std::byte*>(memory), &cudaFree);
+  }
+  absl::StatusOr<SharedMemory> AllocateHost(int64_t bytes) override {
+    void* memory = nullptr;
+    ATTNBIAS_RETURN_IF_ERROR(
+        ToStatus(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault),
+                 "allocate pinned memory"));
+    return SharedMemory(static_cast<std::byte*>(memory), &cudaFreeHost);
+  }
+  absl::StatusOr<std::unique_ptr<Stream>> NewStream() override {
+    cudaStream_t stream = nullptr;
+    ATTNBIAS_RETURN_IF_ERROR(
+        ToStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                 "create a stream"));
+    return std::make_unique<CudaStream>(
+        StreamHandle(stream, &cudaStreamDestroy));
+  }
+
+ private:
+  const std::string description_;
+};
+
+absl::StatusOr<std::unique_ptr<Device>> Open() {
+  int count = 0;
+  cudaDeviceProp properties;
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
+    return absl::UnavailableError(
+        "no CUDA device: no NVIDIA driver is installed");
+  }
+  cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaSuccess && count == 0) error = cudaErrorNoDevice;
+  if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, 0);
+  // Makes the device's context, or fails to.
+  if (error == cudaSuccess) error = cudaFree(nullptr);
+  if (error != cudaSuccess) {
+    return absl::UnavailableError(
+        absl::StrCat("no CUDA device: ", cudaGetErrorString(error)));
+  }
+  return std::make_unique<CudaDevice>(absl::StrCat(
+      properties.name, ", compute capability ", properties.major, ".",
+      properties.minor, ", ", properties.totalGlobalMem >> 20, " MiB"));
+}
+
+}  // namespace
+}  // namespace attnbias
+
+extern "C" void attnbias_open_cuda_device(
+    absl::StatusOr<std::unique_ptr<attnbias::Device>>* device) {
+  *device = attnbias::Open();
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is asked of a CUDA device, and no more; tests put a CPU in its place.
+// Errors are RESOURCE_EXHAUSTED where memory is short, UNAVAILABLE where there
+// is no device, INTERNAL where it is broken.
+#ifndef ATTNBIAS_CORE_KERNEL_CUDA_DEVICE_H_
+#define ATTNBIAS_CORE_KERNEL_CUDA_DEVICE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/kernel/accelerator.h"
+#include "core/kernel/cuda/launches.h"
+
+namespace attnbias {
+
+// Freed when the last copy goes; device memory begins at a multiple of 256.
+using SharedMemory = std::shared_ptr<std::byte>;
+
+// A product whose operands are all on the device; `vectors` is where number
+// `first` of them lies.
+template <typename T>
+struct ProductLaunch {
+  VectorProduct product;
+  const T* vectors = nullptr;
+  const T* input = nullptr;
+  T* out = nullptr;
+};
+
+// Work that is done in the order it was given, some time before Wait returns.
+// An error may be that of earlier work. Not safe for concurrent use.
+class Stream {
+ public:
+  virtual ~Stream() = default;  // waits
+  virtual absl::Status CopyIn(std::byte* device, const std::byte* host,
+                              int64_t bytes) = 0;
+  virtual absl::Status CopyOut(std::byte* host, const std::byte* device,
+                               int64_t bytes) = 0;
+  virtual absl::Status SetZero(std::byte* device, int64_t bytes) = 0;
+  virtual absl::Status Launch(const ExpansionLaunch& launch) = 0;
+  virtual absl::Status Launch(const SinusoidLaunch& launch) = 0;
+  virtual absl::Status Launch(const ProductLaunch<float>& launch) = 0;
+  virtual absl::Status Launch(const ProductLaunch<double>& launch) = 0;
+  virtual absl::Status Wait() = 0;
+};
+
+// Any number of threads may use it at once.
+class Device {
+ public:
+  virtual ~Device() = default;
+  // What it is, for people.
+  virtual std::string description() const = 0;
+  // Whether there is something to multiply matrices with.
+  virtual bool has_products() const = 0;
+  virtual absl::StatusOr<SharedMemory> Allocate(int64_t bytes) = 0;
+  // Of the host, pinned.
+  virtual absl::StatusOr<SharedMemory> AllocateHost(int64_t bytes) = 0;
+  virtual absl::StatusOr<std::unique_ptr<Stream>> NewStream() = 0;
+};
+
+// The machine's first CUDA device. UNAVAILABLE, saying why, when there is none,
+// its driver is too old, or the backend was not built.
+absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice();
+
+// How the backend, a library of its own, is entered.
+inline constexpr char kOpenCudaDevice[] = "attnbias_open_cuda_device";
+using OpenDeviceFunction = void(absl::StatusOr<std::unique_ptr<Device>>*);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_KERNEL_CUDA_DEVICE_H_

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is handed to a kernel: its arguments and its geometry. Names nothing but
+// std, so that both compilers read it.
+#ifndef ATTNBIAS_CORE_KERNEL_CUDA_LAUNCHES_H_
+#define ATTNBIAS_CORE_KERNEL_CUDA_LAUNCHES_H_
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+#include "core/kernel/host_device.h"
+
+namespace attnbias {
+
+inline constexpr int kThreadsPerBlock = 256;
+
+struct alignas(16) Vector16 {
+  uint32_t words[4];
+};
+
+// Memory of the device. Where kernels run on a CPU, every index is checked.
+template <typename T>
+class DeviceArray {
+ public:
+  DeviceArray() = default;
+  DeviceArray(T* data, int64_t size) : data_(data), size_(size) {}
+
+  ATTNBIAS_HOST_DEVICE int64_t size() const { return size_; }
+  ATTNBIAS_HOST_DEVICE T& operator[](int64_t index) const {
+#ifndef __CUDA_ARCH__
+    if (index < 0 || index >= size_) {
+      std::fprintf(stderr, "index %lld of an array of %lld\n",
+                   static_cast<long long>(index),
+                   static_cast<long long>(size_));
+      std::abort();
+    }
+#endif
+    return data_[index];
+  }
+
+ private:
+  T* data_ = nullptr;
+  int64_t size_ = 0;
+};
+
+// IntegerLine on the device: a list, if there is one.
+struct DeviceLine {
+  int64_t begin = 0;
+  int64_t step = 1;
+  DeviceArray<const int64_t> list;
+
+  ATTNBIAS_HOST_DEVICE int64_t At(int64_t index) const {
+    return list.size() > 0 ? list[index] : begin + index * step;
+  }
+};
+
+// Elements [first, first + count) of DenseExpansion's flat tensor.
+struct ExpansionLaunch {
+  // Of the results, so that many vectors make the work of a block.
+  static constexpr int kVectorsPerThread = 4;
+  static constexpr int kVectorsPerBlock = kVectorsPerThread * kThreadsPerBlock;
+  // Columns and rows are counted in 32 bits, and a block's are added to them.
+  static constexpr int64_t kMaxCount = (int64_t{1} << 31) - (1 << 16);
+
+  // Lanes side by side, as words, and one word more.
+  DeviceArray<const uint32_t> numbers;
+  int64_t lane_numbers = 0;
+  int element_bytes = 0;
+  int64_t lanes = 0;
+  uint32_t num_queries = 0;
+  uint32_t num_keys = 0;
+  DeviceLine query_coordinates;
+  DeviceLine key_coordinates;
+  DeviceLine queries;
+  DeviceLine keys;
+  int64_t visible_begin = 0;
+  int64_t visible_end = 0;
+  uint64_t fill_bits = 0;
+  // The words of [lanes, 3] elements, or none.
+  DeviceArray<const uint32_t> border;
+  int64_t first = 0;
+  int64_t count = 0;
+  // The last one may be filled up with anything.
+  DeviceArray<Vector16> out;
+
+  int64_t blocks() const {
+    return (out.size() + kVectorsPerBlock - 1) / kVectorsPerBlock;
+  }
+};
+
+enum class ElementFormat : uint8_t { kF32, kBf16, kF16 };
+
+// SinusoidBlocks on the device.
+struct SinusoidLaunch {
+  DeviceArray<const double> anchor_sin;
+  DeviceArray<const double> anchor_cos;
+  DeviceArray<const double> sin_bound;
+  DeviceArray<const double> rotation_sin;
+  DeviceArray<const double> rotation_cos;
+  double cos_bound = 0;
+  int64_t block_rows = 0;
+  int64_t rows = 0;
+  int64_t pairs = 0;
+  int64_t sines = 0;
+  int64_t cosines = 0;
+  int64_t width = 0;
+  int64_t pair_stride = 0;
+  int64_t cos_offset = 0;
+  ElementFormat format = ElementFormat::kF32;
+  // [rows, width] elements.
+  DeviceArray<uint32_t> out_f32;
+  DeviceArray<uint16_t> out_16;
+  // How many are undecided, which may be more than there is room for.
+  DeviceArray<uint32_t> undecided_count;
+  DeviceArray<uint32_t> undecided;
+
+  int64_t blocks() const {
+    return (rows * width + kThreadsPerBlock - 1) / kThreadsPerBlock;
+  }
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_KERNEL_CUDA_LAUNCHES_H_

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loads the CUDA backend. It is no part of the programs themselves: where there
+// is no device, or none is asked for, they carry nothing of it, and its
+// run-time library's thread-local memory would not fit the small stacks that
+// the metrics' web server gives its threads.
+#include <dlfcn.h>
+
+#include "absl/strings/str_cat.h"
+#include "core/kernel/cuda/device.h"
+
+namespace attnbias {
+
+absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice() {
+  // Beside the program, or where the system has its libraries. Never closed:
+  // code that runs at exit may lie in it.
+  void* const backend = dlopen("libattnbias_cuda.so", RTLD_NOW | RTLD_LOCAL);
+  void* const open =
+      backend == nullptr ? nullptr : dlsym(backend, kOpenCudaDevice);
+  if (open == nullptr) {
+    return absl::UnavailableError(absl::StrCat(
+        "no CUDA device: the CUDA backend is not here: ", dlerror()));
+  }
+  absl::StatusOr<std::unique_ptr<Device>> device;
+  reinterpret_cast<OpenDeviceFunction*>(open)(&device);
+  return device;
+}
+
+}  // namespace attnbias

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bits of one element nearest to a double, and whether an interval leaves
+// no doubt of them. What the vectors of a CPU are in doubt about is decided by
+// these lines, and everything on a CUDA device.
+#ifndef ATTNBIAS_CORE_KERNEL_ELEMENT_BITS_H_
+#define ATTNBIAS_CORE_KERNEL_ELEMENT_BITS_H_
+
+#include <bit>
+#include <cstdint>
+
+#include "core/kernel/host_device.h"
+#include "core/numerics/narrow.h"
+
+namespace attnbias {
+
+struct F32Element {
+  using Bits = uint32_t;
+  static ATTNBIAS_HOST_DEVICE Bits Of(double value) {
+    return std::bit_cast<uint32_t>(static_cast<float>(value));
+  }
+};
+
+struct Bf16Element {
+  using Bits = uint16_t;
+  static ATTNBIAS_HOST_DEVICE Bits Of(double value) {
+    return static_cast<uint16_t>(Narrow(value, kBfloat16));
+  }
+};
+
+struct F16Element {
+  using Bits = uint16_t;
+  static ATTNBIAS_HOST_DEVICE Bits Of(double value) {
+    return static_cast<uint16_t>(Narrow(value, kBinary16));
+  }
+};
+
+// Sets `bits` to what every number in [high - width, high] rounds to; false
+// where they round to more than one.
+template <class Element>
+ATTNBIAS_HOST_DEVICE bool RoundInterval(double high, double width,
+                                        typename Element::Bits* bits) {
+  *bits = Element::Of(high);
+  return *bits == Element::Of(high - width);
+}
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_KERNEL_ELEMENT_BITS_H_

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/backend.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "server/logging.h"
+
+namespace attnbias {
+namespace {
+
+absl::StatusOr<const KernelSet*> ChooseKernels(const std::string& name) {
+  if (name.empty()) return SupportedKernelSets().front();
+  if (const KernelSet* kernels = FindKernelSet(name)) return kernels;
+  std::string known;
+  for (const KernelSet* kernels : SupportedKernelSets()) {
+    absl::StrAppend(&known, known.empty() ? "" : ", ",
+                    std::string(kernels->name));
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--kernels: got '", name, "', want one of those this CPU has: ", known));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Backend>> Backend::Create(
+    const ServerConfig& config, Metrics* metrics) {
+  absl::StatusOr<const KernelSet*> kernels = ChooseKernels(config.kernels);
+  ATTNBIAS_RETURN_IF_ERROR(kernels.status());
+  std::unique_ptr<Backend> backend(new Backend(**kernels, metrics));
+  backend->OpenDevice(config);
+  return backend;
+}
+
+void Backend::OpenDevice(const ServerConfig& config) {
+  const bool is_auto = config.backend == "auto";
+  // Results leave over a network: whether a device is worth its bus has to be
+  // measured (docs/cuda.md), and until then it is left alone.
+  if (config.backend == "cpu" || (is_auto && config.cuda_min_bytes == 0)) {
+    return;
+  }
+  absl::StatusOr<std::unique_ptr<Device>> device = OpenCudaDevice();
+  if (!device.ok()) {
+    LogWarning(
+        absl::StrCat("--backend ", config.backend,
+                     ": the CPU computes alone: ", device.status().message()));
+    return;
+  }
+  LogInfo(absl::StrCat("CUDA device: ", (*device)->description()));
+  accelerator_ = std::make_unique<DeviceAccelerator>(
+      *std::move(device),
+      AcceleratorOptions{.min_bytes = config.cuda_min_bytes,
+                         .replace_slices = !is_auto},
+      this);
+  kernels_.accelerator = accelerator_.get();
+  uses_device_ = true;
+  metrics_.SetCudaInUse(true);
+}
+
+std::vector<std::string> Backend::names() const {
+  if (accelerator_ == nullptr) return {"cpu"};
+  const std::string device(accelerator_->name());
+  return uses_device_ ? std::vector<std::string>{device, "cpu"}
+                      : std::vector<std::string>{"cpu", device};
+}
+
+void Backend::OnFallback(const absl::Status& why, bool for_good) {
+  metrics_.CudaFellBack();
+  if (for_good) {
+    uses_device_ = false;
+    metrics_.SetCudaInUse(false);
+  }
+  LogWarning(absl::StrCat(why.message(),
+                          for_good ? "; from now on the CPU computes alone"
+                                   : "; the CPU computes what does not fit"));
+}
+
+}  // namespace attnbias

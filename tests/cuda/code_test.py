@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the CUDA compiler made of the kernels, read back from the library."""
+
+import pathlib
+import re
+import subprocess
+from collections.abc import Mapping
+
+import pytest
+
+LIBRARY = pathlib.Path(__file__).resolve().parents[2] / "build/cuda/bin/libattnbias_cuda.so"
+ARCHITECTURES = ("sm_80", "sm_90")
+
+
+def cuobjdump(*options: str) -> str:
+    return subprocess.run(
+        ["cuobjdump", *options, str(LIBRARY)], check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
+
+
+def instructions(architecture: str) -> Mapping[str, list[str]]:
+    """Names of the instructions of each kernel, in order."""
+    kernels = {}
+    for part in cuobjdump("-sass", "-arch", architecture).split("Function : ")[1:]:
+        name, _, code = part.partition("\n")
+        kernels[name] = re.findall(
+            r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\d\s+)?([A-Z0-9_.]+)", code, re.M
+        )
+    return kernels
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_expansion_writes_vectors_and_spills_nothing(architecture: str) -> None:
+    expansions = {
+        name: code for name, code in instructions(architecture).items() if "Expand" in name
+    }
+    assert len(expansions) == 3  # elements of 2, 4 and 8 bytes
+    for name, code in expansions.items():
+        stores = [word for word in code if word.startswith(("ST.", "STG."))]
+        assert stores, name
+        assert [word for word in stores if ".128" not in word] == [], name
+        assert not [word for word in code if word.startswith(("STL", "LDL"))], name
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_sinusoids_are_rotated_by_fused_products(architecture: str) -> None:
+    fills = {
+        name: code for name, code in instructions(architecture).items() if "FillSinusoid" in name
+    }
+    assert len(fills) == 3  # F32, BF16, F16
+    for name, code in fills.items():
+        assert sum(word.startswith("DFMA") for word in code) == 4, name
+        assert not [word for word in code if word.startswith(("STL", "LDL"))], name
+
+
+def test_there_is_ptx_for_what_comes_later() -> None:
+    assert re.findall(r"\.target (\S+)", cuobjdump("-ptx")) == ["sm_90"]

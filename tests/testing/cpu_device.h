@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Device without a device: kernels run on the CPU, over every block and
+// thread of their launch and with every index checked, and nothing of a stream
+// is done before somebody waits for it.
+#ifndef ATTNBIAS_TESTS_TESTING_CPU_DEVICE_H_
+#define ATTNBIAS_TESTS_TESTING_CPU_DEVICE_H_
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/kernel/cuda/device.h"
+#include "core/kernel/cuda/kernel_bodies.h"
+
+namespace attnbias {
+
+// What a CpuDevice has done, and when it fails.
+struct CpuDeviceLog {
+  std::atomic<int64_t> launches{0};
+  std::atomic<int64_t> allocated_bytes{0};
+  // Launches that work; the next one breaks the device.
+  std::atomic<int64_t> good_launches{int64_t{1} << 40};
+  // Bytes that can be allocated at once.
+  std::atomic<int64_t> memory_bytes{int64_t{1} << 40};
+};
+
+template <typename Body>
+void ForEachThread(int64_t blocks, Body body) {
+  for (int64_t block = 0; block < blocks; ++block) {
+    for (int thread = 0; thread < kThreadsPerBlock; ++thread) {
+      body(block, thread);
+    }
+  }
+}
+
+inline void RunKernel(const ExpansionLaunch& launch) {
+  ForEachThread(launch.blocks(), [&](int64_t block, int thread) {
+    switch (launch.element_bytes) {
+      case 2:
+        return ExpandThread<2>(launch, block, thread);
+      case 4:
+        return ExpandThread<4>(launch, block, thread);
+      default:
+        return ExpandThread<8>(launch, block, thread);
+    }
+  });
+}
+
+inline void RunKernel(const SinusoidLaunch& launch) {
+  ForEachThread(launch.blocks(), [&](int64_t block, int thread) {
+    switch (launch.format) {
+      case ElementFormat::kF32:
+        return SinusoidThread<F32Element>(launch, launch.out_f32, block,
+                                          thread);
+      case ElementFormat::kBf16:
+        return SinusoidThread<Bf16Element>(launch, launch.out_16, block,
+                                           thread);
+      case ElementFormat::kF16:
+        return SinusoidThread<F16Element>(launch, launch.out_16, block, thread);
+    }
+  });
+}
+
+template <typename T>
+void RunKernel(const ProductLaunch<T>& launch) {
+  const VectorProduct& product = launch.product;
+  for (int64_t row = 0; row < product.rows; ++row) {
+    const T* const input = launch.input + row * product.input_columns();
+    for (int64_t column = 0; column < product.output_columns(); ++column) {
+      T sum = 0;
+      for (int64_t i = 0; i < product.input_columns(); ++i) {
+        sum += input[i] *
+               launch.vectors[product.transposed ? column * product.stride + i
+                                                 : i * product.stride + column];
+      }
+      launch.out[row * product.output_columns() + column] = sum;
+    }
+  }
+}
+
+class CpuStream final : public Stream {
+ public:
+  explicit CpuStream(CpuDeviceLog* log) : log_(*log) {}
+  ~CpuStream() override { (void)Wait(); }
+
+  absl::Status CopyIn(std::byte* device, const std::byte* host,
+                      int64_t bytes) override {
+    return Later([=] { std::memcpy(device, host, bytes); });
+  }
+  absl::Status CopyOut(std::byte* host, const std::byte* device,
+                       int64_t bytes) override {
+    return Later([=] { std::memcpy(host, device, bytes); });
+  }
+  absl::Status SetZero(std::byte* device, int64_t bytes) override {
+    return Later([=] { std::memset(device, 0, bytes); });
+  }
+  absl::Status Launch(const ExpansionLaunch& launch) override {
+    return LaunchLater(launch);
+  }
+  absl::Status Launch(const SinusoidLaunch& launch) override {
+    return LaunchLater(launch);
+  }
+  absl::Status Launch(const ProductLaunch<float>& launch) override {
+    return LaunchLater(launch);
+  }
+  absl::Status Launch(const ProductLaunch<double>& launch) override {
+    return LaunchLater(launch);
+  }
+  absl::Status Wait() override {
+    for (const auto& task : std::exchange(tasks_, {})) task();
+    return std::exchange(error_, absl::OkStatus());
+  }
+
+ private:
+  absl::Status Later(std::function<void()> task) {
+    tasks_.push_back(std::move(task));
+    return absl::OkStatus();
+  }
+  // As on a device, an error shows when somebody waits.
+  template <typename Launched>
+  absl::Status LaunchLater(const Launched& launch) {
+    return Later([this, launch] {
+      if (++log_.launches > log_.good_launches) {
+        error_ = absl::InternalError("CUDA: the device is broken");
+      } else {
+        RunKernel(launch);
+      }
+    });
+  }
+
+  CpuDeviceLog& log_;
+  std::vector<std::function<void()>> tasks_;
+  absl::Status error_;
+};
+
+class CpuDevice final : public Device {
+ public:
+  // `log` outlives this.
+  explicit CpuDevice(CpuDeviceLog* log) : log_(*log) {}
+
+  std::string description() const override { return "a CPU in its place"; }
+  bool has_products() const override { return true; }
+  absl::StatusOr<SharedMemory> Allocate(int64_t bytes) override {
+    if (log_.allocated_bytes + bytes > log_.memory_bytes) {
+      return absl::ResourceExhaustedError("CUDA: out of memory");
+    }
+    log_.allocated_bytes += bytes;
+    return SharedMemory(new std::byte[bytes],
+                        [&log = log_, bytes](std::byte* memory) {
+                          log.allocated_bytes -= bytes;
+                          delete[] memory;
+                        });
+  }
+  absl::StatusOr<SharedMemory> AllocateHost(int64_t bytes) override {
+    return Allocate(bytes);
+  }
+  absl::StatusOr<std::unique_ptr<Stream>> NewStream() override {
+    return std::make_unique<CpuStream>(&log_);
+  }
+
+ private:
+  CpuDeviceLog& log_;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_TESTS_TESTING_CPU_DEVICE_H_
