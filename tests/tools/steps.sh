@@ -184,21 +184,22 @@ step_container() {
   pytest tests/container
 }
 
-# All tests of core, in the binary that has the CUDA backend.
+# All tests of core, beside the backend.
 step_cuda_cpp() {
-  build cuda attnbias_tests
-  ctest --preset cuda
+  build cuda core_test
+  ctest --preset cuda --exclude-regex NOT_BUILT
 }
 
 # What the compiler made of the kernels.
 step_cuda_code() {
-  build cuda attnbias_core
+  build cuda attnbias_cuda
   pytest tests/cuda
 }
 
 # The server with the backend, on a machine with or without a device.
 step_cuda_server() {
   build cuda attnbias-server
+  install_python_client
   pytest tests/integration/observability_test.py tests/integration/stream_test.py
 }
 
