@@ -227,6 +227,37 @@ def test_list_tables_turns_pages(server: FakeServer, client: attnbias.Client) ->
     assert (second.name, second.encoding) == ("n", None)
 
 
+def test_list_tables_of_encodings_whose_tables_have_one_layout(
+    server: FakeServer, client: attnbias.Client
+) -> None:
+    def ref(name: str) -> tensor_pb2.TableRef:
+        return tensor_pb2.TableRef(name=name, layout=tensor_pb2.TABLE_LAYOUT_BUCKETS_HEADS)
+
+    network = {part: f"m/{part}" for part in ("hidden_weight", "hidden_bias", "output_weight")}
+    specs = [
+        service_pb2.TensorSpec(
+            learned_absolute=encodings_pb2.LearnedAbsolute(table=ref("m/positions"), offset=2)
+        ),
+        service_pb2.TensorSpec(
+            swin_v2=encodings_pb2.SwinV2(
+                window_height=8,
+                window_width=8,
+                num_heads=2,
+                **{part: ref(name) for part, name in network.items()},
+            )
+        ),
+    ]
+    infos = [
+        service_pb2.TableInfo(name="m", data_type=tensor_pb2.DATA_TYPE_F32, spec=spec)
+        for spec in specs
+    ]
+    server.tables = {"": service_pb2.ListTablesResponse(tables=infos)}
+    positions, swin = client.list_tables()
+    assert positions.encoding == attnbias.LearnedAbsolute(table="m/positions", offset=2)
+    assert isinstance(swin.encoding, attnbias.SwinV2)
+    assert {part: getattr(swin.encoding, part) for part in network} == network
+
+
 def test_a_table_of_an_unknown_type_is_unimplemented(
     server: FakeServer, client: attnbias.Client
 ) -> None:
