@@ -86,18 +86,18 @@ class Reader {
         builder_(*builder) {}
 
   absl::Status Run() {
-    const std::string model_type = config_.String("model_type", "");
-    ATTNBIAS_RETURN_IF_ERROR(config_.status());
-    absl::StatusOr<std::vector<Rule>> rules = RulesFor(model_type);
-    ATTNBIAS_RETURN_IF_ERROR(rules.status());
+    absl::StatusOr<std::vector<Rule>> rules = RulesFor(config_);
+    if (!rules.ok()) {
+      return Invalid(folder_.string(), ": ", rules.status().message());
+    }
     rules_ = *std::move(rules);
     ATTNBIAS_RETURN_IF_ERROR(std::filesystem::exists(folder_ / kModelFile)
                                  ? AddWholeModel()
                                  : AddShards());
     if (users_.empty()) {
       return Invalid(
-          folder_.string(), ": none of the tensors that a ", model_type,
-          " has: ",
+          folder_.string(), ": none of the tensors that a ",
+          std::string(rules_.front().model_type), " has: ",
           absl::StrJoin(rules_, ", ", [](std::string* out, const Rule& rule) {
             out->append(rule.tensor);
           }));

@@ -110,7 +110,8 @@ Segments Split(std::string_view name) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<Rule>> RulesFor(const std::string& model_type) {
+absl::StatusOr<std::vector<Rule>> RulesFor(ModelConfig& config) {
+  const std::string model_type = config.String("model_type", "");
   std::vector<Rule> rules;
   std::vector<std::string> known;
   for (const Rule& rule : kRules) {
@@ -119,10 +120,12 @@ absl::StatusOr<std::vector<Rule>> RulesFor(const std::string& model_type) {
       known.emplace_back(rule.model_type);
     }
   }
-  if (!rules.empty()) return rules;
-  return absl::InvalidArgumentError(
-      absl::StrCat(ModelConfig::kFile, ": model_type: got '", model_type,
-                   "', want one of ", absl::StrJoin(known, ", ")));
+  if (rules.empty()) {
+    config.Refuse("model_type", absl::StrCat("'", model_type, "'"),
+                  absl::StrCat("one of ", absl::StrJoin(known, ", ")));
+    return config.status();
+  }
+  return rules;
 }
 
 std::optional<Match> MatchTensor(const Rule& rule, std::string_view tensor) {

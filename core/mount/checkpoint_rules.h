@@ -33,9 +33,9 @@ struct Match {
   std::vector<int64_t> numbers;
 };
 
-// The rules of one model type. INVALID_ARGUMENT for one that is not known, the
-// message listing those that are.
-absl::StatusOr<std::vector<Rule>> RulesFor(const std::string& model_type);
+// The rules of the configuration's model type. INVALID_ARGUMENT for one that is
+// not known, the message listing those that are.
+absl::StatusOr<std::vector<Rule>> RulesFor(ModelConfig& config);
 
 // Nothing for a tensor that `rule` is not for.
 std::optional<Match> MatchTensor(const Rule& rule, std::string_view tensor);

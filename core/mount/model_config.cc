@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/mount/model_config.h"
 
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 
 namespace attnbias {
@@ -8,8 +10,16 @@ namespace {
 
 using nlohmann::json;
 
+// More than any model's, and few enough that sums of them do not overflow.
+constexpr int64_t kMaxInteger = int64_t{1} << 31;
+
+bool IsInteger(const json& value) {
+  return value.is_number_integer() &&
+         std::abs(value.get<double>()) <= kMaxInteger;
+}
+
 bool IsSide(const json& value) {
-  return value.is_number_integer() && value.get<int64_t>() > 0;
+  return IsInteger(value) && value.get<int64_t>() > 0;
 }
 
 }  // namespace
@@ -23,8 +33,10 @@ std::string ModelConfig::String(const char* field, std::string_view otherwise) {
 
 int64_t ModelConfig::Integer(const char* field, int64_t otherwise) {
   const json& value = Find(field);
-  if (value.is_number_integer()) return value.get<int64_t>();
-  if (!value.is_null()) Refuse(field, value.dump(), "an integer");
+  if (IsInteger(value)) return value.get<int64_t>();
+  if (!value.is_null()) {
+    Refuse(field, value.dump(), "an integer in [-2^31, 2^31]");
+  }
   return otherwise;
 }
 
@@ -32,8 +44,7 @@ int64_t ModelConfig::Element(const char* field, size_t index,
                              int64_t otherwise) {
   const json& value = Find(field);
   if (value.is_null()) return otherwise;
-  if (value.is_array() && index < value.size() &&
-      value[index].is_number_integer()) {
+  if (value.is_array() && index < value.size() && IsInteger(value[index])) {
     return value[index].get<int64_t>();
   }
   Refuse(field, value.dump(),

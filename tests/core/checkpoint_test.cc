@@ -328,6 +328,7 @@ TEST_F(Use, PositionsOfPatchesLoseTheBatchsAxis) {
   for (const char* model_type : {"vit", "deit", "swin"}) {
     const auto spec =
         Of<LearnedAbsoluteSpec>("positions", model_type, "", tensors);
+    ASSERT_TRUE(spec.table.has_value());
     EXPECT_THAT(spec.table->shape(), ElementsAre(5, 8));
     EXPECT_EQ(spec.offset, 0);
   }
@@ -491,8 +492,14 @@ TEST_F(Checkpoint, WhatIsWrongIsNamed) {
                                HasSubstr("model_type: got '', want one of t5, "
                                          "mt5, umt5, longt5, bert")));
   WriteConfig(R"({"model_type":"llama"})");
+  EXPECT_THAT(
+      Load(),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr(folder_.string() +
+                         ": config.json: model_type: got 'llama', want one")));
+  WriteConfig(R"({"model_type":["t5"]})");
   EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
-                               HasSubstr("model_type: got 'llama'")));
+                               HasSubstr("model_type: got [\"t5\"], want a")));
   WriteConfig(R"({"model_type":"t5"})");
   EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kNotFound,
                                HasSubstr("model.safetensors.index.json")));
@@ -518,6 +525,12 @@ TEST_F(Checkpoint, WhatIsWrongIsNamed) {
       StatusIs(absl::StatusCode::kInvalidArgument,
                HasSubstr("config.json: relative_attention_max_distance: got "
                          "\"far\", want an integer")));
+  WriteConfig(
+      R"({"model_type":"t5",
+          "relative_attention_max_distance":18446744073709551615})");
+  EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
+                               HasSubstr("got 18446744073709551615, want an "
+                                         "integer in [-2^31, 2^31]")));
 }
 
 }  // namespace
