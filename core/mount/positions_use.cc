@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learned absolute positions: which row is position 0, in the models that have
-// them.
+// Vectors of positions: which row is position 0, in the models that learn
+// absolute ones, and BERT's of distances.
 //
 // No spec says padding_idx: torch's leaves the row out of training, and answers
 // with what the row holds. It is at the position before the first.
@@ -13,8 +13,8 @@ LearnedAbsoluteSpec PositionsFrom(int64_t row, const Place& place) {
   return {.table = place.table(), .offset = row};
 }
 
-// Models of before transformers 5 could have relative positions in place of the
-// absolute, whose table they then kept and did not add.
+// Before transformers 5 a model could have distances in place of positions,
+// whose table it then kept and did not add.
 bool AddsPositions(ModelConfig& config) {
   return config.String("position_embedding_type", "absolute") == "absolute";
 }
@@ -35,6 +35,17 @@ std::optional<EncodingSpec> BertPositions(const Place& place,
                                           ModelConfig& config) {
   if (!AddsPositions(config)) return std::nullopt;
   return PositionsFrom(0, place);
+}
+
+// One vector for each distance, query - key, that the positions can have.
+std::optional<EncodingSpec> BertDistances(const Place& place,
+                                          ModelConfig& /*config*/) {
+  const int64_t reach = place.table().rows() / 2;
+  return ShawSpec{.table = place.table(),
+                  .left = reach,
+                  .right = reach,
+                  .beyond = BeyondReach::kRefuse,
+                  .sign = RelativeSign::kQueryMinusKey};
 }
 
 std::optional<EncodingSpec> RobertaPositions(const Place& place,

@@ -2,8 +2,8 @@
 // How models use the position tables of their checkpoints: what of an
 // encoding's spec stands in config.json, and what is fixed in the model's code.
 //
-// Facts are those of transformers 5.23, whose own computation a spec's answer
-// equals.
+// Facts are those of transformers 5.23, or of the last version that had them;
+// its own computation is what a spec's answer equals.
 #ifndef ATTNBIAS_CORE_MOUNT_TABLE_USE_H_
 #define ATTNBIAS_CORE_MOUNT_TABLE_USE_H_
 
@@ -44,6 +44,8 @@ std::optional<EncodingSpec> PositionsFrom0(const Place& place,
 std::optional<EncodingSpec> PositionsFrom2(const Place& place,
                                            ModelConfig& config);
 std::optional<EncodingSpec> BertPositions(const Place& place,
+                                          ModelConfig& config);
+std::optional<EncodingSpec> BertDistances(const Place& place,
                                           ModelConfig& config);
 std::optional<EncodingSpec> RobertaPositions(const Place& place,
                                              ModelConfig& config);

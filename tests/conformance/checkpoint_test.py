@@ -7,9 +7,7 @@ part. Models are tiny, their position tensors random. Where modules compute posi
 return is caught while the model runs.
 """
 
-import contextlib
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -19,13 +17,11 @@ import pytest
 import torch
 import transformers as hf
 from bits import Array, assert_same_bits, to_array
+from conftest import serving
 from swin_v2 import assert_near_transformers
 from transformers.models.beit.modeling_beit import BeitRelativePositionBias
 from transformers.models.swin.modeling_swin import SwinRelativePositionBias
 from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
-
-import attnbias
-from tests.tools.server_process import running_server
 
 # Decoders' buckets at 621 are torch's own: exact ones are smaller there.
 BIASED = {
@@ -85,14 +81,6 @@ class Answer(NamedTuple):
 
 
 Answers = dict[str, Answer]
-
-
-@contextlib.contextmanager
-def serving(folder: Path) -> Iterator[attnbias.Client]:
-    """A client of a server that has the checkpoint in `folder` mounted as "m"."""
-    command = [os.environ["ATTNBIAS_SERVER_BINARY"], f"--checkpoint=m={folder}"]
-    with running_server(command) as target, attnbias.Client(target) as client:
-        yield client
 
 
 def make_model(config: Any) -> Any:

@@ -310,6 +310,20 @@ TEST_F(Use, PositionsBeginAtTheModelsRow) {
   }
 }
 
+TEST_F(Use, DistancesAreQueryMinusKey) {
+  for (const char* model_type : {"bert", "roberta"}) {
+    const auto spec = Of<ShawSpec>(
+        "encoder.layers.1", model_type,
+        R"(,"position_embedding_type":"relative_key")",
+        {Tensor("encoder.layer.1.attention.self.distance_embedding.weight",
+                {17, 4})});
+    EXPECT_EQ(spec.left, 8);
+    EXPECT_EQ(spec.right, 8);
+    EXPECT_EQ(spec.beyond, BeyondReach::kRefuse);
+    EXPECT_EQ(spec.sign, RelativeSign::kQueryMinusKey);
+  }
+}
+
 TEST_F(Use, PositionsThatAreNotAddedHaveNoSpec) {
   for (const char* model_type : {"bert", "roberta"}) {
     EXPECT_EQ(SpecOf("positions", model_type,
