@@ -29,7 +29,7 @@ class ModelConfig {
   // Height and width, positive: a list of the two, or one integer for both.
   std::array<int64_t, 2> Sides(const char* field, int64_t otherwise);
 
-  // Makes status() say of `field` what it is and should be.
+  // Makes status() say of `field` what it is and should be, if it is the first.
   void Refuse(const char* field, std::string_view got, std::string_view want);
 
   const absl::Status& status() const { return status_; }
