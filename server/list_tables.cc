@@ -2,6 +2,7 @@
 #include "server/list_tables.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -22,9 +23,8 @@ constexpr int kMaxPageSize = 1000;
 // begins where the last one ended whatever has been mounted meanwhile.
 constexpr char kTokenPrefix[] = "after:";
 
-size_t CommonPrefix(const std::string& a, const std::string& b) {
-  const size_t size = std::min(a.size(), b.size());
-  return std::mismatch(a.begin(), a.begin() + size, b.begin()).first -
+ptrdiff_t CommonPrefix(const std::string& a, const std::string& b) {
+  return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first -
          a.begin();
 }
 
@@ -34,10 +34,10 @@ size_t CommonPrefix(const std::string& a, const std::string& b) {
 const MountedTable* Mounted(const std::string& sha256, const MountedTable& own,
                             const TableSet& tables) {
   const MountedTable* best = nullptr;
-  size_t most = 0;
+  ptrdiff_t most = 0;
   for (const MountedTable& table : tables.tables()) {
     if (table.table.sha256() != sha256) continue;
-    const size_t alike = CommonPrefix(table.name, own.name);
+    const ptrdiff_t alike = CommonPrefix(table.name, own.name);
     if (best == nullptr || alike > most) best = &table;
     most = std::max(most, alike);
   }

@@ -263,7 +263,7 @@ class Use : public Checkpoint {
   std::optional<EncodingSpec> SpecOf(const std::string& table,
                                      const std::string& model_type,
                                      const std::string& fields,
-                                     std::vector<F32Tensor> tensors) {
+                                     const std::vector<F32Tensor>& tensors) {
     WriteConfig(
         absl::StrCat("{\"model_type\":\"", model_type, "\"", fields, "}"));
     WriteModel(tensors);
@@ -277,8 +277,8 @@ class Use : public Checkpoint {
 
   template <typename Spec>
   Spec Of(const std::string& table, const std::string& model_type,
-          const std::string& fields, std::vector<F32Tensor> tensors) {
-    const auto spec = SpecOf(table, model_type, fields, std::move(tensors));
+          const std::string& fields, const std::vector<F32Tensor>& tensors) {
+    const auto spec = SpecOf(table, model_type, fields, tensors);
     EXPECT_TRUE(spec.has_value() && std::holds_alternative<Spec>(*spec));
     return spec.has_value() ? std::get<Spec>(*spec) : Spec();
   }
@@ -381,7 +381,7 @@ class SwinV2Use : public Use {
         Tensor(mlp + "0.weight", {4, 2}, 1), Tensor(mlp + "0.bias", {4}, 2),
         Tensor(mlp + "2.weight", {6, 4}, 3)};
     // All three tables have the one spec.
-    const auto spec =
+    auto spec =
         Of<SwinV2Spec>(blocks + ".mlp.0.bias", "swinv2", fields, tensors);
     for (const char* part : {".mlp.0.weight", ".mlp.2.weight"}) {
       const auto same =
@@ -464,7 +464,7 @@ TEST_F(Use, DebertasIndicesAreThoseOfTheTablesRows) {
 
 TEST_F(Use, AConfigurationThatTensorsContradictIsNamed) {
   const auto expect = [this](const std::string& config,
-                             std::vector<F32Tensor> tensors,
+                             const std::vector<F32Tensor>& tensors,
                              const std::string& says) {
     WriteConfig(config);
     WriteModel(tensors);

@@ -130,13 +130,13 @@ TEST_F(ListTablesTest, TablesBesideItAreNamedWhoeverHasTheSameNumbers) {
   WriteFile(folder / "config.json", R"({"model_type":"swinv2"})");
   // Networks of two blocks that are alike but for their outputs.
   std::vector<F32Tensor> tensors;
-  for (const int block : {0, 1}) {
+  for (const float block : {0.0F, 1.0F}) {
     const std::string mlp = absl::StrCat("encoder.layers.0.blocks.", block,
                                          ".attention.self."
                                          "continuous_position_bias_mlp.");
     tensors.push_back({mlp + "0.weight", {1, 2}, {1, 2}});
     tensors.push_back({mlp + "0.bias", {1}, {3}});
-    tensors.push_back({mlp + "2.weight", {1, 1}, {1.0F * block}});
+    tensors.push_back({mlp + "2.weight", {1, 1}, {block}});
   }
   WriteFile(folder / "model.safetensors", SafetensorsBytes(tensors));
   TableSetBuilder builder(1 << 20);
