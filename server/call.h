@@ -14,7 +14,7 @@
 #include "attnbias/v1/service.pb.h"
 #include "core/base/executor.h"
 #include "core/engine/engine.h"
-#include "core/table/registry.h"
+#include "core/mount/registry.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"

@@ -2,6 +2,7 @@
 #include "server/list_tables.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -22,14 +23,25 @@ constexpr int kMaxPageSize = 1000;
 // begins where the last one ended whatever has been mounted meanwhile.
 constexpr char kTokenPrefix[] = "after:";
 
-// The mounted table of this digest; `own` before others with the same numbers.
+ptrdiff_t CommonPrefix(const std::string& a, const std::string& b) {
+  return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first -
+         a.begin();
+}
+
+// The mounted table of this digest. Of several with the same numbers it is the
+// one whose name is most like that of `own`, which is one of them, or is beside
+// it.
 const MountedTable* Mounted(const std::string& sha256, const MountedTable& own,
                             const TableSet& tables) {
-  if (own.table.sha256() == sha256) return &own;
-  const auto found = std::find_if(
-      tables.tables().begin(), tables.tables().end(),
-      [&](const MountedTable& t) { return t.table.sha256() == sha256; });
-  return found == tables.tables().end() ? nullptr : &*found;
+  const MountedTable* best = nullptr;
+  ptrdiff_t most = 0;
+  for (const MountedTable& table : tables.tables()) {
+    if (table.table.sha256() != sha256) continue;
+    const ptrdiff_t alike = CommonPrefix(table.name, own.name);
+    if (best == nullptr || alike > most) best = &table;
+    most = std::max(most, alike);
+  }
+  return best;
 }
 
 // Puts names for digests in the fields of `encoding`.

@@ -4,7 +4,7 @@
 
 #include "absl/status/status.h"
 #include "attnbias/v1/service.pb.h"
-#include "core/table/registry.h"
+#include "core/mount/registry.h"
 
 namespace attnbias {
 

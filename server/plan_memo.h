@@ -15,7 +15,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "core/engine/plan.h"
-#include "core/table/registry.h"
+#include "core/mount/registry.h"
 
 namespace attnbias {
 

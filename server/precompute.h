@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "core/base/cancellation.h"
 #include "core/engine/engine.h"
-#include "core/table/registry.h"
+#include "core/mount/registry.h"
 
 namespace attnbias {
 

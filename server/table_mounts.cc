@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
-#include "core/table/checkpoint.h"
+#include "core/mount/checkpoint.h"
 #include "core/table/safetensors.h"
 #include "server/logging.h"
 

@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/table/registry.h"
+#include "core/mount/registry.h"
 
 namespace attnbias {
 

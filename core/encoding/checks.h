@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "core/encoding/canonical_writer.h"
+#include "core/base/canonical_writer.h"
 #include "core/encoding/spec.h"
 #include "core/table/table.h"
 #include "core/tensor/range.h"

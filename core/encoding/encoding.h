@@ -20,7 +20,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/encoding/canonical_writer.h"
+#include "core/base/canonical_writer.h"
 #include "core/kernel/kernel_set.h"
 #include "core/tensor/data_type.h"
 #include "core/tensor/range.h"

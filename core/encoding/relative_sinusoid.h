@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "core/encoding/canonical_writer.h"
+#include "core/base/canonical_writer.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/spec.h"
 

@@ -49,7 +49,8 @@ class SafetensorsFile {
   // Null if there is none of this name.
   const SafetensorsEntry* Find(std::string_view name) const;
 
-  // INVALID_ARGUMENT unless `entry`, one of entries(), is a table.
+  // INVALID_ARGUMENT unless `entry`, one of entries() though perhaps with other
+  // axes for as many numbers, is a table.
   absl::StatusOr<Table> Read(const SafetensorsEntry& entry);
 
  private:

@@ -8,9 +8,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/canonical_writer.h"
 #include "core/base/sha256.h"
 #include "core/base/status_macros.h"
-#include "core/encoding/canonical_writer.h"
 
 namespace attnbias {
 namespace {

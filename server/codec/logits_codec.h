@@ -7,7 +7,7 @@
 #include "attnbias/v1/logits.pb.h"
 #include "core/logits/plan.h"
 #include "core/logits/spec.h"
-#include "core/table/registry.h"
+#include "core/mount/registry.h"
 
 namespace attnbias {
 

@@ -10,7 +10,7 @@
 #include "attnbias/v1/service.pb.h"
 #include "core/encoding/spec.h"
 #include "core/engine/plan.h"
-#include "core/table/registry.h"
+#include "core/mount/registry.h"
 
 namespace attnbias {
 

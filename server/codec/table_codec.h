@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "attnbias/v1/tensor.pb.h"
-#include "core/table/registry.h"
+#include "core/mount/registry.h"
 #include "core/table/table.h"
 
 namespace attnbias {

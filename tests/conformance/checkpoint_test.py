@@ -1,26 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints as transformers saves them: what the server finds in one is what the model computes.
 
-Tensors' names are a matter between a version of transformers and core/table/checkpoint.cc: this
-test fails when they part. Models are tiny, their biases random.
+Tensors' names are a matter between a version of transformers and core/mount/checkpoint_rules.cc,
+the configuration's meaning one between it and core/mount/table_use.h: these tests fail when they
+part. Models are tiny, their position tensors random. Where modules compute positions, what they
+return is caught while the model runs.
 """
 
-import contextlib
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 import transformers as hf
-from bits import assert_same_bits, to_array
-from every_way import EveryWay
+from bits import Array, assert_same_bits, to_array
+from conftest import serving
+from swin_v2 import assert_near_transformers
+from transformers.models.beit.modeling_beit import BeitRelativePositionBias
+from transformers.models.swin.modeling_swin import SwinRelativePositionBias
+from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
 
-import attnbias
-from tests.tools.server_process import running_server
-
-LENGTH = 300
+# Decoders' buckets at 621 are torch's own: exact ones are smaller there.
 BIASED = {
     "vocab_size": 16,
     "d_model": 8,
@@ -29,49 +32,82 @@ BIASED = {
     "num_layers": 2,
     "num_decoder_layers": 2,
     "num_heads": 2,
-    "relative_attention_max_distance": 64,
+    "relative_attention_num_buckets": 24,
+    "relative_attention_max_distance": 889,
 }
+LENGTH = 700
+BLOCK = 16
+GLOBAL = {"encoder_attention_type": "transient-global", "global_block_size": BLOCK}
 PLAIN = {
     "vocab_size": 16,
     "hidden_size": 8,
     "num_hidden_layers": 2,
     "num_attention_heads": 2,
     "intermediate_size": 8,
-    "max_position_embeddings": 10,
+    "max_position_embeddings": 64,
 }
 WINDOWED = {
     "image_size": 16,
     "patch_size": 2,
     "embed_dim": 8,
-    "depths": [1, 1],
-    "num_heads": [2, 2],
-    "window_size": 2,
+    "depths": [1, 2],
+    "num_heads": [2, 4],
 }
 PATCHED = {
     "hidden_size": 8,
     "num_hidden_layers": 2,
     "num_attention_heads": 2,
     "intermediate_size": 8,
-    "image_size": 8,
+    "image_size": 16,
     "patch_size": 4,
 }
 ENCODER_DECODER = {
-    "vocab_size": 16,
     "d_model": 8,
     "encoder_layers": 1,
     "decoder_layers": 1,
     "encoder_attention_heads": 2,
     "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 8,
+    "decoder_ffn_dim": 8,
 }
-SWIN_PLACES = {"encoder.layers.0.blocks.0", "encoder.layers.1.blocks.0"}
+RELATIVE = {"relative_attention": True, "pos_att_type": ["c2p"], "max_relative_positions": 20}
 
 
-@contextlib.contextmanager
-def serving(folder: Path) -> Iterator[attnbias.Client]:
-    """A client of a server that has the checkpoint in `folder` mounted as "m"."""
-    command = [os.environ["ATTNBIAS_SERVER_BINARY"], f"--checkpoint=m={folder}"]
-    with running_server(command) as target, EveryWay(target) as client:
-        yield client
+class Answer(NamedTuple):
+    """What a model computes at a place, and the extent that the place's spec lacks."""
+
+    want: Array
+    extent: dict[str, Any]
+
+
+Answers = dict[str, Answer]
+
+
+def make_model(config: Any) -> Any:
+    torch.manual_seed(7)
+    model = hf.AutoModel.from_config(config).eval()
+    for name, parameter in model.named_parameters():
+        if any(part in name for part in ("position", "relative", "wpe", "rel_embeddings")):
+            torch.nn.init.normal_(parameter, std=0.3 if "mlp" in name else 3)
+    return model
+
+
+def caught(model: Any, modules: dict[str, Any], *inputs: Any, **named: Any) -> dict[str, Array]:
+    """What these modules return while the model runs, without the batch's axis."""
+    outputs = {}
+
+    def catch(place: str) -> Callable[[Any, Any, Any], None]:
+        def hook(_module: Any, _inputs: Any, output: Any) -> None:
+            outputs[place] = to_array(output if output.dim() == 2 else output[0])
+
+        return hook
+
+    handles = [module.register_forward_hook(catch(place)) for place, module in modules.items()]
+    model(*inputs, **named)
+    for handle in handles:
+        handle.remove()
+    assert outputs.keys() == modules.keys()
+    return outputs
 
 
 def self_attention(block: Any) -> Any:
@@ -82,106 +118,265 @@ def self_attention(block: Any) -> Any:
     raise AssertionError(layer)
 
 
-def t5_biases(model: Any) -> dict[str, Any]:
-    return {
-        side: self_attention(getattr(model, side).block[0]).compute_bias(LENGTH, LENGTH)[0]
-        for side in ("encoder", "decoder")
-    }
+def t5_bias(block: Any) -> Answer:
+    bias = self_attention(block).compute_bias(LENGTH, LENGTH)[0]
+    return Answer(to_array(bias), {"queries": LENGTH, "keys": LENGTH})
 
 
-def umt5_biases(model: Any) -> dict[str, Any]:
+def t5(model: Any) -> Answers:
+    return {side: t5_bias(getattr(model, side).block[0]) for side in ("encoder", "decoder")}
+
+
+def umt5(model: Any) -> Answers:
     return {
-        f"{side}.layers.{i}": self_attention(block).compute_bias(LENGTH, LENGTH)[0]
+        f"{side}.layers.{i}": t5_bias(block)
         for side in ("encoder", "decoder")
         for i, block in enumerate(getattr(model, side).block)
     }
 
 
-def mpnet_bias(model: Any) -> dict[str, Any]:
-    return {"encoder": model.encoder.compute_position_bias(torch.zeros(1, LENGTH, 8))[0]}
+def longt5(model: Any) -> Answers:
+    """Local: a block of queries between two blocks of keys. Global: tokens against blocks."""
+    attention = self_attention(model.encoder.block[0])
+    local = to_array(attention.compute_bias(BLOCK)[0, 0])
+    extent = {"queries": BLOCK, "keys": 3 * BLOCK, "query_offset": BLOCK}
+    answers = {"encoder": Answer(local, extent), "decoder": t5_bias(model.decoder.block[0])}
+    if hasattr(attention, "compute_side_bias"):
+        blocks = 40
+        mask, segments = torch.ones(1, BLOCK * blocks), torch.ones(1, blocks)
+        side = to_array(attention.compute_side_bias(mask, segments)[0])
+        ids = [position // BLOCK for position in range(BLOCK * blocks)]
+        answers["encoder.global"] = Answer(side, {"query_position_ids": ids, "keys": blocks})
+    return answers
+
+
+TOKENS = torch.tensor([[5, 6, 7, 8, 9]])
+
+
+def positions(module: str) -> Callable[[Any], Answers]:
+    def answers(model: Any) -> Answers:
+        got = caught(model, {"positions": model.get_submodule(module)}, TOKENS)
+        return {"positions": Answer(got["positions"], {"positions": TOKENS.shape[1]})}
+
+    return answers
+
+
+def roberta(model: Any) -> Answers:
+    """Padding is where its row is, before the first position."""
+    tokens = torch.tensor([[5, 6, 7, 1, 1]])
+    got = caught(model, {"positions": model.embeddings.position_embeddings}, tokens)
+    return {"positions": Answer(got["positions"], {"position_ids": [0, 1, 2, -1, -1]})}
+
+
+def mpnet(model: Any) -> Answers:
+    bias = to_array(model.encoder.compute_position_bias(torch.zeros(1, LENGTH, 8))[0])
+    return roberta(model) | {"encoder": Answer(bias, {"queries": LENGTH, "keys": LENGTH})}
+
+
+def opt(model: Any) -> Answers:
+    """What the mask leaves out has the row before the first position's, too."""
+    mask = torch.tensor([[0, 0, 1, 1, 1]])
+    module = model.decoder.embed_positions
+    got = caught(model, {"positions": module}, TOKENS, attention_mask=mask)
+    return {"positions": Answer(got["positions"], {"position_ids": [-1, -1, 0, 1, 2]})}
+
+
+def bart(model: Any) -> Answers:
+    modules = {
+        f"{side}.positions": getattr(model, side).embed_positions for side in ("encoder", "decoder")
+    }
+    got = caught(model, modules, TOKENS, decoder_input_ids=TOKENS)
+    return {place: Answer(rows, {"positions": TOKENS.shape[1]}) for place, rows in got.items()}
+
+
+def image(model: Any) -> torch.Tensor:
+    size = model.config.image_size
+    return torch.zeros(1, 3, *(size if isinstance(size, (list, tuple)) else (size, size)))
+
+
+def of_patches(model: Any) -> Answers:
+    """What is added to tokens that are zero, the class's among them."""
+    for name, parameter in model.embeddings.named_parameters():
+        if name != "position_embeddings":
+            torch.nn.init.zeros_(parameter)
+    output = model.embeddings(image(model))
+    rows = to_array((output[0] if isinstance(output, tuple) else output)[0])
+    return {"positions": Answer(rows, {"positions": len(rows)})}
+
+
+def swin(model: Any) -> Answers:
+    modules = {
+        name.removesuffix(".attention.relative_position_bias"): module
+        for name, module in model.named_modules()
+        if isinstance(module, SwinRelativePositionBias)
+    }
+    got = caught(model, modules, image(model))
+    return {place: Answer(bias, {}) for place, bias in got.items()} | of_patches(model)
+
+
+def beit(model: Any) -> Answers:
+    modules = {}
+    for name, module in model.named_modules():
+        if isinstance(module, BeitRelativePositionBias):
+            layer = name.removesuffix(".relative_position_bias")
+            modules["encoder" if name == "shared_position_bias" else f"encoder.{layer}"] = module
+    got = caught(model, modules, image(model))
+    answers = {place: Answer(bias, {}) for place, bias in got.items()}
+    if model.config.use_absolute_position_embeddings:
+        answers |= of_patches(model)
+    return answers
+
+
+def detr(model: Any) -> Answers:
+    """A feature map of 5 by 7: columns' halves are the first, rows' the second."""
+    shape = torch.Size([1, 8, 5, 7])
+    learned = model.position_embedding(shape=shape, device="cpu", dtype=torch.float32)[0]
+    columns, rows = learned.chunk(2)
+    queries = to_array(model.query_position_embeddings.weight)
+    return {
+        "columns": Answer(to_array(columns[:, 0].T), {"positions": 7}),
+        "rows": Answer(to_array(rows[:, :, 0].T), {"positions": 5}),
+        "queries": Answer(queries, {"positions": len(queries)}),
+    }
+
+
+def deberta(model: Any) -> Answers:
+    """The indices by which its attention gathers. 60 tokens reach beyond the greatest distance."""
+    tokens = torch.randint(2, 16, (1, 60))
+    with mock.patch.object(torch, "gather", wraps=torch.gather) as gather:
+        module = {"positions": model.embeddings.position_embeddings}
+        rows = caught(model, module, tokens)["positions"]
+    indices = to_array(gather.call_args_list[0].kwargs["index"][0]).astype("i4")
+    return {
+        "positions": Answer(rows, {"positions": 60}),
+        "encoder": Answer(indices, {"queries": 60, "keys": 60}),
+    }
+
+
+def detr_config() -> Any:
+    backbone = hf.ResNetConfig(
+        embedding_size=4, hidden_sizes=[4], depths=[1], layer_type="basic", out_features=["stage1"]
+    )
+    return hf.DetrConfig(
+        num_queries=5,
+        position_embedding_type="learned",
+        use_timm_backbone=False,
+        use_pretrained_backbone=False,
+        backbone=None,
+        backbone_config=backbone,
+        **ENCODER_DECODER,
+    )
+
+
+CASES: list[tuple[Any, Callable[[Any], Answers]]] = [
+    (hf.T5Config(**BIASED), t5),
+    (hf.MT5Config(**BIASED), t5),
+    (hf.UMT5Config(**BIASED), umt5),
+    (hf.LongT5Config(**BIASED), longt5),
+    (hf.LongT5Config(**BIASED, **GLOBAL), longt5),
+    (hf.MPNetConfig(**PLAIN), mpnet),
+    (hf.BertConfig(**PLAIN), positions("embeddings.position_embeddings")),
+    (hf.RobertaConfig(**PLAIN), roberta),
+    (hf.GPT2Config(vocab_size=16, n_embd=8, n_layer=1, n_head=2), positions("wpe")),
+    (hf.OPTConfig(**PLAIN, ffn_dim=8, word_embed_proj_dim=8, pad_token_id=1), opt),
+    (hf.BartConfig(**ENCODER_DECODER, vocab_size=16), bart),
+    (hf.SwinConfig(**WINDOWED, window_size=3, use_absolute_embeddings=True), swin),
+    (hf.BeitConfig(**PATCHED, use_relative_position_bias=True), beit),
+    (
+        hf.BeitConfig(
+            **PATCHED,
+            use_shared_relative_position_bias=True,
+            use_relative_position_bias=True,
+            use_absolute_position_embeddings=True,
+        ),
+        beit,
+    ),
+    (hf.ViTConfig(**PATCHED), of_patches),
+    (hf.DeiTConfig(**PATCHED | {"image_size": [16, 8]}), of_patches),
+    (detr_config(), detr),
+    (hf.DebertaV2Config(**PLAIN, **RELATIVE, position_buckets=8), deberta),
+    (hf.DebertaV2Config(**PLAIN, **RELATIVE), deberta),
+]
 
 
 @pytest.mark.parametrize(
-    ("config", "biases"),
-    [
-        (hf.T5Config(**BIASED), t5_biases),
-        (hf.MT5Config(**BIASED), t5_biases),
-        (hf.UMT5Config(**BIASED), umt5_biases),
-        (hf.MPNetConfig(**PLAIN), mpnet_bias),
-    ],
-    ids=lambda value: getattr(value, "model_type", ""),
+    ("config", "answers"), CASES, ids=lambda value: getattr(value, "model_type", "")
 )
 @pytest.mark.parametrize("shards", ["1GB", "1KB"], ids=["whole", "sharded"])
 def test_specs_give_what_the_model_computes(
-    tmp_path: Path, config: Any, biases: Callable[[Any], dict[str, Any]], shards: str
+    tmp_path: Path, config: Any, answers: Callable[[Any], Answers], shards: str
 ) -> None:
-    torch.manual_seed(7)
-    model = hf.AutoModel.from_config(config).eval()
-    for name, parameter in model.named_parameters():
-        if "relative_attention_bias" in name:
-            torch.nn.init.normal_(parameter, std=3)
+    model = make_model(config)
     model.save_pretrained(tmp_path, max_shard_size=shards)
     with torch.no_grad():
-        want = {place: to_array(bias) for place, bias in biases(model).items()}
+        wanted = answers(model)
     with serving(tmp_path) as client:
         tables = {table.name: table for table in client.list_tables()}
-        assert {f"m/{place}" for place in want} == {n for n, t in tables.items() if t.encoding}
-        for place, bias in want.items():
-            got = client.get(tables[f"m/{place}"].encoding, queries=LENGTH, keys=LENGTH)
-            assert_same_bits(got.view(), bias)
+        assert tables.keys() == {f"m/{place}" for place in wanted}
+        for place, (want, extent) in wanted.items():
+            encoding = tables[f"m/{place}"].encoding
+            assert encoding is not None, place
+            got = client.get(encoding, **extent)
+            assert_same_bits(got if isinstance(got, np.ndarray) else got.dense(), want)
 
 
-@pytest.mark.parametrize(
-    ("config", "places"),
-    [
-        (hf.LongT5Config(**BIASED), {"encoder", "decoder"}),
-        (
-            hf.LongT5Config(**BIASED, encoder_attention_type="transient-global"),
-            {"encoder", "encoder.global", "decoder"},
-        ),
-        (hf.BertConfig(**PLAIN), {"positions"}),
-        (hf.RobertaConfig(**PLAIN), {"positions"}),
-        (hf.GPT2Config(vocab_size=16, n_embd=8, n_layer=1, n_head=2), {"positions"}),
-        (
-            hf.OPTConfig(
-                vocab_size=16,
-                hidden_size=8,
-                num_hidden_layers=1,
-                ffn_dim=8,
-                num_attention_heads=2,
-                word_embed_proj_dim=8,
-            ),
-            {"positions"},
-        ),
-        (
-            hf.BartConfig(**ENCODER_DECODER),
-            {"encoder.positions", "decoder.positions"},
-        ),
-        (hf.SwinConfig(**WINDOWED, use_absolute_embeddings=True), {*SWIN_PLACES, "positions"}),
-        (
-            hf.Swinv2Config(**WINDOWED),
-            {
-                f"{place}.mlp.{part}"
-                for place in SWIN_PLACES
-                for part in ("0.weight", "0.bias", "2.weight")
-            },
-        ),
-        (
-            hf.BeitConfig(
-                **PATCHED, use_relative_position_bias=True, use_absolute_position_embeddings=True
-            ),
-            {"encoder.layers.0", "encoder.layers.1", "positions"},
-        ),
-        (hf.BeitConfig(**PATCHED, use_shared_relative_position_bias=True), {"encoder"}),
-        (
-            hf.DebertaV2Config(**PLAIN, relative_attention=True, position_buckets=4),
-            {"encoder", "positions"},
-        ),
-    ],
-    ids=lambda value: getattr(value, "model_type", ""),
-)
-def test_every_position_table_is_found(tmp_path: Path, config: Any, places: set[str]) -> None:
-    hf.AutoModel.from_config(config).save_pretrained(tmp_path)
+@pytest.mark.parametrize("pretrained", [[0, 0], [3, 12]])
+@pytest.mark.parametrize("shards", ["1GB", "1KB"], ids=["whole", "sharded"])
+def test_swin_v2(tmp_path: Path, pretrained: list[int], shards: str) -> None:
+    """Its second stage has but 4 tokens a side for a window of 6."""
+    config = hf.Swinv2Config(**WINDOWED, window_size=6, pretrained_window_sizes=pretrained)
+    model = make_model(config)
+    model(image(model))
+    model.save_pretrained(tmp_path, max_shard_size=shards)
+    modules = {
+        name.removesuffix(".attention.self"): module
+        for name, module in model.named_modules()
+        if isinstance(module, Swinv2SelfAttention)
+    }
+    assert {module.window_size for module in modules.values()} == {(6, 6), (4, 4)}
+    parts = ("mlp.0.weight", "mlp.0.bias", "mlp.2.weight")
     with serving(tmp_path) as client:
+        tables = {table.name: table for table in client.list_tables()}
+        assert tables.keys() == {f"m/{place}.{part}" for place in modules for part in parts}
+        for place, module in modules.items():
+            side = module.pretrained_window_size[0] or module.window_size[0]
+            specs = {str(tables[f"m/{place}.{part}"].encoding) for part in parts}
+            assert len(specs) == 1
+            bias = client.get(tables[f"m/{place}.{parts[0]}"].encoding)
+            assert_near_transformers(bias, module, (side, side))
+
+
+def test_what_no_spec_can_say_has_none(tmp_path: Path) -> None:
+    """A grid that is no square is resampled; Swin-V2's positions are one too many to be added."""
+    oblong = PATCHED | {"image_size": [16, 8]}
+    beit_config = hf.BeitConfig(
+        **oblong, use_relative_position_bias=True, use_absolute_position_embeddings=True
+    )
+    places = {"encoder.layers.0", "encoder.layers.1", "positions"}
+    make_model(beit_config).save_pretrained(tmp_path / "beit")
+    with serving(tmp_path / "beit") as client:
         tables = client.list_tables()
     assert {table.name for table in tables} == {f"m/{place}" for place in places}
+    assert all(table.encoding is None for table in tables)
+
+    model = make_model(hf.Swinv2Config(**WINDOWED, use_absolute_embeddings=True))
+    with pytest.raises(RuntimeError, match="must match"):
+        model(image(model))
+    model.save_pretrained(tmp_path / "swinv2")
+    with serving(tmp_path / "swinv2") as client:
+        (table,) = (t for t in client.list_tables() if t.name == "m/positions")
+    assert table.encoding is None
+
+
+def test_swin_of_a_stage_smaller_than_its_window_does_not_run(tmp_path: Path) -> None:
+    """The table is a whole window's all the same, and so is the spec."""
+    model = make_model(hf.SwinConfig(**WINDOWED, window_size=6))
+    with pytest.raises(RuntimeError, match="must match"):
+        model(image(model))
+    model.save_pretrained(tmp_path)
+    with serving(tmp_path) as client:
+        (table,) = (t for t in client.list_tables() if t.name == "m/encoder.layers.1.blocks.0")
+        got = client.get(table.encoding).dense()
+    module = model.encoder.layers[1].blocks[0].attention.relative_position_bias
+    with torch.no_grad():
+        assert_same_bits(got, to_array(module()[0]))

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """One server, one client that asks by every way, and the command-line tool."""
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +15,14 @@ import attnbias
 from tests.tools.server_process import running_server
 
 CommandLine = Callable[..., None]
+
+
+@contextlib.contextmanager
+def serving(folder: Path) -> Iterator[attnbias.Client]:
+    """A client of a server that has the checkpoint in `folder` mounted as "m"."""
+    command = [os.environ["ATTNBIAS_SERVER_BINARY"], f"--checkpoint=m={folder}"]
+    with running_server(command) as target, EveryWay(target) as client:
+        yield client
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,6 +10,7 @@ import torch
 from bits import Array, assert_same_bits, to_array
 from conftest import CommandLine
 from safetensors.numpy import load_file, save_file
+from swin_v2 import ROUNDINGS, assert_near_transformers, in_float64
 from transformers import BeitConfig, Swinv2Config
 from transformers.models.beit.modeling_beit import BeitRelativePositionBias
 from transformers.models.swin.modeling_swin import SwinRelativePositionBias
@@ -168,31 +169,6 @@ def swin_v2_of(module: Swinv2SelfAttention, **fields: Any) -> attnbias.SwinV2:
     )
 
 
-def coordinates(module: Swinv2SelfAttention, sides: tuple[int, int]) -> Array:
-    """The paper's, for query - key, in float64."""
-    axes = []
-    for length, side in zip(module.window_size, sides, strict=True):
-        distance = np.arange(1 - length, length) * 8 / max(side - 1, 1)
-        axes.append(np.sign(distance) * np.log2(np.abs(distance) + 1) / 3)
-    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
-
-
-def in_float64(module: Swinv2SelfAttention, sides: tuple[int, int]) -> tuple[Array, Array]:
-    """The bias of every displacement, and how much it moves per relative rounding of a term.
-
-    A dot product of n terms errs by less than n + 1 units of the sum of its terms'
-    magnitudes; a sigmoid's slope is at most 1/4.
-    """
-    hidden, _, output = module.continuous_position_bias_mlp
-    weight, bias, out = (
-        to_array(p).astype("f8") for p in (hidden.weight, hidden.bias, output.weight)
-    )
-    x = coordinates(module, sides)
-    value = np.maximum(x @ weight.T + bias, 0) @ out.T
-    magnitude = (np.abs(x) @ np.abs(weight.T) + np.abs(bias)) @ np.abs(out.T)
-    return 16 / (1 + np.exp(-value)), 16 / 4 * magnitude
-
-
 @pytest.mark.parametrize(
     ("window", "pretrained"),
     [((8, 8), (0, 0)), ((16, 16), (8, 8)), ((3, 5), (12, 6)), ((1, 1), (0, 0)), ((7, 7), (0, 0))],
@@ -212,20 +188,9 @@ def test_swin_v2(
             "pretrained_window_width": pretrained[1],
         }
     encoding = swin_v2_of(module, **fields)
-    exact, moves = in_float64(module, pretrained if pretrained[0] else window)
-    # Terms of a hidden unit, of an output, and roundings of coordinates and sigmoid.
-    roundings = 3 + 513 + 64
+    sides = pretrained if pretrained[0] else window
+    exact, moves = in_float64(module, sides)
     mirrored = client.get(encoding, dtype="f64").block[:, ::-1, ::-1]
     error = np.abs(mirrored.transpose(1, 2, 0) - exact)
-    assert (error <= roundings * 2.0**-53 * (moves + 16)).all()
-
-    with torch.no_grad():
-        rows = module.continuous_position_bias_mlp(module.relative_coords_table)
-        table = rows.view(-1, num_heads)[module.relative_position_index.view(-1)]
-        tokens = window[0] * window[1]
-        theirs = to_array(16 * torch.sigmoid(table.view(tokens, tokens, -1).permute(2, 0, 1)))
-    bounds = attnbias.BlockToeplitz(
-        np.ascontiguousarray((moves + 16).transpose(2, 0, 1)[:, ::-1, ::-1])
-    ).dense()
-    ours = client.get(encoding).dense()
-    assert (np.abs(ours.astype("f8") - theirs) <= roundings * 2.0**-24 * bounds).all()
+    assert (error <= ROUNDINGS * 2.0**-53 * (moves + 16)).all()
+    assert_near_transformers(client.get(encoding), module, sides)

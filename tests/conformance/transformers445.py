@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run by an interpreter with transformers 4.45: what its models compute, as an .npz file."""
+"""Run by an interpreter with transformers 4.45: what its models compute, as an .npz file.
+
+Beside it a model of BERT, as it is saved.
+"""
 
 import sys
+from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import BertConfig
+from transformers import BertConfig, BertModel
 from transformers.models.bert.modeling_bert import BertSelfAttention
 from transformers.models.deprecated.transfo_xl.modeling_transfo_xl import (
     PositionalEmbedding,
@@ -49,10 +53,36 @@ def bert(kind: str) -> dict[str, torch.Tensor]:
     }
 
 
+def saved_bert(folder: Path) -> dict[str, torch.Tensor]:
+    """The vectors that its last layer looks up."""
+    config = BertConfig(
+        vocab_size=8,
+        hidden_size=HEADS * HEAD_DIM,
+        num_hidden_layers=2,
+        num_attention_heads=HEADS,
+        intermediate_size=8,
+        max_position_embeddings=MAX_POSITIONS,
+        position_embedding_type="relative_key",
+    )
+    model = BertModel(config).eval()
+    model.save_pretrained(folder)
+    seen = {}
+    embedding = model.encoder.layer[-1].attention.self.distance_embedding
+    embedding.register_forward_hook(lambda *call: seen.update(vectors=call[-1]))
+    model(torch.zeros(1, TOKENS, dtype=torch.long))
+    return {"saved_bert_vectors": seen["vectors"]}
+
+
 def main() -> None:
+    path = Path(sys.argv[1])
     with torch.no_grad():
-        tensors = {**transformer_xl(), **bert("relative_key"), **bert("relative_key_query")}
-    np.savez(sys.argv[1], **{name: tensor.detach().numpy() for name, tensor in tensors.items()})
+        tensors = {
+            **transformer_xl(),
+            **bert("relative_key"),
+            **bert("relative_key_query"),
+            **saved_bert(path.with_name("bert")),
+        }
+    np.savez(path, **{name: tensor.detach().numpy() for name, tensor in tensors.items()})
 
 
 if __name__ == "__main__":

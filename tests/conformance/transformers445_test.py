@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bits import Array, assert_same_bits
+from conftest import serving
 
 import attnbias
 
@@ -19,8 +20,13 @@ Oracle = Mapping[str, Array]
 
 
 @pytest.fixture(scope="module")
-def oracle(tmp_path_factory: pytest.TempPathFactory) -> Oracle:
-    path = tmp_path_factory.mktemp("transformers445") / "oracle.npz"
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("transformers445")
+
+
+@pytest.fixture(scope="module")
+def oracle(folder: Path) -> Oracle:
+    path = folder / "oracle.npz"
     script = Path(__file__).with_name("transformers445.py")
     subprocess.run([os.environ["TRANSFORMERS445_PYTHON"], script, path], check=True)
     return dict(np.load(path))
@@ -78,3 +84,14 @@ def test_bert_refuses_more_tokens_than_it_has_positions(
     )
     with pytest.raises(attnbias.OutOfRangeError):
         client.get(encoding, queries=reach + 2, keys=reach + 2)
+
+
+def test_a_saved_bert(folder: Path, oracle: Oracle) -> None:
+    """Its positions are in the file and not added."""
+    want = oracle["saved_bert_vectors"]
+    with serving(folder / "bert") as client:
+        tables = {table.name: table.encoding for table in client.list_tables()}
+        assert tables.keys() == {"m/positions", "m/encoder.layers.0", "m/encoder.layers.1"}
+        assert tables["m/positions"] is None
+        vectors = client.get(tables["m/encoder.layers.1"], queries=len(want), keys=len(want))
+    assert_same_bits(vectors.dense(), want)

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/table/checkpoint.h"
+#include "core/mount/checkpoint.h"
 
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -14,6 +16,7 @@ namespace attnbias {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 
@@ -63,6 +66,7 @@ void ExpectT5(const MountedTable* mounted, int64_t num_buckets,
   EXPECT_EQ(spec.num_buckets, num_buckets);
   EXPECT_EQ(spec.max_distance, max_distance);
   EXPECT_EQ(spec.bidirectional, bidirectional);
+  EXPECT_EQ(spec.bucket_rule, BucketRule::kFloat32Log);
   EXPECT_EQ(spec.table->sha256(), mounted->table.sha256());
 }
 
@@ -113,6 +117,7 @@ struct Saved {
   const char* model_type;
   std::vector<F32Tensor> tensors;
   std::vector<std::string> tables;
+  const char* fields = "";  // further ones of config.json
 };
 
 class SavedCheckpoint : public testing::TestWithParam<Saved> {};
@@ -120,7 +125,8 @@ class SavedCheckpoint : public testing::TestWithParam<Saved> {};
 TEST_P(SavedCheckpoint, IsUnderstood) {
   const std::filesystem::path folder = FreshFolder();
   WriteFile(folder / "config.json",
-            absl::StrCat("{\"model_type\":\"", GetParam().model_type, "\"}"));
+            absl::StrCat("{\"model_type\":\"", GetParam().model_type, "\"",
+                         GetParam().fields, "}"));
   std::vector<F32Tensor> tensors = GetParam().tensors;
   tensors.push_back(Tensor("lm_head.weight", {2, 2}));
   WriteFile(folder / "model.safetensors", SafetensorsBytes(tensors));
@@ -198,7 +204,8 @@ INSTANTIATE_TEST_SUITE_P(
               "swin",
               {Tensor(std::string(kSwin) + "relative_position_bias_table",
                       {9, 2})},
-              {"m/encoder.layers.1.blocks.0"}},
+              {"m/encoder.layers.1.blocks.0"},
+              R"(,"window_size":2)"},
         Saved{"SwinV2",
               "swinv2",
               {Tensor(std::string(kSwinV2) + "0.bias", {512}),
@@ -216,19 +223,277 @@ INSTANTIATE_TEST_SUITE_P(
                Tensor("beit.encoder.layer.1.attention.attention."
                       "relative_position_bias.relative_position_bias_table",
                       {12, 2})},
-              {"m/encoder.layers.1", "m/positions"}},
+              {"m/encoder.layers.1", "m/positions"},
+              R"(,"image_size":32)"},
         Saved{"BeitShared",
               "beit",
               {Tensor("beit.encoder.relative_position_bias."
                       "relative_position_bias_table",
                       {12, 2})},
-              {"m/encoder"}},
+              {"m/encoder"},
+              R"(,"image_size":32)"},
+        Saved{"Vit",
+              "vit",
+              {Tensor("vit.embeddings.position_embeddings", {1, 5, 8})},
+              {"m/positions"}},
+        Saved{"Deit",
+              "deit",
+              {Tensor("deit.embeddings.position_embeddings", {1, 6, 8})},
+              {"m/positions"}},
+        Saved{
+            "Detr",
+            "detr",
+            {Tensor("model.position_embedding.column_embeddings.weight",
+                    {50, 4}),
+             Tensor("model.position_embedding.row_embeddings.weight", {50, 4}),
+             Tensor("model.query_position_embeddings.weight", {3, 8})},
+            {"m/columns", "m/queries", "m/rows"}},
         Saved{"DebertaV2",
               "deberta-v2",
               {Tensor("deberta.embeddings.position_embeddings.weight", {10, 8}),
                Tensor("deberta.encoder.rel_embeddings.weight", {8, 8})},
-              {"m/encoder", "m/positions"}}),
+              {"m/encoder", "m/positions"},
+              R"(,"position_buckets":4)"}),
     [](const auto& info) { return std::string(info.param.name); });
+
+// Mounts one tensor of a model with further fields in its config.json, and
+// gives the spec of `table`.
+class Use : public Checkpoint {
+ protected:
+  std::optional<EncodingSpec> SpecOf(const std::string& table,
+                                     const std::string& model_type,
+                                     const std::string& fields,
+                                     const std::vector<F32Tensor>& tensors) {
+    WriteConfig(
+        absl::StrCat("{\"model_type\":\"", model_type, "\"", fields, "}"));
+    WriteModel(tensors);
+    const absl::StatusOr<TableSetPtr> set = Load();
+    EXPECT_THAT(set, IsOk());
+    if (!set.ok()) return std::nullopt;
+    const MountedTable* mounted = (*set)->Find("m/" + table);
+    EXPECT_NE(mounted, nullptr);
+    return mounted == nullptr ? std::nullopt : mounted->spec;
+  }
+
+  template <typename Spec>
+  Spec Of(const std::string& table, const std::string& model_type,
+          const std::string& fields, const std::vector<F32Tensor>& tensors) {
+    const auto spec = SpecOf(table, model_type, fields, tensors);
+    EXPECT_TRUE(spec.has_value() && std::holds_alternative<Spec>(*spec));
+    return spec.has_value() ? std::get<Spec>(*spec) : Spec();
+  }
+
+  LearnedAbsoluteSpec Positions(const std::string& model_type,
+                                const std::string& tensor,
+                                const std::string& fields = "") {
+    return Of<LearnedAbsoluteSpec>("positions", model_type, fields,
+                                   {Tensor(tensor, {12, 8}, 3)});
+  }
+};
+
+TEST_F(Use, PositionsBeginAtTheModelsRow) {
+  const std::string bert = "embeddings.position_embeddings.weight";
+  EXPECT_EQ(Positions("bert", bert).offset, 0);
+  EXPECT_EQ(Positions("bert", bert).table->At(0), 3);
+  EXPECT_EQ(Positions("gpt2", "wpe.weight").offset, 0);
+  EXPECT_EQ(Positions("opt", "decoder.embed_positions.weight").offset, 2);
+  EXPECT_EQ(Positions("roberta", bert).offset, 2);
+  EXPECT_EQ(Positions("roberta", bert, R"(,"pad_token_id":4)").offset, 5);
+  EXPECT_EQ(Positions("mpnet", bert, R"(,"pad_token_id":4)").offset, 2);
+  EXPECT_EQ(Positions("deberta-v2", bert).offset, 0);
+  EXPECT_EQ(Positions("roberta", bert).padding_idx, std::nullopt);
+  const std::vector<F32Tensor> bart = {
+      Tensor("model.encoder.embed_positions.weight", {12, 8}),
+      Tensor("model.decoder.embed_positions.weight", {12, 8})};
+  for (const char* side : {"encoder.positions", "decoder.positions"}) {
+    EXPECT_EQ(Of<LearnedAbsoluteSpec>(side, "bart", "", bart).offset, 2);
+  }
+}
+
+TEST_F(Use, DistancesAreQueryMinusKey) {
+  for (const char* model_type : {"bert", "roberta"}) {
+    const auto spec = Of<ShawSpec>(
+        "encoder.layers.1", model_type,
+        R"(,"position_embedding_type":"relative_key")",
+        {Tensor("encoder.layer.1.attention.self.distance_embedding.weight",
+                {17, 4})});
+    EXPECT_EQ(spec.left, 8);
+    EXPECT_EQ(spec.right, 8);
+    EXPECT_EQ(spec.beyond, BeyondReach::kRefuse);
+    EXPECT_EQ(spec.sign, RelativeSign::kQueryMinusKey);
+  }
+}
+
+TEST_F(Use, PositionsThatAreNotAddedHaveNoSpec) {
+  for (const char* model_type : {"bert", "roberta"}) {
+    EXPECT_EQ(SpecOf("positions", model_type,
+                     R"(,"position_embedding_type":"relative_key")",
+                     {Tensor("embeddings.position_embeddings.weight", {9, 4})}),
+              std::nullopt);
+  }
+  EXPECT_EQ(SpecOf("positions", "swinv2", "",
+                   {Tensor("embeddings.position_embeddings", {1, 5, 8})}),
+            std::nullopt);
+}
+
+TEST_F(Use, PositionsOfPatchesLoseTheBatchsAxis) {
+  const std::vector<F32Tensor> tensors = {
+      Tensor("embeddings.position_embeddings", {1, 5, 8})};
+  for (const char* model_type : {"vit", "deit", "swin"}) {
+    const auto spec =
+        Of<LearnedAbsoluteSpec>("positions", model_type, "", tensors);
+    ASSERT_TRUE(spec.table.has_value());
+    EXPECT_THAT(spec.table->shape(), ElementsAre(5, 8));
+    EXPECT_EQ(spec.offset, 0);
+  }
+}
+
+TEST_F(Use, MpnetBuckets) {
+  const auto tensors = [](int64_t rows) {
+    return std::vector<F32Tensor>{
+        Tensor("encoder.relative_attention_bias.weight", {rows, 2})};
+  };
+  const std::string fields = R"(,"relative_attention_max_distance":64)";
+  EXPECT_EQ(Of<T5Spec>("encoder", "mpnet", fields, tensors(32)).max_distance,
+            128);
+  EXPECT_EQ(SpecOf("encoder", "mpnet", "", tensors(64)), std::nullopt);
+}
+
+TEST_F(Use, SwinsWindowIsTheModelsAndHeadsAreTheStages) {
+  const std::string blocks = "encoder.layers.1.blocks.3";
+  const auto spec = Of<SwinSpec>(
+      blocks, "swin", R"(,"window_size":3,"num_heads":[3,6])",
+      {Tensor(blocks + ".attention.self.relative_position_bias_table",
+              {25, 6})});
+  EXPECT_EQ(spec.window_height, 3);
+  EXPECT_EQ(spec.window_width, 3);
+  EXPECT_EQ(spec.num_heads, 6);
+}
+
+class SwinV2Use : public Use {
+ protected:
+  SwinV2Spec OfStage(int stage, const std::string& fields) {
+    const std::string blocks =
+        absl::StrCat("encoder.layers.", stage, ".blocks.0");
+    const std::string mlp =
+        blocks + ".attention.self.continuous_position_bias_mlp.";
+    const std::vector<F32Tensor> tensors = {
+        Tensor(mlp + "0.weight", {4, 2}, 1), Tensor(mlp + "0.bias", {4}, 2),
+        Tensor(mlp + "2.weight", {6, 4}, 3)};
+    // All three tables have the one spec.
+    auto spec =
+        Of<SwinV2Spec>(blocks + ".mlp.0.bias", "swinv2", fields, tensors);
+    for (const char* part : {".mlp.0.weight", ".mlp.2.weight"}) {
+      const auto same =
+          Of<SwinV2Spec>(blocks + part, "swinv2", fields, tensors);
+      EXPECT_EQ(same.window_height, spec.window_height);
+    }
+    return spec;
+  }
+};
+
+TEST_F(SwinV2Use, TablesAreTogether) {
+  const SwinV2Spec spec = OfStage(0, "");
+  EXPECT_EQ(spec.window_height, 7);
+  EXPECT_EQ(spec.window_width, 7);
+  EXPECT_EQ(spec.num_heads, 6);
+  EXPECT_EQ(spec.pretrained_window_height, std::nullopt);
+  EXPECT_EQ(spec.hidden_weight->At(0), 1);
+  EXPECT_EQ(spec.hidden_bias->At(0), 2);
+  EXPECT_EQ(spec.output_weight->At(0), 3);
+}
+
+TEST_F(SwinV2Use, HalfANetworkHasNoSpec) {
+  EXPECT_EQ(SpecOf("encoder.layers.0.blocks.0.mlp.0.bias", "swinv2", "",
+                   {Tensor("encoder.layers.0.blocks.0.attention.self."
+                           "continuous_position_bias_mlp.0.bias",
+                           {4})}),
+            std::nullopt);
+}
+
+TEST_F(SwinV2Use, AWindowIsNoLargerThanItsStage) {
+  const std::string fields =
+      R"(,"image_size":[256,192],"patch_size":4,"window_size":16)";
+  EXPECT_EQ(OfStage(0, fields).window_height, 16);
+  EXPECT_EQ(OfStage(2, fields).window_height, 16);
+  EXPECT_EQ(OfStage(3, fields).window_height, 8);
+  EXPECT_EQ(OfStage(3, fields).window_width, 8);
+}
+
+TEST_F(SwinV2Use, APretrainedWindowIsTheStages) {
+  const std::string fields = R"(,"pretrained_window_sizes":[12,0,6])";
+  EXPECT_EQ(OfStage(0, fields).pretrained_window_width, 12);
+  EXPECT_EQ(OfStage(1, fields).pretrained_window_width, std::nullopt);
+  EXPECT_EQ(OfStage(2, fields).pretrained_window_height, 6);
+}
+
+TEST_F(Use, BeitsWindowIsTheImagesPatches) {
+  const auto tensors = [](int64_t rows) {
+    return std::vector<F32Tensor>{
+        Tensor("embeddings.position_embeddings", {1, 10, 8}),
+        Tensor("encoder.relative_position_bias.relative_position_bias_table",
+               {rows, 2})};
+  };
+  const auto spec =
+      Of<BeitSpec>("encoder", "beit",
+                   R"(,"image_size":[48,54],"patch_size":16)", tensors(28));
+  EXPECT_EQ(spec.window_height, 3);
+  EXPECT_EQ(spec.window_width, 3);
+  EXPECT_EQ(spec.num_heads, 2);
+  // transformers resamples what is no square.
+  const std::string oblong = R"(,"image_size":[32,64],"patch_size":16)";
+  EXPECT_EQ(SpecOf("encoder", "beit", oblong, tensors(24)), std::nullopt);
+  EXPECT_EQ(SpecOf("positions", "beit", oblong, tensors(24)), std::nullopt);
+}
+
+TEST_F(Use, DebertasIndicesAreThoseOfTheTablesRows) {
+  const std::vector<F32Tensor> tensors = {
+      Tensor("encoder.rel_embeddings.weight", {64, 8})};
+  const auto buckets = Of<DebertaSpec>(
+      "encoder", "deberta-v2",
+      R"(,"position_buckets":32,"max_relative_positions":-1)", tensors);
+  EXPECT_EQ(buckets.bucket_size, 32);
+  EXPECT_EQ(buckets.max_position, 512);
+  EXPECT_EQ(buckets.term, DebertaTerm::kContentToPosition);
+  EXPECT_EQ(buckets.edge, DebertaEdge::kHf);
+  const auto distances = Of<DebertaSpec>(
+      "encoder", "deberta-v2", R"(,"max_position_embeddings":32)", tensors);
+  EXPECT_EQ(distances.bucket_size, 0);
+  EXPECT_EQ(distances.max_position, 32);
+}
+
+TEST_F(Use, AConfigurationThatTensorsContradictIsNamed) {
+  const auto expect = [this](const std::string& config,
+                             const std::vector<F32Tensor>& tensors,
+                             const std::string& says) {
+    WriteConfig(config);
+    WriteModel(tensors);
+    EXPECT_THAT(Load(),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(says)));
+  };
+  const std::vector<F32Tensor> beit = {Tensor(
+      "encoder.relative_position_bias.relative_position_bias_table", {12, 2})};
+  expect(R"({"model_type":"beit"})", beit,
+         "got shape [12, 2], want [732 displacements");
+  expect(R"({"model_type":"beit","image_size":[32,"wide"]})", beit,
+         "config.json: image_size: got [32,\"wide\"], want a positive integer, "
+         "or a list of two");
+  expect(R"({"model_type":"beit","patch_size":0})", beit,
+         "config.json: patch_size: got 0, want a positive integer");
+  expect(R"({"model_type":"deberta-v2","position_buckets":32})",
+         {Tensor("encoder.rel_embeddings.weight", {8, 8})},
+         "config.json: position_buckets: got 32, want 4, half the rows of");
+  const std::string mlp =
+      "encoder.layers.2.blocks.0.attention.self.continuous_position_bias_mlp.";
+  expect(R"({"model_type":"swinv2","pretrained_window_sizes":[8,8]})",
+         {Tensor(mlp + "0.weight", {4, 2}), Tensor(mlp + "0.bias", {4}),
+          Tensor(mlp + "2.weight", {6, 4})},
+         "pretrained_window_sizes: got [8,8], want a list with an integer at "
+         "index 2");
+  expect(R"({"model_type":"bert","position_embedding_type":7})",
+         {Tensor("embeddings.position_embeddings.weight", {9, 4})},
+         "config.json: position_embedding_type: got 7, want a string");
+}
 
 TEST_F(Checkpoint, WhatIsWrongIsNamed) {
   EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kNotFound,
@@ -241,8 +506,14 @@ TEST_F(Checkpoint, WhatIsWrongIsNamed) {
                                HasSubstr("model_type: got '', want one of t5, "
                                          "mt5, umt5, longt5, bert")));
   WriteConfig(R"({"model_type":"llama"})");
+  EXPECT_THAT(
+      Load(),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr(folder_.string() +
+                         ": config.json: model_type: got 'llama', want one")));
+  WriteConfig(R"({"model_type":["t5"]})");
   EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
-                               HasSubstr("model_type: got 'llama'")));
+                               HasSubstr("model_type: got [\"t5\"], want a")));
   WriteConfig(R"({"model_type":"t5"})");
   EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kNotFound,
                                HasSubstr("model.safetensors.index.json")));
@@ -268,6 +539,12 @@ TEST_F(Checkpoint, WhatIsWrongIsNamed) {
       StatusIs(absl::StatusCode::kInvalidArgument,
                HasSubstr("config.json: relative_attention_max_distance: got "
                          "\"far\", want an integer")));
+  WriteConfig(
+      R"({"model_type":"t5",
+          "relative_attention_max_distance":18446744073709551615})");
+  EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
+                               HasSubstr("got 18446744073709551615, want an "
+                                         "integer in [-2^31, 2^31]")));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/table/registry.h"
+#include "core/mount/registry.h"
 
 #include <string>
 #include <vector>

@@ -83,6 +83,25 @@ def test_a_checkpoint_is_served_by_name(start_server: Any, tmp_path: pathlib.Pat
         )
 
 
+def test_tables_that_are_used_together_have_one_spec(
+    start_server: Any, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "swinv2", "window_size": 2}')
+    place = "encoder.layers.0.blocks.0"
+    shapes = {"0.weight": (4, 2), "0.bias": (4,), "2.weight": (3, 4)}
+    network = {
+        f"{place}.attention.self.continuous_position_bias_mlp.{part}": np.ones(shape, "f4")
+        for part, shape in shapes.items()
+    }
+    save_file(network, tmp_path / "model.safetensors")
+    with start_server(f"--checkpoint=m={tmp_path}").connect() as stub:
+        bias, hidden, output = stub.tables(message("ListTablesRequest")()).tables
+        assert hidden.spec == bias.spec == output.spec
+        assert hidden.spec.swin_v2.hidden_bias.name == bias.name == f"m/{place}.mlp.0.bias"
+        assert output.spec.swin_v2.output_weight.name == output.name
+        assert list(stub.header(output.spec).parts[0].shape) == [3, 3, 3]
+
+
 def test_folders_and_single_tables_have_names_of_their_own(
     start_server: Any, tmp_path: pathlib.Path
 ) -> None:

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/table/checkpoint.h"
+#include "core/mount/checkpoint.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -102,7 +102,8 @@ TEST_F(ListTablesTest, DescribesTheTable) {
 TEST_F(ListTablesTest, ASpecOfACheckpointUsesTheTableByName) {
   const std::filesystem::path folder = FreshFolder();
   WriteFile(folder / "config.json",
-            R"({"model_type":"t5","relative_attention_max_distance":64})");
+            R"({"model_type":"t5","relative_attention_num_buckets":4,
+                "relative_attention_max_distance":64})");
   const std::string bias =
       ".block.0.layer.0.SelfAttention.relative_attention_bias.weight";
   // Both hold the same numbers.
@@ -116,12 +117,39 @@ TEST_F(ListTablesTest, ASpecOfACheckpointUsesTheTableByName) {
   v1::TensorSpec expected;
   ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
       "t5 { num_heads: 1 num_buckets: 4 max_distance: 64 bidirectional: true "
-      "bucket_rule: BUCKET_RULE_EXACT table { name: 'm/encoder' "
+      "bucket_rule: BUCKET_RULE_FLOAT32_LOG table { name: 'm/encoder' "
       "layout: TABLE_LAYOUT_BUCKETS_HEADS } }",
       &expected));
   EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(
       page.tables(1).spec(), expected))
       << page.tables(1).spec().DebugString();
+}
+
+TEST_F(ListTablesTest, TablesBesideItAreNamedWhoeverHasTheSameNumbers) {
+  const std::filesystem::path folder = FreshFolder();
+  WriteFile(folder / "config.json", R"({"model_type":"swinv2"})");
+  // Networks of two blocks that are alike but for their outputs.
+  std::vector<F32Tensor> tensors;
+  for (const float block : {0.0F, 1.0F}) {
+    const std::string mlp = absl::StrCat("encoder.layers.0.blocks.", block,
+                                         ".attention.self."
+                                         "continuous_position_bias_mlp.");
+    tensors.push_back({mlp + "0.weight", {1, 2}, {1, 2}});
+    tensors.push_back({mlp + "0.bias", {1}, {3}});
+    tensors.push_back({mlp + "2.weight", {1, 1}, {block}});
+  }
+  WriteFile(folder / "model.safetensors", SafetensorsBytes(tensors));
+  TableSetBuilder builder(1 << 20);
+  ASSERT_THAT(AddCheckpoint("m", folder, builder), IsOk());
+  const v1::ListTablesResponse page = Page(**std::move(builder).Build(), 0, "");
+  ASSERT_EQ(page.tables_size(), 6);
+  for (const v1::TableInfo& info : page.tables()) {
+    const std::string block = info.name().substr(0, info.name().find(".mlp"));
+    const v1::SwinV2& spec = info.spec().swin_v2();
+    EXPECT_EQ(spec.hidden_weight().name(), block + ".mlp.0.weight");
+    EXPECT_EQ(spec.hidden_bias().name(), block + ".mlp.0.bias");
+    EXPECT_EQ(spec.output_weight().name(), block + ".mlp.2.weight");
+  }
 }
 
 }  // namespace

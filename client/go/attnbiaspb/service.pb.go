@@ -1126,7 +1126,7 @@ type TableInfo struct {
 	Source string `protobuf:"bytes,5,opt,name=source,proto3" json:"source,omitempty"`
 	// For a table out of a checkpoint, where its use is known: a spec without
 	// extent that uses it, and tables beside it, by name, as the checkpoint was
-	// trained.
+	// trained; of relative embeddings (DeBERTa) the indices of their rows.
 	Spec          *TensorSpec `protobuf:"bytes,6,opt,name=spec,proto3" json:"spec,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

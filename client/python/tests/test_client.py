@@ -227,6 +227,41 @@ def test_list_tables_turns_pages(server: FakeServer, client: attnbias.Client) ->
     assert (second.name, second.encoding) == ("n", None)
 
 
+def test_list_tables_of_encodings_whose_tables_have_one_layout(
+    server: FakeServer, client: attnbias.Client
+) -> None:
+    def ref(name: str) -> tensor_pb2.TableRef:
+        return tensor_pb2.TableRef(name=name, layout=tensor_pb2.TABLE_LAYOUT_BUCKETS_HEADS)
+
+    positions = encodings_pb2.LearnedAbsolute(table=ref("m/positions"), offset=2)
+    swin = encodings_pb2.SwinV2(
+        window_height=8,
+        window_width=8,
+        num_heads=2,
+        hidden_weight=ref("m/0.weight"),
+        hidden_bias=ref("m/0.bias"),
+        output_weight=ref("m/2.weight"),
+    )
+    infos = [
+        service_pb2.TableInfo(name="m", data_type=tensor_pb2.DATA_TYPE_F32, spec=spec)
+        for spec in (
+            service_pb2.TensorSpec(learned_absolute=positions),
+            service_pb2.TensorSpec(swin_v2=swin),
+        )
+    ]
+    server.tables = {"": service_pb2.ListTablesResponse(tables=infos)}
+    first, second = (info.encoding for info in client.list_tables())
+    assert first == attnbias.LearnedAbsolute(table="m/positions", offset=2)
+    assert second == attnbias.SwinV2(
+        window_height=8,
+        window_width=8,
+        num_heads=2,
+        hidden_weight="m/0.weight",
+        hidden_bias="m/0.bias",
+        output_weight="m/2.weight",
+    )
+
+
 def test_a_table_of_an_unknown_type_is_unimplemented(
     server: FakeServer, client: attnbias.Client
 ) -> None:

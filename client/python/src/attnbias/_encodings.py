@@ -99,15 +99,19 @@ def from_spec(spec: service_pb2.TensorSpec) -> Encoding | None:
     known = {encoding.field: encoding for encoding in Encoding.__subclasses__()}
     if name not in known:
         return None
+    encoding = known[name]
     values: dict[str, Any] = {}
     for field, value in getattr(spec, name).ListFields():
         if field.message_type is tensor_pb2.TableRef.DESCRIPTOR:
-            values[field.name], values[f"{field.name}_layout"] = from_table_ref(value)
+            values[field.name], layout = from_table_ref(value)
+            # Only some tables may be given transposed.
+            if hasattr(encoding, f"{field.name}_layout"):
+                values[f"{field.name}_layout"] = layout
         elif field.enum_type is not None:
             values[field.name] = enum_name(field.enum_type, value)
         else:
             values[field.name] = tuple(value) if field.is_repeated else value
-    return known[name](**values)
+    return encoding(**values)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The learned tables that are at hand, under names.
-#ifndef ATTNBIAS_CORE_TABLE_REGISTRY_H_
-#define ATTNBIAS_CORE_TABLE_REGISTRY_H_
+// The learned tables that are at hand, under names, and what uses them.
+#ifndef ATTNBIAS_CORE_MOUNT_REGISTRY_H_
+#define ATTNBIAS_CORE_MOUNT_REGISTRY_H_
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -58,7 +59,7 @@ class TableSetBuilder {
   // `max_bytes` bounds all numbers together.
   explicit TableSetBuilder(int64_t max_bytes) : max_bytes_(max_bytes) {}
 
-  // Reads a tensor of `file`. The result is there until the next Add.
+  // Reads a tensor of `file`. The result is there until Build.
   // INVALID_ARGUMENT for a name that no request could give, an entry that is no
   // table or numbers that are too many, the message saying where.
   absl::StatusOr<MountedTable*> Add(const std::string& name,
@@ -71,7 +72,7 @@ class TableSetBuilder {
  private:
   const int64_t max_bytes_;
   int64_t bytes_ = 0;
-  std::vector<MountedTable> tables_;
+  std::deque<MountedTable> tables_;
 };
 
 // The set in use. Safe for any number of threads.
@@ -94,4 +95,4 @@ class TableRegistry {
 
 }  // namespace attnbias
 
-#endif  // ATTNBIAS_CORE_TABLE_REGISTRY_H_
+#endif  // ATTNBIAS_CORE_MOUNT_REGISTRY_H_

@@ -5,8 +5,8 @@
 // fixed-width little-endian value, in ascending number order, and a field equal
 // to its default is left out, so that a field added later leaves older
 // fingerprints alone.
-#ifndef ATTNBIAS_CORE_ENCODING_CANONICAL_WRITER_H_
-#define ATTNBIAS_CORE_ENCODING_CANONICAL_WRITER_H_
+#ifndef ATTNBIAS_CORE_BASE_CANONICAL_WRITER_H_
+#define ATTNBIAS_CORE_BASE_CANONICAL_WRITER_H_
 
 #include <cstdint>
 #include <string>
@@ -40,4 +40,4 @@ class CanonicalWriter {
 
 }  // namespace attnbias
 
-#endif  // ATTNBIAS_CORE_ENCODING_CANONICAL_WRITER_H_
+#endif  // ATTNBIAS_CORE_BASE_CANONICAL_WRITER_H_

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds the position tables in a transformers checkpoint: which tensors of a
 // model type they are, and what its configuration says of their use.
-#ifndef ATTNBIAS_CORE_TABLE_CHECKPOINT_H_
-#define ATTNBIAS_CORE_TABLE_CHECKPOINT_H_
+#ifndef ATTNBIAS_CORE_MOUNT_CHECKPOINT_H_
+#define ATTNBIAS_CORE_MOUNT_CHECKPOINT_H_
 
 #include <string>
 
 #include "absl/status/status.h"
-#include "core/table/registry.h"
+#include "core/mount/registry.h"
 
 namespace attnbias {
 
@@ -22,4 +22,4 @@ absl::Status AddCheckpoint(const std::string& name, const std::string& folder,
 
 }  // namespace attnbias
 
-#endif  // ATTNBIAS_CORE_TABLE_CHECKPOINT_H_
+#endif  // ATTNBIAS_CORE_MOUNT_CHECKPOINT_H_

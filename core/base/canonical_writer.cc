@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/encoding/canonical_writer.h"
+#include "core/base/canonical_writer.h"
 
 #include <bit>
 

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/mount/checkpoint.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/base/status_macros.h"
+#include "core/encoding/make_encoding.h"
+#include "core/mount/checkpoint_rules.h"
+#include "core/mount/model_config.h"
+#include "core/mount/table_use.h"
+
+namespace attnbias {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kModelFile[] = "model.safetensors";
+constexpr char kIndexFile[] = "model.safetensors.index.json";
+
+template <typename... Parts>
+absl::Status Invalid(const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat(parts...));
+}
+
+absl::StatusOr<json> ReadJson(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return absl::NotFoundError(absl::StrCat(path, ": no such file"));
+  json content = json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (content.is_object()) return content;
+  return Invalid(path, ": not a JSON object");
+}
+
+// The checkpoint's tensors, by file.
+using Contents = std::map<std::string, std::vector<std::string>>;
+
+absl::StatusOr<Contents> ReadIndex(const std::string& path) {
+  const absl::StatusOr<json> index = ReadJson(path);
+  ATTNBIAS_RETURN_IF_ERROR(index.status());
+  const auto weight_map = index->find("weight_map");
+  if (weight_map == index->end() || !weight_map->is_object()) {
+    return Invalid(path, ": weight_map: want an object");
+  }
+  Contents contents;
+  for (const auto& [tensor, file] : weight_map->items()) {
+    const std::string name = file.is_string() ? file.get<std::string>() : "";
+    // A shard lies beside its index.
+    if (name.empty() || std::filesystem::path(name).filename() != name) {
+      return Invalid(path, ": weight_map: ", tensor, ": got ", file.dump(),
+                     ", want a file's name");
+    }
+    contents[name].push_back(tensor);
+  }
+  return contents;
+}
+
+absl::Status Check(const EncodingSpec& spec) {
+  return std::visit(
+      [](const auto& s) { return MakeEncoding(s, Output()).status(); }, spec);
+}
+
+// The table in a parameter [1, rows, columns], which has a batch's axis.
+SafetensorsEntry WithoutBatch(SafetensorsEntry entry) {
+  if (entry.shape.size() == 3 && entry.shape.front() == 1) {
+    entry.shape.erase(entry.shape.begin());
+  }
+  return entry;
+}
+
+class Reader {
+ public:
+  Reader(std::string name, std::filesystem::path folder, json config,
+         TableSetBuilder* builder)
+      : name_(std::move(name)),
+        folder_(std::move(folder)),
+        config_(std::move(config)),
+        builder_(*builder) {}
+
+  absl::Status Run() {
+    absl::StatusOr<std::vector<Rule>> rules = RulesFor(config_);
+    if (!rules.ok()) {
+      return Invalid(folder_.string(), ": ", rules.status().message());
+    }
+    rules_ = *std::move(rules);
+    ATTNBIAS_RETURN_IF_ERROR(std::filesystem::exists(folder_ / kModelFile)
+                                 ? AddWholeModel()
+                                 : AddShards());
+    if (users_.empty()) {
+      return Invalid(
+          folder_.string(), ": none of the tensors that a ",
+          std::string(rules_.front().model_type), " has: ",
+          absl::StrJoin(rules_, ", ", [](std::string* out, const Rule& rule) {
+            out->append(rule.tensor);
+          }));
+    }
+    for (const auto& [place, user] : users_) {
+      ATTNBIAS_RETURN_IF_ERROR(AddSpec(user));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  // What uses the tables of one place, all of which are known at the end.
+  struct User {
+    Use use;
+    Place place;
+    std::vector<MountedTable*> tables;
+  };
+
+  absl::Status AddWholeModel() {
+    absl::StatusOr<SafetensorsFile> file =
+        SafetensorsFile::Open(folder_ / kModelFile);
+    ATTNBIAS_RETURN_IF_ERROR(file.status());
+    for (const SafetensorsEntry& entry : file->entries()) {
+      ATTNBIAS_RETURN_IF_ERROR(AddIfWanted(*file, entry));
+    }
+    return absl::OkStatus();
+  }
+
+  // Opens only the shards that something is wanted of.
+  absl::Status AddShards() {
+    const absl::StatusOr<Contents> contents = ReadIndex(folder_ / kIndexFile);
+    ATTNBIAS_RETURN_IF_ERROR(contents.status());
+    for (const auto& [shard, tensors] : *contents) {
+      if (std::none_of(tensors.begin(), tensors.end(),
+                       [this](const std::string& t) { return IsWanted(t); })) {
+        continue;
+      }
+      absl::StatusOr<SafetensorsFile> file =
+          SafetensorsFile::Open(folder_ / shard);
+      ATTNBIAS_RETURN_IF_ERROR(file.status());
+      for (const std::string& tensor : tensors) {
+        const SafetensorsEntry* entry = file->Find(tensor);
+        if (entry == nullptr) {
+          return Invalid(file->path(), ": has no tensor ", tensor, ", which ",
+                         kIndexFile, " says it has");
+        }
+        ATTNBIAS_RETURN_IF_ERROR(AddIfWanted(*file, *entry));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  bool IsWanted(const std::string& tensor) const {
+    return std::any_of(rules_.begin(), rules_.end(), [&](const Rule& rule) {
+      return MatchTensor(rule, tensor).has_value();
+    });
+  }
+
+  absl::Status AddIfWanted(SafetensorsFile& file,
+                           const SafetensorsEntry& entry) {
+    for (const Rule& rule : rules_) {
+      const std::optional<Match> match = MatchTensor(rule, entry.name);
+      if (!match.has_value()) continue;
+      const absl::StatusOr<MountedTable*> mounted = builder_.Add(
+          absl::StrCat(name_, "/", match->place, rule.part.empty() ? "" : ".",
+                       std::string(rule.part)),
+          file, WithoutBatch(entry));
+      ATTNBIAS_RETURN_IF_ERROR(mounted.status());
+      User& user = users_[match->place];
+      user.use = rule.use;
+      user.place.numbers = match->numbers;
+      user.place.tables.emplace(rule.part, (*mounted)->table);
+      user.tables.push_back(*mounted);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AddSpec(const User& user) {
+    if (user.use == nullptr) return absl::OkStatus();
+    const std::optional<EncodingSpec> spec = user.use(user.place, config_);
+    absl::Status status = config_.status();
+    if (status.ok() && spec.has_value()) status = Check(*spec);
+    if (!status.ok()) {
+      return Invalid(folder_.string(), ": ", user.tables.front()->source, ": ",
+                     status.message());
+    }
+    for (MountedTable* table : user.tables) table->spec = spec;
+    return absl::OkStatus();
+  }
+
+  const std::string name_;
+  const std::filesystem::path folder_;
+  ModelConfig config_;
+  TableSetBuilder& builder_;
+  std::vector<Rule> rules_;
+  std::map<std::string, User> users_;  // by place
+};
+
+}  // namespace
+
+absl::Status AddCheckpoint(const std::string& name, const std::string& folder,
+                           TableSetBuilder& builder) {
+  absl::StatusOr<json> config =
+      ReadJson(std::filesystem::path(folder) / ModelConfig::kFile);
+  ATTNBIAS_RETURN_IF_ERROR(config.status());
+  return Reader(name, folder, *std::move(config), &builder).Run();
+}
+
+}  // namespace attnbias
