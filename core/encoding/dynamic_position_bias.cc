@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "core/base/status_macros.h"
-#include "core/encoding/batch_linear.h"
 #include "core/encoding/checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/linear.h"
@@ -33,7 +32,7 @@ struct Layer {
     norm_bias = NumbersOf(*spec.norm_bias);
   }
 
-  BatchLinear linear;
+  Linear linear;
   std::vector<double> norm_weight;
   std::vector<double> norm_bias;
 };

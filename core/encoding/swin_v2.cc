@@ -112,20 +112,28 @@ class SwinV2Evaluator final : public Evaluator {
   void Fill(const Block& block, std::byte* out,
             int64_t lane_stride_bytes) const override {
     const RealCacheScope cache_scope;
-    std::vector<double> hidden(hidden_.outputs());
-    std::vector<double> result(block.lanes.size());
+    std::vector<double> hidden(hidden_.outputs() * kBatch);
+    std::vector<double> result(block.lanes.size() * kBatch);
     const auto width = static_cast<int64_t>(columns_.size());
-    for (int64_t at = block.span.begin; at < block.span.end; ++at) {
-      // Swin counts query - key, and grids key - query.
-      const double in[] = {-rows_[at / width], -columns_[at % width]};
+    for (int64_t at = block.span.begin; at < block.span.end; at += kBatch) {
+      const int64_t count = std::min(kBatch, block.span.end - at);
+      double in[2 * kBatch] = {};
+      for (int64_t n = 0; n < count; ++n) {
+        // Swin counts query - key, and grids key - query.
+        in[n] = -rows_[(at + n) / width];
+        in[kBatch + n] = -columns_[(at + n) % width];
+      }
       hidden_.Apply(in, {0, hidden_.outputs()}, kernels_, hidden.data());
       for (double& each : hidden) each = std::max(each, 0.0);
       output_.Apply(hidden.data(), block.lanes, kernels_, result.data());
       for (int64_t lane = 0; lane < block.lanes.size(); ++lane) {
-        WriteSigmoid(result[lane], scale_, type_,
-                     out + lane * lane_stride_bytes);
+        std::byte* to = out + lane * lane_stride_bytes +
+                        (at - block.span.begin) * SizeOf(type_);
+        for (int64_t n = 0; n < count; ++n) {
+          WriteSigmoid(result[lane * kBatch + n], scale_, type_, to);
+          to += SizeOf(type_);
+        }
       }
-      out += SizeOf(type_);
     }
   }
 
