@@ -3,7 +3,6 @@
 // class token untied from positions.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "core/base/status_macros.h"
+#include "core/encoding/bias_table.h"
 #include "core/encoding/checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/linear.h"
@@ -20,12 +20,12 @@
 #include "core/encoding/tupe_positions.h"
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
-#include "core/tensor/element.h"
 
 namespace attnbias {
 namespace {
 
 constexpr int64_t kMaxDim = 4096;
+
 // Writes scale (a + b), for finite numbers and any floating type.
 void RoundScaledSum(double a, double b, double scale, DataType type,
                     std::byte* out) {
@@ -47,42 +47,6 @@ void RoundScaledSum(double a, double b, double scale, DataType type,
   RoundReal(value, type, out);
 }
 
-// T5's bidirectional buckets, of which the one in the middle never occurs and
-// so is free for a class token's keys; what it is given stands behind them all.
-class RelativeTerm {
- public:
-  RelativeTerm(const TupeSpec& spec, const T5Spec& buckets)
-      : buckets_(buckets),
-        table_(spec.relative_table),
-        num_buckets_(spec.num_buckets) {}
-
-  int64_t FromClassToken() const { return num_buckets_ / 2; }
-  int64_t ToClassToken() const { return num_buckets_; }
-  T5Buckets::Run RunFrom(int64_t relative_position) const {
-    return buckets_.RunFrom(relative_position);
-  }
-
-  // 0 without a table.
-  double At(int64_t bucket, int64_t head) const {
-    return table_.has_value() ? table_->At(bucket, head) : 0;
-  }
-
-  // Writes what stands at a bucket: its bias, or as I32 its own index.
-  void Write(int64_t bucket, int64_t head, double scale, DataType type,
-             std::byte* out) const {
-    if (type != DataType::kI32) {
-      return RoundProduct(At(bucket, head), scale, type, out);
-    }
-    const auto index = static_cast<int32_t>(bucket);
-    std::memcpy(out, &index, sizeof(index));
-  }
-
- private:
-  const T5Buckets buckets_;
-  const std::optional<Table> table_;
-  const int64_t num_buckets_;
-};
-
 T5Spec BucketsOf(const TupeSpec& spec) {
   return {.num_buckets = spec.num_buckets,
           .max_distance = spec.max_distance,
@@ -92,7 +56,12 @@ T5Spec BucketsOf(const TupeSpec& spec) {
 // What belongs to an encoding and outlives it with its evaluators.
 struct Tupe {
   Tupe(const TupeSpec& spec, const Output& output)
-      : spec(spec), output(output), relative(spec, BucketsOf(spec)) {}
+      : spec(spec), output(output), buckets(BucketsOf(spec)) {}
+
+  // Of T5's bidirectional buckets the one in the middle never occurs and so is
+  // free for a class token's keys; what it is given stands behind them all.
+  int64_t FromClassToken() const { return spec.num_buckets / 2; }
+  int64_t ToClassToken() const { return spec.num_buckets; }
 
   // Shared by all who compute with them at one time, and kept by nobody else:
   // plans are remembered, and what they hold counts against no budget.
@@ -108,36 +77,9 @@ struct Tupe {
 
   const TupeSpec spec;
   const Output output;
-  const RelativeTerm relative;
+  const T5Buckets buckets;
   std::mutex mutex;
   std::weak_ptr<const TupePositions> positions;  // guarded by mutex
-};
-
-class RelativeEvaluator final : public Evaluator {
- public:
-  RelativeEvaluator(std::shared_ptr<const Tupe> tupe, DataType type)
-      : tupe_(std::move(tupe)), type_(type) {}
-
-  void Fill(const Block& block, std::byte* out,
-            int64_t lane_stride_bytes) const override {
-    const RelativeTerm& relative = tupe_->relative;
-    for (int64_t at = block.span.begin; at < block.span.end;) {
-      const T5Buckets::Run run = relative.RunFrom(at);
-      const int64_t end = std::min(run.end, block.span.end);
-      std::byte* to = out + (at - block.span.begin) * SizeOf(type_);
-      for (int64_t lane = block.lanes.begin; lane < block.lanes.end; ++lane) {
-        std::byte value[sizeof(double)];
-        relative.Write(run.bucket, lane, tupe_->output.scale, type_, value);
-        RepeatElement(type_, value, end - at, to);
-        to += lane_stride_bytes;
-      }
-      at = end;
-    }
-  }
-
- private:
-  const std::shared_ptr<const Tupe> tupe_;
-  const DataType type_;
 };
 
 // Both terms, which only pairs of positions have.
@@ -157,10 +99,9 @@ class DenseEvaluator final : public Evaluator {
       FillAbsolute(lane, block, absolute);
       std::byte* element = out + (lane - block.lanes.begin) * lane_stride_bytes;
       for (int64_t key = block.span.begin; key < block.span.end; ++key) {
-        const double relative =
-            tupe_->relative.At(BucketOf(block.query, key), lane);
-        RoundScaledSum(absolute[key - block.span.begin], relative,
-                       tupe_->output.scale, type_, element);
+        RoundScaledSum(absolute[key - block.span.begin],
+                       RelativeAt(block.query, key, lane), tupe_->output.scale,
+                       type_, element);
         element += SizeOf(type_);
       }
     }
@@ -186,10 +127,15 @@ class DenseEvaluator final : public Evaluator {
     }
   }
 
+  double RelativeAt(int64_t query, int64_t key, int64_t head) const {
+    const std::optional<Table>& table = tupe_->spec.relative_table;
+    return table.has_value() ? table->At(BucketOf(query, key), head) : 0;
+  }
+
   int64_t BucketOf(int64_t query, int64_t key) const {
-    if (resets() && query == 0) return tupe_->relative.FromClassToken();
-    if (resets() && key == 0) return tupe_->relative.ToClassToken();
-    return tupe_->relative.RunFrom(key - query).bucket;
+    if (resets() && query == 0) return tupe_->FromClassToken();
+    if (resets() && key == 0) return tupe_->ToClassToken();
+    return tupe_->buckets.RunFrom(key - query).bucket;
   }
 
   const std::shared_ptr<const Tupe> tupe_;
@@ -232,12 +178,11 @@ class TupeEncoding final : public Encoding {
     return spec().reset_class_token && !has_positions();
   }
   void WriteBorder(DataType type, Range lanes, std::byte* out) const override {
-    const RelativeTerm& relative = tupe_->relative;
     for (int64_t lane = lanes.begin; lane < lanes.end; ++lane) {
       for (const int64_t bucket :
-           {relative.FromClassToken(), relative.ToClassToken(),
-            relative.FromClassToken()}) {
-        relative.Write(bucket, lane, tupe_->output.scale, type, out);
+           {tupe_->FromClassToken(), tupe_->ToClassToken(),
+            tupe_->FromClassToken()}) {
+        Biases().Write(bucket, lane, type, out);
         out += SizeOf(type);
       }
     }
@@ -280,7 +225,13 @@ class TupeEncoding final : public Encoding {
   std::unique_ptr<const Evaluator> Prepare(
       DataType type, const KernelSet& kernels) const override {
     if (!has_positions()) {
-      return std::make_unique<RelativeEvaluator>(tupe_, type);
+      return std::make_unique<BiasTableEvaluator>(
+          Biases(),
+          [tupe = tupe_](int64_t at) {
+            const T5Buckets::Run run = tupe->buckets.RunFrom(at);
+            return RowRun{run.bucket, run.end};
+          },
+          type);
     }
     return std::make_unique<DenseEvaluator>(tupe_, type, kernels);
   }
@@ -288,6 +239,9 @@ class TupeEncoding final : public Encoding {
  private:
   const TupeSpec& spec() const { return tupe_->spec; }
   bool has_positions() const { return spec().position_table.has_value(); }
+  BiasTable Biases() const {
+    return {spec().relative_table, tupe_->output.scale};
+  }
 
   const std::shared_ptr<Tupe> tupe_;
 };
