@@ -16,6 +16,7 @@
 #include "core/encoding/encoding.h"
 #include "core/encoding/linear.h"
 #include "core/encoding/make_encoding.h"
+#include "core/encoding/scaled_rounding.h"
 #include "core/encoding/t5_buckets.h"
 #include "core/encoding/tupe_positions.h"
 #include "core/numerics/real.h"
@@ -25,27 +26,6 @@ namespace attnbias {
 namespace {
 
 constexpr int64_t kMaxDim = 4096;
-
-// Writes scale (a + b), for finite numbers and any floating type.
-void RoundScaledSum(double a, double b, double scale, DataType type,
-                    std::byte* out) {
-  const DoubleDouble sum = TwoSum(a, b);
-  if (scale == 1 || sum.hi == 0) return RoundSum(sum, type, out);
-  if (sum.lo == 0) return RoundProduct(sum.hi, scale, type, out);
-  const double magnitude = std::fabs(sum.hi);
-  if (magnitude > 0x1p-400 && magnitude < 0x1p800 &&
-      std::fabs(scale) > 0x1p-400 && std::fabs(scale) < 0x1p80) {
-    const DoubleDouble product = sum * scale;
-    const double bound = 0x1p-103 * std::fabs(product.hi);
-    if (TryRound(product, bound, type, out)) return;
-  }
-  // Room for every bit of a product of sums of F64 numbers.
-  Real value(6000);
-  mpfr_set_d(value.get(), a, MPFR_RNDN);
-  mpfr_add_d(value.get(), value.get(), b, MPFR_RNDN);
-  mpfr_mul_d(value.get(), value.get(), scale, MPFR_RNDN);
-  RoundReal(value, type, out);
-}
 
 T5Spec BucketsOf(const TupeSpec& spec) {
   return {.num_buckets = spec.num_buckets,
@@ -90,6 +70,7 @@ class DenseEvaluator final : public Evaluator {
       : tupe_(tupe),
         positions_(tupe->PositionsBy(kernels)),
         type_(type),
+        rounding_(tupe->output.scale, type),
         kernels_(kernels) {}
 
   void Fill(const Block& block, std::byte* out,
@@ -99,9 +80,8 @@ class DenseEvaluator final : public Evaluator {
       FillAbsolute(lane, block, absolute);
       std::byte* element = out + (lane - block.lanes.begin) * lane_stride_bytes;
       for (int64_t key = block.span.begin; key < block.span.end; ++key) {
-        RoundScaledSum(absolute[key - block.span.begin],
-                       RelativeAt(block.query, key, lane), tupe_->output.scale,
-                       type_, element);
+        WriteSum(absolute[key - block.span.begin],
+                 RelativeAt(block.query, key, lane), element);
         element += SizeOf(type_);
       }
     }
@@ -138,9 +118,30 @@ class DenseEvaluator final : public Evaluator {
     return tupe_->buckets.RunFrom(key - query).bucket;
   }
 
+  // Writes scale (a + b).
+  void WriteSum(double a, double b, std::byte* out) const {
+    const double scale = tupe_->output.scale;
+    const DoubleDouble sum = TwoSum(a, b);
+    if (scale == 1 || sum.hi == 0) return RoundSum(sum, type_, out);
+    if (sum.lo == 0) return RoundProduct(sum.hi, scale, type_, out);
+    const double magnitude = std::fabs(sum.hi);
+    const double error = ScaledRounding::kLeastError * magnitude;
+    if (magnitude > 0x1p-500 && magnitude < 0x1p500 &&
+        rounding_.TryRound(sum, error, out)) {
+      return;
+    }
+    // Room for every bit of a product of sums of F64 numbers.
+    Real value(6000);
+    mpfr_set_d(value.get(), a, MPFR_RNDN);
+    mpfr_add_d(value.get(), value.get(), b, MPFR_RNDN);
+    mpfr_mul_d(value.get(), value.get(), scale, MPFR_RNDN);
+    RoundReal(value, type_, out);
+  }
+
   const std::shared_ptr<const Tupe> tupe_;
   const std::shared_ptr<const TupePositions> positions_;
   const DataType type_;
+  const ScaledRounding rounding_;
   const KernelSet& kernels_;
 };
 
