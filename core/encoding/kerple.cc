@@ -3,7 +3,6 @@
 #include "core/encoding/kerple.h"
 
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -55,23 +54,16 @@ class KerpleEvaluator final : public Evaluator {
 
   void Fill(const Block& block, std::byte* out,
             int64_t lane_stride_bytes) const override {
-    const Range distances = DistancesIn(block.span);
-    const int64_t width = SizeOf(type_);
-    for (int64_t d = distances.begin; d < distances.end; ++d) {
-      DoubleDouble log;
-      if (d > 0 && heads_[0].kernel == KerpleKernel::kPower) {
-        log = LogOf({static_cast<double>(d), 0}).value;
-      }
-      for (int64_t lane = 0; lane < block.lanes.size(); ++lane) {
-        std::byte element[sizeof(double)];
-        Write(block.lanes.begin + lane, d, log, element);
-        ForEachAt(d, block.span, [&](int64_t at) {
-          std::memcpy(
-              out + lane * lane_stride_bytes + (at - block.span.begin) * width,
-              element, width);
+    FillByDistance(
+        block, type_, out, lane_stride_bytes, [this](int64_t distance) {
+          DoubleDouble log;
+          if (distance > 0 && heads_[0].kernel == KerpleKernel::kPower) {
+            log = LogOf({static_cast<double>(distance), 0}).value;
+          }
+          return [=, this](int64_t head, std::byte* element) {
+            Write(head, distance, log, element);
+          };
         });
-      }
-    }
   }
 
  private:

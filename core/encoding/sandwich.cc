@@ -4,7 +4,6 @@
 #include "core/encoding/sandwich.h"
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -107,21 +106,13 @@ class SandwichEvaluator final : public Evaluator {
 
   void Fill(const Block& block, std::byte* out,
             int64_t lane_stride_bytes) const override {
-    const Range distances = DistancesIn(block.span);
-    const int64_t width = SizeOf(type_);
     CosineSums sums(frequencies_, kernels_);
-    for (int64_t d = distances.begin; d < distances.end; ++d) {
-      const DoubleDouble sum = sums.At(d);
-      for (int64_t lane = 0; lane < block.lanes.size(); ++lane) {
-        std::byte element[sizeof(double)];
-        Write(block.lanes.begin + lane, d, sum, element);
-        ForEachAt(d, block.span, [&](int64_t at) {
-          std::memcpy(
-              out + lane * lane_stride_bytes + (at - block.span.begin) * width,
-              element, width);
-        });
-      }
-    }
+    FillByDistance(block, type_, out, lane_stride_bytes, [&](int64_t distance) {
+      const DoubleDouble sum = sums.At(distance);
+      return [=, this](int64_t head, std::byte* element) {
+        Write(head, distance, sum, element);
+      };
+    });
   }
 
  private:
