@@ -2,7 +2,6 @@
 #include "core/engine/planner.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <memory>
 #include <string>
@@ -15,8 +14,8 @@
 #include "core/base/status_macros.h"
 #include "core/encoding/checks.h"
 #include "core/encoding/make_encoding.h"
+#include "core/encoding/pair_checks.h"
 #include "core/engine/visible_rows.h"
-#include "core/numerics/rounding.h"
 #include "core/tensor/element.h"
 
 namespace attnbias {
@@ -33,11 +32,6 @@ absl::Status CheckWindow(absl::string_view field, Range window, Range whole) {
   }
   return Invalid(field, ": got ", ToString(window),
                  ", want a range that is not empty inside ", ToString(whole));
-}
-
-absl::Status CheckLength(absl::string_view field, int64_t length) {
-  if (length >= 1 && length <= kMaxPosition) return absl::OkStatus();
-  return Invalid(field, ": got ", length, ", want an integer in [1, 2^40]");
 }
 
 absl::Status CheckList(absl::string_view field,
@@ -278,35 +272,22 @@ absl::Status Planner::ResolveQueryList(PairExtent& extent) {
 }
 
 absl::Status Planner::ResolveQueryRange(PairExtent& extent) {
-  int64_t offset = extent.query_offset.value_or(0);
-  if (offset < -kMaxPosition || offset > kMaxPosition) {
-    return Invalid("pair.query_offset: got ", offset,
-                   ", want an integer in [-2^40, 2^40]");
-  }
-  if (extent.key_positions.has_value()) {
-    if (!extent.query_offset.has_value()) {
-      return Invalid(
-          "pair.query_offset: not set, want the position of query 0 where "
-          "keys are a list of positions");
-    }
-  } else if (extent.alignment == Alignment::kEnd) {
-    offset = extent.key_length - extent.query_length;
-  } else if (!extent.alignment.has_value() &&
-             !extent.query_offset.has_value() &&
-             extent.query_length != extent.key_length) {
+  if (extent.key_positions.has_value() && !extent.query_offset.has_value()) {
     return Invalid(
-        "pair.alignment: not set, want START, END or a query_offset where "
-        "query_length (",
-        extent.query_length, ") and key_length (", extent.key_length,
-        ") differ");
+        "pair.query_offset: not set, want the position of query 0 where "
+        "keys are a list of positions");
   }
+  const absl::StatusOr<int64_t> offset =
+      QueryOffsetOf("pair.", extent.query_length, extent.key_length,
+                    extent.alignment, extent.query_offset);
+  ATTNBIAS_RETURN_IF_ERROR(offset.status());
   const Range whole = {0, extent.query_length};
   const Range queries = extent.queries.value_or(whole);
   ATTNBIAS_RETURN_IF_ERROR(CheckWindow("pair.queries", queries, whole));
   plan_.window_.queries =
-      Positions(Range{queries.begin + offset, queries.end + offset});
+      Positions(Range{queries.begin + *offset, queries.end + *offset});
   extent.alignment.reset();
-  extent.query_offset = offset;
+  extent.query_offset = *offset;
   extent.queries = queries;
   return absl::OkStatus();
 }
@@ -420,7 +401,11 @@ absl::Status Planner::ResolveMask() {
                      ", want an integer of at least 0");
     }
   }
-  ATTNBIAS_RETURN_IF_ERROR(ResolveFill(mask));
+  auto* fill = reinterpret_cast<std::byte*>(&plan_.mask_.fill_bits);
+  ATTNBIAS_RETURN_IF_ERROR(
+      RoundFill("output.mask.fill_value", mask.fill, plan_.data_type_, fill));
+  // -0 names the same tensor as 0.
+  if (mask.fill == MaskFill(0.0)) plan_.mask_.fill_bits = 0;
   Range& visible = plan_.mask_.visible;
   // Past the largest distance a window hides nothing.
   const int64_t left = mask.window_left.value_or(-visible.begin);
@@ -450,27 +435,6 @@ absl::Status Planner::CheckMaskable() const {
   if (plan_.has_border_part()) {
     return Invalid("output.mask: got a mask with form ", NameOf(plan_.form_),
                    ", want form DENSE: a border cannot hold a mask");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Planner::ResolveFill(const Mask& mask) {
-  double fill = -std::numeric_limits<double>::infinity();
-  const DataType type = plan_.data_type_;
-  if (std::holds_alternative<Lowest>(mask.fill)) {
-    fill = LowestOf(type);
-  } else if (const double* value = std::get_if<double>(&mask.fill)) {
-    fill = *value;
-  }
-  if (std::isnan(fill)) {
-    return Invalid("output.mask.fill_value: got NaN, want a number");
-  }
-  auto* element = reinterpret_cast<std::byte*>(&plan_.mask_.fill_bits);
-  RoundDouble(fill + 0.0, type, element);
-  if (std::isfinite(fill) && !std::isfinite(ReadElement(type, element))) {
-    return Invalid("output.mask.fill_value: got ", fill,
-                   ", want a number that ", std::string(attnbias::NameOf(type)),
-                   " can hold");
   }
   return absl::OkStatus();
 }

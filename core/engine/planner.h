@@ -50,7 +50,6 @@ class Planner {
   absl::Status CheckDomain() const;
   absl::Status ResolveMask();
   absl::Status CheckMaskable() const;
-  absl::Status ResolveFill(const Mask& mask);
   absl::Status ResolveParts();
   absl::Status AddPart(Part part);
   void FindFullyMaskedRows();

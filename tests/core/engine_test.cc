@@ -476,9 +476,13 @@ TEST_F(EngineTest, FingerprintsFollowTheBytes) {
   all.push_back(fingerprint([](TensorSpec& s) { s.output.scale = 2; }));
   all.push_back(
       fingerprint([](TensorSpec& s) { s.output.mask = Mask{.causal = true}; }));
-  all.push_back(fingerprint([](TensorSpec& s) {
-    s.output.mask = Mask{.causal = true, .fill = -1.0};
-  }));
+  const auto filled = [&](double fill) {
+    return fingerprint([fill](TensorSpec& s) {
+      s.output.mask = Mask{.causal = true, .fill = fill};
+    });
+  };
+  EXPECT_EQ(filled(-0.0), filled(0.0));
+  all.push_back(filled(-1));
   all.push_back(fingerprint([](TensorSpec& s) {
     std::get<PairExtent>(s.extent).heads = {0, 5};
   }));
