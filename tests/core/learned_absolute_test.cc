@@ -313,7 +313,8 @@ TEST(Interpolation, EndsWithItsLength) {
   EXPECT_THAT(engine.MakePlan({spec, Positions(-1, 8), {}}), IsOk());
   EXPECT_THAT(engine.MakePlan({spec, Positions(-1, 9), {}}),
               StatusIs(absl::StatusCode::kOutOfRange,
-                       HasSubstr("want them in [-1, 8)")));
+                       StartsWith("table.positions: got positions in [-1, 9), "
+                                  "want them in [-1, 8)")));
 }
 
 struct BadSpec {
