@@ -216,7 +216,8 @@ class LayerCheck {
   absl::Status Reach(double& reach) const {
     reach = ReachOf(*layer_.weight, layer_.bias, reach);
     if (reach < kMostReach && layer_.norm_weight.has_value()) {
-      // A normalised feature is at most the root of their number.
+      // A normalised feature is at most the root of their number, and so far
+      // below kMaxWidth.
       double most = 0;
       for (int64_t i = 0; i < layer_.norm_weight->size(); ++i) {
         most = std::max(most, std::fabs(layer_.norm_weight->At(i)) * kMaxWidth +
