@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/mount/checkpoint.h"
 #include "core/table/safetensors.h"
@@ -23,11 +24,6 @@ namespace fs = std::filesystem;
 
 constexpr char kSafetensors[] = ".safetensors";
 constexpr char kJson[] = ".json";
-
-template <typename... Parts>
-absl::Status Invalid(const Parts&... parts) {
-  return absl::InvalidArgumentError(absl::StrCat(parts...));
-}
 
 absl::Status OfFlag(const char* flag, const absl::Status& status) {
   if (status.ok()) return status;

@@ -4,12 +4,14 @@
 
 #include <cmath>
 #include <memory>
+#include <variant>
 #include <vector>
 
 #include "core/base/status_macros.h"
 #include "core/encoding/checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
+#include "core/encoding/scaled_rounding.h"
 #include "core/numerics/rounding.h"
 
 namespace attnbias {
@@ -17,37 +19,20 @@ namespace {
 
 constexpr double kMaxBiasMax = 1024;
 
-// Bounds the relative error of a head's factor times a distance: the factor's
-// 2^-106 and the product's 2^-104.
-constexpr double kProductBound = 0x1p-103;
+// slope x scale, where it is a double exactly, or else what multiplies by it.
+using Factor = std::variant<double, ScaledRounding>;
 
-// slope x scale.
-struct Factor {
-  enum class Kind : uint8_t {
-    kZero,
-    kDouble,        // exactly value.hi
-    kDoubleDouble,  // within 2^-106 of value
-    kNeither,       // beyond the range of double-doubles
-  };
-  DoubleDouble value;
-  Kind kind;
-};
-
-Factor FactorOf(const AlibiSpec& spec, int64_t head, double scale) {
+Factor FactorOf(const AlibiSpec& spec, int64_t head, double scale,
+                DataType type) {
   constexpr int kPrecision = 256;
   AlibiSlope slope = AlibiSlopeOf(spec, head, kPrecision);
   Real& product = slope.value;
   mpfr_mul_d(product.get(), product.get(), scale, MPFR_RNDN);
-  if (mpfr_zero_p(product.get()) != 0) return {{}, Factor::Kind::kZero};
   const double nearest = mpfr_get_d(product.get(), MPFR_RNDN);
   if (slope.is_exact && mpfr_cmp_d(product.get(), nearest) == 0) {
-    return {{nearest, 0}, Factor::Kind::kDouble};
+    return nearest;
   }
-  const double magnitude = std::fabs(nearest);
-  if (magnitude < 0x1p-850 || magnitude > 0x1p850) {
-    return {{}, Factor::Kind::kNeither};
-  }
-  return {ToDoubleDouble(product), Factor::Kind::kDoubleDouble};
+  return ScaledRounding(product, type);
 }
 
 class AlibiEvaluator final : public Evaluator {
@@ -56,7 +41,7 @@ class AlibiEvaluator final : public Evaluator {
       : spec_(spec), scale_(scale), type_(type) {
     const RealCacheScope cache_scope;
     for (int64_t head = 0; head < spec.num_heads; ++head) {
-      factors_.push_back(FactorOf(spec, head, scale));
+      factors_.push_back(FactorOf(spec, head, scale, type));
     }
   }
 
@@ -74,19 +59,17 @@ class AlibiEvaluator final : public Evaluator {
  private:
   void Write(int64_t head, int64_t coordinate, std::byte* out) const {
     const Factor& factor = factors_[head];
+    const double* exact = std::get_if<double>(&factor);
     const int64_t distance = AlibiDistance(spec_.variant, coordinate);
-    if (distance == 0 || factor.kind == Factor::Kind::kZero) {
+    if (distance == 0 || (exact != nullptr && *exact == 0)) {
       return RoundDouble(0, type_, out);
     }
     // Exact: distances stay below 2^53.
     const double multiple = static_cast<double>(distance);
-    if (factor.kind == Factor::Kind::kDouble) {
-      return RoundProduct(factor.value.hi, multiple, type_, out);
-    }
-    if (factor.kind == Factor::Kind::kDoubleDouble) {
-      const DoubleDouble product = factor.value * multiple;
-      const double bound = kProductBound * std::fabs(product.hi);
-      if (TryRound(product, bound, type_, out)) return;
+    if (exact != nullptr) return RoundProduct(*exact, multiple, type_, out);
+    const double error = ScaledRounding::kLeastError * std::fabs(multiple);
+    if (std::get<ScaledRounding>(factor).TryRound({multiple, 0}, error, out)) {
+      return;
     }
     ReferenceAlibi(spec_,
                    {.head = head, .coordinate = coordinate, .scale = scale_},

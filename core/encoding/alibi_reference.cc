@@ -10,9 +10,6 @@
 namespace attnbias {
 namespace {
 
-// Holds any product of two doubles and a distance exactly.
-constexpr int kExactPrecision = 192;
-
 // head's slope is 2^(-alibi_bias_max numerator / denominator).
 struct Exponent {
   int64_t numerator;
@@ -50,7 +47,7 @@ AlibiSlope AlibiSlopeOf(const AlibiSpec& spec, int64_t head,
   }
   // Exact: the numerator has 17 bits, the denominator is a power of two.
   const Exponent exponent = ExponentOf(spec.num_heads, head);
-  Real power(kExactPrecision);
+  Real power(128);
   mpfr_set_d(power.get(), -spec.alibi_bias_max, MPFR_RNDN);
   mpfr_mul_si(power.get(), power.get(), exponent.numerator, MPFR_RNDN);
   mpfr_div_si(power.get(), power.get(), exponent.denominator, MPFR_RNDN);
@@ -63,22 +60,24 @@ AlibiSlope AlibiSlopeOf(const AlibiSpec& spec, int64_t head,
 void ReferenceAlibi(const AlibiSpec& spec, const AlibiElement& element,
                     DataType type, std::byte* out) {
   const int64_t distance = AlibiDistance(spec.variant, element.coordinate);
-  if (distance == 0) return RoundDouble(0, type, out);
+  const bool is_flat = !spec.slopes.empty() && spec.slopes[element.head] == 0;
+  if (distance == 0 || is_flat) return RoundDouble(0, type, out);
   const RealCacheScope cache_scope;
-  for (int precision = kExactPrecision;; precision *= 2) {
-    AlibiSlope slope = AlibiSlopeOf(spec, element.head, precision);
-    Real& product = slope.value;
-    mpfr_mul_d(product.get(), product.get(), element.scale, MPFR_RNDN);
-    mpfr_mul_si(product.get(), product.get(), distance, MPFR_RNDN);
-    if (mpfr_zero_p(product.get()) != 0) return RoundDouble(0, type, out);
-    if (slope.is_exact) return RoundReal(product, type, out);
-    // An irrational number is no tie, so that the loop ends. The slope and the
-    // two products were rounded once each.
-    Real bound(precision);
-    mpfr_abs(bound.get(), product.get(), MPFR_RNDU);
-    mpfr_mul_2si(bound.get(), bound.get(), 2 - precision, MPFR_RNDU);
-    if (TryRound(product, bound, type, out)) return;
-  }
+  RoundByRefining(
+      [&](Real& value, Real& bound) {
+        const auto precision = static_cast<int>(mpfr_get_prec(value.get()));
+        const AlibiSlope slope = AlibiSlopeOf(spec, element.head, precision);
+        mpfr_mul_d(value.get(), slope.value.get(), element.scale, MPFR_RNDN);
+        mpfr_mul_si(value.get(), value.get(), distance, MPFR_RNDN);
+        // A product of two doubles and a distance is exact. An irrational
+        // slope was rounded too, and its products, which are no tie.
+        if (slope.is_exact) {
+          mpfr_set_zero(bound.get(), 0);
+        } else {
+          SetRoundingBound(value, 2, bound);
+        }
+      },
+      type, out);
 }
 
 }  // namespace attnbias

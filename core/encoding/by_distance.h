@@ -4,9 +4,13 @@
 #define ATTNBIAS_CORE_ENCODING_BY_DISTANCE_H_
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 
+#include "core/encoding/encoding.h"
+#include "core/tensor/data_type.h"
 #include "core/tensor/range.h"
 
 namespace attnbias {
@@ -28,6 +32,27 @@ void ForEachAt(int64_t distance, Range span, Write write) {
   };
   write_inside(distance);
   if (distance != 0) write_inside(-distance);
+}
+
+// Fills a block with numbers that are the same on both sides of 0. For each
+// distance, in ascending order, `writer_at` gives what writes a lane's number.
+template <typename WriterAt>
+void FillByDistance(const Block& block, DataType type, std::byte* out,
+                    int64_t lane_stride_bytes, WriterAt writer_at) {
+  const int64_t width = SizeOf(type);
+  const Range distances = DistancesIn(block.span);
+  for (int64_t d = distances.begin; d < distances.end; ++d) {
+    const auto write = writer_at(d);
+    for (int64_t lane = 0; lane < block.lanes.size(); ++lane) {
+      std::byte element[sizeof(double)];
+      write(block.lanes.begin + lane, element);
+      ForEachAt(d, block.span, [&](int64_t at) {
+        std::memcpy(
+            out + lane * lane_stride_bytes + (at - block.span.begin) * width,
+            element, width);
+      });
+    }
+  }
 }
 
 }  // namespace attnbias

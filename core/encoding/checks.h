@@ -8,18 +8,14 @@
 #include <initializer_list>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "core/base/canonical_writer.h"
+#include "core/base/invalid.h"
 #include "core/encoding/spec.h"
 #include "core/table/table.h"
 #include "core/tensor/range.h"
 
 namespace attnbias {
-
-template <typename... Parts>
-absl::Status Invalid(const Parts&... parts) {
-  return absl::InvalidArgumentError(absl::StrCat(parts...));
-}
 
 inline constexpr int64_t kMaxNumHeads = 65536;
 inline constexpr int64_t kMaxWindowSide = 256;

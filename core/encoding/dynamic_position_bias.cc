@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "core/base/status_macros.h"
-#include "core/encoding/batch_linear.h"
 #include "core/encoding/checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/linear.h"
@@ -33,7 +32,7 @@ struct Layer {
     norm_bias = NumbersOf(*spec.norm_bias);
   }
 
-  BatchLinear linear;
+  Linear linear;
   std::vector<double> norm_weight;
   std::vector<double> norm_bias;
 };
@@ -217,7 +216,8 @@ class LayerCheck {
   absl::Status Reach(double& reach) const {
     reach = ReachOf(*layer_.weight, layer_.bias, reach);
     if (reach < kMostReach && layer_.norm_weight.has_value()) {
-      // A normalised feature is at most the root of their number.
+      // A normalised feature is at most the root of their number, and so far
+      // below kMaxWidth.
       double most = 0;
       for (int64_t i = 0; i < layer_.norm_weight->size(); ++i) {
         most = std::max(most, std::fabs(layer_.norm_weight->At(i)) * kMaxWidth +

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "core/base/status_macros.h"
-#include "core/encoding/batch_linear.h"
 #include "core/encoding/checks.h"
 #include "core/encoding/encoding.h"
+#include "core/encoding/linear.h"
 #include "core/encoding/make_encoding.h"
 #include "core/numerics/elementary.h"
 #include "core/numerics/rounding.h"
@@ -115,8 +115,8 @@ class FireEvaluator final : public Evaluator {
   }
 
  private:
-  const BatchLinear hidden_;
-  const BatchLinear output_;
+  const Linear hidden_;
+  const Linear output_;
   const double c_;
   const double threshold_;
   const double eps_;

@@ -3,7 +3,6 @@
 #include "core/encoding/kerple.h"
 
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include "core/encoding/checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
+#include "core/encoding/scaled_rounding.h"
 #include "core/numerics/elementary.h"
 #include "core/numerics/rounding.h"
 
@@ -23,12 +23,8 @@ constexpr double kLeastParameter = 1e-30;
 constexpr double kMostParameter = 1e30;
 constexpr double kMostPower = 2;
 
-// Scales outside of these would leave the range of double-doubles.
-constexpr double kLeastDirectScale = 0x1p-500;
-constexpr double kMostDirectScale = 0x1p500;
-
-// Bounds the relative error that products of double-doubles add.
-constexpr double kProductBound = 0x1p-100;
+// Holds a product of two doubles.
+constexpr int kFactorPrecision = 128;
 
 // -ln(1 + a d) or -d^p.
 Estimate KernelOf(const KerpleHead& head, double distance, DoubleDouble log) {
@@ -45,49 +41,46 @@ Estimate KernelOf(const KerpleHead& head, double distance, DoubleDouble log) {
 class KerpleEvaluator final : public Evaluator {
  public:
   KerpleEvaluator(std::vector<KerpleHead> heads, DataType type)
-      : heads_(std::move(heads)), type_(type) {}
+      : heads_(std::move(heads)), type_(type) {
+    for (const KerpleHead& head : heads_) {
+      Real factor(kFactorPrecision);
+      mpfr_set_d(factor.get(),
+                 head.kernel == KerpleKernel::kLog ? -head.p : -head.a,
+                 MPFR_RNDN);
+      mpfr_mul_d(factor.get(), factor.get(), head.scale, MPFR_RNDN);
+      roundings_.emplace_back(factor, type);
+    }
+  }
 
   void Fill(const Block& block, std::byte* out,
             int64_t lane_stride_bytes) const override {
-    const Range distances = DistancesIn(block.span);
-    const int64_t width = SizeOf(type_);
-    for (int64_t d = distances.begin; d < distances.end; ++d) {
-      DoubleDouble log;
-      if (d > 0 && heads_[0].kernel == KerpleKernel::kPower) {
-        log = LogOf({static_cast<double>(d), 0}).value;
-      }
-      for (int64_t lane = 0; lane < block.lanes.size(); ++lane) {
-        std::byte element[sizeof(double)];
-        Write(heads_[block.lanes.begin + lane], d, log, element);
-        ForEachAt(d, block.span, [&](int64_t at) {
-          std::memcpy(
-              out + lane * lane_stride_bytes + (at - block.span.begin) * width,
-              element, width);
+    FillByDistance(
+        block, type_, out, lane_stride_bytes, [this](int64_t distance) {
+          DoubleDouble log;
+          if (distance > 0 && heads_[0].kernel == KerpleKernel::kPower) {
+            log = LogOf({static_cast<double>(distance), 0}).value;
+          }
+          return [=, this](int64_t head, std::byte* element) {
+            Write(head, distance, log, element);
+          };
         });
-      }
-    }
   }
 
  private:
   // `log` is the distance's logarithm, for the kernel that wants it.
-  void Write(const KerpleHead& head, int64_t distance, DoubleDouble log,
+  void Write(int64_t lane, int64_t distance, DoubleDouble log,
              std::byte* out) const {
-    const double scale = std::fabs(head.scale);
-    if (distance != 0 && scale > kLeastDirectScale &&
-        scale < kMostDirectScale) {
-      const double weight = head.kernel == KerpleKernel::kLog ? head.p : head.a;
-      const DoubleDouble factor = TwoProduct(-weight, head.scale);
+    const KerpleHead& head = heads_[lane];
+    if (distance != 0) {
       const Estimate kernel =
           KernelOf(head, static_cast<double>(distance), log);
-      const DoubleDouble value = factor * kernel.value;
-      const double bound = 2 * std::fabs(factor.hi) * kernel.bound +
-                           kProductBound * std::fabs(value.hi);
-      if (TryRound(value, bound, type_, out)) return;
+      if (roundings_[lane].TryRound(kernel.value, kernel.bound, out)) return;
     }
     ReferenceKerple(head, distance, type_, out);
   }
 
   const std::vector<KerpleHead> heads_;
+  std::vector<ScaledRounding> roundings_;
   const DataType type_;
 };
 

@@ -7,8 +7,8 @@
 namespace attnbias {
 namespace {
 
-// Holds a distance squared times two doubles, and a distance times one.
-constexpr int kExactPrecision = 256;
+// Holds a distance times a double.
+constexpr int kExactPrecision = 128;
 
 // Sets `value` to ln(1 + a d) or d^p, and returns whether that is exact.
 //
@@ -36,18 +36,20 @@ void ReferenceKerple(const KerpleHead& head, int64_t distance, DataType type,
   if (distance == 0) return RoundDouble(0, type, out);
   const RealCacheScope cache_scope;
   const double weight = head.kernel == KerpleKernel::kLog ? head.p : head.a;
-  for (int precision = kExactPrecision;; precision *= 2) {
-    Real value(precision);
-    const bool exact = SetKernel(head, distance, value);
-    mpfr_mul_d(value.get(), value.get(), -weight, MPFR_RNDN);
-    mpfr_mul_d(value.get(), value.get(), head.scale, MPFR_RNDN);
-    if (exact) return RoundReal(value, type, out);
-    // An irrational number is no tie, so that the loop ends. Three roundings.
-    Real bound(precision);
-    mpfr_abs(bound.get(), value.get(), MPFR_RNDU);
-    mpfr_mul_2si(bound.get(), bound.get(), 2 - precision, MPFR_RNDU);
-    if (TryRound(value, bound, type, out)) return;
-  }
+  RoundByRefining(
+      [&](Real& value, Real& bound) {
+        const bool exact = SetKernel(head, distance, value);
+        mpfr_mul_d(value.get(), value.get(), -weight, MPFR_RNDN);
+        mpfr_mul_d(value.get(), value.get(), head.scale, MPFR_RNDN);
+        // An integer's products are exact too. Else an irrational number, no
+        // tie, was rounded three times.
+        if (exact) {
+          mpfr_set_zero(bound.get(), 0);
+        } else {
+          SetRoundingBound(value, 2, bound);
+        }
+      },
+      type, out);
 }
 
 }  // namespace attnbias

@@ -6,11 +6,10 @@
 #include <optional>
 
 #include "core/base/status_macros.h"
+#include "core/encoding/bias_table.h"
 #include "core/encoding/checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
-#include "core/numerics/rounding.h"
-#include "core/tensor/element.h"
 
 namespace attnbias {
 namespace {
@@ -27,47 +26,17 @@ int64_t RowsOf(const LearnedRelativeSpec& spec) {
   return spec.symmetric ? *spec.right + 1 : ReachOf(spec).size();
 }
 
-int64_t RowAt(const LearnedRelativeSpec& spec, int64_t relative_position) {
+// The row of a relative position; beyond the reach the last one's goes on.
+RowRun RunFrom(const LearnedRelativeSpec& spec, int64_t relative_position) {
   const Range reach = ReachOf(spec);
   const int64_t clipped =
       std::clamp(relative_position, reach.begin, reach.end - 1);
-  return spec.symmetric ? std::abs(clipped) : clipped - reach.begin;
+  const int64_t row =
+      spec.symmetric ? std::abs(clipped) : clipped - reach.begin;
+  if (clipped > relative_position) return {row, reach.begin};
+  if (clipped < relative_position) return {row, kRelativePositions.end};
+  return {row, relative_position + 1};
 }
-
-// What stands at a row: its bias, or with BUCKETS its own index.
-class LearnedRelativeEvaluator final : public Evaluator {
- public:
-  LearnedRelativeEvaluator(const LearnedRelativeSpec& spec, double scale,
-                           DataType type)
-      : spec_(spec), scale_(scale), type_(type) {}
-
-  void Fill(const Block& block, std::byte* out,
-            int64_t lane_stride_bytes) const override {
-    for (int64_t at = block.span.begin; at < block.span.end; ++at) {
-      const int64_t row = RowAt(spec_, at);
-      std::byte* to = out + (at - block.span.begin) * SizeOf(type_);
-      for (int64_t lane = block.lanes.begin; lane < block.lanes.end; ++lane) {
-        WriteNumber(row, lane, to);
-        to += lane_stride_bytes;
-      }
-    }
-  }
-
- private:
-  void WriteNumber(int64_t row, int64_t head, std::byte* out) const {
-    if (type_ == DataType::kI32) {
-      const auto index = static_cast<int32_t>(row);
-      RepeatElement(type_, reinterpret_cast<const std::byte*>(&index), 1, out);
-    } else {
-      const int64_t column = spec_.table->columns() == 1 ? 0 : head;
-      RoundProduct(spec_.table->At(row, column), scale_, type_, out);
-    }
-  }
-
-  const LearnedRelativeSpec spec_;
-  const double scale_;
-  const DataType type_;
-};
 
 class LearnedRelativeEncoding final : public Encoding {
  public:
@@ -102,8 +71,9 @@ class LearnedRelativeEncoding final : public Encoding {
 
   std::unique_ptr<const Evaluator> Prepare(
       DataType type, const KernelSet& /*kernels*/) const override {
-    return std::make_unique<LearnedRelativeEvaluator>(spec_, output_.scale,
-                                                      type);
+    return std::make_unique<BiasTableEvaluator>(
+        BiasTable(spec_.table, output_.scale),
+        [spec = spec_](int64_t at) { return RunFrom(spec, at); }, type);
   }
 
  private:

@@ -18,21 +18,31 @@ std::vector<double> NumbersOf(const Table& table) {
 Linear::Linear(const Table& weight, const std::optional<Table>& bias)
     : inputs_(weight.columns()),
       outputs_(weight.rows()),
-      weight_(weight.size()),
+      weight_(NumbersOf(weight)),
       bias_(bias.has_value() ? NumbersOf(*bias)
-                             : std::vector<double>(outputs_)) {
-  for (int64_t out = 0; out < outputs_; ++out) {
-    for (int64_t in = 0; in < inputs_; ++in) {
-      weight_[in * outputs_ + out] = weight.At(out, in);
-    }
-  }
-}
+                             : std::vector<double>(outputs_)) {}
 
 void Linear::Apply(const double* in, Range outputs, const KernelSet& kernels,
                    double* out) const {
-  std::copy(bias_.begin() + outputs.begin, bias_.begin() + outputs.end, out);
-  kernels.add_products(in, {weight_.data() + outputs.begin, outputs_, inputs_},
-                       out, outputs.size());
+  for (int64_t o = outputs.begin; o < outputs.end; ++o) {
+    std::fill_n(out, kBatch, bias_[o]);
+    kernels.add_products(&weight_[o * inputs_], {in, kBatch, inputs_}, out,
+                         kBatch);
+    out += kBatch;
+  }
+}
+
+double ReachOf(const Table& weight, const std::optional<Table>& bias,
+               double reach) {
+  double most = 0;
+  for (int64_t out = 0; out < weight.rows(); ++out) {
+    double sum = bias.has_value() ? std::fabs(bias->At(out)) : 0;
+    for (int64_t in = 0; in < weight.columns(); ++in) {
+      sum += std::fabs(weight.At(out, in)) * reach;
+    }
+    most = std::max(most, sum);
+  }
+  return most;
 }
 
 absl::Status CheckWithinF32(absl::string_view field, const Table& table) {

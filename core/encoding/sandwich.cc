@@ -4,8 +4,6 @@
 #include "core/encoding/sandwich.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -15,6 +13,7 @@
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/rotor_rows.h"
+#include "core/encoding/scaled_rounding.h"
 #include "core/encoding/sinusoidal.h"
 #include "core/numerics/rounding.h"
 
@@ -33,11 +32,7 @@ constexpr double kCosineBound = 0x1p-87;
 // What a term's part in a sum of double-doubles may lose.
 constexpr double kAdditionBound = 0x1p-103;
 
-// Factors outside of these would leave the range of double-doubles; elements
-// are multiplied in MPFR instead, at more bits than they have.
 constexpr int kFactorPrecision = 192;
-constexpr double kLeastDirectFactor = 0x1p-700;
-constexpr double kMostDirectFactor = 0x1p700;
 
 // The sums of cosines at ascending distances, each term of which turns with
 // every step by its own frequency.
@@ -105,58 +100,30 @@ class SandwichEvaluator final : public Evaluator {
       Real factor(kFactorPrecision);
       mpfr_set_si(factor.get(), 1, MPFR_RNDN);
       MultiplyBySandwichFactor(spec, head, scale, factor);
-      const double nearest = std::fabs(mpfr_get_d(factor.get(), MPFR_RNDN));
-      const bool direct =
-          nearest > kLeastDirectFactor && nearest < kMostDirectFactor;
-      factors_.push_back(direct ? ToDoubleDouble(factor) : DoubleDouble{});
+      roundings_.emplace_back(factor, type);
     }
   }
 
   void Fill(const Block& block, std::byte* out,
             int64_t lane_stride_bytes) const override {
-    const Range distances = DistancesIn(block.span);
-    const int64_t width = SizeOf(type_);
     CosineSums sums(frequencies_, kernels_);
-    for (int64_t d = distances.begin; d < distances.end; ++d) {
-      const DoubleDouble sum = sums.At(d);
-      for (int64_t lane = 0; lane < block.lanes.size(); ++lane) {
-        std::byte element[sizeof(double)];
-        Write(block.lanes.begin + lane, d, sum, element);
-        ForEachAt(d, block.span, [&](int64_t at) {
-          std::memcpy(
-              out + lane * lane_stride_bytes + (at - block.span.begin) * width,
-              element, width);
-        });
-      }
-    }
+    FillByDistance(block, type_, out, lane_stride_bytes, [&](int64_t distance) {
+      const DoubleDouble sum = sums.At(distance);
+      return [=, this](int64_t head, std::byte* element) {
+        Write(head, distance, sum, element);
+      };
+    });
   }
 
  private:
   void Write(int64_t head, int64_t distance, DoubleDouble sum,
              std::byte* out) const {
-    if (TryWrite(head, sum, out)) return;
+    const double terms = static_cast<double>(spec_.dim) / 2;
+    const double error = terms * (kCosineBound + kAdditionBound * terms);
+    if (roundings_[head].TryRound(sum, error, out)) return;
     ReferenceSandwich(spec_,
                       {.head = head, .distance = distance, .scale = scale_},
                       type_, out);
-  }
-
-  bool TryWrite(int64_t head, DoubleDouble sum, std::byte* out) const {
-    const double terms = static_cast<double>(spec_.dim) / 2;
-    // Twice what the sum loses leaves room for the product's own.
-    const double error = 2 * terms * (kCosineBound + kAdditionBound * terms);
-    const DoubleDouble factor = factors_[head];
-    if (factor.hi != 0) {
-      const double bound = error * std::fabs(factor.hi);
-      return TryRound(sum * factor, bound, type_, out);
-    }
-    Real value(kFactorPrecision);
-    Real bound(kFactorPrecision);
-    mpfr_set_d(value.get(), sum.hi, MPFR_RNDN);
-    mpfr_add_d(value.get(), value.get(), sum.lo, MPFR_RNDN);
-    mpfr_set_d(bound.get(), error, MPFR_RNDN);
-    MultiplyBySandwichFactor(spec_, head, scale_, value);
-    MultiplyBySandwichFactor(spec_, head, std::fabs(scale_), bound);
-    return TryRound(value, bound, type_, out);
   }
 
   const SandwichSpec spec_;
@@ -164,8 +131,7 @@ class SandwichEvaluator final : public Evaluator {
   const DataType type_;
   const KernelSet& kernels_;
   const std::vector<SinusoidFrequency> frequencies_;
-  // Zero where no double-double holds it.
-  std::vector<DoubleDouble> factors_;
+  std::vector<ScaledRounding> roundings_;
 };
 
 class SandwichEncoding final : public Encoding {

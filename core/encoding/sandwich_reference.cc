@@ -6,8 +6,6 @@
 namespace attnbias {
 namespace {
 
-constexpr int kPrecision = 192;
-
 // Sets `sum` to the cosines' sum. Every angle is within 60 x 2^-p of itself,
 // p being the precision, and every cosine and partial sum is rounded once:
 // `bound` covers them all.
@@ -44,31 +42,28 @@ bool MultiplyBySandwichFactor(const SandwichSpec& spec, int64_t head,
 void ReferenceSandwich(const SandwichSpec& spec, const SandwichElement& element,
                        DataType type, std::byte* out) {
   const RealCacheScope cache_scope;
-  for (int precision = kPrecision;; precision *= 2) {
-    Real value(precision);
-    Real bound(precision);
-    if (element.distance == 0) {
-      mpfr_set_si(value.get(), spec.dim / 2, MPFR_RNDN);
-      mpfr_set_zero(bound.get(), 0);
-    } else {
-      SumCosines(spec, element.distance, value, bound);
-    }
-    const bool exact =
-        MultiplyBySandwichFactor(spec, element.head, element.scale, value);
-    // A quotient of integers and a double is no tie unless it ends.
-    if (element.distance == 0 && exact) return RoundReal(value, type, out);
-    // The cosines of algebraic angles, none of them 0, add up to a
-    // transcendental number (Lindemann and Weierstrass): no tie either, so that
-    // the loop ends.
-    MultiplyBySandwichFactor(spec, element.head, element.scale, bound);
-    mpfr_abs(bound.get(), bound.get(), MPFR_RNDU);
-    mpfr_mul_2si(bound.get(), bound.get(), 1, MPFR_RNDU);
-    Real rounding(precision);
-    mpfr_abs(rounding.get(), value.get(), MPFR_RNDU);
-    mpfr_mul_2si(rounding.get(), rounding.get(), 3 - precision, MPFR_RNDU);
-    mpfr_add(bound.get(), bound.get(), rounding.get(), MPFR_RNDU);
-    if (TryRound(value, bound, type, out)) return;
-  }
+  RoundByRefining(
+      [&](Real& value, Real& bound) {
+        if (element.distance == 0) {
+          mpfr_set_si(value.get(), spec.dim / 2, MPFR_RNDN);
+          mpfr_set_zero(bound.get(), 0);
+        } else {
+          SumCosines(spec, element.distance, value, bound);
+        }
+        const bool exact =
+            MultiplyBySandwichFactor(spec, element.head, element.scale, value);
+        // A quotient of integers and a double is no tie unless it ends.
+        if (element.distance == 0 && exact) return;
+        // The cosines of algebraic angles, none of them 0, add up to a
+        // transcendental number (Lindemann and Weierstrass): no tie either.
+        MultiplyBySandwichFactor(spec, element.head, element.scale, bound);
+        mpfr_abs(bound.get(), bound.get(), MPFR_RNDU);
+        mpfr_mul_2si(bound.get(), bound.get(), 1, MPFR_RNDU);
+        Real rounding(static_cast<int>(mpfr_get_prec(bound.get())));
+        SetRoundingBound(value, 3, rounding);
+        mpfr_add(bound.get(), bound.get(), rounding.get(), MPFR_RNDU);
+      },
+      type, out);
 }
 
 }  // namespace attnbias

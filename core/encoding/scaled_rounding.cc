@@ -15,6 +15,12 @@ constexpr double kMinFactor = 0x1p-300;
 constexpr double kMaxFactor = 0x1p300;
 constexpr int kScaledPrecision = 192;
 
+Real RealOf(double number) {
+  Real real(kScaledPrecision);
+  mpfr_set_d(real.get(), number, MPFR_RNDN);
+  return real;
+}
+
 }  // namespace
 
 ScaledRounding::ScaledRounding(const Real& scale, DataType type)
@@ -27,6 +33,9 @@ ScaledRounding::ScaledRounding(const Real& scale, DataType type)
   mpfr_set(scale_.get(), scale.get(), MPFR_RNDN);
   if (in_double_doubles_) factor_ = ToDoubleDouble(scale);
 }
+
+ScaledRounding::ScaledRounding(double scale, DataType type)
+    : ScaledRounding(RealOf(scale), type) {}
 
 bool ScaledRounding::TryRound(DoubleDouble value, double error,
                               std::byte* out) const {

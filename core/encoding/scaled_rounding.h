@@ -13,8 +13,12 @@ namespace attnbias {
 
 class ScaledRounding {
  public:
+  // The least error of a value that TryRound takes, relative to it.
+  static constexpr double kLeastError = 0x1p-100;
+
   // `scale` is not 0 and has more bits than any double-double.
   ScaledRounding(const Real& scale, DataType type);
+  ScaledRounding(double scale, DataType type);
 
   bool is_unscaled() const { return is_one_; }
   // The scale, for magnitudes in [2^-300, 2^300].
@@ -23,7 +27,7 @@ class ScaledRounding {
   // Writes the number that the scale times every real within `error` of `value`
   // rounds to and returns true; false, having written nothing, where there is
   // more than one. The magnitude of `value` is 0 or in [2^-550, 2^550], its
-  // error at least 2^-100 of it.
+  // error at least kLeastError of it.
   [[nodiscard]] bool TryRound(DoubleDouble value, double error,
                               std::byte* out) const;
 

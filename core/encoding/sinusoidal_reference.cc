@@ -58,8 +58,7 @@ void Evaluate(SinusoidColumns::Kind kind, const Real& angle, const Real& scale,
   mpfr_mul_2si(bound.get(), bound.get(), 7 - precision, MPFR_RNDU);
   // The scale is within 64 x 2^-p.
   Real rounding(static_cast<int>(precision));
-  mpfr_abs(rounding.get(), value.get(), MPFR_RNDU);
-  mpfr_mul_2si(rounding.get(), rounding.get(), 7 - precision, MPFR_RNDU);
+  SetRoundingBound(value, 7, rounding);
   mpfr_add(bound.get(), bound.get(), rounding.get(), MPFR_RNDU);
 }
 

@@ -347,12 +347,14 @@ struct Lowest {
   friend bool operator==(Lowest, Lowest) = default;
 };
 
+// Absent: negative infinity.
+using MaskFill = std::variant<std::monostate, double, Lowest>;
+
 struct Mask {
   bool causal = false;
   std::optional<int64_t> window_left;
   std::optional<int64_t> window_right;
-  // Absent: negative infinity.
-  std::variant<std::monostate, double, Lowest> fill;
+  MaskFill fill;
 };
 
 struct Output {

@@ -13,6 +13,7 @@
 #include "core/encoding/encoding.h"
 #include "core/encoding/linear.h"
 #include "core/encoding/make_encoding.h"
+#include "core/encoding/scaled_rounding.h"
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
 
@@ -28,23 +29,20 @@ constexpr double kSigmoidBound = 0x1p-40;
 // log2(8 distance / (pretrained - 1) + 1) / 3, the nearest double.
 double LogCoordinate(int64_t distance, int64_t pretrained) {
   if (distance == 0) return 0;
-  for (int precision = 128;; precision *= 2) {
-    Real value(precision);
-    mpfr_set_si(value.get(), 8 * distance, MPFR_RNDN);
-    mpfr_div_si(value.get(), value.get(), pretrained - 1, MPFR_RNDN);
-    mpfr_add_ui(value.get(), value.get(), 1, MPFR_RNDN);
-    mpfr_log2(value.get(), value.get(), MPFR_RNDN);
-    mpfr_div_ui(value.get(), value.get(), 3, MPFR_RNDN);
-    // Five roundings, of which the logarithm magnifies those of its argument,
-    // 1 + 8/255 or more, by less than 2^7.
-    Real bound(64);
-    mpfr_mul_2si(bound.get(), value.get(), 10 - precision, MPFR_RNDU);
-    double nearest;
-    if (TryRound(value, bound, DataType::kF64,
-                 reinterpret_cast<std::byte*>(&nearest))) {
-      return nearest;
-    }
-  }
+  double nearest;
+  RoundByRefining(
+      [&](Real& value, Real& bound) {
+        mpfr_set_si(value.get(), 8 * distance, MPFR_RNDN);
+        mpfr_div_si(value.get(), value.get(), pretrained - 1, MPFR_RNDN);
+        mpfr_add_ui(value.get(), value.get(), 1, MPFR_RNDN);
+        mpfr_log2(value.get(), value.get(), MPFR_RNDN);
+        mpfr_div_ui(value.get(), value.get(), 3, MPFR_RNDN);
+        // Five roundings, of which the logarithm magnifies those of its
+        // argument, 1 + 8/255 or more, by less than 2^7.
+        SetRoundingBound(value, 10, bound);
+      },
+      DataType::kF64, reinterpret_cast<std::byte*>(&nearest));
+  return nearest;
 }
 
 // Writes 16 scale sigmoid(x), for a finite x and any type.
@@ -58,30 +56,17 @@ void WriteReferenceSigmoid(double x, double scale, DataType type,
     return RoundSum({limit, limit * -0x1p-60}, type, out);
   }
   x = std::min(x, 1000.0);
-  // Ends: the exponential of a rational other than 0 is irrational.
-  for (int precision = 128;; precision *= 2) {
-    Real value(precision);
-    mpfr_set_d(value.get(), -x, MPFR_RNDN);
-    mpfr_exp(value.get(), value.get(), MPFR_RNDN);
-    mpfr_add_ui(value.get(), value.get(), 1, MPFR_RNDN);
-    mpfr_ui_div(value.get(), 16, value.get(), MPFR_RNDN);
-    mpfr_mul_d(value.get(), value.get(), scale, MPFR_RNDN);
-    Real bound(64);
-    mpfr_abs(bound.get(), value.get(), MPFR_RNDU);
-    mpfr_mul_2si(bound.get(), bound.get(), 4 - precision, MPFR_RNDU);
-    if (TryRound(value, bound, type, out)) return;
-  }
-}
-
-void WriteSigmoid(double x, double scale, DataType type, std::byte* out) {
-  const double magnitude = std::fabs(scale);
-  if (type != DataType::kF64 && std::fabs(x) < 100 && magnitude > 0x1p-500 &&
-      magnitude < 0x1p500) {
-    const double estimate = 16 * scale / (1 + std::exp(-x));
-    const double bound = kSigmoidBound * std::fabs(estimate);
-    if (TryRound(DoubleDouble{estimate, 0}, bound, type, out)) return;
-  }
-  WriteReferenceSigmoid(x, scale, type, out);
+  // No tie: the exponential of a rational other than 0 is irrational.
+  RoundByRefining(
+      [&](Real& value, Real& bound) {
+        mpfr_set_d(value.get(), -x, MPFR_RNDN);
+        mpfr_exp(value.get(), value.get(), MPFR_RNDN);
+        mpfr_add_ui(value.get(), value.get(), 1, MPFR_RNDN);
+        mpfr_ui_div(value.get(), 16, value.get(), MPFR_RNDN);
+        mpfr_mul_d(value.get(), value.get(), scale, MPFR_RNDN);
+        SetRoundingBound(value, 4, bound);
+      },
+      type, out);
 }
 
 // The coordinates of all displacements along one side, from -(length - 1) on.
@@ -103,6 +88,7 @@ class SwinV2Evaluator final : public Evaluator {
         output_(*spec.output_weight, std::nullopt),
         scale_(scale),
         type_(type),
+        rounding_(scale, type),
         kernels_(kernels) {
     const RealCacheScope cache_scope;
     rows_ = Coordinates(spec.window_height, *spec.pretrained_window_height);
@@ -112,28 +98,47 @@ class SwinV2Evaluator final : public Evaluator {
   void Fill(const Block& block, std::byte* out,
             int64_t lane_stride_bytes) const override {
     const RealCacheScope cache_scope;
-    std::vector<double> hidden(hidden_.outputs());
-    std::vector<double> result(block.lanes.size());
+    std::vector<double> hidden(hidden_.outputs() * kBatch);
+    std::vector<double> result(block.lanes.size() * kBatch);
     const auto width = static_cast<int64_t>(columns_.size());
-    for (int64_t at = block.span.begin; at < block.span.end; ++at) {
-      // Swin counts query - key, and grids key - query.
-      const double in[] = {-rows_[at / width], -columns_[at % width]};
+    for (int64_t at = block.span.begin; at < block.span.end; at += kBatch) {
+      const int64_t count = std::min(kBatch, block.span.end - at);
+      double in[2 * kBatch] = {};
+      for (int64_t n = 0; n < count; ++n) {
+        // Swin counts query - key, and grids key - query.
+        in[n] = -rows_[(at + n) / width];
+        in[kBatch + n] = -columns_[(at + n) % width];
+      }
       hidden_.Apply(in, {0, hidden_.outputs()}, kernels_, hidden.data());
       for (double& each : hidden) each = std::max(each, 0.0);
       output_.Apply(hidden.data(), block.lanes, kernels_, result.data());
       for (int64_t lane = 0; lane < block.lanes.size(); ++lane) {
-        WriteSigmoid(result[lane], scale_, type_,
-                     out + lane * lane_stride_bytes);
+        std::byte* to = out + lane * lane_stride_bytes +
+                        (at - block.span.begin) * SizeOf(type_);
+        for (int64_t n = 0; n < count; ++n) {
+          WriteSigmoid(result[lane * kBatch + n], to);
+          to += SizeOf(type_);
+        }
       }
-      out += SizeOf(type_);
     }
   }
 
  private:
+  void WriteSigmoid(double x, std::byte* out) const {
+    if (type_ != DataType::kF64 && std::fabs(x) < 100) {
+      const double estimate = 16 / (1 + std::exp(-x));
+      if (rounding_.TryRound({estimate, 0}, kSigmoidBound * estimate, out)) {
+        return;
+      }
+    }
+    WriteReferenceSigmoid(x, scale_, type_, out);
+  }
+
   const Linear hidden_;
   const Linear output_;
   const double scale_;
   const DataType type_;
+  const ScaledRounding rounding_;
   const KernelSet& kernels_;
   std::vector<double> rows_;
   std::vector<double> columns_;

@@ -1,59 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // T5 relative position bias (Raffel et al. 2020): one learned number per bucket
 // and head.
-#include <algorithm>
 #include <memory>
-#include <optional>
 
 #include "core/base/status_macros.h"
+#include "core/encoding/bias_table.h"
 #include "core/encoding/checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/t5_buckets.h"
-#include "core/numerics/rounding.h"
-#include "core/tensor/element.h"
 
 namespace attnbias {
 namespace {
-
-// What stands at a bucket: its bias, or with BUCKETS its own index.
-class T5Evaluator final : public Evaluator {
- public:
-  T5Evaluator(const T5Spec& spec, const Output& output, DataType type)
-      : buckets_(spec), table_(spec.table), scale_(output.scale), type_(type) {}
-
-  void Fill(const Block& block, std::byte* out,
-            int64_t lane_stride_bytes) const override {
-    const int64_t width = SizeOf(type_);
-    for (int64_t at = block.span.begin; at < block.span.end;) {
-      const T5Buckets::Run run = buckets_.RunFrom(at);
-      const int64_t end = std::min(run.end, block.span.end);
-      std::byte* to = out + (at - block.span.begin) * width;
-      for (int64_t lane = block.lanes.begin; lane < block.lanes.end; ++lane) {
-        std::byte value[sizeof(double)];
-        WriteNumber(run.bucket, lane, value);
-        RepeatElement(type_, value, end - at, to);
-        to += lane_stride_bytes;
-      }
-      at = end;
-    }
-  }
-
- private:
-  void WriteNumber(int64_t bucket, int64_t head, std::byte* out) const {
-    if (type_ == DataType::kI32) {
-      const auto index = static_cast<int32_t>(bucket);
-      RepeatElement(type_, reinterpret_cast<const std::byte*>(&index), 1, out);
-    } else {
-      RoundProduct(table_->At(bucket, head), scale_, type_, out);
-    }
-  }
-
-  const T5Buckets buckets_;
-  const std::optional<Table> table_;
-  const double scale_;
-  const DataType type_;
-};
 
 class T5Encoding final : public Encoding {
  public:
@@ -82,7 +40,13 @@ class T5Encoding final : public Encoding {
 
   std::unique_ptr<const Evaluator> Prepare(
       DataType type, const KernelSet& /*kernels*/) const override {
-    return std::make_unique<T5Evaluator>(spec_, output_, type);
+    return std::make_unique<BiasTableEvaluator>(
+        BiasTable(spec_.table, output_.scale),
+        [buckets = T5Buckets(spec_)](int64_t at) {
+          const T5Buckets::Run run = buckets.RunFrom(at);
+          return RowRun{run.bucket, run.end};
+        },
+        type);
   }
 
  private:

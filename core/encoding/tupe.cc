@@ -3,7 +3,6 @@
 // class token untied from positions.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -12,87 +11,29 @@
 #include <vector>
 
 #include "core/base/status_macros.h"
+#include "core/encoding/bias_table.h"
 #include "core/encoding/checks.h"
 #include "core/encoding/encoding.h"
-#include "core/encoding/linear.h"
 #include "core/encoding/make_encoding.h"
+#include "core/encoding/scaled_rounding.h"
 #include "core/encoding/t5_buckets.h"
+#include "core/encoding/tupe_checks.h"
 #include "core/encoding/tupe_positions.h"
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
-#include "core/tensor/element.h"
 
 namespace attnbias {
 namespace {
 
-constexpr int64_t kMaxDim = 4096;
-// Writes scale (a + b), for finite numbers and any floating type.
-void RoundScaledSum(double a, double b, double scale, DataType type,
-                    std::byte* out) {
-  const DoubleDouble sum = TwoSum(a, b);
-  if (scale == 1 || sum.hi == 0) return RoundSum(sum, type, out);
-  if (sum.lo == 0) return RoundProduct(sum.hi, scale, type, out);
-  const double magnitude = std::fabs(sum.hi);
-  if (magnitude > 0x1p-400 && magnitude < 0x1p800 &&
-      std::fabs(scale) > 0x1p-400 && std::fabs(scale) < 0x1p80) {
-    const DoubleDouble product = sum * scale;
-    const double bound = 0x1p-103 * std::fabs(product.hi);
-    if (TryRound(product, bound, type, out)) return;
-  }
-  // Room for every bit of a product of sums of F64 numbers.
-  Real value(6000);
-  mpfr_set_d(value.get(), a, MPFR_RNDN);
-  mpfr_add_d(value.get(), value.get(), b, MPFR_RNDN);
-  mpfr_mul_d(value.get(), value.get(), scale, MPFR_RNDN);
-  RoundReal(value, type, out);
-}
-
-// T5's bidirectional buckets, of which the one in the middle never occurs and
-// so is free for a class token's keys; what it is given stands behind them all.
-class RelativeTerm {
- public:
-  RelativeTerm(const TupeSpec& spec, const T5Spec& buckets)
-      : buckets_(buckets),
-        table_(spec.relative_table),
-        num_buckets_(spec.num_buckets) {}
-
-  int64_t FromClassToken() const { return num_buckets_ / 2; }
-  int64_t ToClassToken() const { return num_buckets_; }
-  T5Buckets::Run RunFrom(int64_t relative_position) const {
-    return buckets_.RunFrom(relative_position);
-  }
-
-  // 0 without a table.
-  double At(int64_t bucket, int64_t head) const {
-    return table_.has_value() ? table_->At(bucket, head) : 0;
-  }
-
-  // Writes what stands at a bucket: its bias, or as I32 its own index.
-  void Write(int64_t bucket, int64_t head, double scale, DataType type,
-             std::byte* out) const {
-    if (type != DataType::kI32) {
-      return RoundProduct(At(bucket, head), scale, type, out);
-    }
-    const auto index = static_cast<int32_t>(bucket);
-    std::memcpy(out, &index, sizeof(index));
-  }
-
- private:
-  const T5Buckets buckets_;
-  const std::optional<Table> table_;
-  const int64_t num_buckets_;
-};
-
-T5Spec BucketsOf(const TupeSpec& spec) {
-  return {.num_buckets = spec.num_buckets,
-          .max_distance = spec.max_distance,
-          .bidirectional = true};
-}
-
 // What belongs to an encoding and outlives it with its evaluators.
 struct Tupe {
   Tupe(const TupeSpec& spec, const Output& output)
-      : spec(spec), output(output), relative(spec, BucketsOf(spec)) {}
+      : spec(spec), output(output), buckets(BucketsOf(spec)) {}
+
+  // Of T5's bidirectional buckets the one in the middle never occurs and so is
+  // free for a class token's keys; what it is given stands behind them all.
+  int64_t FromClassToken() const { return spec.num_buckets / 2; }
+  int64_t ToClassToken() const { return spec.num_buckets; }
 
   // Shared by all who compute with them at one time, and kept by nobody else:
   // plans are remembered, and what they hold counts against no budget.
@@ -108,36 +49,9 @@ struct Tupe {
 
   const TupeSpec spec;
   const Output output;
-  const RelativeTerm relative;
+  const T5Buckets buckets;
   std::mutex mutex;
   std::weak_ptr<const TupePositions> positions;  // guarded by mutex
-};
-
-class RelativeEvaluator final : public Evaluator {
- public:
-  RelativeEvaluator(std::shared_ptr<const Tupe> tupe, DataType type)
-      : tupe_(std::move(tupe)), type_(type) {}
-
-  void Fill(const Block& block, std::byte* out,
-            int64_t lane_stride_bytes) const override {
-    const RelativeTerm& relative = tupe_->relative;
-    for (int64_t at = block.span.begin; at < block.span.end;) {
-      const T5Buckets::Run run = relative.RunFrom(at);
-      const int64_t end = std::min(run.end, block.span.end);
-      std::byte* to = out + (at - block.span.begin) * SizeOf(type_);
-      for (int64_t lane = block.lanes.begin; lane < block.lanes.end; ++lane) {
-        std::byte value[sizeof(double)];
-        relative.Write(run.bucket, lane, tupe_->output.scale, type_, value);
-        RepeatElement(type_, value, end - at, to);
-        to += lane_stride_bytes;
-      }
-      at = end;
-    }
-  }
-
- private:
-  const std::shared_ptr<const Tupe> tupe_;
-  const DataType type_;
 };
 
 // Both terms, which only pairs of positions have.
@@ -148,6 +62,7 @@ class DenseEvaluator final : public Evaluator {
       : tupe_(tupe),
         positions_(tupe->PositionsBy(kernels)),
         type_(type),
+        rounding_(tupe->output.scale, type),
         kernels_(kernels) {}
 
   void Fill(const Block& block, std::byte* out,
@@ -157,10 +72,8 @@ class DenseEvaluator final : public Evaluator {
       FillAbsolute(lane, block, absolute);
       std::byte* element = out + (lane - block.lanes.begin) * lane_stride_bytes;
       for (int64_t key = block.span.begin; key < block.span.end; ++key) {
-        const double relative =
-            tupe_->relative.At(BucketOf(block.query, key), lane);
-        RoundScaledSum(absolute[key - block.span.begin], relative,
-                       tupe_->output.scale, type_, element);
+        WriteSum(absolute[key - block.span.begin],
+                 RelativeAt(block.query, key, lane), element);
         element += SizeOf(type_);
       }
     }
@@ -186,15 +99,41 @@ class DenseEvaluator final : public Evaluator {
     }
   }
 
+  double RelativeAt(int64_t query, int64_t key, int64_t head) const {
+    const std::optional<Table>& table = tupe_->spec.relative_table;
+    return table.has_value() ? table->At(BucketOf(query, key), head) : 0;
+  }
+
   int64_t BucketOf(int64_t query, int64_t key) const {
-    if (resets() && query == 0) return tupe_->relative.FromClassToken();
-    if (resets() && key == 0) return tupe_->relative.ToClassToken();
-    return tupe_->relative.RunFrom(key - query).bucket;
+    if (resets() && query == 0) return tupe_->FromClassToken();
+    if (resets() && key == 0) return tupe_->ToClassToken();
+    return tupe_->buckets.RunFrom(key - query).bucket;
+  }
+
+  // Writes scale (a + b).
+  void WriteSum(double a, double b, std::byte* out) const {
+    const double scale = tupe_->output.scale;
+    const DoubleDouble sum = TwoSum(a, b);
+    if (scale == 1 || sum.hi == 0) return RoundSum(sum, type_, out);
+    if (sum.lo == 0) return RoundProduct(sum.hi, scale, type_, out);
+    const double magnitude = std::fabs(sum.hi);
+    const double error = ScaledRounding::kLeastError * magnitude;
+    if (magnitude > 0x1p-500 && magnitude < 0x1p500 &&
+        rounding_.TryRound(sum, error, out)) {
+      return;
+    }
+    // Room for every bit of a product of sums of F64 numbers.
+    Real value(6000);
+    mpfr_set_d(value.get(), a, MPFR_RNDN);
+    mpfr_add_d(value.get(), value.get(), b, MPFR_RNDN);
+    mpfr_mul_d(value.get(), value.get(), scale, MPFR_RNDN);
+    RoundReal(value, type_, out);
   }
 
   const std::shared_ptr<const Tupe> tupe_;
   const std::shared_ptr<const TupePositions> positions_;
   const DataType type_;
+  const ScaledRounding rounding_;
   const KernelSet& kernels_;
 };
 
@@ -232,12 +171,11 @@ class TupeEncoding final : public Encoding {
     return spec().reset_class_token && !has_positions();
   }
   void WriteBorder(DataType type, Range lanes, std::byte* out) const override {
-    const RelativeTerm& relative = tupe_->relative;
     for (int64_t lane = lanes.begin; lane < lanes.end; ++lane) {
       for (const int64_t bucket :
-           {relative.FromClassToken(), relative.ToClassToken(),
-            relative.FromClassToken()}) {
-        relative.Write(bucket, lane, tupe_->output.scale, type, out);
+           {tupe_->FromClassToken(), tupe_->ToClassToken(),
+            tupe_->FromClassToken()}) {
+        Biases().Write(bucket, lane, type, out);
         out += SizeOf(type);
       }
     }
@@ -280,7 +218,13 @@ class TupeEncoding final : public Encoding {
   std::unique_ptr<const Evaluator> Prepare(
       DataType type, const KernelSet& kernels) const override {
     if (!has_positions()) {
-      return std::make_unique<RelativeEvaluator>(tupe_, type);
+      return std::make_unique<BiasTableEvaluator>(
+          Biases(),
+          [tupe = tupe_](int64_t at) {
+            const T5Buckets::Run run = tupe->buckets.RunFrom(at);
+            return RowRun{run.bucket, run.end};
+          },
+          type);
     }
     return std::make_unique<DenseEvaluator>(tupe_, type, kernels);
   }
@@ -288,130 +232,21 @@ class TupeEncoding final : public Encoding {
  private:
   const TupeSpec& spec() const { return tupe_->spec; }
   bool has_positions() const { return spec().position_table.has_value(); }
+  BiasTable Biases() const {
+    return {spec().relative_table, tupe_->output.scale};
+  }
 
   const std::shared_ptr<Tupe> tupe_;
 };
-
-absl::Status CheckRelative(const TupeSpec& spec) {
-  const int64_t rows = spec.num_buckets + (spec.reset_class_token ? 1 : 0);
-  return CheckShape("tupe.relative_table", *spec.relative_table,
-                    {{rows, "buckets"}, {spec.num_heads, "heads"}});
-}
-
-// A table of the absolute term, which has all or none.
-struct PositionField {
-  absl::string_view name;
-  const std::optional<Table>& table;
-  std::initializer_list<Axis> axes;
-};
-
-absl::Status CheckPresent(std::initializer_list<PositionField> fields) {
-  const PositionField& first = *fields.begin();
-  for (const PositionField& field : fields) {
-    if (field.table.has_value() == first.table.has_value()) continue;
-    return Invalid(field.name, ": ", field.table.has_value() ? "" : "not ",
-                   "set, want it with ", first.name, " or not at all");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckFields(std::initializer_list<PositionField> fields) {
-  ATTNBIAS_RETURN_IF_ERROR(CheckPresent(fields));
-  for (const PositionField& field : fields) {
-    if (!field.table.has_value()) continue;
-    ATTNBIAS_RETURN_IF_ERROR(CheckShape(field.name, *field.table, field.axes));
-    ATTNBIAS_RETURN_IF_ERROR(CheckWithinF32(field.name, *field.table));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckPositionTable(const TupeSpec& spec) {
-  const Table& table = *spec.position_table;
-  const int64_t dim = table.columns();
-  const int64_t least = spec.reset_class_token ? 2 : 1;
-  if (dim > kMaxDim || table.rows() < least ||
-      table.size() > kMaxNetworkNumbers) {
-    return Invalid("tupe.position_table: got ", table.rows(), " rows of ", dim,
-                   ", want at least ", least, ", of at most ", kMaxDim, " and ",
-                   kMaxNetworkNumbers, " numbers in all");
-  }
-  if (dim % spec.num_heads != 0) {
-    return Invalid("tupe.num_heads: got ", spec.num_heads,
-                   ", want a divisor of position_table's columns, ", dim);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckAbsolute(const TupeSpec& spec) {
-  if (!spec.position_table.has_value()) {
-    return Invalid(
-        "tupe.position_table: not set, want it with the other tables of the "
-        "absolute term");
-  }
-  const int64_t rows = spec.position_table->rows();
-  const int64_t dim = spec.position_table->columns();
-  const Axis model = {dim, "d_model"};
-  ATTNBIAS_RETURN_IF_ERROR(CheckFields({
-      {"tupe.position_table", spec.position_table, {{rows, "rows"}, model}},
-      {"tupe.query_weight", spec.query_weight, {model, model}},
-      {"tupe.query_bias", spec.query_bias, {model}},
-      {"tupe.key_weight", spec.key_weight, {model, model}},
-      {"tupe.key_bias", spec.key_bias, {model}},
-  }));
-  ATTNBIAS_RETURN_IF_ERROR(CheckFields({
-      {"tupe.norm_weight", spec.norm_weight, {model}},
-      {"tupe.norm_bias", spec.norm_bias, {model}},
-  }));
-  return CheckPositionTable(spec);
-}
-
-absl::Status CheckFactors(const TupeSpec& spec) {
-  if (!(spec.norm_eps > 0 && spec.norm_eps <= 1)) {
-    return Invalid("tupe.norm_eps: got ", spec.norm_eps,
-                   ", want a number in (0, 1]");
-  }
-  const double scale = std::fabs(spec.position_scale.value_or(1));
-  if (scale > 0 && scale <= std::numeric_limits<float>::max()) {
-    return absl::OkStatus();
-  }
-  return Invalid("tupe.position_scale: got ", *spec.position_scale,
-                 ", want a number other than 0 within F32's range");
-}
-
-bool HasAbsolute(const TupeSpec& spec) {
-  return spec.position_table || spec.query_weight || spec.query_bias ||
-         spec.key_weight || spec.key_bias || spec.norm_weight ||
-         spec.norm_bias || spec.position_scale;
-}
 
 }  // namespace
 
 absl::StatusOr<EncodingPtr> MakeEncoding(const TupeSpec& spec,
                                          const Output& output) {
-  ATTNBIAS_RETURN_IF_ERROR(CheckBuckets("tupe", BucketsOf(spec)));
-  ATTNBIAS_RETURN_IF_ERROR(CheckScale(output));
-  if (output.values == Values::kBuckets) {
-    ATTNBIAS_RETURN_IF_ERROR(CheckUnscaled(output));
-    if (HasAbsolute(spec)) {
-      return Invalid(
-          "output.values: got BUCKETS, want BIAS: tupe's absolute term has no "
-          "buckets");
-    }
-    return std::make_shared<const TupeEncoding>(spec, output);
-  }
-  ATTNBIAS_RETURN_IF_ERROR(CheckNumHeads("tupe.num_heads", spec.num_heads));
+  ATTNBIAS_RETURN_IF_ERROR(CheckTupe(spec, output));
   TupeSpec resolved = spec;
-  if (HasAbsolute(spec)) {
-    ATTNBIAS_RETURN_IF_ERROR(CheckFactors(spec));
-    ATTNBIAS_RETURN_IF_ERROR(CheckAbsolute(spec));
+  if (spec.position_table.has_value()) {
     resolved.position_scale = spec.position_scale.value_or(DefaultScale(spec));
-  } else if (!spec.relative_table.has_value()) {
-    return Invalid(
-        "tupe.relative_table: not set, want it or position_table, or values "
-        "BUCKETS");
-  }
-  if (spec.relative_table.has_value()) {
-    ATTNBIAS_RETURN_IF_ERROR(CheckRelative(spec));
   }
   return std::make_shared<const TupeEncoding>(resolved, output);
 }

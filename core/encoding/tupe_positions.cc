@@ -9,10 +9,6 @@
 namespace attnbias {
 namespace {
 
-// Outputs of a layer computed for all positions before the next ones, so that
-// their weights stay in a cache.
-constexpr int64_t kOutputsAtOnce = 64;
-
 class LayerNorm {
  public:
   explicit LayerNorm(const TupeSpec& spec)
@@ -42,29 +38,13 @@ class LayerNorm {
   const double eps_;
 };
 
-// What a layer makes of each row of [rows, layer.inputs()].
-std::vector<double> Project(const Linear& layer,
-                            const std::vector<double>& positions,
-                            const KernelSet& kernels) {
-  const auto rows = static_cast<int64_t>(positions.size()) / layer.inputs();
-  std::vector<double> out(rows * layer.outputs());
-  for (int64_t begin = 0; begin < layer.outputs(); begin += kOutputsAtOnce) {
-    const Range outputs = {begin,
-                           std::min(begin + kOutputsAtOnce, layer.outputs())};
-    for (int64_t row = 0; row < rows; ++row) {
-      layer.Apply(&positions[row * layer.inputs()], outputs, kernels,
-                  &out[row * layer.outputs() + begin]);
-    }
-  }
-  return out;
-}
-
 }  // namespace
 
 TupePositions::TupePositions(const TupeSpec& spec, const KernelSet& kernels)
     : rows_(spec.position_table->rows()),
       dim_(spec.position_table->columns()),
       head_dim_(dim_ / spec.num_heads),
+      queries_(rows_ * dim_),
       keys_(dim_ * rows_) {
   std::vector<double> positions = NumbersOf(*spec.position_table);
   if (spec.norm_weight.has_value()) {
@@ -72,14 +52,27 @@ TupePositions::TupePositions(const TupeSpec& spec, const KernelSet& kernels)
     for (int64_t row = 0; row < rows_; ++row)
       norm.Apply(&positions[row * dim_]);
   }
-  queries_ =
-      Project(Linear(*spec.query_weight, spec.query_bias), positions, kernels);
-  for (double& each : queries_) each *= *spec.position_scale;
-  const std::vector<double> keys =
-      Project(Linear(*spec.key_weight, spec.key_bias), positions, kernels);
-  for (int64_t row = 0; row < rows_; ++row) {
+  const Linear query(*spec.query_weight, spec.query_bias);
+  const Linear key(*spec.key_weight, spec.key_bias);
+  std::vector<double> in(dim_ * kBatch);
+  std::vector<double> out(dim_ * kBatch);
+  for (int64_t first = 0; first < rows_; first += kBatch) {
+    const int64_t count = std::min(kBatch, rows_ - first);
+    for (int64_t n = 0; n < count; ++n) {
+      for (int64_t i = 0; i < dim_; ++i) {
+        in[i * kBatch + n] = positions[(first + n) * dim_ + i];
+      }
+    }
+    query.Apply(in.data(), {0, dim_}, kernels, out.data());
+    for (int64_t n = 0; n < count; ++n) {
+      for (int64_t i = 0; i < dim_; ++i) {
+        queries_[(first + n) * dim_ + i] =
+            out[i * kBatch + n] * *spec.position_scale;
+      }
+    }
+    key.Apply(in.data(), {0, dim_}, kernels, out.data());
     for (int64_t i = 0; i < dim_; ++i) {
-      keys_[i * rows_ + row] = keys[row * dim_ + i];
+      std::copy_n(&out[i * kBatch], count, &keys_[i * rows_ + first]);
     }
   }
 }

@@ -151,8 +151,7 @@ class XposEvaluator final : public Evaluator {
           const auto precision = static_cast<int>(mpfr_get_prec(value.get()));
           const Real decay = DecayOf(spec_, pair, steps, precision);
           mpfr_mul_d(value.get(), decay.get(), scale_, MPFR_RNDN);
-          mpfr_abs(bound.get(), value.get(), MPFR_RNDU);
-          mpfr_mul_2si(bound.get(), bound.get(), 3 - precision, MPFR_RNDU);
+          SetRoundingBound(value, 3, bound);
         },
         type_, out);
   }

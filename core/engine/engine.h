@@ -40,10 +40,10 @@ class Engine {
   Engine(const EngineOptions& options, const KernelSet& kernels,
          Executor* executor, CacheObserver* observer);
 
-  // Validates, resolves and names a request; computes no tensor.
-  //
-  // INVALID_ARGUMENT  a field's value, the message beginning with the field's
-  //                   path inside TensorSpec and ": "
+  // Validates, resolves and names a request; computes no tensor. The errors are
+  // INVALID_ARGUMENT for a field's value and OUT_OF_RANGE for positions without
+  // numbers, the message beginning with the field's path inside TensorSpec and
+  // ": ".
   absl::StatusOr<PlanPtr> MakePlan(TensorSpec spec) const;
 
   // The payload, if no band has to be computed for it.

@@ -2,7 +2,6 @@
 #include "core/engine/planner.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <memory>
 #include <string>
@@ -15,46 +14,13 @@
 #include "core/base/status_macros.h"
 #include "core/encoding/checks.h"
 #include "core/encoding/make_encoding.h"
+#include "core/encoding/pair_checks.h"
+#include "core/engine/extent.h"
 #include "core/engine/visible_rows.h"
-#include "core/numerics/rounding.h"
 #include "core/tensor/element.h"
 
 namespace attnbias {
 namespace {
-
-std::string ToString(Range range) {
-  return absl::StrCat("[", range.begin, ", ", range.end, ")");
-}
-
-// A window must be a part of the whole.
-absl::Status CheckWindow(absl::string_view field, Range window, Range whole) {
-  if (window.begin < window.end && whole.Contains(window)) {
-    return absl::OkStatus();
-  }
-  return Invalid(field, ": got ", ToString(window),
-                 ", want a range that is not empty inside ", ToString(whole));
-}
-
-absl::Status CheckLength(absl::string_view field, int64_t length) {
-  if (length >= 1 && length <= kMaxPosition) return absl::OkStatus();
-  return Invalid(field, ": got ", length, ", want an integer in [1, 2^40]");
-}
-
-absl::Status CheckList(absl::string_view field,
-                       const std::vector<int64_t>& list) {
-  if (list.empty() ||
-      static_cast<int64_t>(list.size()) > kMaxPositionListLength) {
-    return Invalid(field, ": got ", list.size(), " positions, want 1 to ",
-                   kMaxPositionListLength);
-  }
-  for (size_t i = 0; i < list.size(); ++i) {
-    if (list[i] < -kMaxPosition || list[i] > kMaxPosition) {
-      return Invalid(field, ".positions[", i, "]: got ", list[i],
-                     ", want an integer in [-2^40, 2^40]");
-    }
-  }
-  return absl::OkStatus();
-}
 
 absl::string_view NameOf(Form form) {
   switch (form) {
@@ -117,9 +83,13 @@ absl::StatusOr<PlanPtr> Planner::Make() {
   ATTNBIAS_RETURN_IF_ERROR(encoding.status());
   plan_.encoding_ = *std::move(encoding);
   ATTNBIAS_RETURN_IF_ERROR(ResolveDataType());
-  ATTNBIAS_RETURN_IF_ERROR(ResolveExtent());
+  resolved_extent_ = spec_.extent;
+  absl::StatusOr<Window> window =
+      ResolveExtent(plan_.encoding(), resolved_extent_);
+  ATTNBIAS_RETURN_IF_ERROR(window.status());
+  plan_.window_ = *std::move(window);
   ATTNBIAS_RETURN_IF_ERROR(ResolveForm());
-  ATTNBIAS_RETURN_IF_ERROR(CheckDomain());
+  ATTNBIAS_RETURN_IF_ERROR(CheckDomain(plan_, spec_.extent));
   ATTNBIAS_RETURN_IF_ERROR(ResolveMask());
   ATTNBIAS_RETURN_IF_ERROR(ResolveParts());
   FindFullyMaskedRows();
@@ -139,226 +109,6 @@ absl::Status Planner::ResolveDataType() {
                          : "F64, F32, F16 or BF16 with values BIAS");
 }
 
-absl::Status Planner::ResolveExtent() {
-  const Structure structure = plan_.encoding().structure();
-  if (structure == Structure::kTable) {
-    if (auto* table = std::get_if<TableExtent>(&spec_.extent)) {
-      return ResolveTable(*table);
-    }
-  } else if (structure == Structure::kBlockToeplitz2D) {
-    if (std::holds_alternative<std::monostate>(spec_.extent)) {
-      spec_.extent = GridExtent();
-    }
-    if (auto* grid = std::get_if<GridExtent>(&spec_.extent)) {
-      return ResolveGrid(*grid);
-    }
-  } else if (auto* pair = std::get_if<PairExtent>(&spec_.extent)) {
-    return ResolvePair(*pair);
-  }
-  constexpr absl::string_view kNames[] = {"no extent", "table", "pair", "grid"};
-  absl::string_view wanted = "pair";
-  if (structure == Structure::kTable) wanted = "table";
-  if (structure == Structure::kBlockToeplitz2D) wanted = "grid or none";
-  return Invalid("extent: got ", kNames[spec_.extent.index()], ", want ",
-                 wanted, ", which is what ",
-                 std::string(plan_.encoding().name()), " takes");
-}
-
-absl::Status Planner::ResolveTable(TableExtent& extent) {
-  plan_.window_.heads = {0, plan_.encoding().lanes()};
-  if (extent.positions.has_value() == !extent.position_ids.empty()) {
-    return Invalid("table: got ",
-                   extent.positions.has_value() ? "both" : "neither",
-                   " of positions and position_ids, want one of them");
-  }
-  std::vector<Positions>& axes = plan_.window_.axes;
-  if (extent.positions.has_value()) {
-    ATTNBIAS_RETURN_IF_ERROR(
-        CheckWindow("table.positions", *extent.positions, kAllPositions));
-    axes.emplace_back(*extent.positions);
-  } else {
-    ATTNBIAS_RETURN_IF_ERROR(ResolvePositionIds(extent.position_ids));
-  }
-  if (axes.size() == 1 && axes[0].is_range()) {
-    extent.positions = axes[0].hull();
-    extent.position_ids.clear();
-  }
-  plan_.axis_ = axes[0];
-  return absl::OkStatus();
-}
-
-absl::Status Planner::ResolvePositionIds(
-    const std::vector<std::vector<int64_t>>& lists) {
-  size_t num_axes = 0;
-  for (const AxisColumns& run : plan_.encoding().axis_columns()) {
-    num_axes = std::max(num_axes, static_cast<size_t>(run.axis + 1));
-  }
-  if (lists.size() != num_axes) {
-    return Invalid("table.position_ids: got ", lists.size(), " lists, want ",
-                   num_axes, ", one for each axis");
-  }
-  std::vector<Positions>& axes = plan_.window_.axes;
-  for (size_t axis = 0; axis < lists.size(); ++axis) {
-    const std::string field = absl::StrCat("table.position_ids[", axis, "]");
-    ATTNBIAS_RETURN_IF_ERROR(CheckList(field, lists[axis]));
-    if (lists[axis].size() != lists[0].size()) {
-      return Invalid(field, ": got ", lists[axis].size(), " positions, want ",
-                     lists[0].size(), ", as many as on the first axis");
-    }
-    axes.emplace_back(lists[axis]);
-  }
-  const auto same = [&axes](const Positions& each) { return each == axes[0]; };
-  if (std::all_of(axes.begin(), axes.end(), same)) axes.resize(1);
-  return absl::OkStatus();
-}
-
-Range Planner::AllTokens() const {
-  const Encoding& encoding = plan_.encoding();
-  return {0, encoding.grid().tokens() + (encoding.has_border() ? 1 : 0)};
-}
-
-absl::Status Planner::ResolveGrid(GridExtent& extent) {
-  const Range whole = AllTokens();
-  extent.queries = extent.queries.value_or(whole);
-  extent.keys = extent.keys.value_or(whole);
-  ATTNBIAS_RETURN_IF_ERROR(CheckWindow("grid.queries", *extent.queries, whole));
-  ATTNBIAS_RETURN_IF_ERROR(CheckWindow("grid.keys", *extent.keys, whole));
-  plan_.window_.queries = Positions(*extent.queries);
-  plan_.window_.keys = Positions(*extent.keys);
-  return ResolveHeads("grid.heads", extent.heads);
-}
-
-// What an encoding has no numbers for, though the contract allows it.
-absl::Status Planner::CheckDomain() const {
-  const Range domain = plan_.encoding().domain();
-  const Range hull = plan_.hull();
-  if (domain.Contains(hull)) return absl::OkStatus();
-  const bool pairs = plan_.encoding().structure() == Structure::kToeplitz;
-  return absl::OutOfRangeError(absl::StrCat(
-      "extent: got ", pairs ? "relative " : "", "positions in ", ToString(hull),
-      ", want them in ", ToString(domain), ", which is all that ",
-      std::string(plan_.encoding().name()), " has"));
-}
-
-absl::Status Planner::ResolvePair(PairExtent& extent) {
-  if (!extent.query_positions.has_value()) {
-    ATTNBIAS_RETURN_IF_ERROR(
-        CheckLength("pair.query_length", extent.query_length));
-  }
-  if (!extent.key_positions.has_value()) {
-    ATTNBIAS_RETURN_IF_ERROR(CheckLength("pair.key_length", extent.key_length));
-  }
-  ATTNBIAS_RETURN_IF_ERROR(extent.query_positions.has_value()
-                               ? ResolveQueryList(extent)
-                               : ResolveQueryRange(extent));
-  ATTNBIAS_RETURN_IF_ERROR(extent.key_positions.has_value()
-                               ? ResolveKeyList(extent)
-                               : ResolveKeyRange(extent));
-  return ResolveHeads("pair.heads", extent.heads);
-}
-
-absl::Status Planner::ResolveQueryList(PairExtent& extent) {
-  ATTNBIAS_RETURN_IF_ERROR(
-      CheckList("pair.query_positions", *extent.query_positions));
-  if (extent.query_length != 0 || extent.queries.has_value() ||
-      extent.alignment.has_value() || extent.query_offset.has_value()) {
-    return Invalid(
-        "pair.query_positions: got query_length, alignment, query_offset or "
-        "queries beside it, want the list alone");
-  }
-  Positions& queries = plan_.window_.queries;
-  queries = Positions(*extent.query_positions);
-  if (queries.is_range()) {
-    extent.query_positions.reset();
-    extent.query_length = queries.size();
-    extent.query_offset = queries.hull().begin;
-    extent.queries = {0, queries.size()};
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Planner::ResolveQueryRange(PairExtent& extent) {
-  int64_t offset = extent.query_offset.value_or(0);
-  if (offset < -kMaxPosition || offset > kMaxPosition) {
-    return Invalid("pair.query_offset: got ", offset,
-                   ", want an integer in [-2^40, 2^40]");
-  }
-  if (extent.key_positions.has_value()) {
-    if (!extent.query_offset.has_value()) {
-      return Invalid(
-          "pair.query_offset: not set, want the position of query 0 where "
-          "keys are a list of positions");
-    }
-  } else if (extent.alignment == Alignment::kEnd) {
-    offset = extent.key_length - extent.query_length;
-  } else if (!extent.alignment.has_value() &&
-             !extent.query_offset.has_value() &&
-             extent.query_length != extent.key_length) {
-    return Invalid(
-        "pair.alignment: not set, want START, END or a query_offset where "
-        "query_length (",
-        extent.query_length, ") and key_length (", extent.key_length,
-        ") differ");
-  }
-  const Range whole = {0, extent.query_length};
-  const Range queries = extent.queries.value_or(whole);
-  ATTNBIAS_RETURN_IF_ERROR(CheckWindow("pair.queries", queries, whole));
-  plan_.window_.queries =
-      Positions(Range{queries.begin + offset, queries.end + offset});
-  extent.alignment.reset();
-  extent.query_offset = offset;
-  extent.queries = queries;
-  return absl::OkStatus();
-}
-
-absl::Status Planner::ResolveKeyList(PairExtent& extent) {
-  ATTNBIAS_RETURN_IF_ERROR(
-      CheckList("pair.key_positions", *extent.key_positions));
-  if (extent.key_length != 0 || extent.keys.has_value()) {
-    return Invalid(
-        "pair.key_positions: got key_length or keys beside it, want the list "
-        "alone");
-  }
-  if (plan_.encoding().anchored_at_last_key()) {
-    return Invalid("pair.key_positions: got a list, want key_length: ",
-                   std::string(plan_.encoding().name()),
-                   " counts from the last key");
-  }
-  Positions& keys = plan_.window_.keys;
-  keys = Positions(*extent.key_positions);
-  if (keys.is_range() && keys.hull().begin >= 0 &&
-      keys.hull().end <= kMaxPosition) {
-    extent.key_positions.reset();
-    extent.key_length = keys.hull().end;
-    extent.keys = keys.hull();
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Planner::ResolveKeyRange(PairExtent& extent) {
-  const Range whole = {0, extent.key_length};
-  const Range keys = extent.keys.value_or(whole);
-  ATTNBIAS_RETURN_IF_ERROR(CheckWindow("pair.keys", keys, whole));
-  plan_.window_.keys = Positions(keys);
-  plan_.window_.key_anchor =
-      plan_.encoding().anchored_at_last_key() ? extent.key_length - 1 : 0;
-  extent.keys = keys;
-  return absl::OkStatus();
-}
-
-absl::Status Planner::ResolveHeads(absl::string_view field,
-                                   std::optional<Range>& heads) {
-  const Range all = {0, plan_.encoding().lanes()};
-  plan_.window_.heads = heads.value_or(all);
-  if (!plan_.encoding().has_heads()) {
-    if (!heads.has_value()) return absl::OkStatus();
-    return Invalid(field, ": got ", ToString(*heads),
-                   ", want none: the numbers are the same for all heads");
-  }
-  heads = plan_.window_.heads;
-  return CheckWindow(field, *heads, all);
-}
-
 // The form in which no number is sent twice.
 Form Planner::CompactForm() const {
   const Window& window = plan_.window_;
@@ -372,8 +122,8 @@ Form Planner::CompactForm() const {
     case Structure::kKeyRow:
       return Form::kKeyRow;
     case Structure::kBlockToeplitz2D:
-      return window.queries.hull() == AllTokens() &&
-                     window.keys.hull() == AllTokens()
+      return window.queries.hull() == AllTokens(plan_.encoding()) &&
+                     window.keys.hull() == AllTokens(plan_.encoding())
                  ? Form::kBlockToeplitz2D
                  : Form::kDense;
     case Structure::kDense:
@@ -402,8 +152,8 @@ absl::Status Planner::ResolveForm() {
         Range{keys.begin - (queries.end - 1), keys.end - queries.begin});
   } else if (plan_.form_ == Form::kBlockToeplitz2D) {
     plan_.axis_ = Positions(plan_.encoding().domain());
-  } else if (structure != Structure::kTable) {
-    plan_.axis_ = window.keys;
+  } else {
+    plan_.axis_ = structure == Structure::kTable ? window.axes[0] : window.keys;
   }
   return absl::OkStatus();
 }
@@ -420,7 +170,11 @@ absl::Status Planner::ResolveMask() {
                      ", want an integer of at least 0");
     }
   }
-  ATTNBIAS_RETURN_IF_ERROR(ResolveFill(mask));
+  auto* fill = reinterpret_cast<std::byte*>(&plan_.mask_.fill_bits);
+  ATTNBIAS_RETURN_IF_ERROR(
+      RoundFill("output.mask.fill_value", mask.fill, plan_.data_type_, fill));
+  // -0 names the same tensor as 0.
+  if (mask.fill == MaskFill(0.0)) plan_.mask_.fill_bits = 0;
   Range& visible = plan_.mask_.visible;
   // Past the largest distance a window hides nothing.
   const int64_t left = mask.window_left.value_or(-visible.begin);
@@ -450,27 +204,6 @@ absl::Status Planner::CheckMaskable() const {
   if (plan_.has_border_part()) {
     return Invalid("output.mask: got a mask with form ", NameOf(plan_.form_),
                    ", want form DENSE: a border cannot hold a mask");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Planner::ResolveFill(const Mask& mask) {
-  double fill = -std::numeric_limits<double>::infinity();
-  const DataType type = plan_.data_type_;
-  if (std::holds_alternative<Lowest>(mask.fill)) {
-    fill = LowestOf(type);
-  } else if (const double* value = std::get_if<double>(&mask.fill)) {
-    fill = *value;
-  }
-  if (std::isnan(fill)) {
-    return Invalid("output.mask.fill_value: got NaN, want a number");
-  }
-  auto* element = reinterpret_cast<std::byte*>(&plan_.mask_.fill_bits);
-  RoundDouble(fill + 0.0, type, element);
-  if (std::isfinite(fill) && !std::isfinite(ReadElement(type, element))) {
-    return Invalid("output.mask.fill_value: got ", fill,
-                   ", want a number that ", std::string(attnbias::NameOf(type)),
-                   " can hold");
   }
   return absl::OkStatus();
 }
@@ -579,6 +312,7 @@ void Planner::ResolveSpec() {
   } else if (std::holds_alternative<std::monostate>(output.mask->fill)) {
     output.mask->fill = -std::numeric_limits<double>::infinity();
   }
+  spec_.extent = std::move(resolved_extent_);
   plan_.resolved_spec_ = std::move(spec_);
 }
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,8 +10,7 @@
 #include "core/base/status_macros.h"
 #include "core/encoding/checks.h"
 #include "core/encoding/make_encoding.h"
-#include "core/numerics/rounding.h"
-#include "core/tensor/element.h"
+#include "core/encoding/pair_checks.h"
 #include "core/tensor/positions.h"
 
 namespace attnbias {
@@ -21,11 +19,6 @@ namespace {
 constexpr int64_t kMaxHeadDim = 65536;
 // Numbers of all heads at one position: what a BLAS counts in 31 bits.
 constexpr int64_t kMaxWidth = int64_t{1} << 24;
-
-absl::Status CheckLength(absl::string_view field, int64_t length) {
-  if (length >= 1 && length <= kMaxPosition) return absl::OkStatus();
-  return Invalid(field, ": got ", length, ", want an integer in [1, 2^40]");
-}
 
 absl::Status CheckType(absl::string_view field, DataType type) {
   if (type != DataType::kI32) return absl::OkStatus();
@@ -78,7 +71,11 @@ absl::Status LogitsPlan::Resolve(const LogitsLimits& limits) {
   ATTNBIAS_RETURN_IF_ERROR(
       CheckType("output_data_type", spec_.output_data_type));
   ATTNBIAS_RETURN_IF_ERROR(CheckLengths());
-  ATTNBIAS_RETURN_IF_ERROR(ResolveOrigin());
+  const absl::StatusOr<int64_t> query_offset =
+      QueryOffsetOf("", spec_.query_length, spec_.key_length, spec_.alignment,
+                    spec_.query_offset);
+  ATTNBIAS_RETURN_IF_ERROR(query_offset.status());
+  query_offset_ = *query_offset;
   if (!spec_.direction.has_value()) {
     return Invalid(
         "direction: not set, want LEFT_TO_RIGHT, RIGHT_TO_LEFT or "
@@ -119,50 +116,14 @@ absl::Status LogitsPlan::CheckLengths() const {
   return CheckLength("key_length", spec_.key_length);
 }
 
-absl::Status LogitsPlan::ResolveOrigin() {
-  query_offset_ = spec_.query_offset.value_or(0);
-  if (query_offset_ < -kMaxPosition || query_offset_ > kMaxPosition) {
-    return Invalid("query_offset: got ", query_offset_,
-                   ", want an integer in [-2^40, 2^40]");
-  }
-  if (spec_.alignment == Alignment::kEnd) {
-    query_offset_ = spec_.key_length - spec_.query_length;
-  } else if (!spec_.alignment.has_value() && !spec_.query_offset.has_value() &&
-             spec_.query_length != spec_.key_length) {
-    return Invalid(
-        "alignment: not set, want START, END or a query_offset where "
-        "query_length (",
-        spec_.query_length, ") and key_length (", spec_.key_length, ") differ");
-  }
-  return absl::OkStatus();
-}
-
 absl::Status LogitsPlan::ResolveFill() {
-  const DataType type = spec_.output_data_type;
-  if (std::holds_alternative<std::monostate>(spec_.fill)) {
-    RoundDouble(-std::numeric_limits<double>::infinity(), type, fill_.data());
-    return absl::OkStatus();
-  }
-  if (weighs_values_) {
+  if (weighs_values_ && !std::holds_alternative<std::monostate>(spec_.fill)) {
     return Invalid(
         "fill: got one, want none: sums over keys have no element "
         "of their own for a masked key");
   }
-  if (std::holds_alternative<Lowest>(spec_.fill)) {
-    RoundDouble(LowestOf(type), type, fill_.data());
-    return absl::OkStatus();
-  }
-  const double value = std::get<double>(spec_.fill);
-  if (std::isnan(value)) {
-    return Invalid("fill_value: got NaN, want a number");
-  }
-  RoundDouble(value, type, fill_.data());
-  if (std::isfinite(value) && !std::isfinite(ReadElement(type, fill_.data()))) {
-    return Invalid("fill_value: got ", value, ", which overflows ",
-                   std::string(NameOf(type)),
-                   "; want a number that does not, or an infinity");
-  }
-  return absl::OkStatus();
+  return RoundFill("fill_value", spec_.fill, spec_.output_data_type,
+                   fill_.data());
 }
 
 absl::Status LogitsPlan::CheckBias() const {

@@ -93,7 +93,6 @@ class LogitsPlan {
 
   absl::Status Resolve(const LogitsLimits& limits);
   absl::Status CheckLengths() const;
-  absl::Status ResolveOrigin();
   absl::Status ResolveFill();
   absl::Status CheckBias() const;
   absl::Status ResolveTerm(std::monostate);

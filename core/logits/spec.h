@@ -63,8 +63,7 @@ struct LogitsSpec {
   std::optional<Direction> direction;
   DataType data_type = DataType::kF32;
   DataType output_data_type = DataType::kF32;
-  // Absent: negative infinity.
-  std::variant<std::monostate, double, Lowest> fill;
+  MaskFill fill;
   double scale = 1;
   std::optional<Array> query_bias;
   bool bias_alone = false;

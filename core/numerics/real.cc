@@ -87,6 +87,12 @@ void RoundByRefining(absl::FunctionRef<void(Real& value, Real& bound)> evaluate,
   }
 }
 
+void SetRoundingBound(const Real& value, int log2_count, Real& bound) {
+  mpfr_abs(bound.get(), value.get(), MPFR_RNDU);
+  mpfr_mul_2si(bound.get(), bound.get(),
+               log2_count - mpfr_get_prec(value.get()), MPFR_RNDU);
+}
+
 DoubleDouble ToDoubleDouble(const Real& value) {
   const double hi = mpfr_get_d(value.get(), MPFR_RNDN);
   Real rest(static_cast<int>(mpfr_get_prec(value.get())) + 64);

@@ -52,10 +52,14 @@ void RoundReal(const Real& value, DataType type, std::byte* out);
                             std::byte* out);
 
 // Writes the number that a real rounds to of which `evaluate` sets a value and
-// a bound of its error, at ever more bits until they decide. A real that 4096
-// bits do not tell from a tie is taken for one, so that this ends.
+// a bound of its error, at 192 bits and ever more until they decide. A real
+// that 4096 bits do not tell from a tie is taken for one, so that this ends.
 void RoundByRefining(absl::FunctionRef<void(Real& value, Real& bound)> evaluate,
                      DataType type, std::byte* out);
+
+// Sets `bound` to what 2^log2_count roundings of `value` to its precision may
+// lose.
+void SetRoundingBound(const Real& value, int log2_count, Real& bound);
 
 // The nearest sum of two doubles, within 2^-106 of a value whose magnitude is
 // in [2^-900, 2^900].

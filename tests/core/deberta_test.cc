@@ -127,32 +127,21 @@ TEST(Deberta, WithoutBucketsDistancesAreTheirOwn) {
               ElementsAre(2, 1, 0, -1, -2));
 }
 
-PairExtent Pair(int64_t queries, int64_t keys) {
-  PairExtent pair;
-  pair.query_length = queries;
-  pair.key_length = keys;
-  pair.alignment = Alignment::kStart;
-  return pair;
-}
-
 TEST(Deberta, HasIndicesWithoutHeads) {
   EngineHarness engine;
-  const PlanPtr plan = engine.Plan({DebertaSpec(), Pair(3, 5), {}});
+  const PlanPtr plan = engine.Plan({DebertaSpec(), PairOf(3, 5), {}});
   EXPECT_EQ(plan->data_type(), DataType::kI32);
   EXPECT_THAT(plan->parts()[0].shape, ElementsAre(7));
   EXPECT_EQ(plan->resolved_spec().output.values, Values::kBuckets);
-  TensorSpec dense{DebertaSpec(), Pair(2, 3), {}};
+  TensorSpec dense{DebertaSpec(), PairOf(2, 3), {}};
   dense.output.form = Form::kDense;
   EXPECT_THAT(engine.Numbers(dense), ElementsAre(256, 255, 254, 257, 256, 255));
 }
 
 TEST(Deberta, DistancesBeyond32BitsAreOutOfRange) {
-  PairExtent pair = Pair(1, 1);
-  pair.alignment.reset();
-  pair.query_offset = int64_t{1} << 32;
   EXPECT_THAT(EngineHarness().MakePlan(
                   {DebertaSpec{.bucket_size = 0, .term = DebertaTerm::kBucket},
-                   pair,
+                   PairOf(1, 1, int64_t{1} << 32),
                    {}}),
               StatusIs(absl::StatusCode::kOutOfRange, HasSubstr("deberta")));
 }

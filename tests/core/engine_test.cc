@@ -6,22 +6,15 @@
 #include "core/engine/engine.h"
 
 #include <cmath>
-#include <condition_variable>
-#include <cstring>
 #include <limits>
-#include <mutex>
 #include <numeric>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "core/kernel/kernel_set.h"
-#include "core/tensor/element.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/counting_observer.h"
-#include "tests/testing/status_matchers.h"
-#include "tests/testing/threads.h"
+#include "tests/testing/engine_harness.h"
 
 namespace attnbias {
 namespace {
@@ -34,91 +27,18 @@ using ::testing::IsEmpty;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 T5Spec RandomT5(int64_t heads, bool bidirectional) {
-  std::mt19937 random(7);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(32 * heads);
-  for (float& value : values) value = normal(random);
-  T5Spec spec{.num_heads = heads, .bidirectional = bidirectional};
-  spec.table = *Table::Create(
-      DataType::kF32, {32, heads},
-      {reinterpret_cast<const char*>(values.data()), values.size() * 4},
-      TableLayout::kBucketsHeads);
-  return spec;
+  return {.num_heads = heads,
+          .bidirectional = bidirectional,
+          .table = RandomTable({32, heads}, 7)};
 }
 
 AlibiSpec Alibi(AlibiVariant variant) {
   return {.num_heads = 6, .variant = variant};
 }
 
-PairExtent Pair(int64_t query_length, int64_t key_length, int64_t offset) {
-  PairExtent pair;
-  pair.query_length = query_length;
-  pair.key_length = key_length;
-  pair.query_offset = offset;
-  return pair;
-}
-
-class EngineTest : public ::testing::Test {
+class EngineTest : public ::testing::Test, protected EngineHarness {
  protected:
-  explicit EngineTest(EngineOptions options = {})
-      : engine_(options, *SupportedKernelSets().front(), &threads_,
-                &observer_) {}
-  ~EngineTest() override { threads_.Join(); }
-
-  PlanPtr Plan(TensorSpec spec) {
-    absl::StatusOr<PlanPtr> plan = engine_.MakePlan(std::move(spec));
-    EXPECT_THAT(plan, IsOk());
-    return *plan;
-  }
-
-  PayloadPtr Get(const PlanPtr& plan) { return Get(plan, engine_); }
-
-  static PayloadPtr Get(const PlanPtr& plan, Engine& engine) {
-    absl::StatusOr<PayloadPtr> result = absl::UnknownError("not called");
-    std::mutex mutex;
-    std::condition_variable called;
-    bool done = false;
-    engine.Get(plan, std::make_shared<Cancellation>(),
-               [&](absl::StatusOr<PayloadPtr> payload) {
-                 std::lock_guard<std::mutex> lock(mutex);
-                 result = std::move(payload);
-                 done = true;
-                 called.notify_one();
-               });
-    std::unique_lock<std::mutex> lock(mutex);
-    called.wait(lock, [&] { return done; });
-    EXPECT_THAT(result, IsOk());
-    return *std::move(result);
-  }
-
-  static std::string Bytes(const absl::StatusOr<Chunk>& chunk) {
-    EXPECT_THAT(chunk, IsOk());
-    std::string bytes;
-    for (absl::Span<const std::byte> piece : chunk->pieces) {
-      bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
-    }
-    EXPECT_EQ(chunk->crc32c, Crc32c(bytes.data(), bytes.size()));
-    return bytes;
-  }
-
-  std::string Whole(TensorSpec spec) {
-    const PlanPtr plan = Plan(std::move(spec));
-    return Bytes(Get(plan)->Read(0, plan->total_bytes()));
-  }
-
-  // The whole tensor as numbers.
-  std::vector<double> Numbers(TensorSpec spec) {
-    const PlanPtr plan = Plan(spec);
-    const std::string bytes = Bytes(Get(plan)->Read(0, plan->total_bytes()));
-    const int64_t width = SizeOf(plan->data_type());
-    std::vector<double> numbers;
-    for (size_t at = 0; at < bytes.size(); at += width) {
-      numbers.push_back(
-          ReadElement(plan->data_type(),
-                      reinterpret_cast<const std::byte*>(bytes.data() + at)));
-    }
-    return numbers;
-  }
+  using EngineHarness::EngineHarness;
 
   // dense[h, i, j] from an answer in compact form.
   std::vector<double> Expand(const TensorSpec& spec, int64_t heads,
@@ -140,10 +60,6 @@ class EngineTest : public ::testing::Test {
     }
     return dense;
   }
-
-  CountingObserver observer_;
-  Threads threads_{2};
-  Engine engine_;
 };
 
 // Every structure this library has over pairs, small and past the length from
@@ -153,7 +69,7 @@ std::vector<TensorSpec> PairSpecs() {
   for (const auto& [queries, keys, offset] :
        {std::tuple(5, 9, 4), std::tuple(9, 5, -3), std::tuple(40, 1500, 0),
         std::tuple(1, 7, 6)}) {
-    const PairExtent pair = Pair(queries, keys, offset);
+    const PairExtent pair = PairOf(queries, keys, offset);
     specs.push_back({RandomT5(6, true), pair, {}});
     specs.push_back({RandomT5(6, false), pair, {}});
     for (AlibiVariant variant :
@@ -251,14 +167,14 @@ TEST_F(EngineTest, EqualAxesAreOneAxis) {
   const TableExtent lists{{}, {3, {5, 0, 77}}};
   EXPECT_EQ(Numbers({rotary, lists, {}}), one_axis);
   const TensorSpec few{rotary, list, {}};
-  EXPECT_THAT(engine_.MakePlan(few),
+  EXPECT_THAT(MakePlan(few),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("table.position_ids: got 1 lists, want 3")));
   // The last column belongs to the first axis, but there are three.
   rotary.mrope_section = {24, 20, 20};
   rotary.mrope_order = MropeOrder::kInterleaved;
   rotary.layout = RotaryLayout::kCompact;
-  EXPECT_THAT(engine_.MakePlan({rotary, lists, {}}), IsOk());
+  EXPECT_THAT(MakePlan({rotary, lists, {}}), IsOk());
 }
 
 TEST_F(EngineTest, AWindowIsASliceOfTheWhole) {
@@ -324,7 +240,7 @@ TEST_F(EngineTest, AListOfConsecutivePositionsIsItsRange) {
   lists.key_positions = {2, 3, 4, 5};
   listed.extent = lists;
   TensorSpec ranged = listed;
-  PairExtent ranges = Pair(3, 6, 4);
+  PairExtent ranges = PairOf(3, 6, 4);
   ranges.keys = {2, 6};
   ranged.extent = ranges;
   EXPECT_EQ(Plan(listed)->fingerprint(), Plan(ranged)->fingerprint());
@@ -458,7 +374,7 @@ TEST_F(EngineTest, FullyMaskedRowsAreThoseWithoutAVisibleKey) {
 
 TEST_F(EngineTest, BucketsHaveNoHeadAxis) {
   const TensorSpec spec{T5Spec{.bidirectional = true},
-                        Pair(3, 3, 0),
+                        PairOf(3, 3, 0),
                         {.values = Values::kBuckets}};
   EXPECT_THAT(Numbers(spec), ElementsAre(2, 1, 0, 17, 18));
   EXPECT_THAT(Plan(spec)->parts()[0].shape, ElementsAre(5));
@@ -486,30 +402,26 @@ class TinyBudget : public EngineTest {
 TEST_F(TinyBudget, WhatIsTooLargeToKeepIsComputedWhileItIsRead) {
   std::vector<TensorSpec> specs = {
       {SinusoidalSpec{.dim = 96}, TableExtent{.positions = Range{-7, 993}}, {}},
-      {RandomT5(6, true), Pair(40, 1500, 0), {.form = Form::kDense}},
+      {RandomT5(6, true), PairOf(40, 1500, 0), {.form = Form::kDense}},
       {RandomT5(6, true),
-       Pair(40, 1500, 0),
+       PairOf(40, 1500, 0),
        {.mask = Mask{.causal = true, .window_left = 700}}}};
   for (AlibiVariant variant :
        {AlibiVariant::kSymmetric, AlibiVariant::kKeyFromEnd}) {
-    specs.push_back({Alibi(variant), Pair(40, 1500, 3), {}});
+    specs.push_back({Alibi(variant), PairOf(40, 1500, 3), {}});
   }
-  CountingObserver observer;
-  Threads threads(1);
-  Engine roomy({}, *SupportedKernelSets().front(), &threads, &observer);
+  EngineHarness roomy;
   for (const TensorSpec& spec : specs) {
     const PlanPtr plan = Plan(spec);
     const PayloadPtr payload = Get(plan);
-    const std::string kept =
-        Bytes(Get(plan, roomy)->Read(0, plan->total_bytes()));
+    const std::string kept = roomy.Whole(spec);
     for (int64_t at = 0; at < plan->total_bytes(); at += 10001) {
       const int64_t size = std::min<int64_t>(10001, plan->total_bytes() - at);
       ASSERT_EQ(Bytes(payload->Read(at, size)), kept.substr(at, size));
     }
   }
-  EXPECT_EQ(observer_.computed, 0);
-  EXPECT_EQ(engine_.budget().used(), 0);
-  threads.Join();
+  EXPECT_EQ(computed(), 0);
+  EXPECT_EQ(budget().used(), 0);
 }
 
 TEST_F(TinyBudget, ChunksCountAgainstTheBudget) {
@@ -526,21 +438,21 @@ TEST_F(TinyBudget, ChunksCountAgainstTheBudget) {
 
 TEST_F(EngineTest, OneComputationServesLengthsWindowsAndOffsets) {
   const T5Spec t5 = RandomT5(6, true);
-  Whole({t5, Pair(1000, 1000, 0), {}});
-  EXPECT_EQ(observer_.computed, 1);
-  Whole({t5, Pair(10, 10, 0), {}});
-  Whole({t5, Pair(512, 700, 88), {.form = Form::kDense}});
-  PairExtent window = Pair(1000, 1000, 0);
+  Whole({t5, PairOf(1000, 1000, 0), {}});
+  EXPECT_EQ(computed(), 1);
+  Whole({t5, PairOf(10, 10, 0), {}});
+  Whole({t5, PairOf(512, 700, 88), {.form = Form::kDense}});
+  PairExtent window = PairOf(1000, 1000, 0);
   window.queries = {999, 1000};
   window.heads = {2, 3};
   Whole({t5, window, {}});
-  EXPECT_EQ(observer_.computed, 1);
-  Whole({t5, Pair(1000, 1000, 0), {.data_type = DataType::kBF16}});
-  EXPECT_EQ(observer_.computed, 2);
+  EXPECT_EQ(computed(), 1);
+  Whole({t5, PairOf(1000, 1000, 0), {.data_type = DataType::kBF16}});
+  EXPECT_EQ(computed(), 2);
 }
 
 TEST_F(EngineTest, FingerprintsFollowTheBytes) {
-  const TensorSpec base{RandomT5(6, true), Pair(8, 8, 0), {}};
+  const TensorSpec base{RandomT5(6, true), PairOf(8, 8, 0), {}};
   const auto fingerprint = [&](auto change) {
     TensorSpec spec = base;
     change(spec);
@@ -564,9 +476,13 @@ TEST_F(EngineTest, FingerprintsFollowTheBytes) {
   all.push_back(fingerprint([](TensorSpec& s) { s.output.scale = 2; }));
   all.push_back(
       fingerprint([](TensorSpec& s) { s.output.mask = Mask{.causal = true}; }));
-  all.push_back(fingerprint([](TensorSpec& s) {
-    s.output.mask = Mask{.causal = true, .fill = -1.0};
-  }));
+  const auto filled = [&](double fill) {
+    return fingerprint([fill](TensorSpec& s) {
+      s.output.mask = Mask{.causal = true, .fill = fill};
+    });
+  };
+  EXPECT_EQ(filled(-0.0), filled(0.0));
+  all.push_back(filled(-1));
   all.push_back(fingerprint([](TensorSpec& s) {
     std::get<PairExtent>(s.extent).heads = {0, 5};
   }));
@@ -581,13 +497,13 @@ TEST_F(EngineTest, FingerprintsFollowTheBytes) {
 
 TEST_F(EngineTest, EncodingFingerprintsIgnoreWindowsAndTypes) {
   const T5Spec t5 = RandomT5(6, true);
-  const PlanPtr a = Plan({t5, Pair(8, 8, 0), {}});
+  const PlanPtr a = Plan({t5, PairOf(8, 8, 0), {}});
   const PlanPtr b =
       Plan({t5,
-            Pair(100, 50, 3),
+            PairOf(100, 50, 3),
             {.data_type = DataType::kBF16, .mask = Mask{.causal = true}}});
   EXPECT_EQ(a->encoding_fingerprint(), b->encoding_fingerprint());
-  const PlanPtr c = Plan({RandomT5(6, false), Pair(8, 8, 0), {}});
+  const PlanPtr c = Plan({RandomT5(6, false), PairOf(8, 8, 0), {}});
   EXPECT_NE(a->encoding_fingerprint(), c->encoding_fingerprint());
 }
 
@@ -710,11 +626,10 @@ TEST_F(EngineTest, BadRequestsAreRefusedByField) {
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.name);
-    TensorSpec spec{RandomT5(6, true), Pair(8, 8, 0), {}};
+    TensorSpec spec{RandomT5(6, true), PairOf(8, 8, 0), {}};
     c.change(spec);
-    EXPECT_THAT(
-        engine_.MakePlan(spec),
-        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(c.message)));
+    EXPECT_THAT(MakePlan(spec), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr(c.message)));
   }
 }
 

@@ -126,17 +126,9 @@ TEST(Fire, ExtremeParametersGiveNoNan) {
   }
 }
 
-PairExtent Pair(int64_t queries, int64_t keys, int64_t offset) {
-  PairExtent pair;
-  pair.query_length = queries;
-  pair.key_length = keys;
-  pair.query_offset = offset;
-  return pair;
-}
-
 TEST(Fire, IsDenseAndItsWindowsAreSlices) {
   EngineHarness engine;
-  const TensorSpec spec{Network(), Pair(90, 130, 40), {}};
+  const TensorSpec spec{Network(), PairOf(90, 130, 40), {}};
   const PlanPtr plan = engine.Plan(spec);
   EXPECT_EQ(plan->form(), Form::kDense);
   EXPECT_THAT(plan->parts()[0].shape, ElementsAre(kHeads, 90, 130));
@@ -190,7 +182,7 @@ TEST(Fire, ListsAndMasks) {
 }
 
 TEST(Fire, HasNoDiagonals) {
-  TensorSpec spec{Network(), Pair(4, 4, 0), {}};
+  TensorSpec spec{Network(), PairOf(4, 4, 0), {}};
   spec.output.form = Form::kToeplitz;
   EXPECT_THAT(EngineHarness().MakePlan(spec),
               StatusIs(absl::StatusCode::kInvalidArgument,

@@ -12,8 +12,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/core/answers.h"
 #include "tests/core/mpfr_oracle.h"
+#include "tests/testing/engine_harness.h"
 
 namespace attnbias {
 namespace {
@@ -57,15 +57,15 @@ TableExtent Positions(int64_t begin, int64_t end) {
 }
 
 TEST(LearnedAbsolute, HasTheTablesRows) {
-  Answers answers;
+  EngineHarness engine;
   const std::vector<double> values = Normals(20 * 6);
   const Table table = F64Table({20, 6}, values);
   for (const DataType type : kFloatTypes) {
     for (const double scale : {1.0, 0.3}) {
       const std::vector<double> numbers =
-          answers.Numbers({LearnedAbsoluteSpec{.table = table},
-                           Positions(3, 17),
-                           {.data_type = type, .scale = scale}});
+          engine.Numbers({LearnedAbsoluteSpec{.table = table},
+                          Positions(3, 17),
+                          {.data_type = type, .scale = scale}});
       ASSERT_EQ(numbers.size(), 14 * 6);
       for (size_t at = 0; at < numbers.size(); ++at) {
         Number exact;
@@ -79,32 +79,32 @@ TEST(LearnedAbsolute, HasTheTablesRows) {
 
 // OPT's embeddings begin at row 2, fairseq's after their padding.
 TEST(LearnedAbsolute, BeginsAtItsOffset) {
-  Answers answers;
+  EngineHarness engine;
   const Table table = F32Table({4, 2}, {0, 1, 10, 11, 20, 21, 30, 31});
-  EXPECT_THAT(answers.Numbers({LearnedAbsoluteSpec{.table = table, .offset = 2},
-                               Positions(0, 2),
-                               {}}),
+  EXPECT_THAT(engine.Numbers({LearnedAbsoluteSpec{.table = table, .offset = 2},
+                              Positions(0, 2),
+                              {}}),
               ElementsAre(20, 21, 30, 31));
-  EXPECT_THAT(answers.Numbers({LearnedAbsoluteSpec{.table = table, .offset = 2},
-                               TableExtent{.position_ids = {{1, -2, -1, 1}}},
-                               {}}),
+  EXPECT_THAT(engine.Numbers({LearnedAbsoluteSpec{.table = table, .offset = 2},
+                              TableExtent{.position_ids = {{1, -2, -1, 1}}},
+                              {}}),
               ElementsAre(30, 31, 0, 1, 10, 11, 30, 31));
   EXPECT_THAT(
-      answers.Numbers({LearnedAbsoluteSpec{.table = table, .offset = -1000},
-                       Positions(1003, 1004),
-                       {}}),
+      engine.Numbers({LearnedAbsoluteSpec{.table = table, .offset = -1000},
+                      Positions(1003, 1004),
+                      {}}),
       ElementsAre(30, 31));
 }
 
 TEST(LearnedAbsolute, EndsWhereTheTableEnds) {
-  Answers answers;
+  EngineHarness engine;
   const LearnedAbsoluteSpec spec = {.table = F32Table({4, 1}, {0, 1, 2, 3}),
                                     .offset = 2};
   for (const TableExtent& extent :
        {Positions(0, 3), Positions(-3, 1),
         TableExtent{.position_ids = {{0, 2}}},
         TableExtent{.position_ids = {{int64_t{1} << 40, 0}}}}) {
-    EXPECT_THAT(answers.StatusOf({spec, extent, {}}),
+    EXPECT_THAT(engine.MakePlan({spec, extent, {}}),
                 StatusIs(absl::StatusCode::kOutOfRange,
                          HasSubstr("want them in [-2, 2), which is all that "
                                    "learned_absolute has")));
@@ -112,10 +112,10 @@ TEST(LearnedAbsolute, EndsWhereTheTableEnds) {
 }
 
 TEST(LearnedAbsolute, HasZerosAtItsPadding) {
-  Answers answers;
+  EngineHarness engine;
   const Table table = F32Table({4, 2}, {-1, 1, -2, 2, 3, -3, 4, 4});
   for (const int64_t padding : {0, 1, 3}) {
-    const std::vector<double> numbers = answers.Numbers(
+    const std::vector<double> numbers = engine.Numbers(
         {LearnedAbsoluteSpec{
              .table = table, .offset = 1, .padding_idx = padding},
          Positions(-1, 3),
@@ -130,8 +130,8 @@ TEST(LearnedAbsolute, HasZerosAtItsPadding) {
 }
 
 std::vector<double> Stretched(Interpolation interpolation, int64_t length) {
-  Answers answers;
-  return answers.Numbers(
+  EngineHarness engine;
+  return engine.Numbers(
       {LearnedAbsoluteSpec{.table = F32Table({4, 1}, {0, 1, 2, 3}),
                            .interpolation = interpolation,
                            .interpolated_length = length},
@@ -212,14 +212,14 @@ class Oracle {
 
 void ExpectRounded(const LearnedAbsoluteSpec& spec, Range rows,
                    double scale = 1) {
-  Answers answers;
+  EngineHarness engine;
   Oracle oracle;
   const int64_t columns = spec.table->columns();
   for (const DataType type : kFloatTypes) {
     const std::vector<double> numbers =
-        answers.Numbers({spec,
-                         Positions(rows.begin, rows.end),
-                         {.data_type = type, .scale = scale}});
+        engine.Numbers({spec,
+                        Positions(rows.begin, rows.end),
+                        {.data_type = type, .scale = scale}});
     for (size_t at = 0; at < numbers.size(); ++at) {
       const int64_t row = rows.begin + static_cast<int64_t>(at) / columns;
       const double want = oracle.Rounded(
@@ -305,15 +305,16 @@ TEST(Interpolation, IsRoundedOnceAtTheEdgesOfF64) {
 }
 
 TEST(Interpolation, EndsWithItsLength) {
-  Answers answers;
+  EngineHarness engine;
   const LearnedAbsoluteSpec spec = {.table = F32Table({2, 1}, {0, 1}),
                                     .offset = 1,
                                     .interpolation = kLinear,
                                     .interpolated_length = 9};
-  EXPECT_THAT(answers.StatusOf({spec, Positions(-1, 8), {}}), IsOk());
-  EXPECT_THAT(answers.StatusOf({spec, Positions(-1, 9), {}}),
+  EXPECT_THAT(engine.MakePlan({spec, Positions(-1, 8), {}}), IsOk());
+  EXPECT_THAT(engine.MakePlan({spec, Positions(-1, 9), {}}),
               StatusIs(absl::StatusCode::kOutOfRange,
-                       HasSubstr("want them in [-1, 8)")));
+                       StartsWith("table.positions: got positions in [-1, 9), "
+                                  "want them in [-1, 8)")));
 }
 
 struct BadSpec {
@@ -326,11 +327,10 @@ struct BadSpec {
 class BadLearnedAbsolute : public ::testing::TestWithParam<BadSpec> {};
 
 TEST_P(BadLearnedAbsolute, IsRefusedByName) {
-  Answers answers;
-  const absl::Status status =
-      answers.StatusOf({GetParam().spec, Positions(0, 1), GetParam().output});
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), StartsWith(GetParam().message));
+  EXPECT_THAT(EngineHarness().MakePlan(
+                  {GetParam().spec, Positions(0, 1), GetParam().output}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       StartsWith(GetParam().message)));
 }
 
 const Table kTable = F32Table({2, 1}, {0, 1});
@@ -402,7 +402,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(LearnedAbsolute, IsNamedByEveryField) {
-  Answers answers;
+  EngineHarness engine;
   const std::vector<LearnedAbsoluteSpec> specs = {
       {.table = kTable},
       {.table = F32Table({2, 1}, {0, 2})},
@@ -418,7 +418,7 @@ TEST(LearnedAbsolute, IsNamedByEveryField) {
   std::set<std::string> names;
   for (const LearnedAbsoluteSpec& spec : specs) {
     names.insert(
-        answers.Plan({spec, Positions(0, 1), {}})->encoding_fingerprint());
+        engine.Plan({spec, Positions(0, 1), {}})->encoding_fingerprint());
   }
   EXPECT_EQ(names.size(), specs.size());
 }

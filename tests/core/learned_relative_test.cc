@@ -101,28 +101,20 @@ TEST(LearnedRelative, IsRoundedOnceWhenScaled) {
   }
 }
 
-PairExtent Pair(int64_t queries, int64_t keys) {
-  PairExtent pair;
-  pair.query_length = queries;
-  pair.key_length = keys;
-  pair.alignment = Alignment::kStart;
-  return pair;
-}
-
 TEST(LearnedRelative, RefusesWhatLiesBeyond) {
   LearnedRelativeSpec spec = Spec(3, 1);
   spec.beyond = BeyondReach::kRefuse;
   EngineHarness engine;
-  EXPECT_THAT(engine.Numbers({spec, Pair(4, 2), {}}),
+  EXPECT_THAT(engine.Numbers({spec, PairOf(4, 2), {}}),
               ElementsAre(0, 10, 20, 30, 40, 1, 11, 21, 31, 41));
-  for (const PairExtent& pair : {Pair(5, 2), Pair(4, 3)}) {
+  for (const PairExtent& pair : {PairOf(5, 2), PairOf(4, 3)}) {
     EXPECT_THAT(engine.MakePlan({spec, pair, {}}),
                 StatusIs(absl::StatusCode::kOutOfRange,
                          HasSubstr("want them in [-3, 2), which is all that "
                                    "learned_relative has")));
   }
   // Inside of it all the same where a window is.
-  PairExtent window = Pair(9, 9);
+  PairExtent window = PairOf(9, 9);
   window.queries = {3, 4};
   window.keys = {0, 5};
   EXPECT_THAT(engine.Numbers({spec, window, {}}),

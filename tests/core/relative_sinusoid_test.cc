@@ -10,8 +10,8 @@
 #include "core/encoding/make_encoding.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/core/answers.h"
 #include "tests/core/sinusoidal_oracle.h"
+#include "tests/testing/engine_harness.h"
 
 namespace attnbias {
 namespace {
@@ -46,9 +46,9 @@ std::vector<int64_t> Distances(const EncodingSpec& encoding,
                                const SinusoidalSpec& table,
                                const PairExtent& pair,
                                std::optional<Form> form = Form::kDense) {
-  Answers answers;
+  EngineHarness engine;
   const std::vector<double> numbers =
-      answers.Numbers({encoding, pair, {.form = form}});
+      engine.Numbers({encoding, pair, {.form = form}});
   std::vector<int64_t> candidates = {kZero};
   for (int64_t d = -9; d <= 9; ++d) candidates.push_back(d);
   std::vector<int64_t> distances;
@@ -112,10 +112,10 @@ TEST(SymmetricSinusoidal, IsBlindToDirection) {
 
 // Numbers of the papers' formulas at 50 digits, from mpmath.
 TEST(RelativeSinusoid, HasLiteralNumbers) {
-  Answers answers;
+  EngineHarness engine;
   const Output output = {.data_type = DataType::kF64};
   const auto at_distance = [&](const EncodingSpec& encoding, int64_t distance) {
-    return answers.Numbers({encoding, PairOf(1, 1, distance), output});
+    return engine.Numbers({encoding, PairOf(1, 1, distance), output});
   };
   // sin 5, cos 5 and of the two lower frequencies of dim 6.
   const double s[] = {-.958924274663, .230001711665, .010771965118};
@@ -138,7 +138,7 @@ TEST(RelativeSinusoid, HasLiteralNumbers) {
 }
 
 TEST(RelativeSinusoid, HasTheTablesRowsToTheBit) {
-  Answers answers;
+  EngineHarness engine;
   constexpr int64_t kLength = 150;
   for (const DataType type : kFloatTypes) {
     for (const int64_t dim : {2, 6, 64, 130}) {
@@ -146,12 +146,12 @@ TEST(RelativeSinusoid, HasTheTablesRowsToTheBit) {
         const Output output = {.data_type = type, .scale = scale};
         const int64_t row = dim * SizeOf(type);
         const auto table = [&](SinusoidalLayout layout) {
-          return answers.Bytes(
+          return engine.Whole(
               {SinusoidalSpec{.dim = dim, .layout = layout},
                TableExtent{.positions = Range{-kLength + 1, kLength}}, output});
         };
         const auto diagonals = [&](const EncodingSpec& encoding) {
-          return answers.Bytes({encoding, PairOf(kLength, kLength, 0), output});
+          return engine.Whole({encoding, PairOf(kLength, kLength, 0), output});
         };
         const std::string interleaved = table(kInterleaved);
         const std::string concatenated = table(kConcatenated);
@@ -177,9 +177,9 @@ TEST(RelativeSinusoid, HasTheTablesRowsToTheBit) {
 
 void ExpectRounded(const EncodingSpec& encoding, const SinusoidalSpec& table,
                    int64_t offset, int64_t clamp, double scale = 1) {
-  Answers answers;
+  EngineHarness engine;
   for (const DataType type : kFloatTypes) {
-    const std::vector<double> numbers = answers.Numbers(
+    const std::vector<double> numbers = engine.Numbers(
         {encoding, PairOf(3, 5, offset), {.data_type = type, .scale = scale}});
     for (int64_t i = 0; i < 7; ++i) {
       const int64_t distance = std::clamp(offset + 2 - i, -clamp, clamp);
@@ -209,11 +209,11 @@ TEST(RelativeSinusoid, IsRoundedOnceFarAwayClampedAndScaled) {
 }
 
 TEST(RelativeSinusoid, EndsWherePositionsEnd) {
-  Answers answers;
+  EngineHarness engine;
   constexpr int64_t kMost = int64_t{1} << 40;
   const auto status = [&](const EncodingSpec& encoding,
                           const PairExtent& pair) {
-    return answers.StatusOf({encoding, pair, {}});
+    return engine.MakePlan({encoding, pair, {}});
   };
   EXPECT_THAT(status(ConformerSpec{.dim = 2}, PairOf(1, 1, kMost)), IsOk());
   EXPECT_THAT(status(ConformerSpec{.dim = 2}, PairOf(2, 1, kMost)),
@@ -227,13 +227,13 @@ TEST(RelativeSinusoid, EndsWherePositionsEnd) {
               StatusIs(absl::StatusCode::kOutOfRange, HasSubstr("has")));
   // Zero to the right, and the same for all beyond a clamp.
   EXPECT_THAT(
-      answers.Numbers({TransformerXlSpec{.dim = 2}, PairOf(1, 2, -kMost), {}}),
+      engine.Numbers({TransformerXlSpec{.dim = 2}, PairOf(1, 2, -kMost), {}}),
       ElementsAre(0, 0, 0, 0));
   const XlnetSpec clamped = {.dim = 2, .clamp_len = 7};
-  EXPECT_EQ(answers.Numbers({clamped, PairOf(1, 1, kMost), {}}),
-            answers.Numbers({clamped, PairOf(1, 1, 7), {}}));
-  EXPECT_EQ(answers.Numbers({clamped, PairOf(1, 2, -kMost), {}}),
-            answers.Numbers({clamped, PairOf(1, 2, -100), {}}));
+  EXPECT_EQ(engine.Numbers({clamped, PairOf(1, 1, kMost), {}}),
+            engine.Numbers({clamped, PairOf(1, 1, 7), {}}));
+  EXPECT_EQ(engine.Numbers({clamped, PairOf(1, 2, -kMost), {}}),
+            engine.Numbers({clamped, PairOf(1, 2, -100), {}}));
 }
 
 TEST(RelativeSinusoid, DoesNotDependOnHowItIsCut) {
@@ -268,11 +268,10 @@ struct BadSpec {
 class BadRelativeSinusoid : public ::testing::TestWithParam<BadSpec> {};
 
 TEST_P(BadRelativeSinusoid, IsRefusedByName) {
-  Answers answers;
-  const absl::Status status =
-      answers.StatusOf({GetParam().spec, PairOf(3, 3, 0), GetParam().output});
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), StartsWith(GetParam().message));
+  EXPECT_THAT(EngineHarness().MakePlan(
+                  {GetParam().spec, PairOf(3, 3, 0), GetParam().output}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       StartsWith(GetParam().message)));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -334,7 +333,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(RelativeSinusoid, IsNamedByEveryField) {
-  Answers answers;
+  EngineHarness engine;
   const std::vector<TensorSpec> specs = {
       {TransformerXlSpec{.dim = 2}, PairOf(2, 2, 0), {}},
       {TransformerXlSpec{.dim = 4}, PairOf(2, 2, 0), {}},
@@ -352,7 +351,7 @@ TEST(RelativeSinusoid, IsNamedByEveryField) {
        {}}};
   std::set<std::string> names;
   for (const TensorSpec& spec : specs) {
-    names.insert(answers.Plan(spec)->encoding_fingerprint());
+    names.insert(engine.Plan(spec)->encoding_fingerprint());
   }
   EXPECT_EQ(names.size(), specs.size());
 }

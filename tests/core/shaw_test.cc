@@ -9,8 +9,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/core/answers.h"
 #include "tests/core/mpfr_oracle.h"
+#include "tests/testing/engine_harness.h"
 
 namespace attnbias {
 namespace {
@@ -41,19 +41,19 @@ ShawSpec Spec(int64_t left, int64_t right) {
 
 // tensor2tensor's _generate_relative_positions_matrix, and its row of a cache.
 TEST(ShawIndices, AreTensor2Tensors) {
-  Answers answers;
-  EXPECT_THAT(answers.Numbers({Spec(2, 2), PairOf(3, 5, 2), kIndices}),
+  EngineHarness engine;
+  EXPECT_THAT(engine.Numbers({Spec(2, 2), PairOf(3, 5, 2), kIndices}),
               ElementsAre(0, 1, 2, 3, 4,  //
                           0, 0, 1, 2, 3,  //
                           0, 0, 0, 1, 2));
-  EXPECT_THAT(answers.Numbers({Spec(2, 2), PairOf(1, 5, 4), kIndices}),
+  EXPECT_THAT(engine.Numbers({Spec(2, 2), PairOf(1, 5, 4), kIndices}),
               ElementsAre(0, 0, 0, 1, 2));
 }
 
 TEST(ShawIndices, AreWav2Vec2BertsWithUnequalReaches) {
-  Answers answers;
+  EngineHarness engine;
   const std::vector<double> matrix =
-      answers.Numbers({Spec(3, 1), PairOf(6, 6, 0), kIndices});
+      engine.Numbers({Spec(3, 1), PairOf(6, 6, 0), kIndices});
   EXPECT_THAT(std::vector<double>(matrix.begin(), matrix.begin() + 6),
               ElementsAre(3, 4, 4, 4, 4, 4));
   EXPECT_THAT(std::vector<double>(matrix.end() - 6, matrix.end()),
@@ -62,30 +62,30 @@ TEST(ShawIndices, AreWav2Vec2BertsWithUnequalReaches) {
 
 // transformers' relative_key counts i - j + max_position_embeddings - 1.
 TEST(ShawIndices, CountTheOtherWayWhenSaidSo) {
-  Answers answers;
+  EngineHarness engine;
   ShawSpec spec = Spec(2, 2);
   spec.sign = kQueryMinusKey;
-  EXPECT_THAT(answers.Numbers({spec, PairOf(3, 3, 0), kIndices}),
+  EXPECT_THAT(engine.Numbers({spec, PairOf(3, 3, 0), kIndices}),
               ElementsAre(2, 1, 0,  //
                           3, 2, 1,  //
                           4, 3, 2));
   spec.left = 3;
   spec.right = 1;
   EXPECT_THAT(
-      answers.Numbers({spec, PairOf(5, 4, 0), {.values = Values::kBuckets}}),
+      engine.Numbers({spec, PairOf(5, 4, 0), {.values = Values::kBuckets}}),
       ElementsAre(4, 4, 3, 2, 1, 0, 0, 0));
 }
 
 TEST(ShawIndices, ReachAsFarAsI32) {
-  Answers answers;
+  EngineHarness engine;
   constexpr int64_t kMost = (int64_t{1} << 30) - 1;
-  EXPECT_THAT(answers.Numbers({Spec(kMost, kMost),
-                               PairOf(1, 1, -(int64_t{1} << 40)), kIndices}),
+  EXPECT_THAT(engine.Numbers({Spec(kMost, kMost),
+                              PairOf(1, 1, -(int64_t{1} << 40)), kIndices}),
               ElementsAre(2147483646));
 }
 
 TEST(ShawVectors, AreTheTablesRowsRoundedOnce) {
-  Answers answers;
+  EngineHarness engine;
   for (const bool per_head : {false, true}) {
     ShawSpec spec = Spec(3, 1);
     spec.table = per_head ? RandomTable({2, 5, 6}) : RandomTable({5, 6});
@@ -94,7 +94,7 @@ TEST(ShawVectors, AreTheTablesRowsRoundedOnce) {
       spec.sign = sign;
       for (const DataType type : kFloatTypes) {
         for (const double scale : {1.0, 0.1767766952966369}) {
-          const std::vector<double> dense = answers.Numbers(
+          const std::vector<double> dense = engine.Numbers(
               {spec,
                PairOf(4, 7, 1),
                {.data_type = type, .form = Form::kDense, .scale = scale}});
@@ -120,11 +120,11 @@ TEST(ShawVectors, AreTheTablesRowsRoundedOnce) {
 }
 
 TEST(ShawVectors, HaveTheirShapes) {
-  Answers answers;
+  EngineHarness engine;
   const auto shape = [&](std::vector<int64_t> table, Output output) {
     ShawSpec spec = Spec(1, 1);
     spec.table = RandomTable(std::move(table));
-    const auto plan = answers.Plan({spec, PairOf(4, 7, 0), output});
+    const auto plan = engine.Plan({spec, PairOf(4, 7, 0), output});
     return std::vector<int64_t>(plan->parts()[0].shape.begin(),
                                 plan->parts()[0].shape.end());
   };
@@ -140,16 +140,16 @@ TEST(ShawVectors, HaveTheirShapes) {
 }
 
 TEST(ShawVectors, EndWhereTheTableEndsWhenBeyondIsRefused) {
-  Answers answers;
+  EngineHarness engine;
   ShawSpec spec = Spec(3, 1);
   spec.table = RandomTable({5, 2});
   const std::vector<double> clipped =
-      answers.Numbers({spec, PairOf(4, 2, 0), {}});
+      engine.Numbers({spec, PairOf(4, 2, 0), {}});
   spec.beyond = BeyondReach::kRefuse;
-  EXPECT_EQ(answers.Numbers({spec, PairOf(4, 2, 0), {}}), clipped);
+  EXPECT_EQ(engine.Numbers({spec, PairOf(4, 2, 0), {}}), clipped);
   for (const PairExtent& pair : {PairOf(5, 2, 0), PairOf(4, 3, 0)}) {
     EXPECT_THAT(
-        answers.StatusOf({spec, pair, {}}),
+        engine.MakePlan({spec, pair, {}}),
         StatusIs(
             absl::StatusCode::kOutOfRange,
             HasSubstr("want them in [-3, 2), which is all that shaw has")));
@@ -158,7 +158,7 @@ TEST(ShawVectors, EndWhereTheTableEndsWhenBeyondIsRefused) {
   PairExtent lists;
   lists.query_positions = {0, 100};
   lists.key_positions = {101, 1};
-  EXPECT_THAT(answers.StatusOf({spec, lists, {}}),
+  EXPECT_THAT(engine.MakePlan({spec, lists, {}}),
               StatusIs(absl::StatusCode::kOutOfRange, HasSubstr("shaw")));
 }
 
@@ -172,11 +172,10 @@ struct BadSpec {
 class BadShaw : public ::testing::TestWithParam<BadSpec> {};
 
 TEST_P(BadShaw, IsRefusedByName) {
-  Answers answers;
-  const absl::Status status =
-      answers.StatusOf({GetParam().spec, PairOf(3, 3, 0), GetParam().output});
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), StartsWith(GetParam().message));
+  EXPECT_THAT(EngineHarness().MakePlan(
+                  {GetParam().spec, PairOf(3, 3, 0), GetParam().output}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       StartsWith(GetParam().message)));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -222,7 +221,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Shaw, IsNamedByEveryField) {
-  Answers answers;
+  EngineHarness engine;
   std::vector<TensorSpec> specs(6, {Spec(1, 1), PairOf(2, 2, 0), {}});
   const auto at = [&](int index) -> ShawSpec& {
     return std::get<ShawSpec>(specs[index].encoding);
@@ -237,7 +236,7 @@ TEST(Shaw, IsNamedByEveryField) {
   specs.push_back({Spec(2, 0), PairOf(2, 2, 0), kIndices});
   std::set<std::string> names;
   for (const TensorSpec& spec : specs) {
-    names.insert(answers.Plan(spec)->encoding_fingerprint());
+    names.insert(engine.Plan(spec)->encoding_fingerprint());
   }
   EXPECT_EQ(names.size(), specs.size());
 }

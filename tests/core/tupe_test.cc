@@ -324,12 +324,12 @@ TEST(Tupe, PositionsBeyondTheTableAreOutOfRange) {
     const int64_t length = reset ? kRows - 1 : kRows;
     EXPECT_THAT(engine.MakePlan({Both(reset), Pair(length, length), {}}),
                 IsOk());
-    EXPECT_THAT(
-        engine.MakePlan({Both(reset), Pair(1, length + 1, 0), {}}),
-        StatusIs(absl::StatusCode::kOutOfRange, HasSubstr("which is all")));
-    EXPECT_THAT(
-        engine.MakePlan({Both(reset), Pair(1, 1, -1), {}}),
-        StatusIs(absl::StatusCode::kOutOfRange, HasSubstr("extent: got")));
+    EXPECT_THAT(engine.MakePlan({Both(reset), Pair(1, length + 1, 0), {}}),
+                StatusIs(absl::StatusCode::kOutOfRange,
+                         HasSubstr("pair.key_length: got")));
+    EXPECT_THAT(engine.MakePlan({Both(reset), Pair(1, 1, -1), {}}),
+                StatusIs(absl::StatusCode::kOutOfRange,
+                         HasSubstr("pair.query_offset: got")));
   }
 }
 

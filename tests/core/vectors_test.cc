@@ -9,8 +9,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/core/answers.h"
 #include "tests/core/mpfr_oracle.h"
+#include "tests/testing/engine_harness.h"
 
 namespace attnbias {
 namespace {
@@ -25,18 +25,7 @@ struct Vectors {
 };
 
 ShawSpec RandomShaw(std::vector<int64_t> shape) {
-  int64_t count = 1;
-  for (const int64_t length : shape) count *= length;
-  std::mt19937 random(5);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(random);
-  ShawSpec spec = {.left = 3, .right = 4};
-  spec.table = *Table::Create(
-      DataType::kF32, shape,
-      {reinterpret_cast<const char*>(values.data()), values.size() * 4},
-      TableLayout::kBucketsHeads);
-  return spec;
+  return {.table = RandomTable(std::move(shape), 5), .left = 3, .right = 4};
 }
 
 std::vector<Vectors> AllVectors() {
@@ -71,15 +60,15 @@ std::vector<double> Expand(const std::vector<double>& diagonals,
 }
 
 TEST(Vectors, OfADenseTensorAreTheExpandedDiagonals) {
-  Answers answers;
+  EngineHarness engine;
   for (const Vectors& vectors : AllVectors()) {
     for (const auto& [queries, keys, offset] : kLengths) {
       for (const DataType type : kFloatTypes) {
         const PairExtent pair = PairOf(queries, keys, offset);
         const Output compact = {.data_type = type};
         const Output dense = {.data_type = type, .form = Form::kDense};
-        ASSERT_EQ(answers.Numbers({vectors.encoding, pair, dense}),
-                  Expand(answers.Numbers({vectors.encoding, pair, compact}),
+        ASSERT_EQ(engine.Numbers({vectors.encoding, pair, dense}),
+                  Expand(engine.Numbers({vectors.encoding, pair, compact}),
                          vectors, queries, keys));
       }
     }
@@ -87,13 +76,13 @@ TEST(Vectors, OfADenseTensorAreTheExpandedDiagonals) {
 }
 
 TEST(Vectors, OfAWindowAreASliceOfTheWhole) {
-  Answers answers;
+  EngineHarness engine;
   for (const Vectors& vectors : AllVectors()) {
     for (const auto& [queries, keys, offset] : kLengths) {
       PairExtent pair = PairOf(queries, keys, offset);
       const Output dense = {.form = Form::kDense};
       const std::vector<double> whole =
-          answers.Numbers({vectors.encoding, pair, dense});
+          engine.Numbers({vectors.encoding, pair, dense});
       const Range q = {queries / 2, queries};
       const Range k = {keys / 3, std::max(keys / 3 + 1, keys - 1)};
       Range h = {0, 1};
@@ -108,10 +97,10 @@ TEST(Vectors, OfAWindowAreASliceOfTheWhole) {
           slice.insert(slice.end(), row, row + k.size() * vectors.dim);
         }
       }
-      EXPECT_EQ(answers.Numbers({vectors.encoding, pair, dense}), slice);
+      EXPECT_EQ(engine.Numbers({vectors.encoding, pair, dense}), slice);
       Vectors part = vectors;
       part.heads = h.size();
-      EXPECT_EQ(Expand(answers.Numbers({vectors.encoding, pair, {}}), part,
+      EXPECT_EQ(Expand(engine.Numbers({vectors.encoding, pair, {}}), part,
                        q.size(), k.size()),
                 slice);
     }
@@ -119,7 +108,7 @@ TEST(Vectors, OfAWindowAreASliceOfTheWhole) {
 }
 
 TEST(Vectors, OfListsAreThoseOfTheirPositionsOneByOne) {
-  Answers answers;
+  EngineHarness engine;
   const std::vector<int64_t> queries = {3, 3, -2, 1000000000, 0};
   const std::vector<int64_t> keys = {7, 0, 8, 9, -5, 999999990};
   for (const Vectors& vectors : AllVectors()) {
@@ -128,14 +117,14 @@ TEST(Vectors, OfListsAreThoseOfTheirPositionsOneByOne) {
       pair.query_positions = queries;
       pair.key_positions = keys;
       const std::vector<double> numbers =
-          answers.Numbers({vectors.encoding, pair, {.data_type = type}});
+          engine.Numbers({vectors.encoding, pair, {.data_type = type}});
       ASSERT_EQ(numbers.size(), vectors.heads * 30 * vectors.dim);
       for (size_t i = 0; i < queries.size(); ++i) {
         for (size_t j = 0; j < keys.size(); ++j) {
           const std::vector<double> one =
-              answers.Numbers({vectors.encoding,
-                               PairOf(1, 1, queries[i] - keys[j]),
-                               {.data_type = type}});
+              engine.Numbers({vectors.encoding,
+                              PairOf(1, 1, queries[i] - keys[j]),
+                              {.data_type = type}});
           for (int64_t h = 0; h < vectors.heads; ++h) {
             for (int64_t c = 0; c < vectors.dim; ++c) {
               const int64_t at = (h * 5 + i) * 6 + j;
@@ -151,27 +140,27 @@ TEST(Vectors, OfListsAreThoseOfTheirPositionsOneByOne) {
 
 // Reads begin and end inside of numbers, vectors and rows.
 TEST(Vectors, AreTheSameHoweverTheyAreRead) {
-  Answers answers;
-  Answers tiny({.memory_budget_bytes = 60000});
+  EngineHarness engine;
+  EngineHarness tiny({.memory_budget_bytes = 60000});
   std::mt19937 random(2);
   for (const Vectors& vectors : AllVectors()) {
     for (const Form form : {Form::kToeplitz, Form::kDense}) {
       const TensorSpec spec = {vectors.encoding,
                                PairOf(40, 300, 260),
                                {.data_type = DataType::kBF16, .form = form}};
-      const PlanPtr plan = answers.Plan(spec);
-      const PayloadPtr payload = answers.Get(plan);
+      const PlanPtr plan = engine.Plan(spec);
+      const PayloadPtr payload = engine.Get(plan);
       const int64_t total = plan->total_bytes();
-      const std::string whole = Answers::Read(payload, 0, total);
+      const std::string whole = EngineHarness::Bytes(payload->Read(0, total));
       const PayloadPtr small = tiny.Get(tiny.Plan(spec));
       for (int n = 0; n < 40; ++n) {
         const auto offset =
             std::uniform_int_distribution<int64_t>(0, total - 1)(random);
         const auto size = std::uniform_int_distribution<int64_t>(
             1, std::min<int64_t>(total - offset, 20000))(random);
-        ASSERT_EQ(Answers::Read(payload, offset, size),
+        ASSERT_EQ(EngineHarness::Bytes(payload->Read(offset, size)),
                   whole.substr(offset, size));
-        ASSERT_EQ(Answers::Read(small, offset, size),
+        ASSERT_EQ(EngineHarness::Bytes(small->Read(offset, size)),
                   whole.substr(offset, size));
       }
     }
@@ -179,54 +168,54 @@ TEST(Vectors, AreTheSameHoweverTheyAreRead) {
 }
 
 TEST(Vectors, MayBeWiderThanAChunk) {
-  Answers answers;
+  EngineHarness engine;
   const TensorSpec spec = {ConformerSpec{.dim = 65536},
                            PairOf(3, 3, 0),
                            {.data_type = DataType::kF64, .form = Form::kDense}};
-  const PlanPtr plan = answers.Plan(spec);
+  const PlanPtr plan = engine.Plan(spec);
   EXPECT_THAT(plan->parts()[0].shape, ElementsAre(3, 3, 65536));
-  const std::string whole = answers.Bytes(spec);
+  const std::string whole = engine.Whole(spec);
   constexpr int64_t kVector = 65536 * 8;
   EXPECT_EQ(whole.substr(0, kVector), whole.substr(4 * kVector, kVector));
   EXPECT_EQ(whole.substr(kVector, kVector), whole.substr(5 * kVector, kVector));
-  const PayloadPtr payload = answers.Get(plan);
+  const PayloadPtr payload = engine.Get(plan);
   std::string read;
   for (int64_t at = 0; at < plan->total_bytes(); at += 100003) {
-    read += Answers::Read(payload, at,
-                          std::min<int64_t>(100003, plan->total_bytes() - at));
+    read += EngineHarness::Bytes(
+        payload->Read(at, std::min<int64_t>(100003, plan->total_bytes() - at)));
   }
   EXPECT_EQ(read, whole);
 }
 
 TEST(Vectors, OfOneComputationServeEveryWindow) {
-  Answers answers;
+  EngineHarness engine;
   const XlnetSpec xlnet = {.dim = 16};
-  answers.Bytes({xlnet, PairOf(300, 300, 0), {}});
-  answers.Bytes({xlnet, PairOf(10, 10, 0), {.form = Form::kDense}});
+  engine.Whole({xlnet, PairOf(300, 300, 0), {}});
+  engine.Whole({xlnet, PairOf(10, 10, 0), {.form = Form::kDense}});
   PairExtent window = PairOf(300, 300, 0);
   window.queries = {299, 300};
-  answers.Bytes({xlnet, window, {}});
-  EXPECT_EQ(answers.computed(), 1);
+  engine.Whole({xlnet, window, {}});
+  EXPECT_EQ(engine.computed(), 1);
 }
 
 TEST(Vectors, HaveNoHeadsToChooseWhereHeadsShareThem) {
-  Answers answers;
+  EngineHarness engine;
   PairExtent pair = PairOf(3, 3, 0);
   pair.heads = {0, 1};
-  EXPECT_THAT(answers.StatusOf({XlnetSpec{.dim = 2}, pair, {}}),
+  EXPECT_THAT(engine.MakePlan({XlnetSpec{.dim = 2}, pair, {}}),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("pair.heads: got [0, 1), want none")));
-  EXPECT_THAT(answers.StatusOf({RandomShaw({2, 8, 3}), pair, {}}), IsOk());
+  EXPECT_THAT(engine.MakePlan({RandomShaw({2, 8, 3}), pair, {}}), IsOk());
 }
 
 // Sizes are products of four lengths.
 TEST(Vectors, ThatWouldOverflowAreRefused) {
-  Answers answers;
+  EngineHarness engine;
   constexpr int64_t kMost = int64_t{1} << 40;
   EXPECT_THAT(
-      answers.StatusOf({XlnetSpec{.dim = 65536, .clamp_len = 1},
-                        PairOf(kMost, kMost, 0),
-                        {.form = Form::kDense}}),
+      engine.MakePlan({XlnetSpec{.dim = 65536, .clamp_len = 1},
+                       PairOf(kMost, kMost, 0),
+                       {.form = Form::kDense}}),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("want at most")));
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/checksum/crc32c.h"
 #include "core/engine/engine.h"
 #include "core/kernel/kernel_set.h"
 #include "core/tensor/element.h"
@@ -50,12 +51,14 @@ class EngineHarness {
     return *std::move(payload);
   }
 
+  // A chunk's bytes, which its checksum fits.
   static std::string Bytes(const absl::StatusOr<Chunk>& chunk) {
     EXPECT_THAT(chunk, IsOk());
     std::string bytes;
     for (absl::Span<const std::byte> piece : chunk->pieces) {
       bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
     }
+    EXPECT_EQ(chunk->crc32c, Crc32c(bytes.data(), bytes.size()));
     return bytes;
   }
 
@@ -94,11 +97,24 @@ class EngineHarness {
     }
   }
 
+  // Bands so far.
+  int computed() const { return observer_.computed; }
+  const ByteBudget& budget() const { return engine_.budget(); }
+
  private:
   CountingObserver observer_;
   Threads threads_{2};
   Engine engine_;
 };
+
+inline PairExtent PairOf(int64_t query_length, int64_t key_length,
+                         int64_t offset = 0) {
+  PairExtent pair;
+  pair.query_length = query_length;
+  pair.key_length = key_length;
+  pair.query_offset = offset;
+  return pair;
+}
 
 // A table of normally distributed F32 numbers.
 inline Table RandomTable(std::vector<int64_t> shape, uint32_t seed,

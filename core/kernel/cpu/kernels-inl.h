@@ -266,14 +266,15 @@ HWY_NOINLINE void RecheckRow(const SinusoidBlock& block, int64_t row,
                            int64_t columns) HWY_ATTR {
     typename Format::Test test;
     Format::Round(high, width, test);
-    HWY_ALIGN double ends[kPairMultiple];
-    HWY_ALIGN double widths[kPairMultiple];
+    constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(Doubles()));
+    HWY_ALIGN double ends[kLanes];
+    HWY_ALIGN double widths[kLanes];
     uint8_t doubts[8] = {};
     hn::Store(high, d, ends);
     hn::Store(width, d, widths);
     hn::StoreMaskBits(Words(), test.Doubts(width), doubts);
     const int64_t left = columns - pair;
-    for (int64_t lane = 0; lane < left && lane < kPairMultiple; ++lane) {
+    for (int64_t lane = 0; lane < left && lane < kLanes; ++lane) {
       if ((doubts[0] >> lane & 1) == 0) continue;
       const int64_t at =
           row * block.width + offset + (pair + lane) * block.pair_stride;

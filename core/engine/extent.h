@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which positions are asked for: the only place that decides what is allowed
+// about extents.
+#ifndef ATTNBIAS_CORE_ENGINE_EXTENT_H_
+#define ATTNBIAS_CORE_ENGINE_EXTENT_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/encoding/encoding.h"
+#include "core/encoding/spec.h"
+#include "core/engine/plan.h"
+#include "core/tensor/range.h"
+
+namespace attnbias {
+
+// A bound of the contract.
+inline constexpr int64_t kMaxPositionListLength = 262144;
+
+// The window that `extent` asks for. Writes what the extent resolves to back
+// into it: every default filled in, a list of consecutive positions as their
+// range.
+//
+// INVALID_ARGUMENT  what is not allowed; the message begins with the field's
+//                   path inside TensorSpec and ": "
+absl::StatusOr<Window> ResolveExtent(const Encoding& encoding, Extent& extent);
+
+// Refuses positions that the encoding has no numbers for, though the contract
+// allows them. `extent` is what was asked for.
+//
+// OUT_OF_RANGE  the message begins as above
+absl::Status CheckDomain(const Plan& plan, const Extent& extent);
+
+// Of a grid, with its class token.
+Range AllTokens(const Encoding& encoding);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_ENGINE_EXTENT_H_
