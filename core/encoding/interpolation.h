@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/encoding/scaled_rounding.h"
 #include "core/encoding/spec.h"
 #include "core/tensor/data_type.h"
 
@@ -24,10 +25,26 @@ struct RowPlace {
 RowPlace PlaceOf(Interpolation interpolation, int64_t row, int64_t from,
                  int64_t to);
 
-// Writes scale ((denominator - upper) a + upper b) / denominator as `type`,
-// rounded once. `upper` is not 0; a, b and scale are finite.
-void WriteInterpolated(const RowPlace& place, double a, double b, double scale,
-                       DataType type, std::byte* out);
+// Writes numbers between those of two rows, times a scale.
+class Interpolator {
+ public:
+  Interpolator(double scale, DataType type)
+      : scale_(scale), type_(type), rounding_(scale, type) {}
+
+  // Writes scale ((denominator - upper) a + upper b) / denominator, rounded
+  // once. `upper` is not 0; a and b are finite.
+  void Write(const RowPlace& place, double a, double b, std::byte* out) const;
+
+ private:
+  bool TryInDoubleDoubles(const RowPlace& place, double a, double b,
+                          std::byte* out) const;
+  void WriteExactly(const RowPlace& place, double a, double b,
+                    std::byte* out) const;
+
+  const double scale_;
+  const DataType type_;
+  const ScaledRounding rounding_;
+};
 
 }  // namespace attnbias
 

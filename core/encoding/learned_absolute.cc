@@ -23,7 +23,11 @@ class LearnedAbsoluteEvaluator final : public Evaluator {
  public:
   LearnedAbsoluteEvaluator(const LearnedAbsoluteSpec& spec, double scale,
                            DataType type)
-      : spec_(spec), table_(*spec.table), scale_(scale), type_(type) {}
+      : spec_(spec),
+        table_(*spec.table),
+        scale_(scale),
+        type_(type),
+        interpolator_(scale, type) {}
 
   void Fill(const Block& block, std::byte* out,
             int64_t /*lane_stride_bytes*/) const override {
@@ -48,8 +52,8 @@ class LearnedAbsoluteEvaluator final : public Evaluator {
       if (place.upper == 0) {
         RoundProduct(value, scale_, type_, out);
       } else {
-        WriteInterpolated(place, value, table_.At(place.row + 1, column),
-                          scale_, type_, out);
+        interpolator_.Write(place, value, table_.At(place.row + 1, column),
+                            out);
       }
       out += SizeOf(type_);
     }
@@ -59,6 +63,7 @@ class LearnedAbsoluteEvaluator final : public Evaluator {
   const Table table_;
   const double scale_;
   const DataType type_;
+  const Interpolator interpolator_;
 };
 
 class LearnedAbsoluteEncoding final : public Encoding {

@@ -165,6 +165,7 @@ std::unique_ptr<const Evaluator> RotaryEncoding::Prepare(
   const std::vector<Real> all =
       InverseFrequencies(spec_, kSinusoidPrecision).All();
   std::vector<bool> turns;
+  turns.reserve(all.size());
   for (const Real& each : all) turns.push_back(mpfr_zero_p(each.get()) == 0);
   return std::make_unique<RotaryEvaluator>(
       spec_.angle == AnglePrecision::kFloat32
