@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/encoding/make_encoding.h"
 #include "core/mount/checkpoint_rules.h"
@@ -26,11 +27,6 @@ using nlohmann::json;
 
 constexpr char kModelFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
-
-template <typename... Parts>
-absl::Status Invalid(const Parts&... parts) {
-  return absl::InvalidArgumentError(absl::StrCat(parts...));
-}
 
 absl::StatusOr<json> ReadJson(const std::string& path) {
   std::ifstream file(path);
