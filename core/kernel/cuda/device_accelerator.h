@@ -1,33 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Accelerator over a Device: moves the data, overlaps copies with kernels, and
-// gives up cleanly. What needs no device is all here, and tested on a CPU.
+// Accelerator over a Device: what is worth handing over, and giving up cleanly.
+// Everything that needs no device is in this folder's code that tests run on a
+// CPU.
 #ifndef ATTNBIAS_CORE_KERNEL_CUDA_DEVICE_ACCELERATOR_H_
 #define ATTNBIAS_CORE_KERNEL_CUDA_DEVICE_ACCELERATOR_H_
 
-#include <atomic>
 #include <cstdint>
-#include <limits>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "core/kernel/accelerator.h"
-#include "core/kernel/cuda/device.h"
+#include "core/kernel/cuda/guarded_device.h"
+#include "core/kernel/cuda/pinned_pool.h"
 
 namespace attnbias {
-
-// Told what an accelerator does. Called from any thread; must be quick.
-class AcceleratorObserver {
- public:
-  virtual ~AcceleratorObserver() = default;
-  // Results that left the device.
-  virtual void OnMade(int64_t bytes) = 0;
-  // The CPU takes over: for all time when `for_good`, else for a piece of work
-  // that there was no memory for. Called once for either.
-  virtual void OnFallback(const absl::Status& why, bool for_good) = 0;
-};
 
 struct AcceleratorOptions {
   // Results smaller than this are left to the CPU.
@@ -54,19 +40,9 @@ class DeviceAccelerator final : public Accelerator {
                                              int64_t bytes) override;
 
  private:
-  class Expander;
-  class Vectors;
-  class PinnedPool;
-
-  // Whether it is OK; if not, sees to it that this is known.
-  bool Check(const absl::Status& status);
-
-  const std::unique_ptr<Device> device_;
+  GuardedDevice device_;
   const AcceleratorOptions options_;
-  AcceleratorObserver& observer_;
   const std::shared_ptr<PinnedPool> pool_;
-  std::atomic<bool> broken_{false};
-  std::atomic<bool> was_full_{false};
 };
 
 }  // namespace attnbias

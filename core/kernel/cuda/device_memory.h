@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Typed pieces of a device's memory.
+#ifndef ATTNBIAS_CORE_KERNEL_CUDA_DEVICE_MEMORY_H_
+#define ATTNBIAS_CORE_KERNEL_CUDA_DEVICE_MEMORY_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "core/base/status_macros.h"
+#include "core/kernel/cuda/device.h"
+
+namespace attnbias {
+
+constexpr int64_t RoundUp(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+template <typename T>
+DeviceArray<T> ArrayOf(const SharedMemory& memory, int64_t count) {
+  return {reinterpret_cast<T*>(memory.get()), count};
+}
+
+// A copy on the device, some time after this.
+template <typename T>
+absl::Status Upload(Device& device, Stream& stream, const T* data,
+                    int64_t count, SharedMemory* memory,
+                    DeviceArray<const T>* array) {
+  const auto bytes = count * static_cast<int64_t>(sizeof(T));
+  absl::StatusOr<SharedMemory> allocated =
+      device.Allocate(std::max<int64_t>(bytes, 1));
+  ATTNBIAS_RETURN_IF_ERROR(allocated.status());
+  *memory = *std::move(allocated);
+  *array = ArrayOf<const T>(*memory, count);
+  return stream.CopyIn(memory->get(), reinterpret_cast<const std::byte*>(data),
+                       bytes);
+}
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_KERNEL_CUDA_DEVICE_MEMORY_H_

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/kernel/cuda/device_sinusoids.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "core/base/status_macros.h"
+#include "core/kernel/cuda/device_memory.h"
+
+namespace attnbias {
+namespace {
+
+// Results that are copied while the next are computed.
+constexpr int64_t kPieceBytes = int64_t{8} << 20;
+// Undecided elements that are made room for: far more than ever were, about one
+// in 2^24.
+constexpr int64_t kUndecidedFraction = 256;
+constexpr int64_t kMinUndecided = 1024;
+
+// One of two pieces that take turns.
+struct SinusoidSlot {
+  SharedMemory out;
+  SharedMemory undecided;  // their count, then they
+  SharedMemory host;       // pinned: the elements, then the undecided
+  int64_t first_row = 0;
+  int64_t rows = 0;
+  std::unique_ptr<Stream> stream;  // goes first, and waits
+};
+
+ElementFormat FormatOf(DataType type) {
+  switch (type) {
+    case DataType::kBF16:
+      return ElementFormat::kBf16;
+    case DataType::kF16:
+      return ElementFormat::kF16;
+    default:
+      return ElementFormat::kF32;
+  }
+}
+
+// Many blocks' sinusoids in pieces of whole blocks.
+class SinusoidFill {
+ public:
+  SinusoidFill(Device* device, const SinusoidBlocks& blocks)
+      : device_(*device),
+        blocks_(blocks),
+        row_bytes_(blocks.block.width * SizeOf(blocks.type)),
+        piece_blocks_(std::max<int64_t>(
+            1, kPieceBytes / (row_bytes_ * blocks.block_rows))),
+        piece_rows_(
+            std::min(piece_blocks_ * blocks.block_rows, blocks.block.rows)),
+        room_(std::max(kMinUndecided, piece_rows_ * blocks.block.width /
+                                          kUndecidedFraction)) {}
+
+  absl::Status Run(PinnedPool& pool, std::byte* out,
+                   std::vector<int64_t>* undecided) {
+    for (SinusoidSlot& slot : slots_) {
+      absl::StatusOr<std::unique_ptr<Stream>> stream = device_.NewStream();
+      ATTNBIAS_RETURN_IF_ERROR(stream.status());
+      slot.stream = *std::move(stream);
+      ATTNBIAS_RETURN_IF_ERROR(
+          Allocate(device_.Allocate(piece_rows_ * row_bytes_), &slot.out));
+      ATTNBIAS_RETURN_IF_ERROR(
+          Allocate(device_.Allocate(undecided_bytes()), &slot.undecided));
+      ATTNBIAS_RETURN_IF_ERROR(
+          Allocate(pool.Allocate(undecided_bytes() + piece_rows_ * row_bytes_),
+                   &slot.host));
+    }
+    ATTNBIAS_RETURN_IF_ERROR(UploadAll());
+    const int64_t rows = blocks_.block.rows;
+    for (int64_t row = 0; row < rows + piece_rows_; row += piece_rows_) {
+      if (row < rows) ATTNBIAS_RETURN_IF_ERROR(Begin(row));
+      if (row > 0) ATTNBIAS_RETURN_IF_ERROR(Finish(out, undecided));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static absl::Status Allocate(absl::StatusOr<SharedMemory> memory,
+                               SharedMemory* place) {
+    if (memory.ok()) *place = *std::move(memory);
+    return memory.status();
+  }
+
+  int64_t undecided_bytes() const { return (room_ + 1) * 4; }
+
+  absl::Status UploadAll() {
+    const SinusoidBlock& block = blocks_.block;
+    Stream& stream = *slots_[0].stream;
+    const int64_t anchors =
+        RoundUp(block.rows, blocks_.block_rows) / blocks_.block_rows;
+    const auto upload = [&](const double* data, int64_t rows,
+                            DeviceArray<const double>* array) {
+      return Upload(device_, stream, data, rows * block.pairs,
+                    &memory_.emplace_back(), array);
+    };
+    ATTNBIAS_RETURN_IF_ERROR(
+        upload(block.anchor_sin, anchors, &launch_.anchor_sin));
+    ATTNBIAS_RETURN_IF_ERROR(
+        upload(block.anchor_cos, anchors, &launch_.anchor_cos));
+    ATTNBIAS_RETURN_IF_ERROR(
+        upload(block.sin_bound, anchors, &launch_.sin_bound));
+    const int64_t rotations = std::min(blocks_.block_rows, block.rows);
+    ATTNBIAS_RETURN_IF_ERROR(
+        upload(block.rotation_sin, rotations, &launch_.rotation_sin));
+    ATTNBIAS_RETURN_IF_ERROR(
+        upload(block.rotation_cos, rotations, &launch_.rotation_cos));
+    launch_.cos_bound = block.cos_bound;
+    launch_.block_rows = blocks_.block_rows;
+    launch_.pairs = block.pairs;
+    launch_.sines = block.sines;
+    launch_.cosines = block.cosines;
+    launch_.width = block.width;
+    launch_.pair_stride = block.pair_stride;
+    launch_.cos_offset = block.cos_offset;
+    launch_.format = FormatOf(blocks_.type);
+    return stream.Wait();
+  }
+
+  absl::Status Begin(int64_t row) {
+    SinusoidSlot& slot = slots_[next_];
+    next_ ^= 1;
+    slot.first_row = row;
+    slot.rows = std::min(piece_rows_, blocks_.block.rows - row);
+    SinusoidLaunch launch = launch_;
+    const int64_t anchor = row / blocks_.block_rows * launch.pairs;
+    for (auto* array :
+         {&launch.anchor_sin, &launch.anchor_cos, &launch.sin_bound}) {
+      *array = {&(*array)[anchor], array->size() - anchor};
+    }
+    launch.rows = slot.rows;
+    const int64_t elements = slot.rows * launch.width;
+    if (launch.format == ElementFormat::kF32) {
+      launch.out_f32 = ArrayOf<uint32_t>(slot.out, elements);
+    } else {
+      launch.out_16 = ArrayOf<uint16_t>(slot.out, elements);
+    }
+    auto* const counter = reinterpret_cast<uint32_t*>(slot.undecided.get());
+    launch.undecided_count = {counter, 1};
+    launch.undecided = {counter + 1, room_};
+    Stream& stream = *slot.stream;
+    ATTNBIAS_RETURN_IF_ERROR(
+        stream.SetZero(slot.undecided.get(), sizeof(uint32_t)));
+    ATTNBIAS_RETURN_IF_ERROR(stream.Launch(launch));
+    ATTNBIAS_RETURN_IF_ERROR(stream.CopyOut(
+        slot.host.get(), slot.undecided.get(), undecided_bytes()));
+    return stream.CopyOut(slot.host.get() + undecided_bytes(), slot.out.get(),
+                          slot.rows * row_bytes_);
+  }
+
+  // The piece begun before the last, or the last when there is no other.
+  absl::Status Finish(std::byte* out, std::vector<int64_t>* undecided) {
+    SinusoidSlot& slot = slots_[finished_];
+    finished_ ^= 1;
+    ATTNBIAS_RETURN_IF_ERROR(slot.stream->Wait());
+    std::memcpy(out + slot.first_row * row_bytes_,
+                slot.host.get() + undecided_bytes(), slot.rows * row_bytes_);
+    const auto* const counter =
+        reinterpret_cast<const uint32_t*>(slot.host.get());
+    if (*counter > room_) {
+      return absl::ResourceExhaustedError("no room for undecided elements");
+    }
+    for (uint32_t i = 1; i <= *counter; ++i) {
+      undecided->push_back(slot.first_row * blocks_.block.width + counter[i]);
+    }
+    return absl::OkStatus();
+  }
+
+  Device& device_;
+  const SinusoidBlocks& blocks_;
+  const int64_t row_bytes_;
+  const int64_t piece_blocks_;
+  const int64_t piece_rows_;
+  const int64_t room_;
+  SinusoidLaunch launch_;
+  std::vector<SharedMemory> memory_;
+  std::array<SinusoidSlot, 2> slots_;
+  int next_ = 0;
+  int finished_ = 0;
+};
+
+}  // namespace
+
+absl::Status FillSinusoidsOnDevice(const SinusoidBlocks& blocks, Device* device,
+                                   PinnedPool* pool, std::byte* out,
+                                   std::vector<int64_t>* undecided) {
+  return SinusoidFill(device, blocks).Run(*pool, out, undecided);
+}
+
+}  // namespace attnbias

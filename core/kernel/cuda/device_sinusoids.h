@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sinusoids on a device, in pieces of whole blocks.
+#ifndef ATTNBIAS_CORE_KERNEL_CUDA_DEVICE_SINUSOIDS_H_
+#define ATTNBIAS_CORE_KERNEL_CUDA_DEVICE_SINUSOIDS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/kernel/accelerator.h"
+#include "core/kernel/cuda/device.h"
+#include "core/kernel/cuda/pinned_pool.h"
+
+namespace attnbias {
+
+// Accelerator::FillSinusoids, of blocks whose elements 32 bits can count.
+// RESOURCE_EXHAUSTED also where more are undecided than there is room for.
+absl::Status FillSinusoidsOnDevice(const SinusoidBlocks& blocks, Device* device,
+                                   PinnedPool* pool, std::byte* out,
+                                   std::vector<int64_t>* undecided);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_KERNEL_CUDA_DEVICE_SINUSOIDS_H_
