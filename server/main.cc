@@ -41,7 +41,7 @@ int Serve(const ServerConfig& config) {
   if (!status.ok() && !stop->cancelled()) return Failed(status);
   signals.Wait();
   server->Drain();
-  // Stopping the metrics listener would take two seconds, for nothing.
+  // Stopping the metrics listener would wait for idle scrapers, for nothing.
   std::_Exit(0);
 }
 

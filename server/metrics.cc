@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/metrics.h"
 
-#include <exception>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "attnbias/v1/service.grpc.pb.h"
-#include "prometheus/exposer.h"
 #include "prometheus/family.h"
+#include "prometheus/text_serializer.h"
 #include "server/version.h"
 
 namespace attnbias {
@@ -71,14 +70,14 @@ std::string_view NameOf(Method method) {
   return kMethodNames[static_cast<int>(method)];
 }
 
-class Metrics::Gauges final : public prometheus::Collectable {
+class Metrics::Gauges {
  public:
   void Add(const std::string& name, const std::string& help,
            std::function<double()> value) {
     gauges_.push_back({name, help, std::move(value)});
   }
 
-  std::vector<prometheus::MetricFamily> Collect() const override {
+  std::vector<prometheus::MetricFamily> Collect() const {
     std::vector<prometheus::MetricFamily> families;
     for (const Gauge& gauge : gauges_) {
       prometheus::ClientMetric metric;
@@ -102,7 +101,7 @@ class Metrics::Gauges final : public prometheus::Collectable {
 
 Metrics::Metrics()
     : registry_(std::make_shared<prometheus::Registry>()),
-      gauges_(std::make_shared<Gauges>()),
+      gauges_(std::make_unique<Gauges>()),
       stream_bytes_(AddCounter("attnbias_stream_bytes_total",
                                "Bytes of tensors sent by StreamTensor")),
       cache_hits_(AddCounter("attnbias_cache_hits_total",
@@ -189,19 +188,13 @@ void Metrics::RegisterRejections() {
   }
 }
 
-absl::StatusOr<int> Metrics::Expose(const std::string& address) {
-  try {
-    exposer_ = std::make_unique<prometheus::Exposer>(address);
-  } catch (const std::exception& error) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot serve metrics on ", address, ": ", error.what()));
+std::string Metrics::Text() const {
+  std::vector<prometheus::MetricFamily> families = registry_->Collect();
+  for (prometheus::MetricFamily& family : gauges_->Collect()) {
+    families.push_back(std::move(family));
   }
-  exposer_->RegisterCollectable(registry_);
-  exposer_->RegisterCollectable(gauges_);
-  return exposer_->GetListeningPorts().front();
+  return prometheus::TextSerializer().Serialize(families);
 }
-
-void Metrics::StopExposing() { exposer_.reset(); }
 
 void Metrics::AddGauge(const std::string& name, const std::string& help,
                        std::function<double()> value) {

@@ -11,18 +11,12 @@
 #include <string>
 #include <string_view>
 
-#include "absl/status/statusor.h"
 #include "core/cache/cache_observer.h"
 #include "grpcpp/support/status_code_enum.h"
-#include "prometheus/collectable.h"
 #include "prometheus/counter.h"
 #include "prometheus/gauge.h"
 #include "prometheus/histogram.h"
 #include "prometheus/registry.h"
-
-namespace prometheus {
-class Exposer;
-}
 
 namespace attnbias {
 
@@ -53,15 +47,11 @@ class Metrics final : public CacheObserver {
   Metrics();
   ~Metrics() override;
 
-  // Serves /metrics on HOST:PORT from now on; returns the port really taken.
-  // UNAVAILABLE when that fails.
-  absl::StatusOr<int> Expose(const std::string& address);
-
-  // No gauge is asked for afterwards.
-  void StopExposing();
+  // All of them in Prometheus' text format.
+  std::string Text() const;
 
   // A number that is asked for whenever the metrics are read. To be called
-  // before Expose.
+  // before any Text.
   void AddGauge(const std::string& name, const std::string& help,
                 std::function<double()> value);
 
@@ -99,7 +89,7 @@ class Metrics final : public CacheObserver {
   void RegisterRejections();
 
   const std::shared_ptr<prometheus::Registry> registry_;
-  const std::shared_ptr<Gauges> gauges_;
+  const std::unique_ptr<Gauges> gauges_;
   std::array<PerMethod, kNumMethods> methods_;
   std::array<prometheus::Counter*, kNumRejections> rejections_;
   prometheus::Counter* const stream_bytes_;
@@ -112,7 +102,6 @@ class Metrics final : public CacheObserver {
   prometheus::Counter* const cuda_bytes_;
   prometheus::Counter* const cuda_fallbacks_;
   prometheus::Gauge* const cuda_in_use_;
-  std::unique_ptr<prometheus::Exposer> exposer_;
 };
 
 }  // namespace attnbias

@@ -79,7 +79,8 @@ Server::~Server() {
   if (acceptor_) acceptor_->Stop();
   health_.FinishWatchers();
   if (grpc_server_) grpc_server_->Shutdown(std::chrono::system_clock::now());
-  metrics_->StopExposing();
+  // It asks for gauges, which ask what is below.
+  metrics_listener_.reset();
   // The engine's tasks run before it goes.
   pool_.Shutdown();
 }
@@ -107,12 +108,11 @@ absl::Status Server::Start() {
 absl::Status Server::StartMetrics() {
   absl::StatusOr<HostPort> address = ParseHostPort(config_.metrics_listen);
   ATTNBIAS_RETURN_IF_ERROR(address.status());
-  // The exposer wants the port alone for every interface.
-  absl::StatusOr<int> port =
-      metrics_->Expose(address->host.empty() ? std::to_string(address->port)
-                                             : ToString(*address));
-  ATTNBIAS_RETURN_IF_ERROR(port.status());
-  address->port = static_cast<uint16_t>(*port);
+  absl::StatusOr<std::unique_ptr<MetricsListener>> listener =
+      MetricsListener::Listen(*address, [this] { return metrics_->Text(); });
+  ATTNBIAS_RETURN_IF_ERROR(listener.status());
+  metrics_listener_ = *std::move(listener);
+  address->port = static_cast<uint16_t>(metrics_listener_->port());
   metrics_address_ = ToString(*address);
   return absl::OkStatus();
 }

@@ -21,6 +21,7 @@
 #include "server/health_service.h"
 #include "server/keep_warm.h"
 #include "server/metrics.h"
+#include "server/metrics_listener.h"
 #include "server/overload_gate.h"
 #include "server/periodic_task.h"
 #include "server/stall_watch.h"
@@ -80,6 +81,7 @@ class Server {
   TensorService service_;
   std::vector<PlanPtr> precompute_;
   std::string metrics_address_;
+  std::unique_ptr<MetricsListener> metrics_listener_;
   std::unique_ptr<Acceptor> acceptor_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> entrance_;
   std::unique_ptr<grpc::Server> grpc_server_;

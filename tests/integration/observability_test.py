@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an operator sees: metrics, log lines, reflection, server information."""
 
+import contextlib
+import http.client
+import os
 import pathlib
+import socket
+import subprocess
 from typing import Any
 
 import grpc
 import pytest
 
 from tests.integration.contract import SERVICE, alibi, message, sinusoid, spec
-from tests.integration.server import Server, eventually, refused
+from tests.integration.server import PATIENCE, Server, eventually, refused
 from tests.integration.stream_test import DENSE
 
 METHODS = {
@@ -180,3 +185,58 @@ def test_reflection_lists_the_services(shared_server: Server, name: str) -> None
         )
         (answer,) = list(reflect(iter([b"\x3a\x00"])))
     assert name.encode() in answer
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/", 404),
+        ("GET", "/favicon.ico", 404),
+        ("GET", "/" + "x" * 5000, 404),
+        ("HEAD", "/metrics", 200),
+        ("POST", "/metrics", 404),
+        ("OPTIONS", "/metrics", 404),
+        ("BREW", "/metrics", 400),
+    ],
+)
+def test_the_metrics_port_answers_whatever_is_asked(
+    start_server: Any, method: str, path: str, status: int
+) -> None:
+    server = start_server()
+    for _ in range(3):
+        connection = http.client.HTTPConnection(server.metrics_address, timeout=PATIENCE)
+        connection.request(method, path, headers={"Cookie": "c" * 3000})
+        assert connection.getresponse().status == status
+        connection.close()
+    assert server.metrics()["attnbias_draining"] == 0
+    with server.connect() as stub:
+        assert stub.check() == "SERVING"
+
+
+def test_what_is_no_http_does_not_harm(start_server: Any) -> None:
+    server = start_server()
+    host, port = server.metrics_address.rsplit(":", 1)
+    for bytes_sent in (b"", b"\0" * 100_000, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET " * 50_000):
+        with (
+            socket.create_connection((host, int(port)), timeout=PATIENCE) as raw,
+            contextlib.suppress(ConnectionError),
+        ):
+            raw.sendall(bytes_sent)
+    assert server.metrics()["attnbias_draining"] == 0
+
+
+def test_a_metrics_port_in_use_is_refused(start_server: Any) -> None:
+    taken = start_server().metrics_address
+    second = subprocess.run(
+        [
+            os.environ["ATTNBIAS_SERVER_BINARY"],
+            "--listen=127.0.0.1:0",
+            f"--metrics-listen={taken}",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert second.returncode == 1
+    assert f"cannot serve metrics on {taken}" in second.stderr

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loads the CUDA backend. It is no part of the programs themselves: where there
-// is no device, or none is asked for, they carry nothing of it, and its
-// run-time library's thread-local memory would not fit the small stacks that
-// the metrics' web server gives its threads.
+// is no device, or none is asked for, they carry nothing of it.
 #include <dlfcn.h>
 
 #include "absl/strings/str_cat.h"
