@@ -138,11 +138,44 @@ absl::StatusOr<v1::InlineTable> ReadSafetensors(InputFile& file,
   return table;
 }
 
-std::string SafetensorsHeader(const v1::TensorHeader& header) {
-  json description;
-  description[kMetadata] = {
+namespace {
+
+// The number of rows, or of columns, of a window of pairs.
+int64_t LengthOf(const v1::PositionList& list, const v1::Range& range) {
+  return list.positions_size() > 0 ? list.positions_size()
+                                   : range.end() - range.begin();
+}
+
+// The names, and what says where a Toeplitz part's numbers belong: as the
+// Python client has them.
+json Metadata(const v1::TensorHeader& header) {
+  json metadata = {
       {"attnbias.fingerprint", header.fingerprint()},
       {"attnbias.encoding_fingerprint", header.encoding_fingerprint()}};
+  const v1::PairExtent& pair = header.resolved_spec().pair();
+  if (header.resolved_spec().has_pair()) {
+    metadata["attnbias.query_length"] =
+        absl::StrCat(LengthOf(pair.query_positions(), pair.queries()));
+    metadata["attnbias.key_length"] =
+        absl::StrCat(LengthOf(pair.key_positions(), pair.keys()));
+  }
+  for (const v1::TensorPart& part : header.parts()) {
+    if (part.form() != v1::FORM_TOEPLITZ) continue;
+    const std::string prefix = absl::StrCat("attnbias.", part.name());
+    metadata[prefix + ".first_relative_position"] =
+        absl::StrCat(part.first_relative_position());
+    // Beside heads, if any, and relative positions.
+    const bool has_columns = part.shape_size() > (pair.has_heads() ? 2 : 1);
+    metadata[prefix + ".vectors"] = has_columns ? "true" : "false";
+  }
+  return metadata;
+}
+
+}  // namespace
+
+std::string SafetensorsHeader(const v1::TensorHeader& header) {
+  json description;
+  description[kMetadata] = Metadata(header);
   for (const v1::TensorPart& part : header.parts()) {
     const std::string& type = v1::DataType_Name(part.data_type());
     description[part.name()] = {

@@ -20,7 +20,7 @@ absl::StatusOr<v1::InlineTable> ReadSafetensors(InputFile& file,
                                                 int64_t max_bytes);
 
 // What stands before the payload of `header`, whose parts become tensors of
-// their names and whose fingerprints become metadata.
+// their names; fingerprints, and what places a Toeplitz part, become metadata.
 std::string SafetensorsHeader(const v1::TensorHeader& header);
 
 }  // namespace attnbias

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import safetensors
 
 import attnbias
 from tests.integration import ways
@@ -199,6 +200,27 @@ def test_every_way_gives_the_same_bits(
         words = [*ways.command_line(spec, tmp_path), f"--out={out}", f"--part={name}"]
         ways.run_tool(served.address, "get", *words)
         assert ways.part_of(np.load(out)) == part
+
+
+@pytest.mark.parametrize("seed", SEEDS[:4])
+@pytest.mark.parametrize("encoding", CASES)
+def test_files_of_both_clients_say_the_same(
+    served: Served, tmp_path: pathlib.Path, encoding: str, seed: int
+) -> None:
+    case = case_of(encoding, seed)
+    options = options_of(case, np.random.default_rng(seed))
+    spec = case.spec(**contract_extent(case, options), **contract_output(options))
+    said = {}
+    for name in ("python", "tool"):
+        out = tmp_path / f"{name}.safetensors"
+        if name == "python":
+            served.client.save(out, python_encoding(case), **options)
+        else:
+            words = [*ways.command_line(spec, tmp_path), f"--out={out}"]
+            ways.run_tool(served.address, "get", *words)
+        with safetensors.safe_open(out, "numpy") as file:
+            said[name] = file.metadata()
+    assert said["tool"] == said["python"]
 
 
 def fields_reached(owner: Any) -> set[str]:
