@@ -117,7 +117,7 @@ void AddComputeFlags(CLI::App& app, ServerConfig& config) {
   Add(app, "--cuda-min-bytes", config.cuda_min_bytes,
       "Smaller results are left to the CPU; 0 with --backend auto: all are")
       ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()));
   Add(app, "--precompute", config.precompute,
       "JSON file, an array of TensorSpec to be in the cache before readiness");
 }

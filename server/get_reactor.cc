@@ -16,12 +16,11 @@
 namespace attnbias {
 namespace {
 
-absl::Status TooLarge(int64_t bytes) {
-  return WithReason(
-      absl::InvalidArgumentError(absl::StrCat(
-          "spec: got a tensor of ", bytes, " bytes, want at most ",
-          kMaxUnaryBytes, " for GetTensor; StreamTensor has no such limit")),
-      "TENSOR_TOO_LARGE_FOR_UNARY");
+absl::Status TooLarge(const std::string& got, int64_t want) {
+  return WithReason(absl::InvalidArgumentError(absl::StrCat(
+                        "spec: got ", got, " bytes, want at most ", want,
+                        " for GetTensor; StreamTensor has no such limit")),
+                    "TENSOR_TOO_LARGE_FOR_UNARY");
 }
 
 // More than the fields of a GetTensorResponse take beside header and data.
@@ -87,12 +86,16 @@ absl::StatusOr<PlannedRequestPtr> GetReactor::MakePlan() {
   absl::StatusOr<PlanPtr> plan = call_.MakePlan(request->spec());
   ATTNBIAS_RETURN_IF_ERROR(plan.status());
   const int64_t payload = (*plan)->total_bytes();
-  if (payload > kMaxUnaryBytes) return TooLarge(payload);
+  if (payload > kMaxUnaryBytes) {
+    return TooLarge(absl::StrCat("a tensor of ", payload), kMaxUnaryBytes);
+  }
   auto planned = std::make_shared<const PlannedRequest>(PlannedRequest{
       *plan, EncodeHeader(**plan).SerializeAsString(), call_.tables()});
-  if (payload + static_cast<int64_t>(planned->header.size()) >
-      kMaxUnaryResponseBytes - kFramingBytes) {
-    return TooLarge(payload);
+  constexpr int64_t kMost = kMaxUnaryResponseBytes - kFramingBytes;
+  if (payload + static_cast<int64_t>(planned->header.size()) > kMost) {
+    return TooLarge(absl::StrCat("a tensor and its header of ", payload, " + ",
+                                 planned->header.size()),
+                    kMost);
   }
   if (small) memo.Insert(std::move(bytes), planned);
   return planned;

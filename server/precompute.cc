@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/precompute.h"
 
-#include <fstream>
 #include <future>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/mount/json_file.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
 #include "server/codec/known.h"
@@ -49,17 +49,14 @@ absl::Status ComputeOne(const PlanPtr& plan, Engine* engine,
 
 absl::StatusOr<std::vector<PlanPtr>> ReadPrecomputeFile(
     const std::string& path, const Engine& engine, const TableSet& tables) {
-  std::ifstream file(path);
-  if (!file) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));
-  }
-  const nlohmann::json entries = nlohmann::json::parse(file, nullptr, false);
-  if (!entries.is_array()) {
+  const absl::StatusOr<nlohmann::json> entries = ReadJsonFile(path);
+  ATTNBIAS_RETURN_IF_ERROR(entries.status());
+  if (!entries->is_array()) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": not a JSON array of TensorSpec"));
   }
   std::vector<PlanPtr> plans;
-  for (const nlohmann::json& entry : entries) {
+  for (const nlohmann::json& entry : *entries) {
     absl::StatusOr<PlanPtr> plan = PlanOf(entry, engine, tables);
     if (!plan.ok()) {
       return Located(absl::StrCat(path, ": entry ", plans.size()),

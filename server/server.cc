@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 #include <utility>
 
@@ -22,6 +23,8 @@ namespace attnbias {
 namespace {
 
 constexpr std::chrono::milliseconds kDrainPoll{5};
+// Of computations, after the grace.
+constexpr std::chrono::seconds kLastPieces{2};
 
 // Tasks that may wait for a thread: several for each stream of a busy server.
 constexpr int64_t kQueueCapacity = 4096;
@@ -258,6 +261,12 @@ void Server::Drain() {
          std::chrono::system_clock::now() < deadline) {
     std::this_thread::sleep_for(kDrainPoll);
   }
+  // What was cancelled still ends its piece of work, but not for ever.
+  std::thread([deadline] {
+    std::this_thread::sleep_until(deadline + kLastPieces);
+    LogError("computations still run after the grace; they end here");
+    std::_Exit(0);
+  }).detach();
   grpc_server_->Shutdown(deadline);
   LogInfo("drained");
 }

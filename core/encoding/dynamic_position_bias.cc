@@ -102,6 +102,12 @@ class DynamicPositionBiasEvaluator final : public Evaluator {
     }
   }
 
+  int64_t work_per_coordinate() const override {
+    int64_t products = 1;
+    for (const Layer& layer : layers_) products += layer.linear.products();
+    return products;
+  }
+
  private:
   // [lanes, kBatch] at relative positions first, first + 1, ...
   std::vector<double> BiasesFrom(int64_t first, Range lanes) const {

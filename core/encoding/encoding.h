@@ -14,6 +14,7 @@
 #ifndef ATTNBIAS_CORE_ENCODING_ENCODING_H_
 #define ATTNBIAS_CORE_ENCODING_ENCODING_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -83,6 +84,17 @@ class Evaluator {
   //   Result   does not depend on how a range is cut into blocks
   virtual void Fill(const Block& block, std::byte* out,
                     int64_t lane_stride_bytes) const = 0;
+
+  // Roughly how many products a coordinate of all lanes takes beside what
+  // writing it does.
+  virtual int64_t work_per_coordinate() const { return 1; }
+
+  // Coordinates of a block that takes milliseconds: after those, whoever fills
+  // looks whether anybody still wants them. Whole batches of Linear.
+  int64_t coordinates_at_once() const {
+    constexpr int64_t kWorkAtOnce = int64_t{1} << 22;
+    return std::max<int64_t>(kWorkAtOnce / work_per_coordinate() / 64, 1) * 64;
+  }
 };
 
 // Validated hyperparameters. Cheap to make; what is costly waits for Prepare.

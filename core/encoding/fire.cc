@@ -114,6 +114,10 @@ class FireEvaluator final : public Evaluator {
     }
   }
 
+  int64_t work_per_coordinate() const override {
+    return hidden_.products() + output_.products();
+  }
+
  private:
   const Linear hidden_;
   const Linear output_;

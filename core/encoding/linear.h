@@ -33,6 +33,8 @@ class Linear {
 
   int64_t inputs() const { return inputs_; }
   int64_t outputs() const { return outputs_; }
+  // Of one member of a batch.
+  int64_t products() const { return inputs_ * outputs_; }
 
   // Writes some of the outputs, [outputs.size(), kBatch], of `in` [inputs(),
   // kBatch].

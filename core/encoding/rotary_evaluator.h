@@ -37,6 +37,10 @@ class RotaryEvaluator final : public Evaluator {
   void Fill(const Block& block, std::byte* out,
             int64_t lane_stride_bytes) const override;
 
+  int64_t work_per_coordinate() const override {
+    return rows_->work_per_coordinate();
+  }
+
  private:
   // Consecutive pairs that all turn, or none.
   struct Run {

@@ -123,6 +123,10 @@ class SwinV2Evaluator final : public Evaluator {
     }
   }
 
+  int64_t work_per_coordinate() const override {
+    return hidden_.products() + output_.products();
+  }
+
  private:
   void WriteSigmoid(double x, std::byte* out) const {
     if (type_ != DataType::kF64 && std::fabs(x) < 100) {

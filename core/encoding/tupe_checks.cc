@@ -34,8 +34,9 @@ absl::Status CheckPresent(std::initializer_list<PositionField> fields) {
   const PositionField& first = *fields.begin();
   for (const PositionField& field : fields) {
     if (field.table.has_value() == first.table.has_value()) continue;
-    return Invalid(field.name, ": ", field.table.has_value() ? "" : "not ",
-                   "set, want it with ", first.name, " or not at all");
+    return field.table.has_value()
+               ? Invalid(first.name, ": not set, want it with ", field.name)
+               : Invalid(field.name, ": not set, want it with ", first.name);
   }
   return absl::OkStatus();
 }

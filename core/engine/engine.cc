@@ -36,17 +36,21 @@ absl::StatusOr<PlanPtr> Engine::MakePlan(TensorSpec spec) const {
 
 PayloadPtr Engine::Find(const PlanPtr& plan) {
   BandPtr band = cache_.Find(plan->band_key(), plan->hull());
-  return band == nullptr ? nullptr : MakePayload(plan, std::move(band));
+  return band == nullptr ? nullptr
+                         : MakePayload(plan, std::move(band),
+                                       std::make_shared<Cancellation>());
 }
 
 void Engine::Get(const PlanPtr& plan, CancellationPtr cancellation, Done done) {
   std::optional<BandSpec> band = BandFor(plan);
-  if (!band.has_value()) return done(MakePayload(plan, nullptr));
-  cache_.Get(*std::move(band), std::move(cancellation),
-             [this, plan,
+  if (!band.has_value()) {
+    return done(MakePayload(plan, nullptr, std::move(cancellation)));
+  }
+  cache_.Get(*std::move(band), cancellation,
+             [this, plan, cancellation,
               done = std::move(done)](absl::StatusOr<BandPtr> band) mutable {
                if (!band.ok()) return done(band.status());
-               done(MakePayload(plan, *std::move(band)));
+               done(MakePayload(plan, *std::move(band), cancellation));
              });
 }
 
@@ -74,9 +78,12 @@ std::optional<BandSpec> Engine::BandFor(const PlanPtr& plan) const {
                   }};
 }
 
-PayloadPtr Engine::MakePayload(const PlanPtr& plan, BandPtr band) {
+PayloadPtr Engine::MakePayload(const PlanPtr& plan, BandPtr band,
+                               CancellationPtr cancellation) {
   NumberSource source;
   source.band = std::move(band);
+  source.coordinate_bytes = plan->element_bytes();
+  source.cancellation = std::move(cancellation);
   if (source.band == nullptr) source.evaluator = Prepare(*plan, kernels_);
   return std::make_unique<Payload>(plan, std::move(source), kernels_, &cache_);
 }

@@ -51,7 +51,7 @@ class Engine {
 
   // Calls `done` exactly once, perhaps inside this call; with the errors of
   // BandCache::Get. Where a band is too large to keep, the payload computes
-  // while it is read.
+  // while it is read, until `cancellation` is set.
   void Get(const PlanPtr& plan, CancellationPtr cancellation, Done done);
 
   // Memory of the budget, for what is computed beside tensors. With the error
@@ -69,7 +69,8 @@ class Engine {
   // What the plan needs of the cache; nothing when that is too large to keep,
   // or much more than is asked for.
   std::optional<BandSpec> BandFor(const PlanPtr& plan) const;
-  PayloadPtr MakePayload(const PlanPtr& plan, BandPtr band);
+  PayloadPtr MakePayload(const PlanPtr& plan, BandPtr band,
+                         CancellationPtr cancellation);
 
   const EngineOptions options_;
   const KernelSet& kernels_;

@@ -34,6 +34,10 @@ class MaskedEvaluator final : public Evaluator {
     }
   }
 
+  int64_t work_per_coordinate() const override {
+    return inner_->work_per_coordinate();
+  }
+
  private:
   void Hide(std::byte* out, int64_t count) const {
     for (int64_t i = 0; i < count; ++i) {

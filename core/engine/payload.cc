@@ -120,6 +120,7 @@ absl::StatusOr<Chunk> Payload::Make(int64_t offset, int64_t size) const {
   auto owner = std::make_shared<BudgetedBuffer>(*std::move(buffer));
   std::byte* data = owner->bytes.data();
   MakeElements(elements, data);
+  if (cancelled()) return absl::CancelledError("nobody waits any more");
   const absl::Span<const std::byte> memory(data, owner->bytes.size());
   return ChunkOf(std::move(owner), memory,
                  offset - elements.begin * element_bytes_, size);
@@ -147,7 +148,7 @@ std::vector<std::byte> Payload::Border() const {
 
 void Payload::MakeRows(Range elements, std::byte* out) const {
   const int64_t row_elements = plan_->axis().size();
-  while (elements.size() > 0) {
+  while (elements.size() > 0 && !cancelled()) {
     const Row row = RowAt(elements.begin / row_elements);
     const int64_t first = elements.begin % row_elements;
     int64_t count = std::min(row_elements - first, elements.size());

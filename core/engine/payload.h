@@ -51,9 +51,13 @@ class Payload {
   // Bytes [offset, offset + size), which lie inside the payload.
   //
   // RESOURCE_EXHAUSTED  the budget has no room for a chunk's own memory
+  // CANCELLED           whoever asked for the payload has cancelled
   absl::StatusOr<Chunk> Read(int64_t offset, int64_t size);
 
  private:
+  bool cancelled() const {
+    return row_maker_.source().cancellation->cancelled();
+  }
   Row RowAt(int64_t index) const;
   // Whole elements are made; of the first and the last perhaps a part is sent.
   Range ElementsOf(int64_t offset, int64_t size) const;

@@ -34,9 +34,15 @@ void NumberSource::Copy(int64_t lane, Range span, int64_t query,
                         std::byte* out) const {
   if (band != nullptr) {
     std::memcpy(out, band->At(lane, span.begin),
-                span.size() * band->coordinate_bytes);
-  } else {
-    evaluator->Fill({{lane, lane + 1}, span, query}, out, 0);
+                span.size() * coordinate_bytes);
+    return;
+  }
+  const int64_t step = evaluator->coordinates_at_once();
+  for (int64_t begin = span.begin;
+       begin < span.end && !cancellation->cancelled(); begin += step) {
+    const Range part = {begin, std::min(begin + step, span.end)};
+    evaluator->Fill({{lane, lane + 1}, part, query},
+                    out + (begin - span.begin) * coordinate_bytes, 0);
   }
 }
 

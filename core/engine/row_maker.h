@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "core/base/cancellation.h"
 #include "core/cache/band.h"
 #include "core/encoding/encoding.h"
 #include "core/engine/plan.h"
@@ -18,9 +19,12 @@ namespace attnbias {
 struct NumberSource {
   BandPtr band;
   std::unique_ptr<const Evaluator> evaluator;
+  // Bytes of one lane at one coordinate.
+  int64_t coordinate_bytes = 0;
+  CancellationPtr cancellation;
 
   // Writes one lane's numbers over `span`, for a DENSE encoding as seen from
-  // `query`, to `out`.
+  // `query`, to `out`. Once cancelled, writes no more.
   void Copy(int64_t lane, Range span, int64_t query, std::byte* out) const;
 };
 

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <system_error>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -17,6 +17,7 @@
 #include "core/base/status_macros.h"
 #include "core/encoding/make_encoding.h"
 #include "core/mount/checkpoint_rules.h"
+#include "core/mount/json_file.h"
 #include "core/mount/model_config.h"
 #include "core/mount/table_use.h"
 
@@ -29,10 +30,8 @@ constexpr char kModelFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
 
 absl::StatusOr<json> ReadJson(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return absl::NotFoundError(absl::StrCat(path, ": no such file"));
-  json content = json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (content.is_object()) return content;
+  absl::StatusOr<json> content = ReadJsonFile(path);
+  if (!content.ok() || content->is_object()) return content;
   return Invalid(path, ": not a JSON object");
 }
 
@@ -51,7 +50,7 @@ absl::StatusOr<Contents> ReadIndex(const std::string& path) {
     const std::string name = file.is_string() ? file.get<std::string>() : "";
     // A shard lies beside its index.
     if (name.empty() || std::filesystem::path(name).filename() != name) {
-      return Invalid(path, ": weight_map: ", tensor, ": got ", file.dump(),
+      return Invalid(path, ": weight_map: ", tensor, ": got ", Excerpt(file),
                      ", want a file's name");
     }
     contents[name].push_back(tensor);
@@ -87,9 +86,11 @@ class Reader {
       return Invalid(folder_.string(), ": ", rules.status().message());
     }
     rules_ = *std::move(rules);
-    ATTNBIAS_RETURN_IF_ERROR(std::filesystem::exists(folder_ / kModelFile)
-                                 ? AddWholeModel()
-                                 : AddShards());
+    std::error_code unreadable;
+    ATTNBIAS_RETURN_IF_ERROR(
+        std::filesystem::exists(folder_ / kModelFile, unreadable) || unreadable
+            ? AddWholeModel()
+            : AddShards());
     if (users_.empty()) {
       return Invalid(
           folder_.string(), ": none of the tensors that a ",

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "core/mount/json_file.h"
 
 namespace attnbias {
 namespace {
@@ -27,7 +28,7 @@ bool IsSide(const json& value) {
 std::string ModelConfig::String(const char* field, std::string_view otherwise) {
   const json& value = Find(field);
   if (value.is_string()) return value.get<std::string>();
-  if (!value.is_null()) Refuse(field, value.dump(), "a string");
+  if (!value.is_null()) Refuse(field, Excerpt(value), "a string");
   return std::string(otherwise);
 }
 
@@ -35,7 +36,7 @@ int64_t ModelConfig::Integer(const char* field, int64_t otherwise) {
   const json& value = Find(field);
   if (IsInteger(value)) return value.get<int64_t>();
   if (!value.is_null()) {
-    Refuse(field, value.dump(), "an integer in [-2^31, 2^31]");
+    Refuse(field, Excerpt(value), "an integer in [-2^31, 2^31]");
   }
   return otherwise;
 }
@@ -47,7 +48,7 @@ int64_t ModelConfig::Element(const char* field, size_t index,
   if (value.is_array() && index < value.size() && IsInteger(value[index])) {
     return value[index].get<int64_t>();
   }
-  Refuse(field, value.dump(),
+  Refuse(field, Excerpt(value),
          absl::StrCat("a list with an integer at index ", index));
   return otherwise;
 }
@@ -61,7 +62,7 @@ std::array<int64_t, 2> ModelConfig::Sides(const char* field,
     return {value[0].get<int64_t>(), value[1].get<int64_t>()};
   }
   if (!value.is_null()) {
-    Refuse(field, value.dump(), "a positive integer, or a list of two");
+    Refuse(field, Excerpt(value), "a positive integer, or a list of two");
   }
   return {otherwise, otherwise};
 }

@@ -387,13 +387,12 @@ TEST(Tupe, BadHyperparametersAreNamed) {
       {"near", [](TupeSpec& s, Output&) { s.max_distance = 8; },
        "tupe.max_distance: got 8"},
       {"no query weight", [](TupeSpec& s, Output&) { s.query_weight.reset(); },
-       "tupe.query_weight: not set, want it with tupe.position_table or not at "
-       "all"},
+       "tupe.query_weight: not set, want it with tupe.position_table"},
       {"no position table",
        [](TupeSpec& s, Output&) { s.position_table.reset(); },
        "tupe.position_table: not set"},
       {"half a norm", [](TupeSpec& s, Output&) { s.norm_bias.reset(); },
-       "tupe.norm_bias: not set, want it with tupe.norm_weight or not at all"},
+       "tupe.norm_bias: not set, want it with tupe.norm_weight"},
       {"other d_model",
        [](TupeSpec& s, Output&) {
          s.key_weight = RandomTable({12, 11}, 1);

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// JSON files that somebody else wrote: read whole, and only where they are
+// small, regular and not nested beyond reason.
+#ifndef ATTNBIAS_CORE_MOUNT_JSON_FILE_H_
+#define ATTNBIAS_CORE_MOUNT_JSON_FILE_H_
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace attnbias {
+
+// NOT_FOUND for a file that is not there, INVALID_ARGUMENT, naming the file,
+// for what is no regular file, no JSON, too large or too deep.
+absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path);
+
+// A value for a message: as it is written, or its beginning.
+std::string Excerpt(const nlohmann::json& value);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_MOUNT_JSON_FILE_H_
