@@ -157,8 +157,8 @@ class T5(Encoding):
     """Distance from which all keys share the last bucket. Default 128."""
     table: Any = None
     """The learned bias: a numpy array or torch tensor of f64, f32, f16 or bf16, at most 2 MiB;
-    the name of a table that the server has mounted (``Client.list_tables``); or "sha256:" and
-    the 64 hex digits by which a resolved spec names a table."""
+    the name of a table that the server has mounted, or its TableInfo (``Client.list_tables``);
+    or "sha256:" and the 64 hex digits by which a TableInfo or a resolved spec names a table."""
     table_layout: Literal["BUCKETS_HEADS", "HEADS_BUCKETS"] | None = None
     """The table's axes: [num_buckets, num_heads] (default; transformers) or the reverse (T5X)."""
     bucket_rule: Literal["EXACT", "FLOAT32_LOG"] | None = None
