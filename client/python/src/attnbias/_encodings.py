@@ -492,7 +492,8 @@ class SwinV2(Encoding):
     num_heads: int
     """In [1, 65536]."""
     pretrained_window_height: int | None = None
-    """Height of the window that the model was trained with. Default window_height."""
+    """Height of the window that the model was trained with; None for transformers' 0. Default
+    window_height."""
     pretrained_window_width: int | None = None
     """Default window_width."""
     hidden_weight: Any
@@ -634,7 +635,8 @@ class Rotary(Encoding):
     """Angles as real numbers (default), or as frameworks have them: the float32 product of
     position and float32 frequency."""
     inverse_frequencies: Sequence[float] | None = None
-    """A peer's own frequencies in place of the computed, one for each pair."""
+    """A peer's own frequencies in place of the computed, one for each pair: rope_type is DEFAULT
+    then, without rope_theta, and an attention factor goes by the request's scale."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
