@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -87,6 +88,40 @@ def test_data_type_of_a_later_version_is_refused(
     server.script = [payload.serve]
     with pytest.raises(attnbias.UnimplementedError, match="data_type 99"):
         client.get(ALIBI)
+
+
+def test_an_unknown_keyword_is_the_methods_own(client: attnbias.Client, tmp_path: Path) -> None:
+    given: Any = {"queries": 4, "keys": 4, "casual": True}
+    for name, leading in [("get", ()), ("describe", ()), ("save", (tmp_path / "t.npy",))]:
+        says = rf"^Client.{name}\(\) got an unexpected keyword argument 'casual'$"
+        with pytest.raises(TypeError, match=says):
+            getattr(client, name)(*leading, ALIBI, **given)
+
+
+def test_get_many_takes_requests(client: attnbias.Client) -> None:
+    with pytest.raises(TypeError, match=r"requests: got an object of ALiBi; want attnbias.Request"):
+        client.get_many([ALIBI])  # type: ignore[list-item]
+
+
+def test_a_failure_shows_the_servers_message_and_no_traceback_of_grpc(
+    server: FakeServer, client: attnbias.Client
+) -> None:
+    code = grpc.StatusCode.INVALID_ARGUMENT
+    server.script = [refuses(code)]
+    server.describe = [refuses(code)]
+    server.logits = refuses(code)
+    term = attnbias.ShawKeys(table=np.ones((3, 2)), left=1, right=1)
+    rows = np.ones((1, 4, 2))
+    for call in (
+        lambda: client.get(ALIBI),
+        lambda: client.describe(ALIBI),
+        lambda: client.logits(term, rows, keys=4, direction="bidirectional"),
+    ):
+        with pytest.raises(attnbias.InvalidArgumentError) as caught:
+            call()
+        text = "".join(traceback.format_exception(caught.value))
+        assert text.count("Traceback") == 1
+        assert text.endswith("InvalidArgumentError: INVALID_ARGUMENT: as planned\n")
 
 
 def describes(payload: Payload) -> Any:

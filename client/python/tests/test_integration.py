@@ -339,7 +339,7 @@ def test_mounted_tables_are_listed_and_used_by_name(real_client: attnbias.Client
         real_client.describe(
             attnbias.T5(num_heads=2, bidirectional=True, table=form), queries=8, keys=8
         ).fingerprint
-        for form in (table.name, f"sha256:{table.sha256}", MOUNTED)
+        for form in (table.name, f"sha256:{table.sha256}", table, MOUNTED)
     }
     assert len(fingerprints) == 1
 

@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
+from conftest import MOUNTED
 
 import attnbias
 from attnbias.v1 import logits_pb2, tensor_pb2
@@ -258,6 +259,41 @@ def test_what_cannot_be_sent(client: attnbias.Client, arguments: Any, message: s
     given: Any = {"rows": random(HEADS, 4, DIM), "keys": 4, "direction": "bidirectional"}
     with pytest.raises((TypeError, ValueError), match=message):
         client.logits(term, **(given | arguments))
+
+
+@pytest.mark.parametrize(
+    ("term", "says"),
+    [
+        (
+            attnbias.Shaw(left=1, right=1, table=random(3, DIM)),
+            "term: got an object of Shaw; want attnbias.ShawKeys",
+        ),
+        (attnbias.ShawKeys, "term: got the class ShawKeys, not an instance"),
+        ("shaw_keys", "term: got 'shaw_keys'"),
+        (
+            attnbias.SinusoidalDistances(sinusoidal=attnbias.TransformerXL(dim=DIM)),  # type: ignore[arg-type]
+            "sinusoidal_distances.sinusoidal: got an object of TransformerXL",
+        ),
+    ],
+)
+def test_what_is_no_term_is_a_type_error(client: attnbias.Client, term: Any, says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        client.logits(term, random(HEADS, 4, DIM), keys=4, direction="bidirectional")
+
+
+def test_an_unknown_keyword_is_the_methods_own(client: attnbias.Client) -> None:
+    term = attnbias.ShawKeys(table=random(3, DIM), left=1, right=1)
+    given: Any = {"keys": 4, "direction": "bidirectional", "causal": True}
+    with pytest.raises(TypeError, match=r"^Client.logits\(\) got an unexpected .* 'causal'$"):
+        client.logits(term, random(HEADS, 4, DIM), **given)
+
+
+def test_a_table_that_the_server_has(real_client: attnbias.Client) -> None:
+    (info,) = real_client.list_tables()
+    weights = random(HEADS, 4, 4)
+    ask = partial(real_client.logits, rows=weights, direction="bidirectional")
+    got = ask(attnbias.ShawValues(table=info, left=15, right=16))
+    np.testing.assert_array_equal(got, ask(attnbias.ShawValues(table=MOUNTED, left=15, right=16)))
 
 
 def test_a_refusal_names_the_field(real_client: attnbias.Client) -> None:

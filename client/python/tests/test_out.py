@@ -36,12 +36,13 @@ def test_array_is_filled_and_returned(server: FakeServer, client: attnbias.Clien
     [
         lambda: np.zeros(24, np.float32),
         lambda: np.zeros(96, np.uint8),
+        lambda: np.zeros((8, 12), np.uint8),
         lambda: np.zeros((2, 4, 6), np.float32)[1],
         lambda: bytearray(96),
         lambda: memoryview(bytearray(96)),
         lambda: mmap.mmap(-1, 96),
     ],
-    ids=["flat", "raw", "slice", "bytearray", "memoryview", "mmap"],
+    ids=["flat", "raw", "raw rows", "slice", "bytearray", "memoryview", "mmap"],
 )
 def test_memory_of_another_kind_is_viewed(
     server: FakeServer, client: attnbias.Client, make: Callable[[], Any]
@@ -73,12 +74,14 @@ def read_only() -> Any:
     [
         (lambda: np.zeros((4, 6), np.float16), "dtype float16, want float32"),
         (lambda: np.zeros((4, 5), np.float32), r"80 bytes of shape \(4, 5\), want 96 bytes"),
+        (lambda: np.zeros((6, 4), np.float32), r"shape \(6, 4\), want \(4, 6\), or one axis"),
+        (lambda: np.zeros((4, 6, 1), np.float32), r"shape \(4, 6, 1\), want \(4, 6\)"),
         (lambda: np.zeros((6, 4), np.float32).T, "want C-contiguous"),
         (read_only, "got read-only memory"),
         (lambda: bytes(96), "got read-only memory"),
         (lambda: bytearray(95), "95 bytes"),
     ],
-    ids=["dtype", "size", "order", "read-only", "bytes", "raw size"],
+    ids=["dtype", "size", "shape", "axes", "order", "read-only", "bytes", "raw size"],
 )
 def test_memory_that_does_not_fit_is_refused(
     server: FakeServer, client: attnbias.Client, make: Callable[[], Any], says: str
@@ -102,3 +105,31 @@ def test_toeplitz_lies_in_out(server: FakeServer, client: attnbias.Client) -> No
     got = client.get(attnbias.ALiBi(num_heads=2), queries=4, keys=6, align="end", out=out)
     assert np.shares_memory(got.diagonals, out)
     np.testing.assert_array_equal(out, diagonals)
+
+
+def test_tables_of_one_shape_lie_behind_one_another(
+    server: FakeServer, client: attnbias.Client
+) -> None:
+    cos, sin = sequence(24).reshape(2, 3, 4)
+    payload = Payload(("cos", tensor_pb2.FORM_TABLE, cos), ("sin", tensor_pb2.FORM_TABLE, sin))
+    server.script = [payload.serve] * 2
+    out = np.zeros((2, 3, 4), np.float32)
+    client.get(attnbias.Rotary(head_dim=4), positions=3, out=out)
+    np.testing.assert_array_equal(out, [cos, sin])
+    with pytest.raises(ValueError, match=r"shape \(3, 8\), want \(3, 4\) and \(3, 4\), or one"):
+        client.get(attnbias.Rotary(head_dim=4), positions=3, out=out.reshape(3, 8))
+
+
+def test_tables_of_several_shapes_lie_in_one_axis(
+    server: FakeServer, client: attnbias.Client
+) -> None:
+    payload = Payload(
+        ("block", tensor_pb2.FORM_BLOCK_TOEPLITZ_2D, sequence(9).reshape(1, 3, 3)),
+        ("border", tensor_pb2.FORM_TABLE, sequence(3).reshape(1, 3)),
+    )
+    beit = attnbias.Beit(window_height=2, window_width=2)
+    server.script = [payload.serve] * 2
+    got = client.get(beit, out=(out := np.zeros(12, np.float32)))
+    assert np.shares_memory(got.block, out)
+    with pytest.raises(ValueError, match=r"want \(1, 3, 3\) and \(1, 3\), or one axis"):
+        client.get(beit, out=np.zeros((3, 4), np.float32))

@@ -225,7 +225,10 @@ def test_output(options: dict[str, Any], want: dict[str, Any]) -> None:
         ({"form": 3}, "form: got 3"),
         ({"dtype": "i8"}, "dtype: got 'i8', want one of f64, f32, f16, bf16, i32"),
         ({"dtype": "nonsense"}, "dtype: got 'nonsense'"),
-        ({"fill": "highest"}, "fill: got 'highest'"),
+        ({"dtype": "torch.int8"}, "dtype: got 'torch.int8', want one of f64"),
+        ({"fill": "highest", "causal": True}, "fill: got 'highest', want a number"),
+        ({"fill": 0.0}, "fill: got 0.0 without causal, window_left or window_right"),
+        ({"fill": "lowest", "causal": False}, "fill: got 'lowest' without causal"),
         ({"window_left": 1.5}, "window_left: got 1.5"),
     ],
 )
@@ -305,3 +308,49 @@ def test_encodings_compare_and_hash_by_value() -> None:
     assert same[0] != other
     assert attnbias.Sinusoidal(dim=8) != attnbias.ALiBi(num_heads=8)
     assert pickle.loads(pickle.dumps(other)) == other
+
+
+@pytest.mark.parametrize(
+    ("encoding", "says"),
+    [
+        ("alibi", "encoding: got 'alibi'; want an encoding, as attnbias.ALiBi"),
+        (attnbias.ALiBi, "encoding: got the class ALiBi, not an instance; want"),
+        (attnbias.ShawKeys, "encoding: got the class ShawKeys.*Client.logits takes"),
+        (
+            attnbias.ShawKeys(table=np.ones((3, 2)), left=1, right=1),
+            "encoding: got an object of ShawKeys; want .*Client.logits takes",
+        ),
+        (attnbias.Request(ALIBI), "encoding: got an object of Request"),
+    ],
+)
+def test_what_is_no_encoding_is_a_type_error(encoding: Any, says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        attnbias.Request(encoding)
+
+
+def test_torch_names_of_types() -> None:
+    class BFloat16:  # as torch.bfloat16, where there is no torch
+        def __str__(self) -> str:
+            return "torch.bfloat16"
+
+    assert spec_of(ALIBI, dtype=BFloat16()) == spec_of(ALIBI, dtype="bf16")
+
+
+def test_torch_types() -> None:
+    torch = pytest.importorskip("torch")
+    for name in ("float64", "float32", "half", "bfloat16"):
+        numpys = {"half": "f16", "bfloat16": "bf16"}.get(name, name)
+        assert spec_of(ALIBI, dtype=getattr(torch, name)) == spec_of(ALIBI, dtype=numpys)
+
+
+def test_a_mounted_table_goes_by_its_digest() -> None:
+    info = attnbias.TableInfo(
+        name="m/decoder",
+        sha256="ab" * 32,
+        dtype=np.dtype("f4"),
+        shape=(32, 8),
+        source="model.safetensors:w",
+        encoding=None,
+    )
+    by_digest = attnbias.T5(bidirectional=True, table="sha256:" + info.sha256)
+    assert attnbias.T5(bidirectional=True, table=info) == by_digest

@@ -59,7 +59,6 @@ from attnbias._grid import (
 from attnbias._info import (
     ServerInfo,
     ServerLimits,
-    TableInfo,
     TensorInfo,
     TensorPart,
 )
@@ -74,6 +73,9 @@ from attnbias._logits import (
 from attnbias._request import (
     Request,
     RequestOptions,
+)
+from attnbias._tables import (
+    TableInfo,
 )
 from attnbias._tensors import (
     KeyRow,

@@ -12,12 +12,12 @@ from grpc_health.v1 import health_pb2
 
 from attnbias._calls import CallGroup
 from attnbias._channel import Stub
+from attnbias._checks import refuse_unknown, require_instance
 from attnbias._download import Download, DownloadOptions
 from attnbias._errors import from_rpc_error
 from attnbias._files import check_suffix, write
 from attnbias._info import (
     ServerInfo,
-    TableInfo,
     TensorInfo,
     to_server_info,
     to_table_info,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from attnbias._encodings import Encoding
     from attnbias._logits import LogitsTerm
+    from attnbias._tables import TableInfo
 
 _DEFAULT_TIMEOUT: Final = 300.0
 _DEFAULT_MAX_TENSOR_BYTES: Final = 16 << 30
@@ -112,8 +113,10 @@ class Client:
         Args:
             encoding: what to compute, as ``attnbias.T5(...)``.
             out: memory to write into: a numpy array, a torch CPU tensor, or
-                anything with the buffer protocol, C-contiguous and of the right
-                size. The result then lies in it.
+                anything with the buffer protocol, C-contiguous. Elements have the
+                answer's shape (for a Toeplitz that of its diagonals, for several
+                tables of one shape theirs after their number), or one axis that
+                holds it all; raw bytes any. The result then lies in it.
             progress: True shows a progress bar, False does not; None shows one
                 on a terminal, for a large payload that takes long.
             timeout: seconds for this call, instead of the client's.
@@ -134,6 +137,7 @@ class Client:
             TypeError: an argument is of the wrong type.
             ValueError: an argument cannot be sent, or ``out`` does not fit.
         """
+        refuse_unknown(options, RequestOptions, "get")
         request = Request(encoding, **options)
         info, memory = self._download(request, self._options(out, progress, timeout))
         return to_result(info, memory, request, out)
@@ -181,6 +185,7 @@ class Client:
             TypeError: an argument is of the wrong type.
             ValueError: an argument cannot be sent, or ``out`` does not fit.
         """
+        refuse_unknown(options, LogitsOptions, "logits")
         request = LogitsRequest(
             term=term, rows=rows, keys=keys, direction=direction, queries=queries, **options
         )
@@ -206,6 +211,7 @@ class Client:
         options = self._options(None, False, timeout, calls)
 
         def fetch(request: Request) -> Any:
+            require_instance(request, Request, "requests", "attnbias.Request(encoding, ...)")
             info, memory = self._download(request, options)
             return to_result(info, memory, request)
 
@@ -250,6 +256,7 @@ class Client:
         """
         path = Path(path)
         check_suffix(path)
+        refuse_unknown(options, RequestOptions, "save")
         request = Request(encoding, **options)
         info, memory = self._download(request, self._options(None, progress, timeout))
         arrays = {part.name: part_of(memory, info, i) for i, part in enumerate(info.parts)}
@@ -270,6 +277,7 @@ class Client:
             timeout: as for ``get``.
             **options: as for ``get``.
         """
+        refuse_unknown(options, RequestOptions, "describe")
         spec = Request(encoding, **options).to_spec()
         message = service_pb2.DescribeTensorRequest(spec=spec)
         return to_tensor_info(self._call(self._stub.describe_tensor, message, timeout).header)

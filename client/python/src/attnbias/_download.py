@@ -79,10 +79,13 @@ class Download:
         keep_freed_memory()
         with self._progress:
             while True:
+                failure = None
                 try:
                     self._attempt()
                 except grpc.RpcError as error:
-                    self._recover(from_rpc_error(error))
+                    failure = from_rpc_error(error)
+                if failure is not None:  # not inside of except: gRPC's traceback says nothing more
+                    self._recover(failure)
                 # Once every byte has come and was checked, how the stream ended is no matter.
                 if self._payload is not None and self._payload.assembler.complete:
                     return self._payload.info, self._payload.memory

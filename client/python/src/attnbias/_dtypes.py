@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -13,7 +13,10 @@ from attnbias.v1 import tensor_pb2
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    import torch
     from google.protobuf.message import Message
+
+    DType: TypeAlias = npt.DTypeLike | torch.dtype
 
 BFLOAT16: Final[np.dtype[Any]] = np.dtype(ml_dtypes.bfloat16)
 
@@ -31,22 +34,25 @@ _NAMES: Final = {
 }
 
 
-def set_data_type(message: Message, dtype: npt.DTypeLike) -> None:
+def set_data_type(message: Message, dtype: DType) -> None:
     """Sets ``message.data_type``.
 
     Args:
         message: a message with that field.
-        dtype: ``"bf16"``, or anything that numpy takes for a dtype.
+        dtype: ``"bf16"``, torch's dtype, or anything that numpy takes for one.
 
     Raises:
         ValueError: no such element type is served.
     """
+    given = dtype
+    if str(dtype).startswith("torch."):  # torch.bfloat16; its own type knows no numpy
+        dtype = str(dtype).removeprefix("torch.")
     number = _NAMES.get(dtype.lower()) if isinstance(dtype, str) else None
     if number is None:
         with contextlib.suppress(TypeError):
             number = _NUMBERS.get(np.dtype(dtype).newbyteorder("<"))
     if number is None:
-        raise ValueError(f"dtype: got {dtype!r}, want one of {', '.join(_NAMES)}")
+        raise ValueError(f"dtype: got {given!r}, want one of {', '.join(_NAMES)}")
     setattr(message, "data_type", number)  # noqa: B010  # Message does not declare it
 
 

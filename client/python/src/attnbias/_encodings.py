@@ -157,8 +157,8 @@ class T5(Encoding):
     """Distance from which all keys share the last bucket. Default 128."""
     table: Any = None
     """The learned bias: a numpy array or torch tensor of f64, f32, f16 or bf16, at most 2 MiB;
-    the name of a table that the server has mounted (``Client.list_tables``); or "sha256:" and
-    the 64 hex digits by which a resolved spec names a table."""
+    the name of a table that the server has mounted, or its TableInfo (``Client.list_tables``);
+    or "sha256:" and the 64 hex digits by which a TableInfo or a resolved spec names a table."""
     table_layout: Literal["BUCKETS_HEADS", "HEADS_BUCKETS"] | None = None
     """The table's axes: [num_buckets, num_heads] (default; transformers) or the reverse (T5X)."""
     bucket_rule: Literal["EXACT", "FLOAT32_LOG"] | None = None
@@ -492,7 +492,8 @@ class SwinV2(Encoding):
     num_heads: int
     """In [1, 65536]."""
     pretrained_window_height: int | None = None
-    """Height of the window that the model was trained with. Default window_height."""
+    """Height of the window that the model was trained with; None for transformers' 0. Default
+    window_height."""
     pretrained_window_width: int | None = None
     """Default window_width."""
     hidden_weight: Any
@@ -634,7 +635,8 @@ class Rotary(Encoding):
     """Angles as real numbers (default), or as frameworks have them: the float32 product of
     position and float32 frequency."""
     inverse_frequencies: Sequence[float] | None = None
-    """A peer's own frequencies in place of the computed, one for each pair."""
+    """A peer's own frequencies in place of the computed, one for each pair: rope_type is DEFAULT
+    then, without rope_theta, and an attention factor goes by the request's scale."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

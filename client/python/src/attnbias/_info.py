@@ -11,6 +11,7 @@ from attnbias._dtypes import from_data_type
 from attnbias._encodings import from_spec
 from attnbias._enums import enum_name
 from attnbias._errors import DataLossError, UnimplementedError
+from attnbias._tables import TableInfo
 from attnbias.v1 import tensor_pb2
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from attnbias._encodings import Encoding
     from attnbias.v1 import service_pb2
 
 
@@ -82,23 +82,6 @@ class ServerInfo:
     encodings: tuple[str, ...]
     dtypes: tuple[str, ...]
     limits: ServerLimits
-
-
-@dataclass(frozen=True)
-class TableInfo:
-    """A learned table that a server has mounted."""
-
-    name: str
-    """What an encoding's ``table`` says."""
-    sha256: str
-    """The same numbers on any server: ``table="sha256:" + sha256``."""
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    source: str
-    """The file and tensor that the numbers came from."""
-    encoding: Encoding | None
-    """For a table out of a checkpoint, where its use is known: the encoding that uses it, by name,
-    as the checkpoint was trained."""
 
 
 def to_table_info(table: service_pb2.TableInfo) -> TableInfo:

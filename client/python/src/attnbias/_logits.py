@@ -9,17 +9,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 import numpy as np
 import numpy.typing as npt
 
+from attnbias._checks import require_instance
 from attnbias._dtypes import BFLOAT16, set_data_type
+from attnbias._encodings import Sinusoidal
 from attnbias._enums import set_enum
-from attnbias._tables import to_table_ref
+from attnbias._tables import TableInfo, to_table_ref
 from attnbias._torch import is_torch_tensor, to_numpy
 from attnbias.v1 import logits_pb2
 
 if TYPE_CHECKING:
-    from attnbias._encodings import Sinusoidal
-
+    from attnbias._dtypes import DType
 
 _AXES = 3  # heads, queries and a row
+_WANTED_TERM = (
+    "attnbias.ShawKeys(...), ShawValues, SinusoidalDistances or AbsoluteKeys "
+    "(Client.get takes encodings)"
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -37,8 +42,8 @@ class LogitsTerm:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _RelativeTable(LogitsTerm):
     table: Any
-    """Learned vectors ``[left + right + 1, head_dim]``, or that for each head: an array or torch
-    tensor of at most 2 MiB."""
+    """Learned vectors ``[left + right + 1, head_dim]``, or that for each head. What a table may be
+    is said at T5."""
     left: int
     """Keys farther before the query than this use the first vector."""
     right: int
@@ -90,6 +95,8 @@ class SinusoidalDistances(LogitsTerm):
 
     def fill_in(self, message: Any) -> None:
         """See the base class."""
+        path = f"{self.field}.sinusoidal"
+        require_instance(self.sinusoidal, Sinusoidal, path, "attnbias.Sinusoidal(...)")
         message.sinusoidal.CopyFrom(self.sinusoidal.to_spec().sinusoidal)
         if self.projection is not None:
             path = f"{self.field}.projection"
@@ -124,7 +131,7 @@ class LogitsOptions(TypedDict, total=False):
 
     align: Literal["start", "end"] | None
     query_offset: int | None
-    dtype: npt.DTypeLike | None
+    dtype: DType | None
     fill: float | Literal["lowest"] | None
     scale: float | None
     query_bias: Any
@@ -141,10 +148,13 @@ class LogitsRequest:
     queries: int | None = None
     align: Literal["start", "end"] | None = None
     query_offset: int | None = None
-    dtype: npt.DTypeLike | None = None
+    dtype: DType | None = None
     fill: float | Literal["lowest"] | None = None
     scale: float | None = None
     query_bias: Any = None
+
+    def __post_init__(self) -> None:
+        require_instance(self.term, LogitsTerm, "term", _WANTED_TERM)
 
     def array(self) -> npt.NDArray[Any]:
         """The rows ``[heads, queries, width]``, little-endian; of no width for a bias alone.
@@ -220,8 +230,8 @@ class LogitsRequest:
 
 
 def _length(table: Any, axis: int, name: str) -> int:
-    """One length of a table that has to be at hand, not on the server."""
-    shape = np.shape(table)
+    """One length of a table whose shape is known here, as of one that is but named it is not."""
+    shape = table.shape if isinstance(table, TableInfo) else np.shape(table)
     if not shape:
-        raise TypeError(f"{name}: got {table!r}, want an array, whose shape is needed here")
+        raise TypeError(f"{name}: got {table!r}, want an array or a TableInfo, for its shape")
     return int(shape[axis])

@@ -54,12 +54,15 @@ class LogitsStream:
             Error: the status of the last attempt.
         """
         while True:
+            failure = None
             try:
                 self._attempt()
             except grpc.RpcError as error:
-                self._options.calls.wait(self._retry.delay_after(from_rpc_error(error)))
-            else:
+                failure = from_rpc_error(error)
+            if failure is None:
                 return self._answer
+            # Not inside of except: gRPC's traceback says nothing more.
+            self._options.calls.wait(self._retry.delay_after(failure))
 
     def _attempt(self) -> None:
         """Makes one call for the rows that are not answered yet."""

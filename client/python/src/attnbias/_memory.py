@@ -40,7 +40,8 @@ def borrow(out: Any, info: TensorInfo) -> npt.NDArray[np.uint8]:
 
     Args:
         out: an array, a torch CPU tensor, or anything with the buffer protocol.
-            Raw bytes take any payload of their size, elements only their own type.
+            Raw bytes take any payload of their size, elements only their own type,
+            in the payload's shape or flat.
         info: what is to be written.
 
     Raises:
@@ -53,7 +54,8 @@ def borrow(out: Any, info: TensorInfo) -> npt.NDArray[np.uint8]:
     if not array.flags.writeable:
         raise ValueError("out: got read-only memory, want writeable")
     wanted = {part.dtype for part in info.parts}
-    if array.dtype.char not in _RAW_FORMATS and wanted != {array.dtype}:
+    raw = array.dtype.char in _RAW_FORMATS
+    if not raw and wanted != {array.dtype}:
         names = ", ".join(sorted(str(dtype) for dtype in wanted))
         raise ValueError(f"out: got dtype {array.dtype}, want {names}")
     if array.nbytes != info.nbytes:
@@ -62,7 +64,18 @@ def borrow(out: Any, info: TensorInfo) -> npt.NDArray[np.uint8]:
             f"out: got {array.nbytes} bytes of shape {array.shape}, "
             f"want {info.nbytes} bytes of shape {shapes}"
         )
+    if not raw and array.ndim != 1 and array.shape != _shape_of(info):
+        shapes = " and ".join(str(part.shape) for part in info.parts)
+        raise ValueError(f"out: got shape {array.shape}, want {shapes}, or one axis")
     return array.reshape(-1).view(np.uint8)
+
+
+def _shape_of(info: TensorInfo) -> tuple[int, ...] | None:
+    """The shape of a payload as one array; None where its parts have several."""
+    shape = info.parts[0].shape
+    if any(part.shape != shape for part in info.parts):
+        return None
+    return shape if len(info.parts) == 1 else (len(info.parts), *shape)
 
 
 def _as_array(out: Any) -> npt.NDArray[Any]:

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypedDict
 import numpy as np
 import numpy.typing as npt
 
+from attnbias._checks import require_instance
 from attnbias._dtypes import set_data_type
+from attnbias._encodings import Encoding
 from attnbias._enums import set_enum
 from attnbias.v1 import service_pb2, tensor_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from attnbias._encodings import Encoding
+    from attnbias._dtypes import DType
 
 Span = SupportsIndex | tuple[SupportsIndex, SupportsIndex]
 """A length n, which is [0, n), or a half-open (begin, end)."""
@@ -38,7 +40,7 @@ class RequestOptions(TypedDict, total=False):
     query_offset: int | None
     query_position_ids: Ids | None
     key_position_ids: Ids | None
-    dtype: npt.DTypeLike | None
+    dtype: DType | None
     form: Literal["table", "toeplitz", "key_row", "block_toeplitz_2d", "dense"] | None
     values: Literal["bias", "buckets"] | None
     causal: bool
@@ -77,8 +79,8 @@ class Request:
     """Explicit positions instead of queries."""
     key_position_ids: Ids | None = None
     """Explicit positions instead of keys."""
-    dtype: npt.DTypeLike | None = None
-    """"f64", "f32", "f16", "bf16", or numpy's dtype. None is f32 (i32 for buckets)."""
+    dtype: DType | None = None
+    """"f64", "f32", "f16", "bf16", or numpy's or torch's dtype. None is f32 (i32 for buckets)."""
     form: Literal["table", "toeplitz", "key_row", "block_toeplitz_2d", "dense"] | None = None
     """None is the encoding's compact form."""
     values: Literal["bias", "buckets"] | None = None
@@ -90,15 +92,21 @@ class Request:
     window_right: int | None = None
     """Masks keys more than so many positions after the query."""
     fill: float | Literal["lowest"] | None = None
-    """What masked elements become: a number, or the dtype's lowest. None is -inf."""
+    """What masked elements become: a number, or the dtype's lowest. None is -inf. Goes with a
+    mask alone: causal, window_left or window_right."""
     scale: float | None = None
     """Factor applied before the one rounding."""
 
     def __post_init__(self) -> None:
+        require_instance(self.encoding, Encoding, "encoding", _WANTED_ENCODING)
         self._refuse_both("positions", "position_ids")
         self._refuse_both("queries", "query_position_ids")
         self._refuse_both("keys", "key_position_ids")
         self._refuse_both("align", "query_offset")
+        masks = self.causal or self.window_left is not None or self.window_right is not None
+        if self.fill is not None and not masks:
+            message = f"fill: got {self.fill!r} without causal, window_left or window_right"
+            raise ValueError(message)
         if self.encoding.extent == "grid":
             self._refuse_beside(_GRID_FIELDS, "does not go with tokens of a grid")
         elif self._has_table_extent():
@@ -204,6 +212,9 @@ class Request:
         return mask
 
 
+_WANTED_ENCODING = (
+    "an encoding, as attnbias.ALiBi(num_heads=8) (Client.logits takes the terms of logits)"
+)
 _TABLE_FIELDS = ("positions", "position_ids")
 _GRID_FIELDS = ("queries", "keys", "heads")
 _PAIR_FIELDS = (

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learned tables as the contract's TableRef. Knows numpy arrays and torch tensors."""
+"""Learned tables as the contract's TableRef. Knows arrays, torch tensors and mounted tables."""
 
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -13,19 +14,41 @@ from attnbias._enums import enum_name, set_enum
 from attnbias._torch import is_torch_tensor, to_numpy
 from attnbias.v1 import tensor_pb2
 
+if TYPE_CHECKING:
+    from attnbias._encodings import Encoding
+
 _DIGEST_PREFIX: Final = "sha256:"
 _DIGEST: Final = re.compile(f"{_DIGEST_PREFIX}([0-9a-f]{{64}})")
 
 
+@dataclass(frozen=True)
+class TableInfo:
+    """A learned table that a server has mounted."""
+
+    name: str
+    """What an encoding's ``table`` may say; the TableInfo itself does too, by its digest."""
+    sha256: str
+    """The same numbers on any server: ``table="sha256:" + sha256``."""
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    source: str
+    """The file and tensor that the numbers came from."""
+    encoding: Encoding | None
+    """For a table out of a checkpoint, where its use is known: the encoding that uses it, by name,
+    as the checkpoint was trained."""
+
+
 def to_table_ref(table: Any, layout: str | None, name: str) -> tensor_pb2.TableRef:
-    """Makes a TableRef of an array, of a mounted table's name, or of ``"sha256:..."``.
+    """Makes a TableRef of an array, or of a mounted table: its name, ``"sha256:..."``, or itself.
 
     Errors name the field ``name``.
     """
     reference = tensor_pb2.TableRef()
     if layout is not None:
         set_enum(reference, "layout", layout, f"{name}_layout")
-    if isinstance(table, str) and table.startswith(_DIGEST_PREFIX):
+    if isinstance(table, TableInfo):
+        reference.sha256 = table.sha256
+    elif isinstance(table, str) and table.startswith(_DIGEST_PREFIX):
         match = _DIGEST.fullmatch(table)
         if match is None:
             raise ValueError(f"{name}: got {table!r}, want 64 hex digits after {_DIGEST_PREFIX!r}")

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments of the wrong kind, refused with what came and what was wanted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def require_instance(value: Any, kind: type, name: str, want: str) -> None:
+    """Refuses what is no instance of ``kind`` with a TypeError that names ``name``."""
+    if isinstance(value, kind):
+        return
+    if isinstance(value, type):
+        got = f"the class {value.__name__}, not an instance"
+    elif isinstance(value, str):
+        got = repr(value)
+    else:
+        got = f"an object of {type(value).__name__}"
+    raise TypeError(f"{name}: got {got}; want {want}")
+
+
+def refuse_unknown(options: Iterable[str], known: type, method: str) -> None:
+    """Refuses keywords that the TypedDict ``known`` lacks, as ``method`` itself would."""
+    for name in options:
+        if name not in known.__annotations__:
+            raise TypeError(f"Client.{method}() got an unexpected keyword argument {name!r}")
