@@ -200,6 +200,30 @@ TEST_F(BandCacheTest, AComputationStopsWhenNobodyWaits) {
   EXPECT_EQ(observer_.computed, 0);
 }
 
+// Of which a coordinate is the work of milliseconds.
+class Slow final : public Evaluator {
+ public:
+  explicit Slow(Cancellation* cancellation) : cancellation_(*cancellation) {}
+  void Fill(const Block& block, std::byte* /*out*/, int64_t) const override {
+    EXPECT_LE(block.span.size(), coordinates_at_once());
+    cancellation_.Cancel();
+  }
+  int64_t work_per_coordinate() const override { return int64_t{1} << 30; }
+
+ private:
+  Cancellation& cancellation_;
+};
+
+TEST_F(BandCacheTest, ASlowComputationLooksAboutInSmallSteps) {
+  const auto cancellation = std::make_shared<Cancellation>();
+  BandSpec spec = Spec("slow", {0, 900});
+  spec.prepare = [&] { return std::make_unique<Slow>(cancellation.get()); };
+  Result result;
+  cache_.Get(std::move(spec), cancellation, result.Callback());
+  EXPECT_THAT(result.Wait(),
+              StatusIs(absl::StatusCode::kCancelled, HasSubstr("")));
+}
+
 TEST_F(BandCacheTest, AFollowerOutlivesItsLeader) {
   Gate started;
   Gate gate;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/mount/checkpoint.h"
 
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -68,6 +70,40 @@ void ExpectT5(const MountedTable* mounted, int64_t num_buckets,
   EXPECT_EQ(spec.bidirectional, bidirectional);
   EXPECT_EQ(spec.bucket_rule, BucketRule::kFloat32Log);
   EXPECT_EQ(spec.table->sha256(), mounted->table.sha256());
+}
+
+TEST_F(Checkpoint, FilesThatAreNoJsonOfReasonAreRefused) {
+  WriteModel({Tensor(std::string("encoder.block.0") + kBias, {32, 2})});
+  const std::string deep = std::string(200000, '[');
+  WriteConfig("{\"model_type\": " + deep);
+  EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
+                               HasSubstr("config.json: ")));
+  WriteConfig("{\"model_type\": \"t5\", \"relative_attention_num_buckets\": " +
+              deep + std::string(200000, ']') + "}");
+  EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
+                               HasSubstr("nested deeper than 100 levels")));
+  WriteConfig("{\"model_type\": \"" + std::string(100000, 'x') + "\"}");
+  EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
+                               HasSubstr("model_type")));
+  std::filesystem::remove(folder_ / "config.json");
+  std::filesystem::create_directory(folder_ / "config.json");
+  EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
+                               HasSubstr("not a regular file")));
+  std::filesystem::remove(folder_ / "config.json");
+  ASSERT_EQ(mkfifo((folder_ / "config.json").c_str(), 0600), 0);
+  EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
+                               HasSubstr("not a regular file")));
+}
+
+TEST_F(Checkpoint, ModelsThatCannotBeReachedAreErrors) {
+  WriteConfig(R"({"model_type": "t5"})");
+  std::filesystem::create_symlink("model.safetensors",
+                                  folder_ / "model.safetensors");
+  EXPECT_FALSE(Load().ok());
+  std::filesystem::remove(folder_ / "model.safetensors");
+  std::filesystem::create_directory(folder_ / "model.safetensors.index.json");
+  EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
+                               HasSubstr("not a regular file")));
 }
 
 TEST_F(Checkpoint, T5HasABiasOnEitherSide) {

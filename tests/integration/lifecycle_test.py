@@ -13,7 +13,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
-from tests.integration.contract import alibi, message, sinusoid
+from tests.integration.contract import alibi, message, sinusoid, spec
 from tests.integration.server import PATIENCE, Server, eventually, refused
 from tests.integration.stream_test import DENSE, dense_alibi
 
@@ -92,6 +92,44 @@ def test_a_stream_outlasting_the_grace_is_cut(start_server: Any) -> None:
         assert error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 
+def slow(key_length: int) -> Any:
+    """Minutes of one core: of a band, or of the first chunk where there is none."""
+    pair = {"query_length": 1, "key_length": key_length, "alignment": "ALIGNMENT_START"}
+    return spec(sandwich={"num_heads": 1, "dim": 65536}, pair=pair)
+
+
+ONE_THREAD = ("--threads=1", "--memory-budget=64MiB")
+
+
+@pytest.mark.parametrize("key_length", [1 << 19, 1 << 24])
+def test_a_slow_computation_ends_with_its_deadline(start_server: Any, key_length: int) -> None:
+    server = start_server(*ONE_THREAD)
+    with server.connect() as stub:
+        call = stub.stream(slow(key_length), timeout=0.5)
+        assert refused(lambda: call).code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        assert len(stub.payload(sinusoid(8, 8), timeout=PATIENCE)) == 8 * 8 * 4
+
+
+@pytest.mark.parametrize("key_length", [1 << 19, 1 << 24])
+def test_a_slow_computation_ends_with_the_grace(start_server: Any, key_length: int) -> None:
+    server = start_server(*ONE_THREAD, "--drain-grace=1s")
+
+    def calls() -> float:
+        found = server.metrics().items()
+        return sum(
+            value
+            for name, value in found
+            if name.startswith("grpc_server_started_total") and "StreamTensor" in name
+        )
+
+    with server.connect() as stub:
+        call = stub.stream(slow(key_length))
+        eventually(lambda: calls() == 1, "the call")
+        server.terminate()
+        refused(lambda: call)
+    assert server.process.wait(PATIENCE) == 0
+
+
 def test_interrupt_drains_as_well(start_server: Any) -> None:
     server = start_server()
     server.process.send_signal(signal.SIGINT)
@@ -146,7 +184,7 @@ def test_sigterm_while_precomputing(start_server: Any, tmp_path: pathlib.Path) -
     ("content", "mention"),
     [
         ("{}", "not a JSON array"),
-        ("[", "not a JSON array"),
+        ("[", "not JSON"),
         ('[{"alibi": {"num_heads": 8}, "colour": 1}]', "entry 0"),
         (json.dumps([SINUSOID, {"alibi": {"num_heads": 0}}]), "entry 1: alibi.num_heads"),
         ('[{"alibi": {"num_heads": 8, "variant": 77}}]', "entry 0: alibi.variant"),
@@ -167,7 +205,13 @@ def test_bad_precompute_file_is_a_configuration_error(
 def test_missing_precompute_file(tmp_path: pathlib.Path) -> None:
     done = run(f"--precompute={tmp_path / 'none.json'}", "--listen=127.0.0.1:0")
     assert done.returncode == 2
-    assert "cannot be read" in done.stderr
+    assert "no such file" in done.stderr
+
+
+def test_a_folder_is_no_precompute_file(tmp_path: pathlib.Path) -> None:
+    done = run(f"--precompute={tmp_path}", "--check-config")
+    assert done.returncode == 2
+    assert f"--precompute: {tmp_path}: not a regular file" in done.stderr
 
 
 def test_precompute_that_does_not_fit_ends_the_process(tmp_path: pathlib.Path) -> None:

@@ -181,6 +181,14 @@ def test_changed_files_are_mounted_anew(
         assert stub.tensor(request).data == new.data
         assert server.metrics()["attnbias_tables_reload_failed"] == 1
 
+        # Nor does what is no file end the server.
+        config = model / "config.json"
+        config.unlink()
+        config.mkdir()
+        notice()
+        eventually(lambda: "not a regular file" in server.log(), "a line about the folder")
+        config.rmdir()
+
         write_checkpoint(model)
         notice()
         eventually(lambda: bool(stub.tensor(request).data == old.data), "the first table")
