@@ -187,7 +187,7 @@ step_container() {
 # All tests of core, beside the backend.
 step_cuda_cpp() {
   build cuda core_test
-  ctest --preset cuda --exclude-regex NOT_BUILT
+  ctest --preset cuda --exclude-regex 'NOT_BUILT|NeonKernels'
 }
 
 # What the compiler made of the kernels.
