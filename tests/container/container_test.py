@@ -54,10 +54,7 @@ class Buildah:
 
     def build(self, tag: str, context: pathlib.Path, *more: str) -> None:
         # Docker's format: OCI's has no HEALTHCHECK.
-        options = ["--quiet", "--format=docker", "--isolation=chroot", "--pull-never"]
-        # What this machine's network has been told: authorities, indices.
-        told = [path for path in ("/etc/ssl/certs", "/etc/pip.conf") if os.path.exists(path)]
-        options += [f"--volume={path}:{path}:ro" for path in told]
+        options = ("--quiet", "--format=docker", "--isolation=chroot", "--pull-never")
         self("bud", *options, *more, "-t", tag, context)
 
     def command(self, container: str, *words: str) -> list[str]:
@@ -111,9 +108,21 @@ def buildah(tmp_path_factory: pytest.TempPathFactory, machine: list[str]) -> Ite
     buildah("rmi", "--all", "--force")
 
 
+def target_options(target: str) -> Iterator[str]:
+    """A target of the Dockerfile, and what this machine's network was told of pip's index."""
+    yield f"--target={target}"
+    told = {
+        "/etc/ssl/certs/ca-certificates.crt": "/usr/local/share/ca-certificates/host.crt",
+        "/etc/pip.conf": "/etc/pip.conf",
+    }
+    for here, there in told.items():
+        if os.path.exists(here):
+            yield f"--volume={here}:{there}:ro"
+
+
 @pytest.fixture(scope="module")
 def container(buildah: Buildah) -> str:
-    buildah.build("attnbias", ROOT, *([f"--target={TARGET}"] if TARGET else []))
+    buildah.build("attnbias", ROOT, *(target_options(TARGET) if TARGET else ()))
     return buildah("from", "--pull-never", "attnbias")
 
 
