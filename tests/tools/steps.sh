@@ -6,7 +6,7 @@
 steps=(layers contract format lint build cpp asan tsan python go integration grpcurl readme
   deploy container)
 # shellcheck disable=SC2034  # read by dev
-cuda_steps=(cuda_cpp cuda_code cuda_server cuda_container cuda_device)
+cuda_steps=(cuda_cpp cuda_code cuda_server cuda_device)
 # Where generated Python code and the installed package go.
 python_site=$root/build/python
 
