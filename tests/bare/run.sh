@@ -38,7 +38,7 @@ set_inside() {
       environment+=("$name=${!name}")
     fi
   done
-  inside=(chroot "$machine" env --ignore-environment --chdir=/root/attnbias "${environment[@]}")
+  inside=(chroot "$machine" env --ignore-environment --chdir=/attnbias "${environment[@]}")
 }
 
 # The first command: it has to answer and to end well when told to.
@@ -50,6 +50,8 @@ serve() {
     printf '%s\n' "$line"
     [[ $line != "listening on "* ]] || break
   done
+  # Not some other server that happens to have the port.
+  [[ $line == "listening on "* ]]
   "${inside[@]}" build/release/bin/attnbias health
   "${inside[@]}" build/release/bin/attnbias get alibi num_heads=8 --queries 4 --keys 4
   kill "$server"
@@ -82,5 +84,5 @@ debootstrap --variant=minbase bookworm "$machine" >"$machine.log" ||
   { cat "$machine.log" >&2 && exit 1; }
 rm "$machine.log"
 hand_in_network "$machine"
-git clone --quiet --no-hardlinks "$root" "$machine/root/attnbias"
+git clone --quiet --no-hardlinks "$root" "$machine/attnbias"
 unshare --mount --pid --fork --kill-child "${BASH_SOURCE[0]}" --inside "$machine"
