@@ -158,8 +158,9 @@ void Acceptor::AcceptOne() {
 
 void Acceptor::Admit(int fd) {
   if (!Remember(fd)) {
-    close(fd);
+    // Counted before the peer can know of it.
     handlers_.on_rejected();
+    close(fd);
     return;
   }
   SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
