@@ -33,7 +33,6 @@ absl::Status DeviceExpander::Start(const DenseExpansion& expansion) {
   memory_.push_back(*std::move(numbers));
   launch_.lane_numbers = expansion.lane_numbers;
   launch_.element_bytes = static_cast<int>(size);
-  launch_.lanes = expansion.lanes;
   launch_.num_queries = static_cast<uint32_t>(expansion.queries.size);
   launch_.num_keys = static_cast<uint32_t>(expansion.keys.size);
   ATTNBIAS_RETURN_IF_ERROR(UploadLine(expansion.query_coordinates, stream,

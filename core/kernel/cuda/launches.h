@@ -66,7 +66,6 @@ struct ExpansionLaunch {
   DeviceArray<const uint32_t> numbers;
   int64_t lane_numbers = 0;
   int element_bytes = 0;
-  int64_t lanes = 0;
   uint32_t num_queries = 0;
   uint32_t num_keys = 0;
   DeviceLine query_coordinates;
