@@ -9,7 +9,7 @@ RUN apt-get -qq update \
   | DEBIAN_FRONTEND=noninteractive xargs apt-get -qq install -y --no-install-recommends \
  && rm -rf /var/lib/apt/lists/*
 COPY . .
-ENV CCACHE_DIR=/ccache CCACHE_BASEDIR=/src CCACHE_NOHASHDIR=1
+ENV CCACHE_DIR=/ccache CCACHE_BASEDIR=/src CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
 RUN --mount=type=cache,target=/ccache \
     cmake --preset release \
  && cmake --build --preset release --target attnbias-server attnbias \

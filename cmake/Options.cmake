@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Language level, warnings, sanitizers and output folders for every target.
-option(ATTNBIAS_BUILD_TESTS "Build the tests and benchmarks" ON)
+option(ATTNBIAS_BUILD_TESTS "Build the tests and benchmarks" ${PROJECT_IS_TOP_LEVEL})
 set(ATTNBIAS_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize takes them")
 
 set(CMAKE_CXX_STANDARD 20)

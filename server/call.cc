@@ -4,12 +4,22 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "core/base/status_macros.h"
 #include "server/codec/spec_codec.h"
 #include "server/grpc_status.h"
+#include "server/limits.h"
 #include "server/logging.h"
 
 namespace attnbias {
+namespace {
+
+// Bytes kept for each one of a request, at most about: the request itself, its
+// message, and the numbers of tables and lists of positions in 8 bytes each.
+constexpr int64_t kRequestGrowth = 8;
+
+}  // namespace
 
 Call::Call(CallEnvironment* environment, Method method,
            grpc::CallbackServerContext* context)
@@ -17,7 +27,8 @@ Call::Call(CallEnvironment* environment, Method method,
       method_(method),
       context_(*context),
       tables_(environment_.tables.Get()),
-      start_(std::chrono::steady_clock::now()) {
+      start_(std::chrono::steady_clock::now()),
+      stall_entry_(&environment_.stall_watch, context->c_call()) {
   ++environment_.active_calls;
   environment_.metrics.CallStarted(method_);
 }
@@ -48,6 +59,15 @@ absl::Status Call::CheckWanted() const {
   return absl::OkStatus();
 }
 
+absl::Status Call::HoldMemoryFor(const grpc::ByteBuffer& request) {
+  const auto size = static_cast<int64_t>(request.Length());
+  if (size <= kInlineBytes) return absl::OkStatus();
+  auto memory = environment_.engine.Reserve(kRequestGrowth * size);
+  ATTNBIAS_RETURN_IF_ERROR(memory.status());
+  request_memory_ = *std::move(memory);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<PlanPtr> Call::MakePlan(const v1::TensorSpec& spec) {
   absl::StatusOr<TensorSpec> decoded = DecodeSpec(spec, *tables_);
   if (!decoded.ok()) return Under("spec", decoded.status());
@@ -66,7 +86,7 @@ grpc::Status Call::End(const absl::Status& status) {
   } else if (absl::IsUnavailable(status)) {
     environment_.metrics.Rejected(Rejection::kDraining);
   } else if (absl::IsAborted(status)) {
-    environment_.metrics.Rejected(Rejection::kStalledReader);
+    environment_.metrics.Rejected(Rejection::kStalledClient);
   }
   if (const std::optional<absl::Duration> delay = RetryDelay(status)) {
     // What gRPC's own retry policy obeys.
@@ -75,6 +95,14 @@ grpc::Status Call::End(const absl::Status& status) {
         std::to_string(absl::ToInt64Milliseconds(*delay)));
   }
   return ToGrpcStatus(status);
+}
+
+absl::Status CheckHeaderSize(int64_t message_bytes) {
+  if (message_bytes <= kMaxUnaryResponseBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("spec: got lists of positions that make a header of ",
+                   message_bytes, " bytes, want at most ",
+                   kMaxUnaryResponseBytes, "; ask for fewer at once"));
 }
 
 absl::Status QueueFull() {
@@ -87,6 +115,8 @@ absl::Status Draining() {
 }
 
 absl::Status Call::WhyCancelled() const {
+  const absl::Status closed = stall_entry_.WhyClosed();
+  if (!closed.ok()) return closed;
   if (context_.deadline() <= std::chrono::system_clock::now()) {
     return absl::DeadlineExceededError("the deadline has passed");
   }

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "attnbias/v1/service.pb.h"
 #include "core/base/executor.h"
+#include "core/cache/byte_budget.h"
 #include "core/engine/engine.h"
 #include "core/mount/registry.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
@@ -60,6 +61,14 @@ class Call {
   // The plan of a request, whose messages begin with "spec.".
   absl::StatusOr<PlanPtr> MakePlan(const v1::TensorSpec& spec);
 
+  // Counts against the memory budget, until the call ends, what becomes of a
+  // large request. RESOURCE_EXHAUSTED when there is no room.
+  absl::Status HoldMemoryFor(const grpc::ByteBuffer& request);
+
+  // For whoever writes: closes the call when its client stops reading or
+  // sending.
+  StallWatch::Entry& stall_entry() { return stall_entry_; }
+
   // What the log is to say that the call is about.
   void SetPlan(PlanPtr plan) { plan_ = std::move(plan); }
 
@@ -78,11 +87,17 @@ class Call {
   grpc::CallbackServerContext& context_;
   const TableSetPtr tables_;
   const std::chrono::steady_clock::time_point start_;
+  StallWatch::Entry stall_entry_;
+  ByteBudget::Reservation request_memory_;
   int64_t bytes_ = 0;
   PlanPtr plan_;
   grpc::StatusCode code_ = grpc::StatusCode::OK;
   std::string error_;
 };
+
+// INVALID_ARGUMENT where the message of a TensorHeader is larger than stock
+// clients accept, which only long lists of large positions make it.
+absl::Status CheckHeaderSize(int64_t message_bytes);
 
 // What a call is refused with when the executor takes no more.
 absl::Status QueueFull();

@@ -35,6 +35,8 @@ struct ServerConfig {
   absl::Duration drain_grace = absl::Seconds(30);
   // A stream whose client takes nothing for this long is closed.
   absl::Duration progress_timeout = absl::Seconds(60);
+  // So is one that waits for its client to send for this long.
+  absl::Duration idle_timeout = absl::Minutes(10);
   // Name of the kernels to use; empty for the best that this CPU has.
   std::string kernels;
   // "auto", "cpu" or "cuda".

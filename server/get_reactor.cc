@@ -80,6 +80,7 @@ absl::StatusOr<PlannedRequestPtr> GetReactor::MakePlan() {
     call_.SetPlan(known->plan);
     return known;
   }
+  ATTNBIAS_RETURN_IF_ERROR(call_.HoldMemoryFor(request_));
   absl::StatusOr<v1::GetTensorRequest> request =
       ParseRequest<v1::GetTensorRequest>(request_);
   ATTNBIAS_RETURN_IF_ERROR(request.status());
@@ -89,15 +90,17 @@ absl::StatusOr<PlannedRequestPtr> GetReactor::MakePlan() {
   if (payload > kMaxUnaryBytes) {
     return TooLarge(absl::StrCat("a tensor of ", payload), kMaxUnaryBytes);
   }
-  auto planned = std::make_shared<const PlannedRequest>(PlannedRequest{
-      *plan, EncodeHeader(**plan).SerializeAsString(), call_.tables()});
+  auto planned = std::make_shared<const PlannedRequest>(
+      PlannedRequest{*plan, EncodeHeader(**plan).SerializeAsString()});
+  ATTNBIAS_RETURN_IF_ERROR(
+      CheckHeaderSize(static_cast<int64_t>(planned->header.size())));
   constexpr int64_t kMost = kMaxUnaryResponseBytes - kFramingBytes;
   if (payload + static_cast<int64_t>(planned->header.size()) > kMost) {
     return TooLarge(absl::StrCat("a tensor and its header of ", payload, " + ",
                                  planned->header.size()),
                     kMost);
   }
-  if (small) memo.Insert(std::move(bytes), planned);
+  if (small) memo.Insert(std::move(bytes), call_.tables(), planned);
   return planned;
 }
 
@@ -122,6 +125,7 @@ void GetReactor::Answer(Payload& payload) {
   response_ = FrameTensor(planned_->header, *chunk);
   call_.BytesSent(bytes);
   call_.MessageSent();
+  call_.stall_entry().WriteStarted();
   End(absl::OkStatus());
 }
 

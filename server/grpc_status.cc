@@ -36,7 +36,7 @@ constexpr CodeRow kCodes[] = {
     {"PERMISSION_DENIED", "PERMISSION_DENIED", false},
     {"RESOURCE_EXHAUSTED", "OVERLOADED", false},
     {"FAILED_PRECONDITION", "FINGERPRINT_MISMATCH", true},
-    {"ABORTED", "STALLED_READER", false},
+    {"ABORTED", "ABORTED", false},
     {"OUT_OF_RANGE", "OUT_OF_RANGE", true},
     {"UNIMPLEMENTED", "UNKNOWN_FIELD", true},
     {"INTERNAL", "INTERNAL", false},

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/health_service.h"
 
-#include <string_view>
 #include <utility>
 #include <vector>
 

@@ -3,7 +3,6 @@
 #ifndef ATTNBIAS_SERVER_LIMITS_H_
 #define ATTNBIAS_SERVER_LIMITS_H_
 
-#include <cstddef>
 #include <cstdint>
 
 namespace attnbias {
@@ -16,6 +15,9 @@ inline constexpr int kMaxRequestBytes = 8 << 20;
 inline constexpr int64_t kMaxUnaryResponseBytes = int64_t{4} << 20;
 inline constexpr int64_t kMaxUnaryBytes =
     kMaxUnaryResponseBytes - (int64_t{64} << 10);
+
+// Of a table that a request carries.
+inline constexpr int64_t kMaxInlineTableBytes = int64_t{2} << 20;
 
 inline constexpr int64_t kMinChunkBytes = 4096;
 inline constexpr int64_t kDefaultChunkBytes = int64_t{1} << 20;

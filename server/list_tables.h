@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Pages of the mounted tables.
 #ifndef ATTNBIAS_SERVER_LIST_TABLES_H_
 #define ATTNBIAS_SERVER_LIST_TABLES_H_
 

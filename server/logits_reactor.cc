@@ -16,15 +16,14 @@
 namespace attnbias {
 namespace {
 
-// The vectors of one call may take this part of the memory budget.
-constexpr int64_t kLargestVectorsFraction = 8;
+// The vectors of one call may take the memory budget divided by this.
+constexpr int64_t kLargestVectorsDivisor = 8;
 
 }  // namespace
 
 LogitsReactor::LogitsReactor(CallEnvironment* environment,
                              grpc::CallbackServerContext* context)
-    : call_(environment, Method::kComputeLogits, context),
-      stall_entry_(&environment->stall_watch, context->c_call()) {}
+    : call_(environment, Method::kComputeLogits, context) {}
 
 void LogitsReactor::Start() {
   std::unique_lock<std::mutex> lock(mutex_);
@@ -37,15 +36,25 @@ void LogitsReactor::OnReadDone(bool ok) {
   reading_ = false;
   if (ok) {
     waiting_ = true;
+    status_.Update(HoldIncoming());
   } else {
     half_closed_ = true;
-    if (call_.context().IsCancelled()) status_.Update(WhyBroken());
+    if (call_.context().IsCancelled()) status_.Update(call_.WhyCancelled());
   }
   Proceed(std::move(lock));
 }
 
+// What was read counts against the budget until it has been worked on.
+absl::Status LogitsReactor::HoldIncoming() {
+  auto memory = call_.environment().engine.Reserve(
+      static_cast<int64_t>(incoming_.Length()));
+  ATTNBIAS_RETURN_IF_ERROR(memory.status());
+  incoming_memory_ = *std::move(memory);
+  return absl::OkStatus();
+}
+
 void LogitsReactor::OnWriteDone(bool ok) {
-  stall_entry_.WriteDone();
+  call_.stall_entry().WriteDone();
   std::unique_lock<std::mutex> lock(mutex_);
   writing_ = false;
   written_.bytes.Clear();
@@ -53,7 +62,7 @@ void LogitsReactor::OnWriteDone(bool ok) {
     call_.MessageSent();
     call_.BytesSent(written_.size);
   } else {
-    status_.Update(WhyBroken());
+    status_.Update(call_.WhyCancelled());
   }
   Proceed(std::move(lock));
 }
@@ -61,7 +70,7 @@ void LogitsReactor::OnWriteDone(bool ok) {
 // gRPC and the executor are called without the lock: they may call back. What
 // is started here keeps the call from ending, and so this object alive.
 void LogitsReactor::Proceed(std::unique_lock<std::mutex> lock) {
-  if (cancellation_->cancelled()) status_.Update(WhyBroken());
+  if (cancellation_->cancelled()) status_.Update(call_.WhyCancelled());
   const bool write = !writing_ && status_.ok() && next_.has_value();
   if (write) {
     written_ = *std::move(next_);
@@ -74,6 +83,7 @@ void LogitsReactor::Proceed(std::unique_lock<std::mutex> lock) {
     working_ = true;
     if (!unfinished_) {
       request_ = std::exchange(incoming_, grpc::ByteBuffer());
+      request_memory_ = std::move(incoming_memory_);
       waiting_ = false;
     }
   }
@@ -81,7 +91,7 @@ void LogitsReactor::Proceed(std::unique_lock<std::mutex> lock) {
                     !half_closed_ && status_.ok();
   if (read) reading_ = starting_read_ = true;
   const bool resting = !writing_ && !working_ && !waiting_;
-  stall_entry_.SetIdle(resting && status_.ok() && !half_closed_);
+  call_.stall_entry().SetIdle(resting && status_.ok() && !half_closed_);
   if (resting && !half_closed_ && call_.environment().draining) {
     status_.Update(Draining());
   }
@@ -109,7 +119,7 @@ void LogitsReactor::Read() {
 }
 
 void LogitsReactor::Write() {
-  stall_entry_.WriteStarted();
+  call_.stall_entry().WriteStarted();
   grpc::WriteOptions options;
   options.set_no_compression();
   StartWrite(&written_.bytes, options);
@@ -142,9 +152,13 @@ void LogitsReactor::Step() {
 absl::StatusOr<LogitsReactor::Message> LogitsReactor::MakeMessage() {
   if (request_.has_value()) {
     ATTNBIAS_RETURN_IF_ERROR(call_.CheckWanted());
+    if (logits_ == nullptr) {
+      ATTNBIAS_RETURN_IF_ERROR(call_.HoldMemoryFor(*request_));
+    }
     absl::StatusOr<v1::ComputeLogitsRequest> request =
         ParseRequest<v1::ComputeLogitsRequest>(*request_);
     request_.reset();
+    const ByteBudget::Reservation until_taken = std::move(request_memory_);
     ATTNBIAS_RETURN_IF_ERROR(request.status());
     if (logits_ == nullptr) return Prepare(*request);
     ATTNBIAS_RETURN_IF_ERROR(Accept(*request));
@@ -169,7 +183,7 @@ absl::StatusOr<LogitsReactor::Message> LogitsReactor::Prepare(
   absl::StatusOr<LogitsPlanPtr> plan = LogitsPlan::Make(
       *std::move(spec),
       {.max_vector_bytes = environment.engine.options().memory_budget_bytes /
-                           kLargestVectorsFraction,
+                           kLargestVectorsDivisor,
        .max_row_bytes = kMaxUnaryBytes});
   if (!plan.ok()) return Under("spec", plan.status());
   auto logits = PositionalLogits::Create(
@@ -237,14 +251,6 @@ absl::StatusOr<LogitsReactor::Message> LogitsReactor::Compute() {
       size};
   if (work_.made == work_.lines) work_.memory = BudgetedBuffer();
   return message;
-}
-
-absl::Status LogitsReactor::WhyBroken() const {
-  if (stall_entry_.stalled()) {
-    return absl::AbortedError("the client has stopped reading");
-  }
-  if (stall_entry_.dismissed()) return Draining();
-  return call_.WhyCancelled();
 }
 
 }  // namespace attnbias

@@ -12,11 +12,11 @@
 #include "attnbias/v1/logits.pb.h"
 #include "core/base/cancellation.h"
 #include "core/cache/band.h"
+#include "core/cache/byte_budget.h"
 #include "core/logits/positional_logits.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/call.h"
-#include "server/stall_watch.h"
 
 namespace attnbias {
 
@@ -59,6 +59,7 @@ class LogitsReactor final
   ~LogitsReactor() override = default;
 
   void Proceed(std::unique_lock<std::mutex> lock);
+  absl::Status HoldIncoming();
   void Read();
   void Write();
   void ScheduleStep();
@@ -69,20 +70,19 @@ class LogitsReactor final
   absl::Status Accept(const v1::ComputeLogitsRequest& request);
   absl::StatusOr<Message> Compute();
   void End(const absl::Status& status) { Finish(call_.End(status)); }
-  // Why a stream that nobody takes any more has come to its end.
-  absl::Status WhyBroken() const;
 
   Call call_;
   const CancellationPtr cancellation_ = std::make_shared<Cancellation>();
-  StallWatch::Entry stall_entry_;
 
   // Used by one Step at a time.
   std::optional<grpc::ByteBuffer> request_;
+  ByteBudget::Reservation request_memory_;
   std::unique_ptr<const PositionalLogits> logits_;
   Work work_;
 
   // Being read, or read and waiting.
   grpc::ByteBuffer incoming_;
+  ByteBudget::Reservation incoming_memory_;
   // The message under way; must live until OnWriteDone.
   Message written_;
 

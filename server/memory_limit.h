@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// How much memory there is.
 #ifndef ATTNBIAS_SERVER_MEMORY_LIMIT_H_
 #define ATTNBIAS_SERVER_MEMORY_LIMIT_H_
 

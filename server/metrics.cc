@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "attnbias/v1/service.grpc.pb.h"
 #include "prometheus/family.h"
 #include "prometheus/text_serializer.h"
@@ -34,7 +33,7 @@ constexpr std::string_view kCodeNames[] = {
 };
 
 constexpr std::string_view kRejectionNames[] = {
-    "overload", "draining", "connection_limit", "stalled_reader"};
+    "overload", "draining", "connection_limit", "stalled_client"};
 static_assert(std::size(kRejectionNames) == kNumRejections);
 
 constexpr std::string_view kMethodNames[] = {"DescribeTensor", "GetTensor",
@@ -70,39 +69,8 @@ std::string_view NameOf(Method method) {
   return kMethodNames[static_cast<int>(method)];
 }
 
-class Metrics::Gauges {
- public:
-  void Add(const std::string& name, const std::string& help,
-           std::function<double()> value) {
-    gauges_.push_back({name, help, std::move(value)});
-  }
-
-  std::vector<prometheus::MetricFamily> Collect() const {
-    std::vector<prometheus::MetricFamily> families;
-    for (const Gauge& gauge : gauges_) {
-      prometheus::ClientMetric metric;
-      metric.gauge.value = gauge.value();
-      families.push_back({gauge.name,
-                          gauge.help,
-                          prometheus::MetricType::Gauge,
-                          {std::move(metric)}});
-    }
-    return families;
-  }
-
- private:
-  struct Gauge {
-    std::string name;
-    std::string help;
-    std::function<double()> value;
-  };
-  std::vector<Gauge> gauges_;
-};
-
 Metrics::Metrics()
-    : registry_(std::make_shared<prometheus::Registry>()),
-      gauges_(std::make_unique<Gauges>()),
-      stream_bytes_(AddCounter("attnbias_stream_bytes_total",
+    : stream_bytes_(AddCounter("attnbias_stream_bytes_total",
                                "Bytes of tensors sent by StreamTensor")),
       cache_hits_(AddCounter("attnbias_cache_hits_total",
                              "Requests served from what was kept")),
@@ -125,26 +93,24 @@ Metrics::Metrics()
       cuda_in_use_(&prometheus::BuildGauge()
                         .Name("attnbias_cuda_in_use")
                         .Help("1 while a CUDA device is used")
-                        .Register(*registry_)
+                        .Register(registry_)
                         .Add({})) {
   RegisterMethods();
   RegisterRejections();
   prometheus::BuildGauge()
       .Name("attnbias_build_info")
       .Help("Always 1; the version is in the label")
-      .Register(*registry_)
+      .Register(registry_)
       .Add({{"version", std::string(Version())}})
       .Set(1);
 }
-
-Metrics::~Metrics() = default;
 
 prometheus::Counter* Metrics::AddCounter(const std::string& name,
                                          const std::string& help) {
   return &prometheus::BuildCounter()
               .Name(name)
               .Help(help)
-              .Register(*registry_)
+              .Register(registry_)
               .Add({});
 }
 
@@ -152,19 +118,19 @@ void Metrics::RegisterMethods() {
   auto& started = prometheus::BuildCounter()
                       .Name("grpc_server_started_total")
                       .Help("Calls begun")
-                      .Register(*registry_);
+                      .Register(registry_);
   auto& handled = prometheus::BuildCounter()
                       .Name("grpc_server_handled_total")
                       .Help("Calls ended, by status code")
-                      .Register(*registry_);
+                      .Register(registry_);
   auto& sent = prometheus::BuildCounter()
                    .Name("grpc_server_msg_sent_total")
                    .Help("Messages sent")
-                   .Register(*registry_);
+                   .Register(registry_);
   auto& seconds = prometheus::BuildHistogram()
                       .Name("grpc_server_handling_seconds")
                       .Help("Time from the request to the end of its call")
-                      .Register(*registry_);
+                      .Register(registry_);
   for (int i = 0; i < kNumMethods; ++i) {
     prometheus::Labels labels = LabelsOf(static_cast<Method>(i));
     methods_[i].started = &started.Add(labels);
@@ -181,7 +147,7 @@ void Metrics::RegisterRejections() {
   auto& rejected = prometheus::BuildCounter()
                        .Name("attnbias_rejected_total")
                        .Help("Calls and connections turned away")
-                       .Register(*registry_);
+                       .Register(registry_);
   for (int i = 0; i < kNumRejections; ++i) {
     rejections_[i] =
         &rejected.Add({{"reason", std::string(kRejectionNames[i])}});
@@ -189,16 +155,21 @@ void Metrics::RegisterRejections() {
 }
 
 std::string Metrics::Text() const {
-  std::vector<prometheus::MetricFamily> families = registry_->Collect();
-  for (prometheus::MetricFamily& family : gauges_->Collect()) {
-    families.push_back(std::move(family));
+  std::vector<prometheus::MetricFamily> families = registry_.Collect();
+  for (const AskedGauge& gauge : asked_gauges_) {
+    prometheus::ClientMetric metric;
+    metric.gauge.value = gauge.value();
+    families.push_back({gauge.name,
+                        gauge.help,
+                        prometheus::MetricType::Gauge,
+                        {std::move(metric)}});
   }
   return prometheus::TextSerializer().Serialize(families);
 }
 
 void Metrics::AddGauge(const std::string& name, const std::string& help,
                        std::function<double()> value) {
-  gauges_->Add(name, help, std::move(value));
+  asked_gauges_.push_back({name, help, std::move(value)});
 }
 
 void Metrics::CallStarted(Method method) {
@@ -236,7 +207,5 @@ void Metrics::OnComputed(int64_t bytes) {
   computations_->Increment();
   computed_bytes_->Increment(static_cast<double>(bytes));
 }
-
-void Metrics::OnEvicted(int64_t /*bytes*/) { cache_evictions_->Increment(); }
 
 }  // namespace attnbias

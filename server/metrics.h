@@ -7,9 +7,9 @@
 #include <array>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/cache/cache_observer.h"
 #include "grpcpp/support/status_code_enum.h"
@@ -37,7 +37,7 @@ enum class Rejection : uint8_t {
   kOverload,
   kDraining,
   kConnectionLimit,
-  kStalledReader
+  kStalledClient
 };
 inline constexpr int kNumRejections = 4;
 
@@ -45,7 +45,6 @@ inline constexpr int kNumRejections = 4;
 class Metrics final : public CacheObserver {
  public:
   Metrics();
-  ~Metrics() override;
 
   // All of them in Prometheus' text format.
   std::string Text() const;
@@ -70,11 +69,16 @@ class Metrics final : public CacheObserver {
   void OnMiss() override { cache_misses_->Increment(); }
   void OnJoin() override { cache_joins_->Increment(); }
   void OnComputed(int64_t bytes) override;
-  void OnEvicted(int64_t bytes) override;
+  void OnEvicted() override { cache_evictions_->Increment(); }
 
  private:
-  class Gauges;
   static constexpr int kNumCodes = 17;
+
+  struct AskedGauge {
+    std::string name;
+    std::string help;
+    std::function<double()> value;
+  };
 
   struct PerMethod {
     prometheus::Counter* started;
@@ -88,8 +92,8 @@ class Metrics final : public CacheObserver {
   void RegisterMethods();
   void RegisterRejections();
 
-  const std::shared_ptr<prometheus::Registry> registry_;
-  const std::unique_ptr<Gauges> gauges_;
+  prometheus::Registry registry_;
+  std::vector<AskedGauge> asked_gauges_;
   std::array<PerMethod, kNumMethods> methods_;
   std::array<prometheus::Counter*, kNumRejections> rejections_;
   prometheus::Counter* const stream_bytes_;

@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -19,6 +20,8 @@ constexpr size_t kThreads = 4;
 constexpr std::chrono::seconds kTimeout{5};
 // Of a request: nobody has to send one.
 constexpr size_t kMaxBodyBytes = 1 << 10;
+// Between two attempts to take the port, or to stop.
+constexpr std::chrono::milliseconds kPatience{10};
 
 }  // namespace
 
@@ -43,9 +46,13 @@ class MetricsListener::Http {
   }
 
   ~Http() {
-    if (!thread_.joinable()) return;
+    stopping_ = true;
+    // Before it runs, nothing could stop it.
+    while (serving_ && !server_.is_running()) {
+      std::this_thread::sleep_for(kPatience);
+    }
     server_.stop();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
 
   // The port, or a negative number.
@@ -55,14 +62,24 @@ class MetricsListener::Http {
     return server_.bind_to_port(host, address.port) ? address.port : -1;
   }
 
-  void Serve() {
-    thread_ = std::thread([this] { server_.listen_after_bind(); });
-    // Before it runs, nothing could stop it.
-    while (!server_.is_running()) std::this_thread::yield();
+  // On the port that was bound. The library gives it up where accept fails for
+  // want of descriptors or memory; it is taken again when there are some.
+  void Serve(const HostPort& bound) {
+    serving_ = true;
+    thread_ = std::thread([this, bound] {
+      server_.listen_after_bind();
+      while (!stopping_) {
+        std::this_thread::sleep_for(kPatience);
+        if (Bind(bound) >= 0) server_.listen_after_bind();
+      }
+      serving_ = false;
+    });
   }
 
  private:
   httplib::Server server_;
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> serving_{false};
   std::thread thread_;
 };
 
@@ -74,7 +91,7 @@ absl::StatusOr<std::unique_ptr<MetricsListener>> MetricsListener::Listen(
     return absl::UnavailableError(
         absl::StrCat("cannot serve metrics on ", ToString(address)));
   }
-  http->Serve();
+  http->Serve({address.host, port});
   return std::unique_ptr<MetricsListener>(
       new MetricsListener(std::move(http), port));
 }

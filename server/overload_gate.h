@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Readiness under load, with hysteresis.
 #ifndef ATTNBIAS_SERVER_OVERLOAD_GATE_H_
 #define ATTNBIAS_SERVER_OVERLOAD_GATE_H_
 

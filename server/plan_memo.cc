@@ -6,20 +6,26 @@
 namespace attnbias {
 
 PlannedRequestPtr PlanMemo::Find(const std::string& request,
-                                 const TableSetPtr& tables) const {
+                                 const TableSetPtr& tables) {
   std::lock_guard<std::mutex> lock(mutex_);
+  ForgetOthersLocked(tables);
   const auto found = requests_.find(request);
-  if (found == requests_.end()) return nullptr;
-  const std::weak_ptr<const TableSet>& known = found->second->tables;
-  const bool same = !known.owner_before(tables) && !tables.owner_before(known);
-  return same ? found->second : nullptr;
+  return found == requests_.end() ? nullptr : found->second;
 }
 
-void PlanMemo::Insert(std::string request, PlannedRequestPtr planned) {
+void PlanMemo::Insert(std::string request, const TableSetPtr& tables,
+                      PlannedRequestPtr planned) {
   if (request.size() > kMaxRequestBytes) return;
   std::lock_guard<std::mutex> lock(mutex_);
+  ForgetOthersLocked(tables);
   if (requests_.size() >= kMaxRequests) requests_.clear();
   requests_.insert_or_assign(std::move(request), std::move(planned));
+}
+
+void PlanMemo::ForgetOthersLocked(const TableSetPtr& tables) {
+  if (!tables_.owner_before(tables) && !tables.owner_before(tables_)) return;
+  requests_.clear();
+  tables_ = tables;
 }
 
 }  // namespace attnbias

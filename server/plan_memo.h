@@ -23,8 +23,6 @@ struct PlannedRequest {
   PlanPtr plan;
   // A serialised TensorHeader.
   std::string header;
-  // Those it was planned with, which it does not keep.
-  std::weak_ptr<const TableSet> tables;
 };
 using PlannedRequestPtr = std::shared_ptr<const PlannedRequest>;
 
@@ -35,14 +33,18 @@ class PlanMemo {
   static constexpr size_t kMaxRequests = 1024;
 
   // Null when the request is not remembered with these tables.
-  PlannedRequestPtr Find(const std::string& request,
-                         const TableSetPtr& tables) const;
-  // Forgets all others when it is full; larger requests are not remembered.
-  void Insert(std::string request, PlannedRequestPtr planned);
+  PlannedRequestPtr Find(const std::string& request, const TableSetPtr& tables);
+  // Forgets all others when it is full, or when they were planned with other
+  // tables, which they hold; larger requests are not remembered.
+  void Insert(std::string request, const TableSetPtr& tables,
+              PlannedRequestPtr planned);
 
  private:
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
+  void ForgetOthersLocked(const TableSetPtr& tables);
+
+  std::mutex mutex_;
+  // All below are guarded by mutex_.
+  std::weak_ptr<const TableSet> tables_;
   absl::flat_hash_map<std::string, PlannedRequestPtr> requests_;
 };
 

@@ -2,10 +2,10 @@
 #include "server/precompute.h"
 
 #include <future>
-#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/mount/json_file.h"
 #include "google/protobuf/util/json_util.h"
@@ -15,10 +15,6 @@
 
 namespace attnbias {
 namespace {
-
-absl::Status Located(const std::string& place, const absl::Status& status) {
-  return {status.code(), absl::StrCat(place, ": ", status.message())};
-}
 
 absl::StatusOr<PlanPtr> PlanOf(const nlohmann::json& entry,
                                const Engine& engine, const TableSet& tables) {

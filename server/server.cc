@@ -69,7 +69,8 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
       engine_({.memory_budget_bytes = config.memory_budget_bytes,
                .max_tensor_bytes = config.max_tensor_bytes},
               backend_->kernels(), &pool_, metrics_.get()),
-      stall_watch_(Milliseconds(config.progress_timeout)),
+      stall_watch_(Milliseconds(config.progress_timeout),
+                   Milliseconds(config.idle_timeout)),
       environment_{engine_, pool_, *metrics_, stall_watch_},
       table_mounts_(config.tables, config.memory_budget_bytes,
                     &environment_.tables),
@@ -201,10 +202,10 @@ v1::GetServerInfoResponse Server::MakeInfo() const {
   for (int i = 0; i < encodings->field_count(); ++i) {
     info.add_encodings(encodings->field(i)->name());
   }
-  for (v1::DataType type :
-       {v1::DATA_TYPE_F64, v1::DATA_TYPE_F32, v1::DATA_TYPE_F16,
-        v1::DATA_TYPE_BF16, v1::DATA_TYPE_I32}) {
-    info.add_data_types(type);
+  const auto* types = v1::DataType_descriptor();
+  for (int i = 0; i < types->value_count(); ++i) {
+    const auto type = static_cast<v1::DataType>(types->value(i)->number());
+    if (type != v1::DATA_TYPE_UNSPECIFIED) info.add_data_types(type);
   }
   v1::ServerLimits& limits = *info.mutable_limits();
   limits.set_max_unary_bytes(kMaxUnaryBytes);
@@ -219,6 +220,7 @@ v1::GetServerInfoResponse Server::MakeInfo() const {
 absl::Status Server::BecomeReady(const CancellationPtr& cancellation) {
   ATTNBIAS_RETURN_IF_ERROR(Precompute(precompute_, &engine_, cancellation));
   LogInfo(absl::StrCat("ready, ", precompute_.size(), " specs precomputed"));
+  precompute_.clear();  // and the tables that they hold
   health_.SetServing(true);
   return absl::OkStatus();
 }
@@ -247,7 +249,7 @@ void Server::Drain() {
   std::this_thread::sleep_for(Milliseconds(config_.drain_notice));
   acceptor_->Stop();
   environment_.draining = true;
-  stall_watch_.CloseIdle();
+  stall_watch_.CloseIdle(Draining());
   keep_warm_.reset();
   health_.FinishWatchers();
   const auto deadline =
@@ -262,11 +264,10 @@ void Server::Drain() {
     std::this_thread::sleep_for(kDrainPoll);
   }
   // What was cancelled still ends its piece of work, but not for ever.
-  std::thread([deadline] {
-    std::this_thread::sleep_until(deadline + kLastPieces);
+  last_resort_.emplace(Milliseconds(config_.drain_grace) + kLastPieces, [] {
     LogError("computations still run after the grace; they end here");
     std::_Exit(0);
-  }).detach();
+  });
   grpc_server_->Shutdown(deadline);
   LogInfo("drained");
 }

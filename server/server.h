@@ -70,6 +70,8 @@ class Server {
   void UpdateReadiness();
 
   const ServerConfig config_;
+  // From Drain on; outlives all that could still compute.
+  std::optional<PeriodicTask> last_resort_;
   const std::unique_ptr<Metrics> metrics_;
   const std::unique_ptr<Backend> backend_;
   WorkerPool pool_;

@@ -2,6 +2,8 @@
 #include "server/stall_watch.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace attnbias {
@@ -30,45 +32,63 @@ void StallWatch::Entry::WriteStarted() { write_started_ = Now(); }
 
 void StallWatch::Entry::WriteDone() { write_started_ = 0; }
 
-StallWatch::StallWatch(std::chrono::milliseconds timeout)
-    : timeout_(timeout),
-      task_(std::clamp(timeout / 4, std::chrono::milliseconds(10),
+void StallWatch::Entry::SetIdle(bool idle) { idle_since_ = idle ? Now() : 0; }
+
+absl::Status StallWatch::Entry::WhyClosed() const {
+  std::lock_guard<std::mutex> lock(watch_->mutex_);
+  return why_closed_;
+}
+
+StallWatch::StallWatch(std::chrono::milliseconds progress_timeout,
+                       std::chrono::milliseconds idle_timeout)
+    : progress_timeout_(progress_timeout),
+      idle_timeout_(idle_timeout),
+      task_(std::clamp(std::min(progress_timeout, idle_timeout) / 4,
+                       std::chrono::milliseconds(10),
                        std::chrono::milliseconds(1000)),
             [this] { CloseStalled(); }) {}
 
 void StallWatch::CloseStalled() {
-  const int64_t deadline = Now() - std::chrono::nanoseconds(timeout_).count();
-  Close(GRPC_STATUS_ABORTED, "the client has stopped reading",
-        [deadline](Entry& entry) {
-          const int64_t started = entry.write_started_;
-          return started != 0 && started <= deadline &&
-                 !entry.stalled_.exchange(true);
-        });
+  const int64_t now = Now();
+  const auto passed = [now](int64_t since, std::chrono::nanoseconds timeout) {
+    return since != 0 && since <= now - timeout.count();
+  };
+  Close([&](const Entry& entry) {
+    if (passed(entry.write_started_, progress_timeout_)) {
+      return absl::AbortedError("the client has stopped reading");
+    }
+    if (passed(entry.idle_since_, idle_timeout_)) {
+      return absl::AbortedError("the client has stopped sending");
+    }
+    return absl::OkStatus();
+  });
 }
 
-void StallWatch::CloseIdle() {
-  Close(GRPC_STATUS_UNAVAILABLE, "the server is draining; try another",
-        [](Entry& entry) {
-          return entry.idle_ && !entry.dismissed_.exchange(true);
-        });
+void StallWatch::CloseIdle(const absl::Status& why) {
+  Close([&why](const Entry& entry) {
+    return entry.idle_since_ != 0 ? why : absl::OkStatus();
+  });
 }
 
-template <typename Choose>
-void StallWatch::Close(grpc_status_code code, const char* reason,
-                       Choose choose) {
+template <typename Why>
+void StallWatch::Close(Why why) {
   // Closed without the lock, for which the end of a call waits: each holds a
   // reference of its own.
-  std::vector<grpc_call*> calls;
+  std::vector<std::pair<grpc_call*, absl::Status>> calls;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     for (Entry* entry : entries_) {
-      if (!choose(*entry)) continue;
+      if (!entry->why_closed_.ok()) continue;
+      entry->why_closed_ = why(*entry);
+      if (entry->why_closed_.ok()) continue;
       grpc_call_ref(entry->call_);
-      calls.push_back(entry->call_);
+      calls.emplace_back(entry->call_, entry->why_closed_);
     }
   }
-  for (grpc_call* call : calls) {
-    grpc_call_cancel_with_status(call, code, reason, nullptr);
+  for (const auto& [call, status] : calls) {
+    grpc_call_cancel_with_status(
+        call, static_cast<grpc_status_code>(status.code()),
+        std::string(status.message()).c_str(), nullptr);
     grpc_call_unref(call);
   }
 }

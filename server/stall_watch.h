@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Closes streams that would not end by themselves: those whose client has
-// stopped reading, with ABORTED, and, when the server drains, those that wait
-// for their client to send, with UNAVAILABLE.
+// stopped reading or sending, with ABORTED, and, when the server drains, those
+// that wait for their client to send.
 //
-// A write that flow control holds back pins its call and the tensor behind it.
+// Both pin memory: a write that flow control holds back the tensor behind it, a
+// silent ComputeLogits its vectors.
 #ifndef ATTNBIAS_SERVER_STALL_WATCH_H_
 #define ATTNBIAS_SERVER_STALL_WATCH_H_
 
@@ -12,6 +13,7 @@
 #include <mutex>
 #include <set>
 
+#include "absl/status/status.h"
 #include "grpc/grpc.h"
 #include "server/periodic_task.h"
 
@@ -30,38 +32,40 @@ class StallWatch {
 
     void WriteStarted();
     void WriteDone();
-    // Whether the call was closed for want of progress.
-    bool stalled() const { return stalled_; }
 
     // Says whether nothing is under way but waiting for the client to send.
-    void SetIdle(bool idle) { idle_ = idle; }
-    // Whether the call was closed while it was idle.
-    bool dismissed() const { return dismissed_; }
+    void SetIdle(bool idle);
+
+    // Why the call was closed; OK where it was not.
+    absl::Status WhyClosed() const;
 
    private:
     friend class StallWatch;
 
     StallWatch* const watch_;
     grpc_call* const call_;
-    // Nanoseconds of the steady clock; 0 when nothing is being written.
+    // Nanoseconds of the steady clock; 0 when nothing is being written, or
+    // waited for.
     std::atomic<int64_t> write_started_{0};
-    std::atomic<bool> stalled_{false};
-    std::atomic<bool> idle_{false};
-    std::atomic<bool> dismissed_{false};
+    std::atomic<int64_t> idle_since_{0};
+    absl::Status why_closed_;  // guarded by watch_->mutex_
   };
 
-  explicit StallWatch(std::chrono::milliseconds timeout);
+  // A write may take `progress_timeout`, a stream be idle for `idle_timeout`.
+  StallWatch(std::chrono::milliseconds progress_timeout,
+             std::chrono::milliseconds idle_timeout);
 
   // Closes the streams that are idle now.
-  void CloseIdle();
+  void CloseIdle(const absl::Status& why);
 
  private:
   void CloseStalled();
-  // Closes every stream of which `choose(entry)` is true.
-  template <typename Choose>
-  void Close(grpc_status_code code, const char* reason, Choose choose);
+  // Closes every stream for which `why(entry)` is not OK.
+  template <typename Why>
+  void Close(Why why);
 
-  const std::chrono::milliseconds timeout_;
+  const std::chrono::nanoseconds progress_timeout_;
+  const std::chrono::nanoseconds idle_timeout_;
   std::mutex mutex_;
   std::set<Entry*> entries_;  // guarded by mutex_
   PeriodicTask task_;

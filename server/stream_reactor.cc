@@ -2,7 +2,6 @@
 #include "server/stream_reactor.h"
 
 #include <algorithm>
-#include <memory>
 #include <utility>
 
 #include "core/base/status_macros.h"
@@ -15,9 +14,7 @@ namespace attnbias {
 StreamReactor::StreamReactor(CallEnvironment* environment,
                              grpc::CallbackServerContext* context,
                              const grpc::ByteBuffer* request)
-    : call_(environment, Method::kStreamTensor, context),
-      request_(*request),
-      stall_entry_(&environment->stall_watch, context->c_call()) {}
+    : call_(environment, Method::kStreamTensor, context), request_(*request) {}
 
 void StreamReactor::Start() {
   if (absl::Status status = call_.CheckWanted(); !status.ok()) {
@@ -56,6 +53,7 @@ void StreamReactor::Compute() {
 
 absl::StatusOr<PlanPtr> StreamReactor::MakePlan() {
   ATTNBIAS_RETURN_IF_ERROR(call_.CheckWanted());
+  ATTNBIAS_RETURN_IF_ERROR(call_.HoldMemoryFor(request_));
   absl::StatusOr<v1::StreamTensorRequest> request =
       ParseRequest<v1::StreamTensorRequest>(request_);
   ATTNBIAS_RETURN_IF_ERROR(request.status());
@@ -64,6 +62,9 @@ absl::StatusOr<PlanPtr> StreamReactor::MakePlan() {
   absl::StatusOr<StreamWindow> window = ResolveStream(*request, **plan);
   ATTNBIAS_RETURN_IF_ERROR(window.status());
   window_ = *window;
+  header_ = FrameStreamHeader(EncodeHeader(**plan));
+  ATTNBIAS_RETURN_IF_ERROR(
+      CheckHeaderSize(static_cast<int64_t>(header_.Length())));
   return plan;
 }
 
@@ -71,12 +72,12 @@ void StreamReactor::Stream(PayloadPtr payload) {
   payload_ = std::move(payload);
   std::unique_lock<std::mutex> lock(mutex_);
   made_ = window_.bytes.begin;
-  next_ = Message{FrameStreamHeader(EncodeHeader(*plan_)), 0};
+  next_ = Message{std::move(header_), 0};
   Proceed(std::move(lock));
 }
 
 void StreamReactor::OnWriteDone(bool ok) {
-  stall_entry_.WriteDone();
+  call_.stall_entry().WriteDone();
   std::unique_lock<std::mutex> lock(mutex_);
   writing_ = false;
   written_.bytes.Clear();
@@ -85,14 +86,14 @@ void StreamReactor::OnWriteDone(bool ok) {
     call_.BytesSent(written_.size);
     call_.environment().metrics.StreamBytesSent(written_.size);
   } else {
-    status_.Update(WhyBroken());
+    status_.Update(call_.WhyCancelled());
   }
   Proceed(std::move(lock));
 }
 
 // gRPC and the executor are called without the lock: they may call back.
 void StreamReactor::Proceed(std::unique_lock<std::mutex> lock) {
-  if (cancellation_->cancelled()) status_.Update(WhyBroken());
+  if (cancellation_->cancelled()) status_.Update(call_.WhyCancelled());
   const bool write = !writing_ && status_.ok() && next_.has_value();
   if (write) {
     written_ = *std::move(next_);
@@ -113,7 +114,7 @@ void StreamReactor::Proceed(std::unique_lock<std::mutex> lock) {
 }
 
 void StreamReactor::Write() {
-  stall_entry_.WriteStarted();
+  call_.stall_entry().WriteStarted();
   grpc::WriteOptions options;
   options.set_no_compression();
   StartWrite(&written_.bytes, options);
@@ -141,13 +142,6 @@ void StreamReactor::MakeChunk() {
     status_.Update(chunk.status());
   }
   Proceed(std::move(lock));
-}
-
-absl::Status StreamReactor::WhyBroken() const {
-  if (stall_entry_.stalled()) {
-    return absl::AbortedError("the client has stopped reading");
-  }
-  return call_.WhyCancelled();
 }
 
 }  // namespace attnbias

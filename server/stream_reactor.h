@@ -13,7 +13,6 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/call.h"
-#include "server/stall_watch.h"
 #include "server/stream_request.h"
 
 namespace attnbias {
@@ -57,17 +56,15 @@ class StreamReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   void Write();
   void ScheduleChunk();
   void End(const absl::Status& status) { Finish(call_.End(status)); }
-  // Why a stream that nobody takes any more has come to its end.
-  absl::Status WhyBroken() const;
 
   Call call_;
   const grpc::ByteBuffer& request_;
   const CancellationPtr cancellation_ = std::make_shared<Cancellation>();
-  StallWatch::Entry stall_entry_;
 
   // Set before streaming begins.
   PlanPtr plan_;
   StreamWindow window_;
+  grpc::ByteBuffer header_;
   // Read by one MakeChunk at a time.
   PayloadPtr payload_;
   // The message under way; must live until OnWriteDone.
@@ -80,8 +77,6 @@ class StreamReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   bool writing_ = false;
   bool making_ = false;
   absl::Status status_;  // how the stream is to end
-  // Why a chunk could not be made.
-  absl::Status failure_;
   bool ended_ = false;
 };
 

@@ -3,7 +3,6 @@
 
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <set>
 #include <utility>
@@ -24,11 +23,6 @@ namespace fs = std::filesystem;
 
 constexpr char kSafetensors[] = ".safetensors";
 constexpr char kJson[] = ".json";
-
-absl::Status OfFlag(const char* flag, const absl::Status& status) {
-  if (status.ok()) return status;
-  return {status.code(), absl::StrCat(flag, ": ", status.message())};
-}
 
 // Files of these extensions in `folder` that are not hidden, in order.
 absl::StatusOr<std::set<fs::path>> FilesIn(const std::string& folder,
@@ -170,13 +164,13 @@ absl::Status TableMounts::LoadLocked() {
 
 absl::StatusOr<TableSetPtr> TableMounts::Read() const {
   TableSetBuilder builder(max_bytes_);
-  ATTNBIAS_RETURN_IF_ERROR(OfFlag("--tables", AddFolder(builder)));
+  ATTNBIAS_RETURN_IF_ERROR(Located("--tables", AddFolder(builder)));
   for (const std::string& table : sources_.tables) {
-    ATTNBIAS_RETURN_IF_ERROR(OfFlag("--table", AddTable(table, builder)));
+    ATTNBIAS_RETURN_IF_ERROR(Located("--table", AddTable(table, builder)));
   }
   for (const std::string& checkpoint : sources_.checkpoints) {
     ATTNBIAS_RETURN_IF_ERROR(
-        OfFlag("--checkpoint", AddCheckpointFlag(checkpoint, builder)));
+        Located("--checkpoint", AddCheckpointFlag(checkpoint, builder)));
   }
   return std::move(builder).Build();
 }

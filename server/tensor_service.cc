@@ -41,6 +41,7 @@ class OneStep final : public grpc::ServerUnaryReactor {
 
 absl::Status Describe(Call& call, const grpc::ByteBuffer& bytes,
                       grpc::ByteBuffer* response) {
+  ATTNBIAS_RETURN_IF_ERROR(call.HoldMemoryFor(bytes));
   absl::StatusOr<v1::DescribeTensorRequest> request =
       ParseRequest<v1::DescribeTensorRequest>(bytes);
   ATTNBIAS_RETURN_IF_ERROR(request.status());
@@ -51,7 +52,7 @@ absl::Status Describe(Call& call, const grpc::ByteBuffer& bytes,
   bool own_buffer = false;
   (void)grpc::SerializationTraits<v1::DescribeTensorResponse>::Serialize(
       message, response, &own_buffer);
-  return absl::OkStatus();
+  return CheckHeaderSize(static_cast<int64_t>(response->Length()));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// What this build calls itself.
 #ifndef ATTNBIAS_SERVER_VERSION_H_
 #define ATTNBIAS_SERVER_VERSION_H_
 

@@ -2,11 +2,8 @@
 #include "client/cli/commands.h"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <functional>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "attnbias/client.h"
 #include "client/cli/numbers.h"

@@ -7,7 +7,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "attnbias/tensor.h"
 #include "attnbias/v1/service.pb.h"
 #include "client/cli/file_io.h"
 

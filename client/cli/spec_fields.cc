@@ -163,9 +163,8 @@ std::string ValueOf(const Message& message, const FieldDescriptor& field,
                     int index) {
   const Reflection* reflection = message.GetReflection();
   if (field.enum_type() != nullptr) {
-    const auto* value = reflection->GetEnum(message, &field);
-    return absl::AsciiStrToLower(
-        absl::StripPrefix(value->name(), ValuePrefix(*field.enum_type())));
+    return ShortName(*field.enum_type(),
+                     reflection->GetEnum(message, &field)->name());
   }
   std::string text;
   google::protobuf::TextFormat::PrintFieldValueToString(message, &field, index,

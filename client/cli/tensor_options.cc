@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cli/tensor_options.h"
 
-#include <utility>
-
 #include "absl/status/status.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"

@@ -145,6 +145,11 @@ absl::StatusOr<BudgetedBuffer> BandCache::Allocate(int64_t bytes) {
 }
 
 absl::StatusOr<ByteBudget::Reservation> BandCache::Reserve(int64_t bytes) {
+  if (bytes > budget_.limit()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "request: needs ", bytes, " bytes of memory at once, want at most ",
+        budget_.limit(), ", all of the memory budget"));
+  }
   if (auto reservation = ReserveEvicting(bytes)) return *std::move(reservation);
   return NoRoomFor(bytes);
 }
@@ -168,7 +173,7 @@ std::optional<ByteBudget::Reservation> BandCache::ReserveEvicting(
     if (found->second.empty()) by_key_.erase(found);
     entries_.erase(entry);
     kept_bytes_ -= evicted->size_bytes();
-    observer_.OnEvicted(evicted->size_bytes());
+    observer_.OnEvicted();
   }
 }
 

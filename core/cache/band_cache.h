@@ -59,6 +59,7 @@ class BandCache {
   // Memory, evicting bands that nobody holds where the budget is used up.
   //
   // RESOURCE_EXHAUSTED  what is held leaves no room
+  // INVALID_ARGUMENT    it is more than the whole budget
   absl::StatusOr<BudgetedBuffer> Allocate(int64_t bytes);
 
   // A part of the budget for memory from elsewhere, likewise.

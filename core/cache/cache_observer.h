@@ -16,7 +16,7 @@ class CacheObserver {
   // A request that waits for a computation already under way.
   virtual void OnJoin() = 0;
   virtual void OnComputed(int64_t bytes) = 0;
-  virtual void OnEvicted(int64_t bytes) = 0;
+  virtual void OnEvicted() = 0;
 };
 
 }  // namespace attnbias

@@ -117,6 +117,9 @@ class FireEvaluator final : public Evaluator {
   int64_t work_per_coordinate() const override {
     return hidden_.products() + output_.products();
   }
+  int64_t memory_bytes() const override {
+    return hidden_.memory_bytes() + output_.memory_bytes();
+  }
 
  private:
   const Linear hidden_;

@@ -36,6 +36,11 @@ class Linear {
   // Of one member of a batch.
   int64_t products() const { return inputs_ * outputs_; }
 
+  int64_t memory_bytes() const {
+    return static_cast<int64_t>((weight_.size() + bias_.size()) *
+                                sizeof(double));
+  }
+
   // Writes some of the outputs, [outputs.size(), kBatch], of `in` [inputs(),
   // kBatch].
   void Apply(const double* in, Range outputs, const KernelSet& kernels,

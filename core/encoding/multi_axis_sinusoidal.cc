@@ -71,6 +71,8 @@ class MultiAxisEvaluator final : public Evaluator {
     }
   }
 
+  int64_t memory_bytes() const override { return axis_->memory_bytes(); }
+
  private:
   void WriteRow(const std::byte* axis, std::byte* out) const {
     for (int64_t a = 0; a < num_axes_; ++a) {

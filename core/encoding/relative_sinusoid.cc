@@ -66,6 +66,8 @@ class RelativeSinusoidEvaluator final : public Evaluator {
     }
   }
 
+  int64_t memory_bytes() const override { return rows_->memory_bytes(); }
+
  private:
   // The table's row r is that of distance r; relative position r is distance
   // -r.

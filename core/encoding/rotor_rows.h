@@ -53,6 +53,10 @@ class RotorRows {
             cos_lo_.data() + at};
   }
 
+  int64_t memory_bytes() const {
+    return 4 * static_cast<int64_t>(sin_hi_.size() * sizeof(double));
+  }
+
  private:
   int64_t pairs_;
   AlignedDoubles sin_hi_;

@@ -197,6 +197,13 @@ bool SinusoidalEvaluator::HasKernel() const {
          factor < kMaxKernelScale;
 }
 
+int64_t SinusoidalEvaluator::memory_bytes() const {
+  auto bytes =
+      static_cast<int64_t>(frequencies_.size() * sizeof(SinusoidFrequency));
+  for (const RotorRows& table : tables_) bytes += table.memory_bytes();
+  return bytes;
+}
+
 // Whether kernels may write to the rows' own place: padding would overrun it,
 // and only whole lines are worth writing past the caches.
 bool SinusoidalEvaluator::CanFillDirectly(const Rows& rows) const {

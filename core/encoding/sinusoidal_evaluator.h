@@ -35,6 +35,8 @@ class SinusoidalEvaluator final : public Evaluator {
   void Fill(const Block& block, std::byte* out,
             int64_t lane_stride_bytes) const override;
 
+  int64_t memory_bytes() const override;
+
  private:
   struct Rows;       // consecutive rows and where they go
   struct Workspace;  // what one Fill writes on its way

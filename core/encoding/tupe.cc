@@ -79,6 +79,11 @@ class DenseEvaluator final : public Evaluator {
     }
   }
 
+  // What is shared counts once, with whoever made it.
+  int64_t memory_bytes() const override {
+    return positions_.use_count() == 1 ? positions_->memory_bytes() : 0;
+  }
+
  private:
   bool resets() const { return tupe_->spec.reset_class_token; }
 

@@ -27,6 +27,10 @@ class TupePositions {
   void Dot(int64_t head, int64_t query, Range keys, const KernelSet& kernels,
            double* out) const;
 
+  int64_t memory_bytes() const {
+    return 2 * static_cast<int64_t>(keys_.size() * sizeof(double));
+  }
+
  private:
   const int64_t rows_;
   const int64_t dim_;

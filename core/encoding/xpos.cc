@@ -92,6 +92,10 @@ class Powers {
     return product;
   }
 
+  int64_t memory_bytes() const {
+    return static_cast<int64_t>(values_.size() * sizeof(DoubleDouble));
+  }
+
  private:
   const int64_t pairs_;
   std::vector<DoubleDouble> values_;
@@ -119,6 +123,11 @@ class XposEvaluator final : public Evaluator {
       FillScale(block.span,
                 out + (kScaleLane - block.lanes.begin) * lane_stride_bytes);
     }
+  }
+
+  int64_t memory_bytes() const override {
+    return rotary_->memory_bytes() + after_.memory_bytes() +
+           before_.memory_bytes();
   }
 
  private:

@@ -3,14 +3,16 @@
 
 #include <utility>
 
+#include "core/base/status_macros.h"
 #include "core/engine/masked_evaluator.h"
 #include "core/engine/planner.h"
 
 namespace attnbias {
 namespace {
 
-// A band larger than this part of the budget is made piece by piece, not kept.
-constexpr int64_t kLargestBandFraction = 8;
+// A band larger than the budget divided by this is made piece by piece, not
+// kept.
+constexpr int64_t kLargestBandDivisor = 8;
 // Numbers computed for each one that scattered positions ask for, at most.
 constexpr int64_t kMostWaste = 8;
 
@@ -36,21 +38,22 @@ absl::StatusOr<PlanPtr> Engine::MakePlan(TensorSpec spec) const {
 
 PayloadPtr Engine::Find(const PlanPtr& plan) {
   BandPtr band = cache_.Find(plan->band_key(), plan->hull());
-  return band == nullptr ? nullptr
-                         : MakePayload(plan, std::move(band),
-                                       std::make_shared<Cancellation>());
+  if (band == nullptr) return nullptr;
+  return MakePayload(plan, {.band = std::move(band),
+                            .cancellation = std::make_shared<Cancellation>()});
 }
 
 void Engine::Get(const PlanPtr& plan, CancellationPtr cancellation, Done done) {
   std::optional<BandSpec> band = BandFor(plan);
   if (!band.has_value()) {
-    return done(MakePayload(plan, nullptr, std::move(cancellation)));
+    return done(Compute(plan, std::move(cancellation)));
   }
   cache_.Get(*std::move(band), cancellation,
              [this, plan, cancellation,
               done = std::move(done)](absl::StatusOr<BandPtr> band) mutable {
                if (!band.ok()) return done(band.status());
-               done(MakePayload(plan, *std::move(band), cancellation));
+               done(MakePayload(plan, {.band = *std::move(band),
+                                       .cancellation = cancellation}));
              });
 }
 
@@ -62,7 +65,7 @@ std::optional<BandSpec> Engine::BandFor(const PlanPtr& plan) const {
   const int64_t wanted =
       plan->axis().size() * plan->rows() / plan->window().heads.size();
   if (hull.size() / kMostWaste > wanted) return std::nullopt;
-  const int64_t largest = options_.memory_budget_bytes / kLargestBandFraction;
+  const int64_t largest = options_.memory_budget_bytes / kLargestBandDivisor;
   const Range wide = BandCache::Widen(hull, plan->encoding().domain());
   // Compared without a product, which could overflow.
   const auto fits = [&](Range span) {
@@ -78,13 +81,19 @@ std::optional<BandSpec> Engine::BandFor(const PlanPtr& plan) const {
                   }};
 }
 
-PayloadPtr Engine::MakePayload(const PlanPtr& plan, BandPtr band,
-                               CancellationPtr cancellation) {
+absl::StatusOr<PayloadPtr> Engine::Compute(const PlanPtr& plan,
+                                           CancellationPtr cancellation) {
   NumberSource source;
-  source.band = std::move(band);
-  source.coordinate_bytes = plan->element_bytes();
+  source.evaluator = Prepare(*plan, kernels_);
+  auto memory = Reserve(source.evaluator->memory_bytes());
+  ATTNBIAS_RETURN_IF_ERROR(memory.status());
+  source.evaluator_memory = *std::move(memory);
   source.cancellation = std::move(cancellation);
-  if (source.band == nullptr) source.evaluator = Prepare(*plan, kernels_);
+  return MakePayload(plan, std::move(source));
+}
+
+PayloadPtr Engine::MakePayload(const PlanPtr& plan, NumberSource source) {
+  source.coordinate_bytes = plan->element_bytes();
   return std::make_unique<Payload>(plan, std::move(source), kernels_, &cache_);
 }
 

@@ -51,13 +51,17 @@ class Engine {
 
   // Calls `done` exactly once, perhaps inside this call; with the errors of
   // BandCache::Get. Where a band is too large to keep, the payload computes
-  // while it is read, until `cancellation` is set.
+  // while it is read, until `cancellation` is set, and what that keeps counts
+  // against the budget too.
   void Get(const PlanPtr& plan, CancellationPtr cancellation, Done done);
 
   // Memory of the budget, for what is computed beside tensors. With the error
   // of BandCache::Allocate.
   absl::StatusOr<BudgetedBuffer> Allocate(int64_t bytes) {
     return cache_.Allocate(bytes);
+  }
+  absl::StatusOr<ByteBudget::Reservation> Reserve(int64_t bytes) {
+    return cache_.Reserve(bytes);
   }
 
   const KernelSet& kernels() const { return kernels_; }
@@ -69,8 +73,10 @@ class Engine {
   // What the plan needs of the cache; nothing when that is too large to keep,
   // or much more than is asked for.
   std::optional<BandSpec> BandFor(const PlanPtr& plan) const;
-  PayloadPtr MakePayload(const PlanPtr& plan, BandPtr band,
-                         CancellationPtr cancellation);
+  // A payload that computes while it is read.
+  absl::StatusOr<PayloadPtr> Compute(const PlanPtr& plan,
+                                     CancellationPtr cancellation);
+  PayloadPtr MakePayload(const PlanPtr& plan, NumberSource source);
 
   const EngineOptions options_;
   const KernelSet& kernels_;

@@ -37,6 +37,7 @@ class MaskedEvaluator final : public Evaluator {
   int64_t work_per_coordinate() const override {
     return inner_->work_per_coordinate();
   }
+  int64_t memory_bytes() const override { return inner_->memory_bytes(); }
 
  private:
   void Hide(std::byte* out, int64_t count) const {

@@ -61,7 +61,6 @@ class Plan {
   }
 
   const Encoding& encoding() const { return *encoding_; }
-  const EncodingPtr& shared_encoding() const { return encoding_; }
   const Window& window() const { return window_; }
   const ResolvedMask& mask() const { return mask_; }
   // Rows of equal size, one after the other, are what every form consists of,

@@ -9,6 +9,7 @@
 
 #include "core/base/cancellation.h"
 #include "core/cache/band.h"
+#include "core/cache/byte_budget.h"
 #include "core/encoding/encoding.h"
 #include "core/engine/plan.h"
 
@@ -19,6 +20,8 @@ namespace attnbias {
 struct NumberSource {
   BandPtr band;
   std::unique_ptr<const Evaluator> evaluator;
+  // What the evaluator keeps.
+  ByteBudget::Reservation evaluator_memory;
   // Bytes of one lane at one coordinate.
   int64_t coordinate_bytes = 0;
   CancellationPtr cancellation;

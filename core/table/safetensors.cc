@@ -14,6 +14,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 
 namespace attnbias {
@@ -267,8 +268,7 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));
   }
   if (absl::Status status = file.ReadHeader(); !status.ok()) {
-    return absl::Status(status.code(),
-                        absl::StrCat(path, ": ", status.message()));
+    return Located(path, status);
   }
   return file;
 }

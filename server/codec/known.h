@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Refuses what an older server would otherwise ignore.
 #ifndef ATTNBIAS_SERVER_CODEC_KNOWN_H_
 #define ATTNBIAS_SERVER_CODEC_KNOWN_H_
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <utility>
-
+#include "core/base/status_macros.h"
 #include "server/codec/encoding_codec.h"
 #include "server/codec/enums.h"
 #include "server/codec/table_codec.h"
@@ -15,12 +14,9 @@ static_assert(SameNumber(Interpolation::kLinearAlignCorners,
 absl::StatusOr<EncodingSpec> Decode(const v1::LearnedAbsolute& wire,
                                     const TableSet& tables) {
   LearnedAbsoluteSpec spec;
-  if (wire.has_table()) {
-    absl::StatusOr<Table> table =
-        DecodeTable(wire.table(), "learned_absolute.table", tables);
-    if (!table.ok()) return table.status();
-    spec.table = *std::move(table);
-  }
+  ATTNBIAS_RETURN_IF_ERROR(
+      DecodeTables(tables, {{wire.has_table(), wire.table(),
+                             "learned_absolute.table", &spec.table}}));
   if (wire.has_offset()) spec.offset = wire.offset();
   if (wire.has_padding_idx()) spec.padding_idx = wire.padding_idx();
   spec.interpolation = EnumOr(wire.interpolation(), spec.interpolation);

@@ -6,9 +6,6 @@
 
 namespace attnbias {
 
-static_assert(SameNumber(BeyondReach::kClip, v1::BEYOND_REACH_CLIP));
-static_assert(SameNumber(BeyondReach::kRefuse, v1::BEYOND_REACH_REFUSE));
-
 absl::StatusOr<EncodingSpec> Decode(const v1::LearnedRelative& wire,
                                     const TableSet& tables) {
   LearnedRelativeSpec spec;
@@ -18,10 +15,8 @@ absl::StatusOr<EncodingSpec> Decode(const v1::LearnedRelative& wire,
   spec.symmetric = wire.symmetric();
   spec.beyond = EnumOr(wire.beyond(), spec.beyond);
   ATTNBIAS_RETURN_IF_ERROR(
-      DecodeTables(tables, {
-                               {wire.has_table(), wire.table(),
-                                "learned_relative.table", &spec.table},
-                           }));
+      DecodeTables(tables, {{wire.has_table(), wire.table(),
+                             "learned_relative.table", &spec.table}}));
   return spec;
 }
 

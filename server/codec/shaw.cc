@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <utility>
-
+#include "core/base/status_macros.h"
 #include "server/codec/encoding_codec.h"
 #include "server/codec/enums.h"
 #include "server/codec/table_codec.h"
@@ -17,12 +16,8 @@ static_assert(SameNumber(RelativeSign::kQueryMinusKey,
 absl::StatusOr<EncodingSpec> Decode(const v1::Shaw& wire,
                                     const TableSet& tables) {
   ShawSpec spec;
-  if (wire.has_table()) {
-    absl::StatusOr<Table> table =
-        DecodeTable(wire.table(), "shaw.table", tables);
-    if (!table.ok()) return table.status();
-    spec.table = *std::move(table);
-  }
+  ATTNBIAS_RETURN_IF_ERROR(DecodeTables(
+      tables, {{wire.has_table(), wire.table(), "shaw.table", &spec.table}}));
   if (wire.has_left()) spec.left = wire.left();
   if (wire.has_right()) spec.right = wire.right();
   spec.beyond = EnumOr(wire.beyond(), spec.beyond);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/codec/spec_codec.h"
 
-#include <optional>
 #include <string>
 #include <utility>
 #include <variant>

@@ -4,8 +4,6 @@
 #ifndef ATTNBIAS_SERVER_CODEC_SPEC_CODEC_H_
 #define ATTNBIAS_SERVER_CODEC_SPEC_CODEC_H_
 
-#include <cstdint>
-
 #include "absl/status/statusor.h"
 #include "attnbias/v1/service.pb.h"
 #include "core/encoding/spec.h"
@@ -13,9 +11,6 @@
 #include "core/mount/registry.h"
 
 namespace attnbias {
-
-// Bytes of a table that a request may carry.
-inline constexpr int64_t kMaxInlineTableBytes = int64_t{2} << 20;
 
 // `spec` has passed CheckKnown; `tables` are those that it may name. Messages
 // begin with a field's path inside TensorSpec and ": ".

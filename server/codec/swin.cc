@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <utility>
-
+#include "core/base/status_macros.h"
 #include "server/codec/encoding_codec.h"
 #include "server/codec/table_codec.h"
 
@@ -12,12 +11,8 @@ absl::StatusOr<EncodingSpec> Decode(const v1::Swin& wire,
   spec.window_height = wire.window_height();
   spec.window_width = wire.window_width();
   spec.num_heads = wire.num_heads();
-  if (wire.has_table()) {
-    absl::StatusOr<Table> table =
-        DecodeTable(wire.table(), "swin.table", tables);
-    if (!table.ok()) return table.status();
-    spec.table = *std::move(table);
-  }
+  ATTNBIAS_RETURN_IF_ERROR(DecodeTables(
+      tables, {{wire.has_table(), wire.table(), "swin.table", &spec.table}}));
   return spec;
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <utility>
-
+#include "core/base/status_macros.h"
 #include "server/codec/encoding_codec.h"
 #include "server/codec/enums.h"
 #include "server/codec/table_codec.h"
@@ -18,11 +17,8 @@ absl::StatusOr<EncodingSpec> Decode(const v1::T5& wire,
   if (wire.has_max_distance()) spec.max_distance = wire.max_distance();
   if (wire.has_bidirectional()) spec.bidirectional = wire.bidirectional();
   spec.bucket_rule = EnumOr(wire.bucket_rule(), spec.bucket_rule);
-  if (wire.has_table()) {
-    absl::StatusOr<Table> table = DecodeTable(wire.table(), "t5.table", tables);
-    if (!table.ok()) return table.status();
-    spec.table = *std::move(table);
-  }
+  ATTNBIAS_RETURN_IF_ERROR(DecodeTables(
+      tables, {{wire.has_table(), wire.table(), "t5.table", &spec.table}}));
   return spec;
 }
 

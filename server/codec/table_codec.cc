@@ -7,9 +7,10 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "server/codec/enums.h"
-#include "server/codec/spec_codec.h"
+#include "server/limits.h"
 
 namespace attnbias {
 namespace {
@@ -30,10 +31,6 @@ bool IsDigest(const std::string& text) {
          });
 }
 
-absl::Status Under(const std::string& path, const absl::Status& status) {
-  return {status.code(), absl::StrCat(path, ": ", status.message())};
-}
-
 absl::StatusOr<Table> DecodeInline(const v1::InlineTable& table,
                                    TableLayout layout,
                                    const std::string& path) {
@@ -50,7 +47,7 @@ absl::StatusOr<Table> DecodeInline(const v1::InlineTable& table,
   absl::StatusOr<Table> result =
       Table::Create(static_cast<DataType>(table.data_type()), table.shape(),
                     table.data(), layout);
-  if (!result.ok()) return Under(path, result.status());
+  if (!result.ok()) return Located(path, result.status());
   return result;
 }
 
@@ -83,7 +80,7 @@ absl::StatusOr<Table> InLayout(const absl::StatusOr<Table>& table,
                                TableLayout layout, const std::string& path) {
   ATTNBIAS_RETURN_IF_ERROR(table.status());
   absl::StatusOr<Table> result = table->In(layout);
-  if (!result.ok()) return Under(path, result.status());
+  if (!result.ok()) return Located(path, result.status());
   return result;
 }
 

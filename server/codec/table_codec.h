@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The contract's TableRef to and from core's tables.
 #ifndef ATTNBIAS_SERVER_CODEC_TABLE_CODEC_H_
 #define ATTNBIAS_SERVER_CODEC_TABLE_CODEC_H_
 

@@ -59,9 +59,17 @@ TEST(RetryState, OnlyWhatPassesIsRetried) {
   for (int code = 1; code <= 16; ++code) {
     RetryState retry(10, NoJitter);
     EXPECT_EQ(retry.NextDelay(End(static_cast<StatusCode>(code))).has_value(),
-              code == StatusCode::UNAVAILABLE)
+              code == StatusCode::UNAVAILABLE || code == StatusCode::ABORTED)
         << code;
   }
+}
+
+TEST(RetryState, AConnectionThatWasResetIsTriedAgain) {
+  RetryState retry(10, NoJitter);
+  CallEnd end = End(StatusCode::INTERNAL);
+  EXPECT_FALSE(retry.NextDelay(end).has_value());
+  end.status = {StatusCode::INTERNAL, "Received RST_STREAM with error code 2"};
+  EXPECT_TRUE(retry.NextDelay(end).has_value());
 }
 
 TEST(RetryState, RetryInfoIsTheLeastWait) {

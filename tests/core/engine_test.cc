@@ -395,20 +395,21 @@ TEST_F(EngineTest, EndAlignmentMeetsTheLastKey) {
 
 class TinyBudget : public EngineTest {
  protected:
-  // Room for a chunk, not for eight of the bands below.
-  TinyBudget() : EngineTest(EngineOptions{.memory_budget_bytes = 100000}) {}
+  // Room for what one sinusoid keeps and a chunk, not for eight of the bands
+  // below.
+  TinyBudget() : EngineTest(EngineOptions{.memory_budget_bytes = 2000000}) {}
 };
 
 TEST_F(TinyBudget, WhatIsTooLargeToKeepIsComputedWhileItIsRead) {
   std::vector<TensorSpec> specs = {
       {SinusoidalSpec{.dim = 96}, TableExtent{.positions = Range{-7, 993}}, {}},
-      {RandomT5(6, true), PairOf(40, 1500, 0), {.form = Form::kDense}},
+      {RandomT5(6, true), PairOf(40, 15000, 0), {.form = Form::kDense}},
       {RandomT5(6, true),
-       PairOf(40, 1500, 0),
-       {.mask = Mask{.causal = true, .window_left = 700}}}};
+       PairOf(40, 15000, 0),
+       {.mask = Mask{.causal = true, .window_left = 7000}}}};
   for (AlibiVariant variant :
        {AlibiVariant::kSymmetric, AlibiVariant::kKeyFromEnd}) {
-    specs.push_back({Alibi(variant), PairOf(40, 1500, 3), {}});
+    specs.push_back({Alibi(variant), PairOf(40, 15000, 3), {}});
   }
   EngineHarness roomy;
   for (const TensorSpec& spec : specs) {
@@ -426,14 +427,28 @@ TEST_F(TinyBudget, WhatIsTooLargeToKeepIsComputedWhileItIsRead) {
 
 TEST_F(TinyBudget, ChunksCountAgainstTheBudget) {
   const PlanPtr plan = Plan({SinusoidalSpec{.dim = 96},
-                             TableExtent{.positions = Range{0, 1000}},
+                             TableExtent{.positions = Range{0, 4000}},
                              {}});
   const PayloadPtr payload = Get(plan);
-  const absl::StatusOr<Chunk> held = payload->Read(0, 60000);
+  const absl::StatusOr<Chunk> held = payload->Read(0, 600000);
   ASSERT_THAT(held, IsOk());
   EXPECT_THAT(
-      payload->Read(60000, 60000),
+      payload->Read(600000, 600000),
       StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("no room")));
+}
+
+TEST_F(TinyBudget, WhatComputingKeepsCountsForAsLongAsItIsKept) {
+  const PlanPtr plan = Plan({SinusoidalSpec{.dim = 96},
+                             TableExtent{.positions = Range{0, 4000}},
+                             {}});
+  {
+    const PayloadPtr payload = Get(plan);
+    // Rotations by 256 steps of at least two sizes, 48 pairs of four doubles.
+    EXPECT_GE(budget().used(), 2 * 256 * 48 * 32);
+    EXPECT_THAT(TryGet(plan), StatusIs(absl::StatusCode::kResourceExhausted,
+                                       HasSubstr("no room")));
+  }
+  EXPECT_EQ(budget().used(), 0);
 }
 
 TEST_F(EngineTest, OneComputationServesLengthsWindowsAndOffsets) {

@@ -4,6 +4,7 @@
 import queue
 import random
 import signal
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -283,11 +284,38 @@ def test_a_stalled_reader_is_closed_and_memory_returns(start_server: Any) -> Non
     with server.connect() as stub:
         call = stub.logits(endless(2000, 20000))
         next(call)
-        rejected = 'attnbias_rejected_total{reason="stalled_reader"}'
+        rejected = 'attnbias_rejected_total{reason="stalled_client"}'
         eventually(lambda: server.metrics()[rejected] == 1, "the stream closed")
         error = refused(lambda: call)
         assert error.code() == grpc.StatusCode.ABORTED
         settled(server)
+
+
+def test_a_silent_client_is_closed_and_memory_returns(start_server: Any) -> None:
+    server = start_server("--idle-timeout=500ms")
+    with server.connect() as stub:
+        feed = Feed(spec_of(3, 5))
+        call = stub.logits(feed)
+        assert next(call).HasField("header")
+        error = refused(lambda: call)
+        assert error.code() == grpc.StatusCode.ABORTED
+        assert "stopped sending" in error.details()
+        feed.close()
+        settled(server)
+
+
+def test_a_client_that_sends_now_and_then_is_left_alone(start_server: Any) -> None:
+    server = start_server("--idle-timeout=1s")
+    with server.connect() as stub:
+        feed = Feed(spec_of(3, 5))
+        call = stub.logits(feed)
+        assert next(call).HasField("header")
+        for _ in range(5):
+            time.sleep(0.4)
+            feed.send(rows_of(0, queries_of(3)))
+            assert next(call).data
+        feed.close()
+        assert list(call) == []
 
 
 def test_a_client_that_does_not_read_is_held_back(start_server: Any) -> None:

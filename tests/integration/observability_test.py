@@ -60,7 +60,7 @@ def test_metrics_exist_before_the_first_call(start_server: Any) -> None:
         'attnbias_rejected_total{reason="overload"}',
         'attnbias_rejected_total{reason="draining"}',
         'attnbias_rejected_total{reason="connection_limit"}',
-        'attnbias_rejected_total{reason="stalled_reader"}',
+        'attnbias_rejected_total{reason="stalled_client"}',
     ):
         assert metrics[name] == 0, name
     assert metrics["attnbias_memory_budget_bytes"] > 0

@@ -3,12 +3,14 @@
 
 import contextlib
 import socket
+import struct
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
 
-from tests.integration.contract import alibi, sinusoid
+from tests.integration.contract import alibi, message, sinusoid, spec
 from tests.integration.server import Details, Server, eventually, refused
 from tests.integration.stream_test import DENSE, dense_alibi
 
@@ -63,7 +65,7 @@ def test_a_stalled_reader_is_closed_and_memory_returns(start_server: Any) -> Non
         next(call)
 
         def aborted() -> float:
-            return server.metrics()['attnbias_rejected_total{reason="stalled_reader"}']
+            return server.metrics()['attnbias_rejected_total{reason="stalled_client"}']
 
         eventually(lambda: aborted() == 1, "the stream closed")
         error = refused(lambda: call)
@@ -78,6 +80,53 @@ def test_a_stalled_reader_is_closed_and_memory_returns(start_server: Any) -> Non
         assert stub.payload(alibi(8, 64, **DENSE)) == dense_alibi(8, 64, 64).tobytes()
 
 
+def http2_frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def http2_headers(**fields: str) -> bytes:
+    """Header fields that HPACK leaves as they are."""
+    pairs = ((name.replace("_", "-"), value) for name, value in fields.items())
+    return b"".join(
+        b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
+        for name, value in pairs
+    )
+
+
+def test_a_unary_answer_that_nobody_reads_is_given_up(start_server: Any) -> None:
+    """gRPC's own clients always read one, so this one speaks HTTP/2 itself."""
+    data, headers, reset, settings = 0, 1, 3, 4
+    server = start_server("--progress-timeout=200ms")
+    request = message("GetTensorRequest")(spec=sinusoid(8192, 64)).SerializeToString()
+    pseudo = {
+        ":method": "POST",
+        ":scheme": "http",
+        ":path": "/attnbias.v1.AttentionBiasService/GetTensor",
+        ":authority": "attnbias",
+    }
+    with open_socket(server) as client:
+        client.settimeout(20)
+        client.sendall(
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+            + http2_frame(settings, 0, 0, b"")
+            + http2_frame(
+                headers,
+                4,
+                1,
+                http2_headers(**pseudo, content_type="application/grpc", te="trailers"),
+            )
+            + http2_frame(data, 1, 1, struct.pack(">BI", 0, len(request)) + request)
+        )
+        received = client.makefile("rb")
+        kinds = []
+        # Without a window update 64 KiB come, and then the end of the stream.
+        while reset not in kinds:
+            size, kind = struct.unpack(">IB", b"\0" + received.read(4))
+            received.read(5 + size)
+            kinds.append(kind)
+        assert kinds.count(data) > 0
+
+
 def test_a_slow_reader_that_makes_progress_is_left_alone(start_server: Any) -> None:
     server = start_server("--progress-timeout=1s")
     with server.connect() as stub:
@@ -85,13 +134,27 @@ def test_a_slow_reader_that_makes_progress_is_left_alone(start_server: Any) -> N
         for reply in stub.stream(alibi(8, 1024, **DENSE), max_chunk_bytes=2**20):
             got += reply.data
         assert got == dense_alibi(8, 1024, 1024).tobytes()
-        assert server.metrics()['attnbias_rejected_total{reason="stalled_reader"}'] == 0
+        assert server.metrics()['attnbias_rejected_total{reason="stalled_client"}'] == 0
 
 
 def test_exhausted_budget_asks_to_try_again(start_server: Any) -> None:
-    server = start_server("--memory-budget=1MiB")
+    server = start_server("--memory-budget=8MiB")
     with server.connect() as stub:
-        error = refused(lambda: stub.tensor(sinusoid(8192, 64)))  # 2 MiB
+        # Rows picked by a list are chunks of memory of their own: one is under way, one waits.
+        ids = {"position_ids": [{"positions": [i * 7 % 10007 for i in range(20000)]}]}
+        holder = stub.stream(spec(sinusoidal={"dim": 1024}, table=ids), max_chunk_bytes=2**21)
+        next(holder)
+
+        def held() -> bool:
+            sent, used = "attnbias_stream_bytes_total", "attnbias_memory_used_bytes"
+            before = server.metrics()
+            time.sleep(0.3)
+            after = server.metrics()
+            return before[sent] == after[sent] and after[used] >= 2 * 2**21
+
+        eventually(held, "the stream held back")
+        large = sinusoid(12000, 64)  # 2.9 MiB and rotations
+        error = refused(lambda: stub.tensor(large))
         assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
         assert Details(error).reason == "OVERLOADED"
         assert Details(error).retry_seconds == 1
@@ -99,17 +162,56 @@ def test_exhausted_budget_asks_to_try_again(start_server: Any) -> None:
         assert server.metrics()['attnbias_rejected_total{reason="overload"}'] == 1
         assert stub.check("liveness") == "SERVING"
         assert stub.payload(alibi(8, 64, **DENSE)) == dense_alibi(8, 64, 64).tobytes()
+        holder.cancel()
+        eventually(lambda: not held(), "the memory given back")
+        assert len(stub.tensor(large).data) == 12000 * 64 * 4
+
+
+def test_a_need_beyond_the_whole_budget_is_no_matter_of_waiting(start_server: Any) -> None:
+    server = start_server("--memory-budget=1MiB")
+    with server.connect() as stub:
+        error = refused(lambda: stub.tensor(sinusoid(8192, 64)))  # 2 MiB
+        assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert "all of the memory budget" in error.details()
+        assert Details(error).retry_seconds is None
+        assert stub.check("liveness") == "SERVING"
+        assert stub.payload(alibi(8, 64, **DENSE)) == dense_alibi(8, 64, 64).tobytes()
+
+
+def test_what_becomes_of_a_large_request_counts_against_the_budget(start_server: Any) -> None:
+    shape = [4096, 128]
+    table = {"data_type": "DATA_TYPE_F32", "shape": shape, "data": bytes(4 * 4096 * 128)}
+    fields = {"num_heads": 128, "num_buckets": 4096, "max_distance": 8192, "bidirectional": True}
+    t5 = spec(
+        t5={**fields, "table": {"inline_table": table}},
+        pair={"query_length": 4, "key_length": 4},
+    )
+    small = start_server("--memory-budget=8MiB")
+    with small.connect() as stub:
+        for call in (stub.header, stub.tensor, stub.payload):
+            error = refused(lambda call=call: call(t5))
+            assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+            assert "all of the memory budget" in error.details()
+    large = start_server("--memory-budget=64MiB")
+    with large.connect() as stub:
+        assert stub.payload(t5) == bytes(4 * 128 * 7)
+
+        def settled() -> bool:
+            metrics = large.metrics()
+            return metrics["attnbias_memory_used_bytes"] == metrics["attnbias_cache_bytes"]
+
+        eventually(settled, "the request's memory given back")
 
 
 def test_under_pressure_memory_stays_within_the_budget(start_server: Any) -> None:
-    budget = 8 << 20
+    budget = 64 << 20
     server = start_server(f"--memory-budget={budget}")
     used = []
 
     def fetch(i: int) -> bool:
         with server.connect() as stub:
             try:
-                for reply in stub.stream(sinusoid(2**15, 64 + i), max_chunk_bytes=2**20):
+                for reply in stub.stream(sinusoid(2**16, 64 + i), max_chunk_bytes=2**20):
                     if reply.offset == 0:
                         used.append(server.metrics()["attnbias_memory_used_bytes"])
             except grpc.RpcError as error:

@@ -269,6 +269,17 @@ def test_whole_response_stays_within_what_stock_clients_accept(shared_server: Se
     assert Details(error).reason == "TENSOR_TOO_LARGE_FOR_UNARY"
 
 
+def test_a_header_beyond_what_stock_clients_accept_is_refused(stub: Stub) -> None:
+    # Negative positions take ten bytes each in a message.
+    ids = {"positions": list(range(-2 * 262144, 0, 2))}
+    lists = {"query_positions": ids, "key_positions": ids}
+    far = spec(alibi={"num_heads": 1}, pair=lists)
+    for call in (stub.header, lambda spec: list(stub.stream(spec))):
+        error = refused(lambda call=call: call(far))
+        assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert "spec: got lists of positions" in error.details()
+
+
 @pytest.mark.parametrize(
     ("fields", "code", "field"),
     [

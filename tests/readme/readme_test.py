@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The blocks of code in README.md and docs/ are run as they stand.
+"""The blocks of code in the READMEs and docs/ are run as they stand.
 
 Every block marked sh or python is run, those of one page in order, in one folder and
 against a server of their own: Python blocks share their variables, shell blocks stop
@@ -22,7 +22,12 @@ import pytest
 from tests.tools.server_process import running_server
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+CLIENTS = ROOT / "client"
+PAGES = [
+    ROOT / "README.md",
+    *sorted(CLIENTS.glob("*/README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 BLOCK = re.compile(
     r"^(?P<left_out><!-- not run: .+ -->\n)?```(?P<language>\w+)\n(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
@@ -87,6 +92,17 @@ def test_blocks_run_as_they_stand(page: pathlib.Path, tmp_path: pathlib.Path) ->
                 # Earlier blocks are run again, so that a page reads as one program.
                 python += block.code
                 run_python(python, tmp_path)
+
+
+def test_the_cpp_guide_shows_the_example_that_is_built() -> None:
+    [shown] = re.findall(
+        r"^```cpp\n(.*?)^```$",
+        (CLIENTS / "cpp" / "README.md").read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+    licence, built = (CLIENTS / "cpp" / "examples" / "fetch.cc").read_text().split("\n", 1)
+    assert licence.startswith("// SPDX")
+    assert shown == built
 
 
 def test_the_readme_has_blocks_of_both_kinds() -> None:

@@ -14,39 +14,41 @@ const TableSetPtr& NoTables() {
 
 PlannedRequestPtr Planned(const std::string& header) {
   return std::make_shared<const PlannedRequest>(
-      PlannedRequest{nullptr, header, NoTables()});
+      PlannedRequest{nullptr, header});
 }
 
 TEST(PlanMemo, FindsWhatWasInsertedUnderTheSameBytes) {
   PlanMemo memo;
   EXPECT_EQ(memo.Find("a", NoTables()), nullptr);
-  memo.Insert("a", Planned("A"));
-  memo.Insert("b", Planned("B"));
+  memo.Insert("a", NoTables(), Planned("A"));
+  memo.Insert("b", NoTables(), Planned("B"));
   EXPECT_EQ(memo.Find("a", NoTables())->header, "A");
   EXPECT_EQ(memo.Find("b", NoTables())->header, "B");
   EXPECT_EQ(memo.Find("ab", NoTables()), nullptr);
 }
 
-TEST(PlanMemo, ForgetsAPlanWithTheTablesItMayHaveNamed) {
+TEST(PlanMemo, ForgetsAllPlansWithTheTablesTheyMayHaveNamed) {
   PlanMemo memo;
-  memo.Insert("a", Planned("A"));
+  PlannedRequestPtr planned = Planned("A");
+  const std::weak_ptr<const PlannedRequest> watch = planned;
+  memo.Insert("a", NoTables(), std::move(planned));
   TableSetPtr others = std::make_shared<const TableSet>();
   EXPECT_EQ(memo.Find("a", others), nullptr);
-  memo.Insert("a", std::make_shared<const PlannedRequest>(
-                       PlannedRequest{nullptr, "B", others}));
+  EXPECT_TRUE(watch.expired());
+  memo.Insert("a", others, Planned("B"));
   EXPECT_EQ(memo.Find("a", others)->header, "B");
   EXPECT_EQ(memo.Find("a", NoTables()), nullptr);
-  // It keeps no tables alive.
-  const std::weak_ptr<const TableSet> watch = others;
+  // It keeps no set of tables alive.
+  const std::weak_ptr<const TableSet> set = others;
   others.reset();
-  EXPECT_TRUE(watch.expired());
+  EXPECT_TRUE(set.expired());
 }
 
 TEST(PlanMemo, DoesNotRememberLargeRequests) {
   PlanMemo memo;
   const std::string largest(PlanMemo::kMaxRequestBytes, 'x');
-  memo.Insert(largest, Planned("A"));
-  memo.Insert(largest + "x", Planned("B"));
+  memo.Insert(largest, NoTables(), Planned("A"));
+  memo.Insert(largest + "x", NoTables(), Planned("B"));
   EXPECT_NE(memo.Find(largest, NoTables()), nullptr);
   EXPECT_EQ(memo.Find(largest + "x", NoTables()), nullptr);
 }
@@ -54,7 +56,7 @@ TEST(PlanMemo, DoesNotRememberLargeRequests) {
 TEST(PlanMemo, StaysBounded) {
   PlanMemo memo;
   for (size_t i = 0; i <= PlanMemo::kMaxRequests; ++i) {
-    memo.Insert(std::to_string(i), Planned(""));
+    memo.Insert(std::to_string(i), NoTables(), Planned(""));
   }
   EXPECT_EQ(memo.Find("0", NoTables()), nullptr);
   EXPECT_NE(memo.Find(std::to_string(PlanMemo::kMaxRequests), NoTables()),

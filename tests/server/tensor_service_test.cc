@@ -50,7 +50,7 @@ class TensorServiceTest : public testing::Test {
   static void SetUpTestSuite() { InitLogging("text", "off"); }
   TensorServiceTest()
       : engine_({}, *SupportedKernelSets().front(), &executor_, &metrics_),
-        stall_watch_(std::chrono::minutes(10)),
+        stall_watch_(std::chrono::minutes(10), std::chrono::minutes(10)),
         environment_{engine_, executor_, metrics_, stall_watch_},
         service_(&environment_, [] { return v1::GetServerInfoResponse(); }) {
     grpc::ServerBuilder builder;
@@ -254,7 +254,7 @@ TEST_F(TensorServiceTest, IdleLogitsAreDismissed) {
   ASSERT_TRUE(call->Write(ShawSpec(5, 7)));
   ASSERT_TRUE(call->Read(&response));
   environment_.draining = true;
-  stall_watch_.CloseIdle();
+  stall_watch_.CloseIdle(Draining());
   EXPECT_FALSE(call->Read(&response));
   EXPECT_EQ(call->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
 }

@@ -14,7 +14,7 @@ struct CountingObserver final : CacheObserver {
   void OnMiss() override { ++misses; }
   void OnJoin() override { ++joins; }
   void OnComputed(int64_t) override { ++computed; }
-  void OnEvicted(int64_t) override { ++evicted; }
+  void OnEvicted() override { ++evicted; }
 
   std::atomic<int> hits{0};
   std::atomic<int> misses{0};

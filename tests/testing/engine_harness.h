@@ -41,14 +41,18 @@ class EngineHarness {
   }
 
   PayloadPtr Get(const PlanPtr& plan) {
+    absl::StatusOr<PayloadPtr> payload = TryGet(plan);
+    EXPECT_THAT(payload, IsOk());
+    return *std::move(payload);
+  }
+
+  absl::StatusOr<PayloadPtr> TryGet(const PlanPtr& plan) {
     std::promise<absl::StatusOr<PayloadPtr>> promise;
     engine_.Get(plan, std::make_shared<Cancellation>(),
                 [&promise](absl::StatusOr<PayloadPtr> payload) {
                   promise.set_value(std::move(payload));
                 });
-    absl::StatusOr<PayloadPtr> payload = promise.get_future().get();
-    EXPECT_THAT(payload, IsOk());
-    return *std::move(payload);
+    return promise.get_future().get();
   }
 
   // A chunk's bytes, which its checksum fits.

@@ -11,9 +11,6 @@
 namespace attnbias {
 namespace {
 
-// A header of two full position lists and its mask stays below.
-constexpr int kMaxMessageBytes = 16 << 20;
-
 // Measured on loopback: a fixed wide window and frames as large as a chunk are
 // faster than gRPC's own probing, which starts at 64 KiB and pings as it goes.
 constexpr int kLookaheadBytes = 16 << 20;
@@ -39,7 +36,6 @@ void KeepReceiveBuffers() {
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target) {
   KeepReceiveBuffers();
   grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookaheadBytes);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxFrameBytes);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cpp/src/raw_stream.h"
 
-#include <string>
 #include <utility>
 
 #include "absl/time/time.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/string_view.h"
 #include "client/cpp/src/rpc_status.h"
@@ -41,9 +42,13 @@ absl::Duration RetryState::Backoff() {
 std::optional<absl::Duration> RetryState::NextDelay(const CallEnd& end) {
   const std::optional<absl::Duration> info = RetryDelay(end.status);
   const grpc::StatusCode code = end.status.error_code();
-  const bool worth_it = code == grpc::StatusCode::UNAVAILABLE ||
-                        (code == grpc::StatusCode::RESOURCE_EXHAUSTED &&
-                         (info.has_value() || end.pushback.has_value()));
+  const bool worth_it =
+      code == grpc::StatusCode::UNAVAILABLE ||
+      code == grpc::StatusCode::ABORTED ||
+      // A stream that a proxy or a dying server cut.
+      absl::StrContains(end.status.error_message(), "RST_STREAM") ||
+      (code == grpc::StatusCode::RESOURCE_EXHAUSTED &&
+       (info.has_value() || end.pushback.has_value()));
   if (!worth_it || ++failures_ >= max_attempts_) return std::nullopt;
   if (end.pushback.has_value()) {
     int64_t milliseconds = 0;

@@ -2,7 +2,6 @@
 #include "client/cpp/src/rpc_status.h"
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/cord.h"

@@ -7,8 +7,9 @@
 // source: attnbias/v1/encodings.proto
 
 // One message per encoding: its hyperparameters, under the names its paper and
-// its peers use. A scalar without a default_value is required; the zero of an
-// enum means the default that its comment names.
+// its peers use. A scalar without a default_value is required, but for a bool,
+// which is false, and num_heads where values are BUCKETS; the zero of an enum
+// means the default that its comment names, or that one has to be said.
 
 package attnbiaspb
 
@@ -971,8 +972,8 @@ type T5 struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Heads of the table, in [1, 65536].
 	NumHeads int32 `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Rows of the table, in [2, 4096]; even when bidirectional, where one half
-	// serves keys to the right of the query.
+	// Rows of the table, in [2, 4096]; when bidirectional even and at least 4,
+	// where one half serves keys to the right of the query.
 	NumBuckets *int32 `protobuf:"varint,2,opt,name=num_buckets,json=numBuckets,proto3,oneof" json:"num_buckets,omitempty"`
 	// Distance from which all keys share the last bucket: larger than the number
 	// of exact buckets, at most 2^31 - 1.
@@ -1487,20 +1488,23 @@ func (x *Rotary) GetInverseFrequencies() []float64 {
 
 // xPos (Sun et al. 2022): rotary positions with a decay.
 //
-// Structure TABLE; three parts "cos", "sin" and "scale", each [positions, dim].
+// Structure TABLE; three parts "cos", "sin" and "scale", each [positions, dim],
+// or half as many columns with layout COMPACT.
 // Queries are multiplied by scale, keys divided by it. Positions at which scale
 // would leave [2^-512, 2^512] are OUT_OF_RANGE.
 // scale(p, m) = ((2m/dim + gamma) / (1 + gamma))^((p - center) / scale_base).
 type Xpos struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Columns, even, in [2, 65536].
-	Dim       int32    `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
+	Dim int32 `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
+	// In [1, 1e18].
 	RopeTheta *float64 `protobuf:"fixed64,2,opt,name=rope_theta,json=ropeTheta,proto3,oneof" json:"rope_theta,omitempty"`
 	// In [1, 1e9].
 	ScaleBase *float64 `protobuf:"fixed64,3,opt,name=scale_base,json=scaleBase,proto3,oneof" json:"scale_base,omitempty"`
 	// In (0, 1e6].
 	Gamma *float64 `protobuf:"fixed64,4,opt,name=gamma,proto3,oneof" json:"gamma,omitempty"`
-	// Length that the table is for: center = floor(sequence_length / 2). Required.
+	// Length that the table is for: center = floor(sequence_length / 2). In
+	// [1, 2^40]; required.
 	SequenceLength *int64       `protobuf:"varint,5,opt,name=sequence_length,json=sequenceLength,proto3,oneof" json:"sequence_length,omitempty"`
 	Layout         RotaryLayout `protobuf:"varint,6,opt,name=layout,proto3,enum=attnbias.v1.RotaryLayout" json:"layout,omitempty"`
 	unknownFields  protoimpl.UnknownFields
@@ -1924,7 +1928,8 @@ type Fire struct {
 	Eps *float64 `protobuf:"fixed64,4,opt,name=eps,proto3,oneof" json:"eps,omitempty"`
 	// The MLP of one hidden layer with ReLU: [hidden, 1], [hidden],
 	// [num_heads, hidden], [num_heads], as torch's Linear has them. The weights
-	// are required; no bias is a bias of zeros. At most 65536 hidden units.
+	// are required; no bias is a bias of zeros. At most 65536 hidden units, and 2^22
+	// numbers in output_weight.
 	HiddenWeight  *TableRef `protobuf:"bytes,5,opt,name=hidden_weight,json=hiddenWeight,proto3" json:"hidden_weight,omitempty"`
 	HiddenBias    *TableRef `protobuf:"bytes,6,opt,name=hidden_bias,json=hiddenBias,proto3" json:"hidden_bias,omitempty"`
 	OutputWeight  *TableRef `protobuf:"bytes,7,opt,name=output_weight,json=outputWeight,proto3" json:"output_weight,omitempty"`
@@ -2029,7 +2034,8 @@ type DynamicPositionBias struct {
 	// Whether the distance d enters as sign(d) ln(|d| + 1).
 	LogDistance bool `protobuf:"varint,2,opt,name=log_distance,json=logDistance,proto3" json:"log_distance,omitempty"`
 	// Layers, first to last, 1 to 64 of them; between them SiLU, behind LayerNorm
-	// where the layer has one. The last has num_heads outputs and no LayerNorm.
+	// where the layer has one. The last has num_heads outputs and no LayerNorm. All weights
+	// together have at most 2^22 numbers.
 	Layers        []*PositionMlpLayer `protobuf:"bytes,3,rep,name=layers,proto3" json:"layers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2676,7 +2682,7 @@ type SwinV2 struct {
 	PretrainedWindowHeight *int32 `protobuf:"varint,4,opt,name=pretrained_window_height,json=pretrainedWindowHeight,proto3,oneof" json:"pretrained_window_height,omitempty"`
 	PretrainedWindowWidth  *int32 `protobuf:"varint,5,opt,name=pretrained_window_width,json=pretrainedWindowWidth,proto3,oneof" json:"pretrained_window_width,omitempty"`
 	// [hidden, 2], [hidden], [num_heads, hidden], as torch's Linear has them, with
-	// ReLU between.
+	// ReLU between; at most 2^22 numbers in a table.
 	HiddenWeight  *TableRef `protobuf:"bytes,6,opt,name=hidden_weight,json=hiddenWeight,proto3" json:"hidden_weight,omitempty"`
 	HiddenBias    *TableRef `protobuf:"bytes,7,opt,name=hidden_bias,json=hiddenBias,proto3" json:"hidden_bias,omitempty"`
 	OutputWeight  *TableRef `protobuf:"bytes,8,opt,name=output_weight,json=outputWeight,proto3" json:"output_weight,omitempty"`
@@ -2856,7 +2862,8 @@ type Tupe struct {
 	NumBuckets    *int32    `protobuf:"varint,3,opt,name=num_buckets,json=numBuckets,proto3,oneof" json:"num_buckets,omitempty"`
 	MaxDistance   *int32    `protobuf:"varint,4,opt,name=max_distance,json=maxDistance,proto3,oneof" json:"max_distance,omitempty"`
 	// Absolute term, all or none: positions [max positions (+ 1), d_model], query
-	// and key projections [d_model, d_model] with biases [d_model].
+	// and key projections [d_model, d_model] with biases [d_model]. d_model is at
+	// most 4096 and a multiple of num_heads; the positions at most 2^22 numbers.
 	PositionTable *TableRef `protobuf:"bytes,5,opt,name=position_table,json=positionTable,proto3" json:"position_table,omitempty"`
 	QueryWeight   *TableRef `protobuf:"bytes,6,opt,name=query_weight,json=queryWeight,proto3" json:"query_weight,omitempty"`
 	QueryBias     *TableRef `protobuf:"bytes,7,opt,name=query_bias,json=queryBias,proto3" json:"query_bias,omitempty"`
@@ -2865,10 +2872,12 @@ type Tupe struct {
 	// LayerNorm of the positions, both or neither.
 	NormWeight *TableRef `protobuf:"bytes,10,opt,name=norm_weight,json=normWeight,proto3" json:"norm_weight,omitempty"`
 	NormBias   *TableRef `protobuf:"bytes,11,opt,name=norm_bias,json=normBias,proto3" json:"norm_bias,omitempty"`
-	NormEps    *float64  `protobuf:"fixed64,12,opt,name=norm_eps,json=normEps,proto3,oneof" json:"norm_eps,omitempty"`
+	// In (0, 1].
+	NormEps *float64 `protobuf:"fixed64,12,opt,name=norm_eps,json=normEps,proto3,oneof" json:"norm_eps,omitempty"`
 	// Whether what the class token gives and gets is untied from positions.
 	ResetClassToken bool `protobuf:"varint,13,opt,name=reset_class_token,json=resetClassToken,proto3" json:"reset_class_token,omitempty"`
-	// Factor of the absolute term. Default: 1 / sqrt(2 d_model / num_heads).
+	// Factor of the absolute term, in F32's range and not 0. Default:
+	// 1 / sqrt(2 d_model / num_heads).
 	PositionScale *float64 `protobuf:"fixed64,14,opt,name=position_scale,json=positionScale,proto3,oneof" json:"position_scale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -514,7 +514,8 @@ type TensorHeader struct {
 	// 64 lowercase hex characters. Equal fingerprint, equal bytes: on any
 	// replica, backend or day.
 	Fingerprint string `protobuf:"bytes,3,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
-	// The same without extent and output: two requests of one encoding agree.
+	// The same without extent, element type, form and mask, but with values and
+	// scale: two requests of one encoding agree.
 	EncodingFingerprint string `protobuf:"bytes,4,opt,name=encoding_fingerprint,json=encodingFingerprint,proto3" json:"encoding_fingerprint,omitempty"`
 	// The request as it was understood: defaults filled in, lists that are ranges
 	// as ranges, tables as digests.

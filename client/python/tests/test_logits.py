@@ -334,6 +334,28 @@ class Scripted:
             yield logits_pb2.ComputeLogitsResponse(offset=offset, crc32c=checksum, data=data)
 
 
+class Counting:
+    """Rows that count how often they are made an array, as a GPU's would be copied."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.conversions = 0
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        self.conversions += 1
+        return self.array
+
+
+def test_rows_are_converted_once(server: FakeServer, client: attnbias.Client) -> None:
+    scripted = Scripted(random(HEADS, 4, 4))
+    server.logits = scripted.serve
+    term = attnbias.ShawKeys(table=random(3, DIM), left=1, right=1)
+    rows = Counting(random(HEADS, 4, DIM))
+    got = client.logits(term, rows, keys=4, direction="bidirectional")
+    np.testing.assert_array_equal(got, scripted.answer)
+    assert rows.conversions == 1
+
+
 @pytest.mark.parametrize("damage", ["checksum", "offset", "short"])
 def test_damage_is_data_loss(server: FakeServer, client: attnbias.Client, damage: str) -> None:
     server.logits = Scripted(random(HEADS, 4, 4), damage).serve

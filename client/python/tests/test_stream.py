@@ -322,34 +322,57 @@ def test_get_many_keeps_the_order(server: FakeServer, client: attnbias.Client) -
     assert [len(array) for array in got] == list(lengths)
 
 
-def test_get_many_cancels_the_others_when_one_fails(
-    server: FakeServer, client: attnbias.Client
-) -> None:
-    begun = threading.Event()
-    cancelled: queue.Queue[bool] = queue.Queue()
+class Endless:
+    """Sends a part, then nothing; says whether the caller went."""
 
-    def endless(
-        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.cancelled: queue.Queue[bool] = queue.Queue()
+
+    def serve(
+        self, request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
     ) -> Iterator[bytes]:
         yield from PAYLOAD.messages(request.read_offset, 8000)
         gone = threading.Event()
         context.add_callback(gone.set)
-        begun.set()
-        cancelled.put(gone.wait(20))
+        self.begun.set()
+        self.cancelled.put(gone.wait(20))
+
+
+def test_get_many_cancels_the_others_when_one_fails(
+    server: FakeServer, client: attnbias.Client
+) -> None:
+    endless = Endless()
 
     def either(
         request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
     ) -> Iterator[bytes]:
         if request.spec.table.positions.end == 1:
-            yield from endless(request, context)
-        begun.wait(60)
+            yield from endless.serve(request, context)
+        endless.begun.wait(60)
         abort(context, grpc.StatusCode.INVALID_ARGUMENT, "as planned")
 
     server.script = [either]
     requests = [attnbias.Request(SINUSOIDAL, positions=n) for n in (1, 2)]
     with pytest.raises(attnbias.InvalidArgumentError):
         client.get_many(requests)
-    assert cancelled.get(timeout=60)
+    assert endless.cancelled.get(timeout=60)
+
+
+def test_get_many_cancels_what_has_begun_when_its_requests_fail(
+    server: FakeServer, client: attnbias.Client
+) -> None:
+    endless = Endless()
+    server.script = [endless.serve]
+
+    def requests() -> Iterator[attnbias.Request]:
+        yield attnbias.Request(SINUSOIDAL, positions=1)
+        endless.begun.wait(60)
+        raise LookupError("as planned")
+
+    with pytest.raises(LookupError, match="as planned"):
+        client.get_many(requests())
+    assert endless.cancelled.get(timeout=60)
 
 
 def test_closing_the_client_cancels(server: FakeServer) -> None:

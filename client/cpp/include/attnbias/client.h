@@ -50,8 +50,10 @@ enum class Health { kUnknown, kServing, kNotServing };
 // once, block, and return the server's own code and message on an error (see
 // attnbias/error.h for its details).
 //
-// Calls are retried where the server says that this helps: on UNAVAILABLE, and
-// on RESOURCE_EXHAUSTED that comes with a delay. All are safe to repeat.
+// Calls are retried where that helps: on UNAVAILABLE, on ABORTED, which is how
+// a server ends a stream that was not read for too long, where a connection was
+// reset, and on RESOURCE_EXHAUSTED that comes with a delay. All are safe to
+// repeat.
 class Client {
  public:
   // Does not connect: the first call does. INVALID_ARGUMENT names the option.

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that end together."""
+"""Calls that end together, and what a caller decides about each."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from attnbias._errors import CancelledError
 
@@ -53,3 +54,15 @@ class CallGroup:
             calls = list(self._calls)
         for call in calls:
             call.cancel()
+
+
+@dataclass(frozen=True)
+class CallOptions:
+    """What a caller decides about a call, and the group that it belongs to."""
+
+    max_tensor_bytes: int
+    max_attempts: int
+    timeout: float | None
+    out: Any
+    progress: bool | None
+    calls: CallGroup

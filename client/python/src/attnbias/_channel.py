@@ -14,9 +14,6 @@ from attnbias.v1 import logits_pb2, service_pb2
 
 _SERVICE: Final = "attnbias.v1.AttentionBiasService"
 _HEALTH: Final = "grpc.health.v1.Health"
-# A header with two lists of 262144 positions, or the rows that they mask, is
-# larger than the 4 MiB that gRPC accepts by itself.
-_MAX_MESSAGE_BYTES: Final = 16 << 20
 _WINDOW_BYTES: Final = 16 << 20
 _MAX_FRAME_BYTES: Final = (1 << 24) - 1  # HTTP/2's own limit
 
@@ -39,9 +36,9 @@ class Stub:
             request_serializer=logits_pb2.ComputeLogitsRequest.SerializeToString,
             response_deserializer=None,
         )
-        self.describe_tensor = self._unary(_SERVICE, "DescribeTensor", service_pb2)
-        self.list_tables = self._unary(_SERVICE, "ListTables", service_pb2)
-        self.get_server_info = self._unary(_SERVICE, "GetServerInfo", service_pb2)
+        self.describe_tensor = self._unary("DescribeTensor")
+        self.list_tables = self._unary("ListTables")
+        self.get_server_info = self._unary("GetServerInfo")
         self.check_health: Any = self._channel.unary_unary(
             f"/{_HEALTH}/Check",
             request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
@@ -52,11 +49,11 @@ class Stub:
         """Closes the channel and cancels what is in flight on it."""
         self._channel.close()
 
-    def _unary(self, service: str, method: str, messages: Any) -> Any:
+    def _unary(self, method: str) -> Any:
         return self._channel.unary_unary(
-            f"/{service}/{method}",
-            request_serializer=getattr(messages, f"{method}Request").SerializeToString,
-            response_deserializer=getattr(messages, f"{method}Response").FromString,
+            f"/{_SERVICE}/{method}",
+            request_serializer=getattr(service_pb2, f"{method}Request").SerializeToString,
+            response_deserializer=getattr(service_pb2, f"{method}Response").FromString,
         )
 
 
@@ -67,7 +64,6 @@ def _open(
         _SERVICE, ["DescribeTensor", "ListTables", "GetServerInfo"], max_attempts
     )
     options = [
-        ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
         ("grpc.service_config", unary),
         # Windows and frames of whole chunks from the first byte on, instead of
         # 64 KiB that grow: fewer, larger reads.

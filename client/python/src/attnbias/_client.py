@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
 import grpc
 from grpc_health.v1 import health_pb2
 
-from attnbias._calls import CallGroup
+from attnbias._calls import CallGroup, CallOptions
 from attnbias._channel import Stub
 from attnbias._checks import refuse_unknown, require_instance
-from attnbias._download import Download, DownloadOptions
+from attnbias._download import Download
 from attnbias._errors import from_rpc_error
 from attnbias._files import check_suffix, write
 from attnbias._info import (
@@ -207,8 +207,7 @@ class Client:
         Raises:
             Error: the first failure; the other calls are then cancelled.
         """
-        calls = CallGroup()
-        options = self._options(None, False, timeout, calls)
+        options = self._options(None, False, timeout)
 
         def fetch(request: Request) -> Any:
             require_instance(request, Request, "requests", "attnbias.Request(encoding, ...)")
@@ -216,12 +215,12 @@ class Client:
             return to_result(info, memory, request)
 
         with ThreadPoolExecutor(_CALLS_IN_FLIGHT, "attnbias-get") as pool:
-            futures = [pool.submit(fetch, request) for request in requests]
             try:
+                futures = [pool.submit(fetch, request) for request in requests]
                 for future in as_completed(futures):
                     future.result()
             except BaseException:
-                calls.cancel()
+                options.calls.cancel()
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
             return [future.result() for future in futures]
@@ -324,24 +323,18 @@ class Client:
             raise from_rpc_error(error) from None
 
     def _download(
-        self, request: Request, options: DownloadOptions
+        self, request: Request, options: CallOptions
     ) -> tuple[TensorInfo, npt.NDArray[np.uint8]]:
         return Download(self._stub.stream_tensor, request.to_spec(), options).run()
 
-    def _options(
-        self,
-        out: Any,
-        progress: bool | None,
-        timeout: float | None,
-        calls: CallGroup | None = None,
-    ) -> DownloadOptions:
-        return DownloadOptions(
+    def _options(self, out: Any, progress: bool | None, timeout: float | None) -> CallOptions:
+        return CallOptions(
             max_tensor_bytes=self._max_tensor_bytes,
             max_attempts=self._max_attempts,
             timeout=self._timeout if timeout is None else timeout,
             out=out,
             progress=progress,
-            calls=calls or CallGroup(),
+            calls=CallGroup(),
         )
 
 

@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from attnbias._assembler import Assembler
-from attnbias._calls import CallGroup
 from attnbias._errors import (
     DataLossError,
     Error,
@@ -30,17 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-
-@dataclass(frozen=True)
-class DownloadOptions:
-    """What a caller decides about a download."""
-
-    max_tensor_bytes: int
-    max_attempts: int
-    timeout: float | None
-    out: Any = None
-    progress: bool | None = None
-    calls: CallGroup = field(default_factory=CallGroup)
+    from attnbias._calls import CallOptions
 
 
 @dataclass
@@ -57,7 +46,7 @@ class Download:
         self,
         stream: Callable[..., Any],
         spec: service_pb2.TensorSpec,
-        options: DownloadOptions,
+        options: CallOptions,
     ) -> None:
         self._stream = stream
         self._spec = spec

@@ -14,13 +14,12 @@ from attnbias.v1 import tensor_pb2
 if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
-    from google.protobuf.message import Message
 
     DType: TypeAlias = npt.DTypeLike | torch.dtype
 
 BFLOAT16: Final[np.dtype[Any]] = np.dtype(ml_dtypes.bfloat16)
 
-_DTYPES: Final[dict[int, np.dtype[Any]]] = {
+_DTYPES: Final[dict[tensor_pb2.DataType, np.dtype[Any]]] = {
     tensor_pb2.DATA_TYPE_F64: np.dtype("<f8"),
     tensor_pb2.DATA_TYPE_F32: np.dtype("<f4"),
     tensor_pb2.DATA_TYPE_F16: np.dtype("<f2"),
@@ -34,11 +33,10 @@ _NAMES: Final = {
 }
 
 
-def set_data_type(message: Message, dtype: DType) -> None:
-    """Sets ``message.data_type``.
+def to_data_type(dtype: DType) -> tensor_pb2.DataType:
+    """The number of an element type in the contract.
 
     Args:
-        message: a message with that field.
         dtype: ``"bf16"``, torch's dtype, or anything that numpy takes for one.
 
     Raises:
@@ -53,9 +51,9 @@ def set_data_type(message: Message, dtype: DType) -> None:
             number = _NUMBERS.get(np.dtype(dtype).newbyteorder("<"))
     if number is None:
         raise ValueError(f"dtype: got {given!r}, want one of {', '.join(_NAMES)}")
-    setattr(message, "data_type", number)  # noqa: B010  # Message does not declare it
+    return number
 
 
-def from_data_type(data_type: int) -> np.dtype[Any] | None:
+def from_data_type(data_type: tensor_pb2.DataType) -> np.dtype[Any] | None:
     """The numpy dtype of a ``DataType``; None for one this package does not know."""
     return _DTYPES.get(data_type)

@@ -152,7 +152,7 @@ class T5(Encoding):
     num_heads: int | None = None
     """Heads of the table, in [1, 65536]."""
     num_buckets: int | None = None
-    """Rows of the table, in [2, 4096], in either direction together. Default 32."""
+    """Rows of the table, in [2, 4096]; bidirectional even and at least 4. Default 32."""
     max_distance: int | None = None
     """Distance from which all keys share the last bucket. Default 128."""
     table: Any = None

@@ -121,13 +121,13 @@ class FailedPreconditionError(Error):
 
 
 class AbortedError(Error):
-    """The server ended the call, as it does to a reader that stalls."""
+    """The server ended the call, as it does to a client that stops reading or sending."""
 
     code = grpc.StatusCode.ABORTED
 
 
 class OutOfRangeError(Error):
-    """An offset beyond the payload."""
+    """Positions that the encoding has no numbers for, or an offset beyond the payload."""
 
     code = grpc.StatusCode.OUT_OF_RANGE
 

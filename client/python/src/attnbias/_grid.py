@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from attnbias._tensors import adding, require_heads
 from attnbias._torch import to_torch
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class BlockToeplitz:
         Raises:
             ValueError: the tensor has no head axis.
         """
-        _require_heads(self.block, 3)
+        require_heads(self.block, len(self.block.shape[:-2]) == 1)
         block = to_torch(self.block, device)
         height, width = self.height, self.width
         if self.border is None:
@@ -134,7 +135,7 @@ class BlockToeplitz:
                 rows = key // width - query // width + height - 1
                 return block[head, rows, key % width - query % width + width - 1]
 
-            return _adding(grid_bias)
+            return adding(grid_bias)
 
         border = to_torch(self.border, device)
 
@@ -145,7 +146,7 @@ class BlockToeplitz:
             inside = block[head, rows, j % width - i % width + width - 1]
             return _with_border(inside, border[head], query == 0, key == 0)
 
-        return _adding(bordered_bias)
+        return adding(bordered_bias)
 
 
 class BorderedToeplitz:
@@ -227,7 +228,7 @@ class BorderedToeplitz:
 
     def score_mod(self, device: str | torch.device | None = None) -> ScoreMod:
         """A ``score_mod`` for flex_attention that adds this bias; see ``Toeplitz.score_mod``."""
-        _require_heads(self.toeplitz.diagonals, 2)
+        require_heads(self.toeplitz.diagonals, len(self.toeplitz.diagonals.shape[:-1]) == 1)
         diagonals = to_torch(self.toeplitz.diagonals, device)
         border = to_torch(self.border, device)
         last = self.toeplitz.query_length - 1
@@ -239,7 +240,7 @@ class BorderedToeplitz:
             inside = diagonals[head, key - query + last]
             return _with_border(inside, border[head], query == class_query, key == class_key)
 
-        return _adding(bias)
+        return adding(bias)
 
 
 def _check_border(border: npt.NDArray[Any] | None, heads: tuple[int, ...]) -> None:
@@ -264,30 +265,9 @@ def _with_border(inside: Any, border: Any, is_query: Any, is_key: Any) -> Any:
     return outside.where(is_query | is_key, inside)
 
 
-def _adding(bias: Any) -> ScoreMod:
-    def add_bias(
-        score: torch.Tensor,
-        batch: torch.Tensor,
-        head: torch.Tensor,
-        query: torch.Tensor,
-        key: torch.Tensor,
-    ) -> torch.Tensor:
-        del batch
-        total: torch.Tensor = score + bias(head, query, key)
-        return total
-
-    return add_bias
-
-
 def _moved(index: int | None, span: Span | None, length: int) -> int | None:
     """An index as seen from a window that begins with ``span``; None outside of it."""
     if index is None:
         return None
     begin = span[0].__index__() if isinstance(span, tuple) else 0
     return index - begin if 0 <= index - begin < length else None
-
-
-def _require_heads(array: npt.NDArray[Any], axes: int) -> None:
-    if array.ndim != axes:
-        message = f"heads: got a tensor of shape {array.shape}, want one with a head axis"
-        raise ValueError(message)

@@ -49,7 +49,7 @@ class TensorInfo:
     fingerprint: str
     """64 hex digits: equal fingerprint, equal bytes, on any replica or day."""
     encoding_fingerprint: str
-    """The same without extent and output: two requests of one encoding agree."""
+    """The same without extent, dtype, form and mask: two requests of one encoding agree."""
     resolved_spec: service_pb2.TensorSpec
     """The request as the server understood it: defaults filled in, tables as digests."""
     fully_masked_rows: tuple[tuple[int, int], ...]

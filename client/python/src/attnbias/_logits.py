@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attnbias._checks import require_instance
-from attnbias._dtypes import BFLOAT16, set_data_type
+from attnbias._dtypes import BFLOAT16, to_data_type
 from attnbias._encodings import Sinusoidal
 from attnbias._enums import set_enum
 from attnbias._tables import TableInfo, to_table_ref
@@ -176,14 +176,13 @@ class LogitsRequest:
             raise TypeError("queries: got it beside rows, want it only where rows is None")
         return rows.astype(rows.dtype.newbyteorder("<"), copy=False)
 
-    def to_spec(self) -> logits_pb2.LogitsSpec:
-        """The contract's message.
+    def to_spec(self, rows: npt.NDArray[Any]) -> logits_pb2.LogitsSpec:
+        """The contract's message for rows as array() made them.
 
         Raises:
             TypeError: a value is of the wrong type.
             ValueError: a value does not fit its field, or an enum has no such value.
         """
-        rows = self.array()
         spec = logits_pb2.LogitsSpec()
         message = getattr(spec, self.term.field)
         message.SetInParent()
@@ -201,7 +200,7 @@ class LogitsRequest:
                 width if self.rows is not None else _length(self.query_bias, -1, "query_bias")
             )
         set_enum(spec, "direction", self.direction, "direction")
-        set_data_type(spec, rows.dtype)
+        spec.data_type = to_data_type(rows.dtype)
         self._set_optional(spec)
         spec.bias_alone = self.rows is None
         return spec
@@ -214,9 +213,7 @@ class LogitsRequest:
         if self.query_offset is not None:
             spec.query_offset = self.query_offset
         if self.dtype is not None:
-            carrier = logits_pb2.LogitsHeader()
-            set_data_type(carrier, self.dtype)
-            spec.output_data_type = carrier.data_type
+            spec.output_data_type = to_data_type(self.dtype)
         if isinstance(self.fill, str):
             if self.fill != "lowest":
                 raise ValueError(f"fill: got {self.fill!r}, want a number or 'lowest'")

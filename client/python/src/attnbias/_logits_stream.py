@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from attnbias._download import DownloadOptions
+    from attnbias._calls import CallOptions
     from attnbias._logits import LogitsRequest
 
 _MAX_REQUEST_BYTES: Final = (8 << 20) - 4096
@@ -36,14 +36,14 @@ class LogitsStream:
     """Computes one array. An object is good for one run()."""
 
     def __init__(
-        self, stream: Callable[..., Any], request: LogitsRequest, options: DownloadOptions
+        self, stream: Callable[..., Any], request: LogitsRequest, options: CallOptions
     ) -> None:
         self._stream = stream
         self._options = options
         self._deadline = Deadline(options.timeout)
         self._retry = Retry(options.max_attempts, self._deadline)
-        self._spec = request.to_spec()
         self._rows = request.array()
+        self._spec = request.to_spec(self._rows)
         self._answer = self._memory()
         self._answered = 0  # rows
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attnbias._checks import require_instance
-from attnbias._dtypes import set_data_type
+from attnbias._dtypes import to_data_type
 from attnbias._encodings import Encoding
 from attnbias._enums import set_enum
 from attnbias.v1 import service_pb2, tensor_pb2
@@ -186,7 +186,7 @@ class Request:
     def _output(self) -> tensor_pb2.Output:
         output = tensor_pb2.Output()
         if self.dtype is not None:
-            set_data_type(output, self.dtype)
+            output.data_type = to_data_type(self.dtype)
         if self.form is not None:
             set_enum(output, "form", self.form, "form")
         if self.values is not None:

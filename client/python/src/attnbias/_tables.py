@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from attnbias._dtypes import BFLOAT16, set_data_type
+from attnbias._dtypes import BFLOAT16, to_data_type
 from attnbias._enums import enum_name, set_enum
 from attnbias._torch import is_torch_tensor, to_numpy
 from attnbias.v1 import tensor_pb2
@@ -73,6 +73,6 @@ def _inline(table: Any, name: str) -> tensor_pb2.InlineTable:
         message = f"{name}: got an array of {array.dtype}, want f64, f32, f16 or bf16"
         raise TypeError(message)
     little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-    inline = tensor_pb2.InlineTable(shape=array.shape, data=little.tobytes())
-    set_data_type(inline, array.dtype)
-    return inline
+    return tensor_pb2.InlineTable(
+        data_type=to_data_type(array.dtype), shape=array.shape, data=little.tobytes()
+    )

@@ -152,21 +152,10 @@ class Toeplitz:
         if self.vectors:
             message = f"vectors: got a tensor of shape {self.shape}, want one of numbers to add"
             raise ValueError(message)
-        _require_heads(self.diagonals, self._has_heads())
+        require_heads(self.diagonals, self._has_heads())
         diagonals = to_torch(self.diagonals, device)
         last = self.query_length - 1
-
-        def add_bias(
-            score: torch.Tensor,
-            batch: torch.Tensor,
-            head: torch.Tensor,
-            query: torch.Tensor,
-            key: torch.Tensor,
-        ) -> torch.Tensor:
-            del batch
-            return score + diagonals[head, key - query + last]
-
-        return add_bias
+        return adding(lambda head, query, key: diagonals[head, key - query + last])
 
     def _around(self, axes: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """What belongs to the axes before that of the diagonals, and after it."""
@@ -245,20 +234,9 @@ class KeyRow:
 
     def score_mod(self, device: str | torch.device | None = None) -> ScoreMod:
         """A ``score_mod`` for flex_attention that adds this bias; see ``Toeplitz.score_mod``."""
-        _require_heads(self.row, self._has_heads())
+        require_heads(self.row, self._has_heads())
         row = to_torch(self.row, device)
-
-        def add_bias(
-            score: torch.Tensor,
-            batch: torch.Tensor,
-            head: torch.Tensor,
-            query: torch.Tensor,
-            key: torch.Tensor,
-        ) -> torch.Tensor:
-            del batch, query
-            return score + row[head, key]
-
-        return add_bias
+        return adding(lambda head, _, key: row[head, key])
 
     def _has_heads(self) -> bool:
         return self.row.ndim > 1
@@ -275,12 +253,29 @@ def _inside(span: Span | None, length: int, name: str) -> tuple[int, int]:
 def _heads_of(array: npt.NDArray[Any], heads: Span | None, has_heads: bool) -> npt.NDArray[Any]:
     if heads is None:
         return array
-    _require_heads(array, has_heads)
+    require_heads(array, has_heads)
     begin, end = _inside(heads, array.shape[0], "heads")
     return array[begin:end]
 
 
-def _require_heads(array: npt.NDArray[Any], has_heads: bool) -> None:
+def adding(bias: Callable[..., torch.Tensor]) -> ScoreMod:
+    """A ``score_mod`` that adds ``bias(head, query, key)``."""
+
+    def add_bias(
+        score: torch.Tensor,
+        batch: torch.Tensor,
+        head: torch.Tensor,
+        query: torch.Tensor,
+        key: torch.Tensor,
+    ) -> torch.Tensor:
+        del batch
+        return score + bias(head, query, key)
+
+    return add_bias
+
+
+def require_heads(array: npt.NDArray[Any], has_heads: bool) -> None:
+    """Refuses an array without a head axis with a ValueError."""
     if not has_heads:
         message = f"heads: got a tensor of shape {array.shape}, want one with a head axis"
         raise ValueError(message)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads StreamTensorResponse messages by hand.
+"""Reads messages of chunks by hand: StreamTensorResponse and ComputeLogitsResponse.
 
+The two have the fields of a chunk under the same numbers, so one reader serves both.
 A generated parser would copy ``data`` into a bytes object of its own. Here it
 stays a view of the received message until it is copied once, into its place.
 """

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fetches an ALiBi bias as diagonals, and one row of it as a dense window into
+// memory of the program's own.
+#include <cstddef>
+#include <iostream>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "attnbias/client.h"
+#include "attnbias/error.h"
+
+namespace v1 = attnbias::v1;
+
+constexpr int kHeads = 8;
+constexpr int kLength = 1024;
+
+int Fail(const absl::Status& status) {
+  std::cerr << status << "\n";
+  for (const auto& violation : attnbias::FieldViolations(status)) {
+    std::cerr << violation.field << ": " << violation.description << "\n";
+  }
+  return 1;
+}
+
+int main(int argc, char** argv) {
+  const auto client = attnbias::Client::Create(
+      {.target = argc > 1 ? argv[1] : "localhost:50051"});
+  if (!client.ok()) return Fail(client.status());
+
+  v1::TensorSpec spec;
+  spec.mutable_alibi()->set_num_heads(kHeads);
+  spec.mutable_pair()->set_query_length(kLength);
+  spec.mutable_pair()->set_key_length(kLength);
+
+  // The compact form: diagonals [kHeads, 2 kLength - 1] of F32, 64 KB for what
+  // would be 32 MB.
+  const absl::StatusOr<attnbias::Tensor> bias = client->Get(spec);
+  if (!bias.ok()) return Fail(bias.status());
+  const auto* diagonals = reinterpret_cast<const float*>(bias->part(0).data());
+  const auto at = [diagonals](int head, int query, int key) {
+    return diagonals[head * (2 * kLength - 1) + key - query + kLength - 1];
+  };
+  std::cout << "query 1023, key 1020 of head 0: " << at(0, 1023, 1020) << "\n";
+
+  // The last query alone, every element: [kHeads, 1, kLength].
+  spec.mutable_pair()->mutable_queries()->set_begin(kLength - 1);
+  spec.mutable_pair()->mutable_queries()->set_end(kLength);
+  spec.mutable_output()->set_form(v1::FORM_DENSE);
+  std::vector<float> row(kHeads * kLength);
+  const absl::StatusOr<v1::TensorHeader> header = client->GetInto(
+      spec, absl::MakeSpan(reinterpret_cast<std::byte*>(row.data()),
+                           row.size() * sizeof(float)));
+  if (!header.ok()) return Fail(header.status());
+  std::cout << "the same in the window:         " << row[1020] << "\n"
+            << "fingerprint " << header->fingerprint() << "\n";
+}
