@@ -23,6 +23,10 @@ absl::Status TooLarge(const std::string& got, int64_t want) {
                     "TENSOR_TOO_LARGE_FOR_UNARY");
 }
 
+// What HTTP/2 lets a server send before the client has read anything: a smaller
+// answer is not held up.
+constexpr size_t kFirstWindowBytes = 65535;
+
 // More than the fields of a GetTensorResponse take beside header and data.
 constexpr int64_t kFramingBytes = 64;
 
@@ -125,7 +129,10 @@ void GetReactor::Answer(Payload& payload) {
   response_ = FrameTensor(planned_->header, *chunk);
   call_.BytesSent(bytes);
   call_.MessageSent();
-  call_.stall_entry().WriteStarted();
+  if (response_.Length() > kFirstWindowBytes) {
+    call_.stall_entry().Register();
+    call_.stall_entry().WriteStarted();
+  }
   End(absl::OkStatus());
 }
 

@@ -26,6 +26,7 @@ LogitsReactor::LogitsReactor(CallEnvironment* environment,
     : call_(environment, Method::kComputeLogits, context) {}
 
 void LogitsReactor::Start() {
+  call_.stall_entry().Register();
   std::unique_lock<std::mutex> lock(mutex_);
   status_ = call_.CheckWanted();
   Proceed(std::move(lock));

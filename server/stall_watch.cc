@@ -17,15 +17,16 @@ int64_t Now() {
 
 }  // namespace
 
-StallWatch::Entry::Entry(StallWatch* watch, grpc_call* call)
-    : watch_(watch), call_(call) {
-  std::lock_guard<std::mutex> lock(watch_->mutex_);
-  watch_->entries_.insert(this);
-}
-
 StallWatch::Entry::~Entry() {
+  if (!registered_) return;
   std::lock_guard<std::mutex> lock(watch_->mutex_);
   watch_->entries_.erase(this);
+}
+
+void StallWatch::Entry::Register() {
+  std::lock_guard<std::mutex> lock(watch_->mutex_);
+  watch_->entries_.insert(this);
+  registered_ = true;
 }
 
 void StallWatch::Entry::WriteStarted() { write_started_ = Now(); }

@@ -25,10 +25,13 @@ class StallWatch {
   // One stream. `call` outlives it.
   class Entry {
    public:
-    Entry(StallWatch* watch, grpc_call* call);
+    Entry(StallWatch* watch, grpc_call* call) : watch_(watch), call_(call) {}
     Entry(const Entry&) = delete;
     Entry& operator=(const Entry&) = delete;
     ~Entry();
+
+    // Before anything below; for a call that nothing can hold up, never.
+    void Register();
 
     void WriteStarted();
     void WriteDone();
@@ -44,6 +47,7 @@ class StallWatch {
 
     StallWatch* const watch_;
     grpc_call* const call_;
+    bool registered_ = false;
     // Nanoseconds of the steady clock; 0 when nothing is being written, or
     // waited for.
     std::atomic<int64_t> write_started_{0};

@@ -17,6 +17,7 @@ StreamReactor::StreamReactor(CallEnvironment* environment,
     : call_(environment, Method::kStreamTensor, context), request_(*request) {}
 
 void StreamReactor::Start() {
+  call_.stall_entry().Register();
   if (absl::Status status = call_.CheckWanted(); !status.ok()) {
     return End(status);
   }
