@@ -115,7 +115,7 @@ absl::Status Draining() {
 }
 
 absl::Status Call::WhyCancelled() const {
-  const absl::Status closed = stall_entry_.WhyClosed();
+  absl::Status closed = stall_entry_.WhyClosed();
   if (!closed.ok()) return closed;
   if (context_.deadline() <= std::chrono::system_clock::now()) {
     return absl::DeadlineExceededError("the deadline has passed");

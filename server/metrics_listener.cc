@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <thread>
 #include <utility>
 
@@ -91,7 +92,7 @@ absl::StatusOr<std::unique_ptr<MetricsListener>> MetricsListener::Listen(
     return absl::UnavailableError(
         absl::StrCat("cannot serve metrics on ", ToString(address)));
   }
-  http->Serve({address.host, port});
+  http->Serve({address.host, static_cast<uint16_t>(port)});
   return std::unique_ptr<MetricsListener>(
       new MetricsListener(std::move(http), port));
 }

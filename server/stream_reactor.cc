@@ -73,7 +73,7 @@ void StreamReactor::Stream(PayloadPtr payload) {
   payload_ = std::move(payload);
   std::unique_lock<std::mutex> lock(mutex_);
   made_ = window_.bytes.begin;
-  next_ = Message{std::move(header_), 0};
+  next_ = Message{std::exchange(header_, grpc::ByteBuffer()), 0};
   Proceed(std::move(lock));
 }
 

@@ -25,8 +25,8 @@ constexpr char kSafetensors[] = ".safetensors";
 constexpr char kJson[] = ".json";
 
 // Files of these extensions in `folder` that are not hidden, in order.
-absl::StatusOr<std::set<fs::path>> FilesIn(const std::string& folder,
-                                           std::set<std::string> extensions) {
+absl::StatusOr<std::set<fs::path>> FilesIn(
+    const std::string& folder, const std::set<std::string>& extensions) {
   std::set<fs::path> files;
   std::error_code error;
   fs::directory_iterator next(folder, error);
@@ -112,9 +112,9 @@ std::string StampOf(const fs::path& path) {
                       info.st_ctim.tv_nsec, "\n");
 }
 
-void AppendStamps(const std::string& folder, std::set<std::string> extensions,
-                  std::string& stamp) {
-  const auto files = FilesIn(folder, std::move(extensions));
+void AppendStamps(const std::string& folder,
+                  const std::set<std::string>& extensions, std::string& stamp) {
+  const auto files = FilesIn(folder, extensions);
   if (!files.ok()) return;
   for (const fs::path& path : *files) stamp += StampOf(path);
 }
@@ -158,8 +158,9 @@ absl::Status TableMounts::LoadLocked() {
   stamp_ = Stamp();
   absl::StatusOr<TableSetPtr> tables = Read();
   failed_ = !tables.ok();
-  if (tables.ok()) registry_.Replace(*std::move(tables));
-  return tables.status();
+  if (failed_) return tables.status();
+  registry_.Replace(*std::move(tables));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<TableSetPtr> TableMounts::Read() const {

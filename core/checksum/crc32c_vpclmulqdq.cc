@@ -72,7 +72,9 @@ ATTNBIAS_VPCLMULQDQ inline uint32_t Reduce(__m512i value) {
 ATTNBIAS_VPCLMULQDQ uint32_t ExtendBlocks(uint32_t crc, const uint8_t*& data,
                                           size_t& size) {
   __m512i lanes[4];
-  for (int i = 0; i < 4; ++i) lanes[i] = _mm512_loadu_si512(data + 64 * i);
+  for (ptrdiff_t i = 0; i < 4; ++i) {
+    lanes[i] = _mm512_loadu_si512(data + 64 * i);
+  }
   lanes[0] = _mm512_xor_si512(
       lanes[0],
       _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(crc))));
@@ -80,7 +82,7 @@ ATTNBIAS_VPCLMULQDQ uint32_t ExtendBlocks(uint32_t crc, const uint8_t*& data,
   size -= 256;
   const __m512i by2048 = Wide(kBy2048);
   for (; size >= 256; data += 256, size -= 256) {
-    for (int i = 0; i < 4; ++i) {
+    for (ptrdiff_t i = 0; i < 4; ++i) {
       lanes[i] = FoldInto(lanes[i], by2048, _mm512_loadu_si512(data + 64 * i));
     }
   }

@@ -55,8 +55,8 @@ struct AxisColumns {
 // (key row - query row + height - 1) * (2 width - 1)
 //     + key column - query column + width - 1.
 struct Grid {
-  int64_t height = 0;
-  int64_t width = 0;
+  int64_t height = 1;
+  int64_t width = 1;
 
   int64_t tokens() const { return height * width; }
   int64_t block_height() const { return 2 * height - 1; }

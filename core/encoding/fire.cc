@@ -43,7 +43,7 @@ class DistanceLogs {
   // Those of distances 0 to most at least; null where they are too many.
   Logs UpTo(int64_t most) const {
     if (most >= kMostKeptDistances) return nullptr;
-    const Logs known = Kept();
+    Logs known = Kept();
     if (most < static_cast<int64_t>(known->size())) return known;
     auto grown = std::make_shared<std::vector<double>>(*known);
     grown->resize(std::bit_ceil(static_cast<uint64_t>(most) + 1));

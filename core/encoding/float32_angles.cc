@@ -93,7 +93,7 @@ void Float32AngleEvaluator::Resolve(SinusoidColumns::Kind kind, float angle,
     mpfr_set_flt(value.get(), angle, MPFR_RNDN);
     return value;
   };
-  RoundSinusoid(kind, angle == 0 ? 0 : 1, exact, scale_, type_, out);
+  RoundSinusoid({kind, angle == 0 ? 0 : 1, exact, scale_}, type_, out);
 }
 
 }  // namespace attnbias

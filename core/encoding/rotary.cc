@@ -205,7 +205,7 @@ std::unique_ptr<const Evaluator> RotaryEncoding::PrepareExact(
     const auto frequency = [&](int precision) {
       return InverseFrequencies(spec, precision).Of(turning[place.frequency]);
     };
-    RoundSinusoid(place.kind, position, frequency, scale, as, out);
+    RoundSinusoid({place.kind, position, frequency, scale}, as, out);
   };
   return std::make_unique<SinusoidalEvaluator>(
       SinusoidRows{.columns = columns,

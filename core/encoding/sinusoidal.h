@@ -77,11 +77,16 @@ SinusoidRows RowsOf(const SinusoidalSpec& spec, double scale);
 // A real number other than 0, to within a relative 2^(6 - precision_bits).
 using RealToAnyPrecision = std::function<Real(int precision_bits)>;
 
-// Writes scale x the sine or cosine of position x frequency as `type`: its
-// definition.
-void RoundSinusoid(SinusoidColumns::Kind kind, int64_t position,
-                   const RealToAnyPrecision& frequency,
-                   const RealToAnyPrecision& scale, DataType type,
+// scale x the sine or cosine of position x frequency.
+struct ExactSinusoid {
+  SinusoidColumns::Kind kind;
+  int64_t position;
+  const RealToAnyPrecision& frequency;
+  const RealToAnyPrecision& scale;
+};
+
+// Writes it as `type`: the definition of every such number.
+void RoundSinusoid(const ExactSinusoid& sinusoid, DataType type,
                    std::byte* out);
 
 struct SinusoidElement {

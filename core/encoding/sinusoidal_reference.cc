@@ -121,11 +121,10 @@ SinusoidRows RowsOf(const SinusoidalSpec& spec, double scale) {
   return rows;
 }
 
-void RoundSinusoid(SinusoidColumns::Kind kind, int64_t position,
-                   const RealToAnyPrecision& frequency,
-                   const RealToAnyPrecision& scale, DataType type,
+void RoundSinusoid(const ExactSinusoid& sinusoid, DataType type,
                    std::byte* out) {
   using Kind = SinusoidColumns::Kind;
+  const auto& [kind, position, frequency, scale] = sinusoid;
   if (kind == Kind::kZero || (position == 0 && kind == Kind::kSine)) {
     return RoundDouble(0, type, out);
   }
@@ -136,9 +135,9 @@ void RoundSinusoid(SinusoidColumns::Kind kind, int64_t position,
   RoundByRefining(
       [&](Real& value, Real& bound) {
         const auto precision = static_cast<int>(mpfr_get_prec(value.get()));
-        Real angle = frequency(precision);
-        mpfr_mul_si(angle.get(), angle.get(), position, MPFR_RNDN);
-        Evaluate(kind, angle, scale(precision), value, bound);
+        Real angle = sinusoid.frequency(precision);
+        mpfr_mul_si(angle.get(), angle.get(), sinusoid.position, MPFR_RNDN);
+        Evaluate(sinusoid.kind, angle, sinusoid.scale(precision), value, bound);
       },
       type, out);
 }
@@ -160,7 +159,7 @@ void ReferenceSinusoidal(const SinusoidalSpec& spec,
     mpfr_set_d(scale.get(), element.scale, MPFR_RNDN);
     return scale;
   };
-  RoundSinusoid(place.kind, element.position, frequency, scale, type, out);
+  RoundSinusoid({place.kind, element.position, frequency, scale}, type, out);
 }
 
 }  // namespace attnbias

@@ -6,6 +6,7 @@
 #include "core/engine/engine.h"
 
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -147,7 +148,7 @@ TEST_F(EngineTest, ColumnsTakeTheirOwnAxisPositions) {
         const std::vector<double> alone =
             Numbers({rotary, TableExtent{{}, {3, lists[run.axis]}}, {}});
         ASSERT_EQ(alone.size(), numbers.size());
-        for (int64_t row = 0; row < 2 * 5; ++row) {
+        for (int64_t row = 0; row < int64_t{2} * 5; ++row) {
           for (int64_t column = run.columns.begin; column < run.columns.end;
                ++column) {
             ASSERT_EQ(numbers[row * width + column],
@@ -310,7 +311,7 @@ TEST_F(EngineTest, MasksReplaceWhatTheyHideAndNothingElse) {
       if (std::holds_alternative<Lowest>(mask.fill)) {
         fill = std::numeric_limits<float>::lowest();
       }
-      for (size_t at = 0; at < plain.size(); ++at) {
+      for (int64_t at = 0; at < std::ssize(plain); ++at) {
         const int64_t j = at % pair.key_length;
         const int64_t i =
             at / pair.key_length % pair.query_length + *pair.query_offset;

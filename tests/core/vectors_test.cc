@@ -119,8 +119,8 @@ TEST(Vectors, OfListsAreThoseOfTheirPositionsOneByOne) {
       const std::vector<double> numbers =
           engine.Numbers({vectors.encoding, pair, {.data_type = type}});
       ASSERT_EQ(numbers.size(), vectors.heads * 30 * vectors.dim);
-      for (size_t i = 0; i < queries.size(); ++i) {
-        for (size_t j = 0; j < keys.size(); ++j) {
+      for (int64_t i = 0; i < std::ssize(queries); ++i) {
+        for (int64_t j = 0; j < std::ssize(keys); ++j) {
           const std::vector<double> one =
               engine.Numbers({vectors.encoding,
                               PairOf(1, 1, queries[i] - keys[j]),
@@ -177,7 +177,7 @@ TEST(Vectors, MayBeWiderThanAChunk) {
   const PlanPtr plan = engine.Plan(spec);
   EXPECT_THAT(plan->parts()[0].shape, ElementsAre(3, 3, 65536));
   const std::string whole = engine.Whole(spec);
-  constexpr int64_t kVector = 65536 * 8;
+  constexpr int64_t kVector = int64_t{65536} * 8;
   EXPECT_EQ(whole.substr(0, kVector), whole.substr(4 * kVector, kVector));
   EXPECT_EQ(whole.substr(kVector, kVector), whole.substr(5 * kVector, kVector));
   const PayloadPtr payload = engine.Get(plan);

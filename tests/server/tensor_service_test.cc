@@ -68,7 +68,7 @@ class TensorServiceTest : public testing::Test {
     v1::GetTensorRequest request;
     *request.mutable_spec() = spec;
     v1::GetTensorResponse response;
-    const grpc::Status status = stub_->GetTensor(&context, request, &response);
+    grpc::Status status = stub_->GetTensor(&context, request, &response);
     *data = response.data();
     for (const auto& [key, value] : context.GetServerTrailingMetadata()) {
       trailers_[std::string(key.data(), key.size())] =
@@ -197,6 +197,7 @@ v1::ComputeLogitsRequest ZeroRows(int rows) {
 
 TEST_F(TensorServiceTest, LogitsCancelledAnywhereNothingIsHeld) {
   std::vector<std::thread> clients;
+  clients.reserve(4);
   for (int client = 0; client < 4; ++client) {
     clients.emplace_back([this, client] {
       std::minstd_rand random(client + 1);
@@ -261,6 +262,7 @@ TEST_F(TensorServiceTest, IdleLogitsAreDismissed) {
 
 TEST_F(TensorServiceTest, CancelledAnywhereNothingIsHeld) {
   std::vector<std::thread> clients;
+  clients.reserve(4);
   for (int client = 0; client < 4; ++client) {
     clients.emplace_back([this, client] {
       std::minstd_rand random(client + 1);

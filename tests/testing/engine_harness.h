@@ -121,7 +121,7 @@ inline PairExtent PairOf(int64_t query_length, int64_t key_length,
 }
 
 // A table of normally distributed F32 numbers.
-inline Table RandomTable(std::vector<int64_t> shape, uint32_t seed,
+inline Table RandomTable(const std::vector<int64_t>& shape, uint32_t seed,
                          float deviation = 1) {
   int64_t size = 1;
   for (const int64_t length : shape) size *= length;

@@ -46,7 +46,7 @@ int main(int argc, char** argv) {
   spec.mutable_pair()->mutable_queries()->set_begin(kLength - 1);
   spec.mutable_pair()->mutable_queries()->set_end(kLength);
   spec.mutable_output()->set_form(v1::FORM_DENSE);
-  std::vector<float> row(kHeads * kLength);
+  std::vector<float> row(size_t{kHeads} * kLength);
   const absl::StatusOr<v1::TensorHeader> header = client->GetInto(
       spec, absl::MakeSpan(reinterpret_cast<std::byte*>(row.data()),
                            row.size() * sizeof(float)));

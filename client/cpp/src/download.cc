@@ -76,7 +76,7 @@ absl::Status Download::Receive(absl::Time deadline, CallEnd* end) {
         memory_.size() < kStreamedBytes ? Placement::kCached
                                         : Placement::kStreamed);
     if (!chunk.ok()) return chunk.status();
-    const absl::Status taken =
+    absl::Status taken =
         first ? TakeHeader(*std::move(chunk)) : TakeData(*chunk);
     if (!taken.ok()) return taken;
   }

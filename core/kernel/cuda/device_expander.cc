@@ -49,8 +49,7 @@ absl::Status DeviceExpander::Start(const DenseExpansion& expansion) {
   if (expansion.border != nullptr) {
     border.resize((3 * expansion.lanes * size + 3) / 4);
     std::memcpy(border.data(), expansion.border, 3 * expansion.lanes * size);
-    ATTNBIAS_RETURN_IF_ERROR(Upload(device, stream, border.data(),
-                                    static_cast<int64_t>(border.size()),
+    ATTNBIAS_RETURN_IF_ERROR(Upload(device, stream, absl::MakeConstSpan(border),
                                     &memory_.emplace_back(), &launch_.border));
   }
   // What was copied from may go; the other slot need not wait.
@@ -62,8 +61,8 @@ absl::Status DeviceExpander::UploadLine(const IntegerLine& line, Stream& stream,
   device_line->begin = line.begin;
   device_line->step = line.step;
   if (line.list == nullptr) return absl::OkStatus();
-  return Upload(*device_, stream, line.list, line.size, &memory_.emplace_back(),
-                &device_line->list);
+  return Upload(*device_, stream, absl::MakeConstSpan(line.list, line.size),
+                &memory_.emplace_back(), &device_line->list);
 }
 
 absl::Status DeviceExpander::TryBegin(Range elements, std::byte* out) {
@@ -79,7 +78,8 @@ absl::Status DeviceExpander::TryBegin(Range elements, std::byte* out) {
   ExpansionLaunch launch = launch_;
   launch.first = elements.begin;
   launch.count = elements.size();
-  launch.out = ArrayOf<Vector16>(slot.out, bytes / sizeof(Vector16));
+  launch.out = ArrayOf<Vector16>(
+      slot.out, bytes / static_cast<int64_t>(sizeof(Vector16)));
   ATTNBIAS_RETURN_IF_ERROR(slot.stream->Launch(launch));
   ATTNBIAS_RETURN_IF_ERROR(
       slot.stream->CopyOut(out, slot.out.get(), slot.made_bytes));

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "core/base/status_macros.h"
 #include "core/kernel/cuda/device.h"
 
@@ -24,17 +25,17 @@ DeviceArray<T> ArrayOf(const SharedMemory& memory, int64_t count) {
 
 // A copy on the device, some time after this.
 template <typename T>
-absl::Status Upload(Device& device, Stream& stream, const T* data,
-                    int64_t count, SharedMemory* memory,
-                    DeviceArray<const T>* array) {
+absl::Status Upload(Device& device, Stream& stream, absl::Span<const T> data,
+                    SharedMemory* memory, DeviceArray<const T>* array) {
+  const auto count = static_cast<int64_t>(data.size());
   const auto bytes = count * static_cast<int64_t>(sizeof(T));
   absl::StatusOr<SharedMemory> allocated =
       device.Allocate(std::max<int64_t>(bytes, 1));
   ATTNBIAS_RETURN_IF_ERROR(allocated.status());
   *memory = *std::move(allocated);
   *array = ArrayOf<const T>(*memory, count);
-  return stream.CopyIn(memory->get(), reinterpret_cast<const std::byte*>(data),
-                       bytes);
+  return stream.CopyIn(memory->get(),
+                       reinterpret_cast<const std::byte*>(data.data()), bytes);
 }
 
 }  // namespace attnbias

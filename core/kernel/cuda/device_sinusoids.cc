@@ -80,8 +80,9 @@ class SinusoidFill {
  private:
   static absl::Status Allocate(absl::StatusOr<SharedMemory> memory,
                                SharedMemory* place) {
-    if (memory.ok()) *place = *std::move(memory);
-    return memory.status();
+    if (!memory.ok()) return memory.status();
+    *place = *std::move(memory);
+    return absl::OkStatus();
   }
 
   int64_t undecided_bytes() const { return (room_ + 1) * 4; }
@@ -93,7 +94,8 @@ class SinusoidFill {
         RoundUp(block.rows, blocks_.block_rows) / blocks_.block_rows;
     const auto upload = [&](const double* data, int64_t rows,
                             DeviceArray<const double>* array) {
-      return Upload(device_, stream, data, rows * block.pairs,
+      return Upload(device_, stream,
+                    absl::MakeConstSpan(data, rows * block.pairs),
                     &memory_.emplace_back(), array);
     };
     ATTNBIAS_RETURN_IF_ERROR(
