@@ -104,7 +104,9 @@ Estimate LogOf(DoubleDouble x) {
     mantissa *= 2;
     --exponent;
   }
-  const int nearest = static_cast<int>(mantissa * kSteps + 0.5);
+  // Any step near by will do, so that a tie may go either way.
+  const int nearest = static_cast<int>(
+      mantissa * kSteps + 0.5);  // NOLINT(bugprone-incorrect-roundings)
   const double divisor = static_cast<double>(nearest) / kSteps;
   // Exact: both are multiples of the mantissa's last place, and are close.
   const double difference = mantissa - divisor;

@@ -28,7 +28,7 @@ attnbias::v1::TensorSpec DenseSpec() {
   table.set_data_type(attnbias::v1::DATA_TYPE_F32);
   table.add_shape(kBuckets);
   table.add_shape(kHeads);
-  std::vector<float> numbers(kBuckets * kHeads);
+  std::vector<float> numbers(size_t{kBuckets} * kHeads);
   for (size_t i = 0; i < numbers.size(); ++i) {
     numbers[i] = static_cast<float>(i) / 7;
   }

@@ -139,7 +139,7 @@ TEST(ReadChunk, AgreesWithProtobufOnNoise) {
   int read = 0;
   for (int round = 0; round < 20'000; ++round) {
     std::string bytes = original;
-    for (int flips = 1 + random() % 3; flips > 0; --flips) {
+    for (auto flips = 1 + random() % 3; flips > 0; --flips) {
       bytes[random() % bytes.size()] = static_cast<char>(random());
     }
     v1::StreamTensorResponse oracle;
