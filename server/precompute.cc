@@ -74,14 +74,16 @@ absl::Status Precompute(const std::vector<PlanPtr>& plans, Engine* engine,
       return Located(absl::StrCat("precompute entry ", i), status);
     }
   }
-  // Too large to be kept, or pushed out by a later one.
+  // Never kept, too large to be, or pushed out by a later one.
   for (size_t i = 0; i < plans.size(); ++i) {
     if (engine->Find(plans[i]) != nullptr) continue;
     return absl::ResourceExhaustedError(
         absl::StrCat("precompute entry ", i,
-                     ": does not fit in the cache together with the "
-                     "others; the memory budget is ",
-                     engine->budget().limit(), " bytes"));
+                     ": is not in the cache, which keeps nothing that each "
+                     "query sees otherwise, nothing above an eighth of the "
+                     "memory budget of ",
+                     engine->budget().limit(),
+                     " bytes, and no more than fits into it together"));
   }
   return absl::OkStatus();
 }

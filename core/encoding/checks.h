@@ -28,8 +28,7 @@ absl::Status CheckNumHeads(absl::string_view field, int64_t num_heads);
 // One side of a window of tokens.
 absl::Status CheckWindowSide(absl::string_view field, int64_t length);
 
-// Numbers in a table whose values are computed with as doubles, outside of any
-// budget.
+// Numbers in a table whose values are computed with as doubles.
 inline constexpr int64_t kMaxNetworkNumbers = int64_t{1} << 22;
 
 // output.scale must be finite and not 0.

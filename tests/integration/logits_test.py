@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pytest
 
 from tests.integration.contract import message
-from tests.integration.server import Details, Server, Stub, eventually, refused
+from tests.integration.server import Details, Server, Stub, eventually, refused, settled
 
 Array = npt.NDArray[np.float32]
 HEADS, DIM = 2, 8
@@ -116,16 +116,6 @@ class Feed:
 @pytest.fixture(scope="module")
 def stub(shared_server: Server) -> Stub:
     return shared_server.connect()
-
-
-def settled(server: Server) -> None:
-    """Everything that calls held was given back, and each call has ended."""
-
-    def is_settled() -> bool:
-        metrics = server.metrics()
-        return metrics["attnbias_memory_used_bytes"] == metrics["attnbias_cache_bytes"]
-
-    eventually(is_settled, "all memory that is not cached given back")
 
 
 def test_rows_in_blocks_in_any_order(stub: Stub) -> None:
@@ -305,13 +295,13 @@ def test_a_silent_client_is_closed_and_memory_returns(start_server: Any) -> None
 
 
 def test_a_client_that_sends_now_and_then_is_left_alone(start_server: Any) -> None:
-    server = start_server("--idle-timeout=1s")
+    server = start_server("--idle-timeout=2s")
     with server.connect() as stub:
         feed = Feed(spec_of(3, 5))
         call = stub.logits(feed)
         assert next(call).HasField("header")
         for _ in range(5):
-            time.sleep(0.4)
+            time.sleep(0.5)
             feed.send(rows_of(0, queries_of(3)))
             assert next(call).data
         feed.close()

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 
 from tests.integration.contract import alibi, message, sinusoid, spec
-from tests.integration.server import Details, Server, eventually, refused
+from tests.integration.server import Details, Server, eventually, refused, settled
 from tests.integration.stream_test import DENSE, dense_alibi
 
 
@@ -71,11 +71,7 @@ def test_a_stalled_reader_is_closed_and_memory_returns(start_server: Any) -> Non
         error = refused(lambda: call)
         assert error.code() == grpc.StatusCode.ABORTED
 
-        def settled() -> bool:
-            metrics = server.metrics()
-            return metrics["attnbias_memory_used_bytes"] == metrics["attnbias_cache_bytes"]
-
-        eventually(settled, "the stream's memory given back")
+        settled(server)
         # Others are not concerned.
         assert stub.payload(alibi(8, 64, **DENSE)) == dense_alibi(8, 64, 64).tobytes()
 
@@ -196,11 +192,7 @@ def test_what_becomes_of_a_large_request_counts_against_the_budget(start_server:
     with large.connect() as stub:
         assert stub.payload(t5) == bytes(4 * 128 * 7)
 
-        def settled() -> bool:
-            metrics = large.metrics()
-            return metrics["attnbias_memory_used_bytes"] == metrics["attnbias_cache_bytes"]
-
-        eventually(settled, "the request's memory given back")
+        settled(large)
 
 
 def test_under_pressure_memory_stays_within_the_budget(start_server: Any) -> None:
@@ -224,11 +216,7 @@ def test_under_pressure_memory_stays_within_the_budget(start_server: Any) -> Non
     assert True in outcomes
     assert max(used) <= budget
 
-    def settled() -> bool:
-        metrics = server.metrics()
-        return metrics["attnbias_memory_used_bytes"] == metrics["attnbias_cache_bytes"]
-
-    eventually(settled, "all memory that is not cached given back")
+    settled(server)
     with server.connect() as stub:
         eventually(lambda: stub.check("readiness") == "SERVING", "readiness")
         assert stub.payload(alibi(8, 64, **DENSE)) == dense_alibi(8, 64, 64).tobytes()

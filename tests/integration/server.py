@@ -199,3 +199,13 @@ def eventually(condition: Callable[[], bool], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"never happened: {what}"
         time.sleep(0.01)
+
+
+def settled(server: Server) -> None:
+    """Everything that calls held was given back, and each call has ended."""
+
+    def is_settled() -> bool:
+        metrics = server.metrics()
+        return metrics["attnbias_memory_used_bytes"] == metrics["attnbias_cache_bytes"]
+
+    eventually(is_settled, "all memory that is not cached given back")
