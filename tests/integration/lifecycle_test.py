@@ -57,6 +57,8 @@ def test_open_watches_hear_of_the_drain_and_do_not_delay_it(start_server: Any) -
     # The grace is longer than this test waits.
     server = start_server("--drain-grace=1h")
     with server.connect() as stub:
+        # It listens a little before it is ready.
+        eventually(lambda: stub.check("readiness") == "SERVING", "readiness")
         watches = [stub.health.Watch(health_pb2.HealthCheckRequest(service=n)) for n in NAMES]
         serving, not_serving = 1, 2
         assert [next(watch).status for watch in watches] == [serving] * 4

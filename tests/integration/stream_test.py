@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from tests.integration.contract import alibi, message, sinusoid
-from tests.integration.server import Server, Stub, eventually, refused
+from tests.integration.server import Server, Stub, eventually, refused, settled
 
 DENSE = {"form": "FORM_DENSE"}
 
@@ -178,11 +178,7 @@ def test_cancelled_at_random_points_nothing_leaks(start_server: Any) -> None:
             call.cancel()
         assert stub.payload(alibi(8, 64, **DENSE)) == dense_alibi(8, 64, 64).tobytes()
 
-    def settled() -> bool:
-        metrics = server.metrics()
-        return metrics["attnbias_memory_used_bytes"] == metrics["attnbias_cache_bytes"]
-
-    eventually(settled, "all memory that is not cached given back")
+    settled(server)
     handled = sum(
         v for k, v in server.metrics().items() if k.startswith("grpc_server_handled_total")
     )
