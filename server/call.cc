@@ -44,7 +44,7 @@ Call::~Call() {
              .code = NameOf(code_),
              .milliseconds = seconds.count() * 1000,
              .bytes = bytes_,
-             .encoding = plan_ ? plan_->encoding().name() : "",
+             .encoding = plan_ ? plan_->encoding().name : "",
              .fingerprint = plan_ ? plan_->fingerprint() : "",
              .error = error_});
 }

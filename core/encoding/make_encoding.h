@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every encoding's factory: one row each.
+// From a spec to its encoding. Each encoding's file registers what describes
+// it, so that nobody else has to know it.
 #ifndef ATTNBIAS_CORE_ENCODING_MAKE_ENCODING_H_
 #define ATTNBIAS_CORE_ENCODING_MAKE_ENCODING_H_
 
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "core/encoding/encoding.h"
-#include "core/encoding/spec.h"
+#include "core/encoding/spec/tensor_spec.h"
 
 namespace attnbias {
 
@@ -13,50 +18,44 @@ namespace attnbias {
 //
 // INVALID_ARGUMENT  a field's value; the message begins with the field's path
 //                   inside TensorSpec and ": "
-absl::StatusOr<EncodingPtr> MakeEncoding(const SinusoidalSpec& spec,
+absl::StatusOr<EncodingPtr> MakeEncoding(EncodingSpec spec,
                                          const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const T5Spec& spec,
-                                         const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const AlibiSpec& spec,
-                                         const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const LearnedAbsoluteSpec& spec,
-                                         const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const ShawSpec& spec,
-                                         const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const TransformerXlSpec& spec,
-                                         const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const XlnetSpec& spec,
-                                         const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const ConformerSpec& spec,
-                                         const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const SymmetricSinusoidalSpec& spec,
-                                         const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const LearnedRelativeSpec& spec,
-                                         const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const KerpleSpec& spec,
-                                         const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const SandwichSpec& spec,
-                                         const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const FireSpec& spec,
-                                         const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const DynamicPositionBiasSpec& spec,
-                                         const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const DebertaSpec& spec,
-                                         const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const SwinSpec& spec,
-                                         const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const SwinV2Spec& spec,
-                                         const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const BeitSpec& spec,
-                                         const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const RotarySpec& spec,
-                                         const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const XposSpec& spec,
-                                         const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const MultiAxisSinusoidalSpec& spec,
-                                         const Output& output);
-absl::StatusOr<EncodingPtr> MakeEncoding(const TupeSpec& spec,
-                                         const Output& output);
+
+// The spec of that encoding with nothing set; nothing where there is no such
+// encoding.
+std::optional<EncodingSpec> DefaultSpec(std::string_view name);
+
+// The names of all encodings, in alphabetical order.
+std::vector<std::string_view> EncodingNames();
+
+namespace encoding_internal {
+
+struct Factory {
+  EncodingSpec (*default_spec)();
+  std::function<absl::StatusOr<Encoding>(const EncodingSpec& spec)> describe;
+};
+void Register(std::string_view name, Factory factory);
+
+}  // namespace encoding_internal
+
+// Makes an encoding known, for the life of the program:
+//
+//   const EncodingRegistration kAlibi(&DescribeAlibi);
+//
+// The function is given a spec whose fields have passed CheckFields; those of
+// biases have not where values BUCKETS are asked for.
+class EncodingRegistration {
+ public:
+  template <typename Spec>
+  explicit EncodingRegistration(
+      absl::StatusOr<Encoding> (*describe)(const Spec& spec)) {
+    encoding_internal::Register(Spec::kName,
+                                {[] { return EncodingSpec(Spec()); },
+                                 [describe](const EncodingSpec& spec) {
+                                   return describe(*spec.As<Spec>());
+                                 }});
+  }
+};
 
 }  // namespace attnbias
 

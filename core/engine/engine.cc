@@ -18,7 +18,7 @@ constexpr int64_t kMostWaste = 8;
 
 std::unique_ptr<const Evaluator> Prepare(const Plan& plan,
                                          const KernelSet& kernels) {
-  auto evaluator = plan.encoding().Prepare(plan.data_type(), kernels);
+  auto evaluator = plan.encoding().prepare(plan.number_format(), kernels);
   if (!plan.folds_mask() || plan.mask().masks_nothing()) return evaluator;
   return FoldMask(std::move(evaluator), plan.mask(), SizeOf(plan.data_type()));
 }
@@ -59,14 +59,14 @@ void Engine::Get(const PlanPtr& plan, CancellationPtr cancellation, Done done) {
 
 std::optional<BandSpec> Engine::BandFor(const PlanPtr& plan) const {
   // A number of two positions has no band to lie in.
-  if (plan->encoding().structure() == Structure::kDense) return std::nullopt;
+  if (plan->encoding().structure == Structure::kDense) return std::nullopt;
   const Range hull = plan->hull();
-  const int64_t lanes = plan->encoding().lanes();
+  const int64_t lanes = plan->encoding().lanes;
   const int64_t wanted =
       plan->axis().size() * plan->rows() / plan->window().heads.size();
   if (hull.size() / kMostWaste > wanted) return std::nullopt;
   const int64_t largest = options_.memory_budget_bytes / kLargestBandDivisor;
-  const Range wide = BandCache::Widen(hull, plan->encoding().domain());
+  const Range wide = BandCache::Widen(hull, plan->encoding().domain);
   // Compared without a product, which could overflow.
   const auto fits = [&](Range span) {
     return span.size() <= largest / plan->element_bytes() / lanes;

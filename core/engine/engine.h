@@ -16,7 +16,7 @@
 #include "core/base/executor.h"
 #include "core/cache/band_cache.h"
 #include "core/cache/byte_budget.h"
-#include "core/encoding/spec.h"
+#include "core/encoding/spec/tensor_spec.h"
 #include "core/engine/payload.h"
 #include "core/engine/plan.h"
 

@@ -11,8 +11,8 @@ namespace attnbias {
 namespace {
 
 bool IsExpandable(const Plan& plan) {
-  return plan.form() == Form::kDense && plan.encoding().width() == 1 &&
-         plan.encoding().structure() != Structure::kDense;
+  return plan.form() == Form::kDense && plan.encoding().width == 1 &&
+         plan.encoding().structure != Structure::kDense;
 }
 
 IntegerLine LineOf(const Positions& positions) {
@@ -57,14 +57,14 @@ IntegerLine GridLine(const Positions& tokens, const Grid& grid,
 void SetCoordinates(const Plan& plan, DenseExpansion& expansion, Lists& lists) {
   const Window& window = plan.window();
   const int64_t origin = plan.hull().begin;
-  switch (plan.encoding().structure()) {
+  switch (plan.encoding().structure) {
     case Structure::kKeyRow:
       expansion.query_coordinates = {.size = window.queries.size(), .step = 0};
       expansion.key_coordinates =
           Shifted(window.keys, window.key_anchor + origin, lists.keys);
       break;
     case Structure::kBlockToeplitz2D: {
-      const Grid grid = plan.encoding().grid();
+      const Grid grid = plan.encoding().grid;
       const int64_t class_tokens = plan.encoding().has_border() ? 1 : 0;
       const int64_t middle =
           (grid.height - 1) * grid.block_width() + grid.width - 1;
@@ -106,8 +106,8 @@ std::unique_ptr<ExpansionReader> ExpansionReader::Create(
   expansion.fill_bits = plan.mask().fill_bits;
   if (plan.has_border_in_rows()) {
     lists.border.resize(3 * expansion.lanes * expansion.element_bytes);
-    plan.encoding().WriteBorder(plan.data_type(), window.heads,
-                                lists.border.data());
+    plan.encoding().write_border(plan.number_format(), window.heads,
+                                 lists.border.data());
     expansion.border = lists.border.data();
   }
   std::unique_ptr<ExpansionReader> reader(new ExpansionReader(

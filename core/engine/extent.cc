@@ -9,9 +9,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/invalid.h"
 #include "core/base/status_macros.h"
-#include "core/encoding/checks.h"
-#include "core/encoding/pair_checks.h"
+#include "core/encoding/common/pair_checks.h"
+#include "core/encoding/common/table_checks.h"
 #include "core/tensor/positions.h"
 
 namespace attnbias {
@@ -48,9 +49,9 @@ absl::Status CheckList(absl::string_view field,
 
 absl::Status ResolveHeads(absl::string_view field, const Encoding& encoding,
                           std::optional<Range>& heads, Window& window) {
-  const Range all = {0, encoding.lanes()};
+  const Range all = {0, encoding.lanes};
   window.heads = heads.value_or(all);
-  if (!encoding.has_heads()) {
+  if (!encoding.has_heads) {
     if (!heads.has_value()) return absl::OkStatus();
     return Invalid(field, ": got ", ToString(*heads),
                    ", want none: the numbers are the same for all heads");
@@ -62,8 +63,8 @@ absl::Status ResolveHeads(absl::string_view field, const Encoding& encoding,
 absl::Status ResolvePositionIds(const Encoding& encoding,
                                 const std::vector<std::vector<int64_t>>& lists,
                                 Window& window) {
-  size_t num_axes = 0;
-  for (const AxisColumns& run : encoding.axis_columns()) {
+  size_t num_axes = 1;
+  for (const AxisColumns& run : encoding.axis_columns) {
     num_axes = std::max(num_axes, static_cast<size_t>(run.axis + 1));
   }
   if (lists.size() != num_axes) {
@@ -87,7 +88,7 @@ absl::Status ResolvePositionIds(const Encoding& encoding,
 
 absl::Status ResolveTable(const Encoding& encoding, TableExtent& extent,
                           Window& window) {
-  window.heads = {0, encoding.lanes()};
+  window.heads = {0, encoding.lanes};
   if (extent.positions.has_value() == !extent.position_ids.empty()) {
     return Invalid("table: got ",
                    extent.positions.has_value() ? "both" : "neither",
@@ -171,9 +172,9 @@ absl::Status ResolveKeyList(const Encoding& encoding, PairExtent& extent,
         "pair.key_positions: got key_length or keys beside it, want the list "
         "alone");
   }
-  if (encoding.anchored_at_last_key()) {
+  if (encoding.anchored_at_last_key) {
     return Invalid("pair.key_positions: got a list, want key_length: ",
-                   std::string(encoding.name()), " counts from the last key");
+                   std::string(encoding.name), " counts from the last key");
   }
   Positions& keys = window.keys;
   keys = Positions(*extent.key_positions);
@@ -192,8 +193,7 @@ absl::Status ResolveKeyRange(const Encoding& encoding, PairExtent& extent,
   const Range keys = extent.keys.value_or(whole);
   ATTNBIAS_RETURN_IF_ERROR(CheckWindow("pair.keys", keys, whole));
   window.keys = Positions(keys);
-  window.key_anchor =
-      encoding.anchored_at_last_key() ? extent.key_length - 1 : 0;
+  window.key_anchor = encoding.anchored_at_last_key ? extent.key_length - 1 : 0;
   extent.keys = keys;
   return absl::OkStatus();
 }
@@ -217,7 +217,7 @@ absl::Status ResolvePair(const Encoding& encoding, PairExtent& extent,
 }
 
 absl::Status Resolve(const Encoding& encoding, Extent& extent, Window& window) {
-  const Structure structure = encoding.structure();
+  const Structure structure = encoding.structure;
   if (structure == Structure::kTable) {
     if (auto* table = std::get_if<TableExtent>(&extent)) {
       return ResolveTable(encoding, *table, window);
@@ -237,7 +237,7 @@ absl::Status Resolve(const Encoding& encoding, Extent& extent, Window& window) {
   if (structure == Structure::kTable) wanted = "table";
   if (structure == Structure::kBlockToeplitz2D) wanted = "grid or none";
   return Invalid("extent: got ", kNames[extent.index()], ", want ", wanted,
-                 ", which is what ", std::string(encoding.name()), " takes");
+                 ", which is what ", std::string(encoding.name), " takes");
 }
 
 // The field that leads out of `domain`.
@@ -248,7 +248,7 @@ absl::string_view FieldBeyond(Range domain, const Plan& plan,
                                         : "table.position_ids";
   }
   const auto& pair = std::get<PairExtent>(extent);
-  const bool by_query = plan.encoding().structure() == Structure::kDense
+  const bool by_query = plan.encoding().structure == Structure::kDense
                             ? !domain.Contains(plan.window().queries.hull())
                             : plan.hull().begin < domain.begin;
   if (!by_query) {
@@ -269,18 +269,18 @@ absl::StatusOr<Window> ResolveExtent(const Encoding& encoding, Extent& extent) {
 }
 
 Range AllTokens(const Encoding& encoding) {
-  return {0, encoding.grid().tokens() + (encoding.has_border() ? 1 : 0)};
+  return {0, encoding.grid.tokens() + (encoding.has_border() ? 1 : 0)};
 }
 
 absl::Status CheckDomain(const Plan& plan, const Extent& extent) {
-  const Range domain = plan.encoding().domain();
+  const Range domain = plan.encoding().domain;
   const Range hull = plan.hull();
   if (domain.Contains(hull)) return absl::OkStatus();
-  const bool pairs = plan.encoding().structure() == Structure::kToeplitz;
+  const bool pairs = plan.encoding().structure == Structure::kToeplitz;
   return absl::OutOfRangeError(absl::StrCat(
       FieldBeyond(domain, plan, extent), ": got ", pairs ? "relative " : "",
       "positions in ", ToString(hull), ", want them in ", ToString(domain),
-      ", which is all that ", std::string(plan.encoding().name()), " has"));
+      ", which is all that ", std::string(plan.encoding().name), " has"));
 }
 
 }  // namespace attnbias

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/encoding/encoding.h"
-#include "core/encoding/spec.h"
+#include "core/encoding/spec/tensor_spec.h"
 #include "core/engine/plan.h"
 #include "core/tensor/range.h"
 

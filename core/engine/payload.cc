@@ -142,7 +142,7 @@ void Payload::MakeElements(Range elements, std::byte* out) const {
 std::vector<std::byte> Payload::Border() const {
   const Range heads = plan_->window().heads;
   std::vector<std::byte> border(heads.size() * 3 * element_bytes_);
-  plan_->encoding().WriteBorder(plan_->data_type(), heads, border.data());
+  plan_->encoding().write_border(plan_->number_format(), heads, border.data());
   return border;
 }
 
@@ -177,7 +177,7 @@ int64_t Payload::EvenRows(const Row& row, int64_t most) const {
 
 void Payload::ExpandRows(const Row& row, int64_t count, std::byte* out) const {
   // The next query sees every key one relative position further to the left.
-  const bool slides = plan_->encoding().structure() == Structure::kToeplitz;
+  const bool slides = plan_->encoding().structure == Structure::kToeplitz;
   kernels_.expand_rows(
       row_maker_.source().band->At(
           row.lane, plan_->axis().At(0) + plan_->ShiftOf(row.query)),

@@ -9,7 +9,7 @@ int64_t Plan::rows() const {
 }
 
 bool Plan::has_shifted_rows() const {
-  switch (encoding_->structure()) {
+  switch (encoding_->structure) {
     case Structure::kTable:
       return window_.axes.size() == 1;
     case Structure::kToeplitz:
@@ -24,12 +24,12 @@ bool Plan::has_shifted_rows() const {
 }
 
 int64_t Plan::ShiftOf(int64_t query_index) const {
-  if (encoding_->structure() == Structure::kKeyRow) return -window_.key_anchor;
+  if (encoding_->structure == Structure::kKeyRow) return -window_.key_anchor;
   return form_ == Form::kDense ? -window_.queries.At(query_index) : 0;
 }
 
 Range Plan::hull() const {
-  switch (encoding_->structure()) {
+  switch (encoding_->structure) {
     case Structure::kTable:
       break;
     case Structure::kToeplitz: {
@@ -43,7 +43,7 @@ Range Plan::hull() const {
       return {keys.begin - window_.key_anchor, keys.end - window_.key_anchor};
     }
     case Structure::kBlockToeplitz2D:
-      return encoding_->domain();
+      return encoding_->domain;
     case Structure::kDense:
       return Union(window_.queries.hull(), window_.keys.hull());
   }

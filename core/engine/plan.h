@@ -12,7 +12,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "core/encoding/encoding.h"
-#include "core/encoding/spec.h"
+#include "core/encoding/spec/tensor_spec.h"
 #include "core/engine/resolved_mask.h"
 #include "core/tensor/data_type.h"
 #include "core/tensor/positions.h"
@@ -46,6 +46,9 @@ class Plan {
  public:
   const std::vector<Part>& parts() const { return parts_; }
   DataType data_type() const { return data_type_; }
+  NumberFormat number_format() const {
+    return {data_type_, resolved_spec_.output.scale};
+  }
   Form form() const { return form_; }
   int64_t total_bytes() const { return total_bytes_; }
   // 64 lowercase hex characters each; see the contract's TensorHeader.
@@ -79,7 +82,7 @@ class Plan {
   }
   // Bytes of an element: one number, or all columns of a table.
   int64_t element_bytes() const {
-    return encoding_->width() * SizeOf(data_type_);
+    return encoding_->width * SizeOf(data_type_);
   }
   int64_t ShiftOf(int64_t query_index) const;
   // Every coordinate asked for.
@@ -87,7 +90,7 @@ class Plan {
   // Whether the mask is part of the numbers at a coordinate, and so of a band;
   // a border would cover it.
   bool folds_mask() const {
-    return encoding_->structure() == Structure::kToeplitz &&
+    return encoding_->structure == Structure::kToeplitz &&
            !encoding_->has_border();
   }
 

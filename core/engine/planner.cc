@@ -10,11 +10,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/invalid.h"
 #include "core/base/sha256.h"
 #include "core/base/status_macros.h"
-#include "core/encoding/checks.h"
+#include "core/encoding/common/pair_checks.h"
+#include "core/encoding/common/table_checks.h"
 #include "core/encoding/make_encoding.h"
-#include "core/encoding/pair_checks.h"
 #include "core/engine/extent.h"
 #include "core/engine/visible_rows.h"
 #include "core/tensor/element.h"
@@ -77,11 +78,8 @@ Planner::Planner(TensorSpec spec, int64_t max_tensor_bytes)
     : spec_(std::move(spec)), max_tensor_bytes_(max_tensor_bytes) {}
 
 absl::StatusOr<PlanPtr> Planner::Make() {
-  absl::StatusOr<EncodingPtr> encoding = std::visit(
-      [this](const auto& spec) { return MakeEncoding(spec, spec_.output); },
-      spec_.encoding);
-  ATTNBIAS_RETURN_IF_ERROR(encoding.status());
-  plan_.encoding_ = *std::move(encoding);
+  ATTNBIAS_ASSIGN_OR_RETURN(plan_.encoding_,
+                            MakeEncoding(spec_.encoding, spec_.output));
   ATTNBIAS_RETURN_IF_ERROR(ResolveDataType());
   resolved_extent_ = spec_.extent;
   absl::StatusOr<Window> window =
@@ -99,7 +97,7 @@ absl::StatusOr<PlanPtr> Planner::Make() {
 }
 
 absl::Status Planner::ResolveDataType() {
-  const bool indices = plan_.encoding().has_indices();
+  const bool indices = plan_.encoding().has_indices;
   plan_.data_type_ = spec_.output.data_type.value_or(indices ? DataType::kI32
                                                              : DataType::kF32);
   if (indices == (plan_.data_type_ == DataType::kI32)) return absl::OkStatus();
@@ -112,7 +110,7 @@ absl::Status Planner::ResolveDataType() {
 // The form in which no number is sent twice.
 Form Planner::CompactForm() const {
   const Window& window = plan_.window_;
-  switch (plan_.encoding().structure()) {
+  switch (plan_.encoding().structure) {
     case Structure::kTable:
       return Form::kTable;
     case Structure::kToeplitz:
@@ -134,16 +132,15 @@ Form Planner::CompactForm() const {
 
 absl::Status Planner::ResolveForm() {
   const Window& window = plan_.window_;
-  const Structure structure = plan_.encoding().structure();
+  const Structure structure = plan_.encoding().structure;
   const Form compact = CompactForm();
   plan_.form_ = spec_.output.form.value_or(compact);
   const bool dense_too = structure != Structure::kTable;
   if (plan_.form_ != compact && !(plan_.form_ == Form::kDense && dense_too)) {
-    return Invalid("output.form: got ", NameOf(plan_.form_), ", want ",
-                   NameOf(compact),
-                   dense_too && compact != Form::kDense ? " or DENSE" : "",
-                   " for ", std::string(plan_.encoding().name()),
-                   WhyNotCompact(structure, compact));
+    return Invalid(
+        "output.form: got ", NameOf(plan_.form_), ", want ", NameOf(compact),
+        dense_too && compact != Form::kDense ? " or DENSE" : "", " for ",
+        std::string(plan_.encoding().name), WhyNotCompact(structure, compact));
   }
   if (plan_.form_ == Form::kToeplitz) {
     const Range queries = window.queries.hull();
@@ -151,7 +148,7 @@ absl::Status Planner::ResolveForm() {
     plan_.axis_ = Positions(
         Range{keys.begin - (queries.end - 1), keys.end - queries.begin});
   } else if (plan_.form_ == Form::kBlockToeplitz2D) {
-    plan_.axis_ = Positions(plan_.encoding().domain());
+    plan_.axis_ = Positions(plan_.encoding().domain);
   } else {
     plan_.axis_ = structure == Structure::kTable ? window.axes[0] : window.keys;
   }
@@ -187,12 +184,12 @@ absl::Status Planner::ResolveMask() {
 
 absl::Status Planner::CheckMaskable() const {
   const Encoding& encoding = plan_.encoding();
-  const std::string name(encoding.name());
-  if (encoding.has_indices() || encoding.has_columns()) {
+  const std::string name(encoding.name);
+  if (encoding.has_indices || encoding.has_columns) {
     return Invalid("output.mask: got a mask, want none: ", name,
                    " has no attention scores to mask here");
   }
-  if (encoding.structure() == Structure::kBlockToeplitz2D) {
+  if (encoding.structure == Structure::kBlockToeplitz2D) {
     return Invalid("output.mask: got a mask, want none: the tokens of ", name,
                    " are no sequence");
   }
@@ -214,28 +211,28 @@ absl::Status Planner::ResolveParts() {
   Part part;
   part.form = plan_.form_;
   part.name = PartNameOf(plan_.form_);
-  if (encoding.has_heads()) part.shape.push_back(window.heads.size());
+  if (encoding.has_heads) part.shape.push_back(window.heads.size());
   if (plan_.form_ == Form::kDense) part.shape.push_back(window.queries.size());
   if (plan_.form_ == Form::kBlockToeplitz2D) {
-    part.shape.push_back(encoding.grid().block_height());
-    part.shape.push_back(encoding.grid().block_width());
+    part.shape.push_back(encoding.grid.block_height());
+    part.shape.push_back(encoding.grid.block_width());
   } else {
     part.shape.push_back(plan_.axis_.size());
   }
-  if (encoding.has_columns()) {
-    part.shape.push_back(encoding.width());
+  if (encoding.has_columns) {
+    part.shape.push_back(encoding.width);
   }
   if (plan_.form_ != Form::kTable) {
     ATTNBIAS_RETURN_IF_ERROR(AddPart(part));
   } else {
-    for (const std::string_view name : encoding.part_names()) {
+    for (const std::string_view name : encoding.part_names) {
       part.name = name;
       ATTNBIAS_RETURN_IF_ERROR(AddPart(part));
     }
   }
   if (!plan_.has_border_part()) return absl::OkStatus();
   Part border{.name = "border", .form = Form::kTable};
-  if (encoding.has_heads()) border.shape.push_back(window.heads.size());
+  if (encoding.has_heads) border.shape.push_back(window.heads.size());
   border.shape.push_back(3);
   return AddPart(border);
 }
@@ -265,10 +262,8 @@ void Planner::FindFullyMaskedRows() {
 }
 
 void Planner::NameBytes() {
-  CanonicalWriter identity(plan_.encoding().name(),
-                           plan_.encoding().numerics_version());
-  plan_.encoding().WriteIdentity(identity);
-  plan_.encoding_fingerprint_ = Sha256Hex(identity.bytes());
+  const std::string& identity = plan_.encoding().identity;
+  plan_.encoding_fingerprint_ = Sha256Hex(identity);
 
   const auto write_mask = [this](CanonicalWriter& writer) {
     if (plan_.mask_.masks_nothing()) return;
@@ -277,13 +272,13 @@ void Planner::NameBytes() {
     writer.Integer(5, static_cast<int64_t>(plan_.mask_.fill_bits));
   };
   CanonicalWriter band("attnbias.band", 1);
-  band.Bytes(1, identity.bytes());
+  band.Bytes(1, identity);
   band.Integer(2, static_cast<int64_t>(plan_.data_type_));
   if (plan_.folds_mask()) write_mask(band);
   plan_.band_key_ = band.bytes();
 
   CanonicalWriter tensor("attnbias.tensor", 1);
-  tensor.Bytes(1, identity.bytes());
+  tensor.Bytes(1, identity);
   tensor.Integer(2, static_cast<int64_t>(plan_.data_type_));
   write_mask(tensor);
   tensor.Integer(6, static_cast<int64_t>(plan_.form_));
@@ -306,7 +301,7 @@ void Planner::ResolveSpec() {
   output.data_type = plan_.data_type_;
   output.form = plan_.form_;
   output.values =
-      plan_.encoding().has_indices() ? Values::kBuckets : Values::kBias;
+      plan_.encoding().has_indices ? Values::kBuckets : Values::kBias;
   if (plan_.mask_.masks_nothing()) {
     output.mask.reset();
   } else if (std::holds_alternative<std::monostate>(output.mask->fill)) {

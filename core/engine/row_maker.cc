@@ -55,7 +55,7 @@ void RowMaker::Make(const Row& row, Range elements, std::byte* out) const {
   if (plan_.has_shifted_rows()) {
     MakeShifted(row, elements, out);
   } else {
-    switch (plan_.encoding().structure()) {
+    switch (plan_.encoding().structure) {
       case Structure::kTable:
         MakeOfAxes(row, elements, out);
         break;
@@ -86,7 +86,7 @@ void RowMaker::MakeShifted(const Row& row, Range elements,
 void RowMaker::MakeOfAxes(const Row& row, Range elements,
                           std::byte* out) const {
   const int64_t number_bytes = SizeOf(plan_.data_type());
-  const std::vector<AxisColumns> columns = plan_.encoding().axis_columns();
+  const std::vector<AxisColumns> columns = plan_.encoding().axis_columns;
   const std::vector<Positions>& axes = plan_.window().axes;
   std::vector<std::vector<std::byte>> rows(axes.size());
   for (int64_t e = elements.begin; e < elements.end; ++e) {
@@ -107,7 +107,7 @@ void RowMaker::MakeOfAxes(const Row& row, Range elements,
 // Keys in one row of the grid stand at consecutive coordinates.
 void RowMaker::MakeOfGrid(const Row& row, Range elements,
                           std::byte* out) const {
-  const Grid grid = plan_.encoding().grid();
+  const Grid grid = plan_.encoding().grid;
   const int64_t class_tokens = plan_.encoding().has_border() ? 1 : 0;
   const int64_t query = plan_.window().queries.At(row.query) - class_tokens;
   if (query < 0) return;  // a border alone
@@ -151,8 +151,8 @@ void RowMaker::SetBorder(const Row& row, Range elements, std::byte* out) const {
   }
   if (touched.size() <= 0) return;
   std::byte border[3 * sizeof(double)];
-  plan_.encoding().WriteBorder(plan_.data_type(), {row.lane, row.lane + 1},
-                               border);
+  plan_.encoding().write_border(plan_.number_format(), {row.lane, row.lane + 1},
+                                border);
   for (int64_t e = touched.begin; e < touched.end; ++e) {
     const bool is_class_key = keys.At(e) == 0;
     if (!is_class_query && !is_class_key) continue;

@@ -7,10 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/invalid.h"
 #include "core/base/status_macros.h"
-#include "core/encoding/checks.h"
+#include "core/encoding/common/pair_checks.h"
 #include "core/encoding/make_encoding.h"
-#include "core/encoding/pair_checks.h"
+#include "core/encoding/spec/limits.h"
 #include "core/tensor/positions.h"
 
 namespace attnbias {
@@ -103,7 +104,10 @@ absl::Status LogitsPlan::Resolve(const LogitsLimits& limits) {
 }
 
 absl::Status LogitsPlan::CheckLengths() const {
-  ATTNBIAS_RETURN_IF_ERROR(CheckNumHeads("num_heads", spec_.num_heads));
+  if (spec_.num_heads < 1 || spec_.num_heads > kMaxNumHeads) {
+    return Invalid("num_heads: got ", spec_.num_heads,
+                   ", want an integer in [1, ", kMaxNumHeads, "]");
+  }
   if (spec_.head_dim < 1 || spec_.head_dim > kMaxHeadDim) {
     return Invalid("head_dim: got ", spec_.head_dim,
                    ", want an integer in [1, ", kMaxHeadDim, "]");
@@ -196,7 +200,7 @@ absl::Status LogitsPlan::ResolveTerm(const SinusoidalDistancesSpec& term) {
     return Invalid("sinusoidal_distances.", sinusoid.status().message());
   }
   sinusoid_ = *std::move(sinusoid);
-  const int64_t width = sinusoid_->width();
+  const int64_t width = sinusoid_->width;
   if (term.projection.has_value()) {
     ATTNBIAS_RETURN_IF_ERROR(CheckProjection("sinusoidal_distances.projection",
                                              *term.projection, width));

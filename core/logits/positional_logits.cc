@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/invalid.h"
 #include "core/base/status_macros.h"
-#include "core/encoding/checks.h"
 #include "core/numerics/narrow.h"
 #include "core/tensor/element.h"
 

@@ -10,7 +10,8 @@
 #include <variant>
 #include <vector>
 
-#include "core/encoding/spec.h"
+#include "core/encoding/spec/sinusoidal.h"
+#include "core/encoding/spec/tensor_spec.h"
 #include "core/tensor/data_type.h"
 
 namespace attnbias {

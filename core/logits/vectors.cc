@@ -101,8 +101,9 @@ absl::StatusOr<Vectors> Maker::Copy() const {
 absl::StatusOr<Vectors> Maker::Make() {
   if (table_ != nullptr && projection_ == nullptr) return Copy();
   if (plan_.sinusoid() != nullptr) {
-    sinusoids_ = plan_.sinusoid()->Prepare(DataType::kF64, resources_.kernels);
-    source_width_ = plan_.sinusoid()->width();
+    sinusoids_ =
+        plan_.sinusoid()->prepare({DataType::kF64}, resources_.kernels);
+    source_width_ = plan_.sinusoid()->width;
   } else {
     source_width_ = table_->shape[1];
   }

@@ -59,8 +59,7 @@ absl::StatusOr<Contents> ReadIndex(const std::string& path) {
 }
 
 absl::Status Check(const EncodingSpec& spec) {
-  return std::visit(
-      [](const auto& s) { return MakeEncoding(s, Output()).status(); }, spec);
+  return MakeEncoding(spec, Output()).status();
 }
 
 // The table in a parameter [1, rows, columns], which has a batch's axis.

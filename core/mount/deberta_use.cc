@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "core/encoding/spec/deberta.h"
 #include "core/mount/table_use.h"
 
 namespace attnbias {
@@ -19,9 +20,10 @@ std::optional<EncodingSpec> DebertaIndices(const Place& place,
                   absl::StrCat(place.table().rows() / 2,
                                ", half the rows of rel_embeddings"));
   }
-  return DebertaSpec{.bucket_size = std::max<int64_t>(buckets, 0),
-                     .max_position = reach,
-                     .edge = DebertaEdge::kHf};
+  DebertaSpec spec{.bucket_size = std::max<int64_t>(buckets, 0),
+                   .max_position = reach};
+  if (spec.bucket_size != 0) spec.edge = DebertaEdge::kHf;
+  return spec;
 }
 
 }  // namespace attnbias

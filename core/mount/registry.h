@@ -16,7 +16,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "core/encoding/spec.h"
+#include "core/encoding/spec/tensor_spec.h"
 #include "core/table/safetensors.h"
 #include "core/table/table.h"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // T5's buckets, in the models that have them.
+#include "core/encoding/spec/t5.h"
 #include "core/mount/table_use.h"
 
 namespace attnbias {

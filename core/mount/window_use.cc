@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <array>
 
+#include "core/encoding/spec/beit.h"
+#include "core/encoding/spec/swin.h"
+#include "core/encoding/spec/swin_v2.h"
 #include "core/mount/table_use.h"
 
 namespace attnbias {
@@ -67,10 +70,10 @@ std::optional<EncodingSpec> SwinV2Bias(const Place& place,
 std::optional<EncodingSpec> BeitBias(const Place& place, ModelConfig& config) {
   const auto [height, width] = BeitGrid(config);
   if (height != width) return std::nullopt;
-  return BeitSpec{.window_height = height,
-                  .window_width = width,
-                  .num_heads = place.table().columns(),
-                  .table = place.table()};
+  return BeitSpec{{.window_height = height,
+                   .window_width = width,
+                   .num_heads = place.table().columns(),
+                   .table = place.table()}};
 }
 
 // Those of a grid that is no square are resampled, too.

@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
-#include "core/encoding/checks.h"
-#include "server/codec/encoding_codec.h"
+#include "core/encoding/common/table_checks.h"
 #include "server/codec/enums.h"
+#include "server/codec/field_codec.h"
 #include "server/codec/table_codec.h"
 
 namespace attnbias {
@@ -76,9 +76,8 @@ absl::Status DecodeTerm(const v1::SinusoidalDistances& wire,
         ".sinusoidal.layout: not set, want CONCATENATED (Transformer-XL, "
         "XLNet), INTERLEAVED (Conformer) or TENSOR2TENSOR"));
   }
-  absl::StatusOr<EncodingSpec> sinusoidal = Decode(wire.sinusoidal());
-  ATTNBIAS_RETURN_IF_ERROR(sinusoidal.status());
-  term.sinusoidal = std::get<SinusoidalSpec>(*sinusoidal);
+  ATTNBIAS_RETURN_IF_ERROR(DecodeFields(wire.sinusoidal(), path + ".sinusoidal",
+                                        tables, term.sinusoidal.Fields()));
   ATTNBIAS_RETURN_IF_ERROR(DecodeInto(wire.has_projection(), wire.projection(),
                                       tables, path + ".projection",
                                       &term.projection));

@@ -214,7 +214,8 @@ v1::TensorHeader EncodeHeader(const Plan& plan) {
   for (Range rows : plan.fully_masked_rows()) {
     EncodeRange(rows, header.add_fully_masked_rows());
   }
-  for (const DerivedValue& value : plan.encoding().derived()) {
+  if (plan.encoding().derive == nullptr) return header;
+  for (const DerivedValue& value : plan.encoding().derive()) {
     v1::DerivedValue& derived = *header.add_derived();
     derived.set_name(std::string(value.name));
     derived.mutable_values()->Assign(value.values.begin(), value.values.end());

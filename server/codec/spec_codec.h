@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "attnbias/v1/service.pb.h"
-#include "core/encoding/spec.h"
+#include "core/encoding/spec/tensor_spec.h"
 #include "core/engine/plan.h"
 #include "core/mount/registry.h"
 

@@ -106,17 +106,6 @@ absl::StatusOr<Table> DecodeTable(const v1::TableRef& ref,
       absl::StrCat(path, ": got no source, want name, inline_table or sha256"));
 }
 
-absl::Status DecodeTables(const TableSet& tables,
-                          std::initializer_list<TableField> fields) {
-  for (const TableField& field : fields) {
-    if (!field.is_set) continue;
-    absl::StatusOr<Table> table = DecodeTable(field.ref, field.path, tables);
-    if (!table.ok()) return table.status();
-    *field.table = *std::move(table);
-  }
-  return absl::OkStatus();
-}
-
 void EncodeTable(const Table& table, v1::TableRef* ref) {
   ref->set_sha256(table.sha256());
   ref->set_layout(v1::TABLE_LAYOUT_BUCKETS_HEADS);

@@ -3,8 +3,6 @@
 #ifndef ATTNBIAS_SERVER_CODEC_TABLE_CODEC_H_
 #define ATTNBIAS_SERVER_CODEC_TABLE_CODEC_H_
 
-#include <initializer_list>
-#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -19,16 +17,6 @@ namespace attnbias {
 absl::StatusOr<Table> DecodeTable(const v1::TableRef& ref,
                                   const std::string& path,
                                   const TableSet& tables);
-
-// A field, and where its table goes if it is set.
-struct TableField {
-  bool is_set;
-  const v1::TableRef& ref;
-  const char* path;
-  std::optional<Table>* table;
-};
-absl::Status DecodeTables(const TableSet& tables,
-                          std::initializer_list<TableField> fields);
 
 // The table by its digest.
 void EncodeTable(const Table& table, v1::TableRef* ref);

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/encoding/sinusoidal.h"
+#include "core/encoding/sinusoid/sinusoid.h"
 #include "core/kernel/cuda/device_accelerator.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

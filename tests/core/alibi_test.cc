@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/encoding/alibi.h"
+#include "core/encoding/bias/alibi_reference.h"
 
 #include <cmath>
 #include <random>

@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "core/encoding/deberta_buckets.h"
+#include "core/encoding/bias/deberta_buckets.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/engine_harness.h"

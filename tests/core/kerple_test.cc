@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // KERPLE against MPFR's logarithm and power, rounded once.
-#include "core/encoding/kerple.h"
+#include "core/encoding/bias/kerple_reference.h"
 
 #include <cmath>
 #include <random>

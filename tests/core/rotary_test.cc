@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/encoding/rotary.h"
+#include "core/encoding/absolute/rotary_frequencies.h"
 
 #include <cmath>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sandwich against a sum of MPFR's cosines, rounded once.
-#include "core/encoding/sandwich.h"
+#include "core/encoding/bias/sandwich_reference.h"
 
 #include <cmath>
 #include <map>

@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "core/encoding/spec.h"
+#include "core/encoding/spec/tensor_spec.h"
 #include "tests/core/mpfr_oracle.h"
 
 namespace attnbias {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/encoding/sinusoidal.h"
+#include "core/encoding/sinusoid/sinusoid.h"
 
 #include <algorithm>
 #include <cstdint>

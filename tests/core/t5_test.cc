@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/encoding/make_encoding.h"
-#include "core/encoding/t5_buckets.h"
+#include "core/encoding/common/t5_buckets.h"
 #include "core/kernel/kernel_set.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

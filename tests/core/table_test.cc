@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/encoding/checks.h"
+#include "core/encoding/common/table_checks.h"
 #include "gmock/gmock.h"
 #include "tests/testing/status_matchers.h"
 

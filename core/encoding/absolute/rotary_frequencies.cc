@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+// The definition of rotary frequencies and factors, over real numbers.
+#include "core/encoding/absolute/rotary_frequencies.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/encoding/spec/rotary.h"
+
+namespace attnbias {
+namespace {
+
+// Bits beyond those asked for. Cancellation costs most where two of a spec's
+// doubles are neighbours, LLAMA3's high and low factors or YARN's betas: 2^60,
+// times the 2^20 that a factor may be; products of a progression cost 2^16.
+constexpr int kGuardBits = 160;
+
+void SetCorrectionDim(const RotarySpec& spec, double rotations,
+                      const Real& theta, Real& out) {
+  const auto precision = static_cast<int>(mpfr_get_prec(out.get()));
+  mpfr_const_pi(out.get(), MPFR_RNDN);
+  mpfr_mul_2ui(out.get(), out.get(), 1, MPFR_RNDN);
+  mpfr_mul_d(out.get(), out.get(), rotations, MPFR_RNDN);
+  mpfr_si_div(out.get(), *spec.original_max_position_embeddings, out.get(),
+              MPFR_RNDN);
+  mpfr_log(out.get(), out.get(), MPFR_RNDN);
+  mpfr_mul_si(out.get(), out.get(), RotatingColumns(spec), MPFR_RNDN);
+  Real log_theta(precision);
+  mpfr_log(log_theta.get(), theta.get(), MPFR_RNDN);
+  mpfr_mul_2ui(log_theta.get(), log_theta.get(), 1, MPFR_RNDN);
+  mpfr_div(out.get(), out.get(), log_theta.get(), MPFR_RNDN);
+}
+
+// YaRN's temperature: 0.1 mscale ln(factor) + 1.
+Real MscaleOf(double factor, double mscale, int precision) {
+  Real value(precision);
+  mpfr_set_d(value.get(), factor, MPFR_RNDN);
+  mpfr_log(value.get(), value.get(), MPFR_RNDN);
+  mpfr_mul_d(value.get(), value.get(), mscale, MPFR_RNDN);
+  mpfr_div_ui(value.get(), value.get(), 10, MPFR_RNDN);
+  mpfr_add_ui(value.get(), value.get(), 1, MPFR_RNDN);
+  return value;
+}
+
+void SetYarnAttentionFactor(const RotarySpec& spec, Real& value) {
+  const auto precision = static_cast<int>(mpfr_get_prec(value.get()));
+  if (!spec.mscale.has_value()) {
+    value = MscaleOf(*spec.factor, 1, precision);
+    return;
+  }
+  const Real under = MscaleOf(*spec.factor, *spec.mscale_all_dim, precision);
+  value = MscaleOf(*spec.factor, *spec.mscale, precision);
+  mpfr_div(value.get(), value.get(), under.get(), MPFR_RNDN);
+}
+
+// sqrt(1 + ln(factor) / ln(original length)), 1 for factors up to 1.
+void SetLongropeAttentionFactor(const RotarySpec& spec, Real& value) {
+  const int64_t original = *spec.original_max_position_embeddings;
+  if (spec.factor.has_value()) {
+    mpfr_set_d(value.get(), *spec.factor, MPFR_RNDN);
+  } else {
+    mpfr_set_si(value.get(), *spec.max_position_embeddings, MPFR_RNDN);
+    mpfr_div_si(value.get(), value.get(), original, MPFR_RNDN);
+  }
+  if (mpfr_cmp_ui(value.get(), 1) <= 0) {
+    mpfr_set_ui(value.get(), 1, MPFR_RNDN);
+    return;
+  }
+  Real log_original(static_cast<int>(mpfr_get_prec(value.get())));
+  mpfr_set_si(log_original.get(), original, MPFR_RNDN);
+  mpfr_log(log_original.get(), log_original.get(), MPFR_RNDN);
+  mpfr_log(value.get(), value.get(), MPFR_RNDN);
+  mpfr_div(value.get(), value.get(), log_original.get(), MPFR_RNDN);
+  mpfr_add_ui(value.get(), value.get(), 1, MPFR_RNDN);
+  mpfr_sqrt(value.get(), value.get(), MPFR_RNDN);
+}
+
+// What DYNAMIC and NTK raise the base by, before the power.
+void SetStretch(const RotarySpec& spec, Real& stretch) {
+  mpfr_set_d(stretch.get(), *spec.factor, MPFR_RNDN);
+  if (spec.rope_type == RopeType::kNtk) return;
+  const int64_t trained = *spec.max_position_embeddings;
+  const int64_t length = std::max(*spec.sequence_length, trained);
+  mpfr_mul_si(stretch.get(), stretch.get(), length, MPFR_RNDN);
+  mpfr_div_si(stretch.get(), stretch.get(), trained, MPFR_RNDN);
+  mpfr_sub_d(stretch.get(), stretch.get(), *spec.factor, MPFR_RNDN);
+  mpfr_add_ui(stretch.get(), stretch.get(), 1, MPFR_RNDN);
+}
+
+void Clamp01(Real& value) {
+  if (mpfr_cmp_ui(value.get(), 0) < 0) mpfr_set_ui(value.get(), 0, MPFR_RNDN);
+  if (mpfr_cmp_ui(value.get(), 1) > 0) mpfr_set_ui(value.get(), 1, MPFR_RNDN);
+}
+
+// frequency x (1 - share (1 - 1 / factor)): divided by the factor where the
+// share is 1, kept where it is 0.
+void Stretch(const Real& share, double factor, Real& frequency) {
+  Real blend(static_cast<int>(mpfr_get_prec(frequency.get())));
+  mpfr_set_d(blend.get(), factor, MPFR_RNDN);
+  mpfr_ui_div(blend.get(), 1, blend.get(), MPFR_RNDN);
+  mpfr_ui_sub(blend.get(), 1, blend.get(), MPFR_RNDN);
+  mpfr_mul(blend.get(), blend.get(), share.get(), MPFR_RNDN);
+  mpfr_ui_sub(blend.get(), 1, blend.get(), MPFR_RNDN);
+  mpfr_mul(frequency.get(), frequency.get(), blend.get(), MPFR_RNDN);
+}
+
+}  // namespace
+
+int64_t RotatingColumns(const RotarySpec& spec) {
+  const double columns =
+      static_cast<double>(spec.head_dim) * spec.partial_rotary_factor;
+  return static_cast<int64_t>(columns) / 2 * 2;
+}
+
+int64_t RotaryPairs(const RotarySpec& spec) {
+  return spec.rope_type == RopeType::kProportional ? spec.head_dim / 2
+                                                   : RotatingColumns(spec) / 2;
+}
+
+int64_t RotaryAxisOf(const RotarySpec& spec, int64_t pair) {
+  const std::vector<int64_t>& sections = spec.mrope_section;
+  if (sections.empty()) return 0;
+  const auto num_axes = static_cast<int64_t>(sections.size());
+  if (spec.mrope_order == MropeOrder::kInterleaved) {
+    const int64_t axis = pair % num_axes;
+    return pair / num_axes < sections[axis] ? axis : 0;
+  }
+  int64_t axis = 0;
+  for (; pair >= sections[axis]; ++axis) pair -= sections[axis];
+  return axis;
+}
+
+Real EffectiveRopeTheta(const RotarySpec& spec, int precision) {
+  Real theta(precision + kGuardBits);
+  mpfr_set_d(theta.get(), spec.rope_theta, MPFR_RNDN);
+  if (spec.rope_type == RopeType::kDynamic ||
+      spec.rope_type == RopeType::kNtk) {
+    Real stretch(precision + kGuardBits);
+    Real exponent(precision + kGuardBits);
+    const int64_t dim = RotatingColumns(spec);
+    SetStretch(spec, stretch);
+    mpfr_set_si(exponent.get(), dim, MPFR_RNDN);
+    mpfr_div_si(exponent.get(), exponent.get(), dim - 2, MPFR_RNDN);
+    mpfr_pow(stretch.get(), stretch.get(), exponent.get(), MPFR_RNDN);
+    mpfr_mul(theta.get(), theta.get(), stretch.get(), MPFR_RNDN);
+  }
+  return theta;
+}
+
+Real EffectiveAttentionFactor(const RotarySpec& spec, int precision) {
+  Real value(precision + kGuardBits);
+  mpfr_set_d(value.get(), spec.attention_factor.value_or(1), MPFR_RNDN);
+  if (!spec.attention_factor.has_value()) {
+    if (spec.rope_type == RopeType::kYarn) SetYarnAttentionFactor(spec, value);
+    if (spec.rope_type == RopeType::kLongrope) {
+      SetLongropeAttentionFactor(spec, value);
+    }
+  }
+  return value;
+}
+
+InverseFrequencies::InverseFrequencies(const RotarySpec& spec, int precision)
+    : spec_(spec),
+      precision_(precision),
+      working_precision_(precision + kGuardBits),
+      theta_(EffectiveRopeTheta(spec, precision)),
+      low_(working_precision_),
+      high_(working_precision_) {
+  if (spec.rope_type == RopeType::kYarn) SetCorrectionRange();
+}
+
+Real InverseFrequencies::Of(int64_t pair) const {
+  Real frequency(working_precision_);
+  if (!spec_.inverse_frequencies.empty()) {
+    mpfr_set_d(frequency.get(), spec_.inverse_frequencies[pair], MPFR_RNDN);
+    return Rounded(std::move(frequency));
+  }
+  SetPower(PlaceOf(pair), frequency);
+  Rescale(pair, frequency);
+  return Rounded(std::move(frequency));
+}
+
+std::vector<Real> InverseFrequencies::All() const {
+  std::vector<Real> all;
+  Real ratio(working_precision_);
+  Real power(working_precision_);
+  for (int64_t pair = 0; pair < RotaryPairs(spec_); ++pair) {
+    if (!spec_.inverse_frequencies.empty()) {
+      all.push_back(Of(pair));
+      continue;
+    }
+    const Place place = PlaceOf(pair);
+    if (place.k == 0) {
+      SetPower({1, place.n}, ratio);
+      mpfr_set_ui(power.get(), 1, MPFR_RNDN);
+    } else {
+      mpfr_mul(power.get(), power.get(), ratio.get(), MPFR_RNDN);
+    }
+    Real frequency(working_precision_);
+    mpfr_set(frequency.get(), power.get(), MPFR_RNDN);
+    Rescale(pair, frequency);
+    all.push_back(Rounded(std::move(frequency)));
+  }
+  return all;
+}
+
+InverseFrequencies::Place InverseFrequencies::PlaceOf(int64_t pair) const {
+  if (spec_.mrope_order == MropeOrder::kAxial) {
+    for (const int64_t section : spec_.mrope_section) {
+      if (pair < section) return {pair, section};
+      pair -= section;
+    }
+  }
+  // PROPORTIONAL spaces its frequencies as if all pairs turned.
+  return {pair, RotaryPairs(spec_)};
+}
+
+void InverseFrequencies::SetPower(Place place, Real& power) const {
+  Real exponent(working_precision_);
+  mpfr_set_si(exponent.get(), -place.k, MPFR_RNDN);
+  mpfr_div_si(exponent.get(), exponent.get(), place.n, MPFR_RNDN);
+  mpfr_pow(power.get(), theta_.get(), exponent.get(), MPFR_RNDN);
+}
+
+void InverseFrequencies::Rescale(int64_t pair, Real& frequency) const {
+  Real share(working_precision_);
+  switch (spec_.rope_type) {
+    case RopeType::kDefault:
+    case RopeType::kDynamic:
+    case RopeType::kNtk:
+      return;
+    case RopeType::kProportional:
+      if (2 * pair >= RotatingColumns(spec_)) {
+        mpfr_set_ui(frequency.get(), 0, MPFR_RNDN);
+      }
+      mpfr_div_d(frequency.get(), frequency.get(), spec_.factor.value_or(1),
+                 MPFR_RNDN);
+      return;
+    case RopeType::kLinear:
+      mpfr_div_d(frequency.get(), frequency.get(), *spec_.factor, MPFR_RNDN);
+      return;
+    case RopeType::kLongrope:
+      mpfr_div_d(frequency.get(), frequency.get(),
+                 (spec_.UsesLongFactor() ? spec_.long_factor
+                                         : spec_.short_factor)[pair],
+                 MPFR_RNDN);
+      return;
+    case RopeType::kYarn:
+      SetYarnRamp(pair, share);
+      break;
+    case RopeType::kLlama3:
+      SetLlama3Ramp(frequency, share);
+      break;
+  }
+  Stretch(share, *spec_.factor, frequency);
+}
+
+void InverseFrequencies::SetCorrectionRange() {
+  SetCorrectionDim(spec_, spec_.beta_fast, theta_, low_);
+  SetCorrectionDim(spec_, spec_.beta_slow, theta_, high_);
+  if (spec_.truncate) {
+    mpfr_floor(low_.get(), low_.get());
+    mpfr_ceil(high_.get(), high_.get());
+  }
+  const int64_t last = RotatingColumns(spec_) - 1;
+  if (mpfr_cmp_si(low_.get(), 0) < 0) mpfr_set_si(low_.get(), 0, MPFR_RNDN);
+  if (mpfr_cmp_si(high_.get(), last) > 0) {
+    mpfr_set_si(high_.get(), last, MPFR_RNDN);
+  }
+  // transformers' way to have a ramp that is not vertical.
+  if (mpfr_equal_p(low_.get(), high_.get()) != 0) {
+    Real step(working_precision_);
+    mpfr_set_ui(step.get(), 1, MPFR_RNDN);
+    mpfr_div_ui(step.get(), step.get(), 1000, MPFR_RNDN);
+    mpfr_add(high_.get(), high_.get(), step.get(), MPFR_RNDN);
+  }
+}
+
+void InverseFrequencies::SetYarnRamp(int64_t pair, Real& ramp) const {
+  Real width(working_precision_);
+  mpfr_sub(width.get(), high_.get(), low_.get(), MPFR_RNDN);
+  mpfr_si_sub(ramp.get(), pair, low_.get(), MPFR_RNDN);
+  mpfr_div(ramp.get(), ramp.get(), width.get(), MPFR_RNDN);
+  Clamp01(ramp);
+}
+
+// 1 minus Llama's smooth factor, (original / wavelength - low) / (high - low).
+void InverseFrequencies::SetLlama3Ramp(const Real& frequency,
+                                       Real& ramp) const {
+  Real width(working_precision_);
+  mpfr_const_pi(ramp.get(), MPFR_RNDN);
+  mpfr_mul_2ui(ramp.get(), ramp.get(), 1, MPFR_RNDN);
+  mpfr_div(ramp.get(), frequency.get(), ramp.get(), MPFR_RNDN);
+  mpfr_mul_si(ramp.get(), ramp.get(), *spec_.original_max_position_embeddings,
+              MPFR_RNDN);
+  mpfr_d_sub(ramp.get(), *spec_.high_freq_factor, ramp.get(), MPFR_RNDN);
+  mpfr_set_d(width.get(), *spec_.high_freq_factor, MPFR_RNDN);
+  mpfr_sub_d(width.get(), width.get(), *spec_.low_freq_factor, MPFR_RNDN);
+  mpfr_div(ramp.get(), ramp.get(), width.get(), MPFR_RNDN);
+  Clamp01(ramp);
+}
+
+Real InverseFrequencies::Rounded(Real frequency) const {
+  mpfr_prec_round(frequency.get(), precision_, MPFR_RNDN);
+  return frequency;
+}
+
+}  // namespace attnbias

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the parameters of rotary positions stand for, over real numbers:
+// transformers' formulas without its roundings.
+//
+// All specs are valid. Results are within a relative 2^-precision of the real
+// number that the spec's doubles define.
+#ifndef ATTNBIAS_CORE_ENCODING_ABSOLUTE_ROTARY_FREQUENCIES_H_
+#define ATTNBIAS_CORE_ENCODING_ABSOLUTE_ROTARY_FREQUENCIES_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "core/encoding/spec/rotary.h"
+#include "core/numerics/real.h"
+
+namespace attnbias {
+
+// The even number of columns that turn: floor(head_dim x
+// partial_rotary_factor), the product rounded to a double as peers have it.
+int64_t RotatingColumns(const RotarySpec& spec);
+
+// Pairs of a row, those that do not turn among them.
+int64_t RotaryPairs(const RotarySpec& spec);
+
+// The axis of position that a pair turns with.
+int64_t RotaryAxisOf(const RotarySpec& spec, int64_t pair);
+
+// The base, after DYNAMIC and NTK have raised it.
+Real EffectiveRopeTheta(const RotarySpec& spec, int precision);
+
+Real EffectiveAttentionFactor(const RotarySpec& spec, int precision);
+
+// inv_m, in radians a position; 0 for pairs that do not turn.
+class InverseFrequencies {
+ public:
+  // `spec` outlives this.
+  InverseFrequencies(const RotarySpec& spec, int precision);
+
+  Real Of(int64_t pair) const;
+  // All of them, by fewer powers.
+  std::vector<Real> All() const;
+
+ private:
+  // Where a pair stands in its geometric progression: rope_theta^(-k / n).
+  struct Place {
+    int64_t k;
+    int64_t n;
+  };
+
+  Place PlaceOf(int64_t pair) const;
+  void SetPower(Place place, Real& power) const;
+  // Divides or blends what the progression gave.
+  void Rescale(int64_t pair, Real& frequency) const;
+  void SetCorrectionRange();
+  void SetYarnRamp(int64_t pair, Real& ramp) const;
+  void SetLlama3Ramp(const Real& frequency, Real& ramp) const;
+  Real Rounded(Real frequency) const;
+
+  const RotarySpec& spec_;
+  const int precision_;
+  const int working_precision_;
+  Real theta_;
+  // YARN: pairs up to `low_` are kept, those from `high_` stretched.
+  Real low_;
+  Real high_;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_ENCODING_ABSOLUTE_ROTARY_FREQUENCIES_H_

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// xPos (Sun et al. 2022): rotary positions and the decay that queries are
+// multiplied, keys divided by.
+#include "core/encoding/spec/xpos.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/base/status_macros.h"
+#include "core/encoding/absolute/rotary_evaluator.h"
+#include "core/encoding/common/scaled_rounding.h"
+#include "core/encoding/common/table_checks.h"
+#include "core/encoding/encoding.h"
+#include "core/encoding/make_encoding.h"
+#include "core/encoding/sinusoid/sinusoid.h"
+#include "core/encoding/sinusoid/sinusoidal_evaluator.h"
+#include "core/numerics/rounding.h"
+#include "core/tensor/positions.h"
+
+namespace attnbias {
+namespace {
+
+constexpr int64_t kScaleLane = 2;
+
+// Decays stay within 2^kMostExponent of 1, where double-doubles hold them.
+constexpr double kMostExponent = 512;
+
+// Rows after which a power is formed afresh and not from the one before.
+constexpr int64_t kChainRows = 64;
+
+// Bounds the relative error of a power: of at most 41 factors and kChainRows
+// products, each within 2^-102.
+constexpr double kPowerBound = 0x1p-95;
+
+// What a position further from the center multiplies by, to within 4 x 2^-p:
+// ((2 pair / dim + gamma) / (1 + gamma))^(steps / scale_base).
+Real DecayOf(const XposSpec& spec, int64_t pair, int64_t steps, int precision) {
+  // A guard for the exponent, of which 2^9 makes an error of the power.
+  Real decay(precision + 16);
+  Real other(precision + 16);
+  mpfr_set_si(decay.get(), 2 * pair, MPFR_RNDN);
+  mpfr_div_si(decay.get(), decay.get(), spec.dim, MPFR_RNDN);
+  mpfr_add_d(decay.get(), decay.get(), spec.gamma, MPFR_RNDN);
+  mpfr_set_d(other.get(), spec.gamma, MPFR_RNDN);
+  mpfr_add_ui(other.get(), other.get(), 1, MPFR_RNDN);
+  mpfr_div(decay.get(), decay.get(), other.get(), MPFR_RNDN);
+  mpfr_set_si(other.get(), steps, MPFR_RNDN);
+  mpfr_div_d(other.get(), other.get(), spec.scale_base, MPFR_RNDN);
+  mpfr_pow(decay.get(), decay.get(), other.get(), MPFR_RNDN);
+  return decay;
+}
+
+// Positions from the center that decays are formed for.
+int64_t ReachOf(const XposSpec& spec) {
+  const double steepest = std::log2(1 + spec.gamma) - std::log2(spec.gamma);
+  const double reach = kMostExponent * spec.scale_base / steepest;
+  return static_cast<int64_t>(
+      std::min(reach, static_cast<double>(2 * kMaxPosition)));
+}
+
+// Powers 1, 2, 4, ... of the decays of one position, one way or the other.
+class Powers {
+ public:
+  Powers(const XposSpec& spec, int64_t step) : pairs_(spec.dim / 2) {
+    std::vector<Real> powers;
+    for (int64_t pair = 0; pair < pairs_; ++pair) {
+      powers.push_back(DecayOf(spec, pair, step, kSinusoidPrecision));
+    }
+    for (int64_t reach = ReachOf(spec); reach > 0; reach /= 2) {
+      for (Real& power : powers) {
+        values_.push_back(ToDoubleDouble(power));
+        mpfr_sqr(power.get(), power.get(), MPFR_RNDN);
+      }
+    }
+  }
+
+  DoubleDouble One(int64_t pair) const { return values_[pair]; }
+
+  DoubleDouble Of(int64_t pair, int64_t exponent) const {
+    DoubleDouble product = {1, 0};
+    for (size_t at = pair; exponent != 0; exponent /= 2, at += pairs_) {
+      if (exponent % 2 != 0) product = product * values_[at];
+    }
+    return product;
+  }
+
+  int64_t memory_bytes() const {
+    return static_cast<int64_t>(values_.size() * sizeof(DoubleDouble));
+  }
+
+ private:
+  const int64_t pairs_;
+  std::vector<DoubleDouble> values_;
+};
+
+class XposEvaluator final : public Evaluator {
+ public:
+  XposEvaluator(const XposSpec& spec, const Real& scale, DataType type,
+                std::unique_ptr<const Evaluator> rotary)
+      : spec_(spec),
+        type_(type),
+        pairs_(spec.dim / 2),
+        rotary_(std::move(rotary)),
+        rounding_(scale, type),
+        scale_(mpfr_get_d(scale.get(), MPFR_RNDN)),
+        after_(spec, 1),
+        before_(spec, -1) {}
+
+  void Fill(const Block& block, std::byte* out,
+            int64_t lane_stride_bytes) const override {
+    Block rotary = block;
+    rotary.lanes.end = std::min(rotary.lanes.end, kScaleLane);
+    if (rotary.lanes.size() > 0) rotary_->Fill(rotary, out, lane_stride_bytes);
+    if (block.lanes.end > kScaleLane) {
+      FillScale(block.span,
+                out + (kScaleLane - block.lanes.begin) * lane_stride_bytes);
+    }
+  }
+
+  int64_t memory_bytes() const override {
+    return rotary_->memory_bytes() + after_.memory_bytes() +
+           before_.memory_bytes();
+  }
+
+ private:
+  void FillScale(Range span, std::byte* out) const {
+    const int64_t center = spec_.center();
+    std::vector<DoubleDouble> decays(pairs_);
+    std::vector<std::byte> row(pairs_ * SizeOf(type_));
+    for (int64_t at = span.begin; at < span.end; ++at) {
+      const int64_t steps = at - center;
+      const bool fresh = (at - span.begin) % kChainRows == 0;
+      for (int64_t pair = 0; pair < pairs_; ++pair) {
+        decays[pair] =
+            fresh ? (steps < 0 ? before_ : after_).Of(pair, std::abs(steps))
+                  : decays[pair] * after_.One(pair);
+        std::byte* element = row.data() + pair * SizeOf(type_);
+        const double error = kPowerBound * decays[pair].hi;
+        if (!rounding_.TryRound(decays[pair], error, element)) {
+          Resolve(pair, steps, element);
+        }
+      }
+      WriteRotaryRow(spec_.layout, type_, row.data(), pairs_, out);
+      out += pairs_ * CopiesIn(spec_.layout) * SizeOf(type_);
+    }
+  }
+
+  void Resolve(int64_t pair, int64_t steps, std::byte* out) const {
+    const RealCacheScope cache_scope;
+    RoundByRefining(
+        [&](Real& value, Real& bound) {
+          const auto precision = static_cast<int>(mpfr_get_prec(value.get()));
+          const Real decay = DecayOf(spec_, pair, steps, precision);
+          mpfr_mul_d(value.get(), decay.get(), scale_, MPFR_RNDN);
+          SetRoundingBound(value, 3, bound);
+        },
+        type_, out);
+  }
+
+  const XposSpec spec_;
+  const DataType type_;
+  const int64_t pairs_;
+  const std::unique_ptr<const Evaluator> rotary_;
+  const ScaledRounding rounding_;
+  const double scale_;
+  const Powers after_;
+  const Powers before_;
+};
+
+EvaluatorPtr Prepare(const XposSpec& spec, const NumberFormat& format,
+                     const KernelSet& kernels) {
+  const RealCacheScope cache_scope;
+  SinusoidRows rows = RowsOf({.dim = spec.dim,
+                              .base = spec.rope_theta,
+                              .layout = SinusoidalLayout::kConcatenated},
+                             format.scale);
+  Real scale(kSinusoidPrecision);
+  mpfr_set_d(scale.get(), format.scale, MPFR_RNDN);
+  auto rotary = std::make_unique<RotaryEvaluator>(
+      std::make_unique<SinusoidalEvaluator>(std::move(rows), format.type,
+                                            kernels),
+      std::vector<bool>(spec.dim / 2, true), scale, spec.layout, format.type);
+  return std::make_unique<XposEvaluator>(spec, scale, format.type,
+                                         std::move(rotary));
+}
+
+absl::StatusOr<Encoding> DescribeXpos(const XposSpec& spec) {
+  const int64_t reach = ReachOf(spec);
+  return Encoding{
+      .lanes = 3,
+      .part_names = {"cos", "sin", "scale"},
+      .width = spec.dim / 2 * CopiesIn(spec.layout),
+      .has_columns = true,
+      .domain = {std::max(spec.center() - reach, kAllPositions.begin),
+                 std::min(spec.center() + reach + 1, kAllPositions.end)},
+      .prepare = [spec](const NumberFormat& format, const KernelSet& kernels) {
+        return Prepare(spec, format, kernels);
+      }};
+}
+
+const EncodingRegistration kXpos(&DescribeXpos);
+
+}  // namespace
+}  // namespace attnbias

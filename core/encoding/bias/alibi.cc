@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention with linear biases (Press et al. 2022) as an encoding.
+#include "core/encoding/spec/alibi.h"
+
+#include <cmath>
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include "core/base/invalid.h"
+#include "core/base/status_macros.h"
+#include "core/encoding/bias/alibi_reference.h"
+#include "core/encoding/common/scaled_rounding.h"
+#include "core/encoding/common/table_checks.h"
+#include "core/encoding/encoding.h"
+#include "core/encoding/make_encoding.h"
+#include "core/encoding/spec/limits.h"
+#include "core/numerics/rounding.h"
+
+namespace attnbias {
+namespace {
+
+// slope x scale, where it is a double exactly, or else what multiplies by it.
+using Factor = std::variant<double, ScaledRounding>;
+
+Factor FactorOf(const AlibiSpec& spec, int64_t head, double scale,
+                DataType type) {
+  constexpr int kPrecision = 256;
+  AlibiSlope slope = AlibiSlopeOf(spec, head, kPrecision);
+  Real& product = slope.value;
+  mpfr_mul_d(product.get(), product.get(), scale, MPFR_RNDN);
+  const double nearest = mpfr_get_d(product.get(), MPFR_RNDN);
+  if (slope.is_exact && mpfr_cmp_d(product.get(), nearest) == 0) {
+    return nearest;
+  }
+  return ScaledRounding(product, type);
+}
+
+class AlibiEvaluator final : public Evaluator {
+ public:
+  AlibiEvaluator(const AlibiSpec& spec, const NumberFormat& format)
+      : spec_(spec), scale_(format.scale), type_(format.type) {
+    const RealCacheScope cache_scope;
+    for (int64_t head = 0; head < spec.num_heads; ++head) {
+      factors_.push_back(FactorOf(spec, head, scale_, type_));
+    }
+  }
+
+  void Fill(const Block& block, std::byte* out,
+            int64_t lane_stride_bytes) const override {
+    for (int64_t head = block.lanes.begin; head < block.lanes.end; ++head) {
+      std::byte* element = out + (head - block.lanes.begin) * lane_stride_bytes;
+      for (int64_t at = block.span.begin; at < block.span.end; ++at) {
+        Write(head, at, element);
+        element += SizeOf(type_);
+      }
+    }
+  }
+
+ private:
+  void Write(int64_t head, int64_t coordinate, std::byte* out) const {
+    const Factor& factor = factors_[head];
+    const double* exact = std::get_if<double>(&factor);
+    const int64_t distance = AlibiDistance(spec_.variant, coordinate);
+    if (distance == 0 || (exact != nullptr && *exact == 0)) {
+      return RoundDouble(0, type_, out);
+    }
+    // Exact: distances stay below 2^53.
+    const double multiple = static_cast<double>(distance);
+    if (exact != nullptr) return RoundProduct(*exact, multiple, type_, out);
+    const double error = ScaledRounding::kLeastError * std::fabs(multiple);
+    if (std::get<ScaledRounding>(factor).TryRound({multiple, 0}, error, out)) {
+      return;
+    }
+    ReferenceAlibi(spec_,
+                   {.head = head, .coordinate = coordinate, .scale = scale_},
+                   type_, out);
+  }
+
+  const AlibiSpec spec_;
+  const double scale_;
+  const DataType type_;
+  std::vector<Factor> factors_;
+};
+
+absl::StatusOr<Encoding> DescribeAlibi(const AlibiSpec& spec) {
+  const auto count = static_cast<int64_t>(spec.slopes.size());
+  if (count != 0 && count != spec.num_heads) {
+    return Invalid("alibi.slopes: got ", count, " numbers, want ",
+                   spec.num_heads, " (num_heads), or none");
+  }
+  const bool by_key = spec.variant == AlibiVariant::kKeyFromStart ||
+                      spec.variant == AlibiVariant::kKeyFromEnd;
+  return Encoding{
+      .structure = by_key ? Structure::kKeyRow : Structure::kToeplitz,
+      .lanes = spec.num_heads,
+      .has_heads = true,
+      .domain = kRelativePositions,
+      .anchored_at_last_key = spec.variant == AlibiVariant::kKeyFromEnd,
+      .prepare = [spec](const NumberFormat& format,
+                        const KernelSet& /*kernels*/) {
+        return std::make_unique<AlibiEvaluator>(spec, format);
+      }};
+}
+
+const EncodingRegistration kAlibi(&DescribeAlibi);
+
+}  // namespace
+}  // namespace attnbias

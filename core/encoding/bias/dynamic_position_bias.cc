@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dynamic position bias (Wang et al. 2021, CrossFormer, in one dimension): an
+// MLP of the distance from key to query.
+#include "core/encoding/spec/dynamic_position_bias.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/invalid.h"
+#include "core/base/status_macros.h"
+#include "core/encoding/common/linear.h"
+#include "core/encoding/common/network.h"
+#include "core/encoding/common/table_checks.h"
+#include "core/encoding/encoding.h"
+#include "core/encoding/make_encoding.h"
+#include "core/encoding/spec/limits.h"
+#include "core/numerics/elementary.h"
+#include "core/numerics/rounding.h"
+
+namespace attnbias {
+namespace {
+
+constexpr size_t kMaxLayers = 64;
+std::vector<NetworkLayer> LayersOf(const DynamicPositionBiasSpec& spec) {
+  std::vector<NetworkLayer> layers;
+  for (const PositionMlpLayer& layer : spec.layers) {
+    layers.push_back({Linear(*layer.weight, layer.bias), Activation::kSilu});
+    if (!layer.norm_weight.has_value()) continue;
+    layers.back().norm_weight = NumbersOf(*layer.norm_weight);
+    layers.back().norm_bias = NumbersOf(*layer.norm_bias);
+  }
+  layers.back().activation = Activation::kNone;
+  return layers;
+}
+
+class DynamicPositionBiasEvaluator final : public NetworkEvaluator {
+ public:
+  DynamicPositionBiasEvaluator(const DynamicPositionBiasSpec& spec,
+                               const NumberFormat& format,
+                               const KernelSet& kernels)
+      : NetworkEvaluator(LayersOf(spec), format, kernels),
+        log_distance_(spec.log_distance) {}
+
+ private:
+  void SetInputs(int64_t /*query*/, Range relative_positions,
+                 double* in) const override {
+    for (int64_t n = 0; n < relative_positions.size(); ++n) {
+      in[n] = InputAt(relative_positions.begin + n);
+    }
+  }
+
+  double InputAt(int64_t relative_position) const {
+    const auto distance = static_cast<double>(-relative_position);
+    if (!log_distance_) return distance;
+    return std::copysign(RoundedLog1p({std::fabs(distance), 0}), distance);
+  }
+
+  void Write(double output, std::byte* out) const override {
+    RoundProduct(output, format_.scale, format_.type, out);
+  }
+
+  const bool log_distance_;
+};
+
+// What is checked of a layer, and what it does to magnitudes.
+class LayerCheck {
+ public:
+  LayerCheck(const PositionMlpLayer& layer, size_t index)
+      : layer_(layer),
+        path_(absl::StrCat("dynamic_position_bias.layers[", index, "].")) {}
+
+  // `outputs` is 0 for any.
+  absl::Status Shapes(int64_t inputs, int64_t outputs, bool is_last) const {
+    if (!layer_.weight.has_value()) {
+      return Invalid(path_, "weight: not set, want a table of [outputs, ",
+                     inputs, " inputs]");
+    }
+    if (outputs == 0) outputs = layer_.weight->rows();
+    if (outputs > kMaxHidden) {
+      return Invalid(path_, "weight: got ", outputs, " outputs, want at most ",
+                     kMaxHidden);
+    }
+    ATTNBIAS_RETURN_IF_ERROR(CheckShape(
+        path_ + "weight", *layer_.weight,
+        {{outputs, is_last ? "heads" : "outputs"}, {inputs, "inputs"}}));
+    if (layer_.norm_weight.has_value() != layer_.norm_bias.has_value()) {
+      return Invalid(path_, "norm_bias: got ",
+                     layer_.norm_bias.has_value() ? "" : "no ",
+                     "table, want both or neither of norm_weight and "
+                     "norm_bias");
+    }
+    if (is_last && layer_.norm_weight.has_value()) {
+      return Invalid(path_,
+                     "norm_weight: got a table, want none: nothing follows "
+                     "the last layer");
+    }
+    for (const auto& [name, table] :
+         {std::pair("bias", &layer_.bias),
+          std::pair("norm_weight", &layer_.norm_weight),
+          std::pair("norm_bias", &layer_.norm_bias)}) {
+      if (!table->has_value()) continue;
+      ATTNBIAS_RETURN_IF_ERROR(
+          CheckShape(path_ + name, **table, {{outputs, "outputs"}}));
+    }
+    return absl::OkStatus();
+  }
+
+  // `reach` bounds the inputs' magnitude, then the outputs'.
+  absl::Status Reach(double& reach) const {
+    reach = ReachOf(*layer_.weight, layer_.bias, reach);
+    if (reach < kMostReach && layer_.norm_weight.has_value()) {
+      // A normalised feature is at most the root of their number, and so far
+      // below kMaxHidden.
+      double most = 0;
+      for (int64_t i = 0; i < layer_.norm_weight->size(); ++i) {
+        most =
+            std::max(most, std::fabs(layer_.norm_weight->At(i)) * kMaxHidden +
+                               std::fabs(layer_.norm_bias->At(i)));
+      }
+      reach = most;
+    }
+    if (reach < kMostReach) return absl::OkStatus();
+    return Invalid(path_, "weight: got numbers that may reach ", reach,
+                   ", want less than ", kMostReach);
+  }
+
+ private:
+  const PositionMlpLayer& layer_;
+  const std::string path_;
+};
+
+absl::Status CheckLayers(const DynamicPositionBiasSpec& spec) {
+  const size_t count = spec.layers.size();
+  if (count == 0 || count > kMaxLayers) {
+    return Invalid("dynamic_position_bias.layers: got ", count, ", want 1 to ",
+                   kMaxLayers);
+  }
+  int64_t numbers = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (spec.layers[i].weight.has_value()) {
+      numbers += spec.layers[i].weight->size();
+    }
+    if (numbers > kMaxNetworkNumbers) {
+      return Invalid("dynamic_position_bias.layers[", i,
+                     "].weight: got, with the layers before, ", numbers,
+                     " numbers, want at most ", kMaxNetworkNumbers);
+    }
+  }
+  int64_t inputs = 1;
+  auto reach = static_cast<double>(kRelativePositions.end);
+  for (size_t i = 0; i < count; ++i) {
+    const LayerCheck check(spec.layers[i], i);
+    const bool is_last = i + 1 == count;
+    ATTNBIAS_RETURN_IF_ERROR(
+        check.Shapes(inputs, is_last ? spec.num_heads : 0, is_last));
+    ATTNBIAS_RETURN_IF_ERROR(check.Reach(reach));
+    inputs = spec.layers[i].weight->rows();
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Encoding> DescribeDynamicPositionBias(
+    const DynamicPositionBiasSpec& spec) {
+  ATTNBIAS_RETURN_IF_ERROR(CheckLayers(spec));
+  return Encoding{
+      .structure = Structure::kToeplitz,
+      .lanes = spec.num_heads,
+      .has_heads = true,
+      .domain = kRelativePositions,
+      .prepare = [spec](const NumberFormat& format, const KernelSet& kernels) {
+        return std::make_unique<DynamicPositionBiasEvaluator>(spec, format,
+                                                              kernels);
+      }};
+}
+
+const EncodingRegistration kDynamicPositionBias(&DescribeDynamicPositionBias);
+
+}  // namespace
+}  // namespace attnbias

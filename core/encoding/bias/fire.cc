@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// FIRE (Li et al. 2023): an MLP of logarithmic distances, normalised row by
+// row.
+#include "core/encoding/spec/fire.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/base/invalid.h"
+#include "core/base/status_macros.h"
+#include "core/encoding/common/linear.h"
+#include "core/encoding/common/network.h"
+#include "core/encoding/common/table_checks.h"
+#include "core/encoding/encoding.h"
+#include "core/encoding/make_encoding.h"
+#include "core/encoding/spec/limits.h"
+#include "core/numerics/elementary.h"
+#include "core/numerics/rounding.h"
+#include "core/tensor/positions.h"
+
+namespace attnbias {
+namespace {
+
+// Logarithms of distances below this are kept: 2 MiB.
+constexpr int64_t kMostKeptDistances = int64_t{1} << 18;
+
+// ln(c x + 1), the nearest double.
+double LogOfTimes(double c, double x) { return RoundedLog1p(TwoProduct(c, x)); }
+
+// Each distance's logarithm, computed once. Safe for any number of threads.
+class DistanceLogs {
+ public:
+  using Logs = std::shared_ptr<const std::vector<double>>;
+
+  explicit DistanceLogs(double c) : c_(c) {}
+
+  // Those of distances 0 to most at least; null where they are too many.
+  Logs UpTo(int64_t most) const {
+    if (most >= kMostKeptDistances) return nullptr;
+    Logs known = Kept();
+    if (most < static_cast<int64_t>(known->size())) return known;
+    auto grown = std::make_shared<std::vector<double>>(*known);
+    grown->resize(std::bit_ceil(static_cast<uint64_t>(most) + 1));
+    for (size_t d = known->size(); d < grown->size(); ++d) {
+      (*grown)[d] = LogOfTimes(c_, static_cast<double>(d));
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (logs_->size() < grown->size()) logs_ = std::move(grown);
+    return logs_;
+  }
+
+ private:
+  Logs Kept() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return logs_;
+  }
+
+  const double c_;
+  mutable std::mutex mutex_;
+  mutable Logs logs_ = std::make_shared<std::vector<double>>();
+};
+
+class FireEvaluator final : public NetworkEvaluator {
+ public:
+  FireEvaluator(const FireSpec& spec, const NumberFormat& format,
+                const KernelSet& kernels)
+      : NetworkEvaluator(
+            {{Linear(*spec.hidden_weight, spec.hidden_bias), Activation::kRelu},
+             {Linear(*spec.output_weight, spec.output_bias)}},
+            format, kernels),
+        spec_(spec),
+        logs_(spec.c) {}
+
+ private:
+  void SetInputs(int64_t query, Range keys, double* in) const override {
+    const double normaliser =
+        LogOfTimes(spec_.c,
+                   std::max(static_cast<double>(query), spec_.threshold)) +
+        spec_.eps;
+    const DistanceLogs::Logs logs = logs_.UpTo(
+        std::max(std::abs(keys.begin - query), std::abs(keys.end - 1 - query)));
+    for (int64_t key = keys.begin; key < keys.end; ++key) {
+      const int64_t distance = std::abs(query - key);
+      const double log =
+          logs != nullptr ? (*logs)[distance]
+                          : LogOfTimes(spec_.c, static_cast<double>(distance));
+      *in++ = log / normaliser;
+    }
+  }
+
+  void Write(double output, std::byte* out) const override {
+    RoundProduct(output, format_.scale, format_.type, out);
+  }
+
+  const FireSpec spec_;
+  const DistanceLogs logs_;
+};
+
+absl::Status CheckTables(const FireSpec& spec) {
+  const int64_t hidden =
+      spec.hidden_weight.has_value() ? spec.hidden_weight->rows() : 1;
+  if (hidden > kMaxHidden) {
+    return Invalid("fire.hidden_weight: got ", hidden,
+                   " hidden units, want at most ", kMaxHidden);
+  }
+  ATTNBIAS_RETURN_IF_ERROR(CheckTable("fire.hidden_weight", spec.hidden_weight,
+                                      {{hidden, "hidden"}, {1, "input"}}));
+  ATTNBIAS_RETURN_IF_ERROR(
+      CheckTable("fire.output_weight", spec.output_weight,
+                 {{spec.num_heads, "heads"}, {hidden, "hidden"}}));
+  ATTNBIAS_RETURN_IF_ERROR(
+      CheckNetworkSize("fire.output_weight", *spec.output_weight));
+  if (spec.hidden_bias.has_value()) {
+    ATTNBIAS_RETURN_IF_ERROR(CheckShape("fire.hidden_bias", *spec.hidden_bias,
+                                        {{hidden, "hidden"}}));
+  }
+  if (!spec.output_bias.has_value()) return absl::OkStatus();
+  return CheckShape("fire.output_bias", *spec.output_bias,
+                    {{spec.num_heads, "heads"}});
+}
+
+// No number on the way may overflow.
+absl::Status CheckReach(const FireSpec& spec) {
+  const auto farthest = static_cast<double>(2 * kMaxPosition);
+  const double input =
+      LogOfTimes(spec.c, farthest) / LogOfTimes(spec.c, spec.threshold);
+  const double hidden = ReachOf(*spec.hidden_weight, spec.hidden_bias, input);
+  const double output = ReachOf(*spec.output_weight, spec.output_bias, hidden);
+  for (const auto& [field, reach] : {std::pair("hidden_weight", hidden),
+                                     std::pair("output_weight", output)}) {
+    if (reach < kMostReach) continue;
+    return Invalid("fire.", field, ": got numbers that may reach ", reach,
+                   ", want less than ", kMostReach);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Encoding> DescribeFire(const FireSpec& spec) {
+  ATTNBIAS_RETURN_IF_ERROR(CheckTables(spec));
+  ATTNBIAS_RETURN_IF_ERROR(CheckReach(spec));
+  return Encoding{
+      .structure = Structure::kDense,
+      .lanes = spec.num_heads,
+      .has_heads = true,
+      .domain = kAllPositions,
+      .prepare = [spec](const NumberFormat& format, const KernelSet& kernels) {
+        return std::make_unique<FireEvaluator>(spec, format, kernels);
+      }};
+}
+
+const EncodingRegistration kFire(&DescribeFire);
+
+}  // namespace
+}  // namespace attnbias

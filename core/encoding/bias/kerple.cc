@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// KERPLE (Chi et al. 2022) as an encoding.
+#include "core/encoding/spec/kerple.h"
+
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "core/base/invalid.h"
+#include "core/base/status_macros.h"
+#include "core/encoding/bias/kerple_reference.h"
+#include "core/encoding/common/by_distance.h"
+#include "core/encoding/common/scaled_rounding.h"
+#include "core/encoding/common/table_checks.h"
+#include "core/encoding/encoding.h"
+#include "core/encoding/make_encoding.h"
+#include "core/encoding/spec/limits.h"
+#include "core/numerics/elementary.h"
+#include "core/numerics/rounding.h"
+
+namespace attnbias {
+namespace {
+
+// Holds a product of two doubles.
+constexpr int kFactorPrecision = 128;
+
+// -ln(1 + a d) or -d^p.
+Estimate KernelOf(const KerpleHead& head, double distance, DoubleDouble log) {
+  if (head.kernel == KerpleKernel::kLog) {
+    // What 1 + a d loses, 2^-104 of it, is less than LogOf's 2^-103 leaves.
+    return LogOf(DoubleDouble{1, 0} + TwoProduct(head.a, distance));
+  }
+  const DoubleDouble exponent = log * head.p;
+  Estimate power = ExpOf(exponent);
+  power.bound += 2 * kLogBound * (1 + std::fabs(exponent.hi)) * power.value.hi;
+  return power;
+}
+
+std::vector<KerpleHead> HeadsOf(const KerpleSpec& spec, double scale) {
+  std::vector<KerpleHead> heads;
+  for (int64_t head = 0; head < spec.num_heads; ++head) {
+    heads.push_back({.kernel = *spec.kernel,
+                     .p = spec.p[spec.p.size() == 1 ? 0 : head],
+                     .a = spec.a[spec.a.size() == 1 ? 0 : head],
+                     .scale = scale});
+  }
+  return heads;
+}
+
+class KerpleEvaluator final : public Evaluator {
+ public:
+  KerpleEvaluator(const KerpleSpec& spec, const NumberFormat& format)
+      : heads_(HeadsOf(spec, format.scale)), type_(format.type) {
+    for (const KerpleHead& head : heads_) {
+      Real factor(kFactorPrecision);
+      mpfr_set_d(factor.get(),
+                 head.kernel == KerpleKernel::kLog ? -head.p : -head.a,
+                 MPFR_RNDN);
+      mpfr_mul_d(factor.get(), factor.get(), head.scale, MPFR_RNDN);
+      roundings_.emplace_back(factor, type_);
+    }
+  }
+
+  void Fill(const Block& block, std::byte* out,
+            int64_t lane_stride_bytes) const override {
+    FillByDistance(
+        block, type_, out, lane_stride_bytes, [this](int64_t distance) {
+          DoubleDouble log;
+          if (distance > 0 && heads_[0].kernel == KerpleKernel::kPower) {
+            log = LogOf({static_cast<double>(distance), 0}).value;
+          }
+          return [=, this](int64_t head, std::byte* element) {
+            Write(head, distance, log, element);
+          };
+        });
+  }
+
+  int64_t work_per_coordinate() const override {
+    // A logarithm or a power each.
+    return 64 * static_cast<int64_t>(heads_.size());
+  }
+
+ private:
+  // `log` is the distance's logarithm, for the kernel that wants it.
+  void Write(int64_t lane, int64_t distance, DoubleDouble log,
+             std::byte* out) const {
+    const KerpleHead& head = heads_[lane];
+    if (distance != 0) {
+      const Estimate kernel =
+          KernelOf(head, static_cast<double>(distance), log);
+      if (roundings_[lane].TryRound(kernel.value, kernel.bound, out)) return;
+    }
+    ReferenceKerple(head, distance, type_, out);
+  }
+
+  const std::vector<KerpleHead> heads_;
+  std::vector<ScaledRounding> roundings_;
+  const DataType type_;
+};
+
+absl::Status CheckCount(absl::string_view field,
+                        const std::vector<double>& values, int64_t num_heads) {
+  const auto count = static_cast<int64_t>(values.size());
+  if (count == 1 || count == num_heads) return absl::OkStatus();
+  return Invalid(field, ": got ", count, " numbers, want ", num_heads,
+                 " (num_heads), or one for all heads");
+}
+
+absl::StatusOr<Encoding> DescribeKerple(const KerpleSpec& spec) {
+  ATTNBIAS_RETURN_IF_ERROR(CheckCount("kerple.p", spec.p, spec.num_heads));
+  ATTNBIAS_RETURN_IF_ERROR(CheckCount("kerple.a", spec.a, spec.num_heads));
+  return Encoding{.structure = Structure::kToeplitz,
+                  .lanes = spec.num_heads,
+                  .has_heads = true,
+                  .domain = kRelativePositions,
+                  .prepare = [spec](const NumberFormat& format,
+                                    const KernelSet& /*kernels*/) {
+                    return std::make_unique<KerpleEvaluator>(spec, format);
+                  }};
+}
+
+const EncodingRegistration kKerple(&DescribeKerple);
+
+}  // namespace
+}  // namespace attnbias

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// A learned scalar for every relative position and head.
+#include "core/encoding/spec/learned_relative.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+
+#include "core/base/status_macros.h"
+#include "core/encoding/common/bias_table.h"
+#include "core/encoding/common/table_checks.h"
+#include "core/encoding/encoding.h"
+#include "core/encoding/make_encoding.h"
+#include "core/encoding/spec/limits.h"
+
+namespace attnbias {
+namespace {
+
+// Relative positions with a row of their own.
+Range ReachOf(const LearnedRelativeSpec& spec) {
+  return {spec.symmetric ? -*spec.right : -*spec.left, *spec.right + 1};
+}
+
+int64_t RowsOf(const LearnedRelativeSpec& spec) {
+  return spec.symmetric ? *spec.right + 1 : ReachOf(spec).size();
+}
+
+// The row of a relative position; beyond the reach the last one's goes on.
+RowRun RunFrom(const LearnedRelativeSpec& spec, int64_t relative_position) {
+  const Range reach = ReachOf(spec);
+  const int64_t clipped =
+      std::clamp(relative_position, reach.begin, reach.end - 1);
+  const int64_t row =
+      spec.symmetric ? std::abs(clipped) : clipped - reach.begin;
+  if (clipped > relative_position) return {row, reach.begin};
+  if (clipped < relative_position) return {row, kRelativePositions.end};
+  return {row, relative_position + 1};
+}
+
+absl::Status CheckBiases(const LearnedRelativeSpec& spec) {
+  const int64_t rows = RowsOf(spec);
+  const bool shared = spec.table.has_value() &&
+                      spec.table->shape().size() == 2 &&
+                      spec.table->columns() == 1;
+  return CheckTable(
+      "learned_relative.table", spec.table,
+      {{rows, "relative positions"}, {shared ? 1 : spec.num_heads, "heads"}},
+      kOrBuckets);
+}
+
+absl::StatusOr<Encoding> DescribeLearnedRelative(
+    const LearnedRelativeSpec& spec) {
+  return Encoding{
+      .structure = Structure::kToeplitz,
+      .lanes = spec.num_heads,
+      .has_heads = true,
+      .domain = spec.beyond == BeyondReach::kRefuse ? ReachOf(spec)
+                                                    : kRelativePositions,
+      .has_buckets = true,
+      .bias_status = CheckBiases(spec),
+      .prepare = [spec](const NumberFormat& format,
+                        const KernelSet& /*kernels*/) {
+        return std::make_unique<BiasTableEvaluator>(
+            spec.table, [spec](int64_t at) { return RunFrom(spec, at); },
+            format);
+      }};
+}
+
+const EncodingRegistration kLearnedRelative(&DescribeLearnedRelative);
+
+}  // namespace
+}  // namespace attnbias

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sandwich (Chi et al. 2023) as an encoding: inner products of sinusoids, which
+// depend on the distance alone.
+#include "core/encoding/spec/sandwich.h"
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "core/base/status_macros.h"
+#include "core/encoding/bias/sandwich_reference.h"
+#include "core/encoding/common/by_distance.h"
+#include "core/encoding/common/scaled_rounding.h"
+#include "core/encoding/common/table_checks.h"
+#include "core/encoding/encoding.h"
+#include "core/encoding/make_encoding.h"
+#include "core/encoding/sinusoid/rotor_rows.h"
+#include "core/encoding/sinusoid/sinusoid.h"
+#include "core/encoding/spec/limits.h"
+#include "core/numerics/rounding.h"
+
+namespace attnbias {
+namespace {
+
+// Distances reached from one another before angles are computed afresh, and
+// what that may cost a cosine: each step adds a rotation's 2^-97 and the
+// kernel's 2^-100, and turns what was lost before, over at most 256 steps.
+constexpr int64_t kChain = 256;
+constexpr double kCosineBound = 0x1p-87;
+
+// What a term's part in a sum of double-doubles may lose.
+constexpr double kAdditionBound = 0x1p-103;
+
+constexpr int kFactorPrecision = 192;
+
+// The sums of cosines at ascending distances, each term of which turns with
+// every step by its own frequency.
+class CosineSums {
+ public:
+  CosineSums(const std::vector<SinusoidFrequency>& frequencies,
+             const KernelSet& kernels)
+      : frequencies_(frequencies),
+        kernels_(kernels),
+        used_(static_cast<int64_t>(frequencies.size())),
+        pairs_((used_ + kPairMultiple - 1) / kPairMultiple * kPairMultiple),
+        angles_(2, pairs_) {
+    Compute(1, angles_.Row(1));
+  }
+
+  DoubleDouble At(int64_t distance) {
+    const Rotors at = angles_.Row(0);
+    if (distance != distance_ + 1 || distance % kChain == 0) {
+      Compute(distance, at);
+    } else {
+      kernels_.rotate(AsConst(at), AsConst(angles_.Row(1)), at, pairs_);
+    }
+    distance_ = distance;
+    DoubleDouble sum;
+    for (int64_t i = 0; i < used_; ++i) {
+      sum = sum + DoubleDouble{at.cos_hi[i], at.cos_lo[i]};
+    }
+    return sum;
+  }
+
+ private:
+  // Padding does not turn.
+  void Compute(int64_t distance, const Rotors& out) const {
+    for (int64_t i = 0; i < pairs_; ++i) {
+      SinCos value = {{0, 0}, {1, 0}, 0};
+      if (i < used_ && distance != 0) {
+        value = SinCosOf(AngleAt(frequencies_[i].turns_per_position, distance));
+      }
+      out.sin_hi[i] = value.sin.hi;
+      out.sin_lo[i] = value.sin.lo;
+      out.cos_hi[i] = value.cos.hi;
+      out.cos_lo[i] = value.cos.lo;
+    }
+  }
+
+  const std::vector<SinusoidFrequency>& frequencies_;
+  const KernelSet& kernels_;
+  const int64_t used_;
+  const int64_t pairs_;
+  RotorRows angles_;  // this distance's, and one step's
+  int64_t distance_ = -1;
+};
+
+class SandwichEvaluator final : public Evaluator {
+ public:
+  SandwichEvaluator(const SandwichSpec& spec, const NumberFormat& format,
+                    const KernelSet& kernels)
+      : spec_(spec),
+        scale_(format.scale),
+        type_(format.type),
+        kernels_(kernels),
+        frequencies_(
+            RowsOf({.dim = spec.dim, .base = spec.base}, 1).frequencies) {
+    for (int64_t head = 0; head < spec.num_heads; ++head) {
+      Real factor(kFactorPrecision);
+      mpfr_set_si(factor.get(), 1, MPFR_RNDN);
+      MultiplyBySandwichFactor(spec, head, scale_, factor);
+      roundings_.emplace_back(factor, type_);
+    }
+  }
+
+  void Fill(const Block& block, std::byte* out,
+            int64_t lane_stride_bytes) const override {
+    CosineSums sums(frequencies_, kernels_);
+    FillByDistance(block, type_, out, lane_stride_bytes, [&](int64_t distance) {
+      const DoubleDouble sum = sums.At(distance);
+      return [=, this](int64_t head, std::byte* element) {
+        Write(head, distance, sum, element);
+      };
+    });
+  }
+
+  int64_t work_per_coordinate() const override {
+    return static_cast<int64_t>(frequencies_.size()) + spec_.num_heads;
+  }
+
+ private:
+  void Write(int64_t head, int64_t distance, DoubleDouble sum,
+             std::byte* out) const {
+    const double terms = static_cast<double>(spec_.dim) / 2;
+    const double error = terms * (kCosineBound + kAdditionBound * terms);
+    if (roundings_[head].TryRound(sum, error, out)) return;
+    ReferenceSandwich(spec_,
+                      {.head = head, .distance = distance, .scale = scale_},
+                      type_, out);
+  }
+
+  const SandwichSpec spec_;
+  const double scale_;
+  const DataType type_;
+  const KernelSet& kernels_;
+  const std::vector<SinusoidFrequency> frequencies_;
+  std::vector<ScaledRounding> roundings_;
+};
+
+absl::StatusOr<Encoding> DescribeSandwich(const SandwichSpec& spec) {
+  return Encoding{
+      .structure = Structure::kToeplitz,
+      .lanes = spec.num_heads,
+      .has_heads = true,
+      .domain = kRelativePositions,
+      .prepare = [spec](const NumberFormat& format, const KernelSet& kernels) {
+        return std::make_unique<SandwichEvaluator>(spec, format, kernels);
+      }};
+}
+
+const EncodingRegistration kSandwich(&DescribeSandwich);
+
+}  // namespace
+}  // namespace attnbias

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sandwich: the definition of every element, which is one real number, rounded
+// once.
+#ifndef ATTNBIAS_CORE_ENCODING_BIAS_SANDWICH_REFERENCE_H_
+#define ATTNBIAS_CORE_ENCODING_BIAS_SANDWICH_REFERENCE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/encoding/spec/sandwich.h"
+#include "core/numerics/real.h"
+#include "core/tensor/data_type.h"
+
+namespace attnbias {
+
+// Multiplies `value` by scale H / (8 (h + 1)), rounding three times; returns
+// whether the last was exact, as the others are for a value of 64 bits held in
+// 192.
+bool MultiplyBySandwichFactor(const SandwichSpec& spec, int64_t head,
+                              double scale, Real& value);
+
+struct SandwichElement {
+  int64_t head;
+  int64_t distance;
+  double scale = 1;
+};
+
+// Writes one element of a valid spec as `type`: the definition, computed with
+// ever more bits until they decide the rounding.
+void ReferenceSandwich(const SandwichSpec& spec, const SandwichElement& element,
+                       DataType type, std::byte* out);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_ENCODING_BIAS_SANDWICH_REFERENCE_H_

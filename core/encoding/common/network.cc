@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/encoding/common/network.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/numerics/elementary.h"
+
+namespace attnbias {
+namespace {
+
+constexpr double kNormEps = 1e-5;
+
+// LayerNorm over the features of each member of a batch: sums in the order of
+// the features, and every operation rounded by itself.
+void Normalise(const NetworkLayer& layer, std::vector<double>& features) {
+  const auto count = static_cast<int64_t>(layer.norm_weight.size());
+  double mean[kBatch] = {};
+  double deviation[kBatch] = {};
+  for (int64_t f = 0; f < count; ++f) {
+    for (int64_t c = 0; c < kBatch; ++c) mean[c] += features[f * kBatch + c];
+  }
+  for (double& each : mean) each /= static_cast<double>(count);
+  for (int64_t f = 0; f < count; ++f) {
+    for (int64_t c = 0; c < kBatch; ++c) {
+      double& feature = features[f * kBatch + c];
+      feature -= mean[c];
+      deviation[c] += feature * feature;
+    }
+  }
+  for (double& each : deviation) {
+    each = std::sqrt(each / static_cast<double>(count) + kNormEps);
+  }
+  for (int64_t f = 0; f < count; ++f) {
+    for (int64_t c = 0; c < kBatch; ++c) {
+      double& feature = features[f * kBatch + c];
+      feature = feature / deviation[c] * layer.norm_weight[f];
+      feature += layer.norm_bias[f];
+    }
+  }
+}
+
+void Activate(Activation activation, std::vector<double>& features) {
+  // From here on 1 + exp(-x) rounds to 1.
+  constexpr double kSiluIsIdentity = 40;
+  for (double& x : features) {
+    switch (activation) {
+      case Activation::kNone:
+        return;
+      case Activation::kRelu:
+        x = std::max(x, 0.0);
+        break;
+      case Activation::kSilu:
+        if (x < kSiluIsIdentity) x = x / (1 + RoundedExp(-x));
+        break;
+    }
+  }
+}
+
+}  // namespace
+
+void NetworkEvaluator::Fill(const Block& block, std::byte* out,
+                            int64_t lane_stride_bytes) const {
+  const int64_t element_bytes = SizeOf(format_.type);
+  const int64_t inputs = layers_.front().linear.inputs();
+  for (int64_t at = block.span.begin; at < block.span.end; at += kBatch) {
+    const Range batch = {at, std::min(at + kBatch, block.span.end)};
+    std::vector<double> in(inputs * kBatch);
+    SetInputs(block.query, batch, in.data());
+    const std::vector<double> outputs = OutputsOf(std::move(in), block.lanes);
+    for (int64_t lane = 0; lane < block.lanes.size(); ++lane) {
+      std::byte* to = out + lane * lane_stride_bytes +
+                      (at - block.span.begin) * element_bytes;
+      for (int64_t n = 0; n < batch.size(); ++n) {
+        Write(outputs[lane * kBatch + n], to);
+        to += element_bytes;
+      }
+    }
+  }
+}
+
+std::vector<double> NetworkEvaluator::OutputsOf(std::vector<double> features,
+                                                Range lanes) const {
+  for (const NetworkLayer& layer : layers_) {
+    const bool is_last = &layer == &layers_.back();
+    const Range outputs = is_last ? lanes : Range{0, layer.linear.outputs()};
+    std::vector<double> result(outputs.size() * kBatch);
+    layer.linear.Apply(features.data(), outputs, kernels_, result.data());
+    if (!layer.norm_weight.empty()) Normalise(layer, result);
+    Activate(layer.activation, result);
+    features = std::move(result);
+  }
+  return features;
+}
+
+int64_t NetworkEvaluator::work_per_coordinate() const {
+  int64_t products = 0;
+  for (const NetworkLayer& layer : layers_) products += layer.linear.products();
+  return products;
+}
+
+int64_t NetworkEvaluator::memory_bytes() const {
+  int64_t bytes = 0;
+  for (const NetworkLayer& layer : layers_) {
+    bytes += layer.linear.memory_bytes() +
+             static_cast<int64_t>(
+                 (layer.norm_weight.size() + layer.norm_bias.size()) *
+                 sizeof(double));
+  }
+  return bytes;
+}
+
+}  // namespace attnbias

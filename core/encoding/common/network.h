@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small networks of linear layers, evaluated a batch of coordinates at a time.
+#ifndef ATTNBIAS_CORE_ENCODING_COMMON_NETWORK_H_
+#define ATTNBIAS_CORE_ENCODING_COMMON_NETWORK_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/encoding/common/linear.h"
+#include "core/encoding/evaluator.h"
+#include "core/kernel/kernel_set.h"
+
+namespace attnbias {
+
+// What becomes of a layer's outputs.
+enum class Activation : uint8_t { kNone, kRelu, kSilu };
+
+struct NetworkLayer {
+  Linear linear;
+  Activation activation = Activation::kNone;
+  // LayerNorm before the activation: [outputs] each, or neither.
+  std::vector<double> norm_weight = {};
+  std::vector<double> norm_bias = {};
+};
+
+// An evaluator whose lanes are the outputs of a network. Its width is 1.
+class NetworkEvaluator : public Evaluator {
+ public:
+  void Fill(const Block& block, std::byte* out,
+            int64_t lane_stride_bytes) const final;
+  int64_t work_per_coordinate() const final;
+  int64_t memory_bytes() const final;
+
+ protected:
+  NetworkEvaluator(std::vector<NetworkLayer> layers, const NumberFormat& format,
+                   const KernelSet& kernels)
+      : format_(format), layers_(std::move(layers)), kernels_(kernels) {}
+
+  // Writes the inputs of consecutive coordinates, at most kBatch, to
+  // `in` [inputs, kBatch], which is 0. `query` is the block's.
+  virtual void SetInputs(int64_t query, Range coordinates,
+                         double* in) const = 0;
+  // Writes what an output stands for.
+  virtual void Write(double output, std::byte* out) const = 0;
+
+  const NumberFormat format_;
+
+ private:
+  // The outputs [lanes, kBatch] for inputs [inputs, kBatch].
+  std::vector<double> OutputsOf(std::vector<double> features,
+                                Range lanes) const;
+
+  const std::vector<NetworkLayer> layers_;
+  const KernelSet& kernels_;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_ENCODING_COMMON_NETWORK_H_

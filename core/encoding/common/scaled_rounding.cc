@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/encoding/common/scaled_rounding.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "core/numerics/rounding.h"
+
+namespace attnbias {
+namespace {
+
+// Scales outside of these would leave the range of double-doubles; elements are
+// scaled in MPFR instead, at more bits than they have.
+constexpr double kMinFactor = 0x1p-300;
+constexpr double kMaxFactor = 0x1p300;
+constexpr int kScaledPrecision = 192;
+
+Real RealOf(double number) {
+  Real real(kScaledPrecision);
+  mpfr_set_d(real.get(), number, MPFR_RNDN);
+  return real;
+}
+
+}  // namespace
+
+ScaledRounding::ScaledRounding(const Real& scale, DataType type)
+    : scale_(static_cast<int>(mpfr_get_prec(scale.get()))),
+      factor_{mpfr_get_d(scale.get(), MPFR_RNDN), 0},
+      in_double_doubles_(std::fabs(factor_.hi) > kMinFactor &&
+                         std::fabs(factor_.hi) < kMaxFactor),
+      is_one_(mpfr_cmp_ui(scale.get(), 1) == 0),
+      type_(type) {
+  mpfr_set(scale_.get(), scale.get(), MPFR_RNDN);
+  if (in_double_doubles_) factor_ = ToDoubleDouble(scale);
+}
+
+ScaledRounding::ScaledRounding(double scale, DataType type)
+    : ScaledRounding(RealOf(scale), type) {}
+
+bool ScaledRounding::TryRound(DoubleDouble value, double error,
+                              std::byte* out) const {
+  if (type_ == DataType::kF64 && is_one_) {
+    double rounded;
+    if (!TryRoundToDouble(value, error, &rounded)) return false;
+    std::memcpy(out, &rounded, sizeof(rounded));
+    return true;
+  }
+  if (in_double_doubles_) {
+    // Twice the error leaves room for the product's own.
+    return attnbias::TryRound(value * factor_,
+                              2 * error * std::fabs(factor_.hi), type_, out);
+  }
+  Real scaled(kScaledPrecision);
+  Real bound(kScaledPrecision);
+  mpfr_set_d(scaled.get(), value.hi, MPFR_RNDN);
+  mpfr_add_d(scaled.get(), scaled.get(), value.lo, MPFR_RNDN);
+  mpfr_mul(scaled.get(), scaled.get(), scale_.get(), MPFR_RNDN);
+  mpfr_mul_d(bound.get(), scale_.get(), 2 * error, MPFR_RNDA);
+  mpfr_abs(bound.get(), bound.get(), MPFR_RNDU);
+  return attnbias::TryRound(scaled, bound, type_, out);
+}
+
+}  // namespace attnbias

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rounds a scale times a value that is known to within an error.
+#ifndef ATTNBIAS_CORE_ENCODING_COMMON_SCALED_ROUNDING_H_
+#define ATTNBIAS_CORE_ENCODING_COMMON_SCALED_ROUNDING_H_
+
+#include <cstddef>
+
+#include "core/numerics/double_double.h"
+#include "core/numerics/real.h"
+#include "core/tensor/data_type.h"
+
+namespace attnbias {
+
+class ScaledRounding {
+ public:
+  // The least error of a value that TryRound takes, relative to it.
+  static constexpr double kLeastError = 0x1p-100;
+
+  // `scale` is not 0 and has more bits than any double-double.
+  ScaledRounding(const Real& scale, DataType type);
+  ScaledRounding(double scale, DataType type);
+
+  bool is_unscaled() const { return is_one_; }
+  // The scale, for magnitudes in [2^-300, 2^300].
+  DoubleDouble factor() const { return factor_; }
+
+  // Writes the number that the scale times every real within `error` of `value`
+  // rounds to and returns true; false, having written nothing, where there is
+  // more than one. The magnitude of `value` is 0 or in [2^-550, 2^550], its
+  // error at least kLeastError of it.
+  [[nodiscard]] bool TryRound(DoubleDouble value, double error,
+                              std::byte* out) const;
+
+ private:
+  Real scale_;
+  DoubleDouble factor_;
+  bool in_double_doubles_;
+  bool is_one_;
+  DataType type_;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_ENCODING_COMMON_SCALED_ROUNDING_H_

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/encoding/common/t5_buckets.h"
+
+#include <gmp.h>
+#include <mpfr.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "core/base/invalid.h"
+#include "core/encoding/common/table_checks.h"
+#include "core/encoding/spec/t5.h"
+
+namespace attnbias {
+namespace {
+
+constexpr int64_t kMaxNumBuckets = 4096;
+constexpr int64_t kMaxMaxDistance = (int64_t{1} << 31) - 1;
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+// The logarithmic half of one side's buckets.
+struct LogRule {
+  int64_t num_exact;
+  int64_t num_log;
+  int64_t max_distance;
+};
+
+class BigInteger {
+ public:
+  BigInteger() { mpz_init(value_); }
+  ~BigInteger() { mpz_clear(value_); }
+  BigInteger(const BigInteger&) = delete;
+  BigInteger& operator=(const BigInteger&) = delete;
+
+  // value = base_a^exponent_a * base_b^exponent_b
+  void SetPowers(int64_t base_a, int64_t exponent_a, int64_t base_b,
+                 int64_t exponent_b) {
+    mpz_ui_pow_ui(value_, base_a, exponent_a);
+    BigInteger other;
+    mpz_ui_pow_ui(other.value_, base_b, exponent_b);
+    mpz_mul(value_, value_, other.value_);
+  }
+
+  bool operator>=(const BigInteger& other) const {
+    return mpz_cmp(value_, other.value_) >= 0;
+  }
+
+ private:
+  mpz_t value_;
+};
+
+// The smallest n with num_log ln(n/m) / ln(D/m) >= k, which in integers is
+// n^num_log m^k >= D^k m^num_log.
+int64_t ExactStart(const LogRule& rule, int64_t k) {
+  const int64_t divisor = std::gcd(rule.num_log, k);
+  const int64_t s = rule.num_log / divisor;
+  k /= divisor;
+  BigInteger right;
+  right.SetPowers(rule.max_distance, k, rule.num_exact, s);
+  const auto reaches = [&](int64_t n) {
+    BigInteger left;
+    left.SetPowers(n, s, rule.num_exact, k);
+    return left >= right;
+  };
+  const double m = static_cast<double>(rule.num_exact);
+  const double ratio = static_cast<double>(rule.max_distance) / m;
+  auto n = static_cast<int64_t>(
+      m * std::exp(std::log(ratio) * static_cast<double>(k) /
+                   static_cast<double>(s)));
+  while (n > 1 && reaches(n - 1)) --n;
+  while (!reaches(n)) ++n;
+  return n;
+}
+
+float CorrectlyRoundedLog(float x) {
+  mpfr_t value;
+  mpfr_init2(value, std::numeric_limits<float>::digits);
+  mpfr_set_flt(value, x, MPFR_RNDN);
+  mpfr_log(value, value, MPFR_RNDN);
+  const float result = mpfr_get_flt(value, MPFR_RNDN);
+  mpfr_clear(value);
+  return result;
+}
+
+// The smallest n whose float32 expression, as torch evaluates it, reaches k.
+int64_t Float32Start(const LogRule& rule, int64_t k) {
+  const auto m = static_cast<float>(rule.num_exact);
+  const auto log_ratio =
+      static_cast<float>(std::log(static_cast<double>(rule.max_distance) /
+                                  static_cast<double>(rule.num_exact)));
+  const auto reaches = [&](int64_t n) {
+    const float log_n = CorrectlyRoundedLog(static_cast<float>(n) / m);
+    return log_n / log_ratio * static_cast<float>(rule.num_log) >=
+           static_cast<float>(k);
+  };
+  int64_t below = rule.num_exact - 1;
+  // Beyond max_distance by more than a float32's relative error.
+  int64_t above = rule.max_distance + rule.max_distance / 1024 + 1;
+  if (!reaches(above)) return kNever;
+  while (above - below > 1) {
+    const int64_t middle = below + (above - below) / 2;
+    (reaches(middle) ? above : below) = middle;
+  }
+  return above;
+}
+
+}  // namespace
+
+absl::Status CheckBuckets(absl::string_view encoding, const T5Spec& spec) {
+  if (!spec.bidirectional.has_value()) {
+    return Invalid(encoding,
+                   ".bidirectional: not set, want true for an encoder or "
+                   "false for a decoder");
+  }
+  const int64_t sides = *spec.bidirectional ? 2 : 1;
+  if (spec.num_buckets < 2 * sides || spec.num_buckets > kMaxNumBuckets ||
+      spec.num_buckets % sides != 0) {
+    return Invalid(encoding, ".num_buckets: got ", spec.num_buckets,
+                   ", want an ", sides == 2 ? "even number" : "integer",
+                   " in [", 2 * sides, ", ", kMaxNumBuckets, "]");
+  }
+  const int64_t num_exact = spec.num_buckets / sides / 2;
+  if (spec.max_distance <= num_exact || spec.max_distance > kMaxMaxDistance) {
+    return Invalid(encoding, ".max_distance: got ", spec.max_distance,
+                   ", want an integer in [", num_exact + 1, ", ",
+                   kMaxMaxDistance, "], past the ", num_exact,
+                   " exact buckets of a side");
+  }
+  return absl::OkStatus();
+}
+
+T5Buckets::T5Buckets(const T5Spec& spec) : bidirectional_(*spec.bidirectional) {
+  const int64_t per_side = spec.num_buckets / (bidirectional_ ? 2 : 1);
+  const LogRule rule{.num_exact = per_side / 2,
+                     .num_log = per_side - per_side / 2,
+                     .max_distance = spec.max_distance};
+  for (int64_t b = 0; b <= rule.num_exact; ++b) starts_.push_back(b);
+  for (int64_t k = 1; k < rule.num_log; ++k) {
+    starts_.push_back(spec.bucket_rule == BucketRule::kExact
+                          ? ExactStart(rule, k)
+                          : Float32Start(rule, k));
+  }
+}
+
+int64_t T5Buckets::BucketOfDistance(int64_t distance) const {
+  return std::upper_bound(starts_.begin(), starts_.end(), distance) -
+         starts_.begin() - 1;
+}
+
+RowRun T5Buckets::RunFrom(int64_t relative_position) const {
+  const auto per_side = static_cast<int64_t>(starts_.size());
+  if (relative_position <= 0) {
+    const int64_t bucket = BucketOfDistance(-relative_position);
+    return {.row = bucket, .end = 1 - starts_[bucket]};
+  }
+  if (!bidirectional_) return {.row = 0, .end = kNever};
+  const int64_t bucket = BucketOfDistance(relative_position);
+  return {.row = per_side + bucket,
+          .end = bucket + 1 < per_side ? starts_[bucket + 1] : kNever};
+}
+
+}  // namespace attnbias

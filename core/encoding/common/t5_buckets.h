@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// T5's map from relative positions to buckets (Raffel et al. 2020; the formula
+// is mesh-tensorflow's _relative_position_bucket).
+//
+// With n = |key - query|, B buckets to a side, m = B / 2 of them exact and D =
+// max_distance:
+//
+//   bucket(n) = n                                                 for n < m
+//   bucket(n) = min(B - 1, m + floor((B - m) ln(n/m) / ln(D/m)))  otherwise
+//
+// The map is monotone, so it is kept as the distance at which each bucket
+// begins.
+#ifndef ATTNBIAS_CORE_ENCODING_COMMON_T5_BUCKETS_H_
+#define ATTNBIAS_CORE_ENCODING_COMMON_T5_BUCKETS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "core/encoding/common/row_run.h"
+#include "core/encoding/spec/t5.h"
+#include "core/tensor/range.h"
+
+namespace attnbias {
+
+// Whether T5Buckets has a map for num_buckets, max_distance and bidirectional,
+// which messages call fields of `encoding`.
+absl::Status CheckBuckets(absl::string_view encoding, const T5Spec& spec);
+
+class T5Buckets {
+ public:
+  // From a spec that CheckBuckets accepts.
+  explicit T5Buckets(const T5Spec& spec);
+
+  // The run of relative positions (key - query) of one bucket, from this on.
+  RowRun RunFrom(int64_t relative_position) const;
+
+ private:
+  int64_t BucketOfDistance(int64_t distance) const;
+
+  const bool bidirectional_;
+  // starts_[b]: the smallest distance that falls into bucket b or a later one.
+  std::vector<int64_t> starts_;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_ENCODING_COMMON_T5_BUCKETS_H_

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Swin's relative position bias (Liu et al. 2021): one learned number for each
+// displacement inside a window, and head. BEiT's (Bao et al. 2021) is the same
+// and three more numbers a head, for a class token.
+#include "core/encoding/spec/swin.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/base/status_macros.h"
+#include "core/encoding/common/bias_table.h"
+#include "core/encoding/common/table_checks.h"
+#include "core/encoding/encoding.h"
+#include "core/encoding/make_encoding.h"
+#include "core/encoding/spec/beit.h"
+
+namespace attnbias {
+namespace {
+
+// At the table's end: class to tokens, tokens to class, class to itself.
+constexpr int64_t kBorderRows = 3;
+
+// `name` is the encoding's.
+Encoding Describe(std::string_view name, const SwinSpec& spec,
+                  int64_t border_rows) {
+  const Grid grid = {spec.window_height, spec.window_width};
+  const int64_t displacements = grid.coordinates().size();
+  return Encoding{
+      .structure = Structure::kBlockToeplitz2D,
+      .lanes = spec.num_heads,
+      .has_heads = true,
+      .domain = grid.coordinates(),
+      .has_buckets = true,
+      .bias_status = CheckTable(
+          absl::StrCat(std::string(name), ".table"), spec.table,
+          {{displacements + border_rows,
+            border_rows == 0 ? "displacements (2 Wh - 1)(2 Ww - 1)"
+                             : "displacements (2 Wh - 1)(2 Ww - 1) + 3"},
+           {spec.num_heads, "heads"}},
+          kOrBuckets),
+      .grid = grid,
+      // The table counts query - key where grids count key - query: it is read
+      // from behind.
+      .prepare = [table = spec.table, last = displacements - 1](
+                     const NumberFormat& format, const KernelSet& /*kernels*/) {
+        return std::make_unique<BiasTableEvaluator>(
+            table,
+            [last](int64_t at) {
+              return RowRun{last - at, at + 1};
+            },
+            format);
+      }};
+}
+
+absl::StatusOr<Encoding> DescribeSwin(const SwinSpec& spec) {
+  return Describe(SwinSpec::kName, spec, 0);
+}
+
+absl::StatusOr<Encoding> DescribeBeit(const BeitSpec& spec) {
+  Encoding encoding = Describe(BeitSpec::kName, spec, kBorderRows);
+  encoding.write_border =
+      [table = BiasTable(spec.table), first_row = encoding.domain.end](
+          const NumberFormat& format, Range lanes, std::byte* out) {
+        for (int64_t lane = lanes.begin; lane < lanes.end; ++lane) {
+          for (int64_t row = 0; row < kBorderRows; ++row) {
+            table.Write(first_row + row, lane, format, out);
+            out += SizeOf(format.type);
+          }
+        }
+      };
+  return encoding;
+}
+
+const EncodingRegistration kSwin(&DescribeSwin);
+const EncodingRegistration kBeit(&DescribeBeit);
+
+}  // namespace
+}  // namespace attnbias

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/encoding/sinusoid/float32_angles.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/numerics/turn.h"
+
+namespace attnbias {
+namespace {
+
+// An F32 is an integer of 24 bits times 2^exponent.
+constexpr int kMantissaBits = 24;
+constexpr int kLeastExponent = -149;
+constexpr int kMostExponent = 104;
+
+// Turns of an angle of 2^exponent radians, from kLeastExponent on: an F32 is so
+// many of them, reduced without loss.
+std::vector<TurnFraction> MakeTurnsOfPowers() {
+  const RealCacheScope cache_scope;
+  std::vector<TurnFraction> turns;
+  Real power(kSinusoidPrecision);
+  for (int exponent = kLeastExponent; exponent <= kMostExponent; ++exponent) {
+    mpfr_set_ui_2exp(power.get(), 1, exponent, MPFR_RNDN);
+    turns.push_back(FrequencyOf(power).turns_per_position);
+  }
+  return turns;
+}
+
+ReducedAngle Reduced(float angle) {
+  static const std::vector<TurnFraction>& turns_of_powers =
+      *new std::vector<TurnFraction>(MakeTurnsOfPowers());
+  int exponent;
+  const double mantissa = std::frexp(static_cast<double>(angle), &exponent);
+  exponent = std::max(exponent - kMantissaBits, kLeastExponent);
+  const double count =
+      exponent == kLeastExponent
+          ? std::ldexp(static_cast<double>(angle), -kLeastExponent)
+          : mantissa * (1 << kMantissaBits);
+  return AngleAt(turns_of_powers[exponent - kLeastExponent],
+                 static_cast<int64_t>(count));
+}
+
+}  // namespace
+
+Float32AngleEvaluator::Float32AngleEvaluator(
+    std::vector<float> inverse_frequencies, RealToAnyPrecision scale,
+    DataType type)
+    : inverse_frequencies_(std::move(inverse_frequencies)),
+      scale_(std::move(scale)),
+      rounding_(scale_(kSinusoidPrecision), type),
+      type_(type) {}
+
+void Float32AngleEvaluator::Fill(const Block& block, std::byte* out,
+                                 int64_t /*lane_stride_bytes*/) const {
+  const int64_t half =
+      static_cast<int64_t>(inverse_frequencies_.size()) * SizeOf(type_);
+  for (int64_t at = block.span.begin; at < block.span.end; ++at) {
+    const auto position = static_cast<float>(at);
+    for (const float inverse_frequency : inverse_frequencies_) {
+      Write(position * inverse_frequency, out, out + half);
+      out += SizeOf(type_);
+    }
+    out += half;
+  }
+}
+
+void Float32AngleEvaluator::Write(float angle, std::byte* sine,
+                                  std::byte* cosine) const {
+  using Kind = SinusoidColumns::Kind;
+  if (angle == 0) {
+    Resolve(Kind::kSine, angle, sine);
+    Resolve(Kind::kCosine, angle, cosine);
+    return;
+  }
+  const SinCos both = SinCosOf(Reduced(angle));
+  const bool usable = both.error < 1;
+  if (!usable || !rounding_.TryRound(
+                     both.sin, both.error * std::fabs(both.sin.hi), sine)) {
+    Resolve(Kind::kSine, angle, sine);
+  }
+  if (!usable || !rounding_.TryRound(
+                     both.cos, both.error * std::fabs(both.cos.hi), cosine)) {
+    Resolve(Kind::kCosine, angle, cosine);
+  }
+}
+
+void Float32AngleEvaluator::Resolve(SinusoidColumns::Kind kind, float angle,
+                                    std::byte* out) const {
+  const auto exact = [angle](int precision) {
+    Real value(precision);
+    mpfr_set_flt(value.get(), angle, MPFR_RNDN);
+    return value;
+  };
+  RoundSinusoid({kind, angle == 0 ? 0 : 1, exact, scale_}, type_, out);
+}
+
+}  // namespace attnbias

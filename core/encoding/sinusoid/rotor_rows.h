@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Owns rows of rotors: for each row the sines and cosines of one angle per
+// column pair, as kernels take them.
+#ifndef ATTNBIAS_CORE_ENCODING_SINUSOID_ROTOR_ROWS_H_
+#define ATTNBIAS_CORE_ENCODING_SINUSOID_ROTOR_ROWS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <vector>
+
+#include "core/kernel/kernels.h"
+
+namespace attnbias {
+
+// Puts a vector's elements on a cache line's border.
+template <typename T>
+struct CacheLineAllocator {
+  using value_type = T;
+  static constexpr std::align_val_t kAlignment{64};
+
+  CacheLineAllocator() = default;
+  template <typename U>
+  explicit CacheLineAllocator(const CacheLineAllocator<U>&) {}
+
+  T* allocate(size_t count) {
+    return static_cast<T*>(::operator new(count * sizeof(T), kAlignment));
+  }
+  void deallocate(T* data, size_t) { ::operator delete(data, kAlignment); }
+  friend bool operator==(CacheLineAllocator, CacheLineAllocator) = default;
+};
+
+using AlignedDoubles = std::vector<double, CacheLineAllocator<double>>;
+
+class RotorRows {
+ public:
+  // `pairs` is a multiple of kPairMultiple.
+  RotorRows(int64_t rows, int64_t pairs)
+      : pairs_(pairs),
+        sin_hi_(rows * pairs),
+        sin_lo_(rows * pairs),
+        cos_hi_(rows * pairs),
+        cos_lo_(rows * pairs) {}
+
+  Rotors Row(int64_t row) {
+    const int64_t at = row * pairs_;
+    return {sin_hi_.data() + at, sin_lo_.data() + at, cos_hi_.data() + at,
+            cos_lo_.data() + at};
+  }
+  ConstRotors Row(int64_t row) const {
+    const int64_t at = row * pairs_;
+    return {sin_hi_.data() + at, sin_lo_.data() + at, cos_hi_.data() + at,
+            cos_lo_.data() + at};
+  }
+
+  int64_t memory_bytes() const {
+    return 4 * static_cast<int64_t>(sin_hi_.size() * sizeof(double));
+  }
+
+ private:
+  int64_t pairs_;
+  AlignedDoubles sin_hi_;
+  AlignedDoubles sin_lo_;
+  AlignedDoubles cos_hi_;
+  AlignedDoubles cos_lo_;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_ENCODING_SINUSOID_ROTOR_ROWS_H_

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// The definition of sinusoidal positions, over real numbers.
+#include "core/encoding/sinusoid/sinusoid.h"
+
+#include <algorithm>
+
+#include "core/encoding/spec/sinusoidal.h"
+#include "core/numerics/real.h"
+#include "core/numerics/rounding.h"
+
+namespace attnbias {
+namespace {
+
+// Frequency i is first * ratio^(-i numerator / denominator).
+struct Progression {
+  double first = 1;
+  double ratio_over = 1;
+  double ratio_under = 1;
+  int64_t numerator = 1;
+  int64_t denominator = 1;
+};
+
+Progression ProgressionOf(const SinusoidalSpec& spec) {
+  if (spec.layout != SinusoidalLayout::kTensor2Tensor) {
+    return {.ratio_over = spec.base, .numerator = 2, .denominator = spec.dim};
+  }
+  return {.first = spec.min_timescale,
+          .ratio_over = spec.max_timescale,
+          .ratio_under = spec.min_timescale,
+          .denominator = std::max<int64_t>(spec.dim / 2 - 1, 1)};
+}
+
+// ratio^(-steps numerator / denominator). With 2^-p for the precision of
+// `power`, the exponent's rounding costs |ln(power)| 2^-p < 56 x 2^-p, those of
+// ratio and power 2^-p each.
+void SetPower(const Progression& progression, int64_t steps, Real& power) {
+  const int precision = static_cast<int>(mpfr_get_prec(power.get()));
+  Real exponent(precision);
+  mpfr_set_si(exponent.get(), -steps * progression.numerator, MPFR_RNDN);
+  mpfr_div_si(exponent.get(), exponent.get(), progression.denominator,
+              MPFR_RNDN);
+  mpfr_set_d(power.get(), progression.ratio_over, MPFR_RNDN);
+  mpfr_div_d(power.get(), power.get(), progression.ratio_under, MPFR_RNDN);
+  mpfr_pow(power.get(), power.get(), exponent.get(), MPFR_RNDN);
+}
+
+// Sets `value` to scale x sine or cosine, `bound` to its error's.
+void Evaluate(SinusoidColumns::Kind kind, const Real& angle, const Real& scale,
+              Real& value, Real& bound) {
+  const auto precision = mpfr_get_prec(value.get());
+  if (kind == SinusoidColumns::Kind::kSine) {
+    mpfr_sin(value.get(), angle.get(), MPFR_RNDN);
+  } else {
+    mpfr_cos(value.get(), angle.get(), MPFR_RNDN);
+  }
+  mpfr_mul(value.get(), value.get(), scale.get(), MPFR_RNDN);
+  // The angle is within 65 x 2^-p, and neither function is steeper than 1.
+  mpfr_mul(bound.get(), angle.get(), scale.get(), MPFR_RNDA);
+  mpfr_abs(bound.get(), bound.get(), MPFR_RNDU);
+  mpfr_mul_2si(bound.get(), bound.get(), 7 - precision, MPFR_RNDU);
+  // The scale is within 64 x 2^-p.
+  Real rounding(static_cast<int>(precision));
+  SetRoundingBound(value, 7, rounding);
+  mpfr_add(bound.get(), bound.get(), rounding.get(), MPFR_RNDU);
+}
+
+}  // namespace
+
+SinusoidColumns::SinusoidColumns(const SinusoidalSpec& spec)
+    : width(spec.dim),
+      sines(spec.dim - spec.dim / 2),
+      cosines(spec.dim / 2),
+      pair_stride(1),
+      cos_offset(sines) {
+  if (spec.layout == SinusoidalLayout::kInterleaved) {
+    pair_stride = 2;
+    cos_offset = 1;
+  } else if (spec.layout == SinusoidalLayout::kTensor2Tensor) {
+    sines = cosines;
+    cos_offset = sines;
+  }
+}
+
+SinusoidColumns::Place SinusoidColumns::PlaceOf(int64_t column) const {
+  if (pair_stride == 2) {
+    return {column / 2, column % 2 == 0 ? Kind::kSine : Kind::kCosine};
+  }
+  if (column < sines) return {column, Kind::kSine};
+  if (column < sines + cosines) return {column - sines, Kind::kCosine};
+  return {0, Kind::kZero};
+}
+
+SinusoidFrequency FrequencyOf(const Real& radians_per_position) {
+  Real turns(kSinusoidPrecision);
+  mpfr_const_pi(turns.get(), MPFR_RNDN);
+  mpfr_mul_2ui(turns.get(), turns.get(), 1, MPFR_RNDN);
+  mpfr_div(turns.get(), radians_per_position.get(), turns.get(), MPFR_RNDN);
+  return {FractionOf(turns), mpfr_get_d(radians_per_position.get(), MPFR_RNDN)};
+}
+
+SinusoidRows RowsOf(const SinusoidalSpec& spec, double scale) {
+  const RealCacheScope cache_scope;
+  const Progression progression = ProgressionOf(spec);
+  SinusoidRows rows = {
+      .columns = SinusoidColumns(spec),
+      .frequencies = {},
+      .scale = Real(kSinusoidPrecision),
+      .reference = [spec, scale](int64_t position, int64_t column,
+                                 DataType type, std::byte* out) {
+        ReferenceSinusoidal(
+            spec, {.position = position, .column = column, .scale = scale},
+            type, out);
+      }};
+  mpfr_set_d(rows.scale.get(), scale, MPFR_RNDN);
+  Real ratio(kSinusoidPrecision);
+  SetPower(progression, 1, ratio);
+  Real frequency(kSinusoidPrecision);
+  mpfr_set_d(frequency.get(), progression.first, MPFR_RNDN);
+  for (int64_t i = 0; i < rows.columns.sines; ++i) {
+    rows.frequencies.push_back(FrequencyOf(frequency));
+    mpfr_mul(frequency.get(), frequency.get(), ratio.get(), MPFR_RNDN);
+  }
+  return rows;
+}
+
+void RoundSinusoid(const ExactSinusoid& sinusoid, DataType type,
+                   std::byte* out) {
+  using Kind = SinusoidColumns::Kind;
+  const auto& [kind, position, frequency, scale] = sinusoid;
+  if (kind == Kind::kZero || (position == 0 && kind == Kind::kSine)) {
+    return RoundDouble(0, type, out);
+  }
+  const RealCacheScope cache_scope;
+  if (position == 0) return RoundReal(scale(kSinusoidPrecision), type, out);
+  // Sines and cosines of algebraic angles are transcendental (Lindemann): with
+  // an algebraic scale they are no tie.
+  RoundByRefining(
+      [&](Real& value, Real& bound) {
+        const auto precision = static_cast<int>(mpfr_get_prec(value.get()));
+        Real angle = sinusoid.frequency(precision);
+        mpfr_mul_si(angle.get(), angle.get(), sinusoid.position, MPFR_RNDN);
+        Evaluate(sinusoid.kind, angle, sinusoid.scale(precision), value, bound);
+      },
+      type, out);
+}
+
+void ReferenceSinusoidal(const SinusoidalSpec& spec,
+                         const SinusoidElement& element, DataType type,
+                         std::byte* out) {
+  const SinusoidColumns::Place place =
+      SinusoidColumns(spec).PlaceOf(element.column);
+  const auto frequency = [&](int precision) {
+    const Progression progression = ProgressionOf(spec);
+    Real frequency(precision);
+    SetPower(progression, place.frequency, frequency);
+    mpfr_mul_d(frequency.get(), frequency.get(), progression.first, MPFR_RNDN);
+    return frequency;
+  };
+  const auto scale = [&](int precision) {
+    Real scale(precision);
+    mpfr_set_d(scale.get(), element.scale, MPFR_RNDN);
+    return scale;
+  };
+  RoundSinusoid({place.kind, element.position, frequency, scale}, type, out);
+}
+
+}  // namespace attnbias

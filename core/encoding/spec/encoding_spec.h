@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// The spec of any encoding, as one type.
+//
+//   EncodingSpec spec = AlibiSpec{.num_heads = 8};
+//   spec.name();                        // "alibi"
+//   spec.As<AlibiSpec>()->num_heads;    // 8
+#ifndef ATTNBIAS_CORE_ENCODING_SPEC_ENCODING_SPEC_H_
+#define ATTNBIAS_CORE_ENCODING_SPEC_ENCODING_SPEC_H_
+
+#include <any>
+#include <concepts>
+#include <string_view>
+#include <utility>
+
+#include "core/base/canonical_writer.h"
+#include "core/encoding/spec/field.h"
+
+namespace attnbias {
+
+// A struct with a name, the field's in the contract, and a list of fields. It
+// may have a `WriteIdentity(bool buckets, CanonicalWriter&) const` in place of
+// what the list gives.
+template <typename Spec>
+concept SpecOfEncoding = requires(Spec spec) {
+  { Spec::kName } -> std::convertible_to<std::string_view>;
+  { spec.Fields() } -> std::same_as<FieldList>;
+};
+
+class EncodingSpec {
+ public:
+  // No encoding's.
+  EncodingSpec() = default;
+  template <SpecOfEncoding Spec>
+  EncodingSpec(Spec spec)  // NOLINT: a Spec is the spec of an encoding
+      : value_(std::move(spec)), functions_(&kFunctionsOf<Spec>) {}
+
+  // The encoding's; empty for no encoding.
+  std::string_view name() const { return functions_->name; }
+
+  // Null where it is another encoding's.
+  template <SpecOfEncoding Spec>
+  const Spec* As() const {
+    return std::any_cast<Spec>(&value_);
+  }
+  template <SpecOfEncoding Spec>
+  Spec* As() {
+    return std::any_cast<Spec>(&value_);
+  }
+
+  // They refer to this object.
+  FieldList Fields() { return functions_->fields(value_); }
+
+  // Writes everything that an encoding's numbers depend on but the output:
+  // equal identities give equal numbers. `buckets`, of its values BUCKETS.
+  void WriteIdentity(bool buckets, CanonicalWriter& writer) {
+    functions_->write_identity(value_, buckets, writer);
+  }
+
+ private:
+  struct Functions {
+    std::string_view name;
+    FieldList (*fields)(std::any& value);
+    void (*write_identity)(std::any& value, bool buckets,
+                           CanonicalWriter& writer);
+  };
+
+  template <typename Spec>
+  static void WriteIdentityOf(std::any& value, bool buckets,
+                              CanonicalWriter& writer) {
+    Spec& spec = *std::any_cast<Spec>(&value);
+    if constexpr (requires { spec.WriteIdentity(buckets, writer); }) {
+      spec.WriteIdentity(buckets, writer);
+    } else {
+      Spec defaults;
+      attnbias::WriteIdentity(spec.Fields(), defaults.Fields(), buckets,
+                              writer);
+    }
+  }
+
+  template <typename Spec>
+  static constexpr Functions kFunctionsOf = {
+      Spec::kName,
+      [](std::any& value) { return std::any_cast<Spec>(&value)->Fields(); },
+      &WriteIdentityOf<Spec>};
+  static constexpr Functions kNoEncoding = {
+      "", [](std::any&) { return FieldList(); },
+      [](std::any&, bool, CanonicalWriter&) {}};
+
+  std::any value_;
+  const Functions* functions_ = &kNoEncoding;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_ENCODING_SPEC_ENCODING_SPEC_H_

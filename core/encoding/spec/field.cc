@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/encoding/spec/field.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/base/invalid.h"
+#include "core/base/status_macros.h"
+
+namespace attnbias {
+namespace {
+
+template <typename... Cases>
+struct Overloaded : Cases... {
+  using Cases::operator()...;
+};
+template <typename... Cases>
+Overloaded(Cases...) -> Overloaded<Cases...>;
+
+// Large powers of two as people write them.
+std::string ToText(int64_t number) {
+  const auto magnitude = static_cast<uint64_t>(std::abs(number));
+  if (magnitude < (uint64_t{1} << 20) || !std::has_single_bit(magnitude)) {
+    return absl::StrCat(number);
+  }
+  return absl::StrCat(number < 0 ? "-" : "", "2^", std::countr_zero(magnitude));
+}
+
+std::string ToText(bool value) { return value ? "true" : "false"; }
+std::string ToText(double number) { return absl::StrCat(number); }
+
+bool IsInteger(const Field::Member& member) {
+  return std::holds_alternative<int64_t*>(member) ||
+         std::holds_alternative<Defaulted<int64_t>*>(member) ||
+         std::holds_alternative<std::optional<int64_t>*>(member) ||
+         std::holds_alternative<std::vector<int64_t>*>(member);
+}
+
+}  // namespace
+
+Field& Field::In(double least, double most) {
+  bound_ = Bound::kClosed;
+  least_ = least;
+  most_ = most;
+  return *this;
+}
+
+Field& Field::Above(double least, double most) {
+  In(least, most);
+  bound_ = Bound::kOpen;
+  return *this;
+}
+
+Field& Field::Finite() {
+  constexpr double kMost = std::numeric_limits<double>::max();
+  In(-kMost, kMost);
+  bound_ = Bound::kFinite;
+  return *this;
+}
+
+Field& Field::Even() {
+  is_even_ = true;
+  return *this;
+}
+
+Field& Field::Required(bool when, std::string reason) {
+  is_required_ = when;
+  if (when) reason_ = std::move(reason);
+  return *this;
+}
+
+Field& Field::Idle(bool when, std::string reason) {
+  is_idle_ = when;
+  if (when) reason_ = std::move(reason);
+  return *this;
+}
+
+Field& Field::Default(int64_t value) {
+  default_ = value;
+  absent_ = value;
+  return *this;
+}
+
+Field& Field::Absent(int64_t value) {
+  absent_ = value;
+  return *this;
+}
+
+Field& Field::OfBias() {
+  is_of_bias_ = true;
+  return *this;
+}
+
+Field& Field::NotInIdentity() {
+  is_in_identity_ = false;
+  return *this;
+}
+
+std::optional<std::string> Field::Given() const {
+  using Text = std::optional<std::string>;
+  return std::visit(
+      Overloaded{[](const auto* value) -> Text { return ToText(*value); },
+                 []<typename T>(const Defaulted<T>* value) -> Text {
+                   if (!value->is_given()) return std::nullopt;
+                   return ToText(static_cast<T>(*value));
+                 },
+                 []<typename T>(const std::optional<T>* value) -> Text {
+                   if (!value->has_value()) return std::nullopt;
+                   return ToText(**value);
+                 },
+                 [](const std::optional<Table>* table) -> Text {
+                   if (!table->has_value()) return std::nullopt;
+                   return "a table";
+                 },
+                 []<typename T>(const std::vector<T>* numbers) -> Text {
+                   if (numbers->empty()) return std::nullopt;
+                   return absl::StrCat(numbers->size(), " numbers");
+                 },
+                 [](const EnumMember& member) -> Text {
+                   if (!member.is_given()) return std::nullopt;
+                   return std::string(member.names[member.get() - 1]);
+                 },
+                 [](const ListMember& member) -> Text {
+                   const size_t size = member.elements().size();
+                   if (size == 0) return std::nullopt;
+                   return absl::StrCat(size, " elements");
+                 }},
+      member_);
+}
+
+bool Field::Allows(double number) const {
+  if (bound_ == Bound::kNone) return true;
+  // False for NaN.
+  return number <= most_ &&
+         (bound_ == Bound::kOpen ? number > least_ : number >= least_);
+}
+
+bool Field::Allows(int64_t number) const {
+  return Allows(static_cast<double>(number)) && !(is_even_ && number % 2 != 0);
+}
+
+std::string Field::Wanted() const {
+  if (const auto* member = std::get_if<EnumMember>(&member_)) {
+    return JoinNames(member->names);
+  }
+  if (bound_ == Bound::kNone) return "a value";
+  if (bound_ == Bound::kFinite) return "a finite number";
+  if (IsInteger(member_)) {
+    return absl::StrCat(is_even_ ? "an even integer in [" : "an integer in [",
+                        ToText(static_cast<int64_t>(least_)), ", ",
+                        ToText(static_cast<int64_t>(most_)), "]");
+  }
+  return absl::StrCat("a number in ", bound_ == Bound::kOpen ? "(" : "[",
+                      least_, ", ", most_, "]");
+}
+
+template <typename Number>
+absl::Status Field::CheckNumber(std::string_view path, Number number,
+                                std::string_view index) const {
+  if (Allows(number)) return absl::OkStatus();
+  return Invalid(std::string(path), ".", std::string(name_), std::string(index),
+                 ": got ", number, ", want ", Wanted());
+}
+
+template <typename Number>
+absl::Status Field::CheckNumbers(std::string_view path,
+                                 const std::vector<Number>& numbers) const {
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    if (Allows(numbers[i])) continue;
+    return CheckNumber(path, numbers[i], absl::StrCat("[", i, "]"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Field::Check(std::string_view path) const {
+  if (is_idle_ || is_required_) {
+    const std::optional<std::string> given = Given();
+    if (is_idle_ && !given.has_value()) return absl::OkStatus();
+    if (is_idle_) {
+      return Invalid(std::string(path), ".", std::string(name_), ": got ",
+                     *given, ", want none: ", reason_);
+    }
+    if (!given.has_value()) {
+      return Invalid(std::string(path), ".", std::string(name_),
+                     ": not set, want ", Wanted(), reason_.empty() ? "" : ", ",
+                     reason_);
+    }
+  }
+  return std::visit(
+      Overloaded{[&](int64_t* value) { return CheckNumber(path, *value, ""); },
+                 [&](double* value) { return CheckNumber(path, *value, ""); },
+                 [&](Defaulted<int64_t>* value) {
+                   return CheckNumber<int64_t>(path, *value, "");
+                 },
+                 [&](Defaulted<double>* value) {
+                   return CheckNumber<double>(path, *value, "");
+                 },
+                 [&](std::optional<int64_t>* value) {
+                   return value->has_value() ? CheckNumber(path, **value, "")
+                                             : absl::OkStatus();
+                 },
+                 [&](std::optional<double>* value) {
+                   return value->has_value() ? CheckNumber(path, **value, "")
+                                             : absl::OkStatus();
+                 },
+                 [&]<typename T>(std::vector<T>* values) {
+                   return CheckNumbers(path, *values);
+                 },
+                 [](const auto& /*not a number*/) { return absl::OkStatus(); }},
+      member_);
+}
+
+void Field::WriteIdentity(const Field& defaults,
+                          CanonicalWriter& writer) const {
+  const auto integer = [&](int64_t value, int64_t default_value) {
+    writer.Integer(number_, value, default_value);
+  };
+  // Of the field that is all defaults, the same member.
+  const auto of_defaults = [&](const auto& member) -> const auto& {
+    return std::get<std::decay_t<decltype(member)>>(defaults.member_);
+  };
+  std::visit(
+      Overloaded{
+          [&](int64_t* value) { integer(*value, *of_defaults(value)); },
+          [&](bool* value) { integer(*value ? 1 : 0, 0); },
+          [&](double* value) {
+            writer.Real(number_, *value, *of_defaults(value));
+          },
+          [&](Defaulted<int64_t>* value) {
+            integer(*value, *of_defaults(value));
+          },
+          [&](Defaulted<bool>* value) {
+            integer(*value ? 1 : 0, *of_defaults(value) ? 1 : 0);
+          },
+          [&](Defaulted<double>* value) {
+            writer.Real(number_, *value, *of_defaults(value));
+          },
+          [&](std::optional<int64_t>* value) {
+            integer(value->value_or(absent_), absent_);
+          },
+          [&](std::optional<bool>* value) {
+            integer(value->value_or(false) ? 1 : 0, 0);
+          },
+          [&](std::optional<double>* value) {
+            writer.Real(number_, value->value_or(0));
+          },
+          [&](std::optional<Table>* table) {
+            if (table->has_value()) writer.Bytes(number_, (*table)->sha256());
+          },
+          [&](std::vector<double>* values) { writer.Reals(number_, *values); },
+          [&](std::vector<int64_t>* values) {
+            writer.Integers(number_, *values);
+          },
+          [&](const EnumMember& member) {
+            integer(member.get(), of_defaults(member).get());
+          },
+          [&](const ListMember& member) {
+            // Of lists there are those of tables alone.
+            std::string digests;
+            for (const FieldList& element : member.elements()) {
+              for (const Field& field : element) {
+                const auto& table =
+                    *std::get<std::optional<Table>*>(field.member_);
+                absl::StrAppend(&digests,
+                                table.has_value() ? table->sha256() : "", ";");
+              }
+            }
+            writer.Bytes(number_, digests);
+          }},
+      member_);
+}
+
+absl::Status CheckFields(std::string_view path, const FieldList& fields,
+                         bool buckets) {
+  for (const Field& field : fields) {
+    if (buckets && field.is_of_bias()) continue;
+    ATTNBIAS_RETURN_IF_ERROR(field.Check(path));
+  }
+  return absl::OkStatus();
+}
+
+void WriteIdentity(const FieldList& fields, const FieldList& defaults,
+                   bool buckets, CanonicalWriter& writer) {
+  for (size_t i = 0; i < fields.size(); ++i) {
+    if (!fields[i].is_in_identity() || (buckets && fields[i].is_of_bias())) {
+      continue;
+    }
+    fields[i].WriteIdentity(defaults[i], writer);
+  }
+}
+
+std::string JoinNames(absl::Span<const std::string_view> names) {
+  std::string joined;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (i > 0) joined += i + 1 == names.size() ? " or " : ", ";
+    joined += names[i];
+  }
+  return joined;
+}
+
+}  // namespace attnbias

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sinusoidal absolute positions: what can be asked for.
+#ifndef ATTNBIAS_CORE_ENCODING_SPEC_SINUSOIDAL_H_
+#define ATTNBIAS_CORE_ENCODING_SPEC_SINUSOIDAL_H_
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "core/encoding/spec/field.h"
+#include "core/encoding/spec/limits.h"
+
+namespace attnbias {
+
+enum class SinusoidalLayout : uint8_t {
+  kInterleaved = 1,
+  kConcatenated,
+  kTensor2Tensor
+};
+template <>
+inline constexpr std::array<std::string_view, 3> kEnumNames<SinusoidalLayout> =
+    {"INTERLEAVED", "CONCATENATED", "TENSOR2TENSOR"};
+
+inline constexpr double kLeastMinTimescale = 1e-6;
+inline constexpr double kMostMinTimescale = 1e6;
+inline constexpr double kMostMaxTimescale = 1e18;
+
+struct SinusoidalSpec {
+  static constexpr std::string_view kName = "sinusoidal";
+  int64_t dim = 0;
+  Defaulted<double> base = DefaultsTo(10000.0);
+  SinusoidalLayout layout = SinusoidalLayout::kInterleaved;
+  Defaulted<double> min_timescale = DefaultsTo(1.0);
+  Defaulted<double> max_timescale = DefaultsTo(10000.0);
+
+  FieldList Fields() {
+    const bool timescales = layout == SinusoidalLayout::kTensor2Tensor;
+    return {Field(1, "dim", dim).In(1, kMaxDim),
+            Field(2, "base", base)
+                .In(1, kMaxBase)
+                .Idle(timescales, "TENSOR2TENSOR has timescales"),
+            Field(3, "layout", layout),
+            Field(4, "min_timescale", min_timescale)
+                .In(kLeastMinTimescale, kMostMinTimescale)
+                .Idle(!timescales, "only TENSOR2TENSOR has timescales"),
+            Field(5, "max_timescale", max_timescale)
+                .In(min_timescale, kMostMaxTimescale)
+                .Idle(!timescales, "only TENSOR2TENSOR has timescales")};
+  }
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_ENCODING_SPEC_SINUSOIDAL_H_

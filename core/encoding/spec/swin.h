@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Swin's relative position bias: what can be asked for.
+#ifndef ATTNBIAS_CORE_ENCODING_SPEC_SWIN_H_
+#define ATTNBIAS_CORE_ENCODING_SPEC_SWIN_H_
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "core/encoding/spec/field.h"
+#include "core/encoding/spec/limits.h"
+
+namespace attnbias {
+
+struct SwinSpec {
+  static constexpr std::string_view kName = "swin";
+  int64_t window_height = 0;
+  int64_t window_width = 0;
+  int64_t num_heads = 0;
+  std::optional<Table> table;
+
+  FieldList Fields() {
+    return {Field(1, "window_height", window_height).In(1, kMaxWindowSide),
+            Field(2, "window_width", window_width).In(1, kMaxWindowSide),
+            Field(3, "num_heads", num_heads)
+                .In(1, kMaxNumHeads)
+                .OfBias()
+                .NotInIdentity(),
+            Field(4, "table", table).OfBias()};
+  }
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_ENCODING_SPEC_SWIN_H_

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// TUPE (Ke et al. 2020): untied absolute and relative position terms, and a
+// class token untied from positions.
+#include "core/encoding/spec/tupe.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/base/status_macros.h"
+#include "core/encoding/common/bias_table.h"
+#include "core/encoding/common/scaled_rounding.h"
+#include "core/encoding/common/t5_buckets.h"
+#include "core/encoding/common/table_checks.h"
+#include "core/encoding/encoding.h"
+#include "core/encoding/make_encoding.h"
+#include "core/encoding/spec/limits.h"
+#include "core/encoding/tupe/tupe_checks.h"
+#include "core/encoding/tupe/tupe_positions.h"
+#include "core/numerics/real.h"
+#include "core/numerics/rounding.h"
+
+namespace attnbias {
+namespace {
+
+// What belongs to an encoding and outlives it with its evaluators.
+struct Tupe {
+  explicit Tupe(const TupeSpec& spec) : spec(spec), buckets(BucketsOf(spec)) {}
+
+  // Of T5's bidirectional buckets the one in the middle never occurs and so is
+  // free for a class token's keys; what it is given stands behind them all.
+  int64_t FromClassToken() const { return spec.num_buckets / 2; }
+  int64_t ToClassToken() const { return spec.num_buckets; }
+
+  // Shared by all who compute with them at one time, and kept by nobody else:
+  // plans are remembered, and what they hold counts against no budget.
+  std::shared_ptr<const TupePositions> PositionsBy(const KernelSet& kernels) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    std::shared_ptr<const TupePositions> shared = positions.lock();
+    if (shared == nullptr) {
+      shared = std::make_shared<const TupePositions>(spec, kernels);
+      positions = shared;
+    }
+    return shared;
+  }
+
+  const TupeSpec spec;
+  const T5Buckets buckets;
+  std::mutex mutex;
+  std::weak_ptr<const TupePositions> positions;  // guarded by mutex
+};
+
+// Both terms, which only pairs of positions have.
+class DenseEvaluator final : public Evaluator {
+ public:
+  DenseEvaluator(const std::shared_ptr<Tupe>& tupe, const NumberFormat& format,
+                 const KernelSet& kernels)
+      : tupe_(tupe),
+        positions_(tupe->PositionsBy(kernels)),
+        format_(format),
+        rounding_(format.scale, format.type),
+        kernels_(kernels) {}
+
+  void Fill(const Block& block, std::byte* out,
+            int64_t lane_stride_bytes) const override {
+    std::vector<double> absolute(block.span.size());
+    for (int64_t lane = block.lanes.begin; lane < block.lanes.end; ++lane) {
+      FillAbsolute(lane, block, absolute);
+      std::byte* element = out + (lane - block.lanes.begin) * lane_stride_bytes;
+      for (int64_t key = block.span.begin; key < block.span.end; ++key) {
+        WriteSum(absolute[key - block.span.begin],
+                 RelativeAt(block.query, key, lane), element);
+        element += SizeOf(format_.type);
+      }
+    }
+  }
+
+  // What is shared counts once, with whoever made it.
+  int64_t memory_bytes() const override {
+    return positions_.use_count() == 1 ? positions_->memory_bytes() : 0;
+  }
+
+ private:
+  bool resets() const { return tupe_->spec.reset_class_token; }
+
+  // With a class token to reset, position p is row p + 1, and the products of
+  // rows 0 and 1 with themselves are what it gives and what it gets.
+  void FillAbsolute(int64_t head, const Block& block,
+                    std::vector<double>& out) const {
+    const int64_t offset = resets() ? 1 : 0;
+    const Range keys = {block.span.begin + offset, block.span.end + offset};
+    if (resets() && block.query == 0) {
+      positions_->Dot(head, 0, {0, 1}, kernels_, out.data());
+      std::fill(out.begin() + 1, out.end(), out[0]);
+      return;
+    }
+    positions_->Dot(head, block.query + offset, keys, kernels_, out.data());
+    if (resets() && block.span.begin == 0) {
+      positions_->Dot(head, 1, {1, 2}, kernels_, out.data());
+    }
+  }
+
+  double RelativeAt(int64_t query, int64_t key, int64_t head) const {
+    const std::optional<Table>& table = tupe_->spec.relative_table;
+    return table.has_value() ? table->At(BucketOf(query, key), head) : 0;
+  }
+
+  int64_t BucketOf(int64_t query, int64_t key) const {
+    if (resets() && query == 0) return tupe_->FromClassToken();
+    if (resets() && key == 0) return tupe_->ToClassToken();
+    return tupe_->buckets.RunFrom(key - query).row;
+  }
+
+  // Writes scale (a + b).
+  void WriteSum(double a, double b, std::byte* out) const {
+    const auto [type, scale] = format_;
+    const DoubleDouble sum = TwoSum(a, b);
+    if (scale == 1 || sum.hi == 0) return RoundSum(sum, type, out);
+    if (sum.lo == 0) return RoundProduct(sum.hi, scale, type, out);
+    const double magnitude = std::fabs(sum.hi);
+    const double error = ScaledRounding::kLeastError * magnitude;
+    if (magnitude > 0x1p-500 && magnitude < 0x1p500 &&
+        rounding_.TryRound(sum, error, out)) {
+      return;
+    }
+    // Room for every bit of a product of sums of F64 numbers.
+    Real value(6000);
+    mpfr_set_d(value.get(), a, MPFR_RNDN);
+    mpfr_add_d(value.get(), value.get(), b, MPFR_RNDN);
+    mpfr_mul_d(value.get(), value.get(), scale, MPFR_RNDN);
+    RoundReal(value, type, out);
+  }
+
+  const std::shared_ptr<const Tupe> tupe_;
+  const std::shared_ptr<const TupePositions> positions_;
+  const NumberFormat format_;
+  const ScaledRounding rounding_;
+  const KernelSet& kernels_;
+};
+
+double DefaultScale(const TupeSpec& spec) {
+  Real scale(std::numeric_limits<double>::digits);
+  mpfr_set_si(scale.get(), 2 * spec.position_table->columns() / spec.num_heads,
+              MPFR_RNDN);
+  mpfr_rec_sqrt(scale.get(), scale.get(), MPFR_RNDN);
+  return mpfr_get_d(scale.get(), MPFR_RNDN);
+}
+
+Encoding Describe(const std::shared_ptr<Tupe>& tupe) {
+  const TupeSpec& spec = tupe->spec;
+  if (spec.position_table.has_value()) {
+    const int64_t class_rows = spec.reset_class_token ? 1 : 0;
+    return Encoding{.structure = Structure::kDense,
+                    .lanes = spec.num_heads,
+                    .has_heads = true,
+                    .domain = {0, spec.position_table->rows() - class_rows},
+                    .prepare = [tupe](const NumberFormat& format,
+                                      const KernelSet& kernels) {
+                      return std::make_unique<DenseEvaluator>(tupe, format,
+                                                              kernels);
+                    }};
+  }
+  Encoding encoding{
+      .structure = Structure::kToeplitz,
+      .lanes = spec.num_heads,
+      .has_heads = true,
+      .domain = kRelativePositions,
+      .has_buckets = true,
+      .prepare = [tupe](const NumberFormat& format,
+                        const KernelSet& /*kernels*/) {
+        return std::make_unique<BiasTableEvaluator>(
+            tupe->spec.relative_table,
+            [tupe](int64_t at) { return tupe->buckets.RunFrom(at); }, format);
+      }};
+  if (!spec.reset_class_token) return encoding;
+  encoding.write_border = [tupe](const NumberFormat& format, Range lanes,
+                                 std::byte* out) {
+    const BiasTable biases(tupe->spec.relative_table);
+    for (int64_t lane = lanes.begin; lane < lanes.end; ++lane) {
+      for (const int64_t bucket : {tupe->FromClassToken(), tupe->ToClassToken(),
+                                   tupe->FromClassToken()}) {
+        biases.Write(bucket, lane, format, out);
+        out += SizeOf(format.type);
+      }
+    }
+  };
+  return encoding;
+}
+
+absl::StatusOr<Encoding> DescribeTupe(const TupeSpec& spec) {
+  ATTNBIAS_RETURN_IF_ERROR(CheckTupe(spec));
+  TupeSpec resolved = spec;
+  if (spec.position_table.has_value()) {
+    resolved.position_scale = spec.position_scale.value_or(DefaultScale(spec));
+  }
+  Encoding encoding = Describe(std::make_shared<Tupe>(resolved));
+  encoding.bias_status = CheckRelativeTable(spec);
+  return encoding;
+}
+
+const EncodingRegistration kTupe(&DescribeTupe);
+
+}  // namespace
+
+void TupeSpec::WriteIdentity(bool buckets, CanonicalWriter& writer) const {
+  TupeSpec same = *this;
+  if (position_table.has_value() && position_scale == DefaultScale(*this)) {
+    same.position_scale.reset();
+  }
+  TupeSpec defaults;
+  attnbias::WriteIdentity(same.Fields(), defaults.Fields(), buckets, writer);
+}
+
+}  // namespace attnbias

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/encoding/vector/relative_sinusoid.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "core/base/status_macros.h"
+#include "core/encoding/common/table_checks.h"
+#include "core/encoding/make_encoding.h"
+#include "core/encoding/sinusoid/sinusoid.h"
+#include "core/encoding/sinusoid/sinusoidal_evaluator.h"
+#include "core/encoding/spec/limits.h"
+#include "core/encoding/spec/sinusoidal.h"
+#include "core/tensor/positions.h"
+
+namespace attnbias {
+namespace {
+
+// Negates the sines of one row of `Bits`, by which it becomes the row of the
+// opposite position: sines are odd, cosines even, and rounding to nearest knows
+// no sign.
+template <typename Bits>
+void NegateSines(const SinusoidColumns& columns, std::byte* row) {
+  constexpr Bits kSign = std::bit_floor(static_cast<Bits>(-1));
+  auto* elements = reinterpret_cast<Bits*>(row);
+  for (int64_t i = 0; i < columns.sines; ++i) {
+    elements[i * columns.pair_stride] ^= kSign;
+  }
+}
+
+class RelativeSinusoidEvaluator final : public Evaluator {
+ public:
+  RelativeSinusoidEvaluator(std::unique_ptr<const Evaluator> rows,
+                            const SinusoidalSpec& table,
+                            const DistanceRule& rule, DataType type)
+      : rows_(std::move(rows)),
+        columns_(table),
+        rule_(rule),
+        element_bytes_(SizeOf(type)),
+        row_bytes_(table.dim * element_bytes_) {}
+
+  void Fill(const Block& block, std::byte* out,
+            int64_t /*lane_stride_bytes*/) const override {
+    const Range span = block.span;
+    const int64_t reach = rule_.clamp_len.value_or(kMaxPosition);
+    const int64_t right = rule_.zero_right ? 0 : reach;
+    const auto clamped = [&](int64_t relative) {
+      return std::clamp(relative, span.begin, span.end);
+    };
+    const Range left = {span.begin, clamped(-reach)};
+    const Range middle = {left.end, clamped(right + 1)};
+    const auto at = [&](int64_t relative) {
+      return out + (relative - span.begin) * row_bytes_;
+    };
+    if (left.size() > 0) Repeat(-reach, left.size(), at(left.begin));
+    if (middle.size() > 0) FillRows(middle, at(middle.begin));
+    const int64_t beyond = span.end - middle.end;
+    if (beyond == 0) return;
+    if (rule_.zero_right) {
+      std::memset(at(middle.end), 0, beyond * row_bytes_);
+    } else {
+      Repeat(reach, beyond, at(middle.end));
+    }
+  }
+
+  int64_t memory_bytes() const override { return rows_->memory_bytes(); }
+
+ private:
+  // The table's row r is that of distance r; relative position r is distance
+  // -r.
+  void FillRows(Range relative, std::byte* out) const {
+    rows_->Fill({{0, 1}, relative}, out, 0);
+    for (int64_t r = relative.begin; r < relative.end; ++r) {
+      // Position 0 has exact zeros, which have no sign.
+      if (r < 0 || (r > 0 && !rule_.symmetric)) Reflect(out);
+      out += row_bytes_;
+    }
+  }
+
+  void Reflect(std::byte* row) const {
+    switch (element_bytes_) {
+      case 2:
+        return NegateSines<uint16_t>(columns_, row);
+      case 4:
+        return NegateSines<uint32_t>(columns_, row);
+      default:
+        return NegateSines<uint64_t>(columns_, row);
+    }
+  }
+
+  void Repeat(int64_t relative, int64_t count, std::byte* out) const {
+    FillRows({relative, relative + 1}, out);
+    for (int64_t row = 1; row < count; ++row) {
+      std::memcpy(out + row * row_bytes_, out, row_bytes_);
+    }
+  }
+
+  const std::unique_ptr<const Evaluator> rows_;
+  const SinusoidColumns columns_;
+  const DistanceRule rule_;
+  const int64_t element_bytes_;
+  const int64_t row_bytes_;
+};
+
+}  // namespace
+
+Encoding RelativeSinusoid(const SinusoidalSpec& table,
+                          const DistanceRule& rule) {
+  // Sinusoids reach as far as positions do.
+  Range domain = {-kMaxPosition,
+                  rule.zero_right ? kRelativePositions.end : kMaxPosition + 1};
+  if (rule.clamp_len.has_value()) domain = kRelativePositions;
+  return Encoding{.structure = Structure::kToeplitz,
+                  .width = table.dim,
+                  .has_columns = true,
+                  .domain = domain,
+                  .prepare = [table, rule](const NumberFormat& format,
+                                           const KernelSet& kernels) {
+                    return std::make_unique<RelativeSinusoidEvaluator>(
+                        std::make_unique<SinusoidalEvaluator>(
+                            RowsOf(table, format.scale), format.type, kernels),
+                        table, rule, format.type);
+                  }};
+}
+
+}  // namespace attnbias

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Relative position representations (Shaw et al. 2018): a learned vector for
+// every relative position.
+#include "core/encoding/spec/shaw.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+
+#include "core/base/invalid.h"
+#include "core/base/status_macros.h"
+#include "core/encoding/common/table_checks.h"
+#include "core/encoding/encoding.h"
+#include "core/encoding/make_encoding.h"
+#include "core/encoding/spec/limits.h"
+#include "core/numerics/rounding.h"
+#include "core/tensor/element.h"
+
+namespace attnbias {
+namespace {
+
+// Rows of the table's last two axes, and the row of a relative position.
+struct ShawRows {
+  explicit ShawRows(const ShawSpec& spec)
+      : left(*spec.left), right(*spec.right), sign(spec.sign) {}
+
+  int64_t count() const { return left + right + 1; }
+  int64_t IndexOf(int64_t relative) const {
+    const int64_t clipped = std::clamp(relative, -left, right);
+    return sign == RelativeSign::kKeyMinusQuery ? clipped + left
+                                                : right - clipped;
+  }
+
+  int64_t left;
+  int64_t right;
+  RelativeSign sign;
+};
+
+class ShawIndices final : public Evaluator {
+ public:
+  explicit ShawIndices(const ShawRows& rows) : rows_(rows) {}
+
+  void Fill(const Block& block, std::byte* out,
+            int64_t /*lane_stride_bytes*/) const override {
+    for (int64_t at = block.span.begin; at < block.span.end; ++at) {
+      const auto index = static_cast<int32_t>(rows_.IndexOf(at));
+      std::memcpy(out, &index, sizeof(index));
+      out += sizeof(index);
+    }
+  }
+
+ private:
+  const ShawRows rows_;
+};
+
+class ShawVectors final : public Evaluator {
+ public:
+  ShawVectors(const ShawSpec& spec, const NumberFormat& format)
+      : rows_(spec),
+        table_(*spec.table),
+        width_(table_.shape().back()),
+        format_(format) {}
+
+  void Fill(const Block& block, std::byte* out,
+            int64_t lane_stride_bytes) const override {
+    for (int64_t lane = block.lanes.begin; lane < block.lanes.end; ++lane) {
+      FillLane(lane, block.span, out);
+      out += lane_stride_bytes;
+    }
+  }
+
+ private:
+  void FillLane(int64_t lane, Range span, std::byte* out) const {
+    const int64_t row_bytes = width_ * SizeOf(format_.type);
+    int64_t written = -1;
+    for (int64_t at = span.begin; at < span.end; ++at) {
+      const int64_t index = rows_.IndexOf(at);
+      if (index == written) {
+        std::memcpy(out, out - row_bytes, row_bytes);
+      } else {
+        WriteRow(lane, index, out);
+      }
+      written = index;
+      out += row_bytes;
+    }
+  }
+
+  void WriteRow(int64_t lane, int64_t index, std::byte* out) const {
+    const bool per_head = table_.shape().size() == 3;
+    const int64_t row = per_head ? lane : index;
+    const int64_t first = per_head ? index * width_ : 0;
+    for (int64_t column = 0; column < width_; ++column) {
+      RoundProduct(table_.At(row, first + column), format_.scale, format_.type,
+                   out);
+      out += SizeOf(format_.type);
+    }
+  }
+
+  const ShawRows rows_;
+  const Table table_;
+  const int64_t width_;
+  const NumberFormat format_;
+};
+
+absl::Status CheckBiases(const ShawSpec& spec) {
+  const int64_t rows = ShawRows(spec).count();
+  if (!spec.table.has_value()) {
+    return Invalid("shaw.table: not set, want a table of [", rows,
+                   " relative positions, columns], a head axis before them "
+                   "where heads differ, or values BUCKETS");
+  }
+  const TableAxis positions = {rows, "relative positions"};
+  const TableAxis columns = {spec.table->shape().back(), "columns"};
+  if (spec.table->shape().size() < 3) {
+    return CheckShape("shaw.table", *spec.table, {positions, columns});
+  }
+  const TableAxis heads = {spec.table->shape()[0], "heads"};
+  if (heads.length > kMaxNumHeads) {
+    return Invalid("shaw.table: got ", heads.length, " heads, want at most ",
+                   kMaxNumHeads);
+  }
+  return CheckShape("shaw.table", *spec.table, {heads, positions, columns});
+}
+
+absl::StatusOr<Encoding> DescribeShaw(const ShawSpec& spec) {
+  const bool per_head =
+      spec.table.has_value() && spec.table->shape().size() == 3;
+  return Encoding{
+      .structure = Structure::kToeplitz,
+      .lanes = per_head ? spec.table->shape()[0] : 1,
+      .has_heads = per_head,
+      .width = spec.table.has_value() ? spec.table->shape().back() : 1,
+      .has_columns = true,
+      .domain = spec.beyond == BeyondReach::kClip
+                    ? kRelativePositions
+                    : Range{-*spec.left, *spec.right + 1},
+      .has_buckets = true,
+      .bias_status = CheckBiases(spec),
+      .prepare = [spec](const NumberFormat& format,
+                        const KernelSet& /*kernels*/) -> EvaluatorPtr {
+        if (format.type == DataType::kI32) {
+          return std::make_unique<ShawIndices>(ShawRows(spec));
+        }
+        return std::make_unique<ShawVectors>(spec, format);
+      }};
+}
+
+const EncodingRegistration kShaw(&DescribeShaw);
+
+}  // namespace
+}  // namespace attnbias

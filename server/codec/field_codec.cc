@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/codec/field_codec.h"
+
+#include <cstdint>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "google/protobuf/descriptor.h"
+#include "server/codec/table_codec.h"
+
+namespace attnbias {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+
+bool Is32Bits(const FieldDescriptor& field) {
+  return field.cpp_type() == FieldDescriptor::CPPTYPE_INT32;
+}
+
+// Reads a field that is set into a member.
+struct Decoder {
+  const Message& message;
+  const FieldDescriptor& field;
+  const std::string& path;
+  const TableSet& tables;
+
+  const Reflection& reflection() const { return *message.GetReflection(); }
+  template <typename T>
+  T Scalar() const {
+    if constexpr (std::is_same_v<T, bool>) {
+      return reflection().GetBool(message, &field);
+    } else if constexpr (std::is_same_v<T, double>) {
+      return reflection().GetDouble(message, &field);
+    } else {
+      return Is32Bits(field) ? reflection().GetInt32(message, &field)
+                             : reflection().GetInt64(message, &field);
+    }
+  }
+
+  template <typename T>
+  absl::Status operator()(T* member) const {
+    *member = Scalar<T>();
+    return absl::OkStatus();
+  }
+  template <typename T>
+  absl::Status operator()(Defaulted<T>* member) const {
+    *member = Scalar<T>();
+    return absl::OkStatus();
+  }
+  template <typename T>
+  absl::Status operator()(std::optional<T>* member) const {
+    *member = Scalar<T>();
+    return absl::OkStatus();
+  }
+  absl::Status operator()(std::optional<Table>* member) const {
+    ATTNBIAS_ASSIGN_OR_RETURN(
+        *member, DecodeTable(static_cast<const v1::TableRef&>(
+                                 reflection().GetMessage(message, &field)),
+                             path, tables));
+    return absl::OkStatus();
+  }
+  absl::Status operator()(std::vector<double>* member) const {
+    const auto numbers =
+        reflection().GetRepeatedFieldRef<double>(message, &field);
+    member->assign(numbers.begin(), numbers.end());
+    return absl::OkStatus();
+  }
+  absl::Status operator()(std::vector<int64_t>* member) const {
+    const auto numbers =
+        reflection().GetRepeatedFieldRef<int32_t>(message, &field);
+    member->assign(numbers.begin(), numbers.end());
+    return absl::OkStatus();
+  }
+  absl::Status operator()(const EnumMember& member) const {
+    member.set(reflection().GetEnumValue(message, &field));
+    return absl::OkStatus();
+  }
+  absl::Status operator()(const ListMember& member) const {
+    const int size = reflection().FieldSize(message, &field);
+    member.resize(size);
+    const std::vector<FieldList> elements = member.elements();
+    for (int i = 0; i < size; ++i) {
+      ATTNBIAS_RETURN_IF_ERROR(
+          DecodeFields(reflection().GetRepeatedMessage(message, &field, i),
+                       absl::StrCat(path, "[", i, "]"), tables, elements[i]));
+    }
+    return absl::OkStatus();
+  }
+};
+
+// Writes a member to a field.
+struct Encoder {
+  Message* message;
+  const FieldDescriptor& field;
+  const std::optional<int64_t>& default_value;
+
+  const Reflection& reflection() const { return *message->GetReflection(); }
+  void Set(bool value) const { reflection().SetBool(message, &field, value); }
+  void Set(double value) const {
+    reflection().SetDouble(message, &field, value);
+  }
+  void Set(int64_t value) const {
+    if (Is32Bits(field)) {
+      reflection().SetInt32(message, &field, static_cast<int32_t>(value));
+    } else {
+      reflection().SetInt64(message, &field, value);
+    }
+  }
+
+  template <typename T>
+  void operator()(const T* member) const {
+    Set(*member);
+  }
+  template <typename T>
+  void operator()(const Defaulted<T>* member) const {
+    Set(static_cast<T>(*member));
+  }
+  template <typename T>
+  void operator()(const std::optional<T>* member) const {
+    if (member->has_value()) {
+      Set(**member);
+    } else if (default_value.has_value()) {
+      Set(*default_value);
+    }
+  }
+  void operator()(const std::optional<Table>* member) const {
+    if (!member->has_value()) return;
+    EncodeTable(**member, static_cast<v1::TableRef*>(
+                              reflection().MutableMessage(message, &field)));
+  }
+  void operator()(const std::vector<double>* member) const {
+    const auto out =
+        reflection().GetMutableRepeatedFieldRef<double>(message, &field);
+    for (const double number : *member) out.Add(number);
+  }
+  void operator()(const std::vector<int64_t>* member) const {
+    const auto out =
+        reflection().GetMutableRepeatedFieldRef<int32_t>(message, &field);
+    for (const int64_t number : *member) out.Add(static_cast<int32_t>(number));
+  }
+  void operator()(const EnumMember& member) const {
+    reflection().SetEnumValue(message, &field, member.get());
+  }
+  void operator()(const ListMember& member) const {
+    for (const FieldList& element : member.elements()) {
+      EncodeFields(element, reflection().AddMessage(message, &field));
+    }
+  }
+};
+
+bool IsSet(const Message& message, const FieldDescriptor& field) {
+  const Reflection& reflection = *message.GetReflection();
+  return field.is_repeated() ? reflection.FieldSize(message, &field) > 0
+                             : reflection.HasField(message, &field);
+}
+
+}  // namespace
+
+absl::Status DecodeFields(const Message& message, const std::string& path,
+                          const TableSet& tables, const FieldList& fields) {
+  for (const Field& field : fields) {
+    const FieldDescriptor& wire =
+        *message.GetDescriptor()->FindFieldByNumber(field.number());
+    if (!IsSet(message, wire)) continue;
+    ATTNBIAS_RETURN_IF_ERROR(std::visit(
+        Decoder{message, wire, absl::StrCat(path, ".", wire.name()), tables},
+        field.member()));
+  }
+  return absl::OkStatus();
+}
+
+void EncodeFields(const FieldList& fields, Message* message) {
+  for (const Field& field : fields) {
+    if (field.is_idle()) continue;
+    std::visit(
+        Encoder{message,
+                *message->GetDescriptor()->FindFieldByNumber(field.number()),
+                field.default_value()},
+        field.member());
+  }
+}
+
+}  // namespace attnbias
