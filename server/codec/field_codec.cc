@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "google/protobuf/descriptor.h"
+#include "google/protobuf/reflection.h"
 #include "server/codec/table_codec.h"
 
 namespace attnbias {

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
-#include "core/encoding/common/table_checks.h"
+#include "core/encoding/spec/limits.h"
 #include "server/codec/enums.h"
 #include "server/codec/field_codec.h"
 #include "server/codec/table_codec.h"

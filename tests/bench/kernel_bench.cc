@@ -10,6 +10,8 @@
 
 #include "benchmark/benchmark.h"
 #include "core/encoding/make_encoding.h"
+#include "core/encoding/spec/alibi.h"
+#include "core/encoding/spec/sinusoidal.h"
 #include "core/tensor/aligned_buffer.h"
 
 namespace attnbias {
@@ -66,7 +68,7 @@ void SinusoidFill(benchmark::State& state, const KernelSet& kernels,
       *MakeEncoding(SinusoidalSpec{.dim = kDim, .layout = layout}, Output());
   std::byte* out = Destination().data();
   for (auto _ : state) {
-    encoding->Prepare(type, kernels)->Fill({{0, 1}, {0, kPositions}}, out, 0);
+    encoding->prepare({type}, kernels)->Fill({{0, 1}, {0, kPositions}}, out, 0);
     benchmark::ClobberMemory();
   }
   CountBytes(state, kPositions * kDim * SizeOf(type));
@@ -76,7 +78,7 @@ void SinusoidPrepare(benchmark::State& state, const KernelSet& kernels) {
   const EncodingPtr encoding =
       *MakeEncoding(SinusoidalSpec{.dim = kDim}, Output());
   for (auto _ : state) {
-    benchmark::DoNotOptimize(encoding->Prepare(DataType::kF32, kernels));
+    benchmark::DoNotOptimize(encoding->prepare({DataType::kF32}, kernels));
   }
 }
 
@@ -107,7 +109,7 @@ void AlibiFill(benchmark::State& state, const KernelSet& kernels,
   std::byte* out = Destination().data();
   const Range span = {1 - kLength, kLength};
   for (auto _ : state) {
-    encoding->Prepare(type, kernels)
+    encoding->prepare({type}, kernels)
         ->Fill({{0, 24}, span}, out, span.size() * SizeOf(type));
     benchmark::ClobberMemory();
   }

@@ -8,6 +8,13 @@
 #include <vector>
 
 #include "core/encoding/sinusoid/sinusoid.h"
+#include "core/encoding/spec/alibi.h"
+#include "core/encoding/spec/beit.h"
+#include "core/encoding/spec/rotary.h"
+#include "core/encoding/spec/sinusoidal.h"
+#include "core/encoding/spec/swin.h"
+#include "core/encoding/spec/t5.h"
+#include "core/encoding/spec/tupe.h"
 #include "core/kernel/cuda/device_accelerator.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -269,7 +276,7 @@ TEST_P(AcceleratedSinusoids, DoubtsAreResolved) {
     for (int64_t i = 0; i < 5 * 128; ++i) {
       float exact;
       ReferenceSinusoidal(
-          std::get<SinusoidalSpec>(spec.encoding),
+          *spec.encoding.As<SinusoidalSpec>(),
           {.position = position - 2 + i / 128, .column = i % 128},
           DataType::kF32, reinterpret_cast<std::byte*>(&exact));
       ASSERT_EQ(numbers[i], exact) << position << " " << i;

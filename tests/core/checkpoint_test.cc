@@ -10,6 +10,14 @@
 #include <variant>
 #include <vector>
 
+#include "core/encoding/spec/beit.h"
+#include "core/encoding/spec/deberta.h"
+#include "core/encoding/spec/learned_absolute.h"
+#include "core/encoding/spec/learned_relative.h"
+#include "core/encoding/spec/shaw.h"
+#include "core/encoding/spec/swin.h"
+#include "core/encoding/spec/swin_v2.h"
+#include "core/encoding/spec/t5.h"
 #include "gmock/gmock.h"
 #include "tests/testing/safetensors_writer.h"
 #include "tests/testing/status_matchers.h"
@@ -63,7 +71,7 @@ void ExpectT5(const MountedTable* mounted, int64_t num_buckets,
               int64_t max_distance, bool bidirectional) {
   ASSERT_NE(mounted, nullptr);
   ASSERT_TRUE(mounted->spec.has_value());
-  const auto& spec = std::get<T5Spec>(*mounted->spec);
+  const auto& spec = *mounted->spec->As<T5Spec>();
   EXPECT_EQ(spec.num_heads, mounted->table.columns());
   EXPECT_EQ(spec.num_buckets, num_buckets);
   EXPECT_EQ(spec.max_distance, max_distance);
@@ -315,8 +323,8 @@ class Use : public Checkpoint {
   Spec Of(const std::string& table, const std::string& model_type,
           const std::string& fields, const std::vector<F32Tensor>& tensors) {
     const auto spec = SpecOf(table, model_type, fields, tensors);
-    EXPECT_TRUE(spec.has_value() && std::holds_alternative<Spec>(*spec));
-    return spec.has_value() ? std::get<Spec>(*spec) : Spec();
+    EXPECT_TRUE(spec.has_value() && spec->As<Spec>() != nullptr);
+    return spec.has_value() ? *spec->As<Spec>() : Spec();
   }
 
   LearnedAbsoluteSpec Positions(const std::string& model_type,

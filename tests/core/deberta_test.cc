@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // DeBERTa's buckets against literal values of the published implementation and
 // against the rule in exact integers.
+#include "core/encoding/spec/deberta.h"
+
 #include <gmp.h>
 
 #include <algorithm>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dynamic position bias against the same network one number at a time: fused
 // multiplications in the stated order, MPFR's logarithm and exponential.
+#include "core/encoding/spec/dynamic_position_bias.h"
+
 #include <cmath>
 #include <string>
 #include <vector>
@@ -161,7 +163,7 @@ TEST(DynamicPositionBias, SomeHeadsAreALaneOfAll) {
   const FilledNumbers all = Filled(spec, {-4, 70}, DataType::kF32);
   const auto evaluator =
       (*MakeEncoding(spec, Output()))
-          ->Prepare(DataType::kF32, *SupportedKernelSets().front());
+          ->prepare({DataType::kF32}, *SupportedKernelSets().front());
   std::vector<float> some(2 * 74);
   evaluator->Fill({{3, 5}, {-4, 70}}, reinterpret_cast<std::byte*>(some.data()),
                   74 * sizeof(float));

@@ -13,6 +13,10 @@
 #include <string>
 #include <vector>
 
+#include "core/encoding/spec/alibi.h"
+#include "core/encoding/spec/rotary.h"
+#include "core/encoding/spec/sinusoidal.h"
+#include "core/encoding/spec/t5.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/engine_harness.h"
@@ -503,7 +507,7 @@ TEST_F(EngineTest, FingerprintsFollowTheBytes) {
     std::get<PairExtent>(s.extent).heads = {0, 5};
   }));
   all.push_back(fingerprint([](TensorSpec& s) {
-    std::get<T5Spec>(s.encoding).bucket_rule = BucketRule::kFloat32Log;
+    s.encoding.As<T5Spec>()->bucket_rule = BucketRule::kFloat32Log;
   }));
   all.push_back(
       fingerprint([](TensorSpec& s) { s.output.values = Values::kBuckets; }));

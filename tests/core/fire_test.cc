@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // FIRE against the same network one number at a time: MPFR's logarithms, fused
 // multiplications in the stated order, one rounding.
+#include "core/encoding/spec/fire.h"
+
 #include <algorithm>
 #include <cmath>
 #include <string>

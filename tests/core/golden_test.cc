@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "core/encoding/make_encoding.h"
+#include "core/encoding/spec/alibi.h"
+#include "core/encoding/spec/sinusoidal.h"
 #include "gtest/gtest.h"
 
 namespace attnbias {
@@ -43,7 +45,7 @@ TEST(Golden, Sinusoids) {
         .dim = golden.dim, .base = golden.base, .layout = golden.layout};
     const auto evaluator =
         (*MakeEncoding(spec, Output()))
-            ->Prepare(golden.type, *SupportedKernelSets().front());
+            ->prepare({golden.type}, *SupportedKernelSets().front());
     std::vector<std::byte> row(golden.dim * SizeOf(golden.type));
     evaluator->Fill({{0, 1}, {golden.position, golden.position + 1}},
                     row.data(), 0);
@@ -59,7 +61,7 @@ TEST(Golden, Alibis) {
     const AlibiSpec spec = {.num_heads = golden.num_heads};
     const auto evaluator =
         (*MakeEncoding(spec, Output()))
-            ->Prepare(golden.type, *SupportedKernelSets().front());
+            ->prepare({golden.type}, *SupportedKernelSets().front());
     std::byte element[8];
     evaluator->Fill({{golden.head, golden.head + 1},
                      {golden.relative_position, golden.relative_position + 1}},

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // KERPLE against MPFR's logarithm and power, rounded once.
-#include "core/encoding/bias/kerple_reference.h"
+#include "core/encoding/spec/kerple.h"
 
 #include <cmath>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "core/encoding/bias/kerple_reference.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/mpfr_oracle.h"

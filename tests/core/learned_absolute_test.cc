@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Learned absolute positions: which row stands at a position, and interpolated
 // rows against the formula in GMP's rational numbers.
+#include "core/encoding/spec/learned_absolute.h"
+
 #include <gmp.h>
 
 #include <cmath>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/encoding/spec/learned_relative.h"
+
 #include <cmath>
 #include <string>
 #include <vector>

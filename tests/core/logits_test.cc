@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/encoding/spec/sinusoidal.h"
 #include "core/kernel/cuda/device_accelerator.h"
 #include "core/kernel/kernel_set.h"
 #include "core/logits/error_bound.h"

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/encoding/spec/multi_axis_sinusoidal.h"
+
 #include <cmath>
 #include <string>
 #include <vector>
 
 #include "core/encoding/make_encoding.h"
+#include "core/encoding/spec/sinusoidal.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/sinusoidal_oracle.h"
@@ -32,7 +35,7 @@ void ExpectTables(const Spec& spec, const SinusoidalSpec& axis, Range rows,
   for (const DataType type : kFloatTypes) {
     std::vector<std::byte> bytes(rows.size() * spec.dim * SizeOf(type));
     Made(spec, scale)
-        ->Prepare(type, *SupportedKernelSets().front())
+        ->prepare({type}, *SupportedKernelSets().front())
         ->Fill({{0, 1}, rows}, bytes.data(), 0);
     for (int64_t row = 0; row < rows.size(); ++row) {
       for (int64_t column = 0; column < spec.dim; ++column) {
@@ -76,7 +79,7 @@ TEST(MultiAxisSinusoidal, IsATableForEveryAxis) {
 TEST(MultiAxisSinusoidal, DealsColumnsOut) {
   const std::vector<AxisColumns> columns =
       Made({.dim = 23, .num_axes = 3, .layout = Layout::kTensor2Tensor})
-          ->axis_columns();
+          ->axis_columns;
   ASSERT_EQ(columns.size(), 3);
   for (int64_t axis = 0; axis < 3; ++axis) {
     EXPECT_EQ(columns[axis].axis, axis);
@@ -127,9 +130,7 @@ TEST(BadMultiAxisSinusoidal, IsRefusedByName) {
 
 std::string IdentityOf(const Spec& spec, double scale = 1) {
   const EncodingPtr encoding = Made(spec, scale);
-  CanonicalWriter writer(encoding->name(), encoding->numerics_version());
-  encoding->WriteIdentity(writer);
-  return writer.bytes();
+  return encoding->identity;
 }
 
 TEST(MultiAxisSinusoidalIdentity, ChangesWithEveryField) {

@@ -8,6 +8,11 @@
 #include <vector>
 
 #include "core/encoding/make_encoding.h"
+#include "core/encoding/spec/conformer.h"
+#include "core/encoding/spec/sinusoidal.h"
+#include "core/encoding/spec/symmetric_sinusoidal.h"
+#include "core/encoding/spec/transformer_xl.h"
+#include "core/encoding/spec/xlnet.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/sinusoidal_oracle.h"
@@ -244,7 +249,7 @@ TEST(RelativeSinusoid, DoesNotDependOnHowItIsCut) {
     const EncodingPtr encoding = *std::visit(
         [](const auto& each) { return MakeEncoding(each, Output()); }, spec);
     const auto evaluator =
-        encoding->Prepare(DataType::kF32, *SupportedKernelSets().front());
+        encoding->prepare({DataType::kF32}, *SupportedKernelSets().front());
     const auto filled = [&](int64_t step) {
       std::vector<float> numbers(80 * 12);
       for (int64_t at = -40; at < 40; at += step) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/encoding/absolute/rotary_frequencies.h"
+#include "core/encoding/spec/rotary.h"
 
 #include <cmath>
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/encoding/absolute/rotary_frequencies.h"
 #include "core/encoding/make_encoding.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -42,9 +43,10 @@ class Table {
  public:
   Table(const RotarySpec& spec, DataType type, double scale = 1)
       : type_(type),
-        width_(Made(spec, scale)->width()),
+        width_(Made(spec, scale)->width),
         evaluator_(
-            Made(spec, scale)->Prepare(type, *SupportedKernelSets().front())) {}
+            Made(spec, scale)
+                ->prepare({type, scale}, *SupportedKernelSets().front())) {}
 
   Bytes Rows(Range rows, Range lanes = {0, 2}) const {
     const int64_t stride = rows.size() * width_ * SizeOf(type_);
@@ -69,7 +71,7 @@ class Table {
 };
 
 std::vector<double> DerivedOf(const RotarySpec& spec, std::string_view name) {
-  for (const DerivedValue& value : Made(spec)->derived()) {
+  for (const DerivedValue& value : Made(spec)->derive()) {
     if (value.name == name) return value.values;
   }
   return {};
@@ -569,7 +571,7 @@ TEST(RotaryBits, DoNotDependOnHowARangeIsCut) {
 
 std::string AxesOf(const RotarySpec& spec) {
   std::string axes;
-  for (const AxisColumns& run : Made(spec)->axis_columns()) {
+  for (const AxisColumns& run : Made(spec)->axis_columns) {
     EXPECT_EQ(run.columns.begin, static_cast<int64_t>(axes.size()));
     axes.append(run.columns.size(), static_cast<char>('0' + run.axis));
   }
@@ -803,9 +805,7 @@ TEST(BadRotary, IsRefusedByName) {
 
 std::string IdentityOf(const RotarySpec& spec, double scale = 1) {
   const EncodingPtr encoding = Made(spec, scale);
-  CanonicalWriter writer(encoding->name(), encoding->numerics_version());
-  encoding->WriteIdentity(writer);
-  return writer.bytes();
+  return encoding->identity;
 }
 
 TEST(RotaryIdentity, ChangesWithEveryField) {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sandwich against a sum of MPFR's cosines, rounded once.
-#include "core/encoding/bias/sandwich_reference.h"
+#include "core/encoding/spec/sandwich.h"
 
 #include <cmath>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "core/encoding/bias/sandwich_reference.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/mpfr_oracle.h"

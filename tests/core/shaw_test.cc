@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shaw's relative position representations against literal index matrices of
 // tensor2tensor and wav2vec2-BERT, and their vectors against the table.
+#include "core/encoding/spec/shaw.h"
+
 #include <algorithm>
 #include <random>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "core/encoding/spec/learned_relative.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/mpfr_oracle.h"
@@ -224,7 +227,7 @@ TEST(Shaw, IsNamedByEveryField) {
   EngineHarness engine;
   std::vector<TensorSpec> specs(6, {Spec(1, 1), PairOf(2, 2, 0), {}});
   const auto at = [&](int index) -> ShawSpec& {
-    return std::get<ShawSpec>(specs[index].encoding);
+    return *specs[index].encoding.As<ShawSpec>();
   };
   for (int i = 0; i < 5; ++i) at(i).table = RandomTable({3, 2});
   at(1).table = RandomTable({1, 3, 2});

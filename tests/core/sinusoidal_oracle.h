@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "core/encoding/spec/sinusoidal.h"
 #include "core/encoding/spec/tensor_spec.h"
 #include "tests/core/mpfr_oracle.h"
 

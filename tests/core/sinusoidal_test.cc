@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/encoding/sinusoid/sinusoid.h"
+#include "core/encoding/spec/sinusoidal.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/encoding/make_encoding.h"
+#include "core/encoding/sinusoid/sinusoid.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/sinusoidal_oracle.h"
@@ -36,7 +37,7 @@ Output Buckets() {
 std::unique_ptr<const Evaluator> Prepared(
     const SinusoidalSpec& spec, DataType type, double scale = 1,
     const KernelSet& kernels = BestKernels()) {
-  return (*MakeEncoding(spec, Scaled(scale)))->Prepare(type, kernels);
+  return (*MakeEncoding(spec, Scaled(scale)))->prepare({type, scale}, kernels);
 }
 
 // A spec's rows [begin, end) from one evaluator, cut wherever asked.
@@ -551,9 +552,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 std::string IdentityOf(const SinusoidalSpec& spec, double scale = 1) {
   const EncodingPtr encoding = *MakeEncoding(spec, Scaled(scale));
-  CanonicalWriter writer(encoding->name(), encoding->numerics_version());
-  encoding->WriteIdentity(writer);
-  return writer.bytes();
+  return encoding->identity;
 }
 
 TEST(SinusoidalIdentity, ChangesWithEveryField) {

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Swin's and BEiT's biases: the published index matrices, gathers of random
 // tables, and the laws of grids and borders through the engine.
+#include "core/encoding/spec/swin.h"
+
 #include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "core/encoding/make_encoding.h"
+#include "core/encoding/spec/beit.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/mpfr_oracle.h"

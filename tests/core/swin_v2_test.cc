@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Swin-V2's continuous position bias: published coordinates, and the MLP
 // against fused multiplications in the stated order and MPFR's sigmoid.
+#include "core/encoding/spec/swin_v2.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

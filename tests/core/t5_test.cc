@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // T5 buckets against the algebraic rule in exact integers and against literal
 // matrices of the published implementation.
+#include "core/encoding/spec/t5.h"
+
 #include <gmp.h>
 
 #include <algorithm>
@@ -10,8 +12,8 @@
 #include <tuple>
 #include <vector>
 
-#include "core/encoding/make_encoding.h"
 #include "core/encoding/common/t5_buckets.h"
+#include "core/encoding/make_encoding.h"
 #include "core/kernel/kernel_set.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -206,7 +208,7 @@ std::vector<float> Diagonals(const T5Spec& spec, const Output& output,
                              int64_t lane, Range span) {
   const EncodingPtr encoding = *MakeEncoding(spec, output);
   std::vector<float> out(span.size());
-  encoding->Prepare(DataType::kF32, *SupportedKernelSets().front())
+  encoding->prepare({DataType::kF32}, *SupportedKernelSets().front())
       ->Fill({{lane, lane + 1}, span}, reinterpret_cast<std::byte*>(out.data()),
              0);
   return out;

@@ -2,6 +2,8 @@
 // TUPE: published index and reset matrices, the relative term's borders through
 // the engine, and both terms against the stated products and MPFR's one
 // rounding.
+#include "core/encoding/spec/tupe.h"
+
 #include <cmath>
 #include <cstdint>
 #include <string>

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/encoding/spec/xpos.h"
+
 #include <cmath>
 #include <string>
 #include <vector>
 
 #include "core/encoding/make_encoding.h"
+#include "core/encoding/spec/rotary.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/mpfr_oracle.h"
@@ -30,9 +33,9 @@ EncodingPtr Made(const XposSpec& spec, double scale = 1) {
 std::vector<double> Rows(const XposSpec& spec, DataType type, Range rows,
                          int64_t lane, double scale = 1) {
   const EncodingPtr encoding = Made(spec, scale);
-  const int64_t count = rows.size() * encoding->width();
+  const int64_t count = rows.size() * encoding->width;
   std::vector<std::byte> bytes(count * SizeOf(type));
-  encoding->Prepare(type, *SupportedKernelSets().front())
+  encoding->prepare({type}, *SupportedKernelSets().front())
       ->Fill({{lane, lane + 1}, rows}, bytes.data(), 0);
   std::vector<double> numbers;
   for (int64_t i = 0; i < count; ++i) {
@@ -138,14 +141,13 @@ TEST(XposRows, HaveALayout) {
 
 TEST(Xpos, ReachesAsFarAsItsDecays) {
   const Range domain =
-      Made({.dim = 4, .scale_base = 1, .sequence_length = 10})->domain();
+      Made({.dim = 4, .scale_base = 1, .sequence_length = 10})->domain;
   // log2(1.4 / 0.4) = 1.807...: 512 / 1.807 = 283.
   EXPECT_EQ(domain.begin, 5 - 283);
   EXPECT_EQ(domain.end, 5 + 284);
   EXPECT_EQ(
       Made({.dim = 4, .scale_base = 1e9, .gamma = 1e6, .sequence_length = 10})
-          ->domain()
-          .size(),
+          ->domain.size(),
       (int64_t{1} << 41) + 1);
 }
 
@@ -180,9 +182,7 @@ TEST(BadXpos, IsRefusedByName) {
 
 std::string IdentityOf(const XposSpec& spec, double scale = 1) {
   const EncodingPtr encoding = Made(spec, scale);
-  CanonicalWriter writer(encoding->name(), encoding->numerics_version());
-  encoding->WriteIdentity(writer);
-  return writer.bytes();
+  return encoding->identity;
 }
 
 TEST(XposIdentity, ChangesWithEveryField) {

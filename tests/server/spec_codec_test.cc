@@ -6,6 +6,8 @@
 
 #include "absl/strings/numbers.h"
 #include "attnbias/v1/options.pb.h"
+#include "core/encoding/spec/sinusoidal.h"
+#include "core/encoding/spec/t5.h"
 #include "core/kernel/kernel_set.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -359,7 +361,7 @@ TEST(DecodeSpec, AnExplicitZeroIsAValue) {
   const TensorSpec spec = Decoded(
       "sinusoidal { dim: 2 base: 0 } output { scale: 0 mask { "
       "fill_value: 0 } }");
-  EXPECT_EQ(std::get<SinusoidalSpec>(spec.encoding).base, 0);
+  EXPECT_EQ(spec.encoding.As<SinusoidalSpec>()->base, 0);
   EXPECT_EQ(spec.output.scale, 0);
   EXPECT_EQ(std::get<double>(spec.output.mask->fill), 0);
 }
@@ -394,7 +396,7 @@ TEST_F(DecodeTable, TransposesByLayoutAndNamesByDigest) {
   const absl::StatusOr<TensorSpec> straight =
       DecodeSpec(WithTable(inline_table));
   ASSERT_THAT(straight, IsOk());
-  const auto& table = *std::get<T5Spec>(straight->encoding).table;
+  const auto& table = *straight->encoding.As<T5Spec>()->table;
   EXPECT_EQ(table.At(0, 0), 1.0);
   EXPECT_EQ(table.At(1, 0), 2.0);
   const v1::TensorSpec encoded = EncodeSpec(*straight);
@@ -405,8 +407,7 @@ TEST_F(DecodeTable, TransposesByLayoutAndNamesByDigest) {
       WithTable("layout: TABLE_LAYOUT_HEADS_BUCKETS inline_table { data_type: "
                 "DATA_TYPE_F16 shape: [1, 2] data: '\\000\\074\\000\\100' }"));
   ASSERT_THAT(transposed, IsOk());
-  EXPECT_EQ(std::get<T5Spec>(transposed->encoding).table->sha256(),
-            table.sha256());
+  EXPECT_EQ(transposed->encoding.As<T5Spec>()->table->sha256(), table.sha256());
 }
 
 TEST_F(DecodeTable, TooLargeNamesBothSizes) {
@@ -453,7 +454,7 @@ TEST_F(DecodeTable, MountedTablesAreFoundByNameAndByDigest) {
   const auto found = [&](const std::string& ref) {
     const auto spec = DecodeSpec(WithTable(ref), *tables);
     EXPECT_THAT(spec, IsOk());
-    return *std::get<T5Spec>(spec->encoding).table;
+    return *spec->encoding.As<T5Spec>()->table;
   };
 
   const Table straight = found("name: 'enc'");

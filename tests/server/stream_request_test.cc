@@ -4,6 +4,7 @@
 #include <limits>
 #include <string>
 
+#include "core/encoding/spec/alibi.h"
 #include "core/engine/engine.h"
 #include "core/kernel/kernel_set.h"
 #include "gtest/gtest.h"

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/encoding/spec/shaw.h"
 #include "core/kernel/kernel_set.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"

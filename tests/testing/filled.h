@@ -44,13 +44,13 @@ FilledNumbers Filled(
     const KernelSet& kernels = *SupportedKernelSets().front()) {
   const auto encoding = MakeEncoding(spec, output);
   EXPECT_THAT(encoding, IsOk());
-  const auto evaluator = (*encoding)->Prepare(type, kernels);
+  const auto evaluator = (*encoding)->prepare({type, output.scale}, kernels);
   const int64_t width = SizeOf(type);
   const int64_t stride = span.size() * width;
-  std::vector<std::byte> bytes((*encoding)->lanes() * stride);
+  std::vector<std::byte> bytes((*encoding)->lanes * stride);
   for (int64_t at = span.begin; at < span.end; at += most) {
     evaluator->Fill(
-        {{0, (*encoding)->lanes()}, {at, std::min(at + most, span.end)}, query},
+        {{0, (*encoding)->lanes}, {at, std::min(at + most, span.end)}, query},
         &bytes[(at - span.begin) * width], stride);
   }
   FilledNumbers filled{span, {}};
@@ -65,9 +65,7 @@ template <typename Spec>
 std::string IdentityOf(const Spec& spec, const Output& output = {}) {
   const auto encoding = MakeEncoding(spec, output);
   EXPECT_THAT(encoding, IsOk());
-  CanonicalWriter writer((*encoding)->name(), (*encoding)->numerics_version());
-  (*encoding)->WriteIdentity(writer);
-  return writer.bytes();
+  return (*encoding)->identity;
 }
 
 inline void ExpectAllDifferent(const std::vector<std::string>& identities) {
