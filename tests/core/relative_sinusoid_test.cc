@@ -246,8 +246,7 @@ TEST(RelativeSinusoid, DoesNotDependOnHowItIsCut) {
        {EncodingSpec(XlnetSpec{.dim = 12, .clamp_len = 20}),
         EncodingSpec(TransformerXlSpec{.dim = 12}),
         EncodingSpec(SymmetricSinusoidalSpec{.dim = 12})}) {
-    const EncodingPtr encoding = *std::visit(
-        [](const auto& each) { return MakeEncoding(each, Output()); }, spec);
+    const EncodingPtr encoding = *MakeEncoding(spec, Output());
     const auto evaluator =
         encoding->prepare({DataType::kF32}, *SupportedKernelSets().front());
     const auto filled = [&](int64_t step) {
