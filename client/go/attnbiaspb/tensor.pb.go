@@ -980,8 +980,8 @@ type Output struct {
 	Form Form `protobuf:"varint,2,opt,name=form,proto3,enum=attnbias.v1.Form" json:"form,omitempty"`
 	// Default: BIAS; BUCKETS for encodings that are indices alone.
 	Values Values `protobuf:"varint,3,opt,name=values,proto3,enum=attnbias.v1.Values" json:"values,omitempty"`
-	// Only for pairs that have numbers, not vectors, and values BIAS; a KEY_ROW encoding takes it only as DENSE,
-	// and so does one with a border.
+	// Only for pairs that have numbers, not vectors, and values BIAS. KEY_ROW
+	// encodings and those with a border take it only in form DENSE.
 	Mask *Mask `protobuf:"bytes,4,opt,name=mask,proto3" json:"mask,omitempty"`
 	// Factor applied before the one rounding; finite, not 0. Does not touch the
 	// mask's fill. (x-transformers multiplies T5's bias by sqrt(d_head), Falcon
