@@ -63,7 +63,7 @@ class Encoding(Fields):
     field: ClassVar[str]
     """Its name in the contract's ``TensorSpec``."""
     vectors: ClassVar[bool] = False
-    """Whether vectors stand at pairs, as a last axis of columns, but for ``values="buckets"``."""
+    """Whether vectors stand at pairs, as a last axis of columns; not with ``values="buckets"``."""
     extent: ClassVar[str]
     """What it takes, by the contract: "table", "pair" or "grid"."""
 
@@ -191,7 +191,7 @@ class LearnedAbsolute(Encoding):
     """Learned absolute positions: row p + offset of a table.
 
     A table ``[positions, dim]`` with the learned table's columns; ask with
-    ``positions`` or ``position_ids``. A position outside of it is an OutOfRangeError.
+    ``positions`` or ``position_ids``. A position outside it is an OutOfRangeError.
     """
 
     field: ClassVar[str] = "learned_absolute"
@@ -540,8 +540,8 @@ class Tupe(Encoding):
     num_heads: int
     """In [1, 65536]."""
     relative_table: Any = None
-    """``[num_buckets, num_heads]``, with reset_class_token one row more, which stands for
-    "other to class"; None is no relative term. What a table may be is said at T5."""
+    """``[num_buckets, num_heads]``; with reset_class_token one more row, "other to class".
+    None leaves the relative term out. What a table may be is said at T5."""
     relative_table_layout: Literal["BUCKETS_HEADS", "HEADS_BUCKETS"] | None = None
     """The relative table's axes: that (default), or the reverse."""
     num_buckets: int | None = None

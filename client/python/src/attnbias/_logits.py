@@ -157,7 +157,7 @@ class LogitsRequest:
         require_instance(self.term, LogitsTerm, "term", _WANTED_TERM)
 
     def array(self) -> npt.NDArray[Any]:
-        """The rows ``[heads, queries, width]``, little-endian; of no width for a bias alone.
+        """The rows ``[heads, queries, width]``, little-endian. For a bias alone width is 0.
 
         Raises:
             TypeError: rows are missing or of another type than floats.

@@ -54,7 +54,7 @@ class Retry:
         """Seconds to wait before the next attempt.
 
         Raises:
-            Error: ``error`` itself, where another attempt would be no use.
+            Error: ``error`` itself, where another attempt would be useless.
         """
         self._failures += 1
         if not _is_transient(error) or self._failures >= self._max_attempts:
