@@ -195,7 +195,7 @@ class LogitsTest : public ::testing::Test {
   }
 
   // The answer to `input`, [num_heads, rows, input_width], for rows from
-  // `first_row` on, computed in parts of which none is like another.
+  // `first_row` on, computed in parts that all differ in size.
   static absl::StatusOr<std::vector<double>> Compute(
       const PositionalLogits& logits, const std::vector<double>& input,
       int64_t first_row, int64_t num_rows) {

@@ -25,7 +25,7 @@ class Deadline:
         self._end = None if timeout is None else time.monotonic() + timeout
 
     def remaining(self) -> float | None:
-        """Seconds left; None for ever.
+        """Seconds left; None without a limit.
 
         Raises:
             DeadlineExceededError: none are left.
