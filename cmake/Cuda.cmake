@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The CUDA backend is built where a toolkit is found. CUDACXX in the environment
 # says where its compiler is.
-set(ATTNBIAS_CUDA "AUTO" CACHE STRING "The CUDA backend: AUTO (where a toolkit is found), REQUIRED or OFF")
+set(ATTNBIAS_CUDA "AUTO" CACHE STRING
+    "The CUDA backend: AUTO (where a toolkit is found), REQUIRED or OFF")
 set(ATTNBIAS_HAVE_CUDA OFF)
 if(ATTNBIAS_CUDA)
   include(CheckLanguage)
@@ -18,5 +19,6 @@ if(CMAKE_CUDA_COMPILER)
   # Programs find the backend beside them.
   set(CMAKE_BUILD_RPATH "$ORIGIN")
 elseif(ATTNBIAS_CUDA STREQUAL "REQUIRED")
-  message(FATAL_ERROR "ATTNBIAS_CUDA is REQUIRED, and no CUDA compiler was found; CUDACXX says where it is")
+  message(FATAL_ERROR
+      "ATTNBIAS_CUDA is REQUIRED, and no CUDA compiler was found; CUDACXX says where it is")
 endif()

@@ -18,7 +18,7 @@ namespace attnbias {
 namespace {
 
 constexpr absl::string_view kMagic = "\x93NUMPY";
-// Of versions 1 and 2; beyond it is no header of ours or NumPy's.
+// Of versions 1 and 2. A larger header is neither ours nor NumPy's.
 constexpr int64_t kMaxHeaderBytes = 64 << 10;
 // Data begin at a multiple of it.
 constexpr size_t kAlignment = 64;

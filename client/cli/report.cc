@@ -32,7 +32,7 @@ std::string TypeOf(const FieldDescriptor& field) {
   return field.is_repeated() ? absl::StrCat(type, ",...") : type;
 }
 
-// A list's default is to be empty, and a table's need depends on the values
+// A list is empty by default. Whether a table is needed depends on the values
 // asked for.
 std::string DefaultOf(const FieldDescriptor& field) {
   if (field.options().HasExtension(v1::default_value)) {

@@ -69,7 +69,7 @@ absl::StatusOr<v1::DataType> DataTypeOf(const json& dtype) {
       "dtype: got ", dtype.dump(), ", want F64, F32, F16 or BF16"));
 }
 
-// A length or offset; nothing for what is not an integer from 0.
+// A length or offset; nothing unless it is an integer of at least 0.
 bool ToLength(const json& value, int64_t* length) {
   if (!value.is_number_unsigned()) return false;
   const auto number = value.get<uint64_t>();
@@ -146,8 +146,8 @@ int64_t LengthOf(const v1::PositionList& list, const v1::Range& range) {
                                    : range.end() - range.begin();
 }
 
-// The names, and what says where a Toeplitz part's numbers belong: as the
-// Python client has them.
+// Names, and where a Toeplitz part's numbers belong, under the keys that the
+// Python client uses.
 json Metadata(const v1::TensorHeader& header) {
   json metadata = {
       {"attnbias.fingerprint", header.fingerprint()},

@@ -199,8 +199,8 @@ std::string ValueOf(const Message& message, const FieldDescriptor& field) {
   return absl::StrJoin(values, ",");
 }
 
-// The part of `field` that `index`, "N", names; one more than there are is
-// added. So they come in order.
+// The message of `field` with the number `index`. The next one after the last
+// is added, so that they come in order.
 absl::StatusOr<Message*> PartOf(const FieldDescriptor& field,
                                 absl::string_view index, Message* message) {
   const Reflection* reflection = message->GetReflection();

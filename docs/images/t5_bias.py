@@ -19,7 +19,9 @@ table = np.linspace(2, -2, BUCKETS // 2, dtype=np.float32)
 table = np.concatenate([table, 0.6 * table])[:, None]  # [num_buckets, num_heads]
 
 with attnbias.Client("localhost:50051") as client:
-    t5 = attnbias.T5(num_heads=1, num_buckets=BUCKETS, max_distance=128, bidirectional=True, table=table)
+    t5 = attnbias.T5(
+        num_heads=1, num_buckets=BUCKETS, max_distance=128, bidirectional=True, table=table
+    )
     bias = client.get(t5, queries=LENGTH, keys=LENGTH).view()[0]
 
 figure, axes = plt.subplots(figsize=(5.4, 4.2), layout="constrained")

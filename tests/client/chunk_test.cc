@@ -103,7 +103,7 @@ TEST(ReadChunk, SkipsFieldsOfNewerServers) {
 TEST(ReadChunk, RefusesEveryTruncation) {
   const std::string data = "some data";
   const std::string bytes = Serialized(data);
-  // The end of a field is no truncation but another message.
+  // Cut at the end of a field it is another message, not a truncated one.
   for (size_t size = 0; size < bytes.size(); ++size) {
     std::string room(data.size(), '-');
     const auto chunk = Read(Cut(bytes.substr(0, size), {}), &room);

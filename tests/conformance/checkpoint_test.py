@@ -347,7 +347,7 @@ def test_swin_v2(tmp_path: Path, pretrained: list[int], shards: str) -> None:
 
 
 def test_what_no_spec_can_say_has_none(tmp_path: Path) -> None:
-    """A grid that is no square is resampled; Swin-V2's positions are one too many to be added."""
+    """A grid that is not square is resampled; Swin-V2 has one position too many to add."""
     oblong = PATCHED | {"image_size": [16, 8]}
     beit_config = hf.BeitConfig(
         **oblong, use_relative_position_bias=True, use_absolute_position_embeddings=True

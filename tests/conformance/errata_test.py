@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The errata of docs/encodings.md, by their numbers."""
+"""The errors of popular write-ups that docs/encodings/ lists, by their numbers."""
 
 import numpy as np
 import pytest

@@ -191,7 +191,7 @@ def test_parameters(client: attnbias.Client, name: str, model: str) -> None:
 
 @pytest.mark.parametrize("theta", [1e4, 5e5, 1e6])
 def test_what_float32_loses(client: attnbias.Client, theta: float) -> None:
-    """The figures of docs/encodings.md: of its frequencies and, far away, of its cosines."""
+    """The figures of docs/encodings/rotary.md: of its frequencies and, far away, of its cosines."""
     module = module_of({"rope_type": "default", "rope_theta": theta})
     with mpmath.workprec(PRECISION):
         exact = [mpmath.power(theta, -mpmath.mpf(m) / 64) for m in range(64)]

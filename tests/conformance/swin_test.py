@@ -90,8 +90,8 @@ def beit_module(num_heads: int, window: tuple[int, int]) -> BeitRelativePosition
 def beit_bias(module: BeitRelativePositionBias, window: tuple[int, int]) -> Array:
     """The rows of the module's own index.
 
-    Its forward would resize the table to the size that it has, which for a window
-    that is no square transposes it: it is made [width, height] first.
+    Its forward would resize the table to the size that it has. For a window that is not
+    square this transposes the table, since it is made [width, height] first.
     """
     index = module.generate_relative_position_index(window)
     with torch.no_grad():

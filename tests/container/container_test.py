@@ -81,7 +81,7 @@ def base_context() -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def machine() -> Iterator[list[str]]:
-    """What to put before a command that needs "/" to be a mount, if here it is none.
+    """What to put before a command that needs "/" to be a mount, where it is not one.
 
     That is so in a plain chroot; bound to another place, "/" is a mount there.
     """

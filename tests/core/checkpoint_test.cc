@@ -33,7 +33,7 @@ using ::testing::HasSubstr;
 constexpr char kBias[] =
     ".layer.0.SelfAttention.relative_attention_bias.weight";
 
-// Zeros but for the first number.
+// Zeros except for the first number.
 F32Tensor Tensor(const std::string& name, std::vector<int64_t> shape,
                  float first = 0) {
   int64_t size = 1;
@@ -484,7 +484,7 @@ TEST_F(Use, BeitsWindowIsTheImagesPatches) {
   EXPECT_EQ(spec.window_height, 3);
   EXPECT_EQ(spec.window_width, 3);
   EXPECT_EQ(spec.num_heads, 2);
-  // transformers resamples what is no square.
+  // transformers resamples what is not a square.
   const std::string oblong = R"(,"image_size":[32,64],"patch_size":16)";
   EXPECT_EQ(SpecOf("encoder", "beit", oblong, tensors(24)), std::nullopt);
   EXPECT_EQ(SpecOf("positions", "beit", oblong, tensors(24)), std::nullopt);

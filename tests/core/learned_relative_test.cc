@@ -115,7 +115,7 @@ TEST(LearnedRelative, RefusesWhatLiesBeyond) {
                          HasSubstr("want them in [-3, 2), which is all that "
                                    "learned_relative has")));
   }
-  // Inside of it all the same where a window is.
+  // A window within reach is served, though the whole is not within it.
   PairExtent window = PairOf(9, 9);
   window.queries = {3, 4};
   window.keys = {0, 5};

@@ -196,7 +196,7 @@ class LogitsTest : public ::testing::Test {
   }
 
   // The answer to `input`, [num_heads, rows, input_width], for rows from
-  // `first_row` on, computed in parts of which none is like another.
+  // `first_row` on, computed in parts that all differ in size.
   static absl::StatusOr<std::vector<double>> Compute(
       const PositionalLogits& logits, const std::vector<double>& input,
       int64_t first_row, int64_t num_rows) {
@@ -526,8 +526,7 @@ TEST_F(LogitsTest, LargeTilesOnAllThreads) {
 }
 
 // One head, vectors (10, distance) and queries (i, 1) give 10 i + distance: the
-// shift's own picture (encodings.md, cases 33 to 35).
-
+// shift's own picture.
 class ShiftTest : public LogitsTest {
  protected:
   std::vector<double> Shifted(LogitsSpec spec, double per_row) {
@@ -569,8 +568,7 @@ TEST_F(ShiftTest, XlnetAndConformerAreSigned) {
                           2, 1, 0, -1, 3, 2, 1, 0));
 }
 
-// Query rows that are all the same show which vector each key uses
-// (encodings.md, cases 29 and 30).
+// Query rows that are all the same show which vector each key uses.
 TEST_F(LogitsTest, ClippedIndices) {
   const auto indices = [this](LogitsSpec spec, int64_t left, int64_t right) {
     spec.num_heads = 1;

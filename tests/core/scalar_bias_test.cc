@@ -21,7 +21,7 @@ namespace {
 struct Case {
   const char* name;
   EncodingSpec encoding;
-  // 0 where heads are no axis.
+  // 0 without a head axis.
   int64_t heads;
 };
 

@@ -284,7 +284,7 @@ TEST(SinusoidalRounding, IsCorrectAtKnownWorstCases) {
   const SinusoidalSpec spec = {.dim = 128};
   ExpectRounded(spec, {4524508, 4524509}, {10, 11});
   ExpectRounded(spec, {7086789, 7086790}, {32, 33});
-  // Inside of blocks, where kernels and not anchors reach them.
+  // Inside blocks, which kernels compute and not anchors.
   ExpectRounded(spec, {4524508 - 45, 4524508 + 60}, {11});
   ExpectRounded(spec, {7086789 - 45, 7086789 + 60}, {33});
 }

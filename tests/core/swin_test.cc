@@ -245,7 +245,7 @@ TEST(Grids, AbsentExtentAndWindowsMeanAll) {
   EXPECT_EQ(engine.Plan(none->resolved_spec())->fingerprint(),
             none->fingerprint());
   EXPECT_EQ(none->form(), Form::kBlockToeplitz2D);
-  // Six of the seven tokens are no whole grid.
+  // Six of the seven tokens are not the whole grid.
   const PlanPtr part =
       engine.Plan({Beit(2, 3), GridExtent{.queries = Range{0, 6}}, {}});
   EXPECT_EQ(part->form(), Form::kDense);

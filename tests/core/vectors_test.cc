@@ -143,7 +143,7 @@ TEST(Vectors, OfListsAreThoseOfTheirPositionsOneByOne) {
   }
 }
 
-// Reads begin and end inside of numbers, vectors and rows.
+// Reads begin and end inside numbers, vectors and rows.
 TEST(Vectors, AreTheSameHoweverTheyAreRead) {
   EngineHarness engine;
   // Room for what sinusoids keep, not for eight bands.

@@ -43,7 +43,7 @@ class Case:
     """Of a grid, its rows and columns."""
     heads: int = 1
     ends_at: str = field(default="", kw_only=True)
-    """The length that its numbers depend on, and lists therefore have not: "keys"."""
+    """The length that its numbers depend on, which lists do not have: "keys"."""
 
     def spec(self, **extent_and_output: Any) -> Any:
         """A TensorSpec, of the contract compiled by the test."""

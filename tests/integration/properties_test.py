@@ -136,7 +136,7 @@ def whole_of(stub: Stub, encoding: str, seed: int) -> Whole:
     return Whole(stub, case_of(encoding, seed), np.random.default_rng(seed))
 
 
-# Vectors have no mask; what are indices alone have neither mask nor types.
+# Vectors take no mask. Encodings of indices only take neither mask nor type.
 VECTORS = {name for name in CASES if case_of(name, 0).vectors}
 INDICES = {name for name in CASES if not case_of(name, 0).has_bias}
 
@@ -192,7 +192,7 @@ def test_lists_of_positions_are_what_offsets_give(stub: Stub, encoding: str, see
         "query_positions": {"positions": (whole.origin + queries).tolist()},
         "key_positions": {"positions": keys.tolist()},
     }
-    if whole.case.ends_at:  # a length, which lists have not
+    if whole.case.ends_at:  # a length, which lists do not have
         error = refused(lambda: whole.dense(lists=lists))
         assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
         return

@@ -181,7 +181,7 @@ def test_changed_files_are_mounted_anew(
         assert stub.tensor(request).data == new.data
         assert server.metrics()["attnbias_tables_reload_failed"] == 1
 
-        # Nor does what is no file end the server.
+        # A folder in a file's place does not end the server either.
         config = model / "config.json"
         config.unlink()
         config.mkdir()

@@ -94,8 +94,8 @@ struct Inputs {
   }
 };
 
-// Elements whose rounding a set cannot vouch for may differ from another's; the
-// inputs have none, which the count makes sure of.
+// Elements whose rounding a set cannot vouch for may differ from another's. The
+// inputs have no such elements; the count makes sure of that.
 template <typename Element>
 void AddFill(const Inputs& inputs, FillSinusoid<Element> fill, Digest& digest) {
   for (const bool interleaved : {true, false}) {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/encodings.md and README.md name the encodings and fields that `attnbias list` does."""
+"""The pages of docs/ and README.md name the encodings and fields that `attnbias list` does."""
 
 import os
 import re
@@ -23,18 +23,26 @@ def listed() -> dict[str, dict[str, str]]:
     return encodings
 
 
-def documented() -> dict[str, dict[str, str]]:
-    """The same out of the table of fields, whose rows are `name` | ... | `field` = default, ..."""
-    section = (ROOT / "docs/encodings.md").read_text().split("\n## Fields\n")[1]
-    encodings = {}
-    for row in re.findall(r"^\| `(\w+)` \|.*\| (.*) \|$", section, re.MULTILINE):
-        fields = re.findall(r"`([\w.]+)`(?: = ([^\s,]+))?", row[1])
-        encodings[row[0]] = dict(fields)
+def documented() -> list[tuple[str, dict[str, str]]]:
+    """The same out of the pages: under Fields, items `name`: `field` = default, ..."""
+    encodings = []
+    for page in sorted((ROOT / "docs/encodings").glob("*.md")):
+        _, _, section = page.read_text().partition("\n## Fields\n")
+        for item in section.split("\n- ")[1:]:
+            name, fields = re.fullmatch(r"`(\w+)`: (.*)", " ".join(item.split())).groups()
+            encodings.append((name, dict(re.findall(r"`([\w.]+)`(?: = ([^\s,]+))?", fields))))
     return encodings
 
 
-def test_the_table_of_fields_is_what_the_tool_lists() -> None:
-    assert documented() == listed()
+def test_the_pages_have_the_fields_that_the_tool_lists() -> None:
+    pages = documented()
+    assert dict(pages) == listed()
+    assert len(pages) == len(listed())
+
+
+def test_the_index_has_a_row_for_every_encoding() -> None:
+    rows = re.findall(r"^\| \[`(\w+)`\]", (ROOT / "docs/encodings.md").read_text(), re.MULTILINE)
+    assert sorted(rows) == sorted(listed())
 
 
 def test_the_readme_has_every_encoding() -> None:

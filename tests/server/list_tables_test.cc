@@ -128,7 +128,7 @@ TEST_F(ListTablesTest, ASpecOfACheckpointUsesTheTableByName) {
 TEST_F(ListTablesTest, TablesBesideItAreNamedWhoeverHasTheSameNumbers) {
   const std::filesystem::path folder = FreshFolder();
   WriteFile(folder / "config.json", R"({"model_type":"swinv2"})");
-  // Networks of two blocks that are alike but for their outputs.
+  // Networks of two blocks that differ only in their outputs.
   std::vector<F32Tensor> tensors;
   for (const float block : {0.0F, 1.0F}) {
     const std::string mlp = absl::StrCat("encoder.layers.0.blocks.", block,

@@ -11,7 +11,7 @@ TEST(OverloadGate, ClosesHighAndOpensLow) {
   EXPECT_FALSE(gate.Update(0));
   EXPECT_FALSE(gate.Update(0.94));
   EXPECT_TRUE(gate.Update(0.95));
-  EXPECT_TRUE(gate.Update(0.85)) << "wavering just below is no relief";
+  EXPECT_TRUE(gate.Update(0.85)) << "wavering just below does not reopen it";
   EXPECT_FALSE(gate.Update(0.79));
   EXPECT_FALSE(gate.Update(0.85)) << "nor is wavering above a new overload";
 }

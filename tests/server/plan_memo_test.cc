@@ -38,7 +38,7 @@ TEST(PlanMemo, ForgetsAllPlansWithTheTablesTheyMayHaveNamed) {
   memo.Insert("a", others, Planned("B"));
   EXPECT_EQ(memo.Find("a", others)->header, "B");
   EXPECT_EQ(memo.Find("a", NoTables()), nullptr);
-  // It keeps no set of tables alive.
+  // It does not keep a set of tables alive.
   const std::weak_ptr<const TableSet> set = others;
   others.reset();
   EXPECT_TRUE(set.expired());

@@ -126,7 +126,7 @@ TEST_F(TableMountsTest, RefreshFollowsTheFilesAndKeepsTheLastGoodSet) {
   mounts.Refresh();
   EXPECT_TRUE(mounts.failed());
   EXPECT_EQ(FirstOf("a:ww"), 2);
-  // The numbers are the server's own: the file may be whatever it likes.
+  // The server holds numbers of its own: the file may change as it likes.
   EXPECT_EQ(loaded->Find("a:w")->table.At(0), 1);
 
   Write("a.safetensors", 3);

@@ -113,8 +113,8 @@ need_transformers445() {
   export TRANSFORMERS445_PYTHON=$folder/bin/python
 }
 
-# keras-hub for the peers' own processes; what it says it needs besides, its
-# layers do without.
+# keras-hub for the peers' own processes. It names further packages, which its
+# layers do not need.
 install_keras_hub() {
   "$(venv_of peers)/bin/pip" install --quiet --no-deps --target "$1" \
     -r "$root/tests/tools/requirements-keras-hub.txt"

@@ -116,6 +116,7 @@ step_format() {
 }
 
 step_lint() {
+  python tests/tools/line_width.py
   shell_sources | xargs shellcheck --external-sources
   ruff check client/python tests
   (cd client/go && go vet ./...)

@@ -44,7 +44,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target) {
                    kFirstReconnectMilliseconds);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
                    kLargestReconnectMilliseconds);
-  // Clients in one process do not share a connection, which is about a core.
+  // A connection uses about one core, so clients in one process do not share
+  // one.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(),
                                    arguments);

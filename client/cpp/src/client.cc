@@ -55,7 +55,7 @@ absl::Status Validate(const ClientOptions& options) {
 }
 
 absl::StatusOr<AlignedBytes> Allocate(int64_t size) {
-  // aligned_alloc wants a multiple of the alignment, and none is not a size.
+  // aligned_alloc wants a multiple of the alignment; 0 bytes would not do.
   const size_t padded =
       (static_cast<size_t>(size) / kAlignment + 1) * kAlignment;
   AlignedBytes bytes(

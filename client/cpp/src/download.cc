@@ -41,7 +41,7 @@ absl::StatusOr<v1::TensorHeader> Download::Run(const v1::TensorSpec& spec,
     if (end.status.ok()) break;
     if (end.status.error_code() == grpc::StatusCode::FAILED_PRECONDITION &&
         before > 0 && !restarted) {
-      // The server's bytes are no longer those that were begun with.
+      // The server's bytes have changed since the download began.
       restarted = true;
       StartAfresh();
       continue;

@@ -20,8 +20,8 @@
 
 namespace attnbias {
 
-// Finds memory for a payload of header.total_bytes(). Called again with the
-// memory given before out of use when a download has to start afresh.
+// Finds memory for a payload of header.total_bytes(). Called again when a
+// download has to start afresh; the memory given before is then out of use.
 using ReserveFn = std::function<absl::StatusOr<absl::Span<std::byte>>(
     const v1::TensorHeader& header)>;
 
@@ -37,8 +37,8 @@ class Download {
                                        RetryState retry, absl::Time deadline);
 
  private:
-  // One stream to its end. What its own messages break is an error here; how
-  // the server ended it is `end`.
+  // Runs one stream to its end. A broken message is an error here; how the
+  // server ended the stream is in `end`.
   absl::Status Receive(absl::Time deadline, CallEnd* end);
   absl::Status TakeHeader(Chunk chunk);
   absl::Status TakeData(const Chunk& chunk);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr char kDetailsUrl[] = "type.googleapis.com/google.rpc.Status";
 
-// The first detail of type `Detail`; details that do not parse are none.
+// The first detail of type `Detail` that parses.
 template <typename Detail>
 std::optional<Detail> FindDetail(const std::string& serialized) {
   google::rpc::Status status;

@@ -7,9 +7,11 @@
 // source: attnbias/v1/encodings.proto
 
 // One message per encoding: its hyperparameters, under the names its paper and
-// its peers use. A scalar without a default_value is required, but for a bool,
-// which is false, and num_heads where values are BUCKETS; the zero of an enum
-// means the default that its comment names, or that one has to be said.
+// its peers use.
+//
+// A scalar without a default_value is required, with two exceptions: a bool is
+// false, and num_heads is not needed where values are BUCKETS. The zero of an
+// enum means the default that its comment names; without one it must be set.
 
 package attnbiaspb
 
@@ -401,7 +403,8 @@ const (
 	MropeOrder_MROPE_ORDER_UNSPECIFIED MropeOrder = 0
 	// The first section's pairs, then the second's (Qwen2-VL).
 	MropeOrder_MROPE_ORDER_CHUNKED MropeOrder = 1
-	// In turn, as long as an axis has any left, the rest to axis 0 (Qwen3-VL).
+	// To each axis in turn, as long as it has pairs left; the rest to axis 0
+	// (Qwen3-VL).
 	MropeOrder_MROPE_ORDER_INTERLEAVED MropeOrder = 2
 	// Chunked, and every axis begins at the highest frequency: pair k of a section
 	// of s turns by rope_theta^(-k/s) (vision transformers in two dimensions).
@@ -562,7 +565,7 @@ func (MultiAxisLayout) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{8}
 }
 
-// What a relative position outside of a table is.
+// What a relative position outside a table gets.
 type BeyondReach int32
 
 const (
@@ -979,7 +982,7 @@ type T5 struct {
 	// of exact buckets, at most 2^31 - 1.
 	MaxDistance *int32 `protobuf:"varint,3,opt,name=max_distance,json=maxDistance,proto3,oneof" json:"max_distance,omitempty"`
 	// true for an encoder, false for a decoder (keys to the right of the query
-	// fall into bucket 0). Required: guessing it is the field's commonest error.
+	// fall into bucket 0). Required: guessing it is the commonest error with T5.
 	Bidirectional *bool `protobuf:"varint,4,opt,name=bidirectional,proto3,oneof" json:"bidirectional,omitempty"`
 	// The learned bias. Required with values BIAS.
 	Table *TableRef `protobuf:"bytes,5,opt,name=table,proto3" json:"table,omitempty"`
@@ -1141,7 +1144,7 @@ func (x *Alibi) GetVariant() AlibiVariant {
 // Learned absolute positions: row p + offset of a table.
 //
 // Structure TABLE, shape [positions, dim] with the table's columns. A position
-// outside of the table is OUT_OF_RANGE.
+// outside the table is OUT_OF_RANGE.
 type LearnedAbsolute struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// [num_positions, dim]; required.
@@ -1234,8 +1237,8 @@ func (x *LearnedAbsolute) GetInterpolatedLength() int64 {
 // header's `derived` has "inverse_frequencies", "attention_factor" and
 // "rope_theta".
 //
-// A scalar without a default_value is for some values of rope_type alone, which
-// its comment names, and refused with others.
+// A scalar without a default_value goes with some values of rope_type only. Its
+// comment names them; with others it is refused.
 type Rotary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Dimension of a head, even, in [2, 65536].
@@ -1249,8 +1252,8 @@ type Rotary struct {
 	Layout RotaryLayout `protobuf:"varint,4,opt,name=layout,proto3,enum=attnbias.v1.RotaryLayout" json:"layout,omitempty"`
 	// How frequencies are rescaled. Default: DEFAULT.
 	RopeType RopeType `protobuf:"varint,5,opt,name=rope_type,json=ropeType,proto3,enum=attnbias.v1.RopeType" json:"rope_type,omitempty"`
-	// LINEAR, DYNAMIC, NTK, YARN, LLAMA3, PROPORTIONAL: the stretch, in [1, 1e6];
-	// required but by PROPORTIONAL. LONGROPE: optional, else
+	// LINEAR, DYNAMIC, NTK, YARN, LLAMA3: the stretch, in [1, 1e6]; required.
+	// PROPORTIONAL: the same, optional. LONGROPE: optional, by default
 	// max_position_embeddings / original_max_position_embeddings.
 	Factor *float64 `protobuf:"fixed64,6,opt,name=factor,proto3,oneof" json:"factor,omitempty"`
 	// DYNAMIC: length that the model was trained for. LONGROPE: length after
@@ -1258,8 +1261,8 @@ type Rotary struct {
 	MaxPositionEmbeddings *int64 `protobuf:"varint,7,opt,name=max_position_embeddings,json=maxPositionEmbeddings,proto3,oneof" json:"max_position_embeddings,omitempty"`
 	// Length before extension. YARN, LONGROPE, LLAMA3.
 	OriginalMaxPositionEmbeddings *int64 `protobuf:"varint,8,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3,oneof" json:"original_max_position_embeddings,omitempty"`
-	// DYNAMIC and LONGROPE: length that the table is for; it selects the base or
-	// the factors, so that no window does.
+	// DYNAMIC and LONGROPE: length that the table is for. It selects the base or
+	// the factors; a window of positions does not.
 	SequenceLength *int64 `protobuf:"varint,9,opt,name=sequence_length,json=sequenceLength,proto3,oneof" json:"sequence_length,omitempty"`
 	// YARN: rotations from which a pair is kept, and up to which it is stretched.
 	// In [1e-6, 1e6], the former not less than the latter.
@@ -1271,7 +1274,7 @@ type Rotary struct {
 	MscaleAllDim *float64 `protobuf:"fixed64,13,opt,name=mscale_all_dim,json=mscaleAllDim,proto3,oneof" json:"mscale_all_dim,omitempty"`
 	// YARN: whether the correction range is rounded outwards to whole pairs.
 	Truncate *bool `protobuf:"varint,14,opt,name=truncate,proto3,oneof" json:"truncate,omitempty"`
-	// YARN, LONGROPE: in place of the computed one. In [1e-6, 1e6].
+	// YARN, LONGROPE: replaces the computed one. In [1e-6, 1e6].
 	AttentionFactor *float64 `protobuf:"fixed64,15,opt,name=attention_factor,json=attentionFactor,proto3,oneof" json:"attention_factor,omitempty"`
 	// LONGROPE: divisors of the frequencies up to, and beyond, the original
 	// length, n of each, in [1e-6, 1e6].
@@ -1928,8 +1931,8 @@ type Fire struct {
 	Eps *float64 `protobuf:"fixed64,4,opt,name=eps,proto3,oneof" json:"eps,omitempty"`
 	// The MLP of one hidden layer with ReLU: [hidden, 1], [hidden],
 	// [num_heads, hidden], [num_heads], as torch's Linear has them. The weights
-	// are required; no bias is a bias of zeros. At most 65536 hidden units, and 2^22
-	// numbers in output_weight.
+	// are required; a bias that is not set is zeros. At most 65536 hidden units,
+	// and 2^22 numbers in output_weight.
 	HiddenWeight  *TableRef `protobuf:"bytes,5,opt,name=hidden_weight,json=hiddenWeight,proto3" json:"hidden_weight,omitempty"`
 	HiddenBias    *TableRef `protobuf:"bytes,6,opt,name=hidden_bias,json=hiddenBias,proto3" json:"hidden_bias,omitempty"`
 	OutputWeight  *TableRef `protobuf:"bytes,7,opt,name=output_weight,json=outputWeight,proto3" json:"output_weight,omitempty"`
@@ -2033,9 +2036,9 @@ type DynamicPositionBias struct {
 	NumHeads int32 `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
 	// Whether the distance d enters as sign(d) ln(|d| + 1).
 	LogDistance bool `protobuf:"varint,2,opt,name=log_distance,json=logDistance,proto3" json:"log_distance,omitempty"`
-	// Layers, first to last, 1 to 64 of them; between them SiLU, behind LayerNorm
-	// where the layer has one. The last has num_heads outputs and no LayerNorm. All weights
-	// together have at most 2^22 numbers.
+	// Layers, first to last, 1 to 64 of them. Between them comes SiLU, after the
+	// layer's LayerNorm if it has one. The last has num_heads outputs and no
+	// LayerNorm. All weights together have at most 2^22 numbers.
 	Layers        []*PositionMlpLayer `protobuf:"bytes,3,rep,name=layers,proto3" json:"layers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2165,8 +2168,7 @@ func (x *PositionMlpLayer) GetNormBias() *TableRef {
 }
 
 // DeBERTa-v2's logarithmic buckets (He et al. 2021) as indices into its relative
-// embeddings. Structure TOEPLITZ, I32, no head axis; values BUCKETS is all it
-// has.
+// embeddings. Structure TOEPLITZ, I32, no head axis. It has values BUCKETS only.
 type Deberta struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// position_buckets; even, in [2, 4096]. 0: no buckets, distances themselves
@@ -2177,8 +2179,8 @@ type Deberta struct {
 	MaxPosition *int32 `protobuf:"varint,2,opt,name=max_position,json=maxPosition,proto3,oneof" json:"max_position,omitempty"`
 	// Default: CONTENT_TO_POSITION.
 	Term DebertaTerm `protobuf:"varint,3,opt,name=term,proto3,enum=attnbias.v1.DebertaTerm" json:"term,omitempty"`
-	// What becomes of distances beyond max_position; of no matter without
-	// buckets. Default: MICROSOFT.
+	// What becomes of distances beyond max_position; without buckets it changes
+	// nothing. Default: MICROSOFT.
 	Edge          DebertaEdge `protobuf:"varint,4,opt,name=edge,proto3,enum=attnbias.v1.DebertaEdge" json:"edge,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2338,7 +2340,7 @@ type TransformerXl struct {
 	Dim int32 `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
 	// As in Sinusoidal, in [1, 1e18].
 	Base *float64 `protobuf:"fixed64,2,opt,name=base,proto3,oneof" json:"base,omitempty"`
-	// Distances above it count as it. Unset: none; in [1, 2^40].
+	// Larger distances become this one. In [1, 2^40]; unset: not clamped.
 	ClampLen      *int64 `protobuf:"varint,3,opt,name=clamp_len,json=clampLen,proto3,oneof" json:"clamp_len,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2403,8 +2405,8 @@ type Xlnet struct {
 	Dim int32 `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
 	// As in Sinusoidal, in [1, 1e18].
 	Base *float64 `protobuf:"fixed64,2,opt,name=base,proto3,oneof" json:"base,omitempty"`
-	// Distances are clamped to [-clamp_len, clamp_len]. Unset: none; in
-	// [1, 2^40].
+	// Distances are clamped to [-clamp_len, clamp_len]. In [1, 2^40]; unset: not
+	// clamped.
 	ClampLen *int64 `protobuf:"varint,3,opt,name=clamp_len,json=clampLen,proto3,oneof" json:"clamp_len,omitempty"`
 	// Default: BIDIRECTIONAL.
 	AttnType      XlnetAttention `protobuf:"varint,4,opt,name=attn_type,json=attnType,proto3,enum=attnbias.v1.XlnetAttention" json:"attn_type,omitempty"`
@@ -2526,8 +2528,8 @@ func (x *Conformer) GetBase() float64 {
 	return 0
 }
 
-// A sinusoid of |i - j|: relative, and blind to direction. Structure TOEPLITZ
-// over vectors.
+// A sinusoid of |i - j|: relative, without direction. Structure TOEPLITZ over
+// vectors.
 type SymmetricSinusoidal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Even, in [2, 65536].
@@ -2677,8 +2679,8 @@ type SwinV2 struct {
 	WindowHeight int32                  `protobuf:"varint,1,opt,name=window_height,json=windowHeight,proto3" json:"window_height,omitempty"`
 	WindowWidth  int32                  `protobuf:"varint,2,opt,name=window_width,json=windowWidth,proto3" json:"window_width,omitempty"`
 	NumHeads     int32                  `protobuf:"varint,3,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Window that the model was trained with. Default: this one. In [2, 256], or
-	// from 1 on along a side of 1.
+	// Window that the model was trained with. Default: this one. In [2, 256]; along
+	// a side of 1 in [1, 256].
 	PretrainedWindowHeight *int32 `protobuf:"varint,4,opt,name=pretrained_window_height,json=pretrainedWindowHeight,proto3,oneof" json:"pretrained_window_height,omitempty"`
 	PretrainedWindowWidth  *int32 `protobuf:"varint,5,opt,name=pretrained_window_width,json=pretrainedWindowWidth,proto3,oneof" json:"pretrained_window_width,omitempty"`
 	// [hidden, 2], [hidden], [num_heads, hidden], as torch's Linear has them, with
@@ -2849,21 +2851,22 @@ func (x *Beit) GetTable() *TableRef {
 	return nil
 }
 
-// TUPE (Ke et al. 2020): untied absolute and relative position terms. Without
-// the absolute term, structure TOEPLITZ and, with reset_class_token, a border;
-// with it, DENSE. Position 0 is the class token. Values BUCKETS are the rows of
-// the relative term, which needs no table then.
+// TUPE (Ke et al. 2020): untied absolute and relative position terms. With the
+// absolute term the structure is DENSE. Without it, it is TOEPLITZ, and has a
+// border with reset_class_token. Position 0 is the class token. Values BUCKETS
+// are the rows of the relative term, which needs no table then.
 type Tupe struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	NumHeads int32                  `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Relative term: T5's bidirectional buckets. [num_buckets (+ 1), num_heads],
-	// the last row with reset_class_token being "other to class". Unset: no term.
+	// Relative term: T5's bidirectional buckets, [num_buckets, num_heads]. With
+	// reset_class_token one more row, the last: "other to class". Unset: no term.
 	RelativeTable *TableRef `protobuf:"bytes,2,opt,name=relative_table,json=relativeTable,proto3" json:"relative_table,omitempty"`
 	NumBuckets    *int32    `protobuf:"varint,3,opt,name=num_buckets,json=numBuckets,proto3,oneof" json:"num_buckets,omitempty"`
 	MaxDistance   *int32    `protobuf:"varint,4,opt,name=max_distance,json=maxDistance,proto3,oneof" json:"max_distance,omitempty"`
-	// Absolute term, all or none: positions [max positions (+ 1), d_model], query
-	// and key projections [d_model, d_model] with biases [d_model]. d_model is at
-	// most 4096 and a multiple of num_heads; the positions at most 2^22 numbers.
+	// Absolute term, all fields or none: positions [max positions, d_model] (one
+	// more row with reset_class_token), query and key projections
+	// [d_model, d_model] with biases [d_model]. d_model is at most 4096 and a
+	// multiple of num_heads; the positions have at most 2^22 numbers.
 	PositionTable *TableRef `protobuf:"bytes,5,opt,name=position_table,json=positionTable,proto3" json:"position_table,omitempty"`
 	QueryWeight   *TableRef `protobuf:"bytes,6,opt,name=query_weight,json=queryWeight,proto3" json:"query_weight,omitempty"`
 	QueryBias     *TableRef `protobuf:"bytes,7,opt,name=query_bias,json=queryBias,proto3" json:"query_bias,omitempty"`
@@ -2874,7 +2877,7 @@ type Tupe struct {
 	NormBias   *TableRef `protobuf:"bytes,11,opt,name=norm_bias,json=normBias,proto3" json:"norm_bias,omitempty"`
 	// In (0, 1].
 	NormEps *float64 `protobuf:"fixed64,12,opt,name=norm_eps,json=normEps,proto3,oneof" json:"norm_eps,omitempty"`
-	// Whether what the class token gives and gets is untied from positions.
+	// Whether the class token has numbers of its own, untied from positions.
 	ResetClassToken bool `protobuf:"varint,13,opt,name=reset_class_token,json=resetClassToken,proto3" json:"reset_class_token,omitempty"`
 	// Factor of the absolute term, in F32's range and not 0. Default:
 	// 1 / sqrt(2 d_model / num_heads).

@@ -6,12 +6,12 @@
 // 	protoc        v3.21.12
 // source: attnbias/v1/logits.proto
 
-// Positional logits: what attention adds to a row of scores, or to a weighed
-// sum of values, that depends on a query and on positions but on no key's
-// content. Rows are streamed both ways, any number of them.
+// Positional logits: what attention adds to a row of scores, or to a weighted
+// sum of values. It depends on a query and on positions, not on a key's content.
+// Rows are streamed both ways, any number of them.
 //
-// With q_i a query, r_ij the vector that the position of key j has for it, i and
-// j absolute positions:
+// q_i is a query, r_ij the vector that the position of key j has for it; i and j
+// are absolute positions:
 //
 //   logits[h, i, j] = scale (q[h, i] + query_bias[h]) . r[h, i, j]
 //   sums[h, i]      = scale sum_j weights[h, i, j] r[h, i, j]    (shaw_values)
@@ -341,8 +341,8 @@ type isLogitsSpec_Term interface {
 
 type LogitsSpec_ShawKeys struct {
 	// Shaw et al. 2018, keys: r_ij = table[clip(j - i, -left, right) + left].
-	// Every learned vector of a relative position is one of these, already
-	// projected Transformer-XL vectors among them.
+	// Any learned vectors of relative positions are this, and so are
+	// Transformer-XL's vectors once they are projected.
 	ShawKeys *RelativeTable `protobuf:"bytes,1,opt,name=shaw_keys,json=shawKeys,proto3,oneof"`
 }
 
@@ -479,7 +479,7 @@ type SinusoidalDistances struct {
 	Projection *TableRef `protobuf:"bytes,2,opt,name=projection,proto3" json:"projection,omitempty"`
 	// Distances are clipped to [-clamp_len, clamp_len]; at least 1.
 	ClampLen *int64 `protobuf:"varint,3,opt,name=clamp_len,json=clampLen,proto3,oneof" json:"clamp_len,omitempty"`
-	// R(|i - j|): blind to direction.
+	// R(|i - j|), without direction.
 	Symmetric     bool `protobuf:"varint,4,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -609,9 +609,9 @@ type ComputeLogitsRequest struct {
 	NumRows  int64 `protobuf:"varint,3,opt,name=num_rows,json=numRows,proto3" json:"num_rows,omitempty"`
 	// CRC-32C (Castagnoli) of `data`; verified if set.
 	Crc32C *uint32 `protobuf:"fixed32,4,opt,name=crc32c,proto3,oneof" json:"crc32c,omitempty"`
-	// Row-major [num_heads, num_rows, head_dim] of data_type, little-endian;
-	// [num_heads, num_rows, key_length] for shaw_values, of which those of keys
-	// that are not seen are not read. The whole message is at most 8 MiB.
+	// Row-major [num_heads, num_rows, head_dim] of data_type, little-endian. For
+	// shaw_values [num_heads, num_rows, key_length]; weights of keys that are not
+	// seen are not read. The whole message is at most 8 MiB.
 	Data          []byte `protobuf:"bytes,16,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -47,9 +47,9 @@ var file_attnbias_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 // Extension fields to descriptorpb.FieldOptions.
 var (
 	// What the server uses when a field with presence, or an enum, is not set,
-	// written as the field's JSON value; empty where it may be left out and no
-	// value means the same. A scalar or an enum of an encoding that carries no
-	// default_value is required, but for a bool without presence, which is false.
+	// written as the field's JSON value. Empty where the field may be left out and
+	// no value means the same. In an encoding, a scalar or an enum without a
+	// default_value is required. Only a bool without presence is not: it is false.
 	//
 	// optional string default_value = 50100;
 	E_DefaultValue = &file_attnbias_v1_options_proto_extTypes[0]

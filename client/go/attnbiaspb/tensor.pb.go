@@ -92,7 +92,7 @@ func (DataType) EnumDescriptor() ([]byte, []int) {
 type Form int32
 
 const (
-	// The encoding's compact form; DENSE where position lists have none.
+	// The encoding's compact form, or DENSE for position lists without one.
 	Form_FORM_UNSPECIFIED Form = 0
 	// [positions, dim].
 	Form_FORM_TABLE Form = 1
@@ -421,7 +421,7 @@ type TableRef struct {
 	//	*TableRef_InlineTable
 	//	*TableRef_Sha256
 	Source isTableRef_Source `protobuf_oneof:"source"`
-	// Order of the two axes; a table of one or three has none. Default:
+	// Order of the two axes; not for tables of one or three. Default:
 	// BUCKETS_HEADS. Never inferred.
 	Layout        TableLayout `protobuf:"varint,4,opt,name=layout,proto3,enum=attnbias.v1.TableLayout" json:"layout,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -504,8 +504,8 @@ type isTableRef_Source interface {
 }
 
 type TableRef_Name struct {
-	// A table that this replica has mounted, as ListTables names it. NOT_FOUND
-	// where it has none of that name.
+	// A table that this replica has mounted, as ListTables names it. An unknown
+	// name is NOT_FOUND.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3,oneof"`
 }
 
@@ -516,8 +516,8 @@ type TableRef_InlineTable struct {
 
 type TableRef_Sha256 struct {
 	// 64 lowercase hex characters: SHA-256 over dtype, shape and bytes in
-	// canonical order, as a header's resolved_spec names a table. NOT_FOUND
-	// where this replica does not hold it.
+	// canonical order, as a header's resolved_spec names a table. NOT_FOUND if
+	// this replica does not hold it.
 	Sha256 string `protobuf:"bytes,3,opt,name=sha256,proto3,oneof"`
 }
 
@@ -793,9 +793,9 @@ func (*PairExtent_Alignment) isPairExtent_Origin() {}
 
 func (*PairExtent_QueryOffset) isPairExtent_Origin() {}
 
-// The tokens of an encoding whose window size is its own: a grid, row-major,
-// after a class token where the encoding has one. The ranges cut a window out
-// of it; absent means all, and so does an absent extent.
+// The tokens of an encoding that has its own window size: a grid, row-major,
+// after a class token if the encoding has one. The ranges cut a window out of
+// it. An absent range means all, and so does an absent extent.
 type GridExtent struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queries       *Range                 `protobuf:"bytes,1,opt,name=queries,proto3" json:"queries,omitempty"`
@@ -980,8 +980,8 @@ type Output struct {
 	Form Form `protobuf:"varint,2,opt,name=form,proto3,enum=attnbias.v1.Form" json:"form,omitempty"`
 	// Default: BIAS; BUCKETS for encodings that are indices alone.
 	Values Values `protobuf:"varint,3,opt,name=values,proto3,enum=attnbias.v1.Values" json:"values,omitempty"`
-	// Only for pairs that have numbers, not vectors, and values BIAS; a KEY_ROW encoding takes it only as DENSE,
-	// and so does one with a border.
+	// Only for pairs that have numbers, not vectors, and values BIAS. KEY_ROW
+	// encodings and those with a border take it only in form DENSE.
 	Mask *Mask `protobuf:"bytes,4,opt,name=mask,proto3" json:"mask,omitempty"`
 	// Factor applied before the one rounding; finite, not 0. Does not touch the
 	// mask's fill. (x-transformers multiplies T5's bias by sqrt(d_head), Falcon

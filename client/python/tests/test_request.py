@@ -329,7 +329,7 @@ def test_what_is_no_encoding_is_a_type_error(encoding: Any, says: str) -> None:
 
 
 def test_torch_names_of_types() -> None:
-    class BFloat16:  # as torch.bfloat16, where there is no torch
+    class BFloat16:  # as torch.bfloat16, without torch
         def __str__(self) -> str:
             return "torch.bfloat16"
 

@@ -166,8 +166,8 @@ LIES = {
     "header alone": (sends(HEADER), "after 0 of 20000"),
     "nothing": (sends(), "no header"),
     "no header": (sends(PAYLOAD.chunk(0, 100)), "no header"),
-    "header that is no protobuf": (sends(b"\xff\xff"), "header"),
-    "chunk that is no protobuf": (sends(HEADER, b"\x82\x01\xff\x01abc"), "are left"),
+    "header that is not protobuf": (sends(b"\xff\xff"), "header"),
+    "chunk that is not protobuf": (sends(HEADER, b"\x82\x01\xff\x01abc"), "are left"),
     "too many bytes": (
         sends(*PAYLOAD.messages(), table(sequence(5001)).chunk(20000, 20004)),
         "ends at 20004, the payload at 20000",

@@ -28,7 +28,9 @@ var alibi = &pb.TensorSpec{
 
 // A sinusoidal table of 4096 positions and 512 columns: 8 MiB.
 var sinusoidal = &pb.TensorSpec{
-	Encoding: &pb.TensorSpec_Sinusoidal{Sinusoidal: &pb.Sinusoidal{Dim: 512, Base: proto.Float64(10000)}},
+	Encoding: &pb.TensorSpec_Sinusoidal{Sinusoidal: &pb.Sinusoidal{
+		Dim: 512, Base: proto.Float64(10000),
+	}},
 	Extent: &pb.TensorSpec_Table{Table: &pb.TableExtent{
 		Positions: &pb.Range{Begin: 0, End: 4096},
 	}},
@@ -47,7 +49,8 @@ func main() {
 }
 
 func run(ctx context.Context, server string) error {
-	connection, err := grpc.NewClient(server, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	plaintext := grpc.WithTransportCredentials(insecure.NewCredentials())
+	connection, err := grpc.NewClient(server, plaintext)
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,8 @@ func stop(t *testing.T, server *exec.Cmd) {
 
 func connect(t *testing.T) pb.AttentionBiasServiceClient {
 	t.Helper()
-	connection, err := grpc.NewClient(startServer(t), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	plaintext := grpc.WithTransportCredentials(insecure.NewCredentials())
+	connection, err := grpc.NewClient(startServer(t), plaintext)
 	if err != nil {
 		t.Fatal(err)
 	}

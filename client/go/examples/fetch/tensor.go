@@ -21,7 +21,9 @@ type tensor struct {
 }
 
 // getTensor reads a payload that fits one message.
-func getTensor(ctx context.Context, client pb.AttentionBiasServiceClient, spec *pb.TensorSpec) (*tensor, error) {
+func getTensor(
+	ctx context.Context, client pb.AttentionBiasServiceClient, spec *pb.TensorSpec,
+) (*tensor, error) {
 	response, err := client.GetTensor(ctx, &pb.GetTensorRequest{Spec: spec})
 	if err != nil {
 		return nil, err
@@ -33,7 +35,9 @@ func getTensor(ctx context.Context, client pb.AttentionBiasServiceClient, spec *
 }
 
 // streamTensor reads a payload of any size.
-func streamTensor(ctx context.Context, client pb.AttentionBiasServiceClient, spec *pb.TensorSpec) (*tensor, error) {
+func streamTensor(
+	ctx context.Context, client pb.AttentionBiasServiceClient, spec *pb.TensorSpec,
+) (*tensor, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := client.StreamTensor(ctx, &pb.StreamTensorRequest{Spec: spec})

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def require_instance(value: Any, kind: type, name: str, want: str) -> None:
-    """Refuses what is no instance of ``kind`` with a TypeError that names ``name``."""
+    """Refuses what is not an instance of ``kind`` with a TypeError that names ``name``."""
     if isinstance(value, kind):
         return
     if isinstance(value, type):

@@ -73,9 +73,9 @@ class Download:
                     self._attempt()
                 except grpc.RpcError as error:
                     failure = from_rpc_error(error)
-                if failure is not None:  # not inside of except: gRPC's traceback says nothing more
+                if failure is not None:  # not inside except: gRPC's traceback says nothing more
                     self._recover(failure)
-                # Once every byte has come and was checked, how the stream ended is no matter.
+                # Once every byte has come and was checked, the stream may end as it likes.
                 if self._payload is not None and self._payload.assembler.complete:
                     return self._payload.info, self._payload.memory
 

@@ -63,7 +63,7 @@ class Encoding(Fields):
     field: ClassVar[str]
     """Its name in the contract's ``TensorSpec``."""
     vectors: ClassVar[bool] = False
-    """Whether vectors stand at pairs, as a last axis of columns, but for ``values="buckets"``."""
+    """Whether vectors stand at pairs, as a last axis of columns; not with ``values="buckets"``."""
     extent: ClassVar[str]
     """What it takes, by the contract: "table", "pair" or "grid"."""
 
@@ -191,7 +191,7 @@ class LearnedAbsolute(Encoding):
     """Learned absolute positions: row p + offset of a table.
 
     A table ``[positions, dim]`` with the learned table's columns; ask with
-    ``positions`` or ``position_ids``. A position outside of it is an OutOfRangeError.
+    ``positions`` or ``position_ids``. A position outside it is an OutOfRangeError.
     """
 
     field: ClassVar[str] = "learned_absolute"
@@ -250,7 +250,7 @@ class TransformerXL(Encoding):
     base: float | None = None
     """Column pair k turns by base^(-2k/dim) radians a position; in [1, 1e18]. Default 10000."""
     clamp_len: int | None = None
-    """Distances above it count as it. Default none."""
+    """Larger distances become this one. Default: not clamped."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -269,7 +269,7 @@ class XLNet(Encoding):
     base: float | None = None
     """As TransformerXL's. Default 10000."""
     clamp_len: int | None = None
-    """Distances are clamped to [-clamp_len, clamp_len]. Default none."""
+    """Distances are clamped to [-clamp_len, clamp_len]. Default: not clamped."""
     attn_type: Literal["BIDIRECTIONAL", "UNIDIRECTIONAL"] | None = None
     """UNIDIRECTIONAL ("uni") has zero vectors for keys to the right. Default BIDIRECTIONAL."""
 
@@ -293,7 +293,7 @@ class Conformer(Encoding):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SymmetricSinusoidal(Encoding):
-    """The sinusoid of abs(i - j): relative, and blind to direction.
+    """The sinusoid of abs(i - j): relative, without direction.
 
     A Toeplitz over vectors without a head axis; ask with ``queries`` and ``keys``.
     """
@@ -540,8 +540,8 @@ class Tupe(Encoding):
     num_heads: int
     """In [1, 65536]."""
     relative_table: Any = None
-    """``[num_buckets, num_heads]``, with reset_class_token one row more, which stands for
-    "other to class"; None is no relative term. What a table may be is said at T5."""
+    """``[num_buckets, num_heads]``; with reset_class_token one more row, "other to class".
+    None leaves the relative term out. What a table may be is said at T5."""
     relative_table_layout: Literal["BUCKETS_HEADS", "HEADS_BUCKETS"] | None = None
     """The relative table's axes: that (default), or the reverse."""
     num_buckets: int | None = None
@@ -549,8 +549,8 @@ class Tupe(Encoding):
     max_distance: int | None = None
     """Default 128."""
     position_table: Any = None
-    """``[max positions, d_model]``, with reset_class_token one row more. This and the next four
-    are the absolute term, all or none."""
+    """``[max positions, d_model]``; with reset_class_token one more row. This and the next four
+    fields are the absolute term, all or none."""
     query_weight: Any = None
     """``[d_model, d_model]``, as torch's Linear has it."""
     query_bias: Any = None
@@ -566,7 +566,7 @@ class Tupe(Encoding):
     norm_eps: float | None = None
     """Default 1e-5."""
     reset_class_token: bool = False
-    """Whether what the class token, position 0, gives and gets is untied from positions."""
+    """Whether the class token, position 0, has numbers of its own, untied from positions."""
     position_scale: float | None = None
     """Factor of the absolute term. Default 1 / sqrt(2 d_model / num_heads)."""
 

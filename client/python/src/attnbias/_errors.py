@@ -188,7 +188,7 @@ def from_rpc_error(error: grpc.RpcError) -> Error:
 def _decode_details(error: grpc.RpcError) -> list[Message]:
     try:
         status = rpc_status.from_call(error)
-    except (ValueError, DecodeError):  # details that contradict the status, or are no Status
+    except (ValueError, DecodeError):  # the details contradict the status, or are not a Status
         return []
     return _unpack(status) if status is not None else []
 

@@ -266,7 +266,7 @@ def _with_border(inside: Any, border: Any, is_query: Any, is_key: Any) -> Any:
 
 
 def _moved(index: int | None, span: Span | None, length: int) -> int | None:
-    """An index as seen from a window that begins with ``span``; None outside of it."""
+    """An index as seen from a window that begins with ``span``; None outside it."""
     if index is None:
         return None
     begin = span[0].__index__() if isinstance(span, tuple) else 0

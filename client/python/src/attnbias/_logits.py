@@ -157,7 +157,7 @@ class LogitsRequest:
         require_instance(self.term, LogitsTerm, "term", _WANTED_TERM)
 
     def array(self) -> npt.NDArray[Any]:
-        """The rows ``[heads, queries, width]``, little-endian; of no width for a bias alone.
+        """The rows ``[heads, queries, width]``, little-endian. For a bias alone width is 0.
 
         Raises:
             TypeError: rows are missing or of another type than floats.
@@ -227,7 +227,7 @@ class LogitsRequest:
 
 
 def _length(table: Any, axis: int, name: str) -> int:
-    """One length of a table whose shape is known here, as of one that is but named it is not."""
+    """One length of a table whose shape is known here. That of a mere name is not."""
     shape = table.shape if isinstance(table, TableInfo) else np.shape(table)
     if not shape:
         raise TypeError(f"{name}: got {table!r}, want an array or a TableInfo, for its shape")

@@ -61,7 +61,7 @@ class LogitsStream:
                 failure = from_rpc_error(error)
             if failure is None:
                 return self._answer
-            # Not inside of except: gRPC's traceback says nothing more.
+            # Not inside except: gRPC's traceback says nothing more.
             self._options.calls.wait(self._retry.delay_after(failure))
 
     def _attempt(self) -> None:

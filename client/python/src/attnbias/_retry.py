@@ -25,7 +25,7 @@ class Deadline:
         self._end = None if timeout is None else time.monotonic() + timeout
 
     def remaining(self) -> float | None:
-        """Seconds left; None for ever.
+        """Seconds left; None without a limit.
 
         Raises:
             DeadlineExceededError: none are left.
@@ -54,7 +54,7 @@ class Retry:
         """Seconds to wait before the next attempt.
 
         Raises:
-            Error: ``error`` itself, where another attempt would be no use.
+            Error: ``error`` itself, where another attempt would be useless.
         """
         self._failures += 1
         if not _is_transient(error) or self._failures >= self._max_attempts:

@@ -27,7 +27,7 @@ class Chunk(NamedTuple):
 
 
 def parse_chunk(message: bytes) -> Chunk:
-    """Finds the fields of a chunk; raises DataLossError on bytes that are no protobuf."""
+    """Finds the fields of a chunk; raises DataLossError on bytes that are not protobuf."""
     offset, crc32c, data = 0, 0, memoryview(b"")
     at, end = 0, len(message)
     while at < end:
