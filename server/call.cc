@@ -78,6 +78,11 @@ absl::StatusOr<PlanPtr> Call::MakePlan(const v1::TensorSpec& spec) {
   return plan;
 }
 
+void Call::MessageSent(int64_t bytes) {
+  bytes_ += bytes;
+  environment_.metrics.MessageSent(method_, bytes);
+}
+
 grpc::Status Call::End(const absl::Status& status) {
   code_ = static_cast<grpc::StatusCode>(status.code());
   error_ = std::string(status.message());

@@ -72,8 +72,8 @@ class Call {
   // What the log is to say that the call is about.
   void SetPlan(PlanPtr plan) { plan_ = std::move(plan); }
 
-  void MessageSent() { environment_.metrics.MessageSent(method_); }
-  void BytesSent(int64_t bytes) { bytes_ += bytes; }
+  // Counts a message with so many bytes of an answer's numbers.
+  void MessageSent(int64_t bytes = 0);
 
   // What to finish the call with; adds the trailing metadata that belongs to
   // it. Once.

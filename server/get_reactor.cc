@@ -46,23 +46,12 @@ GetReactor::GetReactor(CallEnvironment* environment,
                        grpc::CallbackServerContext* context,
                        const grpc::ByteBuffer* request,
                        grpc::ByteBuffer* response)
-    : call_(environment, Method::kGetTensor, context),
+    : CallReactor(environment, Method::kGetTensor, context),
       request_(*request),
       response_(*response) {}
 
-template <typename Step>
-void GetReactor::Schedule(Step step) {
-  if (!call_.environment().executor.Schedule(std::move(step))) {
-    End(QueueFull());
-  }
-}
-
 void GetReactor::Start() {
-  if (absl::Status status = call_.CheckWanted(); !status.ok()) {
-    return End(status);
-  }
-  if (static_cast<int64_t>(request_.Length()) <= kInlineBytes) return Plan();
-  Schedule([this] { Plan(); });
+  Begin(request_, [this] { Plan(); });
 }
 
 void GetReactor::Plan() {
@@ -112,14 +101,7 @@ void GetReactor::Compute() {
   if (absl::Status status = call_.CheckWanted(); !status.ok()) {
     return End(status);
   }
-  call_.environment().engine.Get(planned_->plan, cancellation_,
-                                 [this](absl::StatusOr<PayloadPtr> payload) {
-                                   if (cancellation_->cancelled())
-                                     return End(call_.WhyCancelled());
-                                   if (!payload.ok())
-                                     return End(payload.status());
-                                   Answer(**payload);
-                                 });
+  GetPayload(planned_->plan, [this](PayloadPtr payload) { Answer(*payload); });
 }
 
 void GetReactor::Answer(Payload& payload) {
@@ -127,8 +109,7 @@ void GetReactor::Answer(Payload& payload) {
   absl::StatusOr<Chunk> chunk = payload.Read(0, bytes);
   if (!chunk.ok()) return End(chunk.status());
   response_ = FrameTensor(planned_->header, *chunk);
-  call_.BytesSent(bytes);
-  call_.MessageSent();
+  call_.MessageSent(bytes);
   if (response_.Length() > kFirstWindowBytes) {
     call_.stall_entry().Register();
     call_.stall_entry().WriteStarted();

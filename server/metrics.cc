@@ -183,12 +183,11 @@ void Metrics::CallHandled(Method method, grpc::StatusCode code,
   counters.seconds->Observe(seconds);
 }
 
-void Metrics::MessageSent(Method method) {
+void Metrics::MessageSent(Method method, int64_t bytes) {
   methods_[static_cast<int>(method)].messages_sent->Increment();
-}
-
-void Metrics::StreamBytesSent(int64_t bytes) {
-  stream_bytes_->Increment(static_cast<double>(bytes));
+  if (method == Method::kStreamTensor) {
+    stream_bytes_->Increment(static_cast<double>(bytes));
+  }
 }
 
 void Metrics::Rejected(Rejection reason) {

@@ -56,8 +56,7 @@ class Metrics final : public CacheObserver {
 
   void CallStarted(Method method);
   void CallHandled(Method method, grpc::StatusCode code, double seconds);
-  void MessageSent(Method method);
-  void StreamBytesSent(int64_t bytes);
+  void MessageSent(Method method, int64_t bytes);
   void Rejected(Rejection reason);
 
   // Bytes of results that a CUDA device made.
