@@ -131,7 +131,7 @@ void Acceptor::Stop() {
 }
 
 int64_t Acceptor::connections() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   ForgetClosedLocked();
   return static_cast<int64_t>(connections_.size());
 }
@@ -170,7 +170,7 @@ void Acceptor::Admit(int fd) {
 bool Acceptor::Remember(int fd) {
   struct stat status = {};
   fstat(fd, &status);
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   // gRPC closes connections without telling: look only when it matters.
   if (static_cast<int64_t>(connections_.size()) >= max_connections_) {
     ForgetClosedLocked();

@@ -12,13 +12,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/base/mutex.h"
 
 namespace attnbias {
 
@@ -67,15 +67,15 @@ class Acceptor {
   void Admit(int fd);
   // False at the limit.
   bool Remember(int fd);
-  void ForgetClosedLocked();
+  void ForgetClosedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int listen_fd_;
   const int stop_fd_;
   const std::string address_;
   const int64_t max_connections_;
   Handlers handlers_;
-  std::mutex mutex_;
-  std::vector<Connection> connections_;  // guarded by mutex_
+  Mutex mutex_;
+  std::vector<Connection> connections_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

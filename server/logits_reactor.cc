@@ -35,11 +35,12 @@ void LogitsReactor::Start() {
     return End(status);
   }
   StartRead(&incoming_);
-  Proceed(std::unique_lock<std::mutex>(mutex_));
+  mutex_.Lock();
+  ProceedAndUnlock();
 }
 
 void LogitsReactor::OnReadDone(bool ok) {
-  std::unique_lock<std::mutex> lock(mutex_);
+  mutex_.Lock();
   if (ok) {
     asked_ = waiting_ = true;
     status_.Update(HoldIncoming());
@@ -48,7 +49,7 @@ void LogitsReactor::OnReadDone(bool ok) {
     if (call_.context().IsCancelled()) status_.Update(call_.WhyCancelled());
     if (!asked_) status_.Update(NoSpec());
   }
-  Proceed(std::move(lock));
+  ProceedAndUnlock();
 }
 
 // What was read counts against the budget until it has been worked on.
@@ -73,10 +74,9 @@ absl::StatusOr<LogitsReactor::Message> LogitsReactor::Make() {
 // ending while gRPC is being told to.
 absl::StatusOr<v1::ComputeLogitsRequest> LogitsReactor::TakeRequest() {
   const auto bytes = std::exchange(incoming_, grpc::ByteBuffer());
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    waiting_ = false;
-  }
+  mutex_.Lock();
+  waiting_ = false;
+  mutex_.Unlock();
   StartRead(&incoming_);
   ATTNBIAS_RETURN_IF_ERROR(call_.CheckWanted());
   if (logits_ == nullptr) ATTNBIAS_RETURN_IF_ERROR(call_.HoldMemoryFor(bytes));

@@ -47,8 +47,12 @@ class LogitsReactor final
   bool IsUnfinished() const { return work_.made < work_.lines; }
   absl::Status HoldIncoming();
   absl::StatusOr<Message> Make() override;
-  bool HasWork() override { return IsUnfinished() || waiting_; }
-  bool AwaitsClient() override { return !half_closed_; }
+  bool HasWork() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return IsUnfinished() || waiting_;
+  }
+  bool AwaitsClient() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !half_closed_;
+  }
   absl::StatusOr<v1::ComputeLogitsRequest> TakeRequest();
   absl::StatusOr<Message> Prepare(const v1::ComputeLogitsRequest& request);
   absl::Status Accept(const v1::ComputeLogitsRequest& request);
@@ -62,10 +66,10 @@ class LogitsReactor final
   grpc::ByteBuffer incoming_;
   ByteBudget::Reservation incoming_memory_;
 
-  // All below are guarded by mutex_.
-  bool asked_ = false;        // there has been a request
-  bool waiting_ = false;      // incoming_ is a request
-  bool half_closed_ = false;  // there will be no more requests
+  // There has been a request; incoming_ is one; there will be no more.
+  bool asked_ ABSL_GUARDED_BY(mutex_) = false;
+  bool waiting_ ABSL_GUARDED_BY(mutex_) = false;
+  bool half_closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace attnbias

@@ -4,12 +4,12 @@
 #define ATTNBIAS_SERVER_OUTPUT_PUMP_H_
 
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/base/mutex.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "server/call_reactor.h"
 
@@ -17,15 +17,15 @@ namespace attnbias {
 
 // One message is written while the executor makes the next.
 //
-// Whatever happens to the call, Proceed starts what can then be started. The
-// call ends when nothing is under way, and something has failed or nothing more
-// will come.
+// Whatever happens to the call, ProceedAndUnlock starts what can then be
+// started. The call ends when nothing is under way, and something has failed or
+// nothing more will come.
 template <typename Reactor>
 class OutputPump : public CallReactor<Reactor> {
  public:
   void OnWriteDone(bool ok) final {
     call_.stall_entry().WriteDone();
-    std::unique_lock<std::mutex> lock(mutex_);
+    mutex_.Lock();
     writing_ = false;
     written_.bytes.Clear();
     if (ok) {
@@ -33,7 +33,7 @@ class OutputPump : public CallReactor<Reactor> {
     } else {
       status_.Update(call_.WhyCancelled());
     }
-    Proceed(std::move(lock));
+    ProceedAndUnlock();
   }
 
  protected:
@@ -53,20 +53,20 @@ class OutputPump : public CallReactor<Reactor> {
   // Makes a message, on a thread of the executor. The call cannot end
   // meanwhile. One at a time, and only while HasWork.
   virtual absl::StatusOr<Message> Make() = 0;
-  // Both with the lock, while Make does not run: whether there is a message to
-  // be made, and whether the client may still ask for more.
-  virtual bool HasWork() = 0;
-  virtual bool AwaitsClient() = 0;
+  // While Make does not run: whether there is a message to be made, and whether
+  // the client may still ask for more.
+  virtual bool HasWork() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
+  virtual bool AwaitsClient() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
 
   // Makes `message` the next one.
-  void Put(Message message) {
+  void Put(Message message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     next_ = std::move(message);
     begun_ = true;
   }
 
   // gRPC and the executor are called without the lock: they may call back. What
   // is started here keeps the call from ending, and so this object alive.
-  void Proceed(std::unique_lock<std::mutex> lock) {
+  void ProceedAndUnlock() ABSL_UNLOCK_FUNCTION(mutex_) {
     if (cancellation_->cancelled()) status_.Update(call_.WhyCancelled());
     const bool write = !writing_ && status_.ok() && next_.has_value();
     if (write) {
@@ -84,7 +84,7 @@ class OutputPump : public CallReactor<Reactor> {
     const bool end = resting && !ended_ && !(idle && status_.ok());
     if (end) ended_ = true;
     const absl::Status status = status_;
-    lock.unlock();
+    mutex_.Unlock();
     if (write) Write();
     if (make) ScheduleMake();
     if (end) this->End(status);
@@ -93,8 +93,9 @@ class OutputPump : public CallReactor<Reactor> {
   using CallReactor<Reactor>::call_;
   using CallReactor<Reactor>::cancellation_;
 
-  std::mutex mutex_;
-  absl::Status status_;  // how the call is to end; guarded by mutex_
+  Mutex mutex_;
+  // How the call is to end.
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
 
  private:
   void Write() {
@@ -118,14 +119,14 @@ class OutputPump : public CallReactor<Reactor> {
   }
 
   void Made(absl::StatusOr<Message> message) {
-    std::unique_lock<std::mutex> lock(mutex_);
+    mutex_.Lock();
     making_ = false;
     if (message.ok()) {
       Put(*std::move(message));
     } else if (!cancellation_->cancelled()) {
       status_.Update(message.status());
     }
-    Proceed(std::move(lock));
+    ProceedAndUnlock();
   }
 
   // The message under way; must live until OnWriteDone.
@@ -133,11 +134,10 @@ class OutputPump : public CallReactor<Reactor> {
   // Whether there has been a message; does not change while one is made.
   bool begun_ = false;
 
-  // All below are guarded by mutex_.
-  std::optional<Message> next_;
-  bool writing_ = false;
-  bool making_ = false;
-  bool ended_ = false;
+  std::optional<Message> next_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool making_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace attnbias

@@ -10,10 +10,10 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
+#include "core/base/mutex.h"
 #include "core/engine/plan.h"
 #include "core/mount/registry.h"
 
@@ -40,12 +40,13 @@ class PlanMemo {
               PlannedRequestPtr planned);
 
  private:
-  void ForgetOthersLocked(const TableSetPtr& tables);
+  void ForgetOthersLocked(const TableSetPtr& tables)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  std::mutex mutex_;
-  // All below are guarded by mutex_.
-  std::weak_ptr<const TableSet> tables_;
-  absl::flat_hash_map<std::string, PlannedRequestPtr> requests_;
+  Mutex mutex_;
+  std::weak_ptr<const TableSet> tables_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, PlannedRequestPtr> requests_
+      ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace attnbias

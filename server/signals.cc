@@ -62,13 +62,13 @@ Signals::~Signals() {
 }
 
 void Signals::OnHangup(std::function<void()> on_hangup) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   on_hangup_ = std::move(on_hangup);
 }
 
 void Signals::Wait() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  came_.wait(lock, [this] { return received_; });
+  MutexLock lock(mutex_);
+  while (!received_) came_.Wait(mutex_);
 }
 
 int Signals::Next() {
@@ -84,9 +84,9 @@ int Signals::Next() {
 }
 
 void Signals::HangUp() {
-  std::unique_lock<std::mutex> lock(mutex_);
+  mutex_.Lock();
   const std::function<void()> on_hangup = on_hangup_;
-  lock.unlock();
+  mutex_.Unlock();
   if (on_hangup) on_hangup();
 }
 
@@ -94,10 +94,10 @@ void Signals::Run() {
   if (Next() == 0) return;
   on_first_();
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     received_ = true;
   }
-  came_.notify_all();
+  came_.NotifyAll();
   const int second = Next();
   if (second != 0) std::_Exit(128 + second);
 }

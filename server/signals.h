@@ -4,10 +4,10 @@
 #ifndef ATTNBIAS_SERVER_SIGNALS_H_
 #define ATTNBIAS_SERVER_SIGNALS_H_
 
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <thread>
+
+#include "core/base/mutex.h"
 
 namespace attnbias {
 
@@ -36,10 +36,10 @@ class Signals {
   const std::function<void()> on_first_;
   int signal_fd_;
   int stop_fd_;
-  std::mutex mutex_;
-  std::condition_variable came_;
-  bool received_ = false;            // guarded by mutex_
-  std::function<void()> on_hangup_;  // guarded by mutex_
+  Mutex mutex_;
+  Condition came_;
+  bool received_ ABSL_GUARDED_BY(mutex_) = false;
+  std::function<void()> on_hangup_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

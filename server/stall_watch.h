@@ -10,10 +10,10 @@
 
 #include <atomic>
 #include <chrono>
-#include <mutex>
-#include <set>
+#include <map>
 
 #include "absl/status/status.h"
+#include "core/base/mutex.h"
 #include "grpc/grpc.h"
 #include "server/periodic_task.h"
 
@@ -52,7 +52,6 @@ class StallWatch {
     // waited for.
     std::atomic<int64_t> write_started_{0};
     std::atomic<int64_t> idle_since_{0};
-    absl::Status why_closed_;  // guarded by watch_->mutex_
   };
 
   // A write may take `progress_timeout`, a stream be idle for `idle_timeout`.
@@ -70,8 +69,9 @@ class StallWatch {
 
   const std::chrono::nanoseconds progress_timeout_;
   const std::chrono::nanoseconds idle_timeout_;
-  std::mutex mutex_;
-  std::set<Entry*> entries_;  // guarded by mutex_
+  Mutex mutex_;
+  // With why each was closed; OK where it was not.
+  std::map<const Entry*, absl::Status> entries_ ABSL_GUARDED_BY(mutex_);
   PeriodicTask task_;
 };
 

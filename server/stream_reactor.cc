@@ -44,9 +44,9 @@ absl::Status StreamReactor::MakePlan() {
 void StreamReactor::Stream(PayloadPtr payload) {
   payload_ = std::move(payload);
   made_ = window_.bytes.begin;
-  std::unique_lock<std::mutex> lock(mutex_);
+  mutex_.Lock();
   Put({std::exchange(header_, grpc::ByteBuffer()), 0});
-  Proceed(std::move(lock));
+  ProceedAndUnlock();
 }
 
 absl::StatusOr<StreamReactor::Message> StreamReactor::Make() {

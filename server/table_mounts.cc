@@ -128,14 +128,14 @@ TableMounts::TableMounts(TableSources sources, int64_t max_bytes,
       registry_(*registry) {}
 
 absl::Status TableMounts::Load() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return LoadLocked();
 }
 
 void TableMounts::Invalidate() { stale_ = true; }
 
 void TableMounts::Refresh() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (!stale_.exchange(false) && Stamp() == stamp_) return;
   const absl::Status status = LoadLocked();
   const size_t mounted = registry_.Get()->tables().size();

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
+
+#include "core/base/mutex.h"
 
 namespace attnbias {
 namespace {
@@ -24,14 +24,14 @@ class Loop {
       ++finished;
     }
     if (finished == 0) return;
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     finished_ += finished;
-    if (finished_ == count_) all_finished_.notify_all();
+    if (finished_ == count_) all_finished_.NotifyAll();
   }
 
   void Wait() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    all_finished_.wait(lock, [this] { return finished_ == count_; });
+    MutexLock lock(mutex_);
+    while (finished_ != count_) all_finished_.Wait(mutex_);
   }
 
  private:
@@ -39,9 +39,9 @@ class Loop {
   // Not called, so not dangling, once every iteration has been taken.
   const absl::FunctionRef<void(int64_t)> body_;
   std::atomic<int64_t> next_{0};
-  std::mutex mutex_;
-  std::condition_variable all_finished_;
-  int64_t finished_ = 0;  // guarded by mutex_
+  Mutex mutex_;
+  Condition all_finished_;
+  int64_t finished_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace

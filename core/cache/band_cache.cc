@@ -49,10 +49,8 @@ Range BandCache::Widen(Range span, Range domain) {
 }
 
 BandPtr BandCache::Find(const std::string& key, Range span) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  BandPtr band = FindLocked(key, span);
-  if (band != nullptr) observer_.OnHit();
-  return band;
+  MutexLock lock(mutex_);
+  return FindLocked(key, span);
 }
 
 BandPtr BandCache::FindLocked(const std::string& key, Range span) {
@@ -61,41 +59,46 @@ BandPtr BandCache::FindLocked(const std::string& key, Range span) {
   for (const Entries::iterator entry : found->second) {
     if (!entry->band->span.Contains(span)) continue;
     entries_.splice(entries_.begin(), entries_, entry);
+    observer_.OnHit();
     return entry->band;
   }
   return nullptr;
 }
 
 void BandCache::Get(BandSpec spec, CancellationPtr cancellation, Done done) {
-  FlightPtr flight;
-  {
-    std::unique_lock<std::mutex> lock(mutex_);
-    if (BandPtr band = FindLocked(spec.key, spec.span)) {
-      observer_.OnHit();
-      lock.unlock();
-      return done(std::move(band));
-    }
-    std::vector<FlightPtr>& flights = flights_[spec.key];
-    for (const FlightPtr& other : flights) {
-      if (!other->spec.span.Contains(spec.span)) continue;
-      observer_.OnJoin();
-      other->waiters.push_back({std::move(cancellation), std::move(done)});
-      return;
-    }
-    observer_.OnMiss();
-    flight = std::make_shared<Flight>();
-    flight->spec = std::move(spec);
-    flight->waiters.push_back({std::move(cancellation), std::move(done)});
-    flights.push_back(flight);
+  mutex_.Lock();
+  if (BandPtr band = FindLocked(spec.key, spec.span)) {
+    mutex_.Unlock();
+    return done(std::move(band));
   }
+  const FlightPtr flight =
+      BoardLocked(std::move(spec), {std::move(cancellation), std::move(done)});
+  mutex_.Unlock();
+  if (flight == nullptr) return;
   if (!executor_.Schedule([this, flight] { Fly(flight); })) {
     Land(flight, absl::ResourceExhaustedError(
                      "the queue of computations is full; try again later"));
   }
 }
 
+BandCache::FlightPtr BandCache::BoardLocked(BandSpec spec, Waiter waiter) {
+  std::vector<FlightPtr>& flights = flights_[spec.key];
+  for (const FlightPtr& other : flights) {
+    if (!other->spec.span.Contains(spec.span)) continue;
+    observer_.OnJoin();
+    other->waiters.push_back(std::move(waiter));
+    return nullptr;
+  }
+  observer_.OnMiss();
+  auto flight = std::make_shared<Flight>();
+  flight->spec = std::move(spec);
+  flight->waiters.push_back(std::move(waiter));
+  flights.push_back(flight);
+  return flight;
+}
+
 int64_t BandCache::kept_bytes() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return kept_bytes_;
 }
 
@@ -161,7 +164,7 @@ std::optional<ByteBudget::Reservation> BandCache::ReserveEvicting(
     // Freed outside the lock. A band that someone else holds would free
     // nothing.
     BandPtr evicted;
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     const auto last = std::find_if(
         entries_.rbegin(), entries_.rend(),
         [](const Entry& entry) { return entry.band.use_count() == 1; });
@@ -178,7 +181,7 @@ std::optional<ByteBudget::Reservation> BandCache::ReserveEvicting(
 }
 
 bool BandCache::Abandon(const FlightPtr& flight) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   for (const Waiter& waiter : flight->waiters) {
     if (!waiter.cancellation->cancelled()) return false;
   }
@@ -197,7 +200,7 @@ void BandCache::Land(const FlightPtr& flight,
                      const absl::StatusOr<BandPtr>& result) {
   std::vector<Waiter> waiters;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (result.ok()) InsertLocked(flight->spec.key, *result);
     RemoveFlightLocked(flight);
     waiters.swap(flight->waiters);
@@ -207,12 +210,15 @@ void BandCache::Land(const FlightPtr& flight,
 
 void BandCache::InsertLocked(const std::string& key, const BandPtr& band) {
   std::vector<Entries::iterator>& siblings = by_key_[key];
-  std::erase_if(siblings, [&](Entries::iterator entry) {
-    if (!band->span.Contains(entry->band->span)) return false;
-    kept_bytes_ -= entry->band->size_bytes();
-    entries_.erase(entry);
-    return true;
-  });
+  const auto covered = std::partition(
+      siblings.begin(), siblings.end(), [&](Entries::iterator entry) {
+        return !band->span.Contains(entry->band->span);
+      });
+  for (auto entry = covered; entry != siblings.end(); ++entry) {
+    kept_bytes_ -= (*entry)->band->size_bytes();
+    entries_.erase(*entry);
+  }
+  siblings.erase(covered, siblings.end());
   entries_.push_front({key, band});
   siblings.push_back(entries_.begin());
   kept_bytes_ += band->size_bytes();
