@@ -11,6 +11,7 @@
 #include "server/grpc_status.h"
 #include "server/limits.h"
 #include "server/logging.h"
+#include "server/status_codes.h"
 
 namespace attnbias {
 namespace {
@@ -36,17 +37,17 @@ Call::Call(CallEnvironment* environment, Method method,
 Call::~Call() {
   const std::chrono::duration<double> seconds =
       std::chrono::steady_clock::now() - start_;
-  environment_.metrics.CallHandled(method_, code_, seconds.count());
+  environment_.metrics.CallHandled(method_, end_.code(), seconds.count());
   --environment_.active_calls;
   if (!LogsAccess()) return;
   LogAccess({.method = NameOf(method_),
              .peer = context_.peer(),
-             .code = NameOf(code_),
+             .code = RowOf(end_).name,
              .milliseconds = seconds.count() * 1000,
              .bytes = bytes_,
              .encoding = plan_ ? plan_->encoding().name() : "",
              .fingerprint = plan_ ? plan_->fingerprint() : "",
-             .error = error_});
+             .error = std::string(end_.message())});
 }
 
 absl::Status Call::CheckWanted() const {
@@ -84,14 +85,9 @@ void Call::MessageSent(int64_t bytes) {
 }
 
 grpc::Status Call::End(const absl::Status& status) {
-  code_ = static_cast<grpc::StatusCode>(status.code());
-  error_ = std::string(status.message());
-  if (absl::IsResourceExhausted(status)) {
-    environment_.metrics.Rejected(Rejection::kOverload);
-  } else if (absl::IsUnavailable(status)) {
-    environment_.metrics.Rejected(Rejection::kDraining);
-  } else if (absl::IsAborted(status)) {
-    environment_.metrics.Rejected(Rejection::kStalledClient);
+  end_ = status;
+  if (const auto rejection = RowOf(status).rejection) {
+    environment_.metrics.Rejected(*rejection);
   }
   if (const std::optional<absl::Duration> delay = RetryDelay(status)) {
     // What gRPC's own retry policy obeys.

@@ -91,8 +91,7 @@ class Call {
   ByteBudget::Reservation request_memory_;
   int64_t bytes_ = 0;
   PlanPtr plan_;
-  grpc::StatusCode code_ = grpc::StatusCode::OK;
-  std::string error_;
+  absl::Status end_;
 };
 
 // INVALID_ARGUMENT where the message of a TensorHeader is larger than stock

@@ -27,9 +27,6 @@ std::optional<absl::Duration> RetryDelay(const absl::Status& status);
 // message begins with a field's path and ": "; RetryInfo where RetryDelay is.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
-// "INVALID_ARGUMENT"
-std::string_view NameOf(grpc::StatusCode code);
-
 }  // namespace attnbias
 
 #endif  // ATTNBIAS_SERVER_GRPC_STATUS_H_
