@@ -26,9 +26,9 @@ absl::StatusOr<const KernelSet*> ChooseKernels(const std::string& name) {
 
 absl::StatusOr<std::unique_ptr<Backend>> Backend::Create(
     const ServerConfig& config, Metrics* metrics) {
-  absl::StatusOr<const KernelSet*> kernels = ChooseKernels(config.kernels);
-  ATTNBIAS_RETURN_IF_ERROR(kernels.status());
-  std::unique_ptr<Backend> backend(new Backend(**kernels, metrics));
+  ATTNBIAS_ASSIGN_OR_RETURN(const KernelSet* kernels,
+                            ChooseKernels(config.kernels));
+  std::unique_ptr<Backend> backend(new Backend(*kernels, metrics));
   backend->OpenDevice(config);
   return backend;
 }

@@ -63,9 +63,8 @@ absl::Status Call::CheckWanted() const {
 absl::Status Call::HoldMemoryFor(const grpc::ByteBuffer& request) {
   const auto size = static_cast<int64_t>(request.Length());
   if (size <= kInlineBytes) return absl::OkStatus();
-  auto memory = environment_.engine.Reserve(kRequestGrowth * size);
-  ATTNBIAS_RETURN_IF_ERROR(memory.status());
-  request_memory_ = *std::move(memory);
+  ATTNBIAS_ASSIGN_OR_RETURN(request_memory_,
+                            environment_.engine.Reserve(kRequestGrowth * size));
   return absl::OkStatus();
 }
 

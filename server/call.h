@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "attnbias/v1/service.pb.h"
 #include "core/base/executor.h"
+#include "core/base/status_macros.h"
 #include "core/cache/byte_budget.h"
 #include "core/engine/engine.h"
 #include "core/mount/registry.h"
@@ -115,7 +116,7 @@ absl::StatusOr<Message> ParseRequest(const grpc::ByteBuffer& bytes) {
         "request: not a serialised " +
         std::string(Message::descriptor()->name()));
   }
-  if (absl::Status status = CheckKnown(message); !status.ok()) return status;
+  ATTNBIAS_RETURN_IF_ERROR(CheckKnown(message));
   return message;
 }
 

@@ -74,17 +74,15 @@ absl::StatusOr<PlannedRequestPtr> GetReactor::MakePlan() {
     return known;
   }
   ATTNBIAS_RETURN_IF_ERROR(call_.HoldMemoryFor(request_));
-  absl::StatusOr<v1::GetTensorRequest> request =
-      ParseRequest<v1::GetTensorRequest>(request_);
-  ATTNBIAS_RETURN_IF_ERROR(request.status());
-  absl::StatusOr<PlanPtr> plan = call_.MakePlan(request->spec());
-  ATTNBIAS_RETURN_IF_ERROR(plan.status());
-  const int64_t payload = (*plan)->total_bytes();
+  ATTNBIAS_ASSIGN_OR_RETURN(const auto request,
+                            ParseRequest<v1::GetTensorRequest>(request_));
+  ATTNBIAS_ASSIGN_OR_RETURN(const PlanPtr plan, call_.MakePlan(request.spec()));
+  const int64_t payload = plan->total_bytes();
   if (payload > kMaxUnaryBytes) {
     return TooLarge(absl::StrCat("a tensor of ", payload), kMaxUnaryBytes);
   }
   auto planned = std::make_shared<const PlannedRequest>(
-      PlannedRequest{*plan, EncodeHeader(**plan).SerializeAsString()});
+      PlannedRequest{plan, EncodeHeader(*plan).SerializeAsString()});
   ATTNBIAS_RETURN_IF_ERROR(
       CheckHeaderSize(static_cast<int64_t>(planned->header.size())));
   constexpr int64_t kMost = kMaxUnaryResponseBytes - kFramingBytes;

@@ -100,15 +100,15 @@ absl::StatusOr<LogitsReactor::Message> LogitsReactor::Prepare(
                            kLargestVectorsDivisor,
        .max_row_bytes = kMaxUnaryBytes});
   if (!plan.ok()) return Under("spec", plan.status());
-  auto logits = PositionalLogits::Create(
-      *std::move(plan),
-      {.executor = environment.executor,
-       .kernels = environment.engine.kernels(),
-       .allocate = [&engine = environment.engine](
-                       int64_t bytes) { return engine.Allocate(bytes); }},
-      *cancellation_);
-  ATTNBIAS_RETURN_IF_ERROR(logits.status());
-  logits_ = *std::move(logits);
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      logits_,
+      PositionalLogits::Create(
+          *std::move(plan),
+          {.executor = environment.executor,
+           .kernels = environment.engine.kernels(),
+           .allocate = [&engine = environment.engine](
+                           int64_t bytes) { return engine.Allocate(bytes); }},
+          *cancellation_));
   return Message{FrameLogitsHeader(EncodeLogitsHeader(logits_->plan())), 0};
 }
 
@@ -131,11 +131,9 @@ absl::Status LogitsReactor::Accept(const v1::ComputeLogitsRequest& request) {
                                               ", that of the data received"));
     }
   }
-  absl::StatusOr<BudgetedBuffer> memory =
-      call_.environment().engine.Allocate(std::max<int64_t>(size, 1));
-  ATTNBIAS_RETURN_IF_ERROR(memory.status());
-  std::memcpy(memory->bytes.data(), data.data(), data.size());
-  work_.memory = *std::move(memory);
+  ATTNBIAS_ASSIGN_OR_RETURN(work_.memory, call_.environment().engine.Allocate(
+                                              std::max<int64_t>(size, 1)));
+  std::memcpy(work_.memory.bytes.data(), data.data(), data.size());
   work_.block = {request.first_row(), request.num_rows(),
                  work_.memory.bytes.data()};
   work_.lines = logits_->plan().spec().num_heads * request.num_rows();
@@ -148,10 +146,9 @@ absl::StatusOr<LogitsReactor::Message> LogitsReactor::Compute() {
   const int64_t most = std::max<int64_t>(kDefaultChunkBytes / row_bytes, 1);
   const Range lines = {work_.made, std::min(work_.made + most, work_.lines)};
   const int64_t size = lines.size() * row_bytes;
-  absl::StatusOr<BudgetedBuffer> memory =
-      call_.environment().engine.Allocate(size);
-  ATTNBIAS_RETURN_IF_ERROR(memory.status());
-  const auto owner = std::make_shared<BudgetedBuffer>(*std::move(memory));
+  ATTNBIAS_ASSIGN_OR_RETURN(BudgetedBuffer memory,
+                            call_.environment().engine.Allocate(size));
+  const auto owner = std::make_shared<BudgetedBuffer>(std::move(memory));
   std::byte* const out = owner->bytes.data();
   ATTNBIAS_RETURN_IF_ERROR(logits_->Compute(work_.block, lines, out));
   work_.made = lines.end;

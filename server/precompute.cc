@@ -27,9 +27,8 @@ absl::StatusOr<PlanPtr> PlanOf(const nlohmann::json& entry,
   }
   // JSON may hold an enum's number, known or not.
   ATTNBIAS_RETURN_IF_ERROR(CheckKnown(message));
-  absl::StatusOr<TensorSpec> spec = DecodeSpec(message, tables);
-  ATTNBIAS_RETURN_IF_ERROR(spec.status());
-  return engine.MakePlan(*std::move(spec));
+  ATTNBIAS_ASSIGN_OR_RETURN(TensorSpec spec, DecodeSpec(message, tables));
+  return engine.MakePlan(std::move(spec));
 }
 
 absl::Status ComputeOne(const PlanPtr& plan, Engine* engine,
@@ -45,14 +44,13 @@ absl::Status ComputeOne(const PlanPtr& plan, Engine* engine,
 
 absl::StatusOr<std::vector<PlanPtr>> ReadPrecomputeFile(
     const std::string& path, const Engine& engine, const TableSet& tables) {
-  const absl::StatusOr<nlohmann::json> entries = ReadJsonFile(path);
-  ATTNBIAS_RETURN_IF_ERROR(entries.status());
-  if (!entries->is_array()) {
+  ATTNBIAS_ASSIGN_OR_RETURN(const nlohmann::json entries, ReadJsonFile(path));
+  if (!entries.is_array()) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": not a JSON array of TensorSpec"));
   }
   std::vector<PlanPtr> plans;
-  for (const nlohmann::json& entry : *entries) {
+  for (const nlohmann::json& entry : entries) {
     absl::StatusOr<PlanPtr> plan = PlanOf(entry, engine, tables);
     if (!plan.ok()) {
       return Located(absl::StrCat(path, ": entry ", plans.size()),

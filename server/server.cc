@@ -42,11 +42,10 @@ std::chrono::milliseconds Milliseconds(absl::Duration duration) {
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(
     const ServerConfig& config) {
   auto metrics = std::make_unique<Metrics>();
-  absl::StatusOr<std::unique_ptr<Backend>> backend =
-      Backend::Create(config, metrics.get());
-  ATTNBIAS_RETURN_IF_ERROR(backend.status());
+  ATTNBIAS_ASSIGN_OR_RETURN(auto backend,
+                            Backend::Create(config, metrics.get()));
   std::unique_ptr<Server> server(
-      new Server(config, std::move(metrics), *std::move(backend)));
+      new Server(config, std::move(metrics), std::move(backend)));
   ATTNBIAS_RETURN_IF_ERROR(server->table_mounts_.Load());
   if (!config.precompute.empty()) {
     absl::StatusOr<std::vector<PlanPtr>> plans = ReadPrecomputeFile(
@@ -90,10 +89,8 @@ Server::~Server() {
 }
 
 absl::Status Server::Start() {
-  absl::StatusOr<std::unique_ptr<Acceptor>> acceptor =
-      Acceptor::Listen(config_.listen, config_.max_connections);
-  ATTNBIAS_RETURN_IF_ERROR(acceptor.status());
-  acceptor_ = *std::move(acceptor);
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      acceptor_, Acceptor::Listen(config_.listen, config_.max_connections));
   AddGauges();
   ATTNBIAS_RETURN_IF_ERROR(StartMetrics());
   StartGrpc();
@@ -110,14 +107,13 @@ absl::Status Server::Start() {
 }
 
 absl::Status Server::StartMetrics() {
-  absl::StatusOr<HostPort> address = ParseHostPort(config_.metrics_listen);
-  ATTNBIAS_RETURN_IF_ERROR(address.status());
-  absl::StatusOr<std::unique_ptr<MetricsListener>> listener =
-      MetricsListener::Listen(*address, [this] { return metrics_->Text(); });
-  ATTNBIAS_RETURN_IF_ERROR(listener.status());
-  metrics_listener_ = *std::move(listener);
-  address->port = static_cast<uint16_t>(metrics_listener_->port());
-  metrics_address_ = ToString(*address);
+  ATTNBIAS_ASSIGN_OR_RETURN(HostPort address,
+                            ParseHostPort(config_.metrics_listen));
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      metrics_listener_,
+      MetricsListener::Listen(address, [this] { return metrics_->Text(); }));
+  address.port = static_cast<uint16_t>(metrics_listener_->port());
+  metrics_address_ = ToString(address);
   return absl::OkStatus();
 }
 

@@ -39,13 +39,11 @@ class OneStep final : public CallReactor<grpc::ServerUnaryReactor> {
 absl::Status Describe(Call& call, const grpc::ByteBuffer& bytes,
                       grpc::ByteBuffer* response) {
   ATTNBIAS_RETURN_IF_ERROR(call.HoldMemoryFor(bytes));
-  absl::StatusOr<v1::DescribeTensorRequest> request =
-      ParseRequest<v1::DescribeTensorRequest>(bytes);
-  ATTNBIAS_RETURN_IF_ERROR(request.status());
-  absl::StatusOr<PlanPtr> plan = call.MakePlan(request->spec());
-  ATTNBIAS_RETURN_IF_ERROR(plan.status());
+  ATTNBIAS_ASSIGN_OR_RETURN(const auto request,
+                            ParseRequest<v1::DescribeTensorRequest>(bytes));
+  ATTNBIAS_ASSIGN_OR_RETURN(const PlanPtr plan, call.MakePlan(request.spec()));
   v1::DescribeTensorResponse message;
-  *message.mutable_header() = EncodeHeader(**plan);
+  *message.mutable_header() = EncodeHeader(*plan);
   bool own_buffer = false;
   (void)grpc::SerializationTraits<v1::DescribeTensorResponse>::Serialize(
       message, response, &own_buffer);

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
 
 namespace attnbias {
 namespace {
@@ -108,13 +109,11 @@ absl::StatusOr<BandPtr> BandCache::Compute(const FlightPtr& flight) {
   const BandSpec& spec = flight->spec;
   if (Abandon(flight)) return absl::CancelledError("nobody waits any more");
   const int64_t bytes = spec.lanes * spec.span.size() * spec.coordinate_bytes;
-  absl::StatusOr<BudgetedBuffer> buffer = Allocate(bytes);
-  if (!buffer.ok()) return buffer.status();
   auto band = std::make_shared<Band>();
+  ATTNBIAS_ASSIGN_OR_RETURN(band->buffer, Allocate(bytes));
   band->span = spec.span;
   band->lanes = spec.lanes;
   band->coordinate_bytes = spec.coordinate_bytes;
-  band->buffer = *std::move(buffer);
 
   const std::unique_ptr<const Evaluator> evaluator = spec.prepare();
   const int64_t step =
@@ -140,9 +139,8 @@ absl::StatusOr<BandPtr> BandCache::Compute(const FlightPtr& flight) {
 }
 
 absl::StatusOr<BudgetedBuffer> BandCache::Allocate(int64_t bytes) {
-  absl::StatusOr<ByteBudget::Reservation> reservation = Reserve(bytes);
-  if (!reservation.ok()) return reservation.status();
-  BudgetedBuffer buffer{*std::move(reservation), AlignedBuffer(bytes)};
+  ATTNBIAS_ASSIGN_OR_RETURN(auto reservation, Reserve(bytes));
+  BudgetedBuffer buffer{std::move(reservation), AlignedBuffer(bytes)};
   if (buffer.bytes.data() == nullptr) return NoRoomFor(bytes);
   return buffer;
 }

@@ -60,14 +60,13 @@ absl::StatusOr<MountedTable*> TableSetBuilder::Add(
         " bytes, want all mounted tables together to take at most ",
         max_bytes_));
   }
-  absl::StatusOr<Table> table = file.Read(entry);
-  ATTNBIAS_RETURN_IF_ERROR(table.status());
+  ATTNBIAS_ASSIGN_OR_RETURN(Table table, file.Read(entry));
   bytes_ += entry.bytes.size();
   const std::string file_name = std::filesystem::path(file.path()).filename();
   tables_.push_back(
       {.name = name,
        .source = absl::CEscape(absl::StrCat(file_name, ":", entry.name)),
-       .table = *std::move(table)});
+       .table = std::move(table)});
   return &tables_.back();
 }
 

@@ -213,13 +213,12 @@ absl::Status CheckPlaces(std::vector<SafetensorsEntry>& entries,
             });
   int64_t end = 0;
   for (const SafetensorsEntry& entry : entries) {
-    const absl::StatusOr<int64_t> size = SizeOfEntry(entry);
-    ATTNBIAS_RETURN_IF_ERROR(size.status());
+    ATTNBIAS_ASSIGN_OR_RETURN(const int64_t size, SizeOfEntry(entry));
     if (entry.bytes.begin != end || entry.bytes.end < end ||
-        entry.bytes.end - end != *size) {
+        entry.bytes.end - end != size) {
       return NotSafetensors(Quoted(entry.name), ": data_offsets [",
                             entry.bytes.begin, ", ", entry.bytes.end,
-                            "], want ", *size, " bytes from ", end,
+                            "], want ", size, " bytes from ", end,
                             ", where the tensor before it ends");
     }
     end = entry.bytes.end;
@@ -291,10 +290,8 @@ absl::Status SafetensorsFile::ReadHeader() {
   std::string header(header_size, '\0');
   ATTNBIAS_RETURN_IF_ERROR(ReadBytes(kLengthBytes, header));
   data_offset_ = kLengthBytes + static_cast<int64_t>(header_size);
-  absl::StatusOr<std::vector<SafetensorsEntry>> entries =
-      ParseSafetensorsHeader(header, size - data_offset_);
-  ATTNBIAS_RETURN_IF_ERROR(entries.status());
-  entries_ = *std::move(entries);
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      entries_, ParseSafetensorsHeader(header, size - data_offset_));
   return absl::OkStatus();
 }
 
