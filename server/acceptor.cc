@@ -119,7 +119,7 @@ Acceptor::~Acceptor() {
 
 void Acceptor::Start(Handlers handlers) {
   handlers_ = std::move(handlers);
-  thread_ = std::thread([this] { Run(); });
+  thread_ = std::thread([this] { AcceptUntilStopped(); });
 }
 
 void Acceptor::Stop() {
@@ -135,7 +135,7 @@ int64_t Acceptor::connections() {
   return static_cast<int64_t>(connections_.size());
 }
 
-void Acceptor::Run() {
+void Acceptor::AcceptUntilStopped() {
   for (;;) {
     pollfd ready[] = {{stop_fd_, POLLIN, 0}, {listen_fd_, POLLIN, 0}};
     if (poll(ready, 2, -1) < 0) continue;  // a signal

@@ -62,7 +62,7 @@ class Acceptor {
 
   Acceptor(int listen_fd, int stop_fd, std::string address,
            int max_connections);
-  void Run();
+  void AcceptUntilStopped();
   void AcceptOne();
   void Admit(int fd);
   // False at the limit.

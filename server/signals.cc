@@ -49,7 +49,7 @@ Signals::Signals(std::function<void()> on_first)
   handler_fd = ends[1];
   stop_fd_ = eventfd(0, EFD_CLOEXEC);
   Install(Forward);
-  thread_ = std::thread([this] { Run(); });
+  thread_ = std::thread([this] { HandleSignals(); });
 }
 
 Signals::~Signals() {
@@ -90,7 +90,7 @@ void Signals::HangUp() {
   if (on_hangup) on_hangup();
 }
 
-void Signals::Run() {
+void Signals::HandleSignals() {
   if (Next() == 0) return;
   on_first_();
   {

@@ -28,7 +28,7 @@ class Signals {
   void Wait();
 
  private:
-  void Run();
+  void HandleSignals();
   // The next SIGTERM or SIGINT, or 0 when this object goes.
   int Next();
   void HangUp();

@@ -16,8 +16,8 @@ class Loop {
   Loop(int64_t count, absl::FunctionRef<void(int64_t)> body)
       : count_(count), body_(body) {}
 
-  // Takes iterations until none is left.
-  void Run() {
+  // Until none is left.
+  void TakeIterations() {
     int64_t finished = 0;
     for (int64_t i = next_++; i < count_; i = next_++) {
       body_(i);
@@ -52,9 +52,9 @@ void ParallelFor(Executor& executor, int64_t count,
   auto loop = std::make_shared<Loop>(count, body);
   const int64_t helpers = std::min<int64_t>(count, executor.num_threads()) - 1;
   for (int64_t i = 0; i < helpers; ++i) {
-    if (!executor.Schedule([loop] { loop->Run(); })) break;
+    if (!executor.Schedule([loop] { loop->TakeIterations(); })) break;
   }
-  loop->Run();
+  loop->TakeIterations();
   loop->Wait();
 }
 

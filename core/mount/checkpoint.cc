@@ -79,7 +79,7 @@ class Reader {
         config_(std::move(config)),
         builder_(*builder) {}
 
-  absl::Status Run() {
+  absl::Status Read() {
     absl::StatusOr<std::vector<Rule>> rules = RulesFor(config_);
     if (!rules.ok()) {
       return Invalid(folder_.string(), ": ", rules.status().message());
@@ -198,7 +198,7 @@ absl::Status AddCheckpoint(const std::string& name, const std::string& folder,
   ATTNBIAS_ASSIGN_OR_RETURN(
       json config,
       ReadJson(std::filesystem::path(folder) / ModelConfig::kFile));
-  return Reader(name, folder, std::move(config), &builder).Run();
+  return Reader(name, folder, std::move(config), &builder).Read();
 }
 
 }  // namespace attnbias
