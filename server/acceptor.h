@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Accepts connections and hands them to gRPC.
 //
-// The listener of gRPC 1.51 stops accepting for ever after the process has once
-// run out of file descriptors, and has no limit on connections. This one waits
-// for descriptors to become free, and has one.
+// The listener of gRPC 1.51 stops accepting for ever once the process has run
+// out of file descriptors, and it does not limit connections. This one waits
+// for free descriptors, and limits connections.
 #ifndef ATTNBIAS_SERVER_ACCEPTOR_H_
 #define ATTNBIAS_SERVER_ACCEPTOR_H_
 

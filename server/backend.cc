@@ -35,8 +35,8 @@ absl::StatusOr<std::unique_ptr<Backend>> Backend::Create(
 
 void Backend::OpenDevice(const ServerConfig& config) {
   const bool is_auto = config.backend == "auto";
-  // Results leave over a network: whether a device is worth its bus has to be
-  // measured (docs/cuda.md), and until then it is left alone.
+  // Results leave over a network. Whether a device is worth its transfers has
+  // to be measured (docs/cuda.md): without --cuda-min-bytes it is left alone.
   if (config.backend == "cpu" || (is_auto && config.cuda_min_bytes == 0)) {
     return;
   }

@@ -16,8 +16,8 @@
 namespace attnbias {
 namespace {
 
-// Bytes kept for each one of a request, at most about: the request itself, its
-// message, and the numbers of tables and lists of positions in 8 bytes each.
+// How many times its size a large request takes, at most about: as it came, as
+// a message, and as tables and lists of positions with 8 bytes for each number.
 constexpr int64_t kRequestGrowth = 8;
 
 }  // namespace
@@ -52,7 +52,7 @@ Call::~Call() {
 
 absl::Status Call::CheckWanted() const {
   if (environment_.draining) return Draining();
-  // gRPC cancels a call when its deadline passes, but only soon after.
+  // gRPC cancels a call whose deadline has passed, but a little later.
   if (context_.IsCancelled() ||
       context_.deadline() <= std::chrono::system_clock::now()) {
     return WhyCancelled();

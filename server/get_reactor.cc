@@ -23,8 +23,8 @@ absl::Status TooLarge(const std::string& got, int64_t want) {
                     "TENSOR_TOO_LARGE_FOR_UNARY");
 }
 
-// What HTTP/2 lets a server send before the client has read anything: a smaller
-// answer is not held up.
+// HTTP/2 lets a server send so much before the client has read anything. A
+// smaller answer is not held up.
 constexpr size_t kFirstWindowBytes = 65535;
 
 // More than the fields of a GetTensorResponse take beside header and data.

@@ -19,8 +19,8 @@ using google::protobuf::Message;
 
 constexpr int kDefaultPageSize = 100;
 constexpr int kMaxPageSize = 1000;
-// What a token is made of: this and the last name of its page, so that a page
-// begins where the last one ended whatever has been mounted meanwhile.
+// A token is this and the last name of its page. The next page begins after
+// that name, whatever has been mounted meanwhile.
 constexpr char kTokenPrefix[] = "after:";
 
 ptrdiff_t CommonPrefix(const std::string& a, const std::string& b) {
@@ -28,9 +28,8 @@ ptrdiff_t CommonPrefix(const std::string& a, const std::string& b) {
          a.begin();
 }
 
-// The mounted table of this digest. Of several with the same numbers it is the
-// one whose name is most like that of `own`, which is one of them, or is beside
-// it.
+// The mounted table of this digest. Where several have the same numbers, it is
+// the one whose name is most like that of `own`.
 const MountedTable* Mounted(const std::string& sha256, const MountedTable& own,
                             const TableSet& tables) {
   const MountedTable* best = nullptr;
@@ -44,7 +43,7 @@ const MountedTable* Mounted(const std::string& sha256, const MountedTable& own,
   return best;
 }
 
-// Puts names for digests in the fields of `encoding`.
+// Adds the names of mounted tables to the digests in `encoding`.
 void NameTables(const MountedTable& own, const TableSet& tables,
                 Message* encoding) {
   const auto* reflection = encoding->GetReflection();

@@ -112,8 +112,7 @@ absl::StatusOr<LogitsReactor::Message> LogitsReactor::Prepare(
   return Message{FrameLogitsHeader(EncodeLogitsHeader(logits_->plan())), 0};
 }
 
-// The data moves to memory of the budget, so that requests that wait for their
-// answers to be read count.
+// The data moves to memory of the budget: it counts until its answer is made.
 absl::Status LogitsReactor::Accept(const v1::ComputeLogitsRequest& request) {
   if (request.has_spec()) {
     return absl::InvalidArgumentError(

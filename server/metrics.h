@@ -41,8 +41,7 @@ class Metrics final : public CacheObserver {
   // All of them in Prometheus' text format.
   std::string Text() const;
 
-  // A number that is asked for whenever the metrics are read. To be called
-  // before any Text.
+  // A number that is asked for whenever the metrics are read. Before any Text.
   void AddGauge(const std::string& name, const std::string& help,
                 std::function<double()> value);
 

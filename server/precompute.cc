@@ -72,16 +72,15 @@ absl::Status Precompute(const std::vector<PlanPtr>& plans, Engine* engine,
       return Located(absl::StrCat("precompute entry ", i), status);
     }
   }
-  // Never kept, too large to be, or pushed out by a later one.
+  // Some are never kept, and a later one may have pushed out an earlier.
   for (size_t i = 0; i < plans.size(); ++i) {
     if (engine->Find(plans[i]) != nullptr) continue;
     return absl::ResourceExhaustedError(
         absl::StrCat("precompute entry ", i,
-                     ": is not in the cache, which keeps nothing that each "
-                     "query sees otherwise, nothing above an eighth of the "
-                     "memory budget of ",
+                     ": is not in the cache. It keeps no tensor of structure "
+                     "DENSE, none above an eighth of the memory budget of ",
                      engine->budget().limit(),
-                     " bytes, and no more than fits into it together"));
+                     " bytes, and not more than the budget together"));
   }
   return absl::OkStatus();
 }

@@ -82,7 +82,7 @@ Server::~Server() {
   if (acceptor_) acceptor_->Stop();
   health_.FinishWatchers();
   if (grpc_server_) grpc_server_->Shutdown(std::chrono::system_clock::now());
-  // It asks for gauges, which ask what is below.
+  // It reads gauges, and these read what ends below.
   metrics_listener_.reset();
   // The engine's tasks run before it goes.
   pool_.Shutdown();
@@ -250,16 +250,16 @@ void Server::Drain() {
   health_.FinishWatchers();
   const auto deadline =
       std::chrono::system_clock::now() + Milliseconds(config_.drain_grace);
-  // gRPC closes a connection that it has told to go away as soon as the last
-  // call on it has left the process; where the client's window updates then
-  // meet a closed socket, the system drops what the client has not read. So no
-  // connection is told before its calls have ended: what gRPC asks the client
-  // to acknowledge then comes after everything that was sent to it.
+  // Once gRPC has told a connection to go away, it closes it as soon as its
+  // last call has left the process. If a window update of the client then meets
+  // the closed socket, the system drops what the client has not read. So a
+  // connection is told only after its calls have ended: gRPC then waits for the
+  // client to acknowledge, and that comes after all that was sent.
   while (environment_.active_calls > 0 &&
          std::chrono::system_clock::now() < deadline) {
     std::this_thread::sleep_for(kDrainPoll);
   }
-  // What was cancelled still ends its piece of work, but not for ever.
+  // Calls that were cancelled may finish a piece of work, but not for ever.
   last_resort_.emplace(Milliseconds(config_.drain_grace) + kLastPieces, [] {
     LogError("computations still run after the grace; they end here");
     std::_Exit(0);

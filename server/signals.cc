@@ -16,9 +16,8 @@ namespace {
 
 constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP};
 
-// Where a signal's number is written. A handler serves whatever thread it
-// interrupts: libraries may have started some before main, in which no signal
-// is blocked.
+// Where a handler writes the signal's number. It may interrupt any thread:
+// libraries may have started some before main, and these block no signal.
 int handler_fd = -1;
 
 void Forward(int signal) {

@@ -13,7 +13,7 @@ namespace attnbias {
 
 class Signals {
  public:
-  // At most one at a time; before it is made, signals do what they do anyway.
+  // At most one at a time. Before it is made, signals have their usual effect.
   // `on_first` runs on a thread of this object, where anything may be done.
   explicit Signals(std::function<void()> on_first);
   Signals(const Signals&) = delete;

@@ -74,8 +74,8 @@ void StallWatch::CloseIdle(const absl::Status& why) {
 
 template <typename Why>
 void StallWatch::Close(Why why) {
-  // Closed without the lock, for which the end of a call waits: each holds a
-  // reference of its own.
+  // Calls are closed without the lock, since the end of a call takes it. A
+  // reference keeps each of them alive.
   std::vector<std::pair<grpc_call*, absl::Status>> calls;
   {
     MutexLock lock(mutex_);

@@ -24,7 +24,7 @@ inline constexpr int kNumRejections = 4;
 struct StatusCodeRow {
   // In gRPC's documents, and in the log.
   std::string_view name;
-  // In metrics, where other servers' metrics have set the fashion.
+  // In metrics: the names of go-grpc-middleware, which dashboards know.
   std::string_view metrics_name;
   // In ErrorInfo, where the error has none of its own.
   std::string_view reason;

@@ -54,7 +54,8 @@ absl::StatusOr<Assignment> SplitAssignment(const std::string& text,
   return Assignment{text.substr(0, equals), text.substr(equals + 1)};
 }
 
-// FILE.safetensors:TENSOR taken apart; without a tensor the file has but one.
+// FILE.safetensors:TENSOR taken apart. Without a tensor the file must have just
+// one.
 struct Source {
   std::string path;
   std::string tensor;
@@ -101,7 +102,7 @@ absl::Status AddCheckpointFlag(const std::string& text,
   return AddCheckpoint(flag.name, flag.value, builder);
 }
 
-// What changes when the file does, even where another takes its name.
+// Changes when the file does, and when another file takes its name.
 std::string StampOf(const fs::path& path) {
   struct stat info = {};
   if (stat(path.c_str(), &info) != 0) return absl::StrCat(path.string(), "\n");
@@ -142,7 +143,7 @@ void TableMounts::Refresh() {
     last_error_.clear();
     LogInfo(absl::StrCat("tables: ", mounted, " mounted anew"));
   } else {
-    // What failed may have been the system, not the files.
+    // The system may have failed, not the files: the next Refresh tries again.
     stale_ = true;
     std::string message(status.message());
     if (message == last_error_) return;
@@ -153,7 +154,8 @@ void TableMounts::Refresh() {
 }
 
 absl::Status TableMounts::LoadLocked() {
-  // Before the files are read: what changes meanwhile has changed since.
+  // Taken before the files are read: the next Refresh sees what changes
+  // meanwhile.
   stamp_ = Stamp();
   absl::StatusOr<TableSetPtr> tables = Read();
   failed_ = !tables.ok();
@@ -192,7 +194,7 @@ absl::Status TableMounts::AddFolder(TableSetBuilder& builder) const {
   return absl::OkStatus();
 }
 
-// Where a flag is wrong or a folder is not there, Load says so.
+// Passes over a wrong flag or a missing folder: Load reports it.
 std::string TableMounts::Stamp() const {
   std::string stamp;
   if (!sources_.folder.empty()) {

@@ -60,8 +60,8 @@ class TableSetBuilder {
   explicit TableSetBuilder(int64_t max_bytes) : max_bytes_(max_bytes) {}
 
   // Reads a tensor of `file`. The result is there until Build.
-  // INVALID_ARGUMENT for a name that no request could give, an entry that is no
-  // table or numbers that are too many, the message saying where.
+  // INVALID_ARGUMENT, saying where, for a name that no request could give, an
+  // entry that is not a table, or too many numbers.
   absl::StatusOr<MountedTable*> Add(const std::string& name,
                                     SafetensorsFile& file,
                                     const SafetensorsEntry& entry);
