@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "server/logging.h"
 
@@ -18,8 +19,8 @@ absl::StatusOr<const KernelSet*> ChooseKernels(const std::string& name) {
     absl::StrAppend(&known, known.empty() ? "" : ", ",
                     std::string(kernels->name));
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--kernels: got '", name, "', want one of those this CPU has: ", known));
+  return Invalid("--kernels: got '", name,
+                 "', want one of those this CPU has: ", known);
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "server/codec/spec_codec.h"
 #include "server/grpc_status.h"
@@ -99,10 +99,9 @@ grpc::Status Call::End(const absl::Status& status) {
 
 absl::Status CheckHeaderSize(int64_t message_bytes) {
   if (message_bytes <= kMaxUnaryResponseBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("spec: got lists of positions that make a header of ",
-                   message_bytes, " bytes, want at most ",
-                   kMaxUnaryResponseBytes, "; ask for fewer at once"));
+  return Invalid("spec: got lists of positions that make a header of ",
+                 message_bytes, " bytes, want at most ", kMaxUnaryResponseBytes,
+                 "; ask for fewer at once");
 }
 
 absl::Status QueueFull() {

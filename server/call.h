@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "attnbias/v1/service.pb.h"
 #include "core/base/executor.h"
+#include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/cache/byte_budget.h"
 #include "core/engine/engine.h"
@@ -112,9 +113,7 @@ absl::StatusOr<Message> ParseRequest(const grpc::ByteBuffer& bytes) {
   Message message;
   grpc::ByteBuffer copy(bytes);  // of references; parsing empties it
   if (!grpc::SerializationTraits<Message>::Deserialize(&copy, &message).ok()) {
-    return absl::InvalidArgumentError(
-        "request: not a serialised " +
-        std::string(Message::descriptor()->name()));
+    return Invalid("request: not a serialised ", Message::descriptor()->name());
   }
   ATTNBIAS_RETURN_IF_ERROR(CheckKnown(message));
   return message;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "server/codec/spec_codec.h"
 #include "server/frame.h"
@@ -17,9 +18,8 @@ namespace attnbias {
 namespace {
 
 absl::Status TooLarge(const std::string& got, int64_t want) {
-  return WithReason(absl::InvalidArgumentError(absl::StrCat(
-                        "spec: got ", got, " bytes, want at most ", want,
-                        " for GetTensor; StreamTensor has no such limit")),
+  return WithReason(Invalid("spec: got ", got, " bytes, want at most ", want,
+                            " for GetTensor; StreamTensor has no such limit"),
                     "TENSOR_TOO_LARGE_FOR_UNARY");
 }
 

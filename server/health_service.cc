@@ -78,27 +78,21 @@ HealthService::HealthService() = default;
 HealthService::~HealthService() = default;
 
 void HealthService::SetServing(bool serving) {
-  {
-    MutexLock lock(mutex_);
-    serving_ = serving;
-  }
-  Tell();
+  mutex_.Lock();
+  serving_ = serving;
+  UnlockAndTell();
 }
 
 void HealthService::SetOverloaded(bool overloaded) {
-  {
-    MutexLock lock(mutex_);
-    overloaded_ = overloaded;
-  }
-  Tell();
+  mutex_.Lock();
+  overloaded_ = overloaded;
+  UnlockAndTell();
 }
 
 void HealthService::FinishWatchers() {
-  {
-    MutexLock lock(mutex_);
-    finished_ = true;
-  }
-  Tell();
+  mutex_.Lock();
+  finished_ = true;
+  UnlockAndTell();
 }
 
 std::optional<HealthService::Status> HealthService::StatusOfLocked(
@@ -117,7 +111,8 @@ std::optional<HealthService::Status> HealthService::StatusOfLocked(
                  : HealthCheckResponse::NOT_SERVING;
 }
 
-void HealthService::Tell() {
+void HealthService::UnlockAndTell() {
+  mutex_.Unlock();
   MutexLock tell_lock(tell_mutex_);
   std::vector<std::pair<std::shared_ptr<Watcher>, Status>> news;
   bool finished = false;
@@ -167,11 +162,9 @@ grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
     grpc::CallbackServerContext* /*context*/,
     const HealthCheckRequest* request) {
   auto watcher = std::make_shared<Watcher>(this, request->service());
-  {
-    MutexLock lock(mutex_);
-    watchers_.insert(watcher);
-  }
-  Tell();
+  mutex_.Lock();
+  watchers_.insert(watcher);
+  UnlockAndTell();
   return watcher.get();
 }
 

@@ -45,7 +45,7 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
   // Empty for a name that is not ours.
   std::optional<Status> StatusOfLocked(const std::string& name) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Tell();
+  void UnlockAndTell() ABSL_UNLOCK_FUNCTION(mutex_);
   void Forget(const std::shared_ptr<Watcher>& watcher);
 
   // Held while news are spread, so that the newest come last.

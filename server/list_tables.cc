@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "core/base/invalid.h"
 #include "google/protobuf/message.h"
 #include "server/codec/encoding_codec.h"
 
@@ -84,13 +85,12 @@ absl::Status ListTables(const v1::ListTablesRequest& request,
                         const TableSet& tables,
                         v1::ListTablesResponse* response) {
   if (request.page_size() < 0 || request.page_size() > kMaxPageSize) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("page_size: got ", request.page_size(),
-                     ", want an integer in [0, ", kMaxPageSize, "]"));
+    return Invalid("page_size: got ", request.page_size(),
+                   ", want an integer in [0, ", kMaxPageSize, "]");
   }
   absl::string_view after = request.page_token();
   if (!after.empty() && !absl::ConsumePrefix(&after, kTokenPrefix)) {
-    return absl::InvalidArgumentError(
+    return Invalid(
         "page_token: got none of this server's, want the next_page_token of "
         "the answer before");
   }

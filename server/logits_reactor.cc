@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/checksum/crc32c.h"
 #include "server/codec/logits_codec.h"
@@ -20,8 +21,7 @@ namespace {
 constexpr int64_t kLargestVectorsDivisor = 8;
 
 absl::Status NoSpec() {
-  return absl::InvalidArgumentError(
-      "spec: not set, want it in the first message");
+  return Invalid("spec: not set, want it in the first message");
 }
 
 }  // namespace
@@ -87,7 +87,7 @@ absl::StatusOr<LogitsReactor::Message> LogitsReactor::Prepare(
     const v1::ComputeLogitsRequest& request) {
   if (!request.has_spec()) return NoSpec();
   if (request.num_rows() != 0 || !request.data().empty()) {
-    return absl::InvalidArgumentError(
+    return Invalid(
         "num_rows: got rows beside the spec, want them in later messages");
   }
   absl::StatusOr<LogitsSpec> spec =
@@ -115,8 +115,7 @@ absl::StatusOr<LogitsReactor::Message> LogitsReactor::Prepare(
 // The data moves to memory of the budget: it counts until its answer is made.
 absl::Status LogitsReactor::Accept(const v1::ComputeLogitsRequest& request) {
   if (request.has_spec()) {
-    return absl::InvalidArgumentError(
-        "spec: got another, want it in the first message alone");
+    return Invalid("spec: got another, want it in the first message alone");
   }
   const std::string& data = request.data();
   const auto size = static_cast<int64_t>(data.size());

@@ -22,8 +22,7 @@ absl::StatusOr<PlanPtr> PlanOf(const nlohmann::json& entry,
   const auto parsed =
       google::protobuf::util::JsonStringToMessage(entry.dump(), &message);
   if (!parsed.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("not a TensorSpec: ", parsed.ToString()));
+    return Invalid("not a TensorSpec: ", parsed.ToString());
   }
   // JSON may hold an enum's number, known or not.
   ATTNBIAS_RETURN_IF_ERROR(CheckKnown(message));
@@ -46,8 +45,7 @@ absl::StatusOr<std::vector<PlanPtr>> ReadPrecomputeFile(
     const std::string& path, const Engine& engine, const TableSet& tables) {
   ATTNBIAS_ASSIGN_OR_RETURN(const nlohmann::json entries, ReadJsonFile(path));
   if (!entries.is_array()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": not a JSON array of TensorSpec"));
+    return Invalid(path, ": not a JSON array of TensorSpec");
   }
   std::vector<PlanPtr> plans;
   for (const nlohmann::json& entry : entries) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/engine/extent.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -51,8 +52,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(
     absl::StatusOr<std::vector<PlanPtr>> plans = ReadPrecomputeFile(
         config.precompute, server->engine_, *server->environment_.tables.Get());
     if (!plans.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--precompute: ", plans.status().message()));
+      return Invalid("--precompute: ", plans.status().message());
     }
     server->precompute_ = *std::move(plans);
   }
@@ -118,29 +118,28 @@ absl::Status Server::StartMetrics() {
 }
 
 void Server::AddGauges() {
-  metrics_->AddGauge(
-      "attnbias_memory_used_bytes", "Tensors computed, cached and in flight",
-      [this] { return static_cast<double>(engine_.budget().used()); });
-  metrics_->AddGauge(
-      "attnbias_memory_budget_bytes", "What they may be at most",
-      [this] { return static_cast<double>(engine_.budget().limit()); });
-  metrics_->AddGauge("attnbias_cache_bytes", "Tensors kept", [this] {
-    return static_cast<double>(engine_.cached_bytes());
-  });
-  metrics_->AddGauge("attnbias_queued_tasks",
-                     "Pieces of work that wait for a thread",
-                     [this] { return static_cast<double>(pool_.queued()); });
-  metrics_->AddGauge("attnbias_connections", "Open connections", [this] {
-    return static_cast<double>(acceptor_->connections());
-  });
-  metrics_->AddGauge("attnbias_mounted_tables", "Learned tables", [this] {
-    return static_cast<double>(environment_.tables.Get()->tables().size());
-  });
-  metrics_->AddGauge("attnbias_tables_reload_failed",
-                     "1 while the tables on disk cannot be mounted",
-                     [this] { return table_mounts_.failed() ? 1.0 : 0.0; });
-  metrics_->AddGauge("attnbias_draining", "1 while the server shuts down",
-                     [this] { return environment_.draining ? 1.0 : 0.0; });
+  const auto add = [this](const std::string& name, const std::string& help,
+                          auto value) {
+    metrics_->AddGauge(name, help,
+                       [value] { return static_cast<double>(value()); });
+  };
+  add("attnbias_memory_used_bytes", "Tensors computed, cached and in flight",
+      [this] { return engine_.budget().used(); });
+  add("attnbias_memory_budget_bytes", "What they may be at most",
+      [this] { return engine_.budget().limit(); });
+  add("attnbias_cache_bytes", "Tensors kept",
+      [this] { return engine_.cached_bytes(); });
+  add("attnbias_queued_tasks", "Pieces of work that wait for a thread",
+      [this] { return pool_.queued(); });
+  add("attnbias_connections", "Open connections",
+      [this] { return acceptor_->connections(); });
+  add("attnbias_mounted_tables", "Learned tables",
+      [this] { return environment_.tables.Get()->tables().size(); });
+  add("attnbias_tables_reload_failed",
+      "1 while the tables on disk cannot be mounted",
+      [this] { return table_mounts_.failed(); });
+  add("attnbias_draining", "1 while the server shuts down",
+      [this] { return environment_.draining.load(); });
 }
 
 void Server::StartGrpc() {

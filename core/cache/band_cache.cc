@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 
 namespace attnbias {
@@ -147,9 +148,9 @@ absl::StatusOr<BudgetedBuffer> BandCache::Allocate(int64_t bytes) {
 
 absl::StatusOr<ByteBudget::Reservation> BandCache::Reserve(int64_t bytes) {
   if (bytes > budget_.limit()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "request: needs ", bytes, " bytes of memory at once, want at most ",
-        budget_.limit(), ", all of the memory budget"));
+    return Invalid("request: needs ", bytes,
+                   " bytes of memory at once, want at most ", budget_.limit(),
+                   ", all of the memory budget");
   }
   if (auto reservation = ReserveEvicting(bytes)) return *std::move(reservation);
   return NoRoomFor(bytes);
