@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
 #include "server/host_port.h"
 
 namespace attnbias {
@@ -85,24 +86,22 @@ bool OutOfResources(int error) {
 
 absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(
     std::string_view address, int max_connections) {
-  absl::StatusOr<HostPort> wanted = ParseHostPort(address);
-  if (!wanted.ok()) return wanted.status();
-  absl::StatusOr<AddressList> resolved = Resolve(*wanted);
-  if (!resolved.ok()) return resolved.status();
+  ATTNBIAS_ASSIGN_OR_RETURN(HostPort wanted, ParseHostPort(address));
+  ATTNBIAS_ASSIGN_OR_RETURN(const AddressList resolved, Resolve(wanted));
   int fd = -1;
-  for (const addrinfo* at = resolved->get(); at != nullptr && fd < 0;
+  for (const addrinfo* at = resolved.get(); at != nullptr && fd < 0;
        at = at->ai_next) {
     fd = ListenOn(*at);
   }
-  if (fd < 0) return Failed(ToString(*wanted), std::strerror(errno));
+  if (fd < 0) return Failed(ToString(wanted), std::strerror(errno));
   const int stop_fd = eventfd(0, EFD_CLOEXEC);
   if (stop_fd < 0) {
     close(fd);
-    return Failed(ToString(*wanted), std::strerror(errno));
+    return Failed(ToString(wanted), std::strerror(errno));
   }
-  wanted->port = PortOf(fd);
+  wanted.port = PortOf(fd);
   return std::unique_ptr<Acceptor>(
-      new Acceptor(fd, stop_fd, ToString(*wanted), max_connections));
+      new Acceptor(fd, stop_fd, ToString(wanted), max_connections));
 }
 
 Acceptor::Acceptor(int listen_fd, int stop_fd, std::string address,
@@ -120,7 +119,7 @@ Acceptor::~Acceptor() {
 
 void Acceptor::Start(Handlers handlers) {
   handlers_ = std::move(handlers);
-  thread_ = std::thread([this] { Run(); });
+  thread_ = std::thread([this] { AcceptUntilStopped(); });
 }
 
 void Acceptor::Stop() {
@@ -131,12 +130,12 @@ void Acceptor::Stop() {
 }
 
 int64_t Acceptor::connections() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   ForgetClosedLocked();
   return static_cast<int64_t>(connections_.size());
 }
 
-void Acceptor::Run() {
+void Acceptor::AcceptUntilStopped() {
   for (;;) {
     pollfd ready[] = {{stop_fd_, POLLIN, 0}, {listen_fd_, POLLIN, 0}};
     if (poll(ready, 2, -1) < 0) continue;  // a signal
@@ -170,7 +169,7 @@ void Acceptor::Admit(int fd) {
 bool Acceptor::Remember(int fd) {
   struct stat status = {};
   fstat(fd, &status);
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   // gRPC closes connections without telling: look only when it matters.
   if (static_cast<int64_t>(connections_.size()) >= max_connections_) {
     ForgetClosedLocked();

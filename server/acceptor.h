@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Accepts connections and hands them to gRPC.
 //
-// The listener of gRPC 1.51 stops accepting for ever after the process has once
-// run out of file descriptors, and has no limit on connections. This one waits
-// for descriptors to become free, and has one.
+// The listener of gRPC 1.51 stops accepting for ever once the process has run
+// out of file descriptors, and it does not limit connections. This one waits
+// for free descriptors, and limits connections.
 #ifndef ATTNBIAS_SERVER_ACCEPTOR_H_
 #define ATTNBIAS_SERVER_ACCEPTOR_H_
 
@@ -12,13 +12,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/base/mutex.h"
 
 namespace attnbias {
 
@@ -62,20 +62,20 @@ class Acceptor {
 
   Acceptor(int listen_fd, int stop_fd, std::string address,
            int max_connections);
-  void Run();
+  void AcceptUntilStopped();
   void AcceptOne();
   void Admit(int fd);
   // False at the limit.
   bool Remember(int fd);
-  void ForgetClosedLocked();
+  void ForgetClosedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int listen_fd_;
   const int stop_fd_;
   const std::string address_;
   const int64_t max_connections_;
   Handlers handlers_;
-  std::mutex mutex_;
-  std::vector<Connection> connections_;  // guarded by mutex_
+  Mutex mutex_;
+  std::vector<Connection> connections_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

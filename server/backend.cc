@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "server/logging.h"
 
@@ -18,25 +19,25 @@ absl::StatusOr<const KernelSet*> ChooseKernels(const std::string& name) {
     absl::StrAppend(&known, known.empty() ? "" : ", ",
                     std::string(kernels->name));
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--kernels: got '", name, "', want one of those this CPU has: ", known));
+  return Invalid("--kernels: got '", name,
+                 "', want one of those this CPU has: ", known);
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> Backend::Create(
     const ServerConfig& config, Metrics* metrics) {
-  absl::StatusOr<const KernelSet*> kernels = ChooseKernels(config.kernels);
-  ATTNBIAS_RETURN_IF_ERROR(kernels.status());
-  std::unique_ptr<Backend> backend(new Backend(**kernels, metrics));
+  ATTNBIAS_ASSIGN_OR_RETURN(const KernelSet* kernels,
+                            ChooseKernels(config.kernels));
+  std::unique_ptr<Backend> backend(new Backend(*kernels, metrics));
   backend->OpenDevice(config);
   return backend;
 }
 
 void Backend::OpenDevice(const ServerConfig& config) {
   const bool is_auto = config.backend == "auto";
-  // Results leave over a network: whether a device is worth its bus has to be
-  // measured (docs/cuda.md), and until then it is left alone.
+  // Results leave over a network. Whether a device is worth its transfers has
+  // to be measured (docs/cuda.md): without --cuda-min-bytes it is left alone.
   if (config.backend == "cpu" || (is_auto && config.cuda_min_bytes == 0)) {
     return;
   }

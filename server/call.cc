@@ -4,19 +4,20 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "server/codec/spec_codec.h"
 #include "server/grpc_status.h"
 #include "server/limits.h"
 #include "server/logging.h"
+#include "server/status_codes.h"
 
 namespace attnbias {
 namespace {
 
-// Bytes kept for each one of a request, at most about: the request itself, its
-// message, and the numbers of tables and lists of positions in 8 bytes each.
+// How many times its size a large request takes, at most about: as it came, as
+// a message, and as tables and lists of positions with 8 bytes for each number.
 constexpr int64_t kRequestGrowth = 8;
 
 }  // namespace
@@ -36,22 +37,22 @@ Call::Call(CallEnvironment* environment, Method method,
 Call::~Call() {
   const std::chrono::duration<double> seconds =
       std::chrono::steady_clock::now() - start_;
-  environment_.metrics.CallHandled(method_, code_, seconds.count());
+  environment_.metrics.CallHandled(method_, end_.code(), seconds.count());
   --environment_.active_calls;
   if (!LogsAccess()) return;
   LogAccess({.method = NameOf(method_),
              .peer = context_.peer(),
-             .code = NameOf(code_),
+             .code = RowOf(end_).name,
              .milliseconds = seconds.count() * 1000,
              .bytes = bytes_,
              .encoding = plan_ ? plan_->encoding().name : "",
              .fingerprint = plan_ ? plan_->fingerprint() : "",
-             .error = error_});
+             .error = std::string(end_.message())});
 }
 
 absl::Status Call::CheckWanted() const {
   if (environment_.draining) return Draining();
-  // gRPC cancels a call when its deadline passes, but only soon after.
+  // gRPC cancels a call whose deadline has passed, but a little later.
   if (context_.IsCancelled() ||
       context_.deadline() <= std::chrono::system_clock::now()) {
     return WhyCancelled();
@@ -62,9 +63,8 @@ absl::Status Call::CheckWanted() const {
 absl::Status Call::HoldMemoryFor(const grpc::ByteBuffer& request) {
   const auto size = static_cast<int64_t>(request.Length());
   if (size <= kInlineBytes) return absl::OkStatus();
-  auto memory = environment_.engine.Reserve(kRequestGrowth * size);
-  ATTNBIAS_RETURN_IF_ERROR(memory.status());
-  request_memory_ = *std::move(memory);
+  ATTNBIAS_ASSIGN_OR_RETURN(request_memory_,
+                            environment_.engine.Reserve(kRequestGrowth * size));
   return absl::OkStatus();
 }
 
@@ -78,15 +78,15 @@ absl::StatusOr<PlanPtr> Call::MakePlan(const v1::TensorSpec& spec) {
   return plan;
 }
 
+void Call::MessageSent(int64_t bytes) {
+  bytes_ += bytes;
+  environment_.metrics.MessageSent(method_, bytes);
+}
+
 grpc::Status Call::End(const absl::Status& status) {
-  code_ = static_cast<grpc::StatusCode>(status.code());
-  error_ = std::string(status.message());
-  if (absl::IsResourceExhausted(status)) {
-    environment_.metrics.Rejected(Rejection::kOverload);
-  } else if (absl::IsUnavailable(status)) {
-    environment_.metrics.Rejected(Rejection::kDraining);
-  } else if (absl::IsAborted(status)) {
-    environment_.metrics.Rejected(Rejection::kStalledClient);
+  end_ = status;
+  if (const auto rejection = RowOf(status).rejection) {
+    environment_.metrics.Rejected(*rejection);
   }
   if (const std::optional<absl::Duration> delay = RetryDelay(status)) {
     // What gRPC's own retry policy obeys.
@@ -99,10 +99,9 @@ grpc::Status Call::End(const absl::Status& status) {
 
 absl::Status CheckHeaderSize(int64_t message_bytes) {
   if (message_bytes <= kMaxUnaryResponseBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("spec: got lists of positions that make a header of ",
-                   message_bytes, " bytes, want at most ",
-                   kMaxUnaryResponseBytes, "; ask for fewer at once"));
+  return Invalid("spec: got lists of positions that make a header of ",
+                 message_bytes, " bytes, want at most ", kMaxUnaryResponseBytes,
+                 "; ask for fewer at once");
 }
 
 absl::Status QueueFull() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the calls of every method have in common: what they work with, the
-// refusals that come before any work, their place in metrics and log.
+// What calls have in common, whatever their method: what they work with, why
+// they are refused, how they are counted and logged.
 #ifndef ATTNBIAS_SERVER_CALL_H_
 #define ATTNBIAS_SERVER_CALL_H_
 
@@ -13,6 +13,8 @@
 #include "absl/status/statusor.h"
 #include "attnbias/v1/service.pb.h"
 #include "core/base/executor.h"
+#include "core/base/invalid.h"
+#include "core/base/status_macros.h"
 #include "core/cache/byte_budget.h"
 #include "core/engine/engine.h"
 #include "core/mount/registry.h"
@@ -58,27 +60,27 @@ class Call {
   // waits for the answer.
   absl::Status CheckWanted() const;
 
-  // The plan of a request, whose messages begin with "spec.".
+  // The plan of a request. The messages of its errors begin with "spec.".
   absl::StatusOr<PlanPtr> MakePlan(const v1::TensorSpec& spec);
 
-  // Counts against the memory budget, until the call ends, what becomes of a
-  // large request. RESOURCE_EXHAUSTED when there is no room.
+  // Takes memory from the budget, until the call ends, for a large request and
+  // what is made of it. RESOURCE_EXHAUSTED when there is no room.
   absl::Status HoldMemoryFor(const grpc::ByteBuffer& request);
 
-  // For whoever writes: closes the call when its client stops reading or
-  // sending.
+  // Closes the call when its client stops reading or sending. Whoever writes,
+  // or waits for the client, tells it so.
   StallWatch::Entry& stall_entry() { return stall_entry_; }
 
-  // What the log is to say that the call is about.
+  // For the log: what the call is about.
   void SetPlan(PlanPtr plan) { plan_ = std::move(plan); }
 
-  void MessageSent() { environment_.metrics.MessageSent(method_); }
-  void BytesSent(int64_t bytes) { bytes_ += bytes; }
+  // Counts a message that was sent, and the bytes of tensors in it.
+  void MessageSent(int64_t bytes = 0);
 
-  // What to finish the call with; adds the trailing metadata that belongs to
-  // it. Once.
+  // The status to finish the call with. Counts it and adds its trailing
+  // metadata. Once.
   grpc::Status End(const absl::Status& status);
-  // The end of a call whose peer is gone or was given up: says why.
+  // Why the call is cancelled: by this server, its deadline or the client.
   absl::Status WhyCancelled() const;
 
  private:
@@ -91,32 +93,29 @@ class Call {
   ByteBudget::Reservation request_memory_;
   int64_t bytes_ = 0;
   PlanPtr plan_;
-  grpc::StatusCode code_ = grpc::StatusCode::OK;
-  std::string error_;
+  absl::Status end_;
 };
 
-// INVALID_ARGUMENT where the message of a TensorHeader is larger than stock
-// clients accept, which only long lists of large positions make it.
+// INVALID_ARGUMENT where a header's message is larger than stock clients
+// accept. Only long lists of large positions make one so large.
 absl::Status CheckHeaderSize(int64_t message_bytes);
 
-// What a call is refused with when the executor takes no more.
+// Refuses a call when the executor's queue is full.
 absl::Status QueueFull();
 
-// What it is refused with while the server drains.
+// Refuses a call while the server drains.
 absl::Status Draining();
 
-// The message in `bytes`. INVALID_ARGUMENT when it is none, UNIMPLEMENTED when
-// it has fields that this server does not know.
+// The message in `bytes`. INVALID_ARGUMENT when they are not one, UNIMPLEMENTED
+// when it has fields that this server does not know.
 template <typename Message>
 absl::StatusOr<Message> ParseRequest(const grpc::ByteBuffer& bytes) {
   Message message;
   grpc::ByteBuffer copy(bytes);  // of references; parsing empties it
   if (!grpc::SerializationTraits<Message>::Deserialize(&copy, &message).ok()) {
-    return absl::InvalidArgumentError(
-        "request: not a serialised " +
-        std::string(Message::descriptor()->name()));
+    return Invalid("request: not a serialised ", Message::descriptor()->name());
   }
-  if (absl::Status status = CheckKnown(message); !status.ok()) return status;
+  ATTNBIAS_RETURN_IF_ERROR(CheckKnown(message));
   return message;
 }
 

@@ -27,8 +27,8 @@ void TakeFromEnvironment(CLI::Option* option) {
       absl::AsciiStrToUpper(absl::StrReplaceAll(name, {{"-", "_"}}))));
 }
 
-// Of a repeated flag the last counts, so that scripts may add to what they are
-// given.
+// Of a repeated flag the last counts: a script may add its own to those that it
+// was given.
 void MakeOverridable(CLI::Option* option) {
   option->take_last();
   TakeFromEnvironment(option);

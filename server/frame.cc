@@ -17,8 +17,7 @@ namespace {
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedOutputStream;
 
-// More than the header's fields before `data` can take, but for the
-// TensorHeader itself.
+// More than the fields before `data` can take, without the TensorHeader.
 constexpr size_t kMaxFieldBytes = 64;
 
 uint8_t* AppendTag(int field, WireFormatLite::WireType type, uint8_t* at) {

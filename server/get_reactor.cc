@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "server/codec/spec_codec.h"
 #include "server/frame.h"
@@ -17,14 +18,13 @@ namespace attnbias {
 namespace {
 
 absl::Status TooLarge(const std::string& got, int64_t want) {
-  return WithReason(absl::InvalidArgumentError(absl::StrCat(
-                        "spec: got ", got, " bytes, want at most ", want,
-                        " for GetTensor; StreamTensor has no such limit")),
+  return WithReason(Invalid("spec: got ", got, " bytes, want at most ", want,
+                            " for GetTensor; StreamTensor has no such limit"),
                     "TENSOR_TOO_LARGE_FOR_UNARY");
 }
 
-// What HTTP/2 lets a server send before the client has read anything: a smaller
-// answer is not held up.
+// HTTP/2 lets a server send so much before the client has read anything. A
+// smaller answer is not held up.
 constexpr size_t kFirstWindowBytes = 65535;
 
 // More than the fields of a GetTensorResponse take beside header and data.
@@ -46,23 +46,12 @@ GetReactor::GetReactor(CallEnvironment* environment,
                        grpc::CallbackServerContext* context,
                        const grpc::ByteBuffer* request,
                        grpc::ByteBuffer* response)
-    : call_(environment, Method::kGetTensor, context),
+    : CallReactor(environment, Method::kGetTensor, context),
       request_(*request),
       response_(*response) {}
 
-template <typename Step>
-void GetReactor::Schedule(Step step) {
-  if (!call_.environment().executor.Schedule(std::move(step))) {
-    End(QueueFull());
-  }
-}
-
 void GetReactor::Start() {
-  if (absl::Status status = call_.CheckWanted(); !status.ok()) {
-    return End(status);
-  }
-  if (static_cast<int64_t>(request_.Length()) <= kInlineBytes) return Plan();
-  Schedule([this] { Plan(); });
+  Begin(request_, [this] { Plan(); });
 }
 
 void GetReactor::Plan() {
@@ -85,17 +74,15 @@ absl::StatusOr<PlannedRequestPtr> GetReactor::MakePlan() {
     return known;
   }
   ATTNBIAS_RETURN_IF_ERROR(call_.HoldMemoryFor(request_));
-  absl::StatusOr<v1::GetTensorRequest> request =
-      ParseRequest<v1::GetTensorRequest>(request_);
-  ATTNBIAS_RETURN_IF_ERROR(request.status());
-  absl::StatusOr<PlanPtr> plan = call_.MakePlan(request->spec());
-  ATTNBIAS_RETURN_IF_ERROR(plan.status());
-  const int64_t payload = (*plan)->total_bytes();
+  ATTNBIAS_ASSIGN_OR_RETURN(const auto request,
+                            ParseRequest<v1::GetTensorRequest>(request_));
+  ATTNBIAS_ASSIGN_OR_RETURN(const PlanPtr plan, call_.MakePlan(request.spec()));
+  const int64_t payload = plan->total_bytes();
   if (payload > kMaxUnaryBytes) {
     return TooLarge(absl::StrCat("a tensor of ", payload), kMaxUnaryBytes);
   }
   auto planned = std::make_shared<const PlannedRequest>(
-      PlannedRequest{*plan, EncodeHeader(**plan).SerializeAsString()});
+      PlannedRequest{plan, EncodeHeader(*plan).SerializeAsString()});
   ATTNBIAS_RETURN_IF_ERROR(
       CheckHeaderSize(static_cast<int64_t>(planned->header.size())));
   constexpr int64_t kMost = kMaxUnaryResponseBytes - kFramingBytes;
@@ -112,14 +99,7 @@ void GetReactor::Compute() {
   if (absl::Status status = call_.CheckWanted(); !status.ok()) {
     return End(status);
   }
-  call_.environment().engine.Get(planned_->plan, cancellation_,
-                                 [this](absl::StatusOr<PayloadPtr> payload) {
-                                   if (cancellation_->cancelled())
-                                     return End(call_.WhyCancelled());
-                                   if (!payload.ok())
-                                     return End(payload.status());
-                                   Answer(**payload);
-                                 });
+  GetPayload(planned_->plan, [this](PayloadPtr payload) { Answer(*payload); });
 }
 
 void GetReactor::Answer(Payload& payload) {
@@ -127,8 +107,7 @@ void GetReactor::Answer(Payload& payload) {
   absl::StatusOr<Chunk> chunk = payload.Read(0, bytes);
   if (!chunk.ok()) return End(chunk.status());
   response_ = FrameTensor(planned_->header, *chunk);
-  call_.BytesSent(bytes);
-  call_.MessageSent();
+  call_.MessageSent(bytes);
   if (response_.Length() > kFirstWindowBytes) {
     call_.stall_entry().Register();
     call_.stall_entry().WriteStarted();

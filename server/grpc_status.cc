@@ -9,45 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
+#include "server/status_codes.h"
 
 namespace attnbias {
 namespace {
 
 constexpr char kReasonUrl[] = "attnbias/reason";
 constexpr char kDomain[] = "attnbias";
-
-struct CodeRow {
-  std::string_view name;
-  // Of ErrorInfo, where the error has none of its own.
-  std::string_view reason;
-  // Whether the message's field path becomes a BadRequest.
-  bool names_field;
-};
-
-// By number.
-constexpr CodeRow kCodes[] = {
-    {"OK", "", false},
-    {"CANCELLED", "CANCELLED", false},
-    {"UNKNOWN", "UNKNOWN", false},
-    {"INVALID_ARGUMENT", "INVALID_FIELD", true},
-    {"DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED", false},
-    {"NOT_FOUND", "TABLE_NOT_FOUND", true},
-    {"ALREADY_EXISTS", "ALREADY_EXISTS", false},
-    {"PERMISSION_DENIED", "PERMISSION_DENIED", false},
-    {"RESOURCE_EXHAUSTED", "OVERLOADED", false},
-    {"FAILED_PRECONDITION", "FINGERPRINT_MISMATCH", true},
-    {"ABORTED", "ABORTED", false},
-    {"OUT_OF_RANGE", "OUT_OF_RANGE", true},
-    {"UNIMPLEMENTED", "UNKNOWN_FIELD", true},
-    {"INTERNAL", "INTERNAL", false},
-    {"UNAVAILABLE", "DRAINING", false},
-    {"DATA_LOSS", "DATA_LOSS", false},
-    {"UNAUTHENTICATED", "UNAUTHENTICATED", false},
-};
-
-const CodeRow& RowOf(const absl::Status& status) {
-  return kCodes[static_cast<int>(status.code())];
-}
 
 // The path that a message begins with, or nothing.
 std::string_view FieldOf(const absl::Status& status) {
@@ -92,10 +60,8 @@ absl::Status Under(std::string_view parent, const absl::Status& status) {
 }
 
 std::optional<absl::Duration> RetryDelay(const absl::Status& status) {
-  if (absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) {
-    return absl::Seconds(1);
-  }
-  return std::nullopt;
+  if (!RowOf(status).may_pass) return std::nullopt;
+  return absl::Seconds(1);
 }
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {
@@ -120,7 +86,5 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
   return {static_cast<grpc::StatusCode>(status.code()),
           std::string(status.message()), details.SerializeAsString()};
 }
-
-std::string_view NameOf(grpc::StatusCode code) { return kCodes[code].name; }
 
 }  // namespace attnbias

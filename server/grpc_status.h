@@ -16,19 +16,17 @@ namespace attnbias {
 absl::Status WithReason(absl::Status status, std::string_view reason);
 
 // Prefixes the field path that the message begins with: "alibi.num_heads: ..."
-// under "spec" becomes "spec.alibi.num_heads: ...". Errors that name no field,
-// which are those a caller can retry, stay as they are.
+// under "spec" becomes "spec.alibi.num_heads: ...". Errors that name no field
+// stay as they are: those are not about the request.
 absl::Status Under(std::string_view parent, const absl::Status& status);
 
-// When the caller should try again; empty where trying again is no use.
+// How long the caller should wait before it tries again; empty where that would
+// not help.
 std::optional<absl::Duration> RetryDelay(const absl::Status& status);
 
 // Same code and message. Details: ErrorInfo always; BadRequest where the
 // message begins with a field's path and ": "; RetryInfo where RetryDelay is.
 grpc::Status ToGrpcStatus(const absl::Status& status);
-
-// "INVALID_ARGUMENT"
-std::string_view NameOf(grpc::StatusCode code);
 
 }  // namespace attnbias
 

@@ -24,81 +24,75 @@ class HealthService::Watcher final
   const std::string& name() const { return name_; }
 
   void Tell(Status status) {
-    std::unique_lock<std::mutex> lock(mutex_);
+    mutex_.Lock();
     wanted_ = status;
-    Proceed(std::move(lock));
+    ProceedAndUnlock();
   }
 
   void Close(const grpc::Status& end) {
-    std::unique_lock<std::mutex> lock(mutex_);
+    mutex_.Lock();
     if (!end_) end_ = end;
-    Proceed(std::move(lock));
+    ProceedAndUnlock();
   }
 
   void OnWriteDone(bool ok) override {
-    std::unique_lock<std::mutex> lock(mutex_);
+    mutex_.Lock();
     writing_ = false;
     if (!ok && !end_) end_ = grpc::Status::CANCELLED;
-    Proceed(std::move(lock));
+    ProceedAndUnlock();
   }
   void OnCancel() override { Close(grpc::Status::CANCELLED); }
   void OnDone() override { service_->Forget(shared_from_this()); }
 
  private:
   // gRPC is called without the lock: it may call back.
-  void Proceed(std::unique_lock<std::mutex> lock) {
-    if (writing_ || finishing_) return;
-    if (wanted_ != sent_) {
+  void ProceedAndUnlock() ABSL_UNLOCK_FUNCTION(mutex_) {
+    const bool ready = !writing_ && !finishing_;
+    const bool write = ready && wanted_ != sent_;
+    const bool finish = ready && !write && end_;
+    if (write) {
       sent_ = wanted_;
       writing_ = true;
       response_.set_status(wanted_);
-      lock.unlock();
-      StartWrite(&response_);
-    } else if (end_) {
-      finishing_ = true;
-      lock.unlock();
-      Finish(*end_);
     }
+    if (finish) finishing_ = true;
+    const grpc::Status end = end_.value_or(grpc::Status::OK);
+    mutex_.Unlock();
+    if (write) StartWrite(&response_);
+    if (finish) Finish(end);
   }
 
   HealthService* const service_;
   const std::string name_;
   HealthCheckResponse response_;  // of the write under way
 
-  std::mutex mutex_;
-  // All below are guarded by mutex_.
-  Status sent_ = HealthCheckResponse::UNKNOWN;
-  Status wanted_ = HealthCheckResponse::UNKNOWN;
-  bool writing_ = false;
-  bool finishing_ = false;
-  std::optional<grpc::Status> end_;
+  Mutex mutex_;
+  Status sent_ ABSL_GUARDED_BY(mutex_) = HealthCheckResponse::UNKNOWN;
+  Status wanted_ ABSL_GUARDED_BY(mutex_) = HealthCheckResponse::UNKNOWN;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<grpc::Status> end_ ABSL_GUARDED_BY(mutex_);
 };
 
 HealthService::HealthService() = default;
 HealthService::~HealthService() = default;
 
 void HealthService::SetServing(bool serving) {
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    serving_ = serving;
-  }
-  Tell();
+  mutex_.Lock();
+  serving_ = serving;
+  UnlockAndTell();
 }
 
 void HealthService::SetOverloaded(bool overloaded) {
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    overloaded_ = overloaded;
-  }
-  Tell();
+  mutex_.Lock();
+  overloaded_ = overloaded;
+  UnlockAndTell();
 }
 
 void HealthService::FinishWatchers() {
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    finished_ = true;
-  }
-  Tell();
+  mutex_.Lock();
+  finished_ = true;
+  UnlockAndTell();
 }
 
 std::optional<HealthService::Status> HealthService::StatusOfLocked(
@@ -117,12 +111,13 @@ std::optional<HealthService::Status> HealthService::StatusOfLocked(
                  : HealthCheckResponse::NOT_SERVING;
 }
 
-void HealthService::Tell() {
-  std::lock_guard<std::mutex> tell_lock(tell_mutex_);
+void HealthService::UnlockAndTell() {
+  mutex_.Unlock();
+  MutexLock tell_lock(tell_mutex_);
   std::vector<std::pair<std::shared_ptr<Watcher>, Status>> news;
   bool finished = false;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     finished = finished_;
     for (const std::shared_ptr<Watcher>& watcher : watchers_) {
       news.emplace_back(watcher,
@@ -140,7 +135,7 @@ void HealthService::Tell() {
 }
 
 void HealthService::Forget(const std::shared_ptr<Watcher>& watcher) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   watchers_.erase(watcher);
 }
 
@@ -150,7 +145,7 @@ grpc::ServerUnaryReactor* HealthService::Check(
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   std::optional<Status> status;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     status = StatusOfLocked(request->service());
   }
   if (status) {
@@ -167,11 +162,9 @@ grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
     grpc::CallbackServerContext* /*context*/,
     const HealthCheckRequest* request) {
   auto watcher = std::make_shared<Watcher>(this, request->service());
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    watchers_.insert(watcher);
-  }
-  Tell();
+  mutex_.Lock();
+  watchers_.insert(watcher);
+  UnlockAndTell();
   return watcher.get();
 }
 

@@ -7,11 +7,11 @@
 #define ATTNBIAS_SERVER_HEALTH_SERVICE_H_
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 
+#include "core/base/mutex.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 
 namespace attnbias {
@@ -43,19 +43,18 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
   class Watcher;
 
   // Empty for a name that is not ours.
-  std::optional<Status> StatusOfLocked(const std::string& name) const;
-  void Tell();
+  std::optional<Status> StatusOfLocked(const std::string& name) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void UnlockAndTell() ABSL_UNLOCK_FUNCTION(mutex_);
   void Forget(const std::shared_ptr<Watcher>& watcher);
 
-  // Held while news are spread, so that the newest come last; taken before
-  // mutex_.
-  std::mutex tell_mutex_;
-  std::mutex mutex_;
-  // All below are guarded by mutex_.
-  bool serving_ = false;
-  bool overloaded_ = false;
-  bool finished_ = false;
-  std::set<std::shared_ptr<Watcher>> watchers_;
+  // Held while news are spread, so that the newest come last.
+  Mutex tell_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
+  Mutex mutex_;
+  bool serving_ ABSL_GUARDED_BY(mutex_) = false;
+  bool overloaded_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  std::set<std::shared_ptr<Watcher>> watchers_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace attnbias

@@ -4,14 +4,14 @@
 #include <charconv>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/invalid.h"
 
 namespace attnbias {
 namespace {
 
 absl::Status Malformed(std::string_view text) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("got '", std::string(text),
-                   "', want HOST:PORT with a port in [0, 65535]"));
+  return Invalid("got '", std::string(text),
+                 "', want HOST:PORT with a port in [0, 65535]");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "core/base/invalid.h"
 #include "google/protobuf/message.h"
 #include "server/codec/encoding_codec.h"
 
@@ -19,8 +20,8 @@ using google::protobuf::Message;
 
 constexpr int kDefaultPageSize = 100;
 constexpr int kMaxPageSize = 1000;
-// What a token is made of: this and the last name of its page, so that a page
-// begins where the last one ended whatever has been mounted meanwhile.
+// A token is this and the last name of its page. The next page begins after
+// that name, whatever has been mounted meanwhile.
 constexpr char kTokenPrefix[] = "after:";
 
 ptrdiff_t CommonPrefix(const std::string& a, const std::string& b) {
@@ -28,9 +29,8 @@ ptrdiff_t CommonPrefix(const std::string& a, const std::string& b) {
          a.begin();
 }
 
-// The mounted table of this digest. Of several with the same numbers it is the
-// one whose name is most like that of `own`, which is one of them, or is beside
-// it.
+// The mounted table of this digest. Where several have the same numbers, it is
+// the one whose name is most like that of `own`.
 const MountedTable* Mounted(const std::string& sha256, const MountedTable& own,
                             const TableSet& tables) {
   const MountedTable* best = nullptr;
@@ -44,7 +44,7 @@ const MountedTable* Mounted(const std::string& sha256, const MountedTable& own,
   return best;
 }
 
-// Puts names for digests in the fields of `encoding`.
+// Adds the names of mounted tables to the digests in `encoding`.
 void NameTables(const MountedTable& own, const TableSet& tables,
                 Message* encoding) {
   const auto* reflection = encoding->GetReflection();
@@ -85,13 +85,12 @@ absl::Status ListTables(const v1::ListTablesRequest& request,
                         const TableSet& tables,
                         v1::ListTablesResponse* response) {
   if (request.page_size() < 0 || request.page_size() > kMaxPageSize) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("page_size: got ", request.page_size(),
-                     ", want an integer in [0, ", kMaxPageSize, "]"));
+    return Invalid("page_size: got ", request.page_size(),
+                   ", want an integer in [0, ", kMaxPageSize, "]");
   }
   absl::string_view after = request.page_token();
   if (!after.empty() && !absl::ConsumePrefix(&after, kTokenPrefix)) {
-    return absl::InvalidArgumentError(
+    return Invalid(
         "page_token: got none of this server's, want the next_page_token of "
         "the answer before");
   }

@@ -29,7 +29,7 @@ struct AccessLine {
   std::string_view encoding;
   std::string_view fingerprint;
   // Empty when the call went well.
-  std::string_view error;
+  std::string error;
 };
 
 // Whether LogAccess would write anything.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/checksum/crc32c.h"
 #include "server/codec/logits_codec.h"
@@ -19,162 +20,74 @@ namespace {
 // The vectors of one call may take the memory budget divided by this.
 constexpr int64_t kLargestVectorsDivisor = 8;
 
+absl::Status NoSpec() {
+  return Invalid("spec: not set, want it in the first message");
+}
+
 }  // namespace
 
 LogitsReactor::LogitsReactor(CallEnvironment* environment,
                              grpc::CallbackServerContext* context)
-    : call_(environment, Method::kComputeLogits, context) {}
+    : OutputPump(environment, Method::kComputeLogits, context) {}
 
 void LogitsReactor::Start() {
-  call_.stall_entry().Register();
-  std::unique_lock<std::mutex> lock(mutex_);
-  status_ = call_.CheckWanted();
-  Proceed(std::move(lock));
+  if (absl::Status status = call_.CheckWanted(); !status.ok()) {
+    return End(status);
+  }
+  StartRead(&incoming_);
+  mutex_.Lock();
+  ProceedAndUnlock();
 }
 
 void LogitsReactor::OnReadDone(bool ok) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  reading_ = false;
+  mutex_.Lock();
   if (ok) {
-    waiting_ = true;
+    asked_ = waiting_ = true;
     status_.Update(HoldIncoming());
   } else {
     half_closed_ = true;
     if (call_.context().IsCancelled()) status_.Update(call_.WhyCancelled());
+    if (!asked_) status_.Update(NoSpec());
   }
-  Proceed(std::move(lock));
+  ProceedAndUnlock();
 }
 
 // What was read counts against the budget until it has been worked on.
 absl::Status LogitsReactor::HoldIncoming() {
-  auto memory = call_.environment().engine.Reserve(
-      static_cast<int64_t>(incoming_.Length()));
-  ATTNBIAS_RETURN_IF_ERROR(memory.status());
-  incoming_memory_ = *std::move(memory);
+  ATTNBIAS_ASSIGN_OR_RETURN(incoming_memory_,
+                            call_.environment().engine.Reserve(
+                                static_cast<int64_t>(incoming_.Length())));
   return absl::OkStatus();
 }
 
-void LogitsReactor::OnWriteDone(bool ok) {
-  call_.stall_entry().WriteDone();
-  std::unique_lock<std::mutex> lock(mutex_);
-  writing_ = false;
-  written_.bytes.Clear();
-  if (ok) {
-    call_.MessageSent();
-    call_.BytesSent(written_.size);
-  } else {
-    status_.Update(call_.WhyCancelled());
-  }
-  Proceed(std::move(lock));
-}
-
-// gRPC and the executor are called without the lock: they may call back. What
-// is started here keeps the call from ending, and so this object alive.
-void LogitsReactor::Proceed(std::unique_lock<std::mutex> lock) {
-  if (cancellation_->cancelled()) status_.Update(call_.WhyCancelled());
-  const bool write = !writing_ && status_.ok() && next_.has_value();
-  if (write) {
-    written_ = *std::move(next_);
-    next_.reset();
-    writing_ = true;
-  }
-  const bool work = !working_ && status_.ok() && !next_.has_value() &&
-                    (unfinished_ || waiting_);
-  if (work) {
-    working_ = true;
-    if (!unfinished_) {
-      request_ = std::exchange(incoming_, grpc::ByteBuffer());
-      request_memory_ = std::move(incoming_memory_);
-      waiting_ = false;
-    }
-  }
-  const bool read = !reading_ && !starting_read_ && !waiting_ &&
-                    !half_closed_ && status_.ok();
-  if (read) reading_ = starting_read_ = true;
-  const bool resting = !writing_ && !working_ && !waiting_;
-  call_.stall_entry().SetIdle(resting && status_.ok() && !half_closed_);
-  if (resting && !half_closed_ && call_.environment().draining) {
-    status_.Update(Draining());
-  }
-  // A read that is left over ends with the call.
-  const bool end = !writing_ && !working_ && !starting_read_ && !ended_ &&
-                   (!status_.ok() || (half_closed_ && !waiting_));
-  if (end) ended_ = true;
-  absl::Status status = status_;
-  if (end && status.ok() && logits_ == nullptr) {
-    status = absl::InvalidArgumentError(
-        "spec: not set, want it in the first message");
-  }
-  lock.unlock();
-  if (write) Write();
-  if (work) ScheduleStep();
-  if (read) Read();
-  if (end) End(status);
-}
-
-void LogitsReactor::Read() {
-  StartRead(&incoming_);
-  std::unique_lock<std::mutex> lock(mutex_);
-  starting_read_ = false;
-  Proceed(std::move(lock));
-}
-
-void LogitsReactor::Write() {
-  call_.stall_entry().WriteStarted();
-  grpc::WriteOptions options;
-  options.set_no_compression();
-  StartWrite(&written_.bytes, options);
-}
-
-void LogitsReactor::ScheduleStep() {
-  if (call_.environment().executor.Schedule([this] { Step(); })) return;
-  // A stream under way is not refused for a full queue.
-  if (logits_ != nullptr) return Step();
-  std::unique_lock<std::mutex> lock(mutex_);
-  working_ = false;
-  status_.Update(QueueFull());
-  Proceed(std::move(lock));
-}
-
-void LogitsReactor::Step() {
-  absl::StatusOr<Message> message = absl::CancelledError();
-  if (!cancellation_->cancelled()) message = MakeMessage();
-  std::unique_lock<std::mutex> lock(mutex_);
-  working_ = false;
-  unfinished_ = work_.made < work_.lines;
-  if (message.ok()) {
-    next_ = *std::move(message);
-  } else if (!cancellation_->cancelled()) {
-    status_.Update(message.status());
-  }
-  Proceed(std::move(lock));
-}
-
-absl::StatusOr<LogitsReactor::Message> LogitsReactor::MakeMessage() {
-  if (request_.has_value()) {
-    ATTNBIAS_RETURN_IF_ERROR(call_.CheckWanted());
-    if (logits_ == nullptr) {
-      ATTNBIAS_RETURN_IF_ERROR(call_.HoldMemoryFor(*request_));
-    }
-    absl::StatusOr<v1::ComputeLogitsRequest> request =
-        ParseRequest<v1::ComputeLogitsRequest>(*request_);
-    request_.reset();
-    const ByteBudget::Reservation until_taken = std::move(request_memory_);
-    ATTNBIAS_RETURN_IF_ERROR(request.status());
-    if (logits_ == nullptr) return Prepare(*request);
-    ATTNBIAS_RETURN_IF_ERROR(Accept(*request));
+absl::StatusOr<LogitsReactor::Message> LogitsReactor::Make() {
+  if (!IsUnfinished()) {
+    const ByteBudget::Reservation until_taken = std::move(incoming_memory_);
+    ATTNBIAS_ASSIGN_OR_RETURN(const auto request, TakeRequest());
+    if (logits_ == nullptr) return Prepare(request);
+    ATTNBIAS_RETURN_IF_ERROR(Accept(request));
   }
   return Compute();
 }
 
+// The request that waits. The next is read meanwhile: Make keeps the call from
+// ending while gRPC is being told to.
+absl::StatusOr<v1::ComputeLogitsRequest> LogitsReactor::TakeRequest() {
+  const auto bytes = std::exchange(incoming_, grpc::ByteBuffer());
+  mutex_.Lock();
+  waiting_ = false;
+  mutex_.Unlock();
+  StartRead(&incoming_);
+  ATTNBIAS_RETURN_IF_ERROR(call_.CheckWanted());
+  if (logits_ == nullptr) ATTNBIAS_RETURN_IF_ERROR(call_.HoldMemoryFor(bytes));
+  return ParseRequest<v1::ComputeLogitsRequest>(bytes);
+}
+
 absl::StatusOr<LogitsReactor::Message> LogitsReactor::Prepare(
     const v1::ComputeLogitsRequest& request) {
-  if (!request.has_spec()) {
-    return absl::InvalidArgumentError(
-        "spec: not set, want it in the first message");
-  }
+  if (!request.has_spec()) return NoSpec();
   if (request.num_rows() != 0 || !request.data().empty()) {
-    return absl::InvalidArgumentError(
+    return Invalid(
         "num_rows: got rows beside the spec, want them in later messages");
   }
   absl::StatusOr<LogitsSpec> spec =
@@ -187,24 +100,22 @@ absl::StatusOr<LogitsReactor::Message> LogitsReactor::Prepare(
                            kLargestVectorsDivisor,
        .max_row_bytes = kMaxUnaryBytes});
   if (!plan.ok()) return Under("spec", plan.status());
-  auto logits = PositionalLogits::Create(
-      *std::move(plan),
-      {.executor = environment.executor,
-       .kernels = environment.engine.kernels(),
-       .allocate = [&engine = environment.engine](
-                       int64_t bytes) { return engine.Allocate(bytes); }},
-      *cancellation_);
-  ATTNBIAS_RETURN_IF_ERROR(logits.status());
-  logits_ = *std::move(logits);
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      logits_,
+      PositionalLogits::Create(
+          *std::move(plan),
+          {.executor = environment.executor,
+           .kernels = environment.engine.kernels(),
+           .allocate = [&engine = environment.engine](
+                           int64_t bytes) { return engine.Allocate(bytes); }},
+          *cancellation_));
   return Message{FrameLogitsHeader(EncodeLogitsHeader(logits_->plan())), 0};
 }
 
-// The data moves to memory of the budget, so that requests that wait for their
-// answers to be read count.
+// The data moves to memory of the budget: it counts until its answer is made.
 absl::Status LogitsReactor::Accept(const v1::ComputeLogitsRequest& request) {
   if (request.has_spec()) {
-    return absl::InvalidArgumentError(
-        "spec: got another, want it in the first message alone");
+    return Invalid("spec: got another, want it in the first message alone");
   }
   const std::string& data = request.data();
   const auto size = static_cast<int64_t>(data.size());
@@ -218,11 +129,9 @@ absl::Status LogitsReactor::Accept(const v1::ComputeLogitsRequest& request) {
                                               ", that of the data received"));
     }
   }
-  absl::StatusOr<BudgetedBuffer> memory =
-      call_.environment().engine.Allocate(std::max<int64_t>(size, 1));
-  ATTNBIAS_RETURN_IF_ERROR(memory.status());
-  std::memcpy(memory->bytes.data(), data.data(), data.size());
-  work_.memory = *std::move(memory);
+  ATTNBIAS_ASSIGN_OR_RETURN(work_.memory, call_.environment().engine.Allocate(
+                                              std::max<int64_t>(size, 1)));
+  std::memcpy(work_.memory.bytes.data(), data.data(), data.size());
   work_.block = {request.first_row(), request.num_rows(),
                  work_.memory.bytes.data()};
   work_.lines = logits_->plan().spec().num_heads * request.num_rows();
@@ -235,10 +144,9 @@ absl::StatusOr<LogitsReactor::Message> LogitsReactor::Compute() {
   const int64_t most = std::max<int64_t>(kDefaultChunkBytes / row_bytes, 1);
   const Range lines = {work_.made, std::min(work_.made + most, work_.lines)};
   const int64_t size = lines.size() * row_bytes;
-  absl::StatusOr<BudgetedBuffer> memory =
-      call_.environment().engine.Allocate(size);
-  ATTNBIAS_RETURN_IF_ERROR(memory.status());
-  const auto owner = std::make_shared<BudgetedBuffer>(*std::move(memory));
+  ATTNBIAS_ASSIGN_OR_RETURN(BudgetedBuffer memory,
+                            call_.environment().engine.Allocate(size));
+  const auto owner = std::make_shared<BudgetedBuffer>(std::move(memory));
   std::byte* const out = owner->bytes.data();
   ATTNBIAS_RETURN_IF_ERROR(logits_->Compute(work_.block, lines, out));
   work_.made = lines.end;

@@ -12,26 +12,6 @@
 namespace attnbias {
 namespace {
 
-constexpr std::string_view kCodeNames[] = {
-    "OK",
-    "Canceled",
-    "Unknown",
-    "InvalidArgument",
-    "DeadlineExceeded",
-    "NotFound",
-    "AlreadyExists",
-    "PermissionDenied",
-    "ResourceExhausted",
-    "FailedPrecondition",
-    "Aborted",
-    "OutOfRange",
-    "Unimplemented",
-    "Internal",
-    "Unavailable",
-    "DataLoss",
-    "Unauthenticated",
-};
-
 constexpr std::string_view kRejectionNames[] = {
     "overload", "draining", "connection_limit", "stalled_client"};
 static_assert(std::size(kRejectionNames) == kNumRejections);
@@ -136,8 +116,8 @@ void Metrics::RegisterMethods() {
     methods_[i].started = &started.Add(labels);
     methods_[i].messages_sent = &sent.Add(labels);
     methods_[i].seconds = &seconds.Add(labels, kSecondsBuckets);
-    for (int code = 0; code < kNumCodes; ++code) {
-      labels["grpc_code"] = std::string(kCodeNames[code]);
+    for (size_t code = 0; code < kStatusCodes.size(); ++code) {
+      labels["grpc_code"] = std::string(kStatusCodes[code].metrics_name);
       methods_[i].handled[code] = &handled.Add(labels);
     }
   }
@@ -176,19 +156,18 @@ void Metrics::CallStarted(Method method) {
   methods_[static_cast<int>(method)].started->Increment();
 }
 
-void Metrics::CallHandled(Method method, grpc::StatusCode code,
+void Metrics::CallHandled(Method method, absl::StatusCode code,
                           double seconds) {
   const PerMethod& counters = methods_[static_cast<int>(method)];
-  counters.handled[code]->Increment();
+  counters.handled[static_cast<int>(code)]->Increment();
   counters.seconds->Observe(seconds);
 }
 
-void Metrics::MessageSent(Method method) {
+void Metrics::MessageSent(Method method, int64_t bytes) {
   methods_[static_cast<int>(method)].messages_sent->Increment();
-}
-
-void Metrics::StreamBytesSent(int64_t bytes) {
-  stream_bytes_->Increment(static_cast<double>(bytes));
+  if (method == Method::kStreamTensor) {
+    stream_bytes_->Increment(static_cast<double>(bytes));
+  }
 }
 
 void Metrics::Rejected(Rejection reason) {

@@ -11,12 +11,13 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "core/cache/cache_observer.h"
-#include "grpcpp/support/status_code_enum.h"
 #include "prometheus/counter.h"
 #include "prometheus/gauge.h"
 #include "prometheus/histogram.h"
 #include "prometheus/registry.h"
+#include "server/status_codes.h"
 
 namespace attnbias {
 
@@ -32,15 +33,6 @@ enum class Method : uint8_t {
 inline constexpr int kNumMethods = 6;
 std::string_view NameOf(Method method);
 
-// Why something was turned away that was no mistake of the caller.
-enum class Rejection : uint8_t {
-  kOverload,
-  kDraining,
-  kConnectionLimit,
-  kStalledClient
-};
-inline constexpr int kNumRejections = 4;
-
 // Safe for any number of threads.
 class Metrics final : public CacheObserver {
  public:
@@ -49,15 +41,13 @@ class Metrics final : public CacheObserver {
   // All of them in Prometheus' text format.
   std::string Text() const;
 
-  // A number that is asked for whenever the metrics are read. To be called
-  // before any Text.
+  // A number that is asked for whenever the metrics are read. Before any Text.
   void AddGauge(const std::string& name, const std::string& help,
                 std::function<double()> value);
 
   void CallStarted(Method method);
-  void CallHandled(Method method, grpc::StatusCode code, double seconds);
-  void MessageSent(Method method);
-  void StreamBytesSent(int64_t bytes);
+  void CallHandled(Method method, absl::StatusCode code, double seconds);
+  void MessageSent(Method method, int64_t bytes);
   void Rejected(Rejection reason);
 
   // Bytes of results that a CUDA device made.
@@ -72,8 +62,6 @@ class Metrics final : public CacheObserver {
   void OnEvicted() override { cache_evictions_->Increment(); }
 
  private:
-  static constexpr int kNumCodes = 17;
-
   struct AskedGauge {
     std::string name;
     std::string help;
@@ -84,7 +72,7 @@ class Metrics final : public CacheObserver {
     prometheus::Counter* started;
     prometheus::Counter* messages_sent;
     prometheus::Histogram* seconds;
-    std::array<prometheus::Counter*, kNumCodes> handled;
+    std::array<prometheus::Counter*, kStatusCodes.size()> handled;
   };
 
   prometheus::Counter* AddCounter(const std::string& name,

@@ -19,7 +19,7 @@ constexpr char kTextFormat[] = "text/plain; version=0.0.4; charset=utf-8";
 // Requests at once: a few scrapers.
 constexpr size_t kThreads = 4;
 constexpr std::chrono::seconds kTimeout{5};
-// Of a request: nobody has to send one.
+// Of a request: there is no need for a body.
 constexpr size_t kMaxBodyBytes = 1 << 10;
 // Between two attempts to take the port, or to stop.
 constexpr std::chrono::milliseconds kPatience{10};
@@ -33,8 +33,8 @@ class MetricsListener::Http {
     server_.set_read_timeout(kTimeout);
     server_.set_write_timeout(kTimeout);
     server_.set_payload_max_length(kMaxBodyBytes);
-    // A port that another process listens on is no free one, as the library's
-    // own SO_REUSEPORT would have it.
+    // The library's own SO_REUSEPORT would share a port that another process
+    // listens on.
     server_.set_socket_options([](int socket) {
       const int yes = 1;
       setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
@@ -48,7 +48,7 @@ class MetricsListener::Http {
 
   ~Http() {
     stopping_ = true;
-    // Before it runs, nothing could stop it.
+    // A server that does not run yet cannot be stopped.
     while (serving_ && !server_.is_running()) {
       std::this_thread::sleep_for(kPatience);
     }
@@ -63,8 +63,8 @@ class MetricsListener::Http {
     return server_.bind_to_port(host, address.port) ? address.port : -1;
   }
 
-  // On the port that was bound. The library gives it up where accept fails for
-  // want of descriptors or memory; it is taken again when there are some.
+  // On the port that was bound. The library stops listening when accept finds
+  // no free descriptor or memory; then the port is taken again.
   void Serve(const HostPort& bound) {
     serving_ = true;
     thread_ = std::thread([this, bound] {

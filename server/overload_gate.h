@@ -5,14 +5,14 @@
 
 namespace attnbias {
 
-// Turns a load that wavers into a verdict that does not: overloaded from
-// kEnter on, until the load falls below kLeave.
+// Overloaded from kEnter on, until the load falls below kLeave: so the verdict
+// does not waver with the load.
 class OverloadGate {
  public:
   static constexpr double kEnter = 0.95;
   static constexpr double kLeave = 0.80;
 
-  // `load` is the part in use of whatever is scarcest, in [0, 1].
+  // `load` is how much of the scarcest resource is in use, in [0, 1].
   bool Update(double load) {
     overloaded_ = load >= (overloaded_ ? kLeave : kEnter);
     return overloaded_;

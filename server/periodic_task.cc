@@ -7,35 +7,35 @@ namespace attnbias {
 
 PeriodicTask::PeriodicTask(std::chrono::milliseconds period,
                            std::function<void()> body)
-    : period_(period), body_(std::move(body)), thread_([this] { Run(); }) {}
+    : period_(period), body_(std::move(body)), thread_([this] { Repeat(); }) {}
 
 PeriodicTask::~PeriodicTask() {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
-  woken_.notify_all();
+  woken_.NotifyAll();
   thread_.join();
 }
 
 void PeriodicTask::RunSoon() {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     soon_ = true;
   }
-  woken_.notify_all();
+  woken_.NotifyAll();
 }
 
-void PeriodicTask::Run() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  for (;;) {
-    woken_.wait_for(lock, period_, [this] { return stopping_ || soon_; });
-    if (stopping_) return;
-    soon_ = false;
-    lock.unlock();
-    body_();
-    lock.lock();
-  }
+void PeriodicTask::Repeat() {
+  while (WaitForNext()) body_();
+}
+
+bool PeriodicTask::WaitForNext() {
+  const auto due = std::chrono::steady_clock::now() + period_;
+  MutexLock lock(mutex_);
+  while (!stopping_ && !soon_ && woken_.WaitUntil(mutex_, due)) continue;
+  soon_ = false;
+  return !stopping_;
 }
 
 }  // namespace attnbias

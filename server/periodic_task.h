@@ -4,10 +4,10 @@
 #define ATTNBIAS_SERVER_PERIODIC_TASK_H_
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <thread>
+
+#include "core/base/mutex.h"
 
 namespace attnbias {
 
@@ -24,14 +24,16 @@ class PeriodicTask {
   void RunSoon();
 
  private:
-  void Run();
+  void Repeat();
+  // False when there is no next call.
+  bool WaitForNext();
 
   const std::chrono::milliseconds period_;
   const std::function<void()> body_;
-  std::mutex mutex_;
-  std::condition_variable woken_;
-  bool stopping_ = false;  // guarded by mutex_
-  bool soon_ = false;      // guarded by mutex_
+  Mutex mutex_;
+  Condition woken_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool soon_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

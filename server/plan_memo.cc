@@ -7,7 +7,7 @@ namespace attnbias {
 
 PlannedRequestPtr PlanMemo::Find(const std::string& request,
                                  const TableSetPtr& tables) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   ForgetOthersLocked(tables);
   const auto found = requests_.find(request);
   return found == requests_.end() ? nullptr : found->second;
@@ -16,7 +16,7 @@ PlannedRequestPtr PlanMemo::Find(const std::string& request,
 void PlanMemo::Insert(std::string request, const TableSetPtr& tables,
                       PlannedRequestPtr planned) {
   if (request.size() > kMaxRequestBytes) return;
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   ForgetOthersLocked(tables);
   if (requests_.size() >= kMaxRequests) requests_.clear();
   requests_.insert_or_assign(std::move(request), std::move(planned));

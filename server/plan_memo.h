@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Remembers the plans of recent small requests, by the requests' bytes.
 //
-// Small answers come from the cache in no time, and parsing, validating, naming
-// and describing would then be most of what a call costs. A plan depends on
-// nothing but the request and the tables that it may name, so that remembering
-// it for as long as these stay mounted is never wrong.
+// A small answer comes from the cache in no time. Parsing, checking, naming and
+// describing it would be most of what its call costs. A plan depends on nothing
+// but the request and the mounted tables: it is right while these stay mounted.
 #ifndef ATTNBIAS_SERVER_PLAN_MEMO_H_
 #define ATTNBIAS_SERVER_PLAN_MEMO_H_
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
+#include "core/base/mutex.h"
 #include "core/engine/plan.h"
 #include "core/mount/registry.h"
 
@@ -34,18 +33,19 @@ class PlanMemo {
 
   // Null when the request is not remembered with these tables.
   PlannedRequestPtr Find(const std::string& request, const TableSetPtr& tables);
-  // Forgets all others when it is full, or when they were planned with other
-  // tables, which they hold; larger requests are not remembered.
+  // Larger requests are not remembered. Forgets all others when it is full, and
+  // when they were planned with other tables, which they keep in memory.
   void Insert(std::string request, const TableSetPtr& tables,
               PlannedRequestPtr planned);
 
  private:
-  void ForgetOthersLocked(const TableSetPtr& tables);
+  void ForgetOthersLocked(const TableSetPtr& tables)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  std::mutex mutex_;
-  // All below are guarded by mutex_.
-  std::weak_ptr<const TableSet> tables_;
-  absl::flat_hash_map<std::string, PlannedRequestPtr> requests_;
+  Mutex mutex_;
+  std::weak_ptr<const TableSet> tables_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, PlannedRequestPtr> requests_
+      ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace attnbias

@@ -22,14 +22,12 @@ absl::StatusOr<PlanPtr> PlanOf(const nlohmann::json& entry,
   const auto parsed =
       google::protobuf::util::JsonStringToMessage(entry.dump(), &message);
   if (!parsed.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("not a TensorSpec: ", parsed.ToString()));
+    return Invalid("not a TensorSpec: ", parsed.ToString());
   }
   // JSON may hold an enum's number, known or not.
   ATTNBIAS_RETURN_IF_ERROR(CheckKnown(message));
-  absl::StatusOr<TensorSpec> spec = DecodeSpec(message, tables);
-  ATTNBIAS_RETURN_IF_ERROR(spec.status());
-  return engine.MakePlan(*std::move(spec));
+  ATTNBIAS_ASSIGN_OR_RETURN(TensorSpec spec, DecodeSpec(message, tables));
+  return engine.MakePlan(std::move(spec));
 }
 
 absl::Status ComputeOne(const PlanPtr& plan, Engine* engine,
@@ -45,14 +43,12 @@ absl::Status ComputeOne(const PlanPtr& plan, Engine* engine,
 
 absl::StatusOr<std::vector<PlanPtr>> ReadPrecomputeFile(
     const std::string& path, const Engine& engine, const TableSet& tables) {
-  const absl::StatusOr<nlohmann::json> entries = ReadJsonFile(path);
-  ATTNBIAS_RETURN_IF_ERROR(entries.status());
-  if (!entries->is_array()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": not a JSON array of TensorSpec"));
+  ATTNBIAS_ASSIGN_OR_RETURN(const nlohmann::json entries, ReadJsonFile(path));
+  if (!entries.is_array()) {
+    return Invalid(path, ": not a JSON array of TensorSpec");
   }
   std::vector<PlanPtr> plans;
-  for (const nlohmann::json& entry : *entries) {
+  for (const nlohmann::json& entry : entries) {
     absl::StatusOr<PlanPtr> plan = PlanOf(entry, engine, tables);
     if (!plan.ok()) {
       return Located(absl::StrCat(path, ": entry ", plans.size()),
@@ -74,16 +70,15 @@ absl::Status Precompute(const std::vector<PlanPtr>& plans, Engine* engine,
       return Located(absl::StrCat("precompute entry ", i), status);
     }
   }
-  // Never kept, too large to be, or pushed out by a later one.
+  // Some are never kept, and a later one may have pushed out an earlier.
   for (size_t i = 0; i < plans.size(); ++i) {
     if (engine->Find(plans[i]) != nullptr) continue;
     return absl::ResourceExhaustedError(
         absl::StrCat("precompute entry ", i,
-                     ": is not in the cache, which keeps nothing that each "
-                     "query sees otherwise, nothing above an eighth of the "
-                     "memory budget of ",
+                     ": is not in the cache. It keeps no tensor of structure "
+                     "DENSE, none above an eighth of the memory budget of ",
                      engine->budget().limit(),
-                     " bytes, and no more than fits into it together"));
+                     " bytes, and not more than the budget together"));
   }
   return absl::OkStatus();
 }

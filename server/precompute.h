@@ -22,7 +22,7 @@ absl::StatusOr<std::vector<PlanPtr>> ReadPrecomputeFile(const std::string& path,
                                                         const Engine& engine,
                                                         const TableSet& tables);
 
-// Computes one after the other; returns when all lie in the cache. The status
+// Computes one after the other; returns when all are in the cache. An error
 // names the entry. CANCELLED when `cancellation` says so.
 absl::Status Precompute(const std::vector<PlanPtr>& plans, Engine* engine,
                         const CancellationPtr& cancellation);

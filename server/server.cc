@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/engine/extent.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -42,18 +43,16 @@ std::chrono::milliseconds Milliseconds(absl::Duration duration) {
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(
     const ServerConfig& config) {
   auto metrics = std::make_unique<Metrics>();
-  absl::StatusOr<std::unique_ptr<Backend>> backend =
-      Backend::Create(config, metrics.get());
-  ATTNBIAS_RETURN_IF_ERROR(backend.status());
+  ATTNBIAS_ASSIGN_OR_RETURN(auto backend,
+                            Backend::Create(config, metrics.get()));
   std::unique_ptr<Server> server(
-      new Server(config, std::move(metrics), *std::move(backend)));
+      new Server(config, std::move(metrics), std::move(backend)));
   ATTNBIAS_RETURN_IF_ERROR(server->table_mounts_.Load());
   if (!config.precompute.empty()) {
     absl::StatusOr<std::vector<PlanPtr>> plans = ReadPrecomputeFile(
         config.precompute, server->engine_, *server->environment_.tables.Get());
     if (!plans.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--precompute: ", plans.status().message()));
+      return Invalid("--precompute: ", plans.status().message());
     }
     server->precompute_ = *std::move(plans);
   }
@@ -83,17 +82,15 @@ Server::~Server() {
   if (acceptor_) acceptor_->Stop();
   health_.FinishWatchers();
   if (grpc_server_) grpc_server_->Shutdown(std::chrono::system_clock::now());
-  // It asks for gauges, which ask what is below.
+  // It reads gauges, and these read what ends below.
   metrics_listener_.reset();
   // The engine's tasks run before it goes.
   pool_.Shutdown();
 }
 
 absl::Status Server::Start() {
-  absl::StatusOr<std::unique_ptr<Acceptor>> acceptor =
-      Acceptor::Listen(config_.listen, config_.max_connections);
-  ATTNBIAS_RETURN_IF_ERROR(acceptor.status());
-  acceptor_ = *std::move(acceptor);
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      acceptor_, Acceptor::Listen(config_.listen, config_.max_connections));
   AddGauges();
   ATTNBIAS_RETURN_IF_ERROR(StartMetrics());
   StartGrpc();
@@ -110,41 +107,39 @@ absl::Status Server::Start() {
 }
 
 absl::Status Server::StartMetrics() {
-  absl::StatusOr<HostPort> address = ParseHostPort(config_.metrics_listen);
-  ATTNBIAS_RETURN_IF_ERROR(address.status());
-  absl::StatusOr<std::unique_ptr<MetricsListener>> listener =
-      MetricsListener::Listen(*address, [this] { return metrics_->Text(); });
-  ATTNBIAS_RETURN_IF_ERROR(listener.status());
-  metrics_listener_ = *std::move(listener);
-  address->port = static_cast<uint16_t>(metrics_listener_->port());
-  metrics_address_ = ToString(*address);
+  ATTNBIAS_ASSIGN_OR_RETURN(HostPort address,
+                            ParseHostPort(config_.metrics_listen));
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      metrics_listener_,
+      MetricsListener::Listen(address, [this] { return metrics_->Text(); }));
+  address.port = static_cast<uint16_t>(metrics_listener_->port());
+  metrics_address_ = ToString(address);
   return absl::OkStatus();
 }
 
 void Server::AddGauges() {
-  metrics_->AddGauge(
-      "attnbias_memory_used_bytes", "Tensors computed, cached and in flight",
-      [this] { return static_cast<double>(engine_.budget().used()); });
-  metrics_->AddGauge(
-      "attnbias_memory_budget_bytes", "What they may be at most",
-      [this] { return static_cast<double>(engine_.budget().limit()); });
-  metrics_->AddGauge("attnbias_cache_bytes", "Tensors kept", [this] {
-    return static_cast<double>(engine_.cached_bytes());
-  });
-  metrics_->AddGauge("attnbias_queued_tasks",
-                     "Pieces of work that wait for a thread",
-                     [this] { return static_cast<double>(pool_.queued()); });
-  metrics_->AddGauge("attnbias_connections", "Open connections", [this] {
-    return static_cast<double>(acceptor_->connections());
-  });
-  metrics_->AddGauge("attnbias_mounted_tables", "Learned tables", [this] {
-    return static_cast<double>(environment_.tables.Get()->tables().size());
-  });
-  metrics_->AddGauge("attnbias_tables_reload_failed",
-                     "1 while the tables on disk cannot be mounted",
-                     [this] { return table_mounts_.failed() ? 1.0 : 0.0; });
-  metrics_->AddGauge("attnbias_draining", "1 while the server shuts down",
-                     [this] { return environment_.draining ? 1.0 : 0.0; });
+  const auto add = [this](const std::string& name, const std::string& help,
+                          auto value) {
+    metrics_->AddGauge(name, help,
+                       [value] { return static_cast<double>(value()); });
+  };
+  add("attnbias_memory_used_bytes", "Tensors computed, cached and in flight",
+      [this] { return engine_.budget().used(); });
+  add("attnbias_memory_budget_bytes", "What they may be at most",
+      [this] { return engine_.budget().limit(); });
+  add("attnbias_cache_bytes", "Tensors kept",
+      [this] { return engine_.cached_bytes(); });
+  add("attnbias_queued_tasks", "Pieces of work that wait for a thread",
+      [this] { return pool_.queued(); });
+  add("attnbias_connections", "Open connections",
+      [this] { return acceptor_->connections(); });
+  add("attnbias_mounted_tables", "Learned tables",
+      [this] { return environment_.tables.Get()->tables().size(); });
+  add("attnbias_tables_reload_failed",
+      "1 while the tables on disk cannot be mounted",
+      [this] { return table_mounts_.failed(); });
+  add("attnbias_draining", "1 while the server shuts down",
+      [this] { return environment_.draining.load(); });
 }
 
 void Server::StartGrpc() {
@@ -254,16 +249,16 @@ void Server::Drain() {
   health_.FinishWatchers();
   const auto deadline =
       std::chrono::system_clock::now() + Milliseconds(config_.drain_grace);
-  // gRPC closes a connection that it has told to go away as soon as the last
-  // call on it has left the process; where the client's window updates then
-  // meet a closed socket, the system drops what the client has not read. So no
-  // connection is told before its calls have ended: what gRPC asks the client
-  // to acknowledge then comes after everything that was sent to it.
+  // Once gRPC has told a connection to go away, it closes it as soon as its
+  // last call has left the process. If a window update of the client then meets
+  // the closed socket, the system drops what the client has not read. So a
+  // connection is told only after its calls have ended: gRPC then waits for the
+  // client to acknowledge, and that comes after all that was sent.
   while (environment_.active_calls > 0 &&
          std::chrono::system_clock::now() < deadline) {
     std::this_thread::sleep_for(kDrainPoll);
   }
-  // What was cancelled still ends its piece of work, but not for ever.
+  // Calls that were cancelled may finish a piece of work, but not for ever.
   last_resort_.emplace(Milliseconds(config_.drain_grace) + kLastPieces, [] {
     LogError("computations still run after the grace; they end here");
     std::_Exit(0);

@@ -16,9 +16,8 @@ namespace {
 
 constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP};
 
-// Where a signal's number is written. A handler serves whatever thread it
-// interrupts: libraries may have started some before main, in which no signal
-// is blocked.
+// Where a handler writes the signal's number. It may interrupt any thread:
+// libraries may have started some before main, and these block no signal.
 int handler_fd = -1;
 
 void Forward(int signal) {
@@ -49,7 +48,7 @@ Signals::Signals(std::function<void()> on_first)
   handler_fd = ends[1];
   stop_fd_ = eventfd(0, EFD_CLOEXEC);
   Install(Forward);
-  thread_ = std::thread([this] { Run(); });
+  thread_ = std::thread([this] { HandleSignals(); });
 }
 
 Signals::~Signals() {
@@ -62,13 +61,13 @@ Signals::~Signals() {
 }
 
 void Signals::OnHangup(std::function<void()> on_hangup) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   on_hangup_ = std::move(on_hangup);
 }
 
 void Signals::Wait() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  came_.wait(lock, [this] { return received_; });
+  MutexLock lock(mutex_);
+  while (!received_) came_.Wait(mutex_);
 }
 
 int Signals::Next() {
@@ -84,20 +83,20 @@ int Signals::Next() {
 }
 
 void Signals::HangUp() {
-  std::unique_lock<std::mutex> lock(mutex_);
+  mutex_.Lock();
   const std::function<void()> on_hangup = on_hangup_;
-  lock.unlock();
+  mutex_.Unlock();
   if (on_hangup) on_hangup();
 }
 
-void Signals::Run() {
+void Signals::HandleSignals() {
   if (Next() == 0) return;
   on_first_();
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     received_ = true;
   }
-  came_.notify_all();
+  came_.NotifyAll();
   const int second = Next();
   if (second != 0) std::_Exit(128 + second);
 }

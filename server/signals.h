@@ -4,16 +4,16 @@
 #ifndef ATTNBIAS_SERVER_SIGNALS_H_
 #define ATTNBIAS_SERVER_SIGNALS_H_
 
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <thread>
+
+#include "core/base/mutex.h"
 
 namespace attnbias {
 
 class Signals {
  public:
-  // At most one at a time; before it is made, signals do what they do anyway.
+  // At most one at a time. Before it is made, signals have their usual effect.
   // `on_first` runs on a thread of this object, where anything may be done.
   explicit Signals(std::function<void()> on_first);
   Signals(const Signals&) = delete;
@@ -28,7 +28,7 @@ class Signals {
   void Wait();
 
  private:
-  void Run();
+  void HandleSignals();
   // The next SIGTERM or SIGINT, or 0 when this object goes.
   int Next();
   void HangUp();
@@ -36,10 +36,10 @@ class Signals {
   const std::function<void()> on_first_;
   int signal_fd_;
   int stop_fd_;
-  std::mutex mutex_;
-  std::condition_variable came_;
-  bool received_ = false;            // guarded by mutex_
-  std::function<void()> on_hangup_;  // guarded by mutex_
+  Mutex mutex_;
+  Condition came_;
+  bool received_ ABSL_GUARDED_BY(mutex_) = false;
+  std::function<void()> on_hangup_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

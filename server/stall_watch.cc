@@ -19,13 +19,13 @@ int64_t Now() {
 
 StallWatch::Entry::~Entry() {
   if (!registered_) return;
-  std::lock_guard<std::mutex> lock(watch_->mutex_);
+  MutexLock lock(watch_->mutex_);
   watch_->entries_.erase(this);
 }
 
 void StallWatch::Entry::Register() {
-  std::lock_guard<std::mutex> lock(watch_->mutex_);
-  watch_->entries_.insert(this);
+  MutexLock lock(watch_->mutex_);
+  watch_->entries_.emplace(this, absl::OkStatus());
   registered_ = true;
 }
 
@@ -36,8 +36,9 @@ void StallWatch::Entry::WriteDone() { write_started_ = 0; }
 void StallWatch::Entry::SetIdle(bool idle) { idle_since_ = idle ? Now() : 0; }
 
 absl::Status StallWatch::Entry::WhyClosed() const {
-  std::lock_guard<std::mutex> lock(watch_->mutex_);
-  return why_closed_;
+  MutexLock lock(watch_->mutex_);
+  const auto found = watch_->entries_.find(this);
+  return found == watch_->entries_.end() ? absl::OkStatus() : found->second;
 }
 
 StallWatch::StallWatch(std::chrono::milliseconds progress_timeout,
@@ -73,17 +74,17 @@ void StallWatch::CloseIdle(const absl::Status& why) {
 
 template <typename Why>
 void StallWatch::Close(Why why) {
-  // Closed without the lock, for which the end of a call waits: each holds a
-  // reference of its own.
+  // Calls are closed without the lock, since the end of a call takes it. A
+  // reference keeps each of them alive.
   std::vector<std::pair<grpc_call*, absl::Status>> calls;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
-    for (Entry* entry : entries_) {
-      if (!entry->why_closed_.ok()) continue;
-      entry->why_closed_ = why(*entry);
-      if (entry->why_closed_.ok()) continue;
+    MutexLock lock(mutex_);
+    for (auto& [entry, why_closed] : entries_) {
+      if (!why_closed.ok()) continue;
+      why_closed = why(*entry);
+      if (why_closed.ok()) continue;
       grpc_call_ref(entry->call_);
-      calls.emplace_back(entry->call_, entry->why_closed_);
+      calls.emplace_back(entry->call_, why_closed);
     }
   }
   for (const auto& [call, status] : calls) {

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Closes streams that would not end by themselves: those whose client has
-// stopped reading or sending, with ABORTED, and, when the server drains, those
-// that wait for their client to send.
+// Closes streams that would not end by themselves: with ABORTED those whose
+// client has stopped reading or sending, and when the server drains those that
+// wait for their client to send.
 //
-// Both pin memory: a write that flow control holds back the tensor behind it, a
+// Such streams hold memory: a write that makes no progress holds its tensor, a
 // silent ComputeLogits its vectors.
 #ifndef ATTNBIAS_SERVER_STALL_WATCH_H_
 #define ATTNBIAS_SERVER_STALL_WATCH_H_
 
 #include <atomic>
 #include <chrono>
-#include <mutex>
-#include <set>
+#include <map>
 
 #include "absl/status/status.h"
+#include "core/base/mutex.h"
 #include "grpc/grpc.h"
 #include "server/periodic_task.h"
 
@@ -30,13 +30,13 @@ class StallWatch {
     Entry& operator=(const Entry&) = delete;
     ~Entry();
 
-    // Before anything below; for a call that nothing can hold up, never.
+    // Before anything below. A call that nothing can hold up need not.
     void Register();
 
     void WriteStarted();
     void WriteDone();
 
-    // Says whether nothing is under way but waiting for the client to send.
+    // Says whether the stream only waits for its client to send.
     void SetIdle(bool idle);
 
     // Why the call was closed; OK where it was not.
@@ -52,10 +52,9 @@ class StallWatch {
     // waited for.
     std::atomic<int64_t> write_started_{0};
     std::atomic<int64_t> idle_since_{0};
-    absl::Status why_closed_;  // guarded by watch_->mutex_
   };
 
-  // A write may take `progress_timeout`, a stream be idle for `idle_timeout`.
+  // How long a write may take, and how long a stream may be idle.
   StallWatch(std::chrono::milliseconds progress_timeout,
              std::chrono::milliseconds idle_timeout);
 
@@ -70,8 +69,9 @@ class StallWatch {
 
   const std::chrono::nanoseconds progress_timeout_;
   const std::chrono::nanoseconds idle_timeout_;
-  std::mutex mutex_;
-  std::set<Entry*> entries_;  // guarded by mutex_
+  Mutex mutex_;
+  // With why each was closed; OK where it was not.
+  std::map<const Entry*, absl::Status> entries_ ABSL_GUARDED_BY(mutex_);
   PeriodicTask task_;
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "server/limits.h"
 
@@ -12,25 +13,23 @@ namespace {
 
 absl::Status CheckFields(const v1::StreamTensorRequest& request) {
   if (request.read_offset() < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("read_offset: got ", request.read_offset(),
-                     ", want an integer of at least 0"));
+    return Invalid("read_offset: got ", request.read_offset(),
+                   ", want an integer of at least 0");
   }
   if (request.read_limit() < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("read_limit: got ", request.read_limit(),
-                     ", want an integer of at least 0"));
+    return Invalid("read_limit: got ", request.read_limit(),
+                   ", want an integer of at least 0");
   }
   if (request.read_offset() != 0 && request.expected_fingerprint().empty()) {
-    return absl::InvalidArgumentError(
+    return Invalid(
         "expected_fingerprint: not set, want the header's fingerprint where "
         "read_offset is not 0");
   }
   const int64_t chunk = request.max_chunk_bytes();
   if (chunk != 0 && (chunk < kMinChunkBytes || chunk > kMaxChunkBytes)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "max_chunk_bytes: got ", chunk, ", want 0 or an integer in [",
-        kMinChunkBytes, ", ", kMaxChunkBytes, "]"));
+    return Invalid("max_chunk_bytes: got ", chunk,
+                   ", want 0 or an integer in [", kMinChunkBytes, ", ",
+                   kMaxChunkBytes, "]");
   }
   return absl::OkStatus();
 }

@@ -54,7 +54,8 @@ absl::StatusOr<Assignment> SplitAssignment(const std::string& text,
   return Assignment{text.substr(0, equals), text.substr(equals + 1)};
 }
 
-// FILE.safetensors:TENSOR taken apart; without a tensor the file has but one.
+// FILE.safetensors:TENSOR taken apart. Without a tensor the file must have just
+// one.
 struct Source {
   std::string path;
   std::string tensor;
@@ -71,38 +72,37 @@ constexpr char kTableSyntax[] = "NAME=FILE.safetensors:TENSOR";
 constexpr char kCheckpointSyntax[] = "NAME=FOLDER";
 
 absl::Status AddTable(const std::string& text, TableSetBuilder& builder) {
-  const absl::StatusOr<Assignment> flag = SplitAssignment(text, kTableSyntax);
-  ATTNBIAS_RETURN_IF_ERROR(flag.status());
-  const Source source = SplitSource(flag->value);
-  absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(source.path);
-  ATTNBIAS_RETURN_IF_ERROR(file.status());
-  const SafetensorsEntry* entry = file->Find(source.tensor);
-  if (source.tensor.empty() && file->entries().size() == 1) {
-    entry = &file->entries().front();
+  ATTNBIAS_ASSIGN_OR_RETURN(const Assignment flag,
+                            SplitAssignment(text, kTableSyntax));
+  const Source source = SplitSource(flag.value);
+  ATTNBIAS_ASSIGN_OR_RETURN(SafetensorsFile file,
+                            SafetensorsFile::Open(source.path));
+  const SafetensorsEntry* entry = file.Find(source.tensor);
+  if (source.tensor.empty() && file.entries().size() == 1) {
+    entry = &file.entries().front();
   }
   if (entry == nullptr) {
     constexpr size_t kShown = 10;
-    const auto names = file->entries().subspan(0, kShown);
+    const auto names = file.entries().subspan(0, kShown);
     return Invalid(
         source.path, ": got the tensor '", source.tensor, "', want one of ",
         absl::StrJoin(names, ", ",
                       [](std::string* out, const SafetensorsEntry& e) {
                         out->append(e.name);
                       }),
-        names.size() < file->entries().size() ? ", ..." : "");
+        names.size() < file.entries().size() ? ", ..." : "");
   }
-  return builder.Add(flag->name, *file, *entry).status();
+  return builder.Add(flag.name, file, *entry).status();
 }
 
 absl::Status AddCheckpointFlag(const std::string& text,
                                TableSetBuilder& builder) {
-  const absl::StatusOr<Assignment> flag =
-      SplitAssignment(text, kCheckpointSyntax);
-  ATTNBIAS_RETURN_IF_ERROR(flag.status());
-  return AddCheckpoint(flag->name, flag->value, builder);
+  ATTNBIAS_ASSIGN_OR_RETURN(const Assignment flag,
+                            SplitAssignment(text, kCheckpointSyntax));
+  return AddCheckpoint(flag.name, flag.value, builder);
 }
 
-// What changes when the file does, even where another takes its name.
+// Changes when the file does, and when another file takes its name.
 std::string StampOf(const fs::path& path) {
   struct stat info = {};
   if (stat(path.c_str(), &info) != 0) return absl::StrCat(path.string(), "\n");
@@ -128,14 +128,14 @@ TableMounts::TableMounts(TableSources sources, int64_t max_bytes,
       registry_(*registry) {}
 
 absl::Status TableMounts::Load() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return LoadLocked();
 }
 
 void TableMounts::Invalidate() { stale_ = true; }
 
 void TableMounts::Refresh() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (!stale_.exchange(false) && Stamp() == stamp_) return;
   const absl::Status status = LoadLocked();
   const size_t mounted = registry_.Get()->tables().size();
@@ -143,7 +143,7 @@ void TableMounts::Refresh() {
     last_error_.clear();
     LogInfo(absl::StrCat("tables: ", mounted, " mounted anew"));
   } else {
-    // What failed may have been the system, not the files.
+    // The system may have failed, not the files: the next Refresh tries again.
     stale_ = true;
     std::string message(status.message());
     if (message == last_error_) return;
@@ -154,7 +154,8 @@ void TableMounts::Refresh() {
 }
 
 absl::Status TableMounts::LoadLocked() {
-  // Before the files are read: what changes meanwhile has changed since.
+  // Taken before the files are read: the next Refresh sees what changes
+  // meanwhile.
   stamp_ = Stamp();
   absl::StatusOr<TableSetPtr> tables = Read();
   failed_ = !tables.ok();
@@ -178,22 +179,22 @@ absl::StatusOr<TableSetPtr> TableMounts::Read() const {
 
 absl::Status TableMounts::AddFolder(TableSetBuilder& builder) const {
   if (sources_.folder.empty()) return absl::OkStatus();
-  const auto files = FilesIn(sources_.folder, {kSafetensors});
-  ATTNBIAS_RETURN_IF_ERROR(files.status());
-  for (const fs::path& path : *files) {
-    absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
-    ATTNBIAS_RETURN_IF_ERROR(file.status());
-    for (const SafetensorsEntry& entry : file->entries()) {
+  ATTNBIAS_ASSIGN_OR_RETURN(const auto files,
+                            FilesIn(sources_.folder, {kSafetensors}));
+  for (const fs::path& path : files) {
+    ATTNBIAS_ASSIGN_OR_RETURN(SafetensorsFile file,
+                              SafetensorsFile::Open(path));
+    for (const SafetensorsEntry& entry : file.entries()) {
       if (!entry.IsTable()) continue;
       const std::string name =
           absl::StrCat(path.stem().string(), ":", entry.name);
-      ATTNBIAS_RETURN_IF_ERROR(builder.Add(name, *file, entry).status());
+      ATTNBIAS_RETURN_IF_ERROR(builder.Add(name, file, entry).status());
     }
   }
   return absl::OkStatus();
 }
 
-// Where a flag is wrong or a folder is not there, Load says so.
+// Passes over a wrong flag or a missing folder: Load reports it.
 std::string TableMounts::Stamp() const {
   std::string stamp;
   if (!sources_.folder.empty()) {

@@ -6,12 +6,12 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/base/mutex.h"
 #include "core/mount/registry.h"
 
 namespace attnbias {
@@ -49,17 +49,17 @@ class TableMounts {
  private:
   absl::StatusOr<TableSetPtr> Read() const;
   absl::Status AddFolder(TableSetBuilder& builder) const;
-  absl::Status LoadLocked();
+  absl::Status LoadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string Stamp() const;
 
   const TableSources sources_;
   const int64_t max_bytes_;
   TableRegistry& registry_;
   std::atomic<bool> failed_{false};
-  std::mutex mutex_;
-  // Both guarded by mutex_: of the files at the last Load, and what it said.
-  std::string stamp_;
-  std::string last_error_;
+  Mutex mutex_;
+  // Of the files at the last Load, and what it said.
+  std::string stamp_ ABSL_GUARDED_BY(mutex_);
+  std::string last_error_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> stale_{false};
 };
 

@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "core/base/status_macros.h"
+#include "server/call_reactor.h"
 #include "server/codec/known.h"
 #include "server/codec/spec_codec.h"
 #include "server/get_reactor.h"
-#include "server/limits.h"
 #include "server/list_tables.h"
 #include "server/logits_reactor.h"
 #include "server/stream_reactor.h"
@@ -16,39 +16,34 @@ namespace attnbias {
 namespace {
 
 // A call that is answered in one step.
-class OneStep final : public grpc::ServerUnaryReactor {
+class OneStep final : public CallReactor<grpc::ServerUnaryReactor> {
  public:
-  OneStep(CallEnvironment* environment, Method method,
-          grpc::CallbackServerContext* context)
-      : call_(environment, method, context) {}
+  using CallReactor::CallReactor;
 
-  // `answer(call)` returns a status.
-  template <typename Answer>
-  void Run(Answer answer) {
+  // `make(call)` makes the answer and returns a status.
+  template <typename Make>
+  void Answer(Make make) {
     absl::Status status = call_.CheckWanted();
-    if (status.ok()) status = answer(call_);
+    if (status.ok()) status = make(call_);
     if (status.ok()) call_.MessageSent();
-    Finish(call_.End(status));
+    End(status);
   }
 
-  void OnDone() override { delete this; }
-
- private:
-  ~OneStep() override = default;
-
-  Call call_;
+  // The same, of a request that may be large.
+  template <typename Make>
+  void Answer(const grpc::ByteBuffer& request, Make make) {
+    Begin(request, [this, make] { Answer(make); });
+  }
 };
 
 absl::Status Describe(Call& call, const grpc::ByteBuffer& bytes,
                       grpc::ByteBuffer* response) {
   ATTNBIAS_RETURN_IF_ERROR(call.HoldMemoryFor(bytes));
-  absl::StatusOr<v1::DescribeTensorRequest> request =
-      ParseRequest<v1::DescribeTensorRequest>(bytes);
-  ATTNBIAS_RETURN_IF_ERROR(request.status());
-  absl::StatusOr<PlanPtr> plan = call.MakePlan(request->spec());
-  ATTNBIAS_RETURN_IF_ERROR(plan.status());
+  ATTNBIAS_ASSIGN_OR_RETURN(const auto request,
+                            ParseRequest<v1::DescribeTensorRequest>(bytes));
+  ATTNBIAS_ASSIGN_OR_RETURN(const PlanPtr plan, call.MakePlan(request.spec()));
   v1::DescribeTensorResponse message;
-  *message.mutable_header() = EncodeHeader(**plan);
+  *message.mutable_header() = EncodeHeader(*plan);
   bool own_buffer = false;
   (void)grpc::SerializationTraits<v1::DescribeTensorResponse>::Serialize(
       message, response, &own_buffer);
@@ -65,16 +60,9 @@ grpc::ServerUnaryReactor* TensorService::DescribeTensor(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
     grpc::ByteBuffer* response) {
   auto* call = new OneStep(&environment_, Method::kDescribeTensor, context);
-  const auto answer = [call, request, response] {
-    call->Run([request, response](Call& call) {
-      return Describe(call, *request, response);
-    });
-  };
-  if (static_cast<int64_t>(request->Length()) <= kInlineBytes) {
-    answer();
-  } else if (!environment_.executor.Schedule(answer)) {
-    call->Run([](Call&) { return QueueFull(); });
-  }
+  call->Answer(*request, [request, response](Call& call) {
+    return Describe(call, *request, response);
+  });
   return call;
 }
 
@@ -97,7 +85,7 @@ grpc::ServerUnaryReactor* TensorService::ListTables(
     grpc::CallbackServerContext* context, const v1::ListTablesRequest* request,
     v1::ListTablesResponse* response) {
   auto* call = new OneStep(&environment_, Method::kListTables, context);
-  call->Run([request, response](Call& call) {
+  call->Answer([request, response](Call& call) {
     ATTNBIAS_RETURN_IF_ERROR(CheckKnown(*request));
     return attnbias::ListTables(*request, *call.tables(), response);
   });
@@ -116,7 +104,7 @@ grpc::ServerUnaryReactor* TensorService::GetServerInfo(
     const v1::GetServerInfoRequest* request,
     v1::GetServerInfoResponse* response) {
   auto* call = new OneStep(&environment_, Method::kGetServerInfo, context);
-  call->Run([this, request, response](Call&) {
+  call->Answer([this, request, response](Call&) {
     ATTNBIAS_RETURN_IF_ERROR(CheckKnown(*request));
     *response = info_();
     return absl::OkStatus();

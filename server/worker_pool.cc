@@ -17,28 +17,28 @@ WorkerPool::~WorkerPool() { Shutdown(); }
 
 bool WorkerPool::Schedule(absl::AnyInvocable<void()> task) {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (stopping_ || static_cast<int64_t>(queue_.size()) >= capacity_) {
       return false;
     }
     queue_.push_back(std::move(task));
   }
-  changed_.notify_one();
+  changed_.NotifyOne();
   return true;
 }
 
 void WorkerPool::Shutdown() {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
 }
 
 int64_t WorkerPool::queued() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return static_cast<int64_t>(queue_.size());
 }
 
@@ -46,8 +46,8 @@ void WorkerPool::Work() {
   for (;;) {
     absl::AnyInvocable<void()> task;
     {
-      std::unique_lock<std::mutex> lock(mutex_);
-      changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+      MutexLock lock(mutex_);
+      while (!stopping_ && queue_.empty()) changed_.Wait(mutex_);
       if (queue_.empty()) return;
       task = std::move(queue_.front());
       queue_.pop_front();

@@ -3,15 +3,14 @@
 #ifndef ATTNBIAS_SERVER_WORKER_POOL_H_
 #define ATTNBIAS_SERVER_WORKER_POOL_H_
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "core/base/executor.h"
+#include "core/base/mutex.h"
 
 namespace attnbias {
 
@@ -42,10 +41,10 @@ class WorkerPool final : public Executor {
   const int num_threads_;
   const int64_t capacity_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<absl::AnyInvocable<void()>> queue_;  // guarded by mutex_
-  bool stopping_ = false;                         // guarded by mutex_
+  mutable Mutex mutex_;
+  Condition changed_;
+  std::deque<absl::AnyInvocable<void()>> queue_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
+
+#include "core/base/mutex.h"
 
 namespace attnbias {
 namespace {
@@ -16,22 +16,22 @@ class Loop {
   Loop(int64_t count, absl::FunctionRef<void(int64_t)> body)
       : count_(count), body_(body) {}
 
-  // Takes iterations until none is left.
-  void Run() {
+  // Until none is left.
+  void TakeIterations() {
     int64_t finished = 0;
     for (int64_t i = next_++; i < count_; i = next_++) {
       body_(i);
       ++finished;
     }
     if (finished == 0) return;
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     finished_ += finished;
-    if (finished_ == count_) all_finished_.notify_all();
+    if (finished_ == count_) all_finished_.NotifyAll();
   }
 
   void Wait() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    all_finished_.wait(lock, [this] { return finished_ == count_; });
+    MutexLock lock(mutex_);
+    while (finished_ != count_) all_finished_.Wait(mutex_);
   }
 
  private:
@@ -39,9 +39,9 @@ class Loop {
   // Not called, so not dangling, once every iteration has been taken.
   const absl::FunctionRef<void(int64_t)> body_;
   std::atomic<int64_t> next_{0};
-  std::mutex mutex_;
-  std::condition_variable all_finished_;
-  int64_t finished_ = 0;  // guarded by mutex_
+  Mutex mutex_;
+  Condition all_finished_;
+  int64_t finished_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace
@@ -52,9 +52,9 @@ void ParallelFor(Executor& executor, int64_t count,
   auto loop = std::make_shared<Loop>(count, body);
   const int64_t helpers = std::min<int64_t>(count, executor.num_threads()) - 1;
   for (int64_t i = 0; i < helpers; ++i) {
-    if (!executor.Schedule([loop] { loop->Run(); })) break;
+    if (!executor.Schedule([loop] { loop->TakeIterations(); })) break;
   }
-  loop->Run();
+  loop->TakeIterations();
   loop->Wait();
 }
 

@@ -9,6 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/invalid.h"
+#include "core/base/status_macros.h"
 
 namespace attnbias {
 namespace {
@@ -49,10 +51,8 @@ Range BandCache::Widen(Range span, Range domain) {
 }
 
 BandPtr BandCache::Find(const std::string& key, Range span) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  BandPtr band = FindLocked(key, span);
-  if (band != nullptr) observer_.OnHit();
-  return band;
+  MutexLock lock(mutex_);
+  return FindLocked(key, span);
 }
 
 BandPtr BandCache::FindLocked(const std::string& key, Range span) {
@@ -61,41 +61,46 @@ BandPtr BandCache::FindLocked(const std::string& key, Range span) {
   for (const Entries::iterator entry : found->second) {
     if (!entry->band->span.Contains(span)) continue;
     entries_.splice(entries_.begin(), entries_, entry);
+    observer_.OnHit();
     return entry->band;
   }
   return nullptr;
 }
 
 void BandCache::Get(BandSpec spec, CancellationPtr cancellation, Done done) {
-  FlightPtr flight;
-  {
-    std::unique_lock<std::mutex> lock(mutex_);
-    if (BandPtr band = FindLocked(spec.key, spec.span)) {
-      observer_.OnHit();
-      lock.unlock();
-      return done(std::move(band));
-    }
-    std::vector<FlightPtr>& flights = flights_[spec.key];
-    for (const FlightPtr& other : flights) {
-      if (!other->spec.span.Contains(spec.span)) continue;
-      observer_.OnJoin();
-      other->waiters.push_back({std::move(cancellation), std::move(done)});
-      return;
-    }
-    observer_.OnMiss();
-    flight = std::make_shared<Flight>();
-    flight->spec = std::move(spec);
-    flight->waiters.push_back({std::move(cancellation), std::move(done)});
-    flights.push_back(flight);
+  mutex_.Lock();
+  if (BandPtr band = FindLocked(spec.key, spec.span)) {
+    mutex_.Unlock();
+    return done(std::move(band));
   }
+  const FlightPtr flight =
+      BoardLocked(std::move(spec), {std::move(cancellation), std::move(done)});
+  mutex_.Unlock();
+  if (flight == nullptr) return;
   if (!executor_.Schedule([this, flight] { Fly(flight); })) {
     Land(flight, absl::ResourceExhaustedError(
                      "the queue of computations is full; try again later"));
   }
 }
 
+BandCache::FlightPtr BandCache::BoardLocked(BandSpec spec, Waiter waiter) {
+  std::vector<FlightPtr>& flights = flights_[spec.key];
+  for (const FlightPtr& other : flights) {
+    if (!other->spec.span.Contains(spec.span)) continue;
+    observer_.OnJoin();
+    other->waiters.push_back(std::move(waiter));
+    return nullptr;
+  }
+  observer_.OnMiss();
+  auto flight = std::make_shared<Flight>();
+  flight->spec = std::move(spec);
+  flight->waiters.push_back(std::move(waiter));
+  flights.push_back(flight);
+  return flight;
+}
+
 int64_t BandCache::kept_bytes() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return kept_bytes_;
 }
 
@@ -105,13 +110,11 @@ absl::StatusOr<BandPtr> BandCache::Compute(const FlightPtr& flight) {
   const BandSpec& spec = flight->spec;
   if (Abandon(flight)) return absl::CancelledError("nobody waits any more");
   const int64_t bytes = spec.lanes * spec.span.size() * spec.coordinate_bytes;
-  absl::StatusOr<BudgetedBuffer> buffer = Allocate(bytes);
-  if (!buffer.ok()) return buffer.status();
   auto band = std::make_shared<Band>();
+  ATTNBIAS_ASSIGN_OR_RETURN(band->buffer, Allocate(bytes));
   band->span = spec.span;
   band->lanes = spec.lanes;
   band->coordinate_bytes = spec.coordinate_bytes;
-  band->buffer = *std::move(buffer);
 
   const std::unique_ptr<const Evaluator> evaluator = spec.prepare();
   const int64_t step =
@@ -137,18 +140,17 @@ absl::StatusOr<BandPtr> BandCache::Compute(const FlightPtr& flight) {
 }
 
 absl::StatusOr<BudgetedBuffer> BandCache::Allocate(int64_t bytes) {
-  absl::StatusOr<ByteBudget::Reservation> reservation = Reserve(bytes);
-  if (!reservation.ok()) return reservation.status();
-  BudgetedBuffer buffer{*std::move(reservation), AlignedBuffer(bytes)};
+  ATTNBIAS_ASSIGN_OR_RETURN(auto reservation, Reserve(bytes));
+  BudgetedBuffer buffer{std::move(reservation), AlignedBuffer(bytes)};
   if (buffer.bytes.data() == nullptr) return NoRoomFor(bytes);
   return buffer;
 }
 
 absl::StatusOr<ByteBudget::Reservation> BandCache::Reserve(int64_t bytes) {
   if (bytes > budget_.limit()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "request: needs ", bytes, " bytes of memory at once, want at most ",
-        budget_.limit(), ", all of the memory budget"));
+    return Invalid("request: needs ", bytes,
+                   " bytes of memory at once, want at most ", budget_.limit(),
+                   ", all of the memory budget");
   }
   if (auto reservation = ReserveEvicting(bytes)) return *std::move(reservation);
   return NoRoomFor(bytes);
@@ -161,7 +163,7 @@ std::optional<ByteBudget::Reservation> BandCache::ReserveEvicting(
     // Freed outside the lock. A band that someone else holds would free
     // nothing.
     BandPtr evicted;
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     const auto last = std::find_if(
         entries_.rbegin(), entries_.rend(),
         [](const Entry& entry) { return entry.band.use_count() == 1; });
@@ -178,7 +180,7 @@ std::optional<ByteBudget::Reservation> BandCache::ReserveEvicting(
 }
 
 bool BandCache::Abandon(const FlightPtr& flight) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   for (const Waiter& waiter : flight->waiters) {
     if (!waiter.cancellation->cancelled()) return false;
   }
@@ -197,7 +199,7 @@ void BandCache::Land(const FlightPtr& flight,
                      const absl::StatusOr<BandPtr>& result) {
   std::vector<Waiter> waiters;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (result.ok()) InsertLocked(flight->spec.key, *result);
     RemoveFlightLocked(flight);
     waiters.swap(flight->waiters);
@@ -207,12 +209,15 @@ void BandCache::Land(const FlightPtr& flight,
 
 void BandCache::InsertLocked(const std::string& key, const BandPtr& band) {
   std::vector<Entries::iterator>& siblings = by_key_[key];
-  std::erase_if(siblings, [&](Entries::iterator entry) {
-    if (!band->span.Contains(entry->band->span)) return false;
-    kept_bytes_ -= entry->band->size_bytes();
-    entries_.erase(entry);
-    return true;
-  });
+  const auto covered = std::partition(
+      siblings.begin(), siblings.end(), [&](Entries::iterator entry) {
+        return !band->span.Contains(entry->band->span);
+      });
+  for (auto entry = covered; entry != siblings.end(); ++entry) {
+    kept_bytes_ -= (*entry)->band->size_bytes();
+    entries_.erase(*entry);
+  }
+  siblings.erase(covered, siblings.end());
   entries_.push_front({key, band});
   siblings.push_back(entries_.begin());
   kept_bytes_ += band->size_bytes();

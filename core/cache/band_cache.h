@@ -12,7 +12,6 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -21,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "core/base/cancellation.h"
 #include "core/base/executor.h"
+#include "core/base/mutex.h"
 #include "core/cache/band.h"
 #include "core/cache/byte_budget.h"
 #include "core/cache/cache_observer.h"
@@ -93,26 +93,34 @@ class BandCache {
   };
   using FlightPtr = std::shared_ptr<Flight>;
 
-  BandPtr FindLocked(const std::string& key, Range span);
+  BandPtr FindLocked(const std::string& key, Range span)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // A new flight, to be begun, or null where the waiter has joined another's.
+  FlightPtr BoardLocked(BandSpec spec, Waiter waiter)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Fly(const FlightPtr& flight);
   absl::StatusOr<BandPtr> Compute(const FlightPtr& flight);
   std::optional<ByteBudget::Reservation> ReserveEvicting(int64_t bytes);
   // Whether nobody waits any more; if so, nobody can join either.
   bool Abandon(const FlightPtr& flight);
-  void RemoveFlightLocked(const FlightPtr& flight);
+  void RemoveFlightLocked(const FlightPtr& flight)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Land(const FlightPtr& flight, const absl::StatusOr<BandPtr>& result);
-  void InsertLocked(const std::string& key, const BandPtr& band);
+  void InsertLocked(const std::string& key, const BandPtr& band)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   ByteBudget& budget_;
   Executor& executor_;
   CacheObserver& observer_;
 
-  mutable std::mutex mutex_;
-  // All below are guarded by mutex_.
-  Entries entries_;  // most recently used first
-  absl::flat_hash_map<std::string, std::vector<Entries::iterator>> by_key_;
-  absl::flat_hash_map<std::string, std::vector<FlightPtr>> flights_;
-  int64_t kept_bytes_ = 0;
+  mutable Mutex mutex_;
+  // Most recently used first.
+  Entries entries_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, std::vector<Entries::iterator>> by_key_
+      ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, std::vector<FlightPtr>> flights_
+      ABSL_GUARDED_BY(mutex_);
+  int64_t kept_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace attnbias

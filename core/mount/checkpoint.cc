@@ -39,10 +39,9 @@ absl::StatusOr<json> ReadJson(const std::string& path) {
 using Contents = std::map<std::string, std::vector<std::string>>;
 
 absl::StatusOr<Contents> ReadIndex(const std::string& path) {
-  const absl::StatusOr<json> index = ReadJson(path);
-  ATTNBIAS_RETURN_IF_ERROR(index.status());
-  const auto weight_map = index->find("weight_map");
-  if (weight_map == index->end() || !weight_map->is_object()) {
+  ATTNBIAS_ASSIGN_OR_RETURN(const json index, ReadJson(path));
+  const auto weight_map = index.find("weight_map");
+  if (weight_map == index.end() || !weight_map->is_object()) {
     return Invalid(path, ": weight_map: want an object");
   }
   Contents contents;
@@ -79,7 +78,7 @@ class Reader {
         config_(std::move(config)),
         builder_(*builder) {}
 
-  absl::Status Run() {
+  absl::Status Read() {
     absl::StatusOr<std::vector<Rule>> rules = RulesFor(config_);
     if (!rules.ok()) {
       return Invalid(folder_.string(), ": ", rules.status().message());
@@ -113,34 +112,32 @@ class Reader {
   };
 
   absl::Status AddWholeModel() {
-    absl::StatusOr<SafetensorsFile> file =
-        SafetensorsFile::Open(folder_ / kModelFile);
-    ATTNBIAS_RETURN_IF_ERROR(file.status());
-    for (const SafetensorsEntry& entry : file->entries()) {
-      ATTNBIAS_RETURN_IF_ERROR(AddIfWanted(*file, entry));
+    ATTNBIAS_ASSIGN_OR_RETURN(SafetensorsFile file,
+                              SafetensorsFile::Open(folder_ / kModelFile));
+    for (const SafetensorsEntry& entry : file.entries()) {
+      ATTNBIAS_RETURN_IF_ERROR(AddIfWanted(file, entry));
     }
     return absl::OkStatus();
   }
 
   // Opens only the shards that something is wanted of.
   absl::Status AddShards() {
-    const absl::StatusOr<Contents> contents = ReadIndex(folder_ / kIndexFile);
-    ATTNBIAS_RETURN_IF_ERROR(contents.status());
-    for (const auto& [shard, tensors] : *contents) {
+    ATTNBIAS_ASSIGN_OR_RETURN(const Contents contents,
+                              ReadIndex(folder_ / kIndexFile));
+    for (const auto& [shard, tensors] : contents) {
       if (std::none_of(tensors.begin(), tensors.end(),
                        [this](const std::string& t) { return IsWanted(t); })) {
         continue;
       }
-      absl::StatusOr<SafetensorsFile> file =
-          SafetensorsFile::Open(folder_ / shard);
-      ATTNBIAS_RETURN_IF_ERROR(file.status());
+      ATTNBIAS_ASSIGN_OR_RETURN(SafetensorsFile file,
+                                SafetensorsFile::Open(folder_ / shard));
       for (const std::string& tensor : tensors) {
-        const SafetensorsEntry* entry = file->Find(tensor);
+        const SafetensorsEntry* entry = file.Find(tensor);
         if (entry == nullptr) {
-          return Invalid(file->path(), ": has no tensor ", tensor, ", which ",
+          return Invalid(file.path(), ": has no tensor ", tensor, ", which ",
                          kIndexFile, " says it has");
         }
-        ATTNBIAS_RETURN_IF_ERROR(AddIfWanted(*file, *entry));
+        ATTNBIAS_RETURN_IF_ERROR(AddIfWanted(file, *entry));
       }
     }
     return absl::OkStatus();
@@ -157,16 +154,17 @@ class Reader {
     for (const Rule& rule : rules_) {
       const std::optional<Match> match = MatchTensor(rule, entry.name);
       if (!match.has_value()) continue;
-      const absl::StatusOr<MountedTable*> mounted = builder_.Add(
-          absl::StrCat(name_, "/", match->place, rule.part.empty() ? "" : ".",
-                       std::string(rule.part)),
-          file, WithoutBatch(entry));
-      ATTNBIAS_RETURN_IF_ERROR(mounted.status());
+      ATTNBIAS_ASSIGN_OR_RETURN(
+          MountedTable* const mounted,
+          builder_.Add(absl::StrCat(name_, "/", match->place,
+                                    rule.part.empty() ? "" : ".",
+                                    std::string(rule.part)),
+                       file, WithoutBatch(entry)));
       User& user = users_[match->place];
       user.use = rule.use;
       user.place.numbers = match->numbers;
-      user.place.tables.emplace(rule.part, (*mounted)->table);
-      user.tables.push_back(*mounted);
+      user.place.tables.emplace(rule.part, mounted->table);
+      user.tables.push_back(mounted);
     }
     return absl::OkStatus();
   }
@@ -196,10 +194,10 @@ class Reader {
 
 absl::Status AddCheckpoint(const std::string& name, const std::string& folder,
                            TableSetBuilder& builder) {
-  absl::StatusOr<json> config =
-      ReadJson(std::filesystem::path(folder) / ModelConfig::kFile);
-  ATTNBIAS_RETURN_IF_ERROR(config.status());
-  return Reader(name, folder, *std::move(config), &builder).Run();
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      json config,
+      ReadJson(std::filesystem::path(folder) / ModelConfig::kFile));
+  return Reader(name, folder, std::move(config), &builder).Read();
 }
 
 }  // namespace attnbias

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/invalid.h"
+#include "core/base/status_macros.h"
 
 namespace attnbias {
 namespace {
@@ -44,15 +45,14 @@ absl::StatusOr<std::string> ReadText(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<json> ReadJsonFile(const std::string& path) {
-  const absl::StatusOr<std::string> text = ReadText(path);
-  if (!text.ok()) return text.status();
+  ATTNBIAS_ASSIGN_OR_RETURN(const std::string text, ReadText(path));
   bool too_deep = false;
   const auto keep = [&too_deep](int depth, json::parse_event_t /*event*/,
                                 json& /*value*/) {
     too_deep |= depth > kMaxDepth;
     return depth <= kMaxDepth;
   };
-  json content = json::parse(*text, keep, /*allow_exceptions=*/false);
+  json content = json::parse(text, keep, /*allow_exceptions=*/false);
   if (too_deep) {
     return Invalid(path, ": nested deeper than ", kMaxDepth, " levels");
   }

@@ -12,7 +12,7 @@
 namespace attnbias {
 
 // NOT_FOUND for a file that is not there, INVALID_ARGUMENT, naming the file,
-// for what is no regular file, no JSON, too large or too deep.
+// for what is not a regular file, not JSON, too large or too deep.
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path);
 
 // A value for a message: as it is written, or its beginning.

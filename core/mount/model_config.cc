@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/invalid.h"
 #include "core/mount/json_file.h"
 
 namespace attnbias {
@@ -70,9 +71,8 @@ std::array<int64_t, 2> ModelConfig::Sides(const char* field,
 void ModelConfig::Refuse(const char* field, std::string_view got,
                          std::string_view want) {
   if (!status_.ok()) return;
-  status_ = absl::InvalidArgumentError(
-      absl::StrCat(kFile, ": ", field, ": got ", std::string(got), ", want ",
-                   std::string(want)));
+  status_ = Invalid(kFile, ": ", field, ": got ", std::string(got), ", want ",
+                    std::string(want));
 }
 
 const json& ModelConfig::Find(const char* field) const {

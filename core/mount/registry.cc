@@ -9,6 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 
 namespace attnbias {
@@ -26,11 +27,11 @@ absl::Status CheckName(const std::string& name) {
       printable && !absl::StartsWith(name, kDigestPrefix)) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "got the name '",
-      absl::CEscape(name.substr(0, TableSetBuilder::kMaxNameBytes)),
-      "' for a table, want 1 to ", TableSetBuilder::kMaxNameBytes,
-      " printable ASCII characters that do not begin with ", kDigestPrefix));
+  return Invalid("got the name '",
+                 absl::CEscape(name.substr(0, TableSetBuilder::kMaxNameBytes)),
+                 "' for a table, want 1 to ", TableSetBuilder::kMaxNameBytes,
+                 " printable ASCII characters that do not begin with ",
+                 kDigestPrefix);
 }
 
 }  // namespace
@@ -55,19 +56,17 @@ absl::StatusOr<MountedTable*> TableSetBuilder::Add(
     const SafetensorsEntry& entry) {
   ATTNBIAS_RETURN_IF_ERROR(CheckName(name));
   if (entry.bytes.size() > max_bytes_ - bytes_) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        file.path(), ":", entry.name, ": got ", entry.bytes.size(),
-        " bytes, want all mounted tables together to take at most ",
-        max_bytes_));
+    return Invalid(file.path(), ":", entry.name, ": got ", entry.bytes.size(),
+                   " bytes, want all mounted tables together to take at most ",
+                   max_bytes_);
   }
-  absl::StatusOr<Table> table = file.Read(entry);
-  ATTNBIAS_RETURN_IF_ERROR(table.status());
+  ATTNBIAS_ASSIGN_OR_RETURN(Table table, file.Read(entry));
   bytes_ += entry.bytes.size();
   const std::string file_name = std::filesystem::path(file.path()).filename();
   tables_.push_back(
       {.name = name,
        .source = absl::CEscape(absl::StrCat(file_name, ":", entry.name)),
-       .table = *std::move(table)});
+       .table = std::move(table)});
   return &tables_.back();
 }
 
@@ -79,9 +78,8 @@ absl::StatusOr<TableSetPtr> TableSetBuilder::Build() && {
   auto set = std::make_shared<TableSet>();
   for (const MountedTable& mounted : tables_) {
     if (!set->tables_.empty() && set->tables_.back().name == mounted.name) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("two tables have the name '", mounted.name, "', out of ",
-                       set->tables_.back().source, " and ", mounted.source));
+      return Invalid("two tables have the name '", mounted.name, "', out of ",
+                     set->tables_.back().source, " and ", mounted.source);
     }
     // A spec resolved on another replica names the transpose by its digest.
     for (const TableLayout layout :

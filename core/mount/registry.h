@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,7 +15,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "core/encoding/spec/tensor_spec.h"
+#include "core/base/mutex.h"
+#include "core/encoding/spec/encoding_spec.h"
 #include "core/table/safetensors.h"
 #include "core/table/table.h"
 
@@ -60,8 +60,8 @@ class TableSetBuilder {
   explicit TableSetBuilder(int64_t max_bytes) : max_bytes_(max_bytes) {}
 
   // Reads a tensor of `file`. The result is there until Build.
-  // INVALID_ARGUMENT for a name that no request could give, an entry that is no
-  // table or numbers that are too many, the message saying where.
+  // INVALID_ARGUMENT, saying where, for a name that no request could give, an
+  // entry that is not a table, or too many numbers.
   absl::StatusOr<MountedTable*> Add(const std::string& name,
                                     SafetensorsFile& file,
                                     const SafetensorsEntry& entry);
@@ -80,17 +80,18 @@ class TableRegistry {
  public:
   // Never null; whoever holds the set keeps its tables.
   TableSetPtr Get() const {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     return tables_;
   }
   void Replace(TableSetPtr tables) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     tables_.swap(tables);
   }
 
  private:
-  mutable std::mutex mutex_;
-  TableSetPtr tables_ = std::make_shared<const TableSet>();  // by mutex_
+  mutable Mutex mutex_;
+  TableSetPtr tables_ ABSL_GUARDED_BY(mutex_) =
+      std::make_shared<const TableSet>();
 };
 
 }  // namespace attnbias

@@ -65,7 +65,7 @@ std::optional<EncodingSpec> SwinV2Bias(const Place& place,
   return spec;
 }
 
-// The table of a grid that is no square is read with its sides exchanged and
+// The table of a grid that is not square is read with its sides exchanged and
 // resampled: no row of the answer is one of the table's.
 std::optional<EncodingSpec> BeitBias(const Place& place, ModelConfig& config) {
   const auto [height, width] = BeitGrid(config);
@@ -76,7 +76,7 @@ std::optional<EncodingSpec> BeitBias(const Place& place, ModelConfig& config) {
                    .table = place.table()}};
 }
 
-// Those of a grid that is no square are resampled, too.
+// Those of a grid that is not square are resampled, too.
 std::optional<EncodingSpec> BeitPositions(const Place& place,
                                           ModelConfig& config) {
   const auto [height, width] = BeitGrid(config);

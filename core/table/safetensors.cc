@@ -58,8 +58,7 @@ const Dtype* FindDtype(std::string_view name) {
 
 template <typename... Parts>
 absl::Status NotSafetensors(const Parts&... parts) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("not a .safetensors file: ", parts...));
+  return Invalid("not a .safetensors file: ", parts...);
 }
 
 // A name out of the file, made safe to print.
@@ -213,13 +212,12 @@ absl::Status CheckPlaces(std::vector<SafetensorsEntry>& entries,
             });
   int64_t end = 0;
   for (const SafetensorsEntry& entry : entries) {
-    const absl::StatusOr<int64_t> size = SizeOfEntry(entry);
-    ATTNBIAS_RETURN_IF_ERROR(size.status());
+    ATTNBIAS_ASSIGN_OR_RETURN(const int64_t size, SizeOfEntry(entry));
     if (entry.bytes.begin != end || entry.bytes.end < end ||
-        entry.bytes.end - end != *size) {
+        entry.bytes.end - end != size) {
       return NotSafetensors(Quoted(entry.name), ": data_offsets [",
                             entry.bytes.begin, ", ", entry.bytes.end,
-                            "], want ", *size, " bytes from ", end,
+                            "], want ", size, " bytes from ", end,
                             ", where the tensor before it ends");
     }
     end = entry.bytes.end;
@@ -265,11 +263,9 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   file.path_ = path;
   file.stream_.open(path, std::ios::binary);
   if (!file.stream_) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));
+    return Invalid(path, ": cannot be read");
   }
-  if (absl::Status status = file.ReadHeader(); !status.ok()) {
-    return Located(path, status);
-  }
+  ATTNBIAS_RETURN_IF_ERROR(Located(path, file.ReadHeader()));
   return file;
 }
 
@@ -291,10 +287,8 @@ absl::Status SafetensorsFile::ReadHeader() {
   std::string header(header_size, '\0');
   ATTNBIAS_RETURN_IF_ERROR(ReadBytes(kLengthBytes, header));
   data_offset_ = kLengthBytes + static_cast<int64_t>(header_size);
-  absl::StatusOr<std::vector<SafetensorsEntry>> entries =
-      ParseSafetensorsHeader(header, size - data_offset_);
-  ATTNBIAS_RETURN_IF_ERROR(entries.status());
-  entries_ = *std::move(entries);
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      entries_, ParseSafetensorsHeader(header, size - data_offset_));
   return absl::OkStatus();
 }
 
@@ -303,9 +297,8 @@ absl::Status SafetensorsFile::ReadBytes(int64_t offset, std::string& out) {
   stream_.seekg(offset);
   stream_.read(out.data(), static_cast<std::streamsize>(out.size()));
   if (stream_) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("ended at byte ", offset + stream_.gcount(), ", want ",
-                   offset + static_cast<int64_t>(out.size())));
+  return Invalid("ended at byte ", offset + stream_.gcount(), ", want ",
+                 offset + static_cast<int64_t>(out.size()));
 }
 
 const SafetensorsEntry* SafetensorsFile::Find(std::string_view name) const {
@@ -318,23 +311,18 @@ const SafetensorsEntry* SafetensorsFile::Find(std::string_view name) const {
 }
 
 absl::StatusOr<Table> SafetensorsFile::Read(const SafetensorsEntry& entry) {
-  const auto located = [&](const absl::Status& status) {
-    return absl::Status(status.code(), absl::StrCat(path_, ":", entry.name,
-                                                    ": ", status.message()));
-  };
+  const std::string place = absl::StrCat(path_, ":", entry.name);
   if (!entry.IsTable()) {
-    return located(absl::InvalidArgumentError(absl::StrCat(
-        "got ", entry.dtype, " [", absl::StrJoin(entry.shape, ", "),
-        "], want one to three axes of F64, F32, F16 or BF16")));
+    return Invalid(place, ": got ", entry.dtype, " [",
+                   absl::StrJoin(entry.shape, ", "),
+                   "], want one to three axes of F64, F32, F16 or BF16");
   }
   auto bytes = std::make_shared<std::string>(entry.bytes.size(), '\0');
-  if (absl::Status status = ReadBytes(data_offset_ + entry.bytes.begin, *bytes);
-      !status.ok()) {
-    return located(status);
-  }
+  ATTNBIAS_RETURN_IF_ERROR(
+      Located(place, ReadBytes(data_offset_ + entry.bytes.begin, *bytes)));
   absl::StatusOr<Table> table = Table::View(*FindDtype(entry.dtype)->data_type,
                                             entry.shape, *bytes, bytes);
-  if (!table.ok()) return located(table.status());
+  if (!table.ok()) return Located(place, table.status());
   return table;
 }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/canonical_writer.h"
+#include "core/base/invalid.h"
 #include "core/base/sha256.h"
 #include "core/base/status_macros.h"
 
@@ -20,8 +21,7 @@ constexpr size_t kMaxAxes = 3;
 absl::Status CheckSize(DataType data_type, absl::Span<const int64_t> shape,
                        size_t size) {
   if (data_type == DataType::kI32) {
-    return absl::InvalidArgumentError(
-        "got data_type I32, want F64, F32, F16 or BF16");
+    return Invalid("got data_type I32, want F64, F32, F16 or BF16");
   }
   int64_t bytes = SizeOf(data_type);
   bool fits = !shape.empty() && shape.size() <= kMaxAxes;
@@ -29,14 +29,13 @@ absl::Status CheckSize(DataType data_type, absl::Span<const int64_t> shape,
     fits = fits && length > 0 && !__builtin_mul_overflow(bytes, length, &bytes);
   }
   if (!fits) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("got shape [", absl::StrJoin(shape, ", "),
-                     "], want one to three lengths of at least 1"));
+    return Invalid("got shape [", absl::StrJoin(shape, ", "),
+                   "], want one to three lengths of at least 1");
   }
   if (bytes != static_cast<int64_t>(size)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "got ", size, " bytes of data, want ", bytes, " for shape [",
-        absl::StrJoin(shape, ", "), "] of ", std::string(NameOf(data_type))));
+    return Invalid("got ", size, " bytes of data, want ", bytes, " for shape [",
+                   absl::StrJoin(shape, ", "), "] of ",
+                   std::string(NameOf(data_type)));
   }
   return absl::OkStatus();
 }
@@ -59,8 +58,8 @@ absl::Status CheckFinite(DataType data_type, absl::Span<const int64_t> shape,
   for (int64_t i = 0; i < count; ++i) {
     const double value = ReadElement(data_type, bytes + i * width);
     if (!std::isfinite(value)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "got ", value, " at ", PlaceOf(i, shape), ", want finite numbers"));
+      return Invalid("got ", value, " at ", PlaceOf(i, shape),
+                     ", want finite numbers");
     }
   }
   return absl::OkStatus();
@@ -108,9 +107,8 @@ absl::StatusOr<Table> Table::View(DataType data_type,
 absl::StatusOr<Table> Table::In(TableLayout layout) const {
   if (layout == TableLayout::kBucketsHeads) return *this;
   if (shape().size() != 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("got layout HEADS_BUCKETS of shape [",
-                     absl::StrJoin(shape(), ", "), "], want two lengths"));
+    return Invalid("got layout HEADS_BUCKETS of shape [",
+                   absl::StrJoin(shape(), ", "), "], want two lengths");
   }
   Table table(content_);
   if (face_ == &content_->straight) table.face_ = &content_->transposed;

@@ -17,57 +17,56 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// Where a message or value stands; written out only when something is wrong.
-struct Place {
-  const Place* parent;
+// Leads to a message or value; written out only when something is wrong.
+struct FieldPath {
+  const FieldPath* parent;
   const FieldDescriptor* field;
   int index;
 };
 
-std::string PathOf(const Place* place) {
-  if (place == nullptr) return "";
-  std::string path = PathOf(place->parent);
-  if (!path.empty()) path += '.';
-  path += place->field->name();
-  if (place->field->is_repeated())
-    absl::StrAppend(&path, "[", place->index, "]");
-  return path;
+std::string ToString(const FieldPath* path) {
+  if (path == nullptr) return "";
+  std::string text = ToString(path->parent);
+  if (!text.empty()) text += '.';
+  text += path->field->name();
+  if (path->field->is_repeated()) absl::StrAppend(&text, "[", path->index, "]");
+  return text;
 }
 
-absl::Status Unknown(const Place* place, std::string_view what, int number) {
-  const std::string path = PathOf(place);
+absl::Status Unknown(const FieldPath* path, std::string_view what, int number) {
+  const std::string text = ToString(path);
   return absl::UnimplementedError(absl::StrCat(
-      path.empty() ? "request" : path, ": ", std::string(what), " ", number,
+      text.empty() ? "request" : text, ": ", std::string(what), " ", number,
       " is not known to this server, version ", std::string(Version())));
 }
 
-absl::Status CheckMessage(const Message& message, const Place* place);
+absl::Status CheckMessage(const Message& message, const FieldPath* path);
 
-absl::Status CheckValue(const Message& message, const Place& place) {
-  const FieldDescriptor& field = *place.field;
+absl::Status CheckValue(const Message& message, const FieldPath& path) {
+  const FieldDescriptor& field = *path.field;
   const Reflection& reflection = *message.GetReflection();
   if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
     return CheckMessage(
         field.is_repeated()
-            ? reflection.GetRepeatedMessage(message, &field, place.index)
+            ? reflection.GetRepeatedMessage(message, &field, path.index)
             : reflection.GetMessage(message, &field),
-        &place);
+        &path);
   }
   const int value =
       field.is_repeated()
-          ? reflection.GetRepeatedEnumValue(message, &field, place.index)
+          ? reflection.GetRepeatedEnumValue(message, &field, path.index)
           : reflection.GetEnumValue(message, &field);
   if (field.enum_type()->FindValueByNumber(value) != nullptr) {
     return absl::OkStatus();
   }
-  return Unknown(&place, "enum value", value);
+  return Unknown(&path, "enum value", value);
 }
 
-absl::Status CheckMessage(const Message& message, const Place* place) {
+absl::Status CheckMessage(const Message& message, const FieldPath* path) {
   const Reflection& reflection = *message.GetReflection();
   const auto& unknown = reflection.GetUnknownFields(message);
   if (!unknown.empty()) {
-    return Unknown(place, "field number", unknown.field(0).number());
+    return Unknown(path, "field number", unknown.field(0).number());
   }
   std::vector<const FieldDescriptor*> fields;
   reflection.ListFields(message, &fields);
@@ -79,7 +78,7 @@ absl::Status CheckMessage(const Message& message, const Place* place) {
     const int count =
         field->is_repeated() ? reflection.FieldSize(message, field) : 1;
     for (int i = 0; i < count; ++i) {
-      ATTNBIAS_RETURN_IF_ERROR(CheckValue(message, {place, field, i}));
+      ATTNBIAS_RETURN_IF_ERROR(CheckValue(message, {path, field, i}));
     }
   }
   return absl::OkStatus();

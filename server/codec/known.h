@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Refuses what an older server would otherwise ignore.
+// Refuses what this server does not know, instead of ignoring it.
 #ifndef ATTNBIAS_SERVER_CODEC_KNOWN_H_
 #define ATTNBIAS_SERVER_CODEC_KNOWN_H_
 
@@ -8,9 +8,9 @@
 
 namespace attnbias {
 
-// UNIMPLEMENTED, naming path, number and this server's version, when `message`
-// has at any depth a field or an enum value that its descriptor does not: a
-// newer client asks for something of which we would otherwise serve a part.
+// UNIMPLEMENTED when `message` has at any depth a field or an enum value that
+// its descriptor does not. The error names path, number and this server's
+// version. A newer client would otherwise get only a part of what it asks for.
 absl::Status CheckKnown(const google::protobuf::Message& message);
 
 }  // namespace attnbias

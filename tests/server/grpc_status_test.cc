@@ -7,6 +7,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "gtest/gtest.h"
+#include "server/status_codes.h"
 
 namespace attnbias {
 namespace {
@@ -71,9 +72,9 @@ TEST(ToGrpcStatus, KeepsAReasonOfItsOwn) {
 }
 
 TEST(ToGrpcStatus, EveryCodeHasItsGrpcName) {
-  EXPECT_EQ(NameOf(grpc::StatusCode::OK), "OK");
-  EXPECT_EQ(NameOf(grpc::StatusCode::RESOURCE_EXHAUSTED), "RESOURCE_EXHAUSTED");
-  EXPECT_EQ(NameOf(grpc::StatusCode::UNAUTHENTICATED), "UNAUTHENTICATED");
+  EXPECT_EQ(RowOf(absl::OkStatus()).name, "OK");
+  EXPECT_EQ(RowOf(absl::ResourceExhaustedError("")).name, "RESOURCE_EXHAUSTED");
+  EXPECT_EQ(RowOf(absl::UnauthenticatedError("")).name, "UNAUTHENTICATED");
 }
 
 }  // namespace

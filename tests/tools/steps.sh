@@ -120,13 +120,32 @@ step_lint() {
   shell_sources | xargs shellcheck --external-sources
   ruff check client/python tests
   (cd client/go && go vet ./...)
+  check_locks
+}
+
+# What clang-tidy reads beside the sources: the commands that compile them and
+# the headers that protoc makes.
+need_tidy() {
+  # clang cannot read what gcc has precompiled.
+  cmake --preset dev -B build/tidy -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON
+  ninja -C build/tidy -t targets all | sed -n 's/\(\.pb\.h\): CUSTOM_COMMAND$/\1/p' |
+    xargs ninja -C build/tidy
+}
+
+# Whether what a mutex guards is touched only under it, and each lock has a name:
+# without one it is let go at once.
+check_locks() {
+  need_tidy
+  comm -12 <(grep -rl mutex core server | sed 's/\.h$/.cc/' | sort -u) \
+    <(find core server -name '*.cc' | sort) |
+    xargs -P "$(nproc)" -n 1 clang-tidy --quiet -p build/tidy \
+      --checks='-*,bugprone-unused-raii,clang-diagnostic-thread-safety*' \
+      --extra-arg=-Wthread-safety
 }
 
 # clang-tidy on the given folders: seconds a file, so only ./dev lint runs it.
 tidy() {
-  # clang cannot read what gcc has precompiled.
-  cmake --preset dev -B build/tidy -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON
-  cmake --build build/tidy --target attnbias_proto attnbias_google_rpc attnbias_grpc_health
+  need_tidy
   find "$@" -name '*.cc' | sort | xargs -P "$(nproc)" -n 1 clang-tidy --quiet -p build/tidy
 }
 

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// What StreamTensor and ComputeLogits have in common: a stream of messages.
+#ifndef ATTNBIAS_SERVER_OUTPUT_PUMP_H_
+#define ATTNBIAS_SERVER_OUTPUT_PUMP_H_
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/mutex.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "server/call_reactor.h"
+
+namespace attnbias {
+
+// One message is written while the executor makes the next.
+//
+// Whatever happens to the call, ProceedAndUnlock starts what can then be
+// started. The call ends when nothing is under way, and something has failed or
+// nothing more will come.
+template <typename Reactor>
+class OutputPump : public CallReactor<Reactor> {
+ public:
+  void OnWriteDone(bool ok) final {
+    call_.stall_entry().WriteDone();
+    mutex_.Lock();
+    writing_ = false;
+    written_.bytes.Clear();
+    if (ok) {
+      call_.MessageSent(written_.size);
+    } else {
+      status_.Update(call_.WhyCancelled());
+    }
+    ProceedAndUnlock();
+  }
+
+ protected:
+  struct Message {
+    grpc::ByteBuffer bytes;
+    // Of the answer.
+    int64_t size = 0;
+  };
+
+  OutputPump(CallEnvironment* environment, Method method,
+             grpc::CallbackServerContext* context)
+      : CallReactor<Reactor>(environment, method, context) {
+    call_.stall_entry().Register();
+  }
+  ~OutputPump() override = default;
+
+  // Makes a message, on a thread of the executor. The call cannot end
+  // meanwhile. One at a time, and only while HasWork.
+  virtual absl::StatusOr<Message> Make() = 0;
+  // While Make does not run: whether there is a message to be made, and whether
+  // the client may still ask for more.
+  virtual bool HasWork() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
+  virtual bool AwaitsClient() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
+
+  // Makes `message` the next one.
+  void Put(Message message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    next_ = std::move(message);
+    begun_ = true;
+  }
+
+  // gRPC and the executor are called without the lock: they may call back. What
+  // is started here keeps the call from ending, and so this object alive.
+  void ProceedAndUnlock() ABSL_UNLOCK_FUNCTION(mutex_) {
+    if (cancellation_->cancelled()) status_.Update(call_.WhyCancelled());
+    const bool write = !writing_ && status_.ok() && next_.has_value();
+    if (write) {
+      written_ = *std::move(next_);
+      next_.reset();
+      writing_ = true;
+    }
+    const bool make =
+        !making_ && status_.ok() && !next_.has_value() && HasWork();
+    if (make) making_ = true;
+    const bool resting = !writing_ && !making_;
+    const bool idle = resting && status_.ok() && AwaitsClient();
+    call_.stall_entry().SetIdle(idle);
+    if (idle && call_.environment().draining) status_ = Draining();
+    const bool end = resting && !ended_ && !(idle && status_.ok());
+    if (end) ended_ = true;
+    const absl::Status status = status_;
+    mutex_.Unlock();
+    if (write) Write();
+    if (make) ScheduleMake();
+    if (end) this->End(status);
+  }
+
+  using CallReactor<Reactor>::call_;
+  using CallReactor<Reactor>::cancellation_;
+
+  Mutex mutex_;
+  // How the call is to end.
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+
+ private:
+  void Write() {
+    call_.stall_entry().WriteStarted();
+    grpc::WriteOptions options;
+    options.set_no_compression();
+    this->StartWrite(&written_.bytes, options);
+  }
+
+  void ScheduleMake() {
+    if (call_.environment().executor.Schedule([this] { MakeUnlessGone(); })) {
+      return;
+    }
+    // A stream under way is not refused for a full queue.
+    if (begun_) return MakeUnlessGone();
+    Made(QueueFull());
+  }
+
+  void MakeUnlessGone() {
+    Made(cancellation_->cancelled() ? absl::CancelledError() : Make());
+  }
+
+  void Made(absl::StatusOr<Message> message) {
+    mutex_.Lock();
+    making_ = false;
+    if (message.ok()) {
+      Put(*std::move(message));
+    } else if (!cancellation_->cancelled()) {
+      status_.Update(message.status());
+    }
+    ProceedAndUnlock();
+  }
+
+  // The message under way; must live until OnWriteDone.
+  Message written_;
+  // Whether there has been a message; does not change while one is made.
+  bool begun_ = false;
+
+  std::optional<Message> next_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool making_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_SERVER_OUTPUT_PUMP_H_
