@@ -63,7 +63,7 @@ std::optional<BandSpec> Engine::BandFor(const PlanPtr& plan) const {
   const Range hull = plan->hull();
   const int64_t lanes = plan->encoding().lanes();
   const int64_t wanted =
-      plan->axis().size() * plan->rows() / plan->window().heads.size();
+      plan->query_coordinates().size() * plan->key_coordinates().size();
   if (hull.size() / kMostWaste > wanted) return std::nullopt;
   const int64_t largest = options_.memory_budget_bytes / kLargestBandDivisor;
   const Range wide = BandCache::Widen(hull, plan->encoding().domain());

@@ -61,6 +61,8 @@ class Payload {
   Row RowAt(int64_t index) const;
   // Whole elements are made; of the first and the last perhaps a part is sent.
   Range ElementsOf(int64_t offset, int64_t size) const;
+  // Where a row begins that lies in the band.
+  const std::byte* InBand(const Row& row) const;
   Chunk Slice(int64_t offset, int64_t size);
   // From the accelerator; nothing when there is none, or no more.
   std::optional<Chunk> ReadExpansion(int64_t offset, int64_t size);
@@ -80,6 +82,7 @@ class Payload {
   BandCache& cache_;
   const int64_t element_bytes_;
   const int64_t row_bytes_;
+  const bool rows_in_band_;
   const bool sliceable_;
   // Where an accelerator makes the elements.
   std::unique_ptr<ExpansionReader> expansion_reader_;

@@ -15,6 +15,7 @@
 #include "core/encoding/spec.h"
 #include "core/engine/resolved_mask.h"
 #include "core/tensor/data_type.h"
+#include "core/tensor/line.h"
 #include "core/tensor/positions.h"
 
 namespace attnbias {
@@ -44,6 +45,9 @@ struct Window {
 
 class Plan {
  public:
+  // Not copied: its lines point into its window.
+  Plan(Plan&&) = default;
+
   const std::vector<Part>& parts() const { return parts_; }
   DataType data_type() const { return data_type_; }
   Form form() const { return form_; }
@@ -63,13 +67,20 @@ class Plan {
   const Encoding& encoding() const { return *encoding_; }
   const Window& window() const { return window_; }
   const ResolvedMask& mask() const { return mask_; }
-  // Rows of equal size, one after the other, are what every form consists of,
-  // up to a border: a row for each lane or, in a DENSE form, for each head and
-  // query. In a form with shifted rows, element e is what stands at coordinate
-  // axis().At(e) plus the row's shift.
-  const Positions& axis() const { return axis_; }
-  int64_t rows() const;
-  bool has_shifted_rows() const;
+  // Every form consists of rows of equal size, up to a border: of each lane, a
+  // row for each query. Key k of query q's row is the number at coordinate
+  // key_coordinates().At(k) - query_coordinates().At(q).
+  //
+  // A compact form has one query, and a key for each coordinate. Of a DENSE
+  // encoding the coordinates are those of the keys; its numbers depend on the
+  // query's position besides. Of a table whose axes have positions of their
+  // own, the keys are those of the first axis.
+  const Line& query_coordinates() const { return query_coordinates_; }
+  const Line& key_coordinates() const { return key_coordinates_; }
+  int64_t rows() const {
+    return window_.heads.size() * query_coordinates_.size();
+  }
+  bool has_many_axes() const { return window_.axes.size() > 1; }
   // Whether a border follows the rows, or is part of them.
   bool has_border_part() const {
     return encoding_->has_border() && form_ != Form::kDense;
@@ -81,9 +92,8 @@ class Plan {
   int64_t element_bytes() const {
     return encoding_->width() * SizeOf(data_type_);
   }
-  int64_t ShiftOf(int64_t query_index) const;
-  // Every coordinate asked for.
-  Range hull() const;
+  // Contains every coordinate asked for.
+  Range hull() const { return hull_; }
   // Whether the mask is part of the numbers at a coordinate, and so of a band;
   // a border would cover it.
   bool folds_mask() const {
@@ -102,7 +112,9 @@ class Plan {
   DataType data_type_ = DataType::kF32;
   Form form_ = Form::kDense;
   Window window_;
-  Positions axis_;
+  Line query_coordinates_;
+  Line key_coordinates_;
+  Range hull_;
   ResolvedMask mask_;
   std::vector<Part> parts_;
   int64_t total_bytes_ = 0;

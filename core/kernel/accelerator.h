@@ -15,17 +15,10 @@
 
 #include "core/kernel/kernels.h"
 #include "core/tensor/data_type.h"
+#include "core/tensor/line.h"
 #include "core/tensor/range.h"
 
 namespace attnbias {
-
-// `size` integers: begin, begin + step, ... or those of a list.
-struct IntegerLine {
-  int64_t size = 0;
-  int64_t begin = 0;
-  int64_t step = 1;
-  const int64_t* list = nullptr;
-};
 
 // A row-major tensor [lanes, queries, keys] of numbers that repeat: key k, seen
 // from query q, has number key_coordinates[k] - query_coordinates[q] of its
@@ -37,13 +30,13 @@ struct DenseExpansion {
   int64_t lane_numbers = 0;
   int64_t lane_stride_bytes = 0;
   int64_t element_bytes = 0;
-  IntegerLine query_coordinates;
-  IntegerLine key_coordinates;
+  Line query_coordinates;
+  Line key_coordinates;
 
   // What follows goes by these positions. Pairs whose key - query is not in
   // `visible` hold the fill's bits.
-  IntegerLine queries;
-  IntegerLine keys;
+  Line queries;
+  Line keys;
   Range visible;
   uint64_t fill_bits = 0;
   // Null, or [lanes, 3]: what the class token, at position 0, gives every key,

@@ -29,8 +29,8 @@ std::shared_ptr<std::byte> DeviceAccelerator::AllocateHost(int64_t bytes) {
 std::unique_ptr<DenseExpander> DeviceAccelerator::MakeExpander(
     const DenseExpansion& expansion) {
   constexpr int64_t kMost = ExpansionLaunch::kMaxCount;
-  if (!device_.works() || expansion.keys.size > kMost ||
-      expansion.queries.size > kMost / expansion.lanes) {
+  if (!device_.works() || expansion.keys.size() > kMost ||
+      expansion.queries.size() > kMost / expansion.lanes) {
     return nullptr;
   }
   auto expander = std::make_unique<DeviceExpander>(&device_);

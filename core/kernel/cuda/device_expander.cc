@@ -33,15 +33,17 @@ absl::Status DeviceExpander::Start(const DenseExpansion& expansion) {
   memory_.push_back(*std::move(numbers));
   launch_.lane_numbers = expansion.lane_numbers;
   launch_.element_bytes = static_cast<int>(size);
-  launch_.num_queries = static_cast<uint32_t>(expansion.queries.size);
-  launch_.num_keys = static_cast<uint32_t>(expansion.keys.size);
+  launch_.num_queries = static_cast<uint32_t>(expansion.queries.size());
+  launch_.num_keys = static_cast<uint32_t>(expansion.keys.size());
+  std::vector<int64_t> lists[4];
   ATTNBIAS_RETURN_IF_ERROR(UploadLine(expansion.query_coordinates, stream,
-                                      &launch_.query_coordinates));
+                                      &lists[0], &launch_.query_coordinates));
+  ATTNBIAS_RETURN_IF_ERROR(UploadLine(expansion.key_coordinates, stream,
+                                      &lists[1], &launch_.key_coordinates));
   ATTNBIAS_RETURN_IF_ERROR(
-      UploadLine(expansion.key_coordinates, stream, &launch_.key_coordinates));
+      UploadLine(expansion.queries, stream, &lists[2], &launch_.queries));
   ATTNBIAS_RETURN_IF_ERROR(
-      UploadLine(expansion.queries, stream, &launch_.queries));
-  ATTNBIAS_RETURN_IF_ERROR(UploadLine(expansion.keys, stream, &launch_.keys));
+      UploadLine(expansion.keys, stream, &lists[3], &launch_.keys));
   launch_.visible_begin = expansion.visible.begin;
   launch_.visible_end = expansion.visible.end;
   launch_.fill_bits = expansion.fill_bits;
@@ -56,12 +58,16 @@ absl::Status DeviceExpander::Start(const DenseExpansion& expansion) {
   return stream.Wait();
 }
 
-absl::Status DeviceExpander::UploadLine(const IntegerLine& line, Stream& stream,
+absl::Status DeviceExpander::UploadLine(const Line& line, Stream& stream,
+                                        std::vector<int64_t>* list,
                                         DeviceLine* device_line) {
-  device_line->begin = line.begin;
-  device_line->step = line.step;
-  if (line.list == nullptr) return absl::OkStatus();
-  return Upload(*device_, stream, absl::MakeConstSpan(line.list, line.size),
+  if (line.is_even()) {
+    device_line->begin = line.At(0);
+    device_line->step = line.step();
+    return absl::OkStatus();
+  }
+  for (int64_t i = 0; i < line.size(); ++i) list->push_back(line.At(i));
+  return Upload(*device_, stream, absl::MakeConstSpan(*list),
                 &memory_.emplace_back(), &device_line->list);
 }
 

@@ -39,8 +39,9 @@ class DeviceExpander final : public DenseExpander {
   };
 
   absl::Status TryBegin(Range elements, std::byte* out);
-  absl::Status UploadLine(const IntegerLine& line, Stream& stream,
-                          DeviceLine* device_line);
+  // `list` is read until the stream has been waited for.
+  absl::Status UploadLine(const Line& line, Stream& stream,
+                          std::vector<int64_t>* list, DeviceLine* device_line);
 
   GuardedDevice& device_;
   // What all launches have in common.

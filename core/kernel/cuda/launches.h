@@ -43,7 +43,7 @@ class DeviceArray {
   int64_t size_ = 0;
 };
 
-// IntegerLine on the device: a list, if there is one.
+// A Line on the device: a list, if there is one.
 struct DeviceLine {
   int64_t begin = 0;
   int64_t step = 1;
