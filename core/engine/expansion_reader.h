@@ -13,7 +13,7 @@
 #include "core/cache/band.h"
 #include "core/cache/band_cache.h"
 #include "core/engine/plan.h"
-#include "core/kernel/accelerator.h"
+#include "core/kernel/cuda/accelerator.h"
 
 namespace attnbias {
 

@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/cancellation.h"
-#include "core/kernel/accelerator.h"
+#include "core/kernel/cuda/accelerator.h"
 #include "core/logits/plan.h"
 #include "core/logits/vectors.h"
 #include "core/tensor/range.h"

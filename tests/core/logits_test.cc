@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/kernel/cuda/device_accelerator.h"
+#include "core/kernel/cuda/accelerator.h"
 #include "core/kernel/kernel_set.h"
 #include "core/logits/error_bound.h"
 #include "core/logits/positional_logits.h"
@@ -330,8 +330,8 @@ class LogitsTest : public ::testing::Test {
   Threads threads_{2};
   CpuDeviceLog device_log_;
   NoObserver observer_;
-  DeviceAccelerator accelerator_{std::make_unique<CpuDevice>(&device_log_),
-                                 AcceleratorOptions(), &observer_};
+  Accelerator accelerator_{std::make_unique<CpuDevice>(&device_log_),
+                           AcceleratorOptions(), &observer_};
   KernelSet accelerated_;
   const KernelSet* kernels_ = SupportedKernelSets().front();
   std::map<std::array<int64_t, 3>, Sum> vectors_;

@@ -12,13 +12,32 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/kernel/accelerator.h"
 #include "core/kernel/cuda/launches.h"
 
 namespace attnbias {
 
 // Freed when the last copy goes; device memory begins at a multiple of 256.
 using SharedMemory = std::shared_ptr<std::byte>;
+
+// A product with some of the vectors that a device keeps: `vectors` of them,
+// each `width` numbers, `stride` numbers apart, from number `first` on.
+struct VectorProduct {
+  int64_t rows = 0;
+  int64_t vectors = 0;
+  int64_t width = 0;
+  int64_t stride = 0;
+  int64_t first = 0;
+  // Whether [rows, width] numbers are multiplied with each vector, or the
+  // vectors summed with the weights [rows, vectors].
+  bool transposed = false;
+
+  constexpr int64_t input_columns() const {
+    return transposed ? width : vectors;
+  }
+  constexpr int64_t output_columns() const {
+    return transposed ? vectors : width;
+  }
+};
 
 // A product whose operands are all on the device; `vectors` is where number
 // `first` of them lies.

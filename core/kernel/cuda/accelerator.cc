@@ -1,46 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/kernel/cuda/device_accelerator.h"
+#include "core/kernel/cuda/accelerator.h"
 
 #include <utility>
 
-#include "core/kernel/cuda/device_expander.h"
-#include "core/kernel/cuda/device_sinusoids.h"
-#include "core/kernel/cuda/device_vectors.h"
-
 namespace attnbias {
 
-DeviceAccelerator::DeviceAccelerator(std::unique_ptr<Device> device,
-                                     const AcceleratorOptions& options,
-                                     AcceleratorObserver* observer)
+Accelerator::Accelerator(std::unique_ptr<Device> device,
+                         const AcceleratorOptions& options,
+                         AcceleratorObserver* observer)
     : device_(std::move(device), observer),
       options_(options),
       pool_(std::make_shared<PinnedPool>(&*device_)) {}
 
-bool DeviceAccelerator::Wants(int64_t bytes, bool cpu_writes_nothing) const {
+bool Accelerator::Wants(int64_t bytes, bool cpu_writes_nothing) const {
   return device_.works() && bytes >= options_.min_bytes &&
          (!cpu_writes_nothing || options_.replace_slices);
 }
 
-std::shared_ptr<std::byte> DeviceAccelerator::AllocateHost(int64_t bytes) {
+std::shared_ptr<std::byte> Accelerator::AllocateHost(int64_t bytes) {
   absl::StatusOr<SharedMemory> memory = pool_->Allocate(bytes);
   return device_.Check(memory.status()) ? *std::move(memory) : nullptr;
 }
 
-std::unique_ptr<DenseExpander> DeviceAccelerator::MakeExpander(
+std::unique_ptr<DenseExpander> Accelerator::MakeExpander(
     const DenseExpansion& expansion) {
   constexpr int64_t kMost = ExpansionLaunch::kMaxCount;
   if (!device_.works() || expansion.keys.size() > kMost ||
       expansion.queries.size() > kMost / expansion.lanes) {
     return nullptr;
   }
-  auto expander = std::make_unique<DeviceExpander>(&device_);
-  if (!device_.Check(expander->Start(expansion))) return nullptr;
-  return expander;
+  auto expander = std::make_unique<DenseExpander>(&device_);
+  return device_.Check(expander->Start(expansion)) ? std::move(expander)
+                                                   : nullptr;
 }
 
-bool DeviceAccelerator::FillSinusoids(const SinusoidBlocks& blocks,
-                                      std::byte* out,
-                                      std::vector<int64_t>* undecided) {
+bool Accelerator::FillSinusoids(const SinusoidBlocks& blocks, std::byte* out,
+                                std::vector<int64_t>* undecided) {
   // A block's elements are counted in 32 bits.
   constexpr int64_t kMost = int64_t{1} << 31;
   const SinusoidBlock& block = blocks.block;
@@ -53,12 +48,12 @@ bool DeviceAccelerator::FillSinusoids(const SinusoidBlocks& blocks,
   return true;
 }
 
-std::unique_ptr<DeviceVectors> DeviceAccelerator::KeepVectors(
+std::unique_ptr<DeviceVectors> Accelerator::KeepVectors(
     const std::byte* numbers, int64_t bytes) {
   if (!device_.works() || !device_->has_products()) return nullptr;
-  absl::StatusOr<std::unique_ptr<DeviceVectors>> kept =
-      KeepVectorsOnDevice(numbers, bytes, &device_);
-  return device_.Check(kept.status()) ? *std::move(kept) : nullptr;
+  auto vectors = std::make_unique<DeviceVectors>(&device_);
+  return device_.Check(vectors->Start(numbers, bytes)) ? std::move(vectors)
+                                                       : nullptr;
 }
 
 }  // namespace attnbias

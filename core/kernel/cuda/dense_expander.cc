@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/kernel/cuda/device_expander.h"
+#include "core/kernel/cuda/dense_expander.h"
 
 #include <cstring>
 #include <utility>
@@ -9,28 +9,25 @@
 
 namespace attnbias {
 
-absl::Status DeviceExpander::Start(const DenseExpansion& expansion) {
+absl::Status DenseExpander::Start(const DenseExpansion& expansion) {
   Device& device = *device_;
   for (Slot& slot : slots_) {
-    absl::StatusOr<std::unique_ptr<Stream>> stream = device.NewStream();
-    ATTNBIAS_RETURN_IF_ERROR(stream.status());
-    slot.stream = *std::move(stream);
+    ATTNBIAS_ASSIGN_OR_RETURN(slot.stream, device.NewStream());
   }
   Stream& stream = *slots_[0].stream;
   const int64_t size = expansion.element_bytes;
   // Lanes side by side, and a word that the last vector may read in vain.
   const int64_t bytes = expansion.lanes * expansion.lane_numbers * size;
   const int64_t words = bytes / 4 + 2;
-  absl::StatusOr<SharedMemory> numbers = device.Allocate(words * 4);
-  ATTNBIAS_RETURN_IF_ERROR(numbers.status());
+  ATTNBIAS_ASSIGN_OR_RETURN(SharedMemory numbers, device.Allocate(words * 4));
   for (int64_t lane = 0; lane < expansion.lanes; ++lane) {
     ATTNBIAS_RETURN_IF_ERROR(
-        stream.CopyIn(numbers->get() + lane * expansion.lane_numbers * size,
+        stream.CopyIn(numbers.get() + lane * expansion.lane_numbers * size,
                       expansion.numbers + lane * expansion.lane_stride_bytes,
                       expansion.lane_numbers * size));
   }
-  launch_.numbers = ArrayOf<const uint32_t>(*numbers, words);
-  memory_.push_back(*std::move(numbers));
+  launch_.numbers = ArrayOf<const uint32_t>(numbers, words);
+  memory_.push_back(std::move(numbers));
   launch_.lane_numbers = expansion.lane_numbers;
   launch_.element_bytes = static_cast<int>(size);
   launch_.num_queries = static_cast<uint32_t>(expansion.queries.size());
@@ -58,9 +55,9 @@ absl::Status DeviceExpander::Start(const DenseExpansion& expansion) {
   return stream.Wait();
 }
 
-absl::Status DeviceExpander::UploadLine(const Line& line, Stream& stream,
-                                        std::vector<int64_t>* list,
-                                        DeviceLine* device_line) {
+absl::Status DenseExpander::UploadLine(const Line& line, Stream& stream,
+                                       std::vector<int64_t>* list,
+                                       DeviceLine* device_line) {
   if (line.is_even()) {
     device_line->begin = line.At(0);
     device_line->step = line.step();
@@ -71,14 +68,12 @@ absl::Status DeviceExpander::UploadLine(const Line& line, Stream& stream,
                 &memory_.emplace_back(), &device_line->list);
 }
 
-absl::Status DeviceExpander::TryBegin(Range elements, std::byte* out) {
+absl::Status DenseExpander::TryBegin(Range elements, std::byte* out) {
   Slot& slot = slots_[next_];
   slot.made_bytes = elements.size() * launch_.element_bytes;
   const int64_t bytes = RoundUp(slot.made_bytes, sizeof(Vector16));
   if (slot.out_bytes < bytes) {
-    absl::StatusOr<SharedMemory> memory = device_->Allocate(bytes);
-    ATTNBIAS_RETURN_IF_ERROR(memory.status());
-    slot.out = *std::move(memory);
+    ATTNBIAS_ASSIGN_OR_RETURN(slot.out, device_->Allocate(bytes));
     slot.out_bytes = bytes;
   }
   ExpansionLaunch launch = launch_;
@@ -94,7 +89,7 @@ absl::Status DeviceExpander::TryBegin(Range elements, std::byte* out) {
   return absl::OkStatus();
 }
 
-bool DeviceExpander::Finish() {
+bool DenseExpander::Finish() {
   Slot& slot = *under_way_.front();
   under_way_.pop_front();
   if (!device_.Check(slot.stream->Wait())) return false;
