@@ -63,8 +63,8 @@ absl::Status ResolvePositionIds(const Encoding& encoding,
                                 const std::vector<std::vector<int64_t>>& lists,
                                 Window& window) {
   size_t num_axes = 0;
-  for (const AxisColumns& run : encoding.axis_columns()) {
-    num_axes = std::max(num_axes, static_cast<size_t>(run.axis + 1));
+  for (const AxisColumns& each : encoding.axis_columns()) {
+    num_axes = std::max(num_axes, static_cast<size_t>(each.axis + 1));
   }
   if (lists.size() != num_axes) {
     return Invalid("table.position_ids: got ", lists.size(), " lists, want ",

@@ -21,14 +21,14 @@ namespace attnbias {
 
 // Keys of one query that use vectors in step: key keys.begin + n uses vector
 // `vector` + n * step. A step of 0 is a clipped end, -1 a mirrored half.
-struct Run {
+struct Stretch {
   Range keys;
   int64_t vector = 0;
   int step = 0;
 
   int64_t last_vector() const { return vector + (keys.size() - 1) * step; }
 };
-using Runs = absl::InlinedVector<Run, 4>;
+using Stretches = absl::InlinedVector<Stretch, 4>;
 
 struct LogitsLimits {
   // Of all vectors that a request's keys use.
@@ -85,8 +85,8 @@ class LogitsPlan {
 
   // Keys that the direction lets query `row`, counted from query 0, see.
   Range VisibleKeys(int64_t row) const;
-  // The same keys in order, each in exactly one run.
-  Runs RunsOf(int64_t row) const;
+  // The same keys in order, each in exactly one stretch.
+  Stretches StretchesOf(int64_t row) const;
 
  private:
   explicit LogitsPlan(LogitsSpec spec) : spec_(std::move(spec)) {}
@@ -111,7 +111,8 @@ class LogitsPlan {
   Range RelativeHull() const;
   int64_t VectorOf(int64_t relative) const;
   // Appends what `row` sees of `relative`.
-  void AppendRun(int64_t row, Range relative, int step, Runs* runs) const;
+  void AppendStretch(int64_t row, Range relative, int step,
+                     Stretches* stretches) const;
 
   LogitsSpec spec_;
   bool weighs_values_ = false;

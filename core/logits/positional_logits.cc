@@ -209,16 +209,18 @@ absl::Status PositionalLogits::Weigh(const RowBlock& block,
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t block_row = tile.rows.begin + row;
     Work* const of_row = gathered + row * vectors.size();
-    for (const Run& run : plan_->RunsOf(block.first_row + block_row)) {
+    for (const Stretch& stretch :
+         plan_->StretchesOf(block.first_row + block_row)) {
       ATTNBIAS_RETURN_IF_ERROR(
-          Read(block, tile.head, block_row, run.keys, weights));
-      if (run.step == 0) {
+          Read(block, tile.head, block_row, stretch.keys, weights));
+      if (stretch.step == 0) {
         double sum = 0;
-        for (int64_t i = 0; i < run.keys.size(); ++i) sum += weights[i];
-        of_row[run.vector - vectors.begin] += static_cast<Work>(sum);
+        for (int64_t i = 0; i < stretch.keys.size(); ++i) sum += weights[i];
+        of_row[stretch.vector - vectors.begin] += static_cast<Work>(sum);
       } else {
-        for (int64_t i = 0; i < run.keys.size(); ++i) {
-          of_row[run.vector - vectors.begin + i * run.step] += weights[i];
+        for (int64_t i = 0; i < stretch.keys.size(); ++i) {
+          of_row[stretch.vector - vectors.begin + i * stretch.step] +=
+              weights[i];
         }
       }
     }
@@ -335,19 +337,21 @@ void PositionalLogits::Spread(int64_t row, const std::byte* products,
   const DataType type = plan_->spec().output_data_type;
   const int64_t size = SizeOf(type);
   int64_t key = 0;
-  for (const Run& run : plan_->RunsOf(row)) {
-    RepeatElement(type, plan_->fill(), run.keys.begin - key, out + key * size);
-    const int64_t count = run.keys.size();
-    const std::byte* const from = products + (run.vector - first_vector) * size;
-    std::byte* const to = out + run.keys.begin * size;
-    if (run.step == 0) {
+  for (const Stretch& stretch : plan_->StretchesOf(row)) {
+    RepeatElement(type, plan_->fill(), stretch.keys.begin - key,
+                  out + key * size);
+    const int64_t count = stretch.keys.size();
+    const std::byte* const from =
+        products + (stretch.vector - first_vector) * size;
+    std::byte* const to = out + stretch.keys.begin * size;
+    if (stretch.step == 0) {
       RepeatElement(type, from, count, to);
-    } else if (run.step == 1) {
+    } else if (stretch.step == 1) {
       std::memcpy(to, from, count * size);
     } else {
       CopyReversed(size, from - (count - 1) * size, count, to);
     }
-    key = run.keys.end;
+    key = stretch.keys.end;
   }
   RepeatElement(type, plan_->fill(), plan_->spec().key_length - key,
                 out + key * size);
@@ -356,10 +360,11 @@ void PositionalLogits::Spread(int64_t row, const std::byte* products,
 Range PositionalLogits::VectorsOf(Range rows) const {
   Range vectors = {std::numeric_limits<int64_t>::max(), 0};
   for (int64_t row = rows.begin; row < rows.end; ++row) {
-    for (const Run& run : plan_->RunsOf(row)) {
-      vectors.begin = std::min({vectors.begin, run.vector, run.last_vector()});
-      vectors.end =
-          std::max({vectors.end, run.vector + 1, run.last_vector() + 1});
+    for (const Stretch& stretch : plan_->StretchesOf(row)) {
+      vectors.begin =
+          std::min({vectors.begin, stretch.vector, stretch.last_vector()});
+      vectors.end = std::max(
+          {vectors.end, stretch.vector + 1, stretch.last_vector() + 1});
     }
   }
   return vectors.size() > 0 ? vectors : Range{};
