@@ -85,9 +85,8 @@ absl::StatusOr<PayloadPtr> Engine::Compute(const PlanPtr& plan,
                                            CancellationPtr cancellation) {
   NumberSource source;
   source.evaluator = Prepare(*plan, kernels_);
-  auto memory = Reserve(source.evaluator->memory_bytes());
-  ATTNBIAS_RETURN_IF_ERROR(memory.status());
-  source.evaluator_memory = *std::move(memory);
+  ATTNBIAS_ASSIGN_OR_RETURN(source.evaluator_memory,
+                            Reserve(source.evaluator->memory_bytes()));
   source.cancellation = std::move(cancellation);
   return MakePayload(plan, std::move(source));
 }

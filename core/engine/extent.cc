@@ -147,17 +147,17 @@ absl::Status ResolveQueryRange(PairExtent& extent, Window& window) {
         "pair.query_offset: not set, want the position of query 0 where "
         "keys are a list of positions");
   }
-  const absl::StatusOr<int64_t> offset =
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      const int64_t offset,
       QueryOffsetOf("pair.", extent.query_length, extent.key_length,
-                    extent.alignment, extent.query_offset);
-  ATTNBIAS_RETURN_IF_ERROR(offset.status());
+                    extent.alignment, extent.query_offset));
   const Range whole = {0, extent.query_length};
   const Range queries = extent.queries.value_or(whole);
   ATTNBIAS_RETURN_IF_ERROR(CheckWindow("pair.queries", queries, whole));
   window.queries =
-      Positions(Range{queries.begin + *offset, queries.end + *offset});
+      Positions(Range{queries.begin + offset, queries.end + offset});
   extent.alignment.reset();
-  extent.query_offset = *offset;
+  extent.query_offset = offset;
   extent.queries = queries;
   return absl::OkStatus();
 }

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "core/base/status_macros.h"
+
 namespace attnbias {
 namespace {
 
@@ -118,10 +120,9 @@ Chunk Payload::Slice(int64_t offset, int64_t size) {
 
 absl::StatusOr<Chunk> Payload::Make(int64_t offset, int64_t size) const {
   const Range elements = ElementsOf(offset, size);
-  absl::StatusOr<BudgetedBuffer> buffer =
-      cache_.Allocate(elements.size() * element_bytes_);
-  if (!buffer.ok()) return buffer.status();
-  auto owner = std::make_shared<BudgetedBuffer>(*std::move(buffer));
+  ATTNBIAS_ASSIGN_OR_RETURN(BudgetedBuffer buffer,
+                            cache_.Allocate(elements.size() * element_bytes_));
+  auto owner = std::make_shared<BudgetedBuffer>(std::move(buffer));
   std::byte* data = owner->bytes.data();
   MakeElements(elements, data);
   if (cancelled()) return absl::CancelledError("nobody waits any more");

@@ -84,10 +84,8 @@ absl::StatusOr<PlanPtr> Planner::Make() {
   plan_.encoding_ = *std::move(encoding);
   ATTNBIAS_RETURN_IF_ERROR(ResolveDataType());
   resolved_extent_ = spec_.extent;
-  absl::StatusOr<Window> window =
-      ResolveExtent(plan_.encoding(), resolved_extent_);
-  ATTNBIAS_RETURN_IF_ERROR(window.status());
-  plan_.window_ = *std::move(window);
+  ATTNBIAS_ASSIGN_OR_RETURN(plan_.window_,
+                            ResolveExtent(plan_.encoding(), resolved_extent_));
   ATTNBIAS_RETURN_IF_ERROR(ResolveForm());
   ResolveCoordinates();
   ATTNBIAS_RETURN_IF_ERROR(CheckDomain(plan_, spec_.extent));

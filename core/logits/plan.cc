@@ -71,11 +71,9 @@ absl::Status LogitsPlan::Resolve(const LogitsLimits& limits) {
   ATTNBIAS_RETURN_IF_ERROR(
       CheckType("output_data_type", spec_.output_data_type));
   ATTNBIAS_RETURN_IF_ERROR(CheckLengths());
-  const absl::StatusOr<int64_t> query_offset =
-      QueryOffsetOf("", spec_.query_length, spec_.key_length, spec_.alignment,
-                    spec_.query_offset);
-  ATTNBIAS_RETURN_IF_ERROR(query_offset.status());
-  query_offset_ = *query_offset;
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      query_offset_, QueryOffsetOf("", spec_.query_length, spec_.key_length,
+                                   spec_.alignment, spec_.query_offset));
   if (!spec_.direction.has_value()) {
     return Invalid(
         "direction: not set, want LEFT_TO_RIGHT, RIGHT_TO_LEFT or "

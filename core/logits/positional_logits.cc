@@ -105,10 +105,10 @@ struct PositionalLogits::Tile {
 absl::StatusOr<std::unique_ptr<const PositionalLogits>>
 PositionalLogits::Create(LogitsPlanPtr plan, LogitsResources resources,
                          const Cancellation& cancellation) {
-  absl::StatusOr<Vectors> vectors = MakeVectors(*plan, resources, cancellation);
-  ATTNBIAS_RETURN_IF_ERROR(vectors.status());
+  ATTNBIAS_ASSIGN_OR_RETURN(Vectors vectors,
+                            MakeVectors(*plan, resources, cancellation));
   return std::unique_ptr<const PositionalLogits>(new PositionalLogits(
-      std::move(plan), std::move(resources), *std::move(vectors)));
+      std::move(plan), std::move(resources), std::move(vectors)));
 }
 
 PositionalLogits::PositionalLogits(LogitsPlanPtr plan,
@@ -164,10 +164,11 @@ absl::Status PositionalLogits::Multiply(const RowBlock& block,
   const int64_t width = plan_->spec().head_dim;
   const Range vectors = VectorsOf(
       {block.first_row + tile.rows.begin, block.first_row + tile.rows.end});
-  absl::StatusOr<BudgetedBuffer> scratch = resources_.allocate(
-      rows * (width + vectors.size()) * static_cast<int64_t>(sizeof(Work)));
-  ATTNBIAS_RETURN_IF_ERROR(scratch.status());
-  auto* const queries = reinterpret_cast<Work*>(scratch->bytes.data());
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      BudgetedBuffer scratch,
+      resources_.allocate(rows * (width + vectors.size()) *
+                          static_cast<int64_t>(sizeof(Work))));
+  auto* const queries = reinterpret_cast<Work*>(scratch.bytes.data());
   Work* const products = queries + rows * width;
   ATTNBIAS_RETURN_IF_ERROR(ReadQueries(block, tile, queries));
   auto* const served = reinterpret_cast<std::byte*>(products);
@@ -198,11 +199,11 @@ absl::Status PositionalLogits::Weigh(const RowBlock& block,
   const int64_t keys = plan_->spec().key_length;
   const Range vectors = VectorsOf(
       {block.first_row + tile.rows.begin, block.first_row + tile.rows.end});
-  absl::StatusOr<BudgetedBuffer> scratch =
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      BudgetedBuffer scratch,
       resources_.allocate((rows * (width + vectors.size()) + keys) *
-                          static_cast<int64_t>(sizeof(Work)));
-  ATTNBIAS_RETURN_IF_ERROR(scratch.status());
-  auto* const gathered = reinterpret_cast<Work*>(scratch->bytes.data());
+                          static_cast<int64_t>(sizeof(Work))));
+  auto* const gathered = reinterpret_cast<Work*>(scratch.bytes.data());
   Work* const sums = gathered + rows * vectors.size();
   Work* const weights = sums + rows * width;
   std::fill(gathered, weights, Work{0});

@@ -88,12 +88,10 @@ class Maker {
 
 absl::StatusOr<Vectors> Maker::Copy() const {
   const auto count = static_cast<int64_t>(table_->values.size());
-  absl::StatusOr<BudgetedBuffer> memory =
-      resources_.allocate(count * work_bytes_);
-  ATTNBIAS_RETURN_IF_ERROR(memory.status());
-  Convert(table_->values.data(), count, plan_.work_type(),
-          memory->bytes.data());
-  return Vectors{*std::move(memory),
+  ATTNBIAS_ASSIGN_OR_RETURN(BudgetedBuffer memory,
+                            resources_.allocate(count * work_bytes_));
+  Convert(table_->values.data(), count, plan_.work_type(), memory.bytes.data());
+  return Vectors{std::move(memory),
                  plan_.vector_heads() == 1 ? 0 : count / plan_.vector_heads(),
                  head_dim_};
 }
@@ -108,10 +106,9 @@ absl::StatusOr<Vectors> Maker::Make() {
   }
   width_ = plan_.vector_heads() * head_dim_;
   const int64_t count = plan_.num_vectors();
-  absl::StatusOr<BudgetedBuffer> memory =
-      resources_.allocate(count * width_ * work_bytes_);
-  ATTNBIAS_RETURN_IF_ERROR(memory.status());
-  std::byte* const out = memory->bytes.data();
+  ATTNBIAS_ASSIGN_OR_RETURN(BudgetedBuffer memory,
+                            resources_.allocate(count * width_ * work_bytes_));
+  std::byte* const out = memory.bytes.data();
 
   const int64_t step = std::clamp<int64_t>(
       kBlockNumbers / std::max(source_width_, width_), 1, kMaxBlockRows);
@@ -131,7 +128,7 @@ absl::StatusOr<Vectors> Maker::Make() {
         status.Update(made);
       });
   ATTNBIAS_RETURN_IF_ERROR(status);
-  return Vectors{*std::move(memory), projection_ == nullptr ? 0 : head_dim_,
+  return Vectors{std::move(memory), projection_ == nullptr ? 0 : head_dim_,
                  width_};
 }
 
@@ -140,10 +137,10 @@ absl::Status Maker::MakeBlock(Range vectors, std::byte* out) const {
     return absl::CancelledError("nobody waits any more");
   }
   const int64_t rows = vectors.size();
-  absl::StatusOr<BudgetedBuffer> scratch =
-      resources_.allocate(rows * (source_width_ + width_) * 8);
-  ATTNBIAS_RETURN_IF_ERROR(scratch.status());
-  auto* const made = reinterpret_cast<double*>(scratch->bytes.data());
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      BudgetedBuffer scratch,
+      resources_.allocate(rows * (source_width_ + width_) * 8));
+  auto* const made = reinterpret_cast<double*>(scratch.bytes.data());
   const double* source = made;
   if (sinusoids_ != nullptr) {
     FillSinusoids(*sinusoids_, vectors, made);
