@@ -13,7 +13,8 @@ namespace {
 // A band larger than the budget divided by this is made piece by piece, not
 // kept.
 constexpr int64_t kLargestBandDivisor = 8;
-// Numbers computed for each one that scattered positions ask for, at most.
+// Scattered positions take a band with at most this many numbers for each one
+// they ask for.
 constexpr int64_t kMostWaste = 8;
 
 std::unique_ptr<const Evaluator> Prepare(const Plan& plan,
@@ -58,7 +59,7 @@ void Engine::Get(const PlanPtr& plan, CancellationPtr cancellation, Done done) {
 }
 
 std::optional<BandSpec> Engine::BandFor(const PlanPtr& plan) const {
-  // A number of two positions has no band to lie in.
+  // Bands have one coordinate, and these numbers depend on two.
   if (plan->encoding().structure() == Structure::kDense) return std::nullopt;
   const Range hull = plan->hull();
   const int64_t lanes = plan->encoding().lanes();

@@ -240,7 +240,7 @@ absl::Status Resolve(const Encoding& encoding, Extent& extent, Window& window) {
                  ", which is what ", std::string(encoding.name()), " takes");
 }
 
-// The field that leads out of `domain`.
+// The field whose value goes beyond `domain`.
 absl::string_view FieldBeyond(Range domain, const Plan& plan,
                               const Extent& extent) {
   if (const auto* table = std::get_if<TableExtent>(&extent)) {

@@ -33,8 +33,8 @@ struct Part {
 // The window that is asked for, in the encoding's own terms.
 struct Window {
   Range heads;
-  // TABLE: the rows' positions on each axis, as many on all; one entry where
-  // all axes have the same. Unused otherwise.
+  // TABLE: the rows' positions on each axis, equally many on all. One entry
+  // where all axes have the same. Unused otherwise.
   std::vector<Positions> axes;
   // Absolute positions, or tokens of a grid. Unused by TABLE.
   Positions queries;
@@ -59,7 +59,8 @@ class Plan {
   }
   // The request with every default filled in.
   const TensorSpec& resolved_spec() const { return resolved_spec_; }
-  // Queries, counted inside the window, whose every key in it is masked.
+  // Queries from which every key of the window is masked, counted from its
+  // first query.
   const std::vector<Range>& fully_masked_rows() const {
     return fully_masked_rows_;
   }
@@ -67,14 +68,15 @@ class Plan {
   const Encoding& encoding() const { return *encoding_; }
   const Window& window() const { return window_; }
   const ResolvedMask& mask() const { return mask_; }
-  // Every form consists of rows of equal size, up to a border: of each lane, a
-  // row for each query. Key k of query q's row is the number at coordinate
-  // key_coordinates().At(k) - query_coordinates().At(q).
+  // Every form consists of rows of equal size, and perhaps a border after them.
+  // Each lane has a row for each query, and a row an element for each key. Key
+  // k of query q holds the number at coordinate
   //
-  // A compact form has one query, and a key for each coordinate. Of a DENSE
-  // encoding the coordinates are those of the keys; its numbers depend on the
-  // query's position besides. Of a table whose axes have positions of their
-  // own, the keys are those of the first axis.
+  //   key_coordinates().At(k) - query_coordinates().At(q)
+  //
+  // A compact form has one query, and a key for each coordinate. The numbers of
+  // a DENSE encoding depend on the query's position too. A table with several
+  // axes has coordinates on each; these are those on the first.
   const Line& query_coordinates() const { return query_coordinates_; }
   const Line& key_coordinates() const { return key_coordinates_; }
   int64_t rows() const {
@@ -94,8 +96,8 @@ class Plan {
   }
   // Contains every coordinate asked for.
   Range hull() const { return hull_; }
-  // Whether the mask is part of the numbers at a coordinate, and so of a band;
-  // a border would cover it.
+  // Whether the mask is part of the numbers at a coordinate, and so of a band.
+  // A border would overwrite it there.
   bool folds_mask() const {
     return encoding_->structure() == Structure::kToeplitz &&
            !encoding_->has_border();

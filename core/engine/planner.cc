@@ -217,7 +217,7 @@ absl::Status Planner::ResolveMask() {
   // -0 names the same tensor as 0.
   if (mask.fill == MaskFill(0.0)) plan_.mask_.fill_bits = 0;
   Range& visible = plan_.mask_.visible;
-  // Past the largest distance a window hides nothing.
+  // A window longer than the largest distance hides nothing.
   const int64_t left = mask.window_left.value_or(-visible.begin);
   const int64_t right =
       mask.causal ? 0 : mask.window_right.value_or(visible.end);

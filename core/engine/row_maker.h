@@ -26,8 +26,8 @@ struct NumberSource {
   int64_t coordinate_bytes = 0;
   CancellationPtr cancellation;
 
-  // Writes one lane's numbers over `span` to `out`; those of a DENSE encoding
-  // are as seen from `query`. Once cancelled, writes no more.
+  // Writes one lane's numbers over `span` to `out`. For a DENSE encoding,
+  // `query` is the query's position. Once cancelled, writes no more.
   void Copy(int64_t lane, Range span, int64_t query, std::byte* out) const;
 };
 

@@ -54,7 +54,8 @@ class LogitsPlan {
                          int64_t bytes) const;
 
   const LogitsSpec& spec() const { return spec_; }
-  // Whether rows are attention weights, and answers sums of vectors.
+  // Whether rows that are sent to us are attention weights, and those that we
+  // answer are sums of vectors.
   bool weighs_values() const { return weighs_values_; }
   // Position of query 0.
   int64_t query_offset() const { return query_offset_; }
@@ -73,9 +74,9 @@ class LogitsPlan {
   // What masked elements become, in the output type.
   const std::byte* fill() const { return fill_.data(); }
 
-  // The vectors are numbered from 0. Vector n belongs to relative position
-  // (key - query) first() + n; to distance first() + n where the two directions
-  // are the same; to key n for absolute positions.
+  // The vectors are numbered from 0. Vector n belongs to key n where positions
+  // are absolute. Otherwise it belongs to the relative position (key - query)
+  // first() + n, or to that distance where both directions share vectors.
   int64_t num_vectors() const { return num_vectors_; }
   int64_t first() const { return first_; }
   // 1 where all heads share them.
@@ -126,8 +127,8 @@ class LogitsPlan {
   // Roundings that projected vectors have had, in F64.
   int64_t projected_width_ = 0;
   std::array<std::byte, 8> fill_{};
-  // Relative positions that have a vector of their own; those outside use the
-  // nearest one's.
+  // Relative positions that have a vector of their own. Others use that of the
+  // nearest.
   Range distinct_ = {};
   int64_t first_ = 0;
   int64_t num_vectors_ = 0;

@@ -19,9 +19,9 @@
 namespace attnbias {
 namespace {
 
-// Products of a tile: what stays in a core's own cache. Neighbouring rows of a
-// tile need vectors that are one apart, so its height is what it computes in
-// vain.
+// Products of a tile: as many as stay in a core's own cache. From row to row
+// the vectors that are needed move by one, but all rows are multiplied with
+// those of all, so that the higher a tile is, the more of it is not needed.
 constexpr int64_t kTileProducts = int64_t{1} << 18;
 constexpr int64_t kMaxTileRows = 128;
 
@@ -32,8 +32,8 @@ int64_t TileRows(const LogitsPlan& plan) {
                              kMaxTileRows);
 }
 
-// The numbers at `in`, of any alignment. Exact: the types that do not fit a
-// float are computed in double.
+// Reads the numbers at `in`, of any alignment. Exact: types wider than a float
+// are computed in double.
 template <typename Work>
 void Widen(DataType type, const std::byte* in, int64_t count, Work* out) {
   if (SizeOf(type) == sizeof(Work) && count > 0) {
@@ -189,8 +189,8 @@ absl::Status PositionalLogits::Multiply(const RowBlock& block,
   return absl::OkStatus();
 }
 
-// The other way round: weights are gathered at the vectors that their keys use,
-// and then multiplied with those.
+// The other way round: the weights of all keys that use a vector are added up,
+// and the sums multiplied with the vectors.
 template <typename Work>
 absl::Status PositionalLogits::Weigh(const RowBlock& block,
                                      const Tile& tile) const {
@@ -310,8 +310,8 @@ absl::Status PositionalLogits::Round(Work* products, int64_t count,
     std::memmove(out, products, count * sizeof(Work));
     return absl::OkStatus();
   }
-  // No element is written before it is read: none of the types is wider than
-  // Work.
+  // In place, each element is read before it is overwritten: no type is wider
+  // than Work.
   switch (type) {
     case DataType::kF64:
       RoundEach<double>(products, count, out,

@@ -12,12 +12,12 @@
 namespace attnbias {
 namespace {
 
-// Numbers of a block, the unit of sharing between threads and of looking at
-// cancellation.
+// Threads take vectors by the block of so many numbers, and look for a
+// cancellation before each.
 constexpr int64_t kBlockNumbers = int64_t{1} << 17;
 constexpr int64_t kMaxBlockRows = 256;
 
-// The numbers as work_type().
+// Converts numbers to `type`, a work_type().
 void Convert(const double* in, int64_t count, DataType type, std::byte* out) {
   if (type == DataType::kF64) {
     std::copy_n(in, count, reinterpret_cast<double*>(out));
@@ -159,8 +159,9 @@ absl::Status Maker::MakeBlock(Range vectors, std::byte* out) const {
   return absl::OkStatus();
 }
 
-// Vectors ascend by relative position, so that their distances, query - key,
-// descend; where the two directions are the same they ascend by distance.
+// Vectors ascend by relative position, key - query, while a sinusoid's position
+// is query - key: they are filled in reverse and turned round. Where both
+// directions share vectors, they ascend by distance as the sinusoid does.
 void Maker::FillSinusoids(const Evaluator& sinusoids, Range vectors,
                           double* out) const {
   const int64_t begin = plan_.first() + vectors.begin;

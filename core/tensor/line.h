@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the rows of a dense matrix, or its columns, stand.
+// Coordinates of a dense matrix's rows or of its columns.
 #ifndef ATTNBIAS_CORE_TENSOR_LINE_H_
 #define ATTNBIAS_CORE_TENSOR_LINE_H_
 
@@ -12,8 +12,9 @@
 
 namespace attnbias {
 
-// Integers in order. Small: a range and a grid are formulas, and a list belongs
-// to the positions that it came from, which outlive the line.
+// Integers by index. A line takes no memory of its own: a range and the tokens
+// of a grid are formulas, and a list stays with its Positions, which outlive
+// the line.
 class Line {
  public:
   Line() = default;
@@ -30,9 +31,9 @@ class Line {
     return line;
   }
 
-  // Tokens [first, first + size) of a grid with rows of `width`: row r begins
-  // at r * stride. Token -1, which stands before the grid, is at 0 as token 0
-  // is.
+  // Tokens [first, first + size) of a grid. Its rows hold `width` consecutive
+  // integers, and row r begins at r * stride. Token -1, before the grid, has
+  // token 0's integer.
   static Line Tokens(int64_t first, int64_t size, int64_t width,
                      int64_t stride) {
     Line line(Range{0, size});
@@ -78,12 +79,12 @@ class Line {
  private:
   int64_t size_ = 0;
   int64_t origin_ = 0;
-  // Runs of `run_` consecutive integers begin `stride_` apart; the line begins
-  // at the first_-th integer of all runs.
+  // Runs of `run_` consecutive integers begin `stride_` apart. `first_` of all
+  // runs' integers come before the line.
   int64_t first_ = 0;
   int64_t run_ = std::numeric_limits<int64_t>::max();
   int64_t stride_ = 0;
-  // Instead, or null.
+  // These integers instead, or null.
   const int64_t* list_ = nullptr;
 };
 

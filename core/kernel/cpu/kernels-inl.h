@@ -2,9 +2,9 @@
 // The bodies of all CPU kernels, written once over Highway vectors. Included
 // once per instruction set by kernels.cc, never anywhere else.
 //
-// Correctness asks nothing of the instruction set but IEEE 754 doubles: whether
-// MulAdd fuses is within the bounds that kernels.h states, and Fused does where
-// there is no bound but a rule.
+// All that an instruction set must have is IEEE 754 doubles. MulAdd may fuse or
+// not: the bounds that kernels.h states hold either way. Fused always fuses,
+// for results that have a rule instead of a bound.
 #if defined(ATTNBIAS_CORE_KERNEL_CPU_KERNELS_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)
 #ifdef ATTNBIAS_CORE_KERNEL_CPU_KERNELS_INL_H_
@@ -256,7 +256,7 @@ struct Undecided {
 };
 
 // Decides one by one those elements of a row that the format's test is in doubt
-// about: certain are those that both ends of their interval agree on.
+// about. One is certain where both ends of its interval round alike.
 template <class Format>
 HWY_NOINLINE void RecheckRow(const SinusoidBlock& block, int64_t row,
                              int64_t pair, typename Format::Element* out,
@@ -369,7 +369,7 @@ int64_t FillBlock(const SinusoidBlock& original, typename Format::Element* out,
   // A copy that no store into `out` can change, as far as compilers know.
   const SinusoidBlock block = original;
   Undecided undecided = {indices, 0};
-  // Lines that are not filled at once are filled one after the other.
+  // Past the caches, lines that one store does not fill are filled in order.
   constexpr auto kPairBytes = static_cast<int64_t>(
       2 * hn::MaxLanes(Words()) * sizeof(typename Format::Element));
   constexpr int64_t kStreamedRows = kPairBytes == 64 ? kRowsAtOnce : 1;

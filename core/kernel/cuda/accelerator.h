@@ -34,18 +34,18 @@ class Accelerator {
   Accelerator(std::unique_ptr<Device> device, const AcceleratorOptions& options,
               AcceleratorObserver* observer);
 
-  // Whether work that results in so many bytes is worth handing over. For some
-  // work the CPU need write nothing at all.
+  // Whether work that results in so many bytes is worth handing over. The CPU
+  // writes nothing for what it sends as slices.
   bool Wants(int64_t bytes, bool cpu_writes_nothing) const;
 
   // Memory that the device writes to fast; null when there is none.
   std::shared_ptr<std::byte> AllocateHost(int64_t bytes);
   // Null when it cannot be done. Copies what the expansion points at.
   std::unique_ptr<DenseExpander> MakeExpander(const DenseExpansion& expansion);
-  // Writes elements and the indices of those whose rounding is undecided, as
-  // FillSinusoid does, overrunning nothing; columns that hold neither a sine
-  // nor a cosine become 0. False, perhaps having written, when it cannot be
-  // done.
+  // Writes elements, and the indices of those whose rounding is undecided, as
+  // FillSinusoid does, but overruns nothing. Columns that hold neither a sine
+  // nor a cosine become 0. False when it cannot be done; it may have written
+  // then.
   bool FillSinusoids(const SinusoidBlocks& blocks, std::byte* out,
                      std::vector<int64_t>* undecided);
   // Null when it cannot be done. Copies the numbers.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is asked of a CUDA device, and no more; tests put a CPU in its place.
+// What is asked of a CUDA device, and no more. Tests put a CPU in its place.
+//
 // Errors are RESOURCE_EXHAUSTED where memory is short, UNAVAILABLE where there
 // is no device, INTERNAL where it is broken.
 #ifndef ATTNBIAS_CORE_KERNEL_CUDA_DEVICE_H_
@@ -39,8 +40,8 @@ struct VectorProduct {
   }
 };
 
-// A product whose operands are all on the device; `vectors` is where number
-// `first` of them lies.
+// A product whose operands are all on the device; `vectors` points at number
+// `first`.
 template <typename T>
 struct ProductLaunch {
   VectorProduct product;
@@ -49,8 +50,8 @@ struct ProductLaunch {
   T* out = nullptr;
 };
 
-// Work that is done in the order it was given, some time before Wait returns.
-// An error may be that of earlier work. Not safe for concurrent use.
+// Does work in the order in which it is given, and has done it when Wait
+// returns. An error may come from earlier work. Not safe for concurrent use.
 class Stream {
  public:
   virtual ~Stream() = default;  // waits
@@ -70,7 +71,7 @@ class Stream {
 class Device {
  public:
   virtual ~Device() = default;
-  // What it is, for people.
+  // For people to read.
   virtual std::string description() const = 0;
   // Whether there is something to multiply matrices with.
   virtual bool has_products() const = 0;

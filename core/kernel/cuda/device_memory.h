@@ -23,7 +23,7 @@ DeviceArray<T> ArrayOf(const SharedMemory& memory, int64_t count) {
   return {reinterpret_cast<T*>(memory.get()), count};
 }
 
-// A copy on the device, some time after this.
+// Has the stream copy `data`, which it reads until it has been waited for.
 template <typename T>
 absl::Status Upload(Device& device, Stream& stream, absl::Span<const T> data,
                     SharedMemory* memory, DeviceArray<const T>* array) {

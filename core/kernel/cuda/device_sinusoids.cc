@@ -14,8 +14,8 @@ namespace {
 
 // Results that are copied while the next are computed.
 constexpr int64_t kPieceBytes = int64_t{8} << 20;
-// Undecided elements that are made room for: far more than ever were, about one
-// in 2^24.
+// There is room for this part of the elements to be undecided. About one in
+// 2^24 is.
 constexpr int64_t kUndecidedFraction = 256;
 constexpr int64_t kMinUndecided = 1024;
 

@@ -87,8 +87,9 @@ ATTNBIAS_HOST_DEVICE uint64_t ExpandedElement(const ExpansionLaunch& launch,
                                  launch.query_coordinates.At(query));
 }
 
-// Whether `count` pairs of one row, from `pair` on, are neighbours among the
-// numbers too, with no mask or border in between; if so, where they begin.
+// Whether `count` pairs, from `pair` on, are in one row and have numbers that
+// follow one another, without a mask or a border in between. If so, sets where
+// these begin.
 ATTNBIAS_HOST_DEVICE inline bool IsRun(const ExpansionLaunch& launch,
                                        const ExpansionPair& pair, int count,
                                        int64_t* first_number) {
@@ -153,7 +154,7 @@ ATTNBIAS_HOST_DEVICE void ExpandThread(const ExpansionLaunch& launch,
 // ---------------------------------------------------------------------------
 // Sinusoids
 
-// What kernels do one after the other on a CPU, and atomically on a device.
+// Threads of a CPU come one after the other; those of a device need an atomic.
 ATTNBIAS_HOST_DEVICE inline uint32_t FetchIncrement(uint32_t& counter) {
 #ifdef __CUDA_ARCH__
   return atomicAdd(&counter, 1U);
@@ -182,8 +183,8 @@ ATTNBIAS_HOST_DEVICE inline SinusoidColumn SinusoidColumnAt(
   return {pair, false, pair >= 0 && pair < launch.cosines};
 }
 
-// An element, from the high end of the interval that holds it: that of a sum
-// of angles, by two fused products.
+// Makes an element: the sine or cosine of a sum of two angles. Two fused
+// products give the high end of the interval that holds it.
 template <class Element>
 ATTNBIAS_HOST_DEVICE void SinusoidThread(
     const SinusoidLaunch& launch,
