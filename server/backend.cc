@@ -49,7 +49,7 @@ void Backend::OpenDevice(const ServerConfig& config) {
     return;
   }
   LogInfo(absl::StrCat("CUDA device: ", (*device)->description()));
-  accelerator_ = std::make_unique<DeviceAccelerator>(
+  accelerator_ = std::make_unique<Accelerator>(
       *std::move(device),
       AcceleratorOptions{.min_bytes = config.cuda_min_bytes,
                          .replace_slices = !is_auto},
@@ -61,9 +61,8 @@ void Backend::OpenDevice(const ServerConfig& config) {
 
 std::vector<std::string> Backend::names() const {
   if (accelerator_ == nullptr) return {"cpu"};
-  const std::string device(accelerator_->name());
-  return uses_device_ ? std::vector<std::string>{device, "cpu"}
-                      : std::vector<std::string>{"cpu", device};
+  if (uses_device_) return {"cuda", "cpu"};
+  return {"cpu", "cuda"};
 }
 
 void Backend::OnFallback(const absl::Status& why, bool for_good) {

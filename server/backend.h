@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/kernel/cuda/device_accelerator.h"
+#include "core/kernel/cuda/accelerator.h"
 #include "core/kernel/kernel_set.h"
 #include "server/config.h"
 #include "server/metrics.h"

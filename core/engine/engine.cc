@@ -13,7 +13,8 @@ namespace {
 // A band larger than the budget divided by this is made piece by piece, not
 // kept.
 constexpr int64_t kLargestBandDivisor = 8;
-// Numbers computed for each one that scattered positions ask for, at most.
+// Scattered positions take a band with at most this many numbers for each one
+// they ask for.
 constexpr int64_t kMostWaste = 8;
 
 std::unique_ptr<const Evaluator> Prepare(const Plan& plan,
@@ -58,12 +59,12 @@ void Engine::Get(const PlanPtr& plan, CancellationPtr cancellation, Done done) {
 }
 
 std::optional<BandSpec> Engine::BandFor(const PlanPtr& plan) const {
-  // A number of two positions has no band to lie in.
+  // Bands have one coordinate, and these numbers depend on two.
   if (plan->encoding().structure == Structure::kDense) return std::nullopt;
   const Range hull = plan->hull();
   const int64_t lanes = plan->encoding().lanes;
   const int64_t wanted =
-      plan->axis().size() * plan->rows() / plan->window().heads.size();
+      plan->query_coordinates().size() * plan->key_coordinates().size();
   if (hull.size() / kMostWaste > wanted) return std::nullopt;
   const int64_t largest = options_.memory_budget_bytes / kLargestBandDivisor;
   const Range wide = BandCache::Widen(hull, plan->encoding().domain);
@@ -85,9 +86,8 @@ absl::StatusOr<PayloadPtr> Engine::Compute(const PlanPtr& plan,
                                            CancellationPtr cancellation) {
   NumberSource source;
   source.evaluator = Prepare(*plan, kernels_);
-  auto memory = Reserve(source.evaluator->memory_bytes());
-  ATTNBIAS_RETURN_IF_ERROR(memory.status());
-  source.evaluator_memory = *std::move(memory);
+  ATTNBIAS_ASSIGN_OR_RETURN(source.evaluator_memory,
+                            Reserve(source.evaluator->memory_bytes()));
   source.cancellation = std::move(cancellation);
   return MakePayload(plan, std::move(source));
 }

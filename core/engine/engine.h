@@ -40,19 +40,20 @@ class Engine {
   Engine(const EngineOptions& options, const KernelSet& kernels,
          Executor* executor, CacheObserver* observer);
 
-  // Validates, resolves and names a request; computes no tensor. The errors are
-  // INVALID_ARGUMENT for a field's value and OUT_OF_RANGE for positions without
-  // numbers, the message beginning with the field's path inside TensorSpec and
-  // ": ".
+  // Validates, resolves and names a request; computes no tensor. An error's
+  // message begins with the field's path inside TensorSpec and ": ".
+  //
+  // INVALID_ARGUMENT  what is not allowed
+  // OUT_OF_RANGE      positions that the encoding has no numbers for
   absl::StatusOr<PlanPtr> MakePlan(TensorSpec spec) const;
 
   // The payload, if no band has to be computed for it.
   PayloadPtr Find(const PlanPtr& plan);
 
-  // Calls `done` exactly once, perhaps inside this call; with the errors of
+  // Calls `done` exactly once, perhaps inside this call, with the errors of
   // BandCache::Get. Where a band is too large to keep, the payload computes
-  // while it is read, until `cancellation` is set, and what that keeps counts
-  // against the budget too.
+  // while it is read, until `cancellation` is set. What it keeps for that
+  // counts against the budget too.
   void Get(const PlanPtr& plan, CancellationPtr cancellation, Done done);
 
   // Memory of the budget, for what is computed beside tensors. With the error
@@ -70,8 +71,8 @@ class Engine {
   int64_t cached_bytes() const { return cache_.kept_bytes(); }
 
  private:
-  // What the plan needs of the cache; nothing when that is too large to keep,
-  // or much more than is asked for.
+  // The band to get from the cache. None when it is too large to keep, or holds
+  // much more than is asked for.
   std::optional<BandSpec> BandFor(const PlanPtr& plan) const;
   // A payload that computes while it is read.
   absl::StatusOr<PayloadPtr> Compute(const PlanPtr& plan,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a DENSE payload from an accelerator, which makes the next piece while
-// one is sent.
+// Reads a DENSE payload from an accelerator. While one piece is sent, the
+// accelerator makes the next.
 #ifndef ATTNBIAS_CORE_ENGINE_EXPANSION_READER_H_
 #define ATTNBIAS_CORE_ENGINE_EXPANSION_READER_H_
 
@@ -13,7 +13,7 @@
 #include "core/cache/band.h"
 #include "core/cache/band_cache.h"
 #include "core/engine/plan.h"
-#include "core/kernel/accelerator.h"
+#include "core/kernel/cuda/accelerator.h"
 
 namespace attnbias {
 
@@ -28,17 +28,16 @@ class ExpansionReader {
   };
   using PiecePtr = std::shared_ptr<const Piece>;
 
-  // Null where the plan's numbers are none that an accelerator expands, or
-  // there is no accelerator that wants to. All but the plan and the band, which
-  // are not needed afterwards, outlive the result.
+  // Null where the numbers do not come from a band, and where no accelerator
+  // expands them. The accelerator and the cache outlive the result.
   static std::unique_ptr<ExpansionReader> Create(const Plan& plan,
                                                  const BandPtr& band,
                                                  bool cpu_writes_nothing,
                                                  Accelerator* accelerator,
                                                  BandCache* cache);
 
-  // The elements, of the flat tensor, or null when the accelerator or the
-  // budget has given up: whoever reads goes on without.
+  // Elements of the flat tensor. Null when the accelerator or the budget has
+  // given up: the reader is of no more use.
   PiecePtr Read(Range elements);
 
  private:
@@ -55,7 +54,7 @@ class ExpansionReader {
   const int64_t total_elements_;
   Accelerator& accelerator_;
   BandCache& cache_;
-  // Under way, begun before it was asked for; or null.
+  // The piece that was begun before it was asked for, or null.
   std::shared_ptr<Piece> next_;
   std::unique_ptr<DenseExpander> expander_;  // goes first: it writes to next_
 };

@@ -12,7 +12,6 @@
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/encoding/common/pair_checks.h"
-#include "core/encoding/common/table_checks.h"
 #include "core/tensor/positions.h"
 
 namespace attnbias {
@@ -64,8 +63,8 @@ absl::Status ResolvePositionIds(const Encoding& encoding,
                                 const std::vector<std::vector<int64_t>>& lists,
                                 Window& window) {
   size_t num_axes = 1;
-  for (const AxisColumns& run : encoding.axis_columns) {
-    num_axes = std::max(num_axes, static_cast<size_t>(run.axis + 1));
+  for (const AxisColumns& each : encoding.axis_columns) {
+    num_axes = std::max(num_axes, static_cast<size_t>(each.axis + 1));
   }
   if (lists.size() != num_axes) {
     return Invalid("table.position_ids: got ", lists.size(), " lists, want ",
@@ -148,17 +147,17 @@ absl::Status ResolveQueryRange(PairExtent& extent, Window& window) {
         "pair.query_offset: not set, want the position of query 0 where "
         "keys are a list of positions");
   }
-  const absl::StatusOr<int64_t> offset =
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      const int64_t offset,
       QueryOffsetOf("pair.", extent.query_length, extent.key_length,
-                    extent.alignment, extent.query_offset);
-  ATTNBIAS_RETURN_IF_ERROR(offset.status());
+                    extent.alignment, extent.query_offset));
   const Range whole = {0, extent.query_length};
   const Range queries = extent.queries.value_or(whole);
   ATTNBIAS_RETURN_IF_ERROR(CheckWindow("pair.queries", queries, whole));
   window.queries =
-      Positions(Range{queries.begin + *offset, queries.end + *offset});
+      Positions(Range{queries.begin + offset, queries.end + offset});
   extent.alignment.reset();
-  extent.query_offset = *offset;
+  extent.query_offset = offset;
   extent.queries = queries;
   return absl::OkStatus();
 }
@@ -240,7 +239,7 @@ absl::Status Resolve(const Encoding& encoding, Extent& extent, Window& window) {
                  ", which is what ", std::string(encoding.name), " takes");
 }
 
-// The field that leads out of `domain`.
+// The field whose value goes beyond `domain`.
 absl::string_view FieldBeyond(Range domain, const Plan& plan,
                               const Extent& extent) {
   if (const auto* table = std::get_if<TableExtent>(&extent)) {

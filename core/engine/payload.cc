@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "core/base/status_macros.h"
+
 namespace attnbias {
 namespace {
 
@@ -13,12 +15,11 @@ constexpr int64_t kShortestSlice = 4096;
 // Below this many rows to a lane, prefixes cost more than they save.
 constexpr int64_t kFewestRowsForPrefixes = 16;
 
-bool IsSliceable(const Plan& plan, const NumberSource& source) {
-  return source.band != nullptr && plan.axis().is_range() &&
-         plan.has_shifted_rows() && !plan.encoding().has_border() &&
-         !MasksRows(plan) &&
-         (plan.rows() == 1 ||
-          plan.axis().size() * plan.element_bytes() >= kShortestSlice);
+// Whether each row lies in the band as it is sent.
+bool HasRowsInBand(const Plan& plan, const NumberSource& source) {
+  return source.band != nullptr && plan.key_coordinates().is_range() &&
+         !plan.has_many_axes() && !plan.encoding().has_border() &&
+         !MasksRows(plan);
 }
 
 // `size` bytes of `memory`, from `begin` on.
@@ -39,13 +40,15 @@ Payload::Payload(PlanPtr plan, NumberSource source, const KernelSet& kernels,
       kernels_(kernels),
       cache_(*cache),
       element_bytes_(plan_->element_bytes()),
-      row_bytes_(plan_->axis().size() * element_bytes_),
-      sliceable_(IsSliceable(*plan_, row_maker_.source())),
+      row_bytes_(plan_->key_coordinates().size() * element_bytes_),
+      rows_in_band_(HasRowsInBand(*plan_, row_maker_.source())),
+      sliceable_(rows_in_band_ &&
+                 (plan_->rows() == 1 || row_bytes_ >= kShortestSlice)),
       expansion_reader_(
           ExpansionReader::Create(*plan_, row_maker_.source().band, sliceable_,
                                   kernels.accelerator, cache)) {
-  if (sliceable_ && plan_->form() == Form::kDense &&
-      plan_->window().queries.size() >= kFewestRowsForPrefixes) {
+  if (sliceable_ &&
+      plan_->query_coordinates().size() >= kFewestRowsForPrefixes) {
     row_checksums_.emplace(row_bytes_, element_bytes_);
   }
 }
@@ -78,10 +81,15 @@ std::optional<Chunk> Payload::ReadExpansion(int64_t offset, int64_t size) {
 }
 
 Row Payload::RowAt(int64_t index) const {
-  const int64_t rows_per_lane =
-      plan_->form() == Form::kDense ? plan_->window().queries.size() : 1;
+  const int64_t rows_per_lane = plan_->query_coordinates().size();
   return {.lane = plan_->window().heads.begin + index / rows_per_lane,
           .query = index % rows_per_lane};
+}
+
+const std::byte* Payload::InBand(const Row& row) const {
+  return row_maker_.source().band->At(
+      row.lane, plan_->key_coordinates().At(0) -
+                    plan_->query_coordinates().At(row.query));
 }
 
 Chunk Payload::Slice(int64_t offset, int64_t size) {
@@ -95,9 +103,7 @@ Chunk Payload::Slice(int64_t offset, int64_t size) {
     const Row row = RowAt(offset / row_bytes_);
     const int64_t skip = offset % row_bytes_;
     const int64_t length = std::min(row_bytes_ - skip, end - offset);
-    const std::byte* data =
-        band.At(row.lane, plan_->axis().At(0) + plan_->ShiftOf(row.query)) +
-        skip;
+    const std::byte* data = InBand(row) + skip;
     chunk.pieces.emplace_back(data, length);
     if (row_checksums_.has_value() && length == row_bytes_) {
       const absl::Span<const std::byte> lane(band.At(row.lane, hull.begin),
@@ -114,10 +120,9 @@ Chunk Payload::Slice(int64_t offset, int64_t size) {
 
 absl::StatusOr<Chunk> Payload::Make(int64_t offset, int64_t size) const {
   const Range elements = ElementsOf(offset, size);
-  absl::StatusOr<BudgetedBuffer> buffer =
-      cache_.Allocate(elements.size() * element_bytes_);
-  if (!buffer.ok()) return buffer.status();
-  auto owner = std::make_shared<BudgetedBuffer>(*std::move(buffer));
+  ATTNBIAS_ASSIGN_OR_RETURN(BudgetedBuffer buffer,
+                            cache_.Allocate(elements.size() * element_bytes_));
+  auto owner = std::make_shared<BudgetedBuffer>(std::move(buffer));
   std::byte* data = owner->bytes.data();
   MakeElements(elements, data);
   if (cancelled()) return absl::CancelledError("nobody waits any more");
@@ -127,7 +132,7 @@ absl::StatusOr<Chunk> Payload::Make(int64_t offset, int64_t size) const {
 }
 
 void Payload::MakeElements(Range elements, std::byte* out) const {
-  const int64_t in_rows = plan_->rows() * plan_->axis().size();
+  const int64_t in_rows = plan_->rows() * plan_->key_coordinates().size();
   const Range rows = {std::min(elements.begin, in_rows),
                       std::min(elements.end, in_rows)};
   MakeRows(rows, out);
@@ -147,7 +152,7 @@ std::vector<std::byte> Payload::Border() const {
 }
 
 void Payload::MakeRows(Range elements, std::byte* out) const {
-  const int64_t row_elements = plan_->axis().size();
+  const int64_t row_elements = plan_->key_coordinates().size();
   while (elements.size() > 0 && !cancelled()) {
     const Row row = RowAt(elements.begin / row_elements);
     const int64_t first = elements.begin % row_elements;
@@ -166,22 +171,15 @@ void Payload::MakeRows(Range elements, std::byte* out) const {
 }
 
 int64_t Payload::EvenRows(const Row& row, int64_t most) const {
-  const Positions& queries = plan_->window().queries;
-  if (row_maker_.source().band == nullptr || plan_->form() != Form::kDense ||
-      !plan_->has_shifted_rows() || plan_->encoding().has_border() ||
-      !plan_->axis().is_range() || !queries.is_range() || MasksRows(*plan_)) {
-    return 0;
-  }
+  const Line& queries = plan_->query_coordinates();
+  if (!rows_in_band_ || !queries.is_even()) return 0;
   return std::min(most, queries.size() - row.query);
 }
 
 void Payload::ExpandRows(const Row& row, int64_t count, std::byte* out) const {
-  // The next query sees every key one relative position further to the left.
-  const bool slides = plan_->encoding().structure == Structure::kToeplitz;
-  kernels_.expand_rows(
-      row_maker_.source().band->At(
-          row.lane, plan_->axis().At(0) + plan_->ShiftOf(row.query)),
-      slides ? -element_bytes_ : 0, out, count, row_bytes_);
+  const int64_t step = plan_->query_coordinates().step();
+  kernels_.expand_rows(InBand(row), -step * element_bytes_, out, count,
+                       row_bytes_);
 }
 
 }  // namespace attnbias

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bytes of an answer, made in pieces as they are sent.
 //
-// Where the rows asked for lie ready in a band, a chunk is a list of slices of
-// it and nothing is copied: a dense matrix is streamed from its diagonals
-// without ever existing. Where rows are short, picked by position lists, partly
-// masked, or of a band too large to keep, a chunk is made in memory of its own,
-// by an accelerator where there is one that is worth it.
+// Where whole rows lie in a band, a chunk is a list of slices of it. Nothing is
+// copied: a dense matrix is streamed from its diagonals without ever existing.
+// Other chunks are made in memory of their own: rows that are short, picked by
+// position lists, partly masked, or of a band too large to keep. An accelerator
+// makes them where it is worth it.
 #ifndef ATTNBIAS_CORE_ENGINE_PAYLOAD_H_
 #define ATTNBIAS_CORE_ENGINE_PAYLOAD_H_
 
@@ -59,10 +59,12 @@ class Payload {
     return row_maker_.source().cancellation->cancelled();
   }
   Row RowAt(int64_t index) const;
-  // Whole elements are made; of the first and the last perhaps a part is sent.
+  // The elements that these bytes are part of: only whole ones are made.
   Range ElementsOf(int64_t offset, int64_t size) const;
+  // The beginning of a row that lies in the band.
+  const std::byte* InBand(const Row& row) const;
   Chunk Slice(int64_t offset, int64_t size);
-  // From the accelerator; nothing when there is none, or no more.
+  // From the accelerator; nothing when there is none, or when it has given up.
   std::optional<Chunk> ReadExpansion(int64_t offset, int64_t size);
   absl::StatusOr<Chunk> Make(int64_t offset, int64_t size) const;
   void MakeElements(Range elements, std::byte* out) const;
@@ -80,6 +82,7 @@ class Payload {
   BandCache& cache_;
   const int64_t element_bytes_;
   const int64_t row_bytes_;
+  const bool rows_in_band_;
   const bool sliceable_;
   // Where an accelerator makes the elements.
   std::unique_ptr<ExpansionReader> expansion_reader_;

@@ -15,6 +15,7 @@
 #include "core/encoding/spec/tensor_spec.h"
 #include "core/engine/resolved_mask.h"
 #include "core/tensor/data_type.h"
+#include "core/tensor/line.h"
 #include "core/tensor/positions.h"
 
 namespace attnbias {
@@ -32,8 +33,8 @@ struct Part {
 // The window that is asked for, in the encoding's own terms.
 struct Window {
   Range heads;
-  // TABLE: the rows' positions on each axis, as many on all; one entry where
-  // all axes have the same. Unused otherwise.
+  // TABLE: the rows' positions on each axis, equally many on all. One entry
+  // where all axes have the same. Unused otherwise.
   std::vector<Positions> axes;
   // Absolute positions, or tokens of a grid. Unused by TABLE.
   Positions queries;
@@ -44,6 +45,9 @@ struct Window {
 
 class Plan {
  public:
+  // Not copied: its lines point into its window.
+  Plan(Plan&&) = default;
+
   const std::vector<Part>& parts() const { return parts_; }
   DataType data_type() const { return data_type_; }
   NumberFormat number_format() const {
@@ -58,7 +62,8 @@ class Plan {
   }
   // The request with every default filled in.
   const TensorSpec& resolved_spec() const { return resolved_spec_; }
-  // Queries, counted inside the window, whose every key in it is masked.
+  // Queries from which every key of the window is masked, counted from its
+  // first query.
   const std::vector<Range>& fully_masked_rows() const {
     return fully_masked_rows_;
   }
@@ -66,13 +71,21 @@ class Plan {
   const Encoding& encoding() const { return *encoding_; }
   const Window& window() const { return window_; }
   const ResolvedMask& mask() const { return mask_; }
-  // Rows of equal size, one after the other, are what every form consists of,
-  // up to a border: a row for each lane or, in a DENSE form, for each head and
-  // query. In a form with shifted rows, element e is what stands at coordinate
-  // axis().At(e) plus the row's shift.
-  const Positions& axis() const { return axis_; }
-  int64_t rows() const;
-  bool has_shifted_rows() const;
+  // Every form consists of rows of equal size, and perhaps a border after them.
+  // Each lane has a row for each query, and a row an element for each key. Key
+  // k of query q holds the number at coordinate
+  //
+  //   key_coordinates().At(k) - query_coordinates().At(q)
+  //
+  // A compact form has one query, and a key for each coordinate. The numbers of
+  // a DENSE encoding depend on the query's position too. A table with several
+  // axes has coordinates on each; these are those on the first.
+  const Line& query_coordinates() const { return query_coordinates_; }
+  const Line& key_coordinates() const { return key_coordinates_; }
+  int64_t rows() const {
+    return window_.heads.size() * query_coordinates_.size();
+  }
+  bool has_many_axes() const { return window_.axes.size() > 1; }
   // Whether a border follows the rows, or is part of them.
   bool has_border_part() const {
     return encoding_->has_border() && form_ != Form::kDense;
@@ -84,11 +97,10 @@ class Plan {
   int64_t element_bytes() const {
     return encoding_->width * SizeOf(data_type_);
   }
-  int64_t ShiftOf(int64_t query_index) const;
-  // Every coordinate asked for.
-  Range hull() const;
-  // Whether the mask is part of the numbers at a coordinate, and so of a band;
-  // a border would cover it.
+  // Contains every coordinate asked for.
+  Range hull() const { return hull_; }
+  // Whether the mask is part of the numbers at a coordinate, and so of a band.
+  // A border would overwrite it there.
   bool folds_mask() const {
     return encoding_->structure == Structure::kToeplitz &&
            !encoding_->has_border();
@@ -105,7 +117,9 @@ class Plan {
   DataType data_type_ = DataType::kF32;
   Form form_ = Form::kDense;
   Window window_;
-  Positions axis_;
+  Line query_coordinates_;
+  Line key_coordinates_;
+  Range hull_;
   ResolvedMask mask_;
   std::vector<Part> parts_;
   int64_t total_bytes_ = 0;

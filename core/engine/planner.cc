@@ -14,7 +14,6 @@
 #include "core/base/sha256.h"
 #include "core/base/status_macros.h"
 #include "core/encoding/common/pair_checks.h"
-#include "core/encoding/common/table_checks.h"
 #include "core/encoding/make_encoding.h"
 #include "core/engine/extent.h"
 #include "core/engine/visible_rows.h"
@@ -82,11 +81,10 @@ absl::StatusOr<PlanPtr> Planner::Make() {
                             MakeEncoding(spec_.encoding, spec_.output));
   ATTNBIAS_RETURN_IF_ERROR(ResolveDataType());
   resolved_extent_ = spec_.extent;
-  absl::StatusOr<Window> window =
-      ResolveExtent(plan_.encoding(), resolved_extent_);
-  ATTNBIAS_RETURN_IF_ERROR(window.status());
-  plan_.window_ = *std::move(window);
+  ATTNBIAS_ASSIGN_OR_RETURN(plan_.window_,
+                            ResolveExtent(plan_.encoding(), resolved_extent_));
   ATTNBIAS_RETURN_IF_ERROR(ResolveForm());
+  ResolveCoordinates();
   ATTNBIAS_RETURN_IF_ERROR(CheckDomain(plan_, spec_.extent));
   ATTNBIAS_RETURN_IF_ERROR(ResolveMask());
   ATTNBIAS_RETURN_IF_ERROR(ResolveParts());
@@ -131,7 +129,6 @@ Form Planner::CompactForm() const {
 }
 
 absl::Status Planner::ResolveForm() {
-  const Window& window = plan_.window_;
   const Structure structure = plan_.encoding().structure;
   const Form compact = CompactForm();
   plan_.form_ = spec_.output.form.value_or(compact);
@@ -142,17 +139,60 @@ absl::Status Planner::ResolveForm() {
         dense_too && compact != Form::kDense ? " or DENSE" : "", " for ",
         std::string(plan_.encoding().name), WhyNotCompact(structure, compact));
   }
-  if (plan_.form_ == Form::kToeplitz) {
-    const Range queries = window.queries.hull();
-    const Range keys = window.keys.hull();
-    plan_.axis_ = Positions(
-        Range{keys.begin - (queries.end - 1), keys.end - queries.begin});
-  } else if (plan_.form_ == Form::kBlockToeplitz2D) {
-    plan_.axis_ = Positions(plan_.encoding().domain);
-  } else {
-    plan_.axis_ = structure == Structure::kTable ? window.axes[0] : window.keys;
-  }
   return absl::OkStatus();
+}
+
+void Planner::ResolveCoordinates() {
+  const Window& window = plan_.window_;
+  const Range query_hull = window.queries.hull();
+  const Range key_hull = window.keys.hull();
+  Line& queries = plan_.query_coordinates_;
+  Line& keys = plan_.key_coordinates_;
+  Range& hull = plan_.hull_;
+  queries = Line::Zeros(window.queries.size());
+  keys = Line(window.keys);
+  // The lines of the dense matrix.
+  switch (plan_.encoding().structure) {
+    case Structure::kTable:
+      keys = Line(window.axes[0]);
+      hull = window.axes[0].hull();
+      for (const Positions& axis : window.axes) hull = Union(hull, axis.hull());
+      break;
+    case Structure::kToeplitz:
+      queries = Line(window.queries);
+      hull = {key_hull.begin - (query_hull.end - 1),
+              key_hull.end - query_hull.begin};
+      break;
+    case Structure::kKeyRow:
+      keys = keys - window.key_anchor;
+      hull = {key_hull.begin - window.key_anchor,
+              key_hull.end - window.key_anchor};
+      break;
+    case Structure::kBlockToeplitz2D: {
+      const Grid grid = plan_.encoding().grid;
+      const int64_t class_tokens = plan_.encoding().has_border() ? 1 : 0;
+      const auto line = [&](Range tokens) {
+        return Line::Tokens(tokens.begin - class_tokens, tokens.size(),
+                            grid.width, grid.block_width());
+      };
+      // The last token sees the first at coordinate 0.
+      const int64_t last =
+          (grid.height - 1) * grid.block_width() + grid.width - 1;
+      queries = line(query_hull) - last;
+      keys = line(key_hull);
+      // All windows of a grid share one band.
+      hull = plan_.encoding().domain;
+      break;
+    }
+    case Structure::kDense:
+      hull = Union(query_hull, key_hull);
+      break;
+  }
+  if (plan_.form_ == Form::kDense) return;
+  queries = Line::Zeros(1);
+  if (plan_.form_ == Form::kToeplitz || plan_.form_ == Form::kBlockToeplitz2D) {
+    keys = Line(hull);
+  }
 }
 
 absl::Status Planner::ResolveMask() {
@@ -173,7 +213,7 @@ absl::Status Planner::ResolveMask() {
   // -0 names the same tensor as 0.
   if (mask.fill == MaskFill(0.0)) plan_.mask_.fill_bits = 0;
   Range& visible = plan_.mask_.visible;
-  // Past the largest distance a window hides nothing.
+  // A window longer than the largest distance hides nothing.
   const int64_t left = mask.window_left.value_or(-visible.begin);
   const int64_t right =
       mask.causal ? 0 : mask.window_right.value_or(visible.end);
@@ -217,7 +257,7 @@ absl::Status Planner::ResolveParts() {
     part.shape.push_back(encoding.grid.block_height());
     part.shape.push_back(encoding.grid.block_width());
   } else {
-    part.shape.push_back(plan_.axis_.size());
+    part.shape.push_back(plan_.key_coordinates_.size());
   }
   if (encoding.has_columns) {
     part.shape.push_back(encoding.width);

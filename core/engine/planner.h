@@ -29,6 +29,7 @@ class Planner {
   absl::Status ResolveDataType();
   Form CompactForm() const;
   absl::Status ResolveForm();
+  void ResolveCoordinates();
   absl::Status ResolveMask();
   absl::Status CheckMaskable() const;
   absl::Status ResolveParts();

@@ -3,7 +3,7 @@
 //
 // Row i of a Toeplitz matrix is row i - 1 moved by one element, so hashing
 // every row would hash the same bytes again and again. From the checksums of a
-// lane's growing prefixes that of any run inside it follows in constant time:
+// lane's growing prefixes that of any row inside it follows in constant time:
 // crc(ab) = shift_b(crc(a)) ^ crc(b).
 #ifndef ATTNBIAS_CORE_ENGINE_ROW_CHECKSUMS_H_
 #define ATTNBIAS_CORE_ENGINE_ROW_CHECKSUMS_H_
@@ -19,7 +19,7 @@ namespace attnbias {
 
 class RowChecksums {
  public:
-  // All runs are `row_bytes` long and begin a multiple of `element_bytes` after
+  // All rows are `row_bytes` long and begin a multiple of `element_bytes` after
   // their lane does.
   RowChecksums(int64_t row_bytes, int64_t element_bytes);
 

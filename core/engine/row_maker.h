@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes pieces of a plan's rows from wherever the numbers at coordinates are.
+// Makes pieces of a plan's rows from a band, or from an evaluator.
 #ifndef ATTNBIAS_CORE_ENGINE_ROW_MAKER_H_
 #define ATTNBIAS_CORE_ENGINE_ROW_MAKER_H_
 
@@ -26,13 +26,12 @@ struct NumberSource {
   int64_t coordinate_bytes = 0;
   CancellationPtr cancellation;
 
-  // Writes one lane's numbers over `span`, for a DENSE encoding as seen from
-  // `query`, to `out`. Once cancelled, writes no more.
+  // Writes one lane's numbers over `span` to `out`. For a DENSE encoding,
+  // `query` is the query's position. Once cancelled, writes no more.
   void Copy(int64_t lane, Range span, int64_t query, std::byte* out) const;
 };
 
-// One of Plan::rows(): a lane and, in a DENSE form, a query counted inside the
-// window.
+// One of Plan::rows(): a lane, and a query counted from the first.
 struct Row {
   int64_t lane = 0;
   int64_t query = 0;
@@ -49,10 +48,8 @@ class RowMaker {
   void Make(const Row& row, Range elements, std::byte* out) const;
 
  private:
-  void MakeShifted(const Row& row, Range elements, std::byte* out) const;
-  void MakeOfAxes(const Row& row, Range elements, std::byte* out) const;
-  void MakeOfGrid(const Row& row, Range elements, std::byte* out) const;
-  void MakeOfPairs(const Row& row, Range elements, std::byte* out) const;
+  void CopyNumbers(const Row& row, Range elements, std::byte* out) const;
+  void CopyColumns(const Row& row, Range elements, std::byte* out) const;
   void SetBorder(const Row& row, Range elements, std::byte* out) const;
   void HideMasked(const Row& row, Range elements, std::byte* out) const;
 

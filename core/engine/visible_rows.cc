@@ -9,8 +9,8 @@ namespace {
 // Positions from which some key is visible: disjoint, ascending.
 std::vector<Range> SeeingPositions(const Positions& keys, Range visible) {
   // Key k is visible from positions in (k - visible.end, k - visible.begin].
-  const auto seeing = [&](Range run) {
-    return Range{run.begin - visible.end + 1, run.end - visible.begin};
+  const auto seeing = [&](Range hull) {
+    return Range{hull.begin - visible.end + 1, hull.end - visible.begin};
   };
   if (keys.is_range()) return {seeing(keys.hull())};
   std::vector<int64_t> sorted = keys.list();
@@ -37,10 +37,10 @@ std::vector<Range> RowsWithoutVisibleKeys(const Positions& queries,
   if (queries.is_range()) {
     const Range hull = queries.hull();
     int64_t blind = hull.begin;
-    for (const Range& run : seeing) {
-      const int64_t end = std::min(run.begin, hull.end);
+    for (const Range& each : seeing) {
+      const int64_t end = std::min(each.begin, hull.end);
       if (blind < end) rows.push_back({blind - hull.begin, end - hull.begin});
-      blind = std::max(blind, run.end);
+      blind = std::max(blind, each.end);
     }
     if (blind < hull.end) {
       rows.push_back({blind - hull.begin, hull.size()});
@@ -51,7 +51,7 @@ std::vector<Range> RowsWithoutVisibleKeys(const Positions& queries,
     const int64_t query = queries.At(i);
     const auto after = std::upper_bound(
         seeing.begin(), seeing.end(), query,
-        [](int64_t position, Range run) { return position < run.begin; });
+        [](int64_t position, Range each) { return position < each.begin; });
     if (after != seeing.begin() && query < std::prev(after)->end) continue;
     if (!rows.empty() && rows.back().end == i) {
       ++rows.back().end;

@@ -9,9 +9,9 @@
 
 namespace attnbias {
 
-// Indices into `queries`, as ascending ranges, of those from which no key is
-// visible: those q for which no k in `keys` has k - q in `visible`. Costs time
-// by the lengths of lists, not of ranges.
+// The queries q for which no k in `keys` has k - q in `visible`: indices into
+// `queries`, as ascending ranges. Takes time by the lengths of lists, not of
+// ranges.
 std::vector<Range> RowsWithoutVisibleKeys(const Positions& queries,
                                           const Positions& keys, Range visible);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bits of one element nearest to a double, and whether an interval leaves
-// no doubt of them. What the vectors of a CPU are in doubt about is decided by
-// these lines, and everything on a CUDA device.
+// The bits of the element nearest to a double, and whether all of an interval
+// has the same. These lines decide every element on a CUDA device, and those
+// that a CPU's vectors leave in doubt.
 #ifndef ATTNBIAS_CORE_KERNEL_ELEMENT_BITS_H_
 #define ATTNBIAS_CORE_KERNEL_ELEMENT_BITS_H_
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a kernel is: pointers, counts and noexcept. One table of kernels per
-// instruction set; all of them give the same bits once the elements they report
+// What a kernel is: pointers, counts and noexcept. Each instruction set has one
+// table of kernels. All give the same bits, once the elements that they report
 // as undecided are resolved.
 //
 // Kernels allocate, validate and dispatch nothing, and this header names
@@ -14,8 +14,8 @@
 
 namespace attnbias {
 
-// expand_rows bypasses the caches for results of at least this many bytes: more
-// than the caches a core has to itself, so that nothing of it would stay.
+// expand_rows writes results of at least this many bytes past the caches. A
+// core's own caches hold less, so that nothing of them would stay.
 inline constexpr int64_t kStreamingBytes = int64_t{4} << 20;
 
 // Kernels work on this many column pairs at once at most: counts of pairs are
@@ -78,9 +78,9 @@ struct SinusoidBlock {
   bool stream;
 };
 
-// Writes the block's elements, rounded to nearest even, row-major to `out`,
-// overrunning it by at most 2 kPairMultiple elements, and the indices of the
-// elements whose rounding it cannot vouch for to `undecided`, with room for
+// Writes the block's elements, rounded to nearest even, row-major to `out`, and
+// overruns it by at most 2 kPairMultiple elements. Writes the indices of the
+// elements whose rounding it cannot decide to `undecided`, which has room for
 // 2 * rows * pairs of them. Returns their count.
 template <typename Element>
 using FillSinusoid = int64_t (*)(const SinusoidBlock& block, Element* out,
@@ -110,8 +110,8 @@ struct KernelSet {
   void (*rotate)(const ConstRotors& a, const ConstRotors& b, const Rotors& out,
                  int64_t pairs) noexcept;
 
-  // Copies past the caches. Other threads may look after the copying one's
-  // end_streaming().
+  // Copies past the caches. Other threads see the copy once the copying one has
+  // called end_streaming().
   void (*stream)(const std::byte* source, std::byte* out,
                  int64_t size) noexcept;
   void (*end_streaming)() noexcept;
@@ -127,7 +127,7 @@ struct KernelSet {
   void (*add_products)(const double* factors, const MatrixRows& matrix,
                        double* sums, int64_t width) noexcept;
 
-  // A device beside the CPU, which is asked first, or null.
+  // A device that is asked before the CPU, or null.
   Accelerator* accelerator = nullptr;
 };
 

@@ -9,11 +9,11 @@
 
 namespace attnbias {
 
-// gamma_n = n u / (1 - n u) times `magnitude`, where u is half an ulp of 1 in
-// the type that was computed in, n counts the roundings on the longest way from
-// an input to the result, and the magnitude is the same sum of products with
-// every factor made positive. Holds in whatever order a BLAS adds, barring
-// underflow; the one rounding to the output type comes on top.
+// `magnitude` times n u / (1 - n u). Here u is half an ulp of 1 in the type
+// that was computed in, and n is the number of roundings on the longest way
+// from an input to the result. The magnitude is the same sum of products, with
+// every factor made positive. Holds in whatever order a BLAS adds, without
+// underflow. The one rounding to the output type comes on top.
 inline double LogitsErrorBound(DataType work_type, int64_t roundings,
                                double magnitude) {
   const double u = work_type == DataType::kF64 ? 0x1p-53 : 0x1p-24;

@@ -72,11 +72,9 @@ absl::Status LogitsPlan::Resolve(const LogitsLimits& limits) {
   ATTNBIAS_RETURN_IF_ERROR(
       CheckType("output_data_type", spec_.output_data_type));
   ATTNBIAS_RETURN_IF_ERROR(CheckLengths());
-  const absl::StatusOr<int64_t> query_offset =
-      QueryOffsetOf("", spec_.query_length, spec_.key_length, spec_.alignment,
-                    spec_.query_offset);
-  ATTNBIAS_RETURN_IF_ERROR(query_offset.status());
-  query_offset_ = *query_offset;
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      query_offset_, QueryOffsetOf("", spec_.query_length, spec_.key_length,
+                                   spec_.alignment, spec_.query_offset));
   if (!spec_.direction.has_value()) {
     return Invalid(
         "direction: not set, want LEFT_TO_RIGHT, RIGHT_TO_LEFT or "
@@ -246,10 +244,10 @@ absl::Status LogitsPlan::ResolveTerm(const AbsoluteKeysSpec& term) {
   const Array& table = *term.positions;
   by_key_ = true;
   num_vectors_ = spec_.key_length;
-  const size_t axes = table.shape.size();
-  const bool fits = (axes == 2 || (axes == 3 && !term.projection.has_value() &&
+  const size_t rank = table.shape.size();
+  const bool fits = (rank == 2 || (rank == 3 && !term.projection.has_value() &&
                                    table.shape[0] == spec_.num_heads)) &&
-                    table.shape[axes - 2] >= spec_.key_length;
+                    table.shape[rank - 2] >= spec_.key_length;
   if (!fits) {
     return WrongShape("absolute_keys.positions", table,
                       absl::StrCat("at least key_length (", spec_.key_length,
@@ -257,14 +255,14 @@ absl::Status LogitsPlan::ResolveTerm(const AbsoluteKeysSpec& term) {
                                    "each of ",
                                    spec_.num_heads, " heads"));
   }
-  if (axes == 3) vector_heads_ = spec_.num_heads;
+  if (rank == 3) vector_heads_ = spec_.num_heads;
   if (term.projection.has_value()) {
     projected_width_ = table.shape[1];
     vector_heads_ = spec_.num_heads;
     return CheckProjection("absolute_keys.projection", *term.projection,
                            projected_width_);
   }
-  if (table.shape[axes - 1] == spec_.head_dim) return absl::OkStatus();
+  if (table.shape[rank - 1] == spec_.head_dim) return absl::OkStatus();
   return WrongShape("absolute_keys.positions", table,
                     absl::StrCat("rows of head_dim (", spec_.head_dim,
                                  ") where there is no projection"));
@@ -364,32 +362,33 @@ int64_t LogitsPlan::VectorOf(int64_t relative) const {
   return (symmetric_ ? std::abs(clipped) : clipped) - first_;
 }
 
-void LogitsPlan::AppendRun(int64_t row, Range relative, int step,
-                           Runs* runs) const {
+void LogitsPlan::AppendStretch(int64_t row, Range relative, int step,
+                               Stretches* stretches) const {
   const int64_t position = row + query_offset_;
   const Range visible = VisibleKeys(row);
   const Range keys = {std::max(visible.begin, relative.begin + position),
                       std::min(visible.end, relative.end + position)};
   if (keys.size() <= 0) return;
-  runs->push_back({keys, VectorOf(keys.begin - position), step});
+  stretches->push_back({keys, VectorOf(keys.begin - position), step});
 }
 
-Runs LogitsPlan::RunsOf(int64_t row) const {
-  Runs runs;
+Stretches LogitsPlan::StretchesOf(int64_t row) const {
+  Stretches stretches;
   if (by_key_) {
     const Range visible = VisibleKeys(row);
-    if (visible.size() > 0) runs.push_back({visible, visible.begin, 1});
-    return runs;
+    if (visible.size() > 0) stretches.push_back({visible, visible.begin, 1});
+    return stretches;
   }
-  AppendRun(row, {kRelativePositions.begin, distinct_.begin}, 0, &runs);
+  AppendStretch(row, {kRelativePositions.begin, distinct_.begin}, 0,
+                &stretches);
   if (symmetric_) {
-    AppendRun(row, {distinct_.begin, 0}, -1, &runs);
-    AppendRun(row, {0, distinct_.end}, 1, &runs);
+    AppendStretch(row, {distinct_.begin, 0}, -1, &stretches);
+    AppendStretch(row, {0, distinct_.end}, 1, &stretches);
   } else {
-    AppendRun(row, distinct_, 1, &runs);
+    AppendStretch(row, distinct_, 1, &stretches);
   }
-  AppendRun(row, {distinct_.end, kRelativePositions.end}, 0, &runs);
-  return runs;
+  AppendStretch(row, {distinct_.end, kRelativePositions.end}, 0, &stretches);
+  return stretches;
 }
 
 }  // namespace attnbias

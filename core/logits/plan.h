@@ -21,14 +21,14 @@ namespace attnbias {
 
 // Keys of one query that use vectors in step: key keys.begin + n uses vector
 // `vector` + n * step. A step of 0 is a clipped end, -1 a mirrored half.
-struct Run {
+struct Stretch {
   Range keys;
   int64_t vector = 0;
   int step = 0;
 
   int64_t last_vector() const { return vector + (keys.size() - 1) * step; }
 };
-using Runs = absl::InlinedVector<Run, 4>;
+using Stretches = absl::InlinedVector<Stretch, 4>;
 
 struct LogitsLimits {
   // Of all vectors that a request's keys use.
@@ -54,7 +54,8 @@ class LogitsPlan {
                          int64_t bytes) const;
 
   const LogitsSpec& spec() const { return spec_; }
-  // Whether rows are attention weights, and answers sums of vectors.
+  // Whether rows that are sent to us are attention weights, and those that we
+  // answer are sums of vectors.
   bool weighs_values() const { return weighs_values_; }
   // Position of query 0.
   int64_t query_offset() const { return query_offset_; }
@@ -73,9 +74,9 @@ class LogitsPlan {
   // What masked elements become, in the output type.
   const std::byte* fill() const { return fill_.data(); }
 
-  // The vectors are numbered from 0. Vector n belongs to relative position
-  // (key - query) first() + n; to distance first() + n where the two directions
-  // are the same; to key n for absolute positions.
+  // The vectors are numbered from 0. Vector n belongs to key n where positions
+  // are absolute. Otherwise it belongs to the relative position (key - query)
+  // first() + n, or to that distance where both directions share vectors.
   int64_t num_vectors() const { return num_vectors_; }
   int64_t first() const { return first_; }
   // 1 where all heads share them.
@@ -85,8 +86,8 @@ class LogitsPlan {
 
   // Keys that the direction lets query `row`, counted from query 0, see.
   Range VisibleKeys(int64_t row) const;
-  // The same keys in order, each in exactly one run.
-  Runs RunsOf(int64_t row) const;
+  // The same keys in order, each in exactly one stretch.
+  Stretches StretchesOf(int64_t row) const;
 
  private:
   explicit LogitsPlan(LogitsSpec spec) : spec_(std::move(spec)) {}
@@ -111,7 +112,8 @@ class LogitsPlan {
   Range RelativeHull() const;
   int64_t VectorOf(int64_t relative) const;
   // Appends what `row` sees of `relative`.
-  void AppendRun(int64_t row, Range relative, int step, Runs* runs) const;
+  void AppendStretch(int64_t row, Range relative, int step,
+                     Stretches* stretches) const;
 
   LogitsSpec spec_;
   bool weighs_values_ = false;
@@ -125,8 +127,8 @@ class LogitsPlan {
   // Roundings that projected vectors have had, in F64.
   int64_t projected_width_ = 0;
   std::array<std::byte, 8> fill_{};
-  // Relative positions that have a vector of their own; those outside use the
-  // nearest one's.
+  // Relative positions that have a vector of their own. Others use that of the
+  // nearest.
   Range distinct_ = {};
   int64_t first_ = 0;
   int64_t num_vectors_ = 0;

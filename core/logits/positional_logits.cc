@@ -19,9 +19,9 @@
 namespace attnbias {
 namespace {
 
-// Products of a tile: what stays in a core's own cache. Neighbouring rows of a
-// tile need vectors that are one apart, so its height is what it computes in
-// vain.
+// Products of a tile: as many as stay in a core's own cache. From row to row
+// the vectors that are needed move by one, but all rows are multiplied with
+// those of all, so that the higher a tile is, the more of it is not needed.
 constexpr int64_t kTileProducts = int64_t{1} << 18;
 constexpr int64_t kMaxTileRows = 128;
 
@@ -32,8 +32,8 @@ int64_t TileRows(const LogitsPlan& plan) {
                              kMaxTileRows);
 }
 
-// The numbers at `in`, of any alignment. Exact: the types that do not fit a
-// float are computed in double.
+// Reads the numbers at `in`, of any alignment. Exact: types wider than a float
+// are computed in double.
 template <typename Work>
 void Widen(DataType type, const std::byte* in, int64_t count, Work* out) {
   if (SizeOf(type) == sizeof(Work) && count > 0) {
@@ -105,10 +105,10 @@ struct PositionalLogits::Tile {
 absl::StatusOr<std::unique_ptr<const PositionalLogits>>
 PositionalLogits::Create(LogitsPlanPtr plan, LogitsResources resources,
                          const Cancellation& cancellation) {
-  absl::StatusOr<Vectors> vectors = MakeVectors(*plan, resources, cancellation);
-  ATTNBIAS_RETURN_IF_ERROR(vectors.status());
+  ATTNBIAS_ASSIGN_OR_RETURN(Vectors vectors,
+                            MakeVectors(*plan, resources, cancellation));
   return std::unique_ptr<const PositionalLogits>(new PositionalLogits(
-      std::move(plan), std::move(resources), *std::move(vectors)));
+      std::move(plan), std::move(resources), std::move(vectors)));
 }
 
 PositionalLogits::PositionalLogits(LogitsPlanPtr plan,
@@ -164,10 +164,11 @@ absl::Status PositionalLogits::Multiply(const RowBlock& block,
   const int64_t width = plan_->spec().head_dim;
   const Range vectors = VectorsOf(
       {block.first_row + tile.rows.begin, block.first_row + tile.rows.end});
-  absl::StatusOr<BudgetedBuffer> scratch = resources_.allocate(
-      rows * (width + vectors.size()) * static_cast<int64_t>(sizeof(Work)));
-  ATTNBIAS_RETURN_IF_ERROR(scratch.status());
-  auto* const queries = reinterpret_cast<Work*>(scratch->bytes.data());
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      BudgetedBuffer scratch,
+      resources_.allocate(rows * (width + vectors.size()) *
+                          static_cast<int64_t>(sizeof(Work))));
+  auto* const queries = reinterpret_cast<Work*>(scratch.bytes.data());
   Work* const products = queries + rows * width;
   ATTNBIAS_RETURN_IF_ERROR(ReadQueries(block, tile, queries));
   auto* const served = reinterpret_cast<std::byte*>(products);
@@ -188,8 +189,8 @@ absl::Status PositionalLogits::Multiply(const RowBlock& block,
   return absl::OkStatus();
 }
 
-// The other way round: weights are gathered at the vectors that their keys use,
-// and then multiplied with those.
+// The other way round: the weights of all keys that use a vector are added up,
+// and the sums multiplied with the vectors.
 template <typename Work>
 absl::Status PositionalLogits::Weigh(const RowBlock& block,
                                      const Tile& tile) const {
@@ -198,27 +199,29 @@ absl::Status PositionalLogits::Weigh(const RowBlock& block,
   const int64_t keys = plan_->spec().key_length;
   const Range vectors = VectorsOf(
       {block.first_row + tile.rows.begin, block.first_row + tile.rows.end});
-  absl::StatusOr<BudgetedBuffer> scratch =
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      BudgetedBuffer scratch,
       resources_.allocate((rows * (width + vectors.size()) + keys) *
-                          static_cast<int64_t>(sizeof(Work)));
-  ATTNBIAS_RETURN_IF_ERROR(scratch.status());
-  auto* const gathered = reinterpret_cast<Work*>(scratch->bytes.data());
+                          static_cast<int64_t>(sizeof(Work))));
+  auto* const gathered = reinterpret_cast<Work*>(scratch.bytes.data());
   Work* const sums = gathered + rows * vectors.size();
   Work* const weights = sums + rows * width;
   std::fill(gathered, weights, Work{0});
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t block_row = tile.rows.begin + row;
     Work* const of_row = gathered + row * vectors.size();
-    for (const Run& run : plan_->RunsOf(block.first_row + block_row)) {
+    for (const Stretch& stretch :
+         plan_->StretchesOf(block.first_row + block_row)) {
       ATTNBIAS_RETURN_IF_ERROR(
-          Read(block, tile.head, block_row, run.keys, weights));
-      if (run.step == 0) {
+          Read(block, tile.head, block_row, stretch.keys, weights));
+      if (stretch.step == 0) {
         double sum = 0;
-        for (int64_t i = 0; i < run.keys.size(); ++i) sum += weights[i];
-        of_row[run.vector - vectors.begin] += static_cast<Work>(sum);
+        for (int64_t i = 0; i < stretch.keys.size(); ++i) sum += weights[i];
+        of_row[stretch.vector - vectors.begin] += static_cast<Work>(sum);
       } else {
-        for (int64_t i = 0; i < run.keys.size(); ++i) {
-          of_row[run.vector - vectors.begin + i * run.step] += weights[i];
+        for (int64_t i = 0; i < stretch.keys.size(); ++i) {
+          of_row[stretch.vector - vectors.begin + i * stretch.step] +=
+              weights[i];
         }
       }
     }
@@ -307,8 +310,8 @@ absl::Status PositionalLogits::Round(Work* products, int64_t count,
     std::memmove(out, products, count * sizeof(Work));
     return absl::OkStatus();
   }
-  // No element is written before it is read: none of the types is wider than
-  // Work.
+  // In place, each element is read before it is overwritten: no type is wider
+  // than Work.
   switch (type) {
     case DataType::kF64:
       RoundEach<double>(products, count, out,
@@ -335,19 +338,21 @@ void PositionalLogits::Spread(int64_t row, const std::byte* products,
   const DataType type = plan_->spec().output_data_type;
   const int64_t size = SizeOf(type);
   int64_t key = 0;
-  for (const Run& run : plan_->RunsOf(row)) {
-    RepeatElement(type, plan_->fill(), run.keys.begin - key, out + key * size);
-    const int64_t count = run.keys.size();
-    const std::byte* const from = products + (run.vector - first_vector) * size;
-    std::byte* const to = out + run.keys.begin * size;
-    if (run.step == 0) {
+  for (const Stretch& stretch : plan_->StretchesOf(row)) {
+    RepeatElement(type, plan_->fill(), stretch.keys.begin - key,
+                  out + key * size);
+    const int64_t count = stretch.keys.size();
+    const std::byte* const from =
+        products + (stretch.vector - first_vector) * size;
+    std::byte* const to = out + stretch.keys.begin * size;
+    if (stretch.step == 0) {
       RepeatElement(type, from, count, to);
-    } else if (run.step == 1) {
+    } else if (stretch.step == 1) {
       std::memcpy(to, from, count * size);
     } else {
       CopyReversed(size, from - (count - 1) * size, count, to);
     }
-    key = run.keys.end;
+    key = stretch.keys.end;
   }
   RepeatElement(type, plan_->fill(), plan_->spec().key_length - key,
                 out + key * size);
@@ -356,10 +361,11 @@ void PositionalLogits::Spread(int64_t row, const std::byte* products,
 Range PositionalLogits::VectorsOf(Range rows) const {
   Range vectors = {std::numeric_limits<int64_t>::max(), 0};
   for (int64_t row = rows.begin; row < rows.end; ++row) {
-    for (const Run& run : plan_->RunsOf(row)) {
-      vectors.begin = std::min({vectors.begin, run.vector, run.last_vector()});
-      vectors.end =
-          std::max({vectors.end, run.vector + 1, run.last_vector() + 1});
+    for (const Stretch& stretch : plan_->StretchesOf(row)) {
+      vectors.begin =
+          std::min({vectors.begin, stretch.vector, stretch.last_vector()});
+      vectors.end = std::max(
+          {vectors.end, stretch.vector + 1, stretch.last_vector() + 1});
     }
   }
   return vectors.size() > 0 ? vectors : Range{};

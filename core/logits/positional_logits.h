@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/cancellation.h"
-#include "core/kernel/accelerator.h"
+#include "core/kernel/cuda/accelerator.h"
 #include "core/logits/plan.h"
 #include "core/logits/vectors.h"
 #include "core/tensor/range.h"
@@ -41,8 +41,8 @@ class PositionalLogits {
   // num_rows, output_width] of the spec's output_data_type; line n is row
   // n % num_rows of head n / num_rows. `out` is aligned to an element.
   //
-  // INVALID_ARGUMENT    data: a number or a product of numbers is not finite;
-  //                     elements of masked keys are not read
+  // INVALID_ARGUMENT    data: a number, or a sum of products, is not finite;
+  //                     weights of masked keys are not read
   // RESOURCE_EXHAUSTED  the budget has no room
   absl::Status Compute(const RowBlock& block, Range lines,
                        std::byte* out) const;
@@ -66,7 +66,7 @@ class PositionalLogits {
   template <typename Work>
   absl::Status Read(const RowBlock& block, int64_t head, int64_t row,
                     Range elements, Work* out) const;
-  // Replaces products by what is served of them.
+  // Scales products and rounds them to the output type, perhaps in place.
   template <typename Work>
   absl::Status Round(Work* products, int64_t count, std::byte* out) const;
   void Spread(int64_t row, const std::byte* products, int64_t first_vector,

@@ -12,12 +12,12 @@
 namespace attnbias {
 namespace {
 
-// Numbers of a block, the unit of sharing between threads and of looking at
-// cancellation.
+// Threads take vectors by the block of so many numbers, and look for a
+// cancellation before each.
 constexpr int64_t kBlockNumbers = int64_t{1} << 17;
 constexpr int64_t kMaxBlockRows = 256;
 
-// The numbers as work_type().
+// Converts numbers to `type`, a work_type().
 void Convert(const double* in, int64_t count, DataType type, std::byte* out) {
   if (type == DataType::kF64) {
     std::copy_n(in, count, reinterpret_cast<double*>(out));
@@ -88,12 +88,10 @@ class Maker {
 
 absl::StatusOr<Vectors> Maker::Copy() const {
   const auto count = static_cast<int64_t>(table_->values.size());
-  absl::StatusOr<BudgetedBuffer> memory =
-      resources_.allocate(count * work_bytes_);
-  ATTNBIAS_RETURN_IF_ERROR(memory.status());
-  Convert(table_->values.data(), count, plan_.work_type(),
-          memory->bytes.data());
-  return Vectors{*std::move(memory),
+  ATTNBIAS_ASSIGN_OR_RETURN(BudgetedBuffer memory,
+                            resources_.allocate(count * work_bytes_));
+  Convert(table_->values.data(), count, plan_.work_type(), memory.bytes.data());
+  return Vectors{std::move(memory),
                  plan_.vector_heads() == 1 ? 0 : count / plan_.vector_heads(),
                  head_dim_};
 }
@@ -109,10 +107,9 @@ absl::StatusOr<Vectors> Maker::Make() {
   }
   width_ = plan_.vector_heads() * head_dim_;
   const int64_t count = plan_.num_vectors();
-  absl::StatusOr<BudgetedBuffer> memory =
-      resources_.allocate(count * width_ * work_bytes_);
-  ATTNBIAS_RETURN_IF_ERROR(memory.status());
-  std::byte* const out = memory->bytes.data();
+  ATTNBIAS_ASSIGN_OR_RETURN(BudgetedBuffer memory,
+                            resources_.allocate(count * width_ * work_bytes_));
+  std::byte* const out = memory.bytes.data();
 
   const int64_t step = std::clamp<int64_t>(
       kBlockNumbers / std::max(source_width_, width_), 1, kMaxBlockRows);
@@ -132,7 +129,7 @@ absl::StatusOr<Vectors> Maker::Make() {
         status.Update(made);
       });
   ATTNBIAS_RETURN_IF_ERROR(status);
-  return Vectors{*std::move(memory), projection_ == nullptr ? 0 : head_dim_,
+  return Vectors{std::move(memory), projection_ == nullptr ? 0 : head_dim_,
                  width_};
 }
 
@@ -141,10 +138,10 @@ absl::Status Maker::MakeBlock(Range vectors, std::byte* out) const {
     return absl::CancelledError("nobody waits any more");
   }
   const int64_t rows = vectors.size();
-  absl::StatusOr<BudgetedBuffer> scratch =
-      resources_.allocate(rows * (source_width_ + width_) * 8);
-  ATTNBIAS_RETURN_IF_ERROR(scratch.status());
-  auto* const made = reinterpret_cast<double*>(scratch->bytes.data());
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      BudgetedBuffer scratch,
+      resources_.allocate(rows * (source_width_ + width_) * 8));
+  auto* const made = reinterpret_cast<double*>(scratch.bytes.data());
   const double* source = made;
   if (sinusoids_ != nullptr) {
     FillSinusoids(*sinusoids_, vectors, made);
@@ -163,8 +160,9 @@ absl::Status Maker::MakeBlock(Range vectors, std::byte* out) const {
   return absl::OkStatus();
 }
 
-// Vectors ascend by relative position, so that their distances, query - key,
-// descend; where the two directions are the same they ascend by distance.
+// Vectors ascend by relative position, key - query, while a sinusoid's position
+// is query - key: they are filled in reverse and turned round. Where both
+// directions share vectors, they ascend by distance as the sinusoid does.
 void Maker::FillSinusoids(const Evaluator& sinusoids, Range vectors,
                           double* out) const {
   const int64_t begin = plan_.first() + vectors.begin;

@@ -2,6 +2,8 @@
 // Whatever an accelerator makes has the CPU's bits, and where it gives up the
 // CPU goes on. The lines that run on the CPU here are those that a device runs;
 // where there is a device, it runs them too.
+#include "core/kernel/cuda/accelerator.h"
+
 #include <cmath>
 #include <random>
 #include <string>
@@ -15,7 +17,6 @@
 #include "core/encoding/spec/swin.h"
 #include "core/encoding/spec/t5.h"
 #include "core/encoding/spec/tupe.h"
-#include "core/kernel/cuda/device_accelerator.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/cpu_device.h"
@@ -70,7 +71,7 @@ class Accelerated {
  private:
   CpuDeviceLog log_;
   Fallbacks fallbacks_;
-  DeviceAccelerator accelerator_;
+  Accelerator accelerator_;
   KernelSet kernels_;
   std::optional<EngineHarness> harness_;
 };

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "core/encoding/spec/sinusoidal.h"
-#include "core/kernel/cuda/device_accelerator.h"
+#include "core/kernel/cuda/accelerator.h"
 #include "core/kernel/kernel_set.h"
 #include "core/logits/error_bound.h"
 #include "core/logits/positional_logits.h"
@@ -196,7 +196,7 @@ class LogitsTest : public ::testing::Test {
   }
 
   // The answer to `input`, [num_heads, rows, input_width], for rows from
-  // `first_row` on, computed in parts that all differ in size.
+  // `first_row` on, computed in parts of which none is like another.
   static absl::StatusOr<std::vector<double>> Compute(
       const PositionalLogits& logits, const std::vector<double>& input,
       int64_t first_row, int64_t num_rows) {
@@ -331,8 +331,8 @@ class LogitsTest : public ::testing::Test {
   Threads threads_{2};
   CpuDeviceLog device_log_;
   NoObserver observer_;
-  DeviceAccelerator accelerator_{std::make_unique<CpuDevice>(&device_log_),
-                                 AcceleratorOptions(), &observer_};
+  Accelerator accelerator_{std::make_unique<CpuDevice>(&device_log_),
+                           AcceleratorOptions(), &observer_};
   KernelSet accelerated_;
   const KernelSet* kernels_ = SupportedKernelSets().front();
   std::map<std::array<int64_t, 3>, Sum> vectors_;
@@ -526,7 +526,8 @@ TEST_F(LogitsTest, LargeTilesOnAllThreads) {
 }
 
 // One head, vectors (10, distance) and queries (i, 1) give 10 i + distance: the
-// shift's own picture.
+// shift's own picture (encodings.md, cases 33 to 35).
+
 class ShiftTest : public LogitsTest {
  protected:
   std::vector<double> Shifted(LogitsSpec spec, double per_row) {
@@ -568,7 +569,8 @@ TEST_F(ShiftTest, XlnetAndConformerAreSigned) {
                           2, 1, 0, -1, 3, 2, 1, 0));
 }
 
-// Query rows that are all the same show which vector each key uses.
+// Query rows that are all the same show which vector each key uses
+// (encodings.md, cases 29 and 30).
 TEST_F(LogitsTest, ClippedIndices) {
   const auto indices = [this](LogitsSpec spec, int64_t left, int64_t right) {
     spec.num_heads = 1;

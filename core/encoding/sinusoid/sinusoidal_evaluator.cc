@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/kernel/accelerator.h"
+#include "core/kernel/cuda/accelerator.h"
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
 

@@ -2,9 +2,9 @@
 // The bodies of all CPU kernels, written once over Highway vectors. Included
 // once per instruction set by kernels.cc, never anywhere else.
 //
-// Correctness asks nothing of the instruction set but IEEE 754 doubles: whether
-// MulAdd fuses is within the bounds that kernels.h states, and Fused does where
-// there is no bound but a rule.
+// All that an instruction set must have is IEEE 754 doubles. MulAdd may fuse or
+// not: the bounds that kernels.h states hold either way. Fused always fuses,
+// for results that have a rule instead of a bound.
 #if defined(ATTNBIAS_CORE_KERNEL_CPU_KERNELS_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)
 #ifdef ATTNBIAS_CORE_KERNEL_CPU_KERNELS_INL_H_
@@ -256,7 +256,7 @@ struct Undecided {
 };
 
 // Decides one by one those elements of a row that the format's test is in doubt
-// about: certain are those that both ends of their interval agree on.
+// about. One is certain where both ends of its interval round alike.
 template <class Format>
 HWY_NOINLINE void RecheckRow(const SinusoidBlock& block, int64_t row,
                              int64_t pair, typename Format::Element* out,
@@ -299,14 +299,14 @@ HWY_NOINLINE void RecheckRow(const SinusoidBlock& block, int64_t row,
 
 // Where a vector of sines and one of cosines go: apart, in pairs, or in pairs
 // past the caches.
-enum class Place { kApart, kPaired, kStreamed };
+enum class PairStore { kApart, kPaired, kStreamed };
 
-template <class Format, Place kPlace>
+template <class Format, PairStore kStore>
 HWY_INLINE void StoreBoth(WordVec sin, WordVec cos, int64_t cos_offset,
                           typename Format::Element* out) {
 #if HWY_TARGET != HWY_SCALAR
-  if constexpr (kPlace != Place::kApart) {
-    Format::template StorePairs<kPlace == Place::kStreamed>(sin, cos, out);
+  if constexpr (kStore != PairStore::kApart) {
+    Format::template StorePairs<kStore == PairStore::kStreamed>(sin, cos, out);
     return;
   }
 #endif
@@ -316,7 +316,7 @@ HWY_INLINE void StoreBoth(WordVec sin, WordVec cos, int64_t cos_offset,
 
 // Fills kRows rows. Runs from the last pairs to the first, so that what padding
 // writes past the sines is overwritten by cosines, and past a row by the next.
-template <class Format, Place kPlace, int64_t kRows>
+template <class Format, PairStore kStore, int64_t kRows>
 HWY_INLINE void FillRows(const SinusoidBlock& block, int64_t first_row,
                          typename Format::Element* out, Undecided& undecided) {
   const Words w;
@@ -336,7 +336,7 @@ HWY_INLINE void FillRows(const SinusoidBlock& block, int64_t first_row,
       const HighEnds high = Rotated(anchor, rotation_sin, rotation_cos);
       const WordVec sin = Format::Round(high.sin, sin_width, sin_test);
       const WordVec cos = Format::Round(high.cos, cos_width, cos_test);
-      StoreBoth<Format, kPlace>(sin, cos, block.cos_offset, to);
+      StoreBoth<Format, kStore>(sin, cos, block.cos_offset, to);
       rotation_sin += block.pairs;
       rotation_cos += block.pairs;
       to += block.width;
@@ -350,16 +350,16 @@ HWY_INLINE void FillRows(const SinusoidBlock& block, int64_t first_row,
   }
 }
 
-template <class Format, Place kPlace, int64_t kRows>
+template <class Format, PairStore kStore, int64_t kRows>
 HWY_INLINE void FillAllRows(const SinusoidBlock& block,
                             typename Format::Element* out,
                             Undecided& undecided) {
   int64_t row = 0;
   for (; row + kRows <= block.rows; row += kRows) {
-    FillRows<Format, kPlace, kRows>(block, row, out, undecided);
+    FillRows<Format, kStore, kRows>(block, row, out, undecided);
   }
   for (; row < block.rows; ++row) {
-    FillRows<Format, kPlace, 1>(block, row, out, undecided);
+    FillRows<Format, kStore, 1>(block, row, out, undecided);
   }
 }
 
@@ -369,16 +369,17 @@ int64_t FillBlock(const SinusoidBlock& original, typename Format::Element* out,
   // A copy that no store into `out` can change, as far as compilers know.
   const SinusoidBlock block = original;
   Undecided undecided = {indices, 0};
-  // Lines that are not filled at once are filled one after the other.
+  // Past the caches, lines that one store does not fill are filled in order.
   constexpr auto kPairBytes = static_cast<int64_t>(
       2 * hn::MaxLanes(Words()) * sizeof(typename Format::Element));
   constexpr int64_t kStreamedRows = kPairBytes == 64 ? kRowsAtOnce : 1;
   if (block.pair_stride == 1) {
-    FillAllRows<Format, Place::kApart, kRowsAtOnce>(block, out, undecided);
+    FillAllRows<Format, PairStore::kApart, kRowsAtOnce>(block, out, undecided);
   } else if (block.stream) {
-    FillAllRows<Format, Place::kStreamed, kStreamedRows>(block, out, undecided);
+    FillAllRows<Format, PairStore::kStreamed, kStreamedRows>(block, out,
+                                                             undecided);
   } else {
-    FillAllRows<Format, Place::kPaired, kRowsAtOnce>(block, out, undecided);
+    FillAllRows<Format, PairStore::kPaired, kRowsAtOnce>(block, out, undecided);
   }
   return undecided.count;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuBLAS, loaded when it is first wanted: linked, it would cost whoever opens a
-// device 200 MB and a fifth of a second, products or none.
+// cuBLAS, loaded for the first product: if it were linked, opening a device
+// would take 200 MB and a fifth of a second even where nothing is multiplied.
 #ifndef ATTNBIAS_CORE_KERNEL_CUDA_CUBLAS_H_
 #define ATTNBIAS_CORE_KERNEL_CUDA_CUBLAS_H_
 

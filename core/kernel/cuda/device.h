@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is asked of a CUDA device, and no more; tests put a CPU in its place.
+// What is asked of a CUDA device, and no more. Tests put a CPU in its place.
+//
 // Errors are RESOURCE_EXHAUSTED where memory is short, UNAVAILABLE where there
 // is no device, INTERNAL where it is broken.
 #ifndef ATTNBIAS_CORE_KERNEL_CUDA_DEVICE_H_
@@ -12,7 +13,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/kernel/accelerator.h"
 #include "core/kernel/cuda/launches.h"
 
 namespace attnbias {
@@ -20,8 +20,28 @@ namespace attnbias {
 // Freed when the last copy goes; device memory begins at a multiple of 256.
 using SharedMemory = std::shared_ptr<std::byte>;
 
-// A product whose operands are all on the device; `vectors` is where number
-// `first` of them lies.
+// A product with some of the vectors that a device keeps: `vectors` of them,
+// each `width` numbers, `stride` numbers apart, from number `first` on.
+struct VectorProduct {
+  int64_t rows = 0;
+  int64_t vectors = 0;
+  int64_t width = 0;
+  int64_t stride = 0;
+  int64_t first = 0;
+  // Whether [rows, width] numbers are multiplied with each vector, or the
+  // vectors summed with the weights [rows, vectors].
+  bool transposed = false;
+
+  constexpr int64_t input_columns() const {
+    return transposed ? width : vectors;
+  }
+  constexpr int64_t output_columns() const {
+    return transposed ? vectors : width;
+  }
+};
+
+// A product whose operands are all on the device; `vectors` points at number
+// `first`.
 template <typename T>
 struct ProductLaunch {
   VectorProduct product;
@@ -30,8 +50,8 @@ struct ProductLaunch {
   T* out = nullptr;
 };
 
-// Work that is done in the order it was given, some time before Wait returns.
-// An error may be that of earlier work. Not safe for concurrent use.
+// Does work in the order in which it is given, and has done it when Wait
+// returns. An error may come from earlier work. Not safe for concurrent use.
 class Stream {
  public:
   virtual ~Stream() = default;  // waits
@@ -51,7 +71,7 @@ class Stream {
 class Device {
  public:
   virtual ~Device() = default;
-  // What it is, for people.
+  // For people to read.
   virtual std::string description() const = 0;
   // Whether there is something to multiply matrices with.
   virtual bool has_products() const = 0;

@@ -23,16 +23,14 @@ DeviceArray<T> ArrayOf(const SharedMemory& memory, int64_t count) {
   return {reinterpret_cast<T*>(memory.get()), count};
 }
 
-// A copy on the device, some time after this.
+// Has the stream copy `data`, which it reads until it has been waited for.
 template <typename T>
 absl::Status Upload(Device& device, Stream& stream, absl::Span<const T> data,
                     SharedMemory* memory, DeviceArray<const T>* array) {
   const auto count = static_cast<int64_t>(data.size());
   const auto bytes = count * static_cast<int64_t>(sizeof(T));
-  absl::StatusOr<SharedMemory> allocated =
-      device.Allocate(std::max<int64_t>(bytes, 1));
-  ATTNBIAS_RETURN_IF_ERROR(allocated.status());
-  *memory = *std::move(allocated);
+  ATTNBIAS_ASSIGN_OR_RETURN(*memory,
+                            device.Allocate(std::max<int64_t>(bytes, 1)));
   *array = ArrayOf<const T>(*memory, count);
   return stream.CopyIn(memory->get(),
                        reinterpret_cast<const std::byte*>(data.data()), bytes);

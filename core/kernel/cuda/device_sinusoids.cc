@@ -14,8 +14,8 @@ namespace {
 
 // Results that are copied while the next are computed.
 constexpr int64_t kPieceBytes = int64_t{8} << 20;
-// Undecided elements that are made room for: far more than ever were, about one
-// in 2^24.
+// There is room for this part of the elements to be undecided. About one in
+// 2^24 is.
 constexpr int64_t kUndecidedFraction = 256;
 constexpr int64_t kMinUndecided = 1024;
 
@@ -54,19 +54,17 @@ class SinusoidFill {
         room_(std::max(kMinUndecided, piece_rows_ * blocks.block.width /
                                           kUndecidedFraction)) {}
 
-  absl::Status Run(PinnedPool& pool, std::byte* out,
-                   std::vector<int64_t>* undecided) {
+  absl::Status Fill(PinnedPool& pool, std::byte* out,
+                    std::vector<int64_t>* undecided) {
     for (SinusoidSlot& slot : slots_) {
-      absl::StatusOr<std::unique_ptr<Stream>> stream = device_.NewStream();
-      ATTNBIAS_RETURN_IF_ERROR(stream.status());
-      slot.stream = *std::move(stream);
-      ATTNBIAS_RETURN_IF_ERROR(
-          Allocate(device_.Allocate(piece_rows_ * row_bytes_), &slot.out));
-      ATTNBIAS_RETURN_IF_ERROR(
-          Allocate(device_.Allocate(undecided_bytes()), &slot.undecided));
-      ATTNBIAS_RETURN_IF_ERROR(
-          Allocate(pool.Allocate(undecided_bytes() + piece_rows_ * row_bytes_),
-                   &slot.host));
+      ATTNBIAS_ASSIGN_OR_RETURN(slot.stream, device_.NewStream());
+      ATTNBIAS_ASSIGN_OR_RETURN(slot.out,
+                                device_.Allocate(piece_rows_ * row_bytes_));
+      ATTNBIAS_ASSIGN_OR_RETURN(slot.undecided,
+                                device_.Allocate(undecided_bytes()));
+      ATTNBIAS_ASSIGN_OR_RETURN(
+          slot.host,
+          pool.Allocate(undecided_bytes() + piece_rows_ * row_bytes_));
     }
     ATTNBIAS_RETURN_IF_ERROR(UploadAll());
     const int64_t rows = blocks_.block.rows;
@@ -78,13 +76,6 @@ class SinusoidFill {
   }
 
  private:
-  static absl::Status Allocate(absl::StatusOr<SharedMemory> memory,
-                               SharedMemory* place) {
-    if (!memory.ok()) return memory.status();
-    *place = *std::move(memory);
-    return absl::OkStatus();
-  }
-
   int64_t undecided_bytes() const { return (room_ + 1) * 4; }
 
   absl::Status UploadAll() {
@@ -188,7 +179,7 @@ class SinusoidFill {
 absl::Status FillSinusoidsOnDevice(const SinusoidBlocks& blocks, Device* device,
                                    PinnedPool* pool, std::byte* out,
                                    std::vector<int64_t>* undecided) {
-  return SinusoidFill(device, blocks).Run(*pool, out, undecided);
+  return SinusoidFill(device, blocks).Fill(*pool, out, undecided);
 }
 
 }  // namespace attnbias

@@ -19,8 +19,8 @@ class AcceleratorObserver {
   virtual ~AcceleratorObserver() = default;
   // Results that left the device.
   virtual void OnMade(int64_t bytes) = 0;
-  // The CPU takes over: for all time when `for_good`, else for a piece of work
-  // that there was no memory for. Called once for either.
+  // The CPU takes over: for all work when `for_good`, else for one piece that
+  // there was no memory for. Called at most once for either.
   virtual void OnFallback(const absl::Status& why, bool for_good) = 0;
 };
 
@@ -36,7 +36,8 @@ class GuardedDevice {
 
   // False once anything but memory has failed.
   bool works() const { return !broken_; }
-  // Whether it is OK; if not, sees to it that this is known.
+  // Whether `status` is OK. If not, tells the observer, and gives the device up
+  // unless it only lacked memory.
   bool Check(const absl::Status& status);
   void Made(int64_t bytes) { observer_.OnMade(bytes); }
 

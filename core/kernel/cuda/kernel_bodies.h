@@ -44,23 +44,23 @@ LoadElement(const DeviceArray<const uint32_t>& words, int64_t index) {
   }
 }
 
-// Writes an element, at a place known to the compiler, into a vector of zeros.
+// Writes element `index`, which the compiler knows, into a vector of zeros.
 template <int kBytes>
-ATTNBIAS_HOST_DEVICE void SetElement(uint64_t bits, int place,
+ATTNBIAS_HOST_DEVICE void SetElement(uint64_t bits, int index,
                                      Vector16& vector) {
   if constexpr (kBytes == 8) {
-    vector.words[2 * place] = static_cast<uint32_t>(bits);
-    vector.words[2 * place + 1] = static_cast<uint32_t>(bits >> 32);
+    vector.words[2 * index] = static_cast<uint32_t>(bits);
+    vector.words[2 * index + 1] = static_cast<uint32_t>(bits >> 32);
   } else if constexpr (kBytes == 4) {
-    vector.words[place] = static_cast<uint32_t>(bits);
+    vector.words[index] = static_cast<uint32_t>(bits);
   } else {
-    vector.words[place / 2] |= static_cast<uint32_t>(bits)
-                               << (16 * (place % 2));
+    vector.words[index / 2] |= static_cast<uint32_t>(bits)
+                               << (16 * (index % 2));
   }
 }
 
 // A pair of the flat tensor.
-struct ExpansionPlace {
+struct ExpansionPair {
   uint32_t row;  // lane * num_queries + query
   uint32_t key;
 };
@@ -68,11 +68,11 @@ struct ExpansionPlace {
 // The number that stands at a pair, mask and border included.
 template <int kBytes>
 ATTNBIAS_HOST_DEVICE uint64_t ExpandedElement(const ExpansionLaunch& launch,
-                                              const ExpansionPlace& place) {
-  const uint32_t lane = place.row / launch.num_queries;
-  const uint32_t query = place.row - lane * launch.num_queries;
+                                              const ExpansionPair& pair) {
+  const uint32_t lane = pair.row / launch.num_queries;
+  const uint32_t query = pair.row - lane * launch.num_queries;
   const int64_t query_position = launch.queries.At(query);
-  const int64_t key_position = launch.keys.At(place.key);
+  const int64_t key_position = launch.keys.At(pair.key);
   const int64_t relative = key_position - query_position;
   if (relative < launch.visible_begin || relative >= launch.visible_end) {
     return launch.fill_bits;
@@ -83,24 +83,25 @@ ATTNBIAS_HOST_DEVICE uint64_t ExpandedElement(const ExpansionLaunch& launch,
   }
   return LoadElement<kBytes>(launch.numbers,
                              lane * launch.lane_numbers +
-                                 launch.key_coordinates.At(place.key) -
+                                 launch.key_coordinates.At(pair.key) -
                                  launch.query_coordinates.At(query));
 }
 
-// Whether `count` pairs of one row, from `place` on, are neighbours among the
-// numbers too, with no mask or border in between; if so, where they begin.
+// Whether `count` pairs, from `pair` on, are in one row and have numbers that
+// follow one another, without a mask or a border in between. If so, sets where
+// these begin.
 ATTNBIAS_HOST_DEVICE inline bool IsRun(const ExpansionLaunch& launch,
-                                       const ExpansionPlace& place, int count,
+                                       const ExpansionPair& pair, int count,
                                        int64_t* first_number) {
-  if (launch.num_keys - place.key < static_cast<uint32_t>(count) ||
+  if (launch.num_keys - pair.key < static_cast<uint32_t>(count) ||
       launch.border.size() > 0 || launch.key_coordinates.list.size() > 0) {
     return false;
   }
-  const uint32_t lane = place.row / launch.num_queries;
-  const uint32_t query = place.row - lane * launch.num_queries;
-  const int64_t relative = launch.keys.At(place.key) - launch.queries.At(query);
+  const uint32_t lane = pair.row / launch.num_queries;
+  const uint32_t query = pair.row - lane * launch.num_queries;
+  const int64_t relative = launch.keys.At(pair.key) - launch.queries.At(query);
   *first_number = lane * launch.lane_numbers +
-                  launch.key_coordinates.At(place.key) -
+                  launch.key_coordinates.At(pair.key) -
                   launch.query_coordinates.At(query);
   return relative >= launch.visible_begin &&
          relative + count <= launch.visible_end;
@@ -108,21 +109,20 @@ ATTNBIAS_HOST_DEVICE inline bool IsRun(const ExpansionLaunch& launch,
 
 template <int kBytes>
 ATTNBIAS_HOST_DEVICE Vector16 ExpandedVector(const ExpansionLaunch& launch,
-                                             ExpansionPlace place,
-                                             int64_t left) {
+                                             ExpansionPair pair, int64_t left) {
   constexpr int kElements = 16 / kBytes;
   int64_t first_number;
-  if (left >= kElements && IsRun(launch, place, kElements, &first_number)) {
+  if (left >= kElements && IsRun(launch, pair, kElements, &first_number)) {
     return LoadVector(launch.numbers, first_number * kBytes);
   }
   Vector16 vector = {};
   for (int i = 0; i < kElements; ++i) {
     if (i < left) {
-      SetElement<kBytes>(ExpandedElement<kBytes>(launch, place), i, vector);
+      SetElement<kBytes>(ExpandedElement<kBytes>(launch, pair), i, vector);
     }
-    if (++place.key == launch.num_keys) {
-      place.key = 0;
-      ++place.row;
+    if (++pair.key == launch.num_keys) {
+      pair.key = 0;
+      ++pair.row;
     }
   }
   return vector;
@@ -154,7 +154,7 @@ ATTNBIAS_HOST_DEVICE void ExpandThread(const ExpansionLaunch& launch,
 // ---------------------------------------------------------------------------
 // Sinusoids
 
-// What kernels do one after the other on a CPU, and atomically on a device.
+// Threads of a CPU come one after the other; those of a device need an atomic.
 ATTNBIAS_HOST_DEVICE inline uint32_t FetchIncrement(uint32_t& counter) {
 #ifdef __CUDA_ARCH__
   return atomicAdd(&counter, 1U);
@@ -183,8 +183,8 @@ ATTNBIAS_HOST_DEVICE inline SinusoidColumn SinusoidColumnAt(
   return {pair, false, pair >= 0 && pair < launch.cosines};
 }
 
-// An element, from the high end of the interval that holds it: that of a sum
-// of angles, by two fused products.
+// Makes an element: the sine or cosine of a sum of two angles. Two fused
+// products give the high end of the interval that holds it.
 template <class Element>
 ATTNBIAS_HOST_DEVICE void SinusoidThread(
     const SinusoidLaunch& launch,
@@ -214,9 +214,9 @@ ATTNBIAS_HOST_DEVICE void SinusoidThread(
           : std::fma(-anchor_sin, sin, std::fma(anchor_cos, cos, bound));
   typename Element::Bits bits;
   if (!RoundInterval<Element>(high, bound + bound, &bits)) {
-    const uint32_t place = FetchIncrement(launch.undecided_count[0]);
-    if (place < launch.undecided.size()) {
-      launch.undecided[place] = static_cast<uint32_t>(index);
+    const uint32_t count = FetchIncrement(launch.undecided_count[0]);
+    if (count < launch.undecided.size()) {
+      launch.undecided[count] = static_cast<uint32_t>(index);
     }
   }
   out[index] = bits;

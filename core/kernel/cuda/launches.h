@@ -43,7 +43,7 @@ class DeviceArray {
   int64_t size_ = 0;
 };
 
-// IntegerLine on the device: a list, if there is one.
+// A Line on the device: a list, if there is one.
 struct DeviceLine {
   int64_t begin = 0;
   int64_t step = 1;
@@ -56,10 +56,10 @@ struct DeviceLine {
 
 // Elements [first, first + count) of DenseExpansion's flat tensor.
 struct ExpansionLaunch {
-  // Of the results, so that many vectors make the work of a block.
+  // Vectors of the results.
   static constexpr int kVectorsPerThread = 4;
   static constexpr int kVectorsPerBlock = kVectorsPerThread * kThreadsPerBlock;
-  // Columns and rows are counted in 32 bits, and a block's are added to them.
+  // Rows and columns are counted in 32 bits, with those of one block on top.
   static constexpr int64_t kMaxCount = (int64_t{1} << 31) - (1 << 16);
 
   // Lanes side by side, as words, and one word more.
@@ -79,7 +79,7 @@ struct ExpansionLaunch {
   DeviceArray<const uint32_t> border;
   int64_t first = 0;
   int64_t count = 0;
-  // The last one may be filled up with anything.
+  // What is left of the last one may hold anything.
   DeviceArray<Vector16> out;
 
   int64_t blocks() const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads the CUDA backend. It is no part of the programs themselves: where there
-// is no device, or none is asked for, they carry nothing of it.
+// Loads the CUDA backend. It is not a part of the programs themselves: those
+// that use no device carry nothing of it.
 #include <dlfcn.h>
 
 #include "absl/strings/str_cat.h"

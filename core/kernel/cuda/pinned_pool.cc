@@ -20,9 +20,7 @@ absl::StatusOr<SharedMemory> PinnedPool::Allocate(int64_t bytes) {
       std::bit_ceil(static_cast<uint64_t>(std::max(bytes, kMinBytes))));
   SharedMemory memory = Take(size);
   if (memory == nullptr) {
-    absl::StatusOr<SharedMemory> fresh = device_.AllocateHost(size);
-    ATTNBIAS_RETURN_IF_ERROR(fresh.status());
-    memory = *std::move(fresh);
+    ATTNBIAS_ASSIGN_OR_RETURN(memory, device_.AllocateHost(size));
   }
   std::byte* const data = memory.get();
   return SharedMemory(data, [pool = shared_from_this(), size,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/kernel/cuda/device_expander.h"
+#include "core/kernel/cuda/dense_expander.h"
 
 #include <cstring>
 #include <utility>
@@ -9,39 +9,38 @@
 
 namespace attnbias {
 
-absl::Status DeviceExpander::Start(const DenseExpansion& expansion) {
+absl::Status DenseExpander::Start(const DenseExpansion& expansion) {
   Device& device = *device_;
   for (Slot& slot : slots_) {
-    absl::StatusOr<std::unique_ptr<Stream>> stream = device.NewStream();
-    ATTNBIAS_RETURN_IF_ERROR(stream.status());
-    slot.stream = *std::move(stream);
+    ATTNBIAS_ASSIGN_OR_RETURN(slot.stream, device.NewStream());
   }
   Stream& stream = *slots_[0].stream;
   const int64_t size = expansion.element_bytes;
   // Lanes side by side, and a word that the last vector may read in vain.
   const int64_t bytes = expansion.lanes * expansion.lane_numbers * size;
   const int64_t words = bytes / 4 + 2;
-  absl::StatusOr<SharedMemory> numbers = device.Allocate(words * 4);
-  ATTNBIAS_RETURN_IF_ERROR(numbers.status());
+  ATTNBIAS_ASSIGN_OR_RETURN(SharedMemory numbers, device.Allocate(words * 4));
   for (int64_t lane = 0; lane < expansion.lanes; ++lane) {
     ATTNBIAS_RETURN_IF_ERROR(
-        stream.CopyIn(numbers->get() + lane * expansion.lane_numbers * size,
+        stream.CopyIn(numbers.get() + lane * expansion.lane_numbers * size,
                       expansion.numbers + lane * expansion.lane_stride_bytes,
                       expansion.lane_numbers * size));
   }
-  launch_.numbers = ArrayOf<const uint32_t>(*numbers, words);
-  memory_.push_back(*std::move(numbers));
+  launch_.numbers = ArrayOf<const uint32_t>(numbers, words);
+  memory_.push_back(std::move(numbers));
   launch_.lane_numbers = expansion.lane_numbers;
   launch_.element_bytes = static_cast<int>(size);
-  launch_.num_queries = static_cast<uint32_t>(expansion.queries.size);
-  launch_.num_keys = static_cast<uint32_t>(expansion.keys.size);
+  launch_.num_queries = static_cast<uint32_t>(expansion.queries.size());
+  launch_.num_keys = static_cast<uint32_t>(expansion.keys.size());
+  std::vector<int64_t> lists[4];
   ATTNBIAS_RETURN_IF_ERROR(UploadLine(expansion.query_coordinates, stream,
-                                      &launch_.query_coordinates));
+                                      &lists[0], &launch_.query_coordinates));
+  ATTNBIAS_RETURN_IF_ERROR(UploadLine(expansion.key_coordinates, stream,
+                                      &lists[1], &launch_.key_coordinates));
   ATTNBIAS_RETURN_IF_ERROR(
-      UploadLine(expansion.key_coordinates, stream, &launch_.key_coordinates));
+      UploadLine(expansion.queries, stream, &lists[2], &launch_.queries));
   ATTNBIAS_RETURN_IF_ERROR(
-      UploadLine(expansion.queries, stream, &launch_.queries));
-  ATTNBIAS_RETURN_IF_ERROR(UploadLine(expansion.keys, stream, &launch_.keys));
+      UploadLine(expansion.keys, stream, &lists[3], &launch_.keys));
   launch_.visible_begin = expansion.visible.begin;
   launch_.visible_end = expansion.visible.end;
   launch_.fill_bits = expansion.fill_bits;
@@ -56,23 +55,25 @@ absl::Status DeviceExpander::Start(const DenseExpansion& expansion) {
   return stream.Wait();
 }
 
-absl::Status DeviceExpander::UploadLine(const IntegerLine& line, Stream& stream,
-                                        DeviceLine* device_line) {
-  device_line->begin = line.begin;
-  device_line->step = line.step;
-  if (line.list == nullptr) return absl::OkStatus();
-  return Upload(*device_, stream, absl::MakeConstSpan(line.list, line.size),
+absl::Status DenseExpander::UploadLine(const Line& line, Stream& stream,
+                                       std::vector<int64_t>* list,
+                                       DeviceLine* device_line) {
+  if (line.is_even()) {
+    device_line->begin = line.At(0);
+    device_line->step = line.step();
+    return absl::OkStatus();
+  }
+  for (int64_t i = 0; i < line.size(); ++i) list->push_back(line.At(i));
+  return Upload(*device_, stream, absl::MakeConstSpan(*list),
                 &memory_.emplace_back(), &device_line->list);
 }
 
-absl::Status DeviceExpander::TryBegin(Range elements, std::byte* out) {
+absl::Status DenseExpander::TryBegin(Range elements, std::byte* out) {
   Slot& slot = slots_[next_];
   slot.made_bytes = elements.size() * launch_.element_bytes;
   const int64_t bytes = RoundUp(slot.made_bytes, sizeof(Vector16));
   if (slot.out_bytes < bytes) {
-    absl::StatusOr<SharedMemory> memory = device_->Allocate(bytes);
-    ATTNBIAS_RETURN_IF_ERROR(memory.status());
-    slot.out = *std::move(memory);
+    ATTNBIAS_ASSIGN_OR_RETURN(slot.out, device_->Allocate(bytes));
     slot.out_bytes = bytes;
   }
   ExpansionLaunch launch = launch_;
@@ -88,7 +89,7 @@ absl::Status DeviceExpander::TryBegin(Range elements, std::byte* out) {
   return absl::OkStatus();
 }
 
-bool DeviceExpander::Finish() {
+bool DenseExpander::Finish() {
   Slot& slot = *under_way_.front();
   under_way_.pop_front();
   if (!device_.Check(slot.stream->Wait())) return false;

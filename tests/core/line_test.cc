@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// A line is the list that it stands for.
+#include "core/tensor/line.h"
+
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace attnbias {
+namespace {
+
+using ::testing::ElementsAre;
+
+std::vector<int64_t> Listed(const Line& line) {
+  std::vector<int64_t> list;
+  for (int64_t i = 0; i < line.size(); ++i) list.push_back(line.At(i));
+  return list;
+}
+
+// What RunOf and step() say of a line is what its integers show.
+void ExpectConsistent(const Line& line) {
+  const std::vector<int64_t> list = Listed(line);
+  for (int64_t begin = 0; begin < line.size(); ++begin) {
+    for (int64_t end = begin + 1; end <= line.size(); ++end) {
+      const int64_t run = line.RunOf({begin, end});
+      ASSERT_GT(run, 0);
+      ASSERT_LE(begin + run, end);
+      for (int64_t i = begin + 1; i < begin + run; ++i) {
+        EXPECT_EQ(list[i], list[i - 1] + 1);
+      }
+    }
+  }
+  for (int64_t i = 1; line.is_even() && i < line.size(); ++i) {
+    EXPECT_EQ(list[i] - list[i - 1], line.step());
+  }
+}
+
+TEST(Line, IsARangeAListOrZeros) {
+  const Line range = Line(Range{-2, 3}) - 10;
+  EXPECT_THAT(Listed(range), ElementsAre(-12, -11, -10, -9, -8));
+  EXPECT_TRUE(range.is_range());
+  EXPECT_EQ(range.RunOf({1, 4}), 3);
+  ExpectConsistent(range);
+
+  const Positions positions({7, 8, 9, 3, 5, 6});
+  const Line list = Line(positions) - 3;
+  EXPECT_THAT(Listed(list), ElementsAre(4, 5, 6, 0, 2, 3));
+  EXPECT_FALSE(list.is_even());
+  EXPECT_EQ(list.RunOf({0, 6}), 3);
+  EXPECT_EQ(list.RunOf({4, 6}), 2);
+  ExpectConsistent(list);
+
+  const Line zeros = Line::Zeros(3);
+  EXPECT_THAT(Listed(zeros), ElementsAre(0, 0, 0));
+  EXPECT_TRUE(zeros.is_even());
+  EXPECT_EQ(zeros.step(), 0);
+  ExpectConsistent(zeros);
+}
+
+TEST(Line, OfTokensBeginsAnywhereInTheGrid) {
+  EXPECT_THAT(Listed(Line::Tokens(0, 6, 3, 5)), ElementsAre(0, 1, 2, 5, 6, 7));
+  EXPECT_THAT(Listed(Line::Tokens(2, 3, 3, 5)), ElementsAre(2, 5, 6));
+  EXPECT_THAT(Listed(Line::Tokens(-1, 4, 3, 5) - 7),
+              ElementsAre(-7, -7, -6, -5));
+  EXPECT_TRUE(Line::Tokens(3, 3, 3, 5).is_range());
+  EXPECT_EQ(Line::Tokens(1, 5, 3, 5).RunOf({0, 5}), 2);
+  for (const int64_t width : {1, 2, 3, 7}) {
+    for (int64_t first = -1; first < 9; ++first) {
+      for (const int64_t size : {1, 2, 5, 12}) {
+        ExpectConsistent(Line::Tokens(first, size, width, 2 * width - 1));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace attnbias
