@@ -125,7 +125,8 @@ step_lint() {
 tidy() {
   # clang cannot read what gcc has precompiled.
   cmake --preset dev -B build/tidy -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON
-  cmake --build build/tidy --target attnbias_proto attnbias_google_rpc attnbias_grpc_health
+  cmake --build build/tidy --target attnbias_proto attnbias_google_rpc attnbias_grpc_health \
+    attnbias_client_rpc
   find "$@" -name '*.cc' | sort | xargs -P "$(nproc)" -n 1 clang-tidy --quiet -p build/tidy
 }
 
