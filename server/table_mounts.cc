@@ -13,7 +13,8 @@
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/mount/checkpoint.h"
-#include "core/table/safetensors.h"
+#include "core/safetensors/safetensors.h"
+#include "core/table/read_table.h"
 #include "server/logging.h"
 
 namespace attnbias {
@@ -71,35 +72,34 @@ constexpr char kTableSyntax[] = "NAME=FILE.safetensors:TENSOR";
 constexpr char kCheckpointSyntax[] = "NAME=FOLDER";
 
 absl::Status AddTable(const std::string& text, TableSetBuilder& builder) {
-  const absl::StatusOr<Assignment> flag = SplitAssignment(text, kTableSyntax);
-  ATTNBIAS_RETURN_IF_ERROR(flag.status());
-  const Source source = SplitSource(flag->value);
-  absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(source.path);
-  ATTNBIAS_RETURN_IF_ERROR(file.status());
-  const SafetensorsEntry* entry = file->Find(source.tensor);
-  if (source.tensor.empty() && file->entries().size() == 1) {
-    entry = &file->entries().front();
+  ATTNBIAS_ASSIGN_OR_RETURN(const Assignment flag,
+                            SplitAssignment(text, kTableSyntax));
+  const Source source = SplitSource(flag.value);
+  ATTNBIAS_ASSIGN_OR_RETURN(SafetensorsFile file,
+                            SafetensorsFile::Open(source.path));
+  const SafetensorsEntry* entry = file.Find(source.tensor);
+  if (source.tensor.empty() && file.entries().size() == 1) {
+    entry = &file.entries().front();
   }
   if (entry == nullptr) {
     constexpr size_t kShown = 10;
-    const auto names = file->entries().subspan(0, kShown);
+    const auto names = file.entries().subspan(0, kShown);
     return Invalid(
         source.path, ": got the tensor '", source.tensor, "', want one of ",
         absl::StrJoin(names, ", ",
                       [](std::string* out, const SafetensorsEntry& e) {
                         out->append(e.name);
                       }),
-        names.size() < file->entries().size() ? ", ..." : "");
+        names.size() < file.entries().size() ? ", ..." : "");
   }
-  return builder.Add(flag->name, *file, *entry).status();
+  return builder.Add(flag.name, file, *entry).status();
 }
 
 absl::Status AddCheckpointFlag(const std::string& text,
                                TableSetBuilder& builder) {
-  const absl::StatusOr<Assignment> flag =
-      SplitAssignment(text, kCheckpointSyntax);
-  ATTNBIAS_RETURN_IF_ERROR(flag.status());
-  return AddCheckpoint(flag->name, flag->value, builder);
+  ATTNBIAS_ASSIGN_OR_RETURN(const Assignment flag,
+                            SplitAssignment(text, kCheckpointSyntax));
+  return AddCheckpoint(flag.name, flag.value, builder);
 }
 
 // What changes when the file does, even where another takes its name.
@@ -178,16 +178,16 @@ absl::StatusOr<TableSetPtr> TableMounts::Read() const {
 
 absl::Status TableMounts::AddFolder(TableSetBuilder& builder) const {
   if (sources_.folder.empty()) return absl::OkStatus();
-  const auto files = FilesIn(sources_.folder, {kSafetensors});
-  ATTNBIAS_RETURN_IF_ERROR(files.status());
-  for (const fs::path& path : *files) {
-    absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
-    ATTNBIAS_RETURN_IF_ERROR(file.status());
-    for (const SafetensorsEntry& entry : file->entries()) {
-      if (!entry.IsTable()) continue;
+  ATTNBIAS_ASSIGN_OR_RETURN(const auto files,
+                            FilesIn(sources_.folder, {kSafetensors}));
+  for (const fs::path& path : files) {
+    ATTNBIAS_ASSIGN_OR_RETURN(SafetensorsFile file,
+                              SafetensorsFile::Open(path));
+    for (const SafetensorsEntry& entry : file.entries()) {
+      if (!IsTable(entry)) continue;
       const std::string name =
           absl::StrCat(path.stem().string(), ":", entry.name);
-      ATTNBIAS_RETURN_IF_ERROR(builder.Add(name, *file, entry).status());
+      ATTNBIAS_RETURN_IF_ERROR(builder.Add(name, file, entry).status());
     }
   }
   return absl::OkStatus();

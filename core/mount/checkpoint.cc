@@ -114,34 +114,32 @@ class Reader {
   };
 
   absl::Status AddWholeModel() {
-    absl::StatusOr<SafetensorsFile> file =
-        SafetensorsFile::Open(folder_ / kModelFile);
-    ATTNBIAS_RETURN_IF_ERROR(file.status());
-    for (const SafetensorsEntry& entry : file->entries()) {
-      ATTNBIAS_RETURN_IF_ERROR(AddIfWanted(*file, entry));
+    ATTNBIAS_ASSIGN_OR_RETURN(SafetensorsFile file,
+                              SafetensorsFile::Open(folder_ / kModelFile));
+    for (const SafetensorsEntry& entry : file.entries()) {
+      ATTNBIAS_RETURN_IF_ERROR(AddIfWanted(file, entry));
     }
     return absl::OkStatus();
   }
 
   // Opens only the shards that something is wanted of.
   absl::Status AddShards() {
-    const absl::StatusOr<Contents> contents = ReadIndex(folder_ / kIndexFile);
-    ATTNBIAS_RETURN_IF_ERROR(contents.status());
-    for (const auto& [shard, tensors] : *contents) {
+    ATTNBIAS_ASSIGN_OR_RETURN(const Contents contents,
+                              ReadIndex(folder_ / kIndexFile));
+    for (const auto& [shard, tensors] : contents) {
       if (std::none_of(tensors.begin(), tensors.end(),
                        [this](const std::string& t) { return IsWanted(t); })) {
         continue;
       }
-      absl::StatusOr<SafetensorsFile> file =
-          SafetensorsFile::Open(folder_ / shard);
-      ATTNBIAS_RETURN_IF_ERROR(file.status());
+      ATTNBIAS_ASSIGN_OR_RETURN(SafetensorsFile file,
+                                SafetensorsFile::Open(folder_ / shard));
       for (const std::string& tensor : tensors) {
-        const SafetensorsEntry* entry = file->Find(tensor);
+        const SafetensorsEntry* entry = file.Find(tensor);
         if (entry == nullptr) {
-          return Invalid(file->path(), ": has no tensor ", tensor, ", which ",
+          return Invalid(file.path(), ": has no tensor ", tensor, ", which ",
                          kIndexFile, " says it has");
         }
-        ATTNBIAS_RETURN_IF_ERROR(AddIfWanted(*file, *entry));
+        ATTNBIAS_RETURN_IF_ERROR(AddIfWanted(file, *entry));
       }
     }
     return absl::OkStatus();
@@ -158,16 +156,16 @@ class Reader {
     for (const Rule& rule : rules_) {
       const std::optional<Match> match = MatchTensor(rule, entry.name);
       if (!match.has_value()) continue;
-      const absl::StatusOr<MountedTable*> mounted = builder_.Add(
+      const std::string name =
           absl::StrCat(name_, "/", match->place, rule.part.empty() ? "" : ".",
-                       std::string(rule.part)),
-          file, WithoutBatch(entry));
-      ATTNBIAS_RETURN_IF_ERROR(mounted.status());
+                       std::string(rule.part));
+      ATTNBIAS_ASSIGN_OR_RETURN(MountedTable* const mounted,
+                                builder_.Add(name, file, WithoutBatch(entry)));
       User& user = users_[match->place];
       user.use = rule.use;
       user.place.numbers = match->numbers;
-      user.place.tables.emplace(rule.part, (*mounted)->table);
-      user.tables.push_back(*mounted);
+      user.place.tables.emplace(rule.part, mounted->table);
+      user.tables.push_back(mounted);
     }
     return absl::OkStatus();
   }

@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/table/read_table.h"
 
 namespace attnbias {
 namespace {
@@ -54,20 +55,19 @@ absl::StatusOr<MountedTable*> TableSetBuilder::Add(
     const std::string& name, SafetensorsFile& file,
     const SafetensorsEntry& entry) {
   ATTNBIAS_RETURN_IF_ERROR(CheckName(name));
-  if (entry.bytes.size() > max_bytes_ - bytes_) {
+  if (entry.bytes() > max_bytes_ - bytes_) {
     return absl::InvalidArgumentError(absl::StrCat(
-        file.path(), ":", entry.name, ": got ", entry.bytes.size(),
+        file.path(), ":", entry.name, ": got ", entry.bytes(),
         " bytes, want all mounted tables together to take at most ",
         max_bytes_));
   }
-  absl::StatusOr<Table> table = file.Read(entry);
-  ATTNBIAS_RETURN_IF_ERROR(table.status());
-  bytes_ += entry.bytes.size();
+  ATTNBIAS_ASSIGN_OR_RETURN(Table table, ReadTable(file, entry));
+  bytes_ += entry.bytes();
   const std::string file_name = std::filesystem::path(file.path()).filename();
   tables_.push_back(
       {.name = name,
        .source = absl::CEscape(absl::StrCat(file_name, ":", entry.name)),
-       .table = *std::move(table)});
+       .table = std::move(table)});
   return &tables_.back();
 }
 

@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/encoding/spec.h"
-#include "core/table/safetensors.h"
+#include "core/safetensors/safetensors.h"
 #include "core/table/table.h"
 
 namespace attnbias {
