@@ -13,7 +13,8 @@
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/mount/checkpoint.h"
-#include "core/table/safetensors.h"
+#include "core/safetensors/safetensors.h"
+#include "core/table/read_table.h"
 #include "server/logging.h"
 
 namespace attnbias {
@@ -185,7 +186,7 @@ absl::Status TableMounts::AddFolder(TableSetBuilder& builder) const {
     ATTNBIAS_ASSIGN_OR_RETURN(SafetensorsFile file,
                               SafetensorsFile::Open(path));
     for (const SafetensorsEntry& entry : file.entries()) {
-      if (!entry.IsTable()) continue;
+      if (!IsTable(entry)) continue;
       const std::string name =
           absl::StrCat(path.stem().string(), ":", entry.name);
       ATTNBIAS_RETURN_IF_ERROR(builder.Add(name, file, entry).status());

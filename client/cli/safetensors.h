@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The safetensors format: eight bytes of header size, a JSON header, data.
+// What the command line reads out of .safetensors files and writes into them.
 #ifndef ATTNBIAS_CLIENT_CLI_SAFETENSORS_H_
 #define ATTNBIAS_CLIENT_CLI_SAFETENSORS_H_
 
@@ -8,14 +8,14 @@
 
 #include "absl/status/statusor.h"
 #include "attnbias/v1/service.pb.h"
-#include "client/cli/file_io.h"
+#include "core/safetensors/safetensors.h"
 
 namespace attnbias {
 
 // The tensor `name` (if empty, the only one) of type F64, F32, F16 or BF16 and
 // at most `max_bytes`. INVALID_ARGUMENT says what the file has and what was
-// wanted; every length and offset is checked.
-absl::StatusOr<v1::InlineTable> ReadSafetensors(InputFile& file,
+// wanted.
+absl::StatusOr<v1::InlineTable> ReadSafetensors(SafetensorsFile& file,
                                                 const std::string& name,
                                                 int64_t max_bytes);
 

@@ -65,10 +65,16 @@ absl::StatusOr<v1::InlineTable> ReadTableFile(const std::string& name) {
     return absl::InvalidArgumentError(absl::StrCat(
         "got @", name, ", want @FILE.safetensors:TENSOR or @FILE.npy"));
   }
-  auto file = InputFile::Open(parts.path);
-  if (!file.ok()) return file.status();
-  auto table = npy ? ReadNpy(*file, kMaxTableBytes)
-                   : ReadSafetensors(*file, parts.tensor, kMaxTableBytes);
+  absl::StatusOr<v1::InlineTable> table;
+  if (npy) {
+    auto file = InputFile::Open(parts.path);
+    if (!file.ok()) return file.status();
+    table = ReadNpy(*file, kMaxTableBytes);
+  } else {
+    auto file = SafetensorsFile::Open(parts.path);
+    if (!file.ok()) return file.status();
+    table = ReadSafetensors(*file, parts.tensor, kMaxTableBytes);
+  }
   if (table.ok()) return table;
   return absl::Status(table.status().code(),
                       absl::StrCat(name, ": ", table.status().message()));

@@ -154,12 +154,11 @@ class Reader {
     for (const Rule& rule : rules_) {
       const std::optional<Match> match = MatchTensor(rule, entry.name);
       if (!match.has_value()) continue;
-      ATTNBIAS_ASSIGN_OR_RETURN(
-          MountedTable* const mounted,
-          builder_.Add(absl::StrCat(name_, "/", match->place,
-                                    rule.part.empty() ? "" : ".",
-                                    std::string(rule.part)),
-                       file, WithoutBatch(entry)));
+      const std::string name =
+          absl::StrCat(name_, "/", match->place, rule.part.empty() ? "" : ".",
+                       std::string(rule.part));
+      ATTNBIAS_ASSIGN_OR_RETURN(MountedTable* const mounted,
+                                builder_.Add(name, file, WithoutBatch(entry)));
       User& user = users_[match->place];
       user.use = rule.use;
       user.place.numbers = match->numbers;

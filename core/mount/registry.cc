@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
+#include "core/table/read_table.h"
 
 namespace attnbias {
 namespace {
@@ -55,13 +56,13 @@ absl::StatusOr<MountedTable*> TableSetBuilder::Add(
     const std::string& name, SafetensorsFile& file,
     const SafetensorsEntry& entry) {
   ATTNBIAS_RETURN_IF_ERROR(CheckName(name));
-  if (entry.bytes.size() > max_bytes_ - bytes_) {
-    return Invalid(file.path(), ":", entry.name, ": got ", entry.bytes.size(),
+  if (entry.bytes() > max_bytes_ - bytes_) {
+    return Invalid(file.path(), ":", entry.name, ": got ", entry.bytes(),
                    " bytes, want all mounted tables together to take at most ",
                    max_bytes_);
   }
-  ATTNBIAS_ASSIGN_OR_RETURN(Table table, file.Read(entry));
-  bytes_ += entry.bytes.size();
+  ATTNBIAS_ASSIGN_OR_RETURN(Table table, ReadTable(file, entry));
+  bytes_ += entry.bytes();
   const std::string file_name = std::filesystem::path(file.path()).filename();
   tables_.push_back(
       {.name = name,

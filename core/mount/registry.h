@@ -17,7 +17,7 @@
 #include "absl/types/span.h"
 #include "core/base/mutex.h"
 #include "core/encoding/spec/encoding_spec.h"
-#include "core/table/safetensors.h"
+#include "core/safetensors/safetensors.h"
 #include "core/table/table.h"
 
 namespace attnbias {

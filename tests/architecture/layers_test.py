@@ -28,15 +28,16 @@ CUDA = ("cuda", "cublas")
 # The most specific folder decides. attnbias/v1/ is what protoc makes of proto/; the
 # rest of attnbias/ are the C++ client's public headers.
 IMPURE = ("getenv", "_clock::now")
-# The folders of core/, each after all that it knows. core/checksum is known to engine alone.
+# The folders of core/, each after all that it knows. core/checksum is known to engine alone of
+# them; it and core/safetensors know no other.
 CORE = {
     "base": (),
     "tensor": (),
     "numerics": ("tensor",),
     "kernel": ("tensor", "numerics"),
-    "table": ("base", "tensor"),
+    "table": ("base", "safetensors", "tensor"),
     "encoding": ("base", "tensor", "numerics", "kernel", "table"),
-    "mount": ("base", "table", "encoding"),
+    "mount": ("base", "safetensors", "table", "encoding"),
     "cache": ("base", "tensor", "encoding"),
     "engine": ("base", "checksum", "tensor", "numerics", "kernel", "encoding", "cache"),
     "logits": ("base", "tensor", "numerics", "kernel", "encoding", "cache"),
@@ -44,6 +45,7 @@ CORE = {
 LAYERS = {
     "core": Layer((), RPC, IMPURE),  # a new folder has no arrows before it has a row
     "core/checksum": Layer(("core/checksum/",), (*RPC, "absl/"), IMPURE),
+    "core/safetensors": Layer(("core/safetensors/",), RPC, IMPURE),
     **{
         f"core/{name}": Layer(
             tuple(f"core/{known}/" for known in (name, *knows)), (*RPC, *CUDA), IMPURE
@@ -53,7 +55,9 @@ LAYERS = {
     "core/kernel/cuda": Layer(("core/base/", "core/tensor/", "core/kernel/"), RPC, IMPURE),
     "server": Layer(("server/", "core/", "attnbias/v1/"), CUDA),
     "client/cpp": Layer(("client/cpp/", "core/checksum/", "attnbias/"), ("spdlog/", "prometheus/")),
-    "client/cli": Layer(("client/cli/", "attnbias/"), ("spdlog/", "prometheus/")),
+    "client/cli": Layer(
+        ("client/cli/", "core/safetensors/", "attnbias/"), ("spdlog/", "prometheus/")
+    ),
 }
 OURS = ("core/", "server/", "client/", "tests/", "proto/", "attnbias/")
 
@@ -97,7 +101,7 @@ class Layers(unittest.TestCase):
         self.assertEqual(list(complaints(ROOT)), [])
 
     def test_a_folder_of_core_knows_none_after_it(self) -> None:
-        before = {"checksum"}
+        before = {"checksum", "safetensors"}
         for name, knows in CORE.items():
             self.assertLessEqual(set(knows), before, name)
             before.add(name)
@@ -130,6 +134,7 @@ class PlantedViolations(unittest.TestCase):
             ("core/cache/a.cc", 'auto* value = std::getenv("X");'),
             ("core/cache/a.cc", "auto now = std::chrono::steady_clock::now();"),
             ("core/checksum/a.cc", '#include "core/tensor/range.h"'),
+            ("core/safetensors/a.cc", '#include "core/base/invalid.h"'),
             ("core/table/a.h", '#include "core/encoding/spec.h"'),
             ("core/encoding/a.cc", '#include "core/mount/registry.h"'),
             ("core/cache/a.cc", '#include "core/engine/plan.h"'),
@@ -138,6 +143,7 @@ class PlantedViolations(unittest.TestCase):
             ("server/a.cc", '#include "client/cpp/client.h"'),
             ("client/cpp/a.cc", '#include "core/tensor/range.h"'),
             ("client/cpp/a.cc", '#include "server/config.h"'),
+            ("client/cpp/a.cc", '#include "core/safetensors/safetensors.h"'),
             ("client/cli/a.cc", '#include "core/checksum/crc32c.h"'),
             ("client/cli/a.cc", '#include "client/cpp/src/retry.h"'),
             ("server/a.cc", '#include "attnbias/client.h"'),
@@ -157,6 +163,7 @@ class PlantedViolations(unittest.TestCase):
             ("server/a.cc", '#include "attnbias/v1/service.grpc.pb.h"'),
             ("client/cpp/a.cc", '#include "core/checksum/crc32c.h"'),
             ("client/cpp/a.cc", "#include <grpcpp/grpcpp.h>"),
+            ("client/cli/a.cc", '#include "core/safetensors/safetensors.h"'),
             ("client/cli/a.cc", '#include "attnbias/client.h"'),
             ("proto/attnbias/v1/a.proto", 'import "google/protobuf/descriptor.proto";'),
         ):

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/table/safetensors.h"
+#include "core/safetensors/safetensors.h"
 
 #include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/table/read_table.h"
 #include "gmock/gmock.h"
 #include "tests/testing/safetensors_writer.h"
 #include "tests/testing/status_matchers.h"
@@ -32,16 +33,16 @@ TEST(Safetensors, ReadsTablesByName) {
   }
   EXPECT_THAT(names, ElementsAre("a", "scalar", "wide"));
 
-  const absl::StatusOr<Table> wide = file->Read(*file->Find("wide"));
+  const absl::StatusOr<Table> wide = ReadTable(*file, *file->Find("wide"));
   ASSERT_THAT(wide, IsOk());
   EXPECT_THAT(wide->shape(), ElementsAre(2, 3));
   EXPECT_EQ(wide->At(1, 2), 6);
-  const absl::StatusOr<Table> a = file->Read(*file->Find("a"));
+  const absl::StatusOr<Table> a = ReadTable(*file, *file->Find("a"));
   ASSERT_THAT(a, IsOk());
   EXPECT_EQ(a->At(1), 8);
   EXPECT_EQ(file->Find("b"), nullptr);
-  EXPECT_FALSE(file->Find("scalar")->IsTable());
-  EXPECT_THAT(file->Read(*file->Find("scalar")),
+  EXPECT_FALSE(IsTable(*file->Find("scalar")));
+  EXPECT_THAT(ReadTable(*file, *file->Find("scalar")),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        StartsWith(path + ":scalar: got F32 []")));
 }
@@ -57,7 +58,7 @@ TEST(Safetensors, OtherTensorsOfAModelAreUnderstood) {
           21);
   ASSERT_THAT(entries, IsOk());
   for (const SafetensorsEntry& entry : *entries) {
-    EXPECT_FALSE(entry.IsTable()) << entry.name;
+    EXPECT_FALSE(IsTable(entry)) << entry.name;
   }
 }
 
@@ -232,9 +233,9 @@ TEST_F(DamagedSafetensors, EntriesAlwaysCoverTheData) {
       ++accepted;
       int64_t size = 0;
       for (const SafetensorsEntry& entry : *entries) {
-        ASSERT_GE(entry.bytes.begin, 0);
-        ASSERT_LE(entry.bytes.end, kDataSize);
-        size += entry.bytes.size();
+        ASSERT_GE(entry.begin, 0);
+        ASSERT_LE(entry.end, kDataSize);
+        size += entry.bytes();
       }
       ASSERT_EQ(size, kDataSize) << damaged;
     }

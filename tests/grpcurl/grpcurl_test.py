@@ -94,3 +94,5 @@ def test_a_mistake_is_named(server: str) -> None:
     result = grpcurl(server, f"{SERVICE}/GetTensor", spec=spec)
     assert result.returncode == INVALID_ARGUMENT_EXIT
     assert "alibi.num_heads: got -1, want" in result.stderr
+    assert '"reason": "INVALID_FIELD"' in result.stderr
+    assert '"field": "spec.alibi.num_heads"' in result.stderr

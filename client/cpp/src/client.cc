@@ -14,9 +14,9 @@
 #include "attnbias/v1/service.grpc.pb.h"
 #include "client/cpp/src/channel.h"
 #include "client/cpp/src/download.h"
+#include "client/cpp/src/health_check.h"
 #include "client/cpp/src/retry_state.h"
 #include "client/cpp/src/rpc_status.h"
-#include "grpc/health/v1/health.grpc.pb.h"
 
 namespace attnbias {
 namespace {
@@ -91,8 +91,7 @@ struct Client::Connection {
   explicit Connection(const ClientOptions& client_options)
       : options(client_options),
         channel(MakeChannel(client_options.target)),
-        stub(v1::AttentionBiasService::NewStub(channel)),
-        health(grpc::health::v1::Health::NewStub(channel)) {}
+        stub(v1::AttentionBiasService::NewStub(channel)) {}
 
   absl::StatusOr<v1::TensorHeader> Fetch(const v1::TensorSpec& spec,
                                          const ReserveFn& reserve,
@@ -104,9 +103,8 @@ struct Client::Connection {
   }
 
   const ClientOptions options;
-  const std::shared_ptr<grpc::Channel> channel;  // the stubs hold it too
+  const std::shared_ptr<grpc::Channel> channel;  // the stub holds it too
   const std::unique_ptr<v1::AttentionBiasService::Stub> stub;
-  const std::unique_ptr<grpc::health::v1::Health::Stub> health;
 };
 
 Client::Client(std::shared_ptr<const Connection> connection)
@@ -196,24 +194,8 @@ absl::StatusOr<std::vector<v1::TableInfo>> Client::ListTables() const {
 }
 
 absl::StatusOr<Health> Client::CheckHealth(const std::string& service) const {
-  using Response = grpc::health::v1::HealthCheckResponse;
-  grpc::ClientContext context;
-  context.set_deadline(
-      absl::ToChronoTime(absl::Now() + connection_->options.timeout));
-  grpc::health::v1::HealthCheckRequest request;
-  request.set_service(service);
-  Response response;
-  const grpc::Status status =
-      connection_->health->Check(&context, request, &response);
-  if (!status.ok()) return FromRpc(status);
-  switch (response.status()) {
-    case Response::SERVING:
-      return Health::kServing;
-    case Response::NOT_SERVING:
-      return Health::kNotServing;
-    default:
-      return Health::kUnknown;
-  }
+  return attnbias::CheckHealth(connection_->channel, service,
+                               absl::Now() + connection_->options.timeout);
 }
 
 }  // namespace attnbias

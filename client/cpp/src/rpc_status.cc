@@ -5,23 +5,30 @@
 #include <vector>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "attnbias/error.h"
-#include "google/rpc/error_details.pb.h"
-#include "google/rpc/status.pb.h"
+#include "attnbias/internal/rpc.pb.h"
 
 namespace attnbias {
 namespace {
 
 constexpr char kDetailsUrl[] = "type.googleapis.com/google.rpc.Status";
 
-// The first detail of type `Detail` that parses.
+// The first detail that parses of google.rpc's type of the name that `Detail`
+// has.
 template <typename Detail>
 std::optional<Detail> FindDetail(const std::string& serialized) {
-  google::rpc::Status status;
+  internal::Status status;
   if (!status.ParseFromString(serialized)) return std::nullopt;
+  const std::string type =
+      absl::StrCat("/google.rpc.", Detail::descriptor()->name());
   for (const auto& any : status.details()) {
     Detail detail;
-    if (any.UnpackTo(&detail)) return detail;
+    if (absl::EndsWith(any.type_url(), type) &&
+        detail.ParseFromString(any.value())) {
+      return detail;
+    }
   }
   return std::nullopt;
 }
@@ -38,7 +45,7 @@ absl::Status FromRpc(const grpc::Status& status) {
 }
 
 std::optional<absl::Duration> RetryDelay(const grpc::Status& status) {
-  const auto info = FindDetail<google::rpc::RetryInfo>(status.error_details());
+  const auto info = FindDetail<internal::RetryInfo>(status.error_details());
   if (!info.has_value()) return std::nullopt;
   return absl::Seconds(info->retry_delay().seconds()) +
          absl::Nanoseconds(info->retry_delay().nanos());
@@ -49,7 +56,7 @@ std::vector<FieldViolation> FieldViolations(const absl::Status& status) {
   const auto payload = status.GetPayload(kDetailsUrl);
   if (!payload.has_value()) return violations;
   const auto bad =
-      FindDetail<google::rpc::BadRequest>(static_cast<std::string>(*payload));
+      FindDetail<internal::BadRequest>(static_cast<std::string>(*payload));
   if (!bad.has_value()) return violations;
   for (const auto& violation : bad->field_violations()) {
     violations.push_back({violation.field(), violation.description()});

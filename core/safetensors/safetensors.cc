@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/table/safetensors.h"
+#include "core/safetensors/safetensors.h"
 
 #include <algorithm>
 #include <exception>
 #include <filesystem>
-#include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
-#include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/base/invalid.h"
-#include "core/base/status_macros.h"
 
 namespace attnbias {
 namespace {
@@ -26,39 +21,26 @@ constexpr int64_t kLengthBytes = 8;
 // The format's own bound on a header.
 constexpr int64_t kMaxHeaderBytes = 100'000'000;
 constexpr std::string_view kMetadata = "__metadata__";
-constexpr size_t kMaxTableAxes = 3;
 
 struct Dtype {
   std::string_view name;
   int bits;
-  std::optional<DataType> data_type;
 };
 
 // All that the format has, so that a model's other tensors are understood.
 constexpr Dtype kDtypes[] = {
-    {"F64", 64, DataType::kF64},  {"F32", 32, DataType::kF32},
-    {"F16", 16, DataType::kF16},  {"BF16", 16, DataType::kBF16},
-    {"BOOL", 8, std::nullopt},    {"F4", 4, std::nullopt},
-    {"F6_E2M3", 6, std::nullopt}, {"F6_E3M2", 6, std::nullopt},
-    {"F8_E4M3", 8, std::nullopt}, {"F8_E4M3FNUZ", 8, std::nullopt},
-    {"F8_E5M2", 8, std::nullopt}, {"F8_E5M2FNUZ", 8, std::nullopt},
-    {"F8_E8M0", 8, std::nullopt}, {"C64", 64, std::nullopt},
-    {"I8", 8, std::nullopt},      {"I16", 16, std::nullopt},
-    {"I32", 32, std::nullopt},    {"I64", 64, std::nullopt},
-    {"U8", 8, std::nullopt},      {"U16", 16, std::nullopt},
-    {"U32", 32, std::nullopt},    {"U64", 64, std::nullopt},
+    {"F64", 64},    {"F32", 32},        {"F16", 16},    {"BF16", 16},
+    {"BOOL", 8},    {"F4", 4},          {"F6_E2M3", 6}, {"F6_E3M2", 6},
+    {"F8_E4M3", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2", 8}, {"F8_E5M2FNUZ", 8},
+    {"F8_E8M0", 8}, {"C64", 64},        {"I8", 8},      {"I16", 16},
+    {"I32", 32},    {"I64", 64},        {"U8", 8},      {"U16", 16},
+    {"U32", 32},    {"U64", 64},
 };
-
-const Dtype* FindDtype(std::string_view name) {
-  const auto* const found =
-      std::find_if(std::begin(kDtypes), std::end(kDtypes),
-                   [name](const Dtype& dtype) { return dtype.name == name; });
-  return found == std::end(kDtypes) ? nullptr : found;
-}
 
 template <typename... Parts>
 absl::Status NotSafetensors(const Parts&... parts) {
-  return Invalid("not a .safetensors file: ", parts...);
+  return absl::InvalidArgumentError(
+      absl::StrCat("not a .safetensors file: ", parts...));
 }
 
 // A name out of the file, made safe to print.
@@ -138,7 +120,8 @@ class HeaderReader final : public json::json_sax_t {
     in_array_ = false;
     if (field_ == "shape") return true;
     if (offsets_.size() != 2) return Refuse("want two data_offsets");
-    entries.back().bytes = {offsets_[0], offsets_[1]};
+    entries.back().begin = offsets_[0];
+    entries.back().end = offsets_[1];
     return true;
   }
 
@@ -185,8 +168,10 @@ class HeaderReader final : public json::json_sax_t {
 
 // Bytes that the shape takes.
 absl::StatusOr<int64_t> SizeOfEntry(const SafetensorsEntry& entry) {
-  const Dtype* const dtype = FindDtype(entry.dtype);
-  if (dtype == nullptr) {
+  const auto* const dtype = std::find_if(
+      std::begin(kDtypes), std::end(kDtypes),
+      [&](const Dtype& known) { return known.name == entry.dtype; });
+  if (dtype == std::end(kDtypes)) {
     return NotSafetensors(Quoted(entry.name), ": unknown dtype ",
                           Quoted(entry.dtype));
   }
@@ -207,20 +192,18 @@ absl::Status CheckPlaces(std::vector<SafetensorsEntry>& entries,
                          int64_t data_size) {
   std::sort(entries.begin(), entries.end(),
             [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
-              return std::pair(a.bytes.begin, a.bytes.end) <
-                     std::pair(b.bytes.begin, b.bytes.end);
+              return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
             });
   int64_t end = 0;
   for (const SafetensorsEntry& entry : entries) {
-    ATTNBIAS_ASSIGN_OR_RETURN(const int64_t size, SizeOfEntry(entry));
-    if (entry.bytes.begin != end || entry.bytes.end < end ||
-        entry.bytes.end - end != size) {
-      return NotSafetensors(Quoted(entry.name), ": data_offsets [",
-                            entry.bytes.begin, ", ", entry.bytes.end,
-                            "], want ", size, " bytes from ", end,
-                            ", where the tensor before it ends");
+    const absl::StatusOr<int64_t> size = SizeOfEntry(entry);
+    if (!size.ok()) return size.status();
+    if (entry.begin != end || entry.end < end || entry.end - end != *size) {
+      return NotSafetensors(Quoted(entry.name), ": data_offsets [", entry.begin,
+                            ", ", entry.end, "], want ", *size, " bytes from ",
+                            end, ", where the tensor before it ends");
     }
-    end = entry.bytes.end;
+    end = entry.end;
   }
   if (end == data_size) return absl::OkStatus();
   return NotSafetensors("its tensors take ", end, " bytes, its data ",
@@ -228,12 +211,6 @@ absl::Status CheckPlaces(std::vector<SafetensorsEntry>& entries,
 }
 
 }  // namespace
-
-bool SafetensorsEntry::IsTable() const {
-  const Dtype* const known = FindDtype(dtype);
-  return known != nullptr && known->data_type.has_value() && !shape.empty() &&
-         shape.size() <= kMaxTableAxes && bytes.size() > 0;
-}
 
 absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(
     std::string_view header, int64_t data_size) {
@@ -246,7 +223,10 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(
   } catch (const std::exception& error) {
     return NotSafetensors("its header cannot be read: ", error.what());
   }
-  ATTNBIAS_RETURN_IF_ERROR(CheckPlaces(reader.entries, data_size));
+  if (absl::Status status = CheckPlaces(reader.entries, data_size);
+      !status.ok()) {
+    return status;
+  }
   std::sort(reader.entries.begin(), reader.entries.end(),
             [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
               return a.name < b.name;
@@ -263,42 +243,57 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   file.path_ = path;
   file.stream_.open(path, std::ios::binary);
   if (!file.stream_) {
-    return Invalid(path, ": cannot be read");
+    return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));
   }
-  ATTNBIAS_RETURN_IF_ERROR(Located(path, file.ReadHeader()));
+  if (absl::Status status = file.ReadHeader(); !status.ok()) {
+    return absl::Status(status.code(),
+                        absl::StrCat(path, ": ", status.message()));
+  }
   return file;
 }
 
 absl::Status SafetensorsFile::ReadHeader() {
   stream_.seekg(0, std::ios::end);
   const int64_t size = stream_.tellg();
-  if (size < kLengthBytes) return NotSafetensors("it has ", size, " bytes");
-  std::string length(kLengthBytes, '\0');
-  ATTNBIAS_RETURN_IF_ERROR(ReadBytes(0, length));
+  if (size < kLengthBytes) {
+    return NotSafetensors("it is too short: got ", size,
+                          " bytes, want at least ", kLengthBytes);
+  }
+  const absl::StatusOr<std::string> length = ReadBytes(0, kLengthBytes);
+  if (!length.ok()) return length.status();
   uint64_t header_size = 0;
   for (int i = kLengthBytes; i-- > 0;) {
-    header_size = header_size << 8 | static_cast<unsigned char>(length[i]);
+    header_size = header_size << 8 | static_cast<unsigned char>((*length)[i]);
   }
   const int64_t most = std::min(kMaxHeaderBytes, size - kLengthBytes);
   if (header_size > static_cast<uint64_t>(most)) {
     return NotSafetensors("its header claims ", header_size,
                           " bytes, want at most ", most);
   }
-  std::string header(header_size, '\0');
-  ATTNBIAS_RETURN_IF_ERROR(ReadBytes(kLengthBytes, header));
   data_offset_ = kLengthBytes + static_cast<int64_t>(header_size);
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      entries_, ParseSafetensorsHeader(header, size - data_offset_));
+  const absl::StatusOr<std::string> header =
+      ReadBytes(kLengthBytes, data_offset_);
+  if (!header.ok()) return header.status();
+  auto entries = ParseSafetensorsHeader(*header, size - data_offset_);
+  if (!entries.ok()) return entries.status();
+  entries_ = *std::move(entries);
   return absl::OkStatus();
 }
 
-absl::Status SafetensorsFile::ReadBytes(int64_t offset, std::string& out) {
+absl::StatusOr<std::string> SafetensorsFile::ReadBytes(int64_t begin,
+                                                       int64_t end) {
+  std::string bytes(static_cast<size_t>(end - begin), '\0');
   stream_.clear();
-  stream_.seekg(offset);
-  stream_.read(out.data(), static_cast<std::streamsize>(out.size()));
-  if (stream_) return absl::OkStatus();
-  return Invalid("ended at byte ", offset + stream_.gcount(), ", want ",
-                 offset + static_cast<int64_t>(out.size()));
+  stream_.seekg(begin);
+  stream_.read(bytes.data(), end - begin);
+  if (stream_) return bytes;
+  return absl::InvalidArgumentError(
+      absl::StrCat("ended at byte ", begin + stream_.gcount(), ", want ", end));
+}
+
+absl::StatusOr<std::string> SafetensorsFile::Read(
+    const SafetensorsEntry& entry) {
+  return ReadBytes(data_offset_ + entry.begin, data_offset_ + entry.end);
 }
 
 const SafetensorsEntry* SafetensorsFile::Find(std::string_view name) const {
@@ -308,22 +303,6 @@ const SafetensorsEntry* SafetensorsFile::Find(std::string_view name) const {
                          return entry.name < key;
                        });
   return found != entries_.end() && found->name == name ? &*found : nullptr;
-}
-
-absl::StatusOr<Table> SafetensorsFile::Read(const SafetensorsEntry& entry) {
-  const std::string place = absl::StrCat(path_, ":", entry.name);
-  if (!entry.IsTable()) {
-    return Invalid(place, ": got ", entry.dtype, " [",
-                   absl::StrJoin(entry.shape, ", "),
-                   "], want one to three axes of F64, F32, F16 or BF16");
-  }
-  auto bytes = std::make_shared<std::string>(entry.bytes.size(), '\0');
-  ATTNBIAS_RETURN_IF_ERROR(
-      Located(place, ReadBytes(data_offset_ + entry.bytes.begin, *bytes)));
-  absl::StatusOr<Table> table = Table::View(*FindDtype(entry.dtype)->data_type,
-                                            entry.shape, *bytes, bytes);
-  if (!table.ok()) return Located(place, table.status());
-  return table;
 }
 
 }  // namespace attnbias

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads .safetensors files, whatever is in them.
+// Reads .safetensors files, whatever is in them: for the server and for the
+// command line.
 //
 // A file is a header's length in 8 bytes, the header in JSON, then the data.
 // Nothing that the header says is believed before it is checked.
-#ifndef ATTNBIAS_CORE_TABLE_SAFETENSORS_H_
-#define ATTNBIAS_CORE_TABLE_SAFETENSORS_H_
+#ifndef ATTNBIAS_CORE_SAFETENSORS_SAFETENSORS_H_
+#define ATTNBIAS_CORE_SAFETENSORS_SAFETENSORS_H_
 
 #include <cstdint>
 #include <fstream>
@@ -12,10 +13,9 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "core/table/table.h"
-#include "core/tensor/range.h"
 
 namespace attnbias {
 
@@ -24,10 +24,11 @@ struct SafetensorsEntry {
   std::string name;
   std::string dtype;
   std::vector<int64_t> shape;
-  Range bytes;  // within the data
+  // Of its bytes, within the data.
+  int64_t begin = 0;
+  int64_t end = 0;
 
-  // Whether it is of a type and of axes that a Table may have.
-  bool IsTable() const;
+  int64_t bytes() const { return end - begin; }
 };
 
 // The entries of the JSON `header`, by ascending name. INVALID_ARGUMENT unless
@@ -37,10 +38,11 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(
     std::string_view header, int64_t data_size);
 
 // Numbers are copied out: a mapped file's would change, or be gone, when
-// somebody writes to it. All messages begin with the path.
+// somebody writes to it.
 class SafetensorsFile {
  public:
-  // NOT_FOUND if there is no such file, INVALID_ARGUMENT if it is another kind.
+  // NOT_FOUND if there is no such file, INVALID_ARGUMENT if it is another kind;
+  // messages begin with the path.
   static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -49,14 +51,14 @@ class SafetensorsFile {
   // Null if there is none of this name.
   const SafetensorsEntry* Find(std::string_view name) const;
 
-  // INVALID_ARGUMENT unless `entry`, one of entries() though perhaps with other
-  // axes for as many numbers, is a table.
-  absl::StatusOr<Table> Read(const SafetensorsEntry& entry);
+  // The bytes of `entry`, one of entries(). INVALID_ARGUMENT, its message
+  // without a path, if the file has become shorter.
+  absl::StatusOr<std::string> Read(const SafetensorsEntry& entry);
 
  private:
   SafetensorsFile() = default;
   absl::Status ReadHeader();
-  absl::Status ReadBytes(int64_t offset, std::string& out);
+  absl::StatusOr<std::string> ReadBytes(int64_t begin, int64_t end);
 
   std::string path_;
   std::ifstream stream_;
@@ -66,4 +68,4 @@ class SafetensorsFile {
 
 }  // namespace attnbias
 
-#endif  // ATTNBIAS_CORE_TABLE_SAFETENSORS_H_
+#endif  // ATTNBIAS_CORE_SAFETENSORS_SAFETENSORS_H_

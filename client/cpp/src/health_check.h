@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Asks gRPC's health service without its generated stub, which the program may
+// have already.
+#ifndef ATTNBIAS_CLIENT_CPP_SRC_HEALTH_CHECK_H_
+#define ATTNBIAS_CLIENT_CPP_SRC_HEALTH_CHECK_H_
+
+#include <grpcpp/channel.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "attnbias/client.h"
+
+namespace attnbias {
+
+absl::StatusOr<Health> CheckHealth(
+    const std::shared_ptr<grpc::Channel>& channel, const std::string& service,
+    absl::Time deadline);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CLIENT_CPP_SRC_HEALTH_CHECK_H_

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// A library with google.rpc and grpc.health.v1 of its own, as a program may
+// have it beside the client; protobuf ends a program that registers a file
+// twice.
+#ifndef ATTNBIAS_TESTS_NEIGHBOUR_NEIGHBOUR_H_
+#define ATTNBIAS_TESTS_NEIGHBOUR_NEIGHBOUR_H_
+
+#include <grpcpp/server.h>
+
+#include <memory>
+
+namespace attnbias {
+
+// Tells of "" that it is healthy, and refuses other names with a BadRequest of
+// the field "service".
+std::unique_ptr<grpc::Server> StartNeighbour(int* port);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_TESTS_NEIGHBOUR_NEIGHBOUR_H_
