@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "core/encoding/encoding.h"
 #include "core/engine/resolved_mask.h"
 
 namespace attnbias {

@@ -10,7 +10,6 @@
 #include "core/base/cancellation.h"
 #include "core/cache/band.h"
 #include "core/cache/byte_budget.h"
-#include "core/encoding/encoding.h"
 #include "core/engine/plan.h"
 
 namespace attnbias {

@@ -8,7 +8,6 @@
 #include <optional>
 #include <system_error>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

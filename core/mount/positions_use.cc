@@ -5,7 +5,7 @@
 // No spec says padding_idx: torch's leaves the row out of training, and answers
 // with what the row holds. It is at the position before the first.
 #include "core/encoding/spec/learned_absolute.h"
-#include "core/encoding/spec/shaw.h"
+#include "core/encoding/spec/relative_table.h"
 #include "core/mount/table_use.h"
 
 namespace attnbias {

@@ -13,7 +13,6 @@
 #include <string_view>
 #include <vector>
 
-#include "core/encoding/spec/tensor_spec.h"
 #include "core/mount/model_config.h"
 #include "core/table/table.h"
 

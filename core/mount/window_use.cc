@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 
-#include "core/encoding/spec/beit.h"
 #include "core/encoding/spec/swin.h"
 #include "core/encoding/spec/swin_v2.h"
 #include "core/mount/table_use.h"

@@ -11,7 +11,6 @@
 
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/encoding/spec/alibi.h"
-#include "core/encoding/spec/beit.h"
 #include "core/encoding/spec/rotary.h"
 #include "core/encoding/spec/sinusoidal.h"
 #include "core/encoding/spec/swin.h"

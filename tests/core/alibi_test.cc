@@ -230,8 +230,8 @@ TEST(AlibiEncoding, SaysHowItsNumbersRepeat) {
   EXPECT_EQ(make(Variant::kCausal)->structure, Structure::kToeplitz);
   EXPECT_EQ(make(Variant::kKeyFromStart)->structure, Structure::kKeyRow);
   EXPECT_EQ(make(Variant::kKeyFromEnd)->structure, Structure::kKeyRow);
-  EXPECT_FALSE(make(Variant::kKeyFromStart)->anchored_at_last_key());
-  EXPECT_TRUE(make(Variant::kKeyFromEnd)->anchored_at_last_key());
+  EXPECT_FALSE(make(Variant::kKeyFromStart)->anchored_at_last_key);
+  EXPECT_TRUE(make(Variant::kKeyFromEnd)->anchored_at_last_key);
   EXPECT_EQ(make(Variant::kCausal)->lanes, 8);
 }
 

@@ -10,11 +10,9 @@
 #include <variant>
 #include <vector>
 
-#include "core/encoding/spec/beit.h"
 #include "core/encoding/spec/deberta.h"
 #include "core/encoding/spec/learned_absolute.h"
-#include "core/encoding/spec/learned_relative.h"
-#include "core/encoding/spec/shaw.h"
+#include "core/encoding/spec/relative_table.h"
 #include "core/encoding/spec/swin.h"
 #include "core/encoding/spec/swin_v2.h"
 #include "core/encoding/spec/t5.h"

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/encoding/spec/learned_relative.h"
-
 #include <cmath>
 #include <string>
 #include <vector>
 
+#include "core/encoding/spec/relative_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/mpfr_oracle.h"

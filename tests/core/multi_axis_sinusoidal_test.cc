@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/encoding/spec/multi_axis_sinusoidal.h"
-
 #include <cmath>
 #include <string>
 #include <vector>

@@ -2,17 +2,15 @@
 // Sinusoids of relative positions: which distance stands at which pair, as the
 // models' own relative shift puts it, and that its vector is that distance's
 // row of a sinusoidal table, to the bit.
+#include "core/encoding/spec/relative_sinusoid.h"
+
 #include <limits>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "core/encoding/make_encoding.h"
-#include "core/encoding/spec/conformer.h"
 #include "core/encoding/spec/sinusoidal.h"
-#include "core/encoding/spec/symmetric_sinusoidal.h"
-#include "core/encoding/spec/transformer_xl.h"
-#include "core/encoding/spec/xlnet.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/sinusoidal_oracle.h"

@@ -9,7 +9,7 @@
 #include "core/encoding/spec/deberta.h"
 #include "core/encoding/spec/dynamic_position_bias.h"
 #include "core/encoding/spec/kerple.h"
-#include "core/encoding/spec/learned_relative.h"
+#include "core/encoding/spec/relative_table.h"
 #include "core/encoding/spec/sandwich.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shaw's relative position representations against literal index matrices of
 // tensor2tensor and wav2vec2-BERT, and their vectors against the table.
-#include "core/encoding/spec/shaw.h"
-
 #include <algorithm>
 #include <random>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "core/encoding/spec/learned_relative.h"
+#include "core/encoding/spec/relative_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/mpfr_oracle.h"

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "core/encoding/make_encoding.h"
-#include "core/encoding/spec/beit.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/mpfr_oracle.h"

@@ -7,11 +7,8 @@
 #include <tuple>
 #include <vector>
 
-#include "core/encoding/spec/conformer.h"
-#include "core/encoding/spec/shaw.h"
-#include "core/encoding/spec/symmetric_sinusoidal.h"
-#include "core/encoding/spec/transformer_xl.h"
-#include "core/encoding/spec/xlnet.h"
+#include "core/encoding/spec/relative_sinusoid.h"
+#include "core/encoding/spec/relative_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/mpfr_oracle.h"

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/encoding/spec/shaw.h"
+#include "core/encoding/spec/relative_table.h"
 #include "core/kernel/kernel_set.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"

@@ -3,10 +3,8 @@
 // length.
 #include "core/encoding/spec/learned_absolute.h"
 
-#include <algorithm>
 #include <cstring>
 #include <memory>
-#include <optional>
 
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
@@ -15,7 +13,6 @@
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/numerics/rounding.h"
-#include "core/tensor/positions.h"
 
 namespace attnbias {
 namespace {

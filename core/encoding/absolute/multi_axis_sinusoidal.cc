@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sinusoids of positions in several dimensions: every axis has a sinusoidal
 // table of its own, and its columns side by side with the others'.
-#include "core/encoding/spec/multi_axis_sinusoidal.h"
-
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -11,7 +9,6 @@
 
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
-#include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/sinusoid/sinusoid.h"

@@ -2,17 +2,13 @@
 // Rotary positions (Su et al. 2021) as an encoding.
 #include "core/encoding/spec/rotary.h"
 
-#include <algorithm>
 #include <memory>
-#include <mutex>
-#include <string>
 #include <utility>
 
 #include "core/base/status_macros.h"
 #include "core/encoding/absolute/rotary_checks.h"
 #include "core/encoding/absolute/rotary_evaluator.h"
 #include "core/encoding/absolute/rotary_frequencies.h"
-#include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/sinusoid/float32_angles.h"

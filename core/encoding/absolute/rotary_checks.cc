@@ -3,19 +3,14 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <initializer_list>
 #include <numeric>
-#include <optional>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/encoding/absolute/rotary_frequencies.h"
-#include "core/encoding/common/table_checks.h"
 #include "core/encoding/spec/limits.h"
 #include "core/encoding/spec/rotary.h"
-#include "core/tensor/positions.h"
 
 namespace attnbias {
 namespace {

@@ -3,7 +3,6 @@
 #include "core/encoding/absolute/rotary_frequencies.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "core/encoding/spec/rotary.h"

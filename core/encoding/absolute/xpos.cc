@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // xPos (Sun et al. 2022): rotary positions and the decay that queries are
 // multiplied, keys divided by.
-#include "core/encoding/spec/xpos.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -10,14 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/status_macros.h"
 #include "core/encoding/absolute/rotary_evaluator.h"
 #include "core/encoding/common/scaled_rounding.h"
-#include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"
+#include "core/encoding/spec/rotary.h"
 #include "core/numerics/rounding.h"
 #include "core/tensor/positions.h"
 

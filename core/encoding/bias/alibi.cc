@@ -8,10 +8,8 @@
 #include <vector>
 
 #include "core/base/invalid.h"
-#include "core/base/status_macros.h"
 #include "core/encoding/bias/alibi_reference.h"
 #include "core/encoding/common/scaled_rounding.h"
-#include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/spec/limits.h"

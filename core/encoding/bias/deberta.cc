@@ -7,10 +7,8 @@
 #include <memory>
 #include <optional>
 
-#include "core/base/status_macros.h"
 #include "core/encoding/bias/deberta_buckets.h"
 #include "core/encoding/common/by_distance.h"
-#include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/spec/limits.h"

@@ -11,12 +11,10 @@
 #include "core/encoding/bias/kerple_reference.h"
 #include "core/encoding/common/by_distance.h"
 #include "core/encoding/common/scaled_rounding.h"
-#include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/spec/limits.h"
 #include "core/numerics/elementary.h"
-#include "core/numerics/rounding.h"
 
 namespace attnbias {
 namespace {

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A learned scalar for every relative position and head.
-#include "core/encoding/spec/learned_relative.h"
-
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
-#include <optional>
 
-#include "core/base/status_macros.h"
 #include "core/encoding/common/bias_table.h"
 #include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/spec/limits.h"
+#include "core/encoding/spec/relative_table.h"
 
 namespace attnbias {
 namespace {

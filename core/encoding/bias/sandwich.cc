@@ -3,21 +3,17 @@
 // depend on the distance alone.
 #include "core/encoding/spec/sandwich.h"
 
-#include <algorithm>
 #include <memory>
 #include <vector>
 
-#include "core/base/status_macros.h"
 #include "core/encoding/bias/sandwich_reference.h"
 #include "core/encoding/common/by_distance.h"
 #include "core/encoding/common/scaled_rounding.h"
-#include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/sinusoid/rotor_rows.h"
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/encoding/spec/limits.h"
-#include "core/numerics/rounding.h"
 
 namespace attnbias {
 namespace {

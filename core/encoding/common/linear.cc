@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "core/base/invalid.h"
-#include "core/encoding/common/table_checks.h"
 
 namespace attnbias {
 

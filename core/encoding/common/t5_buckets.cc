@@ -10,7 +10,6 @@
 #include <numeric>
 
 #include "core/base/invalid.h"
-#include "core/encoding/common/table_checks.h"
 #include "core/encoding/spec/t5.h"
 
 namespace attnbias {

@@ -5,15 +5,12 @@
 #include "core/encoding/spec/swin.h"
 
 #include <memory>
-#include <optional>
 #include <string>
 
-#include "core/base/status_macros.h"
 #include "core/encoding/common/bias_table.h"
 #include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
-#include "core/encoding/spec/beit.h"
 
 namespace attnbias {
 namespace {

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "core/base/invalid.h"

@@ -8,7 +8,6 @@
 
 #include "core/kernel/cuda/accelerator.h"
 #include "core/numerics/real.h"
-#include "core/numerics/rounding.h"
 
 namespace attnbias {
 namespace {

@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "core/encoding/spec/field.h"
-#include "core/encoding/spec/limits.h"
 
 namespace attnbias {
 

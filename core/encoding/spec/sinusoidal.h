@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sinusoidal absolute positions: what can be asked for.
+// Sinusoidal absolute positions, of one axis and of several: what can be asked
+// for.
 #ifndef ATTNBIAS_CORE_ENCODING_SPEC_SINUSOIDAL_H_
 #define ATTNBIAS_CORE_ENCODING_SPEC_SINUSOIDAL_H_
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "core/encoding/spec/field.h"
@@ -44,6 +46,41 @@ struct SinusoidalSpec {
                 .In(kLeastMinTimescale, kMostMinTimescale)
                 .Idle(!timescales, "only TENSOR2TENSOR has timescales"),
             Field(5, "max_timescale", max_timescale)
+                .In(min_timescale, kMostMaxTimescale)
+                .Idle(!timescales, "only TENSOR2TENSOR has timescales")};
+  }
+};
+
+enum class MultiAxisLayout : uint8_t {
+  kTensor2Tensor = 1,
+  kInterleaved,
+  kConcatenated
+};
+template <>
+inline constexpr std::array<std::string_view, 3> kEnumNames<MultiAxisLayout> = {
+    "TENSOR2TENSOR", "INTERLEAVED", "CONCATENATED"};
+
+struct MultiAxisSinusoidalSpec {
+  static constexpr std::string_view kName = "multi_axis_sinusoidal";
+  int64_t dim = 0;
+  int64_t num_axes = 0;
+  std::optional<MultiAxisLayout> layout;
+  Defaulted<double> base = DefaultsTo(10000.0);
+  Defaulted<double> min_timescale = DefaultsTo(1.0);
+  Defaulted<double> max_timescale = DefaultsTo(10000.0);
+
+  FieldList Fields() {
+    const bool timescales = layout == MultiAxisLayout::kTensor2Tensor;
+    return {Field(1, "dim", dim).In(1, kMaxDim),
+            Field(2, "num_axes", num_axes).In(1, kMaxAxes),
+            Field(3, "layout", layout).Required(),
+            Field(4, "base", base)
+                .In(1, kMaxBase)
+                .Idle(timescales, "TENSOR2TENSOR has timescales"),
+            Field(5, "min_timescale", min_timescale)
+                .In(kLeastMinTimescale, kMostMinTimescale)
+                .Idle(!timescales, "only TENSOR2TENSOR has timescales"),
+            Field(6, "max_timescale", max_timescale)
                 .In(min_timescale, kMostMaxTimescale)
                 .Idle(!timescales, "only TENSOR2TENSOR has timescales")};
   }

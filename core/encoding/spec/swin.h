@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Swin's relative position bias: what can be asked for.
+// Learned biases inside a window of an image, Swin's and BEiT's: what can be
+// asked for.
 #ifndef ATTNBIAS_CORE_ENCODING_SPEC_SWIN_H_
 #define ATTNBIAS_CORE_ENCODING_SPEC_SWIN_H_
 
@@ -28,6 +29,11 @@ struct SwinSpec {
                 .NotInIdentity(),
             Field(4, "table", table).OfBias()};
   }
+};
+
+// Swin's fields, and a table of three more rows.
+struct BeitSpec : SwinSpec {
+  static constexpr std::string_view kName = "beit";
 };
 
 }  // namespace attnbias

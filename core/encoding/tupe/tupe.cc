@@ -9,14 +9,12 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "core/base/status_macros.h"
 #include "core/encoding/common/bias_table.h"
 #include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/common/t5_buckets.h"
-#include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/spec/limits.h"

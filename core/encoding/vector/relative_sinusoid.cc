@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/encoding/vector/relative_sinusoid.h"
+// Sinusoids of relative positions: at every pair the row that a sinusoidal
+// table has for its distance i - j, query minus key. Transformer-XL, XLNet,
+// Conformer and the symmetric form.
+#include "core/encoding/spec/relative_sinusoid.h"
 
 #include <algorithm>
 #include <bit>
@@ -7,8 +10,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/base/status_macros.h"
-#include "core/encoding/common/table_checks.h"
+#include "core/base/invalid.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"
@@ -18,6 +20,16 @@
 
 namespace attnbias {
 namespace {
+
+// Which row stands for a distance.
+struct DistanceRule {
+  // Whether distances lose their sign.
+  bool symmetric = false;
+  // Whether keys to the right of the query have a zero vector, and no row.
+  bool zero_right = false;
+  // The largest magnitude, as which all beyond it count.
+  std::optional<int64_t> clamp_len;
+};
 
 // Negates the sines of one row of `Bits`, by which it becomes the row of the
 // opposite position: sines are odd, cosines even, and rounding to nearest knows
@@ -105,8 +117,6 @@ class RelativeSinusoidEvaluator final : public Evaluator {
   const int64_t row_bytes_;
 };
 
-}  // namespace
-
 Encoding RelativeSinusoid(const SinusoidalSpec& table,
                           const DistanceRule& rule) {
   // Sinusoids reach as far as positions do.
@@ -126,4 +136,53 @@ Encoding RelativeSinusoid(const SinusoidalSpec& table,
                   }};
 }
 
+// Transformer-XL's R (Dai et al. 2019): the distance back from query to key.
+absl::StatusOr<Encoding> DescribeTransformerXl(const TransformerXlSpec& spec) {
+  return RelativeSinusoid({.dim = spec.dim,
+                           .base = spec.base,
+                           .layout = SinusoidalLayout::kConcatenated},
+                          {.zero_right = true, .clamp_len = spec.clamp_len});
+}
+
+const EncodingRegistration kTransformerXl(&DescribeTransformerXl);
+
+// XLNet (Yang et al. 2019): the signed distance.
+absl::StatusOr<Encoding> DescribeXlnet(const XlnetSpec& spec) {
+  return RelativeSinusoid(
+      {.dim = spec.dim,
+       .base = spec.base,
+       .layout = SinusoidalLayout::kConcatenated},
+      {.zero_right = spec.attn_type == XlnetAttention::kUnidirectional,
+       .clamp_len = spec.clamp_len});
+}
+
+const EncodingRegistration kXlnet(&DescribeXlnet);
+
+// Conformer, as ESPnet and wav2vec 2.0 have it: the signed distance,
+// interleaved.
+absl::StatusOr<Encoding> DescribeConformer(const ConformerSpec& spec) {
+  return RelativeSinusoid({.dim = spec.dim,
+                           .base = spec.base,
+                           .layout = SinusoidalLayout::kInterleaved},
+                          DistanceRule());
+}
+
+const EncodingRegistration kConformer(&DescribeConformer);
+
+// Blind to direction.
+absl::StatusOr<Encoding> DescribeSymmetricSinusoidal(
+    const SymmetricSinusoidalSpec& spec) {
+  if (spec.layout == SinusoidalLayout::kTensor2Tensor) {
+    return Invalid(
+        "symmetric_sinusoidal.layout: got TENSOR2TENSOR, want INTERLEAVED or "
+        "CONCATENATED");
+  }
+  return RelativeSinusoid(
+      {.dim = spec.dim, .base = spec.base, .layout = spec.layout},
+      {.symmetric = true});
+}
+
+const EncodingRegistration kSymmetricSinusoidal(&DescribeSymmetricSinusoidal);
+
+}  // namespace
 }  // namespace attnbias

@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Relative position representations (Shaw et al. 2018): a learned vector for
 // every relative position.
-#include "core/encoding/spec/shaw.h"
-
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <optional>
 
 #include "core/base/invalid.h"
-#include "core/base/status_macros.h"
 #include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/spec/limits.h"
+#include "core/encoding/spec/relative_table.h"
 #include "core/numerics/rounding.h"
 #include "core/tensor/element.h"
 
