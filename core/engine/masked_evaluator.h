@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "core/encoding/evaluator.h"
 #include "core/engine/resolved_mask.h"
 
 namespace attnbias {

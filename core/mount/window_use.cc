@@ -69,10 +69,10 @@ std::optional<EncodingSpec> SwinV2Bias(const Place& place,
 std::optional<EncodingSpec> BeitBias(const Place& place, ModelConfig& config) {
   const auto [height, width] = BeitGrid(config);
   if (height != width) return std::nullopt;
-  return BeitSpec{{.window_height = height,
-                   .window_width = width,
-                   .num_heads = place.table().columns(),
-                   .table = place.table()}};
+  return BeitSpec{.window_height = height,
+                  .window_width = width,
+                  .num_heads = place.table().columns(),
+                  .table = place.table()};
 }
 
 // Those of a grid that is not square are resampled, too.

@@ -147,8 +147,8 @@ TEST_F(EngineTest, ColumnsTakeTheirOwnAxisPositions) {
       const PlanPtr plan = Plan({rotary, TableExtent{{}, lists}, {}});
       const std::vector<double> numbers =
           Numbers({rotary, TableExtent{{}, lists}, {}});
-      const int64_t width = plan->encoding().width();
-      for (const AxisColumns& run : plan->encoding().axis_columns()) {
+      const int64_t width = plan->encoding().width;
+      for (const AxisColumns& run : plan->encoding().axis_columns) {
         const std::vector<double> alone =
             Numbers({rotary, TableExtent{{}, {3, lists[run.axis]}}, {}});
         ASSERT_EQ(alone.size(), numbers.size());

@@ -18,9 +18,8 @@ namespace {
 // At the table's end: class to tokens, tokens to class, class to itself.
 constexpr int64_t kBorderRows = 3;
 
-// `name` is the encoding's.
-Encoding Describe(std::string_view name, const SwinSpec& spec,
-                  int64_t border_rows) {
+template <typename Spec>
+Encoding Describe(const Spec& spec, int64_t border_rows) {
   const Grid grid = {spec.window_height, spec.window_width};
   const int64_t displacements = grid.coordinates().size();
   return Encoding{
@@ -30,7 +29,7 @@ Encoding Describe(std::string_view name, const SwinSpec& spec,
       .domain = grid.coordinates(),
       .has_buckets = true,
       .bias_status = CheckTable(
-          absl::StrCat(std::string(name), ".table"), spec.table,
+          absl::StrCat(std::string(Spec::kName), ".table"), spec.table,
           {{displacements + border_rows,
             border_rows == 0 ? "displacements (2 Wh - 1)(2 Ww - 1)"
                              : "displacements (2 Wh - 1)(2 Ww - 1) + 3"},
@@ -51,11 +50,11 @@ Encoding Describe(std::string_view name, const SwinSpec& spec,
 }
 
 absl::StatusOr<Encoding> DescribeSwin(const SwinSpec& spec) {
-  return Describe(SwinSpec::kName, spec, 0);
+  return Describe(spec, 0);
 }
 
 absl::StatusOr<Encoding> DescribeBeit(const BeitSpec& spec) {
-  Encoding encoding = Describe(BeitSpec::kName, spec, kBorderRows);
+  Encoding encoding = Describe(spec, kBorderRows);
   encoding.write_border =
       [table = BiasTable(spec.table), first_row = encoding.domain.end](
           const NumberFormat& format, Range lanes, std::byte* out) {

@@ -13,8 +13,10 @@
 
 namespace attnbias {
 
-struct SwinSpec {
-  static constexpr std::string_view kName = "swin";
+// The fields are the same; a class token adds three rows to the table.
+template <bool has_class_token>
+struct WindowBiasSpec {
+  static constexpr std::string_view kName = has_class_token ? "beit" : "swin";
   int64_t window_height = 0;
   int64_t window_width = 0;
   int64_t num_heads = 0;
@@ -31,10 +33,8 @@ struct SwinSpec {
   }
 };
 
-// Swin's fields, and a table of three more rows.
-struct BeitSpec : SwinSpec {
-  static constexpr std::string_view kName = "beit";
-};
+using SwinSpec = WindowBiasSpec<false>;
+using BeitSpec = WindowBiasSpec<true>;
 
 }  // namespace attnbias
 
