@@ -42,6 +42,33 @@ CORE = {
     "engine": ("base", "checksum", "tensor", "numerics", "kernel", "encoding", "cache"),
     "logits": ("base", "tensor", "numerics", "kernel", "encoding", "cache"),
 }
+# The rooms of core/encoding, each after all that it knows; the last, the families, know no other
+# family. "" is what lies in core/encoding itself.
+ENCODING = {
+    "spec/": (),
+    "": ("spec/",),
+    "common/": ("spec/", ""),
+    "sinusoid/": ("spec/", "", "common/"),
+    **{
+        family: ("spec/", "", "common/", "sinusoid/")
+        for family in ("absolute/", "bias/", "vector/", "grid/", "tupe/")
+    },
+}
+ENCODING_HEADERS = ("encoding.h", "evaluator.h", "make_encoding.h")
+
+
+def encoding_room(room: str) -> tuple[str, ...]:
+    """What a room of core/encoding may include of ours."""
+    rooms = {room, *ENCODING[room]}
+    inside = [each for each in rooms if each]
+    if "" in rooms:
+        inside += ENCODING_HEADERS
+    return (
+        *(f"core/{name}/" for name in CORE["encoding"]),
+        *(f"core/encoding/{each}" for each in inside),
+    )
+
+
 LAYERS = {
     "core": Layer((), RPC, IMPURE),  # a new folder has no arrows before it has a row
     "core/checksum": Layer(("core/checksum/",), (*RPC, "absl/"), IMPURE),
@@ -51,6 +78,10 @@ LAYERS = {
             tuple(f"core/{known}/" for known in (name, *knows)), (*RPC, *CUDA), IMPURE
         )
         for name, knows in CORE.items()
+    },
+    **{
+        f"core/encoding/{room}".rstrip("/"): Layer(encoding_room(room), (*RPC, *CUDA), IMPURE)
+        for room in ENCODING
     },
     "core/kernel/cuda": Layer(("core/base/", "core/tensor/", "core/kernel/"), RPC, IMPURE),
     "server": Layer(("server/", "core/", "attnbias/v1/"), CUDA),
@@ -135,8 +166,12 @@ class PlantedViolations(unittest.TestCase):
             ("core/cache/a.cc", "auto now = std::chrono::steady_clock::now();"),
             ("core/checksum/a.cc", '#include "core/tensor/range.h"'),
             ("core/safetensors/a.cc", '#include "core/base/invalid.h"'),
-            ("core/table/a.h", '#include "core/encoding/spec.h"'),
+            ("core/table/a.h", '#include "core/encoding/spec/field.h"'),
             ("core/encoding/a.cc", '#include "core/mount/registry.h"'),
+            ("core/encoding/spec/a.h", '#include "core/encoding/encoding.h"'),
+            ("core/encoding/a.cc", '#include "core/encoding/common/linear.h"'),
+            ("core/encoding/common/a.cc", '#include "core/encoding/sinusoid/sinusoid.h"'),
+            ("core/encoding/bias/a.cc", '#include "core/encoding/grid/a.h"'),
             ("core/cache/a.cc", '#include "core/engine/plan.h"'),
             ("core/new/a.h", '#include "core/base/sha256.h"'),
             ("core/cache/a.cc", '#include "tests/testing/a.h"'),
@@ -158,6 +193,9 @@ class PlantedViolations(unittest.TestCase):
             ("core/cache/a.cc", '#include "absl/status/status.h"'),
             ("core/engine/a.cc", '#include "core/checksum/crc32c.h"'),
             ("core/mount/a.cc", '#include "core/table/table.h"'),
+            ("core/engine/a.cc", '#include "core/encoding/spec/tensor_spec.h"'),
+            ("core/encoding/bias/a.cc", '#include "core/encoding/make_encoding.h"'),
+            ("core/encoding/bias/a.cc", '#include "core/encoding/sinusoid/sinusoid.h"'),
             ("server/a.cc", '#include "core/tensor/range.h"'),
             ("server/a.cc", "#include <spdlog/spdlog.h>"),
             ("server/a.cc", '#include "attnbias/v1/service.grpc.pb.h"'),

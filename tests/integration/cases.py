@@ -300,10 +300,10 @@ def _deberta(random: Random) -> Case:
     buckets = _int(random, 0, 1) * _even(random, 60)
     fields = {"bucket_size": buckets, "max_position": buckets + _int(random, 2, 300)}
     fields |= _some(
-        random,
-        term=_pick(random, "CONTENT_TO_POSITION", "POSITION_TO_CONTENT", "BUCKET"),
-        edge=_pick(random, "MICROSOFT", "HF"),
+        random, term=_pick(random, "CONTENT_TO_POSITION", "POSITION_TO_CONTENT", "BUCKET")
     )
+    if buckets:
+        fields |= _some(random, edge=_pick(random, "MICROSOFT", "HF"))
     return Case("deberta", fields, "pair", has_bias=False, has_buckets=True)
 
 

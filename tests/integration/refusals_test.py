@@ -54,6 +54,52 @@ BAD_SPECS = {
     "base is zero": Bad(
         {"sinusoidal": {"dim": 2, "base": 0}, "table": SOME_TABLE}, "spec.sinusoidal.base"
     ),
+    # Fields that another makes idle, set to what is their default elsewhere.
+    "idle base": Bad(
+        {
+            "sinusoidal": {"dim": 2, "layout": "SINUSOIDAL_LAYOUT_TENSOR2TENSOR", "base": 10000},
+            "table": SOME_TABLE,
+        },
+        "spec.sinusoidal.base",
+    ),
+    "idle timescale": Bad(
+        {"sinusoidal": {"dim": 2, "min_timescale": 1}, "table": SOME_TABLE},
+        "spec.sinusoidal.min_timescale",
+    ),
+    "idle exponent": Bad(
+        {"alibi": {"num_heads": 1, "slopes": [1], "alibi_bias_max": 8}, "pair": pair()},
+        "spec.alibi.alibi_bias_max",
+    ),
+    "idle edge": Bad(
+        {"deberta": {"bucket_size": 0, "edge": "DEBERTA_EDGE_MICROSOFT"}, "pair": pair()},
+        "spec.deberta.edge",
+    ),
+    "idle theta": Bad(
+        {
+            "rotary": {"head_dim": 2, "inverse_frequencies": [1], "rope_theta": 10000},
+            "table": SOME_TABLE,
+        },
+        "spec.rotary.rope_theta",
+    ),
+    "idle beta": Bad(
+        {"rotary": {"head_dim": 2, "beta_fast": 32}, "table": SOME_TABLE},
+        "spec.rotary.beta_fast",
+    ),
+    "idle order": Bad(
+        {"rotary": {"head_dim": 2, "mrope_order": "MROPE_ORDER_CHUNKED"}, "table": SOME_TABLE},
+        "spec.rotary.mrope_order",
+    ),
+    "idle epsilon": Bad(
+        {
+            "tupe": {
+                "num_heads": 1,
+                "relative_table": inline(shape=[32, 1], data=bytes(128)),
+                "norm_eps": 1e-5,
+            },
+            "pair": pair(),
+        },
+        "spec.tupe.norm_eps",
+    ),
     "no positions": Bad(
         {"sinusoidal": {"dim": 2}, "table": {"positions": {}}}, "spec.table.positions"
     ),

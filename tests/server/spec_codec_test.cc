@@ -145,12 +145,17 @@ INSTANTIATE_TEST_SUITE_P(
                   "interpolation: INTERPOLATION_NONE } "
                   "output { scale: 1 }"},
         RoundTrip{"LearnedAbsoluteOtherwise",
-                  "learned_absolute { offset: 2 padding_idx: 0 "
+                  "learned_absolute { offset: 2 "
                   "interpolation: INTERPOLATION_LINEAR "
                   "interpolated_length: 7 }",
-                  "learned_absolute { offset: 2 padding_idx: 0 "
+                  "learned_absolute { offset: 2 "
                   "interpolation: INTERPOLATION_LINEAR "
                   "interpolated_length: 7 } "
+                  "output { scale: 1 }"},
+        RoundTrip{"LearnedAbsolutePadded",
+                  "learned_absolute { padding_idx: 0 }",
+                  "learned_absolute { offset: 0 padding_idx: 0 "
+                  "interpolation: INTERPOLATION_NONE } "
                   "output { scale: 1 }"},
         RoundTrip{"Rotary", "rotary { head_dim: 64 }",
                   "rotary { head_dim: 64 rope_theta: 10000 "
@@ -252,9 +257,9 @@ INSTANTIATE_TEST_SUITE_P(
                   "edge: DEBERTA_EDGE_MICROSOFT } "
                   "output { scale: 1 }"},
         RoundTrip{"DebertaHf",
-                  "deberta { bucket_size: 0 max_position: 9 "
+                  "deberta { bucket_size: 4 max_position: 9 "
                   "term: DEBERTA_TERM_BUCKET edge: DEBERTA_EDGE_HF }",
-                  "deberta { bucket_size: 0 max_position: 9 "
+                  "deberta { bucket_size: 4 max_position: 9 "
                   "term: DEBERTA_TERM_BUCKET edge: DEBERTA_EDGE_HF } "
                   "output { scale: 1 }"}),
     [](const auto& info) { return std::string(info.param.name); });
