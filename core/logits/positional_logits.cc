@@ -6,12 +6,12 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/invalid.h"
+#include "core/base/mutex.h"
 #include "core/base/status_macros.h"
 #include "core/numerics/narrow.h"
 #include "core/tensor/element.h"
@@ -131,7 +131,7 @@ absl::Status PositionalLogits::Compute(const RowBlock& block, Range lines,
                      out + (line - lines.begin) * plan_->output_row_bytes()});
     line += count;
   }
-  std::mutex mutex;
+  Mutex mutex;
   absl::Status status;
   std::atomic<bool> failed{false};
   ParallelFor(
@@ -142,7 +142,7 @@ absl::Status PositionalLogits::Compute(const RowBlock& block, Range lines,
                                       : ComputeTile<float>(block, tiles[i]);
         if (done.ok()) return;
         failed = true;
-        std::lock_guard<std::mutex> lock(mutex);
+        const MutexLock lock(mutex);
         status.Update(done);
       });
   return status;

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <utility>
 
+#include "core/base/mutex.h"
 #include "core/base/status_macros.h"
 
 namespace attnbias {
@@ -113,7 +113,7 @@ absl::StatusOr<Vectors> Maker::Make() {
 
   const int64_t step = std::clamp<int64_t>(
       kBlockNumbers / std::max(source_width_, width_), 1, kMaxBlockRows);
-  std::mutex mutex;
+  Mutex mutex;
   absl::Status status;
   std::atomic<bool> failed{false};
   ParallelFor(
@@ -125,7 +125,7 @@ absl::StatusOr<Vectors> Maker::Make() {
             MakeBlock(vectors, out + vectors.begin * width_ * work_bytes_);
         if (made.ok()) return;
         failed = true;
-        std::lock_guard<std::mutex> lock(mutex);
+        const MutexLock lock(mutex);
         status.Update(made);
       });
   ATTNBIAS_RETURN_IF_ERROR(status);

@@ -175,10 +175,11 @@ TEST_P(BadDeberta, IsRefusedByName) {
 INSTANTIATE_TEST_SUITE_P(
     Fields, BadDeberta,
     ::testing::Values(
-        BadSpec{"Odd",
-                {.bucket_size = 7},
-                {},
-                "deberta.bucket_size: got 7, want an even number in [2, 4096]"},
+        BadSpec{
+            "Odd",
+            {.bucket_size = 7},
+            {},
+            "deberta.bucket_size: got 7, want an even integer in [0, 4096]"},
         BadSpec{
             "Negative", {.bucket_size = -2}, {}, "deberta.bucket_size: got -2"},
         BadSpec{"TooMany",

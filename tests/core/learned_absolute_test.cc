@@ -369,7 +369,7 @@ INSTANTIATE_TEST_SUITE_P(
                  .interpolation = kLinear,
                  .interpolated_length = 3},
                 {},
-                "learned_absolute.padding_idx: got 1, want none with"},
+                "learned_absolute.padding_idx: got 1, want none: "},
         BadSpec{"LengthAlone",
                 {.table = kTable, .interpolated_length = 3},
                 {},

@@ -33,7 +33,7 @@ void ExpectTables(const Spec& spec, const SinusoidalSpec& axis, Range rows,
   for (const DataType type : kFloatTypes) {
     std::vector<std::byte> bytes(rows.size() * spec.dim * SizeOf(type));
     Made(spec, scale)
-        ->prepare({type}, *SupportedKernelSets().front())
+        ->prepare({type, scale}, *SupportedKernelSets().front())
         ->Fill({{0, 1}, rows}, bytes.data(), 0);
     for (int64_t row = 0; row < rows.size(); ++row) {
       for (int64_t column = 0; column < spec.dim; ++column) {

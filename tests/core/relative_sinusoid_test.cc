@@ -301,11 +301,11 @@ INSTANTIATE_TEST_SUITE_P(
                 XlnetSpec{.dim = 2, .base = NAN},
                 {},
                 "xlnet.base: got nan"},
-        BadSpec{"ClampZero",
-                TransformerXlSpec{.dim = 2, .clamp_len = 0},
-                {},
-                "transformer_xl.clamp_len: got 0, want an integer in [1, 2^40]"
-                ", or none"},
+        BadSpec{
+            "ClampZero",
+            TransformerXlSpec{.dim = 2, .clamp_len = 0},
+            {},
+            "transformer_xl.clamp_len: got 0, want an integer in [1, 2^40]"},
         BadSpec{"ClampHuge",
                 XlnetSpec{.dim = 2, .clamp_len = (int64_t{1} << 40) + 1},
                 {},

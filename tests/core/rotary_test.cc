@@ -571,7 +571,8 @@ TEST(RotaryBits, DoNotDependOnHowARangeIsCut) {
 
 std::string AxesOf(const RotarySpec& spec) {
   std::string axes;
-  for (const AxisColumns& run : Made(spec)->axis_columns) {
+  const EncodingPtr encoding = Made(spec);
+  for (const AxisColumns& run : encoding->axis_columns) {
     EXPECT_EQ(run.columns.begin, static_cast<int64_t>(axes.size()));
     axes.append(run.columns.size(), static_cast<char>('0' + run.axis));
   }
@@ -625,7 +626,7 @@ std::vector<BadSpec> BadSpecs() {
   using S = RotarySpec;
   const S yarn = Yarn(64, 10000, 4, 4096);
   return {
-      {"NoHeadDim", {}, "rotary.head_dim: got 0, want an even number in [2, "},
+      {"NoHeadDim", {}, "rotary.head_dim: got 0, want an even integer in [2, "},
       {"OddHeadDim", {.head_dim = 7}, "rotary.head_dim: got 7"},
       {"HugeHeadDim", {.head_dim = 65538}, "rotary.head_dim: got 65538"},
       {"ThetaBelowOne",
@@ -646,7 +647,8 @@ std::vector<BadSpec> BadSpecs() {
        "rotary.factor: got 2, want none: rope_type DEFAULT does not use it"},
       {"FactorMissing",
        {.head_dim = 4, .rope_type = RopeType::kLinear},
-       "rotary.factor: not set, want a value, which rope_type LINEAR needs"},
+       "rotary.factor: not set, want a number in [1, 1e+06], which rope_type "
+       "LINEAR needs"},
       {"FactorBelowOne",
        {.head_dim = 4, .rope_type = RopeType::kLinear, .factor = 0.5},
        "rotary.factor: got 0.5, want a number in [1, "},
@@ -683,7 +685,7 @@ std::vector<BadSpec> BadSpecs() {
        "rotary.beta_fast: got 32, want none"},
       {"TruncateUnused",
        {.head_dim = 4, .truncate = true},
-       "rotary.truncate: got 1, want none"},
+       "rotary.truncate: got true, want none"},
       {"OneMscale", With(yarn, [](S& s) { s.mscale = 1; }),
        "rotary.mscale_all_dim: not set, want both"},
       {"OtherMscale", With(yarn, [](S& s) { s.mscale_all_dim = 1; }),
@@ -697,7 +699,7 @@ std::vector<BadSpec> BadSpecs() {
        "rotary.rope_theta: got 1, want more"},
       {"ShortFactorMissing",
        With(Longrope(1), [](S& s) { s.short_factor.clear(); }),
-       "rotary.short_factor: not set, want a number for each pair"},
+       "rotary.short_factor: not set, want a list, each a number in "},
       {"LongFactorShort",
        With(Longrope(1), [](S& s) { s.long_factor.pop_back(); }),
        "rotary.long_factor: got 2 numbers, want 3"},
@@ -733,7 +735,7 @@ std::vector<BadSpec> BadSpecs() {
        "rotary.high_freq_factor: got 1, want more than 1 (low_freq_factor)"},
       {"OrderWithoutSections",
        {.head_dim = 4, .mrope_order = MropeOrder::kInterleaved},
-       "rotary.mrope_order: got INTERLEAVED, want none without mrope_section"},
+       "rotary.mrope_order: got INTERLEAVED, want none: there is no "},
       {"TooManySections",
        {.head_dim = 10, .mrope_section = {1, 1, 1, 1, 1}},
        "rotary.mrope_section: got 5 axes, want at most 4"},
@@ -782,7 +784,7 @@ std::vector<BadSpec> BadSpecs() {
        "rotary.rope_theta: got 10000, want none"},
       {"FrequenciesAndType",
        With(yarn, [](S& s) { s.inverse_frequencies = {1}; }),
-       "rotary.rope_type: got YARN, want DEFAULT"},
+       "rotary.rope_theta: got 10000, want none"},
   };
 }
 

@@ -150,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadSpec{"OddDim",
                 {.num_heads = 1, .dim = 7},
                 {},
-                "sandwich.dim: got 7, want an even number in [2, 65536]"},
+                "sandwich.dim: got 7, want an even integer in [2, 65536]"},
         BadSpec{"NoDim", {.num_heads = 1, .dim = 0}, {}, "sandwich.dim: got 0"},
         BadSpec{"HugeDim",
                 {.num_heads = 1, .dim = 65538},

@@ -278,7 +278,7 @@ TEST(Grids, BadRequestsAreRefusedByField) {
       {"heads", {headless, {}, {}}, "swin.num_heads: got 0"},
       {"no table",
        {bare, {}, {}},
-       "swin.table: not set, want a table of [9 rows, 3 heads]"},
+       "swin.table: not set, want a table of [9 displacements "},
       {"table of another window",
        {other, {}, {}},
        "swin.table: got shape [9, 3], want [15 displacements (2 Wh - 1)(2 Ww - "

@@ -208,7 +208,8 @@ std::vector<float> Diagonals(const T5Spec& spec, const Output& output,
                              int64_t lane, Range span) {
   const EncodingPtr encoding = *MakeEncoding(spec, output);
   std::vector<float> out(span.size());
-  encoding->prepare({DataType::kF32}, *SupportedKernelSets().front())
+  encoding
+      ->prepare({DataType::kF32, output.scale}, *SupportedKernelSets().front())
       ->Fill({{lane, lane + 1}, span}, reinterpret_cast<std::byte*>(out.data()),
              0);
   return out;

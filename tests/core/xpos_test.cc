@@ -33,7 +33,7 @@ std::vector<double> Rows(const XposSpec& spec, DataType type, Range rows,
   const EncodingPtr encoding = Made(spec, scale);
   const int64_t count = rows.size() * encoding->width;
   std::vector<std::byte> bytes(count * SizeOf(type));
-  encoding->prepare({type}, *SupportedKernelSets().front())
+  encoding->prepare({type, scale}, *SupportedKernelSets().front())
       ->Fill({{lane, lane + 1}, rows}, bytes.data(), 0);
   std::vector<double> numbers;
   for (int64_t i = 0; i < count; ++i) {
@@ -156,7 +156,7 @@ TEST(BadXpos, IsRefusedByName) {
   };
   const Bad bads[] = {
       {{.dim = 3, .sequence_length = 1},
-       "xpos.dim: got 3, want an even number in [2, 65536]"},
+       "xpos.dim: got 3, want an even integer in [2, 65536]"},
       {{.dim = 0, .sequence_length = 1}, "xpos.dim: got 0"},
       {{.dim = 2, .rope_theta = 0.5, .sequence_length = 1},
        "xpos.rope_theta: got 0.5, want a number in [1, 1e+18]"},

@@ -8,11 +8,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "core/base/invalid.h"
+#include "core/base/mutex.h"
 #include "core/base/status_macros.h"
 #include "core/encoding/common/linear.h"
 #include "core/encoding/common/network.h"
@@ -50,20 +50,21 @@ class DistanceLogs {
     for (size_t d = known->size(); d < grown->size(); ++d) {
       (*grown)[d] = LogOfTimes(c_, static_cast<double>(d));
     }
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (logs_->size() < grown->size()) logs_ = std::move(grown);
     return logs_;
   }
 
  private:
   Logs Kept() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     return logs_;
   }
 
   const double c_;
-  mutable std::mutex mutex_;
-  mutable Logs logs_ = std::make_shared<std::vector<double>>();
+  mutable Mutex mutex_;
+  mutable Logs logs_ ABSL_GUARDED_BY(mutex_) =
+      std::make_shared<std::vector<double>>();
 };
 
 class FireEvaluator final : public NetworkEvaluator {

@@ -38,9 +38,15 @@ bool IsInteger(const Field::Member& member) {
          std::holds_alternative<std::vector<int64_t>*>(member);
 }
 
+bool IsList(const Field::Member& member) {
+  return std::holds_alternative<std::vector<int64_t>*>(member) ||
+         std::holds_alternative<std::vector<double>*>(member);
+}
+
 }  // namespace
 
-Field& Field::In(double least, double most) {
+Field& Field::In(double least, double most, std::string why) {
+  bound_reason_ = std::move(why);
   bound_ = Bound::kClosed;
   least_ = least;
   most_ = most;
@@ -152,8 +158,10 @@ std::string Field::Wanted() const {
                         ToText(static_cast<int64_t>(least_)), ", ",
                         ToText(static_cast<int64_t>(most_)), "]");
   }
-  return absl::StrCat("a number in ", bound_ == Bound::kOpen ? "(" : "[",
-                      least_, ", ", most_, "]");
+  const bool is_list = std::holds_alternative<std::vector<double>*>(member_);
+  return absl::StrCat(is_list ? "numbers in " : "a number in ",
+                      bound_ == Bound::kOpen ? "(" : "[", least_, ", ", most_,
+                      "]");
 }
 
 template <typename Number>
@@ -161,7 +169,7 @@ absl::Status Field::CheckNumber(std::string_view path, Number number,
                                 std::string_view index) const {
   if (Allows(number)) return absl::OkStatus();
   return Invalid(std::string(path), ".", std::string(name_), std::string(index),
-                 ": got ", number, ", want ", Wanted());
+                 ": got ", number, ", want ", Wanted(), bound_reason_);
 }
 
 template <typename Number>
@@ -184,8 +192,8 @@ absl::Status Field::Check(std::string_view path) const {
     }
     if (!given.has_value()) {
       return Invalid(std::string(path), ".", std::string(name_),
-                     ": not set, want ", Wanted(), reason_.empty() ? "" : ", ",
-                     reason_);
+                     ": not set, want ", IsList(member_) ? "a list, each " : "",
+                     Wanted(), reason_.empty() ? "" : ", ", reason_);
     }
   }
   return std::visit(

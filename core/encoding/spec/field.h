@@ -106,9 +106,9 @@ class Field {
   Field(int number, std::string_view name, T& member)
       : number_(number), name_(name), member_(MemberOf(member)) {}
 
-  // Numbers must lie in [least, most], those of a list each; a list's reason
-  // for a bound may follow it.
-  Field& In(double least, double most);
+  // Numbers must lie in [least, most], those of a list each. `why` may end the
+  // message.
+  Field& In(double least, double most, std::string why = "");
   // The same without `least` itself.
   Field& Above(double least, double most);
   Field& Finite();
@@ -173,6 +173,7 @@ class Field {
   std::optional<int64_t> default_;
   int64_t absent_ = 0;
   std::string reason_;
+  std::string bound_reason_;
 };
 
 // Checks each field by itself. `path` is the spec's name; `buckets`, whether

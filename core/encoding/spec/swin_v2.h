@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 
+#include "absl/strings/str_cat.h"
 #include "core/encoding/spec/field.h"
 #include "core/encoding/spec/limits.h"
 
@@ -34,16 +35,19 @@ struct SwinV2Spec {
   FieldList Fields() {
     // Coordinates are fractions of a side's length - 1, which must not be 0
     // where there are any but 0.
-    const auto least = [](int64_t side) { return side == 1 ? 1 : 2; };
+    const auto within = [](Field field, int64_t side) {
+      return field.In(side == 1 ? 1 : 2, kMaxWindowSide,
+                      absl::StrCat(" for a window of ", side));
+    };
     return {
         Field(1, "window_height", window_height).In(1, kMaxWindowSide),
         Field(2, "window_width", window_width).In(1, kMaxWindowSide),
         Field(3, "num_heads", num_heads).In(1, kMaxNumHeads).NotInIdentity(),
-        Field(4, "pretrained_window_height", pretrained_window_height)
-            .In(least(window_height), kMaxWindowSide)
+        within(Field(4, "pretrained_window_height", pretrained_window_height),
+               window_height)
             .Default(window_height),
-        Field(5, "pretrained_window_width", pretrained_window_width)
-            .In(least(window_width), kMaxWindowSide)
+        within(Field(5, "pretrained_window_width", pretrained_window_width),
+               window_width)
             .Default(window_width),
         Field(6, "hidden_weight", hidden_weight),
         Field(7, "hidden_bias", hidden_bias),

@@ -7,10 +7,10 @@
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "core/base/mutex.h"
 #include "core/base/status_macros.h"
 #include "core/encoding/common/bias_table.h"
 #include "core/encoding/common/scaled_rounding.h"
@@ -38,7 +38,7 @@ struct Tupe {
   // Shared by all who compute with them at one time, and kept by nobody else:
   // plans are remembered, and what they hold counts against no budget.
   std::shared_ptr<const TupePositions> PositionsBy(const KernelSet& kernels) {
-    const std::lock_guard<std::mutex> lock(mutex);
+    const MutexLock lock(mutex);
     std::shared_ptr<const TupePositions> shared = positions.lock();
     if (shared == nullptr) {
       shared = std::make_shared<const TupePositions>(spec, kernels);
@@ -49,8 +49,8 @@ struct Tupe {
 
   const TupeSpec spec;
   const T5Buckets buckets;
-  std::mutex mutex;
-  std::weak_ptr<const TupePositions> positions;  // guarded by mutex
+  Mutex mutex;
+  std::weak_ptr<const TupePositions> positions ABSL_GUARDED_BY(mutex);
 };
 
 // Both terms, which only pairs of positions have.

@@ -44,7 +44,7 @@ absl::Status DeviceVectors::TryMultiply(const VectorProduct& product,
       reinterpret_cast<std::byte*>(out), memory + out_begin, out_bytes));
   ATTNBIAS_RETURN_IF_ERROR(work->stream->Wait());
   device_.Made(out_bytes);
-  std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   free_.push_back(std::move(work));
   return absl::OkStatus();
 }
@@ -53,7 +53,7 @@ absl::StatusOr<std::unique_ptr<DeviceVectors::Workspace>> DeviceVectors::Take(
     int64_t bytes) {
   std::unique_ptr<Workspace> work;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!free_.empty()) {
       work = std::move(free_.back());
       free_.pop_back();

@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/base/mutex.h"
 #include "core/kernel/cuda/guarded_device.h"
 
 namespace attnbias {
@@ -43,8 +43,8 @@ class DeviceVectors {
 
   GuardedDevice& device_;
   SharedMemory numbers_;
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Workspace>> free_;
+  Mutex mutex_;
+  std::vector<std::unique_ptr<Workspace>> free_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace attnbias

@@ -30,7 +30,7 @@ absl::StatusOr<SharedMemory> PinnedPool::Allocate(int64_t bytes) {
 }
 
 SharedMemory PinnedPool::Take(int64_t size) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = free_.find(size);
   if (found == free_.end()) return nullptr;
   SharedMemory memory = std::move(found->second);
@@ -40,7 +40,7 @@ SharedMemory PinnedPool::Take(int64_t size) {
 }
 
 void PinnedPool::GiveBack(int64_t size, SharedMemory memory) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   if (free_bytes_ + size > kMaxPooledBytes) return;
   free_.emplace(size, std::move(memory));
   free_bytes_ += size;

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 
 #include "absl/status/statusor.h"
+#include "core/base/mutex.h"
 #include "core/kernel/cuda/device.h"
 
 namespace attnbias {
@@ -27,9 +27,9 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   void GiveBack(int64_t size, SharedMemory memory);
 
   Device& device_;
-  std::mutex mutex_;
-  std::multimap<int64_t, SharedMemory> free_;
-  int64_t free_bytes_ = 0;
+  Mutex mutex_;
+  std::multimap<int64_t, SharedMemory> free_ ABSL_GUARDED_BY(mutex_);
+  int64_t free_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace attnbias
