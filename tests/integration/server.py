@@ -206,6 +206,13 @@ def settled(server: Server) -> None:
 
     def is_settled() -> bool:
         metrics = server.metrics()
-        return metrics["attnbias_memory_used_bytes"] == metrics["attnbias_cache_bytes"]
+        calls = {"started": 0.0, "handled": 0.0}
+        for name, value in metrics.items():
+            for kind in calls:
+                calls[kind] += value if name.startswith(f"grpc_server_{kind}_total") else 0
+        return (
+            calls["started"] == calls["handled"]
+            and metrics["attnbias_memory_used_bytes"] == metrics["attnbias_cache_bytes"]
+        )
 
-    eventually(is_settled, "all memory that is not cached given back")
+    eventually(is_settled, "every call ended, and all memory that is not cached given back")

@@ -179,13 +179,6 @@ def test_cancelled_at_random_points_nothing_leaks(start_server: Any) -> None:
         assert stub.payload(alibi(8, 64, **DENSE)) == dense_alibi(8, 64, 64).tobytes()
 
     settled(server)
-    handled = sum(
-        v for k, v in server.metrics().items() if k.startswith("grpc_server_handled_total")
-    )
-    started = sum(
-        v for k, v in server.metrics().items() if k.startswith("grpc_server_started_total")
-    )
-    assert handled == started
     assert server.stop() == 0
 
 
