@@ -158,10 +158,8 @@ std::string Field::Wanted() const {
                         ToText(static_cast<int64_t>(least_)), ", ",
                         ToText(static_cast<int64_t>(most_)), "]");
   }
-  const bool is_list = std::holds_alternative<std::vector<double>*>(member_);
-  return absl::StrCat(is_list ? "numbers in " : "a number in ",
-                      bound_ == Bound::kOpen ? "(" : "[", least_, ", ", most_,
-                      "]");
+  return absl::StrCat("a number in ", bound_ == Bound::kOpen ? "(" : "[",
+                      least_, ", ", most_, "]");
 }
 
 template <typename Number>
