@@ -2179,8 +2179,8 @@ type Deberta struct {
 	MaxPosition *int32 `protobuf:"varint,2,opt,name=max_position,json=maxPosition,proto3,oneof" json:"max_position,omitempty"`
 	// Default: CONTENT_TO_POSITION.
 	Term DebertaTerm `protobuf:"varint,3,opt,name=term,proto3,enum=attnbias.v1.DebertaTerm" json:"term,omitempty"`
-	// What becomes of distances beyond max_position; without buckets it changes
-	// nothing. Default: MICROSOFT.
+	// What becomes of distances beyond max_position. Only with buckets. Default:
+	// MICROSOFT.
 	Edge          DebertaEdge `protobuf:"varint,4,opt,name=edge,proto3,enum=attnbias.v1.DebertaEdge" json:"edge,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2861,8 +2861,9 @@ type Tupe struct {
 	// Relative term: T5's bidirectional buckets, [num_buckets, num_heads]. With
 	// reset_class_token one more row, the last: "other to class". Unset: no term.
 	RelativeTable *TableRef `protobuf:"bytes,2,opt,name=relative_table,json=relativeTable,proto3" json:"relative_table,omitempty"`
-	NumBuckets    *int32    `protobuf:"varint,3,opt,name=num_buckets,json=numBuckets,proto3,oneof" json:"num_buckets,omitempty"`
-	MaxDistance   *int32    `protobuf:"varint,4,opt,name=max_distance,json=maxDistance,proto3,oneof" json:"max_distance,omitempty"`
+	// Not beside the absolute term alone.
+	NumBuckets  *int32 `protobuf:"varint,3,opt,name=num_buckets,json=numBuckets,proto3,oneof" json:"num_buckets,omitempty"`
+	MaxDistance *int32 `protobuf:"varint,4,opt,name=max_distance,json=maxDistance,proto3,oneof" json:"max_distance,omitempty"`
 	// Absolute term, all fields or none: positions [max positions, d_model] (one
 	// more row with reset_class_token), query and key projections
 	// [d_model, d_model] with biases [d_model]. d_model is at most 4096 and a
@@ -2875,7 +2876,7 @@ type Tupe struct {
 	// LayerNorm of the positions, both or neither.
 	NormWeight *TableRef `protobuf:"bytes,10,opt,name=norm_weight,json=normWeight,proto3" json:"norm_weight,omitempty"`
 	NormBias   *TableRef `protobuf:"bytes,11,opt,name=norm_bias,json=normBias,proto3" json:"norm_bias,omitempty"`
-	// In (0, 1].
+	// In (0, 1]. Only with norm_weight.
 	NormEps *float64 `protobuf:"fixed64,12,opt,name=norm_eps,json=normEps,proto3,oneof" json:"norm_eps,omitempty"`
 	// Whether the class token has numbers of its own, untied from positions.
 	ResetClassToken bool `protobuf:"varint,13,opt,name=reset_class_token,json=resetClassToken,proto3" json:"reset_class_token,omitempty"`
