@@ -45,7 +45,7 @@ void RowMaker::Make(const Row& row, Range elements, std::byte* out) const {
 
 void RowMaker::CopyNumbers(const Row& row, Range elements,
                            std::byte* out) const {
-  const Line& keys = plan_.key_coordinates();
+  const Line keys = plan_.key_coordinates();
   const int64_t query = plan_.query_coordinates().At(row.query);
   const int64_t query_position = plan_.window().queries.At(row.query);
   while (elements.size() > 0) {
