@@ -12,13 +12,8 @@ bool MasksRows(const Plan& plan) {
          !plan.mask().masks_nothing();
 }
 
-void NumberSource::Copy(int64_t lane, Range span, int64_t query,
-                        std::byte* out) const {
-  if (band != nullptr) {
-    std::memcpy(out, band->At(lane, span.begin),
-                span.size() * coordinate_bytes);
-    return;
-  }
+void NumberSource::Compute(int64_t lane, Range span, int64_t query,
+                           std::byte* out) const {
   const int64_t step = evaluator->coordinates_at_once();
   for (int64_t begin = span.begin;
        begin < span.end && !cancellation->cancelled(); begin += step) {
