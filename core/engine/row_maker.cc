@@ -12,13 +12,8 @@ bool MasksRows(const Plan& plan) {
          !plan.mask().masks_nothing();
 }
 
-void NumberSource::Copy(int64_t lane, Range span, int64_t query,
-                        std::byte* out) const {
-  if (band != nullptr) {
-    std::memcpy(out, band->At(lane, span.begin),
-                span.size() * coordinate_bytes);
-    return;
-  }
+void NumberSource::Compute(int64_t lane, Range span, int64_t query,
+                           std::byte* out) const {
   const int64_t step = evaluator->coordinates_at_once();
   for (int64_t begin = span.begin;
        begin < span.end && !cancellation->cancelled(); begin += step) {
@@ -45,7 +40,7 @@ void RowMaker::Make(const Row& row, Range elements, std::byte* out) const {
 
 void RowMaker::CopyNumbers(const Row& row, Range elements,
                            std::byte* out) const {
-  const Line& keys = plan_.key_coordinates();
+  const Line keys = plan_.key_coordinates();
   const int64_t query = plan_.query_coordinates().At(row.query);
   const int64_t query_position = plan_.window().queries.At(row.query);
   while (elements.size() > 0) {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 
 #include "core/base/cancellation.h"
@@ -27,7 +28,14 @@ struct NumberSource {
 
   // Writes one lane's numbers over `span` to `out`. For a DENSE encoding,
   // `query` is the query's position. Once cancelled, writes no more.
-  void Copy(int64_t lane, Range span, int64_t query, std::byte* out) const;
+  void Copy(int64_t lane, Range span, int64_t query, std::byte* out) const {
+    if (band == nullptr) return Compute(lane, span, query, out);
+    std::memcpy(out, band->At(lane, span.begin),
+                span.size() * coordinate_bytes);
+  }
+
+ private:
+  void Compute(int64_t lane, Range span, int64_t query, std::byte* out) const;
 };
 
 // One of Plan::rows(): a lane, and a query counted from the first.

@@ -54,6 +54,8 @@ class Line {
   int64_t At(int64_t index) const {
     if (list_ != nullptr) return origin_ + list_[index];
     const int64_t n = std::max<int64_t>(first_ + index, 0);
+    // Ranges are read without a division.
+    if (n < run_) return origin_ + n;
     return origin_ + n / run_ * stride_ + n % run_;
   }
 
@@ -73,7 +75,8 @@ class Line {
       return end - indices.begin;
     }
     const int64_t n = first_ + indices.begin;
-    return std::min(n < 0 ? -n : run_ - n % run_, indices.size());
+    if (n < 0) return std::min(-n, indices.size());
+    return std::min(run_ - (n < run_ ? n : n % run_), indices.size());
   }
 
  private:

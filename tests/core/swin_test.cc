@@ -145,7 +145,8 @@ struct GridCase {
 
 std::vector<GridCase> GridCases() {
   std::vector<GridCase> cases;
-  for (const Grid grid : {Grid{1, 1}, Grid{3, 5}, Grid{20, 9}}) {
+  for (const Grid grid :
+       {Grid{1, 1}, Grid{1, 4}, Grid{4, 1}, Grid{3, 5}, Grid{20, 9}}) {
     cases.push_back({"swin", Swin(grid.height, grid.width), grid, false});
     cases.push_back({"beit", Beit(grid.height, grid.width), grid, true});
   }
