@@ -49,10 +49,9 @@ ENCODING = {
     "": ("spec/",),
     "common/": ("spec/", ""),
     "sinusoid/": ("spec/", "", "common/"),
-    **{
-        family: ("spec/", "", "common/", "sinusoid/")
-        for family in ("absolute/", "bias/", "vector/", "grid/", "tupe/")
-    },
+    **dict.fromkeys(
+        ("absolute/", "bias/", "vector/", "grid/", "tupe/"), ("spec/", "", "common/", "sinusoid/")
+    ),
 }
 ENCODING_HEADERS = ("encoding.h", "evaluator.h", "make_encoding.h")
 
