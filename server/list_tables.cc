@@ -10,7 +10,7 @@
 #include "absl/strings/strip.h"
 #include "core/base/invalid.h"
 #include "google/protobuf/message.h"
-#include "server/codec/encoding_codec.h"
+#include "server/codec/field_codec.h"
 
 namespace attnbias {
 namespace {
@@ -72,7 +72,7 @@ void EncodeInfo(const MountedTable& mounted, const TableSet& tables,
   info->set_source(mounted.source);
   if (!mounted.spec.has_value()) return;
   v1::TensorSpec* spec = info->mutable_spec();
-  EncodeEncoding(*mounted.spec, spec);
+  EncodeOneof(*mounted.spec, spec);
   const auto* chosen = spec->GetReflection()->GetOneofFieldDescriptor(
       *spec, v1::TensorSpec::descriptor()->FindOneofByName("encoding"));
   NameTables(mounted, tables,

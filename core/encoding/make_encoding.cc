@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <string>
 #include <utility>
 
@@ -12,13 +11,6 @@
 
 namespace attnbias {
 namespace {
-
-using encoding_internal::Factory;
-
-std::map<std::string_view, Factory>& Factories() {
-  static auto* const factories = new std::map<std::string_view, Factory>;
-  return *factories;
-}
 
 absl::Status CheckScale(double scale, bool indices) {
   if (!std::isfinite(scale) || scale == 0) {
@@ -58,20 +50,13 @@ void TakeIndices(Encoding& encoding) {
 
 }  // namespace
 
-void encoding_internal::Register(std::string_view name, Factory factory) {
-  Factories().emplace(name, std::move(factory));
-}
-
 absl::StatusOr<EncodingPtr> MakeEncoding(EncodingSpec spec,
                                          const Output& output) {
-  const auto found = Factories().find(spec.name());
-  if (found == Factories().end()) return Invalid("encoding: not set");
-  const FieldList fields = spec.Fields();
   const bool buckets = output.values == Values::kBuckets;
-  ATTNBIAS_RETURN_IF_ERROR(CheckFields(spec.name(), fields, buckets));
-  ATTNBIAS_ASSIGN_OR_RETURN(Encoding encoding, found->second.describe(spec));
+  ATTNBIAS_ASSIGN_OR_RETURN(Encoding encoding, EncodingRegistration::Describe(
+                                                   "encoding", spec, buckets));
   encoding.name = spec.name();
-  ATTNBIAS_RETURN_IF_ERROR(CheckValues(encoding, output, fields));
+  ATTNBIAS_RETURN_IF_ERROR(CheckValues(encoding, output, spec.Fields()));
   if (buckets || !encoding.has_biases) {
     TakeIndices(encoding);
   } else {
@@ -87,18 +72,6 @@ absl::StatusOr<EncodingPtr> MakeEncoding(EncodingSpec spec,
   identity.Real(101, output.scale, 1);
   encoding.identity = identity.bytes();
   return std::make_shared<const Encoding>(std::move(encoding));
-}
-
-std::optional<EncodingSpec> DefaultSpec(std::string_view name) {
-  const auto found = Factories().find(name);
-  if (found == Factories().end()) return std::nullopt;
-  return found->second.default_spec();
-}
-
-std::vector<std::string_view> EncodingNames() {
-  std::vector<std::string_view> names;
-  for (const auto& [name, factory] : Factories()) names.push_back(name);
-  return names;
 }
 
 }  // namespace attnbias

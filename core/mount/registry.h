@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/base/mutex.h"
-#include "core/encoding/spec/encoding_spec.h"
+#include "core/encoding/spec/any_spec.h"
 #include "core/safetensors/safetensors.h"
 #include "core/table/table.h"
 

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/encoding/spec/encoding_spec.h"
+#include "core/encoding/spec/any_spec.h"
 #include "core/mount/model_config.h"
 #include "core/table/table.h"
 

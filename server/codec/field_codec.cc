@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/reflection.h"
@@ -81,7 +82,11 @@ struct Decoder {
     member.set(reflection().GetEnumValue(message, &field));
     return absl::OkStatus();
   }
-  absl::Status operator()(const ListMember& member) const {
+  absl::Status operator()(const MessageMember& member) const {
+    if (member.resize == nullptr) {
+      return DecodeFields(reflection().GetMessage(message, &field), path,
+                          tables, member.elements().front());
+    }
     const int size = reflection().FieldSize(message, &field);
     member.resize(size);
     const std::vector<FieldList> elements = member.elements();
@@ -147,7 +152,7 @@ struct Encoder {
   void operator()(const EnumMember& member) const {
     reflection().SetEnumValue(message, &field, member.get());
   }
-  void operator()(const ListMember& member) const {
+  void operator()(const MessageMember& member) const {
     for (const FieldList& element : member.elements()) {
       EncodeFields(element, reflection().AddMessage(message, &field));
     }
@@ -160,6 +165,15 @@ bool IsSet(const Message& message, const FieldDescriptor& field) {
                              : reflection.HasField(message, &field);
 }
 
+// "sinusoidal, t5, alibi"
+std::string NamesIn(const google::protobuf::OneofDescriptor& oneof) {
+  std::string names;
+  for (int i = 0; i < oneof.field_count(); ++i) {
+    absl::StrAppend(&names, i == 0 ? "" : ", ", oneof.field(i)->name());
+  }
+  return names;
+}
+
 }  // namespace
 
 absl::Status DecodeFields(const Message& message, const std::string& path,
@@ -169,8 +183,7 @@ absl::Status DecodeFields(const Message& message, const std::string& path,
         *message.GetDescriptor()->FindFieldByNumber(field.number());
     if (!IsSet(message, wire)) continue;
     ATTNBIAS_RETURN_IF_ERROR(std::visit(
-        Decoder{message, wire, absl::StrCat(path, ".", wire.name()), tables},
-        field.member()));
+        Decoder{message, wire, field.PathIn(path), tables}, field.member()));
   }
   return absl::OkStatus();
 }
@@ -184,6 +197,28 @@ void EncodeFields(const FieldList& fields, Message* message) {
                 field.default_value()},
         field.member());
   }
+}
+
+absl::StatusOr<AnySpec> DecodeOneof(
+    const Message& message, const std::string& oneof, const TableSet& tables,
+    std::optional<AnySpec> (*default_spec)(std::string_view name)) {
+  const auto& wire = *message.GetDescriptor()->FindOneofByName(oneof);
+  const Reflection& reflection = *message.GetReflection();
+  const auto* field = reflection.GetOneofFieldDescriptor(message, &wire);
+  if (field == nullptr) {
+    return Invalid(oneof, ": not set, want one of ", NamesIn(wire));
+  }
+  AnySpec spec = *default_spec(field->name());
+  ATTNBIAS_RETURN_IF_ERROR(DecodeFields(reflection.GetMessage(message, field),
+                                        field->name(), tables, spec.Fields()));
+  return spec;
+}
+
+void EncodeOneof(AnySpec spec, Message* message) {
+  const auto* field =
+      message->GetDescriptor()->FindFieldByName(std::string(spec.name()));
+  EncodeFields(spec.Fields(),
+               message->GetReflection()->MutableMessage(message, field));
 }
 
 }  // namespace attnbias

@@ -6,8 +6,10 @@
 #include <variant>
 #include <vector>
 
-#include "server/codec/encoding_codec.h"
+#include "core/base/status_macros.h"
+#include "core/encoding/make_encoding.h"
 #include "server/codec/enums.h"
+#include "server/codec/field_codec.h"
 
 namespace attnbias {
 namespace {
@@ -176,9 +178,9 @@ void EncodePart(const Part& part, const Plan& plan, v1::TensorPart* wire) {
 absl::StatusOr<TensorSpec> DecodeSpec(const v1::TensorSpec& spec,
                                       const TableSet& tables) {
   TensorSpec result;
-  absl::StatusOr<EncodingSpec> encoding = DecodeEncoding(spec, tables);
-  if (!encoding.ok()) return encoding.status();
-  result.encoding = *std::move(encoding);
+  ATTNBIAS_ASSIGN_OR_RETURN(result.encoding,
+                            DecodeOneof(spec, "encoding", tables,
+                                        &EncodingRegistration::DefaultSpec));
   if (spec.has_table()) result.extent = DecodeExtent(spec.table());
   if (spec.has_pair()) result.extent = DecodeExtent(spec.pair());
   if (spec.has_grid()) result.extent = DecodeExtent(spec.grid());
@@ -190,7 +192,7 @@ absl::StatusOr<TensorSpec> DecodeSpec(const v1::TensorSpec& spec,
 
 v1::TensorSpec EncodeSpec(const TensorSpec& spec) {
   v1::TensorSpec wire;
-  EncodeEncoding(spec.encoding, &wire);
+  EncodeOneof(spec.encoding, &wire);
   if (const auto* table = std::get_if<TableExtent>(&spec.extent)) {
     EncodeExtent(*table, wire.mutable_table());
   } else if (const auto* pair = std::get_if<PairExtent>(&spec.extent)) {

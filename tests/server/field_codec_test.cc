@@ -19,6 +19,7 @@ namespace {
 
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
+using google::protobuf::OneofDescriptor;
 using testing::ElementsAreArray;
 
 // "RopeType" is "ROPE_TYPE_" in front of its values.
@@ -91,9 +92,9 @@ struct Checker {
     }
     EXPECT_THAT(ValuesOf(field), ElementsAreArray(names)) << field.full_name();
   }
-  void operator()(const ListMember& member) const {
-    Expect(field.is_repeated());
-    member.resize(1);
+  void operator()(const MessageMember& member) const {
+    Expect(field.is_repeated() == (member.resize != nullptr));
+    if (member.resize != nullptr) member.resize(1);
     ExpectSameFields(member.elements()[0], *field.message_type());
   }
 };
@@ -110,14 +111,20 @@ void ExpectSameFields(const FieldList& fields, const Descriptor& message) {
   }
 }
 
-TEST(Fields, AreThoseOfTheContract) {
-  const auto* oneof = v1::TensorSpec::descriptor()->FindOneofByName("encoding");
-  EXPECT_EQ(EncodingNames().size(), oneof->field_count());
-  for (int i = 0; i < oneof->field_count(); ++i) {
-    std::optional<EncodingSpec> spec = DefaultSpec(oneof->field(i)->name());
-    ASSERT_TRUE(spec.has_value()) << oneof->field(i)->name();
-    ExpectSameFields(spec->Fields(), *oneof->field(i)->message_type());
+template <typename Registration>
+void ExpectSameSpecs(const OneofDescriptor& oneof) {
+  EXPECT_EQ(Registration::Names().size(), oneof.field_count());
+  for (int i = 0; i < oneof.field_count(); ++i) {
+    std::optional<AnySpec> spec =
+        Registration::DefaultSpec(oneof.field(i)->name());
+    ASSERT_TRUE(spec.has_value()) << oneof.field(i)->name();
+    ExpectSameFields(spec->Fields(), *oneof.field(i)->message_type());
   }
+}
+
+TEST(Fields, AreThoseOfTheContract) {
+  ExpectSameSpecs<EncodingRegistration>(
+      *v1::TensorSpec::descriptor()->FindOneofByName("encoding"));
 }
 
 }  // namespace

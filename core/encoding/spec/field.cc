@@ -128,7 +128,7 @@ std::optional<std::string> Field::Given() const {
                    if (!member.is_given()) return std::nullopt;
                    return std::string(member.names[member.get() - 1]);
                  },
-                 [](const ListMember& member) -> Text {
+                 [](const MessageMember& member) -> Text {
                    const size_t size = member.elements().size();
                    if (size == 0) return std::nullopt;
                    return absl::StrCat(size, " elements");
@@ -151,6 +151,7 @@ std::string Field::Wanted() const {
   if (const auto* member = std::get_if<EnumMember>(&member_)) {
     return JoinNames(member->names);
   }
+  if (std::holds_alternative<std::optional<Table>*>(member_)) return "a table";
   if (bound_ == Bound::kNone) return "a value";
   if (bound_ == Bound::kFinite) return "a finite number";
   if (IsInteger(member_)) {
@@ -162,57 +163,60 @@ std::string Field::Wanted() const {
                       least_, ", ", most_, "]");
 }
 
-template <typename Number>
-absl::Status Field::CheckNumber(std::string_view path, Number number,
-                                std::string_view index) const {
-  if (Allows(number)) return absl::OkStatus();
-  return Invalid(std::string(path), ".", std::string(name_), std::string(index),
-                 ": got ", number, ", want ", Wanted(), bound_reason_);
+std::string Field::PathIn(std::string_view path) const {
+  return absl::StrCat(std::string(path), path.empty() ? "" : ".",
+                      std::string(name_));
 }
 
 template <typename Number>
-absl::Status Field::CheckNumbers(std::string_view path,
+absl::Status Field::CheckNumber(const std::string& field, Number number) const {
+  if (Allows(number)) return absl::OkStatus();
+  return Invalid(field, ": got ", number, ", want ", Wanted(), bound_reason_);
+}
+
+template <typename Number>
+absl::Status Field::CheckNumbers(const std::string& field,
                                  const std::vector<Number>& numbers) const {
   for (size_t i = 0; i < numbers.size(); ++i) {
     if (Allows(numbers[i])) continue;
-    return CheckNumber(path, numbers[i], absl::StrCat("[", i, "]"));
+    return CheckNumber(absl::StrCat(field, "[", i, "]"), numbers[i]);
   }
   return absl::OkStatus();
 }
 
 absl::Status Field::Check(std::string_view path) const {
+  const std::string field = PathIn(path);
   if (is_idle_ || is_required_) {
     const std::optional<std::string> given = Given();
     if (is_idle_ && !given.has_value()) return absl::OkStatus();
     if (is_idle_) {
-      return Invalid(std::string(path), ".", std::string(name_), ": got ",
-                     *given, ", want none: ", reason_);
+      return Invalid(field, ": got ", *given, ", want none: ", reason_);
     }
     if (!given.has_value()) {
-      return Invalid(std::string(path), ".", std::string(name_),
-                     ": not set, want ", IsList(member_) ? "a list, each " : "",
-                     Wanted(), reason_.empty() ? "" : ", ", reason_);
+      return Invalid(field, ": not set, want ",
+                     IsList(member_) ? "a list, each " : "", Wanted(),
+                     reason_.empty() ? "" : ", ", reason_);
     }
   }
   return std::visit(
-      Overloaded{[&](int64_t* value) { return CheckNumber(path, *value, ""); },
-                 [&](double* value) { return CheckNumber(path, *value, ""); },
+      Overloaded{[&](int64_t* value) { return CheckNumber(field, *value); },
+                 [&](double* value) { return CheckNumber(field, *value); },
                  [&](Defaulted<int64_t>* value) {
-                   return CheckNumber<int64_t>(path, *value, "");
+                   return CheckNumber<int64_t>(field, *value);
                  },
                  [&](Defaulted<double>* value) {
-                   return CheckNumber<double>(path, *value, "");
+                   return CheckNumber<double>(field, *value);
                  },
                  [&](std::optional<int64_t>* value) {
-                   return value->has_value() ? CheckNumber(path, **value, "")
+                   return value->has_value() ? CheckNumber(field, **value)
                                              : absl::OkStatus();
                  },
                  [&](std::optional<double>* value) {
-                   return value->has_value() ? CheckNumber(path, **value, "")
+                   return value->has_value() ? CheckNumber(field, **value)
                                              : absl::OkStatus();
                  },
                  [&]<typename T>(std::vector<T>* values) {
-                   return CheckNumbers(path, *values);
+                   return CheckNumbers(field, *values);
                  },
                  [](const auto& /*not a number*/) { return absl::OkStatus(); }},
       member_);
@@ -262,7 +266,7 @@ void Field::WriteIdentity(const Field& defaults,
           [&](const EnumMember& member) {
             integer(member.get(), of_defaults(member).get());
           },
-          [&](const ListMember& member) {
+          [&](const MessageMember& member) {
             // Of lists there are those of tables alone.
             std::string digests;
             for (const FieldList& element : member.elements()) {

@@ -87,8 +87,10 @@ struct EnumMember {
   std::function<bool()> is_given;
 };
 
-// A member that is a list of messages, each with fields of its own.
-struct ListMember {
+// A member that is a message, or a list of them, each with fields of its own.
+struct MessageMember {
+  // Null where there is one alone, as terms of logits have it. Nobody writes
+  // those.
   std::function<void(int64_t)> resize;
   std::function<std::vector<FieldList>()> elements;
 };
@@ -100,7 +102,7 @@ class Field {
       int64_t*, double*, bool*, Defaulted<int64_t>*, Defaulted<double>*,
       Defaulted<bool>*, std::optional<int64_t>*, std::optional<double>*,
       std::optional<bool>*, std::optional<Table>*, std::vector<double>*,
-      std::vector<int64_t>*, EnumMember, ListMember>;
+      std::vector<int64_t>*, EnumMember, MessageMember>;
 
   template <typename T>
   Field(int number, std::string_view name, T& member)
@@ -134,7 +136,9 @@ class Field {
   bool is_of_bias() const { return is_of_bias_; }
   const std::optional<int64_t>& default_value() const { return default_; }
 
-  // INVALID_ARGUMENT, the message beginning with `path`, "." and the name.
+  // "path.name"; the name alone where the path is empty.
+  std::string PathIn(std::string_view path) const;
+  // INVALID_ARGUMENT, the message beginning with PathIn(path).
   absl::Status Check(std::string_view path) const;
   // Writes what is not that of `defaults`, the same field of a spec that is
   // all defaults.
@@ -153,10 +157,9 @@ class Field {
   bool Allows(int64_t number) const;
   std::string Wanted() const;
   template <typename Number>
-  absl::Status CheckNumber(std::string_view path, Number number,
-                           std::string_view index) const;
+  absl::Status CheckNumber(const std::string& field, Number number) const;
   template <typename Number>
-  absl::Status CheckNumbers(std::string_view path,
+  absl::Status CheckNumbers(const std::string& field,
                             const std::vector<Number>& numbers) const;
 
   int number_;
@@ -246,8 +249,12 @@ Field::Member Field::MemberOf(T& member) {
                 return true;
               }
             }};
+  } else if constexpr (requires { member.Fields(); }) {
+    return MessageMember{.elements = [&member] {
+      return std::vector<FieldList>{member.Fields()};
+    }};
   } else {
-    return ListMember{
+    return MessageMember{
         .resize = [&member](int64_t size) { member.resize(size); },
         .elements =
             [&member] {

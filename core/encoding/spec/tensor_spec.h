@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/encoding/spec/encoding_spec.h"
+#include "core/encoding/spec/any_spec.h"
 #include "core/tensor/data_type.h"
 #include "core/tensor/range.h"
 

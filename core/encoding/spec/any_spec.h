@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The spec of any encoding, as one type.
+// The spec of any encoding, or of any term of logits, as one type.
 //
-//   EncodingSpec spec = AlibiSpec{.num_heads = 8};
+//   AnySpec spec = AlibiSpec{.num_heads = 8};
 //   spec.name();                        // "alibi"
 //   spec.As<AlibiSpec>()->num_heads;    // 8
-#ifndef ATTNBIAS_CORE_ENCODING_SPEC_ENCODING_SPEC_H_
-#define ATTNBIAS_CORE_ENCODING_SPEC_ENCODING_SPEC_H_
+#ifndef ATTNBIAS_CORE_ENCODING_SPEC_ANY_SPEC_H_
+#define ATTNBIAS_CORE_ENCODING_SPEC_ANY_SPEC_H_
 
 #include <any>
 #include <concepts>
@@ -21,28 +21,28 @@ namespace attnbias {
 // may have a `WriteIdentity(bool buckets, CanonicalWriter&) const` in place of
 // what the list gives.
 template <typename Spec>
-concept SpecOfEncoding = requires(Spec spec) {
+concept IsSpec = requires(Spec spec) {
   { Spec::kName } -> std::convertible_to<std::string_view>;
   { spec.Fields() } -> std::same_as<FieldList>;
 };
 
-class EncodingSpec {
+class AnySpec {
  public:
-  // No encoding's.
-  EncodingSpec() = default;
-  template <SpecOfEncoding Spec>
-  EncodingSpec(Spec spec)  // NOLINT: a Spec is the spec of an encoding
+  // That of nothing.
+  AnySpec() = default;
+  template <IsSpec Spec>
+  AnySpec(Spec spec)  // NOLINT: a Spec is any spec
       : value_(std::move(spec)), functions_(&kFunctionsOf<Spec>) {}
 
-  // The encoding's; empty for no encoding.
+  // The Spec's; empty for nothing.
   std::string_view name() const { return functions_->name; }
 
-  // Null where it is another encoding's.
-  template <SpecOfEncoding Spec>
+  // Null where it is another.
+  template <IsSpec Spec>
   const Spec* As() const {
     return std::any_cast<Spec>(&value_);
   }
-  template <SpecOfEncoding Spec>
+  template <IsSpec Spec>
   Spec* As() {
     return std::any_cast<Spec>(&value_);
   }
@@ -82,14 +82,16 @@ class EncodingSpec {
       Spec::kName,
       [](std::any& value) { return std::any_cast<Spec>(&value)->Fields(); },
       &WriteIdentityOf<Spec>};
-  static constexpr Functions kNoEncoding = {
+  static constexpr Functions kNothing = {
       "", [](std::any&) { return FieldList(); },
       [](std::any&, bool, CanonicalWriter&) {}};
 
   std::any value_;
-  const Functions* functions_ = &kNoEncoding;
+  const Functions* functions_ = &kNothing;
 };
+
+using EncodingSpec = AnySpec;
 
 }  // namespace attnbias
 
-#endif  // ATTNBIAS_CORE_ENCODING_SPEC_ENCODING_SPEC_H_
+#endif  // ATTNBIAS_CORE_ENCODING_SPEC_ANY_SPEC_H_
