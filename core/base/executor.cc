@@ -58,4 +58,20 @@ void ParallelFor(Executor& executor, int64_t count,
   loop->Wait();
 }
 
+absl::Status TryParallelFor(Executor& executor, int64_t count,
+                            absl::FunctionRef<absl::Status(int64_t)> body) {
+  std::atomic<bool> failed{false};
+  Mutex mutex;
+  absl::Status first;
+  ParallelFor(executor, count, [&](int64_t i) {
+    if (failed) return;
+    const absl::Status done = body(i);
+    if (done.ok()) return;
+    failed = true;
+    MutexLock lock(mutex);
+    first.Update(done);
+  });
+  return first;
+}
+
 }  // namespace attnbias

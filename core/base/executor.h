@@ -7,6 +7,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 
 namespace attnbias {
 
@@ -26,6 +27,11 @@ class Executor {
 // whichever of the executor's are idle. Returns when all calls have.
 void ParallelFor(Executor& executor, int64_t count,
                  absl::FunctionRef<void(int64_t)> body);
+
+// The same until a call fails, after which no further one is begun; with the
+// first error.
+absl::Status TryParallelFor(Executor& executor, int64_t count,
+                            absl::FunctionRef<absl::Status(int64_t)> body);
 
 }  // namespace attnbias
 

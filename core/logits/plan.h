@@ -8,27 +8,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
+#include <utility>
 
-#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/encoding/encoding.h"
-#include "core/logits/spec.h"
+#include "core/logits/spec/logits_spec.h"
+#include "core/logits/term.h"
 #include "core/tensor/data_type.h"
 #include "core/tensor/range.h"
 
 namespace attnbias {
-
-// Keys of one query that use vectors in step: key keys.begin + n uses vector
-// `vector` + n * step. A step of 0 is a clipped end, -1 a mirrored half.
-struct Stretch {
-  Range keys;
-  int64_t vector = 0;
-  int step = 0;
-
-  int64_t last_vector() const { return vector + (keys.size() - 1) * step; }
-};
-using Stretches = absl::InlinedVector<Stretch, 4>;
 
 struct LogitsLimits {
   // Of all vectors that a request's keys use.
@@ -53,12 +42,11 @@ class LogitsPlan {
   absl::Status CheckRows(int64_t first_row, int64_t num_rows,
                          int64_t bytes) const;
 
+  // As it was asked for, its query_offset set.
   const LogitsSpec& spec() const { return spec_; }
-  // Whether rows that are sent to us are attention weights, and those that we
-  // answer are sums of vectors.
-  bool weighs_values() const { return weighs_values_; }
+  const LogitsTerm& term() const { return term_; }
   // Position of query 0.
-  int64_t query_offset() const { return query_offset_; }
+  int64_t query_offset() const { return *spec_.query_offset; }
 
   // Numbers of one head in a row that is sent to us, and in its answer.
   int64_t input_width() const { return input_width_; }
@@ -74,66 +62,28 @@ class LogitsPlan {
   // What masked elements become, in the output type.
   const std::byte* fill() const { return fill_.data(); }
 
-  // The vectors are numbered from 0. Vector n belongs to key n where positions
-  // are absolute. Otherwise it belongs to the relative position (key - query)
-  // first() + n, or to that distance where both directions share vectors.
-  int64_t num_vectors() const { return num_vectors_; }
-  int64_t first() const { return first_; }
-  // 1 where all heads share them.
-  int64_t vector_heads() const { return vector_heads_; }
-  // Only for sinusoids.
-  const EncodingPtr& sinusoid() const { return sinusoid_; }
-
   // Keys that the direction lets query `row`, counted from query 0, see.
   Range VisibleKeys(int64_t row) const;
-  // The same keys in order, each in exactly one stretch.
-  Stretches StretchesOf(int64_t row) const;
+  // The same keys in order, each in exactly one stretch of the summand.
+  Stretches StretchesOf(const Summand& summand, int64_t row) const;
 
  private:
   explicit LogitsPlan(LogitsSpec spec) : spec_(std::move(spec)) {}
 
   absl::Status Resolve(const LogitsLimits& limits);
-  absl::Status CheckLengths() const;
   absl::Status ResolveFill();
   absl::Status CheckBias() const;
-  absl::Status ResolveTerm(std::monostate);
-  absl::Status ResolveTerm(const ShawKeysSpec& term);
-  absl::Status ResolveTerm(const ShawValuesSpec& term);
-  absl::Status ResolveTerm(const SinusoidalDistancesSpec& term);
-  absl::Status ResolveTerm(const AbsoluteKeysSpec& term);
-  absl::Status ResolveTable(absl::string_view field,
-                            const RelativeTableSpec& term);
-  absl::Status CheckProjection(absl::string_view field, const Array& projection,
-                               int64_t width) const;
   absl::Status CheckVectorBytes(const LogitsLimits& limits) const;
-  void ResolveWorkType();
+  absl::Status ResolveWorkType();
   void CountRoundings();
-  // Relative positions between which visible pairs lie, perhaps a little wide.
-  Range RelativeHull() const;
-  int64_t VectorOf(int64_t relative) const;
-  // Appends what `row` sees of `relative`.
-  void AppendStretch(int64_t row, Range relative, int step,
-                     Stretches* stretches) const;
 
   LogitsSpec spec_;
-  bool weighs_values_ = false;
-  bool by_key_ = false;
-  bool symmetric_ = false;
-  int64_t query_offset_ = 0;
+  LogitsTerm term_;
   int64_t input_width_ = 0;
   int64_t output_width_ = 0;
   DataType work_type_ = DataType::kF32;
   int64_t roundings_ = 0;
-  // Roundings that projected vectors have had, in F64.
-  int64_t projected_width_ = 0;
   std::array<std::byte, 8> fill_{};
-  // Relative positions that have a vector of their own. Others use that of the
-  // nearest.
-  Range distinct_ = {};
-  int64_t first_ = 0;
-  int64_t num_vectors_ = 0;
-  int64_t vector_heads_ = 1;
-  EncodingPtr sinusoid_;
 };
 
 }  // namespace attnbias

@@ -2,7 +2,6 @@
 #include "core/logits/positional_logits.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -11,7 +10,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/invalid.h"
-#include "core/base/mutex.h"
 #include "core/base/status_macros.h"
 #include "core/numerics/narrow.h"
 #include "core/tensor/element.h"
@@ -26,8 +24,8 @@ constexpr int64_t kTileProducts = int64_t{1} << 18;
 constexpr int64_t kMaxTileRows = 128;
 
 int64_t TileRows(const LogitsPlan& plan) {
-  const int64_t products =
-      std::min(plan.num_vectors(), plan.spec().key_length + kMaxTileRows);
+  const int64_t products = std::min(plan.term().summands[0].count,
+                                    plan.spec().key_length + kMaxTileRows);
   return std::clamp<int64_t>(kTileProducts / std::max<int64_t>(products, 1), 1,
                              kMaxTileRows);
 }
@@ -105,18 +103,23 @@ struct PositionalLogits::Tile {
 absl::StatusOr<std::unique_ptr<const PositionalLogits>>
 PositionalLogits::Create(LogitsPlanPtr plan, LogitsResources resources,
                          const Cancellation& cancellation) {
-  ATTNBIAS_ASSIGN_OR_RETURN(Vectors vectors,
-                            MakeVectors(*plan, resources, cancellation));
+  std::vector<Factor> factors;
+  for (const Summand& summand : plan->term().summands) {
+    ATTNBIAS_ASSIGN_OR_RETURN(
+        Vectors vectors, MakeVectors(*plan, summand, resources, cancellation));
+    auto on_device = KeepOnDevice(vectors, resources.kernels.accelerator);
+    factors.push_back({summand, std::move(vectors), std::move(on_device)});
+  }
   return std::unique_ptr<const PositionalLogits>(new PositionalLogits(
-      std::move(plan), std::move(resources), std::move(vectors)));
+      std::move(plan), std::move(resources), std::move(factors)));
 }
 
 PositionalLogits::PositionalLogits(LogitsPlanPtr plan,
-                                   LogitsResources resources, Vectors vectors)
+                                   LogitsResources resources,
+                                   std::vector<Factor> factors)
     : plan_(std::move(plan)),
       resources_(std::move(resources)),
-      vectors_(std::move(vectors)),
-      device_vectors_(KeepOnDevice(vectors_, resources_.kernels.accelerator)),
+      factors_(std::move(factors)),
       tile_rows_(TileRows(*plan_)) {}
 
 absl::Status PositionalLogits::Compute(const RowBlock& block, Range lines,
@@ -131,28 +134,19 @@ absl::Status PositionalLogits::Compute(const RowBlock& block, Range lines,
                      out + (line - lines.begin) * plan_->output_row_bytes()});
     line += count;
   }
-  Mutex mutex;
-  absl::Status status;
-  std::atomic<bool> failed{false};
-  ParallelFor(
-      resources_.executor, static_cast<int64_t>(tiles.size()), [&](int64_t i) {
-        if (failed) return;
-        const absl::Status done = plan_->work_type() == DataType::kF64
-                                      ? ComputeTile<double>(block, tiles[i])
-                                      : ComputeTile<float>(block, tiles[i]);
-        if (done.ok()) return;
-        failed = true;
-        const MutexLock lock(mutex);
-        status.Update(done);
-      });
-  return status;
+  return TryParallelFor(resources_.executor, static_cast<int64_t>(tiles.size()),
+                        [&](int64_t i) {
+                          return plan_->work_type() == DataType::kF64
+                                     ? ComputeTile<double>(block, tiles[i])
+                                     : ComputeTile<float>(block, tiles[i]);
+                        });
 }
 
 template <typename Work>
 absl::Status PositionalLogits::ComputeTile(const RowBlock& block,
                                            const Tile& tile) const {
-  return plan_->weighs_values() ? Weigh<Work>(block, tile)
-                                : Multiply<Work>(block, tile);
+  return plan_->term().weighs_values ? Weigh<Work>(block, tile)
+                                     : Multiply<Work>(block, tile);
 }
 
 // Row n of a tile has its products in row n of one matrix, each at its vector:
@@ -162,8 +156,9 @@ absl::Status PositionalLogits::Multiply(const RowBlock& block,
                                         const Tile& tile) const {
   const int64_t rows = tile.rows.size();
   const int64_t width = plan_->spec().head_dim;
-  const Range vectors = VectorsOf(
-      {block.first_row + tile.rows.begin, block.first_row + tile.rows.end});
+  const Factor& factor = factors_[0];
+  const Range vectors = VectorsOf(factor, {block.first_row + tile.rows.begin,
+                                           block.first_row + tile.rows.end});
   ATTNBIAS_ASSIGN_OR_RETURN(
       BudgetedBuffer scratch,
       resources_.allocate(rows * (width + vectors.size()) *
@@ -172,17 +167,12 @@ absl::Status PositionalLogits::Multiply(const RowBlock& block,
   Work* const products = queries + rows * width;
   ATTNBIAS_RETURN_IF_ERROR(ReadQueries(block, tile, queries));
   auto* const served = reinterpret_cast<std::byte*>(products);
-  if (vectors.size() > 0) {
-    MultiplyVectors<Work>({.rows = rows,
-                           .vectors = vectors.size(),
-                           .width = width,
-                           .transposed = true},
-                          tile.head, vectors.begin, queries, products);
-    ATTNBIAS_RETURN_IF_ERROR(Round(products, rows * vectors.size(), served));
-  }
+  MultiplyVectors(factor, tile.head, vectors, rows, true, queries, products);
+  ATTNBIAS_RETURN_IF_ERROR(Round(products, rows * vectors.size(), served));
   const int64_t size = SizeOf(plan_->spec().output_data_type);
   for (int64_t row = 0; row < rows; ++row) {
-    Spread(block.first_row + tile.rows.begin + row,
+    Spread(plan_->StretchesOf(factor.summand,
+                              block.first_row + tile.rows.begin + row),
            served + row * vectors.size() * size, vectors.begin,
            tile.out + row * plan_->output_row_bytes());
   }
@@ -197,8 +187,9 @@ absl::Status PositionalLogits::Weigh(const RowBlock& block,
   const int64_t rows = tile.rows.size();
   const int64_t width = plan_->spec().head_dim;
   const int64_t keys = plan_->spec().key_length;
-  const Range vectors = VectorsOf(
-      {block.first_row + tile.rows.begin, block.first_row + tile.rows.end});
+  const Factor& factor = factors_[0];
+  const Range vectors = VectorsOf(factor, {block.first_row + tile.rows.begin,
+                                           block.first_row + tile.rows.end});
   ATTNBIAS_ASSIGN_OR_RETURN(
       BudgetedBuffer scratch,
       resources_.allocate((rows * (width + vectors.size()) + keys) *
@@ -211,7 +202,7 @@ absl::Status PositionalLogits::Weigh(const RowBlock& block,
     const int64_t block_row = tile.rows.begin + row;
     Work* const of_row = gathered + row * vectors.size();
     for (const Stretch& stretch :
-         plan_->StretchesOf(block.first_row + block_row)) {
+         plan_->StretchesOf(factor.summand, block.first_row + block_row)) {
       ATTNBIAS_RETURN_IF_ERROR(
           Read(block, tile.head, block_row, stretch.keys, weights));
       if (stretch.step == 0) {
@@ -226,32 +217,35 @@ absl::Status PositionalLogits::Weigh(const RowBlock& block,
       }
     }
   }
-  if (vectors.size() > 0) {
-    MultiplyVectors<Work>(
-        {.rows = rows, .vectors = vectors.size(), .width = width}, tile.head,
-        vectors.begin, gathered, sums);
-  }
+  MultiplyVectors(factor, tile.head, vectors, rows, false, gathered, sums);
   return Round(sums, rows * width, tile.out);
 }
 
 template <typename Work>
-void PositionalLogits::MultiplyVectors(VectorProduct product, int64_t head,
-                                       int64_t first_vector, const Work* input,
+void PositionalLogits::MultiplyVectors(const Factor& factor, int64_t head,
+                                       Range range, int64_t num_rows,
+                                       bool transposed, const Work* input,
                                        Work* out) const {
-  const MatrixView<Work> vectors = vectors_.Of<Work>(
-      head, {first_vector, first_vector + product.vectors}, product.width);
-  product.first = head * vectors_.head_stride + first_vector * vectors.stride;
-  product.stride = vectors.stride;
+  if (range.size() == 0) return;
+  const int64_t width = plan_->spec().head_dim;
+  const MatrixView<Work> vectors = factor.vectors.Of<Work>(head, range, width);
+  const VectorProduct product = {
+      .rows = num_rows,
+      .vectors = range.size(),
+      .width = width,
+      .stride = vectors.stride,
+      .first = head * factor.vectors.head_stride + range.begin * vectors.stride,
+      .transposed = transposed};
   const int64_t out_bytes = product.rows * product.output_columns() *
                             static_cast<int64_t>(sizeof(Work));
-  if (device_vectors_ != nullptr &&
+  if (factor.on_device != nullptr &&
       resources_.kernels.accelerator->Wants(out_bytes, false) &&
-      device_vectors_->Multiply(product, input, out)) {
+      factor.on_device->Multiply(product, input, out)) {
     return;
   }
   const int64_t columns = product.input_columns();
-  const MatrixView<Work> rows = {input, product.rows, columns, columns};
-  if (product.transposed) {
+  const MatrixView<Work> rows = {input, num_rows, columns, columns};
+  if (transposed) {
     MultiplyTransposed(rows, vectors, out);
   } else {
     attnbias::Multiply(rows, vectors, out);
@@ -273,9 +267,9 @@ absl::Status PositionalLogits::ReadQueries(const RowBlock& block,
           Read(block, tile.head, tile.rows.begin + row, {0, width}, query));
     }
     if (!spec.query_bias.has_value()) continue;
-    const double* const bias =
-        spec.query_bias->values.data() + tile.head * width;
-    for (int64_t i = 0; i < width; ++i) query[i] += static_cast<Work>(bias[i]);
+    for (int64_t i = 0; i < width; ++i) {
+      query[i] += static_cast<Work>(spec.query_bias->At(tile.head, i));
+    }
   }
   return absl::OkStatus();
 }
@@ -333,12 +327,13 @@ absl::Status PositionalLogits::Round(Work* products, int64_t count,
   return absl::OkStatus();
 }
 
-void PositionalLogits::Spread(int64_t row, const std::byte* products,
-                              int64_t first_vector, std::byte* out) const {
+void PositionalLogits::Spread(const Stretches& stretches,
+                              const std::byte* products, int64_t first_vector,
+                              std::byte* out) const {
   const DataType type = plan_->spec().output_data_type;
   const int64_t size = SizeOf(type);
   int64_t key = 0;
-  for (const Stretch& stretch : plan_->StretchesOf(row)) {
+  for (const Stretch& stretch : stretches) {
     RepeatElement(type, plan_->fill(), stretch.keys.begin - key,
                   out + key * size);
     const int64_t count = stretch.keys.size();
@@ -358,10 +353,10 @@ void PositionalLogits::Spread(int64_t row, const std::byte* products,
                 out + key * size);
 }
 
-Range PositionalLogits::VectorsOf(Range rows) const {
+Range PositionalLogits::VectorsOf(const Factor& factor, Range rows) const {
   Range vectors = {std::numeric_limits<int64_t>::max(), 0};
   for (int64_t row = rows.begin; row < rows.end; ++row) {
-    for (const Stretch& stretch : plan_->StretchesOf(row)) {
+    for (const Stretch& stretch : plan_->StretchesOf(factor.summand, row)) {
       vectors.begin =
           std::min({vectors.begin, stretch.vector, stretch.last_vector()});
       vectors.end = std::max(

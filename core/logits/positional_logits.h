@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/base/cancellation.h"
@@ -50,9 +51,16 @@ class PositionalLogits {
  private:
   // Rows of one head, counted in the block, and where their answer goes.
   struct Tile;
+  // What rows are multiplied with.
+  struct Factor {
+    const Summand& summand;
+    Vectors vectors;
+    // On the accelerator, or null.
+    std::unique_ptr<DeviceVectors> on_device;
+  };
 
   PositionalLogits(LogitsPlanPtr plan, LogitsResources resources,
-                   Vectors vectors);
+                   std::vector<Factor> factors);
 
   template <typename Work>
   absl::Status ComputeTile(const RowBlock& block, const Tile& tile) const;
@@ -69,21 +77,19 @@ class PositionalLogits {
   // Scales products and rounds them to the output type, perhaps in place.
   template <typename Work>
   absl::Status Round(Work* products, int64_t count, std::byte* out) const;
-  void Spread(int64_t row, const std::byte* products, int64_t first_vector,
-              std::byte* out) const;
-  // By the accelerator where it will, else by the BLAS.
+  void Spread(const Stretches& stretches, const std::byte* products,
+              int64_t first_vector, std::byte* out) const;
+  // A VectorProduct, by the accelerator where it will, else by the BLAS.
   template <typename Work>
-  void MultiplyVectors(VectorProduct product, int64_t head,
-                       int64_t first_vector, const Work* input,
+  void MultiplyVectors(const Factor& factor, int64_t head, Range range,
+                       int64_t num_rows, bool transposed, const Work* input,
                        Work* out) const;
   // Vectors that any key of these rows uses.
-  Range VectorsOf(Range rows) const;
+  Range VectorsOf(const Factor& factor, Range rows) const;
 
   const LogitsPlanPtr plan_;
   const LogitsResources resources_;
-  const Vectors vectors_;
-  // On the accelerator, or null.
-  const std::unique_ptr<DeviceVectors> device_vectors_;
+  const std::vector<Factor> factors_;
   const int64_t tile_rows_;
 };
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vectors that queries are multiplied with, one for each distinct relative
-// position, distance or key; never one for each pair.
+// The vectors that queries are multiplied with; never one for each pair.
 #ifndef ATTNBIAS_CORE_LOGITS_VECTORS_H_
 #define ATTNBIAS_CORE_LOGITS_VECTORS_H_
 
@@ -40,9 +39,12 @@ struct Vectors {
   }
 };
 
+// Those of one of the plan's summands.
+//
 // RESOURCE_EXHAUSTED  the budget has no room
 // CANCELLED           `cancellation` was set
 absl::StatusOr<Vectors> MakeVectors(const LogitsPlan& plan,
+                                    const Summand& summand,
                                     const LogitsResources& resources,
                                     const Cancellation& cancellation);
 

@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "attnbias/v1/logits.pb.h"
 #include "core/logits/plan.h"
-#include "core/logits/spec.h"
+#include "core/logits/spec/logits_spec.h"
 #include "core/mount/registry.h"
 
 namespace attnbias {
@@ -14,7 +14,8 @@ namespace attnbias {
 // `spec` has passed CheckKnown. Messages begin with a field's path inside
 // LogitsSpec and ": ".
 //
-// INVALID_ARGUMENT  a table that is not one; a field that only the contract has
+// INVALID_ARGUMENT  no term; a table that is not one; a field that only the
+//                   contract has
 // NOT_FOUND         a table that this server does not hold
 absl::StatusOr<LogitsSpec> DecodeLogitsSpec(const v1::LogitsSpec& spec,
                                             const TableSet& tables);

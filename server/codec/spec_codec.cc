@@ -98,9 +98,7 @@ absl::StatusOr<Output> DecodeOutput(const v1::Output& wire) {
   output.form = OptionalEnum<Form>(wire.form());
   output.values = OptionalEnum<Values>(wire.values());
   if (wire.has_mask()) {
-    absl::StatusOr<Mask> mask = DecodeMask(wire.mask());
-    if (!mask.ok()) return mask.status();
-    output.mask = *mask;
+    ATTNBIAS_ASSIGN_OR_RETURN(output.mask, DecodeMask(wire.mask()));
   }
   if (wire.has_scale()) output.scale = wire.scale();
   return output;
@@ -184,9 +182,7 @@ absl::StatusOr<TensorSpec> DecodeSpec(const v1::TensorSpec& spec,
   if (spec.has_table()) result.extent = DecodeExtent(spec.table());
   if (spec.has_pair()) result.extent = DecodeExtent(spec.pair());
   if (spec.has_grid()) result.extent = DecodeExtent(spec.grid());
-  absl::StatusOr<Output> output = DecodeOutput(spec.output());
-  if (!output.ok()) return output.status();
-  result.output = *std::move(output);
+  ATTNBIAS_ASSIGN_OR_RETURN(result.output, DecodeOutput(spec.output()));
   return result;
 }
 

@@ -40,7 +40,7 @@ CORE = {
     "mount": ("base", "safetensors", "table", "encoding"),
     "cache": ("base", "tensor", "encoding"),
     "engine": ("base", "checksum", "tensor", "numerics", "kernel", "encoding", "cache"),
-    "logits": ("base", "tensor", "numerics", "kernel", "encoding", "cache"),
+    "logits": ("base", "tensor", "numerics", "kernel", "table", "encoding", "cache"),
 }
 # The rooms of core/encoding, each after all that it knows; the last, the families, know no other
 # family. "" is what lies in core/encoding itself.

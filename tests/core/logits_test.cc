@@ -14,11 +14,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/encoding/spec/sinusoidal.h"
 #include "core/kernel/cuda/accelerator.h"
 #include "core/kernel/kernel_set.h"
 #include "core/logits/error_bound.h"
 #include "core/logits/positional_logits.h"
+#include "core/logits/spec/sequence_terms.h"
 #include "core/numerics/rounding.h"
 #include "core/tensor/element.h"
 #include "gmock/gmock.h"
@@ -71,10 +71,16 @@ std::string ToBytes(DataType type, const std::vector<double>& numbers) {
   return bytes;
 }
 
-Array RandomArray(DataType type, std::vector<int64_t> shape, int seed) {
+Table TableOf(DataType type, const std::vector<int64_t>& shape,
+              const std::vector<double>& numbers) {
+  return *Table::Create(type, shape, ToBytes(type, numbers),
+                        TableLayout::kBucketsHeads);
+}
+
+Table RandomTable(DataType type, const std::vector<int64_t>& shape, int seed) {
   int64_t count = 1;
   for (int64_t length : shape) count *= length;
-  return {type, std::move(shape), Random(type, count, seed)};
+  return TableOf(type, shape, Random(type, count, seed));
 }
 
 // A sum of products as a real number, and with every factor made positive.
@@ -103,11 +109,10 @@ Sum TableVector(const RelativeTableSpec& term, const LogitsSpec& spec,
                 int64_t head, int64_t relative, int64_t k) {
   const int64_t row =
       std::min(std::max(relative, -*term.left), *term.right) + *term.left;
-  const Array& table = *term.table;
-  const int64_t lane = table.shape.size() == 3 ? head : 0;
+  const Table& table = *term.table;
+  const int64_t lane = table.shape().size() == 3 ? head : 0;
   const int64_t rows = *term.left + *term.right + 1;
-  const long double value =
-      table.values[(lane * rows + row) * spec.head_dim + k];
+  const long double value = table.At((lane * rows + row) * spec.head_dim + k);
   return {value, std::fabs(value)};
 }
 
@@ -115,16 +120,16 @@ Sum TableVector(const RelativeTableSpec& term, const LogitsSpec& spec,
 // after the query.
 Sum VectorOf(const LogitsSpec& spec, int64_t head, int64_t relative, int64_t j,
              int64_t k) {
-  if (const auto* term = std::get_if<ShawKeysSpec>(&spec.term)) {
+  if (const auto* term = spec.term.As<ShawKeysSpec>()) {
     return TableVector(*term, spec, head, relative, k);
   }
-  if (const auto* term = std::get_if<ShawValuesSpec>(&spec.term)) {
+  if (const auto* term = spec.term.As<ShawValuesSpec>()) {
     return TableVector(*term, spec, head, relative, k);
   }
   std::function<long double(int64_t)> source;
-  const std::optional<Array>* projection = nullptr;
+  const std::optional<Table>* projection = nullptr;
   int64_t width = 0;
-  if (const auto* term = std::get_if<SinusoidalDistancesSpec>(&spec.term)) {
+  if (const auto* term = spec.term.As<SinusoidalDistancesSpec>()) {
     int64_t distance = -relative;
     if (term->clamp_len.has_value()) {
       distance =
@@ -135,13 +140,13 @@ Sum VectorOf(const LogitsSpec& spec, int64_t head, int64_t relative, int64_t j,
     source = [=](int64_t m) { return Sinusoid(distance, m, width); };
     projection = &term->projection;
   } else {
-    const auto& absolute = std::get<AbsoluteKeysSpec>(spec.term);
-    const Array& table = *absolute.positions;
-    width = table.shape.back();
-    const int64_t lane = table.shape.size() == 3 ? head : 0;
-    const int64_t rows = table.shape[table.shape.size() - 2];
+    const auto& absolute = *spec.term.As<AbsoluteKeysSpec>();
+    const Table& table = *absolute.positions;
+    width = table.shape().back();
+    const int64_t lane = table.shape().size() == 3 ? head : 0;
+    const int64_t rows = table.shape()[table.shape().size() - 2];
     source = [=, &table](int64_t m) -> long double {
-      return table.values[(lane * rows + j) * width + m];
+      return table.At((lane * rows + j) * width + m);
     };
     projection = &absolute.projection;
   }
@@ -151,7 +156,7 @@ Sum VectorOf(const LogitsSpec& spec, int64_t head, int64_t relative, int64_t j,
     return sum;
   }
   for (int64_t m = 0; m < width; ++m) {
-    sum.Add((*projection)->values[(head * spec.head_dim + k) * width + m],
+    sum.Add((*projection)->At((head * spec.head_dim + k) * width + m),
             source(m));
   }
   return sum;
@@ -240,7 +245,7 @@ class LogitsTest : public ::testing::Test {
     ASSERT_NE(logits, nullptr);
     vectors_.clear();
     const LogitsPlan& plan = logits->plan();
-    const bool values = std::holds_alternative<ShawValuesSpec>(spec.term);
+    const bool values = spec.term.As<ShawValuesSpec>() != nullptr;
     const int64_t width = spec.bias_alone ? 0
                           : values        ? spec.key_length
                                           : spec.head_dim;
@@ -272,8 +277,7 @@ class LogitsTest : public ::testing::Test {
   // VectorOf, each computed once.
   const Sum& Vector(const LogitsPlan& plan, int64_t h, int64_t i, int64_t j,
                     int64_t k) {
-    const bool by_key =
-        std::holds_alternative<AbsoluteKeysSpec>(plan.spec().term);
+    const bool by_key = plan.spec().term.As<AbsoluteKeysSpec>() != nullptr;
     const auto [known, is_new] =
         vectors_.try_emplace({h, by_key ? j : j - i, k});
     if (is_new) {
@@ -290,7 +294,7 @@ class LogitsTest : public ::testing::Test {
     for (int64_t k = 0; k < spec.head_dim; ++k) {
       long double factor = spec.bias_alone ? 0 : query[k];
       if (spec.query_bias.has_value()) {
-        factor += spec.query_bias->values[h * spec.head_dim + k];
+        factor += spec.query_bias->At(h, k);
       }
       sum.Add(factor, Vector(plan, h, i, j, k));
     }
@@ -352,7 +356,7 @@ LogitsSpec Base(int64_t query_length, int64_t key_length,
 }
 
 template <typename Term>
-Term Shaw(int64_t left, int64_t right, Array table) {
+Term Shaw(int64_t left, int64_t right, Table table) {
   Term term;
   term.left = left;
   term.right = right;
@@ -363,7 +367,7 @@ Term Shaw(int64_t left, int64_t right, Array table) {
 ShawKeysSpec ShawKeys(int64_t left, int64_t right, int64_t dim,
                       DataType type = DataType::kF32) {
   return Shaw<ShawKeysSpec>(left, right,
-                            RandomArray(type, {left + right + 1, dim}, 7));
+                            RandomTable(type, {left + right + 1, dim}, 7));
 }
 
 SinusoidalDistancesSpec TransformerXl(int64_t dim, int64_t width,
@@ -371,7 +375,7 @@ SinusoidalDistancesSpec TransformerXl(int64_t dim, int64_t width,
   SinusoidalDistancesSpec term;
   term.sinusoidal.dim = dim;
   term.sinusoidal.layout = SinusoidalLayout::kConcatenated;
-  term.projection = RandomArray(type, {width, dim}, 8);
+  term.projection = RandomTable(type, {width, dim}, 8);
   return term;
 }
 
@@ -419,7 +423,7 @@ TEST_F(LogitsTest, ShawKeysOfEveryHeadItsOwn) {
   ForEachExtent([&](LogitsSpec spec) {
     spec.term = Shaw<ShawKeysSpec>(
         3, 1,
-        RandomArray(DataType::kF32, {spec.num_heads, 5, spec.head_dim}, 2));
+        RandomTable(DataType::kF32, {spec.num_heads, 5, spec.head_dim}, 2));
     ExpectTheDefinition(spec);
   });
 }
@@ -429,7 +433,7 @@ TEST_F(LogitsTest, ShawValues) {
     ForEachExtent([&](LogitsSpec spec) {
       spec.term = Shaw<ShawValuesSpec>(
           left, right,
-          RandomArray(DataType::kF32, {left + right + 1, spec.head_dim}, 3));
+          RandomTable(DataType::kF32, {left + right + 1, spec.head_dim}, 3));
       ExpectTheDefinition(spec);
     });
   }
@@ -445,7 +449,7 @@ TEST_F(LogitsTest, TransformerXl) {
         term.clamp_len = clamp;
         spec.term = term;
         spec.query_bias =
-            RandomArray(DataType::kF32, {spec.num_heads, spec.head_dim}, 9);
+            RandomTable(DataType::kF32, {spec.num_heads, spec.head_dim}, 9);
         ExpectTheDefinition(spec);
       });
     }
@@ -456,7 +460,7 @@ TEST_F(LogitsTest, TransformerXlBiasAlone) {
   LogitsSpec spec = Base(6, 9);
   spec.term = TransformerXl(6, spec.num_heads * spec.head_dim);
   spec.query_bias =
-      RandomArray(DataType::kF32, {spec.num_heads, spec.head_dim}, 9);
+      RandomTable(DataType::kF32, {spec.num_heads, spec.head_dim}, 9);
   spec.bias_alone = true;
   ExpectTheDefinition(spec);
 }
@@ -474,16 +478,16 @@ TEST_F(LogitsTest, AbsoluteKeys) {
   ForEachExtent([&](LogitsSpec spec) {
     const int64_t width = spec.num_heads * spec.head_dim;
     AbsoluteKeysSpec term;
-    term.positions = RandomArray(DataType::kF32, {spec.key_length + 3, 4}, 4);
-    term.projection = RandomArray(DataType::kF32, {width, 4}, 5);
+    term.positions = RandomTable(DataType::kF32, {spec.key_length + 3, 4}, 4);
+    term.projection = RandomTable(DataType::kF32, {width, 4}, 5);
     spec.term = term;
     ExpectTheDefinition(spec);
     term.projection.reset();
-    term.positions = RandomArray(DataType::kF32, {410, spec.head_dim}, 4);
+    term.positions = RandomTable(DataType::kF32, {410, spec.head_dim}, 4);
     spec.term = term;
     ExpectTheDefinition(spec);
     term.positions =
-        RandomArray(DataType::kF32, {spec.num_heads, 402, spec.head_dim}, 4);
+        RandomTable(DataType::kF32, {spec.num_heads, 402, spec.head_dim}, 4);
     spec.term = term;
     ExpectTheDefinition(spec);
   });
@@ -505,11 +509,11 @@ TEST_F(LogitsTest, EveryTypeWithinItsBound) {
         spec.term = ShawKeys(4, 3, spec.head_dim, DataType::kBF16);
         ExpectTheDefinition(spec);
         spec.term = Shaw<ShawValuesSpec>(
-            4, 3, RandomArray(DataType::kF16, {8, spec.head_dim}, 3));
+            4, 3, RandomTable(DataType::kF16, {8, spec.head_dim}, 3));
         ExpectTheDefinition(spec);
         spec.term = TransformerXl(24, spec.num_heads * spec.head_dim);
         spec.query_bias =
-            RandomArray(DataType::kF32, {spec.num_heads, spec.head_dim}, 9);
+            RandomTable(DataType::kF32, {spec.num_heads, spec.head_dim}, 9);
         ExpectTheDefinition(spec);
       }
     }
@@ -534,12 +538,12 @@ class ShiftTest : public LogitsTest {
     spec.num_heads = 1;
     spec.head_dim = 2;
     spec.fill = -100.0;
-    Array table{DataType::kF32, {21, 2}, {}};
+    std::vector<double> vectors;
     for (int r = -10; r <= 10; ++r) {
-      table.values.insert(table.values.end(),
-                          {per_row, -static_cast<double>(r)});
+      vectors.insert(vectors.end(), {per_row, -static_cast<double>(r)});
     }
-    spec.term = Shaw<ShawKeysSpec>(10, 10, std::move(table));
+    spec.term =
+        Shaw<ShawKeysSpec>(10, 10, TableOf(DataType::kF32, {21, 2}, vectors));
     std::vector<double> queries;
     for (int64_t i = 0; i < spec.query_length; ++i) {
       queries.insert(queries.end(), {static_cast<double>(i), 1});
@@ -575,11 +579,12 @@ TEST_F(LogitsTest, ClippedIndices) {
   const auto indices = [this](LogitsSpec spec, int64_t left, int64_t right) {
     spec.num_heads = 1;
     spec.head_dim = 1;
-    Array table{DataType::kF32, {left + right + 1, 1}, {}};
+    std::vector<double> vectors;
     for (int64_t r = 0; r <= left + right; ++r) {
-      table.values.push_back(static_cast<double>(r));
+      vectors.push_back(static_cast<double>(r));
     }
-    spec.term = Shaw<ShawKeysSpec>(left, right, std::move(table));
+    spec.term = Shaw<ShawKeysSpec>(
+        left, right, TableOf(DataType::kF32, {left + right + 1, 1}, vectors));
     return *Compute(*Make(spec), std::vector<double>(spec.query_length, 1), 0,
                     spec.query_length);
   };
@@ -638,7 +643,7 @@ TEST_F(LogitsTest, MaskedWeightsAreNotRead) {
   spec.num_heads = 1;
   spec.head_dim = 1;
   spec.direction = Direction::kLeftToRight;
-  spec.term = Shaw<ShawValuesSpec>(0, 0, Array{DataType::kF32, {1, 1}, {2}});
+  spec.term = Shaw<ShawValuesSpec>(0, 0, TableOf(DataType::kF32, {1, 1}, {2}));
   EXPECT_THAT(*Compute(*Make(spec), {1, 10, kNaN, kInfinity}, 0, 1),
               ElementsAre(22));
 }
@@ -674,7 +679,7 @@ TEST_F(LogitsTest, NumbersThatAreNotFiniteAreRefused) {
   queries[17] = 3e38;
   queries[18] = -3e38;
   spec.term = Shaw<ShawKeysSpec>(
-      1, 1, Array{DataType::kF32, {3, 5}, std::vector<double>(15, 10.0)});
+      1, 1, TableOf(DataType::kF32, {3, 5}, std::vector<double>(15, 10.0)));
   EXPECT_THAT(Compute(*Make(spec), queries, 0, 2),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        StartsWith("data: sums of products overflow F32")));
@@ -704,8 +709,10 @@ TEST_F(LogitsTest, NoRoomForVectors) {
 
 using Change = std::function<void(LogitsSpec&)>;
 
+ShawKeysSpec& KeysOf(LogitsSpec& spec) { return *spec.term.As<ShawKeysSpec>(); }
+
 const std::pair<const char*, Change> kRefusals[] = {
-    {"term: not set", [](auto& s) { s.term = std::monostate(); }},
+    {"term: not set", [](auto& s) { s.term = AnySpec(); }},
     {"num_heads: got 0", [](auto& s) { s.num_heads = 0; }},
     {"head_dim: got 0", [](auto& s) { s.head_dim = 0; }},
     {"head_dim: got 65536 for 65536 heads",
@@ -730,28 +737,25 @@ const std::pair<const char*, Change> kRefusals[] = {
     {"bias_alone: got true", [](auto& s) { s.bias_alone = true; }},
     {"query_bias: got shape [5, 3], want [num_heads, head_dim] = [3, 5]",
      [](auto& s) {
-       s.query_bias = RandomArray(DataType::kF32, {5, 3}, 1);
+       s.query_bias = RandomTable(DataType::kF32, {5, 3}, 1);
      }},
-    {"shaw_keys.left: not set",
-     [](auto& s) { std::get<ShawKeysSpec>(s.term).left.reset(); }},
-    {"shaw_keys.right: got -1",
-     [](auto& s) { std::get<ShawKeysSpec>(s.term).right = -1; }},
+    {"shaw_keys.left: not set", [](auto& s) { KeysOf(s).left.reset(); }},
+    {"shaw_keys.right: got -1", [](auto& s) { KeysOf(s).right = -1; }},
     {"shaw_keys.table: got shape [5, 5], want [left + right + 1, head_dim] "
      "= [6, 5]",
-     [](auto& s) { std::get<ShawKeysSpec>(s.term).right = 3; }},
-    {"shaw_keys.table: not set",
-     [](auto& s) { std::get<ShawKeysSpec>(s.term).table.reset(); }},
+     [](auto& s) { KeysOf(s).right = 3; }},
+    {"shaw_keys.table: not set", [](auto& s) { KeysOf(s).table.reset(); }},
     {"fill: got one",
      [](auto& s) {
        s.fill = 0.0;
        s.term =
-           Shaw<ShawValuesSpec>(0, 0, RandomArray(DataType::kF32, {1, 5}, 1));
+           Shaw<ShawValuesSpec>(0, 0, RandomTable(DataType::kF32, {1, 5}, 1));
      }},
     {"query_bias: got one",
      [](auto& s) {
-       s.query_bias = RandomArray(DataType::kF32, {3, 5}, 1);
+       s.query_bias = RandomTable(DataType::kF32, {3, 5}, 1);
        s.term =
-           Shaw<ShawValuesSpec>(0, 0, RandomArray(DataType::kF32, {1, 5}, 1));
+           Shaw<ShawValuesSpec>(0, 0, RandomTable(DataType::kF32, {1, 5}, 1));
      }},
     {"sinusoidal_distances.sinusoidal.dim: got 0",
      [](auto& s) { s.term = SinusoidalDistancesSpec(); }},
@@ -787,13 +791,13 @@ const std::pair<const char*, Change> kRefusals[] = {
     {"absolute_keys.positions: got shape [4, 5], want at least key_length",
      [](auto& s) {
        AbsoluteKeysSpec term;
-       term.positions = RandomArray(DataType::kF32, {4, 5}, 1);
+       term.positions = RandomTable(DataType::kF32, {4, 5}, 1);
        s.term = term;
      }},
     {"absolute_keys.positions: got shape [5, 4], want rows of head_dim (5)",
      [](auto& s) {
        AbsoluteKeysSpec term;
-       term.positions = RandomArray(DataType::kF32, {5, 4}, 1);
+       term.positions = RandomTable(DataType::kF32, {5, 4}, 1);
        s.term = term;
      }},
 };

@@ -8,8 +8,10 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "attnbias/v1/logits.pb.h"
 #include "attnbias/v1/service.pb.h"
 #include "core/encoding/make_encoding.h"
+#include "core/logits/term.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/descriptor.h"
 #include "gtest/gtest.h"
@@ -41,7 +43,9 @@ std::vector<std::string> ValuesOf(const FieldDescriptor& field) {
   return values;
 }
 
-void ExpectSameFields(const FieldList& fields, const Descriptor& message);
+// The contract may have `others` beside those of the list.
+void ExpectSameFields(const FieldList& fields, const Descriptor& message,
+                      int others = 0);
 
 // What of a field's type a member's does not say by itself.
 struct Checker {
@@ -99,8 +103,9 @@ struct Checker {
   }
 };
 
-void ExpectSameFields(const FieldList& fields, const Descriptor& message) {
-  EXPECT_EQ(static_cast<int>(fields.size()), message.field_count())
+void ExpectSameFields(const FieldList& fields, const Descriptor& message,
+                      int others) {
+  EXPECT_EQ(static_cast<int>(fields.size()) + others, message.field_count())
       << message.full_name();
   for (const Field& field : fields) {
     const auto* wire = message.FindFieldByNumber(field.number());
@@ -125,6 +130,15 @@ void ExpectSameSpecs(const OneofDescriptor& oneof) {
 TEST(Fields, AreThoseOfTheContract) {
   ExpectSameSpecs<EncodingRegistration>(
       *v1::TensorSpec::descriptor()->FindOneofByName("encoding"));
+}
+
+TEST(Fields, OfLogitsAreThoseOfTheContract) {
+  const Descriptor& message = *v1::LogitsSpec::descriptor();
+  const OneofDescriptor& term = *message.FindOneofByName("term");
+  ExpectSameSpecs<TermRegistration>(term);
+  ExpectSameFields(
+      LogitsSpec().Fields(), message,
+      term.field_count() + message.FindOneofByName("fill")->field_count());
 }
 
 }  // namespace

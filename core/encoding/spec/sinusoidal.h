@@ -31,7 +31,8 @@ struct SinusoidalSpec {
   static constexpr std::string_view kName = "sinusoidal";
   int64_t dim = 0;
   Defaulted<double> base = DefaultsTo(10000.0);
-  SinusoidalLayout layout = SinusoidalLayout::kInterleaved;
+  Defaulted<SinusoidalLayout> layout =
+      DefaultsTo(SinusoidalLayout::kInterleaved);
   Defaulted<double> min_timescale = DefaultsTo(1.0);
   Defaulted<double> max_timescale = DefaultsTo(10000.0);
 

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/logits/term.h"
+
+#include <cstdlib>
+
+#include "absl/strings/str_join.h"
+#include "core/base/invalid.h"
+#include "core/encoding/make_encoding.h"
+#include "core/encoding/spec/limits.h"
+#include "core/encoding/spec/relative_table.h"
+
+namespace attnbias {
+
+bool HasShape(const Table& table, std::initializer_list<int64_t> shape) {
+  return table.shape() == absl::MakeConstSpan(shape.begin(), shape.size());
+}
+
+absl::Status WrongShape(absl::string_view field, const Table& table,
+                        absl::string_view wanted) {
+  return Invalid(field, ": got shape [", absl::StrJoin(table.shape(), ", "),
+                 "], want ", wanted);
+}
+
+absl::Status Project(absl::string_view field,
+                     const std::optional<Table>& projection,
+                     const LogitsSpec& request, Summand* summand) {
+  if (!projection.has_value()) return absl::OkStatus();
+  const int64_t rows = request.num_heads * request.head_dim;
+  const int64_t width = summand->encoding->width;
+  if (!HasShape(*projection, {rows, width})) {
+    return WrongShape(field, *projection,
+                      absl::StrCat("[num_heads * head_dim, dim] = [", rows,
+                                   ", ", width, "]"));
+  }
+  summand->projection = projection;
+  summand->heads = request.num_heads;
+  summand->roundings = width + 2;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<EncodingPtr> RowsOf(const Table& table) {
+  const absl::Span<const int64_t> shape = table.shape();
+  return MakeEncoding(
+      ShawSpec{.table = table, .left = 0, .right = shape[shape.size() - 2] - 1},
+      Output());
+}
+
+std::function<Stretches(int64_t row)> RelativeVectors::For(
+    const LogitsSpec& request) const {
+  return [vectors = *this, offset = *request.query_offset,
+          key_length = request.key_length](int64_t row) {
+    const int64_t position = row + offset;
+    const Range& distinct = vectors.distinct;
+    Stretches stretches;
+    const auto append = [&](Range relative, int64_t step) {
+      const Range keys = {std::max<int64_t>(0, relative.begin + position),
+                          std::min(key_length, relative.end + position)};
+      if (keys.size() <= 0) return;
+      const int64_t nearest = vectors.Nearest(keys.begin - position);
+      stretches.push_back(
+          {keys,
+           (vectors.symmetric ? std::abs(nearest) : nearest) - vectors.first,
+           step});
+    };
+    append({kRelativePositions.begin, distinct.begin}, 0);
+    if (vectors.symmetric) {
+      append({distinct.begin, 0}, -1);
+      append({0, distinct.end}, 1);
+    } else {
+      append(distinct, 1);
+    }
+    append({distinct.end, kRelativePositions.end}, 0);
+    return stretches;
+  };
+}
+
+}  // namespace attnbias

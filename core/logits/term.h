@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// A term of positional logits, described: which vectors queries are multiplied
+// with, and which of them each key uses. Each term's file registers what
+// describes it, so that nobody else has to know it.
+#ifndef ATTNBIAS_CORE_LOGITS_TERM_H_
+#define ATTNBIAS_CORE_LOGITS_TERM_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <optional>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "core/encoding/encoding.h"
+#include "core/encoding/spec/spec_registration.h"
+#include "core/logits/spec/logits_spec.h"
+#include "core/table/table.h"
+#include "core/tensor/range.h"
+
+namespace attnbias {
+
+// Keys of one query that use vectors in step: key keys.begin + n uses vector
+// `vector` + n * step. A step of 0 is a clipped end, -1 a mirrored half.
+struct Stretch {
+  Range keys;
+  int64_t vector = 0;
+  int64_t step = 0;
+
+  int64_t last_vector() const { return vector + (keys.size() - 1) * step; }
+};
+using Stretches = absl::InlinedVector<Stretch, 4>;
+
+// Vectors and the keys that use them.
+struct Summand {
+  // The vectors, or what they are projected from, at some of its coordinates.
+  EncodingPtr encoding;
+  // [heads * head_dim, width of the encoding].
+  std::optional<Table> projection = {};
+  // Vectors of one head. Vector n stands at coordinate first + n, or first - n
+  // where they descend.
+  int64_t count = 0;
+  int64_t first = 0;
+  bool descends = false;
+  // 1 where all heads share them.
+  int64_t heads = 1;
+  // At most so many lie behind their numbers, in F64; none where these are a
+  // table's.
+  int64_t roundings = 0;
+  // Of a row, counted from query 0: all keys in order, each in exactly one.
+  // Vectors of keys that the direction hides need not exist.
+  std::function<Stretches(int64_t row)> stretches;
+  // The field that is too large where there are too many vectors.
+  absl::string_view sized_by = "query_length";
+};
+
+struct LogitsTerm {
+  // A logit is the sum of a query's products with a vector of each.
+  std::vector<Summand> summands;
+  // Whether rows that are sent to us are attention weights, and those that we
+  // answer sums of vectors. There is one summand then.
+  bool weighs_values = false;
+};
+
+// Makes a term known, for the life of the program:
+//
+//   const TermRegistration kAbsoluteKeys(&DescribeAbsoluteKeys);
+//
+// The request that the function is given beside the term's spec has passed all
+// checks that do not need the term, and its query_offset is set.
+using TermRegistration = SpecRegistration<LogitsTerm, LogitsSpec>;
+
+// What several terms need.
+
+bool HasShape(const Table& table, std::initializer_list<int64_t> shape);
+absl::Status WrongShape(absl::string_view field, const Table& table,
+                        absl::string_view wanted);
+
+// Projects the numbers of `summand` if there is a projection, which must have
+// the shape for it.
+absl::Status Project(absl::string_view field,
+                     const std::optional<Table>& projection,
+                     const LogitsSpec& request, Summand* summand);
+
+// What a table has at its rows, which are numbered from 0.
+absl::StatusOr<EncodingPtr> RowsOf(const Table& table);
+
+// Vectors that keys use by their relative position, key - query.
+struct RelativeVectors {
+  // Relative positions that have a vector of their own. Others use that of the
+  // nearest.
+  Range distinct;
+  // Of vector 0. Where both directions share vectors, a distance.
+  int64_t first = 0;
+  bool symmetric = false;
+
+  int64_t Nearest(int64_t relative) const {
+    return std::clamp(relative, distinct.begin, distinct.end - 1);
+  }
+  std::function<Stretches(int64_t row)> For(const LogitsSpec& request) const;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_LOGITS_TERM_H_
