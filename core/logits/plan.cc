@@ -162,7 +162,9 @@ void LogitsPlan::CountRoundings() {
     roundings_ = std::min(spec_.key_length, term_.summands[0].count) +
                  (doubles ? spec_.key_length + 1 : 2);
   } else {
-    roundings_ = spec_.head_dim + (spec_.query_bias.has_value() ? 1 : 0);
+    const auto additions = static_cast<int64_t>(term_.summands.size()) - 1;
+    roundings_ =
+        spec_.head_dim + additions + (spec_.query_bias.has_value() ? 1 : 0);
   }
   // Those of vectors in F64 are together less than one in F32, to which they
   // are then rounded.

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -24,10 +25,28 @@ constexpr int64_t kTileProducts = int64_t{1} << 18;
 constexpr int64_t kMaxTileRows = 128;
 
 int64_t TileRows(const LogitsPlan& plan) {
-  const int64_t products = std::min(plan.term().summands[0].count,
-                                    plan.spec().key_length + kMaxTileRows);
+  const int64_t keys = plan.spec().key_length;
+  const auto& summands = plan.term().summands;
+  const int64_t products =
+      summands.size() > 1 ? keys
+                          : std::min(summands[0].count, keys + kMaxTileRows);
   return std::clamp<int64_t>(kTileProducts / std::max<int64_t>(products, 1), 1,
                              kMaxTileRows);
+}
+
+// Adds to the sums of a stretch's keys the products that they use; `products`
+// begins with that of its first key.
+template <typename Work>
+void AddStretch(const Work* products, const Stretch& stretch, Work* sums) {
+  const auto add = [&](auto step) {
+    for (int64_t i = 0; i < stretch.keys.size(); ++i) {
+      sums[i] += products[i * step];
+    }
+  };
+  // The usual ones as constants, with which loops become vector code.
+  if (stretch.step == 0) return add(std::integral_constant<int64_t, 0>());
+  if (stretch.step == -1) return add(std::integral_constant<int64_t, -1>());
+  add(stretch.step);
 }
 
 // Reads the numbers at `in`, of any alignment. Exact: types wider than a float
@@ -150,31 +169,70 @@ absl::Status PositionalLogits::ComputeTile(const RowBlock& block,
 }
 
 // Row n of a tile has its products in row n of one matrix, each at its vector:
-// a window that moves by one from row to row.
+// a window that moves by one from row to row. Sums of products are each at its
+// key.
 template <typename Work>
 absl::Status PositionalLogits::Multiply(const RowBlock& block,
                                         const Tile& tile) const {
-  const int64_t rows = tile.rows.size();
+  const Range rows = {block.first_row + tile.rows.begin,
+                      block.first_row + tile.rows.end};
   const int64_t width = plan_->spec().head_dim;
   const Factor& factor = factors_[0];
-  const Range vectors = VectorsOf(factor, {block.first_row + tile.rows.begin,
-                                           block.first_row + tile.rows.end});
+  const bool adds = factors_.size() > 1;
+  const Range columns =
+      adds ? Range{0, plan_->spec().key_length} : VectorsOf(factor, rows);
   ATTNBIAS_ASSIGN_OR_RETURN(
       BudgetedBuffer scratch,
-      resources_.allocate(rows * (width + vectors.size()) *
+      resources_.allocate(rows.size() * (width + columns.size()) *
                           static_cast<int64_t>(sizeof(Work))));
   auto* const queries = reinterpret_cast<Work*>(scratch.bytes.data());
-  Work* const products = queries + rows * width;
+  Work* const products = queries + rows.size() * width;
   ATTNBIAS_RETURN_IF_ERROR(ReadQueries(block, tile, queries));
+  if (adds) {
+    ATTNBIAS_RETURN_IF_ERROR(AddProducts(tile.head, rows, queries, products));
+  } else {
+    MultiplyVectors(factor, tile.head, columns, rows.size(), true, queries,
+                    products);
+  }
   auto* const served = reinterpret_cast<std::byte*>(products);
-  MultiplyVectors(factor, tile.head, vectors, rows, true, queries, products);
-  ATTNBIAS_RETURN_IF_ERROR(Round(products, rows * vectors.size(), served));
-  const int64_t size = SizeOf(plan_->spec().output_data_type);
-  for (int64_t row = 0; row < rows; ++row) {
-    Spread(plan_->StretchesOf(factor.summand,
-                              block.first_row + tile.rows.begin + row),
-           served + row * vectors.size() * size, vectors.begin,
-           tile.out + row * plan_->output_row_bytes());
+  ATTNBIAS_RETURN_IF_ERROR(
+      Round(products, rows.size() * columns.size(), served));
+  const int64_t row_bytes =
+      columns.size() * SizeOf(plan_->spec().output_data_type);
+  for (int64_t i = 0; i < rows.size(); ++i) {
+    const int64_t row = rows.begin + i;
+    const Range visible = plan_->VisibleKeys(row);
+    Spread(adds ? Stretches{{visible, visible.begin, 1}}
+                : plan_->StretchesOf(factor.summand, row),
+           served + i * row_bytes, columns.begin,
+           tile.out + i * plan_->output_row_bytes());
+  }
+  return absl::OkStatus();
+}
+
+template <typename Work>
+absl::Status PositionalLogits::AddProducts(int64_t head, Range rows,
+                                           const Work* queries,
+                                           Work* sums) const {
+  const int64_t keys = plan_->spec().key_length;
+  std::fill_n(sums, rows.size() * keys, Work{0});
+  for (const Factor& factor : factors_) {
+    const Range vectors = VectorsOf(factor, rows);
+    ATTNBIAS_ASSIGN_OR_RETURN(
+        BudgetedBuffer scratch,
+        resources_.allocate(rows.size() * vectors.size() *
+                            static_cast<int64_t>(sizeof(Work))));
+    auto* const products = reinterpret_cast<Work*>(scratch.bytes.data());
+    MultiplyVectors(factor, head, vectors, rows.size(), true, queries,
+                    products);
+    for (int64_t i = 0; i < rows.size(); ++i) {
+      for (const Stretch& stretch :
+           plan_->StretchesOf(factor.summand, rows.begin + i)) {
+        const int64_t first = stretch.vector - vectors.begin;
+        AddStretch(products + i * vectors.size() + first, stretch,
+                   sums + i * keys + stretch.keys.begin);
+      }
+    }
   }
   return absl::OkStatus();
 }

@@ -66,6 +66,10 @@ class PositionalLogits {
   absl::Status ComputeTile(const RowBlock& block, const Tile& tile) const;
   template <typename Work>
   absl::Status Multiply(const RowBlock& block, const Tile& tile) const;
+  // Writes, for each of `rows`, every key's sum of products with what it uses.
+  template <typename Work>
+  absl::Status AddProducts(int64_t head, Range rows, const Work* queries,
+                           Work* sums) const;
   template <typename Work>
   absl::Status Weigh(const RowBlock& block, const Tile& tile) const;
   template <typename Work>
