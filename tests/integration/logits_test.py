@@ -42,7 +42,8 @@ def spec_of(queries: int, keys: int, **fields: Any) -> Any:
         "alignment": "ALIGNMENT_END",
         "direction": LEFT_TO_RIGHT,
     }
-    if not fields.keys() & {"shaw_values", "sinusoidal_distances", "absolute_keys"}:
+    oneof = message("LogitsSpec").DESCRIPTOR.oneofs_by_name["term"]
+    if not fields.keys() & {field.name for field in oneof.fields}:
         given["shaw_keys"] = SHAW
     given |= fields
     spec = message("LogitsSpec")(**{k: v for k, v in given.items() if v is not None})

@@ -161,8 +161,7 @@ class Client:
         taken up where it broke.
 
         Args:
-            term: ``attnbias.ShawKeys(...)``, ``SinusoidalDistances``,
-                ``AbsoluteKeys``, or ``ShawValues``.
+            term: ``attnbias.ShawKeys(...)`` or another ``LogitsTerm``.
             rows: queries ``[heads, queries, head_dim]``, for ShawValues attention
                 weights ``[heads, queries, keys]``: an array or torch tensor of f64,
                 f32, f16 or bf16. None leaves the queries out: Transformer-XL's (d).

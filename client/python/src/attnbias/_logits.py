@@ -21,10 +21,7 @@ if TYPE_CHECKING:
     from attnbias._dtypes import DType
 
 _AXES = 3  # heads, queries and a row
-_WANTED_TERM = (
-    "attnbias.ShawKeys(...), ShawValues, SinusoidalDistances or AbsoluteKeys "
-    "(Client.get takes encodings)"
-)
+_WANTED_TERM = "attnbias.ShawKeys(...) or another LogitsTerm (Client.get takes encodings)"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
