@@ -18,6 +18,7 @@
 #include "core/kernel/kernel_set.h"
 #include "core/logits/error_bound.h"
 #include "core/logits/positional_logits.h"
+#include "core/logits/spec/decomposed_relative_positions.h"
 #include "core/logits/spec/sequence_terms.h"
 #include "core/numerics/rounding.h"
 #include "core/tensor/element.h"
@@ -116,6 +117,41 @@ Sum TableVector(const RelativeTableSpec& term, const LogitsSpec& spec,
   return {value, std::fabs(value)};
 }
 
+// Number k of a row's vector in `table`, stretched to as many rows as two sides
+// make.
+long double Stretched(const Table& table, int64_t row, int64_t length,
+                      int64_t k) {
+  const long double at =
+      (row + 0.5L) * static_cast<long double>(table.rows()) / length - 0.5L;
+  const auto last = static_cast<long double>(table.rows() - 1);
+  const long double place = std::min(std::max(at, 0.0L), last);
+  const auto below = static_cast<int64_t>(std::floor(place));
+  const int64_t above = std::min(below + 1, table.rows() - 1);
+  const long double part = place - std::floor(place);
+  return (1 - part) * table.At(below, k) + part * table.At(above, k);
+}
+
+// What the places of a query and a key on one axis have. The sides are those
+// where exact numbers and float32 lead to one row.
+long double OnAxis(const Table& table, int64_t query, int64_t key,
+                   int64_t queries, int64_t keys, int64_t k) {
+  const int64_t longer = std::max(queries, keys);
+  const int64_t row =
+      (query * longer * keys + (keys - 1 - key) * longer * queries) /
+      (queries * keys);
+  return Stretched(table, row, 2 * longer - 1, k);
+}
+
+Sum GridVector(const DecomposedRelativePositionsSpec& term, int64_t i,
+               int64_t j, int64_t k) {
+  Sum sum;
+  sum.Add(1, OnAxis(*term.rel_pos_h, i / term.query_width, j / term.key_width,
+                    term.query_height, term.key_height, k));
+  sum.Add(1, OnAxis(*term.rel_pos_w, i % term.query_width, j % term.key_width,
+                    term.query_width, term.key_width, k));
+  return sum;
+}
+
 // Number k of the vector that head `head` has for key j, which lies `relative`
 // after the query.
 Sum VectorOf(const LogitsSpec& spec, int64_t head, int64_t relative, int64_t j,
@@ -125,6 +161,9 @@ Sum VectorOf(const LogitsSpec& spec, int64_t head, int64_t relative, int64_t j,
   }
   if (const auto* term = spec.term.As<ShawValuesSpec>()) {
     return TableVector(*term, spec, head, relative, k);
+  }
+  if (const auto* term = spec.term.As<DecomposedRelativePositionsSpec>()) {
+    return GridVector(*term, j - relative, j, k);
   }
   std::function<long double(int64_t)> source;
   const std::optional<Table>* projection = nullptr;
@@ -277,12 +316,16 @@ class LogitsTest : public ::testing::Test {
   // VectorOf, each computed once.
   const Sum& Vector(const LogitsPlan& plan, int64_t h, int64_t i, int64_t j,
                     int64_t k) {
-    const bool by_key = plan.spec().term.As<AbsoluteKeysSpec>() != nullptr;
-    const auto [known, is_new] =
-        vectors_.try_emplace({h, by_key ? j : j - i, k});
+    const LogitsSpec& spec = plan.spec();
+    const bool by_pair =
+        spec.term.As<DecomposedRelativePositionsSpec>() != nullptr;
+    const bool by_key = spec.term.As<AbsoluteKeysSpec>() != nullptr;
+    const int64_t place = by_pair  ? i * spec.key_length + j
+                          : by_key ? j
+                                   : j - i;
+    const auto [known, is_new] = vectors_.try_emplace({h, place, k});
     if (is_new) {
-      known->second =
-          VectorOf(plan.spec(), h, j - i - plan.query_offset(), j, k);
+      known->second = VectorOf(spec, h, j - i - plan.query_offset(), j, k);
     }
     return known->second;
   }
@@ -377,6 +420,20 @@ SinusoidalDistancesSpec TransformerXl(int64_t dim, int64_t width,
   term.sinusoidal.layout = SinusoidalLayout::kConcatenated;
   term.projection = RandomTable(type, {width, dim}, 8);
   return term;
+}
+
+// Of grids [height, width]; tables of `rows` rows each.
+LogitsSpec Grids(std::array<int64_t, 2> queries, std::array<int64_t, 2> keys,
+                 std::array<int64_t, 2> rows, DataType type = DataType::kF32) {
+  LogitsSpec spec = Base(queries[0] * queries[1], keys[0] * keys[1], 0);
+  spec.term = DecomposedRelativePositionsSpec{
+      .rel_pos_h = RandomTable(type, {rows[0], spec.head_dim}, 5),
+      .rel_pos_w = RandomTable(type, {rows[1], spec.head_dim}, 6),
+      .query_height = queries[0],
+      .query_width = queries[1],
+      .key_height = keys[0],
+      .key_width = keys[1]};
+  return spec;
 }
 
 struct Extent {
@@ -493,6 +550,67 @@ TEST_F(LogitsTest, AbsoluteKeys) {
   });
 }
 
+TEST_F(LogitsTest, DecomposedRelativePositions) {
+  struct Case {
+    std::array<int64_t, 2> queries;
+    std::array<int64_t, 2> keys;
+    std::array<int64_t, 2> rows;
+  };
+  const Case cases[] = {
+      {{14, 14}, {14, 14}, {27, 27}},  // a window of SAM
+      {{9, 16}, {9, 16}, {27, 27}},    // the same tables, another grid
+      {{4, 5}, {4, 5}, {1, 40}},       // one row for all; a longer table
+      {{8, 12}, {4, 3}, {15, 23}},     // pooled keys: steps of -2 and -4
+      {{9, 7}, {6, 5}, {17, 13}},      // no multiples: steps that change
+      {{3, 4}, {6, 4}, {11, 7}},       // pooled queries
+      {{1, 1}, {1, 1}, {1, 1}},       {{1, 6}, {7, 1}, {13, 11}},
+  };
+  for (const Case& each : cases) {
+    SCOPED_TRACE(absl::StrCat(each.queries[0], " x ", each.queries[1], " by ",
+                              each.keys[0], " x ", each.keys[1]));
+    LogitsSpec spec = Grids(each.queries, each.keys, each.rows);
+    ExpectTheDefinition(spec);
+    spec.query_bias =
+        RandomTable(DataType::kF32, {spec.num_heads, spec.head_dim}, 9);
+    spec.scale = -0.3;
+    ExpectTheDefinition(spec);
+  }
+}
+
+TEST_F(LogitsTest, SumsOfProductsCountTheirRoundings) {
+  const auto roundings = [](const LogitsSpec& spec) {
+    return (*LogitsPlan::Make(spec, {}))->roundings();
+  };
+  EXPECT_EQ(roundings(Grids({2, 3}, {2, 3}, {3, 5})), 5 + 1);
+  EXPECT_EQ(roundings(Grids({2, 3}, {2, 3}, {3, 4})), 5 + 1 + 2);
+  EXPECT_EQ(roundings(Grids({2, 3}, {2, 3}, {3, 4}, DataType::kF64)),
+            5 + 1 + 1);
+}
+
+// torch's float32 leads to other rows than real numbers do, which have 6, 5, 4,
+// 2, 1, 0 for the first query; all of them are numpy's for the formula.
+TEST_F(LogitsTest, PlacesInGridsAreThoseOfFloat32) {
+  LogitsSpec spec = Base(8, 6, 0);
+  spec.num_heads = 1;
+  spec.head_dim = 1;
+  std::vector<double> indices(15);
+  for (size_t row = 0; row < indices.size(); ++row) {
+    indices[row] = static_cast<double>(row);
+  }
+  spec.term = DecomposedRelativePositionsSpec{
+      .rel_pos_h = TableOf(DataType::kF32, {15, 1}, indices),
+      .rel_pos_w = TableOf(DataType::kF32, {1, 1}, {0}),
+      .query_height = 8,
+      .query_width = 1,
+      .key_height = 6,
+      .key_width = 1};
+  EXPECT_THAT(*Compute(*Make(spec), std::vector<double>(8, 1), 0, 8),
+              ElementsAre(6, 5, 3, 2, 1, 0, 7, 6, 5, 3, 2, 0,     //
+                          8, 7, 6, 4, 3, 1, 9, 8, 7, 5, 4, 2,     //
+                          10, 9, 8, 6, 5, 3, 11, 10, 9, 7, 6, 4,  //
+                          12, 11, 10, 8, 7, 5, 13, 12, 11, 9, 8, 6));
+}
+
 TEST_F(LogitsTest, EveryTypeWithinItsBound) {
   constexpr DataType kTypes[] = {DataType::kF64, DataType::kF32, DataType::kF16,
                                  DataType::kBF16};
@@ -516,6 +634,21 @@ TEST_F(LogitsTest, EveryTypeWithinItsBound) {
             RandomTable(DataType::kF32, {spec.num_heads, spec.head_dim}, 9);
         ExpectTheDefinition(spec);
       }
+    }
+  }
+}
+
+TEST_F(LogitsTest, SumsOfProductsInEveryTypeWithinTheirBound) {
+  constexpr DataType kTypes[] = {DataType::kF64, DataType::kF32, DataType::kF16,
+                                 DataType::kBF16};
+  for (DataType in : kTypes) {
+    for (DataType out : kTypes) {
+      SCOPED_TRACE(absl::StrCat(std::string(NameOf(in)), " to ",
+                                std::string(NameOf(out))));
+      LogitsSpec spec = Grids({3, 4}, {3, 4}, {8, 7}, DataType::kBF16);
+      spec.data_type = in;
+      spec.output_data_type = out;
+      ExpectTheDefinition(spec);
     }
   }
 }
@@ -711,6 +844,10 @@ using Change = std::function<void(LogitsSpec&)>;
 
 ShawKeysSpec& KeysOf(LogitsSpec& spec) { return *spec.term.As<ShawKeysSpec>(); }
 
+DecomposedRelativePositionsSpec& GridsOf(LogitsSpec& spec) {
+  return *spec.term.As<DecomposedRelativePositionsSpec>();
+}
+
 const std::pair<const char*, Change> kRefusals[] = {
     {"term: not set", [](auto& s) { s.term = AnySpec(); }},
     {"num_heads: got 0", [](auto& s) { s.num_heads = 0; }},
@@ -785,6 +922,43 @@ const std::pair<const char*, Change> kRefusals[] = {
      [](auto& s) {
        s.query_length = s.key_length = 1 << 20;
        s.term = TransformerXl(6, 15);
+     }},
+    {"decomposed_relative_positions.rel_pos_w: not set, want a table",
+     [](auto& s) {
+       s = Grids({1, 3}, {1, 5}, {1, 9});
+       GridsOf(s).rel_pos_w.reset();
+     }},
+    {"decomposed_relative_positions.rel_pos_h: got shape [9, 4], want rows of "
+     "head_dim (5)",
+     [](auto& s) {
+       s = Grids({1, 3}, {1, 5}, {1, 9});
+       GridsOf(s).rel_pos_h = RandomTable(DataType::kF32, {9, 4}, 1);
+     }},
+    {"decomposed_relative_positions.key_width: got 257, want an integer in [1, "
+     "256]",
+     [](auto& s) {
+       s = Grids({1, 3}, {1, 257}, {1, 9});
+     }},
+    {"query_length: got 3, want 6, the tokens in a grid of 2 x 3",
+     [](auto& s) {
+       s = Grids({1, 3}, {1, 5}, {1, 9});
+       GridsOf(s).query_height = 2;
+     }},
+    {"key_length: got 5, want 4, the tokens in a grid of 1 x 4",
+     [](auto& s) {
+       s = Grids({1, 3}, {1, 5}, {1, 9});
+       GridsOf(s).key_width = 4;
+     }},
+    {"query_offset: got 2, want 0, that of alignment START",
+     [](auto& s) {
+       s = Grids({1, 3}, {1, 5}, {1, 9});
+       s.query_offset.reset();
+       s.alignment = Alignment::kEnd;
+     }},
+    {"direction: got LEFT_TO_RIGHT, want BIDIRECTIONAL",
+     [](auto& s) {
+       s = Grids({1, 3}, {1, 5}, {1, 9});
+       s.direction = Direction::kLeftToRight;
      }},
     {"absolute_keys.positions: not set",
      [](auto& s) { s.term = AbsoluteKeysSpec(); }},

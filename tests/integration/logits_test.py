@@ -20,6 +20,7 @@ from tests.integration.server import Details, Server, Stub, eventually, refused,
 Array = npt.NDArray[np.float32]
 HEADS, DIM = 2, 8
 LEFT_TO_RIGHT = "DIRECTION_LEFT_TO_RIGHT"
+BIDIRECTIONAL = "DIRECTION_BIDIRECTIONAL"
 
 
 def table_of(numbers: Any) -> dict[str, Any]:
@@ -73,6 +74,26 @@ def gathered(queries: Array, keys: int) -> Array:
     vectors = VECTORS[np.clip(j - i, -5, 2) + 5].astype("f8")
     logits = np.einsum("hid,ijd->hij", queries.astype("f8"), vectors)
     return np.where(j <= i, logits, -np.inf)
+
+
+GRIDS = {
+    "rel_pos_h": table_of(VECTORS[:5]),
+    "rel_pos_w": table_of(VECTORS[5:]),
+    "query_height": 3,
+    "query_width": 2,
+    "key_height": 3,
+    "key_width": 2,
+}
+
+
+def gathered_in_a_grid(queries: Array) -> Array:
+    """The definition for GRIDS, a vector for each pair."""
+    row, column = np.divmod(np.arange(6), 2)
+    vectors = VECTORS.astype("f8")
+    of_rows = vectors[:5][row[:, None] - row + 2]
+    of_columns = vectors[5:][column[:, None] - column + 1]
+    logits: Array = np.einsum("hid,ijd->hij", queries.astype("f8"), of_rows + of_columns)
+    return logits
 
 
 def answers(call: Any, *shapes: tuple[int, ...]) -> list[Array]:
@@ -130,6 +151,17 @@ def test_rows_in_blocks_in_any_order(stub: Stub) -> None:
     assert list(call) == []
 
 
+def test_tokens_of_a_grid_in_any_order(stub: Stub) -> None:
+    queries = queries_of(6)
+    want = gathered_in_a_grid(queries)
+    spec = spec_of(6, 6, decomposed_relative_positions=GRIDS, direction=BIDIRECTIONAL)
+    cuts = [(4, 6), (0, 1), (1, 4)]
+    call = stub.logits([spec, *(rows_of(a, queries[:, a:b]) for a, b in cuts)])
+    got = answers(call, *((HEADS, b - a, 6) for a, b in cuts))
+    for (a, b), rows in zip(cuts, got, strict=True):
+        np.testing.assert_allclose(rows, want[:, a:b], atol=1e-5)
+
+
 def test_an_answer_larger_than_a_message_comes_in_several(stub: Stub) -> None:
     queries = queries_of(300)
     call = stub.logits([spec_of(300, 3000), rows_of(0, queries)])
@@ -183,6 +215,18 @@ BAD_SPECS = [
     (
         {"sinusoidal_distances": {"sinusoidal": {"dim": DIM}}},
         "spec.sinusoidal_distances.sinusoidal.layout",
+    ),
+    ({"decomposed_relative_positions": GRIDS}, "spec.query_length"),
+    (
+        {"decomposed_relative_positions": GRIDS | {"query_height": 257}},
+        "spec.decomposed_relative_positions.query_height",
+    ),
+    (
+        {
+            "decomposed_relative_positions": GRIDS
+            | {"rel_pos_w": GRIDS["rel_pos_w"] | {"layout": "TABLE_LAYOUT_HEADS_BUCKETS"}}
+        },
+        "spec.decomposed_relative_positions.rel_pos_w.layout",
     ),
 ]
 

@@ -101,6 +101,7 @@ type LogitsSpec struct {
 	//	*LogitsSpec_ShawValues
 	//	*LogitsSpec_SinusoidalDistances
 	//	*LogitsSpec_AbsoluteKeys
+	//	*LogitsSpec_DecomposedRelativePositions
 	Term isLogitsSpec_Term `protobuf_oneof:"term"`
 	// In [1, 65536].
 	NumHeads int32 `protobuf:"varint,5,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
@@ -210,6 +211,15 @@ func (x *LogitsSpec) GetAbsoluteKeys() *AbsoluteKeys {
 	if x != nil {
 		if x, ok := x.Term.(*LogitsSpec_AbsoluteKeys); ok {
 			return x.AbsoluteKeys
+		}
+	}
+	return nil
+}
+
+func (x *LogitsSpec) GetDecomposedRelativePositions() *DecomposedRelativePositions {
+	if x != nil {
+		if x, ok := x.Term.(*LogitsSpec_DecomposedRelativePositions); ok {
+			return x.DecomposedRelativePositions
 		}
 	}
 	return nil
@@ -361,6 +371,11 @@ type LogitsSpec_AbsoluteKeys struct {
 	AbsoluteKeys *AbsoluteKeys `protobuf:"bytes,4,opt,name=absolute_keys,json=absoluteKeys,proto3,oneof"`
 }
 
+type LogitsSpec_DecomposedRelativePositions struct {
+	// Tokens of a grid: SAM, ViTDet, MViTv2.
+	DecomposedRelativePositions *DecomposedRelativePositions `protobuf:"bytes,19,opt,name=decomposed_relative_positions,json=decomposedRelativePositions,proto3,oneof"`
+}
+
 func (*LogitsSpec_ShawKeys) isLogitsSpec_Term() {}
 
 func (*LogitsSpec_ShawValues) isLogitsSpec_Term() {}
@@ -368,6 +383,8 @@ func (*LogitsSpec_ShawValues) isLogitsSpec_Term() {}
 func (*LogitsSpec_SinusoidalDistances) isLogitsSpec_Term() {}
 
 func (*LogitsSpec_AbsoluteKeys) isLogitsSpec_Term() {}
+
+func (*LogitsSpec_DecomposedRelativePositions) isLogitsSpec_Term() {}
 
 type isLogitsSpec_Origin interface {
 	isLogitsSpec_Origin()
@@ -599,6 +616,103 @@ func (x *AbsoluteKeys) GetProjection() *TableRef {
 	return nil
 }
 
+// Tokens of grids, row after row, queries and keys from token 0 on. The direction
+// is BIDIRECTIONAL. A pair has a vector for its rows and one for its columns:
+//
+//	r_ij = H[f(row of i, row of j)] + W[f(column of i, column of j)]
+//
+// Of two sides q and k, H and W have 2 max(q, k) - 1 rows. f(a, b) is
+// a max(k/q, 1) - b max(q/k, 1) + (k - 1) max(q/k, 1), in float32, its fraction
+// dropped.
+type DecomposedRelativePositions struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// [rows, head_dim], shared by all heads. H is this table, stretched to as many
+	// rows as H has like a `learned_absolute` with INTERPOLATION_LINEAR.
+	RelPosH *TableRef `protobuf:"bytes,1,opt,name=rel_pos_h,json=relPosH,proto3" json:"rel_pos_h,omitempty"`
+	// Likewise for W.
+	RelPosW *TableRef `protobuf:"bytes,2,opt,name=rel_pos_w,json=relPosW,proto3" json:"rel_pos_w,omitempty"`
+	// Sides of the grids, in [1, 256]. query_length is query_height * query_width,
+	// key_length is key_height * key_width.
+	QueryHeight   int32 `protobuf:"varint,3,opt,name=query_height,json=queryHeight,proto3" json:"query_height,omitempty"`
+	QueryWidth    int32 `protobuf:"varint,4,opt,name=query_width,json=queryWidth,proto3" json:"query_width,omitempty"`
+	KeyHeight     int32 `protobuf:"varint,5,opt,name=key_height,json=keyHeight,proto3" json:"key_height,omitempty"`
+	KeyWidth      int32 `protobuf:"varint,6,opt,name=key_width,json=keyWidth,proto3" json:"key_width,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DecomposedRelativePositions) Reset() {
+	*x = DecomposedRelativePositions{}
+	mi := &file_attnbias_v1_logits_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DecomposedRelativePositions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DecomposedRelativePositions) ProtoMessage() {}
+
+func (x *DecomposedRelativePositions) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_logits_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DecomposedRelativePositions.ProtoReflect.Descriptor instead.
+func (*DecomposedRelativePositions) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_logits_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *DecomposedRelativePositions) GetRelPosH() *TableRef {
+	if x != nil {
+		return x.RelPosH
+	}
+	return nil
+}
+
+func (x *DecomposedRelativePositions) GetRelPosW() *TableRef {
+	if x != nil {
+		return x.RelPosW
+	}
+	return nil
+}
+
+func (x *DecomposedRelativePositions) GetQueryHeight() int32 {
+	if x != nil {
+		return x.QueryHeight
+	}
+	return 0
+}
+
+func (x *DecomposedRelativePositions) GetQueryWidth() int32 {
+	if x != nil {
+		return x.QueryWidth
+	}
+	return 0
+}
+
+func (x *DecomposedRelativePositions) GetKeyHeight() int32 {
+	if x != nil {
+		return x.KeyHeight
+	}
+	return 0
+}
+
+func (x *DecomposedRelativePositions) GetKeyWidth() int32 {
+	if x != nil {
+		return x.KeyWidth
+	}
+	return 0
+}
+
 type ComputeLogitsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Set in the first message, which carries nothing else.
@@ -619,7 +733,7 @@ type ComputeLogitsRequest struct {
 
 func (x *ComputeLogitsRequest) Reset() {
 	*x = ComputeLogitsRequest{}
-	mi := &file_attnbias_v1_logits_proto_msgTypes[4]
+	mi := &file_attnbias_v1_logits_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -631,7 +745,7 @@ func (x *ComputeLogitsRequest) String() string {
 func (*ComputeLogitsRequest) ProtoMessage() {}
 
 func (x *ComputeLogitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_logits_proto_msgTypes[4]
+	mi := &file_attnbias_v1_logits_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -644,7 +758,7 @@ func (x *ComputeLogitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputeLogitsRequest.ProtoReflect.Descriptor instead.
 func (*ComputeLogitsRequest) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_logits_proto_rawDescGZIP(), []int{4}
+	return file_attnbias_v1_logits_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ComputeLogitsRequest) GetSpec() *LogitsSpec {
@@ -703,7 +817,7 @@ type ComputeLogitsResponse struct {
 
 func (x *ComputeLogitsResponse) Reset() {
 	*x = ComputeLogitsResponse{}
-	mi := &file_attnbias_v1_logits_proto_msgTypes[5]
+	mi := &file_attnbias_v1_logits_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -715,7 +829,7 @@ func (x *ComputeLogitsResponse) String() string {
 func (*ComputeLogitsResponse) ProtoMessage() {}
 
 func (x *ComputeLogitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_logits_proto_msgTypes[5]
+	mi := &file_attnbias_v1_logits_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -728,7 +842,7 @@ func (x *ComputeLogitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputeLogitsResponse.ProtoReflect.Descriptor instead.
 func (*ComputeLogitsResponse) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_logits_proto_rawDescGZIP(), []int{5}
+	return file_attnbias_v1_logits_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ComputeLogitsResponse) GetHeader() *LogitsHeader {
@@ -786,7 +900,7 @@ type LogitsHeader struct {
 
 func (x *LogitsHeader) Reset() {
 	*x = LogitsHeader{}
-	mi := &file_attnbias_v1_logits_proto_msgTypes[6]
+	mi := &file_attnbias_v1_logits_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -798,7 +912,7 @@ func (x *LogitsHeader) String() string {
 func (*LogitsHeader) ProtoMessage() {}
 
 func (x *LogitsHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_logits_proto_msgTypes[6]
+	mi := &file_attnbias_v1_logits_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -811,7 +925,7 @@ func (x *LogitsHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogitsHeader.ProtoReflect.Descriptor instead.
 func (*LogitsHeader) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_logits_proto_rawDescGZIP(), []int{6}
+	return file_attnbias_v1_logits_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *LogitsHeader) GetNumHeads() int64 {
@@ -860,14 +974,15 @@ var File_attnbias_v1_logits_proto protoreflect.FileDescriptor
 
 const file_attnbias_v1_logits_proto_rawDesc = "" +
 	"\n" +
-	"\x18attnbias/v1/logits.proto\x12\vattnbias.v1\x1a\x1battnbias/v1/encodings.proto\x1a\x19attnbias/v1/options.proto\x1a\x18attnbias/v1/tensor.proto\"\x80\a\n" +
+	"\x18attnbias/v1/logits.proto\x12\vattnbias.v1\x1a\x1battnbias/v1/encodings.proto\x1a\x19attnbias/v1/options.proto\x1a\x18attnbias/v1/tensor.proto\"\xf0\a\n" +
 	"\n" +
 	"LogitsSpec\x129\n" +
 	"\tshaw_keys\x18\x01 \x01(\v2\x1a.attnbias.v1.RelativeTableH\x00R\bshawKeys\x12=\n" +
 	"\vshaw_values\x18\x02 \x01(\v2\x1a.attnbias.v1.RelativeTableH\x00R\n" +
 	"shawValues\x12U\n" +
 	"\x14sinusoidal_distances\x18\x03 \x01(\v2 .attnbias.v1.SinusoidalDistancesH\x00R\x13sinusoidalDistances\x12@\n" +
-	"\rabsolute_keys\x18\x04 \x01(\v2\x19.attnbias.v1.AbsoluteKeysH\x00R\fabsoluteKeys\x12\x1b\n" +
+	"\rabsolute_keys\x18\x04 \x01(\v2\x19.attnbias.v1.AbsoluteKeysH\x00R\fabsoluteKeys\x12n\n" +
+	"\x1ddecomposed_relative_positions\x18\x13 \x01(\v2(.attnbias.v1.DecomposedRelativePositionsH\x00R\x1bdecomposedRelativePositions\x12\x1b\n" +
 	"\tnum_heads\x18\x05 \x01(\x05R\bnumHeads\x12\x19\n" +
 	"\bhead_dim\x18\x06 \x01(\x05R\aheadDim\x12!\n" +
 	"\fquery_length\x18\a \x01(\x03R\vqueryLength\x12\x1d\n" +
@@ -913,7 +1028,16 @@ const file_attnbias_v1_logits_proto_rawDesc = "" +
 	"\tpositions\x18\x01 \x01(\v2\x15.attnbias.v1.TableRefR\tpositions\x125\n" +
 	"\n" +
 	"projection\x18\x02 \x01(\v2\x15.attnbias.v1.TableRefR\n" +
-	"projection\"\xb7\x01\n" +
+	"projection\"\x83\x02\n" +
+	"\x1bDecomposedRelativePositions\x121\n" +
+	"\trel_pos_h\x18\x01 \x01(\v2\x15.attnbias.v1.TableRefR\arelPosH\x121\n" +
+	"\trel_pos_w\x18\x02 \x01(\v2\x15.attnbias.v1.TableRefR\arelPosW\x12!\n" +
+	"\fquery_height\x18\x03 \x01(\x05R\vqueryHeight\x12\x1f\n" +
+	"\vquery_width\x18\x04 \x01(\x05R\n" +
+	"queryWidth\x12\x1d\n" +
+	"\n" +
+	"key_height\x18\x05 \x01(\x05R\tkeyHeight\x12\x1b\n" +
+	"\tkey_width\x18\x06 \x01(\x05R\bkeyWidth\"\xb7\x01\n" +
 	"\x14ComputeLogitsRequest\x12+\n" +
 	"\x04spec\x18\x01 \x01(\v2\x17.attnbias.v1.LogitsSpecR\x04spec\x12\x1b\n" +
 	"\tfirst_row\x18\x02 \x01(\x03R\bfirstRow\x12\x19\n" +
@@ -953,45 +1077,49 @@ func file_attnbias_v1_logits_proto_rawDescGZIP() []byte {
 }
 
 var file_attnbias_v1_logits_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_attnbias_v1_logits_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_attnbias_v1_logits_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_attnbias_v1_logits_proto_goTypes = []any{
-	(Direction)(0),                // 0: attnbias.v1.Direction
-	(*LogitsSpec)(nil),            // 1: attnbias.v1.LogitsSpec
-	(*RelativeTable)(nil),         // 2: attnbias.v1.RelativeTable
-	(*SinusoidalDistances)(nil),   // 3: attnbias.v1.SinusoidalDistances
-	(*AbsoluteKeys)(nil),          // 4: attnbias.v1.AbsoluteKeys
-	(*ComputeLogitsRequest)(nil),  // 5: attnbias.v1.ComputeLogitsRequest
-	(*ComputeLogitsResponse)(nil), // 6: attnbias.v1.ComputeLogitsResponse
-	(*LogitsHeader)(nil),          // 7: attnbias.v1.LogitsHeader
-	(Alignment)(0),                // 8: attnbias.v1.Alignment
-	(DataType)(0),                 // 9: attnbias.v1.DataType
-	(*TableRef)(nil),              // 10: attnbias.v1.TableRef
-	(*Sinusoidal)(nil),            // 11: attnbias.v1.Sinusoidal
+	(Direction)(0),                      // 0: attnbias.v1.Direction
+	(*LogitsSpec)(nil),                  // 1: attnbias.v1.LogitsSpec
+	(*RelativeTable)(nil),               // 2: attnbias.v1.RelativeTable
+	(*SinusoidalDistances)(nil),         // 3: attnbias.v1.SinusoidalDistances
+	(*AbsoluteKeys)(nil),                // 4: attnbias.v1.AbsoluteKeys
+	(*DecomposedRelativePositions)(nil), // 5: attnbias.v1.DecomposedRelativePositions
+	(*ComputeLogitsRequest)(nil),        // 6: attnbias.v1.ComputeLogitsRequest
+	(*ComputeLogitsResponse)(nil),       // 7: attnbias.v1.ComputeLogitsResponse
+	(*LogitsHeader)(nil),                // 8: attnbias.v1.LogitsHeader
+	(Alignment)(0),                      // 9: attnbias.v1.Alignment
+	(DataType)(0),                       // 10: attnbias.v1.DataType
+	(*TableRef)(nil),                    // 11: attnbias.v1.TableRef
+	(*Sinusoidal)(nil),                  // 12: attnbias.v1.Sinusoidal
 }
 var file_attnbias_v1_logits_proto_depIdxs = []int32{
 	2,  // 0: attnbias.v1.LogitsSpec.shaw_keys:type_name -> attnbias.v1.RelativeTable
 	2,  // 1: attnbias.v1.LogitsSpec.shaw_values:type_name -> attnbias.v1.RelativeTable
 	3,  // 2: attnbias.v1.LogitsSpec.sinusoidal_distances:type_name -> attnbias.v1.SinusoidalDistances
 	4,  // 3: attnbias.v1.LogitsSpec.absolute_keys:type_name -> attnbias.v1.AbsoluteKeys
-	8,  // 4: attnbias.v1.LogitsSpec.alignment:type_name -> attnbias.v1.Alignment
-	0,  // 5: attnbias.v1.LogitsSpec.direction:type_name -> attnbias.v1.Direction
-	9,  // 6: attnbias.v1.LogitsSpec.data_type:type_name -> attnbias.v1.DataType
-	9,  // 7: attnbias.v1.LogitsSpec.output_data_type:type_name -> attnbias.v1.DataType
-	10, // 8: attnbias.v1.LogitsSpec.query_bias:type_name -> attnbias.v1.TableRef
-	10, // 9: attnbias.v1.RelativeTable.table:type_name -> attnbias.v1.TableRef
-	11, // 10: attnbias.v1.SinusoidalDistances.sinusoidal:type_name -> attnbias.v1.Sinusoidal
-	10, // 11: attnbias.v1.SinusoidalDistances.projection:type_name -> attnbias.v1.TableRef
-	10, // 12: attnbias.v1.AbsoluteKeys.positions:type_name -> attnbias.v1.TableRef
-	10, // 13: attnbias.v1.AbsoluteKeys.projection:type_name -> attnbias.v1.TableRef
-	1,  // 14: attnbias.v1.ComputeLogitsRequest.spec:type_name -> attnbias.v1.LogitsSpec
-	7,  // 15: attnbias.v1.ComputeLogitsResponse.header:type_name -> attnbias.v1.LogitsHeader
-	9,  // 16: attnbias.v1.LogitsHeader.data_type:type_name -> attnbias.v1.DataType
-	9,  // 17: attnbias.v1.LogitsHeader.work_data_type:type_name -> attnbias.v1.DataType
-	18, // [18:18] is the sub-list for method output_type
-	18, // [18:18] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	5,  // 4: attnbias.v1.LogitsSpec.decomposed_relative_positions:type_name -> attnbias.v1.DecomposedRelativePositions
+	9,  // 5: attnbias.v1.LogitsSpec.alignment:type_name -> attnbias.v1.Alignment
+	0,  // 6: attnbias.v1.LogitsSpec.direction:type_name -> attnbias.v1.Direction
+	10, // 7: attnbias.v1.LogitsSpec.data_type:type_name -> attnbias.v1.DataType
+	10, // 8: attnbias.v1.LogitsSpec.output_data_type:type_name -> attnbias.v1.DataType
+	11, // 9: attnbias.v1.LogitsSpec.query_bias:type_name -> attnbias.v1.TableRef
+	11, // 10: attnbias.v1.RelativeTable.table:type_name -> attnbias.v1.TableRef
+	12, // 11: attnbias.v1.SinusoidalDistances.sinusoidal:type_name -> attnbias.v1.Sinusoidal
+	11, // 12: attnbias.v1.SinusoidalDistances.projection:type_name -> attnbias.v1.TableRef
+	11, // 13: attnbias.v1.AbsoluteKeys.positions:type_name -> attnbias.v1.TableRef
+	11, // 14: attnbias.v1.AbsoluteKeys.projection:type_name -> attnbias.v1.TableRef
+	11, // 15: attnbias.v1.DecomposedRelativePositions.rel_pos_h:type_name -> attnbias.v1.TableRef
+	11, // 16: attnbias.v1.DecomposedRelativePositions.rel_pos_w:type_name -> attnbias.v1.TableRef
+	1,  // 17: attnbias.v1.ComputeLogitsRequest.spec:type_name -> attnbias.v1.LogitsSpec
+	8,  // 18: attnbias.v1.ComputeLogitsResponse.header:type_name -> attnbias.v1.LogitsHeader
+	10, // 19: attnbias.v1.LogitsHeader.data_type:type_name -> attnbias.v1.DataType
+	10, // 20: attnbias.v1.LogitsHeader.work_data_type:type_name -> attnbias.v1.DataType
+	21, // [21:21] is the sub-list for method output_type
+	21, // [21:21] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_attnbias_v1_logits_proto_init() }
@@ -1007,6 +1135,7 @@ func file_attnbias_v1_logits_proto_init() {
 		(*LogitsSpec_ShawValues)(nil),
 		(*LogitsSpec_SinusoidalDistances)(nil),
 		(*LogitsSpec_AbsoluteKeys)(nil),
+		(*LogitsSpec_DecomposedRelativePositions)(nil),
 		(*LogitsSpec_Alignment)(nil),
 		(*LogitsSpec_QueryOffset)(nil),
 		(*LogitsSpec_FillValue)(nil),
@@ -1014,14 +1143,14 @@ func file_attnbias_v1_logits_proto_init() {
 	}
 	file_attnbias_v1_logits_proto_msgTypes[1].OneofWrappers = []any{}
 	file_attnbias_v1_logits_proto_msgTypes[2].OneofWrappers = []any{}
-	file_attnbias_v1_logits_proto_msgTypes[4].OneofWrappers = []any{}
+	file_attnbias_v1_logits_proto_msgTypes[5].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_attnbias_v1_logits_proto_rawDesc), len(file_attnbias_v1_logits_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   7,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

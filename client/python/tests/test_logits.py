@@ -206,6 +206,39 @@ def test_absolute_keys(real_client: attnbias.Client, direction: Any) -> None:
     np.testing.assert_allclose(got, np.where(visible, want, -np.inf), atol=1e-12)
 
 
+@pytest.mark.parametrize("keys", [(3, 4), (6, 2)])
+def test_decomposed_relative_positions(real_client: attnbias.Client, keys: tuple[int, int]) -> None:
+    height, width = 3, 4
+    places = [2 * max(pair) - 1 for pair in zip((height, width), keys, strict=True)]
+    tables = random(places[0], DIM), random(places[1], DIM, seed=1)
+    term = attnbias.DecomposedRelativePositions(
+        rel_pos_h=tables[0],
+        rel_pos_w=tables[1],
+        query_height=height,
+        query_width=width,
+        **({} if keys == (height, width) else {"key_height": keys[0], "key_width": keys[1]}),
+    )
+    rows = random(HEADS, height * width, DIM)
+    got = real_client.logits(
+        term, rows, keys=keys[0] * keys[1], direction="bidirectional", align="start", dtype="f64"
+    )
+    queries = rows.astype("f8").reshape(HEADS, height, width, DIM)
+    of_rows = tables[0][places_in(height, keys[0])]
+    of_columns = tables[1][places_in(width, keys[1])]
+    want = (
+        np.einsum("nhwd,hkd->nhwk", queries, of_rows)[..., None]
+        + np.einsum("nhwd,wkd->nhwk", queries, of_columns)[..., None, :]
+    )
+    np.testing.assert_allclose(got, want.reshape(got.shape), atol=1e-12)
+
+
+def places_in(queries: int, keys: int) -> npt.NDArray[np.int64]:
+    """Row of a table for each place of a query and each of a key: the contract's formula."""
+    q = np.arange(queries)[:, None] * np.float32(max(keys / queries, 1))
+    k = np.arange(keys) * np.float32(max(queries / keys, 1))
+    return (q - k + np.float32((keys - 1) * max(queries / keys, 1))).astype(np.int64)
+
+
 def test_types_scale_and_fill(real_client: attnbias.Client) -> None:
     rows = random(HEADS, 6, DIM).astype(ml_dtypes.bfloat16)
     table = random(6, DIM)

@@ -64,6 +64,7 @@ from attnbias._info import (
 )
 from attnbias._logits import (
     AbsoluteKeys,
+    DecomposedRelativePositions,
     LogitsOptions,
     LogitsTerm,
     ShawKeys,
@@ -96,6 +97,7 @@ __all__ = [
     "DataLossError",
     "DeadlineExceededError",
     "Deberta",
+    "DecomposedRelativePositions",
     "DynamicPositionBias",
     "Encoding",
     "Error",

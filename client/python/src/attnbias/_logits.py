@@ -123,6 +123,49 @@ class AbsoluteKeys(LogitsTerm):
             message.projection.CopyFrom(to_table_ref(self.projection, None, path))
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DecomposedRelativePositions(LogitsTerm):
+    """``q_i . (H[f(row i, row j)] + W[f(column i, column j)])`` for tokens of a grid.
+
+    This is what SAM, ViTDet and MViTv2 add to their scores (Li et al. 2022, MViTv2, eq. 4;
+    Kirillov et al. 2023). Queries and keys are the tokens of a grid each, row after row. The
+    places in H and W are those of transformers' ``get_rel_pos``.
+
+    Ask with ``direction="bidirectional"``, and with ``align="start"`` where the grids differ. SAM's
+    windows are asked for one at a time; its queries are not scaled, so there is no ``scale``.
+
+    A ``DecomposedRelativePositions`` that does not fit the rows, or grids of more than 256 a side,
+    raise ``InvalidArgumentError``, which names the field.
+    """
+
+    field: ClassVar[str] = "decomposed_relative_positions"
+
+    rel_pos_h: Any
+    """Learned vectors ``[rows, head_dim]`` of f64, f32, f16 or bf16, which all heads share. For
+    sides q and k, H is this table; with other than ``2 max(q, k) - 1`` rows it is stretched to as
+    many, linearly, as torch's ``interpolate`` does."""
+    rel_pos_w: Any
+    """The same for W."""
+    query_height: int
+    """Rows of tokens in the grid of queries."""
+    query_width: int
+    """Columns of them."""
+    key_height: int | None = None
+    """Rows in the grid of keys. By default ``query_height``."""
+    key_width: int | None = None
+    """Columns of them. By default ``query_width``."""
+
+    def fill_in(self, message: Any) -> None:
+        """See the base class."""
+        for name in ("rel_pos_h", "rel_pos_w"):
+            table = to_table_ref(getattr(self, name), None, f"{self.field}.{name}")
+            getattr(message, name).CopyFrom(table)
+        message.query_height = self.query_height
+        message.query_width = self.query_width
+        message.key_height = self.query_height if self.key_height is None else self.key_height
+        message.key_width = self.query_width if self.key_width is None else self.key_width
+
+
 class LogitsOptions(TypedDict, total=False):
     """The keyword arguments of ``Client.logits`` that describe the answer."""
 

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decomposed relative positions of tokens in a grid (Li et al. 2022, MViTv2; Li
+// et al. 2022, ViTDet; Kirillov et al. 2023, SAM): one vector for the rows of a
+// pair, and one for its columns.
+#include "core/logits/spec/decomposed_relative_positions.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/invalid.h"
+#include "core/base/status_macros.h"
+#include "core/encoding/make_encoding.h"
+#include "core/encoding/spec/learned_absolute.h"
+#include "core/logits/term.h"
+
+namespace attnbias {
+namespace {
+
+using Spec = DecomposedRelativePositionsSpec;
+
+// Rows or columns of both grids.
+struct Axis {
+  int64_t queries;
+  int64_t keys;
+
+  int64_t num_vectors() const { return 2 * std::max(queries, keys) - 1; }
+
+  // The vector of a query's and a key's place. In torch's float32: real numbers
+  // give others where one side is no multiple of the other.
+  int64_t VectorOf(int64_t query, int64_t key) const {
+    const double query_step =
+        std::max(static_cast<double>(keys) / static_cast<double>(queries), 1.0);
+    const double key_step =
+        std::max(static_cast<double>(queries) / static_cast<double>(keys), 1.0);
+    const float difference =
+        static_cast<float>(query) * static_cast<float>(query_step) -
+        static_cast<float>(key) * static_cast<float>(key_step);
+    return static_cast<int64_t>(
+        difference +
+        static_cast<float>(static_cast<double>(keys - 1) * key_step));
+  }
+};
+
+// Each row of the grid of keys uses one vector.
+Stretches RowStretches(const Axis& rows, const Axis& columns, int64_t query) {
+  Stretches stretches;
+  for (int64_t row = 0; row < rows.keys; ++row) {
+    stretches.push_back({{row * columns.keys, (row + 1) * columns.keys},
+                         rows.VectorOf(query / columns.queries, row)});
+  }
+  return stretches;
+}
+
+// Each row of the grid of keys uses the same vectors, most often in step.
+Stretches ColumnStretches(const Axis& rows, const Axis& columns,
+                          int64_t query) {
+  Stretches of_row;
+  for (int64_t column = 0; column < columns.keys; ++column) {
+    const int64_t vector = columns.VectorOf(query % columns.queries, column);
+    Stretch* const last = of_row.empty() ? nullptr : &of_row.back();
+    if (last != nullptr && last->keys.size() == 1) {
+      last->step = vector - last->vector;
+    }
+    if (last != nullptr && vector == last->last_vector() + last->step) {
+      ++last->keys.end;
+    } else {
+      of_row.push_back({{column, column + 1}, vector});
+    }
+  }
+  Stretches stretches;
+  for (int64_t row = 0; row < rows.keys; ++row) {
+    for (Stretch stretch : of_row) {
+      stretch.keys.begin += row * columns.keys;
+      stretch.keys.end += row * columns.keys;
+      stretches.push_back(stretch);
+    }
+  }
+  return stretches;
+}
+
+absl::Status CheckTokens(absl::string_view field, int64_t got, int64_t height,
+                         int64_t width) {
+  if (got == height * width) return absl::OkStatus();
+  return Invalid(field, ": got ", got, ", want ", height * width,
+                 ", the tokens in a grid of ", height, " x ", width);
+}
+
+absl::Status CheckGrids(const Spec& term, const LogitsSpec& request) {
+  ATTNBIAS_RETURN_IF_ERROR(CheckTokens("query_length", request.query_length,
+                                       term.query_height, term.query_width));
+  ATTNBIAS_RETURN_IF_ERROR(CheckTokens("key_length", request.key_length,
+                                       term.key_height, term.key_width));
+  if (request.query_offset != 0) {
+    return Invalid("query_offset: got ", *request.query_offset,
+                   ", want 0, that of alignment START: both grids are whole");
+  }
+  if (request.direction == Direction::kBidirectional) return absl::OkStatus();
+  return Invalid("direction: got ", std::string(NameOfEnum(*request.direction)),
+                 ", want BIDIRECTIONAL: tokens of a grid have no order");
+}
+
+absl::StatusOr<Summand> Describe(absl::string_view name, const Table& table,
+                                 const Axis& axis, const LogitsSpec& request) {
+  if (table.shape().size() != 2 || table.columns() != request.head_dim) {
+    return WrongShape(
+        absl::StrCat(std::string(Spec::kName), ".", name), table,
+        absl::StrCat("rows of head_dim (", request.head_dim, ")"));
+  }
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      EncodingPtr rows,
+      MakeEncoding(
+          LearnedAbsoluteSpec{.table = table,
+                              .interpolation = Interpolation::kLinear,
+                              .interpolated_length = axis.num_vectors()},
+          Output()));
+  return Summand{.encoding = std::move(rows),
+                 .count = axis.num_vectors(),
+                 .roundings = table.rows() == axis.num_vectors() ? 0 : 1};
+}
+
+absl::StatusOr<LogitsTerm> DescribeDecomposedRelativePositions(
+    const Spec& term, const LogitsSpec& request) {
+  ATTNBIAS_RETURN_IF_ERROR(CheckGrids(term, request));
+  const Axis rows = {term.query_height, term.key_height};
+  const Axis columns = {term.query_width, term.key_width};
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      Summand of_rows, Describe("rel_pos_h", *term.rel_pos_h, rows, request));
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      Summand of_columns,
+      Describe("rel_pos_w", *term.rel_pos_w, columns, request));
+  of_rows.stretches = [=](int64_t query) {
+    return RowStretches(rows, columns, query);
+  };
+  of_columns.stretches = [=](int64_t query) {
+    return ColumnStretches(rows, columns, query);
+  };
+  return LogitsTerm{{std::move(of_rows), std::move(of_columns)}};
+}
+
+const TermRegistration kDecomposedRelativePositions(
+    &DescribeDecomposedRelativePositions);
+
+}  // namespace
+}  // namespace attnbias
