@@ -205,13 +205,10 @@ const EncodingRegistration kTupe(&DescribeTupe);
 
 }  // namespace
 
-void TupeSpec::WriteIdentity(bool buckets, CanonicalWriter& writer) const {
-  TupeSpec same = *this;
+void TupeSpec::Canonicalize() {
   if (position_table.has_value() && position_scale == DefaultScale(*this)) {
-    same.position_scale.reset();
+    position_scale.reset();
   }
-  TupeSpec defaults;
-  attnbias::WriteIdentity(same.Fields(), defaults.Fields(), buckets, writer);
 }
 
 }  // namespace attnbias
