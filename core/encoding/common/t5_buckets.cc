@@ -148,7 +148,7 @@ int64_t T5Buckets::BucketOfDistance(int64_t distance) const {
          starts_.begin() - 1;
 }
 
-RowRun T5Buckets::RunFrom(int64_t relative_position) const {
+RowSpan T5Buckets::SpanFrom(int64_t relative_position) const {
   const auto per_side = static_cast<int64_t>(starts_.size());
   if (relative_position <= 0) {
     const int64_t bucket = BucketOfDistance(-relative_position);

@@ -111,7 +111,7 @@ class DenseEvaluator final : public Evaluator {
   int64_t BucketOf(int64_t query, int64_t key) const {
     if (resets() && query == 0) return tupe_->FromClassToken();
     if (resets() && key == 0) return tupe_->ToClassToken();
-    return tupe_->buckets.RunFrom(key - query).row;
+    return tupe_->buckets.SpanFrom(key - query).row;
   }
 
   // Writes scale (a + b).
@@ -173,20 +173,13 @@ Encoding Describe(const std::shared_ptr<Tupe>& tupe) {
                         const KernelSet& /*kernels*/) {
         return std::make_unique<BiasTableEvaluator>(
             tupe->spec.relative_table,
-            [tupe](int64_t at) { return tupe->buckets.RunFrom(at); }, format);
+            [tupe](int64_t at) { return tupe->buckets.SpanFrom(at); }, format);
       }};
-  if (!spec.reset_class_token) return encoding;
-  encoding.write_border = [tupe](const NumberFormat& format, Range lanes,
-                                 std::byte* out) {
-    const BiasTable biases(tupe->spec.relative_table);
-    for (int64_t lane = lanes.begin; lane < lanes.end; ++lane) {
-      for (const int64_t bucket : {tupe->FromClassToken(), tupe->ToClassToken(),
-                                   tupe->FromClassToken()}) {
-        biases.Write(bucket, lane, format, out);
-        out += SizeOf(format.type);
-      }
-    }
-  };
+  if (spec.reset_class_token) {
+    encoding.write_border = BorderIn(
+        spec.relative_table,
+        {tupe->FromClassToken(), tupe->ToClassToken(), tupe->FromClassToken()});
+  }
   return encoding;
 }
 
