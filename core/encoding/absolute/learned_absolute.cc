@@ -4,7 +4,6 @@
 #include "core/encoding/spec/learned_absolute.h"
 
 #include <cstring>
-#include <memory>
 
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
@@ -89,11 +88,7 @@ absl::StatusOr<Encoding> DescribeLearnedAbsolute(
   return Encoding{.width = spec.table->columns(),
                   .has_columns = true,
                   .domain = {-spec.offset, rows - spec.offset},
-                  .prepare = [spec](const NumberFormat& format,
-                                    const KernelSet& /*kernels*/) {
-                    return std::make_unique<LearnedAbsoluteEvaluator>(spec,
-                                                                      format);
-                  }};
+                  .prepare = PrepareFrom<LearnedAbsoluteEvaluator>(spec)};
 }
 
 const EncodingRegistration kLearnedAbsolute(&DescribeLearnedAbsolute);

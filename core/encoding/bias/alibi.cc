@@ -3,7 +3,6 @@
 #include "core/encoding/spec/alibi.h"
 
 #include <cmath>
-#include <memory>
 #include <variant>
 #include <vector>
 
@@ -95,10 +94,7 @@ absl::StatusOr<Encoding> DescribeAlibi(const AlibiSpec& spec) {
       .has_heads = true,
       .domain = kRelativePositions,
       .anchored_at_last_key = spec.variant == AlibiVariant::kKeyFromEnd,
-      .prepare = [spec](const NumberFormat& format,
-                        const KernelSet& /*kernels*/) {
-        return std::make_unique<AlibiEvaluator>(spec, format);
-      }};
+      .prepare = PrepareFrom<AlibiEvaluator>(spec)};
 }
 
 const EncodingRegistration kAlibi(&DescribeAlibi);

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -165,15 +164,11 @@ absl::Status CheckLayers(const DynamicPositionBiasSpec& spec) {
 absl::StatusOr<Encoding> DescribeDynamicPositionBias(
     const DynamicPositionBiasSpec& spec) {
   ATTNBIAS_RETURN_IF_ERROR(CheckLayers(spec));
-  return Encoding{
-      .structure = Structure::kToeplitz,
-      .lanes = spec.num_heads,
-      .has_heads = true,
-      .domain = kRelativePositions,
-      .prepare = [spec](const NumberFormat& format, const KernelSet& kernels) {
-        return std::make_unique<DynamicPositionBiasEvaluator>(spec, format,
-                                                              kernels);
-      }};
+  return Encoding{.structure = Structure::kToeplitz,
+                  .lanes = spec.num_heads,
+                  .has_heads = true,
+                  .domain = kRelativePositions,
+                  .prepare = PrepareFrom<DynamicPositionBiasEvaluator>(spec)};
 }
 
 const EncodingRegistration kDynamicPositionBias(&DescribeDynamicPositionBias);

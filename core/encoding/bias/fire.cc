@@ -145,14 +145,11 @@ absl::Status CheckReach(const FireSpec& spec) {
 absl::StatusOr<Encoding> DescribeFire(const FireSpec& spec) {
   ATTNBIAS_RETURN_IF_ERROR(CheckTables(spec));
   ATTNBIAS_RETURN_IF_ERROR(CheckReach(spec));
-  return Encoding{
-      .structure = Structure::kDense,
-      .lanes = spec.num_heads,
-      .has_heads = true,
-      .domain = kAllPositions,
-      .prepare = [spec](const NumberFormat& format, const KernelSet& kernels) {
-        return std::make_unique<FireEvaluator>(spec, format, kernels);
-      }};
+  return Encoding{.structure = Structure::kDense,
+                  .lanes = spec.num_heads,
+                  .has_heads = true,
+                  .domain = kAllPositions,
+                  .prepare = PrepareFrom<FireEvaluator>(spec)};
 }
 
 const EncodingRegistration kFire(&DescribeFire);

@@ -3,7 +3,6 @@
 #include "core/encoding/spec/kerple.h"
 
 #include <cmath>
-#include <memory>
 #include <vector>
 
 #include "core/base/invalid.h"
@@ -111,10 +110,7 @@ absl::StatusOr<Encoding> DescribeKerple(const KerpleSpec& spec) {
                   .lanes = spec.num_heads,
                   .has_heads = true,
                   .domain = kRelativePositions,
-                  .prepare = [spec](const NumberFormat& format,
-                                    const KernelSet& /*kernels*/) {
-                    return std::make_unique<KerpleEvaluator>(spec, format);
-                  }};
+                  .prepare = PrepareFrom<KerpleEvaluator>(spec)};
 }
 
 const EncodingRegistration kKerple(&DescribeKerple);

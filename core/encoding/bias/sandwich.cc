@@ -3,7 +3,6 @@
 // depend on the distance alone.
 #include "core/encoding/spec/sandwich.h"
 
-#include <memory>
 #include <vector>
 
 #include "core/encoding/bias/sandwich_reference.h"
@@ -134,14 +133,11 @@ class SandwichEvaluator final : public Evaluator {
 };
 
 absl::StatusOr<Encoding> DescribeSandwich(const SandwichSpec& spec) {
-  return Encoding{
-      .structure = Structure::kToeplitz,
-      .lanes = spec.num_heads,
-      .has_heads = true,
-      .domain = kRelativePositions,
-      .prepare = [spec](const NumberFormat& format, const KernelSet& kernels) {
-        return std::make_unique<SandwichEvaluator>(spec, format, kernels);
-      }};
+  return Encoding{.structure = Structure::kToeplitz,
+                  .lanes = spec.num_heads,
+                  .has_heads = true,
+                  .domain = kRelativePositions,
+                  .prepare = PrepareFrom<SandwichEvaluator>(spec)};
 }
 
 const EncodingRegistration kSandwich(&DescribeSandwich);

@@ -3,7 +3,6 @@
 #include "core/encoding/bias/sandwich_reference.h"
 
 #include "core/encoding/spec/sandwich.h"
-#include "core/numerics/rounding.h"
 
 namespace attnbias {
 namespace {

@@ -9,8 +9,6 @@
 #include <functional>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "core/encoding/spec/sinusoidal.h"
 #include "core/numerics/real.h"
 #include "core/numerics/turn.h"

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "core/kernel/cuda/accelerator.h"
-#include "core/numerics/real.h"
 
 namespace attnbias {
 namespace {

@@ -32,7 +32,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "core/base/canonical_writer.h"
 #include "core/table/table.h"

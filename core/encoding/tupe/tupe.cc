@@ -157,11 +157,7 @@ Encoding Describe(const std::shared_ptr<Tupe>& tupe) {
                     .lanes = spec.num_heads,
                     .has_heads = true,
                     .domain = {0, spec.position_table->rows() - class_rows},
-                    .prepare = [tupe](const NumberFormat& format,
-                                      const KernelSet& kernels) {
-                      return std::make_unique<DenseEvaluator>(tupe, format,
-                                                              kernels);
-                    }};
+                    .prepare = PrepareFrom<DenseEvaluator>(tupe)};
   }
   Encoding encoding{
       .structure = Structure::kToeplitz,
