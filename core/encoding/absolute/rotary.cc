@@ -289,12 +289,11 @@ EvaluatorPtr PrepareExact(const RotarySpec& spec, const std::vector<Real>& all,
     };
     RoundSinusoid({place.kind, position, frequency, scale}, as, out);
   };
-  return std::make_unique<SinusoidalEvaluator>(
-      SinusoidRows{.columns = columns,
-                   .frequencies = std::move(frequencies),
-                   .scale = scale(kSinusoidPrecision),
-                   .reference = std::move(reference)},
-      type, kernels);
+  return PrepareSinusoids(SinusoidRows{.columns = columns,
+                                       .frequencies = std::move(frequencies),
+                                       .scale = scale(kSinusoidPrecision),
+                                       .reference = std::move(reference)},
+                          type, kernels);
 }
 
 EvaluatorPtr Prepare(const RotarySpec& spec, const NumberFormat& format,

@@ -171,15 +171,13 @@ class XposEvaluator final : public Evaluator {
 EvaluatorPtr Prepare(const XposSpec& spec, const NumberFormat& format,
                      const KernelSet& kernels) {
   const RealCacheScope cache_scope;
-  SinusoidRows rows = RowsOf({.dim = spec.dim,
-                              .base = spec.rope_theta,
-                              .layout = SinusoidalLayout::kConcatenated},
-                             format.scale);
+  const SinusoidalSpec rows = {.dim = spec.dim,
+                               .base = spec.rope_theta,
+                               .layout = SinusoidalLayout::kConcatenated};
   Real scale(kSinusoidPrecision);
   mpfr_set_d(scale.get(), format.scale, MPFR_RNDN);
   auto rotary = std::make_unique<RotaryEvaluator>(
-      std::make_unique<SinusoidalEvaluator>(std::move(rows), format.type,
-                                            kernels),
+      PrepareSinusoids(rows, format, kernels),
       std::vector<bool>(spec.dim / 2, true), scale, spec.layout, format.type);
   return std::make_unique<XposEvaluator>(spec, scale, format.type,
                                          std::move(rotary));
