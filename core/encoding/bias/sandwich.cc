@@ -39,13 +39,13 @@ class CosineSums {
         used_(static_cast<int64_t>(frequencies.size())),
         pairs_((used_ + kPairMultiple - 1) / kPairMultiple * kPairMultiple),
         angles_(2, pairs_) {
-    Compute(1, angles_.Row(1));
+    SetAngles(frequencies_, 1, pairs_, angles_.Row(1));
   }
 
   DoubleDouble At(int64_t distance) {
     const Rotors at = angles_.Row(0);
     if (distance != distance_ + 1 || distance % kChain == 0) {
-      Compute(distance, at);
+      SetAngles(frequencies_, distance, pairs_, at);
     } else {
       kernels_.rotate(AsConst(at), AsConst(angles_.Row(1)), at, pairs_);
     }
@@ -58,20 +58,6 @@ class CosineSums {
   }
 
  private:
-  // Padding does not turn.
-  void Compute(int64_t distance, const Rotors& out) const {
-    for (int64_t i = 0; i < pairs_; ++i) {
-      SinCos value = {{0, 0}, {1, 0}, 0};
-      if (i < used_ && distance != 0) {
-        value = SinCosOf(AngleAt(frequencies_[i].turns_per_position, distance));
-      }
-      out.sin_hi[i] = value.sin.hi;
-      out.sin_lo[i] = value.sin.lo;
-      out.cos_hi[i] = value.cos.hi;
-      out.cos_lo[i] = value.cos.lo;
-    }
-  }
-
   const std::vector<SinusoidFrequency>& frequencies_;
   const KernelSet& kernels_;
   const int64_t used_;

@@ -147,8 +147,8 @@ class SinusoidalEvaluator final : public Evaluator {
   // Rotations by 0, 1, ..., block_rows_ - 1 steps.
   RotorRows RotationsBy(int64_t step) const {
     RotorRows table(block_rows_, pairs_);
-    Compute(0, table.Row(0));
-    Compute(step, table.Row(1));
+    SetAngles(frequencies_, 0, pairs_, table.Row(0));
+    SetAngles(frequencies_, step, pairs_, table.Row(1));
     for (int64_t row = 2; row < block_rows_; ++row) {
       kernels_.rotate(AsConst(table.Row(row - 1)), AsConst(table.Row(1)),
                       table.Row(row), pairs_);
@@ -156,27 +156,12 @@ class SinusoidalEvaluator final : public Evaluator {
     return table;
   }
 
-  // The angles of one position, each by itself. Padding does not turn.
-  void Compute(int64_t position, const Rotors& out) const {
-    const int64_t used = static_cast<int64_t>(frequencies_.size());
-    for (int64_t i = 0; i < pairs_; ++i) {
-      SinCos value = {{0, 0}, {1, 0}, 0};
-      if (i < used && position != 0) {
-        value = SinCosOf(AngleAt(frequencies_[i].turns_per_position, position));
-      }
-      out.sin_hi[i] = value.sin.hi;
-      out.sin_lo[i] = value.sin.lo;
-      out.cos_hi[i] = value.cos.hi;
-      out.cos_lo[i] = value.cos.lo;
-    }
-  }
-
-  // The same by a rotation for each digit of the position's distance from 0, to
-  // base block_rows_; what exceeds the tables is computed.
+  // Sets the angles by a rotation for each digit of the position's distance
+  // from 0, to base block_rows_; what exceeds the tables is computed.
   void SetAnchor(int64_t position, const Rotors& anchor) const {
     int64_t rest = std::abs(position);
     int64_t step = 1;
-    Compute(0, anchor);
+    SetAngles(frequencies_, 0, pairs_, anchor);
     for (const RotorRows& table : tables_) {
       kernels_.rotate(AsConst(anchor), table.Row(rest % block_rows_), anchor,
                       pairs_);
@@ -185,7 +170,7 @@ class SinusoidalEvaluator final : public Evaluator {
     }
     if (rest != 0) {
       RotorRows far(1, pairs_);
-      Compute(rest * step, far.Row(0));
+      SetAngles(frequencies_, rest * step, pairs_, far.Row(0));
       kernels_.rotate(AsConst(anchor), AsConst(far.Row(0)), anchor, pairs_);
     }
     if (position < 0) {
