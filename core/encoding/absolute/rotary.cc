@@ -262,8 +262,7 @@ EvaluatorPtr PrepareFloat32(const std::vector<Real>& all,
   for (const Real& each : all) {
     if (mpfr_zero_p(each.get()) == 0) frequencies.push_back(NearestFloat(each));
   }
-  return std::make_unique<Float32AngleEvaluator>(std::move(frequencies), scale,
-                                                 type);
+  return PrepareFloat32Angles(std::move(frequencies), scale, type);
 }
 
 // The same of exact angles.
@@ -305,7 +304,7 @@ EvaluatorPtr Prepare(const RotarySpec& spec, const NumberFormat& format,
   turns.reserve(all.size());
   for (const Real& each : all) turns.push_back(mpfr_zero_p(each.get()) == 0);
   const RealToAnyPrecision scale = ScaleOf(spec, format.scale);
-  return std::make_unique<RotaryEvaluator>(
+  return PrepareRotary(
       spec.angle == AnglePrecision::kFloat32
           ? PrepareFloat32(all, scale, format.type)
           : PrepareExact(spec, all, scale, format.type, kernels),

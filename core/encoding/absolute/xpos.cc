@@ -176,9 +176,9 @@ EvaluatorPtr Prepare(const XposSpec& spec, const NumberFormat& format,
                                .layout = SinusoidalLayout::kConcatenated};
   Real scale(kSinusoidPrecision);
   mpfr_set_d(scale.get(), format.scale, MPFR_RNDN);
-  auto rotary = std::make_unique<RotaryEvaluator>(
-      PrepareSinusoids(rows, format, kernels),
-      std::vector<bool>(spec.dim / 2, true), scale, spec.layout, format.type);
+  EvaluatorPtr rotary = PrepareRotary(PrepareSinusoids(rows, format, kernels),
+                                      std::vector<bool>(spec.dim / 2, true),
+                                      scale, spec.layout, format.type);
   return std::make_unique<XposEvaluator>(spec, scale, format.type,
                                          std::move(rotary));
 }
