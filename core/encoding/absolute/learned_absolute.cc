@@ -150,12 +150,10 @@ class LearnedAbsoluteEvaluator final : public Evaluator {
 
   void WriteExactly(const RowPlace& place, double a, double b,
                     std::byte* out) const {
-    Real value(kExactPrecision);
-    Real other(kExactPrecision);
-    mpfr_set_d(value.get(), a, MPFR_RNDN);
+    Real value(a, kExactPrecision);
+    Real other(b, kExactPrecision);
     mpfr_mul_si(value.get(), value.get(), place.denominator - place.upper,
                 MPFR_RNDN);
-    mpfr_set_d(other.get(), b, MPFR_RNDN);
     mpfr_mul_si(other.get(), other.get(), place.upper, MPFR_RNDN);
     mpfr_add(value.get(), value.get(), other.get(), MPFR_RNDN);
     mpfr_mul_d(value.get(), value.get(), scale_, MPFR_RNDN);

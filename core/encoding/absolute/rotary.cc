@@ -282,11 +282,11 @@ EvaluatorPtr PrepareExact(const RotarySpec& spec, const std::vector<Real>& all,
   auto reference = [spec, scale, columns, turning = std::move(turning)](
                        int64_t position, int64_t column, DataType as,
                        std::byte* out) {
-    const SinusoidColumns::Place place = columns.PlaceOf(column);
+    const SinusoidColumns::Wave wave = columns.WaveAt(column);
     const auto frequency = [&](int precision) {
-      return InverseFrequencies(spec, precision).Of(turning[place.frequency]);
+      return InverseFrequencies(spec, precision).Of(turning[wave.frequency]);
     };
-    RoundSinusoid({place.kind, position, frequency, scale}, as, out);
+    RoundSinusoid({wave.kind, position, frequency, scale}, as, out);
   };
   return PrepareSinusoids(SinusoidRows{.columns = columns,
                                        .frequencies = std::move(frequencies),

@@ -150,8 +150,7 @@ class XposEvaluator final : public Evaluator {
     const RealCacheScope cache_scope;
     RoundByRefining(
         [&](Real& value, Real& bound) {
-          const auto precision = static_cast<int>(mpfr_get_prec(value.get()));
-          const Real decay = DecayOf(spec_, pair, steps, precision);
+          const Real decay = DecayOf(spec_, pair, steps, value.precision());
           mpfr_mul_d(value.get(), decay.get(), scale_, MPFR_RNDN);
           SetRoundingBound(value, 3, bound);
         },
@@ -174,8 +173,7 @@ EvaluatorPtr Prepare(const XposSpec& spec, const NumberFormat& format,
   const SinusoidalSpec rows = {.dim = spec.dim,
                                .base = spec.rope_theta,
                                .layout = SinusoidalLayout::kConcatenated};
-  Real scale(kSinusoidPrecision);
-  mpfr_set_d(scale.get(), format.scale, MPFR_RNDN);
+  const Real scale(format.scale, kSinusoidPrecision);
   EvaluatorPtr rotary = PrepareRotary(PrepareSinusoids(rows, format, kernels),
                                       std::vector<bool>(spec.dim / 2, true),
                                       scale, spec.layout, format.type);

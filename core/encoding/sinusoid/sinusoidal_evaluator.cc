@@ -401,12 +401,11 @@ class SinusoidalEvaluator final : public Evaluator {
 
   void Resolve(int64_t position, int64_t column, std::byte* out) const {
     using Kind = SinusoidColumns::Kind;
-    const SinusoidColumns::Place place = columns_.PlaceOf(column);
+    const SinusoidColumns::Wave wave = columns_.WaveAt(column);
     if (position != 0) {
       const SinCos both = SinCosOf(
-          AngleAt(frequencies_[place.frequency].turns_per_position, position));
-      const DoubleDouble value =
-          place.kind == Kind::kSine ? both.sin : both.cos;
+          AngleAt(frequencies_[wave.frequency].turns_per_position, position));
+      const DoubleDouble value = wave.kind == Kind::kSine ? both.sin : both.cos;
       const double error = both.error * std::fabs(value.hi);
       if (both.error < 1 && rounding_.TryRound(value, error, out)) return;
     }

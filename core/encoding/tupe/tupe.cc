@@ -243,8 +243,7 @@ class DenseEvaluator final : public Evaluator {
       return;
     }
     // Room for every bit of a product of sums of F64 numbers.
-    Real value(6000);
-    mpfr_set_d(value.get(), a, MPFR_RNDN);
+    Real value(a, 6000);
     mpfr_add_d(value.get(), value.get(), b, MPFR_RNDN);
     mpfr_mul_d(value.get(), value.get(), scale, MPFR_RNDN);
     RoundReal(value, type, out);
