@@ -71,28 +71,27 @@ class SandwichEvaluator final : public Evaluator {
   SandwichEvaluator(const SandwichSpec& spec, const NumberFormat& format,
                     const KernelSet& kernels)
       : spec_(spec),
-        scale_(format.scale),
-        type_(format.type),
+        format_(format),
         kernels_(kernels),
         frequencies_(
             RowsOf({.dim = spec.dim, .base = spec.base}, 1).frequencies) {
     for (int64_t head = 0; head < spec.num_heads; ++head) {
-      Real factor(kFactorPrecision);
-      mpfr_set_si(factor.get(), 1, MPFR_RNDN);
-      MultiplyBySandwichFactor(spec, head, scale_, factor);
-      roundings_.emplace_back(factor, type_);
+      Real factor(1, kFactorPrecision);
+      MultiplyBySandwichFactor(spec, head, format.scale, factor);
+      roundings_.emplace_back(factor, format.type);
     }
   }
 
   void Fill(const Block& block, std::byte* out,
             int64_t lane_stride_bytes) const override {
     CosineSums sums(frequencies_, kernels_);
-    FillByDistance(block, type_, out, lane_stride_bytes, [&](int64_t distance) {
-      const DoubleDouble sum = sums.At(distance);
-      return [=, this](int64_t head, std::byte* element) {
-        Write(head, distance, sum, element);
-      };
-    });
+    FillByDistance(block, format_.type, out, lane_stride_bytes,
+                   [&](int64_t distance) {
+                     const DoubleDouble sum = sums.At(distance);
+                     return [=, this](int64_t head, std::byte* element) {
+                       Write(head, distance, sum, element);
+                     };
+                   });
   }
 
   int64_t work_per_coordinate() const override {
@@ -105,14 +104,11 @@ class SandwichEvaluator final : public Evaluator {
     const double terms = static_cast<double>(spec_.dim) / 2;
     const double error = terms * (kCosineBound + kAdditionBound * terms);
     if (roundings_[head].TryRound(sum, error, out)) return;
-    ReferenceSandwich(spec_,
-                      {.head = head, .distance = distance, .scale = scale_},
-                      type_, out);
+    ReferenceSandwich(spec_, head, distance, format_, out);
   }
 
   const SandwichSpec spec_;
-  const double scale_;
-  const DataType type_;
+  const NumberFormat format_;
   const KernelSet& kernels_;
   const std::vector<SinusoidFrequency> frequencies_;
   std::vector<ScaledRounding> roundings_;
