@@ -75,13 +75,12 @@ class LearnedAbsoluteEvaluator final : public Evaluator {
                            const NumberFormat& format)
       : spec_(spec),
         table_(*spec.table),
-        scale_(format.scale),
-        type_(format.type),
+        format_(format),
         rounding_(format.scale, format.type) {}
 
   void Fill(const Block& block, std::byte* out,
             int64_t /*lane_stride_bytes*/) const override {
-    const int64_t row_bytes = table_.columns() * SizeOf(type_);
+    const int64_t row_bytes = table_.columns() * SizeOf(format_.type);
     for (int64_t at = block.span.begin; at < block.span.end; ++at) {
       const int64_t row = at + spec_.offset;
       if (row == spec_.padding_idx) {
@@ -100,11 +99,11 @@ class LearnedAbsoluteEvaluator final : public Evaluator {
     for (int64_t column = 0; column < table_.columns(); ++column) {
       const double value = table_.At(place.row, column);
       if (place.upper == 0) {
-        RoundProduct(value, scale_, type_, out);
+        RoundProduct(value, format_.scale, format_.type, out);
       } else {
         WriteBetween(place, value, table_.At(place.row + 1, column), out);
       }
-      out += SizeOf(type_);
+      out += SizeOf(format_.type);
     }
   }
 
@@ -127,12 +126,13 @@ class LearnedAbsoluteEvaluator final : public Evaluator {
       // the mean of a table stretched by a power of two.
       const DoubleDouble sum = TwoSum(low.hi, high.hi);
       if (sum.hi == 0) {
-        RoundDouble(0, type_, out);
+        RoundDouble(0, format_.type, out);
         return true;
       }
-      if (scale_ == 1 &&
+      if (format_.scale == 1 &&
           std::has_single_bit(static_cast<uint64_t>(place.denominator))) {
-        RoundSum({sum.hi / denominator, sum.lo / denominator}, type_, out);
+        RoundSum({sum.hi / denominator, sum.lo / denominator}, format_.type,
+                 out);
         return true;
       }
     }
@@ -156,16 +156,15 @@ class LearnedAbsoluteEvaluator final : public Evaluator {
                 MPFR_RNDN);
     mpfr_mul_si(other.get(), other.get(), place.upper, MPFR_RNDN);
     mpfr_add(value.get(), value.get(), other.get(), MPFR_RNDN);
-    mpfr_mul_d(value.get(), value.get(), scale_, MPFR_RNDN);
+    mpfr_mul_d(value.get(), value.get(), format_.scale, MPFR_RNDN);
     mpfr_div_si(value.get(), value.get(), place.denominator, MPFR_RNDN);
-    if (mpfr_zero_p(value.get()) != 0) return RoundDouble(0, type_, out);
-    RoundReal(value, type_, out);
+    if (mpfr_zero_p(value.get()) != 0) return RoundDouble(0, format_.type, out);
+    RoundReal(value, format_.type, out);
   }
 
   const LearnedAbsoluteSpec spec_;
   const Table table_;
-  const double scale_;
-  const DataType type_;
+  const NumberFormat format_;
   const ScaledRounding rounding_;
 };
 

@@ -21,7 +21,6 @@
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/spec/limits.h"
 #include "core/numerics/elementary.h"
-#include "core/numerics/rounding.h"
 #include "core/tensor/positions.h"
 
 namespace attnbias {
@@ -93,10 +92,6 @@ class FireEvaluator final : public NetworkEvaluator {
                           : LogOfTimes(spec_.c, static_cast<double>(distance));
       *in++ = log / normaliser;
     }
-  }
-
-  void Write(double output, std::byte* out) const override {
-    RoundProduct(output, format_.scale, format_.type, out);
   }
 
   const FireSpec spec_;
