@@ -3,12 +3,11 @@
 #include "core/encoding/spec/rotary.h"
 
 #include <algorithm>
-#include <cstdint>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
@@ -313,18 +312,14 @@ EvaluatorPtr Prepare(const RotarySpec& spec, const NumberFormat& format,
 
 absl::StatusOr<Encoding> DescribeRotary(const RotarySpec& spec) {
   ATTNBIAS_RETURN_IF_ERROR(Check(spec));
-  return Encoding{
-      .lanes = 2,
-      .part_names = {"cos", "sin"},
-      .width = WidthOf(spec),
-      .has_columns = true,
-      .domain = kAllPositions,
-      .axis_columns = ColumnsOf(spec),
-      .derive = [spec] { return Derive(spec); },
-      .prepare =
-          [spec](const NumberFormat& format, const KernelSet& kernels) {
-            return Prepare(spec, format, kernels);
-          }};
+  return Encoding{.lanes = 2,
+                  .part_names = {"cos", "sin"},
+                  .width = WidthOf(spec),
+                  .has_columns = true,
+                  .domain = kAllPositions,
+                  .axis_columns = ColumnsOf(spec),
+                  .derive = std::bind_front(&Derive, spec),
+                  .prepare = std::bind_front(&Prepare, spec)};
 }
 
 const EncodingRegistration kRotary(&DescribeRotary);

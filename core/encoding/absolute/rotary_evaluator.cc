@@ -7,7 +7,6 @@
 #include <memory>
 #include <utility>
 
-#include "core/encoding/spec/rotary.h"
 #include "core/tensor/element.h"
 
 namespace attnbias {

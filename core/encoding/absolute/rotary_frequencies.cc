@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/encoding/spec/rotary.h"
-
 namespace attnbias {
 namespace {
 
@@ -145,11 +143,10 @@ Real EffectiveRopeTheta(const RotarySpec& spec, int precision) {
 
 Real EffectiveAttentionFactor(const RotarySpec& spec, int precision) {
   Real value(spec.attention_factor.value_or(1), precision + kGuardBits);
-  if (!spec.attention_factor.has_value()) {
-    if (spec.rope_type == RopeType::kYarn) SetYarnAttentionFactor(spec, value);
-    if (spec.rope_type == RopeType::kLongrope) {
-      SetLongropeAttentionFactor(spec, value);
-    }
+  if (spec.attention_factor.has_value()) return value;
+  if (spec.rope_type == RopeType::kYarn) SetYarnAttentionFactor(spec, value);
+  if (spec.rope_type == RopeType::kLongrope) {
+    SetLongropeAttentionFactor(spec, value);
   }
   return value;
 }

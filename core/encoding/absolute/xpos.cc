@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -187,9 +188,7 @@ absl::StatusOr<Encoding> DescribeXpos(const XposSpec& spec) {
       .has_columns = true,
       .domain = {std::max(spec.center() - reach, kAllPositions.begin),
                  std::min(spec.center() + reach + 1, kAllPositions.end)},
-      .prepare = [spec](const NumberFormat& format, const KernelSet& kernels) {
-        return Prepare(spec, format, kernels);
-      }};
+      .prepare = std::bind_front(&Prepare, spec)};
 }
 
 const EncodingRegistration kXpos(&DescribeXpos);

@@ -8,7 +8,6 @@
 
 #include "core/base/invalid.h"
 #include "core/encoding/common/powers.h"
-#include "core/encoding/spec/t5.h"
 #include "core/numerics/real.h"
 
 namespace attnbias {

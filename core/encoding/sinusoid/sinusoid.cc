@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "core/encoding/spec/sinusoidal.h"
-#include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
 
 namespace attnbias {
