@@ -20,6 +20,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -123,6 +124,22 @@ struct Encoding {
 };
 
 using EncodingPtr = std::shared_ptr<const Encoding>;
+
+// An Encoding's `prepare` that makes one kind of evaluator from a spec, the
+// format and, where it takes them, the kernels.
+template <typename SomeEvaluator, typename Spec>
+auto PrepareFrom(const Spec& spec) {
+  return [spec](const NumberFormat& format,
+                const KernelSet& kernels) -> EvaluatorPtr {
+    if constexpr (std::is_constructible_v<SomeEvaluator, const Spec&,
+                                          const NumberFormat&,
+                                          const KernelSet&>) {
+      return std::make_unique<SomeEvaluator>(spec, format, kernels);
+    } else {
+      return std::make_unique<SomeEvaluator>(spec, format);
+    }
+  };
+}
 
 }  // namespace attnbias
 

@@ -17,6 +17,9 @@ class Real {
  public:
   // NaN until it is set.
   explicit Real(int precision_bits) { mpfr_init2(value_, precision_bits); }
+  Real(double value, int precision_bits) : Real(precision_bits) {
+    mpfr_set_d(value_, value, MPFR_RNDN);
+  }
   Real(Real&& other) noexcept : Real(MPFR_PREC_MIN) {
     mpfr_swap(value_, other.value_);
   }
@@ -26,6 +29,7 @@ class Real {
   }
   ~Real() { mpfr_clear(value_); }
 
+  int precision() const { return static_cast<int>(mpfr_get_prec(value_)); }
   mpfr_ptr get() { return value_; }
   mpfr_srcptr get() const { return value_; }
 

@@ -174,8 +174,7 @@ TEST(ReferenceAlibi, AgreesWithTheEvaluator) {
     for (int64_t head = 0; head < 13; ++head) {
       for (int64_t at = -50; at < 50; ++at) {
         std::byte out[8];
-        ReferenceAlibi(spec, {.head = head, .coordinate = at, .scale = 0.3},
-                       type, out);
+        ReferenceAlibi(spec, head, at, {type, 0.3}, out);
         ASSERT_TRUE(Same(ElementAt(type, out),
                          ElementAt(type, filled.data(), head * 100 + at + 50)));
       }

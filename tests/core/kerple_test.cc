@@ -114,14 +114,13 @@ TEST(Kerple, DecidesTies) {
 
 TEST(Kerple, ReferenceAgreesWithTheEvaluator) {
   for (const Kernel kernel : {Kernel::kLog, Kernel::kPower}) {
-    const KerpleHead head{.kernel = kernel, .p = 0.7, .a = 0.3, .scale = 1.5};
     const KerpleSpec spec{
         .kernel = kernel, .p = {0.7}, .a = {0.3}, .num_heads = 1};
     for (const DataType type : kFloatTypes) {
       const FilledNumbers got = Filled(spec, {0, 50}, type, Scaled(1.5));
       for (int64_t d = 0; d < 50; ++d) {
         std::byte out[8];
-        ReferenceKerple(head, d, type, out);
+        ReferenceKerple({spec, 0}, d, {type, 1.5}, out);
         ASSERT_TRUE(Same(ElementAt(type, out), got.At(0, d)));
       }
     }

@@ -102,8 +102,7 @@ TEST(Sandwich, ReferenceAgreesWithTheEvaluator) {
     for (int64_t head = 0; head < 7; ++head) {
       for (int64_t d = 0; d < 40; ++d) {
         std::byte out[8];
-        ReferenceSandwich(spec, {.head = head, .distance = d, .scale = 0.3},
-                          type, out);
+        ReferenceSandwich(spec, head, d, {type, 0.3}, out);
         ASSERT_TRUE(Same(ElementAt(type, out), got.At(head, d)));
       }
     }

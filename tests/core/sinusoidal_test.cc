@@ -370,17 +370,16 @@ TEST(ReferenceSinusoidal, AgreesWithTheFormula) {
     const SinusoidalSpec spec = {.dim = 37, .layout = layout};
     SinusoidalOracle oracle(spec);
     for (int i = 0; i < 2000; ++i) {
-      const SinusoidElement element = {
-          .position = static_cast<int64_t>(random() >> (23 + random() % 41)),
-          .column = static_cast<int64_t>(random() % 37),
-          .scale = i % 2 == 0 ? 1 : 0.3};
+      const auto position =
+          static_cast<int64_t>(random() >> (23 + random() % 41));
+      const auto column = static_cast<int64_t>(random() % 37);
+      const double scale = i % 2 == 0 ? 1 : 0.3;
       const DataType type = kFloatTypes[i % 4];
       std::byte out[8];
-      ReferenceSinusoidal(spec, element, type, out);
+      ReferenceSinusoidal(spec, position, column, {type, scale}, out);
       ASSERT_TRUE(Same(ElementAt(type, out),
-                       oracle.Rounded(element.position, element.column, type,
-                                      element.scale)))
-          << element.position << ", " << element.column;
+                       oracle.Rounded(position, column, type, scale)))
+          << position << ", " << column;
     }
   }
 }

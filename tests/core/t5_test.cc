@@ -33,7 +33,7 @@ T5Spec Spec(int64_t num_buckets, int64_t max_distance, bool bidirectional) {
 }
 
 int64_t Bucket(const T5Spec& spec, int64_t relative_position) {
-  return T5Buckets(spec).RunFrom(relative_position).row;
+  return T5Buckets(spec).SpanFrom(relative_position).row;
 }
 
 // First |relative position| of each bucket to the left of the query.
@@ -42,7 +42,7 @@ std::vector<int64_t> Starts(const T5Spec& spec) {
   std::vector<int64_t> starts;
   int64_t last = -1;
   for (int64_t n = 0; n <= spec.max_distance; ++n) {
-    const int64_t bucket = buckets.RunFrom(-n).row;
+    const int64_t bucket = buckets.SpanFrom(-n).row;
     if (bucket != last) starts.push_back(n);
     last = bucket;
   }
@@ -137,7 +137,7 @@ TEST(T5Buckets, ExactRuleIsTheAlgebraicOneForEveryDistance) {
                Reaches(n, m, s, max_distance, expected - m + 1)) {
           ++expected;
         }
-        ASSERT_EQ(buckets.RunFrom(-n).row, expected)
+        ASSERT_EQ(buckets.SpanFrom(-n).row, expected)
             << per_side << "/" << max_distance << " at " << n;
       }
     }
@@ -152,7 +152,7 @@ TEST(T5Buckets, NeverPassTheTableNorFillTheHole) {
         spec.bucket_rule = rule;
         const T5Buckets buckets(spec);
         for (int64_t r = -5000; r < 5000; ++r) {
-          const int64_t bucket = buckets.RunFrom(r).row;
+          const int64_t bucket = buckets.SpanFrom(r).row;
           ASSERT_GE(bucket, 0);
           ASSERT_LT(bucket, num_buckets);
           ASSERT_NE(bucket, num_buckets / 2) << r;
@@ -162,20 +162,20 @@ TEST(T5Buckets, NeverPassTheTableNorFillTheHole) {
   }
 }
 
-TEST(T5Buckets, RunsAreWhereTheBucketStaysTheSame) {
+TEST(T5Buckets, SpansAreWhereTheBucketStaysTheSame) {
   for (bool bidirectional : {true, false}) {
     const T5Buckets buckets(Spec(32, 128, bidirectional));
     for (int64_t r = -300; r < 300;) {
-      const RowRun run = buckets.RunFrom(r);
-      ASSERT_GT(run.end, r);
-      for (int64_t i = r; i < std::min<int64_t>(run.end, 300); ++i) {
-        ASSERT_EQ(buckets.RunFrom(i).row, run.row) << i;
+      const RowSpan span = buckets.SpanFrom(r);
+      ASSERT_GT(span.end, r);
+      for (int64_t i = r; i < std::min<int64_t>(span.end, 300); ++i) {
+        ASSERT_EQ(buckets.SpanFrom(i).row, span.row) << i;
       }
       // A decoder's keys to the right share bucket 0 with the query itself.
-      if (run.end < 300 && bidirectional) {
-        EXPECT_NE(buckets.RunFrom(run.end).row, run.row) << r;
+      if (span.end < 300 && bidirectional) {
+        EXPECT_NE(buckets.SpanFrom(span.end).row, span.row) << r;
       }
-      r = std::min<int64_t>(run.end, 300);
+      r = std::min<int64_t>(span.end, 300);
     }
   }
 }

@@ -11,7 +11,6 @@
 #include "core/base/status_macros.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
-#include "core/encoding/sinusoid/sinusoid.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"
 #include "core/encoding/spec/limits.h"
 #include "core/encoding/spec/sinusoidal.h"
@@ -123,8 +122,7 @@ absl::StatusOr<Encoding> DescribeMultiAxisSinusoidal(
       .prepare = [spec](const NumberFormat& format, const KernelSet& kernels) {
         return std::make_unique<MultiAxisEvaluator>(
             spec, format.type,
-            std::make_unique<SinusoidalEvaluator>(
-                RowsOf(AxisTable(spec), format.scale), format.type, kernels));
+            PrepareSinusoids(AxisTable(spec), format, kernels));
       }};
 }
 

@@ -2,21 +2,200 @@
 // Rotary positions (Su et al. 2021) as an encoding.
 #include "core/encoding/spec/rotary.h"
 
+#include <algorithm>
+#include <functional>
 #include <memory>
+#include <numeric>
+#include <string>
 #include <utility>
 
+#include "core/base/invalid.h"
 #include "core/base/status_macros.h"
-#include "core/encoding/absolute/rotary_checks.h"
 #include "core/encoding/absolute/rotary_evaluator.h"
 #include "core/encoding/absolute/rotary_frequencies.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/sinusoid/float32_angles.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"
+#include "core/encoding/spec/limits.h"
 #include "core/tensor/positions.h"
 
 namespace attnbias {
 namespace {
+
+constexpr double kLeastFrequency = 1e-30;
+constexpr double kMostFrequency = 1e6;
+
+std::string NameOf(RopeType type) { return std::string(NameOfEnum(type)); }
+
+absl::Status CheckColumns(const RotarySpec& spec) {
+  if (RotatingColumns(spec) < 2) {
+    return Invalid("rotary.partial_rotary_factor: got ",
+                   spec.partial_rotary_factor,
+                   ", want a number in (0, 1] that leaves at least 2 of ",
+                   spec.head_dim, " columns");
+  }
+  const bool raises_theta =
+      spec.rope_type == RopeType::kDynamic || spec.rope_type == RopeType::kNtk;
+  if (raises_theta && RotatingColumns(spec) < 4) {
+    return Invalid(
+        "rotary.head_dim: got 2 columns that turn, want at least 4 "
+        "with rope_type ",
+        NameOf(spec.rope_type));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckYarn(const RotarySpec& spec) {
+  if (spec.rope_theta == 1) {
+    return Invalid("rotary.rope_theta: got 1, want more with rope_type YARN");
+  }
+  const double fast = spec.beta_fast;
+  const double slow = spec.beta_slow;
+  if (fast < slow) {
+    return Invalid("rotary.beta_fast: got ", fast, ", want at least ", slow,
+                   " (beta_slow)");
+  }
+  if (spec.mscale.has_value() != spec.mscale_all_dim.has_value()) {
+    return Invalid("rotary.",
+                   spec.mscale.has_value() ? "mscale_all_dim" : "mscale",
+                   ": not set, want both of mscale and mscale_all_dim, or "
+                   "neither");
+  }
+  if (spec.attention_factor.has_value() && spec.mscale.has_value()) {
+    return Invalid("rotary.mscale: got ", *spec.mscale,
+                   ", want none: attention_factor is given");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckNumbers(absl::string_view field,
+                          const std::vector<double>& numbers, int64_t count) {
+  if (static_cast<int64_t>(numbers.size()) == count) return absl::OkStatus();
+  return Invalid("rotary.", field, ": got ", numbers.size(), " numbers, want ",
+                 count, ", one for each pair of columns that turns");
+}
+
+// Its attention factor comes from one of three fields.
+absl::Status CheckLongrope(const RotarySpec& spec) {
+  const int64_t pairs = RotaryPairs(spec);
+  ATTNBIAS_RETURN_IF_ERROR(
+      CheckNumbers("short_factor", spec.short_factor, pairs));
+  ATTNBIAS_RETURN_IF_ERROR(
+      CheckNumbers("long_factor", spec.long_factor, pairs));
+  if (spec.attention_factor.has_value() && spec.factor.has_value()) {
+    return Invalid("rotary.factor: got ", *spec.factor,
+                   ", want none: attention_factor is given");
+  }
+  const bool is_known =
+      spec.attention_factor.has_value() || spec.factor.has_value();
+  if (is_known && spec.max_position_embeddings.has_value()) {
+    return Invalid("rotary.max_position_embeddings: got ",
+                   *spec.max_position_embeddings, ", want none: ",
+                   spec.factor.has_value() ? "factor" : "attention_factor",
+                   " is given");
+  }
+  if (!is_known && !spec.max_position_embeddings.has_value()) {
+    return Invalid(
+        "rotary.max_position_embeddings: not set, want it, factor or "
+        "attention_factor, which rope_type LONGROPE needs");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLlama3(const RotarySpec& spec) {
+  if (*spec.high_freq_factor > *spec.low_freq_factor) return absl::OkStatus();
+  return Invalid("rotary.high_freq_factor: got ", *spec.high_freq_factor,
+                 ", want more than ", *spec.low_freq_factor,
+                 " (low_freq_factor)");
+}
+
+absl::Status CheckSections(const RotarySpec& spec) {
+  const std::vector<int64_t>& sections = spec.mrope_section;
+  if (sections.empty()) return absl::OkStatus();
+  const auto num_axes = static_cast<int64_t>(sections.size());
+  if (num_axes > kMaxAxes) {
+    return Invalid("rotary.mrope_section: got ", num_axes,
+                   " axes, want at most ", kMaxAxes);
+  }
+  const int64_t pairs = RotaryPairs(spec);
+  for (int64_t axis = 0; axis < num_axes; ++axis) {
+    if (sections[axis] < 1 || sections[axis] > pairs) {
+      return Invalid("rotary.mrope_section[", axis, "]: got ", sections[axis],
+                     ", want an integer in [1, ", pairs, "]");
+    }
+    if (spec.mrope_order == MropeOrder::kInterleaved && axis > 0 &&
+        (sections[axis] - 1) * num_axes + axis >= pairs) {
+      return Invalid("rotary.mrope_section[", axis, "]: got ", sections[axis],
+                     ", want fewer: every ", num_axes, "th of ", pairs,
+                     " pairs is not as many");
+    }
+  }
+  const int64_t sum =
+      std::accumulate(sections.begin(), sections.end(), int64_t{0});
+  if (sum != pairs) {
+    return Invalid("rotary.mrope_section: got ", sum, " pairs in all, want ",
+                   pairs);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckGivenFrequencies(const RotarySpec& spec) {
+  const std::vector<double>& frequencies = spec.inverse_frequencies;
+  if (frequencies.empty()) return absl::OkStatus();
+  if (spec.rope_type != RopeType::kDefault) {
+    return Invalid("rotary.rope_type: got ", NameOf(spec.rope_type),
+                   ", want DEFAULT: inverse_frequencies are given");
+  }
+  ATTNBIAS_RETURN_IF_ERROR(
+      CheckNumbers("inverse_frequencies", frequencies, RotaryPairs(spec)));
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    if (frequencies[i] == 0) continue;
+    if (!(frequencies[i] >= kLeastFrequency &&
+          frequencies[i] <= kMostFrequency)) {
+      return Invalid("rotary.inverse_frequencies[", i, "]: got ",
+                     frequencies[i], ", want 0 or a number in [",
+                     kLeastFrequency, ", ", kMostFrequency, "]");
+    }
+  }
+  if (std::count(frequencies.begin(), frequencies.end(), 0) ==
+      RotaryPairs(spec)) {
+    return Invalid(
+        "rotary.inverse_frequencies: got zeros alone, want at "
+        "least one other number");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAxial(const RotarySpec& spec) {
+  if (spec.mrope_order != MropeOrder::kAxial) return absl::OkStatus();
+  if (spec.rope_type == RopeType::kDefault &&
+      spec.inverse_frequencies.empty()) {
+    return absl::OkStatus();
+  }
+  return Invalid(
+      "rotary.mrope_order: got AXIAL, want CHUNKED or INTERLEAVED "
+      "with rope_type ",
+      NameOf(spec.rope_type),
+      spec.inverse_frequencies.empty() ? "" : " and given inverse_frequencies");
+}
+
+absl::Status Check(const RotarySpec& spec) {
+  ATTNBIAS_RETURN_IF_ERROR(CheckColumns(spec));
+  ATTNBIAS_RETURN_IF_ERROR(CheckGivenFrequencies(spec));
+  ATTNBIAS_RETURN_IF_ERROR(CheckSections(spec));
+  ATTNBIAS_RETURN_IF_ERROR(CheckAxial(spec));
+  switch (spec.rope_type) {
+    case RopeType::kYarn:
+      return CheckYarn(spec);
+    case RopeType::kLongrope:
+      return CheckLongrope(spec);
+    case RopeType::kLlama3:
+      return CheckLlama3(spec);
+    default:
+      return absl::OkStatus();
+  }
+}
 
 float NearestFloat(const Real& value) {
   float nearest;
@@ -82,8 +261,7 @@ EvaluatorPtr PrepareFloat32(const std::vector<Real>& all,
   for (const Real& each : all) {
     if (mpfr_zero_p(each.get()) == 0) frequencies.push_back(NearestFloat(each));
   }
-  return std::make_unique<Float32AngleEvaluator>(std::move(frequencies), scale,
-                                                 type);
+  return PrepareFloat32Angles(std::move(frequencies), scale, type);
 }
 
 // The same of exact angles.
@@ -103,18 +281,17 @@ EvaluatorPtr PrepareExact(const RotarySpec& spec, const std::vector<Real>& all,
   auto reference = [spec, scale, columns, turning = std::move(turning)](
                        int64_t position, int64_t column, DataType as,
                        std::byte* out) {
-    const SinusoidColumns::Place place = columns.PlaceOf(column);
+    const SinusoidColumns::Wave wave = columns.WaveAt(column);
     const auto frequency = [&](int precision) {
-      return InverseFrequencies(spec, precision).Of(turning[place.frequency]);
+      return InverseFrequencies(spec, precision).Of(turning[wave.frequency]);
     };
-    RoundSinusoid({place.kind, position, frequency, scale}, as, out);
+    RoundSinusoid({wave.kind, position, frequency, scale}, as, out);
   };
-  return std::make_unique<SinusoidalEvaluator>(
-      SinusoidRows{.columns = columns,
-                   .frequencies = std::move(frequencies),
-                   .scale = scale(kSinusoidPrecision),
-                   .reference = std::move(reference)},
-      type, kernels);
+  return PrepareSinusoids(SinusoidRows{.columns = columns,
+                                       .frequencies = std::move(frequencies),
+                                       .scale = scale(kSinusoidPrecision),
+                                       .reference = std::move(reference)},
+                          type, kernels);
 }
 
 EvaluatorPtr Prepare(const RotarySpec& spec, const NumberFormat& format,
@@ -126,7 +303,7 @@ EvaluatorPtr Prepare(const RotarySpec& spec, const NumberFormat& format,
   turns.reserve(all.size());
   for (const Real& each : all) turns.push_back(mpfr_zero_p(each.get()) == 0);
   const RealToAnyPrecision scale = ScaleOf(spec, format.scale);
-  return std::make_unique<RotaryEvaluator>(
+  return PrepareRotary(
       spec.angle == AnglePrecision::kFloat32
           ? PrepareFloat32(all, scale, format.type)
           : PrepareExact(spec, all, scale, format.type, kernels),
@@ -134,19 +311,15 @@ EvaluatorPtr Prepare(const RotarySpec& spec, const NumberFormat& format,
 }
 
 absl::StatusOr<Encoding> DescribeRotary(const RotarySpec& spec) {
-  ATTNBIAS_RETURN_IF_ERROR(CheckRotary(spec));
-  return Encoding{
-      .lanes = 2,
-      .part_names = {"cos", "sin"},
-      .width = WidthOf(spec),
-      .has_columns = true,
-      .domain = kAllPositions,
-      .axis_columns = ColumnsOf(spec),
-      .derive = [spec] { return Derive(spec); },
-      .prepare =
-          [spec](const NumberFormat& format, const KernelSet& kernels) {
-            return Prepare(spec, format, kernels);
-          }};
+  ATTNBIAS_RETURN_IF_ERROR(Check(spec));
+  return Encoding{.lanes = 2,
+                  .part_names = {"cos", "sin"},
+                  .width = WidthOf(spec),
+                  .has_columns = true,
+                  .domain = kAllPositions,
+                  .axis_columns = ColumnsOf(spec),
+                  .derive = std::bind_front(&Derive, spec),
+                  .prepare = std::bind_front(&Prepare, spec)};
 }
 
 const EncodingRegistration kRotary(&DescribeRotary);

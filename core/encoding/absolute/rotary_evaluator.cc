@@ -2,14 +2,18 @@
 #include "core/encoding/absolute/rotary_evaluator.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <memory>
 #include <utility>
 
-#include "core/encoding/spec/rotary.h"
 #include "core/tensor/element.h"
 
 namespace attnbias {
 namespace {
+
+// The other lane has the sines.
+constexpr int64_t kCosLane = 0;
 
 // Rows are laid out in pieces of about this size, which stays in a core's own
 // cache.
@@ -25,6 +29,94 @@ void RepeatEach(const std::byte* elements, int64_t count, std::byte* out) {
     std::memcpy(out + i * sizeof(pair), pair, sizeof(pair));
   }
 }
+
+class RotaryEvaluator final : public Evaluator {
+ public:
+  RotaryEvaluator(EvaluatorPtr rows, const std::vector<bool>& turns,
+                  const Real& scale, RotaryLayout layout, DataType type)
+      : rows_(std::move(rows)),
+        layout_(layout),
+        type_(type),
+        pairs_(static_cast<int64_t>(turns.size())) {
+    for (const bool turning : turns) {
+      if (groups_.empty() || groups_.back().turns != turning) {
+        groups_.push_back({turning, 0});
+      }
+      ++groups_.back().pairs;
+      if (turning) ++turning_;
+    }
+    RoundReal(scale, type, resting_cosine_.data());
+  }
+
+  void Fill(const Block& block, std::byte* out,
+            int64_t lane_stride_bytes) const override {
+    const int64_t lane_bytes = turning_ * SizeOf(type_);
+    const int64_t row_bytes = pairs_ * CopiesIn(layout_) * SizeOf(type_);
+    const int64_t most =
+        std::clamp<int64_t>(kPieceBytes / (2 * lane_bytes), 1, kMostPieceRows);
+    std::vector<std::byte> piece(std::min(most, block.span.size()) * 2 *
+                                 lane_bytes);
+    std::vector<std::byte> all_pairs(pairs_ * SizeOf(type_));
+    for (int64_t first = block.span.begin; first < block.span.end;) {
+      const int64_t end = std::min(first + most, block.span.end);
+      rows_->Fill({{0, 1}, {first, end}}, piece.data(), 0);
+      for (int64_t lane = block.lanes.begin; lane < block.lanes.end; ++lane) {
+        std::byte* to = out + (lane - block.lanes.begin) * lane_stride_bytes +
+                        (first - block.span.begin) * row_bytes;
+        const std::byte* from =
+            piece.data() + (lane == kCosLane ? lane_bytes : 0);
+        for (int64_t row = first; row < end; ++row) {
+          WriteRotaryRow(layout_, type_,
+                         WithResting(from, lane, all_pairs.data()), pairs_, to);
+          from += 2 * lane_bytes;
+          to += row_bytes;
+        }
+      }
+      first = end;
+    }
+  }
+
+  int64_t work_per_coordinate() const override {
+    return rows_->work_per_coordinate();
+  }
+  int64_t memory_bytes() const override { return rows_->memory_bytes(); }
+
+ private:
+  // Consecutive pairs that all turn, or none.
+  struct Group {
+    bool turns;
+    int64_t pairs;
+  };
+
+  // All pairs' numbers, from those of the pairs that turn.
+  const std::byte* WithResting(const std::byte* turning, int64_t lane,
+                               std::byte* out) const {
+    if (turning_ == pairs_) return turning;
+    constexpr std::byte kZero[sizeof(double)] = {};
+    const std::byte* resting =
+        lane == kCosLane ? resting_cosine_.data() : kZero;
+    std::byte* to = out;
+    for (const Group& group : groups_) {
+      const int64_t size = group.pairs * SizeOf(type_);
+      if (group.turns) {
+        std::memcpy(to, turning, size);
+        turning += size;
+      } else {
+        RepeatElement(type_, resting, group.pairs, to);
+      }
+      to += size;
+    }
+    return out;
+  }
+
+  const EvaluatorPtr rows_;
+  const RotaryLayout layout_;
+  const DataType type_;
+  const int64_t pairs_;
+  int64_t turning_ = 0;
+  std::vector<Group> groups_;
+  std::array<std::byte, sizeof(double)> resting_cosine_;
+};
 
 }  // namespace
 
@@ -49,70 +141,11 @@ void WriteRotaryRow(RotaryLayout layout, DataType type, const std::byte* pairs,
   if (layout == RotaryLayout::kHalf) std::memcpy(out + size, pairs, size);
 }
 
-RotaryEvaluator::RotaryEvaluator(std::unique_ptr<const Evaluator> rows,
-                                 const std::vector<bool>& turns,
-                                 const Real& scale, RotaryLayout layout,
-                                 DataType type)
-    : rows_(std::move(rows)),
-      layout_(layout),
-      type_(type),
-      pairs_(static_cast<int64_t>(turns.size())) {
-  for (const bool turning : turns) {
-    if (runs_.empty() || runs_.back().turns != turning) {
-      runs_.push_back({turning, 0});
-    }
-    ++runs_.back().pairs;
-    if (turning) ++turning_;
-  }
-  RoundReal(scale, type, resting_cosine_.data());
-}
-
-void RotaryEvaluator::Fill(const Block& block, std::byte* out,
-                           int64_t lane_stride_bytes) const {
-  const int64_t lane_bytes = turning_ * SizeOf(type_);
-  const int64_t row_bytes = pairs_ * CopiesIn(layout_) * SizeOf(type_);
-  const int64_t most =
-      std::clamp<int64_t>(kPieceBytes / (2 * lane_bytes), 1, kMostPieceRows);
-  std::vector<std::byte> piece(std::min(most, block.span.size()) * 2 *
-                               lane_bytes);
-  std::vector<std::byte> all_pairs(pairs_ * SizeOf(type_));
-  for (int64_t first = block.span.begin; first < block.span.end;) {
-    const int64_t end = std::min(first + most, block.span.end);
-    rows_->Fill({{0, 1}, {first, end}}, piece.data(), 0);
-    for (int64_t lane = block.lanes.begin; lane < block.lanes.end; ++lane) {
-      std::byte* to = out + (lane - block.lanes.begin) * lane_stride_bytes +
-                      (first - block.span.begin) * row_bytes;
-      const std::byte* from =
-          piece.data() + (lane == kCosLane ? lane_bytes : 0);
-      for (int64_t row = first; row < end; ++row) {
-        WriteRotaryRow(layout_, type_,
-                       WithResting(from, lane, all_pairs.data()), pairs_, to);
-        from += 2 * lane_bytes;
-        to += row_bytes;
-      }
-    }
-    first = end;
-  }
-}
-
-const std::byte* RotaryEvaluator::WithResting(const std::byte* turning,
-                                              int64_t lane,
-                                              std::byte* out) const {
-  if (turning_ == pairs_) return turning;
-  constexpr std::byte kZero[sizeof(double)] = {};
-  const std::byte* resting = lane == kCosLane ? resting_cosine_.data() : kZero;
-  std::byte* to = out;
-  for (const Run& run : runs_) {
-    const int64_t size = run.pairs * SizeOf(type_);
-    if (run.turns) {
-      std::memcpy(to, turning, size);
-      turning += size;
-    } else {
-      RepeatElement(type_, resting, run.pairs, to);
-    }
-    to += size;
-  }
-  return out;
+EvaluatorPtr PrepareRotary(EvaluatorPtr rows, const std::vector<bool>& turns,
+                           const Real& scale, RotaryLayout layout,
+                           DataType type) {
+  return std::make_unique<RotaryEvaluator>(std::move(rows), turns, scale,
+                                           layout, type);
 }
 
 }  // namespace attnbias

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/encoding/spec/rotary.h"
-
 namespace attnbias {
 namespace {
 
@@ -17,7 +15,6 @@ constexpr int kGuardBits = 160;
 
 void SetCorrectionDim(const RotarySpec& spec, double rotations,
                       const Real& theta, Real& out) {
-  const auto precision = static_cast<int>(mpfr_get_prec(out.get()));
   mpfr_const_pi(out.get(), MPFR_RNDN);
   mpfr_mul_2ui(out.get(), out.get(), 1, MPFR_RNDN);
   mpfr_mul_d(out.get(), out.get(), rotations, MPFR_RNDN);
@@ -25,7 +22,7 @@ void SetCorrectionDim(const RotarySpec& spec, double rotations,
               MPFR_RNDN);
   mpfr_log(out.get(), out.get(), MPFR_RNDN);
   mpfr_mul_si(out.get(), out.get(), RotatingColumns(spec), MPFR_RNDN);
-  Real log_theta(precision);
+  Real log_theta(out.precision());
   mpfr_log(log_theta.get(), theta.get(), MPFR_RNDN);
   mpfr_mul_2ui(log_theta.get(), log_theta.get(), 1, MPFR_RNDN);
   mpfr_div(out.get(), out.get(), log_theta.get(), MPFR_RNDN);
@@ -33,8 +30,7 @@ void SetCorrectionDim(const RotarySpec& spec, double rotations,
 
 // YaRN's temperature: 0.1 mscale ln(factor) + 1.
 Real MscaleOf(double factor, double mscale, int precision) {
-  Real value(precision);
-  mpfr_set_d(value.get(), factor, MPFR_RNDN);
+  Real value(factor, precision);
   mpfr_log(value.get(), value.get(), MPFR_RNDN);
   mpfr_mul_d(value.get(), value.get(), mscale, MPFR_RNDN);
   mpfr_div_ui(value.get(), value.get(), 10, MPFR_RNDN);
@@ -43,7 +39,7 @@ Real MscaleOf(double factor, double mscale, int precision) {
 }
 
 void SetYarnAttentionFactor(const RotarySpec& spec, Real& value) {
-  const auto precision = static_cast<int>(mpfr_get_prec(value.get()));
+  const int precision = value.precision();
   if (!spec.mscale.has_value()) {
     value = MscaleOf(*spec.factor, 1, precision);
     return;
@@ -66,7 +62,7 @@ void SetLongropeAttentionFactor(const RotarySpec& spec, Real& value) {
     mpfr_set_ui(value.get(), 1, MPFR_RNDN);
     return;
   }
-  Real log_original(static_cast<int>(mpfr_get_prec(value.get())));
+  Real log_original(value.precision());
   mpfr_set_si(log_original.get(), original, MPFR_RNDN);
   mpfr_log(log_original.get(), log_original.get(), MPFR_RNDN);
   mpfr_log(value.get(), value.get(), MPFR_RNDN);
@@ -95,8 +91,7 @@ void Clamp01(Real& value) {
 // frequency x (1 - share (1 - 1 / factor)): divided by the factor where the
 // share is 1, kept where it is 0.
 void Stretch(const Real& share, double factor, Real& frequency) {
-  Real blend(static_cast<int>(mpfr_get_prec(frequency.get())));
-  mpfr_set_d(blend.get(), factor, MPFR_RNDN);
+  Real blend(factor, frequency.precision());
   mpfr_ui_div(blend.get(), 1, blend.get(), MPFR_RNDN);
   mpfr_ui_sub(blend.get(), 1, blend.get(), MPFR_RNDN);
   mpfr_mul(blend.get(), blend.get(), share.get(), MPFR_RNDN);
@@ -131,8 +126,7 @@ int64_t RotaryAxisOf(const RotarySpec& spec, int64_t pair) {
 }
 
 Real EffectiveRopeTheta(const RotarySpec& spec, int precision) {
-  Real theta(precision + kGuardBits);
-  mpfr_set_d(theta.get(), spec.rope_theta, MPFR_RNDN);
+  Real theta(spec.rope_theta, precision + kGuardBits);
   if (spec.rope_type == RopeType::kDynamic ||
       spec.rope_type == RopeType::kNtk) {
     Real stretch(precision + kGuardBits);
@@ -148,13 +142,11 @@ Real EffectiveRopeTheta(const RotarySpec& spec, int precision) {
 }
 
 Real EffectiveAttentionFactor(const RotarySpec& spec, int precision) {
-  Real value(precision + kGuardBits);
-  mpfr_set_d(value.get(), spec.attention_factor.value_or(1), MPFR_RNDN);
-  if (!spec.attention_factor.has_value()) {
-    if (spec.rope_type == RopeType::kYarn) SetYarnAttentionFactor(spec, value);
-    if (spec.rope_type == RopeType::kLongrope) {
-      SetLongropeAttentionFactor(spec, value);
-    }
+  Real value(spec.attention_factor.value_or(1), precision + kGuardBits);
+  if (spec.attention_factor.has_value()) return value;
+  if (spec.rope_type == RopeType::kYarn) SetYarnAttentionFactor(spec, value);
+  if (spec.rope_type == RopeType::kLongrope) {
+    SetLongropeAttentionFactor(spec, value);
   }
   return value;
 }
@@ -170,12 +162,11 @@ InverseFrequencies::InverseFrequencies(const RotarySpec& spec, int precision)
 }
 
 Real InverseFrequencies::Of(int64_t pair) const {
-  Real frequency(working_precision_);
   if (!spec_.inverse_frequencies.empty()) {
-    mpfr_set_d(frequency.get(), spec_.inverse_frequencies[pair], MPFR_RNDN);
-    return Rounded(std::move(frequency));
+    return Rounded(Real(spec_.inverse_frequencies[pair], working_precision_));
   }
-  SetPower(PlaceOf(pair), frequency);
+  Real frequency(working_precision_);
+  SetPower(ExponentOf(pair), frequency);
   Rescale(pair, frequency);
   return Rounded(std::move(frequency));
 }
@@ -189,9 +180,9 @@ std::vector<Real> InverseFrequencies::All() const {
       all.push_back(Of(pair));
       continue;
     }
-    const Place place = PlaceOf(pair);
-    if (place.k == 0) {
-      SetPower({1, place.n}, ratio);
+    const Exponent exponent = ExponentOf(pair);
+    if (exponent.k == 0) {
+      SetPower({1, exponent.n}, ratio);
       mpfr_set_ui(power.get(), 1, MPFR_RNDN);
     } else {
       mpfr_mul(power.get(), power.get(), ratio.get(), MPFR_RNDN);
@@ -204,7 +195,8 @@ std::vector<Real> InverseFrequencies::All() const {
   return all;
 }
 
-InverseFrequencies::Place InverseFrequencies::PlaceOf(int64_t pair) const {
+InverseFrequencies::Exponent InverseFrequencies::ExponentOf(
+    int64_t pair) const {
   if (spec_.mrope_order == MropeOrder::kAxial) {
     for (const int64_t section : spec_.mrope_section) {
       if (pair < section) return {pair, section};
@@ -215,11 +207,11 @@ InverseFrequencies::Place InverseFrequencies::PlaceOf(int64_t pair) const {
   return {pair, RotaryPairs(spec_)};
 }
 
-void InverseFrequencies::SetPower(Place place, Real& power) const {
-  Real exponent(working_precision_);
-  mpfr_set_si(exponent.get(), -place.k, MPFR_RNDN);
-  mpfr_div_si(exponent.get(), exponent.get(), place.n, MPFR_RNDN);
-  mpfr_pow(power.get(), theta_.get(), exponent.get(), MPFR_RNDN);
+void InverseFrequencies::SetPower(Exponent exponent, Real& power) const {
+  Real quotient(working_precision_);
+  mpfr_set_si(quotient.get(), -exponent.k, MPFR_RNDN);
+  mpfr_div_si(quotient.get(), quotient.get(), exponent.n, MPFR_RNDN);
+  mpfr_pow(power.get(), theta_.get(), quotient.get(), MPFR_RNDN);
 }
 
 void InverseFrequencies::Rescale(int64_t pair, Real& frequency) const {
@@ -287,14 +279,13 @@ void InverseFrequencies::SetYarnRamp(int64_t pair, Real& ramp) const {
 // 1 minus Llama's smooth factor, (original / wavelength - low) / (high - low).
 void InverseFrequencies::SetLlama3Ramp(const Real& frequency,
                                        Real& ramp) const {
-  Real width(working_precision_);
   mpfr_const_pi(ramp.get(), MPFR_RNDN);
   mpfr_mul_2ui(ramp.get(), ramp.get(), 1, MPFR_RNDN);
   mpfr_div(ramp.get(), frequency.get(), ramp.get(), MPFR_RNDN);
   mpfr_mul_si(ramp.get(), ramp.get(), *spec_.original_max_position_embeddings,
               MPFR_RNDN);
   mpfr_d_sub(ramp.get(), *spec_.high_freq_factor, ramp.get(), MPFR_RNDN);
-  mpfr_set_d(width.get(), *spec_.high_freq_factor, MPFR_RNDN);
+  Real width(*spec_.high_freq_factor, working_precision_);
   mpfr_sub_d(width.get(), width.get(), *spec_.low_freq_factor, MPFR_RNDN);
   mpfr_div(ramp.get(), ramp.get(), width.get(), MPFR_RNDN);
   Clamp01(ramp);

@@ -41,14 +41,14 @@ class InverseFrequencies {
   std::vector<Real> All() const;
 
  private:
-  // Where a pair stands in its geometric progression: rope_theta^(-k / n).
-  struct Place {
+  // Of a pair in its geometric progression, rope_theta^(-k / n).
+  struct Exponent {
     int64_t k;
     int64_t n;
   };
 
-  Place PlaceOf(int64_t pair) const;
-  void SetPower(Place place, Real& power) const;
+  Exponent ExponentOf(int64_t pair) const;
+  void SetPower(Exponent exponent, Real& power) const;
   // Divides or blends what the progression gave.
   void Rescale(int64_t pair, Real& frequency) const;
   void SetCorrectionRange();

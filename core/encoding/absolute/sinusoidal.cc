@@ -2,10 +2,7 @@
 // Sinusoidal absolute positions (Vaswani et al. 2017) as an encoding.
 #include "core/encoding/spec/sinusoidal.h"
 
-#include <memory>
-
 #include "core/encoding/make_encoding.h"
-#include "core/encoding/sinusoid/sinusoid.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"
 #include "core/tensor/positions.h"
 
@@ -18,8 +15,7 @@ absl::StatusOr<Encoding> DescribeSinusoidal(const SinusoidalSpec& spec) {
       .has_columns = true,
       .domain = kAllPositions,
       .prepare = [spec](const NumberFormat& format, const KernelSet& kernels) {
-        return std::make_unique<SinusoidalEvaluator>(RowsOf(spec, format.scale),
-                                                     format.type, kernels);
+        return PrepareSinusoids(spec, format, kernels);
       }};
 }
 

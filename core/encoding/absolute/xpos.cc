@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -96,14 +97,13 @@ class Powers {
 
 class XposEvaluator final : public Evaluator {
  public:
-  XposEvaluator(const XposSpec& spec, const Real& scale, DataType type,
-                std::unique_ptr<const Evaluator> rotary)
+  XposEvaluator(const XposSpec& spec, const NumberFormat& format,
+                EvaluatorPtr rotary)
       : spec_(spec),
-        type_(type),
+        format_(format),
         pairs_(spec.dim / 2),
         rotary_(std::move(rotary)),
-        rounding_(scale, type),
-        scale_(mpfr_get_d(scale.get(), MPFR_RNDN)),
+        rounding_(format.scale, format.type),
         after_(spec, 1),
         before_(spec, -1) {}
 
@@ -127,7 +127,7 @@ class XposEvaluator final : public Evaluator {
   void FillScale(Range span, std::byte* out) const {
     const int64_t center = spec_.center();
     std::vector<DoubleDouble> decays(pairs_);
-    std::vector<std::byte> row(pairs_ * SizeOf(type_));
+    std::vector<std::byte> row(pairs_ * SizeOf(format_.type));
     for (int64_t at = span.begin; at < span.end; ++at) {
       const int64_t steps = at - center;
       const bool fresh = (at - span.begin) % kChainRows == 0;
@@ -135,14 +135,14 @@ class XposEvaluator final : public Evaluator {
         decays[pair] =
             fresh ? (steps < 0 ? before_ : after_).Of(pair, std::abs(steps))
                   : decays[pair] * after_.One(pair);
-        std::byte* element = row.data() + pair * SizeOf(type_);
+        std::byte* element = row.data() + pair * SizeOf(format_.type);
         const double error = kPowerBound * decays[pair].hi;
         if (!rounding_.TryRound(decays[pair], error, element)) {
           Resolve(pair, steps, element);
         }
       }
-      WriteRotaryRow(spec_.layout, type_, row.data(), pairs_, out);
-      out += pairs_ * CopiesIn(spec_.layout) * SizeOf(type_);
+      WriteRotaryRow(spec_.layout, format_.type, row.data(), pairs_, out);
+      out += pairs_ * CopiesIn(spec_.layout) * SizeOf(format_.type);
     }
   }
 
@@ -150,20 +150,18 @@ class XposEvaluator final : public Evaluator {
     const RealCacheScope cache_scope;
     RoundByRefining(
         [&](Real& value, Real& bound) {
-          const auto precision = static_cast<int>(mpfr_get_prec(value.get()));
-          const Real decay = DecayOf(spec_, pair, steps, precision);
-          mpfr_mul_d(value.get(), decay.get(), scale_, MPFR_RNDN);
+          const Real decay = DecayOf(spec_, pair, steps, value.precision());
+          mpfr_mul_d(value.get(), decay.get(), format_.scale, MPFR_RNDN);
           SetRoundingBound(value, 3, bound);
         },
-        type_, out);
+        format_.type, out);
   }
 
   const XposSpec spec_;
-  const DataType type_;
+  const NumberFormat format_;
   const int64_t pairs_;
-  const std::unique_ptr<const Evaluator> rotary_;
+  const EvaluatorPtr rotary_;
   const ScaledRounding rounding_;
-  const double scale_;
   const Powers after_;
   const Powers before_;
 };
@@ -171,18 +169,14 @@ class XposEvaluator final : public Evaluator {
 EvaluatorPtr Prepare(const XposSpec& spec, const NumberFormat& format,
                      const KernelSet& kernels) {
   const RealCacheScope cache_scope;
-  SinusoidRows rows = RowsOf({.dim = spec.dim,
-                              .base = spec.rope_theta,
-                              .layout = SinusoidalLayout::kConcatenated},
-                             format.scale);
-  Real scale(kSinusoidPrecision);
-  mpfr_set_d(scale.get(), format.scale, MPFR_RNDN);
-  auto rotary = std::make_unique<RotaryEvaluator>(
-      std::make_unique<SinusoidalEvaluator>(std::move(rows), format.type,
-                                            kernels),
-      std::vector<bool>(spec.dim / 2, true), scale, spec.layout, format.type);
-  return std::make_unique<XposEvaluator>(spec, scale, format.type,
-                                         std::move(rotary));
+  const SinusoidalSpec rows = {.dim = spec.dim,
+                               .base = spec.rope_theta,
+                               .layout = SinusoidalLayout::kConcatenated};
+  const Real scale(format.scale, kSinusoidPrecision);
+  EvaluatorPtr rotary = PrepareRotary(PrepareSinusoids(rows, format, kernels),
+                                      std::vector<bool>(spec.dim / 2, true),
+                                      scale, spec.layout, format.type);
+  return std::make_unique<XposEvaluator>(spec, format, std::move(rotary));
 }
 
 absl::StatusOr<Encoding> DescribeXpos(const XposSpec& spec) {
@@ -194,9 +188,7 @@ absl::StatusOr<Encoding> DescribeXpos(const XposSpec& spec) {
       .has_columns = true,
       .domain = {std::max(spec.center() - reach, kAllPositions.begin),
                  std::min(spec.center() + reach + 1, kAllPositions.end)},
-      .prepare = [spec](const NumberFormat& format, const KernelSet& kernels) {
-        return Prepare(spec, format, kernels);
-      }};
+      .prepare = std::bind_front(&Prepare, spec)};
 }
 
 const EncodingRegistration kXpos(&DescribeXpos);

@@ -3,7 +3,6 @@
 #include "core/encoding/spec/alibi.h"
 
 #include <cmath>
-#include <memory>
 #include <variant>
 #include <vector>
 
@@ -21,26 +20,26 @@ namespace {
 // slope x scale, where it is a double exactly, or else what multiplies by it.
 using Factor = std::variant<double, ScaledRounding>;
 
-Factor FactorOf(const AlibiSpec& spec, int64_t head, double scale,
-                DataType type) {
+Factor FactorOf(const AlibiSpec& spec, int64_t head,
+                const NumberFormat& format) {
   constexpr int kPrecision = 256;
   AlibiSlope slope = AlibiSlopeOf(spec, head, kPrecision);
   Real& product = slope.value;
-  mpfr_mul_d(product.get(), product.get(), scale, MPFR_RNDN);
+  mpfr_mul_d(product.get(), product.get(), format.scale, MPFR_RNDN);
   const double nearest = mpfr_get_d(product.get(), MPFR_RNDN);
   if (slope.is_exact && mpfr_cmp_d(product.get(), nearest) == 0) {
     return nearest;
   }
-  return ScaledRounding(product, type);
+  return ScaledRounding(product, format.type);
 }
 
 class AlibiEvaluator final : public Evaluator {
  public:
   AlibiEvaluator(const AlibiSpec& spec, const NumberFormat& format)
-      : spec_(spec), scale_(format.scale), type_(format.type) {
+      : spec_(spec), format_(format) {
     const RealCacheScope cache_scope;
     for (int64_t head = 0; head < spec.num_heads; ++head) {
-      factors_.push_back(FactorOf(spec, head, scale_, type_));
+      factors_.push_back(FactorOf(spec, head, format));
     }
   }
 
@@ -50,7 +49,7 @@ class AlibiEvaluator final : public Evaluator {
       std::byte* element = out + (head - block.lanes.begin) * lane_stride_bytes;
       for (int64_t at = block.span.begin; at < block.span.end; ++at) {
         Write(head, at, element);
-        element += SizeOf(type_);
+        element += SizeOf(format_.type);
       }
     }
   }
@@ -61,23 +60,21 @@ class AlibiEvaluator final : public Evaluator {
     const double* exact = std::get_if<double>(&factor);
     const int64_t distance = AlibiDistance(spec_.variant, coordinate);
     if (distance == 0 || (exact != nullptr && *exact == 0)) {
-      return RoundDouble(0, type_, out);
+      return RoundDouble(0, format_.type, out);
     }
     // Exact: distances stay below 2^53.
     const double multiple = static_cast<double>(distance);
-    if (exact != nullptr) return RoundProduct(*exact, multiple, type_, out);
+    if (exact != nullptr)
+      return RoundProduct(*exact, multiple, format_.type, out);
     const double error = ScaledRounding::kLeastError * std::fabs(multiple);
     if (std::get<ScaledRounding>(factor).TryRound({multiple, 0}, error, out)) {
       return;
     }
-    ReferenceAlibi(spec_,
-                   {.head = head, .coordinate = coordinate, .scale = scale_},
-                   type_, out);
+    ReferenceAlibi(spec_, head, coordinate, format_, out);
   }
 
   const AlibiSpec spec_;
-  const double scale_;
-  const DataType type_;
+  const NumberFormat format_;
   std::vector<Factor> factors_;
 };
 
@@ -95,10 +92,7 @@ absl::StatusOr<Encoding> DescribeAlibi(const AlibiSpec& spec) {
       .has_heads = true,
       .domain = kRelativePositions,
       .anchored_at_last_key = spec.variant == AlibiVariant::kKeyFromEnd,
-      .prepare = [spec](const NumberFormat& format,
-                        const KernelSet& /*kernels*/) {
-        return std::make_unique<AlibiEvaluator>(spec, format);
-      }};
+      .prepare = PrepareFrom<AlibiEvaluator>(spec)};
 }
 
 const EncodingRegistration kAlibi(&DescribeAlibi);

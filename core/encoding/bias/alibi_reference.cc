@@ -6,7 +6,6 @@
 #include <bit>
 #include <cstdlib>
 
-#include "core/encoding/spec/alibi.h"
 #include "core/numerics/rounding.h"
 
 namespace attnbias {
@@ -42,34 +41,30 @@ int64_t AlibiDistance(AlibiVariant variant, int64_t coordinate) {
 
 AlibiSlope AlibiSlopeOf(const AlibiSpec& spec, int64_t head,
                         int precision_bits) {
-  AlibiSlope slope = {Real(precision_bits), true};
   if (!spec.slopes.empty()) {
-    mpfr_set_d(slope.value.get(), spec.slopes[head], MPFR_RNDN);
-    return slope;
+    return {Real(spec.slopes[head], precision_bits), true};
   }
   // Exact: the numerator has 17 bits, the denominator is a power of two.
   const Exponent exponent = ExponentOf(spec.num_heads, head);
-  Real power(128);
-  mpfr_set_d(power.get(), -spec.alibi_bias_max, MPFR_RNDN);
+  Real power(-spec.alibi_bias_max, 128);
   mpfr_mul_si(power.get(), power.get(), exponent.numerator, MPFR_RNDN);
   mpfr_div_si(power.get(), power.get(), exponent.denominator, MPFR_RNDN);
   // A fractional power of two is irrational.
-  slope.is_exact = mpfr_integer_p(power.get()) != 0;
+  AlibiSlope slope = {Real(precision_bits), mpfr_integer_p(power.get()) != 0};
   mpfr_exp2(slope.value.get(), power.get(), MPFR_RNDN);
   return slope;
 }
 
-void ReferenceAlibi(const AlibiSpec& spec, const AlibiElement& element,
-                    DataType type, std::byte* out) {
-  const int64_t distance = AlibiDistance(spec.variant, element.coordinate);
-  const bool is_flat = !spec.slopes.empty() && spec.slopes[element.head] == 0;
-  if (distance == 0 || is_flat) return RoundDouble(0, type, out);
+void ReferenceAlibi(const AlibiSpec& spec, int64_t head, int64_t coordinate,
+                    const NumberFormat& format, std::byte* out) {
+  const int64_t distance = AlibiDistance(spec.variant, coordinate);
+  const bool is_flat = !spec.slopes.empty() && spec.slopes[head] == 0;
+  if (distance == 0 || is_flat) return RoundDouble(0, format.type, out);
   const RealCacheScope cache_scope;
   RoundByRefining(
       [&](Real& value, Real& bound) {
-        const auto precision = static_cast<int>(mpfr_get_prec(value.get()));
-        const AlibiSlope slope = AlibiSlopeOf(spec, element.head, precision);
-        mpfr_mul_d(value.get(), slope.value.get(), element.scale, MPFR_RNDN);
+        const AlibiSlope slope = AlibiSlopeOf(spec, head, value.precision());
+        mpfr_mul_d(value.get(), slope.value.get(), format.scale, MPFR_RNDN);
         mpfr_mul_si(value.get(), value.get(), distance, MPFR_RNDN);
         // A product of two doubles and a distance is exact. An irrational
         // slope was rounded too, and its products, which are no tie.
@@ -79,7 +74,7 @@ void ReferenceAlibi(const AlibiSpec& spec, const AlibiElement& element,
           SetRoundingBound(value, 2, bound);
         }
       },
-      type, out);
+      format.type, out);
 }
 
 }  // namespace attnbias

@@ -11,9 +11,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/encoding/evaluator.h"
 #include "core/encoding/spec/alibi.h"
 #include "core/numerics/real.h"
-#include "core/tensor/data_type.h"
 
 namespace attnbias {
 
@@ -31,16 +31,10 @@ struct AlibiSlope {
 AlibiSlope AlibiSlopeOf(const AlibiSpec& spec, int64_t head,
                         int precision_bits);
 
-struct AlibiElement {
-  int64_t head;
-  int64_t coordinate;
-  double scale = 1;
-};
-
-// Writes one element of a valid spec as `type`: the definition, computed with
-// ever more bits until they decide the rounding.
-void ReferenceAlibi(const AlibiSpec& spec, const AlibiElement& element,
-                    DataType type, std::byte* out);
+// Writes one element of a valid spec: the definition, computed with ever more
+// bits until they decide the rounding.
+void ReferenceAlibi(const AlibiSpec& spec, int64_t head, int64_t coordinate,
+                    const NumberFormat& format, std::byte* out);
 
 }  // namespace attnbias
 

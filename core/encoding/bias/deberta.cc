@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
 #include <optional>
 
 #include "core/encoding/bias/deberta_buckets.h"
@@ -21,7 +20,8 @@ constexpr Range kDistances = {-(int64_t{1} << 31) + 1, int64_t{1} << 31};
 
 class DebertaEvaluator final : public Evaluator {
  public:
-  explicit DebertaEvaluator(const DebertaSpec& spec) : spec_(spec) {
+  DebertaEvaluator(const DebertaSpec& spec, const NumberFormat& /*indices*/)
+      : spec_(spec) {
     if (spec.bucket_size != 0) {
       buckets_.emplace(spec.bucket_size, spec.max_position);
     }
@@ -71,10 +71,7 @@ absl::StatusOr<Encoding> DescribeDeberta(const DebertaSpec& spec) {
                   .domain = are_distances ? kDistances : kRelativePositions,
                   .has_biases = false,
                   .has_buckets = true,
-                  .prepare = [spec](const NumberFormat& /*format*/,
-                                    const KernelSet& /*kernels*/) {
-                    return std::make_unique<DebertaEvaluator>(spec);
-                  }};
+                  .prepare = PrepareFrom<DebertaEvaluator>(spec)};
 }
 
 const EncodingRegistration kDeberta(&DescribeDeberta);

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/encoding/bias/deberta_buckets.h"
 
-#include <gmp.h>
-
 #include <cmath>
 #include <cstdlib>
 #include <numeric>
 
+#include "core/encoding/common/powers.h"
 #include "core/numerics/real.h"
 
 namespace attnbias {
@@ -20,23 +19,6 @@ constexpr double kEstimateBound = 0x1p-40;
 double LogRatio(int64_t numerator, int64_t denominator) {
   return std::log1p(static_cast<double>(numerator - denominator) /
                     static_cast<double>(denominator));
-}
-
-// Whether a^s m^k > M^k m^s, in integers.
-bool ComparePowers(int64_t a, int64_t m, int64_t most, int64_t s, int64_t k) {
-  mpz_t left;
-  mpz_t right;
-  mpz_t factor;
-  mpz_inits(left, right, factor, nullptr);
-  mpz_ui_pow_ui(left, a, s);
-  mpz_ui_pow_ui(factor, m, k);
-  mpz_mul(left, left, factor);
-  mpz_ui_pow_ui(right, most, k);
-  mpz_ui_pow_ui(factor, m, s);
-  mpz_mul(right, right, factor);
-  const bool beyond = mpz_cmp(left, right) > 0;
-  mpz_clears(left, right, factor, nullptr);
-  return beyond;
 }
 
 // Sets `value` to ln(numerator / denominator), within 2^(1 - precision) of it.
@@ -65,7 +47,7 @@ bool DebertaBuckets::IsBeyond(int64_t a, int64_t k) const {
   k /= divisor;
   constexpr int64_t kMostEqualExponent = 42;
   if (s <= kMostEqualExponent && k <= kMostEqualExponent) {
-    return ComparePowers(a, middle_, farthest_, s, k);
+    return ComparePowers(a, s, farthest_, k, middle_) > 0;
   }
   const RealCacheScope cache_scope;
   for (int precision = 128;; precision *= 2) {

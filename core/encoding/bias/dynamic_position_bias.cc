@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,12 +17,12 @@
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/spec/limits.h"
 #include "core/numerics/elementary.h"
-#include "core/numerics/rounding.h"
 
 namespace attnbias {
 namespace {
 
 constexpr size_t kMaxLayers = 64;
+
 std::vector<NetworkLayer> LayersOf(const DynamicPositionBiasSpec& spec) {
   std::vector<NetworkLayer> layers;
   for (const PositionMlpLayer& layer : spec.layers) {
@@ -58,79 +57,65 @@ class DynamicPositionBiasEvaluator final : public NetworkEvaluator {
     return std::copysign(RoundedLog1p({std::fabs(distance), 0}), distance);
   }
 
-  void Write(double output, std::byte* out) const override {
-    RoundProduct(output, format_.scale, format_.type, out);
-  }
-
   const bool log_distance_;
 };
 
-// What is checked of a layer, and what it does to magnitudes.
-class LayerCheck {
- public:
-  LayerCheck(const PositionMlpLayer& layer, size_t index)
-      : layer_(layer),
-        path_(absl::StrCat("dynamic_position_bias.layers[", index, "].")) {}
-
-  // `outputs` is 0 for any.
-  absl::Status Shapes(int64_t inputs, int64_t outputs, bool is_last) const {
-    if (!layer_.weight.has_value()) {
-      return Invalid(path_, "weight: not set, want a table of [outputs, ",
-                     inputs, " inputs]");
-    }
-    if (outputs == 0) outputs = layer_.weight->rows();
-    if (outputs > kMaxHidden) {
-      return Invalid(path_, "weight: got ", outputs, " outputs, want at most ",
-                     kMaxHidden);
-    }
-    ATTNBIAS_RETURN_IF_ERROR(CheckShape(
-        path_ + "weight", *layer_.weight,
-        {{outputs, is_last ? "heads" : "outputs"}, {inputs, "inputs"}}));
-    if (layer_.norm_weight.has_value() != layer_.norm_bias.has_value()) {
-      return Invalid(path_, "norm_bias: got ",
-                     layer_.norm_bias.has_value() ? "" : "no ",
-                     "table, want both or neither of norm_weight and "
-                     "norm_bias");
-    }
-    if (is_last && layer_.norm_weight.has_value()) {
-      return Invalid(path_,
-                     "norm_weight: got a table, want none: nothing follows "
-                     "the last layer");
-    }
-    for (const auto& [name, table] :
-         {std::pair("bias", &layer_.bias),
-          std::pair("norm_weight", &layer_.norm_weight),
-          std::pair("norm_bias", &layer_.norm_bias)}) {
-      if (!table->has_value()) continue;
-      ATTNBIAS_RETURN_IF_ERROR(
-          CheckShape(path_ + name, **table, {{outputs, "outputs"}}));
-    }
-    return absl::OkStatus();
+// `outputs` is 0 for any, as all layers but the last have it.
+absl::Status CheckShapes(const std::string& path, const PositionMlpLayer& layer,
+                         int64_t inputs, int64_t outputs) {
+  const bool is_last = outputs != 0;
+  if (!layer.weight.has_value()) {
+    return Invalid(path, "weight: not set, want a table of [outputs, ", inputs,
+                   " inputs]");
   }
-
-  // `reach` bounds the inputs' magnitude, then the outputs'.
-  absl::Status Reach(double& reach) const {
-    reach = ReachOf(*layer_.weight, layer_.bias, reach);
-    if (reach < kMostReach && layer_.norm_weight.has_value()) {
-      // A normalised feature is at most the root of their number, and so far
-      // below kMaxHidden.
-      double most = 0;
-      for (int64_t i = 0; i < layer_.norm_weight->size(); ++i) {
-        most =
-            std::max(most, std::fabs(layer_.norm_weight->At(i)) * kMaxHidden +
-                               std::fabs(layer_.norm_bias->At(i)));
-      }
-      reach = most;
-    }
-    if (reach < kMostReach) return absl::OkStatus();
-    return Invalid(path_, "weight: got numbers that may reach ", reach,
-                   ", want less than ", kMostReach);
+  if (outputs == 0) outputs = layer.weight->rows();
+  if (outputs > kMaxHidden) {
+    return Invalid(path, "weight: got ", outputs, " outputs, want at most ",
+                   kMaxHidden);
   }
+  ATTNBIAS_RETURN_IF_ERROR(CheckShape(
+      path + "weight", *layer.weight,
+      {{outputs, is_last ? "heads" : "outputs"}, {inputs, "inputs"}}));
+  if (layer.norm_weight.has_value() != layer.norm_bias.has_value()) {
+    return Invalid(path, "norm_bias: got ",
+                   layer.norm_bias.has_value() ? "" : "no ",
+                   "table, want both or neither of norm_weight and "
+                   "norm_bias");
+  }
+  if (is_last && layer.norm_weight.has_value()) {
+    return Invalid(path,
+                   "norm_weight: got a table, want none: nothing follows "
+                   "the last layer");
+  }
+  for (const auto& [name, table] :
+       {std::pair("bias", &layer.bias),
+        std::pair("norm_weight", &layer.norm_weight),
+        std::pair("norm_bias", &layer.norm_bias)}) {
+    if (!table->has_value()) continue;
+    ATTNBIAS_RETURN_IF_ERROR(
+        CheckShape(path + name, **table, {{outputs, "outputs"}}));
+  }
+  return absl::OkStatus();
+}
 
- private:
-  const PositionMlpLayer& layer_;
-  const std::string path_;
-};
+// `reach` bounds the inputs' magnitude, then the outputs'.
+absl::Status CheckReach(const std::string& path, const PositionMlpLayer& layer,
+                        double& reach) {
+  reach = ReachOf(*layer.weight, layer.bias, reach);
+  if (reach < kMostReach && layer.norm_weight.has_value()) {
+    // A normalised feature is at most the root of their number, and so far
+    // below kMaxHidden.
+    double most = 0;
+    for (int64_t i = 0; i < layer.norm_weight->size(); ++i) {
+      most = std::max(most, std::fabs(layer.norm_weight->At(i)) * kMaxHidden +
+                                std::fabs(layer.norm_bias->At(i)));
+    }
+    reach = most;
+  }
+  if (reach < kMostReach) return absl::OkStatus();
+  return Invalid(path, "weight: got numbers that may reach ", reach,
+                 ", want less than ", kMostReach);
+}
 
 absl::Status CheckLayers(const DynamicPositionBiasSpec& spec) {
   const size_t count = spec.layers.size();
@@ -152,12 +137,12 @@ absl::Status CheckLayers(const DynamicPositionBiasSpec& spec) {
   int64_t inputs = 1;
   auto reach = static_cast<double>(kRelativePositions.end);
   for (size_t i = 0; i < count; ++i) {
-    const LayerCheck check(spec.layers[i], i);
-    const bool is_last = i + 1 == count;
-    ATTNBIAS_RETURN_IF_ERROR(
-        check.Shapes(inputs, is_last ? spec.num_heads : 0, is_last));
-    ATTNBIAS_RETURN_IF_ERROR(check.Reach(reach));
-    inputs = spec.layers[i].weight->rows();
+    const PositionMlpLayer& layer = spec.layers[i];
+    const auto path = absl::StrCat("dynamic_position_bias.layers[", i, "].");
+    const int64_t outputs = i + 1 == count ? spec.num_heads : 0;
+    ATTNBIAS_RETURN_IF_ERROR(CheckShapes(path, layer, inputs, outputs));
+    ATTNBIAS_RETURN_IF_ERROR(CheckReach(path, layer, reach));
+    inputs = layer.weight->rows();
   }
   return absl::OkStatus();
 }
@@ -165,15 +150,11 @@ absl::Status CheckLayers(const DynamicPositionBiasSpec& spec) {
 absl::StatusOr<Encoding> DescribeDynamicPositionBias(
     const DynamicPositionBiasSpec& spec) {
   ATTNBIAS_RETURN_IF_ERROR(CheckLayers(spec));
-  return Encoding{
-      .structure = Structure::kToeplitz,
-      .lanes = spec.num_heads,
-      .has_heads = true,
-      .domain = kRelativePositions,
-      .prepare = [spec](const NumberFormat& format, const KernelSet& kernels) {
-        return std::make_unique<DynamicPositionBiasEvaluator>(spec, format,
-                                                              kernels);
-      }};
+  return Encoding{.structure = Structure::kToeplitz,
+                  .lanes = spec.num_heads,
+                  .has_heads = true,
+                  .domain = kRelativePositions,
+                  .prepare = PrepareFrom<DynamicPositionBiasEvaluator>(spec)};
 }
 
 const EncodingRegistration kDynamicPositionBias(&DescribeDynamicPositionBias);

@@ -21,7 +21,6 @@
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/spec/limits.h"
 #include "core/numerics/elementary.h"
-#include "core/numerics/rounding.h"
 #include "core/tensor/positions.h"
 
 namespace attnbias {
@@ -95,10 +94,6 @@ class FireEvaluator final : public NetworkEvaluator {
     }
   }
 
-  void Write(double output, std::byte* out) const override {
-    RoundProduct(output, format_.scale, format_.type, out);
-  }
-
   const FireSpec spec_;
   const DistanceLogs logs_;
 };
@@ -145,14 +140,11 @@ absl::Status CheckReach(const FireSpec& spec) {
 absl::StatusOr<Encoding> DescribeFire(const FireSpec& spec) {
   ATTNBIAS_RETURN_IF_ERROR(CheckTables(spec));
   ATTNBIAS_RETURN_IF_ERROR(CheckReach(spec));
-  return Encoding{
-      .structure = Structure::kDense,
-      .lanes = spec.num_heads,
-      .has_heads = true,
-      .domain = kAllPositions,
-      .prepare = [spec](const NumberFormat& format, const KernelSet& kernels) {
-        return std::make_unique<FireEvaluator>(spec, format, kernels);
-      }};
+  return Encoding{.structure = Structure::kDense,
+                  .lanes = spec.num_heads,
+                  .has_heads = true,
+                  .domain = kAllPositions,
+                  .prepare = PrepareFrom<FireEvaluator>(spec)};
 }
 
 const EncodingRegistration kFire(&DescribeFire);

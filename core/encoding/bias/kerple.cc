@@ -3,7 +3,6 @@
 #include "core/encoding/spec/kerple.h"
 
 #include <cmath>
-#include <memory>
 #include <vector>
 
 #include "core/base/invalid.h"
@@ -22,9 +21,9 @@ namespace {
 // Holds a product of two doubles.
 constexpr int kFactorPrecision = 128;
 
-// -ln(1 + a d) or -d^p.
+// ln(1 + a d) or d^p.
 Estimate KernelOf(const KerpleHead& head, double distance, DoubleDouble log) {
-  if (head.kernel == KerpleKernel::kLog) {
+  if (head.is_log) {
     // What 1 + a d loses, 2^-104 of it, is less than LogOf's 2^-103 leaves.
     return LogOf(DoubleDouble{1, 0} + TwoProduct(head.a, distance));
   }
@@ -34,43 +33,30 @@ Estimate KernelOf(const KerpleHead& head, double distance, DoubleDouble log) {
   return power;
 }
 
-std::vector<KerpleHead> HeadsOf(const KerpleSpec& spec, double scale) {
-  std::vector<KerpleHead> heads;
-  for (int64_t head = 0; head < spec.num_heads; ++head) {
-    heads.push_back({.kernel = *spec.kernel,
-                     .p = spec.p[spec.p.size() == 1 ? 0 : head],
-                     .a = spec.a[spec.a.size() == 1 ? 0 : head],
-                     .scale = scale});
-  }
-  return heads;
-}
-
 class KerpleEvaluator final : public Evaluator {
  public:
   KerpleEvaluator(const KerpleSpec& spec, const NumberFormat& format)
-      : heads_(HeadsOf(spec, format.scale)), type_(format.type) {
-    for (const KerpleHead& head : heads_) {
-      Real factor(kFactorPrecision);
-      mpfr_set_d(factor.get(),
-                 head.kernel == KerpleKernel::kLog ? -head.p : -head.a,
-                 MPFR_RNDN);
-      mpfr_mul_d(factor.get(), factor.get(), head.scale, MPFR_RNDN);
-      roundings_.emplace_back(factor, type_);
+      : format_(format) {
+    for (int64_t head = 0; head < spec.num_heads; ++head) {
+      heads_.emplace_back(spec, head);
+      Real factor(heads_.back().weight(), kFactorPrecision);
+      mpfr_mul_d(factor.get(), factor.get(), format.scale, MPFR_RNDN);
+      roundings_.emplace_back(factor, format.type);
     }
   }
 
   void Fill(const Block& block, std::byte* out,
             int64_t lane_stride_bytes) const override {
-    FillByDistance(
-        block, type_, out, lane_stride_bytes, [this](int64_t distance) {
-          DoubleDouble log;
-          if (distance > 0 && heads_[0].kernel == KerpleKernel::kPower) {
-            log = LogOf({static_cast<double>(distance), 0}).value;
-          }
-          return [=, this](int64_t head, std::byte* element) {
-            Write(head, distance, log, element);
-          };
-        });
+    FillByDistance(block, format_.type, out, lane_stride_bytes,
+                   [this](int64_t distance) {
+                     DoubleDouble log;
+                     if (distance > 0 && !heads_[0].is_log) {
+                       log = LogOf({static_cast<double>(distance), 0}).value;
+                     }
+                     return [=, this](int64_t head, std::byte* element) {
+                       Write(head, distance, log, element);
+                     };
+                   });
   }
 
   int64_t work_per_coordinate() const override {
@@ -88,12 +74,12 @@ class KerpleEvaluator final : public Evaluator {
           KernelOf(head, static_cast<double>(distance), log);
       if (roundings_[lane].TryRound(kernel.value, kernel.bound, out)) return;
     }
-    ReferenceKerple(head, distance, type_, out);
+    ReferenceKerple(head, distance, format_, out);
   }
 
-  const std::vector<KerpleHead> heads_;
+  const NumberFormat format_;
+  std::vector<KerpleHead> heads_;
   std::vector<ScaledRounding> roundings_;
-  const DataType type_;
 };
 
 absl::Status CheckCount(absl::string_view field,
@@ -111,10 +97,7 @@ absl::StatusOr<Encoding> DescribeKerple(const KerpleSpec& spec) {
                   .lanes = spec.num_heads,
                   .has_heads = true,
                   .domain = kRelativePositions,
-                  .prepare = [spec](const NumberFormat& format,
-                                    const KernelSet& /*kernels*/) {
-                    return std::make_unique<KerpleEvaluator>(spec, format);
-                  }};
+                  .prepare = PrepareFrom<KerpleEvaluator>(spec)};
 }
 
 const EncodingRegistration kKerple(&DescribeKerple);

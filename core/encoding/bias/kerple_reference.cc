@@ -16,32 +16,29 @@ constexpr int kExactPrecision = 128;
 // ln(1 + a d) is transcendental (Lindemann). d^p, for p a fraction with a power
 // of two below, is an integer below 2^86 or irrational; MPFR knows.
 bool SetKernel(const KerpleHead& head, int64_t distance, Real& value) {
-  if (head.kernel == KerpleKernel::kLog) {
-    Real product(kExactPrecision);
-    mpfr_set_d(product.get(), head.a, MPFR_RNDN);
+  if (head.is_log) {
+    Real product(head.a, kExactPrecision);
     mpfr_mul_si(product.get(), product.get(), distance, MPFR_RNDN);
     mpfr_log1p(value.get(), product.get(), MPFR_RNDN);
     return false;
   }
-  Real power(kExactPrecision);
+  const Real power(head.p, kExactPrecision);
   Real base(kExactPrecision);
-  mpfr_set_d(power.get(), head.p, MPFR_RNDN);
   mpfr_set_si(base.get(), distance, MPFR_RNDN);
   return mpfr_pow(value.get(), base.get(), power.get(), MPFR_RNDN) == 0;
 }
 
 }  // namespace
 
-void ReferenceKerple(const KerpleHead& head, int64_t distance, DataType type,
-                     std::byte* out) {
-  if (distance == 0) return RoundDouble(0, type, out);
+void ReferenceKerple(const KerpleHead& head, int64_t distance,
+                     const NumberFormat& format, std::byte* out) {
+  if (distance == 0) return RoundDouble(0, format.type, out);
   const RealCacheScope cache_scope;
-  const double weight = head.kernel == KerpleKernel::kLog ? head.p : head.a;
   RoundByRefining(
       [&](Real& value, Real& bound) {
         const bool exact = SetKernel(head, distance, value);
-        mpfr_mul_d(value.get(), value.get(), -weight, MPFR_RNDN);
-        mpfr_mul_d(value.get(), value.get(), head.scale, MPFR_RNDN);
+        mpfr_mul_d(value.get(), value.get(), head.weight(), MPFR_RNDN);
+        mpfr_mul_d(value.get(), value.get(), format.scale, MPFR_RNDN);
         // An integer's products are exact too. Else an irrational number, no
         // tie, was rounded three times.
         if (exact) {
@@ -50,7 +47,7 @@ void ReferenceKerple(const KerpleHead& head, int64_t distance, DataType type,
           SetRoundingBound(value, 2, bound);
         }
       },
-      type, out);
+      format.type, out);
 }
 
 }  // namespace attnbias

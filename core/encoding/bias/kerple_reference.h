@@ -8,23 +8,30 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/encoding/evaluator.h"
 #include "core/encoding/spec/kerple.h"
-#include "core/tensor/data_type.h"
 
 namespace attnbias {
 
 // The parameters of one head.
 struct KerpleHead {
-  KerpleKernel kernel = KerpleKernel::kLog;
-  double p = 0;
-  double a = 0;
-  double scale = 1;
+  KerpleHead(const KerpleSpec& spec, int64_t head)
+      : is_log(spec.kernel == KerpleKernel::kLog),
+        p(spec.p[spec.p.size() == 1 ? 0 : head]),
+        a(spec.a[spec.a.size() == 1 ? 0 : head]) {}
+
+  // What ln(1 + a d) or d^p is multiplied by.
+  double weight() const { return is_log ? -p : -a; }
+
+  bool is_log;
+  double p;
+  double a;
 };
 
-// Writes the element at a distance as `type`: the definition, computed with
-// ever more bits until they decide the rounding.
-void ReferenceKerple(const KerpleHead& head, int64_t distance, DataType type,
-                     std::byte* out);
+// Writes the element at a distance: the definition, computed with ever more
+// bits until they decide the rounding.
+void ReferenceKerple(const KerpleHead& head, int64_t distance,
+                     const NumberFormat& format, std::byte* out);
 
 }  // namespace attnbias
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // A learned scalar for every relative position and head.
-#include <algorithm>
 #include <cstdlib>
 #include <memory>
 
@@ -23,16 +22,10 @@ int64_t RowsOf(const LearnedRelativeSpec& spec) {
   return spec.symmetric ? *spec.right + 1 : ReachOf(spec).size();
 }
 
-// The row of a relative position; beyond the reach the last one's goes on.
-RowRun RunFrom(const LearnedRelativeSpec& spec, int64_t relative_position) {
-  const Range reach = ReachOf(spec);
-  const int64_t clipped =
-      std::clamp(relative_position, reach.begin, reach.end - 1);
-  const int64_t row =
-      spec.symmetric ? std::abs(clipped) : clipped - reach.begin;
-  if (clipped > relative_position) return {row, reach.begin};
-  if (clipped < relative_position) return {row, kRelativePositions.end};
-  return {row, relative_position + 1};
+RowSpan SpanFrom(const LearnedRelativeSpec& spec, int64_t relative_position) {
+  RowSpan span = ClippedFrom(relative_position, ReachOf(spec));
+  span.row = spec.symmetric ? std::abs(span.row) : span.row + *spec.left;
+  return span;
 }
 
 absl::Status CheckBiases(const LearnedRelativeSpec& spec) {
@@ -60,7 +53,7 @@ absl::StatusOr<Encoding> DescribeLearnedRelative(
       .prepare = [spec](const NumberFormat& format,
                         const KernelSet& /*kernels*/) {
         return std::make_unique<BiasTableEvaluator>(
-            spec.table, [spec](int64_t at) { return RunFrom(spec, at); },
+            spec.table, [spec](int64_t at) { return SpanFrom(spec, at); },
             format);
       }};
 }

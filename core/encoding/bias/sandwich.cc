@@ -3,7 +3,6 @@
 // depend on the distance alone.
 #include "core/encoding/spec/sandwich.h"
 
-#include <memory>
 #include <vector>
 
 #include "core/encoding/bias/sandwich_reference.h"
@@ -40,13 +39,13 @@ class CosineSums {
         used_(static_cast<int64_t>(frequencies.size())),
         pairs_((used_ + kPairMultiple - 1) / kPairMultiple * kPairMultiple),
         angles_(2, pairs_) {
-    Compute(1, angles_.Row(1));
+    SetAngles(frequencies_, 1, pairs_, angles_.Row(1));
   }
 
   DoubleDouble At(int64_t distance) {
     const Rotors at = angles_.Row(0);
     if (distance != distance_ + 1 || distance % kChain == 0) {
-      Compute(distance, at);
+      SetAngles(frequencies_, distance, pairs_, at);
     } else {
       kernels_.rotate(AsConst(at), AsConst(angles_.Row(1)), at, pairs_);
     }
@@ -59,20 +58,6 @@ class CosineSums {
   }
 
  private:
-  // Padding does not turn.
-  void Compute(int64_t distance, const Rotors& out) const {
-    for (int64_t i = 0; i < pairs_; ++i) {
-      SinCos value = {{0, 0}, {1, 0}, 0};
-      if (i < used_ && distance != 0) {
-        value = SinCosOf(AngleAt(frequencies_[i].turns_per_position, distance));
-      }
-      out.sin_hi[i] = value.sin.hi;
-      out.sin_lo[i] = value.sin.lo;
-      out.cos_hi[i] = value.cos.hi;
-      out.cos_lo[i] = value.cos.lo;
-    }
-  }
-
   const std::vector<SinusoidFrequency>& frequencies_;
   const KernelSet& kernels_;
   const int64_t used_;
@@ -86,28 +71,27 @@ class SandwichEvaluator final : public Evaluator {
   SandwichEvaluator(const SandwichSpec& spec, const NumberFormat& format,
                     const KernelSet& kernels)
       : spec_(spec),
-        scale_(format.scale),
-        type_(format.type),
+        format_(format),
         kernels_(kernels),
         frequencies_(
             RowsOf({.dim = spec.dim, .base = spec.base}, 1).frequencies) {
     for (int64_t head = 0; head < spec.num_heads; ++head) {
-      Real factor(kFactorPrecision);
-      mpfr_set_si(factor.get(), 1, MPFR_RNDN);
-      MultiplyBySandwichFactor(spec, head, scale_, factor);
-      roundings_.emplace_back(factor, type_);
+      Real factor(1, kFactorPrecision);
+      MultiplyBySandwichFactor(spec, head, format.scale, factor);
+      roundings_.emplace_back(factor, format.type);
     }
   }
 
   void Fill(const Block& block, std::byte* out,
             int64_t lane_stride_bytes) const override {
     CosineSums sums(frequencies_, kernels_);
-    FillByDistance(block, type_, out, lane_stride_bytes, [&](int64_t distance) {
-      const DoubleDouble sum = sums.At(distance);
-      return [=, this](int64_t head, std::byte* element) {
-        Write(head, distance, sum, element);
-      };
-    });
+    FillByDistance(block, format_.type, out, lane_stride_bytes,
+                   [&](int64_t distance) {
+                     const DoubleDouble sum = sums.At(distance);
+                     return [=, this](int64_t head, std::byte* element) {
+                       Write(head, distance, sum, element);
+                     };
+                   });
   }
 
   int64_t work_per_coordinate() const override {
@@ -120,28 +104,22 @@ class SandwichEvaluator final : public Evaluator {
     const double terms = static_cast<double>(spec_.dim) / 2;
     const double error = terms * (kCosineBound + kAdditionBound * terms);
     if (roundings_[head].TryRound(sum, error, out)) return;
-    ReferenceSandwich(spec_,
-                      {.head = head, .distance = distance, .scale = scale_},
-                      type_, out);
+    ReferenceSandwich(spec_, head, distance, format_, out);
   }
 
   const SandwichSpec spec_;
-  const double scale_;
-  const DataType type_;
+  const NumberFormat format_;
   const KernelSet& kernels_;
   const std::vector<SinusoidFrequency> frequencies_;
   std::vector<ScaledRounding> roundings_;
 };
 
 absl::StatusOr<Encoding> DescribeSandwich(const SandwichSpec& spec) {
-  return Encoding{
-      .structure = Structure::kToeplitz,
-      .lanes = spec.num_heads,
-      .has_heads = true,
-      .domain = kRelativePositions,
-      .prepare = [spec](const NumberFormat& format, const KernelSet& kernels) {
-        return std::make_unique<SandwichEvaluator>(spec, format, kernels);
-      }};
+  return Encoding{.structure = Structure::kToeplitz,
+                  .lanes = spec.num_heads,
+                  .has_heads = true,
+                  .domain = kRelativePositions,
+                  .prepare = PrepareFrom<SandwichEvaluator>(spec)};
 }
 
 const EncodingRegistration kSandwich(&DescribeSandwich);

@@ -2,9 +2,6 @@
 // The definition of Sandwich, over real numbers.
 #include "core/encoding/bias/sandwich_reference.h"
 
-#include "core/encoding/spec/sandwich.h"
-#include "core/numerics/rounding.h"
-
 namespace attnbias {
 namespace {
 
@@ -13,10 +10,9 @@ namespace {
 // `bound` covers them all.
 void SumCosines(const SandwichSpec& spec, int64_t distance, Real& sum,
                 Real& bound) {
-  const int precision = static_cast<int>(mpfr_get_prec(sum.get()));
-  Real base(precision);
+  const int precision = sum.precision();
+  const Real base(spec.base, precision);
   Real angle(precision);
-  mpfr_set_d(base.get(), spec.base, MPFR_RNDN);
   mpfr_set_zero(sum.get(), 0);
   mpfr_set_zero(bound.get(), 0);
   for (int64_t k = 0; k < spec.dim / 2; ++k) {
@@ -41,31 +37,31 @@ bool MultiplyBySandwichFactor(const SandwichSpec& spec, int64_t head,
   return mpfr_div_si(value.get(), value.get(), 8 * (head + 1), MPFR_RNDN) == 0;
 }
 
-void ReferenceSandwich(const SandwichSpec& spec, const SandwichElement& element,
-                       DataType type, std::byte* out) {
+void ReferenceSandwich(const SandwichSpec& spec, int64_t head, int64_t distance,
+                       const NumberFormat& format, std::byte* out) {
   const RealCacheScope cache_scope;
   RoundByRefining(
       [&](Real& value, Real& bound) {
-        if (element.distance == 0) {
+        if (distance == 0) {
           mpfr_set_si(value.get(), spec.dim / 2, MPFR_RNDN);
           mpfr_set_zero(bound.get(), 0);
         } else {
-          SumCosines(spec, element.distance, value, bound);
+          SumCosines(spec, distance, value, bound);
         }
         const bool exact =
-            MultiplyBySandwichFactor(spec, element.head, element.scale, value);
+            MultiplyBySandwichFactor(spec, head, format.scale, value);
         // A quotient of integers and a double is no tie unless it ends.
-        if (element.distance == 0 && exact) return;
+        if (distance == 0 && exact) return;
         // The cosines of algebraic angles, none of them 0, add up to a
         // transcendental number (Lindemann and Weierstrass): no tie either.
-        MultiplyBySandwichFactor(spec, element.head, element.scale, bound);
+        MultiplyBySandwichFactor(spec, head, format.scale, bound);
         mpfr_abs(bound.get(), bound.get(), MPFR_RNDU);
         mpfr_mul_2si(bound.get(), bound.get(), 1, MPFR_RNDU);
-        Real rounding(static_cast<int>(mpfr_get_prec(bound.get())));
+        Real rounding(bound.precision());
         SetRoundingBound(value, 3, rounding);
         mpfr_add(bound.get(), bound.get(), rounding.get(), MPFR_RNDU);
       },
-      type, out);
+      format.type, out);
 }
 
 }  // namespace attnbias

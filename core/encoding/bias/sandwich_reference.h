@@ -7,9 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/encoding/evaluator.h"
 #include "core/encoding/spec/sandwich.h"
 #include "core/numerics/real.h"
-#include "core/tensor/data_type.h"
 
 namespace attnbias {
 
@@ -19,16 +19,10 @@ namespace attnbias {
 bool MultiplyBySandwichFactor(const SandwichSpec& spec, int64_t head,
                               double scale, Real& value);
 
-struct SandwichElement {
-  int64_t head;
-  int64_t distance;
-  double scale = 1;
-};
-
-// Writes one element of a valid spec as `type`: the definition, computed with
-// ever more bits until they decide the rounding.
-void ReferenceSandwich(const SandwichSpec& spec, const SandwichElement& element,
-                       DataType type, std::byte* out);
+// Writes one element of a valid spec: the definition, computed with ever more
+// bits until they decide the rounding.
+void ReferenceSandwich(const SandwichSpec& spec, int64_t head, int64_t distance,
+                       const NumberFormat& format, std::byte* out);
 
 }  // namespace attnbias
 

@@ -32,7 +32,7 @@ absl::StatusOr<Encoding> DescribeT5(const T5Spec& spec) {
                     return std::make_unique<BiasTableEvaluator>(
                         spec.table,
                         [buckets = T5Buckets(spec)](int64_t relative_position) {
-                          return buckets.RunFrom(relative_position);
+                          return buckets.SpanFrom(relative_position);
                         },
                         format);
                   }};

@@ -4,36 +4,62 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/encoding/spec/limits.h"
 #include "core/numerics/rounding.h"
 #include "core/tensor/element.h"
 
 namespace attnbias {
+namespace {
 
-void BiasTable::Write(int64_t row, int64_t head, const NumberFormat& format,
-                      std::byte* out) const {
+// Writes what stands at a row: its bias, or as I32 its index.
+void WriteBias(const std::optional<Table>& table, int64_t row, int64_t head,
+               const NumberFormat& format, std::byte* out) {
   if (format.type == DataType::kI32) {
     const auto index = static_cast<int32_t>(row);
     std::memcpy(out, &index, sizeof(index));
   } else {
-    const int64_t column = table_->columns() == 1 ? 0 : head;
-    RoundProduct(table_->At(row, column), format.scale, format.type, out);
+    const int64_t column = table->columns() == 1 ? 0 : head;
+    RoundProduct(table->At(row, column), format.scale, format.type, out);
   }
+}
+
+}  // namespace
+
+RowSpan ClippedFrom(int64_t relative_position, Range reach) {
+  const int64_t clipped =
+      std::clamp(relative_position, reach.begin, reach.end - 1);
+  if (clipped > relative_position) return {clipped, reach.begin};
+  if (clipped < relative_position) return {clipped, kRelativePositions.end};
+  return {clipped, relative_position + 1};
 }
 
 void BiasTableEvaluator::Fill(const Block& block, std::byte* out,
                               int64_t lane_stride_bytes) const {
   for (int64_t at = block.span.begin; at < block.span.end;) {
-    const RowRun run = run_from_(at);
-    const int64_t end = std::min(run.end, block.span.end);
+    const RowSpan span = span_from_(at);
+    const int64_t end = std::min(span.end, block.span.end);
     std::byte* to = out + (at - block.span.begin) * SizeOf(format_.type);
     for (int64_t lane = block.lanes.begin; lane < block.lanes.end; ++lane) {
       std::byte value[sizeof(double)];
-      table_.Write(run.row, lane, format_, value);
+      WriteBias(table_, span.row, lane, format_, value);
       RepeatElement(format_.type, value, end - at, to);
       to += lane_stride_bytes;
     }
     at = end;
   }
+}
+
+std::function<void(const NumberFormat& format, Range lanes, std::byte* out)>
+BorderIn(std::optional<Table> table, const std::array<int64_t, 3>& rows) {
+  return [table = std::move(table), rows](const NumberFormat& format,
+                                          Range lanes, std::byte* out) {
+    for (int64_t lane = lanes.begin; lane < lanes.end; ++lane) {
+      for (const int64_t row : rows) {
+        WriteBias(table, row, lane, format, out);
+        out += SizeOf(format.type);
+      }
+    }
+  };
 }
 
 }  // namespace attnbias

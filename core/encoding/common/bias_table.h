@@ -4,50 +4,53 @@
 #ifndef ATTNBIAS_CORE_ENCODING_COMMON_BIAS_TABLE_H_
 #define ATTNBIAS_CORE_ENCODING_COMMON_BIAS_TABLE_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <utility>
 
-#include "core/encoding/common/row_run.h"
 #include "core/encoding/evaluator.h"
 #include "core/table/table.h"
+#include "core/tensor/range.h"
 
 namespace attnbias {
 
-class BiasTable {
- public:
-  // `table` [rows, heads], or [rows, 1] for all heads alike; without one, for
-  // indices alone.
-  explicit BiasTable(std::optional<Table> table) : table_(std::move(table)) {}
-
-  // Writes what stands at a row: its bias, or as I32 its index.
-  void Write(int64_t row, int64_t head, const NumberFormat& format,
-             std::byte* out) const;
-
- private:
-  std::optional<Table> table_;
+// Coordinates from one on that read the same row of a table, up to `end`.
+struct RowSpan {
+  int64_t row;
+  int64_t end;
 };
+
+// Those that count as the same relative position, which is the `row`: beyond
+// `reach` its first or last goes on.
+RowSpan ClippedFrom(int64_t relative_position, Range reach);
 
 class BiasTableEvaluator final : public Evaluator {
  public:
-  using RunFrom = std::function<RowRun(int64_t coordinate)>;
+  using SpanFrom = std::function<RowSpan(int64_t coordinate)>;
 
-  BiasTableEvaluator(std::optional<Table> table, RunFrom run_from,
+  // `table` [rows, heads], or [rows, 1] for all heads alike; without one, for
+  // indices alone.
+  BiasTableEvaluator(std::optional<Table> table, SpanFrom span_from,
                      const NumberFormat& format)
       : table_(std::move(table)),
-        run_from_(std::move(run_from)),
+        span_from_(std::move(span_from)),
         format_(format) {}
 
   void Fill(const Block& block, std::byte* out,
             int64_t lane_stride_bytes) const override;
 
  private:
-  const BiasTable table_;
-  const RunFrom run_from_;
+  const std::optional<Table> table_;
+  const SpanFrom span_from_;
   const NumberFormat format_;
 };
+
+// An Encoding's write_border whose numbers stand in these rows of the table.
+std::function<void(const NumberFormat& format, Range lanes, std::byte* out)>
+BorderIn(std::optional<Table> table, const std::array<int64_t, 3>& rows);
 
 }  // namespace attnbias
 

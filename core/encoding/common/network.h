@@ -10,6 +10,7 @@
 #include "core/encoding/common/linear.h"
 #include "core/encoding/evaluator.h"
 #include "core/kernel/kernel_set.h"
+#include "core/numerics/rounding.h"
 
 namespace attnbias {
 
@@ -41,8 +42,10 @@ class NetworkEvaluator : public Evaluator {
   // `in` [inputs, kBatch], which is 0. `query` is the block's.
   virtual void SetInputs(int64_t query, Range coordinates,
                          double* in) const = 0;
-  // Writes what an output stands for.
-  virtual void Write(double output, std::byte* out) const = 0;
+  // Writes what an output stands for: itself, times the scale.
+  virtual void Write(double output, std::byte* out) const {
+    RoundProduct(output, format_.scale, format_.type, out);
+  }
 
   const NumberFormat format_;
 

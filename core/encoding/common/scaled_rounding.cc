@@ -15,16 +15,10 @@ constexpr double kMinFactor = 0x1p-300;
 constexpr double kMaxFactor = 0x1p300;
 constexpr int kScaledPrecision = 192;
 
-Real RealOf(double number) {
-  Real real(kScaledPrecision);
-  mpfr_set_d(real.get(), number, MPFR_RNDN);
-  return real;
-}
-
 }  // namespace
 
 ScaledRounding::ScaledRounding(const Real& scale, DataType type)
-    : scale_(static_cast<int>(mpfr_get_prec(scale.get()))),
+    : scale_(scale.precision()),
       factor_{mpfr_get_d(scale.get(), MPFR_RNDN), 0},
       in_double_doubles_(std::fabs(factor_.hi) > kMinFactor &&
                          std::fabs(factor_.hi) < kMaxFactor),
@@ -35,7 +29,7 @@ ScaledRounding::ScaledRounding(const Real& scale, DataType type)
 }
 
 ScaledRounding::ScaledRounding(double scale, DataType type)
-    : ScaledRounding(RealOf(scale), type) {}
+    : ScaledRounding(Real(scale, kScaledPrecision), type) {}
 
 bool ScaledRounding::TryRound(DoubleDouble value, double error,
                               std::byte* out) const {
@@ -50,9 +44,8 @@ bool ScaledRounding::TryRound(DoubleDouble value, double error,
     return attnbias::TryRound(value * factor_,
                               2 * error * std::fabs(factor_.hi), type_, out);
   }
-  Real scaled(kScaledPrecision);
+  Real scaled(value.hi, kScaledPrecision);
   Real bound(kScaledPrecision);
-  mpfr_set_d(scaled.get(), value.hi, MPFR_RNDN);
   mpfr_add_d(scaled.get(), scaled.get(), value.lo, MPFR_RNDN);
   mpfr_mul(scaled.get(), scaled.get(), scale_.get(), MPFR_RNDN);
   mpfr_mul_d(bound.get(), scale_.get(), 2 * error, MPFR_RNDA);

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/encoding/common/t5_buckets.h"
 
-#include <gmp.h>
-#include <mpfr.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
 
 #include "core/base/invalid.h"
-#include "core/encoding/spec/t5.h"
+#include "core/encoding/common/powers.h"
+#include "core/numerics/real.h"
 
 namespace attnbias {
 namespace {
@@ -26,42 +24,13 @@ struct LogRule {
   int64_t max_distance;
 };
 
-class BigInteger {
- public:
-  BigInteger() { mpz_init(value_); }
-  ~BigInteger() { mpz_clear(value_); }
-  BigInteger(const BigInteger&) = delete;
-  BigInteger& operator=(const BigInteger&) = delete;
-
-  // value = base_a^exponent_a * base_b^exponent_b
-  void SetPowers(int64_t base_a, int64_t exponent_a, int64_t base_b,
-                 int64_t exponent_b) {
-    mpz_ui_pow_ui(value_, base_a, exponent_a);
-    BigInteger other;
-    mpz_ui_pow_ui(other.value_, base_b, exponent_b);
-    mpz_mul(value_, value_, other.value_);
-  }
-
-  bool operator>=(const BigInteger& other) const {
-    return mpz_cmp(value_, other.value_) >= 0;
-  }
-
- private:
-  mpz_t value_;
-};
-
-// The smallest n with num_log ln(n/m) / ln(D/m) >= k, which in integers is
-// n^num_log m^k >= D^k m^num_log.
+// The smallest n with num_log ln(n/m) / ln(D/m) >= k.
 int64_t ExactStart(const LogRule& rule, int64_t k) {
   const int64_t divisor = std::gcd(rule.num_log, k);
   const int64_t s = rule.num_log / divisor;
   k /= divisor;
-  BigInteger right;
-  right.SetPowers(rule.max_distance, k, rule.num_exact, s);
   const auto reaches = [&](int64_t n) {
-    BigInteger left;
-    left.SetPowers(n, s, rule.num_exact, k);
-    return left >= right;
+    return ComparePowers(n, s, rule.max_distance, k, rule.num_exact) >= 0;
   };
   const double m = static_cast<double>(rule.num_exact);
   const double ratio = static_cast<double>(rule.max_distance) / m;
@@ -74,13 +43,9 @@ int64_t ExactStart(const LogRule& rule, int64_t k) {
 }
 
 float CorrectlyRoundedLog(float x) {
-  mpfr_t value;
-  mpfr_init2(value, std::numeric_limits<float>::digits);
-  mpfr_set_flt(value, x, MPFR_RNDN);
-  mpfr_log(value, value, MPFR_RNDN);
-  const float result = mpfr_get_flt(value, MPFR_RNDN);
-  mpfr_clear(value);
-  return result;
+  Real value(x, std::numeric_limits<float>::digits);
+  mpfr_log(value.get(), value.get(), MPFR_RNDN);
+  return mpfr_get_flt(value.get(), MPFR_RNDN);
 }
 
 // The smallest n whose float32 expression, as torch evaluates it, reaches k.
@@ -148,7 +113,7 @@ int64_t T5Buckets::BucketOfDistance(int64_t distance) const {
          starts_.begin() - 1;
 }
 
-RowRun T5Buckets::RunFrom(int64_t relative_position) const {
+RowSpan T5Buckets::SpanFrom(int64_t relative_position) const {
   const auto per_side = static_cast<int64_t>(starts_.size());
   if (relative_position <= 0) {
     const int64_t bucket = BucketOfDistance(-relative_position);

@@ -18,9 +18,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "core/encoding/common/row_run.h"
+#include "core/encoding/common/bias_table.h"
 #include "core/encoding/spec/t5.h"
-#include "core/tensor/range.h"
 
 namespace attnbias {
 
@@ -33,8 +32,8 @@ class T5Buckets {
   // From a spec that CheckBuckets accepts.
   explicit T5Buckets(const T5Spec& spec);
 
-  // The run of relative positions (key - query) of one bucket, from this on.
-  RowRun RunFrom(int64_t relative_position) const;
+  // The relative positions (key - query) of one bucket, from this on.
+  RowSpan SpanFrom(int64_t relative_position) const;
 
  private:
   int64_t BucketOfDistance(int64_t distance) const;

@@ -43,7 +43,7 @@ Encoding Describe(const Spec& spec, int64_t border_rows) {
         return std::make_unique<BiasTableEvaluator>(
             table,
             [last](int64_t at) {
-              return RowRun{last - at, at + 1};
+              return RowSpan{last - at, at + 1};
             },
             format);
       }};
@@ -55,16 +55,8 @@ absl::StatusOr<Encoding> DescribeSwin(const SwinSpec& spec) {
 
 absl::StatusOr<Encoding> DescribeBeit(const BeitSpec& spec) {
   Encoding encoding = Describe(spec, kBorderRows);
-  encoding.write_border =
-      [table = BiasTable(spec.table), first_row = encoding.domain.end](
-          const NumberFormat& format, Range lanes, std::byte* out) {
-        for (int64_t lane = lanes.begin; lane < lanes.end; ++lane) {
-          for (int64_t row = 0; row < kBorderRows; ++row) {
-            table.Write(first_row + row, lane, format, out);
-            out += SizeOf(format.type);
-          }
-        }
-      };
+  const int64_t first = encoding.domain.end;
+  encoding.write_border = BorderIn(spec.table, {first, first + 1, first + 2});
   return encoding;
 }
 

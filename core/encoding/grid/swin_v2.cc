@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <optional>
 #include <vector>
 
@@ -151,15 +150,12 @@ absl::Status CheckLayers(const SwinV2Spec& spec) {
 absl::StatusOr<Encoding> DescribeSwinV2(const SwinV2Spec& spec) {
   ATTNBIAS_RETURN_IF_ERROR(CheckLayers(spec));
   const Grid grid = {spec.window_height, spec.window_width};
-  return Encoding{
-      .structure = Structure::kBlockToeplitz2D,
-      .lanes = spec.num_heads,
-      .has_heads = true,
-      .domain = grid.coordinates(),
-      .grid = grid,
-      .prepare = [spec](const NumberFormat& format, const KernelSet& kernels) {
-        return std::make_unique<SwinV2Evaluator>(spec, format, kernels);
-      }};
+  return Encoding{.structure = Structure::kBlockToeplitz2D,
+                  .lanes = spec.num_heads,
+                  .has_heads = true,
+                  .domain = grid.coordinates(),
+                  .grid = grid,
+                  .prepare = PrepareFrom<SwinV2Evaluator>(spec)};
 }
 
 const EncodingRegistration kSwinV2(&DescribeSwinV2);

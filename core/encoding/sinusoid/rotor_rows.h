@@ -9,7 +9,9 @@
 #include <new>
 #include <vector>
 
+#include "core/encoding/sinusoid/sinusoid.h"
 #include "core/kernel/kernels.h"
+#include "core/numerics/turn.h"
 
 namespace attnbias {
 
@@ -64,6 +66,23 @@ class RotorRows {
   AlignedDoubles cos_hi_;
   AlignedDoubles cos_lo_;
 };
+
+// Sets the angles of one position, each computed by itself. Padding, which is
+// the pairs beyond the frequencies, does not turn.
+inline void SetAngles(const std::vector<SinusoidFrequency>& frequencies,
+                      int64_t position, int64_t pairs, const Rotors& out) {
+  const auto used = static_cast<int64_t>(frequencies.size());
+  for (int64_t i = 0; i < pairs; ++i) {
+    SinCos value = {{0, 0}, {1, 0}, 0};
+    if (i < used && position != 0) {
+      value = SinCosOf(AngleAt(frequencies[i].turns_per_position, position));
+    }
+    out.sin_hi[i] = value.sin.hi;
+    out.sin_lo[i] = value.sin.lo;
+    out.cos_hi[i] = value.cos.hi;
+    out.cos_lo[i] = value.cos.lo;
+  }
+}
 
 }  // namespace attnbias
 

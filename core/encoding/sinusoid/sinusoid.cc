@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "core/encoding/spec/sinusoidal.h"
-#include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
 
 namespace attnbias {
@@ -34,8 +32,7 @@ Progression ProgressionOf(const SinusoidalSpec& spec) {
 // `power`, the exponent's rounding costs |ln(power)| 2^-p < 56 x 2^-p, those of
 // ratio and power 2^-p each.
 void SetPower(const Progression& progression, int64_t steps, Real& power) {
-  const int precision = static_cast<int>(mpfr_get_prec(power.get()));
-  Real exponent(precision);
+  Real exponent(power.precision());
   mpfr_set_si(exponent.get(), -steps * progression.numerator, MPFR_RNDN);
   mpfr_div_si(exponent.get(), exponent.get(), progression.denominator,
               MPFR_RNDN);
@@ -47,7 +44,7 @@ void SetPower(const Progression& progression, int64_t steps, Real& power) {
 // Sets `value` to scale x sine or cosine, `bound` to its error's.
 void Evaluate(SinusoidColumns::Kind kind, const Real& angle, const Real& scale,
               Real& value, Real& bound) {
-  const auto precision = mpfr_get_prec(value.get());
+  const int precision = value.precision();
   if (kind == SinusoidColumns::Kind::kSine) {
     mpfr_sin(value.get(), angle.get(), MPFR_RNDN);
   } else {
@@ -59,7 +56,7 @@ void Evaluate(SinusoidColumns::Kind kind, const Real& angle, const Real& scale,
   mpfr_abs(bound.get(), bound.get(), MPFR_RNDU);
   mpfr_mul_2si(bound.get(), bound.get(), 7 - precision, MPFR_RNDU);
   // The scale is within 64 x 2^-p.
-  Real rounding(static_cast<int>(precision));
+  Real rounding(precision);
   SetRoundingBound(value, 7, rounding);
   mpfr_add(bound.get(), bound.get(), rounding.get(), MPFR_RNDU);
 }
@@ -81,7 +78,7 @@ SinusoidColumns::SinusoidColumns(const SinusoidalSpec& spec)
   }
 }
 
-SinusoidColumns::Place SinusoidColumns::PlaceOf(int64_t column) const {
+SinusoidColumns::Wave SinusoidColumns::WaveAt(int64_t column) const {
   if (pair_stride == 2) {
     return {column / 2, column % 2 == 0 ? Kind::kSine : Kind::kCosine};
   }
@@ -104,18 +101,14 @@ SinusoidRows RowsOf(const SinusoidalSpec& spec, double scale) {
   SinusoidRows rows = {
       .columns = SinusoidColumns(spec),
       .frequencies = {},
-      .scale = Real(kSinusoidPrecision),
+      .scale = Real(scale, kSinusoidPrecision),
       .reference = [spec, scale](int64_t position, int64_t column,
                                  DataType type, std::byte* out) {
-        ReferenceSinusoidal(
-            spec, {.position = position, .column = column, .scale = scale},
-            type, out);
+        ReferenceSinusoidal(spec, position, column, {type, scale}, out);
       }};
-  mpfr_set_d(rows.scale.get(), scale, MPFR_RNDN);
   Real ratio(kSinusoidPrecision);
   SetPower(progression, 1, ratio);
-  Real frequency(kSinusoidPrecision);
-  mpfr_set_d(frequency.get(), progression.first, MPFR_RNDN);
+  Real frequency(progression.first, kSinusoidPrecision);
   for (int64_t i = 0; i < rows.columns.sines; ++i) {
     rows.frequencies.push_back(FrequencyOf(frequency));
     mpfr_mul(frequency.get(), frequency.get(), ratio.get(), MPFR_RNDN);
@@ -136,32 +129,29 @@ void RoundSinusoid(const ExactSinusoid& sinusoid, DataType type,
   // an algebraic scale they are no tie.
   RoundByRefining(
       [&](Real& value, Real& bound) {
-        const auto precision = static_cast<int>(mpfr_get_prec(value.get()));
-        Real angle = sinusoid.frequency(precision);
+        Real angle = sinusoid.frequency(value.precision());
         mpfr_mul_si(angle.get(), angle.get(), sinusoid.position, MPFR_RNDN);
-        Evaluate(sinusoid.kind, angle, sinusoid.scale(precision), value, bound);
+        Evaluate(sinusoid.kind, angle, sinusoid.scale(value.precision()), value,
+                 bound);
       },
       type, out);
 }
 
-void ReferenceSinusoidal(const SinusoidalSpec& spec,
-                         const SinusoidElement& element, DataType type,
+void ReferenceSinusoidal(const SinusoidalSpec& spec, int64_t position,
+                         int64_t column, const NumberFormat& format,
                          std::byte* out) {
-  const SinusoidColumns::Place place =
-      SinusoidColumns(spec).PlaceOf(element.column);
+  const SinusoidColumns::Wave wave = SinusoidColumns(spec).WaveAt(column);
   const auto frequency = [&](int precision) {
     const Progression progression = ProgressionOf(spec);
     Real frequency(precision);
-    SetPower(progression, place.frequency, frequency);
+    SetPower(progression, wave.frequency, frequency);
     mpfr_mul_d(frequency.get(), frequency.get(), progression.first, MPFR_RNDN);
     return frequency;
   };
   const auto scale = [&](int precision) {
-    Real scale(precision);
-    mpfr_set_d(scale.get(), element.scale, MPFR_RNDN);
-    return scale;
+    return Real(format.scale, precision);
   };
-  RoundSinusoid({place.kind, element.position, frequency, scale}, type, out);
+  RoundSinusoid({wave.kind, position, frequency, scale}, format.type, out);
 }
 
 }  // namespace attnbias

@@ -9,8 +9,7 @@
 #include <functional>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/strings/string_view.h"
+#include "core/encoding/evaluator.h"
 #include "core/encoding/spec/sinusoidal.h"
 #include "core/numerics/real.h"
 #include "core/numerics/turn.h"
@@ -26,13 +25,14 @@ namespace attnbias {
 //             TENSOR2TENSOR  s0 s1 c0 c1 0
 struct SinusoidColumns {
   enum class Kind : uint8_t { kSine, kCosine, kZero };
-  struct Place {
+  // What stands at a column.
+  struct Wave {
     int64_t frequency;
     Kind kind;
   };
 
   explicit SinusoidColumns(const SinusoidalSpec& spec);
-  Place PlaceOf(int64_t column) const;
+  Wave WaveAt(int64_t column) const;
 
   int64_t width;
   int64_t sines;
@@ -84,16 +84,10 @@ struct ExactSinusoid {
 void RoundSinusoid(const ExactSinusoid& sinusoid, DataType type,
                    std::byte* out);
 
-struct SinusoidElement {
-  int64_t position;  // magnitude at most kMaxPosition
-  int64_t column;
-  double scale = 1;
-};
-
-// Writes one element of a valid spec's table as `type`: the definition. Slow;
-// everything else answers to it.
-void ReferenceSinusoidal(const SinusoidalSpec& spec,
-                         const SinusoidElement& element, DataType type,
+// Writes one element of a valid spec's table: the definition. Slow; everything
+// else answers to it.
+void ReferenceSinusoidal(const SinusoidalSpec& spec, int64_t position,
+                         int64_t column, const NumberFormat& format,
                          std::byte* out);
 
 }  // namespace attnbias

@@ -4,10 +4,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <utility>
+#include <vector>
 
+#include "core/encoding/common/scaled_rounding.h"
+#include "core/encoding/sinusoid/rotor_rows.h"
 #include "core/kernel/cuda/accelerator.h"
-#include "core/numerics/real.h"
 
 namespace attnbias {
 namespace {
@@ -45,9 +48,8 @@ int64_t RoundUpToMultiple(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-}  // namespace
-
-struct SinusoidalEvaluator::Rows {
+// Consecutive rows and where they go.
+struct Rows {
   int64_t position;  // the first row's
   int64_t count;
   std::byte* out;
@@ -65,7 +67,8 @@ struct SinusoidalEvaluator::Rows {
   }
 };
 
-struct SinusoidalEvaluator::Workspace {
+// What one Fill writes on its way.
+struct Workspace {
   Workspace(int64_t pairs, int64_t part_rows, int64_t row_bytes)
       : part_rows(part_rows),
         anchor(1, pairs),
@@ -91,337 +94,351 @@ struct SinusoidalEvaluator::Workspace {
   AlignedDoubles doubles;
 };
 
-SinusoidalEvaluator::SinusoidalEvaluator(SinusoidRows rows, DataType type,
-                                         const KernelSet& kernels)
-    : described_(std::move(rows)),
-      columns_(described_.columns),
-      frequencies_(described_.frequencies),
-      rounding_(described_.scale, type),
-      type_(type),
-      row_bytes_(columns_.width * SizeOf(type)),
-      kernels_(kernels),
-      pairs_(RoundUpToMultiple(static_cast<int64_t>(frequencies_.size()),
-                               kPairMultiple)),
-      block_rows_(std::clamp(kRotationCount / std::max<int64_t>(pairs_, 1),
-                             kMinBlockRows, kMaxBlockRows)) {
-  for (int64_t step = 1; step < kComposedPositions; step *= block_rows_) {
-    tables_.push_back(RotationsBy(step));
-  }
-}
-
-// Rotations by 0, 1, ..., block_rows_ - 1 steps.
-RotorRows SinusoidalEvaluator::RotationsBy(int64_t step) const {
-  RotorRows table(block_rows_, pairs_);
-  Compute(0, table.Row(0));
-  Compute(step, table.Row(1));
-  for (int64_t row = 2; row < block_rows_; ++row) {
-    kernels_.rotate(AsConst(table.Row(row - 1)), AsConst(table.Row(1)),
-                    table.Row(row), pairs_);
-  }
-  return table;
-}
-
-// The angles of one position, each by itself. Padding does not turn.
-void SinusoidalEvaluator::Compute(int64_t position, const Rotors& out) const {
-  const int64_t used = static_cast<int64_t>(frequencies_.size());
-  for (int64_t i = 0; i < pairs_; ++i) {
-    SinCos value = {{0, 0}, {1, 0}, 0};
-    if (i < used && position != 0) {
-      value = SinCosOf(AngleAt(frequencies_[i].turns_per_position, position));
-    }
-    out.sin_hi[i] = value.sin.hi;
-    out.sin_lo[i] = value.sin.lo;
-    out.cos_hi[i] = value.cos.hi;
-    out.cos_lo[i] = value.cos.lo;
-  }
-}
-
-// The same by a rotation for each digit of the position's distance from 0, to
-// base block_rows_; what exceeds the tables is computed.
-void SinusoidalEvaluator::SetAnchor(int64_t position,
-                                    const Rotors& anchor) const {
-  int64_t rest = std::abs(position);
-  int64_t step = 1;
-  Compute(0, anchor);
-  for (const RotorRows& table : tables_) {
-    kernels_.rotate(AsConst(anchor), table.Row(rest % block_rows_), anchor,
-                    pairs_);
-    rest /= block_rows_;
-    step *= block_rows_;
-  }
-  if (rest != 0) {
-    RotorRows far(1, pairs_);
-    Compute(rest * step, far.Row(0));
-    kernels_.rotate(AsConst(anchor), AsConst(far.Row(0)), anchor, pairs_);
-  }
-  if (position < 0) {
-    for (int64_t i = 0; i < pairs_; ++i) {
-      anchor.sin_hi[i] = -anchor.sin_hi[i];
-      anchor.sin_lo[i] = -anchor.sin_lo[i];
+class SinusoidalEvaluator final : public Evaluator {
+ public:
+  SinusoidalEvaluator(SinusoidRows rows, DataType type,
+                      const KernelSet& kernels)
+      : described_(std::move(rows)),
+        columns_(described_.columns),
+        frequencies_(described_.frequencies),
+        rounding_(described_.scale, type),
+        type_(type),
+        row_bytes_(columns_.width * SizeOf(type)),
+        kernels_(kernels),
+        pairs_(RoundUpToMultiple(static_cast<int64_t>(frequencies_.size()),
+                                 kPairMultiple)),
+        block_rows_(std::clamp(kRotationCount / std::max<int64_t>(pairs_, 1),
+                               kMinBlockRows, kMaxBlockRows)) {
+    for (int64_t step = 1; step < kComposedPositions; step *= block_rows_) {
+      tables_.push_back(RotationsBy(step));
     }
   }
-  // Padding gets an angle whose sine and cosine no rounding test is in doubt
-  // about.
-  for (auto i = static_cast<int64_t>(frequencies_.size()); i < pairs_; ++i) {
-    anchor.sin_hi[i] = 0.6;
-    anchor.cos_hi[i] = 0.8;
-  }
-}
 
-void SinusoidalEvaluator::Fill(const Block& block, std::byte* out,
-                               int64_t /*lane_stride_bytes*/) const {
-  const int64_t rows = block.span.size();
-  Rows all = {.position = block.span.begin,
-              .count = rows,
-              .out = out,
-              .stream = rows * row_bytes_ >= kStreamingBytes,
-              .direct = false};
-  all.direct = CanFillDirectly(all);
-  const int64_t part_rows =
-      all.direct ? block_rows_
-                 : std::clamp<int64_t>(kPartBytes / row_bytes_, 1, block_rows_);
-  Workspace work(pairs_, std::min(part_rows, rows), row_bytes_);
-  const int64_t chain_rows = kAnchorsPerChain * block_rows_;
-  for (int64_t row = 0; row < rows; row += chain_rows) {
-    const Rows chain = all.Piece(row, chain_rows, row_bytes_);
-    if (!FillOnAccelerator(chain, work)) FillChain(chain, work);
-  }
-  if (all.stream) kernels_.end_streaming();
-}
-
-// Kernels round the types below F64. Everything else is rounded here.
-bool SinusoidalEvaluator::HasKernel() const {
-  const double factor = std::fabs(rounding_.factor().hi);
-  return type_ != DataType::kF64 && factor > kMinKernelScale &&
-         factor < kMaxKernelScale;
-}
-
-int64_t SinusoidalEvaluator::memory_bytes() const {
-  auto bytes =
-      static_cast<int64_t>(frequencies_.size() * sizeof(SinusoidFrequency));
-  for (const RotorRows& table : tables_) bytes += table.memory_bytes();
-  return bytes;
-}
-
-// Whether kernels may write to the rows' own place: padding would overrun it,
-// and only whole lines are worth writing past the caches.
-bool SinusoidalEvaluator::CanFillDirectly(const Rows& rows) const {
-  constexpr int64_t kLine = 64;
-  if (!HasKernel() || columns_.width != 2 * pairs_) return false;
-  if (!rows.stream) return true;
-  return columns_.pair_stride == 2 && row_bytes_ % kLine == 0 &&
-         reinterpret_cast<uintptr_t>(rows.out) % kLine == 0;
-}
-
-void SinusoidalEvaluator::FillChain(const Rows& chain, Workspace& work) const {
-  const Rotors anchor = work.anchor.Row(0);
-  const ConstRotors step = tables_[1].Row(1);
-  SetAnchor(chain.position, anchor);
-  SetReach(chain, work);
-  for (int64_t row = 0; row < chain.count; row += block_rows_) {
-    if (row != 0) {
-      kernels_.rotate(AsConst(anchor), step, anchor, pairs_);
+  void Fill(const Block& block, std::byte* out,
+            int64_t /*lane_stride_bytes*/) const override {
+    const int64_t rows = block.span.size();
+    Rows all = {.position = block.span.begin,
+                .count = rows,
+                .out = out,
+                .stream = rows * row_bytes_ >= kStreamingBytes,
+                .direct = false};
+    all.direct = CanFillDirectly(all);
+    const int64_t part_rows =
+        all.direct
+            ? block_rows_
+            : std::clamp<int64_t>(kPartBytes / row_bytes_, 1, block_rows_);
+    Workspace work(pairs_, std::min(part_rows, rows), row_bytes_);
+    const int64_t chain_rows = kAnchorsPerChain * block_rows_;
+    for (int64_t row = 0; row < rows; row += chain_rows) {
+      const Rows chain = all.Piece(row, chain_rows, row_bytes_);
+      if (!FillOnAccelerator(chain, work)) FillChain(chain, work);
     }
-    FillBlock(chain.Piece(row, block_rows_, row_bytes_), work);
+    if (all.stream) kernels_.end_streaming();
   }
-}
 
-bool SinusoidalEvaluator::FillOnAccelerator(const Rows& chain,
-                                            Workspace& work) const {
-  Accelerator* const accelerator = kernels_.accelerator;
-  if (accelerator == nullptr || !HasKernel() ||
-      !accelerator->Wants(chain.count * row_bytes_, false)) {
-    return false;
+  int64_t memory_bytes() const override {
+    auto bytes =
+        static_cast<int64_t>(frequencies_.size() * sizeof(SinusoidFrequency));
+    for (const RotorRows& table : tables_) bytes += table.memory_bytes();
+    return bytes;
   }
-  const int64_t blocks = (chain.count + block_rows_ - 1) / block_rows_;
-  AlignedDoubles anchor_sin(blocks * pairs_);
-  AlignedDoubles anchor_cos(blocks * pairs_);
-  AlignedDoubles sin_bound(blocks * pairs_);
-  const Rotors anchor = work.anchor.Row(0);
-  SetAnchor(chain.position, anchor);
-  SetReach(chain, work);
-  for (int64_t block = 0; block < blocks; ++block) {
-    if (block != 0) {
-      kernels_.rotate(AsConst(anchor), tables_[1].Row(1), anchor, pairs_);
+
+ private:
+  // Rotations by 0, 1, ..., block_rows_ - 1 steps.
+  RotorRows RotationsBy(int64_t step) const {
+    RotorRows table(block_rows_, pairs_);
+    SetAngles(frequencies_, 0, pairs_, table.Row(0));
+    SetAngles(frequencies_, step, pairs_, table.Row(1));
+    for (int64_t row = 2; row < block_rows_; ++row) {
+      kernels_.rotate(AsConst(table.Row(row - 1)), AsConst(table.Row(1)),
+                      table.Row(row), pairs_);
     }
-    SetScaledAnchor(work);
-    const int64_t at = block * pairs_;
-    std::copy_n(work.scaled_anchor.Row(0).sin_hi, pairs_, &anchor_sin[at]);
-    std::copy_n(work.scaled_anchor.Row(0).cos_hi, pairs_, &anchor_cos[at]);
-    std::copy_n(work.sin_bound.data(), pairs_, &sin_bound[at]);
+    return table;
   }
-  const SinusoidBlocks work_blocks = {
-      .block = DescribeBlock(anchor_sin.data(), anchor_cos.data(),
-                             tables_[0].Row(0), sin_bound.data(), chain.count),
-      .block_rows = block_rows_,
-      .type = type_};
-  std::vector<int64_t> undecided;
-  if (!accelerator->FillSinusoids(work_blocks, chain.out, &undecided)) {
-    return false;
-  }
-  for (const int64_t at : undecided) {
-    Resolve(chain.position + at / columns_.width, at % columns_.width,
-            chain.out + at * SizeOf(type_));
-  }
-  return true;
-}
 
-// A sine's reach bounds its magnitude over the chain: 1, or the largest angle
-// where that is smaller. Errors are proportional to it, so that frequencies too
-// low to turn once keep their relative accuracy.
-void SinusoidalEvaluator::SetReach(const Rows& chain, Workspace& work) const {
-  const double farthest =
-      static_cast<double>(std::max(std::abs(chain.position),
-                                   std::abs(chain.position + chain.count)) +
-                          block_rows_);
-  for (size_t i = 0; i < frequencies_.size(); ++i) {
-    work.reach[i] =
-        std::min(1.0, farthest * frequencies_[i].radians_per_position);
+  // Sets the angles by a rotation for each digit of the position's distance
+  // from 0, to base block_rows_; what exceeds the tables is computed.
+  void SetAnchor(int64_t position, const Rotors& anchor) const {
+    int64_t rest = std::abs(position);
+    int64_t step = 1;
+    SetAngles(frequencies_, 0, pairs_, anchor);
+    for (const RotorRows& table : tables_) {
+      kernels_.rotate(AsConst(anchor), table.Row(rest % block_rows_), anchor,
+                      pairs_);
+      rest /= block_rows_;
+      step *= block_rows_;
+    }
+    if (rest != 0) {
+      RotorRows far(1, pairs_);
+      SetAngles(frequencies_, rest * step, pairs_, far.Row(0));
+      kernels_.rotate(AsConst(anchor), AsConst(far.Row(0)), anchor, pairs_);
+    }
+    if (position < 0) {
+      for (int64_t i = 0; i < pairs_; ++i) {
+        anchor.sin_hi[i] = -anchor.sin_hi[i];
+        anchor.sin_lo[i] = -anchor.sin_lo[i];
+      }
+    }
+    // Padding gets an angle whose sine and cosine no rounding test is in doubt
+    // about.
+    for (auto i = static_cast<int64_t>(frequencies_.size()); i < pairs_; ++i) {
+      anchor.sin_hi[i] = 0.6;
+      anchor.cos_hi[i] = 0.8;
+    }
   }
-}
 
-void SinusoidalEvaluator::FillBlock(const Rows& block, Workspace& work) const {
-  if (HasKernel()) SetScaledAnchor(work);
-  for (int64_t row = 0; row < block.count; row += work.part_rows) {
-    FillPart(block.Piece(row, work.part_rows, row_bytes_), row, work);
+  // Kernels round the types below F64. Everything else is rounded here.
+  bool HasKernel() const {
+    const double factor = std::fabs(rounding_.factor().hi);
+    return type_ != DataType::kF64 && factor > kMinKernelScale &&
+           factor < kMaxKernelScale;
   }
-}
 
-void SinusoidalEvaluator::SetScaledAnchor(Workspace& work) const {
-  const Rotors anchor = work.anchor.Row(0);
-  const Rotors scaled = work.scaled_anchor.Row(0);
-  const double factor = std::fabs(rounding_.factor().hi);
-  const double turn = static_cast<double>(block_rows_);
-  for (size_t i = 0; i < frequencies_.size(); ++i) {
-    const double rotation = turn * frequencies_[i].radians_per_position;
-    const double bound =
-        kRotationBound * (std::fabs(anchor.sin_hi[i]) + rotation) +
-        kChainBound * work.reach[i];
-    work.sin_bound[i] = factor * std::min(kRotationBound, bound);
+  // Whether kernels may write to the rows' own place: padding would overrun it,
+  // and only whole lines are worth writing past the caches.
+  bool CanFillDirectly(const Rows& rows) const {
+    constexpr int64_t kLine = 64;
+    if (!HasKernel() || columns_.width != 2 * pairs_) return false;
+    if (!rows.stream) return true;
+    return columns_.pair_stride == 2 && row_bytes_ % kLine == 0 &&
+           reinterpret_cast<uintptr_t>(rows.out) % kLine == 0;
   }
-  std::copy_n(anchor.sin_hi, pairs_, scaled.sin_hi);
-  std::copy_n(anchor.cos_hi, pairs_, scaled.cos_hi);
-  if (rounding_.is_unscaled()) return;
-  for (size_t i = 0; i < frequencies_.size(); ++i) {
-    const DoubleDouble sine = {anchor.sin_hi[i], anchor.sin_lo[i]};
-    const DoubleDouble cosine = {anchor.cos_hi[i], anchor.cos_lo[i]};
-    scaled.sin_hi[i] = (sine * rounding_.factor()).hi;
-    scaled.cos_hi[i] = (cosine * rounding_.factor()).hi;
-  }
-}
 
-void SinusoidalEvaluator::FillPart(const Rows& part, int64_t rotation,
-                                   Workspace& work) const {
-  if (!HasKernel()) {
-    RotateInDoubleDoubles(part, rotation, work);
-  } else {
-    RotateInDoubles(part, rotation, work);
+  void FillChain(const Rows& chain, Workspace& work) const {
+    const Rotors anchor = work.anchor.Row(0);
+    const ConstRotors step = tables_[1].Row(1);
+    SetAnchor(chain.position, anchor);
+    SetReach(chain, work);
+    for (int64_t row = 0; row < chain.count; row += block_rows_) {
+      if (row != 0) {
+        kernels_.rotate(AsConst(anchor), step, anchor, pairs_);
+      }
+      FillBlock(chain.Piece(row, block_rows_, row_bytes_), work);
+    }
   }
-  if (part.direct) return;
-  for (int64_t column = columns_.sines + columns_.cosines;
-       column < columns_.width; ++column) {
+
+  // False, perhaps having written, where there is no accelerator for it.
+  bool FillOnAccelerator(const Rows& chain, Workspace& work) const {
+    Accelerator* const accelerator = kernels_.accelerator;
+    if (accelerator == nullptr || !HasKernel() ||
+        !accelerator->Wants(chain.count * row_bytes_, false)) {
+      return false;
+    }
+    const int64_t blocks = (chain.count + block_rows_ - 1) / block_rows_;
+    AlignedDoubles anchor_sin(blocks * pairs_);
+    AlignedDoubles anchor_cos(blocks * pairs_);
+    AlignedDoubles sin_bound(blocks * pairs_);
+    const Rotors anchor = work.anchor.Row(0);
+    SetAnchor(chain.position, anchor);
+    SetReach(chain, work);
+    for (int64_t block = 0; block < blocks; ++block) {
+      if (block != 0) {
+        kernels_.rotate(AsConst(anchor), tables_[1].Row(1), anchor, pairs_);
+      }
+      SetScaledAnchor(work);
+      const int64_t at = block * pairs_;
+      std::copy_n(work.scaled_anchor.Row(0).sin_hi, pairs_, &anchor_sin[at]);
+      std::copy_n(work.scaled_anchor.Row(0).cos_hi, pairs_, &anchor_cos[at]);
+      std::copy_n(work.sin_bound.data(), pairs_, &sin_bound[at]);
+    }
+    const SinusoidBlocks work_blocks = {
+        .block =
+            DescribeBlock(anchor_sin.data(), anchor_cos.data(),
+                          tables_[0].Row(0), sin_bound.data(), chain.count),
+        .block_rows = block_rows_,
+        .type = type_};
+    std::vector<int64_t> undecided;
+    if (!accelerator->FillSinusoids(work_blocks, chain.out, &undecided)) {
+      return false;
+    }
+    for (const int64_t at : undecided) {
+      Resolve(chain.position + at / columns_.width, at % columns_.width,
+              chain.out + at * SizeOf(type_));
+    }
+    return true;
+  }
+
+  // A sine's reach bounds its magnitude over the chain: 1, or the largest angle
+  // where that is smaller. Errors are proportional to it, so that frequencies
+  // too low to turn once keep their relative accuracy.
+  void SetReach(const Rows& chain, Workspace& work) const {
+    const double farthest =
+        static_cast<double>(std::max(std::abs(chain.position),
+                                     std::abs(chain.position + chain.count)) +
+                            block_rows_);
+    for (size_t i = 0; i < frequencies_.size(); ++i) {
+      work.reach[i] =
+          std::min(1.0, farthest * frequencies_[i].radians_per_position);
+    }
+  }
+
+  void FillBlock(const Rows& block, Workspace& work) const {
+    if (HasKernel()) SetScaledAnchor(work);
+    for (int64_t row = 0; row < block.count; row += work.part_rows) {
+      FillPart(block.Piece(row, work.part_rows, row_bytes_), row, work);
+    }
+  }
+
+  void SetScaledAnchor(Workspace& work) const {
+    const Rotors anchor = work.anchor.Row(0);
+    const Rotors scaled = work.scaled_anchor.Row(0);
+    const double factor = std::fabs(rounding_.factor().hi);
+    const double turn = static_cast<double>(block_rows_);
+    for (size_t i = 0; i < frequencies_.size(); ++i) {
+      const double rotation = turn * frequencies_[i].radians_per_position;
+      const double bound =
+          kRotationBound * (std::fabs(anchor.sin_hi[i]) + rotation) +
+          kChainBound * work.reach[i];
+      work.sin_bound[i] = factor * std::min(kRotationBound, bound);
+    }
+    std::copy_n(anchor.sin_hi, pairs_, scaled.sin_hi);
+    std::copy_n(anchor.cos_hi, pairs_, scaled.cos_hi);
+    if (rounding_.is_unscaled()) return;
+    for (size_t i = 0; i < frequencies_.size(); ++i) {
+      const DoubleDouble sine = {anchor.sin_hi[i], anchor.sin_lo[i]};
+      const DoubleDouble cosine = {anchor.cos_hi[i], anchor.cos_lo[i]};
+      scaled.sin_hi[i] = (sine * rounding_.factor()).hi;
+      scaled.cos_hi[i] = (cosine * rounding_.factor()).hi;
+    }
+  }
+
+  void FillPart(const Rows& part, int64_t rotation, Workspace& work) const {
+    if (!HasKernel()) {
+      RotateInDoubleDoubles(part, rotation, work);
+    } else {
+      RotateInDoubles(part, rotation, work);
+    }
+    if (part.direct) return;
+    for (int64_t column = columns_.sines + columns_.cosines;
+         column < columns_.width; ++column) {
+      for (int64_t row = 0; row < part.count; ++row) {
+        std::memset(work.part() + row * row_bytes_ + column * SizeOf(type_), 0,
+                    SizeOf(type_));
+      }
+    }
+    const int64_t size = part.count * row_bytes_;
+    if (part.stream) {
+      kernels_.stream(work.part(), part.out, size);
+    } else {
+      std::memcpy(part.out, work.part(), size);
+    }
+  }
+
+  void RotateInDoubles(const Rows& part, int64_t rotation,
+                       Workspace& work) const {
+    const ConstRotors anchor = AsConst(work.scaled_anchor.Row(0));
+    std::byte* out = part.direct ? part.out : work.part();
+    SinusoidBlock block =
+        DescribeBlock(anchor.sin_hi, anchor.cos_hi, tables_[0].Row(rotation),
+                      work.sin_bound.data(), part.count);
+    block.stream = part.stream && part.direct;
+    const int64_t undecided = RunKernel(block, out, work.undecided.get());
+    for (int64_t i = 0; i < undecided; ++i) {
+      const int64_t at = work.undecided[i];
+      Resolve(part.position + at / columns_.width, at % columns_.width,
+              out + at * SizeOf(type_));
+    }
+  }
+
+  SinusoidBlock DescribeBlock(const double* anchor_sin,
+                              const double* anchor_cos,
+                              const ConstRotors& rotations,
+                              const double* sin_bound, int64_t rows) const {
+    return {.anchor_sin = anchor_sin,
+            .anchor_cos = anchor_cos,
+            .rotation_sin = rotations.sin_hi,
+            .rotation_cos = rotations.cos_hi,
+            .sin_bound = sin_bound,
+            .cos_bound = kRotationBound * std::fabs(rounding_.factor().hi),
+            .rows = rows,
+            .pairs = pairs_,
+            .sines = columns_.sines,
+            .cosines = columns_.cosines,
+            .width = columns_.width,
+            .pair_stride = columns_.pair_stride,
+            .cos_offset = columns_.cos_offset,
+            .stream = false};
+  }
+
+  int64_t RunKernel(const SinusoidBlock& block, std::byte* out,
+                    uint32_t* undecided) const {
+    if (type_ == DataType::kF32) {
+      return kernels_.fill_sinusoid_f32(block, reinterpret_cast<float*>(out),
+                                        undecided);
+    }
+    auto* elements = reinterpret_cast<uint16_t*>(out);
+    return type_ == DataType::kBF16
+               ? kernels_.fill_sinusoid_bf16(block, elements, undecided)
+               : kernels_.fill_sinusoid_f16(block, elements, undecided);
+  }
+
+  void RotateInDoubleDoubles(const Rows& part, int64_t rotation,
+                             Workspace& work) const {
     for (int64_t row = 0; row < part.count; ++row) {
-      std::memset(work.part() + row * row_bytes_ + column * SizeOf(type_), 0,
-                  SizeOf(type_));
+      kernels_.rotate(AsConst(work.anchor.Row(0)),
+                      tables_[0].Row(rotation + row), work.rotated.Row(0),
+                      pairs_);
+      RoundRow(part.position + row, work, work.part() + row * row_bytes_);
     }
   }
-  const int64_t size = part.count * row_bytes_;
-  if (part.stream) {
-    kernels_.stream(work.part(), part.out, size);
-  } else {
-    std::memcpy(part.out, work.part(), size);
+
+  void RoundRow(int64_t position, Workspace& work, std::byte* row) const {
+    const Rotors value = work.rotated.Row(0);
+    const auto write = [&](int64_t column, DoubleDouble exact, double error) {
+      std::byte* out = row + column * SizeOf(type_);
+      if (!rounding_.TryRound(exact, error, out))
+        Resolve(position, column, out);
+    };
+    for (int64_t i = 0; i < columns_.sines; ++i) {
+      write(i * columns_.pair_stride, {value.sin_hi[i], value.sin_lo[i]},
+            kChainBound * work.reach[i]);
+    }
+    for (int64_t i = 0; i < columns_.cosines; ++i) {
+      write(columns_.cos_offset + i * columns_.pair_stride,
+            {value.cos_hi[i], value.cos_lo[i]}, kChainBound);
+    }
   }
+
+  void Resolve(int64_t position, int64_t column, std::byte* out) const {
+    using Kind = SinusoidColumns::Kind;
+    const SinusoidColumns::Wave wave = columns_.WaveAt(column);
+    if (position != 0) {
+      const SinCos both = SinCosOf(
+          AngleAt(frequencies_[wave.frequency].turns_per_position, position));
+      const DoubleDouble value = wave.kind == Kind::kSine ? both.sin : both.cos;
+      const double error = both.error * std::fabs(value.hi);
+      if (both.error < 1 && rounding_.TryRound(value, error, out)) return;
+    }
+    described_.reference(position, column, type_, out);
+  }
+
+  const SinusoidRows described_;
+  const SinusoidColumns& columns_;
+  const std::vector<SinusoidFrequency>& frequencies_;
+  const ScaledRounding rounding_;
+  const DataType type_;
+  const int64_t row_bytes_;
+  const KernelSet& kernels_;
+  // frequencies_.size() rounded up to a multiple of kPairMultiple.
+  const int64_t pairs_;
+  // Rows an anchor serves.
+  const int64_t block_rows_;
+  // Table n has the rotations by 0, 1, ..., block_rows_ - 1 times block_rows_^n
+  // positions; there are at least two.
+  std::vector<RotorRows> tables_;
+};
+
+}  // namespace
+
+EvaluatorPtr PrepareSinusoids(SinusoidRows rows, DataType type,
+                              const KernelSet& kernels) {
+  return std::make_unique<SinusoidalEvaluator>(std::move(rows), type, kernels);
 }
 
-void SinusoidalEvaluator::RotateInDoubles(const Rows& part, int64_t rotation,
-                                          Workspace& work) const {
-  const ConstRotors anchor = AsConst(work.scaled_anchor.Row(0));
-  std::byte* out = part.direct ? part.out : work.part();
-  SinusoidBlock block =
-      DescribeBlock(anchor.sin_hi, anchor.cos_hi, tables_[0].Row(rotation),
-                    work.sin_bound.data(), part.count);
-  block.stream = part.stream && part.direct;
-  const int64_t undecided = RunKernel(block, out, work.undecided.get());
-  for (int64_t i = 0; i < undecided; ++i) {
-    const int64_t at = work.undecided[i];
-    Resolve(part.position + at / columns_.width, at % columns_.width,
-            out + at * SizeOf(type_));
-  }
-}
-
-SinusoidBlock SinusoidalEvaluator::DescribeBlock(const double* anchor_sin,
-                                                 const double* anchor_cos,
-                                                 const ConstRotors& rotations,
-                                                 const double* sin_bound,
-                                                 int64_t rows) const {
-  return {.anchor_sin = anchor_sin,
-          .anchor_cos = anchor_cos,
-          .rotation_sin = rotations.sin_hi,
-          .rotation_cos = rotations.cos_hi,
-          .sin_bound = sin_bound,
-          .cos_bound = kRotationBound * std::fabs(rounding_.factor().hi),
-          .rows = rows,
-          .pairs = pairs_,
-          .sines = columns_.sines,
-          .cosines = columns_.cosines,
-          .width = columns_.width,
-          .pair_stride = columns_.pair_stride,
-          .cos_offset = columns_.cos_offset,
-          .stream = false};
-}
-
-int64_t SinusoidalEvaluator::RunKernel(const SinusoidBlock& block,
-                                       std::byte* out,
-                                       uint32_t* undecided) const {
-  if (type_ == DataType::kF32) {
-    return kernels_.fill_sinusoid_f32(block, reinterpret_cast<float*>(out),
-                                      undecided);
-  }
-  auto* elements = reinterpret_cast<uint16_t*>(out);
-  return type_ == DataType::kBF16
-             ? kernels_.fill_sinusoid_bf16(block, elements, undecided)
-             : kernels_.fill_sinusoid_f16(block, elements, undecided);
-}
-
-void SinusoidalEvaluator::RotateInDoubleDoubles(const Rows& part,
-                                                int64_t rotation,
-                                                Workspace& work) const {
-  for (int64_t row = 0; row < part.count; ++row) {
-    kernels_.rotate(AsConst(work.anchor.Row(0)), tables_[0].Row(rotation + row),
-                    work.rotated.Row(0), pairs_);
-    RoundRow(part.position + row, work, work.part() + row * row_bytes_);
-  }
-}
-
-void SinusoidalEvaluator::RoundRow(int64_t position, Workspace& work,
-                                   std::byte* row) const {
-  const Rotors value = work.rotated.Row(0);
-  const auto write = [&](int64_t column, DoubleDouble exact, double error) {
-    std::byte* out = row + column * SizeOf(type_);
-    if (!rounding_.TryRound(exact, error, out)) Resolve(position, column, out);
-  };
-  for (int64_t i = 0; i < columns_.sines; ++i) {
-    write(i * columns_.pair_stride, {value.sin_hi[i], value.sin_lo[i]},
-          kChainBound * work.reach[i]);
-  }
-  for (int64_t i = 0; i < columns_.cosines; ++i) {
-    write(columns_.cos_offset + i * columns_.pair_stride,
-          {value.cos_hi[i], value.cos_lo[i]}, kChainBound);
-  }
-}
-
-void SinusoidalEvaluator::Resolve(int64_t position, int64_t column,
-                                  std::byte* out) const {
-  using Kind = SinusoidColumns::Kind;
-  const SinusoidColumns::Place place = columns_.PlaceOf(column);
-  if (position != 0) {
-    const SinCos both = SinCosOf(
-        AngleAt(frequencies_[place.frequency].turns_per_position, position));
-    const DoubleDouble value = place.kind == Kind::kSine ? both.sin : both.cos;
-    const double error = both.error * std::fabs(value.hi);
-    if (both.error < 1 && rounding_.TryRound(value, error, out)) return;
-  }
-  described_.reference(position, column, type_, out);
+EvaluatorPtr PrepareSinusoids(const SinusoidalSpec& spec,
+                              const NumberFormat& format,
+                              const KernelSet& kernels) {
+  return PrepareSinusoids(RowsOf(spec, format.scale), format.type, kernels);
 }
 
 }  // namespace attnbias

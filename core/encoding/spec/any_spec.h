@@ -18,8 +18,8 @@
 namespace attnbias {
 
 // A struct with a name, the field's in the contract, and a list of fields. It
-// may have a `WriteIdentity(bool buckets, CanonicalWriter&) const` in place of
-// what the list gives.
+// may have a `void Canonicalize()`, after which specs of equal numbers are
+// equal.
 template <typename Spec>
 concept IsSpec = requires(Spec spec) {
   { Spec::kName } -> std::convertible_to<std::string_view>;
@@ -52,7 +52,7 @@ class AnySpec {
 
   // Writes everything that an encoding's numbers depend on but the output:
   // equal identities give equal numbers. `buckets`, of its values BUCKETS.
-  void WriteIdentity(bool buckets, CanonicalWriter& writer) {
+  void WriteIdentity(bool buckets, CanonicalWriter& writer) const {
     functions_->write_identity(value_, buckets, writer);
   }
 
@@ -60,21 +60,17 @@ class AnySpec {
   struct Functions {
     std::string_view name;
     FieldList (*fields)(std::any& value);
-    void (*write_identity)(std::any& value, bool buckets,
+    void (*write_identity)(const std::any& value, bool buckets,
                            CanonicalWriter& writer);
   };
 
   template <typename Spec>
-  static void WriteIdentityOf(std::any& value, bool buckets,
+  static void WriteIdentityOf(const std::any& value, bool buckets,
                               CanonicalWriter& writer) {
-    Spec& spec = *std::any_cast<Spec>(&value);
-    if constexpr (requires { spec.WriteIdentity(buckets, writer); }) {
-      spec.WriteIdentity(buckets, writer);
-    } else {
-      Spec defaults;
-      attnbias::WriteIdentity(spec.Fields(), defaults.Fields(), buckets,
-                              writer);
-    }
+    Spec spec = *std::any_cast<Spec>(&value);
+    if constexpr (requires { spec.Canonicalize(); }) spec.Canonicalize();
+    Spec defaults;
+    attnbias::WriteIdentity(spec.Fields(), defaults.Fields(), buckets, writer);
   }
 
   template <typename Spec>
@@ -84,7 +80,7 @@ class AnySpec {
       &WriteIdentityOf<Spec>};
   static constexpr Functions kNothing = {
       "", [](std::any&) { return FieldList(); },
-      [](std::any&, bool, CanonicalWriter&) {}};
+      [](const std::any&, bool, CanonicalWriter&) {}};
 
   std::any value_;
   const Functions* functions_ = &kNothing;

@@ -2,7 +2,8 @@
 #include "core/encoding/spec/field.h"
 
 #include <bit>
-#include <cmath>
+#include <concepts>
+#include <cstdlib>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -18,6 +19,11 @@ struct Overloaded : Cases... {
 };
 template <typename... Cases>
 Overloaded(Cases...) -> Overloaded<Cases...>;
+
+template <typename T>
+concept IsNumber = std::same_as<T, int64_t> || std::same_as<T, double>;
+template <typename T>
+concept IsScalar = IsNumber<T> || std::same_as<T, bool>;
 
 // Large powers of two as people write them.
 std::string ToText(int64_t number) {
@@ -66,11 +72,6 @@ Field& Field::Finite() {
   return *this;
 }
 
-Field& Field::Even() {
-  is_even_ = true;
-  return *this;
-}
-
 Field& Field::Required(bool when, std::string reason) {
   is_required_ = when;
   if (when) reason_ = std::move(reason);
@@ -80,27 +81,6 @@ Field& Field::Required(bool when, std::string reason) {
 Field& Field::Idle(bool when, std::string reason) {
   is_idle_ = when;
   if (when) reason_ = std::move(reason);
-  return *this;
-}
-
-Field& Field::Default(int64_t value) {
-  default_ = value;
-  absent_ = value;
-  return *this;
-}
-
-Field& Field::Absent(int64_t value) {
-  absent_ = value;
-  return *this;
-}
-
-Field& Field::OfBias() {
-  is_of_bias_ = true;
-  return *this;
-}
-
-Field& Field::NotInIdentity() {
-  is_in_identity_ = false;
   return *this;
 }
 
@@ -199,33 +179,31 @@ absl::Status Field::Check(std::string_view path) const {
     }
   }
   return std::visit(
-      Overloaded{[&](int64_t* value) { return CheckNumber(field, *value); },
-                 [&](double* value) { return CheckNumber(field, *value); },
-                 [&](Defaulted<int64_t>* value) {
-                   return CheckNumber<int64_t>(field, *value);
-                 },
-                 [&](Defaulted<double>* value) {
-                   return CheckNumber<double>(field, *value);
-                 },
-                 [&](std::optional<int64_t>* value) {
-                   return value->has_value() ? CheckNumber(field, **value)
-                                             : absl::OkStatus();
-                 },
-                 [&](std::optional<double>* value) {
-                   return value->has_value() ? CheckNumber(field, **value)
-                                             : absl::OkStatus();
-                 },
-                 [&]<typename T>(std::vector<T>* values) {
-                   return CheckNumbers(field, *values);
-                 },
-                 [](const auto& /*not a number*/) { return absl::OkStatus(); }},
+      Overloaded{
+          [&]<IsNumber T>(T* value) { return CheckNumber(field, *value); },
+          [&]<IsNumber T>(Defaulted<T>* value) {
+            return CheckNumber<T>(field, *value);
+          },
+          [&]<IsNumber T>(std::optional<T>* value) {
+            return value->has_value() ? CheckNumber(field, **value)
+                                      : absl::OkStatus();
+          },
+          [&]<typename T>(std::vector<T>* values) {
+            return CheckNumbers(field, *values);
+          },
+          [](const auto& /*not a number*/) { return absl::OkStatus(); }},
       member_);
 }
 
 void Field::WriteIdentity(const Field& defaults,
                           CanonicalWriter& writer) const {
-  const auto integer = [&](int64_t value, int64_t default_value) {
-    writer.Integer(number_, value, default_value);
+  const auto write = [&]<IsScalar T>(T value,
+                                     std::type_identity_t<T> default_value) {
+    if constexpr (std::is_same_v<T, double>) {
+      writer.Real(number_, value, default_value);
+    } else {
+      writer.Integer(number_, value, default_value);
+    }
   };
   // Of the field that is all defaults, the same member.
   const auto of_defaults = [&](const auto& member) -> const auto& {
@@ -233,28 +211,13 @@ void Field::WriteIdentity(const Field& defaults,
   };
   std::visit(
       Overloaded{
-          [&](int64_t* value) { integer(*value, *of_defaults(value)); },
-          [&](bool* value) { integer(*value ? 1 : 0, 0); },
-          [&](double* value) {
-            writer.Real(number_, *value, *of_defaults(value));
+          [&]<IsScalar T>(T* value) { write(*value, *of_defaults(value)); },
+          [&]<typename T>(Defaulted<T>* value) {
+            write(static_cast<T>(*value), *of_defaults(value));
           },
-          [&](Defaulted<int64_t>* value) {
-            integer(*value, *of_defaults(value));
-          },
-          [&](Defaulted<bool>* value) {
-            integer(*value ? 1 : 0, *of_defaults(value) ? 1 : 0);
-          },
-          [&](Defaulted<double>* value) {
-            writer.Real(number_, *value, *of_defaults(value));
-          },
-          [&](std::optional<int64_t>* value) {
-            integer(value->value_or(absent_), absent_);
-          },
-          [&](std::optional<bool>* value) {
-            integer(value->value_or(false) ? 1 : 0, 0);
-          },
-          [&](std::optional<double>* value) {
-            writer.Real(number_, value->value_or(0));
+          [&]<IsScalar T>(std::optional<T>* value) {
+            const auto absent = static_cast<T>(absent_);
+            write(value->value_or(absent), absent);
           },
           [&](std::optional<Table>* table) {
             if (table->has_value()) writer.Bytes(number_, (*table)->sha256());
@@ -264,7 +227,7 @@ void Field::WriteIdentity(const Field& defaults,
             writer.Integers(number_, *values);
           },
           [&](const EnumMember& member) {
-            integer(member.get(), of_defaults(member).get());
+            writer.Integer(number_, member.get(), of_defaults(member).get());
           },
           [&](const MessageMember& member) {
             // Of lists there are those of tables alone.

@@ -32,7 +32,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "core/base/canonical_writer.h"
 #include "core/table/table.h"
@@ -43,6 +42,8 @@ namespace attnbias {
 template <typename T>
 class Defaulted {
  public:
+  using value_type = T;
+
   // What was given, even where it equals the default.
   Defaulted(T value) : value_(value), is_given_(true) {}  // NOLINT: a T
   operator T() const { return value_; }                   // NOLINT: a T
@@ -114,20 +115,36 @@ class Field {
   // The same without `least` itself.
   Field& Above(double least, double most);
   Field& Finite();
-  Field& Even();
+  Field& Even() {
+    is_even_ = true;
+    return *this;
+  }
   // Must be set, for a reason that a message may give.
   Field& Required(bool when = true, std::string reason = "");
   // Has no meaning then, and must not be set.
   Field& Idle(bool when, std::string reason);
   // What an optional number that is not set counts as.
-  Field& Default(int64_t value);
+  Field& Default(int64_t value) {
+    default_ = value;
+    absent_ = value;
+    return *this;
+  }
   // What an identity writes in place of an optional number that is not set.
-  Field& Absent(int64_t value);
+  Field& Absent(int64_t value) {
+    absent_ = value;
+    return *this;
+  }
   // Says what an encoding's biases are: with values BUCKETS it is neither
   // needed nor a part of the identity.
-  Field& OfBias();
+  Field& OfBias() {
+    is_of_bias_ = true;
+    return *this;
+  }
   // Follows from others, a table's shape for instance.
-  Field& NotInIdentity();
+  Field& NotInIdentity() {
+    is_in_identity_ = false;
+    return *this;
+  }
 
   int number() const { return number_; }
   std::string_view name() const { return name_; }
@@ -196,43 +213,30 @@ std::string JoinNames(absl::Span<const std::string_view> names);
 
 namespace field_internal {
 
-template <typename T>
-inline constexpr bool kIsDefaulted = false;
-template <typename T>
-inline constexpr bool kIsDefaulted<Defaulted<T>> = true;
-template <typename T>
-inline constexpr bool kIsOptional = false;
-template <typename T>
-inline constexpr bool kIsOptional<std::optional<T>> = true;
-
 // The enum in E, Defaulted<E> or std::optional<E>.
 template <typename T>
 struct EnumIn {
   using Type = T;
 };
-template <typename E>
-struct EnumIn<Defaulted<E>> {
-  using Type = E;
-};
-template <typename E>
-struct EnumIn<std::optional<E>> {
-  using Type = E;
+template <typename T>
+requires requires { typename T::value_type; }
+struct EnumIn<T> {
+  using Type = typename T::value_type;
 };
 
 }  // namespace field_internal
 
 template <typename T>
 Field::Member Field::MemberOf(T& member) {
-  namespace internal = field_internal;
+  using Enum = typename field_internal::EnumIn<T>::Type;
   if constexpr (std::is_constructible_v<Member, T*>) {
     return &member;
-  } else if constexpr (std::is_enum_v<typename internal::EnumIn<T>::Type>) {
-    using Enum = typename internal::EnumIn<T>::Type;
+  } else if constexpr (std::is_enum_v<Enum>) {
     return EnumMember{
         .names = kEnumNames<Enum>,
         .get =
             [&member] {
-              if constexpr (internal::kIsOptional<T>) {
+              if constexpr (requires { member.has_value(); }) {
                 return member.has_value() ? static_cast<int>(*member) : 0;
               } else {
                 return static_cast<int>(static_cast<Enum>(member));
@@ -241,9 +245,9 @@ Field::Member Field::MemberOf(T& member) {
         .set = [&member](int value) { member = static_cast<Enum>(value); },
         .is_given =
             [&member] {
-              if constexpr (internal::kIsOptional<T>) {
+              if constexpr (requires { member.has_value(); }) {
                 return member.has_value();
-              } else if constexpr (internal::kIsDefaulted<T>) {
+              } else if constexpr (requires { member.is_given(); }) {
                 return member.is_given();
               } else {
                 return true;

@@ -78,17 +78,16 @@ FieldList RotarySpec::Fields() {
   };
 }
 
-void RotarySpec::WriteIdentity(bool buckets, CanonicalWriter& writer) const {
-  RotarySpec same = *this;
-  if (factor == 1) same.factor.reset();
-  same.sequence_length.reset();
-  if (rope_type == RopeType::kDynamic) {
-    same.sequence_length = std::max(*sequence_length, *max_position_embeddings);
-  } else if (rope_type == RopeType::kLongrope) {
-    (UsesLongFactor() ? same.short_factor : same.long_factor).clear();
+void RotarySpec::Canonicalize() {
+  if (factor == 1) factor.reset();
+  if (rope_type == RopeType::kLongrope) {
+    (UsesLongFactor() ? short_factor : long_factor).clear();
   }
-  RotarySpec defaults;
-  attnbias::WriteIdentity(same.Fields(), defaults.Fields(), buckets, writer);
+  if (rope_type == RopeType::kDynamic) {
+    sequence_length = std::max(*sequence_length, *max_position_embeddings);
+  } else {
+    sequence_length.reset();
+  }
 }
 
 }  // namespace attnbias

@@ -79,7 +79,7 @@ struct RotarySpec {
 
   FieldList Fields();
   // Of what some sequence lengths leave the same, only what is in force.
-  void WriteIdentity(bool buckets, CanonicalWriter& writer) const;
+  void Canonicalize();
 };
 
 struct XposSpec {
@@ -108,12 +108,7 @@ struct XposSpec {
   }
 
   // Lengths with one center have one table.
-  void WriteIdentity(bool buckets, CanonicalWriter& writer) const {
-    XposSpec same = *this;
-    same.sequence_length = center();
-    XposSpec defaults;
-    attnbias::WriteIdentity(same.Fields(), defaults.Fields(), buckets, writer);
-  }
+  void Canonicalize() { sequence_length = center(); }
 };
 
 }  // namespace attnbias

@@ -53,8 +53,8 @@ struct TupeSpec {
             Field(14, "position_scale", position_scale)};
   }
 
-  // What is idle, or the default of position_scale, is not a part of it.
-  void WriteIdentity(bool buckets, CanonicalWriter& writer) const;
+  // A position_scale that is given as its default is as good as none.
+  void Canonicalize();
 };
 
 }  // namespace attnbias

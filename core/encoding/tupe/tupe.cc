@@ -5,26 +5,142 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "core/base/invalid.h"
 #include "core/base/mutex.h"
 #include "core/base/status_macros.h"
 #include "core/encoding/common/bias_table.h"
+#include "core/encoding/common/linear.h"
 #include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/common/t5_buckets.h"
+#include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/spec/limits.h"
-#include "core/encoding/tupe/tupe_checks.h"
+#include "core/encoding/spec/t5.h"
 #include "core/encoding/tupe/tupe_positions.h"
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
 
 namespace attnbias {
 namespace {
+
+// The relative term's buckets.
+T5Spec BucketsOf(const TupeSpec& spec) {
+  return {.num_buckets = spec.num_buckets,
+          .max_distance = spec.max_distance,
+          .bidirectional = true};
+}
+
+constexpr int64_t kMaxDim = 4096;
+
+// A table of the absolute term, which has all or none.
+struct PositionField {
+  absl::string_view name;
+  const std::optional<Table>& table;
+  std::initializer_list<TableAxis> axes;
+};
+
+absl::Status CheckPresent(std::initializer_list<PositionField> fields) {
+  const PositionField& first = *fields.begin();
+  for (const PositionField& field : fields) {
+    if (field.table.has_value() == first.table.has_value()) continue;
+    return field.table.has_value()
+               ? Invalid(first.name, ": not set, want it with ", field.name)
+               : Invalid(field.name, ": not set, want it with ", first.name);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFields(std::initializer_list<PositionField> fields) {
+  ATTNBIAS_RETURN_IF_ERROR(CheckPresent(fields));
+  for (const PositionField& field : fields) {
+    if (!field.table.has_value()) continue;
+    ATTNBIAS_RETURN_IF_ERROR(CheckShape(field.name, *field.table, field.axes));
+    ATTNBIAS_RETURN_IF_ERROR(CheckWithinF32(field.name, *field.table));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPositionTable(const TupeSpec& spec) {
+  const Table& table = *spec.position_table;
+  const int64_t dim = table.columns();
+  const int64_t least = spec.reset_class_token ? 2 : 1;
+  if (dim > kMaxDim || table.rows() < least ||
+      table.size() > kMaxNetworkNumbers) {
+    return Invalid("tupe.position_table: got ", table.rows(), " rows of ", dim,
+                   ", want at least ", least, ", of at most ", kMaxDim, " and ",
+                   kMaxNetworkNumbers, " numbers in all");
+  }
+  if (spec.num_heads < 1 || dim % spec.num_heads != 0) {
+    return Invalid("tupe.num_heads: got ", spec.num_heads,
+                   ", want a divisor of position_table's columns, ", dim);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAbsolute(const TupeSpec& spec) {
+  if (!spec.position_table.has_value()) {
+    return Invalid(
+        "tupe.position_table: not set, want it with the other tables of the "
+        "absolute term");
+  }
+  const int64_t rows = spec.position_table->rows();
+  const int64_t dim = spec.position_table->columns();
+  const TableAxis model = {dim, "d_model"};
+  ATTNBIAS_RETURN_IF_ERROR(CheckFields({
+      {"tupe.position_table", spec.position_table, {{rows, "rows"}, model}},
+      {"tupe.query_weight", spec.query_weight, {model, model}},
+      {"tupe.query_bias", spec.query_bias, {model}},
+      {"tupe.key_weight", spec.key_weight, {model, model}},
+      {"tupe.key_bias", spec.key_bias, {model}},
+  }));
+  ATTNBIAS_RETURN_IF_ERROR(CheckFields({
+      {"tupe.norm_weight", spec.norm_weight, {model}},
+      {"tupe.norm_bias", spec.norm_bias, {model}},
+  }));
+  return CheckPositionTable(spec);
+}
+
+absl::Status CheckPositionScale(const TupeSpec& spec) {
+  const double scale = std::fabs(spec.position_scale.value_or(1));
+  if (scale > 0 && scale <= std::numeric_limits<float>::max()) {
+    return absl::OkStatus();
+  }
+  return Invalid("tupe.position_scale: got ", *spec.position_scale,
+                 ", want a number other than 0 within F32's range");
+}
+
+bool HasAbsolute(const TupeSpec& spec) {
+  return spec.position_table || spec.query_weight || spec.query_bias ||
+         spec.key_weight || spec.key_bias || spec.norm_weight ||
+         spec.norm_bias || spec.position_scale;
+}
+
+absl::Status Check(const TupeSpec& spec) {
+  ATTNBIAS_RETURN_IF_ERROR(CheckBuckets("tupe", BucketsOf(spec)));
+  if (!HasAbsolute(spec)) return absl::OkStatus();
+  ATTNBIAS_RETURN_IF_ERROR(CheckPositionScale(spec));
+  return CheckAbsolute(spec);
+}
+
+// Whether there is what biases need of the relative term.
+absl::Status CheckRelativeTable(const TupeSpec& spec) {
+  if (!spec.relative_table.has_value()) {
+    if (spec.position_table.has_value()) return absl::OkStatus();
+    return Invalid(
+        "tupe.relative_table: not set, want it or position_table, or values "
+        "BUCKETS");
+  }
+  const int64_t rows = spec.num_buckets + (spec.reset_class_token ? 1 : 0);
+  return CheckShape("tupe.relative_table", *spec.relative_table,
+                    {{rows, "buckets"}, {spec.num_heads, "heads"}});
+}
 
 // What belongs to an encoding and outlives it with its evaluators.
 struct Tupe {
@@ -111,7 +227,7 @@ class DenseEvaluator final : public Evaluator {
   int64_t BucketOf(int64_t query, int64_t key) const {
     if (resets() && query == 0) return tupe_->FromClassToken();
     if (resets() && key == 0) return tupe_->ToClassToken();
-    return tupe_->buckets.RunFrom(key - query).row;
+    return tupe_->buckets.SpanFrom(key - query).row;
   }
 
   // Writes scale (a + b).
@@ -127,8 +243,7 @@ class DenseEvaluator final : public Evaluator {
       return;
     }
     // Room for every bit of a product of sums of F64 numbers.
-    Real value(6000);
-    mpfr_set_d(value.get(), a, MPFR_RNDN);
+    Real value(a, 6000);
     mpfr_add_d(value.get(), value.get(), b, MPFR_RNDN);
     mpfr_mul_d(value.get(), value.get(), scale, MPFR_RNDN);
     RoundReal(value, type, out);
@@ -157,11 +272,7 @@ Encoding Describe(const std::shared_ptr<Tupe>& tupe) {
                     .lanes = spec.num_heads,
                     .has_heads = true,
                     .domain = {0, spec.position_table->rows() - class_rows},
-                    .prepare = [tupe](const NumberFormat& format,
-                                      const KernelSet& kernels) {
-                      return std::make_unique<DenseEvaluator>(tupe, format,
-                                                              kernels);
-                    }};
+                    .prepare = PrepareFrom<DenseEvaluator>(tupe)};
   }
   Encoding encoding{
       .structure = Structure::kToeplitz,
@@ -173,25 +284,18 @@ Encoding Describe(const std::shared_ptr<Tupe>& tupe) {
                         const KernelSet& /*kernels*/) {
         return std::make_unique<BiasTableEvaluator>(
             tupe->spec.relative_table,
-            [tupe](int64_t at) { return tupe->buckets.RunFrom(at); }, format);
+            [tupe](int64_t at) { return tupe->buckets.SpanFrom(at); }, format);
       }};
-  if (!spec.reset_class_token) return encoding;
-  encoding.write_border = [tupe](const NumberFormat& format, Range lanes,
-                                 std::byte* out) {
-    const BiasTable biases(tupe->spec.relative_table);
-    for (int64_t lane = lanes.begin; lane < lanes.end; ++lane) {
-      for (const int64_t bucket : {tupe->FromClassToken(), tupe->ToClassToken(),
-                                   tupe->FromClassToken()}) {
-        biases.Write(bucket, lane, format, out);
-        out += SizeOf(format.type);
-      }
-    }
-  };
+  if (spec.reset_class_token) {
+    encoding.write_border = BorderIn(
+        spec.relative_table,
+        {tupe->FromClassToken(), tupe->ToClassToken(), tupe->FromClassToken()});
+  }
   return encoding;
 }
 
 absl::StatusOr<Encoding> DescribeTupe(const TupeSpec& spec) {
-  ATTNBIAS_RETURN_IF_ERROR(CheckTupe(spec));
+  ATTNBIAS_RETURN_IF_ERROR(Check(spec));
   TupeSpec resolved = spec;
   if (spec.position_table.has_value()) {
     resolved.position_scale = spec.position_scale.value_or(DefaultScale(spec));
@@ -205,13 +309,10 @@ const EncodingRegistration kTupe(&DescribeTupe);
 
 }  // namespace
 
-void TupeSpec::WriteIdentity(bool buckets, CanonicalWriter& writer) const {
-  TupeSpec same = *this;
+void TupeSpec::Canonicalize() {
   if (position_table.has_value() && position_scale == DefaultScale(*this)) {
-    same.position_scale.reset();
+    position_scale.reset();
   }
-  TupeSpec defaults;
-  attnbias::WriteIdentity(same.Fields(), defaults.Fields(), buckets, writer);
 }
 
 }  // namespace attnbias

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "core/encoding/common/linear.h"
-#include "core/encoding/spec/tupe.h"
 
 namespace attnbias {
 namespace {

@@ -130,9 +130,8 @@ Encoding RelativeSinusoid(const SinusoidalSpec& table,
                   .prepare = [table, rule](const NumberFormat& format,
                                            const KernelSet& kernels) {
                     return std::make_unique<RelativeSinusoidEvaluator>(
-                        std::make_unique<SinusoidalEvaluator>(
-                            RowsOf(table, format.scale), format.type, kernels),
-                        table, rule, format.type);
+                        PrepareSinusoids(table, format, kernels), table, rule,
+                        format.type);
                   }};
 }
 

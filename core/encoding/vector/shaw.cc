@@ -6,55 +6,32 @@
 #include <memory>
 
 #include "core/base/invalid.h"
+#include "core/encoding/common/bias_table.h"
 #include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/spec/limits.h"
 #include "core/encoding/spec/relative_table.h"
 #include "core/numerics/rounding.h"
-#include "core/tensor/element.h"
 
 namespace attnbias {
 namespace {
 
-// Rows of the table's last two axes, and the row of a relative position.
-struct ShawRows {
-  explicit ShawRows(const ShawSpec& spec)
-      : left(*spec.left), right(*spec.right), sign(spec.sign) {}
+// Relative positions with a row of their own.
+Range ReachOf(const ShawSpec& spec) { return {-*spec.left, *spec.right + 1}; }
 
-  int64_t count() const { return left + right + 1; }
-  int64_t IndexOf(int64_t relative) const {
-    const int64_t clipped = std::clamp(relative, -left, right);
-    return sign == RelativeSign::kKeyMinusQuery ? clipped + left
-                                                : right - clipped;
-  }
-
-  int64_t left;
-  int64_t right;
-  RelativeSign sign;
-};
-
-class ShawIndices final : public Evaluator {
- public:
-  explicit ShawIndices(const ShawRows& rows) : rows_(rows) {}
-
-  void Fill(const Block& block, std::byte* out,
-            int64_t /*lane_stride_bytes*/) const override {
-    for (int64_t at = block.span.begin; at < block.span.end; ++at) {
-      const auto index = static_cast<int32_t>(rows_.IndexOf(at));
-      std::memcpy(out, &index, sizeof(index));
-      out += sizeof(index);
-    }
-  }
-
- private:
-  const ShawRows rows_;
-};
+// Of the table's last two axes.
+RowSpan SpanFrom(const ShawSpec& spec, int64_t relative_position) {
+  RowSpan span = ClippedFrom(relative_position, ReachOf(spec));
+  span.row = spec.sign == RelativeSign::kKeyMinusQuery ? span.row + *spec.left
+                                                       : *spec.right - span.row;
+  return span;
+}
 
 class ShawVectors final : public Evaluator {
  public:
   ShawVectors(const ShawSpec& spec, const NumberFormat& format)
-      : rows_(spec),
+      : spec_(spec),
         table_(*spec.table),
         width_(table_.shape().back()),
         format_(format) {}
@@ -70,16 +47,14 @@ class ShawVectors final : public Evaluator {
  private:
   void FillLane(int64_t lane, Range span, std::byte* out) const {
     const int64_t row_bytes = width_ * SizeOf(format_.type);
-    int64_t written = -1;
-    for (int64_t at = span.begin; at < span.end; ++at) {
-      const int64_t index = rows_.IndexOf(at);
-      if (index == written) {
-        std::memcpy(out, out - row_bytes, row_bytes);
-      } else {
-        WriteRow(lane, index, out);
-      }
-      written = index;
+    for (int64_t at = span.begin; at < span.end;) {
+      const RowSpan same = SpanFrom(spec_, at);
+      WriteRow(lane, same.row, out);
       out += row_bytes;
+      for (++at; at < std::min(same.end, span.end); ++at) {
+        std::memcpy(out, out - row_bytes, row_bytes);
+        out += row_bytes;
+      }
     }
   }
 
@@ -94,14 +69,14 @@ class ShawVectors final : public Evaluator {
     }
   }
 
-  const ShawRows rows_;
+  const ShawSpec spec_;
   const Table table_;
   const int64_t width_;
   const NumberFormat format_;
 };
 
 absl::Status CheckBiases(const ShawSpec& spec) {
-  const int64_t rows = ShawRows(spec).count();
+  const int64_t rows = ReachOf(spec).size();
   if (!spec.table.has_value()) {
     return Invalid("shaw.table: not set, want a table of [", rows,
                    " relative positions, columns], a head axis before them "
@@ -129,15 +104,16 @@ absl::StatusOr<Encoding> DescribeShaw(const ShawSpec& spec) {
       .has_heads = per_head,
       .width = spec.table.has_value() ? spec.table->shape().back() : 1,
       .has_columns = true,
-      .domain = spec.beyond == BeyondReach::kClip
-                    ? kRelativePositions
-                    : Range{-*spec.left, *spec.right + 1},
+      .domain = spec.beyond == BeyondReach::kClip ? kRelativePositions
+                                                  : ReachOf(spec),
       .has_buckets = true,
       .bias_status = CheckBiases(spec),
       .prepare = [spec](const NumberFormat& format,
                         const KernelSet& /*kernels*/) -> EvaluatorPtr {
         if (format.type == DataType::kI32) {
-          return std::make_unique<ShawIndices>(ShawRows(spec));
+          return std::make_unique<BiasTableEvaluator>(
+              std::nullopt, [spec](int64_t at) { return SpanFrom(spec, at); },
+              format);
         }
         return std::make_unique<ShawVectors>(spec, format);
       }};
