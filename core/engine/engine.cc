@@ -34,7 +34,7 @@ Engine::Engine(const EngineOptions& options, const KernelSet& kernels,
       cache_(&budget_, executor, observer) {}
 
 absl::StatusOr<PlanPtr> Engine::MakePlan(TensorSpec spec) const {
-  return Planner(std::move(spec), options_.max_tensor_bytes).Make();
+  return attnbias::MakePlan(std::move(spec), options_.max_tensor_bytes);
 }
 
 PayloadPtr Engine::Find(const PlanPtr& plan) {
