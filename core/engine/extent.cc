@@ -80,7 +80,7 @@ absl::Status ResolvePositionIds(const Encoding& encoding,
     axes.emplace_back(lists[axis]);
   }
   const auto same = [&axes](const Positions& each) { return each == axes[0]; };
-  if (std::all_of(axes.begin(), axes.end(), same)) axes.resize(1);
+  if (std::ranges::all_of(axes, same)) axes.resize(1);
   return absl::OkStatus();
 }
 

@@ -123,8 +123,8 @@ class Reader {
     ATTNBIAS_ASSIGN_OR_RETURN(const Contents contents,
                               ReadIndex(folder_ / kIndexFile));
     for (const auto& [shard, tensors] : contents) {
-      if (std::none_of(tensors.begin(), tensors.end(),
-                       [this](const std::string& t) { return IsWanted(t); })) {
+      if (std::ranges::none_of(
+              tensors, [this](const std::string& t) { return IsWanted(t); })) {
         continue;
       }
       ATTNBIAS_ASSIGN_OR_RETURN(SafetensorsFile file,
@@ -142,7 +142,7 @@ class Reader {
   }
 
   bool IsWanted(const std::string& tensor) const {
-    return std::any_of(rules_.begin(), rules_.end(), [&](const Rule& rule) {
+    return std::ranges::any_of(rules_, [&](const Rule& rule) {
       return MatchTensor(rule, tensor).has_value();
     });
   }

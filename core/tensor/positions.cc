@@ -6,13 +6,11 @@
 namespace attnbias {
 
 Positions::Positions(std::vector<int64_t> list) : list_(std::move(list)) {
-  const auto [min, max] = std::minmax_element(list_.begin(), list_.end());
-  hull_ = {*min, *max + 1};
-  const bool consecutive =
-      std::adjacent_find(list_.begin(), list_.end(), [](int64_t a, int64_t b) {
-        return b != a + 1;
-      }) == list_.end();
-  if (consecutive) list_.clear();
+  const auto [min, max] = std::ranges::minmax(list_);
+  hull_ = {min, max + 1};
+  const auto gap = std::ranges::adjacent_find(
+      list_, [](int64_t a, int64_t b) { return b != a + 1; });
+  if (gap == list_.end()) list_.clear();
 }
 
 }  // namespace attnbias
