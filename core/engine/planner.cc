@@ -67,8 +67,8 @@ class Planner {
                               MakeEncoding(spec_.encoding, spec_.output));
     ATTNBIAS_RETURN_IF_ERROR(ResolveDataType());
     resolved_extent_ = spec_.extent;
-    ATTNBIAS_ASSIGN_OR_RETURN(
-        plan_.window_, ResolveExtent(plan_.encoding(), resolved_extent_));
+    ATTNBIAS_RETURN_IF_ERROR(
+        ResolveExtent(plan_.encoding(), resolved_extent_, plan_.window_));
     ATTNBIAS_RETURN_IF_ERROR(ResolveForm());
     ResolveCoordinates();
     ATTNBIAS_RETURN_IF_ERROR(CheckDomain(plan_, spec_.extent));
