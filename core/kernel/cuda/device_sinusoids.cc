@@ -29,17 +29,6 @@ struct SinusoidSlot {
   std::unique_ptr<Stream> stream;  // goes first, and waits
 };
 
-ElementFormat FormatOf(DataType type) {
-  switch (type) {
-    case DataType::kBF16:
-      return ElementFormat::kBf16;
-    case DataType::kF16:
-      return ElementFormat::kF16;
-    default:
-      return ElementFormat::kF32;
-  }
-}
-
 // Many blocks' sinusoids in pieces of whole blocks.
 class SinusoidFill {
  public:
@@ -108,7 +97,7 @@ class SinusoidFill {
     launch_.width = block.width;
     launch_.pair_stride = block.pair_stride;
     launch_.cos_offset = block.cos_offset;
-    launch_.format = FormatOf(blocks_.type);
+    launch_.type = blocks_.type;
     return stream.Wait();
   }
 
@@ -125,7 +114,7 @@ class SinusoidFill {
     }
     launch.rows = slot.rows;
     const int64_t elements = slot.rows * launch.width;
-    if (launch.format == ElementFormat::kF32) {
+    if (launch.type == DataType::kF32) {
       launch.out_f32 = ArrayOf<uint32_t>(slot.out, elements);
     } else {
       launch.out_16 = ArrayOf<uint16_t>(slot.out, elements);
