@@ -16,7 +16,6 @@
 #include "core/encoding/make_encoding.h"
 #include "core/engine/extent.h"
 #include "core/engine/visible_rows.h"
-#include "core/tensor/element.h"
 
 namespace attnbias {
 namespace {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 
-#include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
