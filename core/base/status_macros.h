@@ -22,10 +22,13 @@
 #define ATTNBIAS_ASSIGN_OR_RETURN(declaration, ...)                            \
   ATTNBIAS_ASSIGN_OR_RETURN_AS_(ATTNBIAS_STATUS_CONCAT_(status_or_, __LINE__), \
                                 declaration, (__VA_ARGS__))
+// What is declared cannot stand in parentheses.
+// NOLINTBEGIN(bugprone-macro-parentheses)
 #define ATTNBIAS_ASSIGN_OR_RETURN_AS_(result, declaration, expression) \
   auto result = expression;                                            \
   if (!result.ok()) return std::move(result).status();                 \
   declaration = *std::move(result)
+// NOLINTEND(bugprone-macro-parentheses)
 #define ATTNBIAS_STATUS_CONCAT_(a, b) ATTNBIAS_STATUS_CONCAT_AGAIN_(a, b)
 #define ATTNBIAS_STATUS_CONCAT_AGAIN_(a, b) a##b
 

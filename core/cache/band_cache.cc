@@ -77,7 +77,7 @@ void BandCache::Get(BandSpec spec, CancellationPtr cancellation, Done done) {
       BoardLocked(std::move(spec), {std::move(cancellation), std::move(done)});
   mutex_.Unlock();
   if (flight == nullptr) return;
-  if (!executor_.Schedule([this, flight] { Fly(flight); })) {
+  if (!executor_.Schedule([this, flight] { Land(flight, Compute(flight)); })) {
     Land(flight, absl::ResourceExhaustedError(
                      "the queue of computations is full; try again later"));
   }
@@ -86,28 +86,20 @@ void BandCache::Get(BandSpec spec, CancellationPtr cancellation, Done done) {
 BandCache::FlightPtr BandCache::BoardLocked(BandSpec spec, Waiter waiter) {
   std::vector<FlightPtr>& flights = flights_[spec.key];
   for (const FlightPtr& other : flights) {
-    if (!other->spec.span.Contains(spec.span)) continue;
+    if (!other->span.Contains(spec.span)) continue;
     observer_.OnJoin();
-    other->waiters.push_back(std::move(waiter));
+    waiters_[other].push_back(std::move(waiter));
     return nullptr;
   }
   observer_.OnMiss();
-  auto flight = std::make_shared<Flight>();
-  flight->spec = std::move(spec);
-  flight->waiters.push_back(std::move(waiter));
+  auto flight = std::make_shared<const BandSpec>(std::move(spec));
+  waiters_[flight].push_back(std::move(waiter));
   flights.push_back(flight);
   return flight;
 }
 
-int64_t BandCache::kept_bytes() const {
-  MutexLock lock(mutex_);
-  return kept_bytes_;
-}
-
-void BandCache::Fly(const FlightPtr& flight) { Land(flight, Compute(flight)); }
-
 absl::StatusOr<BandPtr> BandCache::Compute(const FlightPtr& flight) {
-  const BandSpec& spec = flight->spec;
+  const BandSpec& spec = *flight;
   if (Abandon(flight)) return absl::CancelledError("nobody waits any more");
   const int64_t bytes = spec.lanes * spec.span.size() * spec.coordinate_bytes;
   auto band = std::make_shared<Band>();
@@ -181,7 +173,7 @@ std::optional<ByteBudget::Reservation> BandCache::ReserveEvicting(
 
 bool BandCache::Abandon(const FlightPtr& flight) {
   MutexLock lock(mutex_);
-  for (const Waiter& waiter : flight->waiters) {
+  for (const Waiter& waiter : waiters_[flight]) {
     if (!waiter.cancellation->cancelled()) return false;
   }
   RemoveFlightLocked(flight);
@@ -189,7 +181,7 @@ bool BandCache::Abandon(const FlightPtr& flight) {
 }
 
 void BandCache::RemoveFlightLocked(const FlightPtr& flight) {
-  const auto found = flights_.find(flight->spec.key);
+  const auto found = flights_.find(flight->key);
   if (found == flights_.end()) return;
   std::erase(found->second, flight);
   if (found->second.empty()) flights_.erase(found);
@@ -200,9 +192,9 @@ void BandCache::Land(const FlightPtr& flight,
   std::vector<Waiter> waiters;
   {
     MutexLock lock(mutex_);
-    if (result.ok()) InsertLocked(flight->spec.key, *result);
+    if (result.ok()) InsertLocked(flight->key, *result);
     RemoveFlightLocked(flight);
-    waiters.swap(flight->waiters);
+    waiters = std::move(waiters_.extract(flight).mapped());
   }
   for (Waiter& waiter : waiters) waiter.done(result);
 }

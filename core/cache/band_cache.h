@@ -12,6 +12,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -66,7 +67,10 @@ class BandCache {
   absl::StatusOr<ByteBudget::Reservation> Reserve(int64_t bytes);
 
   // Bytes kept, whether or not anyone else holds them too.
-  int64_t kept_bytes() const;
+  int64_t kept_bytes() const {
+    MutexLock lock(mutex_);
+    return kept_bytes_;
+  }
 
   // Widens `span` outwards to powers of two on either side of zero, or to whole
   // aligned blocks of a power of two where zero lies outside, so that growing
@@ -87,18 +91,13 @@ class BandCache {
   };
 
   // A computation under way.
-  struct Flight {
-    BandSpec spec;
-    std::vector<Waiter> waiters;
-  };
-  using FlightPtr = std::shared_ptr<Flight>;
+  using FlightPtr = std::shared_ptr<const BandSpec>;
 
   BandPtr FindLocked(const std::string& key, Range span)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // A new flight, to be begun, or null where the waiter has joined another's.
   FlightPtr BoardLocked(BandSpec spec, Waiter waiter)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Fly(const FlightPtr& flight);
   absl::StatusOr<BandPtr> Compute(const FlightPtr& flight);
   std::optional<ByteBudget::Reservation> ReserveEvicting(int64_t bytes);
   // Whether nobody waits any more; if so, nobody can join either.
@@ -118,7 +117,11 @@ class BandCache {
   Entries entries_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, std::vector<Entries::iterator>> by_key_
       ABSL_GUARDED_BY(mutex_);
+  // Those that can be joined, by key.
   absl::flat_hash_map<std::string, std::vector<FlightPtr>> flights_
+      ABSL_GUARDED_BY(mutex_);
+  // Of each flight, until it has landed.
+  absl::flat_hash_map<FlightPtr, std::vector<Waiter>> waiters_
       ABSL_GUARDED_BY(mutex_);
   int64_t kept_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };

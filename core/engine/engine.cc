@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/engine/engine.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/base/status_macros.h"
-#include "core/engine/masked_evaluator.h"
 #include "core/engine/planner.h"
+#include "core/tensor/element.h"
 
 namespace attnbias {
 namespace {
@@ -17,11 +18,52 @@ constexpr int64_t kLargestBandDivisor = 8;
 // they ask for.
 constexpr int64_t kMostWaste = 8;
 
-std::unique_ptr<const Evaluator> Prepare(const Plan& plan,
-                                         const KernelSet& kernels) {
-  auto evaluator = plan.encoding().prepare(plan.number_format(), kernels);
+// An evaluator over relative positions, of width 1, whose masked coordinates
+// hold the mask's fill.
+class MaskedEvaluator final : public Evaluator {
+ public:
+  MaskedEvaluator(EvaluatorPtr inner, const ResolvedMask& mask, DataType type)
+      : inner_(std::move(inner)), mask_(mask), type_(type) {}
+
+  void Fill(const Block& block, std::byte* out,
+            int64_t lane_stride_bytes) const override {
+    const Range span = block.span;
+    const Range visible = {
+        std::clamp(mask_.visible.begin, span.begin, span.end),
+        std::clamp(mask_.visible.end, span.begin, span.end)};
+    const auto at = [&](int64_t coordinate) {
+      return out + (coordinate - span.begin) * SizeOf(type_);
+    };
+    if (visible.size() > 0) {
+      inner_->Fill({block.lanes, visible}, at(visible.begin),
+                   lane_stride_bytes);
+    }
+    const auto* fill = reinterpret_cast<const std::byte*>(&mask_.fill_bits);
+    for (int64_t lane = 0; lane < block.lanes.size(); ++lane) {
+      const int64_t offset = lane * lane_stride_bytes;
+      RepeatElement(type_, fill, visible.begin - span.begin, out + offset);
+      RepeatElement(type_, fill, span.end - visible.end,
+                    at(visible.end) + offset);
+    }
+  }
+
+  int64_t work_per_coordinate() const override {
+    return inner_->work_per_coordinate();
+  }
+  int64_t memory_bytes() const override { return inner_->memory_bytes(); }
+
+ private:
+  const EvaluatorPtr inner_;
+  const ResolvedMask mask_;
+  const DataType type_;
+};
+
+EvaluatorPtr Prepare(const Plan& plan, const KernelSet& kernels) {
+  EvaluatorPtr evaluator =
+      plan.encoding().prepare(plan.number_format(), kernels);
   if (!plan.folds_mask() || plan.mask().masks_nothing()) return evaluator;
-  return FoldMask(std::move(evaluator), plan.mask(), SizeOf(plan.data_type()));
+  return std::make_unique<MaskedEvaluator>(std::move(evaluator), plan.mask(),
+                                           plan.data_type());
 }
 
 }  // namespace
@@ -34,7 +76,7 @@ Engine::Engine(const EngineOptions& options, const KernelSet& kernels,
       cache_(&budget_, executor, observer) {}
 
 absl::StatusOr<PlanPtr> Engine::MakePlan(TensorSpec spec) const {
-  return Planner(std::move(spec), options_.max_tensor_bytes).Make();
+  return attnbias::MakePlan(std::move(spec), options_.max_tensor_bytes);
 }
 
 PayloadPtr Engine::Find(const PlanPtr& plan) {

@@ -34,9 +34,7 @@ std::unique_ptr<ExpansionReader> ExpansionReader::Create(
       MasksRows(plan) ? plan.mask().visible : ResolvedMask::kAll;
   expansion.fill_bits = plan.mask().fill_bits;
   if (plan.has_border_in_rows()) {
-    border.resize(3 * expansion.lanes * expansion.element_bytes);
-    plan.encoding().write_border(plan.number_format(), window.heads,
-                                 border.data());
+    border = BorderOf(plan);
     expansion.border = border.data();
   }
   std::unique_ptr<ExpansionReader> reader(new ExpansionReader(

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "absl/types/span.h"
 #include "core/cache/band.h"
 #include "core/cache/band_cache.h"
 #include "core/engine/plan.h"

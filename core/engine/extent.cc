@@ -80,7 +80,7 @@ absl::Status ResolvePositionIds(const Encoding& encoding,
     axes.emplace_back(lists[axis]);
   }
   const auto same = [&axes](const Positions& each) { return each == axes[0]; };
-  if (std::all_of(axes.begin(), axes.end(), same)) axes.resize(1);
+  if (std::ranges::all_of(axes, same)) axes.resize(1);
   return absl::OkStatus();
 }
 
@@ -214,30 +214,6 @@ absl::Status ResolvePair(const Encoding& encoding, PairExtent& extent,
   return ResolveHeads("pair.heads", encoding, extent.heads, window);
 }
 
-absl::Status Resolve(const Encoding& encoding, Extent& extent, Window& window) {
-  const Structure structure = encoding.structure;
-  if (structure == Structure::kTable) {
-    if (auto* table = std::get_if<TableExtent>(&extent)) {
-      return ResolveTable(encoding, *table, window);
-    }
-  } else if (structure == Structure::kBlockToeplitz2D) {
-    if (std::holds_alternative<std::monostate>(extent)) {
-      extent = GridExtent();
-    }
-    if (auto* grid = std::get_if<GridExtent>(&extent)) {
-      return ResolveGrid(encoding, *grid, window);
-    }
-  } else if (auto* pair = std::get_if<PairExtent>(&extent)) {
-    return ResolvePair(encoding, *pair, window);
-  }
-  constexpr absl::string_view kNames[] = {"no extent", "table", "pair", "grid"};
-  absl::string_view wanted = "pair";
-  if (structure == Structure::kTable) wanted = "table";
-  if (structure == Structure::kBlockToeplitz2D) wanted = "grid or none";
-  return Invalid("extent: got ", kNames[extent.index()], ", want ", wanted,
-                 ", which is what ", std::string(encoding.name), " takes");
-}
-
 // The field whose value goes beyond `domain`.
 absl::string_view FieldBeyond(Range domain, const Plan& plan,
                               const Extent& extent) {
@@ -260,10 +236,29 @@ absl::string_view FieldBeyond(Range domain, const Plan& plan,
 
 }  // namespace
 
-absl::StatusOr<Window> ResolveExtent(const Encoding& encoding, Extent& extent) {
-  Window window;
-  ATTNBIAS_RETURN_IF_ERROR(Resolve(encoding, extent, window));
-  return window;
+absl::Status ResolveExtent(const Encoding& encoding, Extent& extent,
+                           Window& window) {
+  const Structure structure = encoding.structure;
+  if (structure == Structure::kTable) {
+    if (auto* table = std::get_if<TableExtent>(&extent)) {
+      return ResolveTable(encoding, *table, window);
+    }
+  } else if (structure == Structure::kBlockToeplitz2D) {
+    if (std::holds_alternative<std::monostate>(extent)) {
+      extent = GridExtent();
+    }
+    if (auto* grid = std::get_if<GridExtent>(&extent)) {
+      return ResolveGrid(encoding, *grid, window);
+    }
+  } else if (auto* pair = std::get_if<PairExtent>(&extent)) {
+    return ResolvePair(encoding, *pair, window);
+  }
+  constexpr absl::string_view kNames[] = {"no extent", "table", "pair", "grid"};
+  absl::string_view wanted = "pair";
+  if (structure == Structure::kTable) wanted = "table";
+  if (structure == Structure::kBlockToeplitz2D) wanted = "grid or none";
+  return Invalid("extent: got ", kNames[extent.index()], ", want ", wanted,
+                 ", which is what ", std::string(encoding.name), " takes");
 }
 
 Range AllTokens(const Encoding& encoding) {

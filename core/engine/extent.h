@@ -7,7 +7,6 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/spec/tensor_spec.h"
 #include "core/engine/plan.h"
@@ -18,13 +17,14 @@ namespace attnbias {
 // A bound of the contract.
 inline constexpr int64_t kMaxPositionListLength = 262144;
 
-// The window that `extent` asks for. Writes what the extent resolves to back
-// into it: every default filled in, a list of consecutive positions as their
-// range.
+// Sets the window that `extent` asks for. Writes what the extent resolves to
+// back into it: every default filled in, a list of consecutive positions as
+// their range.
 //
 // INVALID_ARGUMENT  what is not allowed; the message begins with the field's
 //                   path inside TensorSpec and ": "
-absl::StatusOr<Window> ResolveExtent(const Encoding& encoding, Extent& extent);
+absl::Status ResolveExtent(const Encoding& encoding, Extent& extent,
+                           Window& window);
 
 // Refuses positions that the encoding has no numbers for, though the contract
 // allows them. `extent` is what was asked for.

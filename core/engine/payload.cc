@@ -137,30 +137,26 @@ void Payload::MakeElements(Range elements, std::byte* out) const {
                       std::min(elements.end, in_rows)};
   MakeRows(rows, out);
   if (rows.end == elements.end) return;
-  const std::vector<std::byte> border = Border();
+  const std::vector<std::byte> border = BorderOf(*plan_);
   const int64_t begin = std::max(elements.begin, in_rows);
   std::memcpy(out + (begin - elements.begin) * element_bytes_,
               border.data() + (begin - in_rows) * element_bytes_,
               (elements.end - begin) * element_bytes_);
 }
 
-std::vector<std::byte> Payload::Border() const {
-  const Range heads = plan_->window().heads;
-  std::vector<std::byte> border(heads.size() * 3 * element_bytes_);
-  plan_->encoding().write_border(plan_->number_format(), heads, border.data());
-  return border;
-}
-
 void Payload::MakeRows(Range elements, std::byte* out) const {
   const int64_t row_elements = plan_->key_coordinates().size();
+  const Line& queries = plan_->query_coordinates();
+  const bool rows_are_even = rows_in_band_ && queries.is_even();
   while (elements.size() > 0 && !cancelled()) {
     const Row row = RowAt(elements.begin / row_elements);
     const int64_t first = elements.begin % row_elements;
     int64_t count = std::min(row_elements - first, elements.size());
-    const int64_t rows =
-        first == 0 ? EvenRows(row, elements.size() / row_elements) : 0;
-    if (rows > 0) {
-      ExpandRows(row, rows, out);
+    if (rows_are_even && count == row_elements) {
+      const int64_t rows =
+          std::min(elements.size() / row_elements, queries.size() - row.query);
+      kernels_.expand_rows(InBand(row), -queries.step() * element_bytes_, out,
+                           rows, row_bytes_);
       count = rows * row_elements;
     } else {
       row_maker_.Make(row, {first, first + count}, out);
@@ -168,18 +164,6 @@ void Payload::MakeRows(Range elements, std::byte* out) const {
     elements.begin += count;
     out += count * element_bytes_;
   }
-}
-
-int64_t Payload::EvenRows(const Row& row, int64_t most) const {
-  const Line& queries = plan_->query_coordinates();
-  if (!rows_in_band_ || !queries.is_even()) return 0;
-  return std::min(most, queries.size() - row.query);
-}
-
-void Payload::ExpandRows(const Row& row, int64_t count, std::byte* out) const {
-  const int64_t step = plan_->query_coordinates().step();
-  kernels_.expand_rows(InBand(row), -step * element_bytes_, out, count,
-                       row_bytes_);
 }
 
 }  // namespace attnbias

@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
@@ -69,12 +68,6 @@ class Payload {
   absl::StatusOr<Chunk> Make(int64_t offset, int64_t size) const;
   void MakeElements(Range elements, std::byte* out) const;
   void MakeRows(Range elements, std::byte* out) const;
-  // How many whole rows from `row` on, at most `most`, lie in the band at a
-  // constant distance from one another.
-  int64_t EvenRows(const Row& row, int64_t most) const;
-  void ExpandRows(const Row& row, int64_t count, std::byte* out) const;
-  // Bytes of the border that follows the rows.
-  std::vector<std::byte> Border() const;
 
   const PlanPtr plan_;
   const RowMaker row_maker_;

@@ -5,6 +5,7 @@
 #define ATTNBIAS_CORE_ENGINE_PLAN_H_
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,10 +14,10 @@
 #include "absl/container/inlined_vector.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/spec/tensor_spec.h"
-#include "core/engine/resolved_mask.h"
 #include "core/tensor/data_type.h"
 #include "core/tensor/line.h"
 #include "core/tensor/positions.h"
+#include "core/tensor/range.h"
 
 namespace attnbias {
 
@@ -41,6 +42,20 @@ struct Window {
   Positions keys;
   // KEY_ROW: the position that is coordinate 0.
   int64_t key_anchor = 0;
+};
+
+// A mask as one interval and a fill. A causal mask and a sliding window both
+// say: key j is visible from query i when j - i lies in the interval.
+struct ResolvedMask {
+  static constexpr Range kAll = {std::numeric_limits<int64_t>::min() / 2,
+                                 std::numeric_limits<int64_t>::max() / 2};
+
+  // Visible relative positions; empty when nothing is visible.
+  Range visible = kAll;
+  // What masked elements become: the little-endian bytes of one element.
+  uint64_t fill_bits = 0;
+
+  bool masks_nothing() const { return visible == kAll; }
 };
 
 class Plan {

@@ -16,41 +16,24 @@
 #include "core/encoding/make_encoding.h"
 #include "core/engine/extent.h"
 #include "core/engine/visible_rows.h"
-#include "core/tensor/element.h"
 
 namespace attnbias {
 namespace {
 
-absl::string_view NameOf(Form form) {
-  switch (form) {
-    case Form::kTable:
-      return "TABLE";
-    case Form::kToeplitz:
-      return "TOEPLITZ";
-    case Form::kKeyRow:
-      return "KEY_ROW";
-    case Form::kDense:
-      return "DENSE";
-    case Form::kBlockToeplitz2D:
-      return "BLOCK_TOEPLITZ_2D";
-  }
-  return "";
-}
+struct FormNames {
+  absl::string_view form;
+  std::string_view part;
+};
 
-std::string_view PartNameOf(Form form) {
-  switch (form) {
-    case Form::kTable:
-      return "";  // the encoding's own
-    case Form::kToeplitz:
-      return "diagonals";
-    case Form::kKeyRow:
-      return "row";
-    case Form::kDense:
-      return "dense";
-    case Form::kBlockToeplitz2D:
-      return "block";
-  }
-  return "";
+const FormNames& NamesOf(Form form) {
+  static constexpr FormNames kNames[] = {
+      {"TABLE", ""},  // the encoding names its parts
+      {"TOEPLITZ", "diagonals"},
+      {"KEY_ROW", "row"},
+      {"DENSE", "dense"},
+      {"BLOCK_TOEPLITZ_2D", "block"},
+  };
+  return kNames[static_cast<size_t>(form) - 1];
 }
 
 absl::string_view WhyNotCompact(Structure structure, Form compact) {
@@ -72,282 +55,304 @@ void WritePositions(CanonicalWriter& writer, int field,
 
 }  // namespace
 
-Planner::Planner(TensorSpec spec, int64_t max_tensor_bytes)
-    : spec_(std::move(spec)), max_tensor_bytes_(max_tensor_bytes) {}
+// Makes one plan and is then done.
+class Planner {
+ public:
+  Planner(TensorSpec spec, int64_t max_tensor_bytes)
+      : spec_(std::move(spec)), max_tensor_bytes_(max_tensor_bytes) {}
 
-absl::StatusOr<PlanPtr> Planner::Make() {
-  ATTNBIAS_ASSIGN_OR_RETURN(plan_.encoding_,
-                            MakeEncoding(spec_.encoding, spec_.output));
-  ATTNBIAS_RETURN_IF_ERROR(ResolveDataType());
-  resolved_extent_ = spec_.extent;
-  ATTNBIAS_ASSIGN_OR_RETURN(plan_.window_,
-                            ResolveExtent(plan_.encoding(), resolved_extent_));
-  ATTNBIAS_RETURN_IF_ERROR(ResolveForm());
-  ResolveCoordinates();
-  ATTNBIAS_RETURN_IF_ERROR(CheckDomain(plan_, spec_.extent));
-  ATTNBIAS_RETURN_IF_ERROR(ResolveMask());
-  ATTNBIAS_RETURN_IF_ERROR(ResolveParts());
-  FindFullyMaskedRows();
-  NameBytes();
-  ResolveSpec();
-  return std::make_shared<const Plan>(std::move(plan_));
-}
-
-absl::Status Planner::ResolveDataType() {
-  const bool indices = plan_.encoding().has_indices;
-  plan_.data_type_ = spec_.output.data_type.value_or(indices ? DataType::kI32
-                                                             : DataType::kF32);
-  if (indices == (plan_.data_type_ == DataType::kI32)) return absl::OkStatus();
-  return Invalid("output.data_type: got ",
-                 std::string(attnbias::NameOf(plan_.data_type_)), ", want ",
-                 indices ? "I32 with values BUCKETS"
-                         : "F64, F32, F16 or BF16 with values BIAS");
-}
-
-// The form in which no number is sent twice.
-Form Planner::CompactForm() const {
-  const Window& window = plan_.window_;
-  switch (plan_.encoding().structure) {
-    case Structure::kTable:
-      return Form::kTable;
-    case Structure::kToeplitz:
-      return window.queries.is_range() && window.keys.is_range()
-                 ? Form::kToeplitz
-                 : Form::kDense;
-    case Structure::kKeyRow:
-      return Form::kKeyRow;
-    case Structure::kBlockToeplitz2D:
-      return window.queries.hull() == AllTokens(plan_.encoding()) &&
-                     window.keys.hull() == AllTokens(plan_.encoding())
-                 ? Form::kBlockToeplitz2D
-                 : Form::kDense;
-    case Structure::kDense:
-      return Form::kDense;
+  absl::StatusOr<PlanPtr> Make() {
+    ATTNBIAS_ASSIGN_OR_RETURN(plan_.encoding_,
+                              MakeEncoding(spec_.encoding, spec_.output));
+    ATTNBIAS_RETURN_IF_ERROR(ResolveDataType());
+    resolved_extent_ = spec_.extent;
+    ATTNBIAS_RETURN_IF_ERROR(
+        ResolveExtent(plan_.encoding(), resolved_extent_, plan_.window_));
+    ATTNBIAS_RETURN_IF_ERROR(ResolveForm());
+    ResolveCoordinates();
+    ATTNBIAS_RETURN_IF_ERROR(CheckDomain(plan_, spec_.extent));
+    ATTNBIAS_RETURN_IF_ERROR(ResolveMask());
+    ATTNBIAS_RETURN_IF_ERROR(ResolveParts());
+    FindFullyMaskedRows();
+    NameBytes();
+    ResolveSpec();
+    return std::make_shared<const Plan>(std::move(plan_));
   }
-  return Form::kDense;
-}
 
-absl::Status Planner::ResolveForm() {
-  const Structure structure = plan_.encoding().structure;
-  const Form compact = CompactForm();
-  plan_.form_ = spec_.output.form.value_or(compact);
-  const bool dense_too = structure != Structure::kTable;
-  if (plan_.form_ != compact && !(plan_.form_ == Form::kDense && dense_too)) {
-    return Invalid(
-        "output.form: got ", NameOf(plan_.form_), ", want ", NameOf(compact),
-        dense_too && compact != Form::kDense ? " or DENSE" : "", " for ",
-        std::string(plan_.encoding().name), WhyNotCompact(structure, compact));
+ private:
+  absl::Status ResolveDataType() {
+    const bool indices = plan_.encoding().has_indices;
+    plan_.data_type_ = spec_.output.data_type.value_or(
+        indices ? DataType::kI32 : DataType::kF32);
+    if (indices == (plan_.data_type_ == DataType::kI32))
+      return absl::OkStatus();
+    return Invalid("output.data_type: got ",
+                   std::string(NameOf(plan_.data_type_)), ", want ",
+                   indices ? "I32 with values BUCKETS"
+                           : "F64, F32, F16 or BF16 with values BIAS");
   }
-  return absl::OkStatus();
-}
 
-void Planner::ResolveCoordinates() {
-  const Window& window = plan_.window_;
-  const Range query_hull = window.queries.hull();
-  const Range key_hull = window.keys.hull();
-  Line& queries = plan_.query_coordinates_;
-  Line& keys = plan_.key_coordinates_;
-  Range& hull = plan_.hull_;
-  queries = Line::Zeros(window.queries.size());
-  keys = Line(window.keys);
-  // The lines of the dense matrix.
-  switch (plan_.encoding().structure) {
-    case Structure::kTable:
-      keys = Line(window.axes[0]);
-      hull = window.axes[0].hull();
-      for (const Positions& axis : window.axes) hull = Union(hull, axis.hull());
-      break;
-    case Structure::kToeplitz:
-      queries = Line(window.queries);
-      hull = {key_hull.begin - (query_hull.end - 1),
-              key_hull.end - query_hull.begin};
-      break;
-    case Structure::kKeyRow:
-      keys = keys - window.key_anchor;
-      hull = {key_hull.begin - window.key_anchor,
-              key_hull.end - window.key_anchor};
-      break;
-    case Structure::kBlockToeplitz2D: {
-      const Grid grid = plan_.encoding().grid;
-      const int64_t class_tokens = plan_.encoding().has_border() ? 1 : 0;
-      const auto line = [&](Range tokens) {
-        return Line::Tokens(tokens.begin - class_tokens, tokens.size(),
-                            grid.width, grid.block_width());
-      };
-      // The last token sees the first at coordinate 0.
-      const int64_t last =
-          (grid.height - 1) * grid.block_width() + grid.width - 1;
-      queries = line(query_hull) - last;
-      keys = line(key_hull);
-      // All windows of a grid share one band.
-      hull = plan_.encoding().domain;
-      break;
+  // The form in which no number is sent twice.
+  Form CompactForm() const {
+    const Window& window = plan_.window_;
+    switch (plan_.encoding().structure) {
+      case Structure::kTable:
+        return Form::kTable;
+      case Structure::kToeplitz:
+        return window.queries.is_range() && window.keys.is_range()
+                   ? Form::kToeplitz
+                   : Form::kDense;
+      case Structure::kKeyRow:
+        return Form::kKeyRow;
+      case Structure::kBlockToeplitz2D:
+        return window.queries.hull() == AllTokens(plan_.encoding()) &&
+                       window.keys.hull() == AllTokens(plan_.encoding())
+                   ? Form::kBlockToeplitz2D
+                   : Form::kDense;
+      case Structure::kDense:
+        return Form::kDense;
     }
-    case Structure::kDense:
-      hull = Union(query_hull, key_hull);
-      break;
+    return Form::kDense;
   }
-  if (plan_.form_ == Form::kDense) return;
-  queries = Line::Zeros(1);
-  if (plan_.form_ == Form::kToeplitz || plan_.form_ == Form::kBlockToeplitz2D) {
-    keys = Line(hull);
-  }
-}
 
-absl::Status Planner::ResolveMask() {
-  if (!spec_.output.mask.has_value()) return absl::OkStatus();
-  const Mask& mask = *spec_.output.mask;
-  ATTNBIAS_RETURN_IF_ERROR(CheckMaskable());
-  for (const auto& [field, window] :
-       {std::pair("window_left", mask.window_left),
-        std::pair("window_right", mask.window_right)}) {
-    if (window.has_value() && *window < 0) {
-      return Invalid("output.mask.", field, ": got ", *window,
-                     ", want an integer of at least 0");
+  absl::Status ResolveForm() {
+    const Structure structure = plan_.encoding().structure;
+    const Form compact = CompactForm();
+    plan_.form_ = spec_.output.form.value_or(compact);
+    const bool dense_too = structure != Structure::kTable;
+    if (plan_.form_ != compact && !(plan_.form_ == Form::kDense && dense_too)) {
+      return Invalid("output.form: got ", NamesOf(plan_.form_).form, ", want ",
+                     NamesOf(compact).form,
+                     dense_too && compact != Form::kDense ? " or DENSE" : "",
+                     " for ", std::string(plan_.encoding().name),
+                     WhyNotCompact(structure, compact));
+    }
+    return absl::OkStatus();
+  }
+
+  void ResolveCoordinates() {
+    const Window& window = plan_.window_;
+    const Range query_hull = window.queries.hull();
+    const Range key_hull = window.keys.hull();
+    Line& queries = plan_.query_coordinates_;
+    Line& keys = plan_.key_coordinates_;
+    Range& hull = plan_.hull_;
+    queries = Line::Zeros(window.queries.size());
+    keys = Line(window.keys);
+    // The lines of the dense matrix.
+    switch (plan_.encoding().structure) {
+      case Structure::kTable:
+        keys = Line(window.axes[0]);
+        hull = window.axes[0].hull();
+        for (const Positions& axis : window.axes)
+          hull = Union(hull, axis.hull());
+        break;
+      case Structure::kToeplitz:
+        queries = Line(window.queries);
+        hull = {key_hull.begin - (query_hull.end - 1),
+                key_hull.end - query_hull.begin};
+        break;
+      case Structure::kKeyRow:
+        keys = keys - window.key_anchor;
+        hull = {key_hull.begin - window.key_anchor,
+                key_hull.end - window.key_anchor};
+        break;
+      case Structure::kBlockToeplitz2D: {
+        const Grid grid = plan_.encoding().grid;
+        const int64_t class_tokens = plan_.encoding().has_border() ? 1 : 0;
+        const auto line = [&](Range tokens) {
+          return Line::Tokens(tokens.begin - class_tokens, tokens.size(),
+                              grid.width, grid.block_width());
+        };
+        // The last token sees the first at coordinate 0.
+        const int64_t last =
+            (grid.height - 1) * grid.block_width() + grid.width - 1;
+        queries = line(query_hull) - last;
+        keys = line(key_hull);
+        // All windows of a grid share one band.
+        hull = plan_.encoding().domain;
+        break;
+      }
+      case Structure::kDense:
+        hull = Union(query_hull, key_hull);
+        break;
+    }
+    if (plan_.form_ == Form::kDense) return;
+    queries = Line::Zeros(1);
+    if (plan_.form_ == Form::kToeplitz ||
+        plan_.form_ == Form::kBlockToeplitz2D) {
+      keys = Line(hull);
     }
   }
-  auto* fill = reinterpret_cast<std::byte*>(&plan_.mask_.fill_bits);
-  ATTNBIAS_RETURN_IF_ERROR(
-      RoundFill("output.mask.fill_value", mask.fill, plan_.data_type_, fill));
-  // -0 names the same tensor as 0.
-  if (mask.fill == MaskFill(0.0)) plan_.mask_.fill_bits = 0;
-  Range& visible = plan_.mask_.visible;
-  // A window longer than the largest distance hides nothing.
-  const int64_t left = mask.window_left.value_or(-visible.begin);
-  const int64_t right =
-      mask.causal ? 0 : mask.window_right.value_or(visible.end);
-  visible.begin = std::max(visible.begin, -left);
-  visible.end = std::min(visible.end, right < visible.end ? right + 1 : right);
-  return absl::OkStatus();
-}
 
-absl::Status Planner::CheckMaskable() const {
-  const Encoding& encoding = plan_.encoding();
-  const std::string name(encoding.name);
-  if (encoding.has_indices || encoding.has_columns) {
-    return Invalid("output.mask: got a mask, want none: ", name,
-                   " has no attention scores to mask here");
+  absl::Status ResolveMask() {
+    if (!spec_.output.mask.has_value()) return absl::OkStatus();
+    const Mask& mask = *spec_.output.mask;
+    ATTNBIAS_RETURN_IF_ERROR(CheckMaskable());
+    for (const auto& [field, window] :
+         {std::pair("window_left", mask.window_left),
+          std::pair("window_right", mask.window_right)}) {
+      if (window.has_value() && *window < 0) {
+        return Invalid("output.mask.", field, ": got ", *window,
+                       ", want an integer of at least 0");
+      }
+    }
+    auto* fill = reinterpret_cast<std::byte*>(&plan_.mask_.fill_bits);
+    ATTNBIAS_RETURN_IF_ERROR(
+        RoundFill("output.mask.fill_value", mask.fill, plan_.data_type_, fill));
+    // -0 names the same tensor as 0.
+    if (mask.fill == MaskFill(0.0)) plan_.mask_.fill_bits = 0;
+    Range& visible = plan_.mask_.visible;
+    // A window longer than the largest distance hides nothing.
+    const int64_t left = mask.window_left.value_or(-visible.begin);
+    const int64_t right =
+        mask.causal ? 0 : mask.window_right.value_or(visible.end);
+    visible.begin = std::max(visible.begin, -left);
+    visible.end =
+        std::min(visible.end, right < visible.end ? right + 1 : right);
+    return absl::OkStatus();
   }
-  if (encoding.structure == Structure::kBlockToeplitz2D) {
-    return Invalid("output.mask: got a mask, want none: the tokens of ", name,
-                   " are no sequence");
-  }
-  if (plan_.form_ == Form::kKeyRow) {
-    return Invalid(
-        "output.mask: got a mask with form KEY_ROW, want form "
-        "DENSE: one row cannot hold every query's mask");
-  }
-  if (plan_.has_border_part()) {
-    return Invalid("output.mask: got a mask with form ", NameOf(plan_.form_),
-                   ", want form DENSE: a border cannot hold a mask");
-  }
-  return absl::OkStatus();
-}
 
-absl::Status Planner::ResolveParts() {
-  const Encoding& encoding = plan_.encoding();
-  const Window& window = plan_.window_;
-  Part part;
-  part.form = plan_.form_;
-  part.name = PartNameOf(plan_.form_);
-  if (encoding.has_heads) part.shape.push_back(window.heads.size());
-  if (plan_.form_ == Form::kDense) part.shape.push_back(window.queries.size());
-  if (plan_.form_ == Form::kBlockToeplitz2D) {
-    part.shape.push_back(encoding.grid.block_height());
-    part.shape.push_back(encoding.grid.block_width());
-  } else {
-    part.shape.push_back(plan_.key_coordinates_.size());
+  absl::Status CheckMaskable() const {
+    const Encoding& encoding = plan_.encoding();
+    const std::string name(encoding.name);
+    if (encoding.has_indices || encoding.has_columns) {
+      return Invalid("output.mask: got a mask, want none: ", name,
+                     " has no attention scores to mask here");
+    }
+    if (encoding.structure == Structure::kBlockToeplitz2D) {
+      return Invalid("output.mask: got a mask, want none: the tokens of ", name,
+                     " are no sequence");
+    }
+    if (plan_.form_ == Form::kKeyRow) {
+      return Invalid(
+          "output.mask: got a mask with form KEY_ROW, want form "
+          "DENSE: one row cannot hold every query's mask");
+    }
+    if (plan_.has_border_part()) {
+      return Invalid("output.mask: got a mask with form ",
+                     NamesOf(plan_.form_).form,
+                     ", want form DENSE: a border cannot hold a mask");
+    }
+    return absl::OkStatus();
   }
-  if (encoding.has_columns) {
-    part.shape.push_back(encoding.width);
-  }
-  if (plan_.form_ != Form::kTable) {
-    ATTNBIAS_RETURN_IF_ERROR(AddPart(part));
-  } else {
-    for (const std::string_view name : encoding.part_names) {
-      part.name = name;
+
+  absl::Status ResolveParts() {
+    const Encoding& encoding = plan_.encoding();
+    const Window& window = plan_.window_;
+    Part part;
+    part.form = plan_.form_;
+    part.name = NamesOf(plan_.form_).part;
+    if (encoding.has_heads) part.shape.push_back(window.heads.size());
+    if (plan_.form_ == Form::kDense)
+      part.shape.push_back(window.queries.size());
+    if (plan_.form_ == Form::kBlockToeplitz2D) {
+      part.shape.push_back(encoding.grid.block_height());
+      part.shape.push_back(encoding.grid.block_width());
+    } else {
+      part.shape.push_back(plan_.key_coordinates_.size());
+    }
+    if (encoding.has_columns) {
+      part.shape.push_back(encoding.width);
+    }
+    if (plan_.form_ != Form::kTable) {
       ATTNBIAS_RETURN_IF_ERROR(AddPart(part));
+    } else {
+      for (const std::string_view name : encoding.part_names) {
+        part.name = name;
+        ATTNBIAS_RETURN_IF_ERROR(AddPart(part));
+      }
     }
+    if (!plan_.has_border_part()) return absl::OkStatus();
+    Part border{.name = "border", .form = Form::kTable};
+    if (encoding.has_heads) border.shape.push_back(window.heads.size());
+    border.shape.push_back(3);
+    return AddPart(border);
   }
-  if (!plan_.has_border_part()) return absl::OkStatus();
-  Part border{.name = "border", .form = Form::kTable};
-  if (encoding.has_heads) border.shape.push_back(window.heads.size());
-  border.shape.push_back(3);
-  return AddPart(border);
-}
 
-absl::Status Planner::AddPart(Part part) {
-  part.offset = plan_.total_bytes_;
-  part.size_bytes = SizeOf(plan_.data_type_);
-  bool fits = true;
-  for (const int64_t length : part.shape) {
-    fits = fits &&
-           !__builtin_mul_overflow(part.size_bytes, length, &part.size_bytes);
+  absl::Status AddPart(Part part) {
+    part.offset = plan_.total_bytes_;
+    part.size_bytes = SizeOf(plan_.data_type_);
+    bool fits = true;
+    for (const int64_t length : part.shape) {
+      fits = fits &&
+             !__builtin_mul_overflow(part.size_bytes, length, &part.size_bytes);
+    }
+    if (!fits || part.size_bytes > max_tensor_bytes_ - part.offset) {
+      return Invalid("extent: got shape [", absl::StrJoin(part.shape, ", "),
+                     "] of ", std::string(NameOf(plan_.data_type_)),
+                     ", want at most ", max_tensor_bytes_, " bytes in all");
+    }
+    plan_.total_bytes_ += part.size_bytes;
+    plan_.parts_.push_back(std::move(part));
+    return absl::OkStatus();
   }
-  if (!fits || part.size_bytes > max_tensor_bytes_ - part.offset) {
-    return Invalid("extent: got shape [", absl::StrJoin(part.shape, ", "),
-                   "] of ", std::string(attnbias::NameOf(plan_.data_type_)),
-                   ", want at most ", max_tensor_bytes_, " bytes in all");
-  }
-  plan_.total_bytes_ += part.size_bytes;
-  plan_.parts_.push_back(std::move(part));
-  return absl::OkStatus();
-}
 
-void Planner::FindFullyMaskedRows() {
-  if (plan_.mask_.masks_nothing()) return;
-  plan_.fully_masked_rows_ = RowsWithoutVisibleKeys(
-      plan_.window_.queries, plan_.window_.keys, plan_.mask_.visible);
-}
-
-void Planner::NameBytes() {
-  const std::string& identity = plan_.encoding().identity;
-  plan_.encoding_fingerprint_ = Sha256Hex(identity);
-
-  const auto write_mask = [this](CanonicalWriter& writer) {
+  void FindFullyMaskedRows() {
     if (plan_.mask_.masks_nothing()) return;
-    writer.Integer(3, plan_.mask_.visible.begin, ResolvedMask::kAll.begin);
-    writer.Integer(4, plan_.mask_.visible.end, ResolvedMask::kAll.end);
-    writer.Integer(5, static_cast<int64_t>(plan_.mask_.fill_bits));
-  };
-  CanonicalWriter band("attnbias.band", 1);
-  band.Bytes(1, identity);
-  band.Integer(2, static_cast<int64_t>(plan_.data_type_));
-  if (plan_.folds_mask()) write_mask(band);
-  plan_.band_key_ = band.bytes();
-
-  CanonicalWriter tensor("attnbias.tensor", 1);
-  tensor.Bytes(1, identity);
-  tensor.Integer(2, static_cast<int64_t>(plan_.data_type_));
-  write_mask(tensor);
-  tensor.Integer(6, static_cast<int64_t>(plan_.form_));
-  const Window& window = plan_.window_;
-  tensor.Integer(7, window.heads.begin);
-  tensor.Integer(8, window.heads.end);
-  tensor.Integer(9, window.key_anchor);
-  WritePositions(tensor, 13, window.queries);
-  WritePositions(tensor, 16, window.keys);
-  // Fields 10 to 12, then 19 to 21 and on.
-  for (size_t axis = 0; axis < window.axes.size(); ++axis) {
-    const int field = axis == 0 ? 10 : 16 + 3 * static_cast<int>(axis);
-    WritePositions(tensor, field, window.axes[axis]);
+    plan_.fully_masked_rows_ = RowsWithoutVisibleKeys(
+        plan_.window_.queries, plan_.window_.keys, plan_.mask_.visible);
   }
-  plan_.fingerprint_ = Sha256Hex(tensor.bytes());
-}
 
-void Planner::ResolveSpec() {
-  Output& output = spec_.output;
-  output.data_type = plan_.data_type_;
-  output.form = plan_.form_;
-  output.values =
-      plan_.encoding().has_indices ? Values::kBuckets : Values::kBias;
-  if (plan_.mask_.masks_nothing()) {
-    output.mask.reset();
-  } else if (std::holds_alternative<std::monostate>(output.mask->fill)) {
-    output.mask->fill = -std::numeric_limits<double>::infinity();
+  void NameBytes() {
+    const std::string& identity = plan_.encoding().identity;
+    plan_.encoding_fingerprint_ = Sha256Hex(identity);
+
+    const auto write_mask = [this](CanonicalWriter& writer) {
+      if (plan_.mask_.masks_nothing()) return;
+      writer.Integer(3, plan_.mask_.visible.begin, ResolvedMask::kAll.begin);
+      writer.Integer(4, plan_.mask_.visible.end, ResolvedMask::kAll.end);
+      writer.Integer(5, static_cast<int64_t>(plan_.mask_.fill_bits));
+    };
+    CanonicalWriter band("attnbias.band", 1);
+    band.Bytes(1, identity);
+    band.Integer(2, static_cast<int64_t>(plan_.data_type_));
+    if (plan_.folds_mask()) write_mask(band);
+    plan_.band_key_ = band.bytes();
+
+    CanonicalWriter tensor("attnbias.tensor", 1);
+    tensor.Bytes(1, identity);
+    tensor.Integer(2, static_cast<int64_t>(plan_.data_type_));
+    write_mask(tensor);
+    tensor.Integer(6, static_cast<int64_t>(plan_.form_));
+    const Window& window = plan_.window_;
+    tensor.Integer(7, window.heads.begin);
+    tensor.Integer(8, window.heads.end);
+    tensor.Integer(9, window.key_anchor);
+    WritePositions(tensor, 13, window.queries);
+    WritePositions(tensor, 16, window.keys);
+    // Fields 10 to 12, then 19 to 21 and on.
+    for (size_t axis = 0; axis < window.axes.size(); ++axis) {
+      const int field = axis == 0 ? 10 : 16 + 3 * static_cast<int>(axis);
+      WritePositions(tensor, field, window.axes[axis]);
+    }
+    plan_.fingerprint_ = Sha256Hex(tensor.bytes());
   }
-  spec_.extent = std::move(resolved_extent_);
-  plan_.resolved_spec_ = std::move(spec_);
+
+  void ResolveSpec() {
+    Output& output = spec_.output;
+    output.data_type = plan_.data_type_;
+    output.form = plan_.form_;
+    output.values =
+        plan_.encoding().has_indices ? Values::kBuckets : Values::kBias;
+    if (plan_.mask_.masks_nothing()) {
+      output.mask.reset();
+    } else if (std::holds_alternative<std::monostate>(output.mask->fill)) {
+      output.mask->fill = -std::numeric_limits<double>::infinity();
+    }
+    spec_.extent = std::move(resolved_extent_);
+    plan_.resolved_spec_ = std::move(spec_);
+  }
+
+  TensorSpec spec_;
+  Extent resolved_extent_;
+  const int64_t max_tensor_bytes_;
+  // Becomes the result.
+  Plan plan_;
+};
+
+absl::StatusOr<PlanPtr> MakePlan(TensorSpec spec, int64_t max_tensor_bytes) {
+  return Planner(std::move(spec), max_tensor_bytes).Make();
 }
 
 }  // namespace attnbias

@@ -21,11 +21,25 @@ class RowChecksums {
  public:
   // All rows are `row_bytes` long and begin a multiple of `element_bytes` after
   // their lane does.
-  RowChecksums(int64_t row_bytes, int64_t element_bytes);
+  RowChecksums(int64_t row_bytes, int64_t element_bytes)
+      : element_bytes_(element_bytes),
+        row_elements_(row_bytes / element_bytes),
+        row_shift_(row_bytes) {}
 
   // CRC-32C of the row at `row`, which lies inside `lane`. Cheap as long as the
   // lane stays the same.
-  uint32_t Of(const std::byte* row, absl::Span<const std::byte> lane);
+  uint32_t Of(const std::byte* row, absl::Span<const std::byte> lane) {
+    if (lane.data() != lane_.data()) {
+      lane_ = lane;
+      prefixes_.assign(1, 0);
+      for (size_t at = 0; at < lane.size(); at += element_bytes_) {
+        prefixes_.push_back(
+            ExtendCrc32c(prefixes_.back(), lane.data() + at, element_bytes_));
+      }
+    }
+    const int64_t first = (row - lane.data()) / element_bytes_;
+    return prefixes_[first + row_elements_] ^ row_shift_(prefixes_[first]);
+  }
 
   // CRC-32C of what `crc` stands for followed by a row of checksum `row_crc`.
   uint32_t Append(uint32_t crc, uint32_t row_crc) const {

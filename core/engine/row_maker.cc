@@ -4,9 +4,16 @@
 #include <algorithm>
 #include <cstring>
 #include <utility>
-#include <vector>
 
 namespace attnbias {
+
+std::vector<std::byte> BorderOf(const Plan& plan) {
+  const Range heads = plan.window().heads;
+  std::vector<std::byte> border(3 * heads.size() * plan.element_bytes());
+  plan.encoding().write_border(plan.number_format(), heads, border.data());
+  return border;
+}
+
 bool MasksRows(const Plan& plan) {
   return plan.form() == Form::kDense && !plan.folds_mask() &&
          !plan.mask().masks_nothing();

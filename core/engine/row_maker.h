@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <vector>
 
 #include "core/base/cancellation.h"
 #include "core/cache/band.h"
@@ -64,6 +65,9 @@ class RowMaker {
   const NumberSource source_;
   const int64_t element_bytes_;
 };
+
+// The border of all heads.
+std::vector<std::byte> BorderOf(const Plan& plan);
 
 // Whether rows hold masked elements that their source does not.
 bool MasksRows(const Plan& plan);

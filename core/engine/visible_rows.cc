@@ -14,7 +14,7 @@ std::vector<Range> SeeingPositions(const Positions& keys, Range visible) {
   };
   if (keys.is_range()) return {seeing(keys.hull())};
   std::vector<int64_t> sorted = keys.list();
-  std::sort(sorted.begin(), sorted.end());
+  std::ranges::sort(sorted);
   std::vector<Range> result;
   for (const int64_t key : sorted) {
     const Range next = seeing({key, key + 1});
@@ -49,9 +49,8 @@ std::vector<Range> RowsWithoutVisibleKeys(const Positions& queries,
   }
   for (int64_t i = 0; i < queries.size(); ++i) {
     const int64_t query = queries.At(i);
-    const auto after = std::upper_bound(
-        seeing.begin(), seeing.end(), query,
-        [](int64_t position, Range each) { return position < each.begin; });
+    const auto after =
+        std::ranges::upper_bound(seeing, query, {}, &Range::begin);
     if (after != seeing.begin() && query < std::prev(after)->end) continue;
     if (!rows.empty() && rows.back().end == i) {
       ++rows.back().end;

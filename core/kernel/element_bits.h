@@ -20,19 +20,15 @@ struct F32Element {
   }
 };
 
-struct Bf16Element {
+template <NarrowFormat kFormat>
+struct Element16 {
   using Bits = uint16_t;
   static ATTNBIAS_HOST_DEVICE Bits Of(double value) {
-    return static_cast<uint16_t>(Narrow(value, kBfloat16));
+    return static_cast<uint16_t>(Narrow(value, kFormat));
   }
 };
-
-struct F16Element {
-  using Bits = uint16_t;
-  static ATTNBIAS_HOST_DEVICE Bits Of(double value) {
-    return static_cast<uint16_t>(Narrow(value, kBinary16));
-  }
-};
+using Bf16Element = Element16<kBfloat16>;
+using F16Element = Element16<kBinary16>;
 
 // Sets `bits` to what every number in [high - width, high] rounds to; false
 // where they round to more than one.

@@ -3,12 +3,11 @@
 
 #include <vector>
 
-#include "core/kernel/cpu/built_kernel_sets.h"
 #include "hwy/targets.h"
 
 namespace attnbias {
 
-absl::Span<const KernelSet* const> SupportedKernelSets() {
+std::span<const KernelSet* const> SupportedKernelSets() {
   static const auto* const sets = [] {
     auto* supported = new std::vector<const KernelSet*>;
     for (const BuiltKernelSet& built : BuiltKernelSets()) {

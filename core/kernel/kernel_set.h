@@ -1,17 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kernel sets this machine can run.
+// The CPU kernel sets in this binary, and those that this machine can run.
 #ifndef ATTNBIAS_CORE_KERNEL_KERNEL_SET_H_
 #define ATTNBIAS_CORE_KERNEL_KERNEL_SET_H_
 
+#include <cstdint>
+#include <span>
 #include <string_view>
 
-#include "absl/types/span.h"
 #include "core/kernel/kernels.h"
 
 namespace attnbias {
 
-// Those this CPU runs: best first, "scalar" last. Never empty.
-absl::Span<const KernelSet* const> SupportedKernelSets();
+struct BuiltKernelSet {
+  KernelSet kernels;
+  // Highway's bit for the instruction set.
+  int64_t target;
+};
+
+// Best first, "scalar" last.
+std::span<const BuiltKernelSet> BuiltKernelSets();
+
+// Those this CPU runs, in the same order. Never empty.
+std::span<const KernelSet* const> SupportedKernelSets();
 
 // The supported set of that name, or null.
 const KernelSet* FindKernelSet(std::string_view name);

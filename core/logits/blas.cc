@@ -17,51 +17,38 @@ void UseOneThread() {
   (void)once;
 }
 
+template <typename T>
+constexpr auto* kGemv = &cblas_sgemv;
+template <>
+constexpr auto* kGemv<double> = &cblas_dgemv;
+template <typename T>
+constexpr auto* kGemm = &cblas_sgemm;
+template <>
+constexpr auto* kGemm<double> = &cblas_dgemm;
+
 blasint Int(int64_t value) { return static_cast<blasint>(value); }
 
 }  // namespace
 
-// One row is a product with a vector, for which b is not repacked.
-void MultiplyTransposed(const MatrixView<float>& a, const MatrixView<float>& b,
-                        float* out) {
+template <typename T>
+void Multiply(const MatrixView<T>& a, const MatrixView<T>& b, bool b_transposed,
+              T* out) {
   UseOneThread();
-  if (a.rows == 1) {
-    cblas_sgemv(CblasRowMajor, CblasNoTrans, Int(b.rows), Int(b.columns), 1,
-                b.data, Int(b.stride), a.data, 1, 0, out, 1);
-    return;
+  // One row is a product with a vector, for which b is not repacked.
+  if (a.rows == 1 && b_transposed) {
+    return kGemv<T>(CblasRowMajor, CblasNoTrans, Int(b.rows), Int(b.columns), 1,
+                    b.data, Int(b.stride), a.data, 1, 0, out, 1);
   }
-  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, Int(a.rows), Int(b.rows),
-              Int(a.columns), 1, a.data, Int(a.stride), b.data, Int(b.stride),
-              0, out, Int(b.rows));
+  const int64_t columns = b_transposed ? b.rows : b.columns;
+  kGemm<T>(CblasRowMajor, CblasNoTrans,
+           b_transposed ? CblasTrans : CblasNoTrans, Int(a.rows), Int(columns),
+           Int(a.columns), 1, a.data, Int(a.stride), b.data, Int(b.stride), 0,
+           out, Int(columns));
 }
 
-void MultiplyTransposed(const MatrixView<double>& a,
-                        const MatrixView<double>& b, double* out) {
-  UseOneThread();
-  if (a.rows == 1) {
-    cblas_dgemv(CblasRowMajor, CblasNoTrans, Int(b.rows), Int(b.columns), 1,
-                b.data, Int(b.stride), a.data, 1, 0, out, 1);
-    return;
-  }
-  cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, Int(a.rows), Int(b.rows),
-              Int(a.columns), 1, a.data, Int(a.stride), b.data, Int(b.stride),
-              0, out, Int(b.rows));
-}
-
-void Multiply(const MatrixView<float>& a, const MatrixView<float>& b,
-              float* out) {
-  UseOneThread();
-  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, Int(a.rows),
-              Int(b.columns), Int(a.columns), 1, a.data, Int(a.stride), b.data,
-              Int(b.stride), 0, out, Int(b.columns));
-}
-
-void Multiply(const MatrixView<double>& a, const MatrixView<double>& b,
-              double* out) {
-  UseOneThread();
-  cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, Int(a.rows),
-              Int(b.columns), Int(a.columns), 1, a.data, Int(a.stride), b.data,
-              Int(b.stride), 0, out, Int(b.columns));
-}
+template void Multiply(const MatrixView<float>& a, const MatrixView<float>& b,
+                       bool b_transposed, float* out);
+template void Multiply(const MatrixView<double>& a, const MatrixView<double>& b,
+                       bool b_transposed, double* out);
 
 }  // namespace attnbias

@@ -16,17 +16,11 @@ struct MatrixView {
   int64_t stride;
 };
 
-// Writes a b^T, row-major without holes, to `out`, whatever that held.
-void MultiplyTransposed(const MatrixView<float>& a, const MatrixView<float>& b,
-                        float* out);
-void MultiplyTransposed(const MatrixView<double>& a,
-                        const MatrixView<double>& b, double* out);
-
-// Writes a b, likewise.
-void Multiply(const MatrixView<float>& a, const MatrixView<float>& b,
-              float* out);
-void Multiply(const MatrixView<double>& a, const MatrixView<double>& b,
-              double* out);
+// Writes a b, or a b^T where `b_transposed`, row-major without holes, to `out`,
+// whatever that held. T is float or double.
+template <typename T>
+void Multiply(const MatrixView<T>& a, const MatrixView<T>& b, bool b_transposed,
+              T* out);
 
 }  // namespace attnbias
 

@@ -9,7 +9,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/numerics/narrow.h"
@@ -111,12 +110,267 @@ std::unique_ptr<DeviceVectors> KeepOnDevice(const Vectors& vectors,
   return accelerator->KeepVectors(vectors.memory.bytes.data(), bytes);
 }
 
-}  // namespace
-
-struct PositionalLogits::Tile {
+// Rows of one head, counted from query 0, and where their answer goes.
+struct Tile {
   int64_t head;
   Range rows;
   std::byte* out;
+};
+
+}  // namespace
+
+// Computes a tile in the type that products are formed in.
+template <typename Work>
+class PositionalLogits::TileComputer {
+ public:
+  TileComputer(const PositionalLogits& logits, const RowBlock& block,
+               const Tile& tile)
+      : logits_(logits),
+        plan_(*logits.plan_),
+        spec_(plan_.spec()),
+        block_(block),
+        head_(tile.head),
+        rows_(tile.rows),
+        out_(tile.out) {}
+
+  absl::Status Compute() const {
+    return plan_.term().weighs_values ? Weigh() : Multiply();
+  }
+
+ private:
+  // Row n has its products in row n of one matrix, each at its vector: a window
+  // that moves by one from row to row. Sums of products are each at its key.
+  absl::Status Multiply() const {
+    const int64_t width = spec_.head_dim;
+    const Factor& factor = logits_.factors_[0];
+    const bool adds = logits_.factors_.size() > 1;
+    const Range columns = adds ? Range{0, spec_.key_length} : VectorsOf(factor);
+    ATTNBIAS_ASSIGN_OR_RETURN(
+        BudgetedBuffer scratch,
+        Allocate(rows_.size() * (width + columns.size())));
+    auto* const queries = reinterpret_cast<Work*>(scratch.bytes.data());
+    Work* const products = queries + rows_.size() * width;
+    ATTNBIAS_RETURN_IF_ERROR(ReadQueries(queries));
+    if (adds) {
+      ATTNBIAS_RETURN_IF_ERROR(AddProducts(queries, products));
+    } else {
+      MultiplyVectors(factor, columns, queries, products);
+    }
+    auto* const served = reinterpret_cast<std::byte*>(products);
+    ATTNBIAS_RETURN_IF_ERROR(
+        Round(products, rows_.size() * columns.size(), served));
+    const int64_t row_bytes = columns.size() * SizeOf(spec_.output_data_type);
+    for (int64_t i = 0; i < rows_.size(); ++i) {
+      const int64_t row = rows_.begin + i;
+      const Range visible = plan_.VisibleKeys(row);
+      Spread(adds ? Stretches{{visible, visible.begin, 1}}
+                  : plan_.StretchesOf(factor.summand, row),
+             served + i * row_bytes, columns.begin,
+             out_ + i * plan_.output_row_bytes());
+    }
+    return absl::OkStatus();
+  }
+
+  // Writes, for each row, every key's sum of products with what it uses.
+  absl::Status AddProducts(const Work* queries, Work* sums) const {
+    const int64_t keys = spec_.key_length;
+    std::fill_n(sums, rows_.size() * keys, Work{0});
+    for (const Factor& factor : logits_.factors_) {
+      const Range vectors = VectorsOf(factor);
+      ATTNBIAS_ASSIGN_OR_RETURN(BudgetedBuffer scratch,
+                                Allocate(rows_.size() * vectors.size()));
+      auto* const products = reinterpret_cast<Work*>(scratch.bytes.data());
+      MultiplyVectors(factor, vectors, queries, products);
+      for (int64_t i = 0; i < rows_.size(); ++i) {
+        for (const Stretch& stretch :
+             plan_.StretchesOf(factor.summand, rows_.begin + i)) {
+          const int64_t first = stretch.vector - vectors.begin;
+          AddStretch(products + i * vectors.size() + first, stretch,
+                     sums + i * keys + stretch.keys.begin);
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // The other way round: the weights of all keys that use a vector are added
+  // up, and the sums multiplied with the vectors.
+  absl::Status Weigh() const {
+    const int64_t width = spec_.head_dim;
+    const Factor& factor = logits_.factors_[0];
+    const Range vectors = VectorsOf(factor);
+    ATTNBIAS_ASSIGN_OR_RETURN(
+        BudgetedBuffer scratch,
+        Allocate(rows_.size() * (width + vectors.size()) + spec_.key_length));
+    auto* const gathered = reinterpret_cast<Work*>(scratch.bytes.data());
+    Work* const sums = gathered + rows_.size() * vectors.size();
+    Work* const weights = sums + rows_.size() * width;
+    std::fill(gathered, weights, Work{0});
+    for (int64_t i = 0; i < rows_.size(); ++i) {
+      const int64_t row = rows_.begin + i;
+      Work* const of_row = gathered + i * vectors.size();
+      for (const Stretch& stretch : plan_.StretchesOf(factor.summand, row)) {
+        ATTNBIAS_RETURN_IF_ERROR(Read(row, stretch.keys, weights));
+        Work* const first = of_row + (stretch.vector - vectors.begin);
+        if (stretch.step == 0) {
+          double sum = 0;
+          for (int64_t k = 0; k < stretch.keys.size(); ++k) sum += weights[k];
+          *first += static_cast<Work>(sum);
+        } else {
+          for (int64_t k = 0; k < stretch.keys.size(); ++k) {
+            first[k * stretch.step] += weights[k];
+          }
+        }
+      }
+    }
+    MultiplyVectors(factor, vectors, gathered, sums);
+    return Round(sums, rows_.size() * width, out_);
+  }
+
+  // A VectorProduct, by the accelerator where it will, else by the BLAS.
+  void MultiplyVectors(const Factor& factor, Range range, const Work* input,
+                       Work* out) const {
+    if (range.size() == 0) return;
+    const int64_t width = spec_.head_dim;
+    const MatrixView<Work> vectors =
+        factor.vectors.Of<Work>(head_, range, width);
+    const VectorProduct product = {.rows = rows_.size(),
+                                   .vectors = range.size(),
+                                   .width = width,
+                                   .stride = vectors.stride,
+                                   .first = head_ * factor.vectors.head_stride +
+                                            range.begin * vectors.stride,
+                                   .transposed = !plan_.term().weighs_values};
+    const int64_t out_bytes = product.rows * product.output_columns() *
+                              static_cast<int64_t>(sizeof(Work));
+    if (factor.on_device != nullptr &&
+        logits_.resources_.kernels.accelerator->Wants(out_bytes, false) &&
+        factor.on_device->Multiply(product, input, out)) {
+      return;
+    }
+    const int64_t columns = product.input_columns();
+    attnbias::Multiply<Work>({input, product.rows, columns, columns}, vectors,
+                             product.transposed, out);
+  }
+
+  absl::Status ReadQueries(Work* query) const {
+    const int64_t width = spec_.head_dim;
+    for (int64_t row = rows_.begin; row < rows_.end; ++row, query += width) {
+      if (spec_.bias_alone) {
+        std::fill_n(query, width, Work{0});
+      } else {
+        ATTNBIAS_RETURN_IF_ERROR(Read(row, {0, width}, query));
+      }
+      if (!spec_.query_bias.has_value()) continue;
+      for (int64_t i = 0; i < width; ++i) {
+        query[i] += static_cast<Work>(spec_.query_bias->At(head_, i));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Read(int64_t row, Range elements, Work* out) const {
+    const int64_t block_row = row - block_.first_row;
+    const int64_t index =
+        (head_ * block_.num_rows + block_row) * plan_.input_width() +
+        elements.begin;
+    Widen(spec_.data_type, block_.data + index * SizeOf(spec_.data_type),
+          elements.size(), out);
+    if (AllFinite(out, elements.size())) return absl::OkStatus();
+    const Work* const strange =
+        std::find_if_not(out, out + elements.size(),
+                         [](Work number) { return std::isfinite(number); });
+    return Invalid("data: got ", *strange, " at [", head_, ", ", block_row,
+                   ", ", elements.begin + (strange - out),
+                   "], want finite numbers");
+  }
+
+  // Scales products and rounds them to the output type, perhaps in place.
+  absl::Status Round(Work* products, int64_t count, std::byte* out) const {
+    if (!AllFinite(products, count)) {
+      return Invalid("data: sums of products overflow ",
+                     std::string(NameOf(plan_.work_type())),
+                     ", want smaller numbers or a wider type");
+    }
+    const double scale = spec_.scale;
+    const DataType type = spec_.output_data_type;
+    if (scale == 1 && SizeOf(type) == sizeof(Work)) {
+      std::memmove(out, products, count * sizeof(Work));
+      return absl::OkStatus();
+    }
+    // In place, each element is read before it is overwritten: no type is wider
+    // than Work.
+    switch (type) {
+      case DataType::kF64:
+        RoundEach<double>(products, count, out,
+                          [scale](double value) { return value * scale; });
+        break;
+      case DataType::kF32:
+        RoundEach<float>(products, count, out, [scale](double value) {
+          return static_cast<float>(value * scale);
+        });
+        break;
+      default: {
+        const NarrowFormat format =
+            type == DataType::kF16 ? kBinary16 : kBfloat16;
+        RoundEach<uint16_t>(
+            products, count, out, [scale, format](double value) {
+              return static_cast<uint16_t>(Narrow(value * scale, format));
+            });
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  void Spread(const Stretches& stretches, const std::byte* products,
+              int64_t first_vector, std::byte* out) const {
+    const DataType type = spec_.output_data_type;
+    const int64_t size = SizeOf(type);
+    int64_t key = 0;
+    for (const Stretch& stretch : stretches) {
+      RepeatElement(type, plan_.fill(), stretch.keys.begin - key,
+                    out + key * size);
+      const int64_t count = stretch.keys.size();
+      const std::byte* const from =
+          products + (stretch.vector - first_vector) * size;
+      std::byte* const to = out + stretch.keys.begin * size;
+      if (stretch.step == 0) {
+        RepeatElement(type, from, count, to);
+      } else if (stretch.step == 1) {
+        std::memcpy(to, from, count * size);
+      } else {
+        CopyReversed(size, from - (count - 1) * size, count, to);
+      }
+      key = stretch.keys.end;
+    }
+    RepeatElement(type, plan_.fill(), spec_.key_length - key, out + key * size);
+  }
+
+  // Vectors that any key of the rows uses.
+  Range VectorsOf(const Factor& factor) const {
+    Range vectors = {std::numeric_limits<int64_t>::max(), 0};
+    for (int64_t row = rows_.begin; row < rows_.end; ++row) {
+      for (const Stretch& stretch : plan_.StretchesOf(factor.summand, row)) {
+        const auto [least, most] =
+            std::minmax({stretch.vector, stretch.last_vector()});
+        vectors = Union(vectors, {least, most + 1});
+      }
+    }
+    return vectors.size() > 0 ? vectors : Range{};
+  }
+
+  absl::StatusOr<BudgetedBuffer> Allocate(int64_t count) const {
+    return logits_.resources_.allocate(count *
+                                       static_cast<int64_t>(sizeof(Work)));
+  }
+
+  const PositionalLogits& logits_;
+  const LogitsPlan& plan_;
+  const LogitsSpec& spec_;
+  const RowBlock& block_;
+  const int64_t head_;
+  const Range rows_;
+  std::byte* const out_;
 };
 
 absl::StatusOr<std::unique_ptr<const PositionalLogits>>
@@ -148,280 +402,19 @@ absl::Status PositionalLogits::Compute(const RowBlock& block, Range lines,
     const int64_t row = line % block.num_rows;
     const int64_t count =
         std::min({tile_rows_, block.num_rows - row, lines.end - line});
+    const int64_t first = block.first_row + row;
     tiles.push_back({line / block.num_rows,
-                     {row, row + count},
+                     {first, first + count},
                      out + (line - lines.begin) * plan_->output_row_bytes()});
     line += count;
   }
+  const auto compute = [&](int64_t i) {
+    return plan_->work_type() == DataType::kF64
+               ? TileComputer<double>(*this, block, tiles[i]).Compute()
+               : TileComputer<float>(*this, block, tiles[i]).Compute();
+  };
   return TryParallelFor(resources_.executor, static_cast<int64_t>(tiles.size()),
-                        [&](int64_t i) {
-                          return plan_->work_type() == DataType::kF64
-                                     ? ComputeTile<double>(block, tiles[i])
-                                     : ComputeTile<float>(block, tiles[i]);
-                        });
-}
-
-template <typename Work>
-absl::Status PositionalLogits::ComputeTile(const RowBlock& block,
-                                           const Tile& tile) const {
-  return plan_->term().weighs_values ? Weigh<Work>(block, tile)
-                                     : Multiply<Work>(block, tile);
-}
-
-// Row n of a tile has its products in row n of one matrix, each at its vector:
-// a window that moves by one from row to row. Sums of products are each at its
-// key.
-template <typename Work>
-absl::Status PositionalLogits::Multiply(const RowBlock& block,
-                                        const Tile& tile) const {
-  const Range rows = {block.first_row + tile.rows.begin,
-                      block.first_row + tile.rows.end};
-  const int64_t width = plan_->spec().head_dim;
-  const Factor& factor = factors_[0];
-  const bool adds = factors_.size() > 1;
-  const Range columns =
-      adds ? Range{0, plan_->spec().key_length} : VectorsOf(factor, rows);
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      BudgetedBuffer scratch,
-      resources_.allocate(rows.size() * (width + columns.size()) *
-                          static_cast<int64_t>(sizeof(Work))));
-  auto* const queries = reinterpret_cast<Work*>(scratch.bytes.data());
-  Work* const products = queries + rows.size() * width;
-  ATTNBIAS_RETURN_IF_ERROR(ReadQueries(block, tile, queries));
-  if (adds) {
-    ATTNBIAS_RETURN_IF_ERROR(AddProducts(tile.head, rows, queries, products));
-  } else {
-    MultiplyVectors(factor, tile.head, columns, rows.size(), true, queries,
-                    products);
-  }
-  auto* const served = reinterpret_cast<std::byte*>(products);
-  ATTNBIAS_RETURN_IF_ERROR(
-      Round(products, rows.size() * columns.size(), served));
-  const int64_t row_bytes =
-      columns.size() * SizeOf(plan_->spec().output_data_type);
-  for (int64_t i = 0; i < rows.size(); ++i) {
-    const int64_t row = rows.begin + i;
-    const Range visible = plan_->VisibleKeys(row);
-    Spread(adds ? Stretches{{visible, visible.begin, 1}}
-                : plan_->StretchesOf(factor.summand, row),
-           served + i * row_bytes, columns.begin,
-           tile.out + i * plan_->output_row_bytes());
-  }
-  return absl::OkStatus();
-}
-
-template <typename Work>
-absl::Status PositionalLogits::AddProducts(int64_t head, Range rows,
-                                           const Work* queries,
-                                           Work* sums) const {
-  const int64_t keys = plan_->spec().key_length;
-  std::fill_n(sums, rows.size() * keys, Work{0});
-  for (const Factor& factor : factors_) {
-    const Range vectors = VectorsOf(factor, rows);
-    ATTNBIAS_ASSIGN_OR_RETURN(
-        BudgetedBuffer scratch,
-        resources_.allocate(rows.size() * vectors.size() *
-                            static_cast<int64_t>(sizeof(Work))));
-    auto* const products = reinterpret_cast<Work*>(scratch.bytes.data());
-    MultiplyVectors(factor, head, vectors, rows.size(), true, queries,
-                    products);
-    for (int64_t i = 0; i < rows.size(); ++i) {
-      for (const Stretch& stretch :
-           plan_->StretchesOf(factor.summand, rows.begin + i)) {
-        const int64_t first = stretch.vector - vectors.begin;
-        AddStretch(products + i * vectors.size() + first, stretch,
-                   sums + i * keys + stretch.keys.begin);
-      }
-    }
-  }
-  return absl::OkStatus();
-}
-
-// The other way round: the weights of all keys that use a vector are added up,
-// and the sums multiplied with the vectors.
-template <typename Work>
-absl::Status PositionalLogits::Weigh(const RowBlock& block,
-                                     const Tile& tile) const {
-  const int64_t rows = tile.rows.size();
-  const int64_t width = plan_->spec().head_dim;
-  const int64_t keys = plan_->spec().key_length;
-  const Factor& factor = factors_[0];
-  const Range vectors = VectorsOf(factor, {block.first_row + tile.rows.begin,
-                                           block.first_row + tile.rows.end});
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      BudgetedBuffer scratch,
-      resources_.allocate((rows * (width + vectors.size()) + keys) *
-                          static_cast<int64_t>(sizeof(Work))));
-  auto* const gathered = reinterpret_cast<Work*>(scratch.bytes.data());
-  Work* const sums = gathered + rows * vectors.size();
-  Work* const weights = sums + rows * width;
-  std::fill(gathered, weights, Work{0});
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t block_row = tile.rows.begin + row;
-    Work* const of_row = gathered + row * vectors.size();
-    for (const Stretch& stretch :
-         plan_->StretchesOf(factor.summand, block.first_row + block_row)) {
-      ATTNBIAS_RETURN_IF_ERROR(
-          Read(block, tile.head, block_row, stretch.keys, weights));
-      if (stretch.step == 0) {
-        double sum = 0;
-        for (int64_t i = 0; i < stretch.keys.size(); ++i) sum += weights[i];
-        of_row[stretch.vector - vectors.begin] += static_cast<Work>(sum);
-      } else {
-        for (int64_t i = 0; i < stretch.keys.size(); ++i) {
-          of_row[stretch.vector - vectors.begin + i * stretch.step] +=
-              weights[i];
-        }
-      }
-    }
-  }
-  MultiplyVectors(factor, tile.head, vectors, rows, false, gathered, sums);
-  return Round(sums, rows * width, tile.out);
-}
-
-template <typename Work>
-void PositionalLogits::MultiplyVectors(const Factor& factor, int64_t head,
-                                       Range range, int64_t num_rows,
-                                       bool transposed, const Work* input,
-                                       Work* out) const {
-  if (range.size() == 0) return;
-  const int64_t width = plan_->spec().head_dim;
-  const MatrixView<Work> vectors = factor.vectors.Of<Work>(head, range, width);
-  const VectorProduct product = {
-      .rows = num_rows,
-      .vectors = range.size(),
-      .width = width,
-      .stride = vectors.stride,
-      .first = head * factor.vectors.head_stride + range.begin * vectors.stride,
-      .transposed = transposed};
-  const int64_t out_bytes = product.rows * product.output_columns() *
-                            static_cast<int64_t>(sizeof(Work));
-  if (factor.on_device != nullptr &&
-      resources_.kernels.accelerator->Wants(out_bytes, false) &&
-      factor.on_device->Multiply(product, input, out)) {
-    return;
-  }
-  const int64_t columns = product.input_columns();
-  const MatrixView<Work> rows = {input, num_rows, columns, columns};
-  if (transposed) {
-    MultiplyTransposed(rows, vectors, out);
-  } else {
-    attnbias::Multiply(rows, vectors, out);
-  }
-}
-
-template <typename Work>
-absl::Status PositionalLogits::ReadQueries(const RowBlock& block,
-                                           const Tile& tile,
-                                           Work* queries) const {
-  const LogitsSpec& spec = plan_->spec();
-  const int64_t width = spec.head_dim;
-  for (int64_t row = 0; row < tile.rows.size(); ++row) {
-    Work* const query = queries + row * width;
-    if (spec.bias_alone) {
-      std::fill_n(query, width, Work{0});
-    } else {
-      ATTNBIAS_RETURN_IF_ERROR(
-          Read(block, tile.head, tile.rows.begin + row, {0, width}, query));
-    }
-    if (!spec.query_bias.has_value()) continue;
-    for (int64_t i = 0; i < width; ++i) {
-      query[i] += static_cast<Work>(spec.query_bias->At(tile.head, i));
-    }
-  }
-  return absl::OkStatus();
-}
-
-template <typename Work>
-absl::Status PositionalLogits::Read(const RowBlock& block, int64_t head,
-                                    int64_t row, Range elements,
-                                    Work* out) const {
-  const DataType type = plan_->spec().data_type;
-  const int64_t index =
-      (head * block.num_rows + row) * plan_->input_width() + elements.begin;
-  Widen(type, block.data + index * SizeOf(type), elements.size(), out);
-  if (AllFinite(out, elements.size())) return absl::OkStatus();
-  const Work* const strange =
-      std::find_if_not(out, out + elements.size(),
-                       [](Work number) { return std::isfinite(number); });
-  return Invalid("data: got ", *strange, " at [", head, ", ", row, ", ",
-                 elements.begin + (strange - out), "], want finite numbers");
-}
-
-template <typename Work>
-absl::Status PositionalLogits::Round(Work* products, int64_t count,
-                                     std::byte* out) const {
-  if (!AllFinite(products, count)) {
-    return Invalid("data: sums of products overflow ",
-                   std::string(NameOf(plan_->work_type())),
-                   ", want smaller numbers or a wider type");
-  }
-  const double scale = plan_->spec().scale;
-  const DataType type = plan_->spec().output_data_type;
-  if (scale == 1 && SizeOf(type) == sizeof(Work)) {
-    std::memmove(out, products, count * sizeof(Work));
-    return absl::OkStatus();
-  }
-  // In place, each element is read before it is overwritten: no type is wider
-  // than Work.
-  switch (type) {
-    case DataType::kF64:
-      RoundEach<double>(products, count, out,
-                        [scale](double value) { return value * scale; });
-      break;
-    case DataType::kF32:
-      RoundEach<float>(products, count, out, [scale](double value) {
-        return static_cast<float>(value * scale);
-      });
-      break;
-    default: {
-      const NarrowFormat format =
-          type == DataType::kF16 ? kBinary16 : kBfloat16;
-      RoundEach<uint16_t>(products, count, out, [scale, format](double value) {
-        return static_cast<uint16_t>(Narrow(value * scale, format));
-      });
-    }
-  }
-  return absl::OkStatus();
-}
-
-void PositionalLogits::Spread(const Stretches& stretches,
-                              const std::byte* products, int64_t first_vector,
-                              std::byte* out) const {
-  const DataType type = plan_->spec().output_data_type;
-  const int64_t size = SizeOf(type);
-  int64_t key = 0;
-  for (const Stretch& stretch : stretches) {
-    RepeatElement(type, plan_->fill(), stretch.keys.begin - key,
-                  out + key * size);
-    const int64_t count = stretch.keys.size();
-    const std::byte* const from =
-        products + (stretch.vector - first_vector) * size;
-    std::byte* const to = out + stretch.keys.begin * size;
-    if (stretch.step == 0) {
-      RepeatElement(type, from, count, to);
-    } else if (stretch.step == 1) {
-      std::memcpy(to, from, count * size);
-    } else {
-      CopyReversed(size, from - (count - 1) * size, count, to);
-    }
-    key = stretch.keys.end;
-  }
-  RepeatElement(type, plan_->fill(), plan_->spec().key_length - key,
-                out + key * size);
-}
-
-Range PositionalLogits::VectorsOf(const Factor& factor, Range rows) const {
-  Range vectors = {std::numeric_limits<int64_t>::max(), 0};
-  for (int64_t row = rows.begin; row < rows.end; ++row) {
-    for (const Stretch& stretch : plan_->StretchesOf(factor.summand, row)) {
-      vectors.begin =
-          std::min({vectors.begin, stretch.vector, stretch.last_vector()});
-      vectors.end = std::max(
-          {vectors.end, stretch.vector + 1, stretch.last_vector() + 1});
-    }
-  }
-  return vectors.size() > 0 ? vectors : Range{};
+                        compute);
 }
 
 }  // namespace attnbias

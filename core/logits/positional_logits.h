@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -49,8 +48,6 @@ class PositionalLogits {
                        std::byte* out) const;
 
  private:
-  // Rows of one head, counted in the block, and where their answer goes.
-  struct Tile;
   // What rows are multiplied with.
   struct Factor {
     const Summand& summand;
@@ -59,37 +56,11 @@ class PositionalLogits {
     std::unique_ptr<DeviceVectors> on_device;
   };
 
+  template <typename Work>
+  class TileComputer;
+
   PositionalLogits(LogitsPlanPtr plan, LogitsResources resources,
                    std::vector<Factor> factors);
-
-  template <typename Work>
-  absl::Status ComputeTile(const RowBlock& block, const Tile& tile) const;
-  template <typename Work>
-  absl::Status Multiply(const RowBlock& block, const Tile& tile) const;
-  // Writes, for each of `rows`, every key's sum of products with what it uses.
-  template <typename Work>
-  absl::Status AddProducts(int64_t head, Range rows, const Work* queries,
-                           Work* sums) const;
-  template <typename Work>
-  absl::Status Weigh(const RowBlock& block, const Tile& tile) const;
-  template <typename Work>
-  absl::Status ReadQueries(const RowBlock& block, const Tile& tile,
-                           Work* queries) const;
-  template <typename Work>
-  absl::Status Read(const RowBlock& block, int64_t head, int64_t row,
-                    Range elements, Work* out) const;
-  // Scales products and rounds them to the output type, perhaps in place.
-  template <typename Work>
-  absl::Status Round(Work* products, int64_t count, std::byte* out) const;
-  void Spread(const Stretches& stretches, const std::byte* products,
-              int64_t first_vector, std::byte* out) const;
-  // A VectorProduct, by the accelerator where it will, else by the BLAS.
-  template <typename Work>
-  void MultiplyVectors(const Factor& factor, int64_t head, Range range,
-                       int64_t num_rows, bool transposed, const Work* input,
-                       Work* out) const;
-  // Vectors that any key of these rows uses.
-  Range VectorsOf(const Factor& factor, Range rows) const;
 
   const LogitsPlanPtr plan_;
   const LogitsResources resources_;

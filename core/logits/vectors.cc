@@ -93,8 +93,8 @@ absl::StatusOr<Vectors> MakeVectors(const LogitsPlan& plan,
       const auto* const numbers =
           reinterpret_cast<const double*>(projection.bytes.data());
       double* const projected = made + rows * width;
-      MultiplyTransposed({made, rows, width, width},
-                         {numbers, stride, width, width}, projected);
+      Multiply<double>({made, rows, width, width},
+                       {numbers, stride, width, width}, true, projected);
       made = projected;
     }
     Convert(made, rows * stride, plan.work_type(),

@@ -18,7 +18,6 @@
 #include "core/mount/checkpoint_rules.h"
 #include "core/mount/json_file.h"
 #include "core/mount/model_config.h"
-#include "core/mount/table_use.h"
 
 namespace attnbias {
 namespace {
@@ -96,17 +95,17 @@ class Reader {
             out->append(rule.tensor);
           }));
     }
-    for (const auto& [place, user] : users_) {
+    for (const auto& [site, user] : users_) {
       ATTNBIAS_RETURN_IF_ERROR(AddSpec(user));
     }
     return absl::OkStatus();
   }
 
  private:
-  // What uses the tables of one place, all of which are known at the end.
+  // What uses the tables of one site, all of which are known at the end.
   struct User {
     Use use;
-    Place place;
+    Site site;
     std::vector<MountedTable*> tables;
   };
 
@@ -124,8 +123,8 @@ class Reader {
     ATTNBIAS_ASSIGN_OR_RETURN(const Contents contents,
                               ReadIndex(folder_ / kIndexFile));
     for (const auto& [shard, tensors] : contents) {
-      if (std::none_of(tensors.begin(), tensors.end(),
-                       [this](const std::string& t) { return IsWanted(t); })) {
+      if (std::ranges::none_of(
+              tensors, [this](const std::string& t) { return IsWanted(t); })) {
         continue;
       }
       ATTNBIAS_ASSIGN_OR_RETURN(SafetensorsFile file,
@@ -143,7 +142,7 @@ class Reader {
   }
 
   bool IsWanted(const std::string& tensor) const {
-    return std::any_of(rules_.begin(), rules_.end(), [&](const Rule& rule) {
+    return std::ranges::any_of(rules_, [&](const Rule& rule) {
       return MatchTensor(rule, tensor).has_value();
     });
   }
@@ -154,14 +153,14 @@ class Reader {
       const std::optional<Match> match = MatchTensor(rule, entry.name);
       if (!match.has_value()) continue;
       const std::string name =
-          absl::StrCat(name_, "/", match->place, rule.part.empty() ? "" : ".",
+          absl::StrCat(name_, "/", match->site, rule.part.empty() ? "" : ".",
                        std::string(rule.part));
       ATTNBIAS_ASSIGN_OR_RETURN(MountedTable* const mounted,
                                 builder_.Add(name, file, WithoutBatch(entry)));
-      User& user = users_[match->place];
+      User& user = users_[match->site];
       user.use = rule.use;
-      user.place.numbers = match->numbers;
-      user.place.tables.emplace(rule.part, mounted->table);
+      user.site.numbers = match->numbers;
+      user.site.tables.emplace(rule.part, mounted->table);
       user.tables.push_back(mounted);
     }
     return absl::OkStatus();
@@ -169,7 +168,7 @@ class Reader {
 
   absl::Status AddSpec(const User& user) {
     if (user.use == nullptr) return absl::OkStatus();
-    const std::optional<EncodingSpec> spec = user.use(user.place, config_);
+    const std::optional<EncodingSpec> spec = user.use(user.site, config_);
     absl::Status status = config_.status();
     if (status.ok() && spec.has_value()) status = Check(*spec);
     if (!status.ok()) {
@@ -185,7 +184,7 @@ class Reader {
   ModelConfig config_;
   TableSetBuilder& builder_;
   std::vector<Rule> rules_;
-  std::map<std::string, User> users_;  // by place
+  std::map<std::string, User> users_;  // by site
 };
 
 }  // namespace

@@ -1,35 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which tensors of which models hold positions, under the names that
-// transformers 5.23 and earlier save them by.
+// transformers 5.23 and earlier save them by, and how the models use them: what
+// of an encoding's spec stands in config.json, and what is fixed in the model's
+// code.
+//
+// Facts are those of transformers 5.23, or of the last version that had them;
+// its own computation is what a spec's answer equals.
 #ifndef ATTNBIAS_CORE_MOUNT_CHECKPOINT_RULES_H_
 #define ATTNBIAS_CORE_MOUNT_CHECKPOINT_RULES_H_
 
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/mount/table_use.h"
+#include "core/encoding/spec/any_spec.h"
+#include "core/mount/model_config.h"
+#include "core/table/table.h"
 
 namespace attnbias {
 
+// Where a model uses a table, or several together.
+struct Site {
+  // Of the layer, or of stage and block, where the model has a table for each.
+  std::vector<int64_t> numbers;
+  // By what they are called beside one another; one alone has no name.
+  std::map<std::string_view, Table> tables;
+
+  const Table& table() const { return tables.at(""); }
+};
+
+// Nothing where no encoding's fields can say what the model does.
+using Use = std::optional<EncodingSpec> (*)(const Site& site,
+                                            ModelConfig& config);
+
 // A tensor of a model type. "*" stands for the number of a layer, in the
-// tensor's name and in the place's; a tensor may have further segments in
-// front.
+// tensor's name and in the site's; a tensor may have further segments in front.
 struct Rule {
   std::string_view model_type;
   std::string_view tensor;
-  std::string_view place;
+  std::string_view site;
   // Null where transformers itself cannot use the table.
   Use use;
-  // Of the table among those of its place, if there are several.
+  // Of the table among those of its site, if there are several.
   std::string_view part = {};
 };
 
 // What a rule makes of a tensor's name.
 struct Match {
-  std::string place;
+  std::string site;
   std::vector<int64_t> numbers;
 };
 

@@ -21,9 +21,7 @@ namespace {
 constexpr char kDigestPrefix[] = "sha256:";
 
 absl::Status CheckName(const std::string& name) {
-  const bool printable = std::all_of(name.begin(), name.end(), [](char c) {
-    return absl::ascii_isprint(static_cast<unsigned char>(c));
-  });
+  const bool printable = std::ranges::all_of(name, absl::ascii_isprint);
   if (!name.empty() && name.size() <= TableSetBuilder::kMaxNameBytes &&
       printable && !absl::StartsWith(name, kDigestPrefix)) {
     return absl::OkStatus();
@@ -39,10 +37,7 @@ absl::Status CheckName(const std::string& name) {
 
 const MountedTable* TableSet::Find(std::string_view name) const {
   const auto found =
-      std::lower_bound(tables_.begin(), tables_.end(), name,
-                       [](const MountedTable& table, std::string_view key) {
-                         return table.name < key;
-                       });
+      std::ranges::lower_bound(tables_, name, {}, &MountedTable::name);
   return found != tables_.end() && found->name == name ? &*found : nullptr;
 }
 
@@ -72,10 +67,7 @@ absl::StatusOr<MountedTable*> TableSetBuilder::Add(
 }
 
 absl::StatusOr<TableSetPtr> TableSetBuilder::Build() && {
-  std::sort(tables_.begin(), tables_.end(),
-            [](const MountedTable& a, const MountedTable& b) {
-              return a.name < b.name;
-            });
+  std::ranges::sort(tables_, {}, &MountedTable::name);
   auto set = std::make_shared<TableSet>();
   for (const MountedTable& mounted : tables_) {
     if (!set->tables_.empty() && set->tables_.back().name == mounted.name) {

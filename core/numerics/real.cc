@@ -1,60 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/numerics/real.h"
 
-#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "core/numerics/rounding.h"
 
 namespace attnbias {
-namespace {
-
-struct FormatLimits {
-  int precision;
-  // The smallest subnormal is 2^smallest_exponent.
-  int smallest_exponent;
-};
-
-FormatLimits LimitsOf(DataType type) {
-  switch (type) {
-    case DataType::kF32:
-      return {24, -149};
-    case DataType::kF16:
-      return {11, -24};
-    case DataType::kBF16:
-      return {8, -133};
-    default:
-      return {53, -1074};
-  }
-}
-
-// Zero or the smallest subnormal, for a magnitude below the latter.
-double RoundBelowSmallest(mpfr_srcptr value, int smallest_exponent) {
-  const bool up = mpfr_cmpabs_ui(value, 0) != 0 &&
-                  mpfr_get_exp(value) == smallest_exponent &&
-                  mpfr_min_prec(value) > 1;
-  const double magnitude = up ? std::ldexp(1.0, smallest_exponent) : 0.0;
-  return mpfr_signbit(value) != 0 ? -magnitude : magnitude;
-}
-
-}  // namespace
-
 void RoundReal(const Real& value, DataType type, std::byte* out) {
-  const FormatLimits limits = LimitsOf(type);
-  if (mpfr_regular_p(value.get()) == 0) {
+  if (type == DataType::kF64) {
     return RoundDouble(mpfr_get_d(value.get(), MPFR_RNDN), type, out);
   }
-  // MPFR's exponent e means a magnitude in [2^(e-1), 2^e).
-  const int64_t bits_above_smallest =
-      mpfr_get_exp(value.get()) - limits.smallest_exponent;
-  if (bits_above_smallest < 1) {
-    return RoundDouble(
-        RoundBelowSmallest(value.get(), limits.smallest_exponent), type, out);
-  }
-  Real rounded(static_cast<int>(
-      std::min<int64_t>(limits.precision, bits_above_smallest)));
-  mpfr_set(rounded.get(), value.get(), MPFR_RNDN);
-  RoundDouble(mpfr_get_d(rounded.get(), MPFR_RNDN), type, out);
+  // All that lies between two doubles rounds alike to fewer bits.
+  const double inner = mpfr_get_d(value.get(), MPFR_RNDZ);
+  if (mpfr_cmp_d(value.get(), inner) == 0) return RoundDouble(inner, type, out);
+  const double least = std::numeric_limits<double>::denorm_min();
+  RoundSum({inner, std::copysign(least, inner)}, type, out);
 }
 
 bool TryRound(const Real& value, const Real& bound, DataType type,

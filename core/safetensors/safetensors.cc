@@ -168,9 +168,8 @@ class HeaderReader final : public json::json_sax_t {
 
 // Bytes that the shape takes.
 absl::StatusOr<int64_t> SizeOfEntry(const SafetensorsEntry& entry) {
-  const auto* const dtype = std::find_if(
-      std::begin(kDtypes), std::end(kDtypes),
-      [&](const Dtype& known) { return known.name == entry.dtype; });
+  const auto* const dtype =
+      std::ranges::find(kDtypes, entry.dtype, &Dtype::name);
   if (dtype == std::end(kDtypes)) {
     return NotSafetensors(Quoted(entry.name), ": unknown dtype ",
                           Quoted(entry.dtype));
@@ -190,10 +189,9 @@ absl::StatusOr<int64_t> SizeOfEntry(const SafetensorsEntry& entry) {
 
 absl::Status CheckPlaces(std::vector<SafetensorsEntry>& entries,
                          int64_t data_size) {
-  std::sort(entries.begin(), entries.end(),
-            [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
-              return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
-            });
+  std::ranges::sort(entries, {}, [](const SafetensorsEntry& entry) {
+    return std::pair(entry.begin, entry.end);
+  });
   int64_t end = 0;
   for (const SafetensorsEntry& entry : entries) {
     const absl::StatusOr<int64_t> size = SizeOfEntry(entry);
@@ -227,10 +225,7 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(
       !status.ok()) {
     return status;
   }
-  std::sort(reader.entries.begin(), reader.entries.end(),
-            [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
-              return a.name < b.name;
-            });
+  std::ranges::sort(reader.entries, {}, &SafetensorsEntry::name);
   return std::move(reader.entries);
 }
 
@@ -298,10 +293,7 @@ absl::StatusOr<std::string> SafetensorsFile::Read(
 
 const SafetensorsEntry* SafetensorsFile::Find(std::string_view name) const {
   const auto found =
-      std::lower_bound(entries_.begin(), entries_.end(), name,
-                       [](const SafetensorsEntry& entry, std::string_view key) {
-                         return entry.name < key;
-                       });
+      std::ranges::lower_bound(entries_, name, {}, &SafetensorsEntry::name);
   return found != entries_.end() && found->name == name ? &*found : nullptr;
 }
 

@@ -3,6 +3,8 @@
 #ifndef ATTNBIAS_CORE_TENSOR_DATA_TYPE_H_
 #define ATTNBIAS_CORE_TENSOR_DATA_TYPE_H_
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -26,20 +28,11 @@ constexpr int64_t SizeOf(DataType type) {
   return 0;
 }
 
+inline constexpr std::array<std::string_view, 5> kDataTypeNames = {
+    "F64", "F32", "F16", "BF16", "I32"};
+
 constexpr std::string_view NameOf(DataType type) {
-  switch (type) {
-    case DataType::kF64:
-      return "F64";
-    case DataType::kF32:
-      return "F32";
-    case DataType::kF16:
-      return "F16";
-    case DataType::kBF16:
-      return "BF16";
-    case DataType::kI32:
-      return "I32";
-  }
-  return "";
+  return kDataTypeNames[static_cast<size_t>(type) - 1];
 }
 
 }  // namespace attnbias

@@ -3,6 +3,7 @@
 #ifndef ATTNBIAS_CORE_TENSOR_POSITIONS_H_
 #define ATTNBIAS_CORE_TENSOR_POSITIONS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -21,7 +22,13 @@ class Positions {
   Positions() = default;
   explicit Positions(Range range) : hull_(range) {}
   // `list` is not empty.
-  explicit Positions(std::vector<int64_t> list);
+  explicit Positions(std::vector<int64_t> list) : list_(std::move(list)) {
+    const auto [min, max] = std::ranges::minmax(list_);
+    hull_ = {min, max + 1};
+    const auto gap = std::ranges::adjacent_find(
+        list_, [](int64_t a, int64_t b) { return b != a + 1; });
+    if (gap == list_.end()) list_.clear();
+  }
 
   int64_t size() const {
     return is_range() ? hull_.size() : static_cast<int64_t>(list_.size());

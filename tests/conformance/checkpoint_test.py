@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints as transformers saves them: what the server finds in one is what the model computes.
 
-Tensors' names are a matter between a version of transformers and core/mount/checkpoint_rules.cc,
-the configuration's meaning one between it and core/mount/table_use.h: these tests fail when they
-part. Models are tiny, their position tensors random. Where modules compute positions, what they
-return is caught while the model runs.
+Tensors' names and the configuration's meaning are a matter between a version of transformers and
+core/mount/checkpoint_rules.cc: these tests fail when they part. Models are tiny, their position
+tensors random. Where modules compute positions, what they return is caught while the model runs.
 """
 
 from collections.abc import Callable

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/kernel/cpu/built_kernel_sets.h"
+#include "core/kernel/kernel_set.h"
 
 namespace attnbias {
 namespace {

@@ -52,14 +52,14 @@ inline void RunKernel(const ExpansionLaunch& launch) {
 
 inline void RunKernel(const SinusoidLaunch& launch) {
   ForEachThread(launch.blocks(), [&](int64_t block, int thread) {
-    switch (launch.format) {
-      case ElementFormat::kF32:
+    switch (launch.type) {
+      case DataType::kF32:
         return SinusoidThread<F32Element>(launch, launch.out_f32, block,
                                           thread);
-      case ElementFormat::kBf16:
+      case DataType::kBF16:
         return SinusoidThread<Bf16Element>(launch, launch.out_16, block,
                                            thread);
-      case ElementFormat::kF16:
+      default:
         return SinusoidThread<F16Element>(launch, launch.out_16, block, thread);
     }
   });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compiles the kernels once per instruction set, and lists the results.
-#include "core/kernel/cpu/built_kernel_sets.h"
+#include "core/kernel/kernel_set.h"
 
 // Sets that are rarer than the three named ones would double the work of
 // testing. GCC's vectors stay out of "scalar", so that it says what it is.

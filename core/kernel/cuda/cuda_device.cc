@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device by the CUDA runtime: the backend's door.
+#include <cublas_v2.h>
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
-#include "core/kernel/cuda/cublas.h"
 #include "core/kernel/cuda/device.h"
 #include "core/kernel/cuda/kernels.h"
 
@@ -24,6 +26,52 @@ absl::Status ToStatus(cudaError_t error, const char* what) {
     return absl::ResourceExhaustedError(message);
   }
   return absl::InternalError(message);
+}
+
+// cuBLAS's own functions.
+struct Cublas {
+  decltype(&cublasCreate_v2) create;
+  decltype(&cublasDestroy_v2) destroy;
+  decltype(&cublasSetStream_v2) set_stream;
+  decltype(&cublasSetMathMode) set_math_mode;
+  decltype(&cublasGetStatusString) status_string;
+  decltype(&cublasSgemm_v2) sgemm;
+  decltype(&cublasDgemm_v2) dgemm;
+};
+
+// The system's, or the one that lay beside the headers.
+void* OpenCublas() {
+  const std::string name = "libcublas.so." + std::to_string(CUBLAS_VER_MAJOR);
+  void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library != nullptr) return library;
+  return dlopen(ATTNBIAS_CUBLAS_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+}
+
+template <typename Function>
+bool Find(void* library, const char* name, Function* function) {
+  *function = reinterpret_cast<Function>(dlsym(library, name));
+  return *function != nullptr;
+}
+
+// Null where the library is not on this machine. It is loaded for the first
+// product: if it were linked, opening a device would take 200 MB and a fifth of
+// a second even where nothing is multiplied.
+const Cublas* LoadCublas() {
+  static const std::optional<Cublas> cublas = []() -> std::optional<Cublas> {
+    void* const library = OpenCublas();
+    Cublas found;
+    if (library != nullptr && Find(library, "cublasCreate_v2", &found.create) &&
+        Find(library, "cublasDestroy_v2", &found.destroy) &&
+        Find(library, "cublasSetStream_v2", &found.set_stream) &&
+        Find(library, "cublasSetMathMode", &found.set_math_mode) &&
+        Find(library, "cublasGetStatusString", &found.status_string) &&
+        Find(library, "cublasSgemm_v2", &found.sgemm) &&
+        Find(library, "cublasDgemm_v2", &found.dgemm)) {
+      return found;
+    }
+    return std::nullopt;
+  }();
+  return cublas.has_value() ? &*cublas : nullptr;
 }
 
 using StreamHandle = std::unique_ptr<CUstream_st, decltype(&cudaStreamDestroy)>;

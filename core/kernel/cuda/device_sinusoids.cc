@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <utility>
+#include <tuple>
 
 #include "core/base/status_macros.h"
 #include "core/kernel/cuda/device_memory.h"
@@ -28,17 +28,6 @@ struct SinusoidSlot {
   int64_t rows = 0;
   std::unique_ptr<Stream> stream;  // goes first, and waits
 };
-
-ElementFormat FormatOf(DataType type) {
-  switch (type) {
-    case DataType::kBF16:
-      return ElementFormat::kBf16;
-    case DataType::kF16:
-      return ElementFormat::kF16;
-    default:
-      return ElementFormat::kF32;
-  }
-}
 
 // Many blocks' sinusoids in pieces of whole blocks.
 class SinusoidFill {
@@ -83,23 +72,17 @@ class SinusoidFill {
     Stream& stream = *slots_[0].stream;
     const int64_t anchors =
         RoundUp(block.rows, blocks_.block_rows) / blocks_.block_rows;
-    const auto upload = [&](const double* data, int64_t rows,
-                            DeviceArray<const double>* array) {
-      return Upload(device_, stream,
-                    absl::MakeConstSpan(data, rows * block.pairs),
-                    &memory_.emplace_back(), array);
-    };
-    ATTNBIAS_RETURN_IF_ERROR(
-        upload(block.anchor_sin, anchors, &launch_.anchor_sin));
-    ATTNBIAS_RETURN_IF_ERROR(
-        upload(block.anchor_cos, anchors, &launch_.anchor_cos));
-    ATTNBIAS_RETURN_IF_ERROR(
-        upload(block.sin_bound, anchors, &launch_.sin_bound));
     const int64_t rotations = std::min(blocks_.block_rows, block.rows);
-    ATTNBIAS_RETURN_IF_ERROR(
-        upload(block.rotation_sin, rotations, &launch_.rotation_sin));
-    ATTNBIAS_RETURN_IF_ERROR(
-        upload(block.rotation_cos, rotations, &launch_.rotation_cos));
+    for (const auto& [data, rows, array] :
+         {std::tuple(block.anchor_sin, anchors, &launch_.anchor_sin),
+          std::tuple(block.anchor_cos, anchors, &launch_.anchor_cos),
+          std::tuple(block.sin_bound, anchors, &launch_.sin_bound),
+          std::tuple(block.rotation_sin, rotations, &launch_.rotation_sin),
+          std::tuple(block.rotation_cos, rotations, &launch_.rotation_cos)}) {
+      ATTNBIAS_RETURN_IF_ERROR(
+          Upload(device_, stream, absl::MakeConstSpan(data, rows * block.pairs),
+                 &memory_.emplace_back(), array));
+    }
     launch_.cos_bound = block.cos_bound;
     launch_.block_rows = blocks_.block_rows;
     launch_.pairs = block.pairs;
@@ -108,7 +91,7 @@ class SinusoidFill {
     launch_.width = block.width;
     launch_.pair_stride = block.pair_stride;
     launch_.cos_offset = block.cos_offset;
-    launch_.format = FormatOf(blocks_.type);
+    launch_.type = blocks_.type;
     return stream.Wait();
   }
 
@@ -125,7 +108,7 @@ class SinusoidFill {
     }
     launch.rows = slot.rows;
     const int64_t elements = slot.rows * launch.width;
-    if (launch.format == ElementFormat::kF32) {
+    if (launch.type == DataType::kF32) {
       launch.out_f32 = ArrayOf<uint32_t>(slot.out, elements);
     } else {
       launch.out_16 = ArrayOf<uint16_t>(slot.out, elements);

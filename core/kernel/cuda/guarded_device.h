@@ -38,7 +38,15 @@ class GuardedDevice {
   bool works() const { return !broken_; }
   // Whether `status` is OK. If not, tells the observer, and gives the device up
   // unless it only lacked memory.
-  bool Check(const absl::Status& status);
+  bool Check(const absl::Status& status) {
+    if (status.ok()) return true;
+    if (absl::IsResourceExhausted(status)) {
+      if (!was_full_.exchange(true)) observer_.OnFallback(status, false);
+    } else if (!broken_.exchange(true)) {
+      observer_.OnFallback(status, true);
+    }
+    return false;
+  }
   void Made(int64_t bytes) { observer_.OnMade(bytes); }
 
  private:

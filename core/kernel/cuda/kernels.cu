@@ -35,19 +35,15 @@ cudaError_t StartKernel(const ExpansionLaunch& launch, cudaStream_t stream) {
 
 cudaError_t StartKernel(const SinusoidLaunch& launch, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(launch.blocks());
-  switch (launch.format) {
-    case ElementFormat::kF32:
-      FillSinusoid<F32Element>
-          <<<blocks, kThreadsPerBlock, 0, stream>>>(launch, launch.out_f32);
-      break;
-    case ElementFormat::kBf16:
-      FillSinusoid<Bf16Element>
-          <<<blocks, kThreadsPerBlock, 0, stream>>>(launch, launch.out_16);
-      break;
-    case ElementFormat::kF16:
-      FillSinusoid<F16Element>
-          <<<blocks, kThreadsPerBlock, 0, stream>>>(launch, launch.out_16);
-      break;
+  if (launch.type == DataType::kF32) {
+    FillSinusoid<F32Element>
+        <<<blocks, kThreadsPerBlock, 0, stream>>>(launch, launch.out_f32);
+  } else if (launch.type == DataType::kBF16) {
+    FillSinusoid<Bf16Element>
+        <<<blocks, kThreadsPerBlock, 0, stream>>>(launch, launch.out_16);
+  } else {
+    FillSinusoid<F16Element>
+        <<<blocks, kThreadsPerBlock, 0, stream>>>(launch, launch.out_16);
   }
   return cudaGetLastError();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is handed to a kernel: its arguments and its geometry. Names nothing but
-// std, so that both compilers read it.
+// What is handed to a kernel: its arguments and its geometry. Both compilers
+// read it.
 #ifndef ATTNBIAS_CORE_KERNEL_CUDA_LAUNCHES_H_
 #define ATTNBIAS_CORE_KERNEL_CUDA_LAUNCHES_H_
 
@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "core/kernel/host_device.h"
+#include "core/tensor/data_type.h"
 
 namespace attnbias {
 
@@ -87,8 +88,6 @@ struct ExpansionLaunch {
   }
 };
 
-enum class ElementFormat : uint8_t { kF32, kBf16, kF16 };
-
 // SinusoidBlocks on the device.
 struct SinusoidLaunch {
   DeviceArray<const double> anchor_sin;
@@ -105,7 +104,7 @@ struct SinusoidLaunch {
   int64_t width = 0;
   int64_t pair_stride = 0;
   int64_t cos_offset = 0;
-  ElementFormat format = ElementFormat::kF32;
+  DataType type = DataType::kF32;
   // [rows, width] elements.
   DeviceArray<uint32_t> out_f32;
   DeviceArray<uint16_t> out_16;

@@ -25,7 +25,10 @@ absl::StatusOr<SharedMemory> PinnedPool::Allocate(int64_t bytes) {
   std::byte* const data = memory.get();
   return SharedMemory(data, [pool = shared_from_this(), size,
                              memory = std::move(memory)](std::byte*) mutable {
-    pool->GiveBack(size, std::move(memory));
+    const MutexLock lock(pool->mutex_);
+    if (pool->free_bytes_ + size > kMaxPooledBytes) return;
+    pool->free_.emplace(size, std::move(memory));
+    pool->free_bytes_ += size;
   });
 }
 
@@ -37,13 +40,6 @@ SharedMemory PinnedPool::Take(int64_t size) {
   free_.erase(found);
   free_bytes_ -= size;
   return memory;
-}
-
-void PinnedPool::GiveBack(int64_t size, SharedMemory memory) {
-  const MutexLock lock(mutex_);
-  if (free_bytes_ + size > kMaxPooledBytes) return;
-  free_.emplace(size, std::move(memory));
-  free_bytes_ += size;
 }
 
 }  // namespace attnbias

@@ -24,7 +24,6 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
 
  private:
   SharedMemory Take(int64_t size);
-  void GiveBack(int64_t size, SharedMemory memory);
 
   Device& device_;
   Mutex mutex_;

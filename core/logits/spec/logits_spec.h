@@ -31,8 +31,8 @@ template <>
 inline constexpr std::array<std::string_view, 2> kEnumNames<Alignment> = {
     "START", "END"};
 template <>
-inline constexpr std::array<std::string_view, 5> kEnumNames<DataType> = {
-    "F64", "F32", "F16", "BF16", "I32"};
+inline constexpr std::array<std::string_view, 5> kEnumNames<DataType> =
+    kDataTypeNames;
 
 struct LogitsSpec {
   AnySpec term;
