@@ -230,7 +230,7 @@ absl::Status Planner::CheckMaskable() const {
   }
   if (encoding.structure == Structure::kBlockToeplitz2D) {
     return Invalid("output.mask: got a mask, want none: the tokens of ", name,
-                   " are no sequence");
+                   " lie in a grid, and only a sequence can be masked");
   }
   if (plan_.form_ == Form::kKeyRow) {
     return Invalid(

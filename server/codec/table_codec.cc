@@ -56,9 +56,9 @@ absl::StatusOr<Table> FindNamed(const std::string& name,
   if (const MountedTable* const mounted = tables.Find(name)) {
     return mounted->table;
   }
-  return absl::NotFoundError(absl::StrCat(
-      path, ": got '", name,
-      "', which this server has not mounted; ListTables names its tables"));
+  return absl::NotFoundError(
+      absl::StrCat(path, ": got '", name,
+                   "', want the name of a mounted table; ListTables has them"));
 }
 
 absl::StatusOr<Table> FindDigest(const std::string& sha256,
