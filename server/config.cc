@@ -12,7 +12,6 @@
 #include "absl/strings/str_replace.h"
 #include "server/host_port.h"
 #include "server/memory_limit.h"
-#include "server/version.h"
 
 namespace attnbias {
 namespace {
@@ -175,7 +174,7 @@ std::variant<ServerConfig, ExitCode> ParseConfig(int argc,
   config.threads =
       std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   CLI::App app("Computes, caches and streams position tensors over gRPC.");
-  app.set_version_flag("--version", std::string(Version()));
+  app.set_version_flag("--version", ATTNBIAS_VERSION);
   app.add_flag("--check-config", config.check_config,
                "Print the effective configuration and exit: 0 valid, 2 not");
   AddNetworkFlags(app, config);

@@ -7,7 +7,6 @@
 #include "attnbias/v1/service.grpc.pb.h"
 #include "prometheus/family.h"
 #include "prometheus/text_serializer.h"
-#include "server/version.h"
 
 namespace attnbias {
 namespace {
@@ -81,7 +80,7 @@ Metrics::Metrics()
       .Name("attnbias_build_info")
       .Help("Always 1; the version is in the label")
       .Register(registry_)
-      .Add({{"version", std::string(Version())}})
+      .Add({{"version", ATTNBIAS_VERSION}})
       .Set(1);
 }
 

@@ -8,7 +8,6 @@
 #include "core/base/status_macros.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/unknown_field_set.h"
-#include "server/version.h"
 
 namespace attnbias {
 namespace {
@@ -37,7 +36,7 @@ absl::Status Unknown(const FieldPath* path, std::string_view what, int number) {
   const std::string text = ToString(path);
   return absl::UnimplementedError(absl::StrCat(
       text.empty() ? "request" : text, ": ", std::string(what), " ", number,
-      " is not known to this server, version ", std::string(Version())));
+      " is not known to this server, version ", ATTNBIAS_VERSION));
 }
 
 absl::Status CheckMessage(const Message& message, const FieldPath* path);
