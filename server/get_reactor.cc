@@ -48,9 +48,7 @@ GetReactor::GetReactor(CallEnvironment* environment,
                        grpc::ByteBuffer* response)
     : CallReactor(environment, Method::kGetTensor, context),
       request_(*request),
-      response_(*response) {}
-
-void GetReactor::Start() {
+      response_(*response) {
   Begin(request_, [this] { Plan(); });
 }
 
