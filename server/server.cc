@@ -139,6 +139,8 @@ void Server::AddGauges() {
   add("attnbias_tables_reload_failed",
       "1 while the tables on disk cannot be mounted",
       [this] { return table_mounts_.failed(); });
+  add("attnbias_cuda_in_use", "1 while a CUDA device is used",
+      [this] { return backend_->uses_device(); });
   add("attnbias_draining", "1 while the server shuts down",
       [this] { return environment_.draining.load(); });
 }
