@@ -21,21 +21,7 @@
 namespace attnbias {
 namespace {
 
-absl::string_view NameOf(Form form) {
-  switch (form) {
-    case Form::kTable:
-      return "TABLE";
-    case Form::kToeplitz:
-      return "TOEPLITZ";
-    case Form::kKeyRow:
-      return "KEY_ROW";
-    case Form::kDense:
-      return "DENSE";
-    case Form::kBlockToeplitz2D:
-      return "BLOCK_TOEPLITZ_2D";
-  }
-  return "";
-}
+std::string NameOf(Form form) { return std::string(NameOfEnum(form)); }
 
 std::string_view PartNameOf(Form form) {
   switch (form) {

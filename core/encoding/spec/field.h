@@ -36,6 +36,7 @@
 #include "absl/types/span.h"
 #include "core/base/canonical_writer.h"
 #include "core/table/table.h"
+#include "core/tensor/range.h"
 
 namespace attnbias {
 
@@ -87,10 +88,10 @@ struct EnumMember {
   std::function<bool()> is_given;
 };
 
-// A member that is a message, or a list of them, each with fields of its own.
+// A member that is a message, one that may be missing, or a list of them, each
+// with fields of its own.
 struct MessageMember {
-  // Null where there is one alone, as terms of logits have it. Nobody writes
-  // those.
+  // Null where there is always one.
   std::function<void(int64_t)> resize;
   std::function<std::vector<FieldList>()> elements;
 };
@@ -179,6 +180,14 @@ class Field {
   std::string bound_reason_;
 };
 
+// The fields of a message that has no list of its own: a range, positions.
+FieldList FieldsOf(Range& range);
+FieldList FieldsOf(std::vector<int64_t>& positions);
+template <typename Message>
+FieldList FieldsOf(Message& message) {
+  return message.Fields();
+}
+
 // Checks each field by itself. `path` is the spec's name; `buckets`, whether
 // values BUCKETS are asked for.
 //
@@ -253,13 +262,27 @@ Field::Member Field::MemberOf(T& member) {
     return MessageMember{.elements = [&member] {
       return std::vector<FieldList>{member.Fields()};
     }};
+  } else if constexpr (internal::kIsOptional<T>) {
+    return MessageMember{.resize =
+                             [&member](int64_t size) {
+                               member.reset();
+                               if (size > 0) member.emplace();
+                             },
+                         .elements =
+                             [&member] {
+                               std::vector<FieldList> elements;
+                               if (member.has_value())
+                                 elements.push_back(FieldsOf(*member));
+                               return elements;
+                             }};
   } else {
     return MessageMember{
         .resize = [&member](int64_t size) { member.resize(size); },
         .elements =
             [&member] {
               std::vector<FieldList> elements;
-              for (auto& element : member) elements.push_back(element.Fields());
+              for (auto& element : member)
+                elements.push_back(FieldsOf(element));
               return elements;
             }};
   }
