@@ -42,7 +42,7 @@ Call::~Call() {
   if (!LogsAccess()) return;
   LogAccess({.method = NameOf(method_),
              .peer = context_.peer(),
-             .code = RowOf(end_).name,
+             .code = absl::StatusCodeToString(end_.code()),
              .milliseconds = seconds.count() * 1000,
              .bytes = bytes_,
              .encoding = plan_ ? plan_->encoding().name : "",
