@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/codec/table_codec.h"
 
-#include <algorithm>
 #include <optional>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
@@ -14,9 +12,8 @@ namespace attnbias {
 namespace {
 
 bool IsDigest(const std::string& text) {
-  return text.size() == 64 && std::all_of(text.begin(), text.end(), [](char c) {
-           return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f');
-         });
+  return text.size() == 64 &&
+         text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
 absl::StatusOr<Table> DecodeInline(const v1::InlineTable& table,
