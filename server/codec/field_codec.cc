@@ -46,17 +46,7 @@ struct Decoder {
 
   template <typename T>
   absl::Status operator()(T* member) const {
-    *member = Scalar<T>();
-    return absl::OkStatus();
-  }
-  template <typename T>
-  absl::Status operator()(Defaulted<T>* member) const {
-    *member = Scalar<T>();
-    return absl::OkStatus();
-  }
-  template <typename T>
-  absl::Status operator()(std::optional<T>* member) const {
-    *member = Scalar<T>();
+    *member = Scalar<typename ValueIn<T>::Type>();
     return absl::OkStatus();
   }
   absl::Status operator()(std::optional<Table>* member) const {
@@ -127,11 +117,7 @@ struct Encoder {
 
   template <typename T>
   void operator()(const T* member) const {
-    Set(*member);
-  }
-  template <typename T>
-  void operator()(const Defaulted<T>* member) const {
-    Set(static_cast<T>(*member));
+    Set(static_cast<typename ValueIn<T>::Type>(*member));
   }
   template <typename T>
   void operator()(const std::optional<T>* member) const {
@@ -228,11 +214,12 @@ absl::StatusOr<AnySpec> DecodeOneof(
   return spec;
 }
 
-void EncodeOneof(AnySpec spec, Message* message) {
+Message* EncodeOneof(AnySpec spec, Message* message) {
   const auto* field =
       message->GetDescriptor()->FindFieldByName(std::string(spec.name()));
-  EncodeFields(spec.Fields(),
-               message->GetReflection()->MutableMessage(message, field));
+  Message* encoded = message->GetReflection()->MutableMessage(message, field);
+  EncodeFields(spec.Fields(), encoded);
+  return encoded;
 }
 
 }  // namespace attnbias

@@ -65,6 +65,20 @@ Defaulted<T> DefaultsTo(T value) {
   return result;
 }
 
+// The T in T, Defaulted<T> or std::optional<T>.
+template <typename T>
+struct ValueIn {
+  using Type = T;
+};
+template <typename T>
+struct ValueIn<Defaulted<T>> {
+  using Type = T;
+};
+template <typename T>
+struct ValueIn<std::optional<T>> {
+  using Type = T;
+};
+
 // The contract's names of an enum's values 1, 2, ... without their prefix. An
 // enum of a spec specializes it with an array of std::string_view.
 template <typename Enum>
@@ -214,20 +228,6 @@ inline constexpr bool kIsOptional = false;
 template <typename T>
 inline constexpr bool kIsOptional<std::optional<T>> = true;
 
-// The enum in E, Defaulted<E> or std::optional<E>.
-template <typename T>
-struct EnumIn {
-  using Type = T;
-};
-template <typename E>
-struct EnumIn<Defaulted<E>> {
-  using Type = E;
-};
-template <typename E>
-struct EnumIn<std::optional<E>> {
-  using Type = E;
-};
-
 }  // namespace field_internal
 
 template <typename T>
@@ -235,8 +235,8 @@ Field::Member Field::MemberOf(T& member) {
   namespace internal = field_internal;
   if constexpr (std::is_constructible_v<Member, T*>) {
     return &member;
-  } else if constexpr (std::is_enum_v<typename internal::EnumIn<T>::Type>) {
-    using Enum = typename internal::EnumIn<T>::Type;
+  } else if constexpr (std::is_enum_v<typename ValueIn<T>::Type>) {
+    using Enum = typename ValueIn<T>::Type;
     return EnumMember{
         .names = kEnumNames<Enum>,
         .get =
