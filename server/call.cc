@@ -2,6 +2,7 @@
 #include "server/call.h"
 
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/time/time.h"
