@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "server/logging.h"
@@ -14,13 +15,12 @@ namespace {
 absl::StatusOr<const KernelSet*> ChooseKernels(const std::string& name) {
   if (name.empty()) return SupportedKernelSets().front();
   if (const KernelSet* kernels = FindKernelSet(name)) return kernels;
-  std::string known;
-  for (const KernelSet* kernels : SupportedKernelSets()) {
-    absl::StrAppend(&known, known.empty() ? "" : ", ",
-                    std::string(kernels->name));
-  }
   return Invalid("--kernels: got '", name,
-                 "', want one of those this CPU has: ", known);
+                 "', want one of those this CPU has: ",
+                 absl::StrJoin(SupportedKernelSets(), ", ",
+                               [](std::string* out, const KernelSet* kernels) {
+                                 out->append(kernels->name);
+                               }));
 }
 
 }  // namespace
@@ -56,7 +56,6 @@ void Backend::OpenDevice(const ServerConfig& config) {
       this);
   kernels_.accelerator = accelerator_.get();
   uses_device_ = true;
-  metrics_.SetCudaInUse(true);
 }
 
 std::vector<std::string> Backend::names() const {
@@ -67,10 +66,7 @@ std::vector<std::string> Backend::names() const {
 
 void Backend::OnFallback(const absl::Status& why, bool for_good) {
   metrics_.CudaFellBack();
-  if (for_good) {
-    uses_device_ = false;
-    metrics_.SetCudaInUse(false);
-  }
+  if (for_good) uses_device_ = false;
   LogWarning(absl::StrCat(why.message(),
                           for_good ? "; from now on the CPU computes alone"
                                    : "; the CPU computes what does not fit"));

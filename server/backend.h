@@ -28,6 +28,7 @@ class Backend final : public AcceleratorObserver {
   const KernelSet& kernels() const { return kernels_; }
   // Backends at hand, the one in use first.
   std::vector<std::string> names() const;
+  bool uses_device() const { return uses_device_; }
 
   void OnMade(int64_t bytes) override { metrics_.MadeByCuda(bytes); }
   void OnFallback(const absl::Status& why, bool for_good) override;

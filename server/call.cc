@@ -2,6 +2,7 @@
 #include "server/call.h"
 
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/time/time.h"
@@ -42,7 +43,7 @@ Call::~Call() {
   if (!LogsAccess()) return;
   LogAccess({.method = NameOf(method_),
              .peer = context_.peer(),
-             .code = RowOf(end_).name,
+             .code = absl::StatusCodeToString(end_.code()),
              .milliseconds = seconds.count() * 1000,
              .bytes = bytes_,
              .encoding = plan_ ? plan_->encoding().name : "",

@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <string>
 #include <utility>
 
 #include "absl/status/status.h"

@@ -12,7 +12,6 @@
 #include "absl/strings/str_replace.h"
 #include "server/host_port.h"
 #include "server/memory_limit.h"
-#include "server/version.h"
 
 namespace attnbias {
 namespace {
@@ -52,10 +51,10 @@ CLI::Option* Add(CLI::App& app, const std::string& name, auto& target,
 }
 
 void AddBytes(CLI::App& app, const std::string& name, int64_t& target,
-              const std::string& description) {
+              int64_t least, const std::string& description) {
   Add(app, name, target, description)
       ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()));
+      ->check(CLI::Range(least, std::numeric_limits<int64_t>::max()));
 }
 
 // At least `least`, which is 0 or the smallest duration that makes sense.
@@ -76,13 +75,12 @@ void AddDuration(CLI::App& app, const std::string& name, absl::Duration& target,
   MakeOverridable(option);
 }
 
-const CLI::Validator& Address() {
-  static const CLI::Validator* validator = new CLI::Validator(
+CLI::Validator Address() {
+  return CLI::Validator(
       [](std::string& text) {
         return std::string(ParseHostPort(text).status().message());
       },
       "HOST:PORT");
-  return *validator;
 }
 
 void AddNetworkFlags(CLI::App& app, ServerConfig& config) {
@@ -101,10 +99,10 @@ void AddNetworkFlags(CLI::App& app, ServerConfig& config) {
 
 void AddComputeFlags(CLI::App& app, ServerConfig& config) {
   AddBytes(
-      app, "--memory-budget", config.memory_budget_bytes,
+      app, "--memory-budget", config.memory_budget_bytes, 1,
       "Bytes of tensors computed, cached and in flight; default: a quarter "
       "of the memory");
-  AddBytes(app, "--max-tensor-bytes", config.max_tensor_bytes,
+  AddBytes(app, "--max-tensor-bytes", config.max_tensor_bytes, 1,
            "Payloads larger than this are refused");
   Add(app, "--threads", config.threads, "Threads that compute")
       ->check(CLI::Range(1, 4096));
@@ -114,10 +112,9 @@ void AddComputeFlags(CLI::App& app, ServerConfig& config) {
       "auto: a CUDA device for results of --cuda-min-bytes and more; cuda: for "
       "all it can make; cpu: never")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  Add(app, "--cuda-min-bytes", config.cuda_min_bytes,
-      "Smaller results are left to the CPU; 0 with --backend auto: all are")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()));
+  AddBytes(
+      app, "--cuda-min-bytes", config.cuda_min_bytes, 0,
+      "Smaller results are left to the CPU; 0 with --backend auto: all are");
   Add(app, "--precompute", config.precompute,
       "JSON file, an array of TensorSpec to be in the cache before readiness");
 }
@@ -175,7 +172,7 @@ std::variant<ServerConfig, ExitCode> ParseConfig(int argc,
   config.threads =
       std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   CLI::App app("Computes, caches and streams position tensors over gRPC.");
-  app.set_version_flag("--version", std::string(Version()));
+  app.set_version_flag("--version", ATTNBIAS_VERSION);
   app.add_flag("--check-config", config.check_config,
                "Print the effective configuration and exit: 0 valid, 2 not");
   AddNetworkFlags(app, config);

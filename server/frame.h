@@ -1,38 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensor bytes to wire messages, without copying them.
 //
-// The payload is the last field of its message, so a message is a header
-// written by hand followed by slices of the memory that the tensor lies in; any
+// The payload is the last field of its message, so a message is its other
+// fields followed by slices of the memory that the tensor lies in; any
 // generated stub parses it.
 #ifndef ATTNBIAS_SERVER_FRAME_H_
 #define ATTNBIAS_SERVER_FRAME_H_
 
-#include <cstdint>
 #include <string_view>
+#include <utility>
 
 #include "attnbias/v1/service.pb.h"
 #include "core/engine/payload.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/support/byte_buffer.h"
 
 namespace attnbias {
 
-// A StreamTensorResponse with the header alone.
-grpc::ByteBuffer FrameStreamHeader(const v1::TensorHeader& header);
+// A Response with the header alone.
+template <typename Response, typename Header>
+grpc::ByteBuffer FrameHeader(Header header) {
+  Response response;
+  *response.mutable_header() = std::move(header);
+  grpc::ByteBuffer bytes;
+  bool own_buffer = false;
+  (void)grpc::SerializationTraits<Response>::Serialize(response, &bytes,
+                                                       &own_buffer);
+  return bytes;
+}
 
-// A StreamTensorResponse with `chunk`, which begins at `offset`. The message
+// `fields`, serialised, and `chunk` as the bytes of `data_field`. The message
 // keeps the chunk's memory alive until it has been sent.
-grpc::ByteBuffer FrameStreamChunk(const Chunk& chunk, int64_t offset);
+grpc::ByteBuffer AppendData(std::string_view fields, int data_field,
+                            const Chunk& chunk);
+
+// `response` with the chunk's checksum and bytes.
+template <typename Response>
+grpc::ByteBuffer FrameChunk(Response response, const Chunk& chunk) {
+  response.set_crc32c(chunk.crc32c);
+  return AppendData(response.SerializeAsString(), Response::kDataFieldNumber,
+                    chunk);
+}
 
 // A GetTensorResponse. `header` is a serialised TensorHeader.
 grpc::ByteBuffer FrameTensor(std::string_view header, const Chunk& chunk);
-
-// A ComputeLogitsResponse with the header alone.
-grpc::ByteBuffer FrameLogitsHeader(const v1::LogitsHeader& header);
-
-// A ComputeLogitsResponse with `chunk`, which begins at `offset` of the answer
-// to the rows from `first_row` on.
-grpc::ByteBuffer FrameLogitsChunk(const Chunk& chunk, int64_t first_row,
-                                  int64_t offset);
 
 }  // namespace attnbias
 

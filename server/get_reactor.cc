@@ -4,7 +4,6 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/invalid.h"
@@ -31,13 +30,9 @@ constexpr size_t kFirstWindowBytes = 65535;
 constexpr int64_t kFramingBytes = 64;
 
 std::string Flatten(const grpc::ByteBuffer& buffer) {
-  std::vector<grpc::Slice> slices;
-  std::string bytes;
-  if (!buffer.Dump(&slices).ok()) return bytes;
-  for (const grpc::Slice& slice : slices) {
-    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
-  }
-  return bytes;
+  grpc::Slice slice;
+  if (!buffer.DumpToSingleSlice(&slice).ok()) return "";
+  return {slice.begin(), slice.end()};
 }
 
 }  // namespace
@@ -48,9 +43,7 @@ GetReactor::GetReactor(CallEnvironment* environment,
                        grpc::ByteBuffer* response)
     : CallReactor(environment, Method::kGetTensor, context),
       request_(*request),
-      response_(*response) {}
-
-void GetReactor::Start() {
+      response_(*response) {
   Begin(request_, [this] { Plan(); });
 }
 

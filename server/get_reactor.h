@@ -19,9 +19,6 @@ class GetReactor final : public CallReactor<grpc::ServerUnaryReactor> {
   GetReactor(CallEnvironment* environment, grpc::CallbackServerContext* context,
              const grpc::ByteBuffer* request, grpc::ByteBuffer* response);
 
-  // Once, after construction.
-  void Start();
-
  private:
   void Plan();
   absl::StatusOr<PlannedRequestPtr> MakePlan();

@@ -74,9 +74,6 @@ class HealthService::Watcher final
   std::optional<grpc::Status> end_ ABSL_GUARDED_BY(mutex_);
 };
 
-HealthService::HealthService() = default;
-HealthService::~HealthService() = default;
-
 void HealthService::SetServing(bool serving) {
   mutex_.Lock();
   serving_ = serving;

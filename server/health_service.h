@@ -22,9 +22,6 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
  public:
   using Status = grpc::health::v1::HealthCheckResponse::ServingStatus;
 
-  HealthService();
-  ~HealthService() override;
-
   // Each tells the watchers of what changes. Any thread.
   void SetServing(bool serving);
   void SetOverloaded(bool overloaded);

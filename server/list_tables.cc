@@ -71,12 +71,7 @@ void EncodeInfo(const MountedTable& mounted, const TableSet& tables,
   info->mutable_shape()->Assign(table.shape().begin(), table.shape().end());
   info->set_source(mounted.source);
   if (!mounted.spec.has_value()) return;
-  v1::TensorSpec* spec = info->mutable_spec();
-  EncodeOneof(*mounted.spec, spec);
-  const auto* chosen = spec->GetReflection()->GetOneofFieldDescriptor(
-      *spec, v1::TensorSpec::descriptor()->FindOneofByName("encoding"));
-  NameTables(mounted, tables,
-             spec->GetReflection()->MutableMessage(spec, chosen));
+  NameTables(mounted, tables, EncodeOneof(*mounted.spec, info->mutable_spec()));
 }
 
 }  // namespace

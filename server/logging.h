@@ -21,7 +21,7 @@ void LogError(std::string_view message);
 struct AccessLine {
   std::string_view method;
   std::string peer;
-  std::string_view code;
+  std::string code;
   double milliseconds = 0;
   // Of tensors, sent.
   int64_t bytes = 0;

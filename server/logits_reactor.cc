@@ -28,11 +28,10 @@ absl::Status NoSpec() {
 
 LogitsReactor::LogitsReactor(CallEnvironment* environment,
                              grpc::CallbackServerContext* context)
-    : OutputPump(environment, Method::kComputeLogits, context) {}
-
-void LogitsReactor::Start() {
+    : OutputPump(environment, Method::kComputeLogits, context) {
   if (absl::Status status = call_.CheckWanted(); !status.ok()) {
-    return End(status);
+    End(status);
+    return;
   }
   StartRead(&incoming_);
   mutex_.Lock();
@@ -109,7 +108,9 @@ absl::StatusOr<LogitsReactor::Message> LogitsReactor::Prepare(
            .allocate = [&engine = environment.engine](
                            int64_t bytes) { return engine.Allocate(bytes); }},
           *cancellation_));
-  return Message{FrameLogitsHeader(EncodeLogitsHeader(logits_->plan())), 0};
+  return Message{FrameHeader<v1::ComputeLogitsResponse>(
+                     EncodeLogitsHeader(logits_->plan())),
+                 0};
 }
 
 // The data moves to memory of the budget: it counts until its answer is made.
@@ -155,11 +156,11 @@ absl::StatusOr<LogitsReactor::Message> LogitsReactor::Compute() {
   chunk.memory = {out, static_cast<size_t>(size)};
   chunk.pieces = {chunk.memory};
   chunk.crc32c = Crc32c(out, size);
-  Message message{
-      FrameLogitsChunk(chunk, work_.block.first_row, lines.begin * row_bytes),
-      size};
+  v1::ComputeLogitsResponse response;
+  response.set_first_row(work_.block.first_row);
+  response.set_offset(lines.begin * row_bytes);
   if (work_.made == work_.lines) work_.memory = BudgetedBuffer();
-  return message;
+  return Message{FrameChunk(std::move(response), chunk), size};
 }
 
 }  // namespace attnbias

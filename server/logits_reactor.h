@@ -29,9 +29,6 @@ class LogitsReactor final
   LogitsReactor(CallEnvironment* environment,
                 grpc::CallbackServerContext* context);
 
-  // Once, after construction.
-  void Start();
-
   void OnReadDone(bool ok) override;
 
  private:

@@ -4,10 +4,10 @@
 #include <utility>
 #include <vector>
 
-#include "attnbias/v1/service.grpc.pb.h"
-#include "prometheus/family.h"
+#include "attnbias/v1/service.pb.h"
+#include "google/protobuf/descriptor.h"
+#include "prometheus/gauge.h"
 #include "prometheus/text_serializer.h"
-#include "server/version.h"
 
 namespace attnbias {
 namespace {
@@ -16,37 +16,29 @@ constexpr std::string_view kRejectionNames[] = {
     "overload", "draining", "connection_limit", "stalled_client"};
 static_assert(std::size(kRejectionNames) == kNumRejections);
 
-constexpr std::string_view kMethodNames[] = {"DescribeTensor", "GetTensor",
-                                             "StreamTensor",   "ListTables",
-                                             "ComputeLogits",  "GetServerInfo"};
-static_assert(std::size(kMethodNames) == kNumMethods);
-
 // From 50 us, the cost of a call itself, to a minute of streaming.
 const prometheus::Histogram::BucketBoundaries kSecondsBuckets = {
     0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02,
     0.05,    0.1,    0.2,    0.5,    1,     2,     5,     10,   60};
 
-std::string TypeOf(Method method) {
-  switch (method) {
-    case Method::kStreamTensor:
-      return "server_stream";
-    case Method::kComputeLogits:
-      return "bidi_stream";
-    default:
-      return "unary";
-  }
+const google::protobuf::ServiceDescriptor& Service() {
+  return *v1::GetTensorRequest::descriptor()->file()->FindServiceByName(
+      "AttentionBiasService");
 }
 
-prometheus::Labels LabelsOf(Method method) {
-  return {{"grpc_type", TypeOf(method)},
-          {"grpc_service", v1::AttentionBiasService::service_full_name()},
-          {"grpc_method", std::string(NameOf(method))}};
+prometheus::Labels LabelsOf(const google::protobuf::MethodDescriptor& method) {
+  const char* const type = method.client_streaming()   ? "bidi_stream"
+                           : method.server_streaming() ? "server_stream"
+                                                       : "unary";
+  return {{"grpc_type", type},
+          {"grpc_service", method.service()->full_name()},
+          {"grpc_method", method.name()}};
 }
 
 }  // namespace
 
-std::string_view NameOf(Method method) {
-  return kMethodNames[static_cast<int>(method)];
+const std::string& NameOf(Method method) {
+  return Service().method(static_cast<int>(method))->name();
 }
 
 Metrics::Metrics()
@@ -67,52 +59,41 @@ Metrics::Metrics()
                                  "Bytes that computations made")),
       cuda_bytes_(AddCounter("attnbias_cuda_bytes_total",
                              "Bytes of results that a CUDA device made")),
-      cuda_fallbacks_(AddCounter("attnbias_cuda_fallbacks_total",
-                                 "Times that the CPU took over because a CUDA "
-                                 "device was full, the first time, or broken")),
-      cuda_in_use_(&prometheus::BuildGauge()
-                        .Name("attnbias_cuda_in_use")
-                        .Help("1 while a CUDA device is used")
-                        .Register(registry_)
-                        .Add({})) {
+      cuda_fallbacks_(
+          AddCounter("attnbias_cuda_fallbacks_total",
+                     "Times that the CPU took over because a CUDA "
+                     "device was full, the first time, or broken")) {
   RegisterMethods();
   RegisterRejections();
   prometheus::BuildGauge()
       .Name("attnbias_build_info")
       .Help("Always 1; the version is in the label")
       .Register(registry_)
-      .Add({{"version", std::string(Version())}})
+      .Add({{"version", ATTNBIAS_VERSION}})
       .Set(1);
+}
+
+prometheus::Family<prometheus::Counter>& Metrics::AddCounters(
+    const std::string& name, const std::string& help) {
+  return prometheus::BuildCounter().Name(name).Help(help).Register(registry_);
 }
 
 prometheus::Counter* Metrics::AddCounter(const std::string& name,
                                          const std::string& help) {
-  return &prometheus::BuildCounter()
-              .Name(name)
-              .Help(help)
-              .Register(registry_)
-              .Add({});
+  return &AddCounters(name, help).Add({});
 }
 
 void Metrics::RegisterMethods() {
-  auto& started = prometheus::BuildCounter()
-                      .Name("grpc_server_started_total")
-                      .Help("Calls begun")
-                      .Register(registry_);
-  auto& handled = prometheus::BuildCounter()
-                      .Name("grpc_server_handled_total")
-                      .Help("Calls ended, by status code")
-                      .Register(registry_);
-  auto& sent = prometheus::BuildCounter()
-                   .Name("grpc_server_msg_sent_total")
-                   .Help("Messages sent")
-                   .Register(registry_);
+  auto& started = AddCounters("grpc_server_started_total", "Calls begun");
+  auto& handled =
+      AddCounters("grpc_server_handled_total", "Calls ended, by status code");
+  auto& sent = AddCounters("grpc_server_msg_sent_total", "Messages sent");
   auto& seconds = prometheus::BuildHistogram()
                       .Name("grpc_server_handling_seconds")
                       .Help("Time from the request to the end of its call")
                       .Register(registry_);
   for (int i = 0; i < kNumMethods; ++i) {
-    prometheus::Labels labels = LabelsOf(static_cast<Method>(i));
+    prometheus::Labels labels = LabelsOf(*Service().method(i));
     methods_[i].started = &started.Add(labels);
     methods_[i].messages_sent = &sent.Add(labels);
     methods_[i].seconds = &seconds.Add(labels, kSecondsBuckets);
@@ -124,10 +105,8 @@ void Metrics::RegisterMethods() {
 }
 
 void Metrics::RegisterRejections() {
-  auto& rejected = prometheus::BuildCounter()
-                       .Name("attnbias_rejected_total")
-                       .Help("Calls and connections turned away")
-                       .Register(registry_);
+  auto& rejected = AddCounters("attnbias_rejected_total",
+                               "Calls and connections turned away");
   for (int i = 0; i < kNumRejections; ++i) {
     rejections_[i] =
         &rejected.Add({{"reason", std::string(kRejectionNames[i])}});
@@ -177,10 +156,6 @@ void Metrics::Rejected(Rejection reason) {
 void Metrics::MadeByCuda(int64_t bytes) {
   cuda_bytes_->Increment(static_cast<double>(bytes));
 }
-
-void Metrics::SetCudaInUse(bool in_use) { cuda_in_use_->Set(in_use ? 1 : 0); }
-
-void Metrics::CudaFellBack() { cuda_fallbacks_->Increment(); }
 
 void Metrics::OnComputed(int64_t bytes) {
   computations_->Increment();

@@ -8,20 +8,19 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "core/cache/cache_observer.h"
 #include "prometheus/counter.h"
-#include "prometheus/gauge.h"
+#include "prometheus/family.h"
 #include "prometheus/histogram.h"
 #include "prometheus/registry.h"
 #include "server/status_codes.h"
 
 namespace attnbias {
 
-// The methods of AttentionBiasService.
+// The methods of AttentionBiasService, in the contract's order.
 enum class Method : uint8_t {
   kDescribeTensor,
   kGetTensor,
@@ -31,7 +30,7 @@ enum class Method : uint8_t {
   kGetServerInfo
 };
 inline constexpr int kNumMethods = 6;
-std::string_view NameOf(Method method);
+const std::string& NameOf(Method method);
 
 // Safe for any number of threads.
 class Metrics final : public CacheObserver {
@@ -52,8 +51,7 @@ class Metrics final : public CacheObserver {
 
   // Bytes of results that a CUDA device made.
   void MadeByCuda(int64_t bytes);
-  void SetCudaInUse(bool in_use);
-  void CudaFellBack();
+  void CudaFellBack() { cuda_fallbacks_->Increment(); }
 
   void OnHit() override { cache_hits_->Increment(); }
   void OnMiss() override { cache_misses_->Increment(); }
@@ -75,6 +73,8 @@ class Metrics final : public CacheObserver {
     std::array<prometheus::Counter*, kStatusCodes.size()> handled;
   };
 
+  prometheus::Family<prometheus::Counter>& AddCounters(const std::string& name,
+                                                       const std::string& help);
   prometheus::Counter* AddCounter(const std::string& name,
                                   const std::string& help);
   void RegisterMethods();
@@ -93,7 +93,6 @@ class Metrics final : public CacheObserver {
   prometheus::Counter* const computed_bytes_;
   prometheus::Counter* const cuda_bytes_;
   prometheus::Counter* const cuda_fallbacks_;
-  prometheus::Gauge* const cuda_in_use_;
 };
 
 }  // namespace attnbias

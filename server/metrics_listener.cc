@@ -24,11 +24,11 @@ constexpr size_t kMaxBodyBytes = 1 << 10;
 // Between two attempts to take the port, or to stop.
 constexpr std::chrono::milliseconds kPatience{10};
 
-}  // namespace
-
-class MetricsListener::Http {
+class HttpListener final : public MetricsListener {
  public:
-  explicit Http(std::function<std::string()> text) {
+  HttpListener(const HostPort& address, std::function<std::string()> text)
+      : address_(address) {
+    if (address_.host.empty()) address_.host = "0.0.0.0";
     server_.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
     server_.set_read_timeout(kTimeout);
     server_.set_write_timeout(kTimeout);
@@ -46,7 +46,7 @@ class MetricsListener::Http {
                 });
   }
 
-  ~Http() {
+  ~HttpListener() override {
     stopping_ = true;
     // A server that does not run yet cannot be stopped.
     while (serving_ && !server_.is_running()) {
@@ -56,50 +56,51 @@ class MetricsListener::Http {
     if (thread_.joinable()) thread_.join();
   }
 
-  // The port, or a negative number.
-  int Bind(const HostPort& address) {
-    const std::string host = address.host.empty() ? "0.0.0.0" : address.host;
-    if (address.port == 0) return server_.bind_to_any_port(host);
-    return server_.bind_to_port(host, address.port) ? address.port : -1;
+  int port() const override { return address_.port; }
+
+  // False when the port cannot be had.
+  bool Bind() {
+    if (address_.port != 0) {
+      return server_.bind_to_port(address_.host, address_.port);
+    }
+    const int port = server_.bind_to_any_port(address_.host);
+    if (port > 0) address_.port = static_cast<uint16_t>(port);
+    return port > 0;
   }
 
   // On the port that was bound. The library stops listening when accept finds
   // no free descriptor or memory; then the port is taken again.
-  void Serve(const HostPort& bound) {
+  void Serve() {
     serving_ = true;
-    thread_ = std::thread([this, bound] {
+    thread_ = std::thread([this] {
       server_.listen_after_bind();
       while (!stopping_) {
         std::this_thread::sleep_for(kPatience);
-        if (Bind(bound) >= 0) server_.listen_after_bind();
+        if (Bind()) server_.listen_after_bind();
       }
       serving_ = false;
     });
   }
 
  private:
+  HostPort address_;
   httplib::Server server_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> serving_{false};
   std::thread thread_;
 };
 
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<MetricsListener>> MetricsListener::Listen(
     const HostPort& address, std::function<std::string()> text) {
-  auto http = std::make_unique<Http>(std::move(text));
-  const int port = http->Bind(address);
-  if (port < 0) {
+  auto listener = std::make_unique<HttpListener>(address, std::move(text));
+  if (!listener->Bind()) {
     return absl::UnavailableError(
         absl::StrCat("cannot serve metrics on ", ToString(address)));
   }
-  http->Serve({address.host, static_cast<uint16_t>(port)});
-  return std::unique_ptr<MetricsListener>(
-      new MetricsListener(std::move(http), port));
+  listener->Serve();
+  return listener;
 }
-
-MetricsListener::MetricsListener(std::unique_ptr<Http> http, int port)
-    : http_(std::move(http)), port_(port) {}
-
-MetricsListener::~MetricsListener() = default;
 
 }  // namespace attnbias

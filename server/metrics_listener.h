@@ -12,6 +12,7 @@
 
 namespace attnbias {
 
+// It lives while it serves; its destructor waits for requests under way.
 class MetricsListener {
  public:
   // `text` gives the metrics in Prometheus' text format; from any thread.
@@ -19,21 +20,10 @@ class MetricsListener {
   static absl::StatusOr<std::unique_ptr<MetricsListener>> Listen(
       const HostPort& address, std::function<std::string()> text);
 
-  MetricsListener(const MetricsListener&) = delete;
-  MetricsListener& operator=(const MetricsListener&) = delete;
-  // Waits for requests under way.
-  ~MetricsListener();
+  virtual ~MetricsListener() = default;
 
   // Really taken.
-  int port() const { return port_; }
-
- private:
-  class Http;
-
-  MetricsListener(std::unique_ptr<Http> http, int port);
-
-  const std::unique_ptr<Http> http_;
-  const int port_;
+  virtual int port() const = 0;
 };
 
 }  // namespace attnbias

@@ -100,9 +100,8 @@ class OutputPump : public CallReactor<Reactor> {
  private:
   void Write() {
     call_.stall_entry().WriteStarted();
-    grpc::WriteOptions options;
-    options.set_no_compression();
-    this->StartWrite(&written_.bytes, options);
+    this->StartWrite(&written_.bytes,
+                     grpc::WriteOptions().set_no_compression());
   }
 
   void ScheduleMake() {

@@ -19,7 +19,6 @@
 #include "server/call.h"
 #include "server/config.h"
 #include "server/health_service.h"
-#include "server/keep_warm.h"
 #include "server/metrics.h"
 #include "server/metrics_listener.h"
 #include "server/overload_gate.h"
@@ -65,6 +64,7 @@ class Server {
   absl::Status StartMetrics();
   void AddGauges();
   void StartGrpc();
+  void KeepWarm();
   void ConfigureTransport(grpc::ServerBuilder& builder) const;
   v1::GetServerInfoResponse MakeInfo() const;
   void UpdateReadiness();
@@ -87,7 +87,7 @@ class Server {
   std::unique_ptr<Acceptor> acceptor_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> entrance_;
   std::unique_ptr<grpc::Server> grpc_server_;
-  std::optional<KeepWarm> keep_warm_;
+  std::optional<PeriodicTask> keep_warm_;
   OverloadGate overload_gate_;
   std::optional<PeriodicTask> readiness_task_;
   std::optional<PeriodicTask> tables_task_;

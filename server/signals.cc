@@ -2,9 +2,7 @@
 #include "server/signals.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -43,21 +41,20 @@ Signals::Signals(std::function<void()> on_first)
   // A peer that is gone is an error of one write, not the end of the process.
   signal(SIGPIPE, SIG_IGN);
   int ends[2] = {-1, -1};
-  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) std::abort();
+  if (pipe2(ends, O_CLOEXEC) != 0) std::abort();
   signal_fd_ = ends[0];
   handler_fd = ends[1];
-  stop_fd_ = eventfd(0, EFD_CLOEXEC);
+  // A handler does not wait for room.
+  fcntl(handler_fd, F_SETFL, O_NONBLOCK);
   Install(Forward);
   thread_ = std::thread([this] { HandleSignals(); });
 }
 
 Signals::~Signals() {
-  eventfd_write(stop_fd_, 1);
-  thread_.join();
   Install(SIG_DFL);
   close(handler_fd);
+  thread_.join();
   close(signal_fd_);
-  close(stop_fd_);
 }
 
 void Signals::OnHangup(std::function<void()> on_hangup) {
@@ -65,18 +62,12 @@ void Signals::OnHangup(std::function<void()> on_hangup) {
   on_hangup_ = std::move(on_hangup);
 }
 
-void Signals::Wait() {
-  MutexLock lock(mutex_);
-  while (!received_) came_.Wait(mutex_);
-}
-
 int Signals::Next() {
   for (;;) {
-    pollfd ready[] = {{stop_fd_, POLLIN, 0}, {signal_fd_, POLLIN, 0}};
-    if (poll(ready, 2, -1) < 0) continue;
-    if (ready[0].revents != 0) return 0;
     unsigned char number = 0;
-    if (read(signal_fd_, &number, 1) != 1) continue;
+    const ssize_t size = read(signal_fd_, &number, 1);
+    if (size == 0) return 0;  // the destructor has closed the other end
+    if (size < 0) continue;
     if (number != SIGHUP) return number;
     HangUp();
   }
@@ -92,11 +83,7 @@ void Signals::HangUp() {
 void Signals::HandleSignals() {
   if (Next() == 0) return;
   on_first_();
-  {
-    MutexLock lock(mutex_);
-    received_ = true;
-  }
-  came_.NotifyAll();
+  received_.count_down();
   const int second = Next();
   if (second != 0) std::_Exit(128 + second);
 }

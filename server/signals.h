@@ -5,6 +5,7 @@
 #define ATTNBIAS_SERVER_SIGNALS_H_
 
 #include <functional>
+#include <latch>
 #include <thread>
 
 #include "core/base/mutex.h"
@@ -25,7 +26,7 @@ class Signals {
   void OnHangup(std::function<void()> on_hangup);
 
   // Returns once the first has come.
-  void Wait();
+  void Wait() { received_.wait(); }
 
  private:
   void HandleSignals();
@@ -35,10 +36,8 @@ class Signals {
 
   const std::function<void()> on_first_;
   int signal_fd_;
-  int stop_fd_;
+  std::latch received_{1};
   Mutex mutex_;
-  Condition came_;
-  bool received_ ABSL_GUARDED_BY(mutex_) = false;
   std::function<void()> on_hangup_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };

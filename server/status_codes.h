@@ -22,8 +22,6 @@ enum class Rejection : uint8_t {
 inline constexpr int kNumRejections = 4;
 
 struct StatusCodeRow {
-  // In gRPC's documents, and in the log.
-  std::string_view name;
   // In metrics: the names of go-grpc-middleware, which dashboards know.
   std::string_view metrics_name;
   // In ErrorInfo, where the error has none of its own.
@@ -37,25 +35,23 @@ struct StatusCodeRow {
 
 // By number: gRPC's codes are Abseil's.
 inline constexpr std::array<StatusCodeRow, 17> kStatusCodes = {{
-    {"OK", "OK", ""},
-    {"CANCELLED", "Canceled", "CANCELLED"},
-    {"UNKNOWN", "Unknown", "UNKNOWN"},
-    {"INVALID_ARGUMENT", "InvalidArgument", "INVALID_FIELD", true},
-    {"DEADLINE_EXCEEDED", "DeadlineExceeded", "DEADLINE_EXCEEDED"},
-    {"NOT_FOUND", "NotFound", "TABLE_NOT_FOUND", true},
-    {"ALREADY_EXISTS", "AlreadyExists", "ALREADY_EXISTS"},
-    {"PERMISSION_DENIED", "PermissionDenied", "PERMISSION_DENIED"},
-    {"RESOURCE_EXHAUSTED", "ResourceExhausted", "OVERLOADED", false, true,
-     Rejection::kOverload},
-    {"FAILED_PRECONDITION", "FailedPrecondition", "FINGERPRINT_MISMATCH", true},
-    {"ABORTED", "Aborted", "ABORTED", false, false, Rejection::kStalledClient},
-    {"OUT_OF_RANGE", "OutOfRange", "OUT_OF_RANGE", true},
-    {"UNIMPLEMENTED", "Unimplemented", "UNKNOWN_FIELD", true},
-    {"INTERNAL", "Internal", "INTERNAL"},
-    {"UNAVAILABLE", "Unavailable", "DRAINING", false, true,
-     Rejection::kDraining},
-    {"DATA_LOSS", "DataLoss", "DATA_LOSS"},
-    {"UNAUTHENTICATED", "Unauthenticated", "UNAUTHENTICATED"},
+    {"OK", ""},
+    {"Canceled", "CANCELLED"},
+    {"Unknown", "UNKNOWN"},
+    {"InvalidArgument", "INVALID_FIELD", true},
+    {"DeadlineExceeded", "DEADLINE_EXCEEDED"},
+    {"NotFound", "TABLE_NOT_FOUND", true},
+    {"AlreadyExists", "ALREADY_EXISTS"},
+    {"PermissionDenied", "PERMISSION_DENIED"},
+    {"ResourceExhausted", "OVERLOADED", false, true, Rejection::kOverload},
+    {"FailedPrecondition", "FINGERPRINT_MISMATCH", true},
+    {"Aborted", "ABORTED", false, false, Rejection::kStalledClient},
+    {"OutOfRange", "OUT_OF_RANGE", true},
+    {"Unimplemented", "UNKNOWN_FIELD", true},
+    {"Internal", "INTERNAL"},
+    {"Unavailable", "DRAINING", false, true, Rejection::kDraining},
+    {"DataLoss", "DATA_LOSS"},
+    {"Unauthenticated", "UNAUTHENTICATED"},
 }};
 
 inline const StatusCodeRow& RowOf(const absl::Status& status) {

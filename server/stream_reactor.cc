@@ -14,9 +14,7 @@ StreamReactor::StreamReactor(CallEnvironment* environment,
                              grpc::CallbackServerContext* context,
                              const grpc::ByteBuffer* request)
     : OutputPump(environment, Method::kStreamTensor, context),
-      request_(*request) {}
-
-void StreamReactor::Start() {
+      request_(*request) {
   Begin(request_, [this] { Plan(); });
 }
 
@@ -37,7 +35,7 @@ absl::Status StreamReactor::MakePlan() {
                             ParseRequest<v1::StreamTensorRequest>(request_));
   ATTNBIAS_ASSIGN_OR_RETURN(plan_, call_.MakePlan(request.spec()));
   ATTNBIAS_ASSIGN_OR_RETURN(window_, ResolveStream(request, *plan_));
-  header_ = FrameStreamHeader(EncodeHeader(*plan_));
+  header_ = FrameHeader<v1::StreamTensorResponse>(EncodeHeader(*plan_));
   return CheckHeaderSize(static_cast<int64_t>(header_.Length()));
 }
 
@@ -54,7 +52,9 @@ absl::StatusOr<StreamReactor::Message> StreamReactor::Make() {
   const int64_t size = std::min(window_.chunk_bytes, window_.bytes.end - begin);
   ATTNBIAS_ASSIGN_OR_RETURN(const Chunk chunk, payload_->Read(begin, size));
   made_ = begin + size;
-  return Message{FrameStreamChunk(chunk, begin), size};
+  v1::StreamTensorResponse response;
+  response.set_offset(begin);
+  return Message{FrameChunk(std::move(response), chunk), size};
 }
 
 }  // namespace attnbias

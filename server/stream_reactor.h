@@ -23,9 +23,6 @@ class StreamReactor final
                 grpc::CallbackServerContext* context,
                 const grpc::ByteBuffer* request);
 
-  // Once, after construction.
-  void Start();
-
  private:
   void Plan();
   absl::Status MakePlan();

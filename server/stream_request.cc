@@ -2,6 +2,7 @@
 #include "server/stream_request.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/invalid.h"
@@ -12,13 +13,11 @@ namespace attnbias {
 namespace {
 
 absl::Status CheckFields(const v1::StreamTensorRequest& request) {
-  if (request.read_offset() < 0) {
-    return Invalid("read_offset: got ", request.read_offset(),
-                   ", want an integer of at least 0");
-  }
-  if (request.read_limit() < 0) {
-    return Invalid("read_limit: got ", request.read_limit(),
-                   ", want an integer of at least 0");
+  for (const auto& [field, value] :
+       {std::pair("read_offset", request.read_offset()),
+        std::pair("read_limit", request.read_limit())}) {
+    if (value >= 0) continue;
+    return Invalid(field, ": got ", value, ", want an integer of at least 0");
   }
   if (request.read_offset() != 0 && request.expected_fingerprint().empty()) {
     return Invalid(

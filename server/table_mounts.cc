@@ -55,33 +55,16 @@ absl::StatusOr<Assignment> SplitAssignment(const std::string& text,
   return Assignment{text.substr(0, equals), text.substr(equals + 1)};
 }
 
-// FILE.safetensors:TENSOR taken apart. Without a tensor the file must have just
-// one.
-struct Source {
-  std::string path;
-  std::string tensor;
-};
-
-Source SplitSource(const std::string& text) {
-  const size_t colon = text.find(absl::StrCat(kSafetensors, ":"));
-  if (colon == std::string::npos) return {text, ""};
-  const size_t end = colon + sizeof(kSafetensors) - 1;
-  return {text.substr(0, end), text.substr(end + 1)};
-}
-
 constexpr char kTableSyntax[] = "NAME=FILE.safetensors:TENSOR";
 constexpr char kCheckpointSyntax[] = "NAME=FOLDER";
 
 absl::Status AddTable(const std::string& text, TableSetBuilder& builder) {
   ATTNBIAS_ASSIGN_OR_RETURN(const Assignment flag,
                             SplitAssignment(text, kTableSyntax));
-  const Source source = SplitSource(flag.value);
+  const SafetensorsPlace source = SplitSafetensorsPlace(flag.value);
   ATTNBIAS_ASSIGN_OR_RETURN(SafetensorsFile file,
                             SafetensorsFile::Open(source.path));
-  const SafetensorsEntry* entry = file.Find(source.tensor);
-  if (source.tensor.empty() && file.entries().size() == 1) {
-    entry = &file.entries().front();
-  }
+  const SafetensorsEntry* entry = file.FindOrOnly(source.tensor);
   if (entry == nullptr) {
     constexpr size_t kShown = 10;
     const auto names = file.entries().subspan(0, kShown);
@@ -203,7 +186,7 @@ std::string TableMounts::Stamp() const {
   }
   for (const std::string& table : sources_.tables) {
     const auto flag = SplitAssignment(table, kTableSyntax);
-    if (flag.ok()) stamp += StampOf(SplitSource(flag->value).path);
+    if (flag.ok()) stamp += StampOf(SplitSafetensorsPlace(flag->value).path);
   }
   for (const std::string& checkpoint : sources_.checkpoints) {
     const auto flag = SplitAssignment(checkpoint, kCheckpointSyntax);

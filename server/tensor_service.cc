@@ -7,6 +7,7 @@
 #include "server/call_reactor.h"
 #include "server/codec/known.h"
 #include "server/codec/spec_codec.h"
+#include "server/frame.h"
 #include "server/get_reactor.h"
 #include "server/list_tables.h"
 #include "server/logits_reactor.h"
@@ -42,11 +43,7 @@ absl::Status Describe(Call& call, const grpc::ByteBuffer& bytes,
   ATTNBIAS_ASSIGN_OR_RETURN(const auto request,
                             ParseRequest<v1::DescribeTensorRequest>(bytes));
   ATTNBIAS_ASSIGN_OR_RETURN(const PlanPtr plan, call.MakePlan(request.spec()));
-  v1::DescribeTensorResponse message;
-  *message.mutable_header() = EncodeHeader(*plan);
-  bool own_buffer = false;
-  (void)grpc::SerializationTraits<v1::DescribeTensorResponse>::Serialize(
-      message, response, &own_buffer);
+  *response = FrameHeader<v1::DescribeTensorResponse>(EncodeHeader(*plan));
   return CheckHeaderSize(static_cast<int64_t>(response->Length()));
 }
 
@@ -69,16 +66,12 @@ grpc::ServerUnaryReactor* TensorService::DescribeTensor(
 grpc::ServerUnaryReactor* TensorService::GetTensor(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
     grpc::ByteBuffer* response) {
-  auto* reactor = new GetReactor(&environment_, context, request, response);
-  reactor->Start();
-  return reactor;
+  return new GetReactor(&environment_, context, request, response);
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* TensorService::StreamTensor(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
-  auto* reactor = new StreamReactor(&environment_, context, request);
-  reactor->Start();
-  return reactor;
+  return new StreamReactor(&environment_, context, request);
 }
 
 grpc::ServerUnaryReactor* TensorService::ListTables(
@@ -94,9 +87,7 @@ grpc::ServerUnaryReactor* TensorService::ListTables(
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>*
 TensorService::ComputeLogits(grpc::CallbackServerContext* context) {
-  auto* reactor = new LogitsReactor(&environment_, context);
-  reactor->Start();
-  return reactor;
+  return new LogitsReactor(&environment_, context);
 }
 
 grpc::ServerUnaryReactor* TensorService::GetServerInfo(

@@ -26,15 +26,13 @@ absl::StatusOr<v1::DataType> DataTypeOf(const std::string& dtype) {
 
 absl::StatusOr<SafetensorsEntry> FindTensor(const SafetensorsFile& file,
                                             const std::string& name) {
-  const auto entries = file.entries();
-  if (name.empty() && entries.size() == 1) return entries.front();
-  if (const SafetensorsEntry* entry = file.Find(name)) return *entry;
+  if (const SafetensorsEntry* entry = file.FindOrOnly(name)) return *entry;
   const auto add_name = [](std::string* out, const SafetensorsEntry& entry) {
     out->append(entry.name);
   };
   return absl::InvalidArgumentError(
       absl::StrCat("tensor: got \"", name, "\", want one of ",
-                   absl::StrJoin(entries, ", ", add_name)));
+                   absl::StrJoin(file.entries(), ", ", add_name)));
 }
 
 // The number of rows, or of columns, of a window of pairs.

@@ -12,6 +12,7 @@
 #include "client/cli/file_io.h"
 #include "client/cli/npy.h"
 #include "client/cli/safetensors.h"
+#include "core/safetensors/safetensors.h"
 
 namespace attnbias {
 namespace {
@@ -20,19 +21,6 @@ constexpr absl::string_view kNpy = ".npy";
 constexpr absl::string_view kSafetensors = ".safetensors";
 // InlineTable's limit in the contract.
 constexpr int64_t kMaxTableBytes = 2 << 20;
-
-// A table file's name taken apart.
-struct TableName {
-  std::string path;
-  std::string tensor;
-};
-
-TableName Split(const std::string& name) {
-  const size_t colon = name.find(absl::StrCat(kSafetensors, ":"));
-  if (colon == std::string::npos) return {name, ""};
-  const size_t end = colon + kSafetensors.size();
-  return {name.substr(0, end), name.substr(end + 1)};
-}
 
 absl::string_view AsText(absl::Span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -59,7 +47,7 @@ absl::StatusOr<int> FindPart(const v1::TensorHeader& header,
 }  // namespace
 
 absl::StatusOr<v1::InlineTable> ReadTableFile(const std::string& name) {
-  const TableName parts = Split(name);
+  const SafetensorsPlace parts = SplitSafetensorsPlace(name);
   const bool npy = absl::EndsWith(parts.path, kNpy);
   if (!npy && !absl::EndsWith(parts.path, kSafetensors)) {
     return absl::InvalidArgumentError(absl::StrCat(

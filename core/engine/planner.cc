@@ -20,19 +20,12 @@
 namespace attnbias {
 namespace {
 
-struct FormNames {
-  absl::string_view form;
-  std::string_view part;
-};
+std::string NameOf(Form form) { return std::string(NameOfEnum(form)); }
 
-const FormNames& NamesOf(Form form) {
-  static constexpr FormNames kNames[] = {
-      {"TABLE", ""},  // the encoding names its parts
-      {"TOEPLITZ", "diagonals"},
-      {"KEY_ROW", "row"},
-      {"DENSE", "dense"},
-      {"BLOCK_TOEPLITZ_2D", "block"},
-  };
+std::string_view PartNameOf(Form form) {
+  static constexpr std::string_view kNames[] = {
+      "",  // tables: the encoding names its parts
+      "diagonals", "row", "dense", "block"};
   return kNames[static_cast<size_t>(form) - 1];
 }
 
@@ -121,8 +114,8 @@ class Planner {
     plan_.form_ = spec_.output.form.value_or(compact);
     const bool dense_too = structure != Structure::kTable;
     if (plan_.form_ != compact && !(plan_.form_ == Form::kDense && dense_too)) {
-      return Invalid("output.form: got ", NamesOf(plan_.form_).form, ", want ",
-                     NamesOf(compact).form,
+      return Invalid("output.form: got ", NameOf(plan_.form_), ", want ",
+                     NameOf(compact),
                      dense_too && compact != Form::kDense ? " or DENSE" : "",
                      " for ", std::string(plan_.encoding().name),
                      WhyNotCompact(structure, compact));
@@ -222,7 +215,7 @@ class Planner {
     }
     if (encoding.structure == Structure::kBlockToeplitz2D) {
       return Invalid("output.mask: got a mask, want none: the tokens of ", name,
-                     " are no sequence");
+                     " lie in a grid, and only a sequence can be masked");
     }
     if (plan_.form_ == Form::kKeyRow) {
       return Invalid(
@@ -230,8 +223,7 @@ class Planner {
           "DENSE: one row cannot hold every query's mask");
     }
     if (plan_.has_border_part()) {
-      return Invalid("output.mask: got a mask with form ",
-                     NamesOf(plan_.form_).form,
+      return Invalid("output.mask: got a mask with form ", NameOf(plan_.form_),
                      ", want form DENSE: a border cannot hold a mask");
     }
     return absl::OkStatus();
@@ -242,7 +234,7 @@ class Planner {
     const Window& window = plan_.window_;
     Part part;
     part.form = plan_.form_;
-    part.name = NamesOf(plan_.form_).part;
+    part.name = PartNameOf(plan_.form_);
     if (encoding.has_heads) part.shape.push_back(window.heads.size());
     if (plan_.form_ == Form::kDense)
       part.shape.push_back(window.queries.size());

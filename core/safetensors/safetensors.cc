@@ -210,6 +210,14 @@ absl::Status CheckPlaces(std::vector<SafetensorsEntry>& entries,
 
 }  // namespace
 
+SafetensorsPlace SplitSafetensorsPlace(const std::string& text) {
+  constexpr std::string_view kColon = ".safetensors:";
+  const size_t begin = text.find(kColon);
+  if (begin == std::string::npos) return {text, ""};
+  const size_t end = begin + kColon.size();
+  return {text.substr(0, end - 1), text.substr(end)};
+}
+
 absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(
     std::string_view header, int64_t data_size) {
   if (header.empty() || header.front() != '{') {
@@ -295,6 +303,12 @@ const SafetensorsEntry* SafetensorsFile::Find(std::string_view name) const {
   const auto found =
       std::ranges::lower_bound(entries_, name, {}, &SafetensorsEntry::name);
   return found != entries_.end() && found->name == name ? &*found : nullptr;
+}
+
+const SafetensorsEntry* SafetensorsFile::FindOrOnly(
+    std::string_view name) const {
+  if (name.empty() && entries_.size() == 1) return &entries_.front();
+  return Find(name);
 }
 
 }  // namespace attnbias

@@ -37,6 +37,15 @@ struct SafetensorsEntry {
 absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(
     std::string_view header, int64_t data_size);
 
+// FILE.safetensors:TENSOR taken apart.
+struct SafetensorsPlace {
+  std::string path;
+  // Empty where none is named: the file should have just one.
+  std::string tensor;
+};
+
+SafetensorsPlace SplitSafetensorsPlace(const std::string& text);
+
 // Numbers are copied out: a mapped file's would change, or be gone, when
 // somebody writes to it.
 class SafetensorsFile {
@@ -50,6 +59,8 @@ class SafetensorsFile {
 
   // Null if there is none of this name.
   const SafetensorsEntry* Find(std::string_view name) const;
+  // The same; an empty name is that of the only entry.
+  const SafetensorsEntry* FindOrOnly(std::string_view name) const;
 
   // The bytes of `entry`, one of entries(). INVALID_ARGUMENT, its message
   // without a path, if the file has become shorter.

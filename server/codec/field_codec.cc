@@ -46,17 +46,7 @@ struct Decoder {
 
   template <typename T>
   absl::Status operator()(T* member) const {
-    *member = Scalar<T>();
-    return absl::OkStatus();
-  }
-  template <typename T>
-  absl::Status operator()(Defaulted<T>* member) const {
-    *member = Scalar<T>();
-    return absl::OkStatus();
-  }
-  template <typename T>
-  absl::Status operator()(std::optional<T>* member) const {
-    *member = Scalar<T>();
+    *member = Scalar<typename ValueIn<T>::Type>();
     return absl::OkStatus();
   }
   absl::Status operator()(std::optional<Table>* member) const {
@@ -73,23 +63,30 @@ struct Decoder {
     return absl::OkStatus();
   }
   absl::Status operator()(std::vector<int64_t>* member) const {
-    const auto numbers =
-        reflection().GetRepeatedFieldRef<int32_t>(message, &field);
-    member->assign(numbers.begin(), numbers.end());
+    const int size = reflection().FieldSize(message, &field);
+    member->reserve(size);
+    for (int i = 0; i < size; ++i) {
+      member->push_back(
+          Is32Bits(field) ? reflection().GetRepeatedInt32(message, &field, i)
+                          : reflection().GetRepeatedInt64(message, &field, i));
+    }
     return absl::OkStatus();
   }
   absl::Status operator()(const EnumMember& member) const {
-    member.set(reflection().GetEnumValue(message, &field));
+    // 0 is "not said".
+    const int value = reflection().GetEnumValue(message, &field);
+    if (value != 0) member.set(value);
     return absl::OkStatus();
   }
   absl::Status operator()(const MessageMember& member) const {
-    if (member.resize == nullptr) {
-      return DecodeFields(reflection().GetMessage(message, &field), path,
-                          tables, member.elements().front());
-    }
-    const int size = reflection().FieldSize(message, &field);
-    member.resize(size);
+    const int size =
+        field.is_repeated() ? reflection().FieldSize(message, &field) : 1;
+    if (member.resize != nullptr) member.resize(size);
     const std::vector<FieldList> elements = member.elements();
+    if (!field.is_repeated()) {
+      return DecodeFields(reflection().GetMessage(message, &field), path,
+                          tables, elements.front());
+    }
     for (int i = 0; i < size; ++i) {
       ATTNBIAS_RETURN_IF_ERROR(
           DecodeFields(reflection().GetRepeatedMessage(message, &field, i),
@@ -120,11 +117,7 @@ struct Encoder {
 
   template <typename T>
   void operator()(const T* member) const {
-    Set(*member);
-  }
-  template <typename T>
-  void operator()(const Defaulted<T>* member) const {
-    Set(static_cast<T>(*member));
+    Set(static_cast<typename ValueIn<T>::Type>(*member));
   }
   template <typename T>
   void operator()(const std::optional<T>* member) const {
@@ -145,16 +138,23 @@ struct Encoder {
     for (const double number : *member) out.Add(number);
   }
   void operator()(const std::vector<int64_t>* member) const {
-    const auto out =
-        reflection().GetMutableRepeatedFieldRef<int32_t>(message, &field);
-    for (const int64_t number : *member) out.Add(static_cast<int32_t>(number));
+    for (const int64_t number : *member) {
+      if (Is32Bits(field)) {
+        reflection().AddInt32(message, &field, static_cast<int32_t>(number));
+      } else {
+        reflection().AddInt64(message, &field, number);
+      }
+    }
   }
   void operator()(const EnumMember& member) const {
-    reflection().SetEnumValue(message, &field, member.get());
+    const int value = member.get();
+    if (value != 0) reflection().SetEnumValue(message, &field, value);
   }
   void operator()(const MessageMember& member) const {
     for (const FieldList& element : member.elements()) {
-      EncodeFields(element, reflection().AddMessage(message, &field));
+      EncodeFields(element, field.is_repeated()
+                                ? reflection().AddMessage(message, &field)
+                                : reflection().MutableMessage(message, &field));
     }
   }
 };
@@ -214,11 +214,12 @@ absl::StatusOr<AnySpec> DecodeOneof(
   return spec;
 }
 
-void EncodeOneof(AnySpec spec, Message* message) {
+Message* EncodeOneof(AnySpec spec, Message* message) {
   const auto* field =
       message->GetDescriptor()->FindFieldByName(std::string(spec.name()));
-  EncodeFields(spec.Fields(),
-               message->GetReflection()->MutableMessage(message, field));
+  Message* encoded = message->GetReflection()->MutableMessage(message, field);
+  EncodeFields(spec.Fields(), encoded);
+  return encoded;
 }
 
 }  // namespace attnbias

@@ -38,8 +38,9 @@ absl::StatusOr<AnySpec> DecodeOneof(
     const TableSet& tables,
     std::optional<AnySpec> (*default_spec)(std::string_view name));
 
-// Sets the field of `message` that has the spec's name.
-void EncodeOneof(AnySpec spec, google::protobuf::Message* message);
+// Sets the field of `message` that has the spec's name, and returns it.
+google::protobuf::Message* EncodeOneof(AnySpec spec,
+                                       google::protobuf::Message* message);
 
 }  // namespace attnbias
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/codec/known.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/status_macros.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/unknown_field_set.h"
-#include "server/version.h"
 
 namespace attnbias {
 namespace {
@@ -17,56 +16,40 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// Leads to a message or value; written out only when something is wrong.
-struct FieldPath {
-  const FieldPath* parent;
-  const FieldDescriptor* field;
-  int index;
+struct Unknown {
+  // From the message in which it was looked for; empty for that message.
+  std::string path;
+  std::string what;
 };
 
-std::string ToString(const FieldPath* path) {
-  if (path == nullptr) return "";
-  std::string text = ToString(path->parent);
-  if (!text.empty()) text += '.';
-  text += path->field->name();
-  if (path->field->is_repeated()) absl::StrAppend(&text, "[", path->index, "]");
-  return text;
-}
+std::optional<Unknown> FindUnknown(const Message& message);
 
-absl::Status Unknown(const FieldPath* path, std::string_view what, int number) {
-  const std::string text = ToString(path);
-  return absl::UnimplementedError(absl::StrCat(
-      text.empty() ? "request" : text, ": ", std::string(what), " ", number,
-      " is not known to this server, version ", std::string(Version())));
-}
-
-absl::Status CheckMessage(const Message& message, const FieldPath* path);
-
-absl::Status CheckValue(const Message& message, const FieldPath& path) {
-  const FieldDescriptor& field = *path.field;
+// In one message or enum; `index` is its place in a repeated field.
+std::optional<Unknown> FindUnknown(const Message& message,
+                                   const FieldDescriptor& field, int index) {
   const Reflection& reflection = *message.GetReflection();
   if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-    return CheckMessage(
+    return FindUnknown(
         field.is_repeated()
-            ? reflection.GetRepeatedMessage(message, &field, path.index)
-            : reflection.GetMessage(message, &field),
-        &path);
+            ? reflection.GetRepeatedMessage(message, &field, index)
+            : reflection.GetMessage(message, &field));
   }
   const int value =
       field.is_repeated()
-          ? reflection.GetRepeatedEnumValue(message, &field, path.index)
+          ? reflection.GetRepeatedEnumValue(message, &field, index)
           : reflection.GetEnumValue(message, &field);
   if (field.enum_type()->FindValueByNumber(value) != nullptr) {
-    return absl::OkStatus();
+    return std::nullopt;
   }
-  return Unknown(&path, "enum value", value);
+  return Unknown{"", absl::StrCat("enum value ", value)};
 }
 
-absl::Status CheckMessage(const Message& message, const FieldPath* path) {
+std::optional<Unknown> FindUnknown(const Message& message) {
   const Reflection& reflection = *message.GetReflection();
   const auto& unknown = reflection.GetUnknownFields(message);
   if (!unknown.empty()) {
-    return Unknown(path, "field number", unknown.field(0).number());
+    return Unknown{"",
+                   absl::StrCat("field number ", unknown.field(0).number())};
   }
   std::vector<const FieldDescriptor*> fields;
   reflection.ListFields(message, &fields);
@@ -78,16 +61,25 @@ absl::Status CheckMessage(const Message& message, const FieldPath* path) {
     const int count =
         field->is_repeated() ? reflection.FieldSize(message, field) : 1;
     for (int i = 0; i < count; ++i) {
-      ATTNBIAS_RETURN_IF_ERROR(CheckValue(message, {path, field, i}));
+      std::optional<Unknown> found = FindUnknown(message, *field, i);
+      if (!found.has_value()) continue;
+      found->path = absl::StrCat(
+          field->name(), field->is_repeated() ? absl::StrCat("[", i, "]") : "",
+          found->path.empty() ? "" : ".", found->path);
+      return found;
     }
   }
-  return absl::OkStatus();
+  return std::nullopt;
 }
 
 }  // namespace
 
 absl::Status CheckKnown(const Message& message) {
-  return CheckMessage(message, nullptr);
+  const std::optional<Unknown> found = FindUnknown(message);
+  if (!found.has_value()) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      found->path.empty() ? "request" : found->path, ": ", found->what,
+      " is not known to this server, version ", ATTNBIAS_VERSION));
 }
 
 }  // namespace attnbias

@@ -10,6 +10,7 @@
 #include "core/logits/term.h"
 #include "google/protobuf/message.h"
 #include "server/codec/field_codec.h"
+#include "server/codec/spec_codec.h"
 
 namespace attnbias {
 namespace {
@@ -43,13 +44,7 @@ absl::StatusOr<LogitsSpec> DecodeLogitsSpec(const v1::LogitsSpec& wire,
       spec.term,
       DecodeOneof(wire, "term", tables, &TermRegistration::DefaultSpec));
   ATTNBIAS_RETURN_IF_ERROR(DecodeFields(wire, "", tables, spec.Fields()));
-  if (wire.has_fill_value()) spec.fill = wire.fill_value();
-  if (wire.has_fill_lowest()) {
-    if (!wire.fill_lowest()) {
-      return Invalid("fill_lowest: got false, want true or the field unset");
-    }
-    spec.fill = Lowest();
-  }
+  ATTNBIAS_RETURN_IF_ERROR(DecodeFill(wire, "", &spec.fill));
   return spec;
 }
 

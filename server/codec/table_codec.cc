@@ -1,33 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/codec/table_codec.h"
 
-#include <algorithm>
 #include <optional>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
-#include "server/codec/enums.h"
 #include "server/limits.h"
 
 namespace attnbias {
 namespace {
 
-static_assert(SameNumber(DataType::kF64, v1::DATA_TYPE_F64));
-static_assert(SameNumber(DataType::kF32, v1::DATA_TYPE_F32));
-static_assert(SameNumber(DataType::kF16, v1::DATA_TYPE_F16));
-static_assert(SameNumber(DataType::kBF16, v1::DATA_TYPE_BF16));
-static_assert(SameNumber(DataType::kI32, v1::DATA_TYPE_I32));
-static_assert(SameNumber(TableLayout::kBucketsHeads,
-                         v1::TABLE_LAYOUT_BUCKETS_HEADS));
-static_assert(SameNumber(TableLayout::kHeadsBuckets,
-                         v1::TABLE_LAYOUT_HEADS_BUCKETS));
-
 bool IsDigest(const std::string& text) {
-  return text.size() == 64 && std::all_of(text.begin(), text.end(), [](char c) {
-           return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f');
-         });
+  return text.size() == 64 &&
+         text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
 absl::StatusOr<Table> DecodeInline(const v1::InlineTable& table,
@@ -35,13 +21,11 @@ absl::StatusOr<Table> DecodeInline(const v1::InlineTable& table,
                                    const std::string& path) {
   const auto size = static_cast<int64_t>(table.data().size());
   if (size > kMaxInlineTableBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ".data: got ", size,
-                                                   " bytes, want at most ",
-                                                   kMaxInlineTableBytes));
+    return Invalid(path, ".data: got ", size, " bytes, want at most ",
+                   kMaxInlineTableBytes);
   }
   if (table.data_type() == v1::DATA_TYPE_UNSPECIFIED) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ".data_type: not set, want F64, F32, F16 or BF16"));
+    return Invalid(path, ".data_type: not set, want F64, F32, F16 or BF16");
   }
   absl::StatusOr<Table> result =
       Table::Create(static_cast<DataType>(table.data_type()), table.shape(),
@@ -56,18 +40,17 @@ absl::StatusOr<Table> FindNamed(const std::string& name,
   if (const MountedTable* const mounted = tables.Find(name)) {
     return mounted->table;
   }
-  return absl::NotFoundError(absl::StrCat(
-      path, ": got '", name,
-      "', which this server has not mounted; ListTables names its tables"));
+  return absl::NotFoundError(
+      absl::StrCat(path, ": got '", name,
+                   "', want the name of a mounted table; ListTables has them"));
 }
 
 absl::StatusOr<Table> FindDigest(const std::string& sha256,
                                  const std::string& path,
                                  const TableSet& tables) {
   if (!IsDigest(sha256)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": got ", sha256.size(),
-                     " characters, want 64 lowercase hexadecimal digits"));
+    return Invalid(path, ": got ", sha256.size(),
+                   " characters, want 64 lowercase hexadecimal digits");
   }
   if (std::optional<Table> table = tables.FindDigest(sha256)) return *table;
   return absl::NotFoundError(
@@ -88,7 +71,9 @@ absl::StatusOr<Table> InLayout(const absl::StatusOr<Table>& table,
 absl::StatusOr<Table> DecodeTable(const v1::TableRef& ref,
                                   const std::string& path,
                                   const TableSet& tables) {
-  const TableLayout layout = EnumOr(ref.layout(), TableLayout::kBucketsHeads);
+  const TableLayout layout = ref.layout() == v1::TABLE_LAYOUT_HEADS_BUCKETS
+                                 ? TableLayout::kHeadsBuckets
+                                 : TableLayout::kBucketsHeads;
   switch (ref.source_case()) {
     case v1::TableRef::kName:
       return InLayout(FindNamed(ref.name(), path + ".name", tables), layout,
@@ -101,8 +86,7 @@ absl::StatusOr<Table> DecodeTable(const v1::TableRef& ref,
     case v1::TableRef::SOURCE_NOT_SET:
       break;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat(path, ": got no source, want name, inline_table or sha256"));
+  return Invalid(path, ": got no source, want name, inline_table or sha256");
 }
 
 void EncodeTable(const Table& table, v1::TableRef* ref) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "core/table/read_table.h"
@@ -41,10 +42,24 @@ TEST(Safetensors, ReadsTablesByName) {
   ASSERT_THAT(a, IsOk());
   EXPECT_EQ(a->At(1), 8);
   EXPECT_EQ(file->Find("b"), nullptr);
+  EXPECT_EQ(file->FindOrOnly("a"), file->Find("a"));
+  EXPECT_EQ(file->FindOrOnly(""), nullptr);
   EXPECT_FALSE(IsTable(*file->Find("scalar")));
   EXPECT_THAT(ReadTable(*file, *file->Find("scalar")),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        StartsWith(path + ":scalar: got F32 []")));
+}
+
+TEST(Safetensors, AFileMayBeNamedWithOneOfItsTensors) {
+  for (const auto& [text, path, tensor] :
+       {std::tuple("a.safetensors:b:c", "a.safetensors", "b:c"),
+        std::tuple("a.safetensors:", "a.safetensors", ""),
+        std::tuple("a:b.safetensors", "a:b.safetensors", ""),
+        std::tuple("a.npy:b", "a.npy:b", "")}) {
+    const SafetensorsPlace place = SplitSafetensorsPlace(text);
+    EXPECT_EQ(place.path, path) << text;
+    EXPECT_EQ(place.tensor, tensor) << text;
+  }
 }
 
 TEST(Safetensors, OtherTensorsOfAModelAreUnderstood) {

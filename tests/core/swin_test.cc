@@ -317,8 +317,8 @@ TEST(Grids, BadRequestsAreRefusedByField) {
        "the grid"},
       {"mask",
        {Swin(2, 2), {}, {.mask = Mask{.causal = true}}},
-       "output.mask: got a mask, want none: the tokens of swin are no "
-       "sequence"},
+       "output.mask: got a mask, want none: the tokens of swin lie in "
+       "a grid, and only a sequence can be masked"},
       {"scaled indices",
        {Beit(2, 2), {}, {.values = Values::kBuckets, .scale = 2}},
        "output.scale: got 2, want none"},

@@ -43,7 +43,7 @@ std::vector<std::string> ValuesOf(const FieldDescriptor& field) {
   return values;
 }
 
-// The contract may have `others` beside those of the list.
+// The contract may have `others` beside those of the list, and a oneof `fill`.
 void ExpectSameFields(const FieldList& fields, const Descriptor& message,
                       int others = 0);
 
@@ -97,7 +97,7 @@ struct Checker {
     EXPECT_THAT(ValuesOf(field), ElementsAreArray(names)) << field.full_name();
   }
   void operator()(const MessageMember& member) const {
-    Expect(field.is_repeated() == (member.resize != nullptr));
+    Expect(!field.is_repeated() || member.resize != nullptr);
     if (member.resize != nullptr) member.resize(1);
     ExpectSameFields(member.elements()[0], *field.message_type());
   }
@@ -105,6 +105,8 @@ struct Checker {
 
 void ExpectSameFields(const FieldList& fields, const Descriptor& message,
                       int others) {
+  const OneofDescriptor* const fill = message.FindOneofByName("fill");
+  if (fill != nullptr) others += fill->field_count();
   EXPECT_EQ(static_cast<int>(fields.size()) + others, message.field_count())
       << message.full_name();
   for (const Field& field : fields) {
@@ -132,13 +134,24 @@ TEST(Fields, AreThoseOfTheContract) {
       *v1::TensorSpec::descriptor()->FindOneofByName("encoding"));
 }
 
+template <typename Value>
+void ExpectSameFields(const Descriptor& message) {
+  Value value;
+  ExpectSameFields(value.Fields(), message);
+}
+
+TEST(Fields, OfExtentsAndOutputAreThoseOfTheContract) {
+  ExpectSameFields<TableExtent>(*v1::TableExtent::descriptor());
+  ExpectSameFields<PairExtent>(*v1::PairExtent::descriptor());
+  ExpectSameFields<GridExtent>(*v1::GridExtent::descriptor());
+  ExpectSameFields<Output>(*v1::Output::descriptor());
+}
+
 TEST(Fields, OfLogitsAreThoseOfTheContract) {
   const Descriptor& message = *v1::LogitsSpec::descriptor();
   const OneofDescriptor& term = *message.FindOneofByName("term");
   ExpectSameSpecs<TermRegistration>(term);
-  ExpectSameFields(
-      LogitsSpec().Fields(), message,
-      term.field_count() + message.FindOneofByName("fill")->field_count());
+  ExpectSameFields(LogitsSpec().Fields(), message, term.field_count());
 }
 
 }  // namespace

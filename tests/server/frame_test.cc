@@ -52,6 +52,12 @@ Message Parse(const grpc::ByteBuffer& frame) {
   return message;
 }
 
+grpc::ByteBuffer FrameStreamChunk(const Chunk& chunk, int64_t offset) {
+  v1::StreamTensorResponse response;
+  response.set_offset(offset);
+  return FrameChunk(response, chunk);
+}
+
 v1::TensorHeader SomeHeader() {
   v1::TensorHeader header;
   header.set_total_bytes(1 << 20);
@@ -61,8 +67,8 @@ v1::TensorHeader SomeHeader() {
 }
 
 TEST(Frame, StreamHeaderCarriesNothingElse) {
-  const auto message =
-      Parse<v1::StreamTensorResponse>(FrameStreamHeader(SomeHeader()));
+  const auto message = Parse<v1::StreamTensorResponse>(
+      FrameHeader<v1::StreamTensorResponse>(SomeHeader()));
   EXPECT_EQ(message.header().SerializeAsString(),
             SomeHeader().SerializeAsString());
   EXPECT_EQ(message.offset(), 0);

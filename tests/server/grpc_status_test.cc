@@ -71,10 +71,12 @@ TEST(ToGrpcStatus, KeepsAReasonOfItsOwn) {
   EXPECT_FALSE(DetailOf<google::rpc::BadRequest>(status));
 }
 
-TEST(ToGrpcStatus, EveryCodeHasItsGrpcName) {
-  EXPECT_EQ(RowOf(absl::OkStatus()).name, "OK");
-  EXPECT_EQ(RowOf(absl::ResourceExhaustedError("")).name, "RESOURCE_EXHAUSTED");
-  EXPECT_EQ(RowOf(absl::UnauthenticatedError("")).name, "UNAUTHENTICATED");
+TEST(ToGrpcStatus, EveryCodeHasItsRow) {
+  EXPECT_EQ(RowOf(absl::OkStatus()).metrics_name, "OK");
+  EXPECT_EQ(RowOf(absl::ResourceExhaustedError("")).metrics_name,
+            "ResourceExhausted");
+  EXPECT_EQ(RowOf(absl::UnauthenticatedError("")).metrics_name,
+            "Unauthenticated");
 }
 
 }  // namespace

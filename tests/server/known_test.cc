@@ -5,7 +5,6 @@
 #include "core/encoding/spec/t5.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/version.h"
 
 namespace attnbias {
 namespace {
@@ -22,7 +21,7 @@ void ExpectUnknown(const google::protobuf::Message& message,
   const absl::Status status = CheckKnown(message);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(status.message()), StartsWith(start));
-  EXPECT_THAT(std::string(status.message()), HasSubstr(std::string(Version())));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(ATTNBIAS_VERSION));
 }
 
 TEST(CheckKnown, LetsAnOrdinaryRequestPass) {

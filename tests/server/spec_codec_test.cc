@@ -477,8 +477,8 @@ TEST_F(DecodeTable, MountedTablesAreFoundByNameAndByDigest) {
 
   EXPECT_THAT(DecodeSpec(WithTable("name: 'dec'"), *tables),
               StatusIs(absl::StatusCode::kNotFound,
-                       "t5.table.name: got 'dec', which this server has not "
-                       "mounted; ListTables names its tables"));
+                       "t5.table.name: got 'dec', want the name of a mounted "
+                       "table; ListTables has them"));
   EXPECT_THAT(
       DecodeSpec(WithTable("name: 'row' layout: TABLE_LAYOUT_HEADS_BUCKETS"),
                  *tables),

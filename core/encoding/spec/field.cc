@@ -245,6 +245,14 @@ void Field::WriteIdentity(const Field& defaults,
       member_);
 }
 
+FieldList FieldsOf(Range& range) {
+  return {Field(1, "begin", range.begin), Field(2, "end", range.end)};
+}
+
+FieldList FieldsOf(std::vector<int64_t>& positions) {
+  return {Field(1, "positions", positions)};
+}
+
 absl::Status CheckFields(std::string_view path, const FieldList& fields,
                          bool buckets) {
   for (const Field& field : fields) {

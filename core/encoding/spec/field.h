@@ -35,6 +35,7 @@
 #include "absl/types/span.h"
 #include "core/base/canonical_writer.h"
 #include "core/table/table.h"
+#include "core/tensor/range.h"
 
 namespace attnbias {
 
@@ -65,6 +66,20 @@ Defaulted<T> DefaultsTo(T value) {
   return result;
 }
 
+// The T in T, Defaulted<T> or std::optional<T>.
+template <typename T>
+struct ValueIn {
+  using Type = T;
+};
+template <typename T>
+struct ValueIn<Defaulted<T>> {
+  using Type = T;
+};
+template <typename T>
+struct ValueIn<std::optional<T>> {
+  using Type = T;
+};
+
 // The contract's names of an enum's values 1, 2, ... without their prefix. An
 // enum of a spec specializes it with an array of std::string_view.
 template <typename Enum>
@@ -88,10 +103,10 @@ struct EnumMember {
   std::function<bool()> is_given;
 };
 
-// A member that is a message, or a list of them, each with fields of its own.
+// A member that is a message, one that may be missing, or a list of them, each
+// with fields of its own.
 struct MessageMember {
-  // Null where there is one alone, as terms of logits have it. Nobody writes
-  // those.
+  // Null where there is always one.
   std::function<void(int64_t)> resize;
   std::function<std::vector<FieldList>()> elements;
 };
@@ -196,6 +211,14 @@ class Field {
   std::string bound_reason_;
 };
 
+// The fields of a message that has no list of its own: a range, positions.
+FieldList FieldsOf(Range& range);
+FieldList FieldsOf(std::vector<int64_t>& positions);
+template <typename Message>
+FieldList FieldsOf(Message& message) {
+  return message.Fields();
+}
+
 // Checks each field by itself. `path` is the spec's name; `buckets`, whether
 // values BUCKETS are asked for.
 //
@@ -211,24 +234,9 @@ void WriteIdentity(const FieldList& fields, const FieldList& defaults,
 // "LOG or POWER", "A, B or C".
 std::string JoinNames(absl::Span<const std::string_view> names);
 
-namespace field_internal {
-
-// The enum in E, Defaulted<E> or std::optional<E>.
-template <typename T>
-struct EnumIn {
-  using Type = T;
-};
-template <typename T>
-requires requires { typename T::value_type; }
-struct EnumIn<T> {
-  using Type = typename T::value_type;
-};
-
-}  // namespace field_internal
-
 template <typename T>
 Field::Member Field::MemberOf(T& member) {
-  using Enum = typename field_internal::EnumIn<T>::Type;
+  using Enum = typename ValueIn<T>::Type;
   if constexpr (std::is_constructible_v<Member, T*>) {
     return &member;
   } else if constexpr (std::is_enum_v<Enum>) {
@@ -257,13 +265,27 @@ Field::Member Field::MemberOf(T& member) {
     return MessageMember{.elements = [&member] {
       return std::vector<FieldList>{member.Fields()};
     }};
+  } else if constexpr (requires { member.has_value(); }) {
+    return MessageMember{.resize =
+                             [&member](int64_t size) {
+                               member.reset();
+                               if (size > 0) member.emplace();
+                             },
+                         .elements =
+                             [&member] {
+                               std::vector<FieldList> elements;
+                               if (member.has_value())
+                                 elements.push_back(FieldsOf(*member));
+                               return elements;
+                             }};
   } else {
     return MessageMember{
         .resize = [&member](int64_t size) { member.resize(size); },
         .elements =
             [&member] {
               std::vector<FieldList> elements;
-              for (auto& element : member) elements.push_back(element.Fields());
+              for (auto& element : member)
+                elements.push_back(FieldsOf(element));
               return elements;
             }};
   }

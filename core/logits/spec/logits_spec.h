@@ -27,12 +27,6 @@ enum class Direction : uint8_t {
 template <>
 inline constexpr std::array<std::string_view, 3> kEnumNames<Direction> = {
     "LEFT_TO_RIGHT", "RIGHT_TO_LEFT", "BIDIRECTIONAL"};
-template <>
-inline constexpr std::array<std::string_view, 2> kEnumNames<Alignment> = {
-    "START", "END"};
-template <>
-inline constexpr std::array<std::string_view, 5> kEnumNames<DataType> =
-    kDataTypeNames;
 
 struct LogitsSpec {
   AnySpec term;
