@@ -2,7 +2,9 @@
 #include "client/cli/commands.h"
 
 #include <CLI/CLI.hpp>
+#include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "attnbias/client.h"
@@ -103,7 +105,13 @@ class Tool {
   absl::StatusOr<Client> Connect() const {
     return Client::Create(
         {.target = settings_.server,
-         .timeout = absl::Seconds(settings_.timeout_seconds)});
+         .timeout = absl::Seconds(settings_.timeout_seconds),
+         .on_retry = [this, told = false](const absl::Status& error) mutable {
+           if (std::exchange(told, true)) return;
+           terminal_.err << "attnbias: " << settings_.server << ": "
+                         << error.message() << "; trying again, for up to "
+                         << settings_.timeout_seconds << " s\n";
+         }});
   }
 
   absl::StatusOr<Tensor> Fetch(const Client& client,
@@ -294,10 +302,12 @@ int RunTool(const std::vector<std::string>& arguments, Terminal terminal) {
     return code == 0 ? kExitOk : kExitUsage;
   }
   const Tool tool(settings, terminal);
-  for (const auto& [command, run] : commands) {
-    if (command->parsed()) return (tool.*run)();
-  }
-  return kExitUsage;
+  const auto chosen = absl::c_find_if(
+      commands, [](const auto& command) { return command.first->parsed(); });
+  const int code = (tool.*chosen->second)();
+  if (terminal.out.flush()) return code;
+  terminal.err << "attnbias: standard output: cannot write\n";
+  return kExitFailed;
 }
 
 }  // namespace attnbias

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <future>
 #include <ostream>
@@ -13,6 +14,9 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "attnbias/error.h"
 #include "tests/client/fake_server.h"
@@ -353,6 +357,90 @@ TEST_F(ClientTest, TellsHealth) {
   EXPECT_EQ(*client.CheckHealth(""), Health::kUnknown);
   EXPECT_EQ(client.CheckHealth("other").status(),
             absl::NotFoundError("no service other"));
+}
+
+class Outage : public ClientTest,
+               public ::testing::WithParamInterface<absl::Duration> {};
+
+TEST_P(Outage, IsOutlived) {
+  server_.Stop();
+  server_.Then(SendsAll());
+  const Client client = MakeClient();
+  auto tensor =
+      std::async(std::launch::async, [&] { return client.Get(spec_); });
+  auto info = std::async(std::launch::async,
+                         [&] { return client.ServerInfo().status(); });
+  absl::SleepFor(GetParam());
+  server_.Start();
+  EXPECT_EQ(Text(tensor.get()), payload_);
+  EXPECT_EQ(info.get(), absl::OkStatus());
+}
+
+INSTANTIATE_TEST_SUITE_P(ShortAndLong, Outage,
+                         ::testing::Values(absl::Milliseconds(200),
+                                           absl::Seconds(2)));
+
+TEST_F(ClientTest, TheTimeoutBoundsTheWaiting) {
+  server_.Stop();
+  options_.timeout = absl::Seconds(1);
+  std::vector<std::string> told;
+  options_.on_retry = [&](const absl::Status& error) {
+    told.push_back(std::string(error.message()));
+  };
+  EXPECT_TRUE(absl::IsUnavailable(MakeClient().Get(spec_).status()));
+  ASSERT_FALSE(told.empty());
+  EXPECT_THAT(told[0], HasSubstr("Connection refused"));
+  server_.Start();
+}
+
+// Also when one goes and comes back.
+TEST_F(ClientTest, ReplicasShareTheCalls) {
+  FakeServer other;
+  options_.target =
+      absl::StrCat("ipv4:", server_.target(), ",", other.target());
+  const Client client = *Client::Create(options_);
+  const auto all_have_calls = [&] {
+    const int before = server_.info_calls();
+    const int of_other = other.info_calls();
+    const absl::Time end = absl::Now() + absl::Seconds(20);
+    while (absl::Now() < end && (server_.info_calls() < before + 10 ||
+                                 other.info_calls() < of_other + 10)) {
+      EXPECT_EQ(client.ServerInfo().status(), absl::OkStatus());
+    }
+    return absl::Now() < end;
+  };
+  EXPECT_TRUE(all_have_calls());
+  other.Stop();
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(client.ServerInfo().status(), absl::OkStatus());
+  }
+  other.Start();
+  EXPECT_TRUE(all_have_calls());
+}
+
+TEST_F(ClientTest, AnotherPolicyCanBeAskedFor) {
+  FakeServer other;
+  const Client client = *Client::Create(
+      {.target = absl::StrCat("ipv4:", server_.target(), ",", other.target()),
+       .channel_options = {{"grpc.lb_policy_name", "pick_first"}}});
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(client.ServerInfo().status(), absl::OkStatus());
+  }
+  EXPECT_EQ(std::abs(server_.info_calls() - other.info_calls()), 20);
+}
+
+TEST_F(ClientTest, MetadataComesWithEachCall) {
+  options_.metadata = {{"authorization", "Bearer abc"}};
+  EXPECT_EQ(MakeClient().ServerInfo().status(), absl::OkStatus());
+  EXPECT_EQ(server_.authorization(), "Bearer abc");
+}
+
+TEST_F(ClientTest, AProxyIsNotAskedForLoopback) {
+  ::setenv("http_proxy", "http://127.0.0.1:1", 1);
+  options_.timeout = absl::Seconds(5);
+  const auto health = MakeClient().CheckHealth("");
+  ::unsetenv("http_proxy");
+  EXPECT_EQ(health.status(), absl::OkStatus());
 }
 
 TEST(Client, NamesTheOptionThatIsWrong) {

@@ -116,7 +116,23 @@ class FakeServer final : public v1::AttentionBiasService::Service {
     describe_scripts_.push_back(std::move(script));
   }
 
-  // Breaks every connection at once, then listens on the same port again.
+  // On the same port as before.
+  void Start() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:" + std::to_string(port_),
+                             grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(this);
+    builder.RegisterService(&health_);
+    server_ = builder.BuildAndStart();
+  }
+
+  // Cancels what is running.
+  void Stop() {
+    server_->Shutdown(std::chrono::system_clock::now());
+    server_->Wait();
+  }
+
+  // Breaks every connection at once, then listens again.
   void Restart() {
     Stop();
     Start();
@@ -192,9 +208,22 @@ class FakeServer final : public v1::AttentionBiasService::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status GetServerInfo(grpc::ServerContext*,
+  // Calls of GetServerInfo, and what the last one carried as "authorization".
+  int info_calls() const { return info_calls_; }
+  std::string authorization() const {
+    const std::lock_guard lock(mutex_);
+    return authorization_;
+  }
+
+  grpc::Status GetServerInfo(grpc::ServerContext* context,
                              const v1::GetServerInfoRequest*,
                              v1::GetServerInfoResponse* response) override {
+    ++info_calls_;
+    const std::lock_guard lock(mutex_);
+    const auto found = context->client_metadata().find("authorization");
+    if (found != context->client_metadata().end()) {
+      authorization_ = {found->second.data(), found->second.size()};
+    }
     response->set_version("1.2.3");
     return grpc::Status::OK;
   }
@@ -217,25 +246,12 @@ class FakeServer final : public v1::AttentionBiasService::Service {
         grpc::health::v1::HealthCheckResponse::SERVING;
   };
 
-  void Start() {
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:" + std::to_string(port_),
-                             grpc::InsecureServerCredentials(), &port_);
-    builder.RegisterService(this);
-    builder.RegisterService(&health_);
-    server_ = builder.BuildAndStart();
-  }
-
-  // Cancels what is running.
-  void Stop() {
-    server_->Shutdown(std::chrono::system_clock::now());
-    server_->Wait();
-  }
-
   mutable std::mutex mutex_;
   std::deque<Script> scripts_;
   std::deque<DescribeScript> describe_scripts_;
   std::vector<v1::StreamTensorRequest> requests_;
+  std::string authorization_;
+  std::atomic<int> info_calls_ = 0;
   HealthService health_;
   int port_;
   std::unique_ptr<grpc::Server> server_;

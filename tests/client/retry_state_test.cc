@@ -32,10 +32,17 @@ TEST(RetryState, DoublesTheWaitUpToALimit) {
   }
 }
 
-TEST(RetryState, JitterHalvesAtMost) {
-  RetryState retry(100, FullJitter);
+TEST(RetryState, JitterIsFull) {
+  RetryState retry(std::nullopt, FullJitter);
   EXPECT_EQ(retry.NextDelay(End(StatusCode::UNAVAILABLE)),
-            absl::Milliseconds(50));
+            absl::ZeroDuration());
+}
+
+TEST(RetryState, AttemptsHaveNoBoundUnlessSaid) {
+  RetryState retry(std::nullopt, NoJitter);
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_TRUE(retry.NextDelay(End(StatusCode::UNAVAILABLE)).has_value());
+  }
 }
 
 TEST(RetryState, CountsAttemptsNotRetries) {
@@ -59,7 +66,8 @@ TEST(RetryState, OnlyWhatPassesIsRetried) {
   for (int code = 1; code <= 16; ++code) {
     RetryState retry(10, NoJitter);
     EXPECT_EQ(retry.NextDelay(End(static_cast<StatusCode>(code))).has_value(),
-              code == StatusCode::UNAVAILABLE || code == StatusCode::ABORTED)
+              code == StatusCode::UNAVAILABLE || code == StatusCode::ABORTED ||
+                  code == StatusCode::CANCELLED)
         << code;
   }
 }

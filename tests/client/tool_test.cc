@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -54,6 +55,21 @@ TEST_F(ToolTest, HealthIsTheExitCode) {
 TEST_F(ToolTest, NobodyThereIsNotHealthy) {
   EXPECT_EQ(RunAlone({"health", "--server", "127.0.0.1:1"}), 1);
   EXPECT_THAT(err_.str(), StartsWith("attnbias: UNAVAILABLE: "));
+}
+
+TEST_F(ToolTest, WaitingForAServerIsSaidOnce) {
+  EXPECT_EQ(RunAlone({"info", "--server", "127.0.0.1:1", "--timeout", "1"}), 1);
+  EXPECT_THAT(err_.str(), StartsWith("attnbias: 127.0.0.1:1: "));
+  EXPECT_EQ(err_.str().find("trying again, for up to 1 s\n"),
+            err_.str().rfind("trying again"));
+  EXPECT_THAT(err_.str(), HasSubstr("attnbias: UNAVAILABLE: "));
+}
+
+TEST_F(ToolTest, OutputThatCannotBeWrittenIsAFailure) {
+  std::ofstream full("/dev/full");
+  EXPECT_EQ(RunTool({"list"}, {.out = full, .err = err_, .interactive = false}),
+            1);
+  EXPECT_EQ(err_.str(), "attnbias: standard output: cannot write\n");
 }
 
 TEST_F(ToolTest, TakesTheServerFromTheEnvironment) {

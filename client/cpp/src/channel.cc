@@ -7,18 +7,67 @@
 #include <grpcpp/support/channel_arguments.h>
 
 #include <cstdlib>
+#include <map>
+#include <string>
+#include <variant>
+
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 
 namespace attnbias {
 namespace {
 
-// Measured on loopback: a fixed wide window and frames as large as a chunk are
-// faster than gRPC's own probing, which starts at 64 KiB and pings as it goes.
-constexpr int kLookaheadBytes = 16 << 20;
-constexpr int kMaxFrameBytes = (16 << 20) - 1;  // HTTP/2's own limit
+using Options = std::map<std::string, std::variant<int, std::string>>;
 
-// A server that restarts is found again within a tenth of a second.
-constexpr int kFirstReconnectMilliseconds = 100;
-constexpr int kLargestReconnectMilliseconds = 5000;
+const Options& Defaults() {
+  static const auto* const defaults = new Options{
+      // Every replica behind the name gets its share, and one that goes is left
+      // out.
+      {GRPC_ARG_LB_POLICY_NAME, "round_robin"},
+      // gRPC itself looks a name up every 30 s at most; replicas are replaced
+      // in
+      // 5.
+      {GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 500},
+      // A connection uses about one core, so clients in one process do not
+      // share
+      // one.
+      {GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1},
+      // A peer that is silent while a call waits for it is given up after 10 +
+      // 5
+      // s. Later versions of gRPC look at the second timeout.
+      {GRPC_ARG_KEEPALIVE_TIME_MS, 10'000},
+      {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000},
+      {"grpc.http2.ping_timeout_ms", 5'000},
+      {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
+      // A server that restarts is found again within a tenth of a second.
+      {GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100},
+      {GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 5'000},
+      // Attempts are ours; gRPC knows no more than five.
+      {GRPC_ARG_ENABLE_RETRIES, 0},
+      // Measured on loopback: a fixed wide window and frames as large as a
+      // chunk
+      // are faster than gRPC's own probing, which starts at 64 KiB and pings as
+      // it goes.
+      {GRPC_ARG_HTTP2_BDP_PROBE, 0},
+      {GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16 << 20},
+      {GRPC_ARG_HTTP2_MAX_FRAME_SIZE, (16 << 20) - 1},  // HTTP/2's own limit
+  };
+  return *defaults;
+}
+
+// What no proxy of the environment can reach for us.
+bool IsLoopback(absl::string_view target) {
+  if (absl::StartsWith(target, "unix")) return true;
+  for (const absl::string_view scheme : {"ipv4:", "ipv6:", "dns:///", "dns:"}) {
+    if (absl::ConsumePrefix(&target, scheme)) break;
+  }
+  for (const absl::string_view host :
+       {"localhost:", "127.", "[::1]", "[0:0:0:0:0:0:0:1]"}) {
+    if (absl::StartsWith(target, host)) return true;
+  }
+  return target == "localhost" || target == "::1";
+}
 
 // gRPC takes receive buffers from malloc, 64 KiB each, and frees a message's
 // worth of them at once. glibc would hand them back to the system and fault
@@ -33,22 +82,22 @@ void KeepReceiveBuffers() {
 
 }  // namespace
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target) {
+std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
   KeepReceiveBuffers();
+  Options merged = options.channel_options;
+  if (IsLoopback(options.target))
+    merged.insert({GRPC_ARG_ENABLE_HTTP_PROXY, 0});
+  merged.insert(Defaults().begin(), Defaults().end());
   grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookaheadBytes);
-  arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxFrameBytes);
-  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS,
-                   kFirstReconnectMilliseconds);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
-                   kLargestReconnectMilliseconds);
-  // A connection uses about one core, so clients in one process do not share
-  // one.
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(),
-                                   arguments);
+  for (const auto& [name, value] : merged) {
+    if (const int* number = std::get_if<int>(&value)) {
+      arguments.SetInt(name, *number);
+    } else {
+      arguments.SetString(name, std::get<std::string>(value));
+    }
+  }
+  return grpc::CreateCustomChannel(
+      options.target, grpc::InsecureChannelCredentials(), arguments);
 }
 
 }  // namespace attnbias

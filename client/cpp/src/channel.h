@@ -6,13 +6,14 @@
 #include <grpcpp/channel.h>
 
 #include <memory>
-#include <string>
+
+#include "attnbias/client.h"
 
 namespace attnbias {
 
-// A channel of its own to `target`, tuned for large payloads and for this
-// client's own retries.
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target);
+// A channel of its own, tuned for large payloads and for this client's own
+// retries.
+std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options);
 
 }  // namespace attnbias
 

@@ -5,13 +5,11 @@
 #include <grpcpp/generic/generic_stub.h>
 
 #include <cstdlib>
-#include <optional>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "attnbias/v1/service.grpc.pb.h"
+#include "client/cpp/src/attempts.h"
 #include "client/cpp/src/channel.h"
 #include "client/cpp/src/download.h"
 #include "client/cpp/src/health_check.h"
@@ -24,14 +22,6 @@ namespace {
 constexpr size_t kAlignment = 64;
 // The most that the contract allows.
 constexpr int kTablesPerPage = 1000;
-
-RetryState MakeRetryState(const ClientOptions& options) {
-  return RetryState(
-      options.max_attempts,
-      [random = std::minstd_rand(std::random_device{}())]() mutable {
-        return std::uniform_real_distribution<>(0, 1)(random);
-      });
-}
 
 absl::Status Validate(const ClientOptions& options) {
   if (options.target.empty()) {
@@ -47,9 +37,9 @@ absl::Status Validate(const ClientOptions& options) {
                                                    options.max_tensor_bytes,
                                                    ", want more than 0"));
   }
-  if (options.max_attempts <= 0) {
+  if (options.max_attempts.has_value() && *options.max_attempts <= 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "max_attempts: got ", options.max_attempts, ", want at least 1"));
+        "max_attempts: got ", *options.max_attempts, ", want at least 1"));
   }
   return absl::OkStatus();
 }
@@ -67,39 +57,35 @@ absl::StatusOr<AlignedBytes> Allocate(int64_t size) {
   return bytes;
 }
 
-// `call(context)` again and again until it succeeds or fails for good.
-template <typename Call>
-absl::Status CallWithRetries(const ClientOptions& options, Call call) {
-  RetryState retry = MakeRetryState(options);
-  const absl::Time deadline = absl::Now() + options.timeout;
-  for (;;) {
-    grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(deadline));
-    const grpc::Status status = call(&context);
-    if (status.ok()) return absl::OkStatus();
-    const auto delay = retry.NextDelay(CallEnd::Of(status, context));
-    if (!delay.has_value() || absl::Now() + *delay >= deadline) {
-      return FromRpc(status);
-    }
-    absl::SleepFor(*delay);
-  }
-}
-
 }  // namespace
 
 struct Client::Connection {
   explicit Connection(const ClientOptions& client_options)
       : options(client_options),
-        channel(MakeChannel(client_options.target)),
+        channel(MakeChannel(client_options)),
         stub(v1::AttentionBiasService::NewStub(channel)) {}
+
+  // `call(context)` again and again until it succeeds or fails for good.
+  template <typename Call>
+  absl::Status Try(Call call) const {
+    Attempts attempts(options, channel.get());
+    for (;;) {
+      grpc::ClientContext context;
+      attempts.Prepare(&context);
+      const grpc::Status status = call(&context);
+      if (status.ok()) return absl::OkStatus();
+      if (!attempts.WaitAfter(CallEnd::Of(status, context))) {
+        return FromRpc(status);
+      }
+    }
+  }
 
   absl::StatusOr<v1::TensorHeader> Fetch(const v1::TensorSpec& spec,
                                          const ReserveFn& reserve,
                                          const ProgressFn& progress) const {
     grpc::GenericStub generic(channel);
     Download download(&generic, options.max_tensor_bytes, reserve, progress);
-    return download.Run(spec, MakeRetryState(options),
-                        absl::Now() + options.timeout);
+    return download.Run(spec, Attempts(options, channel.get()));
   }
 
   const ClientOptions options;
@@ -121,7 +107,7 @@ absl::StatusOr<v1::TensorHeader> Client::Describe(
   *request.mutable_spec() = spec;
   v1::DescribeTensorResponse response;
   const absl::Status status =
-      CallWithRetries(connection_->options, [&](grpc::ClientContext* context) {
+      connection_->Try([&](grpc::ClientContext* context) {
         return connection_->stub->DescribeTensor(context, request, &response);
       });
   if (!status.ok()) return status;
@@ -167,7 +153,7 @@ absl::StatusOr<v1::TensorHeader> Client::GetInto(
 absl::StatusOr<v1::GetServerInfoResponse> Client::ServerInfo() const {
   v1::GetServerInfoResponse response;
   const absl::Status status =
-      CallWithRetries(connection_->options, [&](grpc::ClientContext* context) {
+      connection_->Try([&](grpc::ClientContext* context) {
         return connection_->stub->GetServerInfo(
             context, v1::GetServerInfoRequest(), &response);
       });
@@ -181,8 +167,8 @@ absl::StatusOr<std::vector<v1::TableInfo>> Client::ListTables() const {
   request.set_page_size(kTablesPerPage);
   do {
     v1::ListTablesResponse response;
-    const absl::Status status = CallWithRetries(
-        connection_->options, [&](grpc::ClientContext* context) {
+    const absl::Status status =
+        connection_->Try([&](grpc::ClientContext* context) {
           return connection_->stub->ListTables(context, request, &response);
         });
     if (!status.ok()) return status;
@@ -194,8 +180,9 @@ absl::StatusOr<std::vector<v1::TableInfo>> Client::ListTables() const {
 }
 
 absl::StatusOr<Health> Client::CheckHealth(const std::string& service) const {
-  return attnbias::CheckHealth(connection_->channel, service,
-                               absl::Now() + connection_->options.timeout);
+  return attnbias::CheckHealth(
+      connection_->channel, service,
+      Attempts(connection_->options, connection_->channel.get()));
 }
 
 }  // namespace attnbias

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/cpp/src/header_check.h"
 #include "client/cpp/src/raw_stream.h"
 #include "client/cpp/src/rpc_status.h"
@@ -29,14 +28,13 @@ Download::Download(grpc::GenericStub* stub, int64_t max_tensor_bytes,
       progress_(progress) {}
 
 absl::StatusOr<v1::TensorHeader> Download::Run(const v1::TensorSpec& spec,
-                                               RetryState retry,
-                                               absl::Time deadline) {
+                                               Attempts attempts) {
   *request_.mutable_spec() = spec;
   bool restarted = false;
   for (;;) {
     const int64_t before = received_;
     CallEnd end;
-    const absl::Status broken = Receive(deadline, &end);
+    const absl::Status broken = Receive(attempts, &end);
     if (!broken.ok()) return broken;
     if (end.status.ok()) break;
     if (end.status.error_code() == grpc::StatusCode::FAILED_PRECONDITION &&
@@ -46,12 +44,8 @@ absl::StatusOr<v1::TensorHeader> Download::Run(const v1::TensorSpec& spec,
       StartAfresh();
       continue;
     }
-    if (received_ > before) retry.Progressed();
-    const std::optional<absl::Duration> delay = retry.NextDelay(end);
-    if (!delay.has_value() || absl::Now() + *delay >= deadline) {
-      return FromRpc(end.status);
-    }
-    absl::SleepFor(*delay);
+    if (received_ > before) attempts.Progressed();
+    if (!attempts.WaitAfter(end)) return FromRpc(end.status);
   }
   if (!header_.has_value()) {
     return absl::DataLossError("stream: ended without a header");
@@ -64,11 +58,11 @@ absl::StatusOr<v1::TensorHeader> Download::Run(const v1::TensorSpec& spec,
   return *std::move(header_);
 }
 
-absl::Status Download::Receive(absl::Time deadline, CallEnd* end) {
+absl::Status Download::Receive(const Attempts& attempts, CallEnd* end) {
   request_.set_read_offset(received_);
   request_.set_expected_fingerprint(received_ > 0 ? header_->fingerprint()
                                                   : "");
-  RawStream stream(stub_, request_, deadline);
+  RawStream stream(stub_, request_, attempts);
   grpc::ByteBuffer message;
   for (bool first = true; stream.Read(&message); first = false) {
     absl::StatusOr<Chunk> chunk = ReadChunk(

@@ -11,10 +11,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "attnbias/client.h"
 #include "attnbias/v1/service.pb.h"
+#include "client/cpp/src/attempts.h"
 #include "client/cpp/src/chunk.h"
 #include "client/cpp/src/retry_state.h"
 
@@ -34,12 +34,12 @@ class Download {
 
   // The header of what now fills the reserved memory.
   absl::StatusOr<v1::TensorHeader> Run(const v1::TensorSpec& spec,
-                                       RetryState retry, absl::Time deadline);
+                                       Attempts attempts);
 
  private:
   // Runs one stream to its end. A broken message is an error here; how the
   // server ended the stream is in `end`.
-  absl::Status Receive(absl::Time deadline, CallEnd* end);
+  absl::Status Receive(const Attempts& attempts, CallEnd* end);
   absl::Status TakeHeader(Chunk chunk);
   absl::Status TakeData(const Chunk& chunk);
   void StartAfresh();

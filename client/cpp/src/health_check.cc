@@ -32,9 +32,9 @@ Health FromWire(HealthCheckResponse::ServingStatus status) {
 
 absl::StatusOr<Health> CheckHealth(
     const std::shared_ptr<grpc::Channel>& channel, const std::string& service,
-    absl::Time deadline) {
+    const Attempts& attempts) {
   grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(deadline));
+  attempts.Prepare(&context);
   HealthCheckRequest request;
   request.set_service(service);
   HealthCheckResponse response;

@@ -10,14 +10,14 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "attnbias/client.h"
+#include "client/cpp/src/attempts.h"
 
 namespace attnbias {
 
 absl::StatusOr<Health> CheckHealth(
     const std::shared_ptr<grpc::Channel>& channel, const std::string& service,
-    absl::Time deadline);
+    const Attempts& attempts);
 
 }  // namespace attnbias
 

@@ -3,8 +3,6 @@
 
 #include <utility>
 
-#include "absl/time/time.h"
-
 namespace attnbias {
 namespace {
 
@@ -14,8 +12,8 @@ constexpr char kMethod[] = "/attnbias.v1.AttentionBiasService/StreamTensor";
 
 RawStream::RawStream(grpc::GenericStub* stub,
                      const v1::StreamTensorRequest& request,
-                     absl::Time deadline) {
-  context_.set_deadline(absl::ToChronoTime(deadline));
+                     const Attempts& attempts) {
+  attempts.Prepare(&context_);
   const grpc::Slice serialized(request.SerializeAsString());
   call_ = stub->PrepareCall(&context_, kMethod, &queue_);
   call_->StartCall(nullptr);

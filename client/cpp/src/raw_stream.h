@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "attnbias/v1/service.pb.h"
+#include "client/cpp/src/attempts.h"
 #include "client/cpp/src/retry_state.h"
 
 namespace attnbias {
@@ -19,9 +20,9 @@ namespace attnbias {
 // For one thread. The call is cancelled if this ends before it does.
 class RawStream {
  public:
-  // `stub` outlives this. `deadline` bounds the whole call.
+  // `stub` outlives this.
   RawStream(grpc::GenericStub* stub, const v1::StreamTensorRequest& request,
-            absl::Time deadline);
+            const Attempts& attempts);
   ~RawStream();
 
   RawStream(const RawStream&) = delete;

@@ -28,7 +28,8 @@ CallEnd CallEnd::Of(grpc::Status status, const grpc::ClientContext& context) {
   return end;
 }
 
-RetryState::RetryState(int max_attempts, std::function<double()> jitter)
+RetryState::RetryState(std::optional<int> max_attempts,
+                       std::function<double()> jitter)
     : max_attempts_(max_attempts), jitter_(std::move(jitter)) {}
 
 absl::Duration RetryState::Backoff() {
@@ -36,7 +37,8 @@ absl::Duration RetryState::Backoff() {
   for (int i = 1; i < failures_ && backoff < kLargestBackoff; ++i) {
     backoff *= 2;
   }
-  return std::min(backoff, kLargestBackoff) * (0.5 + jitter_() / 2);
+  // All of it: callers that failed together do not come back together.
+  return std::min(backoff, kLargestBackoff) * jitter_();
 }
 
 std::optional<absl::Duration> RetryState::NextDelay(const CallEnd& end) {
@@ -45,11 +47,12 @@ std::optional<absl::Duration> RetryState::NextDelay(const CallEnd& end) {
   const bool worth_it =
       code == grpc::StatusCode::UNAVAILABLE ||
       code == grpc::StatusCode::ABORTED ||
+      code == grpc::StatusCode::CANCELLED ||
       // A stream that a proxy or a dying server cut.
       absl::StrContains(end.status.error_message(), "RST_STREAM") ||
       (code == grpc::StatusCode::RESOURCE_EXHAUSTED &&
        (info.has_value() || end.pushback.has_value()));
-  if (!worth_it || ++failures_ >= max_attempts_) return std::nullopt;
+  if (!worth_it || ++failures_ == max_attempts_) return std::nullopt;
   if (end.pushback.has_value()) {
     int64_t milliseconds = 0;
     if (!absl::SimpleAtoi(absl::string_view(*end.pushback), &milliseconds) ||

@@ -29,7 +29,7 @@ struct CallEnd {
 class RetryState {
  public:
   // `jitter` gives numbers in [0, 1).
-  RetryState(int max_attempts, std::function<double()> jitter);
+  RetryState(std::optional<int> max_attempts, std::function<double()> jitter);
 
   // How long to wait before the next attempt, or nothing if this end is final.
   // A pushback is obeyed to the letter (a negative one forbids another
@@ -42,7 +42,7 @@ class RetryState {
  private:
   absl::Duration Backoff();
 
-  const int max_attempts_;
+  const std::optional<int> max_attempts_;
   const std::function<double()> jitter_;
   int failures_ = 0;
 };

@@ -1,27 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TCP proxy that cuts its connections off in the middle of an answer."""
+"""A TCP proxy that cuts its connections, or swallows the rest, in the middle of an answer."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
 import threading
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class CuttingProxy:
-    """Forwards to a target; each of the first connections is cut after so many bytes.
+    """Forwards to a target; the first connections break after so many bytes from it.
 
     Args:
         target: "host:port".
-        cut_after: for the n-th connection, bytes from the target after which it
-            is cut; later connections are left alone.
+        cut_after: for the n-th connection, bytes after which it is cut; later
+            connections are left alone.
+        swallow_after: bytes after which nothing more is forwarded, and nothing closed.
     """
 
-    def __init__(self, target: str, cut_after: list[int]) -> None:
+    def __init__(
+        self, target: str, cut_after: Sequence[int] = (), swallow_after: Sequence[int] = ()
+    ) -> None:
         host, port = target.rsplit(":", 1)
         self._target = (host, int(port))
-        self._cut_after = cut_after
+        self._limits = swallow_after or cut_after
+        self._swallows = bool(swallow_after)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets: list[socket.socket] = []
         self.connections = 0
@@ -42,20 +49,21 @@ class CuttingProxy:
                 server = socket.create_connection(self._target)
                 self._sockets += [client, server]
                 index, self.connections = self.connections, self.connections + 1
-                limit = self._cut_after[index] if index < len(self._cut_after) else None
-                threading.Thread(target=_pump, args=(client, server, None), daemon=True).start()
-                threading.Thread(target=_pump, args=(server, client, limit), daemon=True).start()
+                limit = self._limits[index] if index < len(self._limits) else None
+                for pump in ((client, server, None), (server, client, limit)):
+                    threading.Thread(target=self._pump, args=pump, daemon=True).start()
 
-
-def _pump(source: socket.socket, sink: socket.socket, limit: int | None) -> None:
-    with contextlib.suppress(OSError):
-        while data := source.recv(1 << 16):
-            sink.sendall(data)
-            limit = None if limit is None else limit - len(data)
-            if limit is not None and limit <= 0:
-                break
-    _end(source)
-    _end(sink)
+    def _pump(self, source: socket.socket, sink: socket.socket, limit: int | None) -> None:
+        passed = 0
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                if limit is None or passed < limit:
+                    sink.sendall(data)
+                passed += len(data)
+                if limit is not None and passed >= limit and not self._swallows:
+                    break
+        _end(source)
+        _end(sink)
 
 
 def _end(open_socket: socket.socket) -> None:

@@ -108,13 +108,18 @@ def retry_info(seconds: float) -> error_details_pb2.RetryInfo:
 
 
 class FakeServer:
-    """Answers the n-th StreamTensor with the n-th entry of its script, the last one for ever."""
+    """Answers the n-th StreamTensor with the n-th entry of its script, the last one for ever.
 
-    def __init__(self) -> None:
+    Args:
+        port: where it listens on loopback; 0 is any that is free.
+    """
+
+    def __init__(self, port: int = 0) -> None:
         self.script: Script = []
         self.describe: list[Any] = []
         self.requests: list[service_pb2.StreamTensorRequest] = []
         self.describe_calls = 0
+        self.metadata: dict[str, str | bytes] = {}
         self.logits: Callable[[Iterator[Any], grpc.ServicerContext], Iterator[Any]] | None = None
         self.info = service_pb2.GetServerInfoResponse(version="1.2.3")
         self.tables: dict[str, service_pb2.ListTablesResponse] = {}
@@ -122,7 +127,7 @@ class FakeServer:
         self._lock = threading.Lock()
         self._server = grpc.server(ThreadPoolExecutor(16))
         self._server.add_generic_rpc_handlers((self._attnbias(), self._health()))
-        self.target = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        self.target = f"127.0.0.1:{self._server.add_insecure_port(f'127.0.0.1:{port}')}"
 
     def __enter__(self) -> Self:
         self._server.start()
@@ -144,6 +149,7 @@ class FakeServer:
     ) -> service_pb2.DescribeTensorResponse:
         step = self.describe[min(self.describe_calls, len(self.describe) - 1)]
         self.describe_calls += 1
+        self.metadata = dict(context.invocation_metadata())
         return step(request, context)  # type: ignore[no-any-return]
 
     def _compute_logits(

@@ -245,13 +245,28 @@ def test_backoff_grows_without_a_hint(
 ) -> None:
     waited: list[float] = []
     monkeypatch.setattr("attnbias._calls.CallGroup.wait", lambda _, delay: waited.append(delay))
-    server.script = [fails(grpc.StatusCode.UNAVAILABLE)]
-    with pytest.raises(attnbias.UnavailableError):
-        client.get(SINUSOIDAL, positions=5000)
-    nominal = [0.1, 0.16, 0.256, 0.4096]
-    assert len(waited) == len(nominal)
-    for got, want in zip(waited, nominal, strict=True):
-        assert 0.8 * want <= got <= 1.2 * want
+    monkeypatch.setattr("random.uniform", lambda _, most: most)
+    server.script = [fails(grpc.StatusCode.UNAVAILABLE)] * 9 + [PAYLOAD.serve]
+    np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
+    assert waited == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5, 5, 5])
+
+
+def test_jitter_is_full(
+    server: FakeServer, client: attnbias.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("attnbias._calls.CallGroup.wait", lambda _, delay: waited.append(delay))
+    monkeypatch.setattr("random.uniform", lambda least, _: least)
+    server.script = [fails(grpc.StatusCode.UNAVAILABLE)] * 3 + [PAYLOAD.serve]
+    client.get(SINUSOIDAL, positions=5000)
+    assert waited == [0, 0, 0]
+
+
+def test_cancelled_by_the_server_is_tried_again(
+    server: FakeServer, client: attnbias.Client
+) -> None:
+    server.script = [fails(grpc.StatusCode.CANCELLED), PAYLOAD.serve]
+    np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -29,6 +33,9 @@
 
 namespace attnbias {
 
+// Called from the thread of the call, before it waits to try again; with why.
+using RetryFn = std::function<void(const absl::Status& error)>;
+
 struct ClientOptions {
   // Where the server is, as gRPC names it: "host:port", "unix:/run/a.sock".
   std::string target = "localhost:50051";
@@ -36,9 +43,18 @@ struct ClientOptions {
   // tensor over a slow link more.
   absl::Duration timeout = absl::Minutes(5);
   // A larger payload is refused before memory is taken for it.
-  int64_t max_tensor_bytes = int64_t{8} << 30;
-  // Attempts in a row that bring no byte before a call fails; 1: no retries.
-  int max_attempts = 4;
+  int64_t max_tensor_bytes = int64_t{16} << 30;
+  // Attempts in a row that bring no byte before a call fails; 1: no retries. By
+  // default `timeout` alone is the bound.
+  std::optional<int> max_attempts = std::nullopt;
+  // What each call carries, as {"authorization", "Bearer ..."}.
+  std::vector<std::pair<std::string, std::string>> metadata = {};
+  // gRPC's own, in place of this library's, as {"grpc.lb_policy_name",
+  // "pick_first"}. By default calls go to all addresses of the target in turn,
+  // names are looked up again when one fails, and a peer that is silent for 15
+  // s while a call waits is given up.
+  std::map<std::string, std::variant<int, std::string>> channel_options = {};
+  RetryFn on_retry = nullptr;
 };
 
 // Called from the thread of the call, after each chunk.
@@ -51,9 +67,9 @@ enum class Health { kUnknown, kServing, kNotServing };
 // attnbias/error.h for its details).
 //
 // Calls are retried where that helps: on UNAVAILABLE, on ABORTED, which is how
-// a server ends a stream that was not read for too long, where a connection was
-// reset, and on RESOURCE_EXHAUSTED that comes with a delay. All are safe to
-// repeat.
+// a server ends a stream that was not read for too long, on CANCELLED, which is
+// how one that shuts down may end a call, where a connection was reset, and on
+// RESOURCE_EXHAUSTED that comes with a delay. All are safe to repeat.
 class Client {
  public:
   // Does not connect: the first call does. INVALID_ARGUMENT names the option.

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     import grpc
 
+    from attnbias._channel import Connection
+
 
 class CallGroup:
     """Streams in flight, in any thread, that one cancel() ends."""
@@ -60,8 +62,9 @@ class CallGroup:
 class CallOptions:
     """What a caller decides about a call, and the group that it belongs to."""
 
+    connection: Connection
     max_tensor_bytes: int
-    max_attempts: int
+    max_attempts: int | None
     timeout: float | None
     out: Any
     progress: bool | None

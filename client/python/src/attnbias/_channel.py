@@ -3,28 +3,68 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+import contextlib
+import re
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 import grpc.experimental
 from grpc_health.v1 import health_pb2
 
-from attnbias._retry import service_config
 from attnbias.v1 import logits_pb2, service_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
 
 _SERVICE: Final = "attnbias.v1.AttentionBiasService"
 _HEALTH: Final = "grpc.health.v1.Health"
 _WINDOW_BYTES: Final = 16 << 20
 _MAX_FRAME_BYTES: Final = (1 << 24) - 1  # HTTP/2's own limit
 
+_OPTIONS: Final[Mapping[str, Any]] = {
+    # Every replica behind the name gets its share, and one that goes is left out.
+    "grpc.lb_policy_name": "round_robin",
+    # gRPC itself looks a name up every 30 s at most; replicas are replaced in 5.
+    "grpc.dns_min_time_between_resolutions_ms": 500,
+    # Two clients in one process do not share a connection, which has one core's speed.
+    "grpc.use_local_subchannel_pool": 1,
+    # A peer that is silent while a call waits for it is given up after 10 + 5 s.
+    "grpc.keepalive_time_ms": 10_000,
+    "grpc.keepalive_timeout_ms": 5_000,
+    "grpc.http2.ping_timeout_ms": 5_000,  # what later versions of gRPC look at
+    "grpc.http2.max_pings_without_data": 0,
+    # A server that restarts is found again within a tenth of a second.
+    "grpc.initial_reconnect_backoff_ms": 100,
+    "grpc.max_reconnect_backoff_ms": 5_000,
+    # This package retries, with the timeout as its bound; gRPC knows no more than 5 attempts.
+    "grpc.enable_retries": 0,
+    # Windows and frames of whole chunks from the first byte on, instead of
+    # 64 KiB that grow: fewer, larger reads.
+    "grpc.http2.lookahead_bytes": _WINDOW_BYTES,
+    "grpc.http2.max_frame_size": _MAX_FRAME_BYTES,
+    "grpc.http2.bdp_probe": 0,
+    # Chunks arrive in the caller's thread, without a hand-over for each.
+    grpc.experimental.ChannelOptions.SingleThreadedUnaryStream: 1,
+}
 
-class Stub:
+# What no proxy of the environment can reach for us.
+_LOOPBACK: Final = re.compile(r"(ipv[46]:)?(localhost|127\.[\d.]+|\[?::1\]?)(:\d+)?$|unix")
+
+
+class Connection:
     """The service's methods, and the health service's, over one channel."""
 
     def __init__(
-        self, target: str, credentials: grpc.ChannelCredentials | None, max_attempts: int
+        self,
+        target: str,
+        credentials: grpc.ChannelCredentials | None,
+        metadata: Sequence[tuple[str, str]],
+        options: Mapping[str, Any],
     ) -> None:
-        self._channel = _open(target, credentials, max_attempts)
+        self.target = target
+        self.closed = False
+        self.metadata = tuple(metadata)
+        self._channel = _open(target, credentials, options)
         # No deserializer: chunks are parsed by hand, to copy them only once.
         self.stream_tensor: Any = self._channel.unary_stream(
             f"/{_SERVICE}/StreamTensor",
@@ -47,7 +87,23 @@ class Stub:
 
     def close(self) -> None:
         """Closes the channel and cancels what is in flight on it."""
+        self.closed = True
         self._channel.close()
+
+    @contextlib.contextmanager
+    def reconnecting(self) -> Iterator[None]:
+        """Keeps gRPC connecting for the length of a block in which no call is made.
+
+        It reads its sockets only while somebody waits for a call: here, for one that
+        is sent as soon as there is a connection.
+        """
+        waiting = self.check_health.future(
+            health_pb2.HealthCheckRequest(), metadata=self.metadata, wait_for_ready=True
+        )
+        try:
+            yield
+        finally:
+            waiting.cancel()
 
     def _unary(self, method: str) -> Any:
         return self._channel.unary_unary(
@@ -58,23 +114,10 @@ class Stub:
 
 
 def _open(
-    target: str, credentials: grpc.ChannelCredentials | None, max_attempts: int
+    target: str, credentials: grpc.ChannelCredentials | None, options: Mapping[str, Any]
 ) -> grpc.Channel:
-    unary = service_config(
-        _SERVICE, ["DescribeTensor", "ListTables", "GetServerInfo"], max_attempts
-    )
-    options = [
-        ("grpc.service_config", unary),
-        # Windows and frames of whole chunks from the first byte on, instead of
-        # 64 KiB that grow: fewer, larger reads.
-        ("grpc.http2.lookahead_bytes", _WINDOW_BYTES),
-        ("grpc.http2.max_frame_size", _MAX_FRAME_BYTES),
-        ("grpc.http2.bdp_probe", 0),
-        # gRPC's own second of waiting would outlast our retries after a restart.
-        ("grpc.initial_reconnect_backoff_ms", 100),
-        # Chunks arrive in the caller's thread, without a hand-over for each.
-        (grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1),
-    ]
+    local = {"grpc.enable_http_proxy": 0} if _LOOPBACK.match(target) else {}
+    merged = list({**_OPTIONS, **local, **options}.items())
     if credentials is None:
-        return grpc.insecure_channel(target, options)
-    return grpc.secure_channel(target, credentials, options)
+        return grpc.insecure_channel(target, merged)
+    return grpc.secure_channel(target, credentials, merged)

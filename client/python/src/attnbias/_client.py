@@ -11,7 +11,7 @@ import grpc
 from grpc_health.v1 import health_pb2
 
 from attnbias._calls import CallGroup, CallOptions
-from attnbias._channel import Stub
+from attnbias._channel import Connection
 from attnbias._checks import refuse_unknown, require_instance
 from attnbias._download import Download
 from attnbias._errors import from_rpc_error
@@ -28,11 +28,12 @@ from attnbias._logits_stream import LogitsStream
 from attnbias._memory import part_of
 from attnbias._request import Request, RequestOptions
 from attnbias._results import holds_vectors, to_result
+from attnbias._retry import Deadline, Retry
 from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
 
     import numpy as np
@@ -57,8 +58,14 @@ class Client:
         target: "host:port", or any gRPC target.
         timeout: seconds that a call may take, retries included; None for ever.
         credentials: for TLS, as of ``grpc.ssl_channel_credentials``; None is plaintext.
-        max_attempts: how often a call is made before its error is raised; a
-            stream that has made progress begins to count anew.
+        metadata: pairs that each call carries, as ``[("authorization", "Bearer ...")]``.
+        channel_options: gRPC's own, in place of this package's, as
+            ``{"grpc.lb_policy_name": "pick_first"}``. By default calls go to all
+            addresses of the target in turn, names are looked up again when one
+            fails, and a peer that is silent for 15 s while a call waits is given up.
+        max_attempts: how often a call is made, at most, before its error is raised;
+            a stream that has made progress begins to count anew. By default the
+            timeout alone is the bound.
         max_tensor_bytes: payloads larger than this are refused before memory is
             allocated for them.
 
@@ -72,15 +79,17 @@ class Client:
         *,
         timeout: float | None = _DEFAULT_TIMEOUT,
         credentials: grpc.ChannelCredentials | None = None,
-        max_attempts: int = 5,
+        metadata: Sequence[tuple[str, str]] = (),
+        channel_options: Mapping[str, Any] | None = None,
+        max_attempts: int | None = None,
         max_tensor_bytes: int = _DEFAULT_MAX_TENSOR_BYTES,
     ) -> None:
-        if max_attempts < 1:
-            raise ValueError(f"max_attempts: got {max_attempts}, want at least 1")
-        self._timeout = timeout
+        if max_attempts is not None and max_attempts < 1:
+            raise ValueError(f"max_attempts: got {max_attempts}, want at least 1, or None")
+        self._timeout = _checked(timeout)
         self._max_attempts = max_attempts
         self._max_tensor_bytes = max_tensor_bytes
-        self._stub = Stub(target, credentials, max_attempts)
+        self._connection = Connection(target, credentials, metadata, channel_options or {})
 
     def __enter__(self) -> Self:
         return self
@@ -95,7 +104,7 @@ class Client:
 
     def close(self) -> None:
         """Closes the connection; calls in flight end with CancelledError."""
-        self._stub.close()
+        self._connection.close()
 
     def get(
         self,
@@ -188,10 +197,7 @@ class Client:
         request = LogitsRequest(
             term=term, rows=rows, keys=keys, direction=direction, queries=queries, **options
         )
-        stream = LogitsStream(
-            self._stub.compute_logits, request, self._options(out, False, timeout)
-        )
-        return stream.run()
+        return LogitsStream(request, self._options(out, False, timeout)).run()
 
     def get_many(self, requests: Iterable[Request], *, timeout: float | None = None) -> list[Any]:
         """Fetches several tensors, a few at a time over the one connection.
@@ -278,12 +284,13 @@ class Client:
         refuse_unknown(options, RequestOptions, "describe")
         spec = Request(encoding, **options).to_spec()
         message = service_pb2.DescribeTensorRequest(spec=spec)
-        return to_tensor_info(self._call(self._stub.describe_tensor, message, timeout).header)
+        answer = self._call(self._connection.describe_tensor, message, timeout)
+        return to_tensor_info(answer.header)
 
     def info(self, *, timeout: float | None = None) -> ServerInfo:
         """What the server is: version, encodings, dtypes, limits."""
         message = service_pb2.GetServerInfoRequest()
-        return to_server_info(self._call(self._stub.get_server_info, message, timeout))
+        return to_server_info(self._call(self._connection.get_server_info, message, timeout))
 
     def list_tables(self, *, timeout: float | None = None) -> list[TableInfo]:
         """The learned tables that the server has mounted, by name.
@@ -294,14 +301,14 @@ class Client:
         tables: list[TableInfo] = []
         message = service_pb2.ListTablesRequest(page_size=_TABLES_PER_PAGE)
         while True:
-            page = self._call(self._stub.list_tables, message, timeout)
+            page = self._call(self._connection.list_tables, message, timeout)
             tables += [to_table_info(table) for table in page.tables]
             message.page_token = page.next_page_token
             if not message.page_token:
                 return tables
 
     def health(self, service: str = "", *, timeout: float | None = None) -> bool:
-        """Whether the server, or one service of it, says that it is serving.
+        """Whether the server, or one service of it, says that it is serving. Asks once.
 
         Args:
             service: "" for the server; also "liveness", "readiness".
@@ -312,29 +319,53 @@ class Client:
             UnavailableError: no server answers.
         """
         message = health_pb2.HealthCheckRequest(service=service)
-        response = self._call(self._stub.check_health, message, timeout)
+        deadline = Deadline(self._time_for(timeout))
+        connection = self._connection
+        try:
+            response = connection.check_health(
+                message, timeout=deadline.remaining(), metadata=connection.metadata
+            )
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from None
         return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
 
     def _call(self, method: Any, message: Any, timeout: float | None) -> Any:
-        try:
-            return method(message, timeout=self._timeout if timeout is None else timeout)
-        except grpc.RpcError as error:
-            raise from_rpc_error(error) from None
+        options = self._options(None, False, timeout)
+        deadline = Deadline(options.timeout)
+        retry = Retry(options, deadline)
+        while True:
+            try:
+                return method(
+                    message, timeout=deadline.remaining(), metadata=self._connection.metadata
+                )
+            except grpc.RpcError as error:
+                failure = from_rpc_error(error)
+            retry.wait_after(failure)  # not inside except: gRPC's traceback says nothing more
 
     def _download(
         self, request: Request, options: CallOptions
     ) -> tuple[TensorInfo, npt.NDArray[np.uint8]]:
-        return Download(self._stub.stream_tensor, request.to_spec(), options).run()
+        return Download(request.to_spec(), options).run()
 
     def _options(self, out: Any, progress: bool | None, timeout: float | None) -> CallOptions:
         return CallOptions(
+            connection=self._connection,
             max_tensor_bytes=self._max_tensor_bytes,
             max_attempts=self._max_attempts,
-            timeout=self._timeout if timeout is None else timeout,
+            timeout=self._time_for(timeout),
             out=out,
             progress=progress,
             calls=CallGroup(),
         )
+
+    def _time_for(self, timeout: float | None) -> float | None:
+        return self._timeout if timeout is None else _checked(timeout)
+
+
+def _checked(timeout: float | None) -> float | None:
+    if timeout is None or timeout > 0:
+        return timeout
+    raise ValueError(f"timeout: got {timeout}, want seconds, more than 0, or None")
 
 
 def _metadata(info: TensorInfo, request: Request) -> dict[str, str]:

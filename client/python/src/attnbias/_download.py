@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -24,8 +24,6 @@ from attnbias._retry import Deadline, Retry
 from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy as np
     import numpy.typing as npt
 
@@ -42,17 +40,11 @@ class _Payload:
 class Download:
     """Gets one payload. An object is good for one run()."""
 
-    def __init__(
-        self,
-        stream: Callable[..., Any],
-        spec: service_pb2.TensorSpec,
-        options: CallOptions,
-    ) -> None:
-        self._stream = stream
+    def __init__(self, spec: service_pb2.TensorSpec, options: CallOptions) -> None:
         self._spec = spec
         self._options = options
         self._deadline = Deadline(options.timeout)
-        self._retry = Retry(options.max_attempts, self._deadline)
+        self._retry = Retry(options, self._deadline)
         self._progress = Progress(options.progress)
         self._payload: _Payload | None = None
         self._may_restart = True
@@ -85,7 +77,10 @@ class Download:
         if self._payload is not None and self._payload.assembler.received > 0:
             request.read_offset = self._payload.assembler.received
             request.expected_fingerprint = self._payload.info.fingerprint
-        call = self._stream(request, timeout=self._deadline.remaining())
+        connection = self._options.connection
+        call = connection.stream_tensor(
+            request, timeout=self._deadline.remaining(), metadata=connection.metadata
+        )
         with self._options.calls.running(call):
             payload = self._begin(_read_header(next(call, b"")))
             for message in call:
@@ -132,7 +127,7 @@ class Download:
                 self._may_restart = False
                 assembler.restart()
                 return
-        self._options.calls.wait(self._retry.delay_after(error))
+        self._retry.wait_after(error)
 
 
 def _read_header(message: bytes) -> TensorInfo:

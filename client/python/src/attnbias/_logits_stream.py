@@ -18,7 +18,7 @@ from attnbias._retry import Deadline, Retry
 from attnbias.v1 import logits_pb2, tensor_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     import numpy.typing as npt
 
@@ -35,13 +35,10 @@ _BLOCK_ANSWER_BYTES: Final = 16 << 20
 class LogitsStream:
     """Computes one array. An object is good for one run()."""
 
-    def __init__(
-        self, stream: Callable[..., Any], request: LogitsRequest, options: CallOptions
-    ) -> None:
-        self._stream = stream
+    def __init__(self, request: LogitsRequest, options: CallOptions) -> None:
         self._options = options
         self._deadline = Deadline(options.timeout)
-        self._retry = Retry(options.max_attempts, self._deadline)
+        self._retry = Retry(options, self._deadline)
         self._rows = request.array()
         self._spec = request.to_spec(self._rows)
         self._answer = self._memory()
@@ -62,12 +59,17 @@ class LogitsStream:
             if failure is None:
                 return self._answer
             # Not inside except: gRPC's traceback says nothing more.
-            self._options.calls.wait(self._retry.delay_after(failure))
+            self._retry.wait_after(failure)
 
     def _attempt(self) -> None:
         """Makes one call for the rows that are not answered yet."""
         blocks = list(self._blocks())
-        call = self._stream(self._requests(blocks), timeout=self._deadline.remaining())
+        connection = self._options.connection
+        call = connection.compute_logits(
+            self._requests(blocks),
+            timeout=self._deadline.remaining(),
+            metadata=connection.metadata,
+        )
         with self._options.calls.running(call):
             self._check(_read_header(next(call, b"")))
             for begin, end in blocks:

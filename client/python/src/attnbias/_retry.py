@@ -3,18 +3,24 @@
 
 from __future__ import annotations
 
-import json
+import logging
+import math
 import random
 import time
+from typing import TYPE_CHECKING, Final
 
 import grpc
 
-from attnbias._errors import DeadlineExceededError, Error
+from attnbias._errors import CancelledError, DeadlineExceededError, Error
 
-_INITIAL_BACKOFF = 0.1  # seconds
-_MAX_BACKOFF = 5.0
-_MULTIPLIER = 1.6
-_JITTER = 0.2
+if TYPE_CHECKING:
+    from attnbias._calls import CallOptions
+
+_FIRST_BACKOFF: Final = 0.1  # seconds
+_LARGEST_BACKOFF: Final = 5.0
+_DOUBLINGS: Final = 6  # from the first backoff to beyond the largest
+
+_log = logging.getLogger("attnbias")
 
 
 class Deadline:
@@ -22,7 +28,8 @@ class Deadline:
 
     def __init__(self, timeout: float | None) -> None:
         self._timeout = timeout
-        self._end = None if timeout is None else time.monotonic() + timeout
+        never = timeout is None or math.isinf(timeout)
+        self._end = None if timeout is None or never else time.monotonic() + timeout
 
     def remaining(self) -> float | None:
         """Seconds left; None without a limit.
@@ -39,55 +46,60 @@ class Deadline:
 
 
 class Retry:
-    """Counts failures in a row and says how long to wait after each."""
+    """Counts failures in a row, and waits after each for the next attempt."""
 
-    def __init__(self, max_attempts: int, deadline: Deadline) -> None:
-        self._max_attempts = max_attempts
+    def __init__(self, options: CallOptions, deadline: Deadline) -> None:
+        self._options = options
         self._deadline = deadline
         self._failures = 0
+        self._told = False
 
     def succeeded(self) -> None:
         """Forgets earlier failures: there was progress."""
         self._failures = 0
 
-    def delay_after(self, error: Error) -> float:
-        """Seconds to wait before the next attempt.
+    def wait_after(self, error: Error) -> None:
+        """Returns when the next attempt may begin.
 
         Raises:
             Error: ``error`` itself, where another attempt would be useless.
+            CancelledError: the calls were cancelled, or the client closed, in the meantime.
         """
         self._failures += 1
-        if not _is_transient(error) or self._failures >= self._max_attempts:
+        connection = self._options.connection
+        if (
+            connection.closed
+            or not _is_transient(error)
+            or self._failures == self._options.max_attempts
+        ):
             raise error
-        delay = error.retry_delay
-        if delay is None:
-            backoff = min(_INITIAL_BACKOFF * _MULTIPLIER ** (self._failures - 1), _MAX_BACKOFF)
-            delay = backoff * random.uniform(1 - _JITTER, 1 + _JITTER)
+        # Full jitter: callers that failed together do not come back together.
+        backoff = _FIRST_BACKOFF * 2 ** min(self._failures - 1, _DOUBLINGS)
+        delay = random.uniform(0, min(backoff, _LARGEST_BACKOFF))
+        delay = max(delay, error.retry_delay or 0)
         left = self._deadline.remaining()
         if left is not None and delay >= left:
             raise error
-        return delay
+        self._tell(error, left)
+        with connection.reconnecting():
+            self._options.calls.wait(delay)
+        if connection.closed:
+            raise CancelledError("the client was closed")
+
+    def _tell(self, error: Error, left: float | None) -> None:
+        """Says once that a call waits, so that a wrong target is not waited for in silence."""
+        if self._told:
+            return
+        self._told = True
+        bound = "" if left is None else f", for up to {left:.0f} s"
+        _log.warning("%s: %s; trying again%s", self._options.connection.target, error, bound)
 
 
 def _is_transient(error: Error) -> bool:
     if error.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         # Without RetryInfo it is a limit that another attempt would meet again.
         return error.retry_delay is not None
-    if error.code in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ABORTED}:
-        return True
-    return "RST_STREAM" in error.message
-
-
-def service_config(service: str, methods: list[str], max_attempts: int) -> str:
-    """What gRPC itself is to retry, and when: unary calls, as ``grpc.service_config`` wants it."""
-    names = [{"service": service, "method": method} for method in methods]
-    if max_attempts == 1:
-        return json.dumps({"methodConfig": [{"name": names}]})
-    policy = {
-        "maxAttempts": min(max_attempts, 5),  # gRPC knows no more
-        "initialBackoff": f"{_INITIAL_BACKOFF}s",
-        "maxBackoff": f"{_MAX_BACKOFF}s",
-        "backoffMultiplier": _MULTIPLIER,
-        "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED"],
-    }
-    return json.dumps({"methodConfig": [{"name": names, "retryPolicy": policy}]})
+    # CANCELLED is how a server that shuts down may end a call. One that this side
+    # has cancelled ends in Retry's wait.
+    again = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ABORTED, grpc.StatusCode.CANCELLED}
+    return error.code in again or "RST_STREAM" in error.message

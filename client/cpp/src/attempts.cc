@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cpp/src/attempts.h"
+
+#include <optional>
+#include <random>
+
+#include "absl/time/clock.h"
+#include "client/cpp/src/rpc_status.h"
+
+namespace attnbias {
+namespace {
+
+// gRPC connects only while somebody waits on one of its queues. A thread that
+// slept would not notice that a server is back.
+void WaitUntil(grpc::Channel& channel, absl::Time end) {
+  while (channel.WaitForStateChange(channel.GetState(/*try_to_connect=*/true),
+                                    absl::ToChronoTime(end))) {
+  }
+}
+
+}  // namespace
+
+Attempts::Attempts(const ClientOptions& options, grpc::Channel* channel)
+    : options_(options),
+      channel_(channel),
+      deadline_(absl::Now() + options.timeout),
+      state_(options.max_attempts,
+             [random = std::minstd_rand(std::random_device{}())]() mutable {
+               return std::uniform_real_distribution<>(0, 1)(random);
+             }) {}
+
+void Attempts::Prepare(grpc::ClientContext* context) const {
+  context->set_deadline(absl::ToChronoTime(deadline_));
+  for (const auto& [key, value] : options_.metadata) {
+    context->AddMetadata(key, value);
+  }
+}
+
+bool Attempts::WaitAfter(const CallEnd& end) {
+  const std::optional<absl::Duration> delay = state_.NextDelay(end);
+  const absl::Time now = absl::Now();
+  if (!delay.has_value() || now + *delay >= deadline_) return false;
+  if (options_.on_retry) options_.on_retry(FromRpc(end.status));
+  WaitUntil(*channel_, now + *delay);
+  return true;
+}
+
+}  // namespace attnbias

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The attempts of one call, until it succeeds or its time is over.
+#ifndef ATTNBIAS_CLIENT_CPP_SRC_ATTEMPTS_H_
+#define ATTNBIAS_CLIENT_CPP_SRC_ATTEMPTS_H_
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+
+#include "absl/time/time.h"
+#include "attnbias/client.h"
+#include "client/cpp/src/retry_state.h"
+
+namespace attnbias {
+
+// For one thread.
+class Attempts {
+ public:
+  // Both outlive this. The timeout counts from now on.
+  Attempts(const ClientOptions& options, grpc::Channel* channel);
+
+  // For the next attempt: metadata, and what is left of the time.
+  void Prepare(grpc::ClientContext* context) const;
+
+  // Returns when the next attempt may begin; false where there is none.
+  bool WaitAfter(const CallEnd& end);
+
+  // An attempt brought something.
+  void Progressed() { state_.Progressed(); }
+
+ private:
+  const ClientOptions& options_;
+  grpc::Channel* const channel_;
+  const absl::Time deadline_;
+  RetryState state_;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CLIENT_CPP_SRC_ATTEMPTS_H_

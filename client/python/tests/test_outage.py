@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers that go and come back, replicas that share the calls, peers that fall silent."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from cutting_proxy import CuttingProxy
+from fake_server import FakeServer, header, sequence, table
+
+import attnbias
+from attnbias.v1 import service_pb2, tensor_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import grpc
+
+SINUSOIDAL = attnbias.Sinusoidal(dim=1)
+ALIBI = attnbias.ALiBi(num_heads=2)
+
+
+def free_port() -> int:
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        return int(reserved.getsockname()[1])
+
+
+def describes(
+    _request: service_pb2.DescribeTensorRequest, _context: grpc.ServicerContext
+) -> service_pb2.DescribeTensorResponse:
+    array = np.zeros((2, 9), "f4")
+    made = header(("diagonals", tensor_pb2.FORM_TOEPLITZ, array))
+    return service_pb2.DescribeTensorResponse(header=made)
+
+
+def answering(port: int = 0) -> FakeServer:
+    server = FakeServer(port)
+    server.script = [table(sequence()).serve]
+    server.describe = [describes]
+    return server
+
+
+CALLS: dict[str, Callable[[attnbias.Client], object]] = {
+    "get": lambda client: client.get(SINUSOIDAL, positions=5000),
+    "describe": lambda client: client.describe(ALIBI, queries=5, keys=5),
+    "info": lambda client: client.info(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("outage", [0.3, 2.0])
+def test_a_server_that_comes_later_is_waited_for(
+    call: Callable[[attnbias.Client], object], outage: float
+) -> None:
+    port = free_port()
+    with attnbias.Client(f"127.0.0.1:{port}", timeout=60) as client, ThreadPoolExecutor() as pool:
+        waiting = pool.submit(call, client)
+        time.sleep(outage)
+        assert not waiting.done()
+        with answering(port):
+            assert waiting.result(timeout=30) is not None
+
+
+def test_the_timeout_bounds_the_waiting() -> None:
+    with (
+        attnbias.Client(f"127.0.0.1:{free_port()}", timeout=1) as client,
+        pytest.raises(attnbias.UnavailableError, match="Connection refused"),
+    ):
+        client.info()
+
+
+def test_waiting_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    target = f"127.0.0.1:{free_port()}"
+    with (
+        attnbias.Client(target, timeout=1) as client,
+        caplog.at_level(logging.WARNING),
+        contextlib.suppress(attnbias.UnavailableError),
+    ):
+        client.info()
+    (record,) = caplog.records
+    assert target in record.message
+    assert "trying again, for up to 1 s" in record.message
+
+
+def test_close_ends_the_waiting() -> None:
+    client = attnbias.Client(f"127.0.0.1:{free_port()}", timeout=60)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(client.info)
+        time.sleep(0.3)
+        client.close()
+        assert isinstance(waiting.exception(timeout=10), attnbias.CancelledError)
+
+
+def test_health_asks_once() -> None:
+    with (
+        attnbias.Client(f"127.0.0.1:{free_port()}", timeout=60) as client,
+        pytest.raises(attnbias.UnavailableError),
+    ):
+        client.health()
+
+
+@pytest.mark.parametrize("timeout", [0, -1.0, float("nan")])
+def test_timeouts_are_positive(server: FakeServer, timeout: float) -> None:
+    with pytest.raises(ValueError, match=r"timeout: got .*, want seconds, more than 0, or None"):
+        attnbias.Client(server.target, timeout=timeout)
+    with (
+        attnbias.Client(server.target) as client,
+        pytest.raises(ValueError, match=r"timeout: got .*, want seconds"),
+    ):
+        client.info(timeout=timeout)
+
+
+def test_a_timeout_without_end() -> None:
+    with answering() as server, attnbias.Client(server.target, timeout=float("inf")) as client:
+        assert client.info().version == "1.2.3"
+        assert len(client.get(SINUSOIDAL, positions=5000)) == 5000
+        assert client.health()
+
+
+def test_replicas_share_the_calls() -> None:
+    """Also when one goes and comes back."""
+    port = free_port()
+    with answering() as stays, contextlib.ExitStack() as other:
+        first = other.enter_context(answering(port))
+        target = f"ipv4:{stays.target},127.0.0.1:{port}"
+        with attnbias.Client(target, timeout=60) as client:
+            gets_calls(client, stays, first)
+            other.close()
+            for _ in range(20):
+                client.describe(ALIBI, queries=5, keys=5)
+            with answering(port) as again:
+                gets_calls(client, stays, again)
+
+
+def gets_calls(client: attnbias.Client, *servers: FakeServer) -> None:
+    """Calls until each has had its share; fails where one gets nothing."""
+    end = time.monotonic() + 20
+    before = [server.describe_calls for server in servers]
+    while time.monotonic() < end:
+        client.describe(ALIBI, queries=5, keys=5)
+        calls = [s.describe_calls - b for s, b in zip(servers, before, strict=True)]
+        if min(calls) >= 10:
+            return
+    raise AssertionError(calls)
+
+
+def test_another_policy_can_be_asked_for() -> None:
+    with answering() as a, answering() as b:
+        options = {"grpc.lb_policy_name": "pick_first"}
+        target = f"ipv4:{a.target},{b.target}"
+        with attnbias.Client(target, channel_options=options) as client:
+            for _ in range(20):
+                client.describe(ALIBI, queries=5, keys=5)
+        assert sorted([a.describe_calls, b.describe_calls]) == [0, 20]
+
+
+def test_metadata_comes_with_each_call() -> None:
+    metadata = [("authorization", "Bearer abc")]
+    with answering() as server, attnbias.Client(server.target, metadata=metadata) as client:
+        client.describe(ALIBI, queries=5, keys=5)
+        assert server.metadata["authorization"] == "Bearer abc"
+
+
+def test_a_proxy_is_not_asked_for_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
+    with answering() as server, attnbias.Client(server.target, timeout=5) as client:
+        assert client.health()
+        assert client.info().version == "1.2.3"
+
+
+def test_a_peer_that_falls_silent_is_given_up() -> None:
+    """Its first connection swallows all after some bytes; nothing is closed."""
+    times = ("grpc.keepalive_time_ms", "grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms")
+    keepalive = dict.fromkeys(times, 500)
+    with (
+        answering() as server,
+        CuttingProxy(server.target, swallow_after=[9000]) as proxy,
+        attnbias.Client(proxy.target, timeout=60, channel_options=keepalive) as client,
+    ):
+        np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
+        assert server.requests[-1].read_offset > 0
+        assert proxy.connections == 2
+
+
+@contextlib.contextmanager
+def real_server(port: int) -> Iterator[subprocess.Popen[str]]:
+    binary = os.environ.get("ATTNBIAS_SERVER_BINARY")
+    if not binary:
+        pytest.skip("ATTNBIAS_SERVER_BINARY is not set")
+    command = [binary, f"--listen=127.0.0.1:{port}", "--metrics-listen=127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("outage", [0.2, 2.0])
+def test_no_call_fails_when_the_server_is_killed(outage: float) -> None:
+    port = free_port()
+    running = threading.Event()
+    stop = threading.Event()
+
+    def call_on(client: attnbias.Client) -> int:
+        for count in itertools.count(1):
+            got = client.get(attnbias.Sinusoidal(dim=64, layout="INTERLEAVED"), positions=65536)
+            assert got.shape == (65536, 64)
+            running.set()
+            if stop.is_set():
+                return count
+        raise AssertionError
+
+    with attnbias.Client(f"127.0.0.1:{port}", timeout=60) as client, ThreadPoolExecutor() as pool:
+        calls = [pool.submit(call_on, client) for _ in range(4)]
+        with real_server(port) as process:
+            assert running.wait(30)
+            process.send_signal(signal.SIGKILL)
+        time.sleep(outage)
+        running.clear()
+        with real_server(port):
+            assert running.wait(30)
+            stop.set()
+            assert min(call.result(timeout=60) for call in calls) > 0
