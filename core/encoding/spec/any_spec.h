@@ -18,7 +18,7 @@
 namespace attnbias {
 
 // A struct with a name, the field's in the contract, and a list of fields. It
-// may have a `void Canonicalize()`, after which specs of equal numbers are
+// may have a `void Canonicalise()`, after which specs of equal numbers are
 // equal.
 template <typename Spec>
 concept IsSpec = requires(Spec spec) {
@@ -68,7 +68,7 @@ class AnySpec {
   static void WriteIdentityOf(const std::any& value, bool buckets,
                               CanonicalWriter& writer) {
     Spec spec = *std::any_cast<Spec>(&value);
-    if constexpr (requires { spec.Canonicalize(); }) spec.Canonicalize();
+    if constexpr (requires { spec.Canonicalise(); }) spec.Canonicalise();
     Spec defaults;
     attnbias::WriteIdentity(spec.Fields(), defaults.Fields(), buckets, writer);
   }

@@ -78,7 +78,7 @@ FieldList RotarySpec::Fields() {
   };
 }
 
-void RotarySpec::Canonicalize() {
+void RotarySpec::Canonicalise() {
   if (factor == 1) factor.reset();
   if (rope_type == RopeType::kLongrope) {
     (UsesLongFactor() ? short_factor : long_factor).clear();

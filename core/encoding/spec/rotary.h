@@ -79,7 +79,7 @@ struct RotarySpec {
 
   FieldList Fields();
   // Of what some sequence lengths leave the same, only what is in force.
-  void Canonicalize();
+  void Canonicalise();
 };
 
 struct XposSpec {
@@ -108,7 +108,7 @@ struct XposSpec {
   }
 
   // Lengths with one center have one table.
-  void Canonicalize() { sequence_length = center(); }
+  void Canonicalise() { sequence_length = center(); }
 };
 
 }  // namespace attnbias

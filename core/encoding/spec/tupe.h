@@ -54,7 +54,7 @@ struct TupeSpec {
   }
 
   // A position_scale that is given as its default is as good as none.
-  void Canonicalize();
+  void Canonicalise();
 };
 
 }  // namespace attnbias

@@ -309,7 +309,7 @@ const EncodingRegistration kTupe(&DescribeTupe);
 
 }  // namespace
 
-void TupeSpec::Canonicalize() {
+void TupeSpec::Canonicalise() {
   if (position_table.has_value() && position_scale == DefaultScale(*this)) {
     position_scale.reset();
   }
