@@ -19,7 +19,7 @@ FROM debian:bookworm-slim AS runtime
 # What `ldd` lists for the two programs, and nothing else.
 RUN apt-get -qq update \
  && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
-      libcpp-httplib0.11 libgmp10 libgrpc++1.51 libhwy1 libmpfr6 libopenblas0-pthread \
+      libgmp10 libgrpc++1.51 libhwy1 libmicrohttpd12 libmpfr6 libopenblas0-pthread \
       libprometheus-cpp-core1.0 libspdlog1.10 libssl3 \
  && rm -rf /var/lib/apt/lists/*
 USER 65532:65532

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/acceptor.h"
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -11,12 +10,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
-#include "server/host_port.h"
+#include "server/listening_socket.h"
 
 namespace attnbias {
 namespace {
@@ -24,58 +21,6 @@ namespace {
 // How long to leave connections in the kernel's queue when no descriptor is
 // free.
 constexpr int kRetryMilliseconds = 20;
-
-absl::Status Failed(const std::string& address, std::string_view what) {
-  return absl::UnavailableError(
-      absl::StrCat("cannot listen on ", address, ": ", std::string(what)));
-}
-
-void SetOption(int fd, int level, int name, int value) {
-  setsockopt(fd, level, name, &value, sizeof(value));
-}
-
-using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
-
-absl::StatusOr<AddressList> Resolve(const HostPort& address) {
-  addrinfo hints = {};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int error =
-      getaddrinfo(address.host.empty() ? nullptr : address.host.c_str(),
-                  std::to_string(address.port).c_str(), &hints, &found);
-  if (error != 0) return Failed(ToString(address), gai_strerror(error));
-  return AddressList(found, &freeaddrinfo);
-}
-
-// A listening socket, or -1 with errno set.
-int ListenOn(const addrinfo& address) {
-  const int fd =
-      socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (fd < 0) return -1;
-  SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
-  // [::] serves IPv4 as well.
-  if (address.ai_family == AF_INET6)
-    SetOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
-  if (bind(fd, address.ai_addr, address.ai_addrlen) == 0 &&
-      listen(fd, SOMAXCONN) == 0) {
-    return fd;
-  }
-  const int error = errno;
-  close(fd);
-  errno = error;
-  return -1;
-}
-
-uint16_t PortOf(int fd) {
-  sockaddr_storage address = {};
-  socklen_t size = sizeof(address);
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-  return ntohs(address.ss_family == AF_INET6
-                   ? reinterpret_cast<sockaddr_in6*>(&address)->sin6_port
-                   : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
-}
 
 bool OutOfResources(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS ||
@@ -86,22 +31,14 @@ bool OutOfResources(int error) {
 
 absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(
     std::string_view address, int max_connections) {
-  ATTNBIAS_ASSIGN_OR_RETURN(HostPort wanted, ParseHostPort(address));
-  ATTNBIAS_ASSIGN_OR_RETURN(const AddressList resolved, Resolve(wanted));
-  int fd = -1;
-  for (const addrinfo* at = resolved.get(); at != nullptr && fd < 0;
-       at = at->ai_next) {
-    fd = ListenOn(*at);
-  }
-  if (fd < 0) return Failed(ToString(wanted), std::strerror(errno));
+  ATTNBIAS_ASSIGN_OR_RETURN(ListeningSocket socket, ListenOn(address));
   const int stop_fd = eventfd(0, EFD_CLOEXEC);
   if (stop_fd < 0) {
-    close(fd);
-    return Failed(ToString(wanted), std::strerror(errno));
+    close(socket.fd);
+    return absl::UnavailableError("no descriptor for the acceptor is free");
   }
-  wanted.port = PortOf(fd);
-  return std::unique_ptr<Acceptor>(
-      new Acceptor(fd, stop_fd, ToString(wanted), max_connections));
+  return std::unique_ptr<Acceptor>(new Acceptor(
+      socket.fd, stop_fd, std::move(socket.address), max_connections));
 }
 
 Acceptor::Acceptor(int listen_fd, int stop_fd, std::string address,
@@ -162,7 +99,8 @@ void Acceptor::Admit(int fd) {
     close(fd);
     return;
   }
-  SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  const int yes = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
   handlers_.on_connection(fd);
 }
 

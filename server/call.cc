@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/call.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -21,6 +22,17 @@ namespace {
 // a message, and as tables and lists of positions with 8 bytes for each number.
 constexpr int64_t kRequestGrowth = 8;
 
+// On a clock that nobody sets. The system's, in nanoseconds, ends in 2262, and
+// Go's longest timeout is later.
+std::chrono::steady_clock::time_point SteadyDeadline(gpr_timespec deadline) {
+  constexpr std::chrono::seconds kFar = std::chrono::hours(24 * 365);
+  const gpr_timespec left =
+      gpr_time_sub(deadline, gpr_now(deadline.clock_type));
+  const auto seconds = std::min(std::chrono::seconds(left.tv_sec), kFar);
+  return std::chrono::steady_clock::now() + std::max(seconds, -kFar) +
+         std::chrono::nanoseconds(left.tv_nsec);
+}
+
 }  // namespace
 
 Call::Call(CallEnvironment* environment, Method method,
@@ -30,6 +42,7 @@ Call::Call(CallEnvironment* environment, Method method,
       context_(*context),
       tables_(environment_.tables.Get()),
       start_(std::chrono::steady_clock::now()),
+      deadline_(SteadyDeadline(context->raw_deadline())),
       stall_entry_(&environment_.stall_watch, context->c_call()) {
   ++environment_.active_calls;
   environment_.metrics.CallStarted(method_);
@@ -54,8 +67,7 @@ Call::~Call() {
 absl::Status Call::CheckWanted() const {
   if (environment_.draining) return Draining();
   // gRPC cancels a call whose deadline has passed, but a little later.
-  if (context_.IsCancelled() ||
-      context_.deadline() <= std::chrono::system_clock::now()) {
+  if (context_.IsCancelled() || deadline_ <= std::chrono::steady_clock::now()) {
     return WhyCancelled();
   }
   return absl::OkStatus();
@@ -85,7 +97,7 @@ void Call::MessageSent(int64_t bytes) {
 }
 
 grpc::Status Call::End(const absl::Status& status) {
-  end_ = status;
+  end_ = WithShortMessage(status);
   if (const auto rejection = RowOf(status).rejection) {
     environment_.metrics.Rejected(*rejection);
   }
@@ -95,7 +107,7 @@ grpc::Status Call::End(const absl::Status& status) {
         "grpc-retry-pushback-ms",
         std::to_string(absl::ToInt64Milliseconds(*delay)));
   }
-  return ToGrpcStatus(status);
+  return ToGrpcStatus(end_);
 }
 
 absl::Status CheckHeaderSize(int64_t message_bytes) {
@@ -117,7 +129,7 @@ absl::Status Draining() {
 absl::Status Call::WhyCancelled() const {
   absl::Status closed = stall_entry_.WhyClosed();
   if (!closed.ok()) return closed;
-  if (context_.deadline() <= std::chrono::system_clock::now()) {
+  if (deadline_ <= std::chrono::steady_clock::now()) {
     return absl::DeadlineExceededError("the deadline has passed");
   }
   return absl::CancelledError("the client has cancelled");

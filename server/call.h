@@ -88,6 +88,7 @@ class Call {
   grpc::CallbackServerContext& context_;
   const TableSetPtr tables_;
   const std::chrono::steady_clock::time_point start_;
+  const std::chrono::steady_clock::time_point deadline_;
   StallWatch::Entry stall_entry_;
   ByteBudget::Reservation request_memory_;
   int64_t bytes_ = 0;

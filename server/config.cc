@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "server/host_port.h"
-#include "server/memory_limit.h"
+#include "server/machine_limits.h"
 
 namespace attnbias {
 namespace {
@@ -169,8 +169,7 @@ std::variant<ServerConfig, ExitCode> ParseConfig(int argc,
                                                  const char* const* argv) {
   ServerConfig config;
   config.memory_budget_bytes = std::max<int64_t>(1, MemoryLimit() / 4);
-  config.threads =
-      std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  config.threads = ProcessorLimit();
   CLI::App app("Computes, caches and streams position tensors over gRPC.");
   app.set_version_flag("--version", ATTNBIAS_VERSION);
   app.add_flag("--check-config", config.check_config,

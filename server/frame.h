@@ -17,16 +17,21 @@
 
 namespace attnbias {
 
+template <typename Message>
+grpc::ByteBuffer Serialized(const Message& message) {
+  grpc::ByteBuffer bytes;
+  bool own_buffer = false;
+  (void)grpc::SerializationTraits<Message>::Serialize(message, &bytes,
+                                                      &own_buffer);
+  return bytes;
+}
+
 // A Response with the header alone.
 template <typename Response, typename Header>
 grpc::ByteBuffer FrameHeader(Header header) {
   Response response;
   *response.mutable_header() = std::move(header);
-  grpc::ByteBuffer bytes;
-  bool own_buffer = false;
-  (void)grpc::SerializationTraits<Response>::Serialize(response, &bytes,
-                                                       &own_buffer);
-  return bytes;
+  return Serialized(response);
 }
 
 // `fields`, serialised, and `chunk` as the bytes of `data_field`. The message

@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/invalid.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "server/status_codes.h"
@@ -32,6 +33,15 @@ std::string_view FieldOf(const absl::Status& status) {
   return is_path ? path : "";
 }
 
+absl::Status WithMessage(const absl::Status& status, std::string message) {
+  absl::Status result(status.code(), message);
+  status.ForEachPayload(
+      [&result](absl::string_view url, const absl::Cord& cord) {
+        result.SetPayload(url, cord);
+      });
+  return result;
+}
+
 google::rpc::ErrorInfo InfoOf(const absl::Status& status) {
   google::rpc::ErrorInfo info;
   const absl::optional<absl::Cord> reason = status.GetPayload(kReasonUrl);
@@ -50,13 +60,12 @@ absl::Status WithReason(absl::Status status, std::string_view reason) {
 
 absl::Status Under(std::string_view parent, const absl::Status& status) {
   if (FieldOf(status).empty()) return status;
-  absl::Status result(status.code(),
-                      absl::StrCat(std::string(parent), ".", status.message()));
-  status.ForEachPayload(
-      [&result](absl::string_view url, const absl::Cord& cord) {
-        result.SetPayload(url, cord);
-      });
-  return result;
+  return WithMessage(status,
+                     absl::StrCat(std::string(parent), ".", status.message()));
+}
+
+absl::Status WithShortMessage(const absl::Status& status) {
+  return WithMessage(status, Shortened(status.message(), 1 << 10));
 }
 
 std::optional<absl::Duration> RetryDelay(const absl::Status& status) {

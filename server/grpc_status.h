@@ -20,6 +20,10 @@ absl::Status WithReason(absl::Status status, std::string_view reason);
 // stay as they are: those are not about the request.
 absl::Status Under(std::string_view parent, const absl::Status& status);
 
+// The same, its message of a kilobyte at most: a client refuses a status, which
+// has the message three times over, that is larger than 8.
+absl::Status WithShortMessage(const absl::Status& status);
+
 // How long the caller should wait before it tries again; empty where that would
 // not help.
 std::optional<absl::Duration> RetryDelay(const absl::Status& status);

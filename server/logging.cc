@@ -3,8 +3,13 @@
 
 #include <memory>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "google/protobuf/stubs/logging.h"
+#include "grpc/support/log.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/sinks/stdout_sinks.h"
 #include "spdlog/spdlog.h"
@@ -36,13 +41,31 @@ nlohmann::ordered_json JsonLine(spdlog::level::level_enum level,
           {"message", message}};
 }
 
+// One line, whatever is in it.
+std::string OneLine(std::string_view message) {
+  if (absl::c_none_of(message, absl::ascii_iscntrl))
+    return std::string(message);
+  return absl::Utf8SafeCEscape({message.data(), message.size()});
+}
+
 void Log(spdlog::level::level_enum level, std::string_view message) {
   if (!Logger().should_log(level)) return;
-  if (as_json) {
-    Logger().log(level, Dump(JsonLine(level, message)));
-  } else {
-    Logger().log(level, message);
-  }
+  Logger().log(level,
+               as_json ? Dump(JsonLine(level, message)) : OneLine(message));
+}
+
+// What the libraries say is lines of this log too.
+void LogGrpc(gpr_log_func_args* line) {
+  Log(line->severity == GPR_LOG_SEVERITY_ERROR ? spdlog::level::err
+                                               : spdlog::level::debug,
+      line->message);
+}
+
+void LogProtobuf(google::protobuf::LogLevel level, const char* /*file*/,
+                 int /*line*/, const std::string& message) {
+  Log(level >= google::protobuf::LOGLEVEL_ERROR ? spdlog::level::err
+                                                : spdlog::level::warn,
+      message);
 }
 
 }  // namespace
@@ -50,6 +73,8 @@ void Log(spdlog::level::level_enum level, std::string_view message) {
 void InitLogging(std::string_view format, const std::string& level) {
   as_json = format == "json";
   Logger().set_level(spdlog::level::from_str(level));
+  gpr_set_log_function(&LogGrpc);
+  google::protobuf::SetLogHandler(&LogProtobuf);
   if (as_json) {
     Logger().set_pattern("%v");
   } else {

@@ -1,105 +1,127 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/metrics_listener.h"
 
+#include <microhttpd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
-#include <atomic>
 #include <chrono>
-#include <cstdint>
-#include <thread>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "httplib.h"
+#include "core/base/mutex.h"
+#include "core/base/status_macros.h"
+#include "server/listening_socket.h"
+#include "server/periodic_task.h"
 
 namespace attnbias {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr char kTextFormat[] = "text/plain; version=0.0.4; charset=utf-8";
-// Requests at once: a few scrapers.
-constexpr size_t kThreads = 4;
+constexpr unsigned kMaxConnections = 32;
+// Of one, for what its request and our answer's headers take.
+constexpr size_t kConnectionBytes = 16 << 10;
+// For a whole request. The library's own limit begins anew with every byte.
 constexpr std::chrono::seconds kTimeout{5};
-// Of a request: there is no need for a body.
-constexpr size_t kMaxBodyBytes = 1 << 10;
-// Between two attempts to take the port, or to stop.
-constexpr std::chrono::milliseconds kPatience{10};
+constexpr std::chrono::milliseconds kTimeoutCheck{500};
 
 class HttpListener final : public MetricsListener {
  public:
-  HttpListener(const HostPort& address, std::function<std::string()> text)
-      : address_(address) {
-    if (address_.host.empty()) address_.host = "0.0.0.0";
-    server_.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
-    server_.set_read_timeout(kTimeout);
-    server_.set_write_timeout(kTimeout);
-    server_.set_payload_max_length(kMaxBodyBytes);
-    // The library's own SO_REUSEPORT would share a port that another process
-    // listens on.
-    server_.set_socket_options([](int socket) {
-      const int yes = 1;
-      setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-    });
-    server_.Get("/metrics",
-                [text = std::move(text)](const httplib::Request& /*request*/,
-                                         httplib::Response& response) {
-                  response.set_content(text(), kTextFormat);
-                });
-  }
+  HttpListener(std::string address, std::function<std::string()> text)
+      : address_(std::move(address)),
+        text_(std::move(text)),
+        cut_overdue_(kTimeoutCheck, [this] { CutOverdue(); }) {}
 
   ~HttpListener() override {
-    stopping_ = true;
-    // A server that does not run yet cannot be stopped.
-    while (serving_ && !server_.is_running()) {
-      std::this_thread::sleep_for(kPatience);
-    }
-    server_.stop();
-    if (thread_.joinable()) thread_.join();
+    if (daemon_ != nullptr) MHD_stop_daemon(daemon_);
   }
 
-  int port() const override { return address_.port; }
+  const std::string& address() const override { return address_; }
 
-  // False when the port cannot be had.
-  bool Bind() {
-    if (address_.port != 0) {
-      return server_.bind_to_port(address_.host, address_.port);
-    }
-    const int port = server_.bind_to_any_port(address_.host);
-    if (port > 0) address_.port = static_cast<uint16_t>(port);
-    return port > 0;
-  }
-
-  // On the port that was bound. The library stops listening when accept finds
-  // no free descriptor or memory; then the port is taken again.
-  void Serve() {
-    serving_ = true;
-    thread_ = std::thread([this] {
-      server_.listen_after_bind();
-      while (!stopping_) {
-        std::this_thread::sleep_for(kPatience);
-        if (Bind()) server_.listen_after_bind();
-      }
-      serving_ = false;
-    });
+  // Takes the socket. False where there is no memory or thread.
+  bool Serve(int fd) {
+    daemon_ = MHD_start_daemon(
+        MHD_USE_EPOLL_INTERNAL_THREAD, 0, nullptr, nullptr, &Answer, this,
+        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
+        kMaxConnections, MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytes,
+        MHD_OPTION_NOTIFY_CONNECTION, &Notify, this, MHD_OPTION_END);
+    if (daemon_ == nullptr) close(fd);
+    return daemon_ != nullptr;
   }
 
  private:
-  HostPort address_;
-  httplib::Server server_;
-  std::atomic<bool> stopping_{false};
-  std::atomic<bool> serving_{false};
-  std::thread thread_;
+  static MHD_Result Answer(void* self, MHD_Connection* connection,
+                           const char* url, const char* method,
+                           const char* /*version*/, const char* /*body*/,
+                           size_t* /*body_size*/, void** /*request*/) {
+    const bool get = method == std::string_view(MHD_HTTP_METHOD_GET) ||
+                     method == std::string_view(MHD_HTTP_METHOD_HEAD);
+    const bool known = url == std::string_view("/metrics");
+    std::string text;
+    if (known && get) text = static_cast<HttpListener*>(self)->text_();
+    MHD_Response* const response = MHD_create_response_from_buffer(
+        text.size(), text.data(), MHD_RESPMEM_MUST_COPY);
+    if (response == nullptr) return MHD_NO;
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE,
+                            kTextFormat);
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+    const unsigned status = !known ? MHD_HTTP_NOT_FOUND
+                            : !get ? MHD_HTTP_METHOD_NOT_ALLOWED
+                                   : MHD_HTTP_OK;
+    const MHD_Result result = MHD_queue_response(connection, status, response);
+    MHD_destroy_response(response);
+    return result;
+  }
+
+  // Of a connection that begins, or is about to be closed.
+  static void Notify(void* self, MHD_Connection* connection, void** /*context*/,
+                     MHD_ConnectionNotificationCode code) {
+    const int fd =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)
+            ->connect_fd;
+    auto& listener = *static_cast<HttpListener*>(self);
+    MutexLock lock(listener.mutex_);
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+      listener.begun_.emplace(fd, Clock::now());
+    } else {
+      listener.begun_.erase(fd);
+    }
+  }
+
+  void CutOverdue() {
+    MutexLock lock(mutex_);
+    for (const auto& [fd, begun] : begun_) {
+      if (Clock::now() - begun > kTimeout) shutdown(fd, SHUT_RDWR);
+    }
+  }
+
+  const std::string address_;
+  const std::function<std::string()> text_;
+  MHD_Daemon* daemon_ = nullptr;
+  Mutex mutex_;
+  std::map<int, Clock::time_point> begun_ ABSL_GUARDED_BY(mutex_);
+  PeriodicTask cut_overdue_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<MetricsListener>> MetricsListener::Listen(
-    const HostPort& address, std::function<std::string()> text) {
-  auto listener = std::make_unique<HttpListener>(address, std::move(text));
-  if (!listener->Bind()) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot serve metrics on ", ToString(address)));
+    std::string_view address, std::function<std::string()> text) {
+  absl::StatusOr<ListeningSocket> socket = ListenOn(address);
+  if (!socket.ok()) {
+    return absl::UnavailableError(absl::StrCat("cannot serve metrics on ",
+                                               std::string(address), ": ",
+                                               socket.status().message()));
   }
-  listener->Serve();
+  auto listener = std::make_unique<HttpListener>(std::move(socket->address),
+                                                 std::move(text));
+  if (!listener->Serve(socket->fd)) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot serve metrics on ", listener->address()));
+  }
   return listener;
 }
 

@@ -6,24 +6,27 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
-#include "server/host_port.h"
 
 namespace attnbias {
 
 // It lives while it serves; its destructor waits for requests under way.
+//
+// Whoever reaches the port cannot hold it: a connection is one request, with
+// few headers and a few seconds for all of it. No body is read.
 class MetricsListener {
  public:
-  // `text` gives the metrics in Prometheus' text format; from any thread.
+  // `text` gives the metrics in Prometheus' text format; from one thread.
   // UNAVAILABLE for a port that cannot be had.
   static absl::StatusOr<std::unique_ptr<MetricsListener>> Listen(
-      const HostPort& address, std::function<std::string()> text);
+      std::string_view address, std::function<std::string()> text);
 
   virtual ~MetricsListener() = default;
 
-  // Really taken.
-  virtual int port() const = 0;
+  // HOST:PORT with the port that was really taken.
+  virtual const std::string& address() const = 0;
 };
 
 }  // namespace attnbias

@@ -16,7 +16,6 @@
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/security/server_credentials.h"
 #include "server/codec/spec_codec.h"
-#include "server/host_port.h"
 #include "server/limits.h"
 #include "server/logging.h"
 #include "server/precompute.h"
@@ -93,7 +92,10 @@ absl::Status Server::Start() {
   ATTNBIAS_ASSIGN_OR_RETURN(
       acceptor_, Acceptor::Listen(config_.listen, config_.max_connections));
   AddGauges();
-  ATTNBIAS_RETURN_IF_ERROR(StartMetrics());
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      metrics_listener_,
+      MetricsListener::Listen(config_.metrics_listen,
+                              [this] { return metrics_->Text(); }));
   StartGrpc();
   KeepWarm();
   readiness_task_.emplace(kReadinessPeriod, [this] { UpdateReadiness(); });
@@ -104,17 +106,6 @@ absl::Status Server::Start() {
                 : kNever,
         [this] { table_mounts_.Refresh(); });
   }
-  return absl::OkStatus();
-}
-
-absl::Status Server::StartMetrics() {
-  ATTNBIAS_ASSIGN_OR_RETURN(HostPort address,
-                            ParseHostPort(config_.metrics_listen));
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      metrics_listener_,
-      MetricsListener::Listen(address, [this] { return metrics_->Text(); }));
-  address.port = static_cast<uint16_t>(metrics_listener_->port());
-  metrics_address_ = ToString(address);
   return absl::OkStatus();
 }
 
@@ -186,16 +177,21 @@ void Server::KeepWarm() {
 
 void Server::ConfigureTransport(grpc::ServerBuilder& builder) const {
   builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
+  // gRPC checks a message's size only after it has inflated it: half a megabyte
+  // becomes more than half a gigabyte.
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
                              config_.max_concurrent_streams);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10'000);
-  // Peers that vanish are noticed; clients may ping every 10 s, not oftener.
+  // Peers that vanish are noticed. Clients ping every 10 s; whoever pings more
+  // often than twice that is closed.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(
-      GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10'000);
+      GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
   // Only reflection is served by threads of this kind.
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);

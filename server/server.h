@@ -56,12 +56,13 @@ class Server {
 
   // HOST:PORT with the ports really taken, after Start.
   const std::string& address() const { return acceptor_->address(); }
-  const std::string& metrics_address() const { return metrics_address_; }
+  const std::string& metrics_address() const {
+    return metrics_listener_->address();
+  }
 
  private:
   Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
          std::unique_ptr<Backend> backend);
-  absl::Status StartMetrics();
   void AddGauges();
   void StartGrpc();
   void KeepWarm();
@@ -82,7 +83,6 @@ class Server {
   HealthService health_;
   TensorService service_;
   std::vector<PlanPtr> precompute_;
-  std::string metrics_address_;
   std::unique_ptr<MetricsListener> metrics_listener_;
   std::unique_ptr<Acceptor> acceptor_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> entrance_;

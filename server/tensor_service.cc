@@ -5,7 +5,6 @@
 
 #include "core/base/status_macros.h"
 #include "server/call_reactor.h"
-#include "server/codec/known.h"
 #include "server/codec/spec_codec.h"
 #include "server/frame.h"
 #include "server/get_reactor.h"
@@ -21,30 +20,41 @@ class OneStep final : public CallReactor<grpc::ServerUnaryReactor> {
  public:
   using CallReactor::CallReactor;
 
-  // `make(call)` makes the answer and returns a status.
-  template <typename Make>
-  void Answer(Make make) {
-    absl::Status status = call_.CheckWanted();
-    if (status.ok()) status = make(call_);
-    if (status.ok()) call_.MessageSent();
-    End(status);
+  // `make(call, request, response)` makes the answer.
+  template <typename Request, typename Make>
+  void Answer(const grpc::ByteBuffer& bytes, grpc::ByteBuffer* response,
+              Make make) {
+    Begin(bytes, [this, &bytes, response, make] {
+      absl::Status status = call_.CheckWanted();
+      if (status.ok()) status = Try<Request>(bytes, response, make);
+      if (status.ok()) call_.MessageSent();
+      End(status);
+    });
   }
 
-  // The same, of a request that may be large.
-  template <typename Make>
-  void Answer(const grpc::ByteBuffer& request, Make make) {
-    Begin(request, [this, make] { Answer(make); });
+ private:
+  template <typename Request, typename Make>
+  absl::Status Try(const grpc::ByteBuffer& bytes, grpc::ByteBuffer* response,
+                   const Make& make) {
+    ATTNBIAS_RETURN_IF_ERROR(call_.HoldMemoryFor(bytes));
+    ATTNBIAS_ASSIGN_OR_RETURN(const auto request, ParseRequest<Request>(bytes));
+    return make(call_, request, response);
   }
 };
 
-absl::Status Describe(Call& call, const grpc::ByteBuffer& bytes,
+absl::Status Describe(Call& call, const v1::DescribeTensorRequest& request,
                       grpc::ByteBuffer* response) {
-  ATTNBIAS_RETURN_IF_ERROR(call.HoldMemoryFor(bytes));
-  ATTNBIAS_ASSIGN_OR_RETURN(const auto request,
-                            ParseRequest<v1::DescribeTensorRequest>(bytes));
   ATTNBIAS_ASSIGN_OR_RETURN(const PlanPtr plan, call.MakePlan(request.spec()));
   *response = FrameHeader<v1::DescribeTensorResponse>(EncodeHeader(*plan));
   return CheckHeaderSize(static_cast<int64_t>(response->Length()));
+}
+
+absl::Status List(Call& call, const v1::ListTablesRequest& request,
+                  grpc::ByteBuffer* response) {
+  v1::ListTablesResponse answer;
+  ATTNBIAS_RETURN_IF_ERROR(ListTables(request, *call.tables(), &answer));
+  *response = Serialized(answer);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -57,9 +67,7 @@ grpc::ServerUnaryReactor* TensorService::DescribeTensor(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
     grpc::ByteBuffer* response) {
   auto* call = new OneStep(&environment_, Method::kDescribeTensor, context);
-  call->Answer(*request, [request, response](Call& call) {
-    return Describe(call, *request, response);
-  });
+  call->Answer<v1::DescribeTensorRequest>(*request, response, &Describe);
   return call;
 }
 
@@ -75,13 +83,10 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* TensorService::StreamTensor(
 }
 
 grpc::ServerUnaryReactor* TensorService::ListTables(
-    grpc::CallbackServerContext* context, const v1::ListTablesRequest* request,
-    v1::ListTablesResponse* response) {
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+    grpc::ByteBuffer* response) {
   auto* call = new OneStep(&environment_, Method::kListTables, context);
-  call->Answer([request, response](Call& call) {
-    ATTNBIAS_RETURN_IF_ERROR(CheckKnown(*request));
-    return attnbias::ListTables(*request, *call.tables(), response);
-  });
+  call->Answer<v1::ListTablesRequest>(*request, response, &List);
   return call;
 }
 
@@ -91,15 +96,15 @@ TensorService::ComputeLogits(grpc::CallbackServerContext* context) {
 }
 
 grpc::ServerUnaryReactor* TensorService::GetServerInfo(
-    grpc::CallbackServerContext* context,
-    const v1::GetServerInfoRequest* request,
-    v1::GetServerInfoResponse* response) {
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+    grpc::ByteBuffer* response) {
   auto* call = new OneStep(&environment_, Method::kGetServerInfo, context);
-  call->Answer([this, request, response](Call&) {
-    ATTNBIAS_RETURN_IF_ERROR(CheckKnown(*request));
-    *response = info_();
-    return absl::OkStatus();
-  });
+  call->Answer<v1::GetServerInfoRequest>(
+      *request, response,
+      [this](Call&, const v1::GetServerInfoRequest&, grpc::ByteBuffer* answer) {
+        *answer = Serialized(info_());
+        return absl::OkStatus();
+      });
   return call;
 }
 

@@ -12,16 +12,17 @@
 
 namespace attnbias {
 
-// Methods that send tensors see raw messages, so that payloads are not copied.
+// All methods see raw messages: payloads are not copied, and what is no message
+// is answered, logged and counted like any bad request.
 using TensorServiceBase =
     v1::AttentionBiasService::WithRawCallbackMethod_DescribeTensor<
         v1::AttentionBiasService::WithRawCallbackMethod_GetTensor<
             v1::AttentionBiasService::WithRawCallbackMethod_StreamTensor<
-                v1::AttentionBiasService::WithCallbackMethod_ListTables<
+                v1::AttentionBiasService::WithRawCallbackMethod_ListTables<
                     v1::AttentionBiasService::
                         WithRawCallbackMethod_ComputeLogits<
                             v1::AttentionBiasService::
-                                WithCallbackMethod_GetServerInfo<
+                                WithRawCallbackMethod_GetServerInfo<
                                     v1::AttentionBiasService::Service>>>>>>;
 
 class TensorService final : public TensorServiceBase {
@@ -40,17 +41,14 @@ class TensorService final : public TensorServiceBase {
   grpc::ServerWriteReactor<grpc::ByteBuffer>* StreamTensor(
       grpc::CallbackServerContext* context,
       const grpc::ByteBuffer* request) override;
-  grpc::ServerUnaryReactor* ListTables(
-      grpc::CallbackServerContext* context,
-      const v1::ListTablesRequest* request,
-      v1::ListTablesResponse* response) override;
-
+  grpc::ServerUnaryReactor* ListTables(grpc::CallbackServerContext* context,
+                                       const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* response) override;
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ComputeLogits(
       grpc::CallbackServerContext* context) override;
-  grpc::ServerUnaryReactor* GetServerInfo(
-      grpc::CallbackServerContext* context,
-      const v1::GetServerInfoRequest* request,
-      v1::GetServerInfoResponse* response) override;
+  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
+                                          const grpc::ByteBuffer* request,
+                                          grpc::ByteBuffer* response) override;
 
  private:
   CallEnvironment& environment_;

@@ -3,6 +3,8 @@
 #ifndef ATTNBIAS_CORE_BASE_INVALID_H_
 #define ATTNBIAS_CORE_BASE_INVALID_H_
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -19,6 +21,16 @@ absl::Status Invalid(const Parts&... parts) {
 inline absl::Status Located(absl::string_view place,
                             const absl::Status& status) {
   return {status.code(), absl::StrCat(place, ": ", status.message())};
+}
+
+// `text`, of one longer than `most` bytes its beginning and its length: no
+// answer and no line of a log grows with what came from outside.
+inline std::string Shortened(absl::string_view text, size_t most = 128) {
+  if (text.size() <= most) return std::string(text);
+  size_t end = most;
+  // Not in the middle of a character.
+  while (end > 0 && (text[end] & 0xC0) == 0x80) --end;
+  return absl::StrCat(text.substr(0, end), "... (", text.size(), " bytes)");
 }
 
 }  // namespace attnbias

@@ -41,7 +41,7 @@ absl::StatusOr<Table> FindNamed(const std::string& name,
     return mounted->table;
   }
   return absl::NotFoundError(
-      absl::StrCat(path, ": got '", name,
+      absl::StrCat(path, ": got '", Shortened(name),
                    "', want the name of a mounted table; ListTables has them"));
 }
 

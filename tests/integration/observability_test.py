@@ -194,9 +194,9 @@ def test_reflection_lists_the_services(shared_server: Server, name: str) -> None
         ("GET", "/favicon.ico", 404),
         ("GET", "/" + "x" * 5000, 404),
         ("HEAD", "/metrics", 200),
-        ("POST", "/metrics", 404),
-        ("OPTIONS", "/metrics", 404),
-        ("BREW", "/metrics", 400),
+        ("POST", "/metrics", 405),
+        ("OPTIONS", "/metrics", 405),
+        ("BREW", "/metrics", 405),
     ],
 )
 def test_the_metrics_port_answers_whatever_is_asked(

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small requests that once cost much, and input that came back too large."""
+
+import grpc
+import pytest
+
+from tests.integration.contract import SERVICE, alibi, message, spec
+from tests.integration.server import Details, Server, refused
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize("algorithm", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+def test_compressed_requests_are_refused_before_they_are_inflated(
+    algorithm: grpc.Compression,
+) -> None:
+    with Server() as server, grpc.insecure_channel(server.address) as channel:
+        before = server.resident_bytes()
+        call = channel.unary_unary(f"/{SERVICE}/GetTensor")
+        error = refused(lambda: call(bytes(256 * MIB), compression=algorithm))
+        assert error.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert server.resident_bytes() - before < 32 * MIB
+        with server.connect() as stub:
+            assert stub.tensor(alibi(1, 4)).data
+
+
+@pytest.mark.parametrize("seconds", [2_100_000 * 3600, 1e9, float("inf")])
+def test_deadlines_centuries_ahead_have_not_passed(shared_server: Server, seconds: float) -> None:
+    request = message("GetTensorRequest")(spec=alibi(1, 4))
+    with shared_server.connect() as stub:
+        assert stub.get(request, timeout=seconds).data
+        assert b"".join(reply.data for reply in stub.stream(alibi(1, 4), timeout=seconds))
+
+
+def test_a_long_name_comes_back_shortened() -> None:
+    with Server("--log-format=json") as server:
+        with server.connect() as stub:
+            name = "é" * 3000
+            error = refused(lambda: stub.tensor(spec(t5={"table": {"name": name}})))
+        assert error.code() is grpc.StatusCode.NOT_FOUND
+        assert error.details().startswith("spec.t5.table.name: got 'éé")
+        assert "(6000 bytes)" in error.details()
+        assert len(error.details()) < 300
+        assert Details(error).fields == ["spec.t5.table.name"]
+        assert server.stop() == 0
+        (call,) = [line for line in server.json_log() if line["message"] == "call"]
+        assert len(call["error"]) < 300
+
+
+@pytest.mark.parametrize("method", ["tables", "info", "describe", "get"])
+def test_what_is_no_message_is_answered_and_counted(method: str) -> None:
+    with Server() as server:
+        with server.connect() as stub:
+            error = refused(lambda: getattr(stub, method)(b"\xff\xff\xff"))
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert error.details().startswith("request: not a serialised ")
+        handled = {
+            name: count
+            for name, count in server.metrics().items()
+            if name.startswith("grpc_server_handled_total") and count > 0
+        }
+        assert sum(handled.values()) == 1
+        (name,) = handled
+        assert 'grpc_code="InvalidArgument"' in name
+        assert server.stop() == 0
+        assert "code=INVALID_ARGUMENT" in server.log()
+
+
+def test_lines_of_libraries_are_json_too() -> None:
+    with Server("--log-format=json", prefix=("env", "GRPC_VERBOSITY=DEBUG")) as server:
+        with server.connect() as stub:
+            stub.tensor(alibi(1, 4))
+        assert server.stop() == 0
+        assert server.json_log()
