@@ -97,7 +97,7 @@ class Call {
 };
 
 // INVALID_ARGUMENT where a header's message is larger than stock clients
-// accept. Only long lists of large positions make one so large.
+// accept. Only two long lists of negative positions make one so large.
 absl::Status CheckHeaderSize(int64_t message_bytes);
 
 // Refuses a call when the executor's queue is full.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What gRPC's reactors of our methods have in common.
+// What the reactors of all methods share.
 #ifndef ATTNBIAS_SERVER_CALL_REACTOR_H_
 #define ATTNBIAS_SERVER_CALL_REACTOR_H_
 

@@ -59,7 +59,7 @@ void GetReactor::Plan() {
 
 absl::StatusOr<PlannedRequestPtr> GetReactor::MakePlan() {
   PlanMemo& memo = call_.environment().plan_memo;
-  const bool small = request_.Length() <= PlanMemo::kMaxRequestBytes;
+  const bool small = request_.Length() <= PlanMemo::kMaxRememberedBytes;
   std::string bytes = small ? Flatten(request_) : "";
   if (PlannedRequestPtr known =
           small ? memo.Find(bytes, call_.tables()) : nullptr) {

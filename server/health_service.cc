@@ -4,12 +4,15 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "attnbias/v1/service.grpc.pb.h"
 
 namespace attnbias {
 
 using grpc::health::v1::HealthCheckRequest;
 using grpc::health::v1::HealthCheckResponse;
+
+constexpr size_t kMaxNameBytes = 256;
 
 // One Watch. Sends the newest status it was told of, each change at most once;
 // one write in flight. Finish is called exactly once, by whoever finds the
@@ -76,20 +79,20 @@ class HealthService::Watcher final
 
 void HealthService::SetServing(bool serving) {
   mutex_.Lock();
-  serving_ = serving;
-  UnlockAndTell();
+  const bool news = std::exchange(serving_, serving) != serving;
+  UnlockAndTell(news ? watchers_ : Watchers());
 }
 
 void HealthService::SetOverloaded(bool overloaded) {
   mutex_.Lock();
-  overloaded_ = overloaded;
-  UnlockAndTell();
+  const bool news = std::exchange(overloaded_, overloaded) != overloaded;
+  UnlockAndTell(news ? watchers_ : Watchers());
 }
 
 void HealthService::FinishWatchers() {
   mutex_.Lock();
   finished_ = true;
-  UnlockAndTell();
+  UnlockAndTell(watchers_);
 }
 
 std::optional<HealthService::Status> HealthService::StatusOfLocked(
@@ -108,15 +111,16 @@ std::optional<HealthService::Status> HealthService::StatusOfLocked(
                  : HealthCheckResponse::NOT_SERVING;
 }
 
-void HealthService::UnlockAndTell() {
+void HealthService::UnlockAndTell(Watchers watchers) {
   mutex_.Unlock();
+  if (watchers.empty()) return;
   MutexLock tell_lock(tell_mutex_);
   std::vector<std::pair<std::shared_ptr<Watcher>, Status>> news;
   bool finished = false;
   {
     MutexLock lock(mutex_);
     finished = finished_;
-    for (const std::shared_ptr<Watcher>& watcher : watchers_) {
+    for (const std::shared_ptr<Watcher>& watcher : watchers) {
       news.emplace_back(watcher,
                         StatusOfLocked(watcher->name())
                             .value_or(HealthCheckResponse::SERVICE_UNKNOWN));
@@ -159,9 +163,16 @@ grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
     grpc::CallbackServerContext* /*context*/,
     const HealthCheckRequest* request) {
   auto watcher = std::make_shared<Watcher>(this, request->service());
+  // gRPC keeps the request as long as the call lives.
+  if (request->service().size() > kMaxNameBytes) {
+    watcher->Close(
+        grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                     absl::StrCat("service: got ", request->service().size(),
+                                  " bytes, want at most ", kMaxNameBytes)));
+  }
   mutex_.Lock();
   watchers_.insert(watcher);
-  UnlockAndTell();
+  UnlockAndTell({watcher});
   return watcher.get();
 }
 

@@ -38,11 +38,12 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
 
  private:
   class Watcher;
+  using Watchers = std::set<std::shared_ptr<Watcher>>;
 
   // Empty for a name that is not ours.
   std::optional<Status> StatusOfLocked(const std::string& name) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void UnlockAndTell() ABSL_UNLOCK_FUNCTION(mutex_);
+  void UnlockAndTell(Watchers watchers) ABSL_UNLOCK_FUNCTION(mutex_);
   void Forget(const std::shared_ptr<Watcher>& watcher);
 
   // Held while news are spread, so that the newest come last.
@@ -51,7 +52,7 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
   bool serving_ ABSL_GUARDED_BY(mutex_) = false;
   bool overloaded_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-  std::set<std::shared_ptr<Watcher>> watchers_ ABSL_GUARDED_BY(mutex_);
+  Watchers watchers_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace attnbias

@@ -86,8 +86,8 @@ absl::Status ListTables(const v1::ListTablesRequest& request,
   absl::string_view after = request.page_token();
   if (!after.empty() && !absl::ConsumePrefix(&after, kTokenPrefix)) {
     return Invalid(
-        "page_token: got none of this server's, want the next_page_token of "
-        "the answer before");
+        "page_token: not a token of this server, want the next_page_token of "
+        "the last answer");
   }
   const int size =
       request.page_size() == 0 ? kDefaultPageSize : request.page_size();

@@ -15,7 +15,7 @@ PlannedRequestPtr PlanMemo::Find(const std::string& request,
 
 void PlanMemo::Insert(std::string request, const TableSetPtr& tables,
                       PlannedRequestPtr planned) {
-  if (request.size() > kMaxRequestBytes) return;
+  if (request.size() > kMaxRememberedBytes) return;
   MutexLock lock(mutex_);
   ForgetOthersLocked(tables);
   if (requests_.size() >= kMaxRequests) requests_.clear();

@@ -28,7 +28,7 @@ using PlannedRequestPtr = std::shared_ptr<const PlannedRequest>;
 // Safe for any number of threads.
 class PlanMemo {
  public:
-  static constexpr size_t kMaxRequestBytes = 4096;
+  static constexpr size_t kMaxRememberedBytes = 4096;
   static constexpr size_t kMaxRequests = 1024;
 
   // Null when the request is not remembered with these tables.

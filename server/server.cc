@@ -14,6 +14,7 @@
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/resource_quota.h"
 #include "grpcpp/security/server_credentials.h"
 #include "server/codec/spec_codec.h"
 #include "server/limits.h"
@@ -29,6 +30,9 @@ constexpr std::chrono::seconds kLastPieces{2};
 
 // Tasks that may wait for a thread: several for each stream of a busy server.
 constexpr int64_t kQueueCapacity = 4096;
+
+// Reflections at once, and the one thread that waits for them.
+constexpr int kReflectionThreads = 16;
 
 constexpr std::chrono::milliseconds kReadinessPeriod(100);
 constexpr std::chrono::milliseconds kMinTablesPeriod(100);
@@ -192,7 +196,10 @@ void Server::ConfigureTransport(grpc::ServerBuilder& builder) const {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(
       GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
-  // Only reflection is served by threads of this kind.
+  // Only reflection is served by threads of this kind, one for each of its
+  // streams.
+  builder.SetResourceQuota(
+      grpc::ResourceQuota().SetMaxThreads(kReflectionThreads));
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
 }

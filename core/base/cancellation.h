@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A flag by which whoever waits tells whoever computes to stop.
 #ifndef ATTNBIAS_CORE_BASE_CANCELLATION_H_
 #define ATTNBIAS_CORE_BASE_CANCELLATION_H_
 

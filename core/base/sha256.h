@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// SHA-256 of bytes, at once or piece by piece.
 #ifndef ATTNBIAS_CORE_BASE_SHA256_H_
 #define ATTNBIAS_CORE_BASE_SHA256_H_
 

@@ -108,7 +108,7 @@ absl::StatusOr<BandPtr> BandCache::Compute(const FlightPtr& flight) {
   band->lanes = spec.lanes;
   band->coordinate_bytes = spec.coordinate_bytes;
 
-  const std::unique_ptr<const Evaluator> evaluator = spec.prepare();
+  const EvaluatorPtr evaluator = spec.prepare();
   const int64_t step =
       std::clamp<int64_t>(kBlockBytes / (spec.lanes * spec.coordinate_bytes), 1,
                           evaluator->coordinates_at_once());
@@ -142,7 +142,7 @@ absl::StatusOr<ByteBudget::Reservation> BandCache::Reserve(int64_t bytes) {
   if (bytes > budget_.limit()) {
     return Invalid("request: needs ", bytes,
                    " bytes of memory at once, want at most ", budget_.limit(),
-                   ", all of the memory budget");
+                   ", the whole memory budget");
   }
   if (auto reservation = ReserveEvicting(bytes)) return *std::move(reservation);
   return NoRoomFor(bytes);

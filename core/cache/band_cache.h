@@ -36,7 +36,7 @@ struct BandSpec {
   int64_t lanes = 0;
   int64_t coordinate_bytes = 0;
   // Called on a thread of the executor, at most once.
-  std::function<std::unique_ptr<const Evaluator>()> prepare;
+  std::function<EvaluatorPtr()> prepare;
 };
 
 // Safe for any number of threads.

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// What a cache tells whoever counts its hits, misses and evictions.
 #ifndef ATTNBIAS_CORE_CACHE_CACHE_OBSERVER_H_
 #define ATTNBIAS_CORE_CACHE_CACHE_OBSERVER_H_
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A validated request: what will be sent, to the byte, before anything is
-// computed. Only Engine makes one, and only a Plan is executed.
+// computed. Only Planner makes one, and Engine executes nothing else.
 #ifndef ATTNBIAS_CORE_ENGINE_PLAN_H_
 #define ATTNBIAS_CORE_ENGINE_PLAN_H_
 

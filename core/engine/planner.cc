@@ -196,13 +196,15 @@ class Planner {
     // -0 names the same tensor as 0.
     if (mask.fill == MaskFill(0.0)) plan_.mask_.fill_bits = 0;
     Range& visible = plan_.mask_.visible;
-    // A window longer than the largest distance hides nothing.
-    const int64_t left = mask.window_left.value_or(-visible.begin);
-    const int64_t right =
-        mask.causal ? 0 : mask.window_right.value_or(visible.end);
-    visible.begin = std::max(visible.begin, -left);
-    visible.end =
-        std::min(visible.end, right < visible.end ? right + 1 : right);
+    if (mask.window_left.has_value()) {
+      visible.begin = std::max(visible.begin, -*mask.window_left);
+    }
+    if (mask.causal) {
+      visible.end = 1;
+    } else if (mask.window_right.has_value() &&
+               *mask.window_right < visible.end) {
+      visible.end = *mask.window_right + 1;
+    }
     return absl::OkStatus();
   }
 

@@ -20,7 +20,7 @@ namespace attnbias {
 // an evaluator that has the plan's mask folded in.
 struct NumberSource {
   BandPtr band;
-  std::unique_ptr<const Evaluator> evaluator;
+  EvaluatorPtr evaluator;
   // What the evaluator keeps.
   ByteBudget::Reservation evaluator_memory;
   // Bytes of one lane at one coordinate.

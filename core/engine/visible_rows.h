@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Which queries see no key through a mask.
 #ifndef ATTNBIAS_CORE_ENGINE_VISIBLE_ROWS_H_
 #define ATTNBIAS_CORE_ENGINE_VISIBLE_ROWS_H_
 

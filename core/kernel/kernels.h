@@ -45,7 +45,7 @@ constexpr ConstRotors AsConst(const Rotors& rotors) {
 // Bounds the error of a sine or cosine formed from correctly rounded doubles,
 // in units of |S c| + |C s|: one rounding of each factor and each product, one
 // each of the two sums and of the interval's other end make 6 x 2^-53. The rest
-// is room for the errors of the factors themselves.
+// is a margin.
 inline constexpr double kRotationBound = 0x1p-50;
 
 // Rows of sines and cosines of consecutive positions: the angles of a first

@@ -17,9 +17,10 @@
 namespace attnbias {
 namespace {
 
-// Products of a tile: as many as stay in a core's own cache. From row to row
-// the vectors that are needed move by one, but all rows are multiplied with
-// those of all, so that the higher a tile is, the more of it is not needed.
+// Products of a tile: as many as stay in a core's own cache. Each row needs a
+// window of vectors one further than the row before. A tile multiplies all its
+// rows with the union of these windows, so a taller one computes more products
+// that nobody uses.
 constexpr int64_t kTileProducts = int64_t{1} << 18;
 constexpr int64_t kMaxTileRows = 128;
 
@@ -42,7 +43,7 @@ void AddStretch(const Work* products, const Stretch& stretch, Work* sums) {
       sums[i] += products[i * step];
     }
   };
-  // The usual ones as constants, with which loops become vector code.
+  // Steps 0 and -1 as constants, so that the loops become vector code.
   if (stretch.step == 0) return add(std::integral_constant<int64_t, 0>());
   if (stretch.step == -1) return add(std::integral_constant<int64_t, -1>());
   add(stretch.step);

@@ -48,8 +48,8 @@ struct Summand {
   bool descends = false;
   // 1 where all heads share them.
   int64_t heads = 1;
-  // At most so many lie behind their numbers, in F64; none where these are a
-  // table's.
+  // The most F64 roundings behind any of their numbers; 0 where they are a
+  // table's own.
   int64_t roundings = 0;
   // Of a row, counted from query 0: all keys in order, each in exactly one.
   // Vectors of keys that the direction hides need not exist.
@@ -86,7 +86,7 @@ absl::Status Project(absl::string_view field,
                      const std::optional<Table>& projection,
                      const LogitsSpec& request, Summand* summand);
 
-// What a table has at its rows, which are numbered from 0.
+// An encoding whose number at coordinate n is row n of `table`.
 absl::StatusOr<EncodingPtr> RowsOf(const Table& table);
 
 // Vectors that keys use by their relative position, key - query.

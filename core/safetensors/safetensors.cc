@@ -136,7 +136,7 @@ class HeaderReader final : public json::json_sax_t {
   bool binary(json::binary_t& /*value*/) override { return Refuse("binary"); }
   bool parse_error(size_t position, const std::string& /*token*/,
                    const json::exception& /*error*/) override {
-    status = NotSafetensors("its header is no JSON at byte ", position);
+    status = NotSafetensors("its header is not JSON at byte ", position);
     return false;
   }
 
@@ -221,7 +221,7 @@ SafetensorsPlace SplitSafetensorsPlace(const std::string& text) {
 absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(
     std::string_view header, int64_t data_size) {
   if (header.empty() || header.front() != '{') {
-    return NotSafetensors("its header is no JSON object");
+    return NotSafetensors("its header is not a JSON object");
   }
   HeaderReader reader;
   try {

@@ -20,8 +20,9 @@ absl::Status CheckNoLayout(const google::protobuf::Message& message,
                            const std::string& path) {
   const auto* ref = dynamic_cast<const v1::TableRef*>(&message);
   if (ref != nullptr && ref->layout() != v1::TABLE_LAYOUT_UNSPECIFIED) {
-    return Invalid(path,
-                   "layout: got one, want none: the axes are in one order");
+    return Invalid(
+        path,
+        "layout: set, want it unset: these tables have only one order of axes");
   }
   std::vector<const google::protobuf::FieldDescriptor*> fields;
   message.GetReflection()->ListFields(message, &fields);

@@ -210,9 +210,9 @@ TEST_F(TableFileTest, RefusesBrokenSafetensors) {
   EXPECT_THAT(ErrorOf("a.safetensors", std::string(16, '\xff')),
               HasSubstr("its header claims 18446744073709551615 bytes"));
   EXPECT_THAT(ErrorOf("a.safetensors", Safetensors("[1]", "")),
-              HasSubstr("its header is no JSON object"));
+              HasSubstr("its header is not a JSON object"));
   EXPECT_THAT(ErrorOf("a.safetensors", Safetensors("{\"a\":", "")),
-              HasSubstr("its header is no JSON at byte 6"));
+              HasSubstr("its header is not JSON at byte 6"));
   EXPECT_THAT(ErrorOf("a.safetensors", Safetensors("{\"a\":1}", "")),
               HasSubstr("a number out of place"));
   EXPECT_THAT(

@@ -109,12 +109,12 @@ std::string One(const std::string& fields) {
 INSTANTIATE_TEST_SUITE_P(
     Headers, BadSafetensors,
     testing::Values(
-        BadHeader{"Empty", "", 0, "no JSON object"},
-        BadHeader{"Array", "[]", 0, "no JSON object"},
-        BadHeader{"Space", " {}", 0, "no JSON object"},
-        BadHeader{"Open", "{", 0, "no JSON at byte"},
-        BadHeader{"Trailing", "{}{}", 0, "no JSON at byte"},
-        BadHeader{"NotUtf8", "{\"\xff\":{}}", 0, "no JSON at byte"},
+        BadHeader{"Empty", "", 0, "not a JSON object"},
+        BadHeader{"Array", "[]", 0, "not a JSON object"},
+        BadHeader{"Space", " {}", 0, "not a JSON object"},
+        BadHeader{"Open", "{", 0, "not JSON at byte"},
+        BadHeader{"Trailing", "{}{}", 0, "not JSON at byte"},
+        BadHeader{"NotUtf8", "{\"\xff\":{}}", 0, "not JSON at byte"},
         BadHeader{"NoBytesClaimed", "{}", 4, "take 0 bytes, its data 4"},
         BadHeader{"Number", "{\"w\":1}", 0, "a number out of place"},
         BadHeader{"Null", "{\"w\":null}", 0, "null"},

@@ -23,10 +23,12 @@ def server() -> Iterator[str]:
         yield address
 
 
-def grpcurl(server: str, *words: str, **request: Any) -> subprocess.CompletedProcess[str]:
+def grpcurl(
+    server: str, *words: str, flags: tuple[str, ...] = (), **request: Any
+) -> subprocess.CompletedProcess[str]:
     data = ["-d", json.dumps(request)] if request else []
     return subprocess.run(
-        ["grpcurl", "-plaintext", *data, server, *words],
+        ["grpcurl", "-plaintext", *data, *flags, server, *words],
         capture_output=True,
         text=True,
         check=False,
@@ -96,3 +98,10 @@ def test_a_mistake_is_named(server: str) -> None:
     assert "alibi.num_heads: got -1, want" in result.stderr
     assert '"reason": "INVALID_FIELD"' in result.stderr
     assert '"field": "spec.alibi.num_heads"' in result.stderr
+
+
+def test_gos_longest_timeout_has_not_passed(server: str) -> None:
+    """On the wire it is 2100000H, 240 years."""
+    flags = ("-max-time", str(2_100_000 * 3600))
+    done = grpcurl(server, f"{SERVICE}/GetServerInfo", flags=flags)
+    assert done.returncode == 0, done.stderr

@@ -25,8 +25,7 @@ def test_running_out_of_descriptors_is_survived(start_server: Any) -> None:
     with contextlib.ExitStack() as flood:
         for _ in range(200):
             flood.enter_context(open_socket(server))
-        # The last one is set aside for the metrics port, which waits in accept().
-        eventually(lambda: server.descriptors() == 63, "the descriptors run out")
+        eventually(lambda: server.descriptors() == 64, "the descriptors run out")
     with server.connect() as stub:
         assert stub.payload(alibi(8, 9, **DENSE)) == dense_alibi(8, 9, 9).tobytes()
     assert server.stop() == 0
@@ -168,7 +167,7 @@ def test_a_need_beyond_the_whole_budget_is_no_matter_of_waiting(start_server: An
     with server.connect() as stub:
         error = refused(lambda: stub.tensor(sinusoid(8192, 64)))  # 2 MiB
         assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
-        assert "all of the memory budget" in error.details()
+        assert "the whole memory budget" in error.details()
         assert Details(error).retry_seconds is None
         assert stub.check("liveness") == "SERVING"
         assert stub.payload(alibi(8, 64, **DENSE)) == dense_alibi(8, 64, 64).tobytes()
@@ -187,7 +186,7 @@ def test_what_becomes_of_a_large_request_counts_against_the_budget(start_server:
         for call in (stub.header, stub.tensor, stub.payload):
             error = refused(lambda call=call: call(t5))
             assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
-            assert "all of the memory budget" in error.details()
+            assert "the whole memory budget" in error.details()
     large = start_server("--memory-budget=64MiB")
     with large.connect() as stub:
         assert stub.payload(t5) == bytes(4 * 128 * 7)

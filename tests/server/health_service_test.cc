@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/health_service.h"
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "grpcpp/grpcpp.h"
@@ -107,6 +109,37 @@ TEST_F(HealthTest, WatchOfAnUnknownServiceSaysSoAndStays) {
   EXPECT_EQ(watch.Next(), HealthCheckResponse::SERVICE_UNKNOWN);
   health_.FinishWatchers();
   EXPECT_EQ(watch.End().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+// gRPC keeps it for as long as the watch lives.
+TEST_F(HealthTest, WatchOfALongNameEnds) {
+  Watch watch(stub_.get(), std::string(300, 'x'));
+  const grpc::Status end = watch.End();
+  EXPECT_EQ(end.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(end.error_message(), "service: got 300 bytes, want at most 256");
+  health_.SetServing(true);
+}
+
+TEST_F(HealthTest, WatchersComeAndGoWhileTheStateChanges) {
+  std::atomic<bool> stop{false};
+  std::thread changes([&] {
+    for (bool serving = true; !stop; serving = !serving) {
+      health_.SetServing(serving);
+    }
+    health_.SetServing(true);
+  });
+  std::vector<std::unique_ptr<Watch>> watches;
+  for (int i = 0; i < 50; ++i) {
+    watches.push_back(std::make_unique<Watch>(stub_.get(), ""));
+    watches.back()->Next();
+  }
+  stop = true;
+  changes.join();
+  for (const auto& watch : watches) {
+    while (watch->Next() != HealthCheckResponse::SERVING) {
+    }
+  }
+  health_.FinishWatchers();
 }
 
 TEST_F(HealthTest, OpenWatchesDoNotHoldUpAShutdown) {

@@ -46,7 +46,7 @@ TEST(PlanMemo, ForgetsAllPlansWithTheTablesTheyMayHaveNamed) {
 
 TEST(PlanMemo, DoesNotRememberLargeRequests) {
   PlanMemo memo;
-  const std::string largest(PlanMemo::kMaxRequestBytes, 'x');
+  const std::string largest(PlanMemo::kMaxRememberedBytes, 'x');
   memo.Insert(largest, NoTables(), Planned("A"));
   memo.Insert(largest + "x", NoTables(), Planned("B"));
   EXPECT_NE(memo.Find(largest, NoTables()), nullptr);

@@ -109,6 +109,19 @@ class TensorServiceTest : public testing::Test {
 
 constexpr int kAll = 1 << 30;
 
+// Go's longest timeout is later than a clock in nanoseconds can say.
+TEST_F(TensorServiceTest, DeadlinesCenturiesAheadHaveNotPassed) {
+  for (const int64_t hours : {int64_t{1}, int64_t{2'100'000}}) {
+    grpc::ClientContext context;
+    context.set_deadline(gpr_time_add(
+        gpr_now(GPR_CLOCK_REALTIME), gpr_time_from_hours(hours, GPR_TIMESPAN)));
+    v1::GetTensorRequest request;
+    *request.mutable_spec() = Alibi(1, 4, v1::FORM_UNSPECIFIED);
+    v1::GetTensorResponse response;
+    EXPECT_TRUE(stub_->GetTensor(&context, request, &response).ok()) << hours;
+  }
+}
+
 TEST_F(TensorServiceTest, OneMessageIsTheStream) {
   // Cold, from the cache, and past what is answered on gRPC's own threads.
   for (int length : {64, 64, 300}) {

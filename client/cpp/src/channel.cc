@@ -22,8 +22,7 @@ using Options = std::map<std::string, std::variant<int, std::string>>;
 
 const Options& Defaults() {
   static const auto* const defaults = new Options{
-      // Every replica behind the name gets its share, and one that goes is left
-      // out.
+      // Every replica has its share of the calls; one that goes is left out.
       {GRPC_ARG_LB_POLICY_NAME, "round_robin"},
       // gRPC itself looks a name up every 30 s at most; replicas are replaced
       // in
@@ -56,9 +55,13 @@ const Options& Defaults() {
   return *defaults;
 }
 
-// What no proxy of the environment can reach for us.
+// Whether it is on this machine: a proxy named in the environment cannot reach
+// it.
 bool IsLoopback(absl::string_view target) {
-  if (absl::StartsWith(target, "unix")) return true;
+  if (absl::StartsWith(target, "unix:") ||
+      absl::StartsWith(target, "unix-abstract:")) {
+    return true;
+  }
   for (const absl::string_view scheme : {"ipv4:", "ipv6:", "dns:///", "dns:"}) {
     if (absl::ConsumePrefix(&target, scheme)) break;
   }

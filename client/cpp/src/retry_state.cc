@@ -37,7 +37,7 @@ absl::Duration RetryState::Backoff() {
   for (int i = 1; i < failures_ && backoff < kLargestBackoff; ++i) {
     backoff *= 2;
   }
-  // All of it: callers that failed together do not come back together.
+  // Full jitter: callers that failed together do not come back together.
   return std::min(backoff, kLargestBackoff) * jitter_();
 }
 

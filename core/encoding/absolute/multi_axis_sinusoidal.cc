@@ -47,7 +47,7 @@ SinusoidalSpec AxisTable(const MultiAxisSinusoidalSpec& spec) {
 class MultiAxisEvaluator final : public Evaluator {
  public:
   MultiAxisEvaluator(const MultiAxisSinusoidalSpec& spec, DataType type,
-                     std::unique_ptr<const Evaluator> axis)
+                     EvaluatorPtr axis)
       : axis_(std::move(axis)),
         num_axes_(spec.num_axes),
         axis_bytes_(AxisTable(spec).dim * SizeOf(type)),
@@ -80,7 +80,7 @@ class MultiAxisEvaluator final : public Evaluator {
     std::memset(out + used, 0, row_bytes_ - used);
   }
 
-  const std::unique_ptr<const Evaluator> axis_;
+  const EvaluatorPtr axis_;
   const int64_t num_axes_;
   const int64_t axis_bytes_;
   const int64_t row_bytes_;

@@ -67,7 +67,7 @@ void ReferenceAlibi(const AlibiSpec& spec, int64_t head, int64_t coordinate,
         mpfr_mul_d(value.get(), slope.value.get(), format.scale, MPFR_RNDN);
         mpfr_mul_si(value.get(), value.get(), distance, MPFR_RNDN);
         // A product of two doubles and a distance is exact. An irrational
-        // slope was rounded too, and its products, which are no tie.
+        // slope was rounded too, and its products, which are not ties.
         if (slope.is_exact) {
           mpfr_set_zero(bound.get(), 0);
         } else {

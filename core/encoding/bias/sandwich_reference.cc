@@ -50,10 +50,10 @@ void ReferenceSandwich(const SandwichSpec& spec, int64_t head, int64_t distance,
         }
         const bool exact =
             MultiplyBySandwichFactor(spec, head, format.scale, value);
-        // A quotient of integers and a double is no tie unless it ends.
+        // A quotient of integers and a double is not a tie unless it ends.
         if (distance == 0 && exact) return;
         // The cosines of algebraic angles, none of them 0, add up to a
-        // transcendental number (Lindemann and Weierstrass): no tie either.
+        // transcendental number (Lindemann and Weierstrass): not a tie either.
         MultiplyBySandwichFactor(spec, head, format.scale, bound);
         mpfr_abs(bound.get(), bound.get(), MPFR_RNDU);
         mpfr_mul_2si(bound.get(), bound.get(), 1, MPFR_RNDU);

@@ -126,7 +126,7 @@ void RoundSinusoid(const ExactSinusoid& sinusoid, DataType type,
   const RealCacheScope cache_scope;
   if (position == 0) return RoundReal(scale(kSinusoidPrecision), type, out);
   // Sines and cosines of algebraic angles are transcendental (Lindemann): with
-  // an algebraic scale they are no tie.
+  // an algebraic scale they are not ties.
   RoundByRefining(
       [&](Real& value, Real& bound) {
         Real angle = sinusoid.frequency(value.precision());

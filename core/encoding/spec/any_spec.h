@@ -28,7 +28,7 @@ concept IsSpec = requires(Spec spec) {
 
 class AnySpec {
  public:
-  // That of nothing.
+  // Of no encoding: an empty name, no fields.
   AnySpec() = default;
   template <IsSpec Spec>
   AnySpec(Spec spec)  // NOLINT: a Spec is any spec

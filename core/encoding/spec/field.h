@@ -144,7 +144,7 @@ class Field {
     absent_ = value;
     return *this;
   }
-  // What an identity writes in place of an optional number that is not set.
+  // An optional number of this value has the identity of one that is not set.
   Field& Absent(int64_t value) {
     absent_ = value;
     return *this;

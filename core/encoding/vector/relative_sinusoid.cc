@@ -45,8 +45,7 @@ void NegateSines(const SinusoidColumns& columns, std::byte* row) {
 
 class RelativeSinusoidEvaluator final : public Evaluator {
  public:
-  RelativeSinusoidEvaluator(std::unique_ptr<const Evaluator> rows,
-                            const SinusoidalSpec& table,
+  RelativeSinusoidEvaluator(EvaluatorPtr rows, const SinusoidalSpec& table,
                             const DistanceRule& rule, DataType type)
       : rows_(std::move(rows)),
         columns_(table),
@@ -110,7 +109,7 @@ class RelativeSinusoidEvaluator final : public Evaluator {
     }
   }
 
-  const std::unique_ptr<const Evaluator> rows_;
+  const EvaluatorPtr rows_;
   const SinusoidColumns columns_;
   const DistanceRule rule_;
   const int64_t element_bytes_;

@@ -27,7 +27,7 @@ struct Axis {
   int64_t num_vectors() const { return 2 * std::max(queries, keys) - 1; }
 
   // The vector of a query's and a key's place. In torch's float32: real numbers
-  // give others where one side is no multiple of the other.
+  // give others where one side is not a multiple of the other.
   int64_t VectorOf(int64_t query, int64_t key) const {
     const double query_step =
         std::max(static_cast<double>(keys) / static_cast<double>(queries), 1.0);

@@ -47,8 +47,11 @@ _OPTIONS: Final[Mapping[str, Any]] = {
     grpc.experimental.ChannelOptions.SingleThreadedUnaryStream: 1,
 }
 
-# What no proxy of the environment can reach for us.
-_LOOPBACK: Final = re.compile(r"(ipv[46]:)?(localhost|127\.[\d.]+|\[?::1\]?)(:\d+)?$|unix")
+# Targets on this machine: a proxy named in the environment cannot reach them.
+_LOOPBACK: Final = re.compile(
+    r"unix(-abstract)?:|((ipv[46]|dns):(///)?)?"
+    r"(localhost|127(\.\d+){3}|\[?(::1|0:0:0:0:0:0:0:1)\]?)(:\d+)?$"
+)
 
 
 class Connection:

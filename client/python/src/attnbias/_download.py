@@ -87,7 +87,7 @@ class Download:
                 count = payload.assembler.add(message)
                 if count > 0:
                     self._progress.advance(count)
-                    self._retry.succeeded()
+                    self._retry.progressed()
         if not payload.assembler.complete:
             received = payload.assembler.received
             raise DataLossError(f"stream: ended in OK after {received} of {payload.info.nbytes}")

@@ -44,7 +44,9 @@ class Error(Exception):
         *,
         code: grpc.StatusCode | None = None,
         details: Sequence[Message] = (),
+        pushback: float | None = None,
     ) -> None:
+        self._pushback = pushback
         self.code = type(self).code if code is None else code
         self.message = message
         self.details = tuple(details)
@@ -75,7 +77,7 @@ class Error(Exception):
             if isinstance(detail, error_details_pb2.RetryInfo):
                 delay = detail.retry_delay
                 return float(delay.seconds) + float(delay.nanos) * 1e-9
-        return None
+        return self._pushback
 
 
 class CancelledError(Error):
@@ -182,7 +184,20 @@ def from_rpc_error(error: grpc.RpcError) -> Error:
     """Turns what gRPC raises into an Error."""
     code = error.code()
     cls = _BY_CODE.get(code, Error)
-    return cls(error.details() or "", code=code, details=_decode_details(error))
+    return cls(
+        error.details() or "",
+        code=code,
+        details=_decode_details(error),
+        pushback=_pushback(error),
+    )
+
+
+def _pushback(error: grpc.RpcError) -> float | None:
+    """What a proxy or a server says in gRPC's own trailer, in seconds."""
+    for key, value in error.trailing_metadata() or ():
+        if key == "grpc-retry-pushback-ms" and str(value).isdecimal():
+            return int(value) / 1000
+    return None
 
 
 def _decode_details(error: grpc.RpcError) -> list[Message]:

@@ -141,7 +141,7 @@ class LogitsStream:
             assembler.add(message)
         self._answer[:, begin:end] = block
         self._answered = end
-        self._retry.succeeded()
+        self._retry.progressed()
 
 
 def _read_header(message: bytes) -> logits_pb2.LogitsHeader:

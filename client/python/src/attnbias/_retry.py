@@ -28,8 +28,7 @@ class Deadline:
 
     def __init__(self, timeout: float | None) -> None:
         self._timeout = timeout
-        never = timeout is None or math.isinf(timeout)
-        self._end = None if timeout is None or never else time.monotonic() + timeout
+        self._end = time.monotonic() + (math.inf if timeout is None else timeout)
 
     def remaining(self) -> float | None:
         """Seconds left; None without a limit.
@@ -37,12 +36,10 @@ class Deadline:
         Raises:
             DeadlineExceededError: none are left.
         """
-        if self._end is None:
-            return None
         left = self._end - time.monotonic()
         if left <= 0:
             raise DeadlineExceededError(f"timeout of {self._timeout} s passed")
-        return left
+        return None if left == math.inf else left
 
 
 class Retry:
@@ -54,7 +51,7 @@ class Retry:
         self._failures = 0
         self._told = False
 
-    def succeeded(self) -> None:
+    def progressed(self) -> None:
         """Forgets earlier failures: there was progress."""
         self._failures = 0
 
