@@ -85,9 +85,14 @@ absl::StatusOr<v1::ComputeLogitsRequest> LogitsReactor::TakeRequest() {
 absl::StatusOr<LogitsReactor::Message> LogitsReactor::Prepare(
     const v1::ComputeLogitsRequest& request) {
   if (!request.has_spec()) return NoSpec();
-  if (request.num_rows() != 0 || !request.data().empty()) {
-    return Invalid(
-        "num_rows: got rows beside the spec, want them in later messages");
+  for (const auto& [field, is_set] :
+       {std::pair("first_row", request.first_row() != 0),
+        std::pair("num_rows", request.num_rows() != 0),
+        std::pair("crc32c", request.has_crc32c()),
+        std::pair("data", !request.data().empty())}) {
+    if (!is_set) continue;
+    return Invalid(field,
+                   ": set beside the spec, want it in later messages alone");
   }
   absl::StatusOr<LogitsSpec> spec =
       DecodeLogitsSpec(request.spec(), *call_.tables());

@@ -6,6 +6,8 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "attnbias/client.h"
 #include "client/cli/numbers.h"
@@ -259,7 +261,11 @@ Commands AddCommands(CLI::App* app, Settings* settings) {
       ->type_name("HOST:PORT");
   app->add_option("--timeout", settings->timeout_seconds,
                   "Bound on the whole call, in seconds")
-      ->check(CLI::PositiveNumber)
+      ->check([](const std::string& text) -> std::string {
+        double seconds = 0;
+        if (absl::SimpleAtod(text, &seconds) && seconds > 0) return "";
+        return absl::StrCat("got ", text, ", want seconds, more than 0");
+      })
       ->capture_default_str();
   app->set_version_flag("--version", "attnbias " ATTNBIAS_VERSION);
   app->require_subcommand(1);

@@ -125,11 +125,9 @@ absl::Status LogitsPlan::CheckVectorBytes(const LogitsLimits& limits) const {
     const int64_t vector_bytes =
         summand.heads * spec_.head_dim * SizeOf(work_type_);
     if (summand.count > room / vector_bytes) {
-      return Invalid(summand.sized_by, ": queries and keys meet at ",
-                     summand.count, " distances or positions, want at most ",
-                     room / vector_bytes,
-                     ", whose vectors this server can hold; want shorter "
-                     "lengths, or a clamp_len where there is one");
+      return Invalid(summand.sized_by, ": makes ", summand.count,
+                     " vectors of ", vector_bytes, " bytes, want at most ",
+                     room / vector_bytes, ", which this server can hold");
     }
     room -= summand.count * vector_bytes;
   }

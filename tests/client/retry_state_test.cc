@@ -21,43 +21,55 @@ CallEnd EndWithRetryInfo(StatusCode code, int64_t seconds) {
   return {.status = WithDetail(code, "no", info), .pushback = std::nullopt};
 }
 
+// With all the time that there is.
+std::optional<absl::Duration> Next(RetryState& retry, const CallEnd& end) {
+  return retry.NextDelay(end, absl::InfiniteDuration());
+}
+
 double NoJitter() { return 1; }
 double FullJitter() { return 0; }
 
 TEST(RetryState, DoublesTheWaitUpToALimit) {
   RetryState retry(100, NoJitter);
   const CallEnd end = End(StatusCode::UNAVAILABLE);
-  for (const int milliseconds : {100, 200, 400, 800, 1600, 3200, 5000, 5000}) {
-    EXPECT_EQ(retry.NextDelay(end), absl::Milliseconds(milliseconds));
+  for (const int milliseconds : {100, 200, 400, 800, 1600, 2000, 2000}) {
+    EXPECT_EQ(Next(retry, end), absl::Milliseconds(milliseconds));
   }
 }
 
 TEST(RetryState, JitterIsFull) {
   RetryState retry(std::nullopt, FullJitter);
-  EXPECT_EQ(retry.NextDelay(End(StatusCode::UNAVAILABLE)),
-            absl::ZeroDuration());
+  EXPECT_EQ(Next(retry, End(StatusCode::UNAVAILABLE)), absl::ZeroDuration());
 }
 
 TEST(RetryState, AttemptsHaveNoBoundUnlessSaid) {
   RetryState retry(std::nullopt, NoJitter);
   for (int i = 0; i < 1000; ++i) {
-    EXPECT_TRUE(retry.NextDelay(End(StatusCode::UNAVAILABLE)).has_value());
+    EXPECT_TRUE(Next(retry, End(StatusCode::UNAVAILABLE)).has_value());
   }
+}
+
+TEST(RetryState, WaitsHalfOfWhatIsLeftAtMost) {
+  RetryState retry(std::nullopt, NoJitter);
+  const CallEnd end = End(StatusCode::UNAVAILABLE);
+  for (int i = 0; i < 8; ++i) Next(retry, end);
+  EXPECT_EQ(retry.NextDelay(end, absl::Seconds(1)), absl::Milliseconds(500));
+  EXPECT_EQ(retry.NextDelay(end, absl::Milliseconds(99)), std::nullopt);
 }
 
 TEST(RetryState, CountsAttemptsNotRetries) {
   RetryState retry(3, NoJitter);
   const CallEnd end = End(StatusCode::UNAVAILABLE);
-  EXPECT_TRUE(retry.NextDelay(end).has_value());
-  EXPECT_TRUE(retry.NextDelay(end).has_value());
-  EXPECT_FALSE(retry.NextDelay(end).has_value());
+  EXPECT_TRUE(Next(retry, end).has_value());
+  EXPECT_TRUE(Next(retry, end).has_value());
+  EXPECT_FALSE(Next(retry, end).has_value());
 }
 
 TEST(RetryState, ProgressForgetsFailures) {
   RetryState retry(2, NoJitter);
   const CallEnd end = End(StatusCode::UNAVAILABLE);
   for (int i = 0; i < 5; ++i) {
-    EXPECT_EQ(retry.NextDelay(end), absl::Milliseconds(100));
+    EXPECT_EQ(Next(retry, end), absl::Milliseconds(100));
     retry.Progressed();
   }
 }
@@ -65,7 +77,7 @@ TEST(RetryState, ProgressForgetsFailures) {
 TEST(RetryState, OnlyWhatPassesIsRetried) {
   for (int code = 1; code <= 16; ++code) {
     RetryState retry(10, NoJitter);
-    EXPECT_EQ(retry.NextDelay(End(static_cast<StatusCode>(code))).has_value(),
+    EXPECT_EQ(Next(retry, End(static_cast<StatusCode>(code))).has_value(),
               code == StatusCode::UNAVAILABLE || code == StatusCode::ABORTED ||
                   code == StatusCode::CANCELLED)
         << code;
@@ -75,29 +87,28 @@ TEST(RetryState, OnlyWhatPassesIsRetried) {
 TEST(RetryState, AConnectionThatWasResetIsTriedAgain) {
   RetryState retry(10, NoJitter);
   CallEnd end = End(StatusCode::INTERNAL);
-  EXPECT_FALSE(retry.NextDelay(end).has_value());
+  EXPECT_FALSE(Next(retry, end).has_value());
   end.status = {StatusCode::INTERNAL, "Received RST_STREAM with error code 2"};
-  EXPECT_TRUE(retry.NextDelay(end).has_value());
+  EXPECT_TRUE(Next(retry, end).has_value());
 }
 
 TEST(RetryState, RetryInfoIsTheLeastWait) {
   RetryState retry(10, NoJitter);
-  EXPECT_EQ(
-      retry.NextDelay(EndWithRetryInfo(StatusCode::RESOURCE_EXHAUSTED, 7)),
-      absl::Seconds(7));
-  EXPECT_EQ(retry.NextDelay(EndWithRetryInfo(StatusCode::UNAVAILABLE, 0)),
+  EXPECT_EQ(Next(retry, EndWithRetryInfo(StatusCode::RESOURCE_EXHAUSTED, 7)),
+            absl::Seconds(7));
+  EXPECT_EQ(Next(retry, EndWithRetryInfo(StatusCode::UNAVAILABLE, 0)),
             absl::Milliseconds(200));
-  EXPECT_FALSE(retry.NextDelay(EndWithRetryInfo(StatusCode::INTERNAL, 1)));
+  EXPECT_FALSE(Next(retry, EndWithRetryInfo(StatusCode::INTERNAL, 1)));
 }
 
 TEST(RetryState, PushbackIsObeyedToTheLetter) {
   RetryState retry(10, NoJitter);
   CallEnd end = EndWithRetryInfo(StatusCode::RESOURCE_EXHAUSTED, 7);
   end.pushback = "3";
-  EXPECT_EQ(retry.NextDelay(end), absl::Milliseconds(3));
+  EXPECT_EQ(Next(retry, end), absl::Milliseconds(3));
   for (const char* forbidding : {"-1", "", "soon", "1.5"}) {
     end.pushback = forbidding;
-    EXPECT_FALSE(retry.NextDelay(end).has_value()) << forbidding;
+    EXPECT_FALSE(Next(retry, end).has_value()) << forbidding;
   }
 }
 

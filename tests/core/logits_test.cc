@@ -918,7 +918,7 @@ const std::pair<const char*, Change> kRefusals[] = {
        s.query_length = 4;
        s.term = TransformerXl(6, 15);
      }},
-    {"query_length: queries and keys meet at",
+    {"query_length: makes 2097151 vectors of 60 bytes, want at most",
      [](auto& s) {
        s.query_length = s.key_length = 1 << 20;
        s.term = TransformerXl(6, 15);
@@ -949,7 +949,7 @@ const std::pair<const char*, Change> kRefusals[] = {
        s = Grids({1, 3}, {1, 5}, {1, 9});
        GridsOf(s).key_width = 4;
      }},
-    {"query_offset: got 2, want 0, that of alignment START",
+    {"alignment: got END, want START: both grids are whole",
      [](auto& s) {
        s = Grids({1, 3}, {1, 5}, {1, 9});
        s.query_offset.reset();

@@ -262,10 +262,13 @@ def test_the_spec_comes_first(stub: Stub, requests: list[Any]) -> None:
     assert Details(error).fields == ["spec"]
 
 
-def test_rows_do_not_come_with_the_spec(stub: Stub) -> None:
+@pytest.mark.parametrize(
+    ("field", "value"), [("first_row", 1), ("num_rows", 3), ("crc32c", 0), ("data", b"1")]
+)
+def test_nothing_comes_with_the_spec(stub: Stub, field: str, value: Any) -> None:
     both = spec_of(3, 5)
-    both.MergeFrom(rows_of(0, queries_of(3)))
-    assert Details(refused(lambda: stub.logits([both]))).fields == ["num_rows"]
+    setattr(both, field, value)
+    assert Details(refused(lambda: stub.logits([both]))).fields == [field]
 
 
 def test_damaged_rows_are_not_computed(stub: Stub) -> None:

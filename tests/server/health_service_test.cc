@@ -128,16 +128,17 @@ TEST_F(HealthTest, WatchersComeAndGoWhileTheStateChanges) {
     }
     health_.SetServing(true);
   });
-  std::vector<std::unique_ptr<Watch>> watches;
+  std::vector<std::pair<std::unique_ptr<Watch>, int>> watches;
   for (int i = 0; i < 50; ++i) {
-    watches.push_back(std::make_unique<Watch>(stub_.get(), ""));
-    watches.back()->Next();
+    auto watch = std::make_unique<Watch>(stub_.get(), "");
+    const int first = watch->Next();
+    watches.emplace_back(std::move(watch), first);
   }
   stop = true;
   changes.join();
-  for (const auto& watch : watches) {
-    while (watch->Next() != HealthCheckResponse::SERVING) {
-    }
+  // The last news of each is the last change.
+  for (auto& [watch, status] : watches) {
+    while (status != HealthCheckResponse::SERVING) status = watch->Next();
   }
   health_.FinishWatchers();
 }

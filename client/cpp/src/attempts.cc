@@ -37,8 +37,9 @@ void Attempts::Prepare(grpc::ClientContext* context) const {
 }
 
 bool Attempts::WaitAfter(const CallEnd& end) {
-  const std::optional<absl::Duration> delay = state_.NextDelay(end);
   const absl::Time now = absl::Now();
+  const std::optional<absl::Duration> delay =
+      state_.NextDelay(end, deadline_ - now);
   if (!delay.has_value() || now + *delay >= deadline_) return false;
   if (options_.on_retry) options_.on_retry(FromRpc(end.status));
   WaitUntil(*channel_, now + *delay);

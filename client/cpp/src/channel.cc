@@ -41,7 +41,7 @@ const Options& Defaults() {
       {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
       // A server that restarts is found again within a tenth of a second.
       {GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100},
-      {GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 5'000},
+      {GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2'000},
       // Attempts are ours; gRPC knows no more than five.
       {GRPC_ARG_ENABLE_RETRIES, 0},
       // Measured on loopback: a fixed wide window and frames as large as a

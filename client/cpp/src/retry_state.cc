@@ -14,7 +14,7 @@ namespace {
 
 // Shorter than a restart takes, long enough not to hammer.
 constexpr absl::Duration kFirstBackoff = absl::Milliseconds(100);
-constexpr absl::Duration kLargestBackoff = absl::Seconds(5);
+constexpr absl::Duration kLargestBackoff = absl::Seconds(2);
 
 }  // namespace
 
@@ -32,16 +32,18 @@ RetryState::RetryState(std::optional<int> max_attempts,
                        std::function<double()> jitter)
     : max_attempts_(max_attempts), jitter_(std::move(jitter)) {}
 
-absl::Duration RetryState::Backoff() {
+absl::Duration RetryState::Backoff(absl::Duration left) {
   absl::Duration backoff = kFirstBackoff;
   for (int i = 1; i < failures_ && backoff < kLargestBackoff; ++i) {
     backoff *= 2;
   }
   // Full jitter: callers that failed together do not come back together.
-  return std::min(backoff, kLargestBackoff) * jitter_();
+  // At most half of the time, so that there is some for a last attempt.
+  return std::min({backoff, kLargestBackoff, left / 2}) * jitter_();
 }
 
-std::optional<absl::Duration> RetryState::NextDelay(const CallEnd& end) {
+std::optional<absl::Duration> RetryState::NextDelay(const CallEnd& end,
+                                                    absl::Duration left) {
   const std::optional<absl::Duration> info = RetryDelay(end.status);
   const grpc::StatusCode code = end.status.error_code();
   const bool worth_it =
@@ -52,7 +54,9 @@ std::optional<absl::Duration> RetryState::NextDelay(const CallEnd& end) {
       absl::StrContains(end.status.error_message(), "RST_STREAM") ||
       (code == grpc::StatusCode::RESOURCE_EXHAUSTED &&
        (info.has_value() || end.pushback.has_value()));
-  if (!worth_it || ++failures_ == max_attempts_) return std::nullopt;
+  if (!worth_it || ++failures_ == max_attempts_ || left < kFirstBackoff) {
+    return std::nullopt;
+  }
   if (end.pushback.has_value()) {
     int64_t milliseconds = 0;
     if (!absl::SimpleAtoi(absl::string_view(*end.pushback), &milliseconds) ||
@@ -61,7 +65,7 @@ std::optional<absl::Duration> RetryState::NextDelay(const CallEnd& end) {
     }
     return absl::Milliseconds(milliseconds);
   }
-  return std::max(Backoff(), info.value_or(absl::ZeroDuration()));
+  return std::max(Backoff(left), info.value_or(absl::ZeroDuration()));
 }
 
 }  // namespace attnbias

@@ -32,15 +32,17 @@ class RetryState {
   RetryState(std::optional<int> max_attempts, std::function<double()> jitter);
 
   // How long to wait before the next attempt, or nothing if this end is final.
+  // `left` is what is left of the call's time.
   // A pushback is obeyed to the letter (a negative one forbids another
   // attempt); RetryInfo is the least wait.
-  std::optional<absl::Duration> NextDelay(const CallEnd& end);
+  std::optional<absl::Duration> NextDelay(const CallEnd& end,
+                                          absl::Duration left);
 
   // An attempt brought something: count from the beginning.
   void Progressed() { failures_ = 0; }
 
  private:
-  absl::Duration Backoff();
+  absl::Duration Backoff(absl::Duration left);
 
   const std::optional<int> max_attempts_;
   const std::function<double()> jitter_;

@@ -15,10 +15,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+import grpc
 import numpy as np
 import pytest
 from cutting_proxy import CuttingProxy
-from fake_server import FakeServer, header, sequence, table
+from fake_server import FakeServer, abort, header, retry_info, sequence, table
 
 import attnbias
 from attnbias.v1 import service_pb2, tensor_pb2
@@ -26,7 +27,6 @@ from attnbias.v1 import service_pb2, tensor_pb2
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    import grpc
 
 SINUSOIDAL = attnbias.Sinusoidal(dim=1)
 ALIBI = attnbias.ALiBi(num_heads=2)
@@ -61,7 +61,7 @@ CALLS: dict[str, Callable[[attnbias.Client], object]] = {
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-@pytest.mark.parametrize("outage", [0.3, 2.0])
+@pytest.mark.parametrize("outage", [0.3, 1.5])
 def test_a_server_that_comes_later_is_waited_for(
     call: Callable[[attnbias.Client], object], outage: float
 ) -> None:
@@ -96,12 +96,43 @@ def test_waiting_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_close_ends_the_waiting() -> None:
-    client = attnbias.Client(f"127.0.0.1:{free_port()}", timeout=60)
+    port = free_port()
+    client = attnbias.Client(f"127.0.0.1:{port}", timeout=60)
     with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(client.info)
+        waiting = [pool.submit(call, client) for call in CALLS.values()]
         time.sleep(0.3)
         client.close()
-        assert isinstance(waiting.exception(timeout=10), attnbias.CancelledError)
+        for call in waiting:
+            assert isinstance(call.exception(timeout=30), attnbias.CancelledError)
+    for late in CALLS.values():
+        with pytest.raises(attnbias.CancelledError, match="the client is closed"):
+            late(client)
+
+
+def test_close_wakes_who_waits_long(server: FakeServer) -> None:
+    def later(_request: object, context: grpc.ServicerContext) -> None:
+        abort(context, grpc.StatusCode.UNAVAILABLE, "later", retry_info(50))
+
+    server.describe = [later]
+    client = attnbias.Client(server.target, timeout=100)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(client.describe, ALIBI, queries=5, keys=5)
+        while server.describe_calls == 0:
+            time.sleep(0.01)
+        client.close()
+        assert isinstance(waiting.exception(timeout=20), attnbias.CancelledError)
+
+
+def test_all_of_the_timeout_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the jitter: the last attempt comes in the last tenth of a second."""
+    monkeypatch.setattr("random.uniform", lambda _, most: most)
+    begun = time.monotonic()
+    with (
+        attnbias.Client(f"127.0.0.1:{free_port()}", timeout=3) as client,
+        pytest.raises(attnbias.UnavailableError),
+    ):
+        client.info()
+    assert time.monotonic() - begun > 3 - 0.2
 
 
 def test_health_asks_once() -> None:
@@ -110,6 +141,18 @@ def test_health_asks_once() -> None:
         pytest.raises(attnbias.UnavailableError),
     ):
         client.health()
+
+
+@pytest.mark.parametrize("timeout", ["5", [1]])
+def test_timeouts_are_numbers(server: FakeServer, timeout: object) -> None:
+    with pytest.raises(TypeError, match=r"timeout: got .*, want seconds"):
+        attnbias.Client(server.target, timeout=timeout)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("target", [None, 5, b"localhost"])
+def test_targets_are_text(target: object) -> None:
+    with pytest.raises(TypeError, match=r"target: got .*; want a str"):
+        attnbias.Client(target)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("timeout", [0, -1.0, float("nan")])
@@ -123,8 +166,9 @@ def test_timeouts_are_positive(server: FakeServer, timeout: float) -> None:
         client.info(timeout=timeout)
 
 
-def test_a_timeout_without_end() -> None:
-    with answering() as server, attnbias.Client(server.target, timeout=float("inf")) as client:
+@pytest.mark.parametrize("timeout", [None, float("inf"), 1e300, 10**400, 7.6e9])
+def test_a_timeout_without_end(timeout: float | None) -> None:
+    with answering() as server, attnbias.Client(server.target, timeout=timeout) as client:
         assert client.info().version == "1.2.3"
         assert len(client.get(SINUSOIDAL, positions=5000)) == 5000
         assert client.health()

@@ -248,7 +248,7 @@ def test_backoff_grows_without_a_hint(
     monkeypatch.setattr("random.uniform", lambda _, most: most)
     server.script = [fails(grpc.StatusCode.UNAVAILABLE)] * 9 + [PAYLOAD.serve]
     np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
-    assert waited == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5, 5, 5])
+    assert waited == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 2, 2, 2, 2])
 
 
 def test_jitter_is_full(

@@ -91,6 +91,9 @@ absl::Status CheckGrids(const Spec& term, const LogitsSpec& request) {
                                        term.query_height, term.query_width));
   ATTNBIAS_RETURN_IF_ERROR(CheckTokens("key_length", request.key_length,
                                        term.key_height, term.key_width));
+  if (request.query_offset != 0 && request.alignment.has_value()) {
+    return Invalid("alignment: got END, want START: both grids are whole");
+  }
   if (request.query_offset != 0) {
     return Invalid("query_offset: got ", *request.query_offset,
                    ", want 0, that of alignment START: both grids are whole");
@@ -116,7 +119,8 @@ absl::StatusOr<Summand> Describe(absl::string_view name, const Table& table,
           Output()));
   return Summand{.encoding = std::move(rows),
                  .count = axis.num_vectors(),
-                 .roundings = table.rows() == axis.num_vectors() ? 0 : 1};
+                 .roundings = table.rows() == axis.num_vectors() ? 0 : 1,
+                 .sized_by = "head_dim"};
 }
 
 absl::StatusOr<LogitsTerm> DescribeDecomposedRelativePositions(

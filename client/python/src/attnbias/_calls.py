@@ -6,16 +6,18 @@ from __future__ import annotations
 import contextlib
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from attnbias._errors import CancelledError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import grpc
 
     from attnbias._channel import Connection
+
+_Result = TypeVar("_Result")
 
 
 class CallGroup:
@@ -25,6 +27,20 @@ class CallGroup:
         self._lock = threading.Lock()
         self._calls: set[grpc.Call] = set()
         self._cancelled = threading.Event()
+        self._reason = ""
+
+    def begin(self, call: Callable[[], _Result]) -> _Result:
+        """What ``call`` returns, which makes a call of gRPC.
+
+        Raises:
+            CancelledError: the group is cancelled.
+        """
+        self._require_wanted()
+        try:
+            return call()
+        except ValueError:  # how gRPC says that the channel is closed
+            self._require_wanted()
+            raise
 
     @contextlib.contextmanager
     def running(self, call: grpc.Call) -> Iterator[None]:
@@ -32,8 +48,7 @@ class CallGroup:
         with self._lock:
             self._calls.add(call)
         try:
-            if self._cancelled.is_set():
-                raise CancelledError("cancelled together with another call")
+            self._require_wanted()
             yield
         finally:
             with self._lock:
@@ -46,16 +61,21 @@ class CallGroup:
         Raises:
             CancelledError: the group is cancelled.
         """
-        if self._cancelled.wait(seconds):
-            raise CancelledError("cancelled together with another call")
+        self._cancelled.wait(seconds)
+        self._require_wanted()
 
-    def cancel(self) -> None:
+    def cancel(self, reason: str) -> None:
         """Ends all calls, and those that would still begin."""
+        self._reason = reason
         self._cancelled.set()
         with self._lock:
             calls = list(self._calls)
         for call in calls:
             call.cancel()
+
+    def _require_wanted(self) -> None:
+        if self._cancelled.is_set():
+            raise CancelledError(self._reason)
 
 
 @dataclass(frozen=True)

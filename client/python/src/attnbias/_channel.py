@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import contextlib
 import re
+import threading
+import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 import grpc.experimental
 from grpc_health.v1 import health_pb2
 
+from attnbias._calls import CallGroup
 from attnbias.v1 import logits_pb2, service_pb2
 
 if TYPE_CHECKING:
@@ -35,7 +38,7 @@ _OPTIONS: Final[Mapping[str, Any]] = {
     "grpc.http2.max_pings_without_data": 0,
     # A server that restarts is found again within a tenth of a second.
     "grpc.initial_reconnect_backoff_ms": 100,
-    "grpc.max_reconnect_backoff_ms": 5_000,
+    "grpc.max_reconnect_backoff_ms": 2_000,
     # This package retries, with the timeout as its bound; gRPC knows no more than 5 attempts.
     "grpc.enable_retries": 0,
     # Windows and frames of whole chunks from the first byte on, instead of
@@ -46,6 +49,8 @@ _OPTIONS: Final[Mapping[str, Any]] = {
     # Chunks arrive in the caller's thread, without a hand-over for each.
     grpc.experimental.ChannelOptions.SingleThreadedUnaryStream: 1,
 }
+
+_CLOSED: Final = "the client is closed"
 
 # Targets on this machine: a proxy named in the environment cannot reach them.
 _LOOPBACK: Final = re.compile(
@@ -65,7 +70,9 @@ class Connection:
         options: Mapping[str, Any],
     ) -> None:
         self.target = target
-        self.closed = False
+        self._lock = threading.Lock()
+        self._closed = False
+        self._groups: weakref.WeakSet[CallGroup] = weakref.WeakSet()
         self.metadata = tuple(metadata)
         self._channel = _open(target, credentials, options)
         # No deserializer: chunks are parsed by hand, to copy them only once.
@@ -88,9 +95,22 @@ class Connection:
             response_deserializer=health_pb2.HealthCheckResponse.FromString,
         )
 
+    def new_group(self) -> CallGroup:
+        """A group of calls, which close() cancels."""
+        group = CallGroup()
+        with self._lock:
+            self._groups.add(group)
+            if self._closed:
+                group.cancel(_CLOSED)
+        return group
+
     def close(self) -> None:
-        """Closes the channel and cancels what is in flight on it."""
-        self.closed = True
+        """Cancels what is in flight or waits, and closes the channel."""
+        with self._lock:
+            self._closed = True
+            groups = list(self._groups)
+        for group in groups:
+            group.cancel(_CLOSED)
         self._channel.close()
 
     @contextlib.contextmanager
@@ -100,13 +120,14 @@ class Connection:
         It reads its sockets only while somebody waits for a call: here, for one that
         is sent as soon as there is a connection.
         """
-        waiting = self.check_health.future(
-            health_pb2.HealthCheckRequest(), metadata=self.metadata, wait_for_ready=True
-        )
-        try:
+        request = health_pb2.HealthCheckRequest()
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(ValueError):  # the channel is closed; whoever waits is told
+                waiting = self.check_health.future(
+                    request, metadata=self.metadata, wait_for_ready=True
+                )
+                stack.callback(waiting.cancel)
             yield
-        finally:
-            waiting.cancel()
 
     def _unary(self, method: str) -> Any:
         return self._channel.unary_unary(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
 import grpc
 from grpc_health.v1 import health_pb2
 
-from attnbias._calls import CallGroup, CallOptions
+from attnbias._calls import CallOptions
 from attnbias._channel import Connection
 from attnbias._checks import refuse_unknown, require_instance
 from attnbias._download import Download
@@ -86,6 +86,7 @@ class Client:
     ) -> None:
         if max_attempts is not None and max_attempts < 1:
             raise ValueError(f"max_attempts: got {max_attempts}, want at least 1, or None")
+        require_instance(target, str, "target", "a str, as 'localhost:50051'")
         self._timeout = _checked(timeout)
         self._max_attempts = max_attempts
         self._max_tensor_bytes = max_tensor_bytes
@@ -225,7 +226,7 @@ class Client:
                 for future in as_completed(futures):
                     future.result()
             except BaseException:
-                options.calls.cancel()
+                options.calls.cancel("cancelled together with another call")
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
             return [future.result() for future in futures]
@@ -319,12 +320,10 @@ class Client:
             UnavailableError: no server answers.
         """
         message = health_pb2.HealthCheckRequest(service=service)
-        deadline = Deadline(self._time_for(timeout))
-        connection = self._connection
+        options = self._options(None, False, timeout)
+        check = self._connection.check_health
         try:
-            response = connection.check_health(
-                message, timeout=deadline.remaining(), metadata=connection.metadata
-            )
+            response = self._attempt(check, message, options, Deadline(options.timeout))
         except grpc.RpcError as error:
             raise from_rpc_error(error) from None
         return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
@@ -335,12 +334,15 @@ class Client:
         retry = Retry(options, deadline)
         while True:
             try:
-                return method(
-                    message, timeout=deadline.remaining(), metadata=self._connection.metadata
-                )
+                return self._attempt(method, message, options, deadline)
             except grpc.RpcError as error:
                 failure = from_rpc_error(error)
             retry.wait_after(failure)  # not inside except: gRPC's traceback says nothing more
+
+    def _attempt(self, method: Any, message: Any, options: CallOptions, deadline: Deadline) -> Any:
+        timeout = deadline.remaining()
+        metadata = self._connection.metadata
+        return options.calls.begin(lambda: method(message, timeout=timeout, metadata=metadata))
 
     def _download(
         self, request: Request, options: CallOptions
@@ -355,7 +357,7 @@ class Client:
             timeout=self._time_for(timeout),
             out=out,
             progress=progress,
-            calls=CallGroup(),
+            calls=self._connection.new_group(),
         )
 
     def _time_for(self, timeout: float | None) -> float | None:
@@ -363,7 +365,11 @@ class Client:
 
 
 def _checked(timeout: float | None) -> float | None:
-    if timeout is None or timeout > 0:
+    if timeout is None:
+        return None
+    if not isinstance(timeout, (int, float)):
+        raise TypeError(f"timeout: got {timeout!r}, want seconds, more than 0, or None")
+    if timeout > 0:
         return timeout
     raise ValueError(f"timeout: got {timeout}, want seconds, more than 0, or None")
 

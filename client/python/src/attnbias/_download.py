@@ -77,11 +77,12 @@ class Download:
         if self._payload is not None and self._payload.assembler.received > 0:
             request.read_offset = self._payload.assembler.received
             request.expected_fingerprint = self._payload.info.fingerprint
-        connection = self._options.connection
-        call = connection.stream_tensor(
-            request, timeout=self._deadline.remaining(), metadata=connection.metadata
+        connection, calls = self._options.connection, self._options.calls
+        timeout = self._deadline.remaining()
+        call = calls.begin(
+            lambda: connection.stream_tensor(request, timeout=timeout, metadata=connection.metadata)
         )
-        with self._options.calls.running(call):
+        with calls.running(call):
             payload = self._begin(_read_header(next(call, b"")))
             for message in call:
                 count = payload.assembler.add(message)

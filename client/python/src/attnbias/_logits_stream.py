@@ -64,13 +64,14 @@ class LogitsStream:
     def _attempt(self) -> None:
         """Makes one call for the rows that are not answered yet."""
         blocks = list(self._blocks())
-        connection = self._options.connection
-        call = connection.compute_logits(
-            self._requests(blocks),
-            timeout=self._deadline.remaining(),
-            metadata=connection.metadata,
+        connection, calls = self._options.connection, self._options.calls
+        timeout = self._deadline.remaining()
+        call = calls.begin(
+            lambda: connection.compute_logits(
+                self._requests(blocks), timeout=timeout, metadata=connection.metadata
+            )
         )
-        with self._options.calls.running(call):
+        with calls.running(call):
             self._check(_read_header(next(call, b"")))
             for begin, end in blocks:
                 self._receive(call, begin, end)

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
-from attnbias._errors import CancelledError, DeadlineExceededError, Error
+from attnbias._errors import DeadlineExceededError, Error
 
 if TYPE_CHECKING:
     from attnbias._calls import CallOptions
 
 _FIRST_BACKOFF: Final = 0.1  # seconds
-_LARGEST_BACKOFF: Final = 5.0
-_DOUBLINGS: Final = 6  # from the first backoff to beyond the largest
+_LARGEST_BACKOFF: Final = 2.0
+_DOUBLINGS: Final = 5  # from the first backoff to beyond the largest
+_FOREVER: Final = 1e9  # seconds; gRPC's clocks end in a few times as many
 
 _log = logging.getLogger("attnbias")
 
@@ -28,7 +29,8 @@ class Deadline:
 
     def __init__(self, timeout: float | None) -> None:
         self._timeout = timeout
-        self._end = time.monotonic() + (math.inf if timeout is None else timeout)
+        seconds = math.inf if timeout is None or timeout > _FOREVER else timeout
+        self._end = time.monotonic() + seconds
 
     def remaining(self) -> float | None:
         """Seconds left; None without a limit.
@@ -63,25 +65,24 @@ class Retry:
             CancelledError: the calls were cancelled, or the client closed, in the meantime.
         """
         self._failures += 1
-        connection = self._options.connection
-        if (
-            connection.closed
-            or not _is_transient(error)
-            or self._failures == self._options.max_attempts
-        ):
+        if not _is_transient(error) or self._failures == self._options.max_attempts:
             raise error
-        # Full jitter: callers that failed together do not come back together.
-        backoff = _FIRST_BACKOFF * 2 ** min(self._failures - 1, _DOUBLINGS)
-        delay = random.uniform(0, min(backoff, _LARGEST_BACKOFF))
-        delay = max(delay, error.retry_delay or 0)
         left = self._deadline.remaining()
-        if left is not None and delay >= left:
+        delay = self._delay(left)
+        if error.retry_delay is not None:
+            delay = max(delay, error.retry_delay)
+        if left is not None and (delay >= left or left < _FIRST_BACKOFF):
             raise error
         self._tell(error, left)
-        with connection.reconnecting():
+        with self._options.connection.reconnecting():
             self._options.calls.wait(delay)
-        if connection.closed:
-            raise CancelledError("the client was closed")
+
+    def _delay(self, left: float | None) -> float:
+        """Seconds to wait where the server does not say, so that there is time for a last try."""
+        backoff = _FIRST_BACKOFF * 2 ** min(self._failures - 1, _DOUBLINGS)
+        most = min(backoff, _LARGEST_BACKOFF)
+        # Full jitter: callers that failed together do not come back together.
+        return random.uniform(0, most if left is None else min(most, left / 2))
 
     def _tell(self, error: Error, left: float | None) -> None:
         """Says once that a call waits, so that a wrong target is not waited for in silence."""
