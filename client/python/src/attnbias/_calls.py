@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that end together, and what a caller decides about each."""
+"""Calls that end together."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from attnbias._errors import CancelledError
 
@@ -14,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import grpc
-
-    from attnbias._channel import Connection
 
 _Result = TypeVar("_Result")
 
@@ -76,16 +73,3 @@ class CallGroup:
     def _require_wanted(self) -> None:
         if self._cancelled.is_set():
             raise CancelledError(self._reason)
-
-
-@dataclass(frozen=True)
-class CallOptions:
-    """What a caller decides about a call, and the group that it belongs to."""
-
-    connection: Connection
-    max_tensor_bytes: int
-    max_attempts: int | None
-    timeout: float | None
-    out: Any
-    progress: bool | None
-    calls: CallGroup

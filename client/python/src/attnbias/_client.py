@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
 import grpc
 from grpc_health.v1 import health_pb2
 
-from attnbias._calls import CallOptions
+from attnbias._call_options import CallOptions
 from attnbias._channel import Connection
 from attnbias._checks import refuse_unknown, require_instance
 from attnbias._download import Download

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from attnbias._calls import CallOptions
+    from attnbias._call_options import CallOptions
 
 
 @dataclass

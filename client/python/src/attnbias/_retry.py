@@ -14,7 +14,7 @@ import grpc
 from attnbias._errors import DeadlineExceededError, Error
 
 if TYPE_CHECKING:
-    from attnbias._calls import CallOptions
+    from attnbias._call_options import CallOptions
 
 _FIRST_BACKOFF: Final = 0.1  # seconds
 _LARGEST_BACKOFF: Final = 2.0
