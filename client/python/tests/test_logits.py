@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -421,3 +422,29 @@ def test_the_same_numbers_every_time(real_client: attnbias.Client) -> None:
     first = ask(direction="bidirectional")
     for _ in range(1000):
         assert np.array_equal(ask(direction="bidirectional"), first)
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "name"),
+    [
+        ({"query_height": 2.0}, {}, "decomposed_relative_positions.query_height: got 2.0"),
+        ({"key_width": "2"}, {}, "decomposed_relative_positions.key_width: got '2'"),
+        ({"query_width": 2**31}, {}, "decomposed_relative_positions.query_width: got 2147483648"),
+        ({}, {"keys": 4.0}, "keys: got 4.0"),
+        ({}, {"query_offset": "1"}, "query_offset: got '1'"),
+        ({}, {"scale": "1"}, "scale: got '1'"),
+        ({}, {"fill": []}, "fill: got []"),
+    ],
+)
+def test_numbers_of_the_wrong_kind_are_named(
+    fields: dict[str, Any], options: dict[str, Any], name: str
+) -> None:
+    sides = {"query_height": 2, "query_width": 2} | fields
+    term = attnbias.DecomposedRelativePositions(
+        rel_pos_h=random(3, DIM), rel_pos_w=random(3, DIM), **sides
+    )
+    with (
+        attnbias.Client("127.0.0.1:1") as client,
+        pytest.raises((TypeError, ValueError), match=re.escape(name)),
+    ):
+        client.logits(term, random(1, 4, DIM), **({"keys": 4} | options), direction="bidirectional")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from google.protobuf.message import Message
+
 
 def require_instance(value: Any, kind: type, name: str, want: str) -> None:
     """Refuses what is not an instance of ``kind`` with a TypeError that names ``name``."""
@@ -27,3 +29,12 @@ def refuse_unknown(options: Iterable[str], known: type, method: str) -> None:
     for name in options:
         if name not in known.__annotations__:
             raise TypeError(f"Client.{method}() got an unexpected keyword argument {name!r}")
+
+
+def set_number(message: Message, field: str, value: Any, name: str) -> None:
+    """Sets a field, unless to None; a TypeError or ValueError that names it if it cannot hold that."""
+    try:
+        if value is not None:
+            setattr(message, field, value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name}: got {value!r}: {error}") from error

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from attnbias._checks import set_number
 from attnbias._enums import enum_name, set_enum
 from attnbias._tables import from_table_ref, to_table_ref
 from attnbias.v1 import options_pb2, service_pb2, tensor_pb2
@@ -48,11 +49,11 @@ class Fields:
         if field.enum_type is not None:
             set_enum(message, field.name, value, path)
             return
+        if not field.is_repeated:
+            set_number(message, field.name, value, path)
+            return
         try:
-            if field.is_repeated:
-                getattr(message, field.name).extend(value)
-            else:
-                setattr(message, field.name, value)
+            getattr(message, field.name).extend(value)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{path}: got {value!r}: {error}") from error
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from attnbias._checks import require_instance
+from attnbias._checks import require_instance, set_number
 from attnbias._dtypes import BFLOAT16, to_data_type
 from attnbias._encodings import Sinusoidal
 from attnbias._enums import set_enum
@@ -35,6 +35,10 @@ class LogitsTerm:
         """Sets the fields of this term's message."""
         raise NotImplementedError
 
+    def _set_numbers(self, message: Any, *names: str) -> None:
+        for name in names:
+            set_number(message, name, getattr(self, name), f"{self.field}.{name}")
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _RelativeTable(LogitsTerm):
@@ -48,8 +52,7 @@ class _RelativeTable(LogitsTerm):
 
     def fill_in(self, message: Any) -> None:
         message.table.CopyFrom(to_table_ref(self.table, None, f"{self.field}.table"))
-        message.left = self.left
-        message.right = self.right
+        self._set_numbers(message, "left", "right")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -98,9 +101,7 @@ class SinusoidalDistances(LogitsTerm):
         if self.projection is not None:
             path = f"{self.field}.projection"
             message.projection.CopyFrom(to_table_ref(self.projection, None, path))
-        if self.clamp_len is not None:
-            message.clamp_len = self.clamp_len
-        message.symmetric = self.symmetric
+        self._set_numbers(message, "clamp_len", "symmetric")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -160,10 +161,9 @@ class DecomposedRelativePositions(LogitsTerm):
         for name in ("rel_pos_h", "rel_pos_w"):
             table = to_table_ref(getattr(self, name), None, f"{self.field}.{name}")
             getattr(message, name).CopyFrom(table)
-        message.query_height = self.query_height
-        message.query_width = self.query_width
-        message.key_height = self.query_height if self.key_height is None else self.key_height
-        message.key_width = self.query_width if self.key_width is None else self.key_width
+        self._set_numbers(message, "query_height", "query_width")
+        message.key_height, message.key_width = message.query_height, message.query_width
+        self._set_numbers(message, "key_height", "key_width")
 
 
 class LogitsOptions(TypedDict, total=False):
@@ -235,7 +235,7 @@ class LogitsRequest:
         else:
             if self.keys is None:
                 raise TypeError("keys: got None, want the number of keys")
-            spec.key_length = self.keys
+            set_number(spec, "key_length", self.keys, "keys")
             spec.head_dim = (
                 width if self.rows is not None else _length(self.query_bias, -1, "query_bias")
             )
@@ -250,18 +250,16 @@ class LogitsRequest:
             raise ValueError("query_offset: got it and align, want one of the two")
         if self.align is not None:
             set_enum(spec, "alignment", self.align, "align")
-        if self.query_offset is not None:
-            spec.query_offset = self.query_offset
+        set_number(spec, "query_offset", self.query_offset, "query_offset")
         if self.dtype is not None:
             spec.output_data_type = to_data_type(self.dtype)
         if isinstance(self.fill, str):
             if self.fill != "lowest":
                 raise ValueError(f"fill: got {self.fill!r}, want a number or 'lowest'")
             spec.fill_lowest = True
-        elif self.fill is not None:
-            spec.fill_value = self.fill
-        if self.scale is not None:
-            spec.scale = self.scale
+        else:
+            set_number(spec, "fill_value", self.fill, "fill")
+        set_number(spec, "scale", self.scale, "scale")
         if self.query_bias is not None:
             spec.query_bias.CopyFrom(to_table_ref(self.query_bias, None, "query_bias"))
 

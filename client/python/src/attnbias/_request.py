@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from attnbias._checks import require_instance
+from attnbias._checks import require_instance, set_number
 from attnbias._dtypes import to_data_type
 from attnbias._encodings import Encoding
 from attnbias._enums import set_enum
 from attnbias.v1 import service_pb2, tensor_pb2
 
 if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
     from attnbias._dtypes import DType
 
 Span = SupportsIndex | tuple[SupportsIndex, SupportsIndex]
@@ -170,7 +168,7 @@ class Request:
         _set_side(extent, "key", self.keys, self.key_position_ids)
         if self.align is not None:
             set_enum(extent, "alignment", self.align, "align")
-        _set_int(extent, "query_offset", self.query_offset)
+        set_number(extent, "query_offset", self.query_offset, "query_offset")
         if self.heads is not None:
             extent.heads.CopyFrom(_to_range(self.heads, "heads"))
         return extent
@@ -200,8 +198,8 @@ class Request:
 
     def _mask(self) -> tensor_pb2.Mask:
         mask = tensor_pb2.Mask(causal=self.causal)
-        _set_int(mask, "window_left", self.window_left)
-        _set_int(mask, "window_right", self.window_right)
+        set_number(mask, "window_left", self.window_left, "window_left")
+        set_number(mask, "window_right", self.window_right, "window_right")
         if isinstance(self.fill, str):
             if self.fill != "lowest":
                 message = f"fill: got {self.fill!r}, want a number or 'lowest'"
@@ -247,15 +245,6 @@ def _count(span: Span | None, ids: Ids | None) -> int:
         return 0
     begin, end = bounds(span, "span")
     return end - begin
-
-
-def _set_int(message: Message, name: str, value: int | None) -> None:
-    if value is None:
-        return
-    try:
-        setattr(message, name, value)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{name}: got {value!r}: {error}") from error
 
 
 def _to_range(span: Span, name: str) -> tensor_pb2.Range:
