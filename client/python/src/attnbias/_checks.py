@@ -32,7 +32,7 @@ def refuse_unknown(options: Iterable[str], known: type, method: str) -> None:
 
 
 def set_number(message: Message, field: str, value: Any, name: str) -> None:
-    """Sets a field unless to None; refuses what it cannot hold with an error that names ``name``."""
+    """Sets a field unless to None; what it cannot hold is an error that names ``name``."""
     try:
         if value is not None:
             setattr(message, field, value)
