@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <thread>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/ascii.h"

@@ -24,17 +24,14 @@ const Options& Defaults() {
   static const auto* const defaults = new Options{
       // Every replica has its share of the calls; one that goes is left out.
       {GRPC_ARG_LB_POLICY_NAME, "round_robin"},
-      // gRPC itself looks a name up every 30 s at most; replicas are replaced
-      // in
-      // 5.
+      // gRPC itself looks a name up at most every 30 s; a replica is replaced
+      // in 5 s.
       {GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 500},
-      // A connection uses about one core, so clients in one process do not
-      // share
-      // one.
+      // A connection uses about one core: two clients of one process do not
+      // share it.
       {GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1},
-      // A peer that is silent while a call waits for it is given up after 10 +
-      // 5
-      // s. Later versions of gRPC look at the second timeout.
+      // A peer that is silent while a call waits is given up after 10 s + 5 s.
+      // Later versions of gRPC read the third option.
       {GRPC_ARG_KEEPALIVE_TIME_MS, 10'000},
       {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000},
       {"grpc.http2.ping_timeout_ms", 5'000},
@@ -45,9 +42,7 @@ const Options& Defaults() {
       // Attempts are ours; gRPC knows no more than five.
       {GRPC_ARG_ENABLE_RETRIES, 0},
       // Measured on loopback: a fixed wide window and frames as large as a
-      // chunk
-      // are faster than gRPC's own probing, which starts at 64 KiB and pings as
-      // it goes.
+      // chunk are faster than gRPC's own probing, which starts at 64 KiB.
       {GRPC_ARG_HTTP2_BDP_PROBE, 0},
       {GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16 << 20},
       {GRPC_ARG_HTTP2_MAX_FRAME_SIZE, (16 << 20) - 1},  // HTTP/2's own limit
@@ -88,8 +83,9 @@ void KeepReceiveBuffers() {
 std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
   KeepReceiveBuffers();
   Options merged = options.channel_options;
-  if (IsLoopback(options.target))
+  if (IsLoopback(options.target)) {
     merged.insert({GRPC_ARG_ENABLE_HTTP_PROXY, 0});
+  }
   merged.insert(Defaults().begin(), Defaults().end());
   grpc::ChannelArguments arguments;
   for (const auto& [name, value] : merged) {
