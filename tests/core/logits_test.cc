@@ -9,7 +9,6 @@
 #include <limits>
 #include <map>
 #include <optional>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,10 +19,10 @@
 #include "core/logits/positional_logits.h"
 #include "core/logits/spec/decomposed_relative_positions.h"
 #include "core/logits/spec/sequence_terms.h"
-#include "core/numerics/rounding.h"
 #include "core/tensor/element.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/core/logits_requests.h"
 #include "tests/testing/cpu_device.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/threads.h"
@@ -50,40 +49,6 @@ absl::StatusOr<BudgetedBuffer> AllocatePoisoned(int64_t bytes) {
 }
 
 // Numbers as they are in `type`, exactly.
-std::vector<double> Random(DataType type, int64_t count, int seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<double> normal;
-  std::vector<double> numbers(count);
-  for (double& number : numbers) {
-    std::byte element[8];
-    RoundDouble(normal(random), type, element);
-    number = ReadElement(type, element);
-  }
-  return numbers;
-}
-
-std::string ToBytes(DataType type, const std::vector<double>& numbers) {
-  std::string bytes(numbers.size() * SizeOf(type), '\0');
-  auto* out = reinterpret_cast<std::byte*>(bytes.data());
-  for (double number : numbers) {
-    RoundDouble(number, type, out);
-    out += SizeOf(type);
-  }
-  return bytes;
-}
-
-Table TableOf(DataType type, const std::vector<int64_t>& shape,
-              const std::vector<double>& numbers) {
-  return *Table::Create(type, shape, ToBytes(type, numbers),
-                        TableLayout::kBucketsHeads);
-}
-
-Table RandomTable(DataType type, const std::vector<int64_t>& shape, int seed) {
-  int64_t count = 1;
-  for (int64_t length : shape) count *= length;
-  return TableOf(type, shape, Random(type, count, seed));
-}
-
 // A sum of products as a real number, and with every factor made positive.
 struct Sum {
   long double value = 0;
@@ -384,57 +349,6 @@ class LogitsTest : public ::testing::Test {
   const KernelSet* kernels_ = SupportedKernelSets().front();
   std::map<std::array<int64_t, 3>, Sum> vectors_;
 };
-
-LogitsSpec Base(int64_t query_length, int64_t key_length,
-                std::optional<int64_t> offset = std::nullopt) {
-  LogitsSpec spec;
-  spec.num_heads = 3;
-  spec.head_dim = 5;
-  spec.query_length = query_length;
-  spec.key_length = key_length;
-  spec.query_offset = offset;
-  if (!offset.has_value()) spec.alignment = Alignment::kEnd;
-  spec.direction = Direction::kBidirectional;
-  return spec;
-}
-
-template <typename Term>
-Term Shaw(int64_t left, int64_t right, Table table) {
-  Term term;
-  term.left = left;
-  term.right = right;
-  term.table = std::move(table);
-  return term;
-}
-
-ShawKeysSpec ShawKeys(int64_t left, int64_t right, int64_t dim,
-                      DataType type = DataType::kF32) {
-  return Shaw<ShawKeysSpec>(left, right,
-                            RandomTable(type, {left + right + 1, dim}, 7));
-}
-
-SinusoidalDistancesSpec TransformerXl(int64_t dim, int64_t width,
-                                      DataType type = DataType::kF32) {
-  SinusoidalDistancesSpec term;
-  term.sinusoidal.dim = dim;
-  term.sinusoidal.layout = SinusoidalLayout::kConcatenated;
-  term.projection = RandomTable(type, {width, dim}, 8);
-  return term;
-}
-
-// Of grids [height, width]; tables of `rows` rows each.
-LogitsSpec Grids(std::array<int64_t, 2> queries, std::array<int64_t, 2> keys,
-                 std::array<int64_t, 2> rows, DataType type = DataType::kF32) {
-  LogitsSpec spec = Base(queries[0] * queries[1], keys[0] * keys[1], 0);
-  spec.term = DecomposedRelativePositionsSpec{
-      .rel_pos_h = RandomTable(type, {rows[0], spec.head_dim}, 5),
-      .rel_pos_w = RandomTable(type, {rows[1], spec.head_dim}, 6),
-      .query_height = queries[0],
-      .query_width = queries[1],
-      .key_height = keys[0],
-      .key_width = keys[1]};
-  return spec;
-}
 
 struct Extent {
   int64_t queries;
@@ -838,169 +752,6 @@ TEST_F(LogitsTest, NoRoomForVectors) {
   EXPECT_THAT(PositionalLogits::Create(*LogitsPlan::Make(spec, {}), resources,
                                        Cancellation()),
               StatusIs(absl::StatusCode::kResourceExhausted, "full"));
-}
-
-using Change = std::function<void(LogitsSpec&)>;
-
-ShawKeysSpec& KeysOf(LogitsSpec& spec) { return *spec.term.As<ShawKeysSpec>(); }
-
-DecomposedRelativePositionsSpec& GridsOf(LogitsSpec& spec) {
-  return *spec.term.As<DecomposedRelativePositionsSpec>();
-}
-
-const std::pair<const char*, Change> kRefusals[] = {
-    {"term: not set", [](auto& s) { s.term = AnySpec(); }},
-    {"num_heads: got 0", [](auto& s) { s.num_heads = 0; }},
-    {"head_dim: got 0", [](auto& s) { s.head_dim = 0; }},
-    {"head_dim: got 65536 for 65536 heads",
-     [](auto& s) { s.head_dim = s.num_heads = 65536; }},
-    {"query_length: got 0", [](auto& s) { s.query_length = 0; }},
-    {"key_length: got -1", [](auto& s) { s.key_length = -1; }},
-    {"key_length: got 1099511627776, want at most",
-     [](auto& s) { s.key_length = int64_t{1} << 40; }},
-    {"alignment: not set", [](auto& s) { s.alignment.reset(); }},
-    {"query_offset: got",
-     [](auto& s) {
-       s.alignment.reset();
-       s.query_offset = (int64_t{1} << 40) + 1;
-     }},
-    {"direction: not set", [](auto& s) { s.direction.reset(); }},
-    {"data_type: got I32", [](auto& s) { s.data_type = DataType::kI32; }},
-    {"output_data_type: got I32",
-     [](auto& s) { s.output_data_type = DataType::kI32; }},
-    {"scale: got 0", [](auto& s) { s.scale = 0; }},
-    {"scale: got nan", [](auto& s) { s.scale = kNaN; }},
-    {"fill_value: got NaN", [](auto& s) { s.fill = kNaN; }},
-    {"bias_alone: got true", [](auto& s) { s.bias_alone = true; }},
-    {"query_bias: got shape [5, 3], want [num_heads, head_dim] = [3, 5]",
-     [](auto& s) {
-       s.query_bias = RandomTable(DataType::kF32, {5, 3}, 1);
-     }},
-    {"shaw_keys.left: not set", [](auto& s) { KeysOf(s).left.reset(); }},
-    {"shaw_keys.right: got -1", [](auto& s) { KeysOf(s).right = -1; }},
-    {"shaw_keys.table: got shape [5, 5], want [left + right + 1, head_dim] "
-     "= [6, 5]",
-     [](auto& s) { KeysOf(s).right = 3; }},
-    {"shaw_keys.table: not set", [](auto& s) { KeysOf(s).table.reset(); }},
-    {"fill: got one",
-     [](auto& s) {
-       s.fill = 0.0;
-       s.term =
-           Shaw<ShawValuesSpec>(0, 0, RandomTable(DataType::kF32, {1, 5}, 1));
-     }},
-    {"query_bias: got one",
-     [](auto& s) {
-       s.query_bias = RandomTable(DataType::kF32, {3, 5}, 1);
-       s.term =
-           Shaw<ShawValuesSpec>(0, 0, RandomTable(DataType::kF32, {1, 5}, 1));
-     }},
-    {"sinusoidal_distances.sinusoidal.dim: got 0",
-     [](auto& s) { s.term = SinusoidalDistancesSpec(); }},
-    {"sinusoidal_distances.sinusoidal.dim: got 6, want head_dim (5)",
-     [](auto& s) {
-       SinusoidalDistancesSpec term;
-       term.sinusoidal.dim = 6;
-       s.term = term;
-     }},
-    {"sinusoidal_distances.projection: got shape [14, 6], want [num_heads * "
-     "head_dim, dim] = [15, 6]",
-     [](auto& s) { s.term = TransformerXl(6, 14); }},
-    {"sinusoidal_distances.clamp_len: got 0",
-     [](auto& s) {
-       SinusoidalDistancesSpec term = TransformerXl(6, 15);
-       term.clamp_len = 0;
-       s.term = term;
-     }},
-    {"query_offset: got 1099511627776, which makes distances",
-     [](auto& s) {
-       s.alignment.reset();
-       s.query_offset = int64_t{1} << 40;
-       s.query_length = 4;
-       s.term = TransformerXl(6, 15);
-     }},
-    {"query_length: makes 2097151 vectors of 60 bytes, want at most",
-     [](auto& s) {
-       s.query_length = s.key_length = 1 << 20;
-       s.term = TransformerXl(6, 15);
-     }},
-    {"decomposed_relative_positions.rel_pos_w: not set, want a table",
-     [](auto& s) {
-       s = Grids({1, 3}, {1, 5}, {1, 9});
-       GridsOf(s).rel_pos_w.reset();
-     }},
-    {"decomposed_relative_positions.rel_pos_h: got shape [9, 4], want rows of "
-     "head_dim (5)",
-     [](auto& s) {
-       s = Grids({1, 3}, {1, 5}, {1, 9});
-       GridsOf(s).rel_pos_h = RandomTable(DataType::kF32, {9, 4}, 1);
-     }},
-    {"decomposed_relative_positions.key_width: got 257, want an integer in [1, "
-     "256]",
-     [](auto& s) {
-       s = Grids({1, 3}, {1, 257}, {1, 9});
-     }},
-    {"query_length: got 3, want 6, the tokens in a grid of 2 x 3",
-     [](auto& s) {
-       s = Grids({1, 3}, {1, 5}, {1, 9});
-       GridsOf(s).query_height = 2;
-     }},
-    {"key_length: got 5, want 4, the tokens in a grid of 1 x 4",
-     [](auto& s) {
-       s = Grids({1, 3}, {1, 5}, {1, 9});
-       GridsOf(s).key_width = 4;
-     }},
-    {"alignment: got END, want START: both grids are whole",
-     [](auto& s) {
-       s = Grids({1, 3}, {1, 5}, {1, 9});
-       s.query_offset.reset();
-       s.alignment = Alignment::kEnd;
-     }},
-    {"direction: got LEFT_TO_RIGHT, want BIDIRECTIONAL",
-     [](auto& s) {
-       s = Grids({1, 3}, {1, 5}, {1, 9});
-       s.direction = Direction::kLeftToRight;
-     }},
-    {"absolute_keys.positions: not set",
-     [](auto& s) { s.term = AbsoluteKeysSpec(); }},
-    {"absolute_keys.positions: got shape [4, 5], want at least key_length",
-     [](auto& s) {
-       AbsoluteKeysSpec term;
-       term.positions = RandomTable(DataType::kF32, {4, 5}, 1);
-       s.term = term;
-     }},
-    {"absolute_keys.positions: got shape [5, 4], want rows of head_dim (5)",
-     [](auto& s) {
-       AbsoluteKeysSpec term;
-       term.positions = RandomTable(DataType::kF32, {5, 4}, 1);
-       s.term = term;
-     }},
-};
-
-TEST(LogitsPlanTest, RefusesNamingTheField) {
-  for (const auto& [message, change] : kRefusals) {
-    LogitsSpec spec = Base(3, 5);
-    spec.term = ShawKeys(2, 2, spec.head_dim);
-    change(spec);
-    EXPECT_THAT(
-        LogitsPlan::Make(spec, {.max_vector_bytes = 1 << 26}),
-        StatusIs(absl::StatusCode::kInvalidArgument, StartsWith(message)));
-  }
-}
-
-TEST(LogitsPlanTest, RowsMustFitTheMessage) {
-  LogitsSpec spec = Base(10, 10);
-  spec.term = ShawKeys(2, 2, spec.head_dim);
-  const LogitsPlanPtr plan = *LogitsPlan::Make(spec, {});
-  EXPECT_THAT(plan->CheckRows(9, 1, 3 * 5 * 4), IsOk());
-  const auto refused = [](const char* message) {
-    return StatusIs(absl::StatusCode::kInvalidArgument, StartsWith(message));
-  };
-  EXPECT_THAT(plan->CheckRows(-1, 1, 60), refused("first_row: got -1"));
-  EXPECT_THAT(plan->CheckRows(10, 1, 60), refused("first_row: got 10"));
-  EXPECT_THAT(plan->CheckRows(0, 0, 0), refused("num_rows: got 0"));
-  EXPECT_THAT(plan->CheckRows(8, 3, 180), refused("num_rows: got 3"));
-  EXPECT_THAT(plan->CheckRows(0, 1, 59),
-              refused("data: got 59 bytes, want 60 for shape [3, 1, 5]"));
 }
 
 }  // namespace
