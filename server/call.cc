@@ -18,9 +18,12 @@
 namespace attnbias {
 namespace {
 
-// How many times its size a large request takes, at most about: as it came, as
-// a message, and as tables and lists of positions with 8 bytes for each number.
-constexpr int64_t kRequestGrowth = 8;
+// What a call takes, here and in gRPC, beside its request and its answer.
+constexpr int64_t kCallBytes = int64_t{16} << 10;
+
+// A request's tables and lists exist as a message, as a spec, as the spec that
+// a header repeats, and in that header.
+constexpr int64_t kCopies = 4;
 
 // On a clock that nobody sets. The system's, in nanoseconds, ends in 2262, and
 // Go's longest timeout is later.
@@ -73,11 +76,15 @@ absl::Status Call::CheckWanted() const {
   return absl::OkStatus();
 }
 
-absl::Status Call::HoldMemoryFor(const grpc::ByteBuffer& request) {
-  const auto size = static_cast<int64_t>(request.Length());
-  if (size <= kInlineBytes) return absl::OkStatus();
-  ATTNBIAS_ASSIGN_OR_RETURN(request_memory_,
-                            environment_.engine.Reserve(kRequestGrowth * size));
+absl::Status Call::HoldMemory(int64_t received_bytes) {
+  ATTNBIAS_ASSIGN_OR_RETURN(received_memory_, environment_.engine.Reserve(
+                                                  kCallBytes + received_bytes));
+  return absl::OkStatus();
+}
+
+absl::Status Call::HoldDecoded(int64_t bytes) {
+  ATTNBIAS_ASSIGN_OR_RETURN(decoded_memory_,
+                            environment_.engine.Reserve(kCopies * bytes));
   return absl::OkStatus();
 }
 

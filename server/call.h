@@ -20,6 +20,7 @@
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "server/codec/decoded_size.h"
 #include "server/codec/known.h"
 #include "server/metrics.h"
 #include "server/plan_memo.h"
@@ -38,6 +39,19 @@ struct CallEnvironment {
   std::atomic<bool> draining{false};
   std::atomic<int> active_calls{0};
 };
+
+// The message in `bytes`. INVALID_ARGUMENT when they are not one, UNIMPLEMENTED
+// when it has fields that this server does not know.
+template <typename Message>
+absl::StatusOr<Message> ParseRequest(const grpc::ByteBuffer& bytes) {
+  Message message;
+  grpc::ByteBuffer copy(bytes);  // of references; parsing empties it
+  if (!grpc::SerializationTraits<Message>::Deserialize(&copy, &message).ok()) {
+    return Invalid("request: not a serialised ", Message::descriptor()->name());
+  }
+  ATTNBIAS_RETURN_IF_ERROR(CheckKnown(message));
+  return message;
+}
 
 // One call, from request to end. `context` outlives it.
 class Call {
@@ -62,9 +76,18 @@ class Call {
   // The plan of a request. The messages of its errors begin with "spec.".
   absl::StatusOr<PlanPtr> MakePlan(const v1::TensorSpec& spec);
 
-  // Takes memory from the budget, until the call ends, for a large request and
-  // what is made of it. RESOURCE_EXHAUSTED when there is no room.
-  absl::Status HoldMemoryFor(const grpc::ByteBuffer& request);
+  // Takes memory from the budget, until the call ends: for the call itself and
+  // for so many bytes received. RESOURCE_EXHAUSTED when there is no room.
+  absl::Status HoldMemory(int64_t received_bytes);
+
+  // The request in `bytes`; takes memory likewise for it, and for what is made
+  // of it.
+  template <typename Message>
+  absl::StatusOr<Message> Parse(const grpc::ByteBuffer& bytes) {
+    ATTNBIAS_RETURN_IF_ERROR(
+        HoldDecoded(DecodedSize(bytes, *Message::descriptor())));
+    return ParseRequest<Message>(bytes);
+  }
 
   // Closes the call when its client stops reading or sending. Whoever writes,
   // or waits for the client, tells it so.
@@ -83,6 +106,8 @@ class Call {
   absl::Status WhyCancelled() const;
 
  private:
+  absl::Status HoldDecoded(int64_t bytes);
+
   CallEnvironment& environment_;
   const Method method_;
   grpc::CallbackServerContext& context_;
@@ -90,7 +115,8 @@ class Call {
   const std::chrono::steady_clock::time_point start_;
   const std::chrono::steady_clock::time_point deadline_;
   StallWatch::Entry stall_entry_;
-  ByteBudget::Reservation request_memory_;
+  ByteBudget::Reservation received_memory_;
+  ByteBudget::Reservation decoded_memory_;
   int64_t bytes_ = 0;
   PlanPtr plan_;
   absl::Status end_;
@@ -105,19 +131,6 @@ absl::Status QueueFull();
 
 // Refuses a call while the server drains.
 absl::Status Draining();
-
-// The message in `bytes`. INVALID_ARGUMENT when they are not one, UNIMPLEMENTED
-// when it has fields that this server does not know.
-template <typename Message>
-absl::StatusOr<Message> ParseRequest(const grpc::ByteBuffer& bytes) {
-  Message message;
-  grpc::ByteBuffer copy(bytes);  // of references; parsing empties it
-  if (!grpc::SerializationTraits<Message>::Deserialize(&copy, &message).ok()) {
-    return Invalid("request: not a serialised ", Message::descriptor()->name());
-  }
-  ATTNBIAS_RETURN_IF_ERROR(CheckKnown(message));
-  return message;
-}
 
 }  // namespace attnbias
 

@@ -9,12 +9,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/base/cancellation.h"
+#include "core/base/caller.h"
 #include "core/engine/engine.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/call.h"
-#include "server/limits.h"
 
 namespace attnbias {
 
@@ -25,9 +24,10 @@ class CallReactor : public Reactor {
  public:
   CallReactor(CallEnvironment* environment, Method method,
               grpc::CallbackServerContext* context)
-      : call_(environment, method, context) {}
+      : call_(environment, method, context),
+        caller_(std::make_shared<Caller>(context->peer())) {}
 
-  void OnCancel() final { cancellation_->Cancel(); }
+  void OnCancel() final { caller_->Cancel(); }
   void OnDone() final { delete this; }
 
  protected:
@@ -35,39 +35,44 @@ class CallReactor : public Reactor {
 
   void End(const absl::Status& status) { this->Finish(call_.End(status)); }
 
-  // Runs `step` on a thread of the executor.
+  // Runs `step`, the first that may take time, on a thread of the executor: who
+  // waits for gRPC's threads waits for nobody's computation. Not if the call is
+  // unwanted by then.
   template <typename Step>
-  void Schedule(Step step) {
-    if (!call_.environment().executor.Schedule(std::move(step))) {
+  void Begin(const grpc::ByteBuffer& request, Step step) {
+    absl::Status status =
+        call_.HoldMemory(static_cast<int64_t>(request.Length()));
+    if (!status.ok()) return End(status);
+    if (!call_.environment().executor.Schedule(
+            caller_, [this, step = std::move(step)]() mutable {
+              absl::Status status = call_.CheckWanted();
+              if (!status.ok()) return End(status);
+              step();
+            })) {
       End(QueueFull());
     }
   }
 
-  // Runs `step`, the first of the call: where `request` is large, on a thread
-  // of the executor.
-  template <typename Step>
-  void Begin(const grpc::ByteBuffer& request, Step step) {
-    if (absl::Status status = call_.CheckWanted(); !status.ok()) {
-      return End(status);
-    }
-    if (static_cast<int64_t>(request.Length()) <= kInlineBytes) return step();
-    Schedule(std::move(step));
-  }
-
-  // Runs `step` with the payload of `plan`.
+  // Runs `step` with the payload of `plan`, on a thread of the executor.
   template <typename Step>
   void GetPayload(const PlanPtr& plan, Step step) {
-    call_.environment().engine.Get(
-        plan, cancellation_,
-        [this, step = std::move(step)](absl::StatusOr<PayloadPtr> payload) {
-          if (cancellation_->cancelled()) return End(call_.WhyCancelled());
-          if (!payload.ok()) return End(payload.status());
-          step(*std::move(payload));
-        });
+    Engine& engine = call_.environment().engine;
+    if (PayloadPtr kept = engine.Find(plan, caller_)) {
+      return step(std::move(kept));
+    }
+    engine.Get(plan, caller_, [this, step](absl::StatusOr<PayloadPtr> payload) {
+      if (caller_->cancelled()) return End(call_.WhyCancelled());
+      if (!payload.ok()) return End(payload.status());
+      // Others wait for the thread that this is called on.
+      call_.environment().executor.Continue(
+          caller_, [step, payload = *std::move(payload)]() mutable {
+            step(std::move(payload));
+          });
+    });
   }
 
   Call call_;
-  const CancellationPtr cancellation_ = std::make_shared<Cancellation>();
+  const CallerPtr caller_;
 };
 
 }  // namespace attnbias

@@ -44,63 +44,76 @@ GetReactor::GetReactor(CallEnvironment* environment,
     : CallReactor(environment, Method::kGetTensor, context),
       request_(*request),
       response_(*response) {
-  Begin(request_, [this] { Plan(); });
+  if (absl::Status status = call_.CheckWanted(); !status.ok()) {
+    End(status);
+    return;
+  }
+  if (!AnswerAtOnce()) Begin(request_, [this] { Plan(); });
+}
+
+// On gRPC's thread, where that is done in no time: a change of thread would
+// take longer.
+bool GetReactor::AnswerAtOnce() {
+  if (request_.Length() > PlanMemo::kMaxRememberedBytes) return false;
+  CallEnvironment& environment = call_.environment();
+  planned_ = environment.plan_memo.Find(Flatten(request_), call_.tables());
+  if (planned_ == nullptr) return false;
+  call_.SetPlan(planned_->plan);
+  if (planned_->plan->total_bytes() > kInlineBytes) return false;
+  PayloadPtr kept = environment.engine.Find(planned_->plan, caller_);
+  if (kept == nullptr) return false;
+  Answer(std::move(kept));
+  return true;
 }
 
 void GetReactor::Plan() {
-  absl::StatusOr<PlannedRequestPtr> planned = MakePlan();
-  if (!planned.ok()) return End(planned.status());
-  planned_ = *std::move(planned);
-  PayloadPtr kept = call_.environment().engine.Find(planned_->plan);
-  if (kept == nullptr) return Schedule([this] { Compute(); });
-  if (planned_->plan->total_bytes() <= kInlineBytes) return Answer(*kept);
-  Schedule([this, kept = std::move(kept)] { Answer(*kept); });
+  if (planned_ == nullptr) {
+    if (absl::Status status = MakePlan(); !status.ok()) return End(status);
+  }
+  GetPayload(planned_->plan,
+             [this](PayloadPtr payload) { Answer(std::move(payload)); });
 }
 
-absl::StatusOr<PlannedRequestPtr> GetReactor::MakePlan() {
-  PlanMemo& memo = call_.environment().plan_memo;
-  const bool small = request_.Length() <= PlanMemo::kMaxRememberedBytes;
-  std::string bytes = small ? Flatten(request_) : "";
-  if (PlannedRequestPtr known =
-          small ? memo.Find(bytes, call_.tables()) : nullptr) {
-    call_.SetPlan(known->plan);
-    return known;
-  }
-  ATTNBIAS_RETURN_IF_ERROR(call_.HoldMemoryFor(request_));
+absl::Status GetReactor::MakePlan() {
   ATTNBIAS_ASSIGN_OR_RETURN(const auto request,
-                            ParseRequest<v1::GetTensorRequest>(request_));
+                            call_.Parse<v1::GetTensorRequest>(request_));
   ATTNBIAS_ASSIGN_OR_RETURN(const PlanPtr plan, call_.MakePlan(request.spec()));
   const int64_t payload = plan->total_bytes();
   if (payload > kMaxUnaryBytes) {
     return TooLarge(absl::StrCat("a tensor of ", payload), kMaxUnaryBytes);
   }
-  auto planned = std::make_shared<const PlannedRequest>(
+  planned_ = std::make_shared<const PlannedRequest>(
       PlannedRequest{plan, EncodeHeader(*plan).SerializeAsString()});
   ATTNBIAS_RETURN_IF_ERROR(
-      CheckHeaderSize(static_cast<int64_t>(planned->header.size())));
+      CheckHeaderSize(static_cast<int64_t>(planned_->header.size())));
   constexpr int64_t kMost = kMaxUnaryResponseBytes - kFramingBytes;
-  if (payload + static_cast<int64_t>(planned->header.size()) > kMost) {
+  if (payload + static_cast<int64_t>(planned_->header.size()) > kMost) {
     return TooLarge(absl::StrCat("a tensor and its header of ", payload, " + ",
-                                 planned->header.size()),
+                                 planned_->header.size()),
                     kMost);
   }
-  if (small) memo.Insert(std::move(bytes), call_.tables(), planned);
-  return planned;
-}
-
-void GetReactor::Compute() {
-  if (absl::Status status = call_.CheckWanted(); !status.ok()) {
-    return End(status);
+  if (request_.Length() <= PlanMemo::kMaxRememberedBytes) {
+    call_.environment().plan_memo.Insert(Flatten(request_), call_.tables(),
+                                         planned_);
   }
-  GetPayload(planned_->plan, [this](PayloadPtr payload) { Answer(*payload); });
+  return absl::OkStatus();
 }
 
-void GetReactor::Answer(Payload& payload) {
-  const int64_t bytes = planned_->plan->total_bytes();
-  absl::StatusOr<Chunk> chunk = payload.Read(0, bytes);
-  if (!chunk.ok()) return End(chunk.status());
-  response_ = FrameTensor(planned_->header, *chunk);
-  call_.MessageSent(bytes);
+void GetReactor::Answer(PayloadPtr payload) {
+  payload_ = std::move(payload);
+  payload_->Read(0, payload_->size_bytes(),
+                 [this](absl::StatusOr<Chunk> chunk) {
+                   if (!chunk.ok()) {
+                     return End(caller_->cancelled() ? call_.WhyCancelled()
+                                                     : chunk.status());
+                   }
+                   Send(*chunk);
+                 });
+}
+
+void GetReactor::Send(const Chunk& chunk) {
+  response_ = FrameTensor(planned_->header, chunk);
+  call_.MessageSent(payload_->size_bytes());
   if (response_.Length() > kFirstWindowBytes) {
     call_.stall_entry().Register();
     call_.stall_entry().WriteStarted();

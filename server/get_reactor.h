@@ -3,7 +3,7 @@
 #ifndef ATTNBIAS_SERVER_GET_REACTOR_H_
 #define ATTNBIAS_SERVER_GET_REACTOR_H_
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "core/engine/engine.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
@@ -12,22 +12,24 @@
 
 namespace attnbias {
 
-// planning -> computing (unless kept) -> answered. Whichever step is the last
-// calls End.
+// planning (unless remembered) -> computing (unless kept) -> answered.
+// Whichever step is the last calls End.
 class GetReactor final : public CallReactor<grpc::ServerUnaryReactor> {
  public:
   GetReactor(CallEnvironment* environment, grpc::CallbackServerContext* context,
              const grpc::ByteBuffer* request, grpc::ByteBuffer* response);
 
  private:
+  bool AnswerAtOnce();
   void Plan();
-  absl::StatusOr<PlannedRequestPtr> MakePlan();
-  void Compute();
-  void Answer(Payload& payload);
+  absl::Status MakePlan();
+  void Answer(PayloadPtr payload);
+  void Send(const Chunk& chunk);
 
   const grpc::ByteBuffer& request_;
   grpc::ByteBuffer& response_;
   PlannedRequestPtr planned_;
+  PayloadPtr payload_;
 };
 
 }  // namespace attnbias

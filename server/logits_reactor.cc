@@ -29,7 +29,9 @@ absl::Status NoSpec() {
 LogitsReactor::LogitsReactor(CallEnvironment* environment,
                              grpc::CallbackServerContext* context)
     : OutputPump(environment, Method::kComputeLogits, context) {
-  if (absl::Status status = call_.CheckWanted(); !status.ok()) {
+  absl::Status status = call_.CheckWanted();
+  if (status.ok()) status = call_.HoldMemory(0);
+  if (!status.ok()) {
     End(status);
     return;
   }
@@ -51,22 +53,30 @@ void LogitsReactor::OnReadDone(bool ok) {
   ProceedAndUnlock();
 }
 
-// What was read counts against the budget until it has been worked on.
+// What was read counts against the budget until it has been worked on, as bytes
+// and as a message.
 absl::Status LogitsReactor::HoldIncoming() {
   ATTNBIAS_ASSIGN_OR_RETURN(incoming_memory_,
                             call_.environment().engine.Reserve(
-                                static_cast<int64_t>(incoming_.Length())));
+                                2 * static_cast<int64_t>(incoming_.Length())));
   return absl::OkStatus();
 }
 
-absl::StatusOr<LogitsReactor::Message> LogitsReactor::Make() {
-  if (!IsUnfinished()) {
-    const ByteBudget::Reservation until_taken = std::move(incoming_memory_);
-    ATTNBIAS_ASSIGN_OR_RETURN(const auto request, TakeRequest());
-    if (logits_ == nullptr) return Prepare(request);
-    ATTNBIAS_RETURN_IF_ERROR(Accept(request));
+void LogitsReactor::Make() {
+  if (IsUnfinished()) return Compute();
+  const ByteBudget::Reservation until_taken = std::move(incoming_memory_);
+  absl::StatusOr<v1::ComputeLogitsRequest> request = TakeRequest();
+  if (!request.ok()) return Made(request.status());
+  if (logits_ == nullptr) {
+    absl::StatusOr<LogitsPlanPtr> plan = MakePlan(*request);
+    if (!plan.ok()) return Made(plan.status());
+    Prepare(*std::move(plan));
+  } else {
+    if (absl::Status status = Accept(*request); !status.ok()) {
+      return Made(status);
+    }
+    Compute();
   }
-  return Compute();
 }
 
 // The request that waits. The next is read meanwhile: Make keeps the call from
@@ -78,12 +88,12 @@ absl::StatusOr<v1::ComputeLogitsRequest> LogitsReactor::TakeRequest() {
   mutex_.Unlock();
   StartRead(&incoming_);
   ATTNBIAS_RETURN_IF_ERROR(call_.CheckWanted());
-  if (logits_ == nullptr) ATTNBIAS_RETURN_IF_ERROR(call_.HoldMemoryFor(bytes));
-  return ParseRequest<v1::ComputeLogitsRequest>(bytes);
+  if (logits_ != nullptr) return ParseRequest<v1::ComputeLogitsRequest>(bytes);
+  return call_.Parse<v1::ComputeLogitsRequest>(bytes);
 }
 
-absl::StatusOr<LogitsReactor::Message> LogitsReactor::Prepare(
-    const v1::ComputeLogitsRequest& request) {
+absl::StatusOr<LogitsPlanPtr> LogitsReactor::MakePlan(
+    const v1::ComputeLogitsRequest& request) const {
   if (!request.has_spec()) return NoSpec();
   for (const auto& [field, is_set] :
        {std::pair("first_row", request.first_row() != 0),
@@ -97,25 +107,31 @@ absl::StatusOr<LogitsReactor::Message> LogitsReactor::Prepare(
   absl::StatusOr<LogitsSpec> spec =
       DecodeLogitsSpec(request.spec(), *call_.tables());
   if (!spec.ok()) return Under("spec", spec.status());
-  CallEnvironment& environment = call_.environment();
   absl::StatusOr<LogitsPlanPtr> plan = LogitsPlan::Make(
       *std::move(spec),
-      {.max_vector_bytes = environment.engine.options().memory_budget_bytes /
-                           kLargestVectorsDivisor,
+      {.max_vector_bytes =
+           call_.environment().engine.options().memory_budget_bytes /
+           kLargestVectorsDivisor,
        .max_row_bytes = kMaxUnaryBytes});
   if (!plan.ok()) return Under("spec", plan.status());
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      logits_,
-      PositionalLogits::Create(
-          *std::move(plan),
-          {.executor = environment.executor,
-           .kernels = environment.engine.kernels(),
-           .allocate = [&engine = environment.engine](
-                           int64_t bytes) { return engine.Allocate(bytes); }},
-          *cancellation_));
-  return Message{FrameHeader<v1::ComputeLogitsResponse>(
-                     EncodeLogitsHeader(logits_->plan())),
-                 0};
+  return plan;
+}
+
+void LogitsReactor::Prepare(LogitsPlanPtr plan) {
+  CallEnvironment& environment = call_.environment();
+  PositionalLogits::Create(
+      std::move(plan),
+      {.executor = environment.executor,
+       .kernels = environment.engine.kernels(),
+       .allocate = [&engine = environment.engine](
+                       int64_t bytes) { return engine.Allocate(bytes); }},
+      caller_, [this](absl::StatusOr<PositionalLogitsPtr> logits) {
+        if (!logits.ok()) return Made(logits.status());
+        logits_ = *std::move(logits);
+        Made(Message{FrameHeader<v1::ComputeLogitsResponse>(
+                         EncodeLogitsHeader(logits_->plan())),
+                     0});
+      });
 }
 
 // The data moves to memory of the budget: it counts until its answer is made.
@@ -145,27 +161,35 @@ absl::Status LogitsReactor::Accept(const v1::ComputeLogitsRequest& request) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<LogitsReactor::Message> LogitsReactor::Compute() {
+void LogitsReactor::Compute() {
   const int64_t row_bytes = logits_->plan().output_row_bytes();
   const int64_t most = std::max<int64_t>(kDefaultChunkBytes / row_bytes, 1);
   const Range lines = {work_.made, std::min(work_.made + most, work_.lines)};
-  const int64_t size = lines.size() * row_bytes;
-  ATTNBIAS_ASSIGN_OR_RETURN(BudgetedBuffer memory,
-                            call_.environment().engine.Allocate(size));
-  const auto owner = std::make_shared<BudgetedBuffer>(std::move(memory));
-  std::byte* const out = owner->bytes.data();
-  ATTNBIAS_RETURN_IF_ERROR(logits_->Compute(work_.block, lines, out));
+  absl::StatusOr<BudgetedBuffer> memory =
+      call_.environment().engine.Allocate(lines.size() * row_bytes);
+  if (!memory.ok()) return Made(memory.status());
+  const auto owner = std::make_shared<BudgetedBuffer>(*std::move(memory));
+  logits_->Compute(work_.block, lines, owner->bytes.data(), caller_,
+                   [this, lines, owner](const absl::Status& status) {
+                     if (!status.ok()) return Made(status);
+                     Send(lines, owner);
+                   });
+}
+
+void LogitsReactor::Send(Range lines,
+                         const std::shared_ptr<const BudgetedBuffer>& answer) {
   work_.made = lines.end;
   Chunk chunk;
-  chunk.owner = owner;
-  chunk.memory = {out, static_cast<size_t>(size)};
+  chunk.owner = answer;
+  chunk.memory = {answer->bytes.data(), answer->bytes.size()};
   chunk.pieces = {chunk.memory};
-  chunk.crc32c = Crc32c(out, size);
+  chunk.crc32c = Crc32c(chunk.memory.data(), chunk.memory.size());
   v1::ComputeLogitsResponse response;
   response.set_first_row(work_.block.first_row);
-  response.set_offset(lines.begin * row_bytes);
+  response.set_offset(lines.begin * logits_->plan().output_row_bytes());
   if (work_.made == work_.lines) work_.memory = BudgetedBuffer();
-  return Message{FrameChunk(std::move(response), chunk), size};
+  const auto size = static_cast<int64_t>(chunk.memory.size());
+  Made(Message{FrameChunk(std::move(response), chunk), size});
 }
 
 }  // namespace attnbias

@@ -43,7 +43,7 @@ class LogitsReactor final
 
   bool IsUnfinished() const { return work_.made < work_.lines; }
   absl::Status HoldIncoming();
-  absl::StatusOr<Message> Make() override;
+  void Make() override;
   bool HasWork() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return IsUnfinished() || waiting_;
   }
@@ -51,12 +51,15 @@ class LogitsReactor final
     return !half_closed_;
   }
   absl::StatusOr<v1::ComputeLogitsRequest> TakeRequest();
-  absl::StatusOr<Message> Prepare(const v1::ComputeLogitsRequest& request);
+  absl::StatusOr<LogitsPlanPtr> MakePlan(
+      const v1::ComputeLogitsRequest& request) const;
   absl::Status Accept(const v1::ComputeLogitsRequest& request);
-  absl::StatusOr<Message> Compute();
+  void Prepare(LogitsPlanPtr plan);
+  void Compute();
+  void Send(Range lines, const std::shared_ptr<const BudgetedBuffer>& answer);
 
   // Used by one Make at a time.
-  std::unique_ptr<const PositionalLogits> logits_;
+  PositionalLogitsPtr logits_;
   Work work_;
 
   // Being read, or read and waiting.

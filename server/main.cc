@@ -6,7 +6,7 @@
 #include <variant>
 
 #include "absl/status/statusor.h"
-#include "core/base/cancellation.h"
+#include "core/base/caller.h"
 #include "server/config.h"
 #include "server/logging.h"
 #include "server/server.h"
@@ -22,7 +22,7 @@ int Failed(const absl::Status& status, int exit_code = 1) {
 }
 
 int Serve(const ServerConfig& config) {
-  const auto stop = std::make_shared<Cancellation>();
+  const auto stop = std::make_shared<Caller>();
   Signals signals([stop] { stop->Cancel(); });
   absl::StatusOr<std::unique_ptr<Server>> created = Server::Create(config);
   if (!created.ok()) return Failed(created.status(), 2);

@@ -50,9 +50,9 @@ class OutputPump : public CallReactor<Reactor> {
   }
   ~OutputPump() override = default;
 
-  // Makes a message, on a thread of the executor. The call cannot end
-  // meanwhile. One at a time, and only while HasWork.
-  virtual absl::StatusOr<Message> Make() = 0;
+  // Begins to make a message, on a thread of the executor; calls Made once. The
+  // call cannot end meanwhile. One at a time, and only while HasWork.
+  virtual void Make() = 0;
   // While Make does not run: whether there is a message to be made, and whether
   // the client may still ask for more.
   virtual bool HasWork() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
@@ -64,10 +64,21 @@ class OutputPump : public CallReactor<Reactor> {
     begun_ = true;
   }
 
+  void Made(absl::StatusOr<Message> message) {
+    mutex_.Lock();
+    making_ = false;
+    if (message.ok()) {
+      Put(*std::move(message));
+    } else if (!caller_->cancelled()) {
+      status_.Update(message.status());
+    }
+    ProceedAndUnlock();
+  }
+
   // gRPC and the executor are called without the lock: they may call back. What
   // is started here keeps the call from ending, and so this object alive.
   void ProceedAndUnlock() ABSL_UNLOCK_FUNCTION(mutex_) {
-    if (cancellation_->cancelled()) status_.Update(call_.WhyCancelled());
+    if (caller_->cancelled()) status_.Update(call_.WhyCancelled());
     const bool write = !writing_ && status_.ok() && next_.has_value();
     if (write) {
       written_ = *std::move(next_);
@@ -91,7 +102,7 @@ class OutputPump : public CallReactor<Reactor> {
   }
 
   using CallReactor<Reactor>::call_;
-  using CallReactor<Reactor>::cancellation_;
+  using CallReactor<Reactor>::caller_;
 
   Mutex mutex_;
   // How the call is to end.
@@ -105,27 +116,14 @@ class OutputPump : public CallReactor<Reactor> {
   }
 
   void ScheduleMake() {
-    if (call_.environment().executor.Schedule([this] { MakeUnlessGone(); })) {
-      return;
-    }
+    auto make = [this] {
+      if (caller_->cancelled()) return Made(absl::CancelledError());
+      Make();
+    };
+    Executor& executor = call_.environment().executor;
     // A stream under way is not refused for a full queue.
-    if (begun_) return MakeUnlessGone();
-    Made(QueueFull());
-  }
-
-  void MakeUnlessGone() {
-    Made(cancellation_->cancelled() ? absl::CancelledError() : Make());
-  }
-
-  void Made(absl::StatusOr<Message> message) {
-    mutex_.Lock();
-    making_ = false;
-    if (message.ok()) {
-      Put(*std::move(message));
-    } else if (!cancellation_->cancelled()) {
-      status_.Update(message.status());
-    }
-    ProceedAndUnlock();
+    if (begun_) return executor.Continue(caller_, std::move(make));
+    if (!executor.Schedule(caller_, std::move(make))) Made(QueueFull());
   }
 
   // The message under way; must live until OnWriteDone.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/plan_memo.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace attnbias {
@@ -15,7 +16,9 @@ PlannedRequestPtr PlanMemo::Find(const std::string& request,
 
 void PlanMemo::Insert(std::string request, const TableSetPtr& tables,
                       PlannedRequestPtr planned) {
-  if (request.size() > kMaxRememberedBytes) return;
+  if (std::max(request.size(), planned->header.size()) > kMaxRememberedBytes) {
+    return;
+  }
   MutexLock lock(mutex_);
   ForgetOthersLocked(tables);
   if (requests_.size() >= kMaxRequests) requests_.clear();

@@ -33,8 +33,9 @@ class PlanMemo {
 
   // Null when the request is not remembered with these tables.
   PlannedRequestPtr Find(const std::string& request, const TableSetPtr& tables);
-  // Larger requests are not remembered. Forgets all others when it is full, and
-  // when they were planned with other tables, which they keep in memory.
+  // Larger requests are not remembered, nor those with a larger header: a
+  // header repeats what makes a plan large. Forgets all others when it is full,
+  // and when they were planned with other tables, which they keep in memory.
   void Insert(std::string request, const TableSetPtr& tables,
               PlannedRequestPtr planned);
 

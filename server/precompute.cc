@@ -31,9 +31,9 @@ absl::StatusOr<PlanPtr> PlanOf(const nlohmann::json& entry,
 }
 
 absl::Status ComputeOne(const PlanPtr& plan, Engine* engine,
-                        const CancellationPtr& cancellation) {
+                        const CallerPtr& caller) {
   std::promise<absl::Status> done;
-  engine->Get(plan, cancellation, [&done](absl::StatusOr<PayloadPtr> payload) {
+  engine->Get(plan, caller, [&done](absl::StatusOr<PayloadPtr> payload) {
     done.set_value(payload.status());
   });
   return done.get_future().get();
@@ -60,10 +60,10 @@ absl::StatusOr<std::vector<PlanPtr>> ReadPrecomputeFile(
 }
 
 absl::Status Precompute(const std::vector<PlanPtr>& plans, Engine* engine,
-                        const CancellationPtr& cancellation) {
+                        const CallerPtr& caller) {
   for (size_t i = 0; i < plans.size(); ++i) {
-    absl::Status status = ComputeOne(plans[i], engine, cancellation);
-    if (cancellation->cancelled()) {
+    absl::Status status = ComputeOne(plans[i], engine, caller);
+    if (caller->cancelled()) {
       return absl::CancelledError("precomputing was cancelled");
     }
     if (!status.ok()) {
@@ -72,7 +72,7 @@ absl::Status Precompute(const std::vector<PlanPtr>& plans, Engine* engine,
   }
   // Some are never kept, and a later one may have pushed out an earlier.
   for (size_t i = 0; i < plans.size(); ++i) {
-    if (engine->Find(plans[i]) != nullptr) continue;
+    if (engine->Find(plans[i], caller) != nullptr) continue;
     return absl::ResourceExhaustedError(
         absl::StrCat("precompute entry ", i,
                      ": is not in the cache. It keeps no tensor of structure "

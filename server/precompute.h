@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/base/cancellation.h"
+#include "core/base/caller.h"
 #include "core/engine/engine.h"
 #include "core/mount/registry.h"
 
@@ -23,9 +23,9 @@ absl::StatusOr<std::vector<PlanPtr>> ReadPrecomputeFile(const std::string& path,
                                                         const TableSet& tables);
 
 // Computes one after the other; returns when all are in the cache. An error
-// names the entry. CANCELLED when `cancellation` says so.
+// names the entry. CANCELLED when `caller` says so.
 absl::Status Precompute(const std::vector<PlanPtr>& plans, Engine* engine,
-                        const CancellationPtr& cancellation);
+                        const CallerPtr& caller);
 
 }  // namespace attnbias
 

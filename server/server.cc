@@ -34,6 +34,8 @@ constexpr int64_t kQueueCapacity = 4096;
 // Reflections at once, and the one thread that waits for them.
 constexpr int kReflectionThreads = 16;
 
+// How soon what nobody waits for any more is noticed.
+constexpr std::chrono::milliseconds kCancelledPeriod(20);
 constexpr std::chrono::milliseconds kReadinessPeriod(100);
 constexpr std::chrono::milliseconds kMinTablesPeriod(100);
 constexpr std::chrono::milliseconds kNever = std::chrono::hours(24 * 36525);
@@ -74,6 +76,11 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
               backend_->kernels(), &pool_, metrics_.get()),
       stall_watch_(Milliseconds(config.progress_timeout),
                    Milliseconds(config.idle_timeout)),
+      cancelled_task_(kCancelledPeriod,
+                      [this] {
+                        engine_.DropCancelled();
+                        pool_.ExpediteCancelled();
+                      }),
       environment_{engine_, pool_, *metrics_, stall_watch_},
       table_mounts_(config.tables, config.memory_budget_bytes,
                     &environment_.tables),
@@ -127,6 +134,10 @@ void Server::AddGauges() {
       [this] { return engine_.cached_bytes(); });
   add("attnbias_queued_tasks", "Pieces of work that wait for a thread",
       [this] { return pool_.queued(); });
+  add("attnbias_oldest_task_seconds", "How long the oldest of them has waited",
+      [this] {
+        return std::chrono::duration<double>(pool_.oldest_wait()).count();
+      });
   add("attnbias_connections", "Open connections",
       [this] { return acceptor_->connections(); });
   add("attnbias_mounted_tables", "Learned tables",
@@ -235,8 +246,8 @@ v1::GetServerInfoResponse Server::MakeInfo() const {
   return info;
 }
 
-absl::Status Server::BecomeReady(const CancellationPtr& cancellation) {
-  ATTNBIAS_RETURN_IF_ERROR(Precompute(precompute_, &engine_, cancellation));
+absl::Status Server::BecomeReady(const CallerPtr& caller) {
+  ATTNBIAS_RETURN_IF_ERROR(Precompute(precompute_, &engine_, caller));
   LogInfo(absl::StrCat("ready, ", precompute_.size(), " specs precomputed"));
   precompute_.clear();  // and the tables that they hold
   health_.SetServing(true);

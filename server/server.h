@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/base/cancellation.h"
+#include "core/base/caller.h"
 #include "core/engine/engine.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
@@ -45,7 +45,7 @@ class Server {
   // cannot be had.
   absl::Status Start();
   // Fills the cache as configured, then says SERVING.
-  absl::Status BecomeReady(const CancellationPtr& cancellation);
+  absl::Status BecomeReady(const CallerPtr& caller);
   // NOT_SERVING, notice, no new connections, no new calls, running calls until
   // the grace is over. Returns when no call is left.
   void Drain();
@@ -78,6 +78,7 @@ class Server {
   WorkerPool pool_;
   Engine engine_;
   StallWatch stall_watch_;
+  PeriodicTask cancelled_task_;
   CallEnvironment environment_;
   TableMounts table_mounts_;
   HealthService health_;

@@ -20,19 +20,12 @@ StreamReactor::StreamReactor(CallEnvironment* environment,
 
 void StreamReactor::Plan() {
   if (absl::Status status = MakePlan(); !status.ok()) return End(status);
-  PayloadPtr kept = call_.environment().engine.Find(plan_);
-  if (kept != nullptr) return Stream(std::move(kept));
-  Schedule([this] {
-    GetPayload(plan_,
-               [this](PayloadPtr payload) { Stream(std::move(payload)); });
-  });
+  GetPayload(plan_, [this](PayloadPtr payload) { Stream(std::move(payload)); });
 }
 
 absl::Status StreamReactor::MakePlan() {
-  ATTNBIAS_RETURN_IF_ERROR(call_.CheckWanted());
-  ATTNBIAS_RETURN_IF_ERROR(call_.HoldMemoryFor(request_));
   ATTNBIAS_ASSIGN_OR_RETURN(const auto request,
-                            ParseRequest<v1::StreamTensorRequest>(request_));
+                            call_.Parse<v1::StreamTensorRequest>(request_));
   ATTNBIAS_ASSIGN_OR_RETURN(plan_, call_.MakePlan(request.spec()));
   ATTNBIAS_ASSIGN_OR_RETURN(window_, ResolveStream(request, *plan_));
   header_ = FrameHeader<v1::StreamTensorResponse>(EncodeHeader(*plan_));
@@ -47,14 +40,15 @@ void StreamReactor::Stream(PayloadPtr payload) {
   ProceedAndUnlock();
 }
 
-absl::StatusOr<StreamReactor::Message> StreamReactor::Make() {
-  const int64_t begin = made_;
-  const int64_t size = std::min(window_.chunk_bytes, window_.bytes.end - begin);
-  ATTNBIAS_ASSIGN_OR_RETURN(const Chunk chunk, payload_->Read(begin, size));
-  made_ = begin + size;
-  v1::StreamTensorResponse response;
-  response.set_offset(begin);
-  return Message{FrameChunk(std::move(response), chunk), size};
+void StreamReactor::Make() {
+  const int64_t size = std::min(window_.chunk_bytes, window_.bytes.end - made_);
+  payload_->Read(made_, size, [this, size](absl::StatusOr<Chunk> chunk) {
+    if (!chunk.ok()) return Made(chunk.status());
+    v1::StreamTensorResponse response;
+    response.set_offset(made_);
+    made_ += size;
+    Made(Message{FrameChunk(std::move(response), *chunk), size});
+  });
 }
 
 }  // namespace attnbias

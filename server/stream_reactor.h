@@ -27,7 +27,7 @@ class StreamReactor final
   void Plan();
   absl::Status MakePlan();
   void Stream(PayloadPtr payload);
-  absl::StatusOr<Message> Make() override;
+  void Make() override;
   bool HasWork() override { return made_ < window_.bytes.end; }
   bool AwaitsClient() override { return false; }
 

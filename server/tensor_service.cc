@@ -25,8 +25,7 @@ class OneStep final : public CallReactor<grpc::ServerUnaryReactor> {
   void Answer(const grpc::ByteBuffer& bytes, grpc::ByteBuffer* response,
               Make make) {
     Begin(bytes, [this, &bytes, response, make] {
-      absl::Status status = call_.CheckWanted();
-      if (status.ok()) status = Try<Request>(bytes, response, make);
+      const absl::Status status = Try<Request>(bytes, response, make);
       if (status.ok()) call_.MessageSent();
       End(status);
     });
@@ -36,8 +35,7 @@ class OneStep final : public CallReactor<grpc::ServerUnaryReactor> {
   template <typename Request, typename Make>
   absl::Status Try(const grpc::ByteBuffer& bytes, grpc::ByteBuffer* response,
                    const Make& make) {
-    ATTNBIAS_RETURN_IF_ERROR(call_.HoldMemoryFor(bytes));
-    ATTNBIAS_ASSIGN_OR_RETURN(const auto request, ParseRequest<Request>(bytes));
+    ATTNBIAS_ASSIGN_OR_RETURN(const auto request, call_.Parse<Request>(bytes));
     return make(call_, request, response);
   }
 };

@@ -1,9 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/worker_pool.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace attnbias {
+namespace {
+
+// Who has used no more is in the short lane.
+constexpr std::chrono::milliseconds kShort{10};
+// While tasks wait in both lanes, the short one has so many times the time.
+constexpr int kShortShare = 8;
+
+}  // namespace
 
 WorkerPool::WorkerPool(int num_threads, int64_t capacity)
     : num_threads_(num_threads), capacity_(capacity) {
@@ -15,16 +24,58 @@ WorkerPool::WorkerPool(int num_threads, int64_t capacity)
 
 WorkerPool::~WorkerPool() { Shutdown(); }
 
-bool WorkerPool::Schedule(absl::AnyInvocable<void()> task) {
+bool WorkerPool::Schedule(CallerPtr caller, Task task) {
   {
     MutexLock lock(mutex_);
-    if (stopping_ || static_cast<int64_t>(queue_.size()) >= capacity_) {
-      return false;
-    }
-    queue_.push_back(std::move(task));
+    const int64_t of_others = capacity_ - QueuedLocked();
+    const std::string& connection = caller->connection();
+    const int64_t own =
+        short_.queue.size_of(connection) + long_.queue.size_of(connection);
+    if (stopping_ || own >= of_others) return false;
+    PushLocked(std::move(caller), std::move(task));
   }
   changed_.NotifyOne();
   return true;
+}
+
+void WorkerPool::Continue(CallerPtr caller, Task task) {
+  {
+    MutexLock lock(mutex_);
+    PushLocked(std::move(caller), std::move(task));
+  }
+  changed_.NotifyOne();
+}
+
+void WorkerPool::PushLocked(CallerPtr caller, Task task) {
+  Lane& lane = LaneOf(*caller);
+  // A lane that was empty has saved up nothing.
+  if (lane.queue.empty()) {
+    const Lane& other = &lane == &short_ ? long_ : short_;
+    lane.used = std::max(lane.used, other.used);
+  }
+  const std::string& connection = caller->connection();
+  lane.queue.Push(connection,
+                  {std::move(caller), std::move(task), Clock::now()});
+}
+
+WorkerPool::Lane& WorkerPool::LaneOf(const Caller& caller) {
+  return caller.used() <= kShort ? short_ : long_;
+}
+
+void WorkerPool::ExpediteCancelled() {
+  {
+    MutexLock lock(mutex_);
+    const size_t before = cancelled_.size();
+    for (Lane* lane : {&short_, &long_}) {
+      for (Waiting& waiting : lane->queue.Extract([](const Waiting& waiting) {
+             return waiting.caller->cancelled();
+           })) {
+        cancelled_.push_back(std::move(waiting));
+      }
+    }
+    if (cancelled_.size() == before) return;
+  }
+  changed_.NotifyAll();
 }
 
 void WorkerPool::Shutdown() {
@@ -37,22 +88,60 @@ void WorkerPool::Shutdown() {
   threads_.clear();
 }
 
+int64_t WorkerPool::QueuedLocked() const {
+  return static_cast<int64_t>(cancelled_.size()) + short_.queue.size() +
+         long_.queue.size();
+}
+
 int64_t WorkerPool::queued() const {
   MutexLock lock(mutex_);
-  return static_cast<int64_t>(queue_.size());
+  return QueuedLocked();
+}
+
+WorkerPool::Clock::duration WorkerPool::oldest_wait() const {
+  const Clock::time_point now = Clock::now();
+  Clock::time_point oldest = now;
+  const auto look = [&oldest](const Waiting& waiting) {
+    oldest = std::min(oldest, waiting.since);
+  };
+  MutexLock lock(mutex_);
+  std::for_each(cancelled_.begin(), cancelled_.end(), look);
+  short_.queue.ForEach(look);
+  long_.queue.ForEach(look);
+  return now - oldest;
+}
+
+void WorkerPool::RunNextAndLock() {
+  Lane* lane = nullptr;
+  Waiting next;
+  if (!cancelled_.empty()) {
+    next = std::move(cancelled_.front());
+    cancelled_.pop_front();
+  } else {
+    const bool in_long = short_.queue.empty() ||
+                         (!long_.queue.empty() && long_.used < short_.used);
+    lane = in_long ? &long_ : &short_;
+    next = lane->queue.Pop();
+  }
+  mutex_.Unlock();
+  const Clock::time_point start = Clock::now();
+  next.task();
+  // What it holds may be large, and goes without the lock.
+  next.task = nullptr;
+  const Clock::duration time = Clock::now() - start;
+  next.caller->Use(time);
+  mutex_.Lock();
+  if (lane == nullptr) return;
+  lane->queue.Charge(next.caller->connection(), time);
+  lane->used += lane == &long_ ? kShortShare * time : time;
 }
 
 void WorkerPool::Work() {
+  MutexLock lock(mutex_);
   for (;;) {
-    absl::AnyInvocable<void()> task;
-    {
-      MutexLock lock(mutex_);
-      while (!stopping_ && queue_.empty()) changed_.Wait(mutex_);
-      if (queue_.empty()) return;
-      task = std::move(queue_.front());
-      queue_.pop_front();
-    }
-    task();
+    while (!stopping_ && QueuedLocked() == 0) changed_.Wait(mutex_);
+    if (QueuedLocked() == 0) return;
+    RunNextAndLock();
   }
 }
 

@@ -1,31 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads that compute, behind one bounded queue.
+// The threads that compute, and who has them next.
 #ifndef ATTNBIAS_SERVER_WORKER_POOL_H_
 #define ATTNBIAS_SERVER_WORKER_POOL_H_
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <thread>
 #include <vector>
 
-#include "absl/functional/any_invocable.h"
 #include "core/base/executor.h"
 #include "core/base/mutex.h"
+#include "server/fair_queue.h"
 
 namespace attnbias {
 
-// Safe for any number of threads; tasks run first in, first out.
+// Callers who have used little time, and so have asked for what is cached or
+// cheap, have a lane of their own, which has most of the threads' time as long
+// as anybody waits in it. In either lane connections take turns. Tasks of
+// callers who have cancelled come before all: they only end.
+//
+// Safe for any number of threads.
 class WorkerPool final : public Executor {
  public:
+  using Clock = std::chrono::steady_clock;
+
   // `num_threads` and `capacity` (tasks that may wait) are at least 1.
   WorkerPool(int num_threads, int64_t capacity);
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
   ~WorkerPool() override;
 
-  // False when the queue is full or the pool is shut down.
-  bool Schedule(absl::AnyInvocable<void()> task) override;
+  // False when the pool is shut down or the queue is full. It is full for a
+  // connection that has as many tasks in it as there is room for others.
+  bool Schedule(CallerPtr caller, Task task) override;
+  void Continue(CallerPtr caller, Task task) override;
   int num_threads() const override { return num_threads_; }
+
+  // Brings forward the tasks of callers who have cancelled. To be called from
+  // time to time.
+  void ExpediteCancelled();
 
   // Takes no more work, runs what waits and joins the threads. Not to be called
   // from a task.
@@ -34,8 +48,26 @@ class WorkerPool final : public Executor {
   int64_t capacity() const { return capacity_; }
   // Tasks that wait for a thread.
   int64_t queued() const;
+  // How long the oldest of them has waited; 0 where there is none.
+  Clock::duration oldest_wait() const;
 
  private:
+  struct Waiting {
+    CallerPtr caller;
+    Task task;
+    Clock::time_point since;
+  };
+  struct Lane {
+    FairQueue<Waiting> queue;
+    // Time used, in proportion to the lane's share.
+    Clock::duration used{0};
+  };
+
+  Lane& LaneOf(const Caller& caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  int64_t QueuedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PushLocked(CallerPtr caller, Task task)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RunNextAndLock() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Work();
 
   const int num_threads_;
@@ -43,7 +75,9 @@ class WorkerPool final : public Executor {
 
   mutable Mutex mutex_;
   Condition changed_;
-  std::deque<absl::AnyInvocable<void()>> queue_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Waiting> cancelled_ ABSL_GUARDED_BY(mutex_);
+  Lane short_ ABSL_GUARDED_BY(mutex_);
+  Lane long_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };

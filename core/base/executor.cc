@@ -2,76 +2,139 @@
 #include "core/base/executor.h"
 
 #include <algorithm>
-#include <atomic>
+#include <chrono>
 #include <memory>
+#include <utility>
 
 #include "core/base/mutex.h"
 
 namespace attnbias {
 namespace {
 
-// Shared by the caller and its helpers, which may start after all is done.
-class Loop {
+using Clock = std::chrono::steady_clock;
+
+// After so long a thread turns to other work.
+constexpr Clock::duration kTurn = std::chrono::milliseconds(2);
+// What a range is to take: short beside a turn, long beside a look at a clock.
+constexpr Clock::duration kRange = std::chrono::microseconds(400);
+// A range has at most so many times the items of the one before.
+constexpr int64_t kGrowth = 8;
+
+struct Items {
+  int64_t begin = 0;
+  int64_t end = 0;
+
+  int64_t size() const { return end - begin; }
+};
+
+// Shared by the threads that take part.
+class Loop : public std::enable_shared_from_this<Loop> {
  public:
-  Loop(int64_t count, absl::FunctionRef<void(int64_t)> body)
-      : count_(count), body_(body) {}
+  Loop(Executor& executor, CallerPtr caller, int64_t count, int64_t unit,
+       absl::AnyInvocable<absl::Status(int64_t, int64_t) const> body,
+       absl::AnyInvocable<void(absl::Status)> done)
+      : executor_(executor),
+        caller_(std::move(caller)),
+        count_(count),
+        unit_(unit),
+        body_(std::move(body)),
+        done_(std::move(done)),
+        size_(unit) {}
 
-  // Until none is left.
-  void TakeIterations() {
-    int64_t finished = 0;
-    for (int64_t i = next_++; i < count_; i = next_++) {
-      body_(i);
-      ++finished;
+  // Works until all is begun, or for a turn.
+  void TakeTurn() {
+    const Clock::time_point turn_ends = Clock::now() + kTurn;
+    Clock::time_point now = turn_ends - kTurn;
+    for (Items items = Take(); items.size() > 0; items = Take()) {
+      const absl::Status status = body_(items.begin, items.end);
+      const Clock::time_point began = std::exchange(now, Clock::now());
+      Finish(items, status, now - began);
+      if (now < turn_ends) continue;
+      executor_.Continue(caller_,
+                         [self = shared_from_this()] { self->TakeTurn(); });
+      return;
     }
-    if (finished == 0) return;
-    MutexLock lock(mutex_);
-    finished_ += finished;
-    if (finished_ == count_) all_finished_.NotifyAll();
-  }
-
-  void Wait() {
-    MutexLock lock(mutex_);
-    while (finished_ != count_) all_finished_.Wait(mutex_);
+    EndIfFinished();
   }
 
  private:
+  Items Take() {
+    MutexLock lock(mutex_);
+    if (caller_->cancelled()) {
+      status_.Update(absl::CancelledError("nobody waits any more"));
+    }
+    if (!status_.ok() || begun_ == count_) return {};
+    const int64_t begin = begun_;
+    begun_ = std::min(begun_ + size_, count_);
+    ++under_way_;
+    return {begin, begun_};
+  }
+
+  void Finish(Items items, const absl::Status& status, Clock::duration took) {
+    int64_t helpers = 0;
+    {
+      MutexLock lock(mutex_);
+      --under_way_;
+      status_.Update(status);
+      const auto fits = static_cast<int64_t>(
+          static_cast<double>(items.size() / unit_) *
+          (static_cast<double>(kRange.count()) /
+           static_cast<double>(std::max<Clock::rep>(took.count(), 1))));
+      size_ = std::clamp<int64_t>(fits * unit_, unit_, kGrowth * items.size());
+      // More threads only where they have something to do.
+      const int64_t ranges = (count_ - begun_) / size_;
+      if (!std::exchange(called_helpers_, true)) {
+        helpers = std::min<int64_t>(ranges / 4, executor_.num_threads() - 1);
+      }
+    }
+    for (int64_t i = 0; i < helpers; ++i) {
+      if (!executor_.Schedule(
+              caller_, [self = shared_from_this()] { self->TakeTurn(); })) {
+        return;
+      }
+    }
+  }
+
+  void EndIfFinished() {
+    absl::Status status;
+    {
+      MutexLock lock(mutex_);
+      const bool finished =
+          under_way_ == 0 && (begun_ == count_ || !status_.ok());
+      if (!finished || std::exchange(ended_, true)) return;
+      status = status_;
+    }
+    // Nothing that it holds outlives the end, though this may.
+    body_ = nullptr;
+    std::exchange(done_, nullptr)(status);
+  }
+
+  Executor& executor_;
+  const CallerPtr caller_;
   const int64_t count_;
-  // Not called, so not dangling, once every iteration has been taken.
-  const absl::FunctionRef<void(int64_t)> body_;
-  std::atomic<int64_t> next_{0};
+  const int64_t unit_;
+  // Not called once all has ended.
+  absl::AnyInvocable<absl::Status(int64_t, int64_t) const> body_;
+  absl::AnyInvocable<void(absl::Status)> done_;
+
   Mutex mutex_;
-  Condition all_finished_;
-  int64_t finished_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t size_ ABSL_GUARDED_BY(mutex_);
+  int64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t under_way_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool called_helpers_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace
 
-void ParallelFor(Executor& executor, int64_t count,
-                 absl::FunctionRef<void(int64_t)> body) {
-  if (count <= 0) return;
-  auto loop = std::make_shared<Loop>(count, body);
-  const int64_t helpers = std::min<int64_t>(count, executor.num_threads()) - 1;
-  for (int64_t i = 0; i < helpers; ++i) {
-    if (!executor.Schedule([loop] { loop->TakeIterations(); })) break;
-  }
-  loop->TakeIterations();
-  loop->Wait();
-}
-
-absl::Status TryParallelFor(Executor& executor, int64_t count,
-                            absl::FunctionRef<absl::Status(int64_t)> body) {
-  std::atomic<bool> failed{false};
-  Mutex mutex;
-  absl::Status first;
-  ParallelFor(executor, count, [&](int64_t i) {
-    if (failed) return;
-    const absl::Status done = body(i);
-    if (done.ok()) return;
-    failed = true;
-    MutexLock lock(mutex);
-    first.Update(done);
-  });
-  return first;
+void ForRanges(Executor& executor, CallerPtr caller, int64_t count,
+               int64_t unit,
+               absl::AnyInvocable<absl::Status(int64_t, int64_t) const> body,
+               absl::AnyInvocable<void(absl::Status)> done) {
+  std::make_shared<Loop>(executor, std::move(caller), count, unit,
+                         std::move(body), std::move(done))
+      ->TakeTurn();
 }
 
 }  // namespace attnbias

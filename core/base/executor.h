@@ -6,32 +6,44 @@
 #include <cstdint>
 
 #include "absl/functional/any_invocable.h"
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "core/base/caller.h"
 
 namespace attnbias {
 
 class Executor {
  public:
+  using Task = absl::AnyInvocable<void()>;
+
   virtual ~Executor() = default;
 
   // Runs `task` soon on some thread, never inside this call. False, without
   // running it, when no more work is taken.
-  virtual bool Schedule(absl::AnyInvocable<void()> task) = 0;
+  //
+  // A task takes milliseconds; what takes longer continues in another. Callers
+  // have their turns between.
+  virtual bool Schedule(CallerPtr caller, Task task) = 0;
+
+  // The same for the rest of what has begun, which is never refused.
+  virtual void Continue(CallerPtr caller, Task task) = 0;
 
   // Threads that run tasks; at least 1.
   virtual int num_threads() const = 0;
 };
 
-// Calls `body(i)` for every i in [0, count), on the calling thread and on
-// whichever of the executor's are idle. Returns when all calls have.
-void ParallelFor(Executor& executor, int64_t count,
-                 absl::FunctionRef<void(int64_t)> body);
-
-// The same until a call fails, after which no further one is begun; with the
-// first error.
-absl::Status TryParallelFor(Executor& executor, int64_t count,
-                            absl::FunctionRef<absl::Status(int64_t)> body);
+// Calls `body(begin, end)` with ranges that make up [0, count), then `done`,
+// once, with the first error: that of a body, after which no further one is
+// begun, or CANCELLED when the caller wants no more.
+//
+// Begins on the calling thread, a thread of the executor, and perhaps ends
+// there. Ranges are cut as they are taken: the first is one `unit`, later ones
+// are as many as fit the time that those before took. After a turn of
+// milliseconds the thread takes other work and this waits for another turn;
+// idle threads join in.
+void ForRanges(Executor& executor, CallerPtr caller, int64_t count,
+               int64_t unit,
+               absl::AnyInvocable<absl::Status(int64_t, int64_t) const> body,
+               absl::AnyInvocable<void(absl::Status)> done);
 
 }  // namespace attnbias
 

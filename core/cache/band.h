@@ -27,6 +27,8 @@ struct Band {
   // Bytes of one lane at one coordinate.
   int64_t coordinate_bytes = 0;
   BudgetedBuffer buffer;
+  // What the cache takes to keep it.
+  ByteBudget::Reservation entry_memory;
 
   int64_t size_bytes() const { return buffer.bytes.size(); }
   int64_t lane_bytes() const { return span.size() * coordinate_bytes; }

@@ -2,7 +2,6 @@
 #include "core/cache/band_cache.h"
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <optional>
 #include <utility>
@@ -15,13 +14,12 @@
 namespace attnbias {
 namespace {
 
-// A unit of work between two looks at cancellation, and of sharing between
-// threads, where an evaluator's own is not smaller.
-constexpr int64_t kBlockBytes = int64_t{1} << 20;
-
 int64_t RoundUpToPowerOfTwo(int64_t value) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(value)));
 }
+
+// Of an entry beside its numbers and its key, which stands in it twice.
+constexpr int64_t kEntryBytes = 512;
 
 absl::Status NoRoomFor(int64_t bytes) {
   return absl::ResourceExhaustedError(
@@ -67,17 +65,18 @@ BandPtr BandCache::FindLocked(const std::string& key, Range span) {
   return nullptr;
 }
 
-void BandCache::Get(BandSpec spec, CancellationPtr cancellation, Done done) {
+void BandCache::Get(BandSpec spec, CallerPtr caller, Done done) {
   mutex_.Lock();
   if (BandPtr band = FindLocked(spec.key, spec.span)) {
     mutex_.Unlock();
     return done(std::move(band));
   }
   const FlightPtr flight =
-      BoardLocked(std::move(spec), {std::move(cancellation), std::move(done)});
+      BoardLocked(std::move(spec), {std::move(caller), std::move(done)});
   mutex_.Unlock();
   if (flight == nullptr) return;
-  if (!executor_.Schedule([this, flight] { Land(flight, Compute(flight)); })) {
+  if (!executor_.Schedule(flight->caller,
+                          [this, flight] { Compute(flight); })) {
     Land(flight, absl::ResourceExhaustedError(
                      "the queue of computations is full; try again later"));
   }
@@ -86,48 +85,55 @@ void BandCache::Get(BandSpec spec, CancellationPtr cancellation, Done done) {
 BandCache::FlightPtr BandCache::BoardLocked(BandSpec spec, Waiter waiter) {
   std::vector<FlightPtr>& flights = flights_[spec.key];
   for (const FlightPtr& other : flights) {
-    if (!other->span.Contains(spec.span)) continue;
+    if (!other->spec.span.Contains(spec.span)) continue;
     observer_.OnJoin();
     waiters_[other].push_back(std::move(waiter));
     return nullptr;
   }
   observer_.OnMiss();
-  auto flight = std::make_shared<const BandSpec>(std::move(spec));
+  const auto flight = std::make_shared<const Flight>(
+      std::move(spec), std::make_shared<Caller>(waiter.caller->connection()));
   waiters_[flight].push_back(std::move(waiter));
   flights.push_back(flight);
   return flight;
 }
 
-absl::StatusOr<BandPtr> BandCache::Compute(const FlightPtr& flight) {
-  const BandSpec& spec = *flight;
-  if (Abandon(flight)) return absl::CancelledError("nobody waits any more");
-  const int64_t bytes = spec.lanes * spec.span.size() * spec.coordinate_bytes;
+void BandCache::Compute(const FlightPtr& flight) {
+  if (flight->caller->cancelled()) {
+    return Land(flight, absl::CancelledError("nobody waits any more"));
+  }
+  const BandSpec& spec = flight->spec;
+  absl::StatusOr<std::shared_ptr<Band>> made = AllocateBand(spec);
+  if (!made.ok()) return Land(flight, made.status());
+  const std::shared_ptr<Band> band = *std::move(made);
+  const std::shared_ptr<const Evaluator> evaluator = spec.prepare();
+  const auto fill = [&spec, band, evaluator](int64_t begin, int64_t end) {
+    evaluator->Fill(
+        {{0, spec.lanes}, {spec.span.begin + begin, spec.span.begin + end}},
+        band->buffer.bytes.data() + begin * spec.coordinate_bytes,
+        band->lane_bytes());
+    return absl::OkStatus();
+  };
+  ForRanges(executor_, flight->caller, spec.span.size(),
+            FirstCoordinates(*evaluator, spec.lanes * spec.coordinate_bytes),
+            fill, [this, flight, band](const absl::Status& status) {
+              if (!status.ok()) return Land(flight, status);
+              observer_.OnComputed(band->size_bytes());
+              Land(flight, BandPtr(band));
+            });
+}
+
+absl::StatusOr<std::shared_ptr<Band>> BandCache::AllocateBand(
+    const BandSpec& spec) {
   auto band = std::make_shared<Band>();
-  ATTNBIAS_ASSIGN_OR_RETURN(band->buffer, Allocate(bytes));
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      band->buffer,
+      Allocate(spec.lanes * spec.span.size() * spec.coordinate_bytes));
+  ATTNBIAS_ASSIGN_OR_RETURN(band->entry_memory,
+                            Reserve(kEntryBytes + 2 * spec.key.size()));
   band->span = spec.span;
   band->lanes = spec.lanes;
   band->coordinate_bytes = spec.coordinate_bytes;
-
-  const EvaluatorPtr evaluator = spec.prepare();
-  const int64_t step =
-      std::clamp<int64_t>(kBlockBytes / (spec.lanes * spec.coordinate_bytes), 1,
-                          evaluator->coordinates_at_once());
-  const int64_t blocks = (spec.span.size() + step - 1) / step;
-  std::atomic<bool> abandoned{false};
-  ParallelFor(executor_, blocks, [&](int64_t block) {
-    if (abandoned || Abandon(flight)) {
-      abandoned = true;
-      return;
-    }
-    const int64_t begin = spec.span.begin + block * step;
-    const Range span{begin, std::min(begin + step, spec.span.end)};
-    evaluator->Fill({{0, spec.lanes}, span},
-                    band->buffer.bytes.data() +
-                        (begin - spec.span.begin) * spec.coordinate_bytes,
-                    band->lane_bytes());
-  });
-  if (abandoned) return absl::CancelledError("nobody waits any more");
-  observer_.OnComputed(bytes);
   return band;
 }
 
@@ -171,17 +177,29 @@ std::optional<ByteBudget::Reservation> BandCache::ReserveEvicting(
   }
 }
 
-bool BandCache::Abandon(const FlightPtr& flight) {
-  MutexLock lock(mutex_);
-  for (const Waiter& waiter : waiters_[flight]) {
-    if (!waiter.cancellation->cancelled()) return false;
+void BandCache::DropCancelled() {
+  std::vector<Waiter> gone;
+  {
+    MutexLock lock(mutex_);
+    for (auto& [flight, waiters] : waiters_) {
+      const auto cancelled = std::partition(
+          waiters.begin(), waiters.end(),
+          [](const Waiter& waiter) { return !waiter.caller->cancelled(); });
+      std::move(cancelled, waiters.end(), std::back_inserter(gone));
+      waiters.erase(cancelled, waiters.end());
+      if (!waiters.empty()) continue;
+      flight->caller->Cancel();
+      // Nobody joins what will not be finished.
+      RemoveFlightLocked(flight);
+    }
   }
-  RemoveFlightLocked(flight);
-  return true;
+  for (Waiter& waiter : gone) {
+    waiter.done(absl::CancelledError("the caller has cancelled"));
+  }
 }
 
 void BandCache::RemoveFlightLocked(const FlightPtr& flight) {
-  const auto found = flights_.find(flight->key);
+  const auto found = flights_.find(flight->spec.key);
   if (found == flights_.end()) return;
   std::erase(found->second, flight);
   if (found->second.empty()) flights_.erase(found);
@@ -192,7 +210,7 @@ void BandCache::Land(const FlightPtr& flight,
   std::vector<Waiter> waiters;
   {
     MutexLock lock(mutex_);
-    if (result.ok()) InsertLocked(flight->key, *result);
+    if (result.ok()) InsertLocked(flight->spec.key, *result);
     RemoveFlightLocked(flight);
     waiters = std::move(waiters_.extract(flight).mapped());
   }

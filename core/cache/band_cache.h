@@ -19,7 +19,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
-#include "core/base/cancellation.h"
+#include "core/base/caller.h"
 #include "core/base/executor.h"
 #include "core/base/mutex.h"
 #include "core/cache/band.h"
@@ -51,11 +51,16 @@ class BandCache {
   BandPtr Find(const std::string& key, Range span);
 
   // Calls `done` exactly once: inside this call when the band is kept or the
-  // executor takes no more work, otherwise on a thread of the executor.
+  // executor takes no more work, otherwise on a thread of the executor, or in
+  // DropCancelled.
   //
   // RESOURCE_EXHAUSTED  the budget has no room, or the executor none
-  // CANCELLED           all who wait for the same computation have cancelled
-  void Get(BandSpec spec, CancellationPtr cancellation, Done done);
+  // CANCELLED           the caller has cancelled
+  void Get(BandSpec spec, CallerPtr caller, Done done);
+
+  // Lets go of callers who have cancelled, and stops the computations that
+  // nobody waits for any more. To be called from time to time.
+  void DropCancelled();
 
   // Memory, evicting bands that nobody holds where the budget is used up.
   //
@@ -86,25 +91,29 @@ class BandCache {
   using Entries = std::list<Entry>;
 
   struct Waiter {
-    CancellationPtr cancellation;
+    CallerPtr caller;
     Done done;
   };
 
   // A computation under way.
-  using FlightPtr = std::shared_ptr<const BandSpec>;
+  struct Flight {
+    BandSpec spec;
+    // On behalf of all who wait; the connection is that of the first.
+    CallerPtr caller;
+  };
+  using FlightPtr = std::shared_ptr<const Flight>;
 
   BandPtr FindLocked(const std::string& key, Range span)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // A new flight, to be begun, or null where the waiter has joined another's.
   FlightPtr BoardLocked(BandSpec spec, Waiter waiter)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<BandPtr> Compute(const FlightPtr& flight);
+  void Compute(const FlightPtr& flight);
   std::optional<ByteBudget::Reservation> ReserveEvicting(int64_t bytes);
-  // Whether nobody waits any more; if so, nobody can join either.
-  bool Abandon(const FlightPtr& flight);
   void RemoveFlightLocked(const FlightPtr& flight)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Land(const FlightPtr& flight, const absl::StatusOr<BandPtr>& result);
+  absl::StatusOr<std::shared_ptr<Band>> AllocateBand(const BandSpec& spec);
   void InsertLocked(const std::string& key, const BandPtr& band)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

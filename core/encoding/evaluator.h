@@ -44,20 +44,22 @@ class Evaluator {
   virtual void Fill(const Block& block, std::byte* out,
                     int64_t lane_stride_bytes) const = 0;
 
-  // Roughly how many products a coordinate of all lanes takes beside what
-  // writing it does.
-  virtual int64_t work_per_coordinate() const { return 1; }
+  // So many coordinates take no longer than one.
+  virtual int64_t batch() const { return 1; }
 
   // Roughly what it keeps beside its encoding, where that can be much.
   virtual int64_t memory_bytes() const { return 0; }
-
-  // Coordinates of a block that takes milliseconds: after those, whoever fills
-  // looks whether anybody still wants them. Whole batches of a network.
-  int64_t coordinates_at_once() const {
-    constexpr int64_t kWorkAtOnce = int64_t{1} << 22;
-    return std::max<int64_t>(kWorkAtOnce / work_per_coordinate() / 64, 1) * 64;
-  }
 };
+
+// Where nothing is known of how long a coordinate takes: as many as are worth a
+// call of Fill, but not so many numbers that even slow ones would take long.
+inline int64_t FirstCoordinates(const Evaluator& evaluator,
+                                int64_t bytes_at_each) {
+  constexpr int64_t kBytes = int64_t{16} << 10;
+  constexpr int64_t kMost = 16;
+  return std::max(evaluator.batch(),
+                  std::clamp<int64_t>(kBytes / bytes_at_each, 1, kMost));
+}
 
 using EvaluatorPtr = std::unique_ptr<const Evaluator>;
 

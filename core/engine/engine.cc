@@ -47,9 +47,7 @@ class MaskedEvaluator final : public Evaluator {
     }
   }
 
-  int64_t work_per_coordinate() const override {
-    return inner_->work_per_coordinate();
-  }
+  int64_t batch() const override { return inner_->batch(); }
   int64_t memory_bytes() const override { return inner_->memory_bytes(); }
 
  private:
@@ -72,6 +70,7 @@ Engine::Engine(const EngineOptions& options, const KernelSet& kernels,
                Executor* executor, CacheObserver* observer)
     : options_(options),
       kernels_(kernels),
+      executor_(*executor),
       budget_(options.memory_budget_bytes),
       cache_(&budget_, executor, observer) {}
 
@@ -79,25 +78,25 @@ absl::StatusOr<PlanPtr> Engine::MakePlan(TensorSpec spec) const {
   return attnbias::MakePlan(std::move(spec), options_.max_tensor_bytes);
 }
 
-PayloadPtr Engine::Find(const PlanPtr& plan) {
+PayloadPtr Engine::Find(const PlanPtr& plan, CallerPtr caller) {
   BandPtr band = cache_.Find(plan->band_key(), plan->hull());
   if (band == nullptr) return nullptr;
-  return MakePayload(plan, {.band = std::move(band),
-                            .cancellation = std::make_shared<Cancellation>()});
+  return MakePayload(plan,
+                     {.band = std::move(band), .caller = std::move(caller)});
 }
 
-void Engine::Get(const PlanPtr& plan, CancellationPtr cancellation, Done done) {
+void Engine::Get(const PlanPtr& plan, CallerPtr caller, Done done) {
   std::optional<BandSpec> band = BandFor(plan);
   if (!band.has_value()) {
-    return done(Compute(plan, std::move(cancellation)));
+    return done(Compute(plan, std::move(caller)));
   }
-  cache_.Get(*std::move(band), cancellation,
-             [this, plan, cancellation,
-              done = std::move(done)](absl::StatusOr<BandPtr> band) mutable {
-               if (!band.ok()) return done(band.status());
-               done(MakePayload(plan, {.band = *std::move(band),
-                                       .cancellation = cancellation}));
-             });
+  cache_.Get(
+      *std::move(band), caller,
+      [this, plan, caller,
+       done = std::move(done)](absl::StatusOr<BandPtr> band) mutable {
+        if (!band.ok()) return done(band.status());
+        done(MakePayload(plan, {.band = *std::move(band), .caller = caller}));
+      });
 }
 
 std::optional<BandSpec> Engine::BandFor(const PlanPtr& plan) const {
@@ -125,18 +124,19 @@ std::optional<BandSpec> Engine::BandFor(const PlanPtr& plan) const {
 }
 
 absl::StatusOr<PayloadPtr> Engine::Compute(const PlanPtr& plan,
-                                           CancellationPtr cancellation) {
+                                           CallerPtr caller) {
   NumberSource source;
   source.evaluator = Prepare(*plan, kernels_);
   ATTNBIAS_ASSIGN_OR_RETURN(source.evaluator_memory,
                             Reserve(source.evaluator->memory_bytes()));
-  source.cancellation = std::move(cancellation);
+  source.caller = std::move(caller);
   return MakePayload(plan, std::move(source));
 }
 
 PayloadPtr Engine::MakePayload(const PlanPtr& plan, NumberSource source) {
   source.coordinate_bytes = plan->element_bytes();
-  return std::make_unique<Payload>(plan, std::move(source), kernels_, &cache_);
+  return std::make_unique<Payload>(plan, std::move(source), kernels_, &cache_,
+                                   &executor_);
 }
 
 }  // namespace attnbias

@@ -2,7 +2,7 @@
 // The one door into core: plan a request, then get its payload.
 //
 //   absl::StatusOr<PlanPtr> plan = engine.MakePlan(spec);
-//   engine.Get(*plan, cancellation, [](absl::StatusOr<PayloadPtr> payload) {});
+//   engine.Get(*plan, caller, [](absl::StatusOr<PayloadPtr> payload) {});
 #ifndef ATTNBIAS_CORE_ENGINE_ENGINE_H_
 #define ATTNBIAS_CORE_ENGINE_ENGINE_H_
 
@@ -12,7 +12,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
-#include "core/base/cancellation.h"
+#include "core/base/caller.h"
 #include "core/base/executor.h"
 #include "core/cache/band_cache.h"
 #include "core/cache/byte_budget.h"
@@ -47,14 +47,16 @@ class Engine {
   // OUT_OF_RANGE      positions that the encoding has no numbers for
   absl::StatusOr<PlanPtr> MakePlan(TensorSpec spec) const;
 
-  // The payload, if no band has to be computed for it.
-  PayloadPtr Find(const PlanPtr& plan);
+  // The payload, if no band has to be computed for it. Null otherwise.
+  PayloadPtr Find(const PlanPtr& plan, CallerPtr caller);
 
   // Calls `done` exactly once, perhaps inside this call, with the errors of
   // BandCache::Get. Where a band is too large to keep, the payload computes
-  // while it is read, until `cancellation` is set. What it keeps for that
-  // counts against the budget too.
-  void Get(const PlanPtr& plan, CancellationPtr cancellation, Done done);
+  // while it is read. What it keeps for that counts against the budget too.
+  void Get(const PlanPtr& plan, CallerPtr caller, Done done);
+
+  // BandCache's.
+  void DropCancelled() { cache_.DropCancelled(); }
 
   // Memory of the budget, for what is computed beside tensors. With the error
   // of BandCache::Allocate.
@@ -75,12 +77,12 @@ class Engine {
   // much more than is asked for.
   std::optional<BandSpec> BandFor(const PlanPtr& plan) const;
   // A payload that computes while it is read.
-  absl::StatusOr<PayloadPtr> Compute(const PlanPtr& plan,
-                                     CancellationPtr cancellation);
+  absl::StatusOr<PayloadPtr> Compute(const PlanPtr& plan, CallerPtr caller);
   PayloadPtr MakePayload(const PlanPtr& plan, NumberSource source);
 
   const EngineOptions options_;
   const KernelSet& kernels_;
+  Executor& executor_;
   ByteBudget budget_;
   BandCache cache_;
 };

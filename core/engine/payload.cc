@@ -34,11 +34,12 @@ Chunk ChunkOf(std::shared_ptr<const void> owner,
 }  // namespace
 
 Payload::Payload(PlanPtr plan, NumberSource source, const KernelSet& kernels,
-                 BandCache* cache)
+                 BandCache* cache, Executor* executor)
     : plan_(std::move(plan)),
       row_maker_(plan_.get(), std::move(source)),
       kernels_(kernels),
       cache_(*cache),
+      executor_(*executor),
       element_bytes_(plan_->element_bytes()),
       row_bytes_(plan_->key_coordinates().size() * element_bytes_),
       rows_in_band_(HasRowsInBand(*plan_, row_maker_.source())),
@@ -53,12 +54,12 @@ Payload::Payload(PlanPtr plan, NumberSource source, const KernelSet& kernels,
   }
 }
 
-absl::StatusOr<Chunk> Payload::Read(int64_t offset, int64_t size) {
+void Payload::Read(int64_t offset, int64_t size, Done done) {
   if (std::optional<Chunk> chunk = ReadExpansion(offset, size)) {
-    return *std::move(chunk);
+    return done(*std::move(chunk));
   }
-  if (sliceable_) return Slice(offset, size);
-  return Make(offset, size);
+  if (sliceable_) return done(Slice(offset, size));
+  Make(offset, size, std::move(done));
 }
 
 Range Payload::ElementsOf(int64_t offset, int64_t size) const {
@@ -118,17 +119,39 @@ Chunk Payload::Slice(int64_t offset, int64_t size) {
   return chunk;
 }
 
-absl::StatusOr<Chunk> Payload::Make(int64_t offset, int64_t size) const {
+void Payload::Make(int64_t offset, int64_t size, Done done) const {
   const Range elements = ElementsOf(offset, size);
-  ATTNBIAS_ASSIGN_OR_RETURN(BudgetedBuffer buffer,
-                            cache_.Allocate(elements.size() * element_bytes_));
-  auto owner = std::make_shared<BudgetedBuffer>(std::move(buffer));
-  std::byte* data = owner->bytes.data();
-  MakeElements(elements, data);
-  if (cancelled()) return absl::CancelledError("nobody waits any more");
-  const absl::Span<const std::byte> memory(data, owner->bytes.size());
-  return ChunkOf(std::move(owner), memory,
-                 offset - elements.begin * element_bytes_, size);
+  absl::StatusOr<BudgetedBuffer> buffer =
+      cache_.Allocate(elements.size() * element_bytes_);
+  if (!buffer.ok()) return done(buffer.status());
+  auto owner = std::make_shared<BudgetedBuffer>(*std::move(buffer));
+  std::byte* const data = owner->bytes.data();
+  const auto make = [this, elements, data](int64_t begin, int64_t end) {
+    MakeElements({elements.begin + begin, elements.begin + end},
+                 data + begin * element_bytes_);
+    return absl::OkStatus();
+  };
+  ForRanges(executor_, row_maker_.source().caller, elements.size(),
+            FirstElements(), make,
+            [owner = std::move(owner),
+             skip = offset - elements.begin * element_bytes_, size,
+             done = std::move(done)](const absl::Status& status) mutable {
+              if (!status.ok()) return done(status);
+              const absl::Span<const std::byte> memory(owner->bytes.data(),
+                                                       owner->bytes.size());
+              done(ChunkOf(std::move(owner), memory, skip, size));
+            });
+}
+
+// Whole rows where these are short.
+int64_t Payload::FirstElements() const {
+  const NumberSource& source = row_maker_.source();
+  if (source.evaluator != nullptr) {
+    return FirstCoordinates(*source.evaluator, element_bytes_);
+  }
+  constexpr int64_t kBytes = int64_t{64} << 10;
+  if (row_bytes_ > kBytes) return std::max<int64_t>(kBytes / element_bytes_, 1);
+  return kBytes / row_bytes_ * (row_bytes_ / element_bytes_);
 }
 
 void Payload::MakeElements(Range elements, std::byte* out) const {
@@ -148,7 +171,7 @@ void Payload::MakeRows(Range elements, std::byte* out) const {
   const int64_t row_elements = plan_->key_coordinates().size();
   const Line& queries = plan_->query_coordinates();
   const bool rows_are_even = rows_in_band_ && queries.is_even();
-  while (elements.size() > 0 && !cancelled()) {
+  while (elements.size() > 0) {
     const Row row = RowAt(elements.begin / row_elements);
     const int64_t first = elements.begin % row_elements;
     int64_t count = std::min(row_elements - first, elements.size());

@@ -15,8 +15,10 @@
 #include <optional>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "core/base/executor.h"
 #include "core/cache/band.h"
 #include "core/cache/band_cache.h"
 #include "core/engine/expansion_reader.h"
@@ -40,23 +42,24 @@ struct Chunk {
 // Not safe for concurrent use; the band behind it is shared.
 class Payload {
  public:
-  // `kernels` and `cache`, from whose budget a chunk's own memory is taken,
-  // outlive the payload.
+  using Done = absl::AnyInvocable<void(absl::StatusOr<Chunk>)>;
+
+  // `kernels`, `executor` and `cache`, from whose budget a chunk's own memory
+  // is taken, outlive the payload. It outlives what it reads.
   Payload(PlanPtr plan, NumberSource source, const KernelSet& kernels,
-          BandCache* cache);
+          BandCache* cache, Executor* executor);
 
   int64_t size_bytes() const { return plan_->total_bytes(); }
 
-  // Bytes [offset, offset + size), which lie inside the payload.
+  // Gives bytes [offset, offset + size), which lie inside the payload, to
+  // `done`: inside this call, which is a thread of the executor's, or where
+  // they take longer than its turn, in another. The next Read comes after that.
   //
   // RESOURCE_EXHAUSTED  the budget has no room for a chunk's own memory
   // CANCELLED           whoever asked for the payload has cancelled
-  absl::StatusOr<Chunk> Read(int64_t offset, int64_t size);
+  void Read(int64_t offset, int64_t size, Done done);
 
  private:
-  bool cancelled() const {
-    return row_maker_.source().cancellation->cancelled();
-  }
   Row RowAt(int64_t index) const;
   // The elements that these bytes are part of: only whole ones are made.
   Range ElementsOf(int64_t offset, int64_t size) const;
@@ -65,7 +68,9 @@ class Payload {
   Chunk Slice(int64_t offset, int64_t size);
   // From the accelerator; nothing when there is none, or when it has given up.
   std::optional<Chunk> ReadExpansion(int64_t offset, int64_t size);
-  absl::StatusOr<Chunk> Make(int64_t offset, int64_t size) const;
+  void Make(int64_t offset, int64_t size, Done done) const;
+  // Elements that are made at once when nothing is known of what they take.
+  int64_t FirstElements() const;
   void MakeElements(Range elements, std::byte* out) const;
   void MakeRows(Range elements, std::byte* out) const;
 
@@ -73,6 +78,7 @@ class Payload {
   const RowMaker row_maker_;
   const KernelSet& kernels_;
   BandCache& cache_;
+  Executor& executor_;
   const int64_t element_bytes_;
   const int64_t row_bytes_;
   const bool rows_in_band_;

@@ -19,17 +19,6 @@ bool MasksRows(const Plan& plan) {
          !plan.mask().masks_nothing();
 }
 
-void NumberSource::Compute(int64_t lane, Range span, int64_t query,
-                           std::byte* out) const {
-  const int64_t step = evaluator->coordinates_at_once();
-  for (int64_t begin = span.begin;
-       begin < span.end && !cancellation->cancelled(); begin += step) {
-    const Range part = {begin, std::min(begin + step, span.end)};
-    evaluator->Fill({{lane, lane + 1}, part, query},
-                    out + (begin - span.begin) * coordinate_bytes, 0);
-  }
-}
-
 RowMaker::RowMaker(const Plan* plan, NumberSource source)
     : plan_(*plan),
       source_(std::move(source)),

@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/base/cancellation.h"
+#include "core/base/caller.h"
 #include "core/cache/band.h"
 #include "core/cache/byte_budget.h"
 #include "core/engine/plan.h"
@@ -25,18 +25,18 @@ struct NumberSource {
   ByteBudget::Reservation evaluator_memory;
   // Bytes of one lane at one coordinate.
   int64_t coordinate_bytes = 0;
-  CancellationPtr cancellation;
+  CallerPtr caller;
 
   // Writes one lane's numbers over `span` to `out`. For a DENSE encoding,
-  // `query` is the query's position. Once cancelled, writes no more.
+  // `query` is the query's position.
   void Copy(int64_t lane, Range span, int64_t query, std::byte* out) const {
-    if (band == nullptr) return Compute(lane, span, query, out);
-    std::memcpy(out, band->At(lane, span.begin),
-                span.size() * coordinate_bytes);
+    if (band == nullptr) {
+      evaluator->Fill({{lane, lane + 1}, span, query}, out, 0);
+    } else {
+      std::memcpy(out, band->At(lane, span.begin),
+                  span.size() * coordinate_bytes);
+    }
   }
-
- private:
-  void Compute(int64_t lane, Range span, int64_t query, std::byte* out) const;
 };
 
 // One of Plan::rows(): a lane, and a query counted from the first.

@@ -374,18 +374,54 @@ class PositionalLogits::TileComputer {
   std::byte* const out_;
 };
 
-absl::StatusOr<std::unique_ptr<const PositionalLogits>>
-PositionalLogits::Create(LogitsPlanPtr plan, LogitsResources resources,
-                         const Cancellation& cancellation) {
-  std::vector<Factor> factors;
-  for (const Summand& summand : plan->term().summands) {
-    ATTNBIAS_ASSIGN_OR_RETURN(
-        Vectors vectors, MakeVectors(*plan, summand, resources, cancellation));
-    auto on_device = KeepOnDevice(vectors, resources.kernels.accelerator);
-    factors.push_back({summand, std::move(vectors), std::move(on_device)});
+// Makes the vectors of one summand after another.
+class PositionalLogits::Builder
+    : public std::enable_shared_from_this<PositionalLogits::Builder> {
+ public:
+  using Done = absl::AnyInvocable<void(absl::StatusOr<PositionalLogitsPtr>)>;
+
+  Builder(LogitsPlanPtr plan, LogitsResources resources, CallerPtr caller,
+          Done done)
+      : plan_(std::move(plan)),
+        resources_(std::move(resources)),
+        caller_(std::move(caller)),
+        done_(std::move(done)) {}
+
+  void Proceed() {
+    const auto& summands = plan_->term().summands;
+    if (factors_.size() == summands.size()) {
+      return done_(PositionalLogitsPtr(new PositionalLogits(
+          std::move(plan_), std::move(resources_), std::move(factors_))));
+    }
+    const Summand& summand = summands[factors_.size()];
+    MakeVectors(
+        *plan_, summand, resources_, caller_,
+        [self = shared_from_this(), &summand](absl::StatusOr<Vectors> vectors) {
+          if (!vectors.ok()) return self->done_(vectors.status());
+          self->Add(summand, *std::move(vectors));
+          self->Proceed();
+        });
   }
-  return std::unique_ptr<const PositionalLogits>(new PositionalLogits(
-      std::move(plan), std::move(resources), std::move(factors)));
+
+ private:
+  void Add(const Summand& summand, Vectors vectors) {
+    auto on_device = KeepOnDevice(vectors, resources_.kernels.accelerator);
+    factors_.push_back({summand, std::move(vectors), std::move(on_device)});
+  }
+
+  LogitsPlanPtr plan_;
+  LogitsResources resources_;
+  const CallerPtr caller_;
+  Done done_;
+  std::vector<Factor> factors_;
+};
+
+void PositionalLogits::Create(
+    LogitsPlanPtr plan, LogitsResources resources, const CallerPtr& caller,
+    absl::AnyInvocable<void(absl::StatusOr<PositionalLogitsPtr>)> done) {
+  std::make_shared<Builder>(std::move(plan), std::move(resources), caller,
+                            std::move(done))
+      ->Proceed();
 }
 
 PositionalLogits::PositionalLogits(LogitsPlanPtr plan,
@@ -396,8 +432,9 @@ PositionalLogits::PositionalLogits(LogitsPlanPtr plan,
       factors_(std::move(factors)),
       tile_rows_(TileRows(*plan_)) {}
 
-absl::Status PositionalLogits::Compute(const RowBlock& block, Range lines,
-                                       std::byte* out) const {
+void PositionalLogits::Compute(
+    const RowBlock& block, Range lines, std::byte* out, CallerPtr caller,
+    absl::AnyInvocable<void(absl::Status)> done) const {
   std::vector<Tile> tiles;
   for (int64_t line = lines.begin; line < lines.end;) {
     const int64_t row = line % block.num_rows;
@@ -409,13 +446,19 @@ absl::Status PositionalLogits::Compute(const RowBlock& block, Range lines,
                      out + (line - lines.begin) * plan_->output_row_bytes()});
     line += count;
   }
-  const auto compute = [&](int64_t i) {
-    return plan_->work_type() == DataType::kF64
-               ? TileComputer<double>(*this, block, tiles[i]).Compute()
-               : TileComputer<float>(*this, block, tiles[i]).Compute();
+  const auto count = static_cast<int64_t>(tiles.size());
+  const auto compute = [this, block, tiles = std::move(tiles)](int64_t begin,
+                                                               int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      ATTNBIAS_RETURN_IF_ERROR(
+          plan_->work_type() == DataType::kF64
+              ? TileComputer<double>(*this, block, tiles[i]).Compute()
+              : TileComputer<float>(*this, block, tiles[i]).Compute());
+    }
+    return absl::OkStatus();
   };
-  return TryParallelFor(resources_.executor, static_cast<int64_t>(tiles.size()),
-                        compute);
+  ForRanges(resources_.executor, std::move(caller), count, 1, compute,
+            std::move(done));
 }
 
 }  // namespace attnbias

@@ -10,8 +10,10 @@
 #include <memory>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/base/cancellation.h"
+#include "core/base/caller.h"
 #include "core/kernel/cuda/accelerator.h"
 #include "core/logits/plan.h"
 #include "core/logits/vectors.h"
@@ -27,25 +29,30 @@ struct RowBlock {
   const std::byte* data = nullptr;
 };
 
+class PositionalLogits;
+using PositionalLogitsPtr = std::unique_ptr<const PositionalLogits>;
+
 // Immutable; any number of threads may use it at once.
 class PositionalLogits {
  public:
-  // Makes the vectors. With the errors of MakeVectors.
-  static absl::StatusOr<std::unique_ptr<const PositionalLogits>> Create(
-      LogitsPlanPtr plan, LogitsResources resources,
-      const Cancellation& cancellation);
+  // Makes the vectors, as ForRanges does. With the errors of MakeVectors.
+  static void Create(
+      LogitsPlanPtr plan, LogitsResources resources, const CallerPtr& caller,
+      absl::AnyInvocable<void(absl::StatusOr<PositionalLogitsPtr>)> done);
 
   const LogitsPlan& plan() const { return *plan_; }
 
-  // Writes lines of the block's answer, which is row-major [num_heads,
-  // num_rows, output_width] of the spec's output_data_type; line n is row
-  // n % num_rows of head n / num_rows. `out` is aligned to an element.
+  // Writes lines of the block's answer, as ForRanges does. The answer is
+  // row-major [num_heads, num_rows, output_width] of the spec's
+  // output_data_type; line n is row n % num_rows of head n / num_rows. `out` is
+  // aligned to an element.
   //
   // INVALID_ARGUMENT    data: a number, or a sum of products, is not finite;
   //                     weights of masked keys are not read
   // RESOURCE_EXHAUSTED  the budget has no room
-  absl::Status Compute(const RowBlock& block, Range lines,
-                       std::byte* out) const;
+  void Compute(const RowBlock& block, Range lines, std::byte* out,
+               CallerPtr caller,
+               absl::AnyInvocable<void(absl::Status)> done) const;
 
  private:
   // What rows are multiplied with.
@@ -58,6 +65,7 @@ class PositionalLogits {
 
   template <typename Work>
   class TileComputer;
+  class Builder;
 
   PositionalLogits(LogitsPlanPtr plan, LogitsResources resources,
                    std::vector<Factor> factors);

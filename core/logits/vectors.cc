@@ -9,11 +9,6 @@
 namespace attnbias {
 namespace {
 
-// Threads take vectors by the block of so many numbers, and look for a
-// cancellation before each.
-constexpr int64_t kBlockNumbers = int64_t{1} << 17;
-constexpr int64_t kMaxBlockRows = 256;
-
 // Converts numbers to `type`, a work_type().
 void Convert(const double* in, int64_t count, DataType type, std::byte* out) {
   if (type == DataType::kF64) {
@@ -51,62 +46,109 @@ absl::StatusOr<BudgetedBuffer> ReadNumbers(const Table& table,
   return buffer;
 }
 
-}  // namespace
+// Vectors that are being made.
+class Maker {
+ public:
+  Maker(const LogitsPlan& plan, const Summand& summand,
+        const LogitsResources& resources)
+      : plan_(plan), summand_(summand), resources_(resources) {}
 
-absl::StatusOr<Vectors> MakeVectors(const LogitsPlan& plan,
-                                    const Summand& summand,
-                                    const LogitsResources& resources,
-                                    const Cancellation& cancellation) {
-  const int64_t head_dim = plan.spec().head_dim;
-  const int64_t count = summand.count;
-  const int64_t width = summand.encoding->width;
-  // A projected row has the vectors of all heads.
-  const bool projects = summand.projection.has_value();
-  const int64_t lanes = projects ? 1 : summand.heads;
-  const int64_t stride = projects ? summand.heads * head_dim : head_dim;
-  const int64_t row_bytes = stride * SizeOf(plan.work_type());
-  BudgetedBuffer projection;
-  if (projects) {
-    ATTNBIAS_ASSIGN_OR_RETURN(projection,
-                              ReadNumbers(*summand.projection, resources));
-  }
-  ATTNBIAS_ASSIGN_OR_RETURN(BudgetedBuffer memory,
-                            resources.allocate(lanes * count * row_bytes));
-  std::byte* const out = memory.bytes.data();
-  const EvaluatorPtr evaluator =
-      summand.encoding->prepare({DataType::kF64}, resources.kernels);
-  const int64_t step = std::clamp<int64_t>(
-      kBlockNumbers / std::max(width, stride), 1, kMaxBlockRows);
-  const int64_t blocks = (count + step - 1) / step;
-  const auto make = [&](int64_t block) -> absl::Status {
-    if (cancellation.cancelled()) {
-      return absl::CancelledError("nobody waits any more");
+  absl::Status Allocate() {
+    if (projects()) {
+      ATTNBIAS_ASSIGN_OR_RETURN(projection_,
+                                ReadNumbers(*summand_.projection, resources_));
     }
-    const int64_t lane = block / blocks;
-    const int64_t begin = block % blocks * step;
-    const int64_t rows = std::min(step, count - begin);
-    ATTNBIAS_ASSIGN_OR_RETURN(BudgetedBuffer scratch,
-                              resources.allocate(rows * (width + stride) * 8));
+    const int64_t numbers = lanes() * summand_.count * stride();
+    ATTNBIAS_ASSIGN_OR_RETURN(
+        memory_, resources_.allocate(numbers * SizeOf(plan_.work_type())));
+    out_ = memory_.bytes.data();
+    evaluator_ =
+        summand_.encoding->prepare({DataType::kF64}, resources_.kernels);
+    return absl::OkStatus();
+  }
+
+  int64_t count() const { return lanes() * summand_.count; }
+  int64_t unit() const {
+    return FirstCoordinates(*evaluator_, (width() + stride()) * 8);
+  }
+
+  // Those from `begin` to `end`, counted over all lanes.
+  absl::Status Make(int64_t begin, int64_t end) const {
+    while (begin < end) {
+      const int64_t lane = begin / summand_.count;
+      const int64_t first = begin % summand_.count;
+      const Range vectors = {first,
+                             std::min(first + end - begin, summand_.count)};
+      ATTNBIAS_RETURN_IF_ERROR(MakeOfLane(lane, vectors));
+      begin += vectors.size();
+    }
+    return absl::OkStatus();
+  }
+
+  Vectors Take() {
+    const int64_t head_dim = plan_.spec().head_dim;
+    const int64_t head_stride = lanes() > 1  ? summand_.count * head_dim
+                                : projects() ? head_dim
+                                             : 0;
+    return {std::move(memory_), head_stride, stride()};
+  }
+
+ private:
+  // A projected row has the vectors of all heads.
+  bool projects() const { return summand_.projection.has_value(); }
+  int64_t lanes() const { return projects() ? 1 : summand_.heads; }
+  int64_t width() const { return summand_.encoding->width; }
+  int64_t stride() const {
+    return projects() ? summand_.heads * plan_.spec().head_dim
+                      : plan_.spec().head_dim;
+  }
+
+  absl::Status MakeOfLane(int64_t lane, Range vectors) const {
+    const int64_t rows = vectors.size();
+    ATTNBIAS_ASSIGN_OR_RETURN(
+        BudgetedBuffer scratch,
+        resources_.allocate(rows * (width() + stride()) * 8));
     auto* made = reinterpret_cast<double*>(scratch.bytes.data());
-    FillVectors(*evaluator, summand, lane, {begin, begin + rows}, made);
-    if (projects) {
+    FillVectors(*evaluator_, summand_, lane, vectors, made);
+    if (projects()) {
       const auto* const numbers =
-          reinterpret_cast<const double*>(projection.bytes.data());
-      double* const projected = made + rows * width;
-      Multiply<double>({made, rows, width, width},
-                       {numbers, stride, width, width}, true, projected);
+          reinterpret_cast<const double*>(projection_.bytes.data());
+      double* const projected = made + rows * width();
+      Multiply<double>({made, rows, width(), width()},
+                       {numbers, stride(), width(), width()}, true, projected);
       made = projected;
     }
-    Convert(made, rows * stride, plan.work_type(),
-            out + (lane * count + begin) * row_bytes);
+    const int64_t before = (lane * summand_.count + vectors.begin) * stride();
+    Convert(made, rows * stride(), plan_.work_type(),
+            out_ + before * SizeOf(plan_.work_type()));
     return absl::OkStatus();
-  };
-  ATTNBIAS_RETURN_IF_ERROR(
-      TryParallelFor(resources.executor, lanes * blocks, make));
-  const int64_t head_stride = lanes > 1  ? count * head_dim
-                              : projects ? head_dim
-                                         : 0;
-  return Vectors{std::move(memory), head_stride, stride};
+  }
+
+  const LogitsPlan& plan_;
+  const Summand& summand_;
+  const LogitsResources& resources_;
+  BudgetedBuffer projection_;
+  BudgetedBuffer memory_;
+  std::byte* out_ = nullptr;
+  EvaluatorPtr evaluator_;
+};
+
+}  // namespace
+
+void MakeVectors(const LogitsPlan& plan, const Summand& summand,
+                 const LogitsResources& resources, CallerPtr caller,
+                 absl::AnyInvocable<void(absl::StatusOr<Vectors>)> done) {
+  const auto maker = std::make_shared<Maker>(plan, summand, resources);
+  if (absl::Status status = maker->Allocate(); !status.ok()) {
+    return done(status);
+  }
+  ForRanges(
+      resources.executor, std::move(caller), maker->count(), maker->unit(),
+      [maker](int64_t begin, int64_t end) { return maker->Make(begin, end); },
+      [maker, done = std::move(done)](const absl::Status& status) mutable {
+        if (!status.ok()) return done(status);
+        done(maker->Take());
+      });
 }
 
 }  // namespace attnbias

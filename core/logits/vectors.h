@@ -6,8 +6,9 @@
 #include <cstdint>
 #include <functional>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
-#include "core/base/cancellation.h"
+#include "core/base/caller.h"
 #include "core/base/executor.h"
 #include "core/cache/band.h"
 #include "core/kernel/kernel_set.h"
@@ -39,14 +40,16 @@ struct Vectors {
   }
 };
 
-// Those of one of the plan's summands.
+// Makes those of one of the plan's summands, as ForRanges does.
 //
 // RESOURCE_EXHAUSTED  the budget has no room
-// CANCELLED           `cancellation` was set
-absl::StatusOr<Vectors> MakeVectors(const LogitsPlan& plan,
-                                    const Summand& summand,
-                                    const LogitsResources& resources,
-                                    const Cancellation& cancellation);
+// CANCELLED           the caller wants no more
+//
+// The plan, the summand, which is one of it, and the resources outlive the call
+// of `done`.
+void MakeVectors(const LogitsPlan& plan, const Summand& summand,
+                 const LogitsResources& resources, CallerPtr caller,
+                 absl::AnyInvocable<void(absl::StatusOr<Vectors>)> done);
 
 }  // namespace attnbias
 

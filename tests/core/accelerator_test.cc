@@ -217,7 +217,7 @@ TEST_P(AcceleratedExpansion, ReadInOrderIsMadeAhead) {
   std::string bytes;
   for (int64_t offset = 0; offset < plan->total_bytes(); offset += 4096) {
     const int64_t size = std::min<int64_t>(4096, plan->total_bytes() - offset);
-    bytes += EngineHarness::Bytes(payload->Read(offset, size));
+    bytes += EngineHarness::Bytes(Read(*payload, offset, size));
   }
   EXPECT_EQ(bytes, EngineHarness().Whole(spec));
   EXPECT_EQ(accelerated.fallbacks().made_bytes(), plan->total_bytes());
@@ -308,7 +308,7 @@ TEST(Fallback, ABrokenDeviceIsGivenUpOnce) {
     const PayloadPtr payload = accelerated.engine().Get(plan);
     std::string bytes;
     for (int64_t offset = 0; offset < plan->total_bytes(); offset += 4000) {
-      bytes += EngineHarness::Bytes(payload->Read(offset, 4000));
+      bytes += EngineHarness::Bytes(Read(*payload, offset, 4000));
     }
     EXPECT_EQ(bytes, EngineHarness().Whole(Large()));
     EXPECT_EQ(accelerated.engine().Whole(Large()), bytes);

@@ -92,7 +92,7 @@ class BandCacheTest : public ::testing::Test {
 
   BandPtr Get(const BandSpec& spec) {
     Result result;
-    cache_.Get(spec, std::make_shared<Cancellation>(), result.Callback());
+    cache_.Get(spec, std::make_shared<Caller>(), result.Callback());
     EXPECT_THAT(result.Wait(), IsOk());
     return result.Wait().value_or(nullptr);
   }
@@ -138,7 +138,7 @@ TEST_F(BandCacheTest, ManyWaitersOneComputation) {
     results.push_back(std::make_unique<Result>());
     threads.emplace_back([&, result = results.back().get(), i] {
       cache_.Get(Spec("a", {-(i == 0 ? 64 : 1), 64}, &started, &gate),
-                 std::make_shared<Cancellation>(), result->Callback());
+                 std::make_shared<Caller>(), result->Callback());
     });
     if (i == 0) started.Wait();
   }
@@ -166,7 +166,7 @@ TEST_F(BandCacheTest, EvictsTheLeastRecentlyUsed) {
 TEST_F(BandCacheTest, BandsInUseCountUntilTheyAreLetGo) {
   BandPtr held = Get(Spec("a", {0, 600}));
   Result refused;
-  cache_.Get(Spec("b", {0, 600}), std::make_shared<Cancellation>(),
+  cache_.Get(Spec("b", {0, 600}), std::make_shared<Caller>(),
              refused.Callback());
   EXPECT_THAT(refused.Wait(),
               StatusIs(absl::StatusCode::kResourceExhausted,
@@ -180,11 +180,11 @@ TEST_F(BandCacheTest, BandsInUseCountUntilTheyAreLetGo) {
 TEST_F(BandCacheTest, AComputationStopsWhenNobodyWaits) {
   Gate started;
   Gate gate;
-  auto first = std::make_shared<Cancellation>();
-  auto second = std::make_shared<Cancellation>();
+  auto first = std::make_shared<Caller>();
+  auto second = std::make_shared<Caller>();
   Result a;
   Result b;
-  // Two blocks, so that there is a look at the cancellation after the first.
+  // More than the first range.
   BandSpec spec = Spec("a", {0, 4}, &started, &gate);
   ByteBudget budget(int64_t{1} << 30);
   BandCache cache(&budget, &threads_, &observer_);
@@ -193,48 +193,29 @@ TEST_F(BandCacheTest, AComputationStopsWhenNobodyWaits) {
   started.Wait();
   cache.Get(spec, second, b.Callback());
   first->Cancel();
-  second->Cancel();
-  gate.Open();
+  cache.DropCancelled();
   EXPECT_THAT(a.Wait(), StatusIs(absl::StatusCode::kCancelled, HasSubstr("")));
+  second->Cancel();
+  cache.DropCancelled();
   EXPECT_THAT(b.Wait(), StatusIs(absl::StatusCode::kCancelled, HasSubstr("")));
+  gate.Open();
+  threads_.Join();
   EXPECT_EQ(observer_.computed, 0);
-}
-
-// Of which a coordinate is the work of milliseconds.
-class Slow final : public Evaluator {
- public:
-  explicit Slow(Cancellation* cancellation) : cancellation_(*cancellation) {}
-  void Fill(const Block& block, std::byte* /*out*/, int64_t) const override {
-    EXPECT_LE(block.span.size(), coordinates_at_once());
-    cancellation_.Cancel();
-  }
-  int64_t work_per_coordinate() const override { return int64_t{1} << 30; }
-
- private:
-  Cancellation& cancellation_;
-};
-
-TEST_F(BandCacheTest, ASlowComputationLooksAboutInSmallSteps) {
-  const auto cancellation = std::make_shared<Cancellation>();
-  BandSpec spec = Spec("slow", {0, 900});
-  spec.prepare = [&] { return std::make_unique<Slow>(cancellation.get()); };
-  Result result;
-  cache_.Get(std::move(spec), cancellation, result.Callback());
-  EXPECT_THAT(result.Wait(),
-              StatusIs(absl::StatusCode::kCancelled, HasSubstr("")));
+  EXPECT_EQ(budget.used(), 0);
 }
 
 TEST_F(BandCacheTest, AFollowerOutlivesItsLeader) {
   Gate started;
   Gate gate;
-  auto leader = std::make_shared<Cancellation>();
+  auto leader = std::make_shared<Caller>();
   Result a;
   Result b;
   cache_.Get(Spec("a", {0, 64}, &started, &gate), leader, a.Callback());
   started.Wait();
-  cache_.Get(Spec("a", {0, 64}), std::make_shared<Cancellation>(),
-             b.Callback());
+  cache_.Get(Spec("a", {0, 64}), std::make_shared<Caller>(), b.Callback());
   leader->Cancel();
+  cache_.DropCancelled();
+  EXPECT_THAT(a.Wait(), StatusIs(absl::StatusCode::kCancelled, HasSubstr("")));
   gate.Open();
   EXPECT_THAT(b.Wait(), IsOk());
 }
@@ -243,8 +224,7 @@ TEST_F(BandCacheTest, AFullExecutorIsAnErrorForAllAndForgotten) {
   Threads none(0, 0);
   BandCache cache(&budget_, &none, &observer_);
   Result result;
-  cache.Get(Spec("a", {0, 4}), std::make_shared<Cancellation>(),
-            result.Callback());
+  cache.Get(Spec("a", {0, 4}), std::make_shared<Caller>(), result.Callback());
   EXPECT_THAT(result.Wait(), StatusIs(absl::StatusCode::kResourceExhausted,
                                       HasSubstr("queue")));
 }

@@ -285,13 +285,13 @@ TEST_F(EngineTest, AnyReadIsASliceOfTheWhole) {
       const PlanPtr plan = Plan(spec);
       const PayloadPtr payload = Get(plan);
       const int64_t total = plan->total_bytes();
-      const std::string whole = Bytes(payload->Read(0, total));
+      const std::string whole = Bytes(Read(*payload, 0, total));
       for (int i = 0; i < 40; ++i) {
         const int64_t offset =
             std::uniform_int_distribution<int64_t>(0, total - 1)(random);
         const int64_t size =
             std::uniform_int_distribution<int64_t>(1, total - offset)(random);
-        ASSERT_EQ(Bytes(payload->Read(offset, size)),
+        ASSERT_EQ(Bytes(Read(*payload, offset, size)),
                   whole.substr(offset, size));
       }
     }
@@ -423,7 +423,7 @@ TEST_F(TinyBudget, WhatIsTooLargeToKeepIsComputedWhileItIsRead) {
     const std::string kept = roomy.Whole(spec);
     for (int64_t at = 0; at < plan->total_bytes(); at += 10001) {
       const int64_t size = std::min<int64_t>(10001, plan->total_bytes() - at);
-      ASSERT_EQ(Bytes(payload->Read(at, size)), kept.substr(at, size));
+      ASSERT_EQ(Bytes(Read(*payload, at, size)), kept.substr(at, size));
     }
   }
   EXPECT_EQ(computed(), 0);
@@ -435,10 +435,10 @@ TEST_F(TinyBudget, ChunksCountAgainstTheBudget) {
                              TableExtent{.positions = Range{0, 4000}},
                              {}});
   const PayloadPtr payload = Get(plan);
-  const absl::StatusOr<Chunk> held = payload->Read(0, 600000);
+  const absl::StatusOr<Chunk> held = Read(*payload, 0, 600000);
   ASSERT_THAT(held, IsOk());
   EXPECT_THAT(
-      payload->Read(600000, 600000),
+      Read(*payload, 600000, 600000),
       StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("no room")));
 }
 

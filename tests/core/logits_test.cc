@@ -23,6 +23,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/logits_requests.h"
+#include "tests/testing/await.h"
 #include "tests/testing/cpu_device.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/threads.h"
@@ -195,11 +196,19 @@ class LogitsTest : public ::testing::Test {
     return {threads_, *kernels_, &AllocatePoisoned};
   }
 
-  std::unique_ptr<const PositionalLogits> Make(const LogitsSpec& spec) {
+  static absl::StatusOr<PositionalLogitsPtr> Create(
+      const LogitsPlanPtr& plan, const LogitsResources& resources,
+      const CallerPtr& caller = std::make_shared<Caller>()) {
+    return Await<absl::StatusOr<PositionalLogitsPtr>>([&](auto done) {
+      PositionalLogits::Create(plan, resources, caller, std::move(done));
+    });
+  }
+
+  PositionalLogitsPtr Make(const LogitsSpec& spec) {
     absl::StatusOr<LogitsPlanPtr> plan = LogitsPlan::Make(spec, {});
     EXPECT_THAT(plan, IsOk());
     if (!plan.ok()) return nullptr;
-    auto logits = PositionalLogits::Create(*plan, Resources(), Cancellation());
+    auto logits = Create(*plan, Resources());
     EXPECT_THAT(logits, IsOk());
     return *std::move(logits);
   }
@@ -223,7 +232,10 @@ class LogitsTest : public ::testing::Test {
       const Range part = {begin, std::min(begin + size, lines)};
       const int64_t part_bytes = part.size() * plan.output_row_bytes();
       BudgetedBuffer out = *AllocatePoisoned(part_bytes);
-      absl::Status done = logits.Compute(block, part, out.bytes.data());
+      const auto done = Await<absl::Status>([&](auto done) {
+        logits.Compute(block, part, out.bytes.data(),
+                       std::make_shared<Caller>(), std::move(done));
+      });
       if (!done.ok()) return done;
       const int64_t element = SizeOf(spec.output_data_type);
       for (int64_t at = 0; at < part_bytes; at += element) {
@@ -735,10 +747,9 @@ TEST_F(LogitsTest, NumbersThatAreNotFiniteAreRefused) {
 TEST_F(LogitsTest, CancelledBeforeItBegins) {
   LogitsSpec spec = Base(100, 100);
   spec.term = TransformerXl(6, spec.num_heads * spec.head_dim);
-  Cancellation cancellation;
-  cancellation.Cancel();
-  EXPECT_THAT(PositionalLogits::Create(*LogitsPlan::Make(spec, {}), Resources(),
-                                       cancellation),
+  const auto caller = std::make_shared<Caller>();
+  caller->Cancel();
+  EXPECT_THAT(Create(*LogitsPlan::Make(spec, {}), Resources(), caller),
               StatusIs(absl::StatusCode::kCancelled, HasSubstr("waits")));
 }
 
@@ -749,8 +760,7 @@ TEST_F(LogitsTest, NoRoomForVectors) {
   resources.allocate = [](int64_t) -> absl::StatusOr<BudgetedBuffer> {
     return absl::ResourceExhaustedError("full");
   };
-  EXPECT_THAT(PositionalLogits::Create(*LogitsPlan::Make(spec, {}), resources,
-                                       Cancellation()),
+  EXPECT_THAT(Create(*LogitsPlan::Make(spec, {}), resources),
               StatusIs(absl::StatusCode::kResourceExhausted, "full"));
 }
 

@@ -154,16 +154,16 @@ TEST(Vectors, AreTheSameHoweverTheyAreRead) {
       const PlanPtr plan = engine.Plan(spec);
       const PayloadPtr payload = engine.Get(plan);
       const int64_t total = plan->total_bytes();
-      const std::string whole = EngineHarness::Bytes(payload->Read(0, total));
+      const std::string whole = EngineHarness::Bytes(Read(*payload, 0, total));
       const PayloadPtr small = tiny.Get(tiny.Plan(spec));
       for (int n = 0; n < 40; ++n) {
         const auto offset =
             std::uniform_int_distribution<int64_t>(0, total - 1)(random);
         const auto size = std::uniform_int_distribution<int64_t>(
             1, std::min<int64_t>(total - offset, 20000))(random);
-        ASSERT_EQ(EngineHarness::Bytes(payload->Read(offset, size)),
+        ASSERT_EQ(EngineHarness::Bytes(Read(*payload, offset, size)),
                   whole.substr(offset, size));
-        ASSERT_EQ(EngineHarness::Bytes(small->Read(offset, size)),
+        ASSERT_EQ(EngineHarness::Bytes(Read(*small, offset, size)),
                   whole.substr(offset, size));
       }
     }
@@ -185,8 +185,8 @@ TEST(Vectors, MayBeWiderThanAChunk) {
   const PayloadPtr payload = engine.Get(plan);
   std::string read;
   for (int64_t at = 0; at < plan->total_bytes(); at += 100003) {
-    read += EngineHarness::Bytes(
-        payload->Read(at, std::min<int64_t>(100003, plan->total_bytes() - at)));
+    read += EngineHarness::Bytes(Read(
+        *payload, at, std::min<int64_t>(100003, plan->total_bytes() - at)));
   }
   EXPECT_EQ(read, whole);
 }

@@ -51,6 +51,8 @@ TEST(PlanMemo, DoesNotRememberLargeRequests) {
   memo.Insert(largest + "x", NoTables(), Planned("B"));
   EXPECT_NE(memo.Find(largest, NoTables()), nullptr);
   EXPECT_EQ(memo.Find(largest + "x", NoTables()), nullptr);
+  memo.Insert("small", NoTables(), Planned(largest + "x"));
+  EXPECT_EQ(memo.Find("small", NoTables()), nullptr);
 }
 
 TEST(PlanMemo, StaysBounded) {

@@ -59,7 +59,7 @@ class ServerTest : public testing::Test {
 TEST_F(ServerTest, BecomesReadyServesAndDrainsWithAStreamUnderWay) {
   Start(SmallConfig());
   EXPECT_EQ(Readiness(), HealthCheckResponse::NOT_SERVING);
-  ASSERT_THAT(server_->BecomeReady(std::make_shared<Cancellation>()), IsOk());
+  ASSERT_THAT(server_->BecomeReady(std::make_shared<Caller>()), IsOk());
   EXPECT_EQ(Readiness(), HealthCheckResponse::SERVING);
 
   v1::StreamTensorRequest request;
@@ -94,7 +94,7 @@ TEST_F(ServerTest, PrecomputesTheFile) {
   ServerConfig config = SmallConfig();
   config.precompute = path;
   Start(config);
-  EXPECT_THAT(server_->BecomeReady(std::make_shared<Cancellation>()), IsOk());
+  EXPECT_THAT(server_->BecomeReady(std::make_shared<Caller>()), IsOk());
   EXPECT_EQ(Readiness(), HealthCheckResponse::SERVING);
 }
 

@@ -25,8 +25,11 @@ namespace {
 // A pool that can be told to take nothing more.
 class FullableExecutor final : public Executor {
  public:
-  bool Schedule(absl::AnyInvocable<void()> task) override {
-    return !full && pool_.Schedule(std::move(task));
+  bool Schedule(CallerPtr caller, Task task) override {
+    return !full && pool_.Schedule(std::move(caller), std::move(task));
+  }
+  void Continue(CallerPtr caller, Task task) override {
+    pool_.Continue(std::move(caller), std::move(task));
   }
   int num_threads() const override { return pool_.num_threads(); }
   void Shutdown() { pool_.Shutdown(); }

@@ -2,39 +2,133 @@
 #include "server/worker_pool.h"
 
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <memory>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "gtest/gtest.h"
 
 namespace attnbias {
 namespace {
 
-TEST(WorkerPool, RunsTasksInOrder) {
-  std::string order;
-  WorkerPool pool(1, 8);
-  for (char name : {'a', 'b', 'c'}) {
-    ASSERT_TRUE(pool.Schedule([&order, name] { order += name; }));
-  }
-  pool.Shutdown();
-  EXPECT_EQ(order, "abc");
+CallerPtr Of(const std::string& connection) {
+  return std::make_shared<Caller>(connection);
 }
 
-TEST(WorkerPool, RefusesWhatDoesNotFitInTheQueue) {
-  std::promise<void> started;
-  std::promise<void> release;
-  // Last, so that its thread has ended before what the task uses is gone.
-  WorkerPool pool(1, 2);
-  ASSERT_TRUE(pool.Schedule([&] {
-    started.set_value();
-    release.get_future().wait();
-  }));
-  started.get_future().wait();
-  EXPECT_TRUE(pool.Schedule([] {}));
-  EXPECT_TRUE(pool.Schedule([] {}));
-  EXPECT_FALSE(pool.Schedule([] {}));
-  EXPECT_EQ(pool.queued(), 2);
-  release.set_value();
+// Keeps the only thread of a pool until it is let go.
+class Busy {
+ public:
+  explicit Busy(WorkerPool* pool) {
+    pool->Schedule(Of("busy"), [this] {
+      begun_.set_value();
+      go_.get_future().wait();
+    });
+    begun_.get_future().wait();
+  }
+  void LetGo() { go_.set_value(); }
+
+ private:
+  std::promise<void> begun_;
+  std::promise<void> go_;
+};
+
+class OneThread : public ::testing::Test {
+ protected:
+  // Adds a task that says that it ran.
+  void Add(const CallerPtr& caller, char name) {
+    ASSERT_TRUE(pool_.Schedule(caller, [this, name] { order_ += name; }));
+  }
+  // The order in which tasks ran.
+  std::string Order() {
+    busy_.LetGo();
+    pool_.Shutdown();
+    return order_;
+  }
+
+  std::string order_;
+  WorkerPool pool_{1, 100};
+  Busy busy_{&pool_};
+};
+
+TEST_F(OneThread, RunsTheTasksOfAConnectionInOrder) {
+  for (char name : {'a', 'b', 'c'}) Add(Of("x"), name);
+  EXPECT_EQ(Order(), "abc");
+}
+
+TEST_F(OneThread, ConnectionsTakeTurns) {
+  for (char name : {'a', 'b', 'c'}) Add(Of("x"), name);
+  Add(Of("y"), 'd');
+  EXPECT_EQ(Order().find('d'), 1);
+}
+
+TEST_F(OneThread, WhoHasUsedMuchWaitsForThoseWhoHaveNot) {
+  const CallerPtr heavy = Of("x");
+  heavy->Use(std::chrono::seconds(1));
+  Add(heavy, 'a');
+  for (char name : {'b', 'c', 'd'}) Add(Of("x"), name);
+  EXPECT_EQ(Order(), "bcda");
+}
+
+TEST_F(OneThread, WhoHasUsedMuchIsNotKeptWaitingForEver) {
+  const CallerPtr heavy = Of("x");
+  heavy->Use(std::chrono::seconds(1));
+  Add(heavy, 'a');
+  for (int i = 0; i < 50; ++i) {
+    pool_.Schedule(Of(std::to_string(i)), [this] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      order_ += '.';
+    });
+  }
+  const std::string order = Order();
+  EXPECT_GT(order.find('a'), 0);
+  EXPECT_LT(order.find('a'), 50);
+}
+
+TEST_F(OneThread, WhoHasCancelledComesFirst) {
+  const CallerPtr gone = Of("y");
+  gone->Use(std::chrono::seconds(1));
+  for (char name : {'a', 'b', 'c'}) Add(Of("x"), name);
+  Add(gone, 'd');
+  gone->Cancel();
+  pool_.ExpediteCancelled();
+  EXPECT_EQ(pool_.queued(), 4);
+  EXPECT_EQ(Order(), "dabc");
+}
+
+TEST_F(OneThread, TheOldestWaitIsThatOfTheOldestTask) {
+  EXPECT_EQ(pool_.oldest_wait(), WorkerPool::Clock::duration(0));
+  Add(Of("x"), 'a');
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  Add(Of("x"), 'b');
+  EXPECT_GE(pool_.oldest_wait(), std::chrono::milliseconds(2));
+  EXPECT_EQ(Order(), "ab");
+}
+
+TEST(WorkerPool, AConnectionHasNoMoreRoomThanItLeavesToOthers) {
+  WorkerPool pool(1, 8);
+  Busy busy(&pool);
+  const auto fill = [&pool](const std::string& connection) {
+    int taken = 0;
+    while (pool.Schedule(Of(connection), [] {})) ++taken;
+    return taken;
+  };
+  EXPECT_EQ(fill("a"), 4);
+  EXPECT_EQ(fill("b"), 2);
+  EXPECT_EQ(fill("c"), 1);
+  EXPECT_EQ(fill("a"), 0);
+  EXPECT_EQ(pool.queued(), 7);
+  // What has begun is taken all the same.
+  std::atomic<bool> ran = false;
+  for (int i = 0; i < 5; ++i) {
+    pool.Continue(Of("a"), [&ran] { ran = true; });
+  }
+  EXPECT_EQ(pool.queued(), 12);
+  busy.LetGo();
+  pool.Shutdown();
+  EXPECT_TRUE(ran);
 }
 
 TEST(WorkerPool, RunsOnAsManyThreadsAsItSays) {
@@ -43,7 +137,7 @@ TEST(WorkerPool, RunsOnAsManyThreadsAsItSays) {
   // Each waits for all three.
   std::atomic<int> arrived = 0;
   for (int i = 0; i < 3; ++i) {
-    pool.Schedule([&arrived] {
+    pool.Schedule(Of("a"), [&arrived] {
       ++arrived;
       while (arrived < 3) std::this_thread::yield();
     });
@@ -54,11 +148,11 @@ TEST(WorkerPool, RunsOnAsManyThreadsAsItSays) {
 
 TEST(WorkerPool, ShutdownRunsWhatWaitsAndTakesNoMore) {
   std::atomic<int> ran = 0;
-  WorkerPool pool(2, 100);
-  for (int i = 0; i < 50; ++i) pool.Schedule([&ran] { ++ran; });
+  WorkerPool pool(2, 200);
+  for (int i = 0; i < 50; ++i) pool.Schedule(Of("a"), [&ran] { ++ran; });
   pool.Shutdown();
   EXPECT_EQ(ran, 50);
-  EXPECT_FALSE(pool.Schedule([] {}));
+  EXPECT_FALSE(pool.Schedule(Of("a"), [] {}));
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #define ATTNBIAS_TESTS_TESTING_ENGINE_HARNESS_H_
 
 #include <cstdint>
-#include <future>
 #include <memory>
 #include <random>
 #include <string>
@@ -16,11 +15,18 @@
 #include "core/kernel/kernel_set.h"
 #include "core/tensor/element.h"
 #include "gtest/gtest.h"
+#include "tests/testing/await.h"
 #include "tests/testing/counting_observer.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/threads.h"
 
 namespace attnbias {
+
+inline absl::StatusOr<Chunk> Read(Payload& payload, int64_t offset,
+                                  int64_t size) {
+  return Await<absl::StatusOr<Chunk>>(
+      [&](Payload::Done done) { payload.Read(offset, size, std::move(done)); });
+}
 
 class EngineHarness {
  public:
@@ -47,12 +53,9 @@ class EngineHarness {
   }
 
   absl::StatusOr<PayloadPtr> TryGet(const PlanPtr& plan) {
-    std::promise<absl::StatusOr<PayloadPtr>> promise;
-    engine_.Get(plan, std::make_shared<Cancellation>(),
-                [&promise](absl::StatusOr<PayloadPtr> payload) {
-                  promise.set_value(std::move(payload));
-                });
-    return promise.get_future().get();
+    return Await<absl::StatusOr<PayloadPtr>>([&](Engine::Done done) {
+      engine_.Get(plan, std::make_shared<Caller>(), std::move(done));
+    });
   }
 
   // A chunk's bytes, which its checksum fits.
@@ -68,13 +71,13 @@ class EngineHarness {
 
   std::string Whole(TensorSpec spec) {
     const PlanPtr plan = Plan(std::move(spec));
-    return Bytes(Get(plan)->Read(0, plan->total_bytes()));
+    return Bytes(Read(*Get(plan), 0, plan->total_bytes()));
   }
 
   // All parts, one after the other.
   std::vector<double> Numbers(TensorSpec spec) {
     const PlanPtr plan = Plan(std::move(spec));
-    const std::string bytes = Bytes(Get(plan)->Read(0, plan->total_bytes()));
+    const std::string bytes = Bytes(Read(*Get(plan), 0, plan->total_bytes()));
     const int64_t width = SizeOf(plan->data_type());
     std::vector<double> numbers;
     for (size_t at = 0; at < bytes.size(); at += width) {
@@ -90,14 +93,15 @@ class EngineHarness {
     const PlanPtr plan = Plan(spec);
     const PayloadPtr payload = Get(plan);
     const int64_t total = plan->total_bytes();
-    const std::string whole = Bytes(payload->Read(0, total));
+    const std::string whole = Bytes(Read(*payload, 0, total));
     std::mt19937 random(11);
     for (int i = 0; i < 40; ++i) {
       const int64_t offset =
           std::uniform_int_distribution<int64_t>(0, total - 1)(random);
       const int64_t size =
           std::uniform_int_distribution<int64_t>(1, total - offset)(random);
-      ASSERT_EQ(Bytes(payload->Read(offset, size)), whole.substr(offset, size));
+      ASSERT_EQ(Bytes(Read(*payload, offset, size)),
+                whole.substr(offset, size));
     }
   }
 

@@ -36,14 +36,21 @@ class Threads final : public Executor {
     threads_.clear();
   }
 
-  bool Schedule(absl::AnyInvocable<void()> task) override {
+  bool Schedule(CallerPtr caller, Task task) override {
     {
       std::lock_guard<std::mutex> lock(mutex_);
       if (tasks_.size() >= capacity_) return false;
+    }
+    Continue(std::move(caller), std::move(task));
+    return true;
+  }
+
+  void Continue(CallerPtr /*caller*/, Task task) override {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
       tasks_.push_back(std::move(task));
     }
     changed_.notify_one();
-    return true;
   }
 
   int num_threads() const override { return static_cast<int>(threads_.size()); }
@@ -54,7 +61,7 @@ class Threads final : public Executor {
     for (;;) {
       changed_.wait(lock, [this] { return closing_ || !tasks_.empty(); });
       if (tasks_.empty()) return;
-      absl::AnyInvocable<void()> task = std::move(tasks_.front());
+      Task task = std::move(tasks_.front());
       tasks_.pop_front();
       lock.unlock();
       task();
@@ -65,7 +72,7 @@ class Threads final : public Executor {
   const size_t capacity_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<absl::AnyInvocable<void()>> tasks_;
+  std::deque<Task> tasks_;
   bool closing_ = false;
   std::vector<std::thread> threads_;
 };

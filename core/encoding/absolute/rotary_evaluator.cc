@@ -76,9 +76,6 @@ class RotaryEvaluator final : public Evaluator {
     }
   }
 
-  int64_t work_per_coordinate() const override {
-    return rows_->work_per_coordinate();
-  }
   int64_t memory_bytes() const override { return rows_->memory_bytes(); }
 
  private:

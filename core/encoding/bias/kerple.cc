@@ -59,11 +59,6 @@ class KerpleEvaluator final : public Evaluator {
                    });
   }
 
-  int64_t work_per_coordinate() const override {
-    // A logarithm or a power each.
-    return 64 * static_cast<int64_t>(heads_.size());
-  }
-
  private:
   // `log` is the distance's logarithm, for the kernel that wants it.
   void Write(int64_t lane, int64_t distance, DoubleDouble log,

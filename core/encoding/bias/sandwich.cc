@@ -94,10 +94,6 @@ class SandwichEvaluator final : public Evaluator {
                    });
   }
 
-  int64_t work_per_coordinate() const override {
-    return static_cast<int64_t>(frequencies_.size()) + spec_.num_heads;
-  }
-
  private:
   void Write(int64_t head, int64_t distance, DoubleDouble sum,
              std::byte* out) const {

@@ -34,7 +34,6 @@ class Linear {
   int64_t inputs() const { return inputs_; }
   int64_t outputs() const { return outputs_; }
   // Of one member of a batch.
-  int64_t products() const { return inputs_ * outputs_; }
 
   int64_t memory_bytes() const {
     return static_cast<int64_t>((weight_.size() + bias_.size()) *

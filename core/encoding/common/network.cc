@@ -94,11 +94,7 @@ std::vector<double> NetworkEvaluator::OutputsOf(std::vector<double> features,
   return features;
 }
 
-int64_t NetworkEvaluator::work_per_coordinate() const {
-  int64_t products = 0;
-  for (const NetworkLayer& layer : layers_) products += layer.linear.products();
-  return products;
-}
+int64_t NetworkEvaluator::batch() const { return kBatch; }
 
 int64_t NetworkEvaluator::memory_bytes() const {
   int64_t bytes = 0;

@@ -30,7 +30,7 @@ class NetworkEvaluator : public Evaluator {
  public:
   void Fill(const Block& block, std::byte* out,
             int64_t lane_stride_bytes) const final;
-  int64_t work_per_coordinate() const final;
+  int64_t batch() const final;
   int64_t memory_bytes() const final;
 
  protected:

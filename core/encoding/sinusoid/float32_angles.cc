@@ -67,11 +67,6 @@ class Float32AngleEvaluator final : public Evaluator {
     }
   }
 
-  int64_t work_per_coordinate() const override {
-    // A sine and a cosine each, from scratch.
-    return 64 * static_cast<int64_t>(inverse_frequencies_.size());
-  }
-
  private:
   void Write(float angle, std::byte* sine, std::byte* cosine) const {
     using Kind = SinusoidColumns::Kind;

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who wants a result.
+#ifndef ATTNBIAS_CORE_BASE_CALLER_H_
+#define ATTNBIAS_CORE_BASE_CALLER_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace attnbias {
+
+// Threads are shared out by connection and by what each caller has used. A
+// caller may cease to want its result, which whoever computes looks at.
+class Caller {
+ public:
+  explicit Caller(std::string connection = "")
+      : connection_(std::move(connection)) {}
+  Caller(const Caller&) = delete;
+  Caller& operator=(const Caller&) = delete;
+
+  const std::string& connection() const { return connection_; }
+
+  void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
+  bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
+
+  // Time of threads.
+  void Use(std::chrono::nanoseconds time) { used_ += time.count(); }
+  std::chrono::nanoseconds used() const {
+    return std::chrono::nanoseconds(used_);
+  }
+
+ private:
+  const std::string connection_;
+  std::atomic<bool> cancelled_{false};
+  std::atomic<int64_t> used_{0};
+};
+
+using CallerPtr = std::shared_ptr<Caller>;
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_BASE_CALLER_H_

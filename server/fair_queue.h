@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// A queue in which owners take turns.
+#ifndef ATTNBIAS_SERVER_FAIR_QUEUE_H_
+#define ATTNBIAS_SERVER_FAIR_QUEUE_H_
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <set>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace attnbias {
+
+// The next item is of the owner who has used the least time; an owner's items
+// come out in order. Whoever has been away starts level with the others, not
+// ahead of them: start-time fair queueing (Goyal, Vin and Cheng, 1996), but
+// that the time an item takes is charged after it has run.
+//
+// Not safe for concurrent use.
+template <typename Item>
+class FairQueue {
+ public:
+  using Time = std::chrono::nanoseconds;
+
+  int64_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+
+  // Owners that are remembered.
+  int64_t owners() const { return static_cast<int64_t>(owners_.size()); }
+
+  // Items of `owner`.
+  int64_t size_of(const std::string& owner) const {
+    const auto found = owners_.find(owner);
+    return found == owners_.end()
+               ? 0
+               : static_cast<int64_t>(found->second.items.size());
+  }
+
+  void Push(const std::string& name, Item item) {
+    ForgetSome();
+    const auto entry = owners_.try_emplace(name).first;
+    Owner& owner = entry->second;
+    if (owner.items.empty()) {
+      owner.used = std::max(owner.used, level_);
+      TakePlace(*entry);
+    }
+    owner.items.push_back(std::move(item));
+    ++size_;
+  }
+
+  // Of a queue that is not empty.
+  Item Pop() {
+    Entry& entry = *std::get<Entry*>(*places_.begin());
+    Owner& owner = entry.second;
+    level_ = owner.used;
+    Item item = std::move(owner.items.front());
+    owner.items.pop_front();
+    --size_;
+    // Whoever has as much behind him comes after those who wait already.
+    LeavePlace(entry);
+    if (!owner.items.empty()) TakePlace(entry);
+    return item;
+  }
+
+  // Says how much time an item that `owner` had here has taken.
+  void Charge(const std::string& owner, Time time) {
+    const auto found = owners_.find(owner);
+    if (found == owners_.end()) return;
+    const bool waits = !found->second.items.empty();
+    if (waits) LeavePlace(*found);
+    found->second.used += time;
+    if (waits) TakePlace(*found);
+    // Nobody waited for it.
+    if (empty()) level_ = std::max(level_, found->second.used);
+  }
+
+  // Takes out all items for which `wanted` holds.
+  template <typename Predicate>
+  std::vector<Item> Extract(Predicate wanted) {
+    std::vector<Item> taken;
+    for (Entry& entry : owners_) {
+      std::deque<Item>& items = entry.second.items;
+      if (items.empty()) continue;
+      const auto rest = std::stable_partition(
+          items.begin(), items.end(),
+          [&](const Item& item) { return !wanted(item); });
+      std::move(rest, items.end(), std::back_inserter(taken));
+      items.erase(rest, items.end());
+      if (items.empty()) LeavePlace(entry);
+    }
+    size_ -= static_cast<int64_t>(taken.size());
+    return taken;
+  }
+
+  template <typename Visit>
+  void ForEach(Visit visit) const {
+    for (const auto& [name, owner] : owners_) {
+      for (const Item& item : owner.items) visit(item);
+    }
+  }
+
+ private:
+  struct Owner {
+    std::deque<Item> items;
+    Time used{0};
+    uint64_t place = 0;
+  };
+  using Entry = std::pair<const std::string, Owner>;
+
+  void TakePlace(Entry& entry) {
+    entry.second.place = next_place_++;
+    places_.emplace(entry.second.used, entry.second.place, &entry);
+  }
+
+  void LeavePlace(Entry& entry) {
+    places_.erase({entry.second.used, entry.second.place, &entry});
+  }
+
+  // Those who have nothing here and would start level with the others.
+  void ForgetSome() {
+    constexpr size_t kFew = 64;
+    if (owners_.size() < 2 * places_.size() + kFew) return;
+    std::erase_if(owners_, [this](const Entry& entry) {
+      return entry.second.items.empty() && entry.second.used <= level_;
+    });
+  }
+
+  std::unordered_map<std::string, Owner> owners_;
+  // Of owners who have items; the first is next.
+  std::set<std::tuple<Time, uint64_t, Entry*>> places_;
+  uint64_t next_place_ = 0;
+  // What the owner of the last item had used. Who comes starts here.
+  Time level_{0};
+  int64_t size_ = 0;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_SERVER_FAIR_QUEUE_H_

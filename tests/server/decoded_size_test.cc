@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/codec/decoded_size.h"
+
+#include <string>
+
+#include "attnbias/v1/service.pb.h"
+#include "grpcpp/support/slice.h"
+#include "gtest/gtest.h"
+
+namespace attnbias {
+namespace {
+
+int64_t SizeOfBytes(const std::string& bytes) {
+  const grpc::Slice slice(bytes);
+  return DecodedSize(grpc::ByteBuffer(&slice, 1),
+                     *v1::GetTensorRequest::descriptor());
+}
+
+int64_t SizeOfMessage(const v1::GetTensorRequest& request) {
+  return SizeOfBytes(request.SerializeAsString());
+}
+
+// Whatever it is, the message takes no more.
+void ExpectBound(const v1::GetTensorRequest& request) {
+  EXPECT_GE(SizeOfMessage(request),
+            static_cast<int64_t>(request.SpaceUsedLong()))
+      << request.ByteSizeLong() << " bytes";
+}
+
+TEST(DecodedSize, BoundsWhatAMessageTakes) {
+  ExpectBound({});
+  v1::GetTensorRequest kerple;
+  for (int i = 0; i < 10000; ++i) {
+    kerple.mutable_spec()->mutable_kerple()->add_p(i);
+  }
+  ExpectBound(kerple);
+  v1::GetTensorRequest positions;
+  auto& list =
+      *positions.mutable_spec()->mutable_pair()->mutable_key_positions();
+  for (int i = 0; i < 10000; ++i) list.add_positions(i % 100);
+  ExpectBound(positions);
+  v1::GetTensorRequest table;
+  table.mutable_spec()
+      ->mutable_t5()
+      ->mutable_table()
+      ->mutable_inline_table()
+      ->set_data(std::string(100000, 'x'));
+  ExpectBound(table);
+}
+
+TEST(DecodedSize, EmptyElementsAreObjects) {
+  v1::GetTensorRequest layers;
+  for (int i = 0; i < 1000; ++i) {
+    layers.mutable_spec()->mutable_dynamic_position_bias()->add_layers();
+  }
+  ExpectBound(layers);
+  EXPECT_GT(SizeOfMessage(layers),
+            50 * static_cast<int64_t>(layers.ByteSizeLong()));
+  v1::GetTensorRequest lists;
+  for (int i = 0; i < 1000; ++i) {
+    lists.mutable_spec()->mutable_table()->add_position_ids();
+  }
+  ExpectBound(lists);
+}
+
+TEST(DecodedSize, IsNotManyTimesTheSizeOfNumbers) {
+  v1::GetTensorRequest request;
+  auto& kerple = *request.mutable_spec()->mutable_kerple();
+  for (int i = 0; i < 10000; ++i) kerple.add_p(i);
+  EXPECT_LT(SizeOfMessage(request), 2 * 8 * 10000);
+}
+
+TEST(DecodedSize, EndsWhereBytesAreNoMessage) {
+  v1::GetTensorRequest request;
+  request.mutable_spec()->mutable_alibi()->set_num_heads(8);
+  const std::string bytes = request.SerializeAsString();
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_LT(SizeOfBytes(bytes.substr(0, size)), 4096);
+  }
+  EXPECT_LT(SizeOfBytes(std::string(1000, '\xff')), 4096);
+  // A length beyond the end.
+  EXPECT_LT(SizeOfBytes("\x0a\xff\xff\xff\x7f"), 4096);
+  // Deeper than any message.
+  std::string deep;
+  for (int i = 0; i < 5000 && deep.size() < 60000; ++i) {
+    std::string length;
+    for (size_t left = deep.size();; left >>= 7) {
+      const bool more = left >= 128;
+      length += static_cast<char>((left & 127) | (more ? 128 : 0));
+      if (!more) break;
+    }
+    deep = "\x0a" + length + deep;
+  }
+  EXPECT_LT(SizeOfBytes(deep), 1 << 20);
+}
+
+}  // namespace
+}  // namespace attnbias

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/fair_queue.h"
+
+#include <chrono>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace attnbias {
+namespace {
+
+using std::chrono_literals::operator""ms;
+using ::testing::ElementsAre;
+
+// Items are their owners' names; each takes as long as Charge says.
+std::string PopAll(FairQueue<std::string>& queue,
+                   std::chrono::milliseconds time_of_each) {
+  std::string order;
+  while (!queue.empty()) {
+    const std::string owner = queue.Pop();
+    queue.Charge(owner, time_of_each);
+    order += owner;
+  }
+  return order;
+}
+
+TEST(FairQueue, AnOwnersItemsComeInOrder) {
+  FairQueue<int> queue;
+  for (int i = 0; i < 3; ++i) queue.Push("a", i);
+  EXPECT_EQ(queue.size_of("a"), 3);
+  EXPECT_EQ(queue.size_of("b"), 0);
+  EXPECT_EQ(queue.Pop(), 0);
+  EXPECT_EQ(queue.Pop(), 1);
+  EXPECT_EQ(queue.Pop(), 2);
+  EXPECT_TRUE(queue.empty());
+}
+
+TEST(FairQueue, OwnersTakeTurnsHoweverMuchEachHas) {
+  FairQueue<std::string> queue;
+  for (int i = 0; i < 5; ++i) queue.Push("a", "a");
+  queue.Push("b", "b");
+  queue.Push("b", "b");
+  queue.Push("c", "c");
+  EXPECT_EQ(PopAll(queue, 1ms), "abcabaaa");
+}
+
+TEST(FairQueue, TurnsAreByTimeNotByItems) {
+  FairQueue<std::string> queue;
+  for (int i = 0; i < 3; ++i) queue.Push("slow", "s");
+  for (int i = 0; i < 6; ++i) queue.Push("fast", "f");
+  std::string order;
+  while (!queue.empty()) {
+    const std::string item = queue.Pop();
+    queue.Charge(item == "s" ? "slow" : "fast", item == "s" ? 4ms : 1ms);
+    order += item;
+  }
+  EXPECT_EQ(order, "sffffsffs");
+}
+
+TEST(FairQueue, WhoeverWasAwayIsNotAheadForLong) {
+  FairQueue<std::string> queue;
+  for (int i = 0; i < 20; ++i) queue.Push("a", "a");
+  for (int i = 0; i < 10; ++i) {
+    queue.Charge(queue.Pop(), 1ms);
+  }
+  for (int i = 0; i < 4; ++i) queue.Push("b", "b");
+  EXPECT_EQ(PopAll(queue, 1ms).substr(0, 8), "babababa");
+}
+
+TEST(FairQueue, NobodyLosesHisDebtByLeaving) {
+  FairQueue<std::string> queue;
+  for (const char* owner : {"a", "b", "b", "b"}) queue.Push(owner, owner);
+  queue.Charge(queue.Pop(), 5ms);
+  queue.Push("a", "a");
+  EXPECT_EQ(PopAll(queue, 1ms), "bbba");
+}
+
+TEST(FairQueue, ExtractTakesSomeAndKeepsTheOrderOfTheRest) {
+  FairQueue<int> queue;
+  for (int i = 0; i < 6; ++i) queue.Push("a", i);
+  queue.Push("b", 8);
+  const auto even = [](int item) { return item % 2 == 0; };
+  EXPECT_THAT(queue.Extract(even), ::testing::UnorderedElementsAre(0, 2, 4, 8));
+  EXPECT_EQ(queue.size(), 3);
+  std::vector<int> left;
+  while (!queue.empty()) left.push_back(queue.Pop());
+  EXPECT_THAT(left, ElementsAre(1, 3, 5));
+}
+
+TEST(FairQueue, ForgetsOwnersWhoAreLevel) {
+  FairQueue<std::string> queue;
+  for (int i = 0; i < 100000; ++i) {
+    const std::string owner = std::to_string(i);
+    queue.Push(owner, owner);
+    queue.Charge(queue.Pop(), 1ms);
+  }
+  EXPECT_LT(queue.owners(), 1000);
+}
+
+}  // namespace
+}  // namespace attnbias

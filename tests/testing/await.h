@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Waits for what is given to a callback.
+#ifndef ATTNBIAS_TESTS_TESTING_AWAIT_H_
+#define ATTNBIAS_TESTS_TESTING_AWAIT_H_
+
+#include <future>
+#include <utility>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
+
+namespace attnbias {
+
+// What `begin(done)` gives to `done`, on any thread.
+template <typename Result>
+Result Await(absl::FunctionRef<void(absl::AnyInvocable<void(Result)>)> begin) {
+  std::promise<Result> promise;
+  begin([&promise](Result result) { promise.set_value(std::move(result)); });
+  return promise.get_future().get();
+}
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_TESTS_TESTING_AWAIT_H_
