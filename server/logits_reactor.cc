@@ -111,7 +111,9 @@ absl::StatusOr<LogitsReactor::Message> LogitsReactor::Prepare(
           {.executor = environment.executor,
            .kernels = environment.engine.kernels(),
            .allocate = [&engine = environment.engine](
-                           int64_t bytes) { return engine.Allocate(bytes); }},
+                           int64_t bytes) { return engine.Allocate(bytes); },
+           .reserve = [&engine = environment.engine](
+                          int64_t bytes) { return engine.Reserve(bytes); }},
           *cancellation_));
   return Message{FrameHeader<v1::ComputeLogitsResponse>(
                      EncodeLogitsHeader(logits_->plan())),

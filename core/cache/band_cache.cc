@@ -108,6 +108,8 @@ absl::StatusOr<BandPtr> BandCache::Compute(const FlightPtr& flight) {
   band->lanes = spec.lanes;
   band->coordinate_bytes = spec.coordinate_bytes;
 
+  ATTNBIAS_ASSIGN_OR_RETURN(const auto evaluator_memory,
+                            Reserve(spec.evaluator_bytes));
   const EvaluatorPtr evaluator = spec.prepare();
   const int64_t step =
       std::clamp<int64_t>(kBlockBytes / (spec.lanes * spec.coordinate_bytes), 1,

@@ -35,6 +35,8 @@ struct BandSpec {
   Range span;
   int64_t lanes = 0;
   int64_t coordinate_bytes = 0;
+  // As in Encoding, of what `prepare` makes.
+  int64_t evaluator_bytes = 0;
   // Called on a thread of the executor, at most once.
   std::function<EvaluatorPtr()> prepare;
 };

@@ -48,9 +48,6 @@ class Evaluator {
   // writing it does.
   virtual int64_t work_per_coordinate() const { return 1; }
 
-  // Roughly what it keeps beside its encoding, where that can be much.
-  virtual int64_t memory_bytes() const { return 0; }
-
   // Coordinates of a block that takes milliseconds: after those, whoever fills
   // looks whether anybody still wants them. Whole batches of a network.
   int64_t coordinates_at_once() const {

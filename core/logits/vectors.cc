@@ -73,6 +73,9 @@ absl::StatusOr<Vectors> MakeVectors(const LogitsPlan& plan,
   ATTNBIAS_ASSIGN_OR_RETURN(BudgetedBuffer memory,
                             resources.allocate(lanes * count * row_bytes));
   std::byte* const out = memory.bytes.data();
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      const auto evaluator_memory,
+      resources.reserve(summand.encoding->evaluator_bytes));
   const EvaluatorPtr evaluator =
       summand.encoding->prepare({DataType::kF64}, resources.kernels);
   const int64_t step = std::clamp<int64_t>(
