@@ -224,6 +224,36 @@ TEST_F(BandCacheTest, ASlowComputationLooksAboutInSmallSteps) {
               StatusIs(absl::StatusCode::kCancelled, HasSubstr("")));
 }
 
+TEST_F(BandCacheTest, AnEvaluatorCountsWhileItIsThere) {
+  BandSpec spec = Spec("a", {0, 4});
+  spec.evaluator_bytes = 1000;
+  int64_t used = 0;
+  spec.prepare = [&] {
+    used = budget_.used();
+    return std::make_unique<Identity>();
+  };
+  Get(spec);
+  EXPECT_EQ(used, 1000 + 4 * 4);
+  EXPECT_EQ(budget_.used(), 4 * 4);
+}
+
+TEST_F(BandCacheTest, AnEvaluatorWithoutRoomIsNotPrepared) {
+  for (const auto& [bytes, code] :
+       {std::pair(3999, absl::StatusCode::kResourceExhausted),
+        std::pair(4001, absl::StatusCode::kInvalidArgument)}) {
+    BandSpec spec = Spec("a", {0, 4});
+    spec.evaluator_bytes = bytes;
+    spec.prepare = []() -> EvaluatorPtr {
+      ADD_FAILURE() << "prepared";
+      return std::make_unique<Identity>();
+    };
+    Result result;
+    cache_.Get(std::move(spec), std::make_shared<Cancellation>(),
+               result.Callback());
+    EXPECT_THAT(result.Wait(), StatusIs(code, HasSubstr("memory budget")));
+  }
+}
+
 TEST_F(BandCacheTest, AFollowerOutlivesItsLeader) {
   Gate started;
   Gate gate;
