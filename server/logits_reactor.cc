@@ -124,7 +124,9 @@ void LogitsReactor::Prepare(LogitsPlanPtr plan) {
       {.executor = environment.executor,
        .kernels = environment.engine.kernels(),
        .allocate = [&engine = environment.engine](
-                       int64_t bytes) { return engine.Allocate(bytes); }},
+                       int64_t bytes) { return engine.Allocate(bytes); },
+       .reserve = [&engine = environment.engine](
+                      int64_t bytes) { return engine.Reserve(bytes); }},
       caller_, [this](absl::StatusOr<PositionalLogitsPtr> logits) {
         if (!logits.ok()) return Made(logits.status());
         logits_ = *std::move(logits);

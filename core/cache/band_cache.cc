@@ -14,12 +14,15 @@
 namespace attnbias {
 namespace {
 
+struct BudgetedEvaluator {
+  // Outlives the evaluator, for whose memory it stands.
+  ByteBudget::Reservation memory;
+  EvaluatorPtr numbers;
+};
+
 int64_t RoundUpToPowerOfTwo(int64_t value) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(value)));
 }
-
-// Of an entry beside its numbers and its key, which stands in it twice.
-constexpr int64_t kEntryBytes = 512;
 
 absl::Status NoRoomFor(int64_t bytes) {
   return absl::ResourceExhaustedError(
@@ -106,21 +109,26 @@ void BandCache::Compute(const FlightPtr& flight) {
   absl::StatusOr<std::shared_ptr<Band>> made = AllocateBand(spec);
   if (!made.ok()) return Land(flight, made.status());
   const std::shared_ptr<Band> band = *std::move(made);
-  const std::shared_ptr<const Evaluator> evaluator = spec.prepare();
+  absl::StatusOr<ByteBudget::Reservation> memory =
+      Reserve(spec.evaluator_bytes);
+  if (!memory.ok()) return Land(flight, memory.status());
+  const auto evaluator = std::make_shared<const BudgetedEvaluator>(
+      *std::move(memory), spec.prepare());
   const auto fill = [&spec, band, evaluator](int64_t begin, int64_t end) {
-    evaluator->Fill(
+    evaluator->numbers->Fill(
         {{0, spec.lanes}, {spec.span.begin + begin, spec.span.begin + end}},
         band->buffer.bytes.data() + begin * spec.coordinate_bytes,
         band->lane_bytes());
     return absl::OkStatus();
   };
-  ForRanges(executor_, flight->caller, spec.span.size(),
-            FirstCoordinates(*evaluator, spec.lanes * spec.coordinate_bytes),
-            fill, [this, flight, band](const absl::Status& status) {
-              if (!status.ok()) return Land(flight, status);
-              observer_.OnComputed(band->size_bytes());
-              Land(flight, BandPtr(band));
-            });
+  ForRanges(
+      executor_, flight->caller, spec.span.size(),
+      FirstCoordinates(*evaluator->numbers, spec.lanes * spec.coordinate_bytes),
+      fill, [this, flight, band](const absl::Status& status) {
+        if (!status.ok()) return Land(flight, status);
+        observer_.OnComputed(band->size_bytes());
+        Land(flight, BandPtr(band));
+      });
 }
 
 absl::StatusOr<std::shared_ptr<Band>> BandCache::AllocateBand(
@@ -130,7 +138,7 @@ absl::StatusOr<std::shared_ptr<Band>> BandCache::AllocateBand(
       band->buffer,
       Allocate(spec.lanes * spec.span.size() * spec.coordinate_bytes));
   ATTNBIAS_ASSIGN_OR_RETURN(band->entry_memory,
-                            Reserve(kEntryBytes + 2 * spec.key.size()));
+                            Reserve(EntryBytes(spec.key)));
   band->span = spec.span;
   band->lanes = spec.lanes;
   band->coordinate_bytes = spec.coordinate_bytes;

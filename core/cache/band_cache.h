@@ -35,6 +35,8 @@ struct BandSpec {
   Range span;
   int64_t lanes = 0;
   int64_t coordinate_bytes = 0;
+  // As in Encoding, of what `prepare` makes.
+  int64_t evaluator_bytes = 0;
   // Called on a thread of the executor, at most once.
   std::function<EvaluatorPtr()> prepare;
 };
@@ -75,6 +77,11 @@ class BandCache {
   int64_t kept_bytes() const {
     MutexLock lock(mutex_);
     return kept_bytes_;
+  }
+
+  // What an entry takes beside its numbers; its key stands in it twice.
+  static int64_t EntryBytes(const std::string& key) {
+    return 512 + 2 * static_cast<int64_t>(key.size());
   }
 
   // Widens `span` outwards to powers of two on either side of zero, or to whole

@@ -105,6 +105,10 @@ struct Encoding {
   uint32_t numerics_version = 1;
   // What a header tells beside the numbers, if anything.
   std::function<std::vector<DerivedValue>()> derive = nullptr;
+  // Bounds the bytes that `prepare`, then its evaluator with one Fill under way
+  // take beside this object; 0 where that is little. An accelerator's part is
+  // not among them.
+  int64_t evaluator_bytes = 0;
   // `kernels` outlives the result, which is independent of this object's
   // lifetime.
   std::function<EvaluatorPtr(const NumberFormat& format,

@@ -47,8 +47,6 @@ class Evaluator {
   // So many coordinates take no longer than one.
   virtual int64_t batch() const { return 1; }
 
-  // Roughly what it keeps beside its encoding, where that can be much.
-  virtual int64_t memory_bytes() const { return 0; }
 };
 
 // Where nothing is known of how long a coordinate takes: as many as are worth a

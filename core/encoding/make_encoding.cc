@@ -12,6 +12,9 @@
 namespace attnbias {
 namespace {
 
+// Evaluators of less than this are as good as nothing.
+constexpr int64_t kLeastCountedBytes = int64_t{64} << 10;
+
 absl::Status CheckScale(double scale, bool indices) {
   if (!std::isfinite(scale) || scale == 0) {
     return Invalid("output.scale: got ", scale,
@@ -63,6 +66,9 @@ absl::StatusOr<EncodingPtr> MakeEncoding(EncodingSpec spec,
     ATTNBIAS_RETURN_IF_ERROR(encoding.bias_status);
   }
   ATTNBIAS_RETURN_IF_ERROR(CheckScale(output.scale, encoding.has_indices));
+  if (encoding.evaluator_bytes < kLeastCountedBytes) {
+    encoding.evaluator_bytes = 0;
+  }
   CanonicalWriter identity(encoding.name, encoding.numerics_version);
   spec.WriteIdentity(encoding.has_indices, identity);
   identity.Integer(100,

@@ -11,8 +11,8 @@
 namespace attnbias {
 namespace {
 
-// A band larger than the budget divided by this is made piece by piece, not
-// kept.
+// A band larger than what its evaluator leaves of the budget, divided by this,
+// is made piece by piece, not kept.
 constexpr int64_t kLargestBandDivisor = 8;
 // Scattered positions take a band with at most this many numbers for each one
 // they ask for.
@@ -48,7 +48,6 @@ class MaskedEvaluator final : public Evaluator {
   }
 
   int64_t batch() const override { return inner_->batch(); }
-  int64_t memory_bytes() const override { return inner_->memory_bytes(); }
 
  private:
   const EvaluatorPtr inner_;
@@ -107,7 +106,9 @@ std::optional<BandSpec> Engine::BandFor(const PlanPtr& plan) const {
   const int64_t wanted =
       plan->query_coordinates().size() * plan->key_coordinates().size();
   if (hull.size() / kMostWaste > wanted) return std::nullopt;
-  const int64_t largest = options_.memory_budget_bytes / kLargestBandDivisor;
+  const int64_t evaluator_bytes = plan->encoding().evaluator_bytes;
+  const int64_t largest =
+      (options_.memory_budget_bytes - evaluator_bytes) / kLargestBandDivisor;
   const Range wide = BandCache::Widen(hull, plan->encoding().domain);
   // Compared without a product, which could overflow.
   const auto fits = [&](Range span) {
@@ -118,6 +119,7 @@ std::optional<BandSpec> Engine::BandFor(const PlanPtr& plan) const {
                   .span = fits(wide) ? wide : hull,
                   .lanes = lanes,
                   .coordinate_bytes = plan->element_bytes(),
+                  .evaluator_bytes = evaluator_bytes,
                   .prepare = [plan, &kernels = kernels_] {
                     return Prepare(*plan, kernels);
                   }};
@@ -126,9 +128,9 @@ std::optional<BandSpec> Engine::BandFor(const PlanPtr& plan) const {
 absl::StatusOr<PayloadPtr> Engine::Compute(const PlanPtr& plan,
                                            CallerPtr caller) {
   NumberSource source;
-  source.evaluator = Prepare(*plan, kernels_);
   ATTNBIAS_ASSIGN_OR_RETURN(source.evaluator_memory,
-                            Reserve(source.evaluator->memory_bytes()));
+                            Reserve(plan->encoding().evaluator_bytes));
+  source.evaluator = Prepare(*plan, kernels_);
   source.caller = std::move(caller);
   return MakePayload(plan, std::move(source));
 }

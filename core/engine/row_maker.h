@@ -20,9 +20,9 @@ namespace attnbias {
 // an evaluator that has the plan's mask folded in.
 struct NumberSource {
   BandPtr band;
-  EvaluatorPtr evaluator;
-  // What the evaluator keeps.
+  // Outlives the evaluator, for whose memory it stands.
   ByteBudget::Reservation evaluator_memory;
+  EvaluatorPtr evaluator;
   // Bytes of one lane at one coordinate.
   int64_t coordinate_bytes = 0;
   CallerPtr caller;

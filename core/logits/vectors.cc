@@ -62,6 +62,9 @@ class Maker {
     ATTNBIAS_ASSIGN_OR_RETURN(
         memory_, resources_.allocate(numbers * SizeOf(plan_.work_type())));
     out_ = memory_.bytes.data();
+    ATTNBIAS_ASSIGN_OR_RETURN(
+        evaluator_memory_,
+        resources_.reserve(summand_.encoding->evaluator_bytes));
     evaluator_ =
         summand_.encoding->prepare({DataType::kF64}, resources_.kernels);
     return absl::OkStatus();
@@ -130,6 +133,8 @@ class Maker {
   BudgetedBuffer projection_;
   BudgetedBuffer memory_;
   std::byte* out_ = nullptr;
+  // Outlives the evaluator, for whose memory it stands.
+  ByteBudget::Reservation evaluator_memory_;
   EvaluatorPtr evaluator_;
 };
 

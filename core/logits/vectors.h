@@ -11,6 +11,7 @@
 #include "core/base/caller.h"
 #include "core/base/executor.h"
 #include "core/cache/band.h"
+#include "core/cache/byte_budget.h"
 #include "core/kernel/kernel_set.h"
 #include "core/logits/blas.h"
 #include "core/logits/plan.h"
@@ -23,6 +24,8 @@ struct LogitsResources {
   const KernelSet& kernels;
   // RESOURCE_EXHAUSTED when there is no room.
   std::function<absl::StatusOr<BudgetedBuffer>(int64_t bytes)> allocate;
+  // The same for memory from elsewhere.
+  std::function<absl::StatusOr<ByteBudget::Reservation>(int64_t bytes)> reserve;
 };
 
 struct Vectors {

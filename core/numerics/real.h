@@ -6,6 +6,7 @@
 #include <mpfr.h>
 
 #include <cstddef>
+#include <cstdint>
 
 #include "absl/functional/function_ref.h"
 #include "core/numerics/double_double.h"
@@ -28,6 +29,11 @@ class Real {
     return *this;
   }
   ~Real() { mpfr_clear(value_); }
+
+  // Bounds what one takes, with the words that MPFR and malloc add.
+  static constexpr int64_t BytesOf(int precision_bits) {
+    return int64_t{sizeof(mpfr_t)} + 32 + precision_bits / 8;
+  }
 
   int precision() const { return static_cast<int>(mpfr_get_prec(value_)); }
   mpfr_ptr get() { return value_; }

@@ -86,6 +86,9 @@ class Result {
   Gate arrived_;
 };
 
+// Of entries whose key is a letter.
+const int64_t kEntry = BandCache::EntryBytes("a");
+
 class BandCacheTest : public ::testing::Test {
  protected:
   ~BandCacheTest() override { threads_.Join(); }
@@ -104,7 +107,7 @@ class BandCacheTest : public ::testing::Test {
   }
 
   CountingObserver observer_;
-  ByteBudget budget_{4000};
+  ByteBudget budget_{6000};
   Threads threads_{2};
   BandCache cache_{&budget_, &threads_, &observer_};
 };
@@ -117,7 +120,7 @@ TEST_F(BandCacheTest, KeepsWhatItMadeAndServesEverySpanInside) {
   EXPECT_EQ(cache_.Find("a", {7, 9}), nullptr);
   EXPECT_EQ(cache_.Find("b", {7, 8}), nullptr);
   EXPECT_EQ(observer_.computed, 1);
-  EXPECT_EQ(budget_.used(), 64);
+  EXPECT_EQ(budget_.used(), 64 + kEntry);
 }
 
 TEST_F(BandCacheTest, AWiderBandReplacesTheNarrowerOnesItCovers) {
@@ -126,7 +129,7 @@ TEST_F(BandCacheTest, AWiderBandReplacesTheNarrowerOnesItCovers) {
   WaitForHolders(Get(Spec("a", {100, 108})), 2);
   Get(Spec("a", {0, 16}));
   EXPECT_EQ(cache_.kept_bytes(), (8 + 16) * 4);
-  EXPECT_EQ(budget_.used(), (8 + 16) * 4);
+  EXPECT_EQ(budget_.used(), (8 + 16) * 4 + 2 * kEntry);
 }
 
 TEST_F(BandCacheTest, ManyWaitersOneComputation) {
@@ -160,20 +163,20 @@ TEST_F(BandCacheTest, EvictsTheLeastRecentlyUsed) {
   EXPECT_NE(cache_.Find("a", {0, 10}), nullptr);
   EXPECT_EQ(cache_.Find("b", {0, 10}), nullptr);
   EXPECT_EQ(observer_.evicted, 1);
-  EXPECT_EQ(budget_.used(), 3200);
+  EXPECT_EQ(budget_.used(), 3200 + 2 * kEntry);
 }
 
 TEST_F(BandCacheTest, BandsInUseCountUntilTheyAreLetGo) {
-  BandPtr held = Get(Spec("a", {0, 600}));
+  BandPtr held = Get(Spec("a", {0, 900}));
   Result refused;
-  cache_.Get(Spec("b", {0, 600}), std::make_shared<Caller>(),
+  cache_.Get(Spec("b", {0, 900}), std::make_shared<Caller>(),
              refused.Callback());
   EXPECT_THAT(refused.Wait(),
               StatusIs(absl::StatusCode::kResourceExhausted,
-                       HasSubstr("no room for 2400 more bytes")));
+                       HasSubstr("no room for 3600 more bytes")));
   WaitForHolders(held, 2);
   held.reset();
-  Get(Spec("b", {0, 600}));
+  Get(Spec("b", {0, 900}));
   EXPECT_EQ(cache_.Find("a", {0, 1}), nullptr);
 }
 
@@ -202,6 +205,35 @@ TEST_F(BandCacheTest, AComputationStopsWhenNobodyWaits) {
   threads_.Join();
   EXPECT_EQ(observer_.computed, 0);
   EXPECT_EQ(budget.used(), 0);
+}
+
+TEST_F(BandCacheTest, AnEvaluatorCountsWhileItIsThere) {
+  BandSpec spec = Spec("a", {0, 4});
+  spec.evaluator_bytes = 1000;
+  int64_t used = 0;
+  spec.prepare = [&] {
+    used = budget_.used();
+    return std::make_unique<Identity>();
+  };
+  Get(spec);
+  EXPECT_EQ(used, 1000 + 4 * 4 + kEntry);
+  EXPECT_EQ(budget_.used(), 4 * 4 + kEntry);
+}
+
+TEST_F(BandCacheTest, AnEvaluatorWithoutRoomIsNotPrepared) {
+  for (const auto& [bytes, code] :
+       {std::pair(5999, absl::StatusCode::kResourceExhausted),
+        std::pair(6001, absl::StatusCode::kInvalidArgument)}) {
+    BandSpec spec = Spec("a", {0, 4});
+    spec.evaluator_bytes = bytes;
+    spec.prepare = []() -> EvaluatorPtr {
+      ADD_FAILURE() << "prepared";
+      return std::make_unique<Identity>();
+    };
+    Result result;
+    cache_.Get(std::move(spec), std::make_shared<Caller>(), result.Callback());
+    EXPECT_THAT(result.Wait(), StatusIs(code, HasSubstr("memory budget")));
+  }
 }
 
 TEST_F(BandCacheTest, AFollowerOutlivesItsLeader) {

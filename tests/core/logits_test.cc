@@ -193,7 +193,8 @@ class LogitsTest : public ::testing::Test {
   }
 
   LogitsResources Resources() {
-    return {threads_, *kernels_, &AllocatePoisoned};
+    return {threads_, *kernels_, &AllocatePoisoned,
+            [](int64_t) { return ByteBudget::Reservation(); }};
   }
 
   static absl::StatusOr<PositionalLogitsPtr> Create(
@@ -762,6 +763,22 @@ TEST_F(LogitsTest, NoRoomForVectors) {
   };
   EXPECT_THAT(Create(*LogitsPlan::Make(spec, {}), resources),
               StatusIs(absl::StatusCode::kResourceExhausted, "full"));
+}
+
+TEST_F(LogitsTest, NoRoomForWhatMakesVectors) {
+  LogitsSpec spec = Base(100, 100);
+  spec.term = TransformerXl(6, spec.num_heads * spec.head_dim);
+  LogitsResources resources = Resources();
+  int64_t asked = 0;
+  resources.reserve =
+      [&](int64_t bytes) -> absl::StatusOr<ByteBudget::Reservation> {
+    asked = bytes;
+    return absl::ResourceExhaustedError("full");
+  };
+  EXPECT_THAT(Create(*LogitsPlan::Make(spec, {}), resources),
+              StatusIs(absl::StatusCode::kResourceExhausted, "full"));
+  // Rotations by 256 steps of three sizes, a kernel's least count of pairs.
+  EXPECT_GE(asked, 3 * 256 * kPairMultiple * 32);
 }
 
 }  // namespace

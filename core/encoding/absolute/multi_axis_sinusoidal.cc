@@ -11,6 +11,7 @@
 #include "core/base/status_macros.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
+#include "core/encoding/sinusoid/sinusoid.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"
 #include "core/encoding/spec/limits.h"
 #include "core/encoding/spec/sinusoidal.h"
@@ -69,8 +70,6 @@ class MultiAxisEvaluator final : public Evaluator {
     }
   }
 
-  int64_t memory_bytes() const override { return axis_->memory_bytes(); }
-
  private:
   void WriteRow(const std::byte* axis, std::byte* out) const {
     for (int64_t a = 0; a < num_axes_; ++a) {
@@ -85,6 +84,13 @@ class MultiAxisEvaluator final : public Evaluator {
   const int64_t axis_bytes_;
   const int64_t row_bytes_;
 };
+
+// The axes' table, and a piece of it.
+int64_t EvaluatorBytes(const MultiAxisSinusoidalSpec& spec) {
+  const SinusoidColumns columns(AxisTable(spec));
+  return SinusoidsBytes(columns) + kPieceBytes +
+         columns.width * int64_t{sizeof(double)};
+}
 
 // Columns that are left over are as good as the last axis'.
 std::vector<AxisColumns> ColumnsOf(const MultiAxisSinusoidalSpec& spec) {
@@ -119,6 +125,7 @@ absl::StatusOr<Encoding> DescribeMultiAxisSinusoidal(
       .has_columns = true,
       .domain = kAllPositions,
       .axis_columns = ColumnsOf(spec),
+      .evaluator_bytes = EvaluatorBytes(spec),
       .prepare = [spec](const NumberFormat& format, const KernelSet& kernels) {
         return std::make_unique<MultiAxisEvaluator>(
             spec, format.type,

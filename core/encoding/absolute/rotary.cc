@@ -254,10 +254,17 @@ RealToAnyPrecision ScaleOf(const RotarySpec& spec, double scale) {
   };
 }
 
+// Of the pairs that turn.
+SinusoidColumns TurningColumns(const RotarySpec& spec) {
+  return SinusoidColumns({.dim = 2 * TurningPairs(spec),
+                          .layout = SinusoidalLayout::kConcatenated});
+}
+
 // Rows [sines | cosines] of those pairs of `all` that turn.
 EvaluatorPtr PrepareFloat32(const std::vector<Real>& all,
                             const RealToAnyPrecision& scale, DataType type) {
   std::vector<float> frequencies;
+  frequencies.reserve(all.size());
   for (const Real& each : all) {
     if (mpfr_zero_p(each.get()) == 0) frequencies.push_back(NearestFloat(each));
   }
@@ -270,14 +277,14 @@ EvaluatorPtr PrepareExact(const RotarySpec& spec, const std::vector<Real>& all,
                           const KernelSet& kernels) {
   std::vector<SinusoidFrequency> frequencies;
   std::vector<int64_t> turning;
+  frequencies.reserve(TurningPairs(spec));
+  turning.reserve(TurningPairs(spec));
   for (size_t pair = 0; pair < all.size(); ++pair) {
     if (mpfr_zero_p(all[pair].get()) != 0) continue;
     frequencies.push_back(FrequencyOf(all[pair]));
     turning.push_back(static_cast<int64_t>(pair));
   }
-  const SinusoidColumns columns(
-      {.dim = 2 * static_cast<int64_t>(turning.size()),
-       .layout = SinusoidalLayout::kConcatenated});
+  const SinusoidColumns columns = TurningColumns(spec);
   auto reference = [spec, scale, columns, turning = std::move(turning)](
                        int64_t position, int64_t column, DataType as,
                        std::byte* out) {
@@ -310,6 +317,25 @@ EvaluatorPtr Prepare(const RotarySpec& spec, const NumberFormat& format,
       turns, scale(kSinusoidPrecision), spec.layout, format.type);
 }
 
+int64_t EvaluatorBytes(const RotarySpec& spec) {
+  // Copies of the spec, in its frequencies, its scale and on the way there.
+  constexpr int64_t kMostCopies = 5;
+  const auto listed =
+      static_cast<int64_t>(spec.short_factor.size() + spec.long_factor.size() +
+                           spec.inverse_frequencies.size());
+  const int64_t pairs = RotaryPairs(spec);
+  int64_t bytes = InverseFrequencies::BytesOfAll(spec, kSinusoidPrecision) +
+                  RotaryBytes(pairs) +
+                  kMostCopies * listed * int64_t{sizeof(double)};
+  if (spec.angle == AnglePrecision::kFloat32) {
+    bytes += pairs * int64_t{sizeof(float)};
+  } else {
+    bytes += SinusoidsBytes(TurningColumns(spec)) +
+             TurningPairs(spec) * int64_t{sizeof(int64_t)};
+  }
+  return bytes;
+}
+
 absl::StatusOr<Encoding> DescribeRotary(const RotarySpec& spec) {
   ATTNBIAS_RETURN_IF_ERROR(Check(spec));
   return Encoding{.lanes = 2,
@@ -319,6 +345,7 @@ absl::StatusOr<Encoding> DescribeRotary(const RotarySpec& spec) {
                   .domain = kAllPositions,
                   .axis_columns = ColumnsOf(spec),
                   .derive = std::bind_front(&Derive, spec),
+                  .evaluator_bytes = EvaluatorBytes(spec),
                   .prepare = std::bind_front(&Prepare, spec)};
 }
 

@@ -30,6 +30,12 @@ void RepeatEach(const std::byte* elements, int64_t count, std::byte* out) {
   }
 }
 
+// Consecutive pairs that all turn, or none.
+struct Group {
+  bool turns;
+  int64_t pairs;
+};
+
 class RotaryEvaluator final : public Evaluator {
  public:
   RotaryEvaluator(EvaluatorPtr rows, const std::vector<bool>& turns,
@@ -76,15 +82,8 @@ class RotaryEvaluator final : public Evaluator {
     }
   }
 
-  int64_t memory_bytes() const override { return rows_->memory_bytes(); }
 
  private:
-  // Consecutive pairs that all turn, or none.
-  struct Group {
-    bool turns;
-    int64_t pairs;
-  };
-
   // All pairs' numbers, from those of the pairs that turn.
   const std::byte* WithResting(const std::byte* turning, int64_t lane,
                                std::byte* out) const {
@@ -116,6 +115,11 @@ class RotaryEvaluator final : public Evaluator {
 };
 
 }  // namespace
+
+int64_t RotaryBytes(int64_t pairs) {
+  // Groups while their list grows, a piece of a row at least, and all pairs.
+  return kPieceBytes + pairs * int64_t{3 * sizeof(Group) + 3 * sizeof(double)};
+}
 
 int64_t CopiesIn(RotaryLayout layout) {
   return layout == RotaryLayout::kCompact ? 1 : 2;

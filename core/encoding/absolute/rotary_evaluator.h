@@ -22,6 +22,10 @@ int64_t CopiesIn(RotaryLayout layout);
 void WriteRotaryRow(RotaryLayout layout, DataType type, const std::byte* pairs,
                     int64_t count, std::byte* out);
 
+// Bounds what PrepareRotary's result takes beside its rows, as an Encoding's
+// evaluator_bytes do.
+int64_t RotaryBytes(int64_t pairs);
+
 // Fills rotary tables. `rows` gives [sines | cosines] of the pairs that turn,
 // in their order; of all others the sine is 0 and the cosine `scale`.
 EvaluatorPtr PrepareRotary(EvaluatorPtr rows, const std::vector<bool>& turns,

@@ -107,6 +107,15 @@ int64_t RotatingColumns(const RotarySpec& spec) {
   return static_cast<int64_t>(columns) / 2 * 2;
 }
 
+int64_t TurningPairs(const RotarySpec& spec) {
+  const std::vector<double>& given = spec.inverse_frequencies;
+  if (!given.empty()) {
+    return std::count_if(given.begin(), given.end(),
+                         [](double frequency) { return frequency != 0; });
+  }
+  return RotatingColumns(spec) / 2;
+}
+
 int64_t RotaryPairs(const RotarySpec& spec) {
   return spec.rope_type == RopeType::kProportional ? spec.head_dim / 2
                                                    : RotatingColumns(spec) / 2;
@@ -173,6 +182,7 @@ Real InverseFrequencies::Of(int64_t pair) const {
 
 std::vector<Real> InverseFrequencies::All() const {
   std::vector<Real> all;
+  all.reserve(RotaryPairs(spec_));
   Real ratio(working_precision_);
   Real power(working_precision_);
   for (int64_t pair = 0; pair < RotaryPairs(spec_); ++pair) {
@@ -193,6 +203,11 @@ std::vector<Real> InverseFrequencies::All() const {
     all.push_back(Rounded(std::move(frequency)));
   }
   return all;
+}
+
+// Rounding a number leaves it its memory.
+int64_t InverseFrequencies::BytesOfAll(const RotarySpec& spec, int precision) {
+  return RotaryPairs(spec) * Real::BytesOf(precision + kGuardBits);
 }
 
 InverseFrequencies::Exponent InverseFrequencies::ExponentOf(

@@ -22,6 +22,9 @@ int64_t RotatingColumns(const RotarySpec& spec);
 // Pairs of a row, those that do not turn among them.
 int64_t RotaryPairs(const RotarySpec& spec);
 
+// Pairs that turn.
+int64_t TurningPairs(const RotarySpec& spec);
+
 // The axis of position that a pair turns with.
 int64_t RotaryAxisOf(const RotarySpec& spec, int64_t pair);
 
@@ -39,6 +42,8 @@ class InverseFrequencies {
   Real Of(int64_t pair) const;
   // All of them, by fewer powers.
   std::vector<Real> All() const;
+  // Bounds what they take.
+  static int64_t BytesOfAll(const RotarySpec& spec, int precision);
 
  private:
   // Of a pair in its geometric progression, rope_theta^(-k / n).

@@ -14,6 +14,7 @@ absl::StatusOr<Encoding> DescribeSinusoidal(const SinusoidalSpec& spec) {
       .width = spec.dim,
       .has_columns = true,
       .domain = kAllPositions,
+      .evaluator_bytes = SinusoidsBytes(SinusoidColumns(spec)),
       .prepare = [spec](const NumberFormat& format, const KernelSet& kernels) {
         return PrepareSinusoids(spec, format, kernels);
       }};

@@ -2,6 +2,7 @@
 // xPos (Sun et al. 2022): rotary positions and the decay that queries are
 // multiplied, keys divided by.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <functional>
@@ -34,12 +35,14 @@ constexpr int64_t kChainRows = 64;
 // products, each within 2^-102.
 constexpr double kPowerBound = 0x1p-95;
 
+// More bits for the exponent of a decay, whose error the power has times 2^9.
+constexpr int kGuardBits = 16;
+
 // What a position further from the center multiplies by, to within 4 x 2^-p:
 // ((2 pair / dim + gamma) / (1 + gamma))^(steps / scale_base).
 Real DecayOf(const XposSpec& spec, int64_t pair, int64_t steps, int precision) {
-  // A guard for the exponent, of which 2^9 makes an error of the power.
-  Real decay(precision + 16);
-  Real other(precision + 16);
+  Real decay(precision + kGuardBits);
+  Real other(precision + kGuardBits);
   mpfr_set_si(decay.get(), 2 * pair, MPFR_RNDN);
   mpfr_div_si(decay.get(), decay.get(), spec.dim, MPFR_RNDN);
   mpfr_add_d(decay.get(), decay.get(), spec.gamma, MPFR_RNDN);
@@ -63,8 +66,15 @@ int64_t ReachOf(const XposSpec& spec) {
 // Powers 1, 2, 4, ... of the decays of one position, one way or the other.
 class Powers {
  public:
+  // Of one; what making it takes on the way is not among them.
+  static int64_t BytesOf(const XposSpec& spec) {
+    return spec.dim / 2 * CountOf(spec) * int64_t{sizeof(DoubleDouble)};
+  }
+
   Powers(const XposSpec& spec, int64_t step) : pairs_(spec.dim / 2) {
     std::vector<Real> powers;
+    powers.reserve(pairs_);
+    values_.reserve(pairs_ * CountOf(spec));
     for (int64_t pair = 0; pair < pairs_; ++pair) {
       powers.push_back(DecayOf(spec, pair, step, kSinusoidPrecision));
     }
@@ -86,11 +96,11 @@ class Powers {
     return product;
   }
 
-  int64_t memory_bytes() const {
-    return static_cast<int64_t>(values_.size() * sizeof(DoubleDouble));
+ private:
+  static int64_t CountOf(const XposSpec& spec) {
+    return std::bit_width(static_cast<uint64_t>(ReachOf(spec)));
   }
 
- private:
   const int64_t pairs_;
   std::vector<DoubleDouble> values_;
 };
@@ -116,11 +126,6 @@ class XposEvaluator final : public Evaluator {
       FillScale(block.span,
                 out + (kScaleLane - block.lanes.begin) * lane_stride_bytes);
     }
-  }
-
-  int64_t memory_bytes() const override {
-    return rotary_->memory_bytes() + after_.memory_bytes() +
-           before_.memory_bytes();
   }
 
  private:
@@ -166,17 +171,29 @@ class XposEvaluator final : public Evaluator {
   const Powers before_;
 };
 
+SinusoidalSpec AnglesOf(const XposSpec& spec) {
+  return {.dim = spec.dim,
+          .base = spec.rope_theta,
+          .layout = SinusoidalLayout::kConcatenated};
+}
+
 EvaluatorPtr Prepare(const XposSpec& spec, const NumberFormat& format,
                      const KernelSet& kernels) {
   const RealCacheScope cache_scope;
-  const SinusoidalSpec rows = {.dim = spec.dim,
-                               .base = spec.rope_theta,
-                               .layout = SinusoidalLayout::kConcatenated};
   const Real scale(format.scale, kSinusoidPrecision);
-  EvaluatorPtr rotary = PrepareRotary(PrepareSinusoids(rows, format, kernels),
-                                      std::vector<bool>(spec.dim / 2, true),
-                                      scale, spec.layout, format.type);
+  EvaluatorPtr rotary = PrepareRotary(
+      PrepareSinusoids(AnglesOf(spec), format, kernels),
+      std::vector<bool>(spec.dim / 2, true), scale, spec.layout, format.type);
   return std::make_unique<XposEvaluator>(spec, format, std::move(rotary));
+}
+
+int64_t EvaluatorBytes(const XposSpec& spec) {
+  const int64_t pairs = spec.dim / 2;
+  // Of one row the decays, and their rounded numbers.
+  const int64_t row = pairs * int64_t{sizeof(DoubleDouble) + sizeof(double)};
+  return SinusoidsBytes(SinusoidColumns(AnglesOf(spec))) + RotaryBytes(pairs) +
+         2 * Powers::BytesOf(spec) +
+         pairs * Real::BytesOf(kSinusoidPrecision + kGuardBits) + row;
 }
 
 absl::StatusOr<Encoding> DescribeXpos(const XposSpec& spec) {
@@ -188,6 +205,7 @@ absl::StatusOr<Encoding> DescribeXpos(const XposSpec& spec) {
       .has_columns = true,
       .domain = {std::max(spec.center() - reach, kAllPositions.begin),
                  std::min(spec.center() + reach + 1, kAllPositions.end)},
+      .evaluator_bytes = EvaluatorBytes(spec),
       .prepare = std::bind_front(&Prepare, spec)};
 }
 

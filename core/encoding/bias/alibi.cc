@@ -17,13 +17,14 @@
 namespace attnbias {
 namespace {
 
+constexpr int kFactorPrecision = 256;
+
 // slope x scale, where it is a double exactly, or else what multiplies by it.
 using Factor = std::variant<double, ScaledRounding>;
 
 Factor FactorOf(const AlibiSpec& spec, int64_t head,
                 const NumberFormat& format) {
-  constexpr int kPrecision = 256;
-  AlibiSlope slope = AlibiSlopeOf(spec, head, kPrecision);
+  AlibiSlope slope = AlibiSlopeOf(spec, head, kFactorPrecision);
   Real& product = slope.value;
   mpfr_mul_d(product.get(), product.get(), format.scale, MPFR_RNDN);
   const double nearest = mpfr_get_d(product.get(), MPFR_RNDN);
@@ -38,6 +39,7 @@ class AlibiEvaluator final : public Evaluator {
   AlibiEvaluator(const AlibiSpec& spec, const NumberFormat& format)
       : spec_(spec), format_(format) {
     const RealCacheScope cache_scope;
+    factors_.reserve(spec.num_heads);
     for (int64_t head = 0; head < spec.num_heads; ++head) {
       factors_.push_back(FactorOf(spec, head, format));
     }
@@ -78,6 +80,13 @@ class AlibiEvaluator final : public Evaluator {
   std::vector<Factor> factors_;
 };
 
+int64_t EvaluatorBytes(const AlibiSpec& spec) {
+  const auto slopes = static_cast<int64_t>(spec.slopes.size());
+  return spec.num_heads *
+             (int64_t{sizeof(Factor)} + Real::BytesOf(kFactorPrecision)) +
+         slopes * int64_t{sizeof(double)};
+}
+
 absl::StatusOr<Encoding> DescribeAlibi(const AlibiSpec& spec) {
   const auto count = static_cast<int64_t>(spec.slopes.size());
   if (count != 0 && count != spec.num_heads) {
@@ -92,6 +101,7 @@ absl::StatusOr<Encoding> DescribeAlibi(const AlibiSpec& spec) {
       .has_heads = true,
       .domain = kRelativePositions,
       .anchored_at_last_key = spec.variant == AlibiVariant::kKeyFromEnd,
+      .evaluator_bytes = EvaluatorBytes(spec),
       .prepare = PrepareFrom<AlibiEvaluator>(spec)};
 }
 

@@ -25,6 +25,7 @@ constexpr size_t kMaxLayers = 64;
 
 std::vector<NetworkLayer> LayersOf(const DynamicPositionBiasSpec& spec) {
   std::vector<NetworkLayer> layers;
+  layers.reserve(spec.layers.size());
   for (const PositionMlpLayer& layer : spec.layers) {
     layers.push_back({Linear(*layer.weight, layer.bias), Activation::kSilu});
     if (!layer.norm_weight.has_value()) continue;
@@ -33,6 +34,14 @@ std::vector<NetworkLayer> LayersOf(const DynamicPositionBiasSpec& spec) {
   }
   layers.back().activation = Activation::kNone;
   return layers;
+}
+
+int64_t EvaluatorBytes(const DynamicPositionBiasSpec& spec) {
+  std::vector<const Table*> weights;
+  for (const PositionMlpLayer& layer : spec.layers) {
+    weights.push_back(&*layer.weight);
+  }
+  return NetworkBytes(weights);
 }
 
 class DynamicPositionBiasEvaluator final : public NetworkEvaluator {
@@ -154,6 +163,7 @@ absl::StatusOr<Encoding> DescribeDynamicPositionBias(
                   .lanes = spec.num_heads,
                   .has_heads = true,
                   .domain = kRelativePositions,
+                  .evaluator_bytes = EvaluatorBytes(spec),
                   .prepare = PrepareFrom<DynamicPositionBiasEvaluator>(spec)};
 }
 

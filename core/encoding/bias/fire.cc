@@ -37,6 +37,10 @@ class DistanceLogs {
  public:
   using Logs = std::shared_ptr<const std::vector<double>>;
 
+  // All, and half as many while they grow.
+  static constexpr int64_t kMostBytes =
+      kMostKeptDistances * int64_t{sizeof(double)} * 3 / 2;
+
   explicit DistanceLogs(double c) : c_(c) {}
 
   // Those of distances 0 to most at least; null where they are too many.
@@ -44,10 +48,12 @@ class DistanceLogs {
     if (most >= kMostKeptDistances) return nullptr;
     Logs known = Kept();
     if (most < static_cast<int64_t>(known->size())) return known;
-    auto grown = std::make_shared<std::vector<double>>(*known);
-    grown->resize(std::bit_ceil(static_cast<uint64_t>(most) + 1));
-    for (size_t d = known->size(); d < grown->size(); ++d) {
-      (*grown)[d] = LogOfTimes(c_, static_cast<double>(d));
+    const size_t size = std::bit_ceil(static_cast<uint64_t>(most) + 1);
+    auto grown = std::make_shared<std::vector<double>>();
+    grown->reserve(size);
+    *grown = *known;
+    for (size_t d = known->size(); d < size; ++d) {
+      grown->push_back(LogOfTimes(c_, static_cast<double>(d)));
     }
     const MutexLock lock(mutex_);
     if (logs_->size() < grown->size()) logs_ = std::move(grown);
@@ -70,10 +76,9 @@ class FireEvaluator final : public NetworkEvaluator {
  public:
   FireEvaluator(const FireSpec& spec, const NumberFormat& format,
                 const KernelSet& kernels)
-      : NetworkEvaluator(
-            {{Linear(*spec.hidden_weight, spec.hidden_bias), Activation::kRelu},
-             {Linear(*spec.output_weight, spec.output_bias)}},
-            format, kernels),
+      : NetworkEvaluator(OneHiddenLayer(*spec.hidden_weight, spec.hidden_bias,
+                                        *spec.output_weight, spec.output_bias),
+                         format, kernels),
         spec_(spec),
         logs_(spec.c) {}
 
@@ -144,6 +149,9 @@ absl::StatusOr<Encoding> DescribeFire(const FireSpec& spec) {
                   .lanes = spec.num_heads,
                   .has_heads = true,
                   .domain = kAllPositions,
+                  .evaluator_bytes = NetworkBytes({&*spec.hidden_weight,
+                                                   &*spec.output_weight}) +
+                                     DistanceLogs::kMostBytes,
                   .prepare = PrepareFrom<FireEvaluator>(spec)};
 }
 

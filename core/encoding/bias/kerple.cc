@@ -37,6 +37,8 @@ class KerpleEvaluator final : public Evaluator {
  public:
   KerpleEvaluator(const KerpleSpec& spec, const NumberFormat& format)
       : format_(format) {
+    heads_.reserve(spec.num_heads);
+    roundings_.reserve(spec.num_heads);
     for (int64_t head = 0; head < spec.num_heads; ++head) {
       heads_.emplace_back(spec, head);
       Real factor(heads_.back().weight(), kFactorPrecision);
@@ -88,11 +90,15 @@ absl::Status CheckCount(absl::string_view field,
 absl::StatusOr<Encoding> DescribeKerple(const KerpleSpec& spec) {
   ATTNBIAS_RETURN_IF_ERROR(CheckCount("kerple.p", spec.p, spec.num_heads));
   ATTNBIAS_RETURN_IF_ERROR(CheckCount("kerple.a", spec.a, spec.num_heads));
-  return Encoding{.structure = Structure::kToeplitz,
-                  .lanes = spec.num_heads,
-                  .has_heads = true,
-                  .domain = kRelativePositions,
-                  .prepare = PrepareFrom<KerpleEvaluator>(spec)};
+  return Encoding{
+      .structure = Structure::kToeplitz,
+      .lanes = spec.num_heads,
+      .has_heads = true,
+      .domain = kRelativePositions,
+      .evaluator_bytes = spec.num_heads *
+                         (int64_t{sizeof(KerpleHead) + sizeof(ScaledRounding)} +
+                          Real::BytesOf(kFactorPrecision)),
+      .prepare = PrepareFrom<KerpleEvaluator>(spec)};
 }
 
 const EncodingRegistration kKerple(&DescribeKerple);

@@ -42,6 +42,10 @@ class CosineSums {
     SetAngles(frequencies_, 1, pairs_, angles_.Row(1));
   }
 
+  static int64_t BytesOf(int64_t frequencies) {
+    return RotorRows::BytesOf(2, frequencies + kPairMultiple);
+  }
+
   DoubleDouble At(int64_t distance) {
     const Rotors at = angles_.Row(0);
     if (distance != distance_ + 1 || distance % kChain == 0) {
@@ -75,6 +79,7 @@ class SandwichEvaluator final : public Evaluator {
         kernels_(kernels),
         frequencies_(
             RowsOf({.dim = spec.dim, .base = spec.base}, 1).frequencies) {
+    roundings_.reserve(spec.num_heads);
     for (int64_t head = 0; head < spec.num_heads; ++head) {
       Real factor(1, kFactorPrecision);
       MultiplyBySandwichFactor(spec, head, format.scale, factor);
@@ -110,11 +115,20 @@ class SandwichEvaluator final : public Evaluator {
   std::vector<ScaledRounding> roundings_;
 };
 
+int64_t EvaluatorBytes(const SandwichSpec& spec) {
+  const int64_t frequencies = spec.dim / 2;
+  return frequencies * int64_t{sizeof(SinusoidFrequency)} +
+         CosineSums::BytesOf(frequencies) +
+         spec.num_heads * (int64_t{sizeof(ScaledRounding)} +
+                           Real::BytesOf(kFactorPrecision));
+}
+
 absl::StatusOr<Encoding> DescribeSandwich(const SandwichSpec& spec) {
   return Encoding{.structure = Structure::kToeplitz,
                   .lanes = spec.num_heads,
                   .has_heads = true,
                   .domain = kRelativePositions,
+                  .evaluator_bytes = EvaluatorBytes(spec),
                   .prepare = PrepareFrom<SandwichEvaluator>(spec)};
 }
 

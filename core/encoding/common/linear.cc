@@ -9,17 +9,30 @@
 
 namespace attnbias {
 
-std::vector<double> NumbersOf(const Table& table) {
-  std::vector<double> numbers(table.size());
-  for (int64_t i = 0; i < table.size(); ++i) numbers[i] = table.At(i);
+namespace {
+
+std::vector<double> NumbersIn(const Table& table, Range indices) {
+  std::vector<double> numbers;
+  numbers.reserve(indices.size());
+  for (int64_t i = indices.begin; i < indices.end; ++i) {
+    numbers.push_back(table.At(i));
+  }
   return numbers;
 }
 
-Linear::Linear(const Table& weight, const std::optional<Table>& bias)
+}  // namespace
+
+std::vector<double> NumbersOf(const Table& table) {
+  return NumbersIn(table, {0, table.size()});
+}
+
+Linear::Linear(const Table& weight, const std::optional<Table>& bias,
+               Range outputs)
     : inputs_(weight.columns()),
-      outputs_(weight.rows()),
-      weight_(NumbersOf(weight)),
-      bias_(bias.has_value() ? NumbersOf(*bias)
+      outputs_(outputs.size()),
+      weight_(
+          NumbersIn(weight, {outputs.begin * inputs_, outputs.end * inputs_})),
+      bias_(bias.has_value() ? NumbersIn(*bias, outputs)
                              : std::vector<double>(outputs_)) {}
 
 void Linear::Apply(const double* in, Range outputs, const KernelSet& kernels,

@@ -29,16 +29,14 @@ class Linear {
  public:
   // `weight` [outputs, inputs], as torch's Linear has it, and `bias` [outputs],
   // zeros where there is none.
-  Linear(const Table& weight, const std::optional<Table>& bias);
+  Linear(const Table& weight, const std::optional<Table>& bias)
+      : Linear(weight, bias, {0, weight.rows()}) {}
+  // Only some of its outputs.
+  Linear(const Table& weight, const std::optional<Table>& bias, Range outputs);
 
   int64_t inputs() const { return inputs_; }
   int64_t outputs() const { return outputs_; }
   // Of one member of a batch.
-
-  int64_t memory_bytes() const {
-    return static_cast<int64_t>((weight_.size() + bias_.size()) *
-                                sizeof(double));
-  }
 
   // Writes some of the outputs, [outputs.size(), kBatch], of `in` [inputs(),
   // kBatch].

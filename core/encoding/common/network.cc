@@ -96,15 +96,24 @@ std::vector<double> NetworkEvaluator::OutputsOf(std::vector<double> features,
 
 int64_t NetworkEvaluator::batch() const { return kBatch; }
 
-int64_t NetworkEvaluator::memory_bytes() const {
-  int64_t bytes = 0;
-  for (const NetworkLayer& layer : layers_) {
-    bytes += layer.linear.memory_bytes() +
-             static_cast<int64_t>(
-                 (layer.norm_weight.size() + layer.norm_bias.size()) *
-                 sizeof(double));
+int64_t NetworkBytes(absl::Span<const Table* const> weights) {
+  int64_t kept = 0;
+  int64_t features = 0;
+  for (const Table* weight : weights) {
+    // A bias, and a norm's weight and bias.
+    kept += weight->size() + 3 * weight->rows();
+    features = std::max(features, weight->columns() + weight->rows());
   }
-  return bytes;
+  return (kept + features * kBatch) * int64_t{sizeof(double)};
+}
+
+std::vector<NetworkLayer> OneHiddenLayer(
+    const Table& hidden_weight, const std::optional<Table>& hidden_bias,
+    const Table& output_weight, const std::optional<Table>& output_bias) {
+  std::vector<NetworkLayer> layers;
+  layers.push_back({Linear(hidden_weight, hidden_bias), Activation::kRelu});
+  layers.push_back({Linear(output_weight, output_bias)});
+  return layers;
 }
 
 }  // namespace attnbias

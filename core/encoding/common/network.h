@@ -5,12 +5,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "core/encoding/common/linear.h"
 #include "core/encoding/evaluator.h"
 #include "core/kernel/kernel_set.h"
 #include "core/numerics/rounding.h"
+#include "core/table/table.h"
 
 namespace attnbias {
 
@@ -25,13 +28,21 @@ struct NetworkLayer {
   std::vector<double> norm_bias = {};
 };
 
+// Layers with the ReLU between them. They are not listed in braces, which would
+// hold every weight twice.
+std::vector<NetworkLayer> OneHiddenLayer(
+    const Table& hidden_weight, const std::optional<Table>& hidden_bias,
+    const Table& output_weight, const std::optional<Table>& output_bias);
+
+// An Encoding's evaluator_bytes for layers of these weights.
+int64_t NetworkBytes(absl::Span<const Table* const> weights);
+
 // An evaluator whose lanes are the outputs of a network. Its width is 1.
 class NetworkEvaluator : public Evaluator {
  public:
   void Fill(const Block& block, std::byte* out,
             int64_t lane_stride_bytes) const final;
   int64_t batch() const final;
-  int64_t memory_bytes() const final;
 
  protected:
   NetworkEvaluator(std::vector<NetworkLayer> layers, const NumberFormat& format,

@@ -85,10 +85,9 @@ class SwinV2Evaluator final : public NetworkEvaluator {
  public:
   SwinV2Evaluator(const SwinV2Spec& spec, const NumberFormat& format,
                   const KernelSet& kernels)
-      : NetworkEvaluator(
-            {{Linear(*spec.hidden_weight, spec.hidden_bias), Activation::kRelu},
-             {Linear(*spec.output_weight, std::nullopt)}},
-            format, kernels),
+      : NetworkEvaluator(OneHiddenLayer(*spec.hidden_weight, spec.hidden_bias,
+                                        *spec.output_weight, std::nullopt),
+                         format, kernels),
         rounding_(format.scale, format.type) {
     const RealCacheScope cache_scope;
     rows_ = Coordinates(spec.window_height, spec.pretrained_height());
@@ -155,6 +154,8 @@ absl::StatusOr<Encoding> DescribeSwinV2(const SwinV2Spec& spec) {
                   .has_heads = true,
                   .domain = grid.coordinates(),
                   .grid = grid,
+                  .evaluator_bytes = NetworkBytes(
+                      {&*spec.hidden_weight, &*spec.output_weight}),
                   .prepare = PrepareFrom<SwinV2Evaluator>(spec)};
 }
 

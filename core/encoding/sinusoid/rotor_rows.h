@@ -36,6 +36,10 @@ using AlignedDoubles = std::vector<double, CacheLineAllocator<double>>;
 
 class RotorRows {
  public:
+  static constexpr int64_t BytesOf(int64_t rows, int64_t pairs) {
+    return 4 * rows * pairs * int64_t{sizeof(double)};
+  }
+
   // `pairs` is a multiple of kPairMultiple.
   RotorRows(int64_t rows, int64_t pairs)
       : pairs_(pairs),
@@ -53,10 +57,6 @@ class RotorRows {
     const int64_t at = row * pairs_;
     return {sin_hi_.data() + at, sin_lo_.data() + at, cos_hi_.data() + at,
             cos_lo_.data() + at};
-  }
-
-  int64_t memory_bytes() const {
-    return 4 * static_cast<int64_t>(sin_hi_.size() * sizeof(double));
   }
 
  private:

@@ -106,6 +106,7 @@ SinusoidRows RowsOf(const SinusoidalSpec& spec, double scale) {
                                  DataType type, std::byte* out) {
         ReferenceSinusoidal(spec, position, column, {type, scale}, out);
       }};
+  rows.frequencies.reserve(rows.columns.sines);
   Real ratio(kSinusoidPrecision);
   SetPower(progression, 1, ratio);
   Real frequency(progression.first, kSinusoidPrecision);

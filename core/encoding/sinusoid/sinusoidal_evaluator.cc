@@ -48,6 +48,16 @@ int64_t RoundUpToMultiple(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
+int64_t PairsOf(const SinusoidColumns& columns) {
+  return RoundUpToMultiple(columns.sines, kPairMultiple);
+}
+
+// Rows an anchor serves.
+int64_t BlockRowsOf(int64_t pairs) {
+  return std::clamp(kRotationCount / std::max<int64_t>(pairs, 1), kMinBlockRows,
+                    kMaxBlockRows);
+}
+
 // Consecutive rows and where they go.
 struct Rows {
   int64_t position;  // the first row's
@@ -79,6 +89,17 @@ struct Workspace {
         undecided(new uint32_t[2 * part_rows * pairs]),
         doubles(part_rows * row_bytes / sizeof(double) + 2 * kPairMultiple) {}
 
+  // Bounds what one takes, a far anchor beside it. Parts of the most rows are
+  // those of elements that kernels round, which are no wider than floats.
+  static int64_t BytesOf(int64_t pairs, int64_t block_rows, int64_t width) {
+    const int64_t undecided =
+        2 * block_rows * pairs * int64_t{sizeof(uint32_t)};
+    const int64_t part = block_rows * width * int64_t{sizeof(float)};
+    const int64_t bounds = 2 * pairs * int64_t{sizeof(double)};
+    return RotorRows::BytesOf(4, pairs) + bounds + undecided + part +
+           kPartBytes;
+  }
+
   std::byte* part() { return reinterpret_cast<std::byte*>(doubles.data()); }
 
   const int64_t part_rows;
@@ -105,10 +126,8 @@ class SinusoidalEvaluator final : public Evaluator {
         type_(type),
         row_bytes_(columns_.width * SizeOf(type)),
         kernels_(kernels),
-        pairs_(RoundUpToMultiple(static_cast<int64_t>(frequencies_.size()),
-                                 kPairMultiple)),
-        block_rows_(std::clamp(kRotationCount / std::max<int64_t>(pairs_, 1),
-                               kMinBlockRows, kMaxBlockRows)) {
+        pairs_(PairsOf(columns_)),
+        block_rows_(BlockRowsOf(pairs_)) {
     for (int64_t step = 1; step < kComposedPositions; step *= block_rows_) {
       tables_.push_back(RotationsBy(step));
     }
@@ -134,13 +153,6 @@ class SinusoidalEvaluator final : public Evaluator {
       if (!FillOnAccelerator(chain, work)) FillChain(chain, work);
     }
     if (all.stream) kernels_.end_streaming();
-  }
-
-  int64_t memory_bytes() const override {
-    auto bytes =
-        static_cast<int64_t>(frequencies_.size() * sizeof(SinusoidFrequency));
-    for (const RotorRows& table : tables_) bytes += table.memory_bytes();
-    return bytes;
   }
 
  private:
@@ -421,7 +433,6 @@ class SinusoidalEvaluator final : public Evaluator {
   const KernelSet& kernels_;
   // frequencies_.size() rounded up to a multiple of kPairMultiple.
   const int64_t pairs_;
-  // Rows an anchor serves.
   const int64_t block_rows_;
   // Table n has the rotations by 0, 1, ..., block_rows_ - 1 times block_rows_^n
   // positions; there are at least two.
@@ -429,6 +440,17 @@ class SinusoidalEvaluator final : public Evaluator {
 };
 
 }  // namespace
+
+int64_t SinusoidsBytes(const SinusoidColumns& columns) {
+  const int64_t pairs = PairsOf(columns);
+  const int64_t block_rows = BlockRowsOf(pairs);
+  int64_t tables = 0;
+  for (int64_t step = 1; step < kComposedPositions; step *= block_rows) {
+    tables += RotorRows::BytesOf(block_rows, pairs);
+  }
+  return columns.sines * int64_t{sizeof(SinusoidFrequency)} + tables +
+         Workspace::BytesOf(pairs, block_rows, columns.width);
+}
 
 EvaluatorPtr PrepareSinusoids(SinusoidRows rows, DataType type,
                               const KernelSet& kernels) {

@@ -13,6 +13,8 @@
 #ifndef ATTNBIAS_CORE_ENCODING_SINUSOID_SINUSOIDAL_EVALUATOR_H_
 #define ATTNBIAS_CORE_ENCODING_SINUSOID_SINUSOIDAL_EVALUATOR_H_
 
+#include <cstdint>
+
 #include "core/encoding/evaluator.h"
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/encoding/spec/sinusoidal.h"
@@ -20,6 +22,9 @@
 #include "core/tensor/data_type.h"
 
 namespace attnbias {
+
+// An Encoding's evaluator_bytes for such rows.
+int64_t SinusoidsBytes(const SinusoidColumns& columns);
 
 // `kernels` outlives the result.
 EvaluatorPtr PrepareSinusoids(SinusoidRows rows, DataType type,

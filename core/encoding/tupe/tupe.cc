@@ -194,11 +194,6 @@ class DenseEvaluator final : public Evaluator {
     }
   }
 
-  // What is shared counts once, with whoever made it.
-  int64_t memory_bytes() const override {
-    return positions_.use_count() == 1 ? positions_->memory_bytes() : 0;
-  }
-
  private:
   bool resets() const { return tupe_->spec.reset_class_token; }
 
@@ -272,6 +267,10 @@ Encoding Describe(const std::shared_ptr<Tupe>& tupe) {
                     .lanes = spec.num_heads,
                     .has_heads = true,
                     .domain = {0, spec.position_table->rows() - class_rows},
+                    // Its positions, and a sum for each key of a Fill.
+                    .evaluator_bytes =
+                        TupePositions::BytesOf(*spec.position_table) +
+                        spec.position_table->rows() * int64_t{sizeof(double)},
                     .prepare = PrepareFrom<DenseEvaluator>(tupe)};
   }
   Encoding encoding{

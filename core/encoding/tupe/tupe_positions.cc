@@ -9,6 +9,13 @@
 namespace attnbias {
 namespace {
 
+// Columns of a projection whose weights become doubles together: a MiB of them.
+// All of a large model's would take more than everything else.
+int64_t ColumnsAtOnce(int64_t dim) {
+  constexpr int64_t kWeights = int64_t{1} << 17;
+  return std::clamp<int64_t>(kWeights / dim, 1, dim);
+}
+
 class LayerNorm {
  public:
   explicit LayerNorm(const TupeSpec& spec)
@@ -52,27 +59,51 @@ TupePositions::TupePositions(const TupeSpec& spec, const KernelSet& kernels)
     for (int64_t row = 0; row < rows_; ++row)
       norm.Apply(&positions[row * dim_]);
   }
-  const Linear query(*spec.query_weight, spec.query_bias);
-  const Linear key(*spec.key_weight, spec.key_bias);
+  Project(*spec.query_weight, spec.query_bias, positions, kernels,
+          [&](Range rows, int64_t column, const double* projected) {
+            for (int64_t row = rows.begin; row < rows.end; ++row) {
+              queries_[row * dim_ + column] =
+                  *projected++ * *spec.position_scale;
+            }
+          });
+  Project(*spec.key_weight, spec.key_bias, positions, kernels,
+          [&](Range rows, int64_t column, const double* projected) {
+            std::copy_n(projected, rows.size(),
+                        &keys_[column * rows_ + rows.begin]);
+          });
+}
+
+int64_t TupePositions::BytesOf(const Table& position_table) {
+  const int64_t dim = position_table.columns();
+  const int64_t columns = ColumnsAtOnce(dim);
+  // The positions, their queries and keys; a part of a weight, with its bias; a
+  // batch of positions, and its projections.
+  return (3 * position_table.size() + columns * (dim + 1) +
+          (dim + columns) * kBatch) *
+         int64_t{sizeof(double)};
+}
+
+void TupePositions::Project(
+    const Table& weight, const std::optional<Table>& bias,
+    const std::vector<double>& positions, const KernelSet& kernels,
+    absl::FunctionRef<void(Range rows, int64_t column, const double* projected)>
+        write) const {
+  const int64_t step = ColumnsAtOnce(dim_);
   std::vector<double> in(dim_ * kBatch);
-  std::vector<double> out(dim_ * kBatch);
-  for (int64_t first = 0; first < rows_; first += kBatch) {
-    const int64_t count = std::min(kBatch, rows_ - first);
-    for (int64_t n = 0; n < count; ++n) {
-      for (int64_t i = 0; i < dim_; ++i) {
-        in[i * kBatch + n] = positions[(first + n) * dim_ + i];
+  std::vector<double> out(step * kBatch);
+  for (int64_t column = 0; column < dim_; column += step) {
+    const Linear linear(weight, bias, {column, std::min(column + step, dim_)});
+    for (int64_t first = 0; first < rows_; first += kBatch) {
+      const Range rows = {first, std::min(first + kBatch, rows_)};
+      for (int64_t n = 0; n < rows.size(); ++n) {
+        for (int64_t i = 0; i < dim_; ++i) {
+          in[i * kBatch + n] = positions[(first + n) * dim_ + i];
+        }
       }
-    }
-    query.Apply(in.data(), {0, dim_}, kernels, out.data());
-    for (int64_t n = 0; n < count; ++n) {
-      for (int64_t i = 0; i < dim_; ++i) {
-        queries_[(first + n) * dim_ + i] =
-            out[i * kBatch + n] * *spec.position_scale;
+      linear.Apply(in.data(), {0, linear.outputs()}, kernels, out.data());
+      for (int64_t i = 0; i < linear.outputs(); ++i) {
+        write(rows, column + i, &out[i * kBatch]);
       }
-    }
-    key.Apply(in.data(), {0, dim_}, kernels, out.data());
-    for (int64_t i = 0; i < dim_; ++i) {
-      std::copy_n(&out[i * kBatch], count, &keys_[i * rows_ + first]);
     }
   }
 }

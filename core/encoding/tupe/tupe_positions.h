@@ -10,16 +10,22 @@
 #define ATTNBIAS_CORE_ENCODING_TUPE_TUPE_POSITIONS_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "core/encoding/spec/tupe.h"
 #include "core/kernel/kernel_set.h"
+#include "core/table/table.h"
 #include "core/tensor/range.h"
 
 namespace attnbias {
 
 class TupePositions {
  public:
+  // Bounds what one takes, and what making it does.
+  static int64_t BytesOf(const Table& position_table);
+
   // From a spec that MakeEncoding accepts, with its position_scale.
   TupePositions(const TupeSpec& spec, const KernelSet& kernels);
 
@@ -27,11 +33,15 @@ class TupePositions {
   void Dot(int64_t head, int64_t query, Range keys, const KernelSet& kernels,
            double* out) const;
 
-  int64_t memory_bytes() const {
-    return 2 * static_cast<int64_t>(keys_.size() * sizeof(double));
-  }
-
  private:
+  // Gives `write` each column of the projected `positions` [rows, dim], a batch
+  // of rows at a time.
+  void Project(const Table& weight, const std::optional<Table>& bias,
+               const std::vector<double>& positions, const KernelSet& kernels,
+               absl::FunctionRef<void(Range rows, int64_t column,
+                                      const double* projected)>
+                   write) const;
+
   const int64_t rows_;
   const int64_t dim_;
   const int64_t head_dim_;

@@ -77,8 +77,6 @@ class RelativeSinusoidEvaluator final : public Evaluator {
     }
   }
 
-  int64_t memory_bytes() const override { return rows_->memory_bytes(); }
-
  private:
   // The table's row r is that of distance r; relative position r is distance
   // -r.
@@ -126,6 +124,7 @@ Encoding RelativeSinusoid(const SinusoidalSpec& table,
                   .width = table.dim,
                   .has_columns = true,
                   .domain = domain,
+                  .evaluator_bytes = SinusoidsBytes(SinusoidColumns(table)),
                   .prepare = [table, rule](const NumberFormat& format,
                                            const KernelSet& kernels) {
                     return std::make_unique<RelativeSinusoidEvaluator>(
