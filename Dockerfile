@@ -13,7 +13,7 @@ ENV CCACHE_DIR=/ccache CCACHE_BASEDIR=/src CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=
 RUN --mount=type=cache,target=/ccache \
     cmake --preset release \
  && cmake --build --preset release --target attnbias-server attnbias \
- && strip build/release/bin/*
+ && cmake --install build/release --prefix /install --strip
 
 FROM debian:bookworm-slim AS runtime
 # What `ldd` lists for the two programs, and nothing else.
@@ -36,14 +36,14 @@ RUN --mount=type=cache,target=/ccache \
     rm build/release/CMakeCache.txt \
  && CUDACXX=/cuda/toolkit/bin/nvcc cmake --preset release -DATTNBIAS_CUDA=REQUIRED \
  && cmake --build --preset release --target attnbias-server attnbias attnbias_cuda \
- && strip build/release/bin/*
+ && cmake --install build/release --prefix /install --strip
 
 FROM runtime AS cuda
 # The driver's own libraries come from the machine, by NVIDIA's container toolkit.
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 COPY --from=build-cuda /cuda/toolkit/lib/libcublas.so.13 /cuda/toolkit/lib/libcublasLt.so.13 /usr/lib/
-COPY --from=build-cuda /src/build/release/bin/libattnbias_cuda.so /usr/lib/
-COPY --from=build-cuda /src/build/release/bin/attnbias-server /src/build/release/bin/attnbias /usr/local/bin/
+COPY --from=build-cuda /install/lib/libattnbias_cuda.so /usr/lib/
+COPY --from=build-cuda /install/bin /usr/local/bin
 
 FROM runtime AS server
-COPY --from=build /src/build/release/bin/attnbias-server /src/build/release/bin/attnbias /usr/local/bin/
+COPY --from=build /install/bin /usr/local/bin
