@@ -10,10 +10,11 @@ RUN apt-get -qq update \
  && rm -rf /var/lib/apt/lists/*
 COPY . .
 ENV CCACHE_DIR=/ccache CCACHE_BASEDIR=/src CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
+# Programs find their libraries where the image's system has them, and nowhere else.
 RUN --mount=type=cache,target=/ccache \
-    cmake --preset release \
+    cmake --preset release -DCMAKE_SKIP_RPATH=ON \
  && cmake --build --preset release --target attnbias-server attnbias \
- && cmake --install build/release --prefix /install --strip
+ && strip build/release/bin/*
 
 FROM debian:bookworm-slim AS runtime
 # What `ldd` lists for the two programs, and nothing else.
@@ -34,16 +35,16 @@ RUN apt-get -qq update \
 RUN cmake/make-cuda-toolkit.sh /cuda
 RUN --mount=type=cache,target=/ccache \
     rm build/release/CMakeCache.txt \
- && CUDACXX=/cuda/toolkit/bin/nvcc cmake --preset release -DATTNBIAS_CUDA=REQUIRED \
+ && CUDACXX=/cuda/toolkit/bin/nvcc cmake --preset release -DCMAKE_SKIP_RPATH=ON -DATTNBIAS_CUDA=REQUIRED \
  && cmake --build --preset release --target attnbias-server attnbias attnbias_cuda \
- && cmake --install build/release --prefix /install --strip
+ && strip build/release/bin/*
 
 FROM runtime AS cuda
 # The driver's own libraries come from the machine, by NVIDIA's container toolkit.
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 COPY --from=build-cuda /cuda/toolkit/lib/libcublas.so.13 /cuda/toolkit/lib/libcublasLt.so.13 /usr/lib/
-COPY --from=build-cuda /install/lib/libattnbias_cuda.so /usr/lib/
-COPY --from=build-cuda /install/bin /usr/local/bin
+COPY --from=build-cuda /src/build/release/bin/libattnbias_cuda.so /usr/lib/
+COPY --from=build-cuda /src/build/release/bin/attnbias-server /src/build/release/bin/attnbias /usr/local/bin/
 
 FROM runtime AS server
-COPY --from=build /install/bin /usr/local/bin
+COPY --from=build /src/build/release/bin/attnbias-server /src/build/release/bin/attnbias /usr/local/bin/
