@@ -10,8 +10,9 @@ RUN apt-get -qq update \
  && rm -rf /var/lib/apt/lists/*
 COPY . .
 ENV CCACHE_DIR=/ccache CCACHE_BASEDIR=/src CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
+# Programs find their libraries where the image's system has them, and nowhere else.
 RUN --mount=type=cache,target=/ccache \
-    cmake --preset release \
+    cmake --preset release -DCMAKE_SKIP_RPATH=ON \
  && cmake --build --preset release --target attnbias-server attnbias \
  && strip build/release/bin/*
 
@@ -34,7 +35,7 @@ RUN apt-get -qq update \
 RUN cmake/make-cuda-toolkit.sh /cuda
 RUN --mount=type=cache,target=/ccache \
     rm build/release/CMakeCache.txt \
- && CUDACXX=/cuda/toolkit/bin/nvcc cmake --preset release -DATTNBIAS_CUDA=REQUIRED \
+ && CUDACXX=/cuda/toolkit/bin/nvcc cmake --preset release -DCMAKE_SKIP_RPATH=ON -DATTNBIAS_CUDA=REQUIRED \
  && cmake --build --preset release --target attnbias-server attnbias attnbias_cuda \
  && strip build/release/bin/*
 

@@ -167,7 +167,7 @@ absl::Status TableMounts::AddFolder(TableSetBuilder& builder) const {
                             FilesIn(sources_.folder, {kSafetensors}));
   for (const fs::path& path : files) {
     ATTNBIAS_ASSIGN_OR_RETURN(SafetensorsFile file,
-                              SafetensorsFile::Open(path));
+                              SafetensorsFile::Open(path, sources_.folder));
     for (const SafetensorsEntry& entry : file.entries()) {
       if (!IsTable(entry)) continue;
       const std::string name =

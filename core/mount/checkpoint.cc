@@ -27,17 +27,19 @@ using nlohmann::json;
 constexpr char kModelFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
 
-absl::StatusOr<json> ReadJson(const std::string& path) {
-  absl::StatusOr<json> content = ReadJsonFile(path);
+absl::StatusOr<json> ReadJson(const std::filesystem::path& folder,
+                              const char* file) {
+  absl::StatusOr<json> content = ReadJsonFile(folder / file, folder);
   if (!content.ok() || content->is_object()) return content;
-  return Invalid(path, ": not a JSON object");
+  return Invalid((folder / file).string(), ": not a JSON object");
 }
 
 // The checkpoint's tensors, by file.
 using Contents = std::map<std::string, std::vector<std::string>>;
 
-absl::StatusOr<Contents> ReadIndex(const std::string& path) {
-  ATTNBIAS_ASSIGN_OR_RETURN(const json index, ReadJson(path));
+absl::StatusOr<Contents> ReadIndex(const std::filesystem::path& folder) {
+  ATTNBIAS_ASSIGN_OR_RETURN(const json index, ReadJson(folder, kIndexFile));
+  const std::string path = folder / kIndexFile;
   const auto weight_map = index.find("weight_map");
   if (weight_map == index.end() || !weight_map->is_object()) {
     return Invalid(path, ": weight_map: want an object");
@@ -110,8 +112,7 @@ class Reader {
   };
 
   absl::Status AddWholeModel() {
-    ATTNBIAS_ASSIGN_OR_RETURN(SafetensorsFile file,
-                              SafetensorsFile::Open(folder_ / kModelFile));
+    ATTNBIAS_ASSIGN_OR_RETURN(SafetensorsFile file, OpenFile(kModelFile));
     for (const SafetensorsEntry& entry : file.entries()) {
       ATTNBIAS_RETURN_IF_ERROR(AddIfWanted(file, entry));
     }
@@ -120,15 +121,13 @@ class Reader {
 
   // Opens only the shards that something is wanted of.
   absl::Status AddShards() {
-    ATTNBIAS_ASSIGN_OR_RETURN(const Contents contents,
-                              ReadIndex(folder_ / kIndexFile));
+    ATTNBIAS_ASSIGN_OR_RETURN(const Contents contents, ReadIndex(folder_));
     for (const auto& [shard, tensors] : contents) {
       if (std::ranges::none_of(
               tensors, [this](const std::string& t) { return IsWanted(t); })) {
         continue;
       }
-      ATTNBIAS_ASSIGN_OR_RETURN(SafetensorsFile file,
-                                SafetensorsFile::Open(folder_ / shard));
+      ATTNBIAS_ASSIGN_OR_RETURN(SafetensorsFile file, OpenFile(shard));
       for (const std::string& tensor : tensors) {
         const SafetensorsEntry* entry = file.Find(tensor);
         if (entry == nullptr) {
@@ -139,6 +138,10 @@ class Reader {
       }
     }
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<SafetensorsFile> OpenFile(const std::string& name) const {
+    return SafetensorsFile::Open(folder_ / name, folder_);
   }
 
   bool IsWanted(const std::string& tensor) const {
@@ -191,9 +194,7 @@ class Reader {
 
 absl::Status AddCheckpoint(const std::string& name, const std::string& folder,
                            TableSetBuilder& builder) {
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      json config,
-      ReadJson(std::filesystem::path(folder) / ModelConfig::kFile));
+  ATTNBIAS_ASSIGN_OR_RETURN(json config, ReadJson(folder, ModelConfig::kFile));
   return Reader(name, folder, std::move(config), &builder).Read();
 }
 

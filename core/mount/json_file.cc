@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/mount/json_file.h"
 
-#include <filesystem>
-#include <fstream>
-#include <system_error>
+#include <cstdint>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
+#include "core/file/regular_file.h"
 
 namespace attnbias {
 namespace {
@@ -20,32 +18,24 @@ constexpr int64_t kMaxBytes = int64_t{64} << 20;
 constexpr int kMaxDepth = 100;
 constexpr size_t kExcerptBytes = 100;
 
-absl::StatusOr<std::string> ReadText(const std::string& path) {
-  std::error_code error;
-  const std::filesystem::file_status status =
-      std::filesystem::status(path, error);
-  if (status.type() == std::filesystem::file_type::not_found) {
-    return absl::NotFoundError(absl::StrCat(path, ": no such file"));
+absl::StatusOr<std::string> ReadText(const std::string& path,
+                                     const std::string& folder) {
+  ATTNBIAS_ASSIGN_OR_RETURN(const RegularFile file,
+                            RegularFile::Open(path, folder));
+  if (file.size() > kMaxBytes) {
+    return Invalid(path, ": got ", file.size(), " bytes, want at most ",
+                   kMaxBytes);
   }
-  if (!std::filesystem::is_regular_file(status)) {
-    return Invalid(path, ": not a regular file that can be read");
-  }
-  const auto size =
-      static_cast<int64_t>(std::filesystem::file_size(path, error));
-  if (error || size > kMaxBytes) {
-    return Invalid(path, ": got ", error ? error.message() : "a large file",
-                   ", want at most ", kMaxBytes, " bytes");
-  }
-  std::string text(size, '\0');
-  std::ifstream file(path, std::ios::binary);
-  if (!file.read(text.data(), size)) return Invalid(path, ": cannot be read");
+  absl::StatusOr<std::string> text = file.Read(0, file.size());
+  if (!text.ok()) return Located(path, text.status());
   return text;
 }
 
 }  // namespace
 
-absl::StatusOr<json> ReadJsonFile(const std::string& path) {
-  ATTNBIAS_ASSIGN_OR_RETURN(const std::string text, ReadText(path));
+absl::StatusOr<json> ReadJsonFile(const std::string& path,
+                                  const std::string& folder) {
+  ATTNBIAS_ASSIGN_OR_RETURN(const std::string text, ReadText(path, folder));
   bool too_deep = false;
   const auto keep = [&too_deep](int depth, json::parse_event_t /*event*/,
                                 json& /*value*/) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // JSON files that somebody else wrote: read whole, and only where they are
-// small, regular and not nested beyond reason.
+// small and not nested beyond reason.
 #ifndef ATTNBIAS_CORE_MOUNT_JSON_FILE_H_
 #define ATTNBIAS_CORE_MOUNT_JSON_FILE_H_
 
@@ -11,9 +11,10 @@
 
 namespace attnbias {
 
-// NOT_FOUND for a file that is not there, INVALID_ARGUMENT, naming the file,
-// for what is not a regular file, not JSON, too large or too deep.
-absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path);
+// Of a file that RegularFile::Open opens. INVALID_ARGUMENT, naming the file,
+// for what is not JSON, too large or too deep.
+absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path,
+                                            const std::string& folder = "");
 
 // A value for a message: as it is written, or its beginning.
 std::string Excerpt(const nlohmann::json& value);

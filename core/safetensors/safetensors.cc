@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -237,17 +236,11 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(
   return std::move(reader.entries);
 }
 
-absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) {
-    return absl::NotFoundError(absl::StrCat(path, ": no such file"));
-  }
-  SafetensorsFile file;
-  file.path_ = path;
-  file.stream_.open(path, std::ios::binary);
-  if (!file.stream_) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));
-  }
+absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(
+    const std::string& path, const std::string& folder) {
+  absl::StatusOr<RegularFile> opened = RegularFile::Open(path, folder);
+  if (!opened.ok()) return opened.status();
+  SafetensorsFile file(*std::move(opened));
   if (absl::Status status = file.ReadHeader(); !status.ok()) {
     return absl::Status(status.code(),
                         absl::StrCat(path, ": ", status.message()));
@@ -256,13 +249,12 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
 }
 
 absl::Status SafetensorsFile::ReadHeader() {
-  stream_.seekg(0, std::ios::end);
-  const int64_t size = stream_.tellg();
+  const int64_t size = file_.size();
   if (size < kLengthBytes) {
     return NotSafetensors("it is too short: got ", size,
                           " bytes, want at least ", kLengthBytes);
   }
-  const absl::StatusOr<std::string> length = ReadBytes(0, kLengthBytes);
+  const absl::StatusOr<std::string> length = file_.Read(0, kLengthBytes);
   if (!length.ok()) return length.status();
   uint64_t header_size = 0;
   for (int i = kLengthBytes; i-- > 0;) {
@@ -275,7 +267,7 @@ absl::Status SafetensorsFile::ReadHeader() {
   }
   data_offset_ = kLengthBytes + static_cast<int64_t>(header_size);
   const absl::StatusOr<std::string> header =
-      ReadBytes(kLengthBytes, data_offset_);
+      file_.Read(kLengthBytes, data_offset_);
   if (!header.ok()) return header.status();
   auto entries = ParseSafetensorsHeader(*header, size - data_offset_);
   if (!entries.ok()) return entries.status();
@@ -283,20 +275,9 @@ absl::Status SafetensorsFile::ReadHeader() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> SafetensorsFile::ReadBytes(int64_t begin,
-                                                       int64_t end) {
-  std::string bytes(static_cast<size_t>(end - begin), '\0');
-  stream_.clear();
-  stream_.seekg(begin);
-  stream_.read(bytes.data(), end - begin);
-  if (stream_) return bytes;
-  return absl::InvalidArgumentError(
-      absl::StrCat("ended at byte ", begin + stream_.gcount(), ", want ", end));
-}
-
 absl::StatusOr<std::string> SafetensorsFile::Read(
-    const SafetensorsEntry& entry) {
-  return ReadBytes(data_offset_ + entry.begin, data_offset_ + entry.end);
+    const SafetensorsEntry& entry) const {
+  return file_.Read(data_offset_ + entry.begin, data_offset_ + entry.end);
 }
 
 const SafetensorsEntry* SafetensorsFile::Find(std::string_view name) const {

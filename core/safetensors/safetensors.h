@@ -8,14 +8,15 @@
 #define ATTNBIAS_CORE_SAFETENSORS_SAFETENSORS_H_
 
 #include <cstdint>
-#include <fstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "core/file/regular_file.h"
 
 namespace attnbias {
 
@@ -50,11 +51,12 @@ SafetensorsPlace SplitSafetensorsPlace(const std::string& text);
 // somebody writes to it.
 class SafetensorsFile {
  public:
-  // NOT_FOUND if there is no such file, INVALID_ARGUMENT if it is another kind;
-  // messages begin with the path.
-  static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
+  // A file that RegularFile::Open opens. INVALID_ARGUMENT if it is of another
+  // format; messages begin with the path.
+  static absl::StatusOr<SafetensorsFile> Open(const std::string& path,
+                                              const std::string& folder = "");
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
   absl::Span<const SafetensorsEntry> entries() const { return entries_; }
 
   // Null if there is none of this name.
@@ -64,15 +66,13 @@ class SafetensorsFile {
 
   // The bytes of `entry`, one of entries(). INVALID_ARGUMENT, its message
   // without a path, if the file has become shorter.
-  absl::StatusOr<std::string> Read(const SafetensorsEntry& entry);
+  absl::StatusOr<std::string> Read(const SafetensorsEntry& entry) const;
 
  private:
-  SafetensorsFile() = default;
+  explicit SafetensorsFile(RegularFile file) : file_(std::move(file)) {}
   absl::Status ReadHeader();
-  absl::StatusOr<std::string> ReadBytes(int64_t begin, int64_t end);
 
-  std::string path_;
-  std::ifstream stream_;
+  RegularFile file_;
   std::vector<SafetensorsEntry> entries_;
   int64_t data_offset_ = 0;
 };

@@ -29,7 +29,7 @@ CUDA = ("cuda", "cublas")
 # rest of attnbias/ are the C++ client's public headers.
 IMPURE = ("getenv", "_clock::now")
 # The folders of core/, each after all that it knows. core/checksum is known to engine alone of
-# them; it and core/safetensors know no other.
+# them; it and core/file know no other, core/safetensors core/file alone.
 CORE = {
     "base": (),
     "tensor": (),
@@ -37,7 +37,7 @@ CORE = {
     "kernel": ("tensor", "numerics"),
     "table": ("base", "safetensors", "tensor"),
     "encoding": ("base", "tensor", "numerics", "kernel", "table"),
-    "mount": ("base", "safetensors", "table", "encoding"),
+    "mount": ("base", "file", "safetensors", "table", "encoding"),
     "cache": ("base", "tensor", "encoding"),
     "engine": ("base", "checksum", "tensor", "numerics", "kernel", "encoding", "cache"),
     "logits": ("base", "tensor", "numerics", "kernel", "table", "encoding", "cache"),
@@ -71,7 +71,8 @@ def encoding_room(room: str) -> tuple[str, ...]:
 LAYERS = {
     "core": Layer((), RPC, IMPURE),  # a new folder has no arrows before it has a row
     "core/checksum": Layer(("core/checksum/",), (*RPC, "absl/"), IMPURE),
-    "core/safetensors": Layer(("core/safetensors/",), RPC, IMPURE),
+    "core/file": Layer(("core/file/",), RPC, IMPURE),
+    "core/safetensors": Layer(("core/safetensors/", "core/file/"), RPC, IMPURE),
     **{
         f"core/{name}": Layer(
             tuple(f"core/{known}/" for known in (name, *knows)), (*RPC, *CUDA), IMPURE
@@ -131,7 +132,7 @@ class Layers(unittest.TestCase):
         self.assertEqual(list(complaints(ROOT)), [])
 
     def test_a_folder_of_core_knows_none_after_it(self) -> None:
-        before = {"checksum", "safetensors"}
+        before = {"checksum", "file", "safetensors"}
         for name, knows in CORE.items():
             self.assertLessEqual(set(knows), before, name)
             before.add(name)
@@ -165,6 +166,7 @@ class PlantedViolations(unittest.TestCase):
             ("core/cache/a.cc", "auto now = std::chrono::steady_clock::now();"),
             ("core/checksum/a.cc", '#include "core/tensor/range.h"'),
             ("core/safetensors/a.cc", '#include "core/base/invalid.h"'),
+            ("core/file/a.cc", '#include "core/safetensors/safetensors.h"'),
             ("core/table/a.h", '#include "core/encoding/spec/field.h"'),
             ("core/encoding/a.cc", '#include "core/mount/registry.h"'),
             ("core/encoding/spec/a.h", '#include "core/encoding/encoding.h"'),

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.container.hardening import lacks
 from tests.tools.server_process import running_server
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -160,6 +161,20 @@ def test_it_holds_run_time_libraries_only(root: str) -> None:
     assert {"g++", "cmake", "ccache", "protobuf-compiler"}.isdisjoint(packages)
     for program in ("attnbias", "attnbias-server"):
         assert "not found" not in output("chroot", root, "ldd", f"/usr/local/bin/{program}")
+
+
+@pytest.mark.parametrize("program", ["attnbias", "attnbias-server"])
+def test_its_programs_are_hardened(root: str, program: str) -> None:
+    assert lacks(pathlib.Path(root, "usr/local/bin", program)) == []
+
+
+def test_a_program_without_protection_is_seen(tmp_path: pathlib.Path) -> None:
+    program = tmp_path / "bare"
+    (tmp_path / "bare.c").write_text("int main(void) { return 0; }")
+    without = ("-no-pie", "-fno-stack-protector", "-fcf-protection=none", "-Wl,-rpath,/elsewhere")
+    linked = ("-Wl,-z,lazy", "-Wl,-z,norelro", "-Wl,-z,execstack")
+    output("cc", *without, *linked, tmp_path / "bare.c", "-o", program)
+    assert len(lacks(program)) == 8
 
 
 @pytest.mark.skipif(TARGET != "cuda", reason="only the target cuda has it")

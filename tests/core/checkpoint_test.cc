@@ -94,11 +94,11 @@ TEST_F(Checkpoint, FilesThatAreNoJsonOfReasonAreRefused) {
   std::filesystem::remove(folder_ / "config.json");
   std::filesystem::create_directory(folder_ / "config.json");
   EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
-                               HasSubstr("not a regular file")));
+                               HasSubstr("got a folder, want a regular file")));
   std::filesystem::remove(folder_ / "config.json");
   ASSERT_EQ(mkfifo((folder_ / "config.json").c_str(), 0600), 0);
   EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
-                               HasSubstr("not a regular file")));
+                               HasSubstr("got a FIFO, want a regular file")));
 }
 
 TEST_F(Checkpoint, ModelsThatCannotBeReachedAreErrors) {
@@ -109,7 +109,74 @@ TEST_F(Checkpoint, ModelsThatCannotBeReachedAreErrors) {
   std::filesystem::remove(folder_ / "model.safetensors");
   std::filesystem::create_directory(folder_ / "model.safetensors.index.json");
   EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
-                               HasSubstr("not a regular file")));
+                               HasSubstr("got a folder, want a regular file")));
+}
+
+// Who fills the folder does not choose what else the server reads.
+TEST_F(Checkpoint, NothingLeadsOutOfTheFolder) {
+  const std::filesystem::path model = folder_ / "model";
+  const std::string tensor = std::string("encoder.block.0") + kBias;
+  std::filesystem::create_directory(model);
+  WriteModel({Tensor(tensor, {32, 2})}, "outside.safetensors");
+  WriteConfig(R"({"model_type": "t5"})");
+  const auto load = [&model] {
+    TableSetBuilder builder(1 << 20);
+    return AddCheckpoint("m", model, builder);
+  };
+  const auto leads_out = [](const char* file) {
+    return StatusIs(absl::StatusCode::kInvalidArgument,
+                    AllOf(HasSubstr(absl::StrCat(file, ": got a link to ")),
+                          HasSubstr("want a file inside ")));
+  };
+
+  std::filesystem::create_symlink("../config.json", model / "config.json");
+  EXPECT_THAT(load(), leads_out("config.json"));
+  std::filesystem::remove(model / "config.json");
+  std::filesystem::copy(folder_ / "config.json", model / "config.json");
+
+  std::filesystem::create_symlink("../outside.safetensors",
+                                  model / "model.safetensors");
+  EXPECT_THAT(load(), leads_out("model.safetensors"));
+  std::filesystem::rename(model / "model.safetensors",
+                          model / "shard.safetensors");
+  const auto index = [&](const std::string& shard) {
+    WriteFile(
+        model / "model.safetensors.index.json",
+        absl::StrCat("{\"weight_map\":{\"", tensor, "\":\"", shard, "\"}}"));
+  };
+  index("shard.safetensors");
+  EXPECT_THAT(load(), leads_out("shard.safetensors"));
+
+  const std::string path = (folder_ / "outside.safetensors").string();
+  for (const std::string& shard :
+       {std::string("../outside.safetensors"), path,
+        std::string("./shard.safetensors"), std::string()}) {
+    index(shard);
+    EXPECT_THAT(
+        load(),
+        StatusIs(absl::StatusCode::kInvalidArgument,
+                 HasSubstr(absl::StrCat("weight_map: ", tensor, ": got \"",
+                                        shard, "\", want a file's name"))));
+  }
+  index("..");
+  EXPECT_THAT(load(), StatusIs(absl::StatusCode::kInvalidArgument,
+                               HasSubstr("got a folder, want")));
+}
+
+TEST_F(Checkpoint, ASnapshotLinksToItsBlobs) {
+  const std::filesystem::path hub = folder_ / "models--google--t5";
+  const std::filesystem::path snapshot = hub / "snapshots" / "0a1b";
+  std::filesystem::create_directories(snapshot);
+  std::filesystem::create_directory(hub / "blobs");
+  WriteFile(hub / "blobs" / "12", R"({"model_type": "t5"})");
+  WriteFile(hub / "blobs" / "34",
+            SafetensorsBytes(
+                {Tensor(std::string("encoder.block.0") + kBias, {32, 2})}));
+  std::filesystem::create_symlink("../../blobs/12", snapshot / "config.json");
+  std::filesystem::create_symlink("../../blobs/34",
+                                  snapshot / "model.safetensors");
+  TableSetBuilder builder(1 << 20);
+  EXPECT_THAT(AddCheckpoint("m", snapshot, builder), IsOk());
 }
 
 TEST_F(Checkpoint, T5HasABiasOnEitherSide) {

@@ -213,7 +213,7 @@ def test_missing_precompute_file(tmp_path: pathlib.Path) -> None:
 def test_a_folder_is_no_precompute_file(tmp_path: pathlib.Path) -> None:
     done = run(f"--precompute={tmp_path}", "--check-config")
     assert done.returncode == 2
-    assert f"--precompute: {tmp_path}: not a regular file" in done.stderr
+    assert f"--precompute: {tmp_path}: got a folder, want a regular file" in done.stderr
 
 
 def test_precompute_that_does_not_fit_ends_the_process(tmp_path: pathlib.Path) -> None:

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/table_mounts.h"
 
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -103,6 +105,43 @@ TEST_F(TableMountsTest, WhatIsWrongNamesFlagAndFile) {
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(StartsWith("--tables: "),
                              HasSubstr("b.safetensors: not a .safetensors"))));
+}
+
+// A ConfigMap is mounted so: files are links to links inside the folder.
+TEST_F(TableMountsTest, LinksInsideTheFolderAreFollowedOthersAreNot) {
+  std::filesystem::create_directories(folder_ / "outside");
+  std::filesystem::create_directories(folder_ / "mount" / "..2026");
+  const std::filesystem::path mount = folder_ / "mount";
+  Write("outside/b.safetensors", 2);
+  Write("mount/..2026/a.safetensors", 1);
+  std::filesystem::create_symlink("..2026", mount / "..data");
+  std::filesystem::create_symlink("..data/a.safetensors",
+                                  mount / "a.safetensors");
+  // The operator's own name for the folder may be a link, too.
+  std::filesystem::create_symlink(mount, folder_ / "current");
+  ASSERT_THAT(Load({.folder = folder_ / "current"}), IsOk());
+  EXPECT_THAT(Names(), ElementsAre("a:w"));
+
+  std::filesystem::create_symlink("../outside/b.safetensors",
+                                  mount / "b.safetensors");
+  EXPECT_THAT(Load({.folder = mount}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(StartsWith("--tables: " + mount.string()),
+                             HasSubstr("b.safetensors: got a link to "),
+                             HasSubstr("want a file inside "))));
+  EXPECT_THAT(Names(), ElementsAre("a:w"));
+  // Nobody but the operator gives this flag.
+  EXPECT_THAT(Load({.tables = {"b=" + (mount / "b.safetensors:w").string()}}),
+              IsOk());
+}
+
+TEST_F(TableMountsTest, AFifoHoldsNobodyUp) {
+  const std::string fifo = folder_ / "a.safetensors";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_THAT(
+      Load({.folder = folder_}),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               "--tables: " + fifo + ": got a FIFO, want a regular file"));
 }
 
 TEST_F(TableMountsTest, RefreshFollowsTheFilesAndKeepsTheLastGoodSet) {

@@ -39,12 +39,10 @@ struct Cublas {
   decltype(&cublasDgemm_v2) dgemm;
 };
 
-// The system's, or the one that lay beside the headers.
+// The system's; where this was built, the one beside the headers.
 void* OpenCublas() {
   const std::string name = "libcublas.so." + std::to_string(CUBLAS_VER_MAJOR);
-  void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library != nullptr) return library;
-  return dlopen(ATTNBIAS_CUBLAS_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  return dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
 }
 
 template <typename Function>

@@ -9,7 +9,8 @@
 namespace attnbias {
 
 absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice() {
-  // Beside the program, or where the system has its libraries. Never closed:
+  // Where the system has its libraries, or where a build has its own: a name
+  // without a folder is not looked for in the working directory. Never closed:
   // code that runs at exit may lie in it.
   void* const backend = dlopen("libattnbias_cuda.so", RTLD_NOW | RTLD_LOCAL);
   void* const open =

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+# What is deployed makes a mistake in memory harder to use: a build of type Release,
+# and no other. tests/container/hardening.py says whether a program has it.
+if(NOT CMAKE_BUILD_TYPE STREQUAL "Release")
+  return()
+endif()
+
+# Where the compiler does not link programs so by itself.
+include(CheckPIESupported)
+check_pie_supported(LANGUAGES CXX)
+
+# Where a jump or a return may land. Debian 12's own start files have no such marks,
+# so linkers claim nothing for the whole program, and a kernel does not enforce it.
+set(control_flow "")
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+  set(control_flow -fcf-protection=full)
+elseif(CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
+  set(control_flow -mbranch-protection=standard)
+endif()
+
+# Bounds of C++'s own containers cost nothing where it counts: kernels work on plain
+# pointers.
+foreach(flag IN ITEMS -fstack-protector-strong -fstack-clash-protection ${control_flow}
+                      -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -D_GLIBCXX_ASSERTIONS)
+  add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:${flag}>)
+endforeach()
+add_link_options(LINKER:-z,relro LINKER:-z,now LINKER:-z,noexecstack)

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/file/regular_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace attnbias {
+namespace {
+
+namespace fs = std::filesystem;
+
+template <typename... Parts>
+absl::Status Refused(const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat(parts...));
+}
+
+std::string Reason(int error) { return std::generic_category().message(error); }
+
+const char* KindOf(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  return S_ISFIFO(mode) ? "a FIFO" : "a device";
+}
+
+bool IsIn(const fs::path& path, const fs::path& folder) {
+  return std::ranges::mismatch(folder, path).in1 == folder.end();
+}
+
+// Hugging Face's cache has files in models--NAME/blobs, and links to them in
+// models--NAME/snapshots/REVISION. A folder elsewhere is returned as it is.
+fs::path BlobsOf(const fs::path& folder) {
+  for (fs::path at = folder; at.has_relative_path(); at = at.parent_path()) {
+    if (at.parent_path().filename() != "snapshots") continue;
+    const fs::path model = at.parent_path().parent_path();
+    if (absl::StartsWith(model.filename().string(), "models--")) {
+      return model / "blobs";
+    }
+  }
+  return folder;
+}
+
+}  // namespace
+
+absl::StatusOr<RegularFile> RegularFile::Open(const std::string& path,
+                                              const std::string& folder) {
+  // Not blocking: opening a FIFO would wait for whoever writes to it.
+  const int descriptor =
+      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+  if (descriptor < 0 && errno == ENOENT) {
+    return absl::NotFoundError(absl::StrCat(path, ": no such file"));
+  }
+  if (descriptor < 0) {
+    return Refused(path, ": cannot be opened: ", Reason(errno));
+  }
+  RegularFile file(path, descriptor);
+  absl::Status status = file.CheckKind();
+  // Of the file that is open: what the name leads to may change meanwhile.
+  if (status.ok() && !folder.empty()) status = file.CheckPlace(folder);
+  if (!status.ok()) return status;
+  return file;
+}
+
+RegularFile::RegularFile(std::string path, int descriptor)
+    : path_(std::move(path)), descriptor_(descriptor) {}
+
+RegularFile::RegularFile(RegularFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      size_(other.size_) {}
+
+RegularFile::~RegularFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+absl::Status RegularFile::CheckKind() {
+  struct stat info = {};
+  if (::fstat(descriptor_, &info) != 0) {
+    return Refused(path_, ": cannot be read: ", Reason(errno));
+  }
+  if (!S_ISREG(info.st_mode)) {
+    return Refused(path_, ": got ", KindOf(info.st_mode),
+                   ", want a regular file");
+  }
+  size_ = info.st_size;
+  return absl::OkStatus();
+}
+
+absl::Status RegularFile::CheckPlace(const std::string& folder) const {
+  std::error_code error;
+  const fs::path place =
+      fs::read_symlink(absl::StrCat("/proc/self/fd/", descriptor_), error);
+  const fs::path wanted = error ? fs::path() : fs::canonical(folder, error);
+  if (error) {
+    return Refused(path_, ": cannot tell where it lies: ", error.message());
+  }
+  if (IsIn(place, wanted) || IsIn(place, BlobsOf(wanted))) {
+    return absl::OkStatus();
+  }
+  return Refused(path_, ": got a link to ", place.string(),
+                 ", want a file inside ", wanted.string());
+}
+
+absl::StatusOr<std::string> RegularFile::Read(int64_t begin,
+                                              int64_t end) const {
+  std::string bytes(static_cast<size_t>(end - begin), '\0');
+  int64_t at = begin;
+  while (at < end) {
+    const ssize_t got =
+        ::pread(descriptor_, bytes.data() + (at - begin), end - at, at);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return Refused("cannot be read: ", Reason(errno));
+    if (got == 0) return Refused("ended at byte ", at, ", want ", end);
+    at += got;
+  }
+  return bytes;
+}
+
+}  // namespace attnbias

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which protections of cmake/Hardening.cmake a program lacks, as binutils read it."""
+
+import pathlib
+import platform
+import re
+import subprocess
+
+# How compilers mark where an indirect jump may land: endbr64, paciasp.
+LANDING_PADS = {"x86_64": b"\xf3\x0f\x1e\xfa", "aarch64": b"\x3f\x23\x03\xd5"}
+# Programs have a few in any case, from the compiler's own start files.
+FEW_LANDING_PADS = 100
+
+
+def lacks(program: pathlib.Path) -> list[str]:
+    """What is not there, in words."""
+    text = subprocess.run(
+        ["readelf", "--wide", "--segments", "--dynamic", "--dyn-syms", program],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
+    pads = program.read_bytes().count(LANDING_PADS[platform.machine()])
+    has = {
+        "position-independent": re.search(r"FLAGS_1\).* PIE", text),
+        "bound before it runs": re.search(r"FLAGS_1\).* NOW", text),
+        "read-only relocations": re.search(r"^ +GNU_RELRO ", text, re.M),
+        "a stack without code": re.search(r"^ +GNU_STACK .* RW +0x\w+$", text, re.M),
+        "no path to libraries of its own": not re.search(r"\((RPATH|RUNPATH)\)", text),
+        "a guarded stack": re.search(r" UND __stack_chk_fail\b", text),
+        "bounds in the C library's functions": re.search(r" UND __(?!stack)\w+_chk\b", text),
+        "landing pads": pads > FEW_LANDING_PADS,
+    }
+    return [what for what, there in has.items() if not there]
