@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/acceptor.h"
 
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -9,7 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <string>
 #include <utility>
 
 #include "core/base/status_macros.h"
@@ -21,6 +24,18 @@ namespace {
 // How long to leave connections in the kernel's queue when no descriptor is
 // free.
 constexpr int kRetryMilliseconds = 20;
+
+// The address at the other end of a connection, without its port.
+std::string PeerOf(int fd) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof(address);
+  char text[NI_MAXHOST] = "";
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  if (getpeername(fd, any, &size) == 0) {
+    getnameinfo(any, size, text, sizeof(text), nullptr, 0, NI_NUMERICHOST);
+  }
+  return text;
+}
 
 bool OutOfResources(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS ||
@@ -107,16 +122,20 @@ void Acceptor::Admit(int fd) {
 bool Acceptor::Remember(int fd) {
   struct stat status = {};
   fstat(fd, &status);
+  std::string peer = PeerOf(fd);
   MutexLock lock(mutex_);
   // gRPC closes connections without telling: look only when it matters.
-  if (static_cast<int64_t>(connections_.size()) >= max_connections_) {
-    ForgetClosedLocked();
-  }
-  if (static_cast<int64_t>(connections_.size()) >= max_connections_) {
-    return false;
-  }
-  connections_.push_back({fd, status.st_ino});
+  if (!HasRoomLocked(peer)) ForgetClosedLocked();
+  if (!HasRoomLocked(peer)) return false;
+  connections_.push_back({fd, status.st_ino, std::move(peer)});
   return true;
+}
+
+bool Acceptor::HasRoomLocked(const std::string& peer) const {
+  const int64_t room =
+      max_connections_ - static_cast<int64_t>(connections_.size());
+  const int64_t own = std::ranges::count(connections_, peer, &Connection::peer);
+  return own < room;
 }
 
 void Acceptor::ForgetClosedLocked() {

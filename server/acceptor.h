@@ -31,8 +31,9 @@ class Acceptor {
     std::function<void()> on_rejected;
   };
 
-  // Binds and listens; connections wait until Start. UNAVAILABLE, naming the
-  // address, when that fails.
+  // Binds and listens; connections wait until Start. One peer has at most as
+  // many connections as it leaves to others. UNAVAILABLE, naming the address,
+  // when that fails.
   static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(
       std::string_view address, int max_connections);
 
@@ -58,6 +59,8 @@ class Acceptor {
   struct Connection {
     int fd;
     ino_t inode;
+    // The other end's address, without its port.
+    std::string peer;
   };
 
   Acceptor(int listen_fd, int stop_fd, std::string address,
@@ -65,8 +68,10 @@ class Acceptor {
   void AcceptUntilStopped();
   void AcceptOne();
   void Admit(int fd);
-  // False at the limit.
+  // False at the limit, or at the peer's share of it.
   bool Remember(int fd);
+  bool HasRoomLocked(const std::string& peer) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetClosedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int listen_fd_;

@@ -89,11 +89,13 @@ void AddNetworkFlags(CLI::App& app, ServerConfig& config) {
       "Address of the Prometheus metrics")
       ->check(Address());
   Add(app, "--max-connections", config.max_connections,
-      "Connections beyond this are closed")
+      "Connections beyond this are closed; one address has at most half")
       ->check(CLI::Range(1, 1000000));
   Add(app, "--max-concurrent-streams", config.max_concurrent_streams,
       "Calls at once on one connection")
       ->check(CLI::Range(1, 1000000));
+  Add(app, "--reflection", config.reflection,
+      "Whether clients may ask for the service's description, as grpcurl does");
 }
 
 void AddComputeFlags(CLI::App& app, ServerConfig& config) {

@@ -24,10 +24,13 @@ struct ServerConfig {
   int64_t max_tensor_bytes = int64_t{1} << 40;
   // Threads that compute.
   int threads = 1;
-  // Connections beyond this are closed as they come.
+  // Connections beyond this are closed as they come. One address has at most
+  // half of them.
   int max_connections = 1024;
   // Calls at once on one connection; further ones wait at the client.
   int max_concurrent_streams = 256;
+  // Whether clients may ask for the service's description.
+  bool reflection = true;
   // How long the server goes on as usual after it has said NOT_SERVING, so that
   // load balancers notice first.
   absl::Duration drain_notice = absl::Seconds(5);

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/logging.h"
 
+#include <poll.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <climits>
 #include <memory>
+#include <mutex>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
@@ -11,7 +17,7 @@
 #include "google/protobuf/stubs/logging.h"
 #include "grpc/support/log.h"
 #include "nlohmann/json.hpp"
-#include "spdlog/sinks/stdout_sinks.h"
+#include "spdlog/sinks/base_sink.h"
 #include "spdlog/spdlog.h"
 
 namespace attnbias {
@@ -20,10 +26,42 @@ namespace {
 // Set once, before there are threads that log.
 bool as_json = false;
 
+// Writes lines to the standard error, and drops those that it would have to
+// wait for: nobody who reads the log late may hold up calls.
+class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  int64_t dropped() const { return dropped_; }
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    if (!Write({line.data(), line.size()})) ++dropped_;
+  }
+  void flush_() override {}
+
+  static bool Write(std::string_view line) {
+    // A pipe that is ready takes so much at once, and whole.
+    if (line.size() > PIPE_BUF) return false;
+    pollfd ready = {STDERR_FILENO, POLLOUT, 0};
+    return poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT) != 0 &&
+           write(STDERR_FILENO, line.data(), line.size()) ==
+               static_cast<ssize_t>(line.size());
+  }
+
+  std::atomic<int64_t> dropped_ = 0;
+};
+
+StderrSink& Sink() {
+  static StderrSink& sink = *new StderrSink();
+  return sink;
+}
+
 spdlog::logger& Logger() {
-  static const std::shared_ptr<spdlog::logger>* logger =
-      new std::shared_ptr<spdlog::logger>(spdlog::stderr_logger_mt("attnbias"));
-  return **logger;
+  static spdlog::logger& logger = *new spdlog::logger(
+      "attnbias",
+      std::shared_ptr<spdlog::sinks::sink>(&Sink(), [](const auto*) {}));
+  return logger;
 }
 
 // Bytes that are not UTF-8 came from outside and are replaced.
@@ -88,6 +126,8 @@ void LogInfo(std::string_view message) { Log(spdlog::level::info, message); }
 void LogWarning(std::string_view message) { Log(spdlog::level::warn, message); }
 
 void LogError(std::string_view message) { Log(spdlog::level::err, message); }
+
+int64_t LogLinesDropped() { return Sink().dropped(); }
 
 bool LogsAccess() { return Logger().should_log(spdlog::level::info); }
 

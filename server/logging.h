@@ -17,6 +17,9 @@ void LogInfo(std::string_view message);
 void LogWarning(std::string_view message);
 void LogError(std::string_view message);
 
+// Lines that the standard error did not take at once, and that are lost.
+int64_t LogLinesDropped();
+
 // How one call went.
 struct AccessLine {
   std::string_view method;

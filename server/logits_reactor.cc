@@ -40,6 +40,10 @@ LogitsReactor::LogitsReactor(CallEnvironment* environment,
   ProceedAndUnlock();
 }
 
+LogitsReactor::~LogitsReactor() {
+  call_.environment().engine.Unpark(parked_.lock().get());
+}
+
 void LogitsReactor::OnReadDone(bool ok) {
   mutex_.Lock();
   if (ok) {
@@ -67,16 +71,24 @@ void LogitsReactor::Make() {
   const ByteBudget::Reservation until_taken = std::move(incoming_memory_);
   absl::StatusOr<v1::ComputeLogitsRequest> request = TakeRequest();
   if (!request.ok()) return Made(request.status());
-  if (logits_ == nullptr) {
+  if (plan_ == nullptr) {
     absl::StatusOr<LogitsPlanPtr> plan = MakePlan(*request);
     if (!plan.ok()) return Made(plan.status());
-    Prepare(*std::move(plan));
-  } else {
-    if (absl::Status status = Accept(*request); !status.ok()) {
-      return Made(status);
-    }
-    Compute();
+    plan_ = *std::move(plan);
+    return Prepare([this] {
+      Park();
+      Made(Message{
+          FrameHeader<v1::ComputeLogitsResponse>(EncodeLogitsHeader(*plan_)),
+          0});
+    });
   }
+  if (absl::Status status = Accept(*request); !status.ok()) {
+    return Made(status);
+  }
+  logits_ = parked_.lock();
+  if (logits_ == nullptr) return Prepare([this] { Compute(); });
+  call_.environment().engine.Unpark(logits_.get());
+  Compute();
 }
 
 // The request that waits. The next is read meanwhile: Make keeps the call from
@@ -88,7 +100,7 @@ absl::StatusOr<v1::ComputeLogitsRequest> LogitsReactor::TakeRequest() {
   mutex_.Unlock();
   StartRead(&incoming_);
   ATTNBIAS_RETURN_IF_ERROR(call_.CheckWanted());
-  if (logits_ != nullptr) return ParseRequest<v1::ComputeLogitsRequest>(bytes);
+  if (plan_ != nullptr) return ParseRequest<v1::ComputeLogitsRequest>(bytes);
   return call_.Parse<v1::ComputeLogitsRequest>(bytes);
 }
 
@@ -117,23 +129,28 @@ absl::StatusOr<LogitsPlanPtr> LogitsReactor::MakePlan(
   return plan;
 }
 
-void LogitsReactor::Prepare(LogitsPlanPtr plan) {
+template <typename Done>
+void LogitsReactor::Prepare(Done done) {
   CallEnvironment& environment = call_.environment();
   PositionalLogits::Create(
-      std::move(plan),
+      plan_,
       {.executor = environment.executor,
        .kernels = environment.engine.kernels(),
        .allocate = [&engine = environment.engine](
                        int64_t bytes) { return engine.Allocate(bytes); },
        .reserve = [&engine = environment.engine](
                       int64_t bytes) { return engine.Reserve(bytes); }},
-      caller_, [this](absl::StatusOr<PositionalLogitsPtr> logits) {
+      caller_, [this, done](absl::StatusOr<PositionalLogitsPtr> logits) {
         if (!logits.ok()) return Made(logits.status());
         logits_ = *std::move(logits);
-        Made(Message{FrameHeader<v1::ComputeLogitsResponse>(
-                         EncodeLogitsHeader(logits_->plan())),
-                     0});
+        done();
       });
+}
+
+void LogitsReactor::Park() {
+  parked_ = logits_;
+  const int64_t bytes = logits_->memory_bytes();
+  call_.environment().engine.Park(std::move(logits_), bytes);
 }
 
 // The data moves to memory of the budget: it counts until its answer is made.
@@ -144,7 +161,7 @@ absl::Status LogitsReactor::Accept(const v1::ComputeLogitsRequest& request) {
   const std::string& data = request.data();
   const auto size = static_cast<int64_t>(data.size());
   ATTNBIAS_RETURN_IF_ERROR(
-      logits_->plan().CheckRows(request.first_row(), request.num_rows(), size));
+      plan_->CheckRows(request.first_row(), request.num_rows(), size));
   if (request.has_crc32c()) {
     const uint32_t crc32c = Crc32c(data.data(), data.size());
     if (crc32c != request.crc32c()) {
@@ -158,13 +175,13 @@ absl::Status LogitsReactor::Accept(const v1::ComputeLogitsRequest& request) {
   std::memcpy(work_.memory.bytes.data(), data.data(), data.size());
   work_.block = {request.first_row(), request.num_rows(),
                  work_.memory.bytes.data()};
-  work_.lines = logits_->plan().spec().num_heads * request.num_rows();
+  work_.lines = plan_->spec().num_heads * request.num_rows();
   work_.made = 0;
   return absl::OkStatus();
 }
 
 void LogitsReactor::Compute() {
-  const int64_t row_bytes = logits_->plan().output_row_bytes();
+  const int64_t row_bytes = plan_->output_row_bytes();
   const int64_t most = std::max<int64_t>(kDefaultChunkBytes / row_bytes, 1);
   const Range lines = {work_.made, std::min(work_.made + most, work_.lines)};
   absl::StatusOr<BudgetedBuffer> memory =
@@ -188,8 +205,11 @@ void LogitsReactor::Send(Range lines,
   chunk.crc32c = Crc32c(chunk.memory.data(), chunk.memory.size());
   v1::ComputeLogitsResponse response;
   response.set_first_row(work_.block.first_row);
-  response.set_offset(lines.begin * logits_->plan().output_row_bytes());
-  if (work_.made == work_.lines) work_.memory = BudgetedBuffer();
+  response.set_offset(lines.begin * plan_->output_row_bytes());
+  if (!IsUnfinished()) {
+    work_.memory = BudgetedBuffer();
+    Park();
+  }
   const auto size = static_cast<int64_t>(chunk.memory.size());
   Made(Message{FrameChunk(std::move(response), chunk), size});
 }

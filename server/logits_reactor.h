@@ -29,6 +29,8 @@ class LogitsReactor final
   LogitsReactor(CallEnvironment* environment,
                 grpc::CallbackServerContext* context);
 
+  ~LogitsReactor() override;
+
   void OnReadDone(bool ok) override;
 
  private:
@@ -54,12 +56,19 @@ class LogitsReactor final
   absl::StatusOr<LogitsPlanPtr> MakePlan(
       const v1::ComputeLogitsRequest& request) const;
   absl::Status Accept(const v1::ComputeLogitsRequest& request);
-  void Prepare(LogitsPlanPtr plan);
+  // Makes the vectors, then calls `done`.
+  template <typename Done>
+  void Prepare(Done done);
+  void Park();
   void Compute();
   void Send(Range lines, const std::shared_ptr<const BudgetedBuffer>& answer);
 
   // Used by one Make at a time.
+  LogitsPlanPtr plan_;
   PositionalLogitsPtr logits_;
+  // Between requests the engine may need the memory for others; the vectors are
+  // made again then.
+  std::weak_ptr<const PositionalLogits> parked_;
   Work work_;
 
   // Being read, or read and waiting.

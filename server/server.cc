@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <memory>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/invalid.h"
@@ -14,6 +16,7 @@
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/impl/server_builder_option.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/security/server_credentials.h"
 #include "server/codec/spec_codec.h"
@@ -39,6 +42,18 @@ constexpr std::chrono::milliseconds kCancelledPeriod(20);
 constexpr std::chrono::milliseconds kReadinessPeriod(100);
 constexpr std::chrono::milliseconds kMinTablesPeriod(100);
 constexpr std::chrono::milliseconds kNever = std::chrono::hours(24 * 36525);
+
+// Whoever links gRPC's reflection has it in every server.
+class WithoutReflection final : public grpc::ServerBuilderOption {
+ public:
+  void UpdateArguments(grpc::ChannelArguments* /*args*/) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>*
+                         plugins) override {
+    std::erase_if(*plugins, [](const auto& plugin) {
+      return plugin->name() == "proto_server_reflection";
+    });
+  }
+};
 
 std::chrono::milliseconds Milliseconds(absl::Duration duration) {
   return absl::ToChronoMilliseconds(duration);
@@ -147,6 +162,9 @@ void Server::AddGauges() {
       [this] { return table_mounts_.failed(); });
   add("attnbias_cuda_in_use", "1 while a CUDA device is used",
       [this] { return backend_->uses_device(); });
+  add("attnbias_log_lines_dropped",
+      "Lines of the log that the standard error did not take at once",
+      [] { return LogLinesDropped(); });
   add("attnbias_draining", "1 while the server shuts down",
       [this] { return environment_.draining.load(); });
 }
@@ -154,6 +172,9 @@ void Server::AddGauges() {
 void Server::StartGrpc() {
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
+  if (!config_.reflection) {
+    builder.SetOption(std::make_unique<WithoutReflection>());
+  }
   ConfigureTransport(builder);
   builder.RegisterService(&service_);
   builder.RegisterService(&health_);

@@ -137,8 +137,7 @@ absl::StatusOr<std::shared_ptr<Band>> BandCache::AllocateBand(
   ATTNBIAS_ASSIGN_OR_RETURN(
       band->buffer,
       Allocate(spec.lanes * spec.span.size() * spec.coordinate_bytes));
-  ATTNBIAS_ASSIGN_OR_RETURN(band->entry_memory,
-                            Reserve(EntryBytes(spec.key)));
+  ATTNBIAS_ASSIGN_OR_RETURN(band->entry_memory, Reserve(EntryBytes(spec.key)));
   band->span = spec.span;
   band->lanes = spec.lanes;
   band->coordinate_bytes = spec.coordinate_bytes;
@@ -166,23 +165,49 @@ std::optional<ByteBudget::Reservation> BandCache::ReserveEvicting(
     int64_t bytes) {
   for (;;) {
     if (auto reservation = budget_.Reserve(bytes)) return reservation;
-    // Freed outside the lock. A band that someone else holds would free
-    // nothing.
-    BandPtr evicted;
-    MutexLock lock(mutex_);
-    const auto last = std::find_if(
-        entries_.rbegin(), entries_.rend(),
-        [](const Entry& entry) { return entry.band.use_count() == 1; });
-    if (last == entries_.rend()) return std::nullopt;
+    if (EvictOne() == nullptr) return std::nullopt;
+  }
+}
+
+// The caller frees it, outside the lock.
+std::shared_ptr<const void> BandCache::EvictOne() {
+  MutexLock lock(mutex_);
+  // What someone else holds would free nothing.
+  const auto last = std::find_if(
+      entries_.rbegin(), entries_.rend(),
+      [](const Entry& entry) { return entry.band.use_count() == 1; });
+  if (last != entries_.rend()) {
     const auto entry = std::prev(last.base());
-    evicted = std::move(entry->band);
+    const BandPtr evicted = std::move(entry->band);
     const auto found = by_key_.find(entry->key);
     std::erase(found->second, entry);
     if (found->second.empty()) by_key_.erase(found);
     entries_.erase(entry);
     kept_bytes_ -= evicted->size_bytes();
     observer_.OnEvicted();
+    return evicted;
   }
+  if (parked_.empty()) return nullptr;
+  const Parked evicted = std::move(parked_.front());
+  parked_.pop_front();
+  kept_bytes_ -= evicted.bytes;
+  return evicted.idle;
+}
+
+void BandCache::Park(std::shared_ptr<const void> idle, int64_t bytes) {
+  MutexLock lock(mutex_);
+  parked_.push_back({std::move(idle), bytes});
+  kept_bytes_ += bytes;
+}
+
+void BandCache::Unpark(const void* idle) {
+  MutexLock lock(mutex_);
+  const auto found = std::find_if(
+      parked_.begin(), parked_.end(),
+      [idle](const Parked& parked) { return parked.idle.get() == idle; });
+  if (found == parked_.end()) return;
+  kept_bytes_ -= found->bytes;
+  parked_.erase(found);
 }
 
 void BandCache::DropCancelled() {

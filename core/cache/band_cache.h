@@ -73,6 +73,12 @@ class BandCache {
   // A part of the budget for memory from elsewhere, likewise.
   absl::StatusOr<ByteBudget::Reservation> Reserve(int64_t bytes);
 
+  // Keeps something whose `bytes` are of the budget, and which nobody else
+  // holds, until somebody needs the memory or its owner wants it back.
+  void Park(std::shared_ptr<const void> idle, int64_t bytes);
+  // Gives it up to whoever holds it now.
+  void Unpark(const void* idle);
+
   // Bytes kept, whether or not anyone else holds them too.
   int64_t kept_bytes() const {
     MutexLock lock(mutex_);
@@ -97,6 +103,11 @@ class BandCache {
   };
   using Entries = std::list<Entry>;
 
+  struct Parked {
+    std::shared_ptr<const void> idle;
+    int64_t bytes;
+  };
+
   struct Waiter {
     CallerPtr caller;
     Done done;
@@ -117,6 +128,8 @@ class BandCache {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Compute(const FlightPtr& flight);
   std::optional<ByteBudget::Reservation> ReserveEvicting(int64_t bytes);
+  // What was kept and shall go; null where nothing can.
+  std::shared_ptr<const void> EvictOne();
   void RemoveFlightLocked(const FlightPtr& flight)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Land(const FlightPtr& flight, const absl::StatusOr<BandPtr>& result);
@@ -133,6 +146,8 @@ class BandCache {
   Entries entries_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, std::vector<Entries::iterator>> by_key_
       ABSL_GUARDED_BY(mutex_);
+  // Longest idle first.
+  std::list<Parked> parked_ ABSL_GUARDED_BY(mutex_);
   // Those that can be joined, by key.
   absl::flat_hash_map<std::string, std::vector<FlightPtr>> flights_
       ABSL_GUARDED_BY(mutex_);

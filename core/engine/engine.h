@@ -57,6 +57,10 @@ class Engine {
 
   // BandCache's.
   void DropCancelled() { cache_.DropCancelled(); }
+  void Park(std::shared_ptr<const void> idle, int64_t bytes) {
+    cache_.Park(std::move(idle), bytes);
+  }
+  void Unpark(const void* idle) { cache_.Unpark(idle); }
 
   // Memory of the budget, for what is computed beside tensors. With the error
   // of BandCache::Allocate.

@@ -432,6 +432,14 @@ PositionalLogits::PositionalLogits(LogitsPlanPtr plan,
       factors_(std::move(factors)),
       tile_rows_(TileRows(*plan_)) {}
 
+int64_t PositionalLogits::memory_bytes() const {
+  int64_t bytes = 0;
+  for (const Factor& factor : factors_) {
+    bytes += factor.vectors.memory.bytes.size();
+  }
+  return bytes;
+}
+
 void PositionalLogits::Compute(
     const RowBlock& block, Range lines, std::byte* out, CallerPtr caller,
     absl::AnyInvocable<void(absl::Status)> done) const {

@@ -30,7 +30,7 @@ struct RowBlock {
 };
 
 class PositionalLogits;
-using PositionalLogitsPtr = std::unique_ptr<const PositionalLogits>;
+using PositionalLogitsPtr = std::shared_ptr<const PositionalLogits>;
 
 // Immutable; any number of threads may use it at once.
 class PositionalLogits {
@@ -41,6 +41,9 @@ class PositionalLogits {
       absl::AnyInvocable<void(absl::StatusOr<PositionalLogitsPtr>)> done);
 
   const LogitsPlan& plan() const { return *plan_; }
+
+  // Of the budget.
+  int64_t memory_bytes() const;
 
   // Writes lines of the block's answer, as ForRanges does. The answer is
   // row-major [num_heads, num_rows, output_width] of the spec's

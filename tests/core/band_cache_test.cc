@@ -180,6 +180,27 @@ TEST_F(BandCacheTest, BandsInUseCountUntilTheyAreLetGo) {
   EXPECT_EQ(cache_.Find("a", {0, 1}), nullptr);
 }
 
+TEST_F(BandCacheTest, WhatIsParkedGoesWhenItsMemoryIsNeeded) {
+  const auto park = [this] {
+    auto idle = std::make_shared<BudgetedBuffer>(*cache_.Allocate(2500));
+    const std::weak_ptr<const BudgetedBuffer> owner = idle;
+    cache_.Park(std::move(idle), 2500);
+    return owner;
+  };
+  const auto first = park();
+  const auto second = park();
+  EXPECT_EQ(cache_.kept_bytes(), 5000);
+  WaitForHolders(Get(Spec("a", {0, 400})), 2);
+  EXPECT_TRUE(first.expired()) << "longest idle";
+  const std::shared_ptr<const BudgetedBuffer> back = second.lock();
+  ASSERT_NE(back, nullptr);
+  cache_.Unpark(back.get());
+  EXPECT_EQ(cache_.kept_bytes(), 1600);
+  EXPECT_THAT(cache_.Reserve(4000),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("")));
+  EXPECT_EQ(budget_.used(), 2500) << "the band is gone, what is held is not";
+}
+
 TEST_F(BandCacheTest, AComputationStopsWhenNobodyWaits) {
   Gate started;
   Gate gate;

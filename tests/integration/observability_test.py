@@ -187,6 +187,17 @@ def test_reflection_lists_the_services(shared_server: Server, name: str) -> None
     assert name.encode() in answer
 
 
+def test_reflection_can_be_off(start_server: Any) -> None:
+    server = start_server("--reflection=false")
+    with grpc.insecure_channel(server.address) as channel:
+        reflect = channel.stream_stream(
+            "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+        )
+        with pytest.raises(grpc.RpcError) as error:
+            list(reflect(iter([b"\x3a\x00"]), timeout=30))
+    assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [

@@ -32,7 +32,7 @@ def test_running_out_of_descriptors_is_survived(start_server: Any) -> None:
 
 
 def test_connections_beyond_the_limit_are_closed(start_server: Any) -> None:
-    server = start_server("--max-connections=4")
+    server = start_server("--max-connections=8")  # half for one address
     with contextlib.ExitStack() as flood:
         for _ in range(3):
             flood.enter_context(open_socket(server))

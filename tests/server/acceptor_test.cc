@@ -6,9 +6,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <future>
 #include <mutex>
+#include <thread>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "server/host_port.h"
@@ -19,9 +22,13 @@ namespace {
 
 using testing::HasSubstr;
 
-// A connected socket, or -1.
-int Connect(const Acceptor& acceptor) {
+// A connected socket, or -1. `from` is an address of this machine.
+int Connect(const Acceptor& acceptor, const char* from = "127.0.0.1") {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in own = {};
+  own.sin_family = AF_INET;
+  inet_pton(AF_INET, from, &own.sin_addr);
+  bind(fd, reinterpret_cast<sockaddr*>(&own), sizeof(own));
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_port = htons(ParseHostPort(acceptor.address())->port);
@@ -52,6 +59,25 @@ TEST(Acceptor, HandsOverConnectionsUpToTheLimit) {
   char byte;
   EXPECT_LE(read(second, &byte, 1), 0) << "closed at once";
   for (int fd : {first, second, accepted}) close(fd);
+}
+
+TEST(Acceptor, APeerHasNoMoreConnectionsThanItLeavesToOthers) {
+  const auto acceptor = Listen(8);
+  std::atomic<int> accepted = 0;
+  std::atomic<int> rejected = 0;
+  acceptor->Start({[&](int) { ++accepted; }, [&] { ++rejected; }});
+  std::vector<int> clients;
+  const auto connect = [&](const char* from, int count) {
+    const int before = accepted + rejected;
+    for (int i = 0; i < count; ++i) clients.push_back(Connect(*acceptor, from));
+    while (accepted + rejected < before + count) std::this_thread::yield();
+    return accepted.load();
+  };
+  EXPECT_EQ(connect("127.0.0.1", 6), 4);
+  EXPECT_EQ(connect("127.0.0.2", 6), 4 + 2);
+  EXPECT_EQ(connect("127.0.0.3", 6), 4 + 2 + 1);
+  acceptor->Stop();
+  for (int fd : clients) close(fd);
 }
 
 TEST(Acceptor, NoticesConnectionsThatWereClosed) {
