@@ -121,14 +121,13 @@ void BandCache::Compute(const FlightPtr& flight) {
         band->lane_bytes());
     return absl::OkStatus();
   };
-  ForRanges(
-      executor_, flight->caller, spec.span.size(),
-      FirstCoordinates(*evaluator->numbers, spec.lanes * spec.coordinate_bytes),
-      fill, [this, flight, band](const absl::Status& status) {
-        if (!status.ok()) return Land(flight, status);
-        observer_.OnComputed(band->size_bytes());
-        Land(flight, BandPtr(band));
-      });
+  ForRanges(executor_, flight->caller, spec.span.size(),
+            evaluator->numbers->batch(), fill,
+            [this, flight, band](const absl::Status& status) {
+              if (!status.ok()) return Land(flight, status);
+              observer_.OnComputed(band->size_bytes());
+              Land(flight, BandPtr(band));
+            });
 }
 
 absl::StatusOr<std::shared_ptr<Band>> BandCache::AllocateBand(

@@ -3,7 +3,6 @@
 #ifndef ATTNBIAS_CORE_ENCODING_EVALUATOR_H_
 #define ATTNBIAS_CORE_ENCODING_EVALUATOR_H_
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -48,16 +47,6 @@ class Evaluator {
   virtual int64_t batch() const { return 1; }
 
 };
-
-// Where nothing is known of how long a coordinate takes: as many as are worth a
-// call of Fill, but not so many numbers that even slow ones would take long.
-inline int64_t FirstCoordinates(const Evaluator& evaluator,
-                                int64_t bytes_at_each) {
-  constexpr int64_t kBytes = int64_t{16} << 10;
-  constexpr int64_t kMost = 16;
-  return std::max(evaluator.batch(),
-                  std::clamp<int64_t>(kBytes / bytes_at_each, 1, kMost));
-}
 
 using EvaluatorPtr = std::unique_ptr<const Evaluator>;
 

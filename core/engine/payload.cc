@@ -132,7 +132,7 @@ void Payload::Make(int64_t offset, int64_t size, Done done) const {
     return absl::OkStatus();
   };
   ForRanges(executor_, row_maker_.source().caller, elements.size(),
-            FirstElements(), make,
+            ElementsAtOnce(), make,
             [owner = std::move(owner),
              skip = offset - elements.begin * element_bytes_, size,
              done = std::move(done)](const absl::Status& status) mutable {
@@ -144,10 +144,10 @@ void Payload::Make(int64_t offset, int64_t size, Done done) const {
 }
 
 // Whole rows where these are short.
-int64_t Payload::FirstElements() const {
+int64_t Payload::ElementsAtOnce() const {
   const NumberSource& source = row_maker_.source();
   if (source.evaluator != nullptr) {
-    return FirstCoordinates(*source.evaluator, element_bytes_);
+    return source.evaluator->batch();
   }
   constexpr int64_t kBytes = int64_t{64} << 10;
   if (row_bytes_ > kBytes) return std::max<int64_t>(kBytes / element_bytes_, 1);

@@ -69,8 +69,8 @@ class Payload {
   // From the accelerator; nothing when there is none, or when it has given up.
   std::optional<Chunk> ReadExpansion(int64_t offset, int64_t size);
   void Make(int64_t offset, int64_t size, Done done) const;
-  // Elements that are made at once when nothing is known of what they take.
-  int64_t FirstElements() const;
+  // Elements that take no longer than one, or are copied in no time.
+  int64_t ElementsAtOnce() const;
   void MakeElements(Range elements, std::byte* out) const;
   void MakeRows(Range elements, std::byte* out) const;
 

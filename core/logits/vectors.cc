@@ -71,9 +71,7 @@ class Maker {
   }
 
   int64_t count() const { return lanes() * summand_.count; }
-  int64_t unit() const {
-    return FirstCoordinates(*evaluator_, (width() + stride()) * 8);
-  }
+  int64_t unit() const { return evaluator_->batch(); }
 
   // Those from `begin` to `end`, counted over all lanes.
   absl::Status Make(int64_t begin, int64_t end) const {
