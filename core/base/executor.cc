@@ -49,7 +49,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
       const absl::Status status = body_(items.begin, items.end);
       const Clock::time_point began = std::exchange(now, Clock::now());
       Finish(items, status, now - began);
-      if (now < turn_ends) continue;
+      if (now < turn_ends || !HasMore()) continue;
       executor_.Continue(caller_,
                          [self = shared_from_this()] { self->TakeTurn(); });
       return;
@@ -58,6 +58,11 @@ class Loop : public std::enable_shared_from_this<Loop> {
   }
 
  private:
+  bool HasMore() {
+    MutexLock lock(mutex_);
+    return status_.ok() && begun_ < count_;
+  }
+
   Items Take() {
     MutexLock lock(mutex_);
     if (caller_->cancelled()) {
