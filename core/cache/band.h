@@ -28,9 +28,11 @@ struct Band {
   int64_t coordinate_bytes = 0;
   BudgetedBuffer buffer;
   // What the cache takes to keep it.
+  int64_t entry_bytes = 0;
   ByteBudget::Reservation entry_memory;
 
   int64_t size_bytes() const { return buffer.bytes.size(); }
+  int64_t budget_bytes() const { return size_bytes() + entry_bytes; }
   int64_t lane_bytes() const { return span.size() * coordinate_bytes; }
   const std::byte* At(int64_t lane, int64_t coordinate) const {
     return buffer.bytes.data() + lane * lane_bytes() +

@@ -136,7 +136,8 @@ absl::StatusOr<std::shared_ptr<Band>> BandCache::AllocateBand(
   ATTNBIAS_ASSIGN_OR_RETURN(
       band->buffer,
       Allocate(spec.lanes * spec.span.size() * spec.coordinate_bytes));
-  ATTNBIAS_ASSIGN_OR_RETURN(band->entry_memory, Reserve(EntryBytes(spec.key)));
+  band->entry_bytes = EntryBytes(spec.key);
+  ATTNBIAS_ASSIGN_OR_RETURN(band->entry_memory, Reserve(band->entry_bytes));
   band->span = spec.span;
   band->lanes = spec.lanes;
   band->coordinate_bytes = spec.coordinate_bytes;
@@ -182,7 +183,7 @@ std::shared_ptr<const void> BandCache::EvictOne() {
     std::erase(found->second, entry);
     if (found->second.empty()) by_key_.erase(found);
     entries_.erase(entry);
-    kept_bytes_ -= evicted->size_bytes();
+    kept_bytes_ -= evicted->budget_bytes();
     observer_.OnEvicted();
     return evicted;
   }
@@ -256,13 +257,13 @@ void BandCache::InsertLocked(const std::string& key, const BandPtr& band) {
         return !band->span.Contains(entry->band->span);
       });
   for (auto entry = covered; entry != siblings.end(); ++entry) {
-    kept_bytes_ -= (*entry)->band->size_bytes();
+    kept_bytes_ -= (*entry)->band->budget_bytes();
     entries_.erase(*entry);
   }
   siblings.erase(covered, siblings.end());
   entries_.push_front({key, band});
   siblings.push_back(entries_.begin());
-  kept_bytes_ += band->size_bytes();
+  kept_bytes_ += band->budget_bytes();
 }
 
 }  // namespace attnbias

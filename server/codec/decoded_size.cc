@@ -15,7 +15,8 @@ using google::protobuf::io::CodedInputStream;
 
 // An object, what points to it, and what the allocator adds.
 constexpr int64_t kObjectBytes = 256;
-constexpr int64_t kNumberBytes = 8;
+// A list grows by doubling.
+constexpr int64_t kNumberBytes = 2 * 8;
 // What protobuf itself accepts.
 constexpr int kMostDepth = 100;
 

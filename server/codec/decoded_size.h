@@ -12,7 +12,7 @@ namespace attnbias {
 
 // Roughly the bytes that a `type` in `bytes` takes as a message, at most: an
 // empty element of two bytes becomes an object, a number of one byte takes
-// eight. Reads up to where the bytes are not a message.
+// sixteen. Reads up to where the bytes are not a message.
 int64_t DecodedSize(const grpc::ByteBuffer& bytes,
                     const google::protobuf::Descriptor& type);
 

@@ -123,7 +123,7 @@ TEST(ForRanges, LongWorkLeavesTheThreadToOthersBetween) {
   while (executor.RunOne()) {
   }
   EXPECT_TRUE(ended);
-  EXPECT_EQ(order, "soss");
+  EXPECT_EQ(order, "ssos");
 }
 
 TEST(ForRanges, ACallerWhoHasCancelledGetsNoMore) {

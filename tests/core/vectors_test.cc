@@ -144,7 +144,7 @@ TEST(Vectors, OfListsAreThoseOfTheirPositionsOneByOne) {
 TEST(Vectors, AreTheSameHoweverTheyAreRead) {
   EngineHarness engine;
   // Room for what sinusoids keep, not for eight bands.
-  EngineHarness tiny({.memory_budget_bytes = 640000});
+  EngineHarness tiny({.memory_budget_bytes = 1000000});
   std::mt19937 random(2);
   for (const Vectors& vectors : AllVectors()) {
     for (const Form form : {Form::kToeplitz, Form::kDense}) {

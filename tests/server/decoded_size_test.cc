@@ -67,7 +67,7 @@ TEST(DecodedSize, IsNotManyTimesTheSizeOfNumbers) {
   v1::GetTensorRequest request;
   auto& kerple = *request.mutable_spec()->mutable_kerple();
   for (int i = 0; i < 10000; ++i) kerple.add_p(i);
-  EXPECT_LT(SizeOfMessage(request), 2 * 8 * 10000);
+  EXPECT_LT(SizeOfMessage(request), 3 * 8 * 10000);
 }
 
 TEST(DecodedSize, EndsWhereBytesAreNoMessage) {
