@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.attack.attack import BUDGET, MIB, PROCESS, RECOVERY_SECONDS, Attack, computes, recovers
+from tests.attack.attack import BUDGET, MIB, PROCESS, RECOVERY_SECONDS, Attack, computes, is_well
 from tests.attack.figures import Figures, mib
 from tests.attack.load import MEMORY
 from tests.integration.server import Server
@@ -44,7 +44,7 @@ def test_memory(name: str, threads: int, figures: Figures) -> None:
         attack = stack.enter_context(Attack(name, server))
         peak = endure(server, attack)
         counts = attack.stop()
-        recovered = recovers(server)
+        recovered = is_well(server)
         if alive := is_alive(server):
             peak = max(peak, server.peak_resident_bytes())
     done = ", ".join(f"{count} {what}" for what, count in counts.items() if count)

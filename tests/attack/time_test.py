@@ -14,13 +14,13 @@ from tests.attack.figures import Figures, ms
 from tests.attack.load import TIME, UNWANTED
 from tests.integration.server import Server, eventually, settled
 
-SECONDS = 6
+SECONDS = 5
 SLACK = 20
 """How many times the goal is still no failure: machines are slow and shared. A starved call takes
 longer."""
 WANTED_SECONDS = 0.5
 """Of what UNWANTED loads ask for."""
-MOST_SECONDS_OF_UNWANTED_WORK = 10
+MOST_SECONDS_OF_UNWANTED_WORK = 5
 
 
 @contextlib.contextmanager
@@ -65,9 +65,8 @@ def test_small_calls_and_health_are_answered_soon(name: str, figures: Figures) -
         f"{idle_after:.1f} s",
         f"{MOST_SECONDS_OF_UNWANTED_WORK} s",
     )
-    for one in probes:
-        assert one.percentile(99) <= one.goal * SLACK, one.what
-        assert one.refused <= len(one.seconds) / 2, one.what
+    assert not [one.what for one in probes if one.percentile(99) > one.goal * SLACK]
+    assert not [one.what for one in probes if one.refused > len(one.seconds) / 2]
     assert idle_after <= MOST_SECONDS_OF_UNWANTED_WORK
 
 
