@@ -3,6 +3,7 @@
 
 import contextlib
 import json
+import pathlib
 import subprocess
 import sys
 import time
@@ -24,6 +25,7 @@ HEALTH = "/grpc.health.v1.Health/Check"
 
 _LIFE_SECONDS = 120  # of a load that nobody stops
 _STILL_SECONDS = 0.3
+_LOOKS = 10
 _IDLE_SHARE = 0.05  # of one processor
 
 
@@ -61,10 +63,23 @@ def cpu_seconds(process: "subprocess.Popen[str]") -> float:
 
 
 def computes(*processes: "subprocess.Popen[str]") -> bool:
-    """Whether they take processor time, seen for a moment."""
+    """Whether they take processor time, or wait for a processor, seen for a moment."""
     began, used = time.monotonic(), sum(map(cpu_seconds, processes))
-    time.sleep(_STILL_SECONDS)
-    return sum(map(cpu_seconds, processes)) - used >= _IDLE_SHARE * (time.monotonic() - began)
+    waits = False
+    for _ in range(_LOOKS):
+        time.sleep(_STILL_SECONDS / _LOOKS)
+        waits = waits or any(map(_is_runnable, processes))
+    used = sum(map(cpu_seconds, processes)) - used
+    return waits or used >= _IDLE_SHARE * (time.monotonic() - began)
+
+
+def _is_runnable(process: "subprocess.Popen[str]") -> bool:
+    """Whether a thread of it runs or would like to: on a busy machine it may not come to it."""
+    for stat in pathlib.Path(f"/proc/{process.pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            if stat.read_text().rpartition(") ")[2][0] in "RD":
+                return True
+    return False
 
 
 def small(n: int) -> bytes:

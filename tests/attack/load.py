@@ -80,6 +80,8 @@ class Calls:
                 counts["begun"] += 1
             return False
 
+        keep_up()
+        say_begun()
         http2.pump(connections, keep_up, seconds)
 
     def _begin(self, connection: http2.Connection, n: int) -> http2.Stream:
@@ -101,6 +103,7 @@ class Flood:
     def put_on(self, address: str, seconds: float, counts: Counts) -> None:
         deadline = time.monotonic() + seconds
         sockets = [http2.open_socket(address) for _ in range(self.connections)]
+        say_begun()
         for connection in sockets:
             connection.settimeout(1)
             counts["begun"] += 1
@@ -113,6 +116,11 @@ class Flood:
             except OSError:
                 counts["closed"] += 1
         time.sleep(max(0, deadline - time.monotonic()))
+
+
+def say_begun() -> None:
+    """To whoever started this; loads take a while to make."""
+    print("begun", flush=True)
 
 
 # Requests.
@@ -414,7 +422,6 @@ LOADS = MEMORY | TIME | UNWANTED
 def main(name: str, address: str, seconds: str) -> None:
     counts = dict.fromkeys(("begun", "ended", "answered", "held back", "closed"), 0)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-    print("begun", flush=True)
     try:
         LOADS[name].put_on(address, float(seconds), counts)
     finally:
