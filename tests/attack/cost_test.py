@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.attack.attack import BUDGET, cpu_seconds, is_well
+from tests.attack.attack import cpu_seconds, is_well
 from tests.attack.figures import Figures, ms
 from tests.attack.load import DESCRIBE, GET, STREAM, request
 from tests.attack.specs import changed, in_words, small_spec, widened
@@ -111,7 +111,7 @@ class Search:
 def test_worst_cost(path: str, figures: Figures) -> None:
     # A call that has much to answer may cost what can be had until its deadline.
     bound = MOST_CPU_SECONDS + (THREADS * DEADLINE if path == GET else 0)
-    with Server(f"--memory-budget={BUDGET}", f"--threads={THREADS}") as server:
+    with Server(f"--threads={THREADS}") as server:
         assert is_well(server)  # a first call costs more than others
         search = Search(server, path)
         search.run(SECONDS)

@@ -2,6 +2,7 @@
 """Calls of others while a server is attacked: one every few milliseconds, and how long it took."""
 
 import contextlib
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,9 +13,9 @@ from tests.attack.load import GET, request
 from tests.integration.contract import alibi
 from tests.tools import http2
 
-EVERY_SECONDS = 0.02
-PATIENCE = 5
-"""Seconds, after which a call is given up."""
+EVERY_SECONDS = 0.025
+PATIENCE = 2
+"""Seconds that the last calls have. What then has no answer took at least so long."""
 
 
 def _cached(diagonals: int) -> bytes:
@@ -24,8 +25,7 @@ def _cached(diagonals: int) -> bytes:
 
 @dataclass
 class Probe:
-    """Calls that are due every EVERY_SECONDS. A call that is late because the one before took long
-    is late for its caller too, so its time begins when it was due."""
+    """Calls on one connection, a new one every EVERY_SECONDS whatever became of those before."""
 
     what: str
     path: str
@@ -37,23 +37,24 @@ class Probe:
 
     def run(self, address: str, stop: threading.Event) -> None:
         connection = http2.Connection(address)
+        running: list[tuple[float, http2.Stream]] = []
+
+        def collect() -> bool:
+            for call in [call for call in running if call[1].ended]:
+                running.remove(call)
+                self.seconds.append(time.monotonic() - call[0])
+                self.refused += not call[1].received
+            return False
+
         due = time.monotonic()
-        n = 0
-        while not stop.is_set():
-            stream = connection.call(self.path, self.body(n), PATIENCE)
-            self.seconds.append(time.monotonic() - due)
-            n += 1
-            if not stream.ended:
-                connection.close()
-                connection = http2.Connection(address)
-            elif not stream.received:
-                self.refused += 1
+        for n in itertools.count():
+            running.append((due, connection.begin(self.path, self.body(n))))
             due += EVERY_SECONDS
-            stop.wait(due - time.monotonic())
-        # Those that were due when the one before was still under way.
-        while due < (now := time.monotonic()):
-            self.seconds.append(now - due)
-            due += EVERY_SECONDS
+            http2.pump([connection], collect, due - time.monotonic())
+            if stop.is_set():
+                break
+        http2.pump([connection], lambda: collect() or not running, PATIENCE)
+        self.seconds += [time.monotonic() - began for began, _ in running]
         connection.close()
 
     def percentile(self, percent: float) -> float:

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.attack import probe
-from tests.attack.attack import BUDGET, Attack, computes, cpu_seconds
+from tests.attack.attack import Attack, computes, cpu_seconds
 from tests.attack.figures import Figures, ms
 from tests.attack.load import TIME, UNWANTED
-from tests.integration.server import Server, eventually, settled
+from tests.integration.server import Server, eventually, no_call_is_open
 
 SECONDS = 5
 SLACK = 20
@@ -27,15 +27,23 @@ MOST_SECONDS_OF_UNWANTED_WORK = 5
 def server_on_two_processors() -> Iterator[Server]:
     two = sorted(os.sched_getaffinity(0))[:2]
     prefix = ("taskset", "--cpu-list", ",".join(map(str, two)))
-    with Server(f"--memory-budget={BUDGET}", prefix=prefix) as server:
+    with Server(prefix=prefix) as server:
         yield server
 
 
 def seconds_until_idle(server: Server) -> float:
+    """Until no call is open, none waits and nothing is computed."""
     began = time.monotonic()
-    settled(server)
-    assert server.metrics()["attnbias_queued_tasks"] == 0
-    eventually(lambda: not computes(server.process), "nothing computed any more")
+
+    def is_idle() -> bool:
+        metrics = server.metrics()
+        return (
+            no_call_is_open(metrics)
+            and metrics["attnbias_queued_tasks"] == 0
+            and not computes(server.process)
+        )
+
+    eventually(is_idle, "the server idle")
     return time.monotonic() - began
 
 

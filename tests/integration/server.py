@@ -216,17 +216,21 @@ def eventually(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.01)
 
 
+def no_call_is_open(metrics: dict[str, float]) -> bool:
+    calls = {"started": 0.0, "handled": 0.0}
+    for name, value in metrics.items():
+        for kind in calls:
+            calls[kind] += value if name.startswith(f"grpc_server_{kind}_total") else 0
+    return calls["started"] == calls["handled"]
+
+
 def settled(server: Server) -> None:
     """Everything that calls held was given back, and each call has ended."""
 
     def is_settled() -> bool:
         metrics = server.metrics()
-        calls = {"started": 0.0, "handled": 0.0}
-        for name, value in metrics.items():
-            for kind in calls:
-                calls[kind] += value if name.startswith(f"grpc_server_{kind}_total") else 0
         return (
-            calls["started"] == calls["handled"]
+            no_call_is_open(metrics)
             and metrics["attnbias_memory_used_bytes"] == metrics["attnbias_cache_bytes"]
         )
 
