@@ -2,7 +2,6 @@
 """Too many connections, too little memory, clients that stop reading."""
 
 import contextlib
-import socket
 import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,21 +9,17 @@ from typing import Any
 
 import grpc
 
-from tests.integration.contract import alibi, message, sinusoid, spec
-from tests.integration.server import Details, Server, eventually, refused, settled
+from tests.integration.contract import SERVICE, alibi, message, sinusoid, spec
+from tests.integration.server import Details, eventually, refused, settled
 from tests.integration.stream_test import DENSE, dense_alibi
-
-
-def open_socket(server: Server) -> socket.socket:
-    host, _, port = server.address.rpartition(":")
-    return socket.create_connection((host, int(port)))
+from tests.tools import http2
 
 
 def test_running_out_of_descriptors_is_survived(start_server: Any) -> None:
     server = start_server(prefix=("prlimit", "--nofile=64:64"))
     with contextlib.ExitStack() as flood:
         for _ in range(200):
-            flood.enter_context(open_socket(server))
+            flood.enter_context(http2.open_socket(server.address))
         eventually(lambda: server.descriptors() == 64, "the descriptors run out")
     with server.connect() as stub:
         assert stub.payload(alibi(8, 9, **DENSE)) == dense_alibi(8, 9, 9).tobytes()
@@ -35,11 +30,11 @@ def test_connections_beyond_the_limit_are_closed(start_server: Any) -> None:
     server = start_server("--max-connections=8")  # half for one address
     with contextlib.ExitStack() as flood:
         for _ in range(3):
-            flood.enter_context(open_socket(server))
+            flood.enter_context(http2.open_socket(server.address))
         with server.connect() as stub:
             stub.check()
             assert server.metrics()["attnbias_connections"] == 4
-            refused_one = flood.enter_context(open_socket(server))
+            refused_one = flood.enter_context(http2.open_socket(server.address))
             refused_one.settimeout(60)
             with contextlib.suppress(ConnectionResetError):
                 assert refused_one.recv(1) == b""
@@ -75,51 +70,27 @@ def test_a_stalled_reader_is_closed_and_memory_returns(start_server: Any) -> Non
         assert stub.payload(alibi(8, 64, **DENSE)) == dense_alibi(8, 64, 64).tobytes()
 
 
-def http2_frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
-
-
-def http2_headers(**fields: str) -> bytes:
-    """Header fields that HPACK leaves as they are."""
-    pairs = ((name.replace("_", "-"), value) for name, value in fields.items())
-    return b"".join(
-        b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
-        for name, value in pairs
-    )
-
-
 def test_a_unary_answer_that_nobody_reads_is_given_up(start_server: Any) -> None:
     """gRPC's own clients always read one, so this one speaks HTTP/2 itself."""
-    data, headers, reset, settings = 0, 1, 3, 4
     server = start_server("--progress-timeout=200ms")
     request = message("GetTensorRequest")(spec=sinusoid(8192, 64)).SerializeToString()
-    pseudo = {
-        ":method": "POST",
-        ":scheme": "http",
-        ":path": "/attnbias.v1.AttentionBiasService/GetTensor",
-        ":authority": "attnbias",
-    }
-    with open_socket(server) as client:
+    path = f"/{SERVICE}/GetTensor"
+    with http2.open_socket(server.address) as client:
         client.settimeout(20)
         client.sendall(
-            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-            + http2_frame(settings, 0, 0, b"")
-            + http2_frame(
-                headers,
-                4,
-                1,
-                http2_headers(**pseudo, content_type="application/grpc", te="trailers"),
-            )
-            + http2_frame(data, 1, 1, struct.pack(">BI", 0, len(request)) + request)
+            http2.PREFACE
+            + http2.settings()
+            + http2.frame(http2.HEADERS, http2.END_HEADERS, 1, http2.call_headers(path))
+            + http2.frame(http2.DATA, http2.END_STREAM, 1, http2.framed(request))
         )
         received = client.makefile("rb")
         kinds = []
         # Without a window update 64 KiB come, and then the end of the stream.
-        while reset not in kinds:
+        while http2.RESET not in kinds:
             size, kind = struct.unpack(">IB", b"\0" + received.read(4))
             received.read(5 + size)
             kinds.append(kind)
-        assert kinds.count(data) > 0
+        assert kinds.count(http2.DATA) > 0
 
 
 def test_a_slow_reader_that_makes_progress_is_left_alone(start_server: Any) -> None:

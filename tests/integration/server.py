@@ -24,9 +24,18 @@ PATIENCE = 60  # seconds, for what must happen but takes as long as the machine 
 
 
 class Server:
-    """Runs until the `with` block ends; `stop` before that for its exit code."""
+    """Runs until the `with` block ends; `stop` before that for its exit code.
 
-    def __init__(self, *flags: str, prefix: tuple[str, ...] = (), log_level: str = "info") -> None:
+    Its log is a file, or whatever descriptor `stderr` is.
+    """
+
+    def __init__(
+        self,
+        *flags: str,
+        prefix: tuple[str, ...] = (),
+        log_level: str = "info",
+        stderr: int | None = None,
+    ) -> None:
         self._logs = tempfile.TemporaryDirectory()
         self._log = pathlib.Path(self._logs.name, "log")
         with self._log.open("w") as log:
@@ -41,7 +50,7 @@ class Server:
                     *flags,
                 ],
                 stdout=subprocess.PIPE,
-                stderr=log,
+                stderr=log if stderr is None else stderr,
                 text=True,
             )
         self.address = self._announced("listening on ")
@@ -76,10 +85,16 @@ class Server:
         return [json.loads(line) for line in self.log().splitlines()]
 
     def resident_bytes(self) -> int:
+        return self._memory("VmRSS")
+
+    def peak_resident_bytes(self) -> int:
+        """The most that it has had; 0 once it has ended."""
+        return self._memory("VmHWM")
+
+    def _memory(self, name: str) -> int:
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
-        assert found
-        return int(found[1]) * 1024
+        found = re.search(rf"{name}:\s+(\d+) kB", status)
+        return int(found[1]) * 1024 if found else 0
 
     def descriptors(self) -> int:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
@@ -201,17 +216,21 @@ def eventually(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.01)
 
 
+def no_call_is_open(metrics: dict[str, float]) -> bool:
+    calls = {"started": 0.0, "handled": 0.0}
+    for name, value in metrics.items():
+        for kind in calls:
+            calls[kind] += value if name.startswith(f"grpc_server_{kind}_total") else 0
+    return calls["started"] == calls["handled"]
+
+
 def settled(server: Server) -> None:
     """Everything that calls held was given back, and each call has ended."""
 
     def is_settled() -> bool:
         metrics = server.metrics()
-        calls = {"started": 0.0, "handled": 0.0}
-        for name, value in metrics.items():
-            for kind in calls:
-                calls[kind] += value if name.startswith(f"grpc_server_{kind}_total") else 0
         return (
-            calls["started"] == calls["handled"]
+            no_call_is_open(metrics)
             and metrics["attnbias_memory_used_bytes"] == metrics["attnbias_cache_bytes"]
         )
 

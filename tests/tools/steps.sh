@@ -3,8 +3,8 @@
 # The steps of ./dev test, each a function step_NAME, and how they are run and
 # counted. A step that ends with status 77 was skipped, its last line saying why.
 # Steps run under set -e, which && and || would switch off in what they call.
-steps=(layers contract format lint build cpp asan tsan python go integration grpcurl readme
-  deploy container)
+steps=(layers contract format lint build cpp asan tsan attack python go integration grpcurl
+  readme deploy container)
 # shellcheck disable=SC2034  # read by dev
 cuda_steps=(cuda_cpp cuda_code cuda_server cuda_device)
 # Where generated Python code and the installed package go.
@@ -168,6 +168,12 @@ step_asan() {
 step_tsan() {
   build tsan attnbias_tests
   ctest --preset tsan
+}
+
+# Hostile loads on a real server, some in control groups; minutes.
+step_attack() {
+  build dev
+  pytest tests/attack
 }
 
 step_python() {

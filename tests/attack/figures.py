@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests measured: printed as the table of docs/reliability.md, and written as JSON."""
+
+import json
+import os
+import pathlib
+from dataclasses import asdict, dataclass, field
+
+
+@dataclass(frozen=True)
+class Figure:
+    test: str
+    load: str
+    figure: str
+    bound: str
+
+
+@dataclass
+class Figures:
+    rows: list[Figure] = field(default_factory=list)
+
+    def add(self, test: str, load: str, figure: str, bound: str = "") -> None:
+        self.rows.append(Figure(test, load, figure, bound))
+
+    def table(self) -> str:
+        lines = ["| test | load | figure | bound |", "|---|---|---|---|"]
+        for row in self.rows:
+            lines.append(f"| {row.test} | {row.load} | {row.figure} | {row.bound} |")
+        return "\n".join(lines)
+
+    def write(self) -> None:
+        """To the file that ATTNBIAS_ATTACK_OUT names, if it does."""
+        if path := os.environ.get("ATTNBIAS_ATTACK_OUT"):
+            text = json.dumps([asdict(row) for row in self.rows], indent=1)
+            pathlib.Path(path).write_text(text + "\n")
+
+
+def mib(size: float) -> str:
+    return f"{size / (1 << 20):.0f} MiB"
+
+
+def ms(seconds: float) -> str:
+    return f"{seconds * 1000:.1f} ms"

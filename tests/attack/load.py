@@ -1,0 +1,432 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loads that a hostile or careless client puts on a server, each an entry of a table.
+
+`python -m tests.attack.load NAME HOST:PORT SECONDS` puts one on a server and keeps it there: from a
+process of its own, so that it takes nothing from those who measure.
+"""
+
+import functools
+import itertools
+import json
+import math
+import random
+import signal
+import struct
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tests.integration.contract import SERVICE, message, spec
+from tests.tools import http2
+
+MIB = 1 << 20
+LARGE = 8 * MIB - 64
+"""Bytes of what makes a message almost too large."""
+
+GET, DESCRIBE, STREAM, LOGITS = (
+    f"/{SERVICE}/{method}"
+    for method in ("GetTensor", "DescribeTensor", "StreamTensor", "ComputeLogits")
+)
+WATCH = "/grpc.health.v1.Health/Watch"
+
+Counts = dict[str, int]
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Calls that are alike but for their number."""
+
+    what: str
+    path: str
+    body: Callable[[int], bytes]
+    """Of the n-th call: its messages, framed."""
+    at_once: int
+    count: int | None = None
+    """In all; None: without end."""
+    connections: int = 1
+    unsent: int = 0
+    """Bytes at the end of the body that never come."""
+    ends: bool = True
+    """Whether the client says that it has said all."""
+    window: int = http2.WIDE
+    headers: dict[str, str] = field(default_factory=dict)
+    resets_after: float | None = None
+    """Seconds, then the client takes back what has not ended."""
+
+    def put_on(self, address: str, seconds: float, counts: Counts) -> None:
+        connections = [http2.Connection(address, self.window) for _ in range(self.connections)]
+        numbers = itertools.count() if self.count is None else iter(range(self.count))
+        turns = itertools.cycle(connections)
+        running: list[tuple[http2.Connection, http2.Stream]] = []
+        patience = math.inf if self.resets_after is None else self.resets_after
+        resets_at = time.monotonic() + patience
+
+        def keep_up() -> bool:
+            if time.monotonic() >= resets_at:
+                for connection, stream in running:
+                    connection.reset(stream)
+            for call in [(c, s) for c, s in running if s.ended or c.closed]:
+                running.remove(call)
+                counts["ended"] += 1
+                counts["answered"] += call[1].received > 0
+            while len(running) < self.at_once and not all(c.closed for c in connections):
+                if (n := next(numbers, None)) is None:
+                    break
+                connection = next(c for c in turns if not c.closed)
+                running.append((connection, self._begin(connection, n)))
+                counts["begun"] += 1
+            return False
+
+        keep_up()
+        say_begun()
+        http2.pump(connections, keep_up, seconds)
+
+    def _begin(self, connection: http2.Connection, n: int) -> http2.Stream:
+        body = memoryview(self.body(n))
+        body = body[: len(body) - self.unsent]
+        ends = self.ends and not self.unsent
+        return connection.begin(self.path, body, ends=ends, **self.headers)
+
+
+@dataclass(frozen=True)
+class Flood:
+    """Bytes that are sent as fast as they are taken, on connections that never read."""
+
+    what: str
+    pieces: Callable[[], Iterable[bytes]]
+    """Of each connection, after the preface and settings."""
+    connections: int = 1
+
+    def put_on(self, address: str, seconds: float, counts: Counts) -> None:
+        deadline = time.monotonic() + seconds
+        sockets = [http2.open_socket(address) for _ in range(self.connections)]
+        say_begun()
+        for connection in sockets:
+            connection.settimeout(1)
+            counts["begun"] += 1
+            try:
+                connection.sendall(http2.PREFACE + http2.settings())
+                for piece in self.pieces():
+                    connection.sendall(piece)
+            except TimeoutError:
+                counts["held back"] += 1
+            except OSError:
+                counts["closed"] += 1
+        time.sleep(max(0, deadline - time.monotonic()))
+
+
+def say_begun() -> None:
+    """To whoever started this; loads take a while to make."""
+    print("begun", flush=True)
+
+
+# Requests.
+
+
+def request(of: Any, method: str = "GetTensor", **fields: Any) -> bytes:
+    serialised: bytes = message(f"{method}Request")(spec=of, **fields).SerializeToString()
+    return http2.framed(serialised)
+
+
+def nested(numbers: list[int], payload: bytes) -> bytes:
+    """A serialised message that has only field numbers[0], which has only numbers[1], and so on."""
+    for number in reversed(numbers):
+        payload = _varint(number << 3 | 2) + _varint(len(payload)) + payload
+    return payload
+
+
+def _varint(number: int) -> bytes:
+    encoded = b""
+    while number >= 0x80:
+        encoded += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return encoded + bytes([number])
+
+
+def _fields(parent: str, *path: str) -> list[int]:
+    """The numbers of fields, each in the message of the one before."""
+    descriptor = message(parent).DESCRIPTOR
+    numbers = []
+    for name in path:
+        one = descriptor.fields_by_name[name]
+        numbers.append(one.number)
+        descriptor = one.message_type
+    return numbers
+
+
+@functools.cache
+def empty_fields(encoding_or_extent: str, repeated: str) -> bytes:
+    """A request of almost 8 MiB: a repeated field of millions of empty messages, 2 bytes each."""
+    *outer, number = _fields("GetTensorRequest", "spec", encoding_or_extent, repeated)
+    return http2.framed(nested(outer, bytes([number << 3 | 2, 0]) * (LARGE // 2)))
+
+
+@functools.cache
+def large_request() -> bytes:
+    """Almost 8 MiB of a list of numbers."""
+    return request(spec(kerple={"kernel": "KERPLE_KERNEL_LOG", "p": [1.0] * (LARGE // 8)}))
+
+
+def rotary(n: int) -> bytes:
+    fields = {"head_dim": 65536, "rope_theta": 10000.0 + n}
+    return request(spec(rotary=fields, table={"positions": {"end": 1}}))
+
+
+def yarn(n: int) -> bytes:
+    fields = {"head_dim": 65536, "rope_theta": 10000.0 + n, "rope_type": "ROPE_TYPE_YARN"}
+    fields |= {"factor": 4.0, "original_max_position_embeddings": 4096}
+    return request(spec(rotary=fields, table={"positions": {"end": 1}}))
+
+
+def xpos(n: int) -> bytes:
+    fields = {"dim": 65536, "rope_theta": 10000.0 + n, "sequence_length": 1}
+    return request(spec(xpos=fields, table={"positions": {"end": 1}}))
+
+
+@functools.cache
+def _kerple_ends() -> tuple[bytes, bytes]:
+    """A request of 65536 heads, around the first number of its `a`."""
+    mark = struct.pack("<d", 1234.5)
+    numbers = [1234.5] + [1.0] * 65535
+    fields = {"kernel": "KERPLE_KERNEL_LOG", "num_heads": 65536, "p": [1.0] * 65536, "a": numbers}
+    whole = request(spec(kerple=fields, pair={"query_length": 1, "key_length": 1}))
+    before, after = whole.split(mark)
+    return before, after
+
+
+def kerple(n: int) -> bytes:
+    before, after = _kerple_ends()
+    return before + struct.pack("<d", 1.0 + n) + after
+
+
+@functools.cache
+def listed_positions() -> bytes:
+    """65 KB that name 32500 positions, asked for in the smallest chunks there are."""
+    positions = random.Random(0).choices(range(128, 16384), k=32500)
+    output = {"data_type": "DATA_TYPE_F16"}
+    of = spec(
+        sinusoidal={"dim": 2}, table={"position_ids": [{"positions": positions}]}, output=output
+    )
+    return request(of, "StreamTensor", max_chunk_bytes=4096)
+
+
+@functools.cache
+def long_name() -> bytes:
+    return http2.framed(nested([1], b"x" * LARGE))
+
+
+@functools.cache
+def gzip_bomb() -> bytes:
+    deflate = zlib.compressobj(wbits=31)
+    zeros = bytes(MIB)
+    bomb = b"".join(deflate.compress(zeros) for _ in range(128)) + deflate.flush()
+    return http2.framed(bomb, compressed=True)
+
+
+@functools.cache
+def logits() -> bytes:
+    """A ComputeLogits of 8 MiB of vectors, and the query that makes it compute them."""
+    term = {"sinusoidal": {"dim": 64, "layout": "SINUSOIDAL_LAYOUT_CONCATENATED"}}
+    of = message("LogitsSpec")(
+        sinusoidal_distances=term,
+        num_heads=1,
+        head_dim=64,
+        query_length=8192,
+        key_length=8192,
+        direction="DIRECTION_BIDIRECTIONAL",
+        data_type="DATA_TYPE_F32",
+    )
+    row = message("ComputeLogitsRequest")(first_row=0, num_rows=1, data=bytes(64 * 4))
+    return request(of, "ComputeLogits") + http2.framed(row.SerializeToString())
+
+
+def sandwich(n: int, queries: int = 250_000, method: str = "GetTensor") -> bytes:
+    """2 MB of diagonals, each a sum of 32768 cosines."""
+    fields = {"num_heads": 1, "dim": 65536, "base": 10000.0 + n}
+    keys = queries if method == "GetTensor" else 1
+    pair = {"query_length": queries, "key_length": keys, "alignment": "ALIGNMENT_END"}
+    return request(spec(sandwich=fields, pair=pair), method)
+
+
+# Frames.
+
+
+def resets() -> Iterable[bytes]:
+    """Calls that are taken back at once."""
+    block = http2.call_headers(GET)
+    for first in range(1, 600_000, 2000):
+        yield b"".join(
+            http2.frame(http2.HEADERS, http2.END_HEADERS, stream, block)
+            + http2.frame(http2.RESET, 0, stream, struct.pack(">I", http2.CANCEL))
+            for stream in range(first, first + 2000, 2)
+        )
+
+
+def endless_headers() -> Iterable[bytes]:
+    yield http2.frame(http2.HEADERS, 0, 1, http2.call_headers(GET))
+    fields = b"".join(http2.header_block(**{f"x{i}": "v" * 100}) for i in range(150))
+    for _ in range(64 * MIB // len(fields)):
+        yield http2.frame(http2.CONTINUATION, 0, 1, fields)
+
+
+def pings() -> Iterable[bytes]:
+    yield from itertools.repeat(http2.frame(http2.PING, 0, 0, bytes(8)) * 4096, 400)
+
+
+def many_settings() -> Iterable[bytes]:
+    yield from itertools.repeat(http2.settings(initial_window_size=1) * 4096, 400)
+
+
+def half_frame() -> Iterable[bytes]:
+    """A call whose first frame of data is never whole."""
+    yield http2.frame(http2.HEADERS, http2.END_HEADERS, 1, http2.call_headers(GET))
+    yield http2.frame(http2.DATA, 0, 1, struct.pack(">BI", 0, 8 * MIB - 64) + bytes(16000))[:-100]
+
+
+# The tables.
+
+MEMORY: dict[str, Calls | Flood] = {
+    "uploads": Calls(
+        "100 uploads of 8 MB that never end",
+        GET,
+        lambda n: large_request(),
+        at_once=100,
+        count=100,
+        connections=100,
+        unsent=1000,
+    ),
+    "large": Calls(
+        "100 requests of 8 MB at once",
+        GET,
+        lambda n: large_request(),
+        at_once=100,
+        count=100,
+        connections=100,
+    ),
+    "layers": Calls(
+        "8 MB of empty layers of a network",
+        GET,
+        lambda n: empty_fields("dynamic_position_bias", "layers"),
+        at_once=1,
+        count=1,
+    ),
+    "position_ids": Calls(
+        "8 MB of empty lists of positions",
+        GET,
+        lambda n: empty_fields("table", "position_ids"),
+        at_once=1,
+        count=1,
+    ),
+    "unread": Calls(
+        "1000 streams that nobody reads, of lists of 65 KB",
+        STREAM,
+        lambda n: listed_positions(),
+        at_once=1000,
+        count=1000,
+        connections=5,
+        window=0,
+    ),
+    "get_rotary": Calls(
+        "1000 GetTensor of distinct rotary specs, 65536 columns",
+        GET,
+        rotary,
+        at_once=1000,  # more than may wait to be computed: the others are planned and refused
+        count=1000,
+        connections=5,
+    ),
+    "describe_rotary": Calls(
+        "1000 DescribeTensor of the same", DESCRIBE, rotary, at_once=16, count=1000, connections=4
+    ),
+    "kerple": Calls(
+        "600 KERPLE specs of 65536 heads, 1 MB each",
+        GET,
+        kerple,
+        at_once=16,
+        count=600,
+        connections=4,
+    ),
+    "xpos": Calls("64 xPos of 65536 columns at once", GET, xpos, at_once=64, count=64),
+    "watch": Calls(
+        "40 Health.Watch of names of 8 MB",
+        WATCH,
+        lambda n: long_name(),
+        at_once=40,
+        count=40,
+        connections=40,
+    ),
+    "gzip": Calls(
+        "8 requests of 128 MiB, compressed",
+        GET,
+        lambda n: gzip_bomb(),
+        at_once=8,
+        count=8,
+        connections=8,
+        headers={"grpc_encoding": "gzip"},
+    ),
+    "logits": Calls(
+        "8 idle ComputeLogits, 8 MiB of vectors each",
+        LOGITS,
+        lambda n: logits(),
+        at_once=8,
+        count=8,
+        connections=8,
+        ends=False,
+    ),
+    "resets": Flood("300000 calls that are reset at once", resets),
+    "headers": Flood("64 MiB of headers of one call", endless_headers),
+    "pings": Flood("1.6 million pings, no answer read", pings),
+    "settings": Flood("1.6 million settings, no answer read", many_settings),
+    "half_frames": Flood("900 calls with half a frame of data", half_frame, connections=900),
+}
+"""What may cost memory."""
+
+TIME: dict[str, Calls] = {
+    "nothing": Calls("nothing", GET, sandwich, at_once=0),
+    "sandwich": Calls(
+        "GetTensor of 2 MB of Sandwich of 65536 columns, two at once", GET, sandwich, at_once=2
+    ),
+    "long_streams": Calls(
+        "two StreamTensor of 2^30 queries of the same",
+        STREAM,
+        lambda n: sandwich(n, 1 << 30, "StreamTensor"),
+        at_once=2,
+    ),
+    "many_xpos": Calls("GetTensor of xPos of 65536 columns, 200 at once", GET, xpos, at_once=200),
+    "yarn": Calls(
+        "DescribeTensor of YaRN of 65536 columns, 8 at once",
+        DESCRIBE,
+        yarn,
+        at_once=8,
+        connections=8,
+    ),
+}
+"""What may take others' time."""
+
+UNWANTED: dict[str, Calls] = {
+    f"{how}_{name}": replace(load, count=load.at_once, **change)
+    for how, change in {
+        "expired": {"headers": {"grpc_timeout": "500m"}},
+        "reset": {"resets_after": 0.5},
+    }.items()
+    for name, load in TIME.items()
+    if load.at_once
+}
+"""The same, wanted for half a second."""
+
+LOADS = MEMORY | TIME | UNWANTED
+
+
+def main(name: str, address: str, seconds: str) -> None:
+    counts = dict.fromkeys(("begun", "ended", "answered", "held back", "closed"), 0)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    try:
+        LOADS[name].put_on(address, float(seconds), counts)
+    finally:
+        print(json.dumps(counts), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

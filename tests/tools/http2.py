@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A client of gRPC that speaks HTTP/2 itself: it does what gRPC's own would not.
+
+It leaves messages unfinished, never reads, floods, and costs little itself. It does not read
+header fields, so all it knows of an answer is how many bytes came, and whether it ended.
+"""
+
+import select
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+DATA, HEADERS, RESET, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
+ACK = END_STREAM = 1
+END_HEADERS = 4
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+CANCEL = 8
+
+INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE = 4, 5  # settings
+DEFAULT_WINDOW = 65535
+WIDE = 2**31 - 1
+"""A window that lets everything come."""
+
+_QUEUED = 1 << 18  # bytes of frames made ahead of the socket
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return _frame_header(len(payload), kind, flags, stream) + payload
+
+
+def _frame_header(size: int, kind: int, flags: int, stream: int) -> bytes:
+    return struct.pack(">I", size)[1:] + struct.pack(">BBI", kind, flags, stream)
+
+
+def header_block(**fields: str) -> bytes:
+    """Header fields that HPACK leaves as they are."""
+    pairs = ((name.replace("_", "-"), value) for name, value in fields.items())
+    return b"".join(
+        b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
+        for name, value in pairs
+    )
+
+
+def call_headers(path: str, **more: str) -> bytes:
+    """The header block of a call of gRPC."""
+    pseudo = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "attnbias"}
+    return header_block(**pseudo, content_type="application/grpc", te="trailers", **more)
+
+
+def framed(message: bytes, *, compressed: bool = False) -> bytes:
+    """A message as it stands in the body of a call."""
+    return struct.pack(">BI", compressed, len(message)) + message
+
+
+def settings(**values: int) -> bytes:
+    numbers = {"initial_window_size": INITIAL_WINDOW_SIZE, "max_frame_size": MAX_FRAME_SIZE}
+    pairs = (struct.pack(">HI", numbers[name], value) for name, value in values.items())
+    return frame(SETTINGS, 0, 0, b"".join(pairs))
+
+
+def open_socket(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)))
+
+
+@dataclass
+class Stream:
+    """One call, from this side."""
+
+    number: int
+    unsent: memoryview
+    half_closes: bool
+    window: int
+    received: int = 0
+    """Bytes of messages: none in an answer that is an error."""
+    ended: bool = False
+
+
+class Connection:
+    """Begins calls; `pump` sends and reads. It never lets more come than `window` bytes a call."""
+
+    def __init__(self, address: str, window: int = WIDE) -> None:
+        self.socket = open_socket(address)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.setblocking(False)
+        self.closed = False
+        self._out = deque([memoryview(PREFACE + settings(initial_window_size=window))])
+        self._in = bytearray()
+        self._streams: dict[int, Stream] = {}
+        self._sending: dict[int, Stream] = {}
+        self._next = 1
+        self._window = self._initial_window = DEFAULT_WINDOW
+        self._max_frame = 16384
+        if window > DEFAULT_WINDOW:
+            self._send(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", window - DEFAULT_WINDOW)))
+
+    def close(self) -> None:
+        self.closed = True
+        self.socket.close()
+
+    def begin(self, path: str, body: bytes, *, ends: bool = True, **headers: str) -> Stream:
+        """A call with these messages, after which the client says no more if it `ends`."""
+        stream = Stream(self._next, memoryview(body), ends, self._initial_window)
+        self._next += 2
+        self._streams[stream.number] = stream
+        self._sending[stream.number] = stream
+        self._send(frame(HEADERS, END_HEADERS, stream.number, call_headers(path, **headers)))
+        return stream
+
+    def reset(self, stream: Stream) -> None:
+        self._send(frame(RESET, 0, stream.number, struct.pack(">I", CANCEL)))
+        self._end(stream)
+
+    def call(self, path: str, body: bytes, seconds: float) -> Stream:
+        """A unary call, waited for so long."""
+        stream = self.begin(path, body)
+        pump([self], lambda: stream.ended or self.closed, seconds)
+        return stream
+
+    def wants_to_send(self) -> bool:
+        return bool(self._out) or (self._window > 0 and self._next_sender() is not None)
+
+    def send_some(self) -> None:
+        self._make_frames()
+        while self._out:
+            try:
+                sent = self.socket.sendmsg([*self._out][:64])
+            except BlockingIOError:
+                return
+            except OSError:
+                self.close()
+                return
+            while sent:
+                piece = self._out.popleft()
+                if sent < len(piece):
+                    self._out.appendleft(piece[sent:])
+                sent -= min(sent, len(piece))
+            self._make_frames()
+
+    def read_some(self) -> None:
+        try:
+            received = self.socket.recv(1 << 18)
+        except BlockingIOError:
+            return
+        except OSError:
+            received = b""
+        if not received:
+            self.close()
+            return
+        self._in += received
+        at = 0
+        while len(self._in) >= at + 9:
+            size, kind, flags, number = struct.unpack_from(">IBBI", b"\0" + self._in[at : at + 9])
+            if len(self._in) < at + 9 + size:
+                break
+            self._take(kind, flags, number, bytes(self._in[at + 9 : at + 9 + size]))
+            at += 9 + size
+        del self._in[:at]
+
+    def _send(self, frames: bytes) -> None:
+        self._out.append(memoryview(frames))
+
+    def _next_sender(self) -> Stream | None:
+        return next((s for s in self._sending.values() if s.window > 0 or not s.unsent), None)
+
+    def _make_frames(self) -> None:
+        queued = sum(len(piece) for piece in self._out)
+        while queued < _QUEUED and (stream := self._next_sender()) is not None:
+            size = min(len(stream.unsent), stream.window, self._window, self._max_frame)
+            if size == 0 and stream.unsent:
+                return
+            last = size == len(stream.unsent)
+            flags = END_STREAM if last and stream.half_closes else 0
+            self._send(_frame_header(size, DATA, flags, stream.number))
+            self._out.append(stream.unsent[:size])
+            stream.unsent = stream.unsent[size:]
+            stream.window -= size
+            self._window -= size
+            queued += 9 + size
+            if last:
+                del self._sending[stream.number]
+
+    def _end(self, stream: Stream) -> None:
+        stream.ended = True
+        self._streams.pop(stream.number, None)
+        self._sending.pop(stream.number, None)
+
+    def _take(self, kind: int, flags: int, number: int, payload: bytes) -> None:
+        stream = self._streams.get(number)
+        if kind == SETTINGS and not flags & ACK:
+            self._take_settings(payload)
+        elif kind == PING and not flags & ACK:
+            self._send(frame(PING, ACK, 0, payload))
+        elif kind == WINDOW_UPDATE and number == 0:
+            self._window += struct.unpack(">I", payload)[0]
+        elif stream is None:
+            return
+        elif kind == WINDOW_UPDATE:
+            stream.window += struct.unpack(">I", payload)[0]
+        elif kind == DATA:
+            stream.received += len(payload)
+        if stream and (kind == RESET or (kind in (DATA, HEADERS) and flags & END_STREAM)):
+            self._end(stream)
+
+    def _take_settings(self, payload: bytes) -> None:
+        for name, value in struct.iter_unpack(">HI", payload):
+            if name == INITIAL_WINDOW_SIZE:
+                for stream in self._streams.values():
+                    stream.window += value - self._initial_window
+                self._initial_window = value
+            elif name == MAX_FRAME_SIZE:
+                self._max_frame = value
+        self._send(frame(SETTINGS, ACK, 0, b""))
+
+
+def pump(connections: Sequence[Connection], done: Callable[[], bool], seconds: float) -> bool:
+    """Sends and reads until it is done, or for so long; whether it was done."""
+    poll = select.poll()
+    by_descriptor = {c.socket.fileno(): c for c in connections if not c.closed}
+    deadline = time.monotonic() + seconds
+    while not done():
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        for descriptor, connection in by_descriptor.items():
+            wants = select.POLLOUT if connection.wants_to_send() else 0
+            poll.register(descriptor, select.POLLIN | wants)
+        for descriptor, event in poll.poll(min(left, 0.1) * 1000):
+            connection = by_descriptor[descriptor]
+            if event & select.POLLOUT:
+                connection.send_some()
+            if event & ~select.POLLOUT and not connection.closed:
+                connection.read_some()
+            if connection.closed:
+                poll.unregister(descriptor)
+                del by_descriptor[descriptor]
+    return True
