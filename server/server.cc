@@ -34,6 +34,10 @@ constexpr std::chrono::seconds kLastPieces{2};
 // Tasks that may wait for a thread: several for each stream of a busy server.
 constexpr int64_t kQueueCapacity = 4096;
 
+// What gRPC may hold of requests that have not come whole. Beyond it, it ends
+// some of these calls with RESOURCE_EXHAUSTED.
+constexpr size_t kTransportBytes = size_t{64} << 20;
+
 // Reflections at once, and the one thread that waits for them.
 constexpr int kReflectionThreads = 16;
 
@@ -230,8 +234,9 @@ void Server::ConfigureTransport(grpc::ServerBuilder& builder) const {
       GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
   // Only reflection is served by threads of this kind, one for each of its
   // streams.
-  builder.SetResourceQuota(
-      grpc::ResourceQuota().SetMaxThreads(kReflectionThreads));
+  builder.SetResourceQuota(grpc::ResourceQuota()
+                               .SetMaxThreads(kReflectionThreads)
+                               .Resize(kTransportBytes));
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
 }
