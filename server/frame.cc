@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/frame.h"
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -9,7 +8,6 @@
 
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
-#include "grpcpp/support/slice.h"
 
 namespace attnbias {
 namespace {
@@ -17,7 +15,12 @@ namespace {
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedOutputStream;
 
-// What stands before the bytes of a field.
+void ReleaseOwner(void* owner) {
+  delete static_cast<std::shared_ptr<const void>*>(owner);
+}
+
+}  // namespace
+
 std::string TagAndLength(int field, size_t length) {
   // Two varints.
   uint8_t bytes[20];
@@ -27,12 +30,6 @@ std::string TagAndLength(int field, size_t length) {
   at = CodedOutputStream::WriteVarint64ToArray(length, at);
   return {bytes, at};
 }
-
-void ReleaseOwner(void* owner) {
-  delete static_cast<std::shared_ptr<const void>*>(owner);
-}
-
-}  // namespace
 
 grpc::ByteBuffer AppendData(std::string_view fields, int data_field,
                             const Chunk& chunk) {
@@ -58,10 +55,8 @@ grpc::ByteBuffer FrameTensor(std::string_view header, const Chunk& chunk) {
   using Response = v1::GetTensorResponse;
   Response rest;
   rest.set_crc32c(chunk.crc32c);
-  std::string fields =
-      TagAndLength(Response::kHeaderFieldNumber, header.size());
-  fields += header;
-  fields += rest.SerializeAsString();
+  std::string fields(header);
+  rest.AppendToString(&fields);
   return AppendData(fields, Response::kDataFieldNumber, chunk);
 }
 

@@ -7,13 +7,16 @@
 #ifndef ATTNBIAS_SERVER_FRAME_H_
 #define ATTNBIAS_SERVER_FRAME_H_
 
+#include <cstddef>
+#include <string>
 #include <string_view>
-#include <utility>
 
 #include "attnbias/v1/service.pb.h"
+#include "core/checksum/crc32c.h"
 #include "core/engine/payload.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/slice.h"
 
 namespace attnbias {
 
@@ -26,12 +29,26 @@ grpc::ByteBuffer Serialized(const Message& message) {
   return bytes;
 }
 
-// A Response with the header alone.
+// What stands before the bytes of a field.
+std::string TagAndLength(int field, size_t length);
+
+// A Response with the header and its checksum alone, serialised.
 template <typename Response, typename Header>
-grpc::ByteBuffer FrameHeader(Header header) {
-  Response response;
-  *response.mutable_header() = std::move(header);
-  return Serialized(response);
+std::string SerializeHeader(const Header& header) {
+  const size_t size = header.ByteSizeLong();
+  std::string fields = TagAndLength(Response::kHeaderFieldNumber, size);
+  header.AppendToString(&fields);
+  Response checksum;
+  checksum.set_header_crc32c(
+      Crc32c(fields.data() + fields.size() - size, size));
+  checksum.AppendToString(&fields);
+  return fields;
+}
+
+template <typename Response, typename Header>
+grpc::ByteBuffer FrameHeader(const Header& header) {
+  const grpc::Slice fields(SerializeHeader<Response>(header));
+  return grpc::ByteBuffer(&fields, 1);
 }
 
 // `fields`, serialised, and `chunk` as the bytes of `data_field`. The message
@@ -47,7 +64,7 @@ grpc::ByteBuffer FrameChunk(Response response, const Chunk& chunk) {
                     chunk);
 }
 
-// A GetTensorResponse. `header` is a serialised TensorHeader.
+// A GetTensorResponse, whose header SerializeHeader has made.
 grpc::ByteBuffer FrameTensor(std::string_view header, const Chunk& chunk);
 
 }  // namespace attnbias

@@ -82,8 +82,8 @@ absl::Status GetReactor::MakePlan() {
   if (payload > kMaxUnaryBytes) {
     return TooLarge(absl::StrCat("a tensor of ", payload), kMaxUnaryBytes);
   }
-  planned_ = std::make_shared<const PlannedRequest>(
-      PlannedRequest{plan, EncodeHeader(*plan).SerializeAsString()});
+  planned_ = std::make_shared<const PlannedRequest>(PlannedRequest{
+      plan, SerializeHeader<v1::GetTensorResponse>(EncodeHeader(*plan))});
   ATTNBIAS_RETURN_IF_ERROR(
       CheckHeaderSize(static_cast<int64_t>(planned_->header.size())));
   constexpr int64_t kMost = kMaxUnaryResponseBytes - kFramingBytes;

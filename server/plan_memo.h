@@ -20,7 +20,7 @@ namespace attnbias {
 
 struct PlannedRequest {
   PlanPtr plan;
-  // A serialised TensorHeader.
+  // A GetTensorResponse with the header alone: see SerializeHeader.
   std::string header;
 };
 using PlannedRequestPtr = std::shared_ptr<const PlannedRequest>;

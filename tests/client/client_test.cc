@@ -323,15 +323,34 @@ TEST_F(ClientTest, RefusesATensorOverItsLimit) {
 }
 
 TEST_F(ClientTest, UnaryCallsAreRetriedToo) {
-  server_.ThenDescribe(
-      [](grpc::ServerContext*, v1::TensorHeader*) { return kBroken; });
-  server_.ThenDescribe([this](grpc::ServerContext*, v1::TensorHeader* header) {
-    *header = header_;
+  server_.ThenDescribe([](v1::DescribeTensorResponse*) { return kBroken; });
+  server_.ThenDescribe([this](v1::DescribeTensorResponse* response) {
+    *response->mutable_header() = header_;
     return grpc::Status::OK;
   });
   const auto header = MakeClient().Describe(spec_);
   ASSERT_TRUE(header.ok()) << header.status();
   EXPECT_EQ(header->fingerprint(), "first");
+}
+
+TEST_F(ClientTest, ADamagedDescriptionIsDataLoss) {
+  server_.ThenDescribe([this](v1::DescribeTensorResponse* response) {
+    const std::string sent = header_.SerializeAsString();
+    response->set_header_crc32c(Crc32c(sent.data(), sent.size()));
+    *response->mutable_header() = header_;
+    response->mutable_header()->mutable_parts(0)->set_shape(0, 1);
+    return grpc::Status::OK;
+  });
+  const absl::Status status = MakeClient().Describe(spec_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("header: got CRC-32C"));
+}
+
+TEST_F(ClientTest, ADescriptionHasAHeader) {
+  server_.ThenDescribe(
+      [](v1::DescribeTensorResponse*) { return grpc::Status::OK; });
+  EXPECT_EQ(MakeClient().Describe(spec_).status(),
+            absl::DataLossError("DescribeTensor: the answer has no header"));
 }
 
 TEST_F(ClientTest, TellsAboutTheServer) {
@@ -543,6 +562,20 @@ INSTANTIATE_TEST_SUITE_P(
                      stream.SendChunk(payload, 0, 1000);
                      return grpc::Status::OK;
                    }},
+        // Another shape of as many bytes: nothing but the checksum tells.
+        Corruption{
+            "FlippedHeader", "header: got CRC-32C",
+            [](const FakeStream& stream, const std::string& payload) {
+              v1::StreamTensorResponse message;
+              *message.mutable_header() = MakeHeader(payload, "f");
+              const std::string sent = message.header().SerializeAsString();
+              message.set_header_crc32c(Crc32c(sent.data(), sent.size()));
+              v1::TensorPart* part = message.mutable_header()->mutable_parts(0);
+              part->set_shape(0, part->shape(0) / 2);
+              part->add_shape(2);
+              stream.writer->Write(message);
+              return grpc::Status::OK;
+            }},
         Corruption{"EmptyFirstMessage", "the first message has no header",
                    [](const FakeStream& stream, const std::string&) {
                      stream.writer->Write({});

@@ -87,8 +87,7 @@ struct FakeStream {
 };
 
 using Script = std::function<grpc::Status(const FakeStream&)>;
-using DescribeScript =
-    std::function<grpc::Status(grpc::ServerContext*, v1::TensorHeader*)>;
+using DescribeScript = std::function<grpc::Status(v1::DescribeTensorResponse*)>;
 
 inline grpc::Status WithDetail(grpc::StatusCode code,
                                const std::string& message,
@@ -166,7 +165,7 @@ class FakeServer final : public v1::AttentionBiasService::Service {
     return script(FakeStream{context, *request, writer});
   }
 
-  grpc::Status DescribeTensor(grpc::ServerContext* context,
+  grpc::Status DescribeTensor(grpc::ServerContext*,
                               const v1::DescribeTensorRequest*,
                               v1::DescribeTensorResponse* response) override {
     DescribeScript script;
@@ -178,7 +177,7 @@ class FakeServer final : public v1::AttentionBiasService::Service {
       script = std::move(describe_scripts_.front());
       describe_scripts_.pop_front();
     }
-    return script(context, response->mutable_header());
+    return script(response);
   }
 
   // Three tables, one to a page.

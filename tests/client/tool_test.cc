@@ -112,8 +112,8 @@ TEST_F(ToolTest, ListComesFromTheContract) {
 }
 
 TEST_F(ToolTest, DescribeShowsTheHeader) {
-  server_.ThenDescribe([](grpc::ServerContext*, v1::TensorHeader* header) {
-    *header = MakeHeader(std::string(16, 'x'), "abc");
+  server_.ThenDescribe([](v1::DescribeTensorResponse* response) {
+    *response->mutable_header() = MakeHeader(std::string(16, 'x'), "abc");
     return grpc::Status::OK;
   });
   EXPECT_EQ(Run({"describe", "alibi", "num_heads=1", "--queries", "2", "--keys",

@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 from typing import Any
 
+import crc32c
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 PROTO = pathlib.Path(__file__).resolve().parents[2] / "proto"
@@ -39,6 +40,11 @@ def _pool() -> descriptor_pool.DescriptorPool:
 def message(name: str) -> Any:
     """The class of a message of attnbias.v1."""
     return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"attnbias.v1.{name}"))
+
+
+def header_checksum(reply: Any) -> int:
+    """CRC-32C of a reply's header: protobuf writes it here as it does in the server."""
+    return int(crc32c.crc32c(reply.header.SerializeToString()))
 
 
 def spec(**fields: Any) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.integration.contract import message
+from tests.integration.contract import header_checksum, message
 from tests.integration.server import Details, Server, Stub, eventually, refused, settled
 
 Array = npt.NDArray[np.float32]
@@ -100,6 +100,7 @@ def answers(call: Any, *shapes: tuple[int, ...]) -> list[Array]:
     """What came for each request, after checking every rule of the contract."""
     first = next(call)
     assert first.HasField("header")
+    assert first.header_crc32c == header_checksum(first)
     assert first.data == b""
     arrays = []
     for shape in shapes:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.integration.contract import alibi, message, sinusoid
+from tests.integration.contract import alibi, header_checksum, message, sinusoid
 from tests.integration.server import Server, Stub, eventually, refused, settled
 
 DENSE = {"form": "FORM_DENSE"}
@@ -33,10 +33,12 @@ def stub(shared_server: Server) -> Stub:
 def check_replies(replies: list[Any], begin: int, total: int, most: int) -> bytes:
     """The payload of a stream that kept every rule of the contract."""
     assert replies[0].HasField("header")
+    assert replies[0].header_crc32c == header_checksum(replies[0])
     assert (replies[0].offset, replies[0].crc32c, replies[0].data) == (0, 0, b"")
     at = begin
     for reply in replies[1:]:
         assert not reply.HasField("header")
+        assert not reply.HasField("header_crc32c")
         assert reply.offset == at
         assert 1 <= len(reply.data) <= most
         assert reply.crc32c == crc32c.crc32c(reply.data)
@@ -64,11 +66,20 @@ def test_one_message_equals_the_stream(stub: Stub) -> None:
     reply = stub.tensor(spec)
     assert reply.data == dense_alibi(8, 200, 200).tobytes() == stub.payload(spec)
     assert reply.crc32c == crc32c.crc32c(reply.data)
+    assert reply.header_crc32c == header_checksum(reply)
+
+
+def test_a_remembered_answer_is_the_same(stub: Stub) -> None:
+    first, again = (stub.tensor(alibi(3, 20)) for _ in range(2))
+    assert again == first
+    assert again.header_crc32c == header_checksum(again)
 
 
 def test_every_method_gives_the_same_header(stub: Stub) -> None:
     spec = alibi(2, 16)
-    header = stub.header(spec)
+    described = stub.describe(message("DescribeTensorRequest")(spec=spec))
+    header = described.header
+    assert described.header_crc32c == header_checksum(described)
     assert stub.tensor(spec).header == header
     assert next(iter(stub.stream(spec))).header == header
     (part,) = header.parts

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/checksum/crc32c.h"
 #include "gtest/gtest.h"
 
 namespace attnbias {
@@ -66,11 +67,45 @@ v1::TensorHeader SomeHeader() {
   return header;
 }
 
+// Of a header and the checksum of its bytes as they stand in `message`, which
+// are what SerializeAsString gives: the server writes them with the same code.
+template <typename Message>
+void ExpectChecksum(const Message& message) {
+  const std::string header = message.header().SerializeAsString();
+  EXPECT_TRUE(message.has_header_crc32c());
+  EXPECT_EQ(message.header_crc32c(), Crc32c(header.data(), header.size()));
+}
+
+TEST(Frame, HeaderCarriesItsChecksum) {
+  ExpectChecksum(Parse<v1::DescribeTensorResponse>(
+      FrameHeader<v1::DescribeTensorResponse>(SomeHeader())));
+  v1::LogitsHeader logits;
+  logits.set_width(7);
+  const auto message = Parse<v1::ComputeLogitsResponse>(
+      FrameHeader<v1::ComputeLogitsResponse>(logits));
+  ExpectChecksum(message);
+  EXPECT_EQ(message.header().width(), 7);
+}
+
+// Its length is on both sides of every one that takes another byte of varint.
+TEST(Frame, HeaderOfAnyLengthIsParsed) {
+  for (const size_t size : {0, 120, 127, 128, 16380, 16384, 1 << 21}) {
+    v1::TensorHeader header;
+    header.set_fingerprint(std::string(size, 'f'));
+    const auto message = Parse<v1::DescribeTensorResponse>(
+        FrameHeader<v1::DescribeTensorResponse>(header));
+    EXPECT_TRUE(message.has_header());
+    EXPECT_EQ(message.header().fingerprint(), header.fingerprint());
+    ExpectChecksum(message);
+  }
+}
+
 TEST(Frame, StreamHeaderCarriesNothingElse) {
   const auto message = Parse<v1::StreamTensorResponse>(
       FrameHeader<v1::StreamTensorResponse>(SomeHeader()));
   EXPECT_EQ(message.header().SerializeAsString(),
             SomeHeader().SerializeAsString());
+  ExpectChecksum(message);
   EXPECT_EQ(message.offset(), 0);
   EXPECT_EQ(message.crc32c(), 0U);
   EXPECT_TRUE(message.data().empty());
@@ -91,6 +126,7 @@ TEST_P(ChunkSizes, StreamChunkIsParsed) {
     const auto message =
         Parse<v1::StreamTensorResponse>(FrameStreamChunk(chunk, offset));
     EXPECT_FALSE(message.has_header());
+    EXPECT_FALSE(message.has_header_crc32c());
     EXPECT_EQ(message.offset(), offset);
     EXPECT_EQ(message.crc32c(), 0xfedcba98);
     EXPECT_EQ(message.data(), Payload(chunk));
@@ -101,9 +137,10 @@ TEST_P(ChunkSizes, TensorIsParsed) {
   std::weak_ptr<const void> owner;
   const Chunk chunk = MakeChunk(GetParam(), 2, &owner);
   const auto message = Parse<v1::GetTensorResponse>(
-      FrameTensor(SomeHeader().SerializeAsString(), chunk));
+      FrameTensor(SerializeHeader<v1::GetTensorResponse>(SomeHeader()), chunk));
   EXPECT_EQ(message.header().SerializeAsString(),
             SomeHeader().SerializeAsString());
+  ExpectChecksum(message);
   EXPECT_EQ(message.crc32c(), 0xfedcba98);
   EXPECT_EQ(message.data(), Payload(chunk));
 }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -33,6 +34,9 @@ constexpr uint32_t kOffsetTag =
         WireFormatLite::WIRETYPE_VARINT);
 constexpr uint32_t kCrcTag = Tag(v1::StreamTensorResponse::kCrc32CFieldNumber,
                                  WireFormatLite::WIRETYPE_FIXED32);
+constexpr uint32_t kHeaderCrcTag =
+    Tag(v1::StreamTensorResponse::kHeaderCrc32CFieldNumber,
+        WireFormatLite::WIRETYPE_FIXED32);
 constexpr uint32_t kDataTag = Tag(v1::StreamTensorResponse::kDataFieldNumber,
                                   WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 
@@ -66,6 +70,13 @@ class ChunkReader {
           " have CRC-32C ", absl::Hex(computed_crc_, absl::kZeroPad8),
           ", want ", absl::Hex(sent_crc_, absl::kZeroPad8)));
     }
+    if (sent_header_crc_.value_or(computed_header_crc_) !=
+        computed_header_crc_) {
+      return absl::DataLossError(absl::StrCat(
+          "header: got CRC-32C ",
+          absl::Hex(computed_header_crc_, absl::kZeroPad8), ", want ",
+          absl::Hex(*sent_header_crc_, absl::kZeroPad8)));
+    }
     return std::move(chunk_);
   }
 
@@ -83,6 +94,10 @@ class ChunkReader {
       case kCrcTag:
         return in_.ReadLittleEndian32(&sent_crc_) ? absl::OkStatus()
                                                   : Malformed();
+      case kHeaderCrcTag:
+        return in_.ReadLittleEndian32(&sent_header_crc_.emplace())
+                   ? absl::OkStatus()
+                   : Malformed();
       case kDataTag:
         return ReadData();
       default:
@@ -96,9 +111,12 @@ class ChunkReader {
   bool ReadHeader() {
     uint32_t size = 0;
     std::string header;
-    return in_.ReadVarint32(&size) &&
-           in_.ReadString(&header, static_cast<int>(size)) &&
-           chunk_.header.emplace().ParseFromString(header);
+    if (!in_.ReadVarint32(&size) ||
+        !in_.ReadString(&header, static_cast<int>(size))) {
+      return false;
+    }
+    computed_header_crc_ = Crc32c(header.data(), header.size());
+    return chunk_.header.emplace().ParseFromString(header);
   }
 
   // A field that comes twice counts the last time, as protobuf has it.
@@ -132,6 +150,8 @@ class ChunkReader {
   Chunk chunk_;
   uint32_t sent_crc_ = 0;
   uint32_t computed_crc_ = 0;
+  std::optional<uint32_t> sent_header_crc_;
+  uint32_t computed_header_crc_ = 0;
 };
 
 }  // namespace

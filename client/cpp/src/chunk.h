@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads one StreamTensorResponse out of gRPC's slices: the payload goes
-// straight to its place and is checksummed while it is in the cache.
+// straight to its place and is checksummed while it is in the cache. A
+// DescribeTensorResponse is read alike: it has its fields under the same
+// numbers.
 #ifndef ATTNBIAS_CLIENT_CPP_SRC_CHUNK_H_
 #define ATTNBIAS_CLIENT_CPP_SRC_CHUNK_H_
 
@@ -27,8 +29,8 @@ struct Chunk {
 enum class Placement { kCached, kStreamed };
 
 // DATA_LOSS if the message is malformed, has more data than `room` or does not
-// match its checksum; the room's contents are then unspecified. Consumes
-// `message`.
+// match its checksums; the room's contents are then unspecified. A header
+// without one, from an older server, is taken as it is. Consumes `message`.
 absl::StatusOr<Chunk> ReadChunk(grpc::ByteBuffer* message,
                                 absl::Span<std::byte> room,
                                 Placement placement);

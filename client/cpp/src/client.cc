@@ -3,6 +3,7 @@
 
 #include <grpcpp/client_context.h>
 #include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/support/byte_buffer.h>
 
 #include <cstdlib>
 #include <utility>
@@ -11,13 +12,17 @@
 #include "attnbias/v1/service.grpc.pb.h"
 #include "client/cpp/src/attempts.h"
 #include "client/cpp/src/channel.h"
+#include "client/cpp/src/chunk.h"
 #include "client/cpp/src/download.h"
 #include "client/cpp/src/health_check.h"
 #include "client/cpp/src/retry_state.h"
 #include "client/cpp/src/rpc_status.h"
+#include "client/cpp/src/unary_call.h"
 
 namespace attnbias {
 namespace {
+
+constexpr char kDescribe[] = "/attnbias.v1.AttentionBiasService/DescribeTensor";
 
 constexpr size_t kAlignment = 64;
 // The most that the contract allows.
@@ -105,13 +110,20 @@ absl::StatusOr<v1::TensorHeader> Client::Describe(
     const v1::TensorSpec& spec) const {
   v1::DescribeTensorRequest request;
   *request.mutable_spec() = spec;
-  v1::DescribeTensorResponse response;
+  // As gRPC received it: a checksum needs the header's bytes as they came.
+  grpc::ByteBuffer response;
   const absl::Status status =
       connection_->Try([&](grpc::ClientContext* context) {
-        return connection_->stub->DescribeTensor(context, request, &response);
+        return CallUnary(connection_->channel, kDescribe, request, context,
+                         &response);
       });
   if (!status.ok()) return status;
-  return std::move(*response.mutable_header());
+  absl::StatusOr<Chunk> answer = ReadChunk(&response, {}, Placement::kCached);
+  if (!answer.ok()) return answer.status();
+  if (!answer->header.has_value()) {
+    return absl::DataLossError("DescribeTensor: the answer has no header");
+  }
+  return *std::move(answer->header);
 }
 
 absl::StatusOr<Tensor> Client::Get(const v1::TensorSpec& spec,

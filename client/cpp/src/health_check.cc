@@ -2,12 +2,10 @@
 #include "client/cpp/src/health_check.h"
 
 #include <grpcpp/client_context.h>
-#include <grpcpp/completion_queue.h>
-#include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/impl/codegen/proto_utils.h>
 
 #include "attnbias/internal/rpc.pb.h"
 #include "client/cpp/src/rpc_status.h"
+#include "client/cpp/src/unary_call.h"
 
 namespace attnbias {
 namespace {
@@ -38,17 +36,8 @@ absl::StatusOr<Health> CheckHealth(
   HealthCheckRequest request;
   request.set_service(service);
   HealthCheckResponse response;
-  grpc::Status status;
-
-  grpc::CompletionQueue queue;
-  grpc::TemplatedGenericStub<HealthCheckRequest, HealthCheckResponse> stub(
-      channel);
-  const auto call = stub.PrepareUnaryCall(&context, kMethod, request, &queue);
-  call->StartCall();
-  call->Finish(&response, &status, nullptr);
-  void* tag = nullptr;
-  bool ok = false;
-  queue.Next(&tag, &ok);
+  const grpc::Status status =
+      CallUnary(channel, kMethod, request, &context, &response);
   if (!status.ok()) return FromRpc(status);
   return FromWire(response.status());
 }

@@ -800,7 +800,7 @@ func (x *ComputeLogitsRequest) GetData() []byte {
 // by request, the bytes of each in offset order.
 type ComputeLogitsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Set in the first message, which carries nothing else.
+	// Set in the first message, which carries its checksum and nothing else.
 	Header *LogitsHeader `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	// Place of `data` in the answer to a request, which is row-major [num_heads,
 	// num_rows, width] of the header's data_type, little-endian.
@@ -809,6 +809,8 @@ type ComputeLogitsResponse struct {
 	Crc32C uint32 `protobuf:"fixed32,3,opt,name=crc32c,proto3" json:"crc32c,omitempty"`
 	// That request's.
 	FirstRow int64 `protobuf:"varint,4,opt,name=first_row,json=firstRow,proto3" json:"first_row,omitempty"`
+	// CRC-32C (Castagnoli) of `header`, its bytes as they stand in this message.
+	HeaderCrc32C *uint32 `protobuf:"fixed32,5,opt,name=header_crc32c,json=headerCrc32c,proto3,oneof" json:"header_crc32c,omitempty"`
 	// At most 4 MiB - 64 KiB.
 	Data          []byte `protobuf:"bytes,16,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -869,6 +871,13 @@ func (x *ComputeLogitsResponse) GetCrc32C() uint32 {
 func (x *ComputeLogitsResponse) GetFirstRow() int64 {
 	if x != nil {
 		return x.FirstRow
+	}
+	return 0
+}
+
+func (x *ComputeLogitsResponse) GetHeaderCrc32C() uint32 {
+	if x != nil && x.HeaderCrc32C != nil {
+		return *x.HeaderCrc32C
 	}
 	return 0
 }
@@ -1044,13 +1053,15 @@ const file_attnbias_v1_logits_proto_rawDesc = "" +
 	"\bnum_rows\x18\x03 \x01(\x03R\anumRows\x12\x1b\n" +
 	"\x06crc32c\x18\x04 \x01(\aH\x00R\x06crc32c\x88\x01\x01\x12\x12\n" +
 	"\x04data\x18\x10 \x01(\fR\x04dataB\t\n" +
-	"\a_crc32c\"\xab\x01\n" +
+	"\a_crc32c\"\xe7\x01\n" +
 	"\x15ComputeLogitsResponse\x121\n" +
 	"\x06header\x18\x01 \x01(\v2\x19.attnbias.v1.LogitsHeaderR\x06header\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x16\n" +
 	"\x06crc32c\x18\x03 \x01(\aR\x06crc32c\x12\x1b\n" +
-	"\tfirst_row\x18\x04 \x01(\x03R\bfirstRow\x12\x12\n" +
-	"\x04data\x18\x10 \x01(\fR\x04data\"\xf3\x01\n" +
+	"\tfirst_row\x18\x04 \x01(\x03R\bfirstRow\x12(\n" +
+	"\rheader_crc32c\x18\x05 \x01(\aH\x00R\fheaderCrc32c\x88\x01\x01\x12\x12\n" +
+	"\x04data\x18\x10 \x01(\fR\x04dataB\x10\n" +
+	"\x0e_header_crc32c\"\xf3\x01\n" +
 	"\fLogitsHeader\x12\x1b\n" +
 	"\tnum_heads\x18\x01 \x01(\x03R\bnumHeads\x12\x14\n" +
 	"\x05width\x18\x02 \x01(\x03R\x05width\x122\n" +
@@ -1144,6 +1155,7 @@ func file_attnbias_v1_logits_proto_init() {
 	file_attnbias_v1_logits_proto_msgTypes[1].OneofWrappers = []any{}
 	file_attnbias_v1_logits_proto_msgTypes[2].OneofWrappers = []any{}
 	file_attnbias_v1_logits_proto_msgTypes[5].OneofWrappers = []any{}
+	file_attnbias_v1_logits_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

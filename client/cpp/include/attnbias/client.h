@@ -75,11 +75,12 @@ class Client {
   // Does not connect: the first call does. INVALID_ARGUMENT names the option.
   static absl::StatusOr<Client> Create(const ClientOptions& options);
 
-  // What Get would give, without computing or sending it.
+  // What Get would give, without computing or sending it. DATA_LOSS if the
+  // header that arrives is not what its checksum says.
   absl::StatusOr<v1::TensorHeader> Describe(const v1::TensorSpec& spec) const;
 
   // The tensor in memory of its own. A broken stream is resumed where it broke;
-  // DATA_LOSS if what arrives is not what its checksum or header says.
+  // DATA_LOSS if what arrives is not what its checksums or header say.
   absl::StatusOr<Tensor> Get(const v1::TensorSpec& spec,
                              const ProgressFn& progress = nullptr) const;
 

@@ -75,7 +75,8 @@ class Connection:
         self._groups: weakref.WeakSet[CallGroup] = weakref.WeakSet()
         self.metadata = tuple(metadata)
         self._channel = _open(target, credentials, options)
-        # No deserializer: chunks are parsed by hand, to copy them only once.
+        # No deserializer: chunks are parsed by hand, to copy them only once; headers are
+        # held to their checksum as they came.
         self.stream_tensor: Any = self._channel.unary_stream(
             f"/{_SERVICE}/StreamTensor",
             request_serializer=service_pb2.StreamTensorRequest.SerializeToString,
@@ -86,7 +87,11 @@ class Connection:
             request_serializer=logits_pb2.ComputeLogitsRequest.SerializeToString,
             response_deserializer=None,
         )
-        self.describe_tensor = self._unary("DescribeTensor")
+        self.describe_tensor: Any = self._channel.unary_unary(
+            f"/{_SERVICE}/DescribeTensor",
+            request_serializer=service_pb2.DescribeTensorRequest.SerializeToString,
+            response_deserializer=None,
+        )
         self.list_tables = self._unary("ListTables")
         self.get_server_info = self._unary("GetServerInfo")
         self.check_health: Any = self._channel.unary_unary(

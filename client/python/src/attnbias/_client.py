@@ -16,6 +16,7 @@ from attnbias._checks import refuse_unknown, require_instance
 from attnbias._download import Download
 from attnbias._errors import from_rpc_error
 from attnbias._files import check_suffix, write
+from attnbias._header import read_header
 from attnbias._info import (
     ServerInfo,
     TensorInfo,
@@ -286,7 +287,7 @@ class Client:
         spec = Request(encoding, **options).to_spec()
         message = service_pb2.DescribeTensorRequest(spec=spec)
         answer = self._call(self._connection.describe_tensor, message, timeout)
-        return to_tensor_info(answer.header)
+        return to_tensor_info(read_header(answer, service_pb2.DescribeTensorResponse).header)
 
     def info(self, *, timeout: float | None = None) -> ServerInfo:
         """What the server is: version, encodings, dtypes, limits."""

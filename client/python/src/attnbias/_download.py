@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import grpc
-from google.protobuf.message import DecodeError
 
 from attnbias._assembler import Assembler
 from attnbias._errors import (
@@ -17,6 +16,7 @@ from attnbias._errors import (
     ResourceExhaustedError,
     from_rpc_error,
 )
+from attnbias._header import read_header
 from attnbias._info import TensorInfo, to_tensor_info
 from attnbias._memory import allocate, borrow, keep_freed_memory
 from attnbias._progress import Progress
@@ -83,7 +83,8 @@ class Download:
             lambda: connection.stream_tensor(request, timeout=timeout, metadata=connection.metadata)
         )
         with calls.running(call):
-            payload = self._begin(_read_header(next(call, b"")))
+            first = read_header(next(call, b""), service_pb2.StreamTensorResponse)
+            payload = self._begin(to_tensor_info(first.header))
             for message in call:
                 count = payload.assembler.add(message)
                 if count > 0:
@@ -129,13 +130,3 @@ class Download:
                 assembler.restart()
                 return
         self._retry.wait_after(error)
-
-
-def _read_header(message: bytes) -> TensorInfo:
-    try:
-        response = service_pb2.StreamTensorResponse.FromString(message)
-    except DecodeError as error:
-        raise DataLossError(f"header: {error}") from error
-    if not response.HasField("header"):
-        raise DataLossError("stream: the first message has no header")
-    return to_tensor_info(response.header)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import crc32c
 import grpc
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from attnbias._assembler import Assembler
 from attnbias._dtypes import from_data_type
 from attnbias._errors import DataLossError, ResourceExhaustedError, from_rpc_error
+from attnbias._header import read_header
 from attnbias._retry import Deadline, Retry
 from attnbias.v1 import logits_pb2, tensor_pb2
 
@@ -72,7 +72,8 @@ class LogitsStream:
             )
         )
         with calls.running(call):
-            self._check(_read_header(next(call, b"")))
+            first = read_header(next(call, b""), logits_pb2.ComputeLogitsResponse)
+            self._check(first.header)
             for begin, end in blocks:
                 self._receive(call, begin, end)
 
@@ -143,13 +144,3 @@ class LogitsStream:
         self._answer[:, begin:end] = block
         self._answered = end
         self._retry.progressed()
-
-
-def _read_header(message: bytes) -> logits_pb2.LogitsHeader:
-    try:
-        response = logits_pb2.ComputeLogitsResponse.FromString(message)
-    except DecodeError as error:
-        raise DataLossError(f"header: {error}") from error
-    if not response.HasField("header"):
-        raise DataLossError("stream: the first message has no header")
-    return response.header

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads messages of chunks by hand: StreamTensorResponse and ComputeLogitsResponse.
+"""Reads messages of headers and chunks by hand, as StreamTensorResponse.
 
-The two have the fields of a chunk under the same numbers, so one reader serves both.
+All of them have their fields under the same numbers, so one reader serves them.
 A generated parser would copy ``data`` into a bytes object of its own. Here it
 stays a view of the received message until it is copied once, into its place.
+Checksums need the bytes as they came, which a parsed header no longer has.
 """
 
 from __future__ import annotations
@@ -13,22 +14,26 @@ from typing import NamedTuple
 from attnbias._errors import DataLossError
 
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
-_OFFSET, _CRC32C, _DATA = 2, 3, 16
+_HEADER, _OFFSET, _CRC32C, _HEADER_CRC32C, _DATA = 1, 2, 3, 5, 16
 _MAX_VARINT_BYTES = 10
 _MORE = 0x80  # the bit of a varint's byte that says another follows
 
 
 class Chunk(NamedTuple):
-    """One part of a payload."""
+    """One part of a payload, or the header before the first."""
 
     offset: int
     crc32c: int
     data: memoryview
+    header: memoryview
+    header_crc32c: int | None
+    """None from a server that sends none."""
 
 
 def parse_chunk(message: bytes) -> Chunk:
     """Finds the fields of a chunk; raises DataLossError on bytes that are not protobuf."""
-    offset, crc32c, data = 0, 0, memoryview(b"")
+    offset, crc32c, header_crc32c = 0, 0, None
+    data = header = memoryview(b"")
     at, end = 0, len(message)
     while at < end:
         tag, at = _read_varint(message, at)
@@ -44,12 +49,19 @@ def parse_chunk(message: bytes) -> Chunk:
             size = _fixed_size(wire_type)
         if size > end - at:
             raise DataLossError(f"chunk: field {field} has {size} bytes, {end - at} are left")
-        if field == _DATA and wire_type == _LENGTH_DELIMITED:
-            data = memoryview(message)[at : at + size]
-        elif field == _CRC32C and wire_type == _FIXED32:
-            crc32c = int.from_bytes(message[at : at + size], "little")
+        value_bytes = memoryview(message)[at : at + size]
+        if wire_type == _LENGTH_DELIMITED:
+            if field == _DATA:
+                data = value_bytes
+            elif field == _HEADER:
+                header = value_bytes
+        elif wire_type == _FIXED32:
+            if field == _CRC32C:
+                crc32c = int.from_bytes(value_bytes, "little")
+            elif field == _HEADER_CRC32C:
+                header_crc32c = int.from_bytes(value_bytes, "little")
         at += size
-    return Chunk(offset, crc32c, data)
+    return Chunk(offset, crc32c, data, header, header_crc32c)
 
 
 def _fixed_size(wire_type: int) -> int:

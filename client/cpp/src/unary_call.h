@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// A unary call without a generated stub: of a service whose stub the program
+// may have already, or for an answer as gRPC received it (grpc::ByteBuffer).
+#ifndef ATTNBIAS_CLIENT_CPP_SRC_UNARY_CALL_H_
+#define ATTNBIAS_CLIENT_CPP_SRC_UNARY_CALL_H_
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
+
+#include <memory>
+#include <string>
+
+namespace attnbias {
+
+template <typename Request, typename Response>
+grpc::Status CallUnary(const std::shared_ptr<grpc::Channel>& channel,
+                       const std::string& method, const Request& request,
+                       grpc::ClientContext* context, Response* response) {
+  grpc::CompletionQueue queue;
+  grpc::TemplatedGenericStub<Request, Response> stub(channel);
+  const auto call = stub.PrepareUnaryCall(context, method, request, &queue);
+  call->StartCall();
+  grpc::Status status;
+  call->Finish(response, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  return status;
+}
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CLIENT_CPP_SRC_UNARY_CALL_H_

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the message that carries a header, and holds the header to its checksum."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import crc32c
+from google.protobuf.message import DecodeError
+
+from attnbias._errors import DataLossError
+from attnbias._wire import parse_chunk
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+_Response = TypeVar("_Response", bound="Message")
+
+
+def read_header(message: bytes, kind: type[_Response]) -> _Response:
+    """Parses the first message of a stream, or the only one, whose class is ``kind``.
+
+    Raises:
+        DataLossError: it has no header, or a damaged one.
+    """
+    try:
+        response = kind.FromString(message)
+    except DecodeError as error:
+        raise DataLossError(f"header: {error}") from error
+    if not response.HasField("header"):
+        raise DataLossError("stream: the first message has no header")
+    chunk = parse_chunk(message)
+    got, want = crc32c.crc32c(chunk.header), chunk.header_crc32c
+    if want is not None and want != got:
+        raise DataLossError(f"header: got crc32c {got:08x}, want {want:08x}")
+    return response

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A header that is not what the server sent is refused, whichever message carries it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import crc32c
+import numpy as np
+import pytest
+from fake_server import sequence, table
+
+import attnbias
+from attnbias._header import read_header
+from attnbias.v1 import logits_pb2, service_pb2, tensor_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import grpc
+    from fake_server import FakeServer
+
+PAYLOAD = table(sequence())
+SINUSOIDAL = attnbias.Sinusoidal(dim=1)
+LOGITS = logits_pb2.LogitsHeader(num_heads=1, width=4, data_type=tensor_pb2.DATA_TYPE_F32)
+CARRIERS: list[tuple[Any, Any]] = [
+    (service_pb2.StreamTensorResponse, PAYLOAD.header),
+    (service_pb2.DescribeTensorResponse, PAYLOAD.header),
+    (logits_pb2.ComputeLogitsResponse, LOGITS),
+]
+
+
+def signed(kind: Any, header: Any) -> Any:
+    return kind(header=header, header_crc32c=crc32c.crc32c(header.SerializeToString()))
+
+
+def flips(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """The message with each of its bits turned over, and in which byte."""
+    for bit in range(8 * len(message)):
+        damaged = bytearray(message)
+        damaged[bit // 8] ^= 1 << bit % 8
+        yield bit // 8, bytes(damaged)
+
+
+@pytest.mark.parametrize(("kind", "header"), CARRIERS)
+def test_every_flipped_bit_of_a_header_is_refused(kind: Any, header: Any) -> None:
+    message = signed(kind, header).SerializeToString()
+    begin = message.index(header.SerializeToString())
+    inside = range(begin, begin + header.ByteSize())
+    refused = 0
+    for at, damaged in flips(message):
+        try:
+            # A bit outside may make the checksum a field that nobody knows.
+            assert read_header(damaged, kind).header == header
+            assert at not in inside
+        except attnbias.DataLossError:
+            refused += 1
+    assert refused >= 8 * len(inside)
+
+
+@pytest.mark.parametrize(("kind", "header"), CARRIERS)
+def test_an_older_server_sends_no_checksum(kind: Any, header: Any) -> None:
+    assert read_header(kind(header=header).SerializeToString(), kind).header == header
+
+
+def test_the_bytes_as_they_came_count() -> None:
+    """A server may write fields in another order than this side's protobuf would."""
+    header = PAYLOAD.header
+    first, second = header.SerializeToString(), service_pb2.TensorHeader(total_bytes=20000)
+    written = second.SerializeToString() + first
+    fields = service_pb2.StreamTensorResponse(header_crc32c=crc32c.crc32c(written))
+    length = len(written)
+    message = b"\x0a" + bytes([length & 127 | 128, length >> 7]) + written
+    message += fields.SerializeToString()
+    assert read_header(message, service_pb2.StreamTensorResponse).header == header
+
+
+def test_a_checksum_of_zero_is_one() -> None:
+    message = service_pb2.StreamTensorResponse(header=PAYLOAD.header, header_crc32c=0)
+    with pytest.raises(attnbias.DataLossError, match=r"header: got crc32c [0-9a-f]{8}, want 0{8}"):
+        read_header(message.SerializeToString(), service_pb2.StreamTensorResponse)
+
+
+def swapped() -> service_pb2.TensorHeader:
+    """Another shape of as many bytes: nothing but a checksum tells."""
+    header = service_pb2.TensorHeader()
+    header.CopyFrom(PAYLOAD.header)
+    header.parts[0].shape[:] = [2500, 2]
+    return header
+
+
+def damaged_header(kind: Any) -> Any:
+    checksum = signed(kind, PAYLOAD.header).header_crc32c
+    return kind(header=swapped(), header_crc32c=checksum)
+
+
+def test_a_damaged_header_ends_a_stream(server: FakeServer, client: attnbias.Client) -> None:
+    first = damaged_header(service_pb2.StreamTensorResponse).SerializeToString()
+    server.script = [lambda _request, _context: iter([first, PAYLOAD.chunk(0, 20000)])]
+    with pytest.raises(attnbias.DataLossError, match="header: got crc32c"):
+        client.get(SINUSOIDAL, positions=5000)
+    assert len(server.requests) == 1
+
+
+def test_a_damaged_description_is_refused(server: FakeServer, client: attnbias.Client) -> None:
+    damaged = damaged_header(service_pb2.DescribeTensorResponse)
+    server.describe = [lambda _request, _context: damaged]
+    with pytest.raises(attnbias.DataLossError, match="header: got crc32c"):
+        client.describe(SINUSOIDAL, positions=5000)
+
+
+def test_a_damaged_header_ends_logits(server: FakeServer, client: attnbias.Client) -> None:
+    def serve(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+        del requests, context
+        yield logits_pb2.ComputeLogitsResponse(header=LOGITS, header_crc32c=1)
+
+    server.logits = serve
+    rows = np.zeros((1, 4, 2), np.float32)
+    term = attnbias.ShawKeys(table=np.zeros((3, 2), np.float32), left=1, right=1)
+    with pytest.raises(attnbias.DataLossError, match="header: got crc32c"):
+        client.logits(term, rows, keys=4, direction="bidirectional")
