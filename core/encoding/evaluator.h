@@ -45,7 +45,6 @@ class Evaluator {
 
   // So many coordinates take no longer than one.
   virtual int64_t batch() const { return 1; }
-
 };
 
 using EvaluatorPtr = std::unique_ptr<const Evaluator>;

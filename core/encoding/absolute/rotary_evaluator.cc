@@ -82,7 +82,6 @@ class RotaryEvaluator final : public Evaluator {
     }
   }
 
-
  private:
   // All pairs' numbers, from those of the pairs that turn.
   const std::byte* WithResting(const std::byte* turning, int64_t lane,
