@@ -14,6 +14,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/call.h"
+#include "server/codec/spec_codec.h"
 
 namespace attnbias {
 
@@ -51,6 +52,20 @@ class CallReactor : public Reactor {
             })) {
       End(QueueFull());
     }
+  }
+
+  // Runs `step` with the header of `plan`, on a thread of the executor.
+  template <typename Step>
+  void GetHeader(const PlanPtr& plan, Step step) {
+    const Encoding& encoding = plan->encoding();
+    MakeUncut(
+        call_.environment().executor, caller_,
+        encoding.derive != nullptr && encoding.takes_long_to_prepare(),
+        [plan] { return EncodeHeader(*plan); },
+        [this, step](absl::StatusOr<v1::TensorHeader> header) {
+          if (!header.ok()) return End(call_.WhyCancelled());
+          step(*std::move(header));
+        });
   }
 
   // Runs `step` with the payload of `plan`, on a thread of the executor.

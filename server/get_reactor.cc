@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
-#include "server/codec/spec_codec.h"
 #include "server/frame.h"
 #include "server/grpc_status.h"
 #include "server/limits.h"
@@ -67,29 +66,37 @@ bool GetReactor::AnswerAtOnce() {
 }
 
 void GetReactor::Plan() {
-  if (planned_ == nullptr) {
-    if (absl::Status status = MakePlan(); !status.ok()) return End(status);
-  }
-  GetPayload(planned_->plan,
-             [this](PayloadPtr payload) { Answer(std::move(payload)); });
+  if (planned_ != nullptr) return Compute();
+  absl::StatusOr<PlanPtr> plan = MakePlan();
+  if (!plan.ok()) return End(plan.status());
+  GetHeader(*plan, [this, plan = *plan](v1::TensorHeader header) {
+    absl::Status status = SetPlanned(plan, std::move(header));
+    if (!status.ok()) return End(status);
+    Compute();
+  });
 }
 
-absl::Status GetReactor::MakePlan() {
+absl::StatusOr<PlanPtr> GetReactor::MakePlan() {
   ATTNBIAS_ASSIGN_OR_RETURN(const auto request,
                             call_.Parse<v1::GetTensorRequest>(request_));
-  ATTNBIAS_ASSIGN_OR_RETURN(const PlanPtr plan, call_.MakePlan(request.spec()));
+  ATTNBIAS_ASSIGN_OR_RETURN(PlanPtr plan, call_.MakePlan(request.spec()));
   const int64_t payload = plan->total_bytes();
   if (payload > kMaxUnaryBytes) {
     return TooLarge(absl::StrCat("a tensor of ", payload), kMaxUnaryBytes);
   }
+  return plan;
+}
+
+absl::Status GetReactor::SetPlanned(const PlanPtr& plan,
+                                    v1::TensorHeader header) {
   planned_ = std::make_shared<const PlannedRequest>(PlannedRequest{
-      plan, SerializeHeader<v1::GetTensorResponse>(EncodeHeader(*plan))});
-  ATTNBIAS_RETURN_IF_ERROR(
-      CheckHeaderSize(static_cast<int64_t>(planned_->header.size())));
+      plan, SerializeHeader<v1::GetTensorResponse>(std::move(header))});
+  const auto size = static_cast<int64_t>(planned_->header.size());
+  ATTNBIAS_RETURN_IF_ERROR(CheckHeaderSize(size));
   constexpr int64_t kMost = kMaxUnaryResponseBytes - kFramingBytes;
-  if (payload + static_cast<int64_t>(planned_->header.size()) > kMost) {
-    return TooLarge(absl::StrCat("a tensor and its header of ", payload, " + ",
-                                 planned_->header.size()),
+  if (plan->total_bytes() + size > kMost) {
+    return TooLarge(absl::StrCat("a tensor and its header of ",
+                                 plan->total_bytes(), " + ", size),
                     kMost);
   }
   if (request_.Length() <= PlanMemo::kMaxRememberedBytes) {
@@ -97,6 +104,11 @@ absl::Status GetReactor::MakePlan() {
                                          planned_);
   }
   return absl::OkStatus();
+}
+
+void GetReactor::Compute() {
+  GetPayload(planned_->plan,
+             [this](PayloadPtr payload) { Answer(std::move(payload)); });
 }
 
 void GetReactor::Answer(PayloadPtr payload) {

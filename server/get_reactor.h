@@ -4,6 +4,8 @@
 #define ATTNBIAS_SERVER_GET_REACTOR_H_
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "attnbias/v1/service.pb.h"
 #include "core/engine/engine.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
@@ -22,7 +24,9 @@ class GetReactor final : public CallReactor<grpc::ServerUnaryReactor> {
  private:
   bool AnswerAtOnce();
   void Plan();
-  absl::Status MakePlan();
+  absl::StatusOr<PlanPtr> MakePlan();
+  absl::Status SetPlanned(const PlanPtr& plan, v1::TensorHeader header);
+  void Compute();
   void Answer(PayloadPtr payload);
   void Send(const Chunk& chunk);
 

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "core/base/status_macros.h"
-#include "server/codec/spec_codec.h"
 #include "server/frame.h"
 
 namespace attnbias {
@@ -20,7 +19,14 @@ StreamReactor::StreamReactor(CallEnvironment* environment,
 
 void StreamReactor::Plan() {
   if (absl::Status status = MakePlan(); !status.ok()) return End(status);
-  GetPayload(plan_, [this](PayloadPtr payload) { Stream(std::move(payload)); });
+  GetHeader(plan_, [this](v1::TensorHeader header) {
+    header_ = FrameHeader<v1::StreamTensorResponse>(std::move(header));
+    absl::Status status =
+        CheckHeaderSize(static_cast<int64_t>(header_.Length()));
+    if (!status.ok()) return End(status);
+    GetPayload(plan_,
+               [this](PayloadPtr payload) { Stream(std::move(payload)); });
+  });
 }
 
 absl::Status StreamReactor::MakePlan() {
@@ -28,8 +34,7 @@ absl::Status StreamReactor::MakePlan() {
                             call_.Parse<v1::StreamTensorRequest>(request_));
   ATTNBIAS_ASSIGN_OR_RETURN(plan_, call_.MakePlan(request.spec()));
   ATTNBIAS_ASSIGN_OR_RETURN(window_, ResolveStream(request, *plan_));
-  header_ = FrameHeader<v1::StreamTensorResponse>(EncodeHeader(*plan_));
-  return CheckHeaderSize(static_cast<int64_t>(header_.Length()));
+  return absl::OkStatus();
 }
 
 void StreamReactor::Stream(PayloadPtr payload) {

@@ -5,7 +5,6 @@
 
 #include "core/base/status_macros.h"
 #include "server/call_reactor.h"
-#include "server/codec/spec_codec.h"
 #include "server/frame.h"
 #include "server/get_reactor.h"
 #include "server/list_tables.h"
@@ -40,12 +39,39 @@ class OneStep final : public CallReactor<grpc::ServerUnaryReactor> {
   }
 };
 
-absl::Status Describe(Call& call, const v1::DescribeTensorRequest& request,
-                      grpc::ByteBuffer* response) {
-  ATTNBIAS_ASSIGN_OR_RETURN(const PlanPtr plan, call.MakePlan(request.spec()));
-  *response = FrameHeader<v1::DescribeTensorResponse>(EncodeHeader(*plan));
-  return CheckHeaderSize(static_cast<int64_t>(response->Length()));
-}
+class Describe final : public CallReactor<grpc::ServerUnaryReactor> {
+ public:
+  Describe(CallEnvironment* environment, grpc::CallbackServerContext* context,
+           const grpc::ByteBuffer* request, grpc::ByteBuffer* response)
+      : CallReactor(environment, Method::kDescribeTensor, context),
+        request_(*request),
+        response_(*response) {
+    Begin(request_, [this] {
+      absl::StatusOr<PlanPtr> plan = MakePlan();
+      if (!plan.ok()) return End(plan.status());
+      GetHeader(*plan,
+                [this](v1::TensorHeader header) { Answer(std::move(header)); });
+    });
+  }
+
+ private:
+  absl::StatusOr<PlanPtr> MakePlan() {
+    ATTNBIAS_ASSIGN_OR_RETURN(const auto request,
+                              call_.Parse<v1::DescribeTensorRequest>(request_));
+    return call_.MakePlan(request.spec());
+  }
+
+  void Answer(v1::TensorHeader header) {
+    response_ = FrameHeader<v1::DescribeTensorResponse>(std::move(header));
+    const absl::Status status =
+        CheckHeaderSize(static_cast<int64_t>(response_.Length()));
+    if (status.ok()) call_.MessageSent();
+    End(status);
+  }
+
+  const grpc::ByteBuffer& request_;
+  grpc::ByteBuffer& response_;
+};
 
 absl::Status List(Call& call, const v1::ListTablesRequest& request,
                   grpc::ByteBuffer* response) {
@@ -64,9 +90,7 @@ TensorService::TensorService(CallEnvironment* environment,
 grpc::ServerUnaryReactor* TensorService::DescribeTensor(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
     grpc::ByteBuffer* response) {
-  auto* call = new OneStep(&environment_, Method::kDescribeTensor, context);
-  call->Answer<v1::DescribeTensorRequest>(*request, response, &Describe);
-  return call;
+  return new Describe(&environment_, context, request, response);
 }
 
 grpc::ServerUnaryReactor* TensorService::GetTensor(

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/worker_pool.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -12,13 +15,17 @@ constexpr std::chrono::milliseconds kShort{10};
 // While tasks wait in both lanes, the short one has so many times the time.
 constexpr int kShortShare = 8;
 
+// Of the threads for what cannot be cut, beside the others' 0.
+constexpr int kUncutNice = 5;
+
 }  // namespace
 
 WorkerPool::WorkerPool(int num_threads, int64_t capacity)
     : num_threads_(num_threads), capacity_(capacity) {
-  threads_.reserve(num_threads);
+  threads_.reserve(2 * num_threads);
   for (int i = 0; i < num_threads; ++i) {
     threads_.emplace_back([this] { Work(); });
+    threads_.emplace_back([this] { WorkUncut(); });
   }
 }
 
@@ -44,6 +51,15 @@ void WorkerPool::Continue(CallerPtr caller, Task task) {
     PushLocked(std::move(caller), std::move(task));
   }
   changed_.NotifyOne();
+}
+
+void WorkerPool::ContinueUncut(CallerPtr caller, Task task) {
+  {
+    MutexLock lock(mutex_);
+    const std::string& connection = caller->connection();
+    uncut_.Push(connection, {std::move(caller), std::move(task), Clock::now()});
+  }
+  uncut_changed_.NotifyOne();
 }
 
 void WorkerPool::PushLocked(CallerPtr caller, Task task) {
@@ -73,6 +89,11 @@ void WorkerPool::ExpediteCancelled() {
         cancelled_.push_back(std::move(waiting));
       }
     }
+    for (Waiting& waiting : uncut_.Extract([](const Waiting& waiting) {
+           return waiting.caller->cancelled();
+         })) {
+      cancelled_.push_back(std::move(waiting));
+    }
     if (cancelled_.size() == before) return;
   }
   changed_.NotifyAll();
@@ -84,13 +105,18 @@ void WorkerPool::Shutdown() {
     stopping_ = true;
   }
   changed_.NotifyAll();
+  uncut_changed_.NotifyAll();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
 }
 
+bool WorkerPool::HasCutLocked() const {
+  return !cancelled_.empty() || !short_.queue.empty() || !long_.queue.empty();
+}
+
 int64_t WorkerPool::QueuedLocked() const {
   return static_cast<int64_t>(cancelled_.size()) + short_.queue.size() +
-         long_.queue.size();
+         long_.queue.size() + uncut_.size();
 }
 
 int64_t WorkerPool::queued() const {
@@ -108,21 +134,23 @@ WorkerPool::Clock::duration WorkerPool::oldest_wait() const {
   std::for_each(cancelled_.begin(), cancelled_.end(), look);
   short_.queue.ForEach(look);
   long_.queue.ForEach(look);
+  uncut_.ForEach(look);
   return now - oldest;
 }
 
-void WorkerPool::RunNextAndLock() {
-  Lane* lane = nullptr;
-  Waiting next;
+WorkerPool::Waiting WorkerPool::TakeCutLocked(Lane** lane) {
   if (!cancelled_.empty()) {
-    next = std::move(cancelled_.front());
+    Waiting next = std::move(cancelled_.front());
     cancelled_.pop_front();
-  } else {
-    const bool in_long = short_.queue.empty() ||
-                         (!long_.queue.empty() && long_.used < short_.used);
-    lane = in_long ? &long_ : &short_;
-    next = lane->queue.Pop();
+    return next;
   }
+  const bool in_long = short_.queue.empty() ||
+                       (!long_.queue.empty() && long_.used < short_.used);
+  *lane = in_long ? &long_ : &short_;
+  return (*lane)->queue.Pop();
+}
+
+WorkerPool::Clock::duration WorkerPool::Run(Waiting& next) {
   mutex_.Unlock();
   const Clock::time_point start = Clock::now();
   next.task();
@@ -131,17 +159,39 @@ void WorkerPool::RunNextAndLock() {
   const Clock::duration time = Clock::now() - start;
   next.caller->Use(time);
   mutex_.Lock();
-  if (lane == nullptr) return;
-  lane->queue.Charge(next.caller->connection(), time);
-  lane->used += lane == &long_ ? kShortShare * time : time;
+  return time;
 }
 
 void WorkerPool::Work() {
   MutexLock lock(mutex_);
   for (;;) {
-    while (!stopping_ && QueuedLocked() == 0) changed_.Wait(mutex_);
-    if (QueuedLocked() == 0) return;
-    RunNextAndLock();
+    while (!HasCutLocked() &&
+           !(stopping_ && uncut_.empty() && uncut_running_ == 0)) {
+      changed_.Wait(mutex_);
+    }
+    if (!HasCutLocked()) return;
+    Lane* lane = nullptr;
+    Waiting next = TakeCutLocked(&lane);
+    const Clock::duration time = Run(next);
+    if (lane == nullptr) continue;
+    lane->queue.Charge(next.caller->connection(), time);
+    lane->used += lane == &long_ ? kShortShare * time : time;
+  }
+}
+
+void WorkerPool::WorkUncut() {
+  // Of this thread alone, on Linux.
+  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kUncutNice);
+  MutexLock lock(mutex_);
+  for (;;) {
+    while (!stopping_ && uncut_.empty()) uncut_changed_.Wait(mutex_);
+    if (uncut_.empty()) return;
+    Waiting next = uncut_.Pop();
+    ++uncut_running_;
+    const Clock::duration time = Run(next);
+    --uncut_running_;
+    uncut_.Charge(next.caller->connection(), time);
+    if (stopping_) changed_.NotifyAll();
   }
 }
 

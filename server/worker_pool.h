@@ -18,7 +18,8 @@ namespace attnbias {
 // Callers who have used little time, and so have asked for what is cached or
 // cheap, have a lane of their own, which has most of the threads' time as long
 // as anybody waits in it. In either lane connections take turns. Tasks of
-// callers who have cancelled come before all: they only end.
+// callers who have cancelled come before all: they only end. What cannot be cut
+// runs on as many more threads, which give way to the others.
 //
 // Safe for any number of threads.
 class WorkerPool final : public Executor {
@@ -35,6 +36,7 @@ class WorkerPool final : public Executor {
   // connection that has as many tasks in it as there is room for others.
   bool Schedule(CallerPtr caller, Task task) override;
   void Continue(CallerPtr caller, Task task) override;
+  void ContinueUncut(CallerPtr caller, Task task) override;
   int num_threads() const override { return num_threads_; }
 
   // Brings forward the tasks of callers who have cancelled. To be called from
@@ -64,20 +66,29 @@ class WorkerPool final : public Executor {
   };
 
   Lane& LaneOf(const Caller& caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether there is work for threads that take what is cut.
+  bool HasCutLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t QueuedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PushLocked(CallerPtr caller, Task task)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void RunNextAndLock() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Waiting TakeCutLocked(Lane** lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Runs a task without the lock. Returns how long it took.
+  Clock::duration Run(Waiting& next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Work();
+  void WorkUncut();
 
   const int num_threads_;
   const int64_t capacity_;
 
   mutable Mutex mutex_;
   Condition changed_;
+  Condition uncut_changed_;
   std::deque<Waiting> cancelled_ ABSL_GUARDED_BY(mutex_);
   Lane short_ ABSL_GUARDED_BY(mutex_);
   Lane long_ ABSL_GUARDED_BY(mutex_);
+  FairQueue<Waiting> uncut_ ABSL_GUARDED_BY(mutex_);
+  // Tasks of it under way, which may go on as cut ones.
+  int uncut_running_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };

@@ -4,9 +4,11 @@
 #define ATTNBIAS_CORE_BASE_EXECUTOR_H_
 
 #include <cstdint>
+#include <utility>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/base/caller.h"
 
 namespace attnbias {
@@ -27,6 +29,10 @@ class Executor {
   // The same for the rest of what has begun, which is never refused.
   virtual void Continue(CallerPtr caller, Task task) = 0;
 
+  // The same for what may take longer and cannot be cut. It runs on threads of
+  // its own, and so holds up none of the others.
+  virtual void ContinueUncut(CallerPtr caller, Task task) = 0;
+
   // Threads that run tasks; at least 1.
   virtual int num_threads() const = 0;
 };
@@ -44,6 +50,25 @@ void ForRanges(Executor& executor, CallerPtr caller, int64_t count,
                int64_t unit,
                absl::AnyInvocable<absl::Status(int64_t, int64_t) const> body,
                absl::AnyInvocable<void(absl::Status)> done);
+
+// Calls `use` with what `make` makes, or with CANCELLED when the caller wants
+// no more. Where that takes long, other threads make it, and `use` runs in
+// another task; otherwise all is done inside this call.
+template <typename Make, typename Use>
+void MakeUncut(Executor& executor, const CallerPtr& caller, bool takes_long,
+               Make make, Use use) {
+  using Made = absl::StatusOr<decltype(make())>;
+  if (!takes_long) return use(Made(make()));
+  executor.ContinueUncut(
+      caller, [&executor, caller, make, use = std::move(use)]() mutable {
+        Made made = absl::CancelledError("nobody waits any more");
+        if (!caller->cancelled()) made = make();
+        executor.Continue(
+            caller, [made = std::move(made), use = std::move(use)]() mutable {
+              use(std::move(made));
+            });
+      });
+}
 
 }  // namespace attnbias
 

@@ -108,22 +108,35 @@ void BandCache::Compute(const FlightPtr& flight) {
   const BandSpec& spec = flight->spec;
   absl::StatusOr<std::shared_ptr<Band>> made = AllocateBand(spec);
   if (!made.ok()) return Land(flight, made.status());
-  const std::shared_ptr<Band> band = *std::move(made);
   absl::StatusOr<ByteBudget::Reservation> memory =
       Reserve(spec.evaluator_bytes);
   if (!memory.ok()) return Land(flight, memory.status());
-  const auto evaluator = std::make_shared<const BudgetedEvaluator>(
-      *std::move(memory), spec.prepare());
-  const auto fill = [&spec, band, evaluator](int64_t begin, int64_t end) {
-    evaluator->numbers->Fill(
+  MakeUncut(
+      executor_, flight->caller, spec.evaluator_bytes > 0,
+      [flight] { return flight->spec.prepare(); },
+      [this, flight, band = *std::move(made),
+       memory = *std::move(memory)](absl::StatusOr<EvaluatorPtr> made) mutable {
+        if (!made.ok()) return Land(flight, made.status());
+        const auto evaluator = std::make_shared<const BudgetedEvaluator>(
+            std::move(memory), *std::move(made));
+        Fill(flight, std::move(band), {evaluator, evaluator->numbers.get()});
+      });
+}
+
+void BandCache::Fill(const FlightPtr& flight, std::shared_ptr<Band> band,
+                     std::shared_ptr<const Evaluator> evaluator) {
+  const int64_t batch = evaluator->batch();
+  auto fill = [flight, band, evaluator = std::move(evaluator)](int64_t begin,
+                                                               int64_t end) {
+    const BandSpec& spec = flight->spec;
+    evaluator->Fill(
         {{0, spec.lanes}, {spec.span.begin + begin, spec.span.begin + end}},
         band->buffer.bytes.data() + begin * spec.coordinate_bytes,
         band->lane_bytes());
     return absl::OkStatus();
   };
-  ForRanges(executor_, flight->caller, spec.span.size(),
-            evaluator->numbers->batch(), fill,
-            [this, flight, band](const absl::Status& status) {
+  ForRanges(executor_, flight->caller, flight->spec.span.size(), batch,
+            std::move(fill), [this, flight, band](const absl::Status& status) {
               if (!status.ok()) return Land(flight, status);
               observer_.OnComputed(band->size_bytes());
               Land(flight, BandPtr(band));

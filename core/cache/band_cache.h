@@ -127,6 +127,8 @@ class BandCache {
   FlightPtr BoardLocked(BandSpec spec, Waiter waiter)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Compute(const FlightPtr& flight);
+  void Fill(const FlightPtr& flight, std::shared_ptr<Band> band,
+            std::shared_ptr<const Evaluator> evaluator);
   std::optional<ByteBudget::Reservation> ReserveEvicting(int64_t bytes);
   // What was kept and shall go; null where nothing can.
   std::shared_ptr<const void> EvictOne();

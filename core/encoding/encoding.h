@@ -125,6 +125,8 @@ struct Encoding {
   std::string identity = {};
 
   bool has_border() const { return write_border != nullptr; }
+  // Whether `derive` and `prepare` may take more than a moment.
+  bool takes_long_to_prepare() const { return evaluator_bytes > 0; }
 };
 
 using EncodingPtr = std::shared_ptr<const Encoding>;

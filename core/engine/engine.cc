@@ -87,7 +87,7 @@ PayloadPtr Engine::Find(const PlanPtr& plan, CallerPtr caller) {
 void Engine::Get(const PlanPtr& plan, CallerPtr caller, Done done) {
   std::optional<BandSpec> band = BandFor(plan);
   if (!band.has_value()) {
-    return done(Compute(plan, std::move(caller)));
+    return Compute(plan, std::move(caller), std::move(done));
   }
   cache_.Get(
       *std::move(band), caller,
@@ -125,14 +125,22 @@ std::optional<BandSpec> Engine::BandFor(const PlanPtr& plan) const {
                   }};
 }
 
-absl::StatusOr<PayloadPtr> Engine::Compute(const PlanPtr& plan,
-                                           CallerPtr caller) {
-  NumberSource source;
-  ATTNBIAS_ASSIGN_OR_RETURN(source.evaluator_memory,
-                            Reserve(plan->encoding().evaluator_bytes));
-  source.evaluator = Prepare(*plan, kernels_);
-  source.caller = std::move(caller);
-  return MakePayload(plan, std::move(source));
+void Engine::Compute(const PlanPtr& plan, CallerPtr caller, Done done) {
+  absl::StatusOr<ByteBudget::Reservation> memory =
+      Reserve(plan->encoding().evaluator_bytes);
+  if (!memory.ok()) return done(memory.status());
+  MakeUncut(
+      executor_, caller, plan->encoding().takes_long_to_prepare(),
+      [plan, &kernels = kernels_] { return Prepare(*plan, kernels); },
+      [this, plan, caller, memory = *std::move(memory),
+       done = std::move(done)](absl::StatusOr<EvaluatorPtr> made) mutable {
+        if (!made.ok()) return done(made.status());
+        NumberSource source;
+        source.evaluator_memory = std::move(memory);
+        source.evaluator = *std::move(made);
+        source.caller = std::move(caller);
+        done(MakePayload(plan, std::move(source)));
+      });
 }
 
 PayloadPtr Engine::MakePayload(const PlanPtr& plan, NumberSource source) {

@@ -81,7 +81,7 @@ class Engine {
   // much more than is asked for.
   std::optional<BandSpec> BandFor(const PlanPtr& plan) const;
   // A payload that computes while it is read.
-  absl::StatusOr<PayloadPtr> Compute(const PlanPtr& plan, CallerPtr caller);
+  void Compute(const PlanPtr& plan, CallerPtr caller, Done done);
   PayloadPtr MakePayload(const PlanPtr& plan, NumberSource source);
 
   const EngineOptions options_;

@@ -65,9 +65,14 @@ class Maker {
     ATTNBIAS_ASSIGN_OR_RETURN(
         evaluator_memory_,
         resources_.reserve(summand_.encoding->evaluator_bytes));
-    evaluator_ =
-        summand_.encoding->prepare({DataType::kF64}, resources_.kernels);
     return absl::OkStatus();
+  }
+
+  EvaluatorPtr Prepare() const {
+    return summand_.encoding->prepare({DataType::kF64}, resources_.kernels);
+  }
+  void SetEvaluator(EvaluatorPtr evaluator) {
+    evaluator_ = std::move(evaluator);
   }
 
   int64_t count() const { return lanes() * summand_.count; }
@@ -145,13 +150,22 @@ void MakeVectors(const LogitsPlan& plan, const Summand& summand,
   if (absl::Status status = maker->Allocate(); !status.ok()) {
     return done(status);
   }
-  ForRanges(
-      resources.executor, std::move(caller), maker->count(), maker->unit(),
-      [maker](int64_t begin, int64_t end) { return maker->Make(begin, end); },
-      [maker, done = std::move(done)](const absl::Status& status) mutable {
-        if (!status.ok()) return done(status);
-        done(maker->Take());
-      });
+  Executor& executor = resources.executor;
+  auto make = [&executor, maker, caller, done = std::move(done)](
+                  absl::StatusOr<EvaluatorPtr> made) mutable {
+    if (!made.ok()) return done(made.status());
+    maker->SetEvaluator(*std::move(made));
+    ForRanges(
+        executor, std::move(caller), maker->count(), maker->unit(),
+        [maker](int64_t begin, int64_t end) { return maker->Make(begin, end); },
+        [maker, done = std::move(done)](const absl::Status& status) mutable {
+          if (!status.ok()) return done(status);
+          done(maker->Take());
+        });
+  };
+  MakeUncut(
+      executor, caller, summand.encoding->takes_long_to_prepare(),
+      [maker] { return maker->Prepare(); }, std::move(make));
 }
 
 }  // namespace attnbias

@@ -20,6 +20,7 @@
 namespace attnbias {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Runs nothing by itself.
@@ -32,6 +33,9 @@ class Manual final : public Executor {
   void Continue(CallerPtr /*caller*/, Task task) override {
     tasks_.push_back(std::move(task));
   }
+  void ContinueUncut(CallerPtr /*caller*/, Task task) override {
+    uncut_.push_back(std::move(task));
+  }
   int num_threads() const override { return 1; }
 
   // Runs the task that has waited longest; false if there is none.
@@ -43,8 +47,18 @@ class Manual final : public Executor {
     return true;
   }
 
+  // The same for those that cannot be cut.
+  bool RunUncut() {
+    if (uncut_.empty()) return false;
+    Task task = std::move(uncut_.front());
+    uncut_.pop_front();
+    task();
+    return true;
+  }
+
  private:
   std::deque<Task> tasks_;
+  std::deque<Task> uncut_;
 };
 
 absl::Status OnThreads(
@@ -142,6 +156,42 @@ TEST(ForRanges, ACallerWhoHasCancelledGetsNoMore) {
   EXPECT_EQ(calls, 1);
   EXPECT_THAT(result, StatusIs(absl::StatusCode::kCancelled,
                                HasSubstr("nobody waits")));
+}
+
+TEST(MakeUncut, IsDoneAtOnceUnlessItTakesLong) {
+  Manual executor;
+  const auto caller = std::make_shared<Caller>();
+  std::vector<int> used;
+  const auto use = [&](const absl::StatusOr<int>& made) {
+    used.push_back(made.value_or(-1));
+  };
+  MakeUncut(
+      executor, caller, false, [] { return 1; }, use);
+  EXPECT_THAT(used, ElementsAre(1));
+  MakeUncut(
+      executor, caller, true, [] { return 2; }, use);
+  EXPECT_FALSE(executor.RunOne());
+  EXPECT_TRUE(executor.RunUncut());
+  EXPECT_THAT(used, ElementsAre(1)) << "used on a thread for what is cut";
+  EXPECT_TRUE(executor.RunOne());
+  EXPECT_THAT(used, ElementsAre(1, 2));
+}
+
+TEST(MakeUncut, MakesNothingForWhoHasCancelled) {
+  Manual executor;
+  const auto caller = std::make_shared<Caller>();
+  absl::Status used;
+  MakeUncut(
+      executor, caller, true,
+      [] {
+        ADD_FAILURE() << "made";
+        return 0;
+      },
+      [&](const absl::StatusOr<int>& made) { used = made.status(); });
+  caller->Cancel();
+  EXPECT_TRUE(executor.RunUncut());
+  EXPECT_TRUE(executor.RunOne());
+  EXPECT_THAT(used, StatusIs(absl::StatusCode::kCancelled, HasSubstr("")));
 }
 
 }  // namespace

@@ -31,6 +31,9 @@ class FullableExecutor final : public Executor {
   void Continue(CallerPtr caller, Task task) override {
     pool_.Continue(std::move(caller), std::move(task));
   }
+  void ContinueUncut(CallerPtr caller, Task task) override {
+    pool_.ContinueUncut(std::move(caller), std::move(task));
+  }
   int num_threads() const override { return pool_.num_threads(); }
   void Shutdown() { pool_.Shutdown(); }
 

@@ -134,6 +134,26 @@ TEST(WorkerPool, AConnectionHasNoMoreRoomThanItLeavesToOthers) {
   EXPECT_TRUE(ran);
 }
 
+TEST(WorkerPool, WhatCannotBeCutHoldsUpNobody) {
+  WorkerPool pool(1, 8);
+  std::promise<void> ran;
+  // Waits for a task that is scheduled after it.
+  pool.ContinueUncut(Of("a"), [&] { ran.get_future().wait(); });
+  pool.Schedule(Of("a"), [&] { ran.set_value(); });
+  pool.Shutdown();
+}
+
+TEST(WorkerPool, ShutdownRunsWhatBecomesOfTheUncut) {
+  WorkerPool pool(1, 8);
+  std::atomic<bool> ran = false;
+  pool.ContinueUncut(Of("a"), [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    pool.Continue(Of("a"), [&] { ran = true; });
+  });
+  pool.Shutdown();
+  EXPECT_TRUE(ran);
+}
+
 TEST(WorkerPool, RunsOnAsManyThreadsAsItSays) {
   WorkerPool pool(3, 8);
   EXPECT_EQ(pool.num_threads(), 3);

@@ -53,6 +53,10 @@ class Threads final : public Executor {
     changed_.notify_one();
   }
 
+  void ContinueUncut(CallerPtr caller, Task task) override {
+    Continue(std::move(caller), std::move(task));
+  }
+
   int num_threads() const override { return static_cast<int>(threads_.size()); }
 
  private:
