@@ -81,6 +81,10 @@ struct Decoder {
   absl::Status operator()(const MessageMember& member) const {
     const int size =
         field.is_repeated() ? reflection().FieldSize(message, &field) : 1;
+    // One takes two bytes of a request, and a thousand here.
+    if (field.is_repeated() && size > member.most) {
+      return Invalid(path, ": got ", size, ", want at most ", member.most);
+    }
     if (member.resize != nullptr) member.resize(size);
     const std::vector<FieldList> elements = member.elements();
     if (!field.is_repeated()) {

@@ -97,7 +97,8 @@ struct Checker {
     EXPECT_THAT(ValuesOf(field), ElementsAreArray(names)) << field.full_name();
   }
   void operator()(const MessageMember& member) const {
-    Expect(!field.is_repeated() || member.resize != nullptr);
+    Expect(!field.is_repeated() ||
+           (member.resize != nullptr && member.most > 0));
     if (member.resize != nullptr) member.resize(1);
     ExpectSameFields(member.elements()[0], *field.message_type());
   }

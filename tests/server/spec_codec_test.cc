@@ -378,6 +378,23 @@ TEST(DecodeSpec, NoEncodingListsThem) {
                                   "t5, alibi, ")));
 }
 
+// Before anything is made of them: they are two bytes each in a request.
+TEST(DecodeSpec, ListsOfMessagesAreShort) {
+  const auto refusal = [](const std::string& message) {
+    return StatusIs(absl::StatusCode::kInvalidArgument, StartsWith(message));
+  };
+  v1::TensorSpec layers = Wire("dynamic_position_bias { num_heads: 1 }");
+  for (int i = 0; i < 65; ++i) {
+    layers.mutable_dynamic_position_bias()->add_layers();
+  }
+  EXPECT_THAT(DecodeSpec(layers),
+              refusal("dynamic_position_bias.layers: got 65, want at most 64"));
+  v1::TensorSpec lists = Wire("sinusoidal { dim: 2 }");
+  for (int i = 0; i < 5; ++i) lists.mutable_table()->add_position_ids();
+  EXPECT_THAT(DecodeSpec(lists),
+              refusal("table.position_ids: got 5, want at most 4"));
+}
+
 TEST(DecodeSpec, FillLowestIsTrueOrUnset) {
   EXPECT_THAT(
       DecodeSpec(Wire("alibi {} output { mask { fill_lowest: false } }")),

@@ -21,8 +21,6 @@
 namespace attnbias {
 namespace {
 
-constexpr size_t kMaxLayers = 64;
-
 std::vector<NetworkLayer> LayersOf(const DynamicPositionBiasSpec& spec) {
   std::vector<NetworkLayer> layers;
   for (const PositionMlpLayer& layer : spec.layers) {
@@ -119,9 +117,9 @@ absl::Status CheckReach(const std::string& path, const PositionMlpLayer& layer,
 
 absl::Status CheckLayers(const DynamicPositionBiasSpec& spec) {
   const size_t count = spec.layers.size();
-  if (count == 0 || count > kMaxLayers) {
+  if (count == 0 || count > spec.kMaxLayers) {
     return Invalid("dynamic_position_bias.layers: got ", count, ", want 1 to ",
-                   kMaxLayers);
+                   spec.kMaxLayers);
   }
   int64_t numbers = 0;
   for (size_t i = 0; i < count; ++i) {

@@ -28,13 +28,15 @@ struct PositionMlpLayer {
 
 struct DynamicPositionBiasSpec {
   static constexpr std::string_view kName = "dynamic_position_bias";
+  static constexpr size_t kMaxLayers = 64;
   int64_t num_heads = 0;
   bool log_distance = false;
   std::vector<PositionMlpLayer> layers;
 
   FieldList Fields() {
     return {Field(1, "num_heads", num_heads).In(1, kMaxNumHeads),
-            Field(2, "log_distance", log_distance), Field(3, "layers", layers)};
+            Field(2, "log_distance", log_distance),
+            Field(3, "layers", layers).AtMost(kMaxLayers)};
   }
 };
 

@@ -65,6 +65,11 @@ Field& Field::Above(double least, double most) {
   return *this;
 }
 
+Field& Field::AtMost(int64_t messages) {
+  std::get<MessageMember>(member_).most = messages;
+  return *this;
+}
+
 Field& Field::Finite() {
   constexpr double kMost = std::numeric_limits<double>::max();
   In(-kMost, kMost);

@@ -109,6 +109,8 @@ struct MessageMember {
   // Null where there is always one.
   std::function<void(int64_t)> resize;
   std::function<std::vector<FieldList>()> elements;
+  // Of a list.
+  int64_t most = 0;
 };
 
 // One field of one spec; refers to its member.
@@ -134,6 +136,8 @@ class Field {
     is_even_ = true;
     return *this;
   }
+  // A list of messages has no more.
+  Field& AtMost(int64_t messages);
   // Must be set, for a reason that a message may give.
   Field& Required(bool when = true, std::string reason = "");
   // Has no meaning then, and must not be set.

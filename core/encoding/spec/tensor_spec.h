@@ -14,6 +14,7 @@
 
 #include "core/encoding/spec/any_spec.h"
 #include "core/encoding/spec/field.h"
+#include "core/encoding/spec/limits.h"
 #include "core/tensor/data_type.h"
 #include "core/tensor/range.h"
 
@@ -49,7 +50,7 @@ struct TableExtent {
 
   FieldList Fields() {
     return {Field(1, "positions", positions),
-            Field(2, "position_ids", position_ids)};
+            Field(2, "position_ids", position_ids).AtMost(kMaxAxes)};
   }
 };
 
