@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 # The same examples each time, and none is late: no test here depends on time.
-settings.register_profile("tests", derandomize=True, deadline=None, max_examples=500, database=None)
+settings.register_profile("tests", derandomize=True, deadline=None, max_examples=200, database=None)
 settings.load_profile("tests")
 
 

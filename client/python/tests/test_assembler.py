@@ -48,6 +48,11 @@ def test_a_chunk_is_written_whole_or_not_at_all(
 LENGTHS = st.integers(0, 5) | st.sampled_from([-1, 2**31, 2**62, 2**63 - 1])
 
 
+def within(number: int) -> int:
+    """The nearest that 64 bits have with room to spare."""
+    return min(max(number, -(2**62)), 2**62)
+
+
 @st.composite
 def headers(draw: st.DrawFn) -> service_pb2.TensorHeader:
     """Parts that add up, but for what is wrong with them."""
@@ -63,10 +68,10 @@ def headers(draw: st.DrawFn) -> service_pb2.TensorHeader:
             form=draw(st.integers(0, 9)),  # type: ignore[arg-type]
             shape=shape,
             offset=header.total_bytes + draw(wrong),
-            size_bytes=min(max(size + draw(wrong), -(2**63)), 2**62),
+            size_bytes=within(size + draw(wrong)),
         )
         header.parts.append(part)
-        header.total_bytes = min(header.total_bytes + part.size_bytes, 2**62)
+        header.total_bytes = within(header.total_bytes + part.size_bytes)
     header.total_bytes += draw(wrong)
     return header
 
