@@ -42,42 +42,42 @@ grpc::Status EndOf(uint8_t amount, grpc::ServerContext* context) {
   }
 }
 
-struct Script {
-  explicit Script(std::string_view bytes) : input(bytes) {
+struct Steps {
+  explicit Steps(std::string_view bytes) : input(bytes) {
     if (input.empty()) return;
     size = static_cast<uint8_t>(input[0]) * 4;
-    steps.remove_prefix(1);
+    rest.remove_prefix(1);
   }
 
   const std::string input;
   size_t size = 0;
-  std::string_view steps = input;
+  std::string_view rest = input;
 };
 
 // Answers each call with the next steps up to an end.
 class Service final : public v1::AttentionBiasService::Service {
  public:
-  void Play(std::shared_ptr<Script> script) {
+  void Play(std::shared_ptr<Steps> steps) {
     const std::lock_guard lock(mutex_);
-    script_ = std::move(script);
+    steps_ = std::move(steps);
   }
 
   grpc::Status StreamTensor(
       grpc::ServerContext* context, const v1::StreamTensorRequest* request,
       grpc::ServerWriter<v1::StreamTensorResponse>* writer) override {
-    // A client that gives up does not wait for this; its next script is
-    // another.
-    const std::shared_ptr<Script> script = Now();
-    const size_t size = script->size;
-    std::string_view& steps = script->steps;
+    // A client that gives up does not wait for this; its next steps are
+    // others.
+    const std::shared_ptr<Steps> steps = Now();
+    const size_t size = steps->size;
+    std::string_view& rest = steps->rest;
     const FakeStream stream{context, *request, writer};
     std::string payload = PayloadOf("a", size);
     bool begun = false;
     auto at = static_cast<size_t>(request->read_offset());
-    while (steps.size() >= 2) {
-      const uint8_t step = steps[0];
-      const uint8_t amount = steps[1];
-      steps.remove_prefix(2);
+    while (rest.size() >= 2) {
+      const uint8_t step = rest[0];
+      const uint8_t amount = rest[1];
+      rest.remove_prefix(2);
       const size_t end = std::min(at + amount, size);
       switch (step % 8) {
         case 0:
@@ -112,13 +112,13 @@ class Service final : public v1::AttentionBiasService::Service {
   }
 
  private:
-  std::shared_ptr<Script> Now() {
+  std::shared_ptr<Steps> Now() {
     const std::lock_guard lock(mutex_);
-    return script_;
+    return steps_;
   }
 
   std::mutex mutex_;
-  std::shared_ptr<Script> script_;
+  std::shared_ptr<Steps> steps_;
 };
 
 // A server and its client, as long as the program runs.
@@ -146,9 +146,9 @@ struct Connected {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static auto* const connected = new attnbias::Connected();
-  const auto script = std::make_shared<attnbias::Script>(
+  const auto steps = std::make_shared<attnbias::Steps>(
       std::string_view(reinterpret_cast<const char*>(data), size));
-  connected->service.Play(script);
+  connected->service.Play(steps);
   const auto tensor = connected->client->Get({});
   if (!tensor.ok()) return 0;
   const auto bytes = tensor->bytes();
