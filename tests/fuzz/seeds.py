@@ -168,8 +168,8 @@ def write(folder: pathlib.Path, name: str, inputs: Iterator[bytes]) -> None:
             continue
         (corpus / f"seed{number}").write_bytes(content)
         words |= set(re.findall(r'"[\w.-]{1,60}"', content.decode("latin-1")))
-    entries = [f"{json.dumps(word)}\n" for word in sorted(words)]
-    (folder / f"{name}.dict").write_text("".join(entries), encoding="ascii")
+    lines = ["# Words of the inputs.", *map(json.dumps, sorted(words)), ""]  # never an empty file
+    (folder / f"{name}.dict").write_text("\n".join(lines), encoding="ascii")
 
 
 def main(folder: pathlib.Path) -> None:

@@ -152,8 +152,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto tensor = connected->client->Get({});
   if (!tensor.ok()) return 0;
   const auto bytes = tensor->bytes();
-  const std::string wanted = attnbias::PayloadOf(tensor->header().fingerprint(),
-                                                 connected->service.size());
+  const std::string wanted =
+      attnbias::PayloadOf(tensor->header().fingerprint(), steps->size);
   if (bytes.size() != wanted.size() ||
       !std::equal(wanted.begin(), wanted.end(),
                   reinterpret_cast<const char*>(bytes.data()))) {
