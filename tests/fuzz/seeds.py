@@ -93,6 +93,7 @@ def tensor_specs() -> Iterator[Any]:
 def tensor_requests() -> Iterator[bytes]:
     for spec in tensor_specs():
         yield message("StreamTensorRequest")(spec=spec).SerializeToString()
+    yield b"\xc2\x3e\xff\xff\xff\x07"  # an unknown field that claims 16 MB
     resumed = {"read_offset": 4, "read_limit": 9, "expected_fingerprint": "0" * 64}
     yield message("StreamTensorRequest")(spec=spec, **resumed).SerializeToString()
 
