@@ -13,6 +13,7 @@
 
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/reflection.h"
+#include "google/protobuf/stubs/logging.h"
 
 // libFuzzer's own changes to bytes.
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
@@ -192,6 +193,9 @@ class Mutator {
 
 size_t MutateMessage(Message* message, uint8_t* data, size_t size,
                      size_t max_size, unsigned seed) {
+  // It writes a line for each text that is none.
+  static auto* const logged = google::protobuf::SetLogHandler(nullptr);
+  (void)logged;
   Mutator mutator(seed);
   // What is not quite a message must be tried, too.
   if (mutator.OneIn(16) ||
