@@ -17,9 +17,9 @@
 #include "core/cache/byte_budget.h"
 #include "core/engine/engine.h"
 #include "core/mount/registry.h"
-#include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/proto_buffer_reader.h"
 #include "server/codec/decoded_size.h"
 #include "server/codec/known.h"
 #include "server/metrics.h"
@@ -46,7 +46,11 @@ template <typename Message>
 absl::StatusOr<Message> ParseRequest(const grpc::ByteBuffer& bytes) {
   Message message;
   grpc::ByteBuffer copy(bytes);  // of references; parsing empties it
-  if (!grpc::SerializationTraits<Message>::Deserialize(&copy, &message).ok()) {
+  grpc::ProtoBufferReader reader(&copy);
+  // A parser that does not know where its input ends takes memory for whatever
+  // length a field claims, up to 50 MB.
+  if (!reader.status().ok() || !message.ParseFromBoundedZeroCopyStream(
+                                   &reader, static_cast<int>(bytes.Length()))) {
     return Invalid("request: not a serialised ", Message::descriptor()->name());
   }
   ATTNBIAS_RETURN_IF_ERROR(CheckKnown(message));

@@ -7,11 +7,13 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "core/checksum/crc32c.h"
 
 namespace attnbias {
@@ -160,6 +162,18 @@ TEST(ReadChunk, RefusesMoreThanTheRoom) {
 // Whatever the bytes: what protobuf reads is read, if its checksum is right.
 // (The converse does not hold: a number may be written longer than protobuf's
 // generated parsers accept.)
+TEST(ReadChunk, SaysWhereTheLastOffsetIs) {
+  v1::StreamTensorResponse message;
+  message.set_offset(std::numeric_limits<int64_t>::max());
+  message.set_data("four");
+  std::string room(4, '-');
+  const auto chunk = Read(Cut(message.SerializeAsString(), {}), &room);
+  EXPECT_TRUE(
+      absl::StrContains(chunk.status().message(),
+                        "4 bytes at offset 9223372036854775807 have CRC-32C"))
+      << chunk.status();
+}
+
 TEST(ReadChunk, AgreesWithProtobufOnNoise) {
   // Broken UTF-8 is the rule here, not news.
   const google::protobuf::LogSilencer silencer;
@@ -181,8 +195,11 @@ TEST(ReadChunk, AgreesWithProtobufOnNoise) {
       EXPECT_EQ(room.substr(0, chunk->size), oracle.data());
       EXPECT_EQ(room.substr(chunk->size), std::string(64 - chunk->size, '-'));
     } else if (parses) {
-      EXPECT_NE(oracle.crc32c(),
-                Crc32c(oracle.data().data(), oracle.data().size()))
+      const std::string header = oracle.header().SerializeAsString();
+      EXPECT_TRUE(oracle.crc32c() !=
+                      Crc32c(oracle.data().data(), oracle.data().size()) ||
+                  oracle.header_crc32c() !=
+                      Crc32c(header.data(), header.size()))
           << absl::CHexEscape(bytes);
     }
   }

@@ -3,10 +3,14 @@
 # The steps of ./dev test, each a function step_NAME, and how they are run and
 # counted. A step that ends with status 77 was skipped, its last line saying why.
 # Steps run under set -e, which && and || would switch off in what they call.
-steps=(layers contract format lint build cpp asan tsan attack python go integration grpcurl
-  readme deploy container)
+steps=(layers contract format lint build cpp asan tsan python go integration grpcurl readme deploy
+  container)
+# Minutes each, and only when named.
+long_steps=(attack fuzz)
 # shellcheck disable=SC2034  # read by dev
 cuda_steps=(cuda_cpp cuda_code cuda_server cuda_device)
+# Inputs that fuzzing makes for each of its targets.
+fuzz_runs=20000
 # Where generated Python code and the installed package go.
 python_site=$root/build/python
 
@@ -176,6 +180,24 @@ step_attack() {
   pytest tests/attack
 }
 
+# A compiler, a program and its inputs for each target; what these find joins their
+# inputs. A finding ends the step, and lies in build/fuzz/findings.
+step_fuzz() {
+  need_packages tests/tools/debian-packages-fuzz.txt
+  build fuzz attnbias_fuzzers
+  python -m tests.fuzz.seeds build/fuzz/seeds
+  local program name
+  for program in build/fuzz/bin/*_fuzz; do
+    name=${program##*/}
+    mkdir -p "build/fuzz/corpus/$name" build/fuzz/findings
+    # Each input is a test of its own; so many that none of the programs takes a minute.
+    "$program" -runs="$fuzz_runs" -seed=1 -max_len=65536 -timeout=10 -rss_limit_mb=2048 \
+      -malloc_limit_mb=256 -verbosity=0 -print_final_stats=1 -dict="build/fuzz/seeds/$name.dict" \
+      -artifact_prefix=build/fuzz/findings/ "build/fuzz/corpus/$name" "build/fuzz/seeds/$name"
+  done
+  (cd client/go && go test -run '^$' -fuzz FuzzAssemble -fuzztime "${fuzz_runs}x" ./examples/fetch)
+}
+
 step_python() {
   build dev
   install_python_client
@@ -260,7 +282,8 @@ skip() {
 check_step_names() {
   local name
   for name in "$@"; do
-    [[ " ${steps[*]} " == *" $name "* ]] || die "no step $name; there are: ${steps[*]}"
+    [[ " ${steps[*]} ${long_steps[*]} " == *" $name "* ]] ||
+      die "no step $name; there are: ${steps[*]} ${long_steps[*]}"
   done
 }
 

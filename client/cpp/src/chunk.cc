@@ -66,7 +66,7 @@ class ChunkReader {
     if (!in_.ConsumedEntireMessage()) return Malformed();
     if (computed_crc_ != sent_crc_) {
       return absl::DataLossError(absl::StrCat(
-          "stream: bytes ", chunk_.offset, " to ", chunk_.offset + chunk_.size,
+          "stream: ", chunk_.size, " bytes at offset ", chunk_.offset,
           " have CRC-32C ", absl::Hex(computed_crc_, absl::kZeroPad8),
           ", want ", absl::Hex(sent_crc_, absl::kZeroPad8)));
     }

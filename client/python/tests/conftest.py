@@ -10,12 +10,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from fake_server import FakeServer
+from hypothesis import settings
 from safetensors.numpy import save_file
 
 import attnbias
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+# The same examples each time, and none is late: no test here depends on time.
+settings.register_profile("tests", derandomize=True, deadline=None, max_examples=200, database=None)
+settings.load_profile("tests")
 
 
 @pytest.fixture

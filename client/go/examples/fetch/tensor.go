@@ -12,6 +12,9 @@ import (
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
 
+// What a header's claim alone may take; more is taken as it comes.
+const firstBytes = 64 << 20
+
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // tensor is a payload and its description.
@@ -61,7 +64,11 @@ func assemble(stream receiver) (*tensor, error) {
 	if first.Header == nil {
 		return nil, errors.New("first message: got no header")
 	}
-	data := make([]byte, 0, first.Header.TotalBytes)
+	total := first.Header.TotalBytes
+	if total < 0 {
+		return nil, fmt.Errorf("total_bytes: got %d, want at least 0", total)
+	}
+	data := make([]byte, 0, min(total, firstBytes))
 	for {
 		chunk, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -78,8 +85,8 @@ func assemble(stream receiver) (*tensor, error) {
 		}
 		data = append(data, chunk.Data...)
 	}
-	if int64(len(data)) != first.Header.TotalBytes {
-		return nil, fmt.Errorf("stream: got %d bytes, want %d", len(data), first.Header.TotalBytes)
+	if int64(len(data)) != total {
+		return nil, fmt.Errorf("stream: got %d bytes, want %d", len(data), total)
 	}
 	return &tensor{first.Header, data}, nil
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from attnbias._dtypes import from_data_type
 from attnbias._encodings import from_spec
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from attnbias.v1 import service_pb2
+
+
+_MOST_AXES: Final = 64  # of an array
 
 
 @dataclass(frozen=True)
@@ -148,6 +151,8 @@ def _to_part(part: tensor_pb2.TensorPart) -> TensorPart:
     if dtype is None:
         raise UnimplementedError(f"header: part {part.name} has data_type {part.data_type}")
     shape = tuple(part.shape)
+    if len(shape) > _MOST_AXES:
+        raise DataLossError(f"header: part {part.name} has {len(shape)} axes")
     if min(shape, default=1) < 0 or math.prod(shape) * dtype.itemsize != part.size_bytes:
         raise DataLossError(
             f"header: part {part.name} has {part.size_bytes} bytes for shape {shape} of {dtype}"

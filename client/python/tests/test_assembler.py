@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever a stream brings: nothing is written that is not the next chunk, whole and right."""
+
+from __future__ import annotations
+
+import crc32c
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnbias import DataLossError, UnimplementedError
+from attnbias._assembler import Assembler
+from attnbias._info import to_tensor_info
+from attnbias._memory import allocate, part_of
+from attnbias.v1 import service_pb2, tensor_pb2
+
+MOST_BYTES = 1000
+
+# What is wrong with a chunk's offset and checksum, if anything, and its data.
+CHUNKS = st.tuples(
+    st.just(0) | st.integers(-2, 2), st.just(0) | st.integers(1, 2**32 - 1), st.binary(max_size=20)
+)
+
+
+@given(st.integers(0, 60), st.lists(CHUNKS, max_size=8))
+def test_a_chunk_is_written_whole_or_not_at_all(
+    size: int, chunks: list[tuple[int, int, bytes]]
+) -> None:
+    memory = np.zeros(size, np.uint8)
+    assembler = Assembler(memory)
+    wanted = b""
+    for shift, damage, data in chunks:
+        message = service_pb2.StreamTensorResponse(
+            offset=len(wanted) + shift, crc32c=crc32c.crc32c(data) ^ damage, data=data
+        ).SerializeToString()
+        if shift == damage == 0 and len(wanted) + len(data) <= size:
+            assert assembler.add(message) == len(data)
+            wanted += data
+        else:
+            with pytest.raises(DataLossError, match="chunk"):
+                assembler.add(message)
+        assert assembler.received == len(wanted)
+        assert memory.tobytes() == wanted.ljust(size, b"\0")
+    assert assembler.complete == (len(wanted) == size)
+
+
+LENGTHS = st.integers(0, 5) | st.sampled_from([-1, 2**31, 2**62, 2**63 - 1])
+
+
+def within(number: int) -> int:
+    """The nearest that 64 bits have with room to spare."""
+    return min(max(number, -(2**62)), 2**62)
+
+
+@st.composite
+def headers(draw: st.DrawFn) -> service_pb2.TensorHeader:
+    """Parts that add up, but for what is wrong with them."""
+    header = service_pb2.TensorHeader()
+    wrong = st.just(0) | st.integers(-8, 8)
+    for _ in range(draw(st.integers(0, 3))):
+        shape = draw(st.lists(LENGTHS, max_size=4) | st.just([1] * 70))
+        size = 4
+        for length in shape:
+            size *= length
+        part = tensor_pb2.TensorPart(
+            data_type=draw(st.just(2) | st.integers(0, 6)),  # type: ignore[arg-type]  # any number
+            form=draw(st.integers(0, 9)),  # type: ignore[arg-type]
+            shape=shape,
+            offset=header.total_bytes + draw(wrong),
+            size_bytes=within(size + draw(wrong)),
+        )
+        header.parts.append(part)
+        header.total_bytes = within(header.total_bytes + part.size_bytes)
+    header.total_bytes += draw(wrong)
+    return header
+
+
+@given(headers())
+def test_a_header_is_refused_or_its_parts_fit(header: service_pb2.TensorHeader) -> None:
+    try:
+        info = to_tensor_info(header)
+    except (DataLossError, UnimplementedError):
+        return
+    assert info.nbytes == sum(part.nbytes for part in info.parts) >= 0
+    if info.nbytes > MOST_BYTES:
+        return
+    memory = allocate(info)
+    for index, part in enumerate(info.parts):
+        array = part_of(memory, info, index)
+        assert (array.shape, array.nbytes) == (part.shape, part.nbytes)

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much memory a piece of work has at once beside what was there before.
+#ifndef ATTNBIAS_TESTS_FUZZ_HEAP_GROWTH_H_
+#define ATTNBIAS_TESTS_FUZZ_HEAP_GROWTH_H_
+
+#include <cstdint>
+
+namespace attnbias {
+
+// Counts, from its construction to its end, what this thread allocates and
+// frees, with AddressSanitizer's hooks. One at a time.
+class HeapGrowth {
+ public:
+  HeapGrowth();
+  ~HeapGrowth();
+  HeapGrowth(const HeapGrowth&) = delete;
+  HeapGrowth& operator=(const HeapGrowth&) = delete;
+
+  // Stops the program, which the fuzzer reports, where there were at any time
+  // more than `fixed` bytes, and `per_byte` for each of `input_bytes`.
+  void ExpectAtMost(int64_t fixed, int64_t per_byte, int64_t input_bytes) const;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_TESTS_FUZZ_HEAP_GROWTH_H_

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// The first ComputeLogitsRequest of a call from its bytes to its plan.
+#include <cstdint>
+#include <cstdlib>
+
+#include "attnbias/v1/logits.pb.h"
+#include "core/base/status_macros.h"
+#include "core/logits/plan.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/slice.h"
+#include "server/call.h"
+#include "server/codec/logits_codec.h"
+#include "server/limits.h"
+#include "tests/fuzz/heap_growth.h"
+#include "tests/fuzz/message_mutator.h"
+#include "tests/fuzz/mounted_tables.h"
+
+namespace attnbias {
+namespace {
+
+constexpr LogitsLimits kLimits = {.max_vector_bytes = int64_t{1} << 27,
+                                  .max_row_bytes = kMaxUnaryBytes};
+constexpr int64_t kFixedBytes = int64_t{8} << 20;
+constexpr int64_t kBytesPerByte = 64;
+// A plan with more keys is not looked at key by key.
+constexpr int64_t kFewKeys = 1000;
+
+absl::StatusOr<LogitsPlanPtr> PlanOf(const grpc::ByteBuffer& bytes) {
+  ATTNBIAS_ASSIGN_OR_RETURN(const auto request,
+                            ParseRequest<v1::ComputeLogitsRequest>(bytes));
+  ATTNBIAS_ASSIGN_OR_RETURN(LogitsSpec spec,
+                            DecodeLogitsSpec(request.spec(), MountedTables()));
+  ATTNBIAS_ASSIGN_OR_RETURN(LogitsPlanPtr plan,
+                            LogitsPlan::Make(std::move(spec), kLimits));
+  EncodeLogitsHeader(*plan);
+  (void)plan->CheckRows(request.first_row(), request.num_rows(),
+                        static_cast<int64_t>(request.data().size()));
+  return plan;
+}
+
+// Each visible key has one vector of those that are made, and just one.
+void CheckRow(const LogitsPlan& plan, int64_t row) {
+  for (const Summand& summand : plan.term().summands) {
+    int64_t next = plan.VisibleKeys(row).begin;
+    for (const Stretch& stretch : plan.StretchesOf(summand, row)) {
+      const Range made = {0, summand.count};
+      for (const int64_t vector : {stretch.vector, stretch.last_vector()}) {
+        if (!made.Contains({vector, vector + 1})) std::abort();
+      }
+      if (stretch.keys.begin != next) std::abort();
+      next = stretch.keys.end;
+    }
+    if (next < plan.VisibleKeys(row).end) std::abort();
+  }
+}
+
+}  // namespace
+}  // namespace attnbias
+
+extern "C" int LLVMFuzzerInitialize(int* /*argc*/, char*** /*argv*/) {
+  attnbias::MountedTables();
+  return 0;
+}
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size,
+                                          size_t max_size, unsigned seed) {
+  attnbias::v1::ComputeLogitsRequest message;
+  return attnbias::MutateMessage(&message, data, size, max_size, seed);
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  absl::StatusOr<attnbias::LogitsPlanPtr> plan;
+  {
+    const attnbias::HeapGrowth growth;
+    const grpc::Slice slice(data, size);
+    plan = attnbias::PlanOf(grpc::ByteBuffer(&slice, 1));
+    growth.ExpectAtMost(attnbias::kFixedBytes, attnbias::kBytesPerByte,
+                        static_cast<int64_t>(size));
+  }
+  if (!plan.ok() || (*plan)->spec().key_length > attnbias::kFewKeys) return 0;
+  attnbias::CheckRow(**plan, 0);
+  attnbias::CheckRow(**plan, (*plan)->spec().query_length - 1);
+  return 0;
+}

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Changes a message field by field: of bytes changed at random, hardly any are
+// a message that gets past its parser.
+#ifndef ATTNBIAS_TESTS_FUZZ_MESSAGE_MUTATOR_H_
+#define ATTNBIAS_TESTS_FUZZ_MESSAGE_MUTATOR_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "google/protobuf/message.h"
+
+namespace attnbias {
+
+// What LLVMFuzzerCustomMutator is asked for. `message` is any of the type that
+// the bytes are of.
+size_t MutateMessage(google::protobuf::Message* message, uint8_t* data,
+                     size_t size, size_t max_size, unsigned seed);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_TESTS_FUZZ_MESSAGE_MUTATOR_H_

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// A StreamTensorRequest from its bytes to its plan and header, as the server
+// takes it. GetTensorRequest and DescribeTensorRequest are its first field.
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "attnbias/v1/service.pb.h"
+#include "core/base/status_macros.h"
+#include "core/engine/planner.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/slice.h"
+#include "server/call.h"
+#include "server/codec/spec_codec.h"
+#include "server/stream_request.h"
+#include "tests/fuzz/heap_growth.h"
+#include "tests/fuzz/message_mutator.h"
+#include "tests/fuzz/mounted_tables.h"
+
+namespace attnbias {
+namespace {
+
+constexpr int64_t kMaxTensorBytes = int64_t{1} << 40;
+// Whatever the size: an encoding has numbers for each of its heads or columns,
+// and there may be 65536 of them.
+constexpr int64_t kFixedBytes = int64_t{8} << 20;
+constexpr int64_t kBytesPerByte = 64;
+
+absl::StatusOr<PlanPtr> PlanOf(const v1::TensorSpec& message) {
+  ATTNBIAS_ASSIGN_OR_RETURN(TensorSpec spec,
+                            DecodeSpec(message, MountedTables()));
+  return MakePlan(std::move(spec), kMaxTensorBytes);
+}
+
+absl::StatusOr<v1::TensorHeader> Answer(const grpc::ByteBuffer& bytes) {
+  ATTNBIAS_ASSIGN_OR_RETURN(const auto request,
+                            ParseRequest<v1::StreamTensorRequest>(bytes));
+  ATTNBIAS_ASSIGN_OR_RETURN(const PlanPtr plan, PlanOf(request.spec()));
+  v1::TensorHeader header = EncodeHeader(*plan);
+  const absl::StatusOr<StreamWindow> window = ResolveStream(request, *plan);
+  if (window.ok()) {
+    const Range whole = {0, plan->total_bytes()};
+    if (!whole.Contains(window->bytes) || window->chunk_bytes <= 0) {
+      std::abort();
+    }
+  }
+  return header;
+}
+
+// What the server says it understood is a request for the same tensor.
+void CheckResolved(const v1::TensorHeader& header) {
+  const absl::StatusOr<PlanPtr> again = PlanOf(header.resolved_spec());
+  // Tables that came with the request are nowhere mounted.
+  if (absl::IsNotFound(again.status())) return;
+  if (!again.ok() || (*again)->fingerprint() != header.fingerprint()) {
+    std::abort();
+  }
+}
+
+}  // namespace
+}  // namespace attnbias
+
+extern "C" int LLVMFuzzerInitialize(int* /*argc*/, char*** /*argv*/) {
+  attnbias::MountedTables();
+  return 0;
+}
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size,
+                                          size_t max_size, unsigned seed) {
+  attnbias::v1::StreamTensorRequest message;
+  return attnbias::MutateMessage(&message, data, size, max_size, seed);
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  absl::StatusOr<attnbias::v1::TensorHeader> header;
+  {
+    const attnbias::HeapGrowth growth;
+    const grpc::Slice slice(data, size);
+    header = attnbias::Answer(grpc::ByteBuffer(&slice, 1));
+    growth.ExpectAtMost(attnbias::kFixedBytes, attnbias::kBytesPerByte,
+                        static_cast<int64_t>(size));
+  }
+  if (header.ok()) attnbias::CheckResolved(*header);
+  return 0;
+}
