@@ -200,7 +200,8 @@ void LogitsReactor::Send(Range lines,
   work_.made = lines.end;
   Chunk chunk;
   chunk.owner = answer;
-  chunk.memory = {answer->bytes.data(), answer->bytes.size()};
+  chunk.memory = {answer->bytes.data(),
+                  static_cast<size_t>(answer->bytes.size())};
   chunk.pieces = {chunk.memory};
   chunk.crc32c = Crc32c(chunk.memory.data(), chunk.memory.size());
   v1::ComputeLogitsResponse response;

@@ -94,8 +94,8 @@ BandCache::FlightPtr BandCache::BoardLocked(BandSpec spec, Waiter waiter) {
     return nullptr;
   }
   observer_.OnMiss();
-  const auto flight = std::make_shared<const Flight>(
-      std::move(spec), std::make_shared<Caller>(waiter.caller->connection()));
+  const auto flight = std::make_shared<const Flight>(Flight{
+      std::move(spec), std::make_shared<Caller>(waiter.caller->connection())});
   waiters_[flight].push_back(std::move(waiter));
   flights.push_back(flight);
   return flight;
@@ -118,7 +118,7 @@ void BandCache::Compute(const FlightPtr& flight) {
        memory = *std::move(memory)](absl::StatusOr<EvaluatorPtr> made) mutable {
         if (!made.ok()) return Land(flight, made.status());
         const auto evaluator = std::make_shared<const BudgetedEvaluator>(
-            std::move(memory), *std::move(made));
+            BudgetedEvaluator{std::move(memory), *std::move(made)});
         Fill(flight, std::move(band), {evaluator, evaluator->numbers.get()});
       });
 }
