@@ -104,7 +104,7 @@ def test_a_slow_reader_that_makes_progress_is_left_alone(start_server: Any) -> N
 
 
 def test_exhausted_budget_asks_to_try_again(start_server: Any) -> None:
-    server = start_server("--memory-budget=8MiB")
+    server = start_server("--memory-budget=12MiB")
     with server.connect() as stub:
         # Rows picked by a list are chunks of memory of their own: one is under way, one waits.
         ids = {"position_ids": [{"positions": [i * 7 % 10007 for i in range(20000)]}]}
