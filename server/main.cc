@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <malloc.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -14,6 +16,15 @@
 
 namespace attnbias {
 namespace {
+
+// glibc keeps what is freed, in eight arenas for each processor, and ever larger
+// blocks. Here few arenas keep it, and blocks larger than a message go back.
+void KeepHeapSmall() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_THRESHOLD, 4 << 20);
+  mallopt(M_ARENA_MAX, 8);
+#endif
+}
 
 // An exit code, after telling why.
 int Failed(const absl::Status& status, int exit_code = 1) {
@@ -49,6 +60,7 @@ int Serve(const ServerConfig& config) {
 }  // namespace attnbias
 
 int main(int argc, char** argv) try {
+  attnbias::KeepHeapSmall();
   const auto parsed = attnbias::ParseConfig(argc, argv);
   if (const auto* exit = std::get_if<attnbias::ExitCode>(&parsed)) {
     return exit->value;

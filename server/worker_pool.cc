@@ -15,16 +15,22 @@ constexpr std::chrono::milliseconds kShort{10};
 // While tasks wait in both lanes, the short one has so many times the time.
 constexpr int kShortShare = 8;
 
-// Of the threads for what cannot be cut, beside the others' 0.
+// Threads for what cannot be cut, which takes much memory at once: one for so
+// many others, to which they give way.
+constexpr int kThreadsForEachUncut = 4;
 constexpr int kUncutNice = 5;
 
 }  // namespace
 
 WorkerPool::WorkerPool(int num_threads, int64_t capacity)
     : num_threads_(num_threads), capacity_(capacity) {
-  threads_.reserve(2 * num_threads);
+  const int for_uncut =
+      (num_threads + kThreadsForEachUncut - 1) / kThreadsForEachUncut;
+  threads_.reserve(num_threads + for_uncut);
   for (int i = 0; i < num_threads; ++i) {
     threads_.emplace_back([this] { Work(); });
+  }
+  for (int i = 0; i < for_uncut; ++i) {
     threads_.emplace_back([this] { WorkUncut(); });
   }
 }

@@ -19,7 +19,7 @@ namespace attnbias {
 // cheap, have a lane of their own, which has most of the threads' time as long
 // as anybody waits in it. In either lane connections take turns. Tasks of
 // callers who have cancelled come before all: they only end. What cannot be cut
-// runs on as many more threads, which give way to the others.
+// runs on a few more threads, which give way to the others.
 //
 // Safe for any number of threads.
 class WorkerPool final : public Executor {
