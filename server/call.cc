@@ -98,6 +98,12 @@ absl::StatusOr<PlanPtr> Call::MakePlan(const v1::TensorSpec& spec) {
   return plan;
 }
 
+void Call::AnswerSent(int64_t bytes) {
+  MessageSent(bytes);
+  stall_entry_.Register();
+  stall_entry_.WriteStarted();
+}
+
 void Call::MessageSent(int64_t bytes) {
   bytes_ += bytes;
   environment_.metrics.MessageSent(method_, bytes);

@@ -100,6 +100,9 @@ class Call {
   // For the log: what the call is about.
   void SetPlan(PlanPtr plan) { plan_ = std::move(plan); }
 
+  // Counts the one answer of a call, and closes the call if its client does not
+  // read it.
+  void AnswerSent(int64_t bytes = 0);
   // Counts a message that was sent, and the bytes of tensors in it.
   void MessageSent(int64_t bytes = 0);
 

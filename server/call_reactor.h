@@ -36,14 +36,18 @@ class CallReactor : public Reactor {
 
   void End(const absl::Status& status) { this->Finish(call_.End(status)); }
 
+  absl::Status HoldMemory(const grpc::ByteBuffer& request) {
+    return call_.HoldMemory(static_cast<int64_t>(request.Length()));
+  }
+
   // Runs `step`, the first that may take time, on a thread of the executor: who
   // waits for gRPC's threads waits for nobody's computation. Not if the call is
   // unwanted by then.
   template <typename Step>
   void Begin(const grpc::ByteBuffer& request, Step step) {
-    absl::Status status =
-        call_.HoldMemory(static_cast<int64_t>(request.Length()));
-    if (!status.ok()) return End(status);
+    if (absl::Status status = HoldMemory(request); !status.ok()) {
+      return End(status);
+    }
     if (!call_.environment().executor.Schedule(
             caller_, [this, step = std::move(step)]() mutable {
               absl::Status status = call_.CheckWanted();

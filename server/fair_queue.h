@@ -57,7 +57,8 @@ class FairQueue {
   Item Pop() {
     Entry& entry = *std::get<Entry*>(*places_.begin());
     Owner& owner = entry.second;
-    level_ = owner.used;
+    level_ = std::max(level_, owner.used);
+    ++owner.running;
     Item item = std::move(owner.items.front());
     owner.items.pop_front();
     --size_;
@@ -67,16 +68,20 @@ class FairQueue {
     return item;
   }
 
-  // Says how much time an item that `owner` had here has taken.
+  // Says how much time an item has taken that was popped and is `owner`'s; once
+  // for each.
   void Charge(const std::string& owner, Time time) {
-    const auto found = owners_.find(owner);
-    if (found == owners_.end()) return;
-    const bool waits = !found->second.items.empty();
-    if (waits) LeavePlace(*found);
-    found->second.used += time;
-    if (waits) TakePlace(*found);
+    Entry& entry = *owners_.find(owner);
+    const bool waits = !entry.second.items.empty();
+    if (waits) LeavePlace(entry);
+    entry.second.used += time;
+    --entry.second.running;
+    if (waits) TakePlace(entry);
+    // As much for each who waits: whoever comes now is not before those who
+    // have waited, however many come.
+    level_ += time / static_cast<int64_t>(places_.size() + 1);
     // Nobody waited for it.
-    if (empty()) level_ = std::max(level_, found->second.used);
+    if (empty()) level_ = std::max(level_, entry.second.used);
   }
 
   // Takes out all items for which `wanted` holds.
@@ -109,6 +114,7 @@ class FairQueue {
     std::deque<Item> items;
     Time used{0};
     uint64_t place = 0;
+    int64_t running = 0;
   };
   using Entry = std::pair<const std::string, Owner>;
 
@@ -126,7 +132,8 @@ class FairQueue {
     constexpr size_t kFew = 64;
     if (owners_.size() < 2 * places_.size() + kFew) return;
     std::erase_if(owners_, [this](const Entry& entry) {
-      return entry.second.items.empty() && entry.second.used <= level_;
+      const Owner& owner = entry.second;
+      return owner.items.empty() && owner.running == 0 && owner.used <= level_;
     });
   }
 
@@ -134,7 +141,7 @@ class FairQueue {
   // Of owners who have items; the first is next.
   std::set<std::tuple<Time, uint64_t, Entry*>> places_;
   uint64_t next_place_ = 0;
-  // What the owner of the last item had used. Who comes starts here.
+  // What whoever comes is taken to have used.
   Time level_{0};
   int64_t size_ = 0;
 };

@@ -21,10 +21,6 @@ absl::Status TooLarge(const std::string& got, int64_t want) {
                     "TENSOR_TOO_LARGE_FOR_UNARY");
 }
 
-// HTTP/2 lets a server send so much before the client has read anything. A
-// smaller answer is not held up.
-constexpr size_t kFirstWindowBytes = 65535;
-
 // More than the fields of a GetTensorResponse take beside header and data.
 constexpr int64_t kFramingBytes = 64;
 
@@ -61,6 +57,11 @@ bool GetReactor::AnswerAtOnce() {
   if (planned_->plan->total_bytes() > kInlineBytes) return false;
   PayloadPtr kept = environment.engine.Find(planned_->plan, caller_);
   if (kept == nullptr) return false;
+  absl::Status status = HoldMemory(request_);
+  if (!status.ok()) {
+    End(status);
+    return true;
+  }
   Answer(std::move(kept));
   return true;
 }
@@ -125,11 +126,7 @@ void GetReactor::Answer(PayloadPtr payload) {
 
 void GetReactor::Send(const Chunk& chunk) {
   response_ = FrameTensor(planned_->header, chunk);
-  call_.MessageSent(payload_->size_bytes());
-  if (response_.Length() > kFirstWindowBytes) {
-    call_.stall_entry().Register();
-    call_.stall_entry().WriteStarted();
-  }
+  call_.AnswerSent(payload_->size_bytes());
   End(absl::OkStatus());
 }
 

@@ -23,8 +23,8 @@ inline constexpr int64_t kMinChunkBytes = 4096;
 inline constexpr int64_t kDefaultChunkBytes = int64_t{1} << 20;
 inline constexpr int64_t kMaxChunkBytes = int64_t{2} << 20;
 
-// Requests up to this size are read, and answers up to it are made, on gRPC's
-// own threads: a change of thread would cost more.
+// Answers up to this size, of remembered requests and from the cache, are made
+// on gRPC's own threads: a change of thread would cost more.
 inline constexpr int64_t kInlineBytes = int64_t{64} << 10;
 
 }  // namespace attnbias

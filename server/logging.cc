@@ -36,13 +36,16 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
   void sink_it_(const spdlog::details::log_msg& message) override {
     spdlog::memory_buf_t line;
     formatter_->format(message, line);
+    // A pipe that is ready takes so much at once, and whole.
+    if (line.size() > PIPE_BUF) {
+      line.resize(PIPE_BUF);
+      line[PIPE_BUF - 1] = '\n';
+    }
     if (!Write({line.data(), line.size()})) ++dropped_;
   }
   void flush_() override {}
 
   static bool Write(std::string_view line) {
-    // A pipe that is ready takes so much at once, and whole.
-    if (line.size() > PIPE_BUF) return false;
     pollfd ready = {STDERR_FILENO, POLLOUT, 0};
     return poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT) != 0 &&
            write(STDERR_FILENO, line.data(), line.size()) ==

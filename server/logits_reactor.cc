@@ -45,10 +45,11 @@ LogitsReactor::~LogitsReactor() {
 }
 
 void LogitsReactor::OnReadDone(bool ok) {
+  const absl::Status held = ok ? HoldIncoming() : absl::OkStatus();
   mutex_.Lock();
   if (ok) {
     asked_ = waiting_ = true;
-    status_.Update(HoldIncoming());
+    status_.Update(held);
   } else {
     half_closed_ = true;
     if (call_.context().IsCancelled()) status_.Update(call_.WhyCancelled());
@@ -57,19 +58,20 @@ void LogitsReactor::OnReadDone(bool ok) {
   ProceedAndUnlock();
 }
 
-// What was read counts against the budget until it has been worked on, as bytes
-// and as a message.
+// What was read counts against the budget until it has been worked on.
 absl::Status LogitsReactor::HoldIncoming() {
   ATTNBIAS_ASSIGN_OR_RETURN(incoming_memory_,
                             call_.environment().engine.Reserve(
-                                2 * static_cast<int64_t>(incoming_.Length())));
+                                static_cast<int64_t>(incoming_.Length())));
   return absl::OkStatus();
 }
 
 void LogitsReactor::Make() {
   if (IsUnfinished()) return Compute();
   const ByteBudget::Reservation until_taken = std::move(incoming_memory_);
-  absl::StatusOr<v1::ComputeLogitsRequest> request = TakeRequest();
+  ByteBudget::Reservation decoded_memory;
+  absl::StatusOr<v1::ComputeLogitsRequest> request =
+      TakeRequest(decoded_memory);
   if (!request.ok()) return Made(request.status());
   if (plan_ == nullptr) {
     absl::StatusOr<LogitsPlanPtr> plan = MakePlan(*request);
@@ -93,15 +95,21 @@ void LogitsReactor::Make() {
 
 // The request that waits. The next is read meanwhile: Make keeps the call from
 // ending while gRPC is being told to.
-absl::StatusOr<v1::ComputeLogitsRequest> LogitsReactor::TakeRequest() {
+absl::StatusOr<v1::ComputeLogitsRequest> LogitsReactor::TakeRequest(
+    ByteBudget::Reservation& memory) {
   const auto bytes = std::exchange(incoming_, grpc::ByteBuffer());
   mutex_.Lock();
   waiting_ = false;
   mutex_.Unlock();
   StartRead(&incoming_);
   ATTNBIAS_RETURN_IF_ERROR(call_.CheckWanted());
-  if (plan_ != nullptr) return ParseRequest<v1::ComputeLogitsRequest>(bytes);
-  return call_.Parse<v1::ComputeLogitsRequest>(bytes);
+  // The spec stays as long as the call, rows only until they are taken.
+  using Request = v1::ComputeLogitsRequest;
+  if (plan_ == nullptr) return call_.Parse<Request>(bytes);
+  ATTNBIAS_ASSIGN_OR_RETURN(memory,
+                            call_.environment().engine.Reserve(
+                                DecodedSize(bytes, *Request::descriptor())));
+  return ParseRequest<Request>(bytes);
 }
 
 absl::StatusOr<LogitsPlanPtr> LogitsReactor::MakePlan(

@@ -52,7 +52,8 @@ class LogitsReactor final
   bool AwaitsClient() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return !half_closed_;
   }
-  absl::StatusOr<v1::ComputeLogitsRequest> TakeRequest();
+  absl::StatusOr<v1::ComputeLogitsRequest> TakeRequest(
+      ByteBudget::Reservation& memory);
   absl::StatusOr<LogitsPlanPtr> MakePlan(
       const v1::ComputeLogitsRequest& request) const;
   absl::Status Accept(const v1::ComputeLogitsRequest& request);

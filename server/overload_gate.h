@@ -12,7 +12,7 @@ class OverloadGate {
   static constexpr double kEnter = 0.95;
   static constexpr double kLeave = 0.80;
 
-  // `load` is how much of the scarcest resource is in use, in [0, 1].
+  // `load` is how much of the scarcest resource is in use, from 0 on.
   bool Update(double load) {
     overloaded_ = load >= (overloaded_ ? kLeave : kEnter);
     return overloaded_;

@@ -25,7 +25,7 @@ class OneStep final : public CallReactor<grpc::ServerUnaryReactor> {
               Make make) {
     Begin(bytes, [this, &bytes, response, make] {
       const absl::Status status = Try<Request>(bytes, response, make);
-      if (status.ok()) call_.MessageSent();
+      if (status.ok()) call_.AnswerSent();
       End(status);
     });
   }
@@ -65,7 +65,7 @@ class Describe final : public CallReactor<grpc::ServerUnaryReactor> {
     response_ = FrameHeader<v1::DescribeTensorResponse>(std::move(header));
     const absl::Status status =
         CheckHeaderSize(static_cast<int64_t>(response_.Length()));
-    if (status.ok()) call_.MessageSent();
+    if (status.ok()) call_.AnswerSent();
     End(status);
   }
 

@@ -17,7 +17,7 @@ constexpr int kShortShare = 8;
 
 // Threads for what cannot be cut, which takes much memory at once: one for so
 // many others, to which they give way.
-constexpr int kThreadsForEachUncut = 4;
+constexpr int kWorkersForEachUncut = 4;
 constexpr int kUncutNice = 5;
 
 }  // namespace
@@ -25,7 +25,7 @@ constexpr int kUncutNice = 5;
 WorkerPool::WorkerPool(int num_threads, int64_t capacity)
     : num_threads_(num_threads), capacity_(capacity) {
   const int for_uncut =
-      (num_threads + kThreadsForEachUncut - 1) / kThreadsForEachUncut;
+      (num_threads + kWorkersForEachUncut - 1) / kWorkersForEachUncut;
   threads_.reserve(num_threads + for_uncut);
   for (int i = 0; i < num_threads; ++i) {
     threads_.emplace_back([this] { Work(); });
@@ -42,8 +42,9 @@ bool WorkerPool::Schedule(CallerPtr caller, Task task) {
     MutexLock lock(mutex_);
     const int64_t of_others = capacity_ - QueuedLocked();
     const std::string& connection = caller->connection();
-    const int64_t own =
-        short_.queue.size_of(connection) + long_.queue.size_of(connection);
+    const int64_t own = short_.queue.size_of(connection) +
+                        long_.queue.size_of(connection) +
+                        uncut_.size_of(connection);
     if (stopping_ || own >= of_others) return false;
     PushLocked(std::move(caller), std::move(task));
   }
@@ -116,7 +117,7 @@ void WorkerPool::Shutdown() {
   threads_.clear();
 }
 
-bool WorkerPool::HasCutLocked() const {
+bool WorkerPool::HasTurnsLocked() const {
   return !cancelled_.empty() || !short_.queue.empty() || !long_.queue.empty();
 }
 
@@ -144,7 +145,7 @@ WorkerPool::Clock::duration WorkerPool::oldest_wait() const {
   return now - oldest;
 }
 
-WorkerPool::Waiting WorkerPool::TakeCutLocked(Lane** lane) {
+WorkerPool::Waiting WorkerPool::TakeTurnLocked(Lane** lane) {
   if (!cancelled_.empty()) {
     Waiting next = std::move(cancelled_.front());
     cancelled_.pop_front();
@@ -156,7 +157,12 @@ WorkerPool::Waiting WorkerPool::TakeCutLocked(Lane** lane) {
   return (*lane)->queue.Pop();
 }
 
+bool WorkerPool::IsOverLocked() const {
+  return stopping_ && running_ == 0 && QueuedLocked() == 0;
+}
+
 WorkerPool::Clock::duration WorkerPool::Run(Waiting& next) {
+  ++running_;
   mutex_.Unlock();
   const Clock::time_point start = Clock::now();
   next.task();
@@ -165,19 +171,21 @@ WorkerPool::Clock::duration WorkerPool::Run(Waiting& next) {
   const Clock::duration time = Clock::now() - start;
   next.caller->Use(time);
   mutex_.Lock();
+  --running_;
+  if (IsOverLocked()) {
+    changed_.NotifyAll();
+    uncut_changed_.NotifyAll();
+  }
   return time;
 }
 
 void WorkerPool::Work() {
   MutexLock lock(mutex_);
   for (;;) {
-    while (!HasCutLocked() &&
-           !(stopping_ && uncut_.empty() && uncut_running_ == 0)) {
-      changed_.Wait(mutex_);
-    }
-    if (!HasCutLocked()) return;
+    while (!HasTurnsLocked() && !IsOverLocked()) changed_.Wait(mutex_);
+    if (!HasTurnsLocked()) return;
     Lane* lane = nullptr;
-    Waiting next = TakeCutLocked(&lane);
+    Waiting next = TakeTurnLocked(&lane);
     const Clock::duration time = Run(next);
     if (lane == nullptr) continue;
     lane->queue.Charge(next.caller->connection(), time);
@@ -190,14 +198,11 @@ void WorkerPool::WorkUncut() {
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kUncutNice);
   MutexLock lock(mutex_);
   for (;;) {
-    while (!stopping_ && uncut_.empty()) uncut_changed_.Wait(mutex_);
+    while (uncut_.empty() && !IsOverLocked()) uncut_changed_.Wait(mutex_);
     if (uncut_.empty()) return;
     Waiting next = uncut_.Pop();
-    ++uncut_running_;
     const Clock::duration time = Run(next);
-    --uncut_running_;
     uncut_.Charge(next.caller->connection(), time);
-    if (stopping_) changed_.NotifyAll();
   }
 }
 

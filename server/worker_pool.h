@@ -66,12 +66,14 @@ class WorkerPool final : public Executor {
   };
 
   Lane& LaneOf(const Caller& caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether there is work for threads that take what is cut.
-  bool HasCutLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether a task waits for a thread that takes turns.
+  bool HasTurnsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether no task will come any more.
+  bool IsOverLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t QueuedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PushLocked(CallerPtr caller, Task task)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Waiting TakeCutLocked(Lane** lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Waiting TakeTurnLocked(Lane** lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Runs a task without the lock. Returns how long it took.
   Clock::duration Run(Waiting& next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Work();
@@ -87,8 +89,7 @@ class WorkerPool final : public Executor {
   Lane short_ ABSL_GUARDED_BY(mutex_);
   Lane long_ ABSL_GUARDED_BY(mutex_);
   FairQueue<Waiting> uncut_ ABSL_GUARDED_BY(mutex_);
-  // Tasks of it under way, which may go on as cut ones.
-  int uncut_running_ ABSL_GUARDED_BY(mutex_) = 0;
+  int running_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };

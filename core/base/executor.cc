@@ -76,7 +76,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
   }
 
   void Finish(Items items, const absl::Status& status, Clock::duration took) {
-    int64_t helpers = 0;
+    bool call_helper = false;
     {
       MutexLock lock(mutex_);
       --under_way_;
@@ -85,19 +85,17 @@ class Loop : public std::enable_shared_from_this<Loop> {
           static_cast<double>(items.size() / unit_) *
           (static_cast<double>(kRange.count()) /
            static_cast<double>(std::max<Clock::rep>(took.count(), 1))));
-      size_ = std::clamp<int64_t>(fits * unit_, unit_, kGrowth * items.size());
-      // More threads only where they have something to do.
+      size_ = std::clamp<int64_t>(fits * unit_, unit_,
+                                  std::max(unit_, kGrowth * items.size()));
+      // More threads only where they have something to do. Each of them calls
+      // the next.
       const int64_t ranges = (count_ - begun_) / size_;
-      if (!std::exchange(called_helpers_, true)) {
-        helpers = std::min<int64_t>(ranges / 4, executor_.num_threads() - 1);
-      }
+      call_helper = hands_ < executor_.num_threads() && ranges >= 4 * hands_;
+      if (call_helper) ++hands_;
     }
-    for (int64_t i = 0; i < helpers; ++i) {
-      if (!executor_.Schedule(
-              caller_, [self = shared_from_this()] { self->TakeTurn(); })) {
-        return;
-      }
-    }
+    if (!call_helper) return;
+    (void)executor_.Schedule(caller_,
+                             [self = shared_from_this()] { self->TakeTurn(); });
   }
 
   void EndIfFinished() {
@@ -126,7 +124,8 @@ class Loop : public std::enable_shared_from_this<Loop> {
   int64_t size_ ABSL_GUARDED_BY(mutex_);
   int64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t under_way_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool called_helpers_ ABSL_GUARDED_BY(mutex_) = false;
+  // Threads that take part, or have been called.
+  int64_t hands_ ABSL_GUARDED_BY(mutex_) = 1;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };

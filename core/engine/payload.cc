@@ -12,8 +12,10 @@ namespace {
 
 // Rows shorter than this are copied: a slice costs more than its bytes.
 constexpr int64_t kShortestSlice = 4096;
-// Below this many rows to a lane, prefixes cost more than they save.
+// Below this many rows to a lane, prefixes cost more than they save; of more
+// elements than this, they would take long and much memory.
 constexpr int64_t kFewestRowsForPrefixes = 16;
+constexpr int64_t kMostPrefixes = int64_t{1} << 18;
 
 // Whether each row lies in the band as it is sent.
 bool HasRowsInBand(const Plan& plan, const NumberSource& source) {
@@ -49,7 +51,8 @@ Payload::Payload(PlanPtr plan, NumberSource source, const KernelSet& kernels,
           ExpansionReader::Create(*plan_, row_maker_.source().band, sliceable_,
                                   kernels.accelerator, cache)) {
   if (sliceable_ &&
-      plan_->query_coordinates().size() >= kFewestRowsForPrefixes) {
+      plan_->query_coordinates().size() >= kFewestRowsForPrefixes &&
+      plan_->hull().size() <= kMostPrefixes) {
     row_checksums_.emplace(row_bytes_, element_bytes_);
   }
 }

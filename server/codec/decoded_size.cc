@@ -24,14 +24,13 @@ class Walker {
  public:
   explicit Walker(CodedInputStream* in) : in_(*in) {}
 
-  // The fields up to the stream's limit. An unknown type is null.
-  void Walk(const Descriptor* type, int depth) {
+  // The fields up to the stream's limit.
+  void Walk(const Descriptor& type, int depth) {
     if (depth > kMostDepth) return;
     size_ += kObjectBytes;
     while (const uint32_t tag = in_.ReadTag()) {
       const int number = WireFormatLite::GetTagFieldNumber(tag);
-      const FieldDescriptor* field =
-          type == nullptr ? nullptr : type->FindFieldByNumber(number);
+      const FieldDescriptor* field = type.FindFieldByNumber(number);
       const auto wire_type = WireFormatLite::GetTagWireType(tag);
       if (wire_type != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
         if (!WireFormatLite::SkipField(&in_, tag)) return;
@@ -49,9 +48,11 @@ class Walker {
   bool WalkBytes(const FieldDescriptor* field, int depth) {
     uint32_t length = 0;
     if (!in_.ReadVarint32(&length)) return false;
+    // What only claims to be there takes nothing.
+    if (static_cast<int64_t>(length) > in_.BytesUntilLimit()) return false;
     if (field != nullptr && field->message_type() != nullptr) {
       const auto outer = in_.PushLimit(static_cast<int>(length));
-      Walk(field->message_type(), depth + 1);
+      Walk(*field->message_type(), depth + 1);
       const bool whole = in_.BytesUntilLimit() == 0;
       in_.PopLimit(outer);
       return whole;
@@ -85,8 +86,9 @@ int64_t DecodedSize(const grpc::ByteBuffer& bytes, const Descriptor& type) {
   grpc::ByteBuffer copy(bytes);  // of references
   grpc::ProtoBufferReader reader(&copy);
   CodedInputStream in(&reader);
+  in.PushLimit(static_cast<int>(bytes.Length()));
   Walker walker(&in);
-  walker.Walk(&type, 0);
+  walker.Walk(type, 0);
   return walker.size();
 }
 

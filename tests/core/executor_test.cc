@@ -87,6 +87,19 @@ TEST(ForRanges, CallsEachItemOnceInWholeUnits) {
   }
 }
 
+TEST(ForRanges, FewerItemsThanAUnitAreOneRange) {
+  for (int count : {1, 7, 63, 65}) {
+    std::atomic<int> items = 0;
+    EXPECT_THAT(OnThreads(count, 64,
+                          [&](int64_t begin, int64_t end) {
+                            items += static_cast<int>(end - begin);
+                            return absl::OkStatus();
+                          }),
+                IsOk());
+    EXPECT_EQ(items, count);
+  }
+}
+
 TEST(ForRanges, IdleThreadsJoinInLongWork) {
   std::atomic<int> at_once = 0;
   std::atomic<int> most = 0;

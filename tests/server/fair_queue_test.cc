@@ -76,6 +76,21 @@ TEST(FairQueue, NobodyLosesHisDebtByLeaving) {
   EXPECT_EQ(PopAll(queue, 1ms), "bbba");
 }
 
+TEST(FairQueue, NewcomersWithoutEndAreNotAlwaysFirst) {
+  FairQueue<std::string> queue;
+  queue.Push("old", "old");
+  queue.Charge(queue.Pop(), 10ms);
+  for (int i = 0; i < 2; ++i) queue.Push(std::to_string(i), std::to_string(i));
+  queue.Push("old", "old");
+  int turns = 0;
+  for (std::string owner; owner != "old" && turns < 1000; ++turns) {
+    owner = queue.Pop();
+    queue.Charge(owner, 10ms);
+    queue.Push("new " + std::to_string(turns), "new " + std::to_string(turns));
+  }
+  EXPECT_LT(turns, 10);
+}
+
 TEST(FairQueue, ExtractTakesSomeAndKeepsTheOrderOfTheRest) {
   FairQueue<int> queue;
   for (int i = 0; i < 6; ++i) queue.Push("a", i);

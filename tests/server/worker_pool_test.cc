@@ -154,6 +154,17 @@ TEST(WorkerPool, ShutdownRunsWhatBecomesOfTheUncut) {
   EXPECT_TRUE(ran);
 }
 
+TEST(WorkerPool, ShutdownRunsTheUncutThatComesOfATurn) {
+  WorkerPool pool(1, 8);
+  std::atomic<bool> ran = false;
+  pool.Schedule(Of("a"), [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    pool.ContinueUncut(Of("a"), [&] { ran = true; });
+  });
+  pool.Shutdown();
+  EXPECT_TRUE(ran);
+}
+
 TEST(WorkerPool, RunsOnAsManyThreadsAsItSays) {
   WorkerPool pool(3, 8);
   EXPECT_EQ(pool.num_threads(), 3);
