@@ -30,6 +30,8 @@ from tests.integration.server import Server, eventually
 SECONDS = (0.1, 1, 5, 30)
 RECOVERY_SECONDS = 20
 """From the outage's end to the call's; clients wait for 2 s at most."""
+GIVEN_UP_SECONDS = 15
+"""From a peer's silence to the end of its connection."""
 TIMEOUT = 90
 TIMEOUT_WITHOUT_RETRIES = 30  # passes during the longest outage
 SLACK_SECONDS = 10  # for a process to begin and end, beside its call
@@ -267,6 +269,35 @@ def test_the_call_outlives_the_outage(
         assert max(after for after, _ in ended.values()) <= RECOVERY_SECONDS
     else:
         assert not [error for error in errors if code_of(error) not in HONEST]
+
+
+def test_a_peer_that_is_silent_for_good_is_left(tmp_path: pathlib.Path, figures: Figures) -> None:
+    names = [name for name, client in CLIENTS.items() if client.retries]
+    with contextlib.ExitStack() as stack:
+        cell = Cell(stack, stack.enter_context(toxiproxy()))
+        other = f"127.0.0.1:{stack.enter_context(reserved_port())}"
+        pool = stack.enter_context(ThreadPoolExecutor(len(names)))
+        runs = {}
+        for name in names:
+            link, client = cell.links[name], CLIENTS[name]
+            stack.enter_context(link.slow(client.stream_bytes / UNDISTURBED_SECONDS))
+            target = f"ipv4:{link.address},{other}"
+            runs[name] = pool.submit(run, client, target, tmp_path / f"{name}.npy")
+        eventually(lambda: streams_begun(cell.server) == len(names), "all streams begun")
+        time.sleep(SECONDS_BEFORE)
+        stack.enter_context(silent(cell))
+        began = time.monotonic()
+        stack.enter_context(Server(f"--listen={other}"))
+        ended = {name: call.result().since(began) for name, call in runs.items()}
+    for name, (after, error) in ended.items():
+        figures.add(
+            "outage",
+            f"{name}; black hole without end, another server at its second address",
+            f"{after:.1f} s {code_of(error)}".rstrip(),
+            f"right, {GIVEN_UP_SECONDS + RECOVERY_SECONDS} s",
+        )
+    assert not [error for _, error in ended.values() if error]
+    assert max(after for after, _ in ended.values()) <= GIVEN_UP_SECONDS + RECOVERY_SECONDS
 
 
 HONEST = ("Unavailable", "DeadlineExceeded")
