@@ -34,7 +34,7 @@ GIVEN_UP_SECONDS = 15
 """From a peer's silence to the end of its connection."""
 TIMEOUT = 90
 TIMEOUT_WITHOUT_RETRIES = 30  # passes during the longest outage
-SLACK_SECONDS = 10  # for a process to begin and end, beside its call
+SLACK_SECONDS = 30  # for a process to begin and end, beside its call
 
 UNDISTURBED_SECONDS = 45
 """What a stream would take by the link, so that none ends before its outage."""
