@@ -291,7 +291,7 @@ def test_a_peer_that_is_silent_for_good_is_left(tmp_path: pathlib.Path, figures:
         ended = {name: call.result().since(began) for name, call in runs.items()}
     for name, (after, error) in ended.items():
         figures.add(
-            "outage",
+            "silence",
             f"{name}; black hole without end, another server at its second address",
             f"{after:.1f} s {code_of(error)}".rstrip(),
             f"right, {GIVEN_UP_SECONDS + RECOVERY_SECONDS} s",
