@@ -174,10 +174,12 @@ step_tsan() {
   ctest --preset tsan
 }
 
-# Hostile loads on a real server, some in control groups; minutes.
+# Hostile loads on a real server, some in control groups, and outages of it; minutes.
 step_attack() {
   build dev
-  pytest tests/attack
+  install_python_client
+  need_go_tool "$TOXIPROXY"
+  TOXIPROXY_BINARY=$(type -P server) pytest tests/attack
 }
 
 # A compiler, a program and its inputs for each target; what these find joins their

@@ -5,6 +5,7 @@
 GO_MINIMUM=1.26
 GRPCURL=github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4
 KUBECONFORM=github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
+TOXIPROXY=github.com/Shopify/toxiproxy/v2/cmd/server@v2.12.0
 PROTOC_GEN_GO=google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
 PROTOC_GEN_GO_GRPC=google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
 KUBERNETES=1.37.0
