@@ -17,8 +17,9 @@
 namespace attnbias {
 namespace {
 
-// glibc keeps what is freed, in eight arenas for each processor, and ever larger
-// blocks. Here few arenas keep it, and blocks larger than a message go back.
+// glibc keeps what is freed, in eight arenas for each processor, and ever
+// larger blocks. Here few arenas keep it, and blocks larger than a message go
+// back.
 void KeepHeapSmall() {
 #ifdef __GLIBC__
   mallopt(M_MMAP_THRESHOLD, 4 << 20);
