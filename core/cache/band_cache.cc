@@ -117,9 +117,11 @@ void BandCache::Compute(const FlightPtr& flight) {
       [this, flight, band = *std::move(made),
        memory = *std::move(memory)](absl::StatusOr<EvaluatorPtr> made) mutable {
         if (!made.ok()) return Land(flight, made.status());
-        const auto evaluator = std::make_shared<const BudgetedEvaluator>(
+        auto evaluator = std::make_shared<const BudgetedEvaluator>(
             BudgetedEvaluator{std::move(memory), *std::move(made)});
-        Fill(flight, std::move(band), {evaluator, evaluator->numbers.get()});
+        const Evaluator* const numbers = evaluator->numbers.get();
+        // Kept by the loop alone: it goes before whoever waits is told.
+        Fill(flight, std::move(band), {std::move(evaluator), numbers});
       });
 }
 
