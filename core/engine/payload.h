@@ -52,8 +52,8 @@ class Payload {
   int64_t size_bytes() const { return plan_->total_bytes(); }
 
   // Gives bytes [offset, offset + size), which lie inside the payload, to
-  // `done`: inside this call, which is a thread of the executor's, or where
-  // they take longer than its turn, in another. The next Read comes after that.
+  // `done`: inside this call or, where they take longer than a turn, on a
+  // thread of the executor. The next Read comes after that.
   //
   // RESOURCE_EXHAUSTED  the budget has no room for a chunk's own memory
   // CANCELLED           whoever asked for the payload has cancelled

@@ -36,7 +36,6 @@ class Linear {
 
   int64_t inputs() const { return inputs_; }
   int64_t outputs() const { return outputs_; }
-  // Of one member of a batch.
 
   // Writes some of the outputs, [outputs.size(), kBatch], of `in` [inputs(),
   // kBatch].
