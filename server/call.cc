@@ -43,10 +43,12 @@ Call::Call(CallEnvironment* environment, Method method,
     : environment_(*environment),
       method_(method),
       context_(*context),
+      caller_(std::make_shared<Caller>(context->peer())),
       tables_(environment_.tables.Get()),
       start_(std::chrono::steady_clock::now()),
       deadline_(SteadyDeadline(context->raw_deadline())),
-      stall_entry_(&environment_.stall_watch, context->c_call()) {
+      stall_entry_(&environment_.stall_watch, context->c_call(),
+                   caller_.get()) {
   ++environment_.active_calls;
   environment_.metrics.CallStarted(method_);
 }
@@ -77,14 +79,15 @@ absl::Status Call::CheckWanted() const {
 }
 
 absl::Status Call::HoldMemory(int64_t received_bytes) {
-  ATTNBIAS_ASSIGN_OR_RETURN(received_memory_, environment_.engine.Reserve(
-                                                  kCallBytes + received_bytes));
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      received_memory_,
+      environment_.engine.Reserve(kCallBytes + received_bytes, *caller_));
   return absl::OkStatus();
 }
 
 absl::Status Call::HoldDecoded(int64_t bytes) {
-  ATTNBIAS_ASSIGN_OR_RETURN(decoded_memory_,
-                            environment_.engine.Reserve(kCopies * bytes));
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      decoded_memory_, environment_.engine.Reserve(kCopies * bytes, *caller_));
   return absl::OkStatus();
 }
 

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "attnbias/v1/service.pb.h"
+#include "core/base/caller.h"
 #include "core/base/executor.h"
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
@@ -70,6 +71,8 @@ class Call {
   CallEnvironment& environment() const { return environment_; }
   grpc::CallbackServerContext& context() const { return context_; }
 
+  const CallerPtr& caller() const { return caller_; }
+
   // The tables that were mounted when the call began.
   const TableSetPtr& tables() const { return tables_; }
 
@@ -118,6 +121,7 @@ class Call {
   CallEnvironment& environment_;
   const Method method_;
   grpc::CallbackServerContext& context_;
+  const CallerPtr caller_;
   const TableSetPtr tables_;
   const std::chrono::steady_clock::time_point start_;
   const std::chrono::steady_clock::time_point deadline_;

@@ -25,8 +25,7 @@ class CallReactor : public Reactor {
  public:
   CallReactor(CallEnvironment* environment, Method method,
               grpc::CallbackServerContext* context)
-      : call_(environment, method, context),
-        caller_(std::make_shared<Caller>(context->peer())) {}
+      : call_(environment, method, context), caller_(call_.caller()) {}
 
   void OnCancel() final { caller_->Cancel(); }
   void OnDone() final { delete this; }

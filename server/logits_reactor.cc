@@ -60,9 +60,10 @@ void LogitsReactor::OnReadDone(bool ok) {
 
 // What was read counts against the budget until it has been worked on.
 absl::Status LogitsReactor::HoldIncoming() {
-  ATTNBIAS_ASSIGN_OR_RETURN(incoming_memory_,
-                            call_.environment().engine.Reserve(
-                                static_cast<int64_t>(incoming_.Length())));
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      incoming_memory_,
+      call_.environment().engine.Reserve(
+          static_cast<int64_t>(incoming_.Length()), *caller_));
   return absl::OkStatus();
 }
 
@@ -106,9 +107,9 @@ absl::StatusOr<v1::ComputeLogitsRequest> LogitsReactor::TakeRequest(
   // The spec stays as long as the call, rows only until they are taken.
   using Request = v1::ComputeLogitsRequest;
   if (plan_ == nullptr) return call_.Parse<Request>(bytes);
-  ATTNBIAS_ASSIGN_OR_RETURN(memory,
-                            call_.environment().engine.Reserve(
-                                DecodedSize(bytes, *Request::descriptor())));
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      memory, call_.environment().engine.Reserve(
+                  DecodedSize(bytes, *Request::descriptor()), *caller_));
   return ParseRequest<Request>(bytes);
 }
 
@@ -144,10 +145,14 @@ void LogitsReactor::Prepare(Done done) {
       plan_,
       {.executor = environment.executor,
        .kernels = environment.engine.kernels(),
-       .allocate = [&engine = environment.engine](
-                       int64_t bytes) { return engine.Allocate(bytes); },
-       .reserve = [&engine = environment.engine](
-                      int64_t bytes) { return engine.Reserve(bytes); }},
+       .allocate =
+           [&engine = environment.engine, caller = caller_](int64_t bytes) {
+             return engine.Allocate(bytes, *caller);
+           },
+       .reserve =
+           [&engine = environment.engine, caller = caller_](int64_t bytes) {
+             return engine.Reserve(bytes, *caller);
+           }},
       caller_, [this, done](absl::StatusOr<PositionalLogitsPtr> logits) {
         if (!logits.ok()) return Made(logits.status());
         logits_ = *std::move(logits);
@@ -178,8 +183,9 @@ absl::Status LogitsReactor::Accept(const v1::ComputeLogitsRequest& request) {
                                               ", that of the data received"));
     }
   }
-  ATTNBIAS_ASSIGN_OR_RETURN(work_.memory, call_.environment().engine.Allocate(
-                                              std::max<int64_t>(size, 1)));
+  ATTNBIAS_ASSIGN_OR_RETURN(work_.memory,
+                            call_.environment().engine.Allocate(
+                                std::max<int64_t>(size, 1), *caller_));
   std::memcpy(work_.memory.bytes.data(), data.data(), data.size());
   work_.block = {request.first_row(), request.num_rows(),
                  work_.memory.bytes.data()};
@@ -193,7 +199,7 @@ void LogitsReactor::Compute() {
   const int64_t most = std::max<int64_t>(kDefaultChunkBytes / row_bytes, 1);
   const Range lines = {work_.made, std::min(work_.made + most, work_.lines)};
   absl::StatusOr<BudgetedBuffer> memory =
-      call_.environment().engine.Allocate(lines.size() * row_bytes);
+      call_.environment().engine.Allocate(lines.size() * row_bytes, *caller_);
   if (!memory.ok()) return Made(memory.status());
   const auto owner = std::make_shared<BudgetedBuffer>(*std::move(memory));
   logits_->Compute(work_.block, lines, owner->bytes.data(), caller_,

@@ -94,7 +94,7 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
                .max_tensor_bytes = config.max_tensor_bytes},
               backend_->kernels(), &pool_, metrics_.get()),
       stall_watch_(Milliseconds(config.progress_timeout),
-                   Milliseconds(config.idle_timeout)),
+                   Milliseconds(config.idle_timeout), &engine_.budget()),
       cancelled_task_(kCancelledPeriod,
                       [this] {
                         engine_.DropCancelled();

@@ -42,12 +42,14 @@ absl::Status StallWatch::Entry::WhyClosed() const {
 }
 
 StallWatch::StallWatch(std::chrono::milliseconds progress_timeout,
-                       std::chrono::milliseconds idle_timeout)
+                       std::chrono::milliseconds idle_timeout,
+                       const ByteBudget* budget)
     : progress_timeout_(progress_timeout),
       idle_timeout_(idle_timeout),
-      task_(std::clamp(std::min(progress_timeout, idle_timeout) / 4,
-                       std::chrono::milliseconds(10),
-                       std::chrono::milliseconds(1000)),
+      budget_(*budget),
+      task_(std::clamp(
+                std::min(progress_timeout / kCrowdedDivisor, idle_timeout / 4),
+                std::chrono::milliseconds(10), std::chrono::milliseconds(1000)),
             [this] { CloseStalled(); }) {}
 
 void StallWatch::CloseStalled() {
@@ -58,6 +60,11 @@ void StallWatch::CloseStalled() {
   Close([&](const Entry& entry) {
     if (passed(entry.write_started_, progress_timeout_)) {
       return absl::AbortedError("the client has stopped reading");
+    }
+    if (passed(entry.write_started_, progress_timeout_ / kCrowdedDivisor) &&
+        budget_.HasTooMuch(entry.caller_.connection())) {
+      return absl::AbortedError(
+          "the client has stopped reading, and others wait for the memory");
     }
     if (passed(entry.idle_since_, idle_timeout_)) {
       return absl::AbortedError("the client has stopped sending");

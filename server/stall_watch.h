@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Closes streams that would not end by themselves: with ABORTED those whose
-// client has stopped reading or sending, and when the server drains those that
-// wait for their client to send.
+// client has stopped reading or sending, sooner where others wait for the
+// memory, and when the server drains those that wait for their client to send.
 //
 // Such streams hold memory: a write that makes no progress holds its tensor, a
 // silent ComputeLogits its vectors.
@@ -13,7 +13,9 @@
 #include <map>
 
 #include "absl/status/status.h"
+#include "core/base/caller.h"
 #include "core/base/mutex.h"
+#include "core/cache/byte_budget.h"
 #include "grpc/grpc.h"
 #include "server/periodic_task.h"
 
@@ -22,10 +24,11 @@ namespace attnbias {
 // Safe for any number of threads. Outlives its entries.
 class StallWatch {
  public:
-  // One stream. `call` outlives it.
+  // One stream. `call` and `caller` outlive it.
   class Entry {
    public:
-    Entry(StallWatch* watch, grpc_call* call) : watch_(watch), call_(call) {}
+    Entry(StallWatch* watch, grpc_call* call, const Caller* caller)
+        : watch_(watch), call_(call), caller_(*caller) {}
     Entry(const Entry&) = delete;
     Entry& operator=(const Entry&) = delete;
     ~Entry();
@@ -47,6 +50,7 @@ class StallWatch {
 
     StallWatch* const watch_;
     grpc_call* const call_;
+    const Caller& caller_;
     bool registered_ = false;
     // Nanoseconds of the steady clock; 0 when nothing is being written, or
     // waited for.
@@ -54,9 +58,14 @@ class StallWatch {
     std::atomic<int64_t> idle_since_{0};
   };
 
-  // How long a write may take, and how long a stream may be idle.
+  // Of how long a write may take, so much is left to connections that have more
+  // than their share of memory while others wait.
+  static constexpr int kCrowdedDivisor = 12;
+
+  // How long a write may take, and how long a stream may be idle. `budget`
+  // outlives this.
   StallWatch(std::chrono::milliseconds progress_timeout,
-             std::chrono::milliseconds idle_timeout);
+             std::chrono::milliseconds idle_timeout, const ByteBudget* budget);
 
   // Closes the streams that are idle now.
   void CloseIdle(const absl::Status& why);
@@ -69,6 +78,7 @@ class StallWatch {
 
   const std::chrono::nanoseconds progress_timeout_;
   const std::chrono::nanoseconds idle_timeout_;
+  const ByteBudget& budget_;
   Mutex mutex_;
   // With why each was closed; OK where it was not.
   std::map<const Entry*, absl::Status> entries_ ABSL_GUARDED_BY(mutex_);

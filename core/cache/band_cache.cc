@@ -106,10 +106,10 @@ void BandCache::Compute(const FlightPtr& flight) {
     return Land(flight, absl::CancelledError("nobody waits any more"));
   }
   const BandSpec& spec = flight->spec;
-  absl::StatusOr<std::shared_ptr<Band>> made = AllocateBand(spec);
+  absl::StatusOr<std::shared_ptr<Band>> made = AllocateBand(*flight);
   if (!made.ok()) return Land(flight, made.status());
   absl::StatusOr<ByteBudget::Reservation> memory =
-      Reserve(spec.evaluator_bytes);
+      Reserve(spec.evaluator_bytes, *flight->caller);
   if (!memory.ok()) return Land(flight, memory.status());
   MakeUncut(
       executor_, flight->caller, spec.evaluator_bytes > 0,
@@ -146,40 +146,49 @@ void BandCache::Fill(const FlightPtr& flight, std::shared_ptr<Band> band,
 }
 
 absl::StatusOr<std::shared_ptr<Band>> BandCache::AllocateBand(
-    const BandSpec& spec) {
+    const Flight& flight) {
+  const BandSpec& spec = flight.spec;
   auto band = std::make_shared<Band>();
   ATTNBIAS_ASSIGN_OR_RETURN(
       band->buffer,
-      Allocate(spec.lanes * spec.span.size() * spec.coordinate_bytes));
+      Allocate(spec.lanes * spec.span.size() * spec.coordinate_bytes,
+               *flight.caller));
   band->entry_bytes = EntryBytes(spec.key);
-  ATTNBIAS_ASSIGN_OR_RETURN(band->entry_memory, Reserve(band->entry_bytes));
+  ATTNBIAS_ASSIGN_OR_RETURN(band->entry_memory,
+                            Reserve(band->entry_bytes, *flight.caller));
   band->span = spec.span;
   band->lanes = spec.lanes;
   band->coordinate_bytes = spec.coordinate_bytes;
   return band;
 }
 
-absl::StatusOr<BudgetedBuffer> BandCache::Allocate(int64_t bytes) {
-  ATTNBIAS_ASSIGN_OR_RETURN(auto reservation, Reserve(bytes));
+absl::StatusOr<BudgetedBuffer> BandCache::Allocate(int64_t bytes,
+                                                   const Caller& caller) {
+  ATTNBIAS_ASSIGN_OR_RETURN(auto reservation, Reserve(bytes, caller));
   BudgetedBuffer buffer{std::move(reservation), AlignedBuffer(bytes)};
   if (buffer.bytes.data() == nullptr) return NoRoomFor(bytes);
   return buffer;
 }
 
-absl::StatusOr<ByteBudget::Reservation> BandCache::Reserve(int64_t bytes) {
+absl::StatusOr<ByteBudget::Reservation> BandCache::Reserve(
+    int64_t bytes, const Caller& caller) {
   if (bytes > budget_.limit()) {
     return Invalid("request: needs ", bytes,
                    " bytes of memory at once, want at most ", budget_.limit(),
                    ", the whole memory budget");
   }
-  if (auto reservation = ReserveEvicting(bytes)) return *std::move(reservation);
+  const std::string& holder = caller.connection();
+  if (auto reservation = ReserveEvicting(bytes, holder)) {
+    return *std::move(reservation);
+  }
+  budget_.Refused(bytes, holder);
   return NoRoomFor(bytes);
 }
 
 std::optional<ByteBudget::Reservation> BandCache::ReserveEvicting(
-    int64_t bytes) {
+    int64_t bytes, const std::string& holder) {
   for (;;) {
-    if (auto reservation = budget_.Reserve(bytes)) return reservation;
+    if (auto reservation = budget_.Reserve(bytes, holder)) return reservation;
     if (EvictOne() == nullptr) return std::nullopt;
   }
 }

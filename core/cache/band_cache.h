@@ -64,14 +64,18 @@ class BandCache {
   // nobody waits for any more. To be called from time to time.
   void DropCancelled();
 
-  // Memory, evicting bands that nobody holds where the budget is used up.
+  // Memory, evicting bands that nobody holds where the budget is used up. It is
+  // the caller's connection that holds it; the bands that it has made count
+  // for it too.
   //
-  // RESOURCE_EXHAUSTED  what is held leaves no room
+  // RESOURCE_EXHAUSTED  what is held leaves no room, or the connection has its
+  //                     share while others wait
   // INVALID_ARGUMENT    it is more than the whole budget
-  absl::StatusOr<BudgetedBuffer> Allocate(int64_t bytes);
+  absl::StatusOr<BudgetedBuffer> Allocate(int64_t bytes, const Caller& caller);
 
   // A part of the budget for memory from elsewhere, likewise.
-  absl::StatusOr<ByteBudget::Reservation> Reserve(int64_t bytes);
+  absl::StatusOr<ByteBudget::Reservation> Reserve(int64_t bytes,
+                                                  const Caller& caller);
 
   // Keeps something whose `bytes` are of the budget, and which nobody else
   // holds, until somebody needs the memory or its owner wants it back.
@@ -129,13 +133,14 @@ class BandCache {
   void Compute(const FlightPtr& flight);
   void Fill(const FlightPtr& flight, std::shared_ptr<Band> band,
             std::shared_ptr<const Evaluator> evaluator);
-  std::optional<ByteBudget::Reservation> ReserveEvicting(int64_t bytes);
+  std::optional<ByteBudget::Reservation> ReserveEvicting(
+      int64_t bytes, const std::string& holder);
   // What was kept and shall go; null where nothing can.
   std::shared_ptr<const void> EvictOne();
   void RemoveFlightLocked(const FlightPtr& flight)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Land(const FlightPtr& flight, const absl::StatusOr<BandPtr>& result);
-  absl::StatusOr<std::shared_ptr<Band>> AllocateBand(const BandSpec& spec);
+  absl::StatusOr<std::shared_ptr<Band>> AllocateBand(const Flight& flight);
   void InsertLocked(const std::string& key, const BandPtr& band)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -3,58 +3,95 @@
 #ifndef ATTNBIAS_CORE_CACHE_BYTE_BUDGET_H_
 #define ATTNBIAS_CORE_CACHE_BYTE_BUDGET_H_
 
-#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <unordered_map>
 #include <utility>
+
+#include "core/base/mutex.h"
 
 namespace attnbias {
 
 // Safe for any number of threads. Outlives its reservations.
 class ByteBudget {
+ private:
+  // Bytes and reservations of one holder.
+  struct Holding {
+    int64_t bytes = 0;
+    int64_t count = 0;
+  };
+  using Holdings = std::unordered_map<std::string, Holding>;
+
  public:
+  using Clock = std::chrono::steady_clock;
+
+  // Who was refused waits for so long: it comes back within it.
+  static constexpr std::chrono::seconds kWait{3};
+
   // Bytes that are given back when this object goes.
   class [[nodiscard]] Reservation {
    public:
     Reservation() = default;
     Reservation(Reservation&& other) noexcept
         : budget_(std::exchange(other.budget_, nullptr)),
+          holder_(other.holder_),
           bytes_(other.bytes_) {}
     Reservation& operator=(Reservation&& other) noexcept {
       std::swap(budget_, other.budget_);
+      std::swap(holder_, other.holder_);
       std::swap(bytes_, other.bytes_);
       return *this;
     }
     ~Reservation() {
-      if (budget_ != nullptr) budget_->used_ -= bytes_;
+      if (budget_ != nullptr) budget_->Release(holder_, bytes_);
     }
 
    private:
     friend class ByteBudget;
-    Reservation(ByteBudget* budget, int64_t bytes)
-        : budget_(budget), bytes_(bytes) {}
+    Reservation(ByteBudget* budget, Holdings::value_type* holder, int64_t bytes)
+        : budget_(budget), holder_(holder), bytes_(bytes) {}
 
     ByteBudget* budget_ = nullptr;
+    Holdings::value_type* holder_ = nullptr;
     int64_t bytes_ = 0;
   };
 
   explicit ByteBudget(int64_t limit_bytes) : limit_(limit_bytes) {}
 
   int64_t limit() const { return limit_; }
-  int64_t used() const { return used_; }
-
-  // Empty when `bytes` more do not fit.
-  std::optional<Reservation> Reserve(int64_t bytes) {
-    int64_t used = used_;
-    do {
-      if (bytes > limit_ - used) return std::nullopt;
-    } while (!used_.compare_exchange_weak(used, used + bytes));
-    return Reservation(this, bytes);
+  int64_t used() const {
+    MutexLock lock(mutex_);
+    return used_;
   }
 
+  // Empty when `bytes` more do not fit. While somebody waits, also when the
+  // holder would have more than its share: as much as each of them and one more
+  // can have.
+  std::optional<Reservation> Reserve(int64_t bytes, const std::string& holder);
+
+  // Says that `holder` was refused, and nothing more can be done for it. It
+  // waits, unless it wants more than its share.
+  void Refused(int64_t bytes, const std::string& holder);
+
+  // Whether `holder` has more than its share while somebody waits.
+  bool HasTooMuch(const std::string& holder) const;
+
  private:
+  bool IsWithinShareLocked(int64_t more, const std::string& holder) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool SomebodyWaitsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return Clock::now() < waits_until_;
+  }
+  void Release(Holdings::value_type* holder, int64_t bytes);
+
   const int64_t limit_;
-  std::atomic<int64_t> used_{0};
+  mutable Mutex mutex_;
+  int64_t used_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Who has reservations.
+  Holdings holdings_ ABSL_GUARDED_BY(mutex_);
+  Clock::time_point waits_until_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace attnbias

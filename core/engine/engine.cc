@@ -127,7 +127,7 @@ std::optional<BandSpec> Engine::BandFor(const PlanPtr& plan) const {
 
 void Engine::Compute(const PlanPtr& plan, CallerPtr caller, Done done) {
   absl::StatusOr<ByteBudget::Reservation> memory =
-      Reserve(plan->encoding().evaluator_bytes);
+      Reserve(plan->encoding().evaluator_bytes, *caller);
   if (!memory.ok()) return done(memory.status());
   MakeUncut(
       executor_, caller, plan->encoding().takes_long_to_prepare(),

@@ -64,11 +64,12 @@ class Engine {
 
   // Memory of the budget, for what is computed beside tensors. With the error
   // of BandCache::Allocate.
-  absl::StatusOr<BudgetedBuffer> Allocate(int64_t bytes) {
-    return cache_.Allocate(bytes);
+  absl::StatusOr<BudgetedBuffer> Allocate(int64_t bytes, const Caller& caller) {
+    return cache_.Allocate(bytes, caller);
   }
-  absl::StatusOr<ByteBudget::Reservation> Reserve(int64_t bytes) {
-    return cache_.Reserve(bytes);
+  absl::StatusOr<ByteBudget::Reservation> Reserve(int64_t bytes,
+                                                  const Caller& caller) {
+    return cache_.Reserve(bytes, caller);
   }
 
   const KernelSet& kernels() const { return kernels_; }

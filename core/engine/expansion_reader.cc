@@ -5,13 +5,12 @@
 #include <utility>
 #include <vector>
 
-#include "core/engine/row_maker.h"
-
 namespace attnbias {
 
 std::unique_ptr<ExpansionReader> ExpansionReader::Create(
-    const Plan& plan, const BandPtr& band, bool cpu_writes_nothing,
+    const Plan& plan, const NumberSource& source, bool cpu_writes_nothing,
     Accelerator* accelerator, BandCache* cache) {
+  const BandPtr& band = source.band;
   if (accelerator == nullptr || band == nullptr ||
       plan.form() != Form::kDense || plan.encoding().width != 1 ||
       !accelerator->Wants(plan.total_bytes(), cpu_writes_nothing)) {
@@ -39,14 +38,15 @@ std::unique_ptr<ExpansionReader> ExpansionReader::Create(
   }
   std::unique_ptr<ExpansionReader> reader(new ExpansionReader(
       expansion.element_bytes, plan.total_bytes() / expansion.element_bytes,
-      accelerator, cache));
+      source.caller, accelerator, cache));
   reader->expander_ = accelerator->MakeExpander(expansion);
   return reader->expander_ == nullptr ? nullptr : std::move(reader);
 }
 
 std::shared_ptr<ExpansionReader::Piece> ExpansionReader::Begin(Range elements) {
   const int64_t bytes = elements.size() * element_bytes_;
-  absl::StatusOr<ByteBudget::Reservation> reservation = cache_.Reserve(bytes);
+  absl::StatusOr<ByteBudget::Reservation> reservation =
+      cache_.Reserve(bytes, *caller_);
   if (!reservation.ok()) return nullptr;
   auto piece = std::make_shared<Piece>();
   piece->reservation = *std::move(reservation);

@@ -7,10 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
+#include "core/base/caller.h"
 #include "core/cache/band.h"
 #include "core/cache/band_cache.h"
 #include "core/engine/plan.h"
+#include "core/engine/row_maker.h"
 #include "core/kernel/cuda/accelerator.h"
 
 namespace attnbias {
@@ -29,7 +32,7 @@ class ExpansionReader {
   // Null where the numbers do not come from a band, and where no accelerator
   // expands them. The accelerator and the cache outlive the result.
   static std::unique_ptr<ExpansionReader> Create(const Plan& plan,
-                                                 const BandPtr& band,
+                                                 const NumberSource& source,
                                                  bool cpu_writes_nothing,
                                                  Accelerator* accelerator,
                                                  BandCache* cache);
@@ -40,9 +43,10 @@ class ExpansionReader {
 
  private:
   ExpansionReader(int64_t element_bytes, int64_t total_elements,
-                  Accelerator* accelerator, BandCache* cache)
+                  CallerPtr caller, Accelerator* accelerator, BandCache* cache)
       : element_bytes_(element_bytes),
         total_elements_(total_elements),
+        caller_(std::move(caller)),
         accelerator_(*accelerator),
         cache_(*cache) {}
 
@@ -50,6 +54,7 @@ class ExpansionReader {
 
   const int64_t element_bytes_;
   const int64_t total_elements_;
+  const CallerPtr caller_;
   Accelerator& accelerator_;
   BandCache& cache_;
   // The piece that was begun before it was asked for, or null.

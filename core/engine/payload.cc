@@ -47,9 +47,9 @@ Payload::Payload(PlanPtr plan, NumberSource source, const KernelSet& kernels,
       rows_in_band_(HasRowsInBand(*plan_, row_maker_.source())),
       sliceable_(rows_in_band_ &&
                  (plan_->rows() == 1 || row_bytes_ >= kShortestSlice)),
-      expansion_reader_(
-          ExpansionReader::Create(*plan_, row_maker_.source().band, sliceable_,
-                                  kernels.accelerator, cache)) {
+      expansion_reader_(ExpansionReader::Create(*plan_, row_maker_.source(),
+                                                sliceable_, kernels.accelerator,
+                                                cache)) {
   if (sliceable_ &&
       plan_->query_coordinates().size() >= kFewestRowsForPrefixes &&
       plan_->hull().size() <= kMostPrefixes) {
@@ -124,8 +124,8 @@ Chunk Payload::Slice(int64_t offset, int64_t size) {
 
 void Payload::Make(int64_t offset, int64_t size, Done done) const {
   const Range elements = ElementsOf(offset, size);
-  absl::StatusOr<BudgetedBuffer> buffer =
-      cache_.Allocate(elements.size() * element_bytes_);
+  absl::StatusOr<BudgetedBuffer> buffer = cache_.Allocate(
+      elements.size() * element_bytes_, *row_maker_.source().caller);
   if (!buffer.ok()) return done(buffer.status());
   auto owner = std::make_shared<BudgetedBuffer>(*std::move(buffer));
   std::byte* const data = owner->bytes.data();

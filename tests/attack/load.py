@@ -175,6 +175,16 @@ def rotary(n: int) -> bytes:
     return request(spec(rotary=fields, table={"positions": {"end": 1}}))
 
 
+def sines(n: int) -> bytes:
+    fields = {"dim": 65536, "base": 10000.0 + n, "layout": "SINUSOIDAL_LAYOUT_INTERLEAVED"}
+    return request(spec(sinusoidal=fields, table={"positions": {"end": 255}}), "StreamTensor")
+
+
+def slopes(n: int) -> bytes:
+    fields = {"num_heads": 65535, "alibi_bias_max": 8.0 + n / (1 << 20)}
+    return request(spec(alibi=fields, pair={"query_length": 2, "key_length": 2}))
+
+
 def yarn(n: int) -> bytes:
     fields = {"head_dim": 65536, "rope_theta": 10000.0 + n, "rope_type": "ROPE_TYPE_YARN"}
     fields |= {"factor": 4.0, "original_max_position_embeddings": 4096}
@@ -395,6 +405,16 @@ TIME: dict[str, Calls] = {
         at_once=2,
     ),
     "many_xpos": Calls("GetTensor of xPos of 65536 columns, 200 at once", GET, xpos, at_once=200),
+    "sines": Calls(
+        "StreamTensor of 255 rows of 65536 sines, 8 at once",
+        STREAM,
+        sines,
+        at_once=8,
+        connections=8,
+    ),
+    "slopes": Calls(
+        "GetTensor of ALiBi of 65535 heads, 8 at once", GET, slopes, at_once=8, connections=8
+    ),
     "yarn": Calls(
         "DescribeTensor of YaRN of 65536 columns, 8 at once",
         DESCRIBE,

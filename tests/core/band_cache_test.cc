@@ -19,6 +19,7 @@ namespace attnbias {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // An event that threads wait for.
 class Gate {
@@ -181,8 +182,10 @@ TEST_F(BandCacheTest, BandsInUseCountUntilTheyAreLetGo) {
 }
 
 TEST_F(BandCacheTest, WhatIsParkedGoesWhenItsMemoryIsNeeded) {
-  const auto park = [this] {
-    auto idle = std::make_shared<BudgetedBuffer>(*cache_.Allocate(2500));
+  const Caller caller;
+  const auto park = [&] {
+    auto idle =
+        std::make_shared<BudgetedBuffer>(*cache_.Allocate(2500, caller));
     const std::weak_ptr<const BudgetedBuffer> owner = idle;
     cache_.Park(std::move(idle), 2500);
     return owner;
@@ -196,9 +199,45 @@ TEST_F(BandCacheTest, WhatIsParkedGoesWhenItsMemoryIsNeeded) {
   ASSERT_NE(back, nullptr);
   cache_.Unpark(back.get());
   EXPECT_EQ(cache_.kept_bytes(), 1600 + kEntry);
-  EXPECT_THAT(cache_.Reserve(4000),
+  EXPECT_THAT(cache_.Reserve(4000, caller),
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("")));
   EXPECT_EQ(budget_.used(), 2500) << "the band is gone, what is held is not";
+}
+
+TEST_F(BandCacheTest, WhoHasHalfGetsNoMoreWhileAnotherWaits) {
+  const Caller large("large");
+  const Caller small("small");
+  const Caller third("third");
+  {
+    const auto most = *cache_.Reserve(5500, large);
+    EXPECT_THAT(cache_.Reserve(400, large), IsOk()) << "nobody waits";
+    EXPECT_THAT(cache_.Reserve(1000, large), Not(IsOk()));
+    EXPECT_THAT(cache_.Reserve(400, large), IsOk())
+        << "who has half does not wait for itself";
+    EXPECT_THAT(cache_.Reserve(1000, small), Not(IsOk()));
+    EXPECT_THAT(cache_.Reserve(400, large),
+                StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("")));
+    EXPECT_THAT(cache_.Reserve(400, third), IsOk());
+  }
+  const auto half = *cache_.Reserve(3000, large);
+  EXPECT_THAT(cache_.Reserve(1, large), Not(IsOk()));
+  EXPECT_THAT(cache_.Reserve(1000, small), IsOk());
+}
+
+TEST_F(BandCacheTest, ABandIsItsMakersUntilItIsEvicted) {
+  const auto large = std::make_shared<Caller>("large");
+  BandPtr held;
+  {
+    Result made;
+    cache_.Get(Spec("a", {0, 900}), large, made.Callback());
+    held = *made.Wait();
+  }
+  WaitForHolders(held, 2);
+  EXPECT_THAT(cache_.Reserve(3000, Caller("small")), Not(IsOk()));
+  EXPECT_THAT(cache_.Reserve(1, *large), Not(IsOk()));
+  held.reset();
+  EXPECT_THAT(cache_.Reserve(1, *large), IsOk());
+  EXPECT_EQ(cache_.Find("a", {0, 1}), nullptr);
 }
 
 TEST_F(BandCacheTest, AComputationStopsWhenNobodyWaits) {

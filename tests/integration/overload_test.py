@@ -93,6 +93,33 @@ def test_a_unary_answer_that_nobody_reads_is_given_up(start_server: Any) -> None
         assert kinds.count(http2.DATA) > 0
 
 
+def test_who_holds_the_memory_and_does_not_read_gives_way(start_server: Any) -> None:
+    server = start_server("--progress-timeout=12s", "--memory-budget=16MiB")
+    closed = 'attnbias_rejected_total{reason="stalled_client"}'
+    hoarder = http2.Connection(server.address, window=0)
+    for dim in range(200, 236, 2):  # 0.9 MiB each, and all of it in the cache
+        request = message("StreamTensorRequest")(spec=sinusoid(1024, dim)).SerializeToString()
+        hoarder.begin(f"/{SERVICE}/StreamTensor", http2.framed(request))
+        http2.pump([hoarder], lambda: False, 0.1)
+    assert server.metrics()[closed] == 0, "nobody waits"
+    with server.connect() as stub:
+        other = sinusoid(1024, 400)
+        error = refused(lambda: stub.tensor(other))
+        assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+        def answered() -> bool:
+            http2.pump([hoarder], lambda: False, 0.1)
+            try:
+                stub.tensor(other)
+            except grpc.RpcError:
+                return False
+            return True
+
+        eventually(answered, "room for another")
+    assert server.metrics()[closed] > 0
+    hoarder.close()
+
+
 def test_a_slow_reader_that_makes_progress_is_left_alone(start_server: Any) -> None:
     server = start_server("--progress-timeout=1s")
     with server.connect() as stub:

@@ -57,7 +57,8 @@ class TensorServiceTest : public testing::Test {
   static void SetUpTestSuite() { InitLogging("text", "off"); }
   TensorServiceTest()
       : engine_({}, *SupportedKernelSets().front(), &executor_, &metrics_),
-        stall_watch_(std::chrono::minutes(10), std::chrono::minutes(10)),
+        stall_watch_(std::chrono::minutes(10), std::chrono::minutes(10),
+                     &engine_.budget()),
         environment_{engine_, executor_, metrics_, stall_watch_},
         service_(&environment_, [] { return v1::GetServerInfoResponse(); }) {
     grpc::ServerBuilder builder;
