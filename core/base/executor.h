@@ -52,22 +52,27 @@ void ForRanges(Executor& executor, CallerPtr caller, int64_t count,
                absl::AnyInvocable<void(absl::Status)> done);
 
 // Calls `use` with what `make` makes, or with CANCELLED when the caller wants
-// no more. Where that takes long, other threads make it, and `use` runs in
-// another task; otherwise all is done inside this call.
+// no more. Where that takes long, other threads make it, in a MakingScope, and
+// `use` runs in another task; otherwise all is done inside this call.
 template <typename Make, typename Use>
 void MakeUncut(Executor& executor, const CallerPtr& caller, bool takes_long,
                Make make, Use use) {
   using Made = absl::StatusOr<decltype(make())>;
   if (!takes_long) return use(Made(make()));
-  executor.ContinueUncut(
-      caller, [&executor, caller, make, use = std::move(use)]() mutable {
-        Made made = absl::CancelledError("nobody waits any more");
-        if (!caller->cancelled()) made = make();
-        executor.Continue(
-            caller, [made = std::move(made), use = std::move(use)]() mutable {
-              use(std::move(made));
-            });
-      });
+  executor.ContinueUncut(caller, [&executor, caller, make,
+                                  use = std::move(use)]() mutable {
+    const absl::Status unwanted = absl::CancelledError("nobody waits any more");
+    Made made = unwanted;
+    if (!caller->cancelled()) {
+      const MakingScope scope(caller.get());
+      made = make();
+    }
+    if (caller->cancelled()) made = unwanted;
+    executor.Continue(caller,
+                      [made = std::move(made), use = std::move(use)]() mutable {
+                        use(std::move(made));
+                      });
+  });
 }
 
 }  // namespace attnbias

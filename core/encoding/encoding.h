@@ -110,7 +110,7 @@ struct Encoding {
   // not among them.
   int64_t evaluator_bytes = 0;
   // `kernels` outlives the result, which is independent of this object's
-  // lifetime.
+  // lifetime. Ends early in a MakingScope whose caller wants no more.
   std::function<EvaluatorPtr(const NumberFormat& format,
                              const KernelSet& kernels)>
       prepare = nullptr;

@@ -207,5 +207,25 @@ TEST(MakeUncut, MakesNothingForWhoHasCancelled) {
   EXPECT_THAT(used, StatusIs(absl::StatusCode::kCancelled, HasSubstr("")));
 }
 
+TEST(MakeUncut, WhatIsCancelledMeanwhileIsToldAndThrownAway) {
+  Manual executor;
+  const auto caller = std::make_shared<Caller>();
+  absl::Status used;
+  EXPECT_FALSE(MakingScope::IsUnwanted());
+  MakeUncut(
+      executor, caller, true,
+      [&] {
+        EXPECT_FALSE(MakingScope::IsUnwanted());
+        caller->Cancel();
+        EXPECT_TRUE(MakingScope::IsUnwanted());
+        return 0;
+      },
+      [&](const absl::StatusOr<int>& made) { used = made.status(); });
+  EXPECT_TRUE(executor.RunUncut());
+  EXPECT_FALSE(MakingScope::IsUnwanted());
+  EXPECT_TRUE(executor.RunOne());
+  EXPECT_THAT(used, StatusIs(absl::StatusCode::kCancelled, HasSubstr("")));
+}
+
 }  // namespace
 }  // namespace attnbias

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/caller.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/spec/alibi.h"
 #include "core/encoding/spec/deberta.h"
@@ -303,6 +304,24 @@ TEST(EvaluatorMemory, OfEveryEncodingIsNoMoreThanSaidNorMuchLess) {
     }
   }
   EXPECT_THAT(EncodingRegistration::Names(), ElementsAreArray(names));
+}
+
+// Those that take longest; that they end early shows in what they take.
+TEST(EvaluatorMemory, WhatNobodyWantsIsNotMadeToItsEnd) {
+  Caller caller;
+  caller.Cancel();
+  const MakingScope scope(&caller);
+  for (const EncodingSpec& spec : std::vector<EncodingSpec>{
+           SinusoidalSpec{.dim = kMaxDim}, RotarySpec{.head_dim = kMaxDim},
+           XposSpec{.dim = kMaxDim, .sequence_length = 4096},
+           AlibiSpec{.num_heads = kMaxNumHeads - 1}}) {
+    const EncodingPtr encoding = *MakeEncoding(spec, {});
+    const int64_t before = used_bytes;
+    peak_bytes = before;
+    encoding->prepare({DataType::kF32}, *SupportedKernelSets().front());
+    EXPECT_LT(2 * (peak_bytes - before), encoding->evaluator_bytes)
+        << spec.name();
+  }
 }
 
 TEST(EvaluatorMemory, BeyondTheWholeBudgetNothingIsPrepared) {
