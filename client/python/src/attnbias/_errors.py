@@ -11,6 +11,8 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
+from attnbias._words import in_arguments
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -22,7 +24,7 @@ class FieldViolation:
     """One wrong field of a request."""
 
     field: str
-    """Its path, as in ``sinusoidal.dim``."""
+    """The argument, or a field of the encoding: ``keys``, ``sinusoidal.dim``."""
     description: str
     """What came and what was wanted."""
 
@@ -32,8 +34,9 @@ class Error(Exception):
 
     Attributes:
         code: the gRPC status code.
-        message: what the server (or, for local failures, this package) said.
-        details: the status's ``google.rpc`` detail messages, decoded.
+        message: what the server (or, for local failures, this package) said, in the words of
+            this package.
+        details: the status's ``google.rpc`` detail messages, decoded; in the contract's words.
     """
 
     code: grpc.StatusCode = grpc.StatusCode.UNKNOWN
@@ -56,7 +59,9 @@ class Error(Exception):
     def field_violations(self) -> tuple[FieldViolation, ...]:
         """Which fields of the request were wrong, and how."""
         return tuple(
-            FieldViolation(violation.field, violation.description)
+            FieldViolation(
+                *in_arguments(f"{violation.field}: {violation.description}").split(": ", 1)
+            )
             for detail in self.details
             if isinstance(detail, error_details_pb2.BadRequest)
             for violation in detail.field_violations
@@ -185,7 +190,7 @@ def from_rpc_error(error: grpc.RpcError) -> Error:
     code = error.code()
     cls = _BY_CODE.get(code, Error)
     return cls(
-        error.details() or "",
+        in_arguments(error.details() or ""),
         code=code,
         details=_decode_details(error),
         pushback=_pushback(error),
