@@ -213,9 +213,8 @@ TEST_F(ToolTest, HeadsHaveTheirNumbers) {
     return stream.SendAll(std::string(16, '\0'), header);
   });
   EXPECT_EQ(Get({}), 0) << err_.str();
-  EXPECT_THAT(out_.str(),
-              StartsWith("head 5                0            0\n"
-                         "head 6                0            0\n"));
+  EXPECT_THAT(out_.str(), StartsWith("head 5                0            0\n"
+                                     "head 6                0            0\n"));
 }
 
 TEST_F(ToolTest, GetWritesBareBytes) {
