@@ -161,6 +161,28 @@ def test_unary_calls_are_retried(server: FakeServer, client: attnbias.Client) ->
     assert server.describe_calls == 3
 
 
+@pytest.mark.parametrize(
+    ("pushback", "calls"), [("1", 2), ("-1", 1), ("", 1), ("soon", 1), ("1.5", 1)]
+)
+@pytest.mark.parametrize("timeout", [60, None])
+def test_pushback_is_obeyed(
+    server: FakeServer, pushback: str, calls: int, timeout: float | None
+) -> None:
+    def refuses_so(_request: Any, context: grpc.ServicerContext) -> None:
+        context.set_trailing_metadata((("grpc-retry-pushback-ms", pushback),))
+        context.abort(grpc.StatusCode.UNAVAILABLE, "as planned")
+
+    server.describe = [refuses_so, describes(TOEPLITZ)]
+    with attnbias.Client(server.target, timeout=timeout) as client:
+        if calls == 1:
+            with pytest.raises(attnbias.UnavailableError) as caught:
+                client.describe(ALIBI, **SIZE)
+            assert caught.value.retry_delay == float("inf")
+        else:
+            client.describe(ALIBI, **SIZE)
+    assert server.describe_calls == calls
+
+
 def test_errors_carry_their_details(server: FakeServer, client: attnbias.Client) -> None:
     violation = error_details_pb2.BadRequest.FieldViolation(
         field="alibi.num_heads", description="d"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -77,12 +78,17 @@ class Error(Exception):
 
     @property
     def retry_delay(self) -> float | None:
-        """Seconds after which the server wants to be asked again; None if it did not say."""
+        """Seconds after which the server wants to be asked again.
+
+        Infinite if it does not want to be, None if it did not say.
+        """
+        if self._pushback is not None:
+            return self._pushback
         for detail in self.details:
             if isinstance(detail, error_details_pb2.RetryInfo):
                 delay = detail.retry_delay
                 return float(delay.seconds) + float(delay.nanos) * 1e-9
-        return self._pushback
+        return None
 
 
 class CancelledError(Error):
@@ -198,10 +204,13 @@ def from_rpc_error(error: grpc.RpcError) -> Error:
 
 
 def _pushback(error: grpc.RpcError) -> float | None:
-    """What a proxy or a server says in gRPC's own trailer, in seconds."""
+    """What a proxy or a server says in gRPC's own trailer, in seconds.
+
+    What is no number of them forbids another attempt, as gRPC has it.
+    """
     for key, value in error.trailing_metadata() or ():
-        if key == "grpc-retry-pushback-ms" and str(value).isdecimal():
-            return int(value) / 1000
+        if key == "grpc-retry-pushback-ms":
+            return int(value) / 1000 if str(value).isdecimal() else math.inf
     return None
 
 
