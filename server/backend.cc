@@ -13,7 +13,6 @@ namespace attnbias {
 namespace {
 
 absl::StatusOr<const KernelSet*> ChooseKernels(const std::string& name) {
-  if (name.empty()) return SupportedKernelSets().front();
   if (const KernelSet* kernels = FindKernelSet(name)) return kernels;
   return Invalid("--kernels: got '", name,
                  "', want one of those this CPU has: ",

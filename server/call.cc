@@ -58,10 +58,10 @@ Call::~Call() {
       std::chrono::steady_clock::now() - start_;
   environment_.metrics.CallHandled(method_, end_.code(), seconds.count());
   --environment_.active_calls;
-  if (!LogsAccess()) return;
+  if (!LogsAccess(end_.code())) return;
   LogAccess({.method = NameOf(method_),
              .peer = context_.peer(),
-             .code = absl::StatusCodeToString(end_.code()),
+             .code = end_.code(),
              .milliseconds = seconds.count() * 1000,
              .bytes = bytes_,
              .encoding = plan_ ? plan_->encoding().name : "",

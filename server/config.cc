@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/config.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "CLI/CLI.hpp"
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -16,13 +21,15 @@ namespace attnbias {
 namespace {
 
 constexpr int kExitInvalid = 2;
+constexpr absl::string_view kPrefix = "ATTNBIAS_";
+// The command-line tool's, which the health check of a container runs.
+constexpr absl::string_view kVariableOfTheTool = "ATTNBIAS_SERVER";
 
 // --drain-grace is also ATTNBIAS_DRAIN_GRACE.
 void TakeFromEnvironment(CLI::Option* option) {
   const std::string name = option->get_lnames().front();
   option->envname(absl::StrCat(
-      "ATTNBIAS_",
-      absl::AsciiStrToUpper(absl::StrReplaceAll(name, {{"-", "_"}}))));
+      kPrefix, absl::AsciiStrToUpper(absl::StrReplaceAll(name, {{"-", "_"}}))));
 }
 
 // Of a repeated flag the last counts: a script may add its own to those that it
@@ -164,6 +171,30 @@ std::string Effective(const CLI::App& app) {
   return text;
 }
 
+std::vector<std::string> Warnings(const CLI::App& app,
+                                  const ServerConfig& config) {
+  std::vector<std::string> warnings;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string name = std::string(*entry, std::strcspn(*entry, "="));
+    if (!absl::StartsWith(name, kPrefix) || name == kVariableOfTheTool) {
+      continue;
+    }
+    const bool known =
+        absl::c_any_of(app.get_options(), [&name](const CLI::Option* option) {
+          return option->get_envname() == name;
+        });
+    if (known) continue;
+    warnings.push_back(absl::StrCat(name, ": the variable of no flag"));
+  }
+  const int64_t memory = MemoryLimit();
+  if (config.memory_budget_bytes > memory) {
+    warnings.push_back(absl::StrCat(
+        "--memory-budget: got ", config.memory_budget_bytes,
+        ", which is more than the ", memory, " bytes that there are"));
+  }
+  return warnings;
+}
+
 }  // namespace
 
 std::variant<ServerConfig, ExitCode> ParseConfig(int argc,
@@ -185,6 +216,7 @@ std::variant<ServerConfig, ExitCode> ParseConfig(int argc,
     return ExitCode{app.exit(error) == 0 ? 0 : kExitInvalid};
   }
   config.effective = Effective(app);
+  config.warnings = Warnings(app, config);
   return config;
 }
 

@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "absl/time/time.h"
+#include "core/kernel/kernel_set.h"
 #include "server/table_mounts.h"
 
 namespace attnbias {
@@ -40,8 +42,8 @@ struct ServerConfig {
   absl::Duration progress_timeout = absl::Seconds(60);
   // So is one that waits for its client to send for this long.
   absl::Duration idle_timeout = absl::Minutes(10);
-  // Name of the kernels to use; empty for the best that this CPU has.
-  std::string kernels;
+  // Name of the kernels to use: the best that this CPU has.
+  std::string kernels = std::string(SupportedKernelSets().front()->name);
   // "auto", "cpu" or "cuda".
   std::string backend = "auto";
   // Results smaller than this are left to the CPU; where the backend is "auto",
@@ -61,6 +63,8 @@ struct ServerConfig {
 
   // One line FLAG=VALUE for each flag.
   std::string effective;
+  // What is allowed, and hardly meant.
+  std::vector<std::string> warnings;
 };
 
 // What the process should exit with: the text has been printed.

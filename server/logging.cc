@@ -95,6 +95,11 @@ void Log(spdlog::level::level_enum level, std::string_view message) {
                as_json ? Dump(JsonLine(level, message)) : OneLine(message));
 }
 
+spdlog::level::level_enum LevelOf(absl::StatusCode code) {
+  return code == absl::StatusCode::kOk ? spdlog::level::info
+                                       : spdlog::level::warn;
+}
+
 // What the libraries say is lines of this log too.
 void LogGrpc(gpr_log_func_args* line) {
   Log(line->severity == GPR_LOG_SEVERITY_ERROR ? spdlog::level::err
@@ -132,27 +137,31 @@ void LogError(std::string_view message) { Log(spdlog::level::err, message); }
 
 int64_t LogLinesDropped() { return Sink().dropped(); }
 
-bool LogsAccess() { return Logger().should_log(spdlog::level::info); }
+bool LogsAccess(absl::StatusCode code) {
+  return Logger().should_log(LevelOf(code));
+}
 
 void LogAccess(const AccessLine& line) {
+  const spdlog::level::level_enum level = LevelOf(line.code);
+  const std::string code = absl::StatusCodeToString(line.code);
   if (as_json) {
-    nlohmann::ordered_json json = JsonLine(spdlog::level::info, "call");
+    nlohmann::ordered_json json = JsonLine(level, "call");
     json["method"] = line.method;
     json["peer"] = line.peer;
-    json["code"] = line.code;
+    json["code"] = code;
     json["milliseconds"] = line.milliseconds;
     json["bytes"] = line.bytes;
     json["encoding"] = line.encoding;
     json["fingerprint"] = line.fingerprint;
     json["error"] = line.error;
-    Logger().info(Dump(json));
+    Logger().log(level, Dump(json));
     return;
   }
-  Logger().info(
-      "call method={} peer={} code={} milliseconds={:.3f} bytes={} "
-      "encoding={} fingerprint={} error={:?}",
-      line.method, line.peer, line.code, line.milliseconds, line.bytes,
-      line.encoding, line.fingerprint, line.error);
+  Logger().log(level,
+               "call method={} peer={} code={} milliseconds={:.3f} bytes={} "
+               "encoding={} fingerprint={} error={:?}",
+               line.method, line.peer, code, line.milliseconds, line.bytes,
+               line.encoding, line.fingerprint, line.error);
 }
 
 }  // namespace attnbias

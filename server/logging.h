@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
+
 namespace attnbias {
 
 // `format` is "text" or "json"; `level` is "debug", "info", "warning", "error"
@@ -24,7 +26,7 @@ int64_t LogLinesDropped();
 struct AccessLine {
   std::string_view method;
   std::string peer;
-  std::string code;
+  absl::StatusCode code = absl::StatusCode::kOk;
   double milliseconds = 0;
   // Of tensors, sent.
   int64_t bytes = 0;
@@ -35,8 +37,9 @@ struct AccessLine {
   std::string error;
 };
 
-// Whether LogAccess would write anything.
-bool LogsAccess();
+// Whether LogAccess would write anything of a call that ended so. One that
+// failed is a warning.
+bool LogsAccess(absl::StatusCode code);
 void LogAccess(const AccessLine& line);
 
 }  // namespace attnbias

@@ -36,9 +36,11 @@ int Failed(const absl::Status& status, int exit_code = 1) {
 int Serve(const ServerConfig& config) {
   const auto stop = std::make_shared<Caller>();
   Signals signals([stop] { stop->Cancel(); });
+  for (const std::string& warning : config.warnings) LogWarning(warning);
   absl::StatusOr<std::unique_ptr<Server>> created = Server::Create(config);
   if (!created.ok()) return Failed(created.status(), 2);
   const std::shared_ptr<Server> server = *std::move(created);
+  LogInfo(server->Summary());
   if (config.check_config) {
     std::fputs(config.effective.c_str(), stdout);
     return 0;

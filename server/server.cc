@@ -241,6 +241,14 @@ void Server::ConfigureTransport(grpc::ServerBuilder& builder) const {
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
 }
 
+std::string Server::Summary() const {
+  return absl::StrCat("attnbias-server ", ATTNBIAS_VERSION,
+                      " kernels=", std::string(backend_->kernels().name),
+                      " threads=", config_.threads,
+                      " memory-budget=", config_.memory_budget_bytes,
+                      " backend=", backend_->names().front());
+}
+
 v1::GetServerInfoResponse Server::MakeInfo() const {
   v1::GetServerInfoResponse info;
   info.set_version(ATTNBIAS_VERSION);

@@ -54,6 +54,9 @@ class Server {
   // error, which is logged, those mounted before stay.
   void ReloadTables();
 
+  // What it is and what it works with, on one line.
+  std::string Summary() const;
+
   // HOST:PORT with the ports really taken, after Start.
   const std::string& address() const { return acceptor_->address(); }
   const std::string& metrics_address() const {

@@ -23,7 +23,8 @@ absl::StatusOr<int64_t> ByteSize(
 absl::Status CheckAtMost(int64_t bytes, int64_t max_bytes) {
   if (bytes <= max_bytes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "got a tensor of ", bytes, " bytes, want at most ", max_bytes));
+      "got a tensor of ", bytes, " bytes, want at most ", max_bytes,
+      " in a request; a larger one is mounted by the server (--tables)"));
 }
 
 }  // namespace attnbias

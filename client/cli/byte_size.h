@@ -18,7 +18,7 @@ namespace attnbias {
 absl::StatusOr<int64_t> ByteSize(
     v1::DataType type, const google::protobuf::RepeatedField<int64_t>& shape);
 
-// INVALID_ARGUMENT if a tensor to be read is over the limit.
+// INVALID_ARGUMENT if a tensor to be sent is over the limit.
 absl::Status CheckAtMost(int64_t bytes, int64_t max_bytes);
 
 }  // namespace attnbias

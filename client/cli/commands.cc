@@ -2,6 +2,8 @@
 #include "client/cli/commands.h"
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -26,7 +28,17 @@ struct Settings {
   TensorOptions tensor;
   std::string out;
   std::string part;
+  // Of encodings to list; none is all.
+  std::vector<std::string> names;
+  bool json = false;
 };
+
+// The number of the first head, where the numbers are those of heads.
+std::optional<int64_t> FirstHead(const v1::TensorSpec& spec) {
+  if (spec.pair().has_heads()) return spec.pair().heads().begin();
+  if (spec.grid().has_heads()) return spec.grid().heads().begin();
+  return std::nullopt;
+}
 
 class Tool {
  public:
@@ -57,12 +69,14 @@ class Tool {
     if (!client.ok()) return Usage(client.status());
     const auto info = client->ServerInfo();
     if (!info.ok()) return Failed(info.status());
-    terminal_.out << AsJson(*info);
+    terminal_.out << (settings_.json ? AsJson(*info) : InfoReport(*info));
     return kExitOk;
   }
 
   int List() const {
-    terminal_.out << EncodingList();
+    const auto list = EncodingList(settings_.names);
+    if (!list.ok()) return Usage(list.status());
+    terminal_.out << *list;
     return kExitOk;
   }
 
@@ -78,18 +92,19 @@ class Tool {
   }
 
   int Describe() const {
-    const auto spec = BuildSpec(settings_.tensor);
+    const auto spec = Spec();
     if (!spec.ok()) return Usage(spec.status());
     const auto client = Connect();
     if (!client.ok()) return Usage(client.status());
     const auto header = client->Describe(*spec);
     if (!header.ok()) return Failed(header.status());
-    terminal_.out << AsJson(*header);
+    terminal_.out << (settings_.json ? AsJson(*header)
+                                     : DescribeReport(*header));
     return kExitOk;
   }
 
   int Get() const {
-    const auto spec = BuildSpec(settings_.tensor);
+    const auto spec = Spec();
     if (!spec.ok()) return Usage(spec.status());
     if (!settings_.out.empty()) {
       const absl::Status fits =
@@ -116,6 +131,15 @@ class Tool {
          }});
   }
 
+  absl::StatusOr<v1::TensorSpec> Spec() const {
+    absl::StatusOr<v1::TensorSpec> spec = BuildSpec(settings_.tensor);
+    if (!spec.ok()) return spec;
+    if (absl::Status status = CheckExtent(settings_.tensor); !status.ok()) {
+      return status;
+    }
+    return spec;
+  }
+
   absl::StatusOr<Tensor> Fetch(const Client& client,
                                const v1::TensorSpec& spec) const {
     if (!terminal_.interactive) return client.Get(spec);
@@ -126,18 +150,26 @@ class Tool {
   }
 
   int Deliver(const Tensor& tensor) const {
+    if (settings_.out == kStandardOutput) {
+      const auto bytes = BareBytes(tensor, settings_.part);
+      if (!bytes.ok()) return FileFailed(bytes.status());
+      terminal_.out.write(reinterpret_cast<const char*>(bytes->data()),
+                          static_cast<std::streamsize>(bytes->size()));
+      return kExitOk;
+    }
     if (settings_.out.empty()) {
       for (int i = 0; i < tensor.header().parts_size(); ++i) {
         if (tensor.header().parts_size() > 1) {
           terminal_.out << tensor.header().parts(i).name() << ":\n";
         }
-        terminal_.out << PreviewNumbers(tensor.header().parts(i),
-                                        tensor.part(i));
+        terminal_.out << PreviewNumbers(
+            tensor.header().parts(i), tensor.part(i),
+            FirstHead(tensor.header().resolved_spec()));
       }
     } else if (const absl::Status written =
                    WriteTensorFile(tensor, settings_.out, settings_.part);
                !written.ok()) {
-      return Failed(written);
+      return FileFailed(written);
     }
     terminal_.out << HeaderReport(tensor.header());
     return kExitOk;
@@ -145,6 +177,11 @@ class Tool {
 
   int Failed(const absl::Status& status) const {
     terminal_.err << "attnbias: " << ErrorReport(status);
+    return kExitFailed;
+  }
+
+  int FileFailed(const absl::Status& status) const {
+    terminal_.err << "attnbias: " << status.message() << "\n";
     return kExitFailed;
   }
 
@@ -278,17 +315,27 @@ Commands AddCommands(CLI::App* app, Settings* settings) {
   CLI::App* get = AddTensorCommand(
       app, "get", "Fetches a tensor into a file or prints its corners",
       settings);
-  get->add_option("--out", settings->out, "FILE.npy or FILE.safetensors");
+  get->add_option("--out", settings->out,
+                  "FILE.npy, FILE.safetensors, or - for the bare bytes on the "
+                  "standard output");
   get->add_option("--part", settings->part,
-                  "The one of several parts that goes to FILE.npy");
+                  "The one of several parts that goes to FILE.npy or -");
+  CLI::App* describe =
+      AddTensorCommand(app, "describe", "What get would fetch", settings);
+  CLI::App* info = app->add_subcommand("info", "What the server is");
+  for (CLI::App* command : {describe, info}) {
+    command->add_flag("--json", settings->json,
+                      "The server's answer, with the contract's names");
+  }
+  CLI::App* list = app->add_subcommand("list", "Encodings and their fields");
+  list->add_option("encoding", settings->names, "Only these");
   return {
       {health, &Tool::Health},
-      {app->add_subcommand("info", "What the server is"), &Tool::Info},
-      {app->add_subcommand("list", "Encodings and their fields"), &Tool::List},
+      {info, &Tool::Info},
+      {list, &Tool::List},
       {app->add_subcommand("tables", "Learned tables that the server has"),
        &Tool::Tables},
-      {AddTensorCommand(app, "describe", "What get would fetch", settings),
-       &Tool::Describe},
+      {describe, &Tool::Describe},
       {get, &Tool::Get},
   };
 }
@@ -304,7 +351,12 @@ int RunTool(const std::vector<std::string>& arguments, Terminal terminal) {
     // CLI11 takes its arguments from the back.
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::ParseError& error) {
-    const int code = app.exit(error, terminal.out, terminal.err);
+    // CLI11 shows help before it looks at words that it does not know.
+    const std::vector<std::string> unknown = app.remaining(true);
+    const int code =
+        unknown.empty()
+            ? app.exit(error, terminal.out, terminal.err)
+            : app.exit(CLI::ExtrasError(unknown), terminal.out, terminal.err);
     return code == 0 ? kExitOk : kExitUsage;
   }
   const Tool tool(settings, terminal);

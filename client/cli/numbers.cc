@@ -71,16 +71,23 @@ double ReadElement(v1::DataType type, const std::byte* bytes) {
 }
 
 std::string PreviewNumbers(const v1::TensorPart& part,
-                           absl::Span<const std::byte> bytes) {
+                           absl::Span<const std::byte> bytes,
+                           std::optional<int64_t> first_head) {
   const int rank = part.shape_size();
   const int64_t columns = rank > 0 ? part.shape(rank - 1) : 1;
   const int64_t rows = rank > 1 ? part.shape(rank - 2) : 1;
   std::string text;
   if (bytes.empty()) return text;
+  if (first_head.has_value() && rank > 2) {
+    absl::StrAppend(&text, "head ", *first_head, ":\n");
+  }
   for (const int64_t row : Shown(rows)) {
     if (row == kGap) {
       text += "  ...\n";
       continue;
+    }
+    if (first_head.has_value() && rank == 2) {
+      absl::StrAppendFormat(&text, "head %-5d", *first_head + row);
     }
     for (const int64_t column : Shown(columns)) {
       if (column == kGap) {

@@ -4,6 +4,8 @@
 #define ATTNBIAS_CLIENT_CLI_NUMBERS_H_
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/types/span.h"
@@ -15,9 +17,11 @@ namespace attnbias {
 double ReadElement(v1::DataType type, const std::byte* bytes);
 
 // Up to six rows and columns of the last two axes, at index 0 of those before;
-// "..." where something was left out.
+// "..." where something was left out. Where the first axis is heads, they have
+// their numbers, from `first_head` on.
 std::string PreviewNumbers(const v1::TensorPart& part,
-                           absl::Span<const std::byte> bytes);
+                           absl::Span<const std::byte> bytes,
+                           std::optional<int64_t> first_head = std::nullopt);
 
 }  // namespace attnbias
 

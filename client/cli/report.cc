@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "absl/strings/ascii.h"
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -16,6 +16,7 @@
 #include "attnbias/error.h"
 #include "attnbias/v1/options.pb.h"
 #include "client/cli/spec_fields.h"
+#include "client/cli/words.h"
 
 namespace attnbias {
 namespace {
@@ -77,22 +78,40 @@ std::vector<FieldRow> RowsOf(const google::protobuf::Descriptor& message) {
   return rows;
 }
 
+std::string FieldList(const FieldDescriptor& encoding) {
+  std::string text = absl::StrCat(encoding.name(), "\n");
+  const std::vector<FieldRow> rows = RowsOf(*encoding.message_type());
+  int name_width = 0;
+  int need_width = 0;
+  for (const FieldRow& row : rows) {
+    name_width = std::max(name_width, static_cast<int>(row.name.size()));
+    need_width = std::max(need_width, static_cast<int>(row.need.size()));
+  }
+  for (const FieldRow& row : rows) {
+    absl::StrAppendFormat(&text, "  %-*s %-*s %s\n", name_width, row.name,
+                          need_width, row.need, row.type);
+  }
+  return text;
+}
+
+// "f32" for DATA_TYPE_F32.
+std::string NameOf(v1::DataType type) {
+  return ShortName(*v1::DataType_descriptor(), v1::DataType_Name(type));
+}
+
 }  // namespace
 
-std::string EncodingList() {
+absl::StatusOr<std::string> EncodingList(
+    const std::vector<std::string>& names) {
   std::string text;
   for (const FieldDescriptor* encoding : Encodings()) {
-    absl::StrAppend(&text, encoding->name(), "\n");
-    const std::vector<FieldRow> rows = RowsOf(*encoding->message_type());
-    int name_width = 0;
-    int need_width = 0;
-    for (const FieldRow& row : rows) {
-      name_width = std::max(name_width, static_cast<int>(row.name.size()));
-      need_width = std::max(need_width, static_cast<int>(row.need.size()));
+    if (names.empty() || absl::c_linear_search(names, encoding->name())) {
+      text += FieldList(*encoding);
     }
-    for (const FieldRow& row : rows) {
-      absl::StrAppendFormat(&text, "  %-*s %-*s %s\n", name_width, row.name,
-                            need_width, row.need, row.type);
+  }
+  for (const std::string& name : names) {
+    if (const absl::Status known = CheckEncoding(name); !known.ok()) {
+      return known;
     }
   }
   return text;
@@ -113,12 +132,10 @@ std::string TableReport(const v1::TableInfo& table) {
 std::string HeaderReport(const v1::TensorHeader& header) {
   std::string text;
   for (const v1::TensorPart& part : header.parts()) {
-    const std::string& type = v1::DataType_Name(part.data_type());
-    const std::string& form = v1::Form_Name(part.form());
     absl::StrAppend(
         &text, part.name(), "  [", absl::StrJoin(part.shape(), ", "), "]  ",
-        absl::AsciiStrToLower(absl::StripPrefix(type, "DATA_TYPE_")), "  ",
-        absl::AsciiStrToLower(absl::StripPrefix(form, "FORM_")), "  ",
+        NameOf(part.data_type()), "  ",
+        ShortName(*v1::Form_descriptor(), v1::Form_Name(part.form())), "  ",
         part.size_bytes(), " bytes\n");
     if (part.form() == v1::FORM_TOEPLITZ) {
       absl::StrAppend(&text, "first relative position  ",
@@ -126,6 +143,43 @@ std::string HeaderReport(const v1::TensorHeader& header) {
     }
   }
   absl::StrAppend(&text, "fingerprint  ", header.fingerprint(), "\n");
+  return text;
+}
+
+std::string DescribeReport(const v1::TensorHeader& header) {
+  std::string text = HeaderReport(header);
+  absl::StrAppend(&text, "encoding fingerprint  ",
+                  header.encoding_fingerprint(), "\ntotal  ",
+                  header.total_bytes(), " bytes\n");
+  for (const v1::Range& rows : header.fully_masked_rows()) {
+    absl::StrAppend(&text, "fully masked queries  ", rows.begin(), ":",
+                    rows.end(), "\n");
+  }
+  for (const v1::DerivedValue& value : header.derived()) {
+    absl::StrAppend(&text, value.name(), "  ",
+                    absl::StrJoin(value.values(), ", "), "\n");
+  }
+  return text;
+}
+
+std::string InfoReport(const v1::GetServerInfoResponse& info) {
+  std::vector<std::string> types;
+  for (const int type : info.data_types()) {
+    types.push_back(NameOf(static_cast<v1::DataType>(type)));
+  }
+  std::string text =
+      absl::StrCat("version    ", info.version(), "\nbackends   ",
+                   absl::StrJoin(info.backends(), ", "), "\nkernels    ",
+                   absl::StrJoin(info.instruction_sets(), ", "),
+                   "\ntypes      ", absl::StrJoin(types, ", "), "\nencodings  ",
+                   absl::StrJoin(info.encodings(), ", "), "\n");
+  const auto* limits = v1::ServerLimits::descriptor();
+  for (int i = 0; i < limits->field_count(); ++i) {
+    const FieldDescriptor* limit = limits->field(i);
+    absl::StrAppend(
+        &text, limit->name(), "  ",
+        info.limits().GetReflection()->GetInt64(info.limits(), limit), "\n");
+  }
   return text;
 }
 
@@ -141,11 +195,13 @@ std::string AsJson(const google::protobuf::Message& message) {
 
 std::string ErrorReport(const absl::Status& status) {
   std::string text = absl::StrCat(absl::StatusCodeToString(status.code()), ": ",
-                                  status.message(), "\n");
+                                  InFlags(status.message()), "\n");
   for (const FieldViolation& violation : FieldViolations(status)) {
     if (absl::StrContains(status.message(), violation.field)) continue;
-    absl::StrAppend(&text, "  ", violation.field, ": ", violation.description,
-                    "\n");
+    absl::StrAppend(
+        &text, "  ",
+        InFlags(absl::StrCat(violation.field, ": ", violation.description)),
+        "\n");
   }
   return text;
 }

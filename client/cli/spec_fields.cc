@@ -312,6 +312,17 @@ std::vector<const FieldDescriptor*> Encodings() {
   return encodings;
 }
 
+absl::Status CheckEncoding(absl::string_view name) {
+  std::vector<std::string> names;
+  for (const FieldDescriptor* encoding : Encodings()) {
+    if (encoding->name() == name) return absl::OkStatus();
+    names.push_back(encoding->name());
+  }
+  return absl::InvalidArgumentError(absl::StrCat("encoding: got \"", name,
+                                                 "\", want one of ",
+                                                 absl::StrJoin(names, ", ")));
+}
+
 std::string ExtentOf(const FieldDescriptor& encoding) {
   return encoding.message_type()->options().GetExtension(v1::extent);
 }
@@ -360,17 +371,9 @@ std::string EncodingText(const v1::TensorSpec& spec) {
 absl::Status SetEncoding(const std::string& encoding,
                          const std::vector<std::string>& assignments,
                          v1::TensorSpec* spec) {
-  const FieldDescriptor* chosen = nullptr;
-  std::vector<std::string> names;
-  for (const FieldDescriptor* candidate : Encodings()) {
-    names.push_back(candidate->name());
-    if (candidate->name() == encoding) chosen = candidate;
-  }
-  if (chosen == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("encoding: got \"", encoding,
-                                                   "\", want one of ",
-                                                   absl::StrJoin(names, ", ")));
-  }
+  if (absl::Status known = CheckEncoding(encoding); !known.ok()) return known;
+  const FieldDescriptor* chosen =
+      v1::TensorSpec::descriptor()->FindFieldByName(encoding);
   Message* message = spec->GetReflection()->MutableMessage(spec, chosen);
   std::set<std::string> seen;
   for (const std::string& assignment : assignments) {

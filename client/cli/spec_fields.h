@@ -24,6 +24,9 @@ namespace attnbias {
 // The messages of TensorSpec's oneof `encoding`, in field order.
 std::vector<const google::protobuf::FieldDescriptor*> Encodings();
 
+// INVALID_ARGUMENT, with the names that there are, if no encoding has this one.
+absl::Status CheckEncoding(absl::string_view name);
+
 // Whether a field is several messages, set by "layers.0.weight" and so on.
 bool HasParts(const google::protobuf::FieldDescriptor& field);
 

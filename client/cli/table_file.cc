@@ -69,16 +69,27 @@ absl::StatusOr<v1::InlineTable> ReadTableFile(const std::string& name) {
 }
 
 absl::Status CheckOutput(const std::string& path, v1::DataType type) {
-  if (absl::EndsWith(path, kSafetensors)) return absl::OkStatus();
+  if (path == kStandardOutput || absl::EndsWith(path, kSafetensors)) {
+    return absl::OkStatus();
+  }
   if (!absl::EndsWith(path, kNpy)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--out: got ", path, ", want a name ending in .npy or .safetensors"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--out: got ", path,
+                     ", want a name ending in .npy or .safetensors, or -"));
   }
   if (type == v1::DATA_TYPE_BF16) {
     return absl::InvalidArgumentError(
         "--out: .npy has no bf16; write a .safetensors file");
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<absl::Span<const std::byte>> BareBytes(const Tensor& tensor,
+                                                      const std::string& part) {
+  if (part.empty()) return tensor.bytes();
+  const absl::StatusOr<int> index = FindPart(tensor.header(), part);
+  if (!index.ok()) return index.status();
+  return tensor.part(*index);
 }
 
 absl::Status WriteTensorFile(const Tensor& tensor, const std::string& path,

@@ -58,21 +58,18 @@ bool HasTableExtent(const TensorOptions& o) {
   return !o.positions.empty() || !o.position_ids.empty();
 }
 
-bool HasPairOnlyExtent(const TensorOptions& o) {
-  return !o.align.empty() || o.query_offset.has_value() ||
+bool HasPairExtent(const TensorOptions& o) {
+  return !o.queries.empty() || !o.keys.empty() || !o.heads.empty() ||
+         !o.align.empty() || o.query_offset.has_value() ||
          !o.query_position_ids.empty() || !o.key_position_ids.empty();
 }
 
-bool HasPairExtent(const TensorOptions& o) {
-  return !o.queries.empty() || !o.keys.empty() || !o.heads.empty() ||
-         HasPairOnlyExtent(o);
-}
-
-bool TakesGrid(const std::string& encoding) {
+// What the encoding takes; "" for one that there is not.
+std::string ExtentNamed(const std::string& encoding) {
   for (const auto* candidate : Encodings()) {
-    if (candidate->name() == encoding) return ExtentOf(*candidate) == "grid";
+    if (candidate->name() == encoding) return ExtentOf(*candidate);
   }
-  return false;
+  return "";
 }
 
 absl::Status BuildAxis(const std::string& text, v1::PositionList* list) {
@@ -157,12 +154,6 @@ absl::Status BuildGridWindow(absl::string_view option, const std::string& text,
 // Tokens of a grid, whose lengths are the encoding's own.
 absl::Status BuildGridExtent(const TensorOptions& options,
                              v1::TensorSpec* spec) {
-  if (HasTableExtent(options) || HasPairOnlyExtent(options)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--queries: got other extents for ", options.encoding,
-                     ", want --queries, --keys and --heads alone: its tokens "
-                     "lie in a grid"));
-  }
   absl::Status status;
   if (!options.queries.empty()) {
     status.Update(BuildGridWindow("--queries", options.queries,
@@ -226,11 +217,8 @@ absl::Status BuildOutput(const TensorOptions& options, v1::Output* output) {
 }
 
 absl::Status BuildExtent(const TensorOptions& options, v1::TensorSpec* spec) {
-  if (TakesGrid(options.encoding)) return BuildGridExtent(options, spec);
-  if (HasTableExtent(options) && HasPairExtent(options)) {
-    return absl::InvalidArgumentError(
-        "--positions: got it beside --queries and --keys, want positions for "
-        "an absolute encoding or queries and keys for a relative one");
+  if (ExtentNamed(options.encoding) == "grid") {
+    return BuildGridExtent(options, spec);
   }
   if (HasTableExtent(options)) {
     return BuildTableExtent(options, spec->mutable_table());
@@ -250,6 +238,52 @@ absl::StatusOr<v1::TensorSpec> BuildSpec(const TensorOptions& options) {
   if (status.ok()) status = BuildOutput(options, spec.mutable_output());
   if (!status.ok()) return status;
   return spec;
+}
+
+absl::Status CheckExtent(const TensorOptions& options) {
+  const std::string extent = ExtentNamed(options.encoding);
+  const bool table = extent == "table";
+  const bool pair = extent == "pair";
+  const absl::string_view why = table  ? " takes positions"
+                                : pair ? " takes queries and keys"
+                                       : " has its tokens in a grid";
+  struct Option {
+    absl::string_view name;
+    bool given;
+    bool fits;
+  };
+  for (const Option& option : {
+           Option{"--positions", !options.positions.empty(), table},
+           Option{"--position-ids", !options.position_ids.empty(), table},
+           Option{"--queries", !options.queries.empty(), !table},
+           Option{"--keys", !options.keys.empty(), !table},
+           Option{"--heads", !options.heads.empty(), !table},
+           Option{"--align", !options.align.empty(), pair},
+           Option{"--query-offset", options.query_offset.has_value(), pair},
+           Option{"--query-position-ids", !options.query_position_ids.empty(),
+                  pair},
+           Option{"--key-position-ids", !options.key_position_ids.empty(),
+                  pair},
+       }) {
+    if (option.fits || !option.given) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        option.name, ": got it, want none: ", options.encoding, why));
+  }
+  const auto missing = [&](absl::string_view option, absl::string_view ids) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(option, ": not given, want N, A:B or ", ids, ": ",
+                     options.encoding, why));
+  };
+  if (table && !HasTableExtent(options)) {
+    return missing("--positions", "--position-ids");
+  }
+  if (pair && options.queries.empty() && options.query_position_ids.empty()) {
+    return missing("--queries", "--query-position-ids");
+  }
+  if (pair && options.keys.empty() && options.key_position_ids.empty()) {
+    return missing("--keys", "--key-position-ids");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace attnbias

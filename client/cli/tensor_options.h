@@ -46,6 +46,10 @@ struct TensorOptions {
 // What only the server can judge is left to it.
 absl::StatusOr<v1::TensorSpec> BuildSpec(const TensorOptions& options);
 
+// Whether the extent is what the encoding takes, by the contract, and whole.
+// INVALID_ARGUMENT names the option.
+absl::Status CheckExtent(const TensorOptions& options);
+
 }  // namespace attnbias
 
 #endif  // ATTNBIAS_CLIENT_CLI_TENSOR_OPTIONS_H_

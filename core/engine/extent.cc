@@ -2,8 +2,10 @@
 #include "core/engine/extent.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -41,6 +43,17 @@ absl::Status CheckList(absl::string_view field,
       return Invalid(field, ".positions[", i, "]: got ", list[i],
                      ", want an integer in [-2^40, 2^40]");
     }
+  }
+  return absl::OkStatus();
+}
+
+// Whether none of the fields that a list replaces is set.
+absl::Status CheckAlone(
+    absl::string_view list,
+    std::initializer_list<std::pair<absl::string_view, bool>> replaced) {
+  for (const auto& [field, is_set] : replaced) {
+    if (!is_set) continue;
+    return Invalid(list, ": got ", field, " beside it, want the list alone");
   }
   return absl::OkStatus();
 }
@@ -123,12 +136,12 @@ absl::Status ResolveGrid(const Encoding& encoding, GridExtent& extent,
 absl::Status ResolveQueryList(PairExtent& extent, Window& window) {
   ATTNBIAS_RETURN_IF_ERROR(
       CheckList("pair.query_positions", *extent.query_positions));
-  if (extent.query_length != 0 || extent.queries.has_value() ||
-      extent.alignment.has_value() || extent.query_offset.has_value()) {
-    return Invalid(
-        "pair.query_positions: got query_length, alignment, query_offset or "
-        "queries beside it, want the list alone");
-  }
+  ATTNBIAS_RETURN_IF_ERROR(
+      CheckAlone("pair.query_positions",
+                 {{"query_length", extent.query_length != 0},
+                  {"queries", extent.queries.has_value()},
+                  {"alignment", extent.alignment.has_value()},
+                  {"query_offset", extent.query_offset.has_value()}}));
   Positions& queries = window.queries;
   queries = Positions(*extent.query_positions);
   if (queries.is_range()) {
@@ -165,11 +178,9 @@ absl::Status ResolveKeyList(const Encoding& encoding, PairExtent& extent,
                             Window& window) {
   ATTNBIAS_RETURN_IF_ERROR(
       CheckList("pair.key_positions", *extent.key_positions));
-  if (extent.key_length != 0 || extent.keys.has_value()) {
-    return Invalid(
-        "pair.key_positions: got key_length or keys beside it, want the list "
-        "alone");
-  }
+  ATTNBIAS_RETURN_IF_ERROR(
+      CheckAlone("pair.key_positions", {{"key_length", extent.key_length != 0},
+                                        {"keys", extent.keys.has_value()}}));
   if (encoding.anchored_at_last_key) {
     return Invalid("pair.key_positions: got a list, want key_length: ",
                    std::string(encoding.name), " counts from the last key");

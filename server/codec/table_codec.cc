@@ -22,7 +22,8 @@ absl::StatusOr<Table> DecodeInline(const v1::InlineTable& table,
   const auto size = static_cast<int64_t>(table.data().size());
   if (size > kMaxInlineTableBytes) {
     return Invalid(path, ".data: got ", size, " bytes, want at most ",
-                   kMaxInlineTableBytes);
+                   kMaxInlineTableBytes,
+                   " in a request; a larger table is mounted (--tables)");
   }
   if (table.data_type() == v1::DATA_TYPE_UNSPECIFIED) {
     return Invalid(path, ".data_type: not set, want F64, F32, F16 or BF16");

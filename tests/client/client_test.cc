@@ -438,14 +438,28 @@ TEST_F(ClientTest, ReplicasShareTheCalls) {
 }
 
 TEST_F(ClientTest, AnotherPolicyCanBeAskedFor) {
-  FakeServer other;
-  const Client client = *Client::Create(
-      {.target = absl::StrCat("ipv4:", server_.target(), ",", other.target()),
-       .channel_options = {{"grpc.lb_policy_name", "pick_first"}}});
-  for (int i = 0; i < 20; ++i) {
-    EXPECT_EQ(client.ServerInfo().status(), absl::OkStatus());
+  for (const auto& [name, value] :
+       {std::pair("grpc.lb_policy_name", "pick_first"),
+        std::pair("grpc.service_config",
+                  R"({"loadBalancingConfig": [{"pick_first": {}}]})")}) {
+    FakeServer one;
+    FakeServer other;
+    const Client client = *Client::Create(
+        {.target = absl::StrCat("ipv4:", one.target(), ",", other.target()),
+         .channel_options = {{name, value}}});
+    for (int i = 0; i < 20; ++i) {
+      EXPECT_EQ(client.ServerInfo().status(), absl::OkStatus());
+    }
+    EXPECT_EQ(std::abs(one.info_calls() - other.info_calls()), 20) << name;
   }
-  EXPECT_EQ(std::abs(server_.info_calls() - other.info_calls()), 20);
+}
+
+// Those of the Python client, which its tests hold too.
+TEST(Client, HasTheDefaultsOfAllClients) {
+  const ClientOptions options;
+  EXPECT_EQ(options.timeout, absl::Seconds(300));
+  EXPECT_EQ(options.max_tensor_bytes, int64_t{16} << 30);
+  EXPECT_EQ(options.max_attempts, std::nullopt);
 }
 
 TEST_F(ClientTest, MetadataComesWithEachCall) {

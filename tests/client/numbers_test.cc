@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace attnbias {
@@ -45,7 +47,8 @@ TEST(ReadElement, ReadsEveryHalf) {
   }
 }
 
-std::string Preview(const std::vector<int64_t>& shape) {
+std::string Preview(const std::vector<int64_t>& shape,
+                    std::optional<int64_t> first_head = std::nullopt) {
   v1::TensorPart part;
   part.set_data_type(v1::DATA_TYPE_I32);
   int64_t size = 1;
@@ -58,7 +61,8 @@ std::string Preview(const std::vector<int64_t>& shape) {
   return PreviewNumbers(
       part,
       absl::MakeConstSpan(reinterpret_cast<const std::byte*>(values.data()),
-                          values.size() * 4));
+                          values.size() * 4),
+      first_head);
 }
 
 TEST(PreviewNumbers, ShowsSmallTensorsWhole) {
@@ -83,6 +87,15 @@ TEST(PreviewNumbers, ShowsTheCornersOfLargeOnes) {
             "          691          692\n"
             "          693          694          695  ...          697"
             "          698          699\n");
+}
+
+TEST(PreviewNumbers, NumbersHeads) {
+  EXPECT_EQ(Preview({2, 2}, 0),
+            "head 0                0            1\n"
+            "head 1                2            3\n");
+  EXPECT_EQ(Preview({2, 1, 2}, 14),
+            "head 14:\n"
+            "            0            1\n");
 }
 
 TEST(PreviewNumbers, ShowsNothingOfNothing) { EXPECT_EQ(Preview({0, 4}), ""); }

@@ -167,7 +167,8 @@ TEST_F(TableFileTest, RefusesNpyItCannotSend) {
               HasSubstr("no fortran_order"));
   EXPECT_EQ(
       ErrorOf("a.npy", NpyF32("(1024, 513)", std::string(1024 * 513 * 4, 'x'))),
-      "got a tensor of 2101248 bytes, want at most 2097152");
+      "got a tensor of 2101248 bytes, want at most 2097152 in a request; a "
+      "larger one is mounted by the server (--tables)");
 }
 
 TEST_F(TableFileTest, ReadsATensorByName) {
@@ -271,7 +272,8 @@ TEST_F(TableFileTest, ALargeSafetensorsTableIsRefused) {
                     Safetensors(R"({"a":{"dtype":"F32","shape":[1024,513],)"
                                 R"("data_offsets":[0,2101248]}})",
                                 std::string(2101248, 'x'))),
-            "got a tensor of 2101248 bytes, want at most 2097152");
+            "got a tensor of 2101248 bytes, want at most 2097152 in a "
+            "request; a larger one is mounted by the server (--tables)");
 }
 
 TEST_F(TableFileTest, SaysWhatIsMissing) {
@@ -369,13 +371,14 @@ TEST_F(TableFileTest, AnNpyHoldsOnePart) {
 
 TEST(CheckOutput, KnowsWhatAFileCanHold) {
   EXPECT_EQ(CheckOutput("a.npy", v1::DATA_TYPE_F16), absl::OkStatus());
+  EXPECT_EQ(CheckOutput("-", v1::DATA_TYPE_BF16), absl::OkStatus());
   EXPECT_EQ(CheckOutput("a.safetensors", v1::DATA_TYPE_BF16), absl::OkStatus());
   EXPECT_EQ(CheckOutput("a.npy", v1::DATA_TYPE_BF16),
             absl::InvalidArgumentError(
                 "--out: .npy has no bf16; write a .safetensors file"));
   EXPECT_EQ(CheckOutput("a.pt", v1::DATA_TYPE_F32),
             absl::InvalidArgumentError("--out: got a.pt, want a name ending in "
-                                       ".npy or .safetensors"));
+                                       ".npy or .safetensors, or -"));
 }
 
 }  // namespace

@@ -178,10 +178,6 @@ TEST_P(Mistakes, AreNamed) {
 INSTANTIATE_TEST_SUITE_P(
     BuildSpec, Mistakes,
     ::testing::Values(
-        Mistake{"OffsetInAGrid",
-                {.encoding = "swin", .query_offset = 0},
-                "--queries: got other extents for swin, want --queries, --keys "
-                "and --heads alone: its tokens lie in a grid"},
         Mistake{"Encoding",
                 {.encoding = "alibaba"},
                 absl::StrCat("encoding: got \"alibaba\", want one of ",
@@ -278,12 +274,55 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"FillAlone",
                 {.encoding = "alibi", .fill = "0"},
                 "--fill: needs a mask: --causal, --window-left or "
-                "--window-right"},
-        Mistake{"TwoExtents",
+                "--window-right"}),
+    [](const auto& info) { return info.param.name; });
+
+class Extents : public ::testing::TestWithParam<Mistake> {};
+
+TEST_P(Extents, AreThoseOfTheEncoding) {
+  const absl::Status status = CheckExtent(GetParam().options);
+  if (GetParam().message.empty()) {
+    EXPECT_EQ(status, absl::OkStatus());
+  } else {
+    EXPECT_EQ(status, absl::InvalidArgumentError(GetParam().message));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    CheckExtent, Extents,
+    ::testing::Values(
+        Mistake{"Positions", {.encoding = "xpos", .positions = "4"}, ""},
+        Mistake{"PositionIds", {.encoding = "xpos", .position_ids = {"4"}}, ""},
+        Mistake{"QueriesAndKeys",
+                {.encoding = "alibi",
+                 .queries = "4",
+                 .align = "end",
+                 .key_position_ids = {1}},
+                ""},
+        Mistake{"WholeGrid", {.encoding = "swin"}, ""},
+        Mistake{"PartOfAGrid", {.encoding = "swin", .keys = "3"}, ""},
+        Mistake{"NoPositions",
+                {.encoding = "xpos"},
+                "--positions: not given, want N, A:B or --position-ids: xpos "
+                "takes positions"},
+        Mistake{"NoQueries",
+                {.encoding = "alibi", .keys = "4"},
+                "--queries: not given, want N, A:B or --query-position-ids: "
+                "alibi takes queries and keys"},
+        Mistake{"NoKeys",
+                {.encoding = "alibi", .queries = "4"},
+                "--keys: not given, want N, A:B or --key-position-ids: alibi "
+                "takes queries and keys"},
+        Mistake{"HeadsOfATable",
+                {.encoding = "xpos", .positions = "4", .heads = "1"},
+                "--heads: got it, want none: xpos takes positions"},
+        Mistake{"PositionsOfPairs",
                 {.encoding = "alibi", .positions = "4", .keys = "4"},
-                "--positions: got it beside --queries and --keys, want "
-                "positions for an absolute encoding or queries and keys for a "
-                "relative one"}),
+                "--positions: got it, want none: alibi takes queries and keys"},
+        Mistake{"OffsetInAGrid",
+                {.encoding = "swin", .query_offset = 0},
+                "--query-offset: got it, want none: swin has its tokens in a "
+                "grid"}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -18,6 +18,7 @@ namespace attnbias {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 class ToolTest : public ::testing::Test {
@@ -26,6 +27,14 @@ class ToolTest : public ::testing::Test {
   int Run(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {"--server", server_.target()});
     return RunAlone(arguments);
+  }
+
+  // `get` of an ALiBi bias, with more arguments.
+  int Get(const std::vector<std::string>& more) {
+    std::vector<std::string> line = {"get", "alibi",  "--queries",
+                                     "2",   "--keys", "2"};
+    line.insert(line.end(), more.begin(), more.end());
+    return Run(line);
   }
 
   int RunAlone(const std::vector<std::string>& arguments) {
@@ -80,6 +89,9 @@ TEST_F(ToolTest, TakesTheServerFromTheEnvironment) {
 
 TEST_F(ToolTest, InfoIsTheServersAnswer) {
   EXPECT_EQ(Run({"info"}), 0);
+  EXPECT_THAT(out_.str(), StartsWith("version    1.2.3\nbackends   "));
+  EXPECT_THAT(out_.str(), HasSubstr("\nmax_tensor_bytes  0\n"));
+  EXPECT_EQ(Run({"info", "--json"}), 0);
   EXPECT_THAT(out_.str(), HasSubstr("\"version\": \"1.2.3\""));
 }
 
@@ -111,15 +123,42 @@ TEST_F(ToolTest, ListComesFromTheContract) {
   }
 }
 
+TEST_F(ToolTest, ListShowsTheEncodingsNamed) {
+  EXPECT_EQ(RunAlone({"list", "sandwich", "t5"}), 0);
+  EXPECT_THAT(out_.str(), StartsWith("t5\n  num_heads "));
+  EXPECT_THAT(out_.str(), HasSubstr("\nsandwich\n  num_heads "));
+  EXPECT_THAT(out_.str(), Not(HasSubstr("alibi")));
+  EXPECT_EQ(RunAlone({"list", "t6"}), 2);
+  EXPECT_THAT(err_.str(), StartsWith("attnbias: encoding: got \"t6\", want"));
+  EXPECT_EQ(out_.str(), "");
+}
+
 TEST_F(ToolTest, DescribeShowsTheHeader) {
-  server_.ThenDescribe([](v1::DescribeTensorResponse* response) {
-    *response->mutable_header() = MakeHeader(std::string(16, 'x'), "abc");
+  const DescribeScript describe = [](v1::DescribeTensorResponse* response) {
+    v1::TensorHeader* header = response->mutable_header();
+    *header = MakeHeader(std::string(16, 'x'), "abc");
+    header->set_encoding_fingerprint("def");
+    header->add_fully_masked_rows()->set_end(3);
+    v1::DerivedValue* derived = header->add_derived();
+    derived->set_name("slopes");
+    derived->add_values(0.5);
     return grpc::Status::OK;
-  });
-  EXPECT_EQ(Run({"describe", "alibi", "num_heads=1", "--queries", "2", "--keys",
-                 "2"}),
-            0)
-      << err_.str();
+  };
+  server_.ThenDescribe(describe);
+  server_.ThenDescribe(describe);
+  std::vector<std::string> line = {
+      "describe", "alibi", "num_heads=1", "--queries", "2", "--keys", "2"};
+  EXPECT_EQ(Run(line), 0) << err_.str();
+  EXPECT_EQ(out_.str(),
+            "diagonals  [4]  f32  toeplitz  16 bytes\n"
+            "first relative position  0\n"
+            "fingerprint  abc\n"
+            "encoding fingerprint  def\n"
+            "total  16 bytes\n"
+            "fully masked queries  0:3\n"
+            "slopes  0.5\n");
+  line.push_back("--json");
+  EXPECT_EQ(Run(line), 0) << err_.str();
   EXPECT_THAT(out_.str(), HasSubstr("\"total_bytes\": \"16\""));
   EXPECT_THAT(out_.str(), HasSubstr("\"fingerprint\": \"abc\""));
 }
@@ -164,14 +203,63 @@ TEST_F(ToolTest, GetSendsWhatWasTyped) {
             "fingerprint  abc\n");
 }
 
+TEST_F(ToolTest, HeadsHaveTheirNumbers) {
+  v1::TensorHeader header = MakeHeader(std::string(16, '\0'), "abc");
+  header.mutable_parts(0)->clear_shape();
+  header.mutable_parts(0)->add_shape(2);
+  header.mutable_parts(0)->add_shape(2);
+  header.mutable_resolved_spec()->mutable_pair()->mutable_heads()->set_begin(5);
+  server_.Then([&](const FakeStream& stream) {
+    return stream.SendAll(std::string(16, '\0'), header);
+  });
+  EXPECT_EQ(Get({}), 0) << err_.str();
+  EXPECT_THAT(out_.str(), StartsWith("head 5                0            0\n"
+                                     "head 6                0            0\n"));
+}
+
+TEST_F(ToolTest, GetWritesBareBytes) {
+  const std::string payload = MakePayload(4000);
+  v1::TensorHeader header = MakeHeader(payload, "abc");
+  header.mutable_parts(0)->set_shape(0, 900);
+  header.mutable_parts(0)->set_size_bytes(3600);
+  v1::TensorPart* border = header.add_parts();
+  *border = header.parts(0);
+  border->set_name("border");
+  border->set_shape(0, 100);
+  border->set_offset(3600);
+  border->set_size_bytes(400);
+  for (int i = 0; i < 3; ++i) {
+    server_.Then([&](const FakeStream& stream) {
+      return stream.SendAll(payload, header);
+    });
+  }
+  EXPECT_EQ(Get({"--out", "-"}), 0) << err_.str();
+  EXPECT_EQ(out_.str(), payload);
+  EXPECT_EQ(Get({"--out", "-", "--part", "border"}), 0) << err_.str();
+  EXPECT_EQ(out_.str(), payload.substr(3600));
+  EXPECT_EQ(Get({"--out", "-", "--part", "row"}), 1);
+  EXPECT_EQ(err_.str(),
+            "attnbias: --part: got row, want one of diagonals, border\n");
+}
+
+TEST_F(ToolTest, AFileThatCannotBeWrittenHasNoCodeOfGrpc) {
+  const std::string payload = MakePayload(4000);
+  server_.Then([&](const FakeStream& stream) {
+    return stream.SendAll(payload, MakeHeader(payload, "abc"));
+  });
+  EXPECT_EQ(Get({"--out", "/no/such/folder/t.npy"}), 1);
+  EXPECT_EQ(err_.str(),
+            "attnbias: /no/such/folder/t.npy: cannot create: No such file or "
+            "directory\n");
+}
+
 TEST_F(ToolTest, GetWritesAFile) {
   const std::string payload = MakePayload(4000);
   server_.Then([&](const FakeStream& stream) {
     return stream.SendAll(payload, MakeHeader(payload, "abc"));
   });
   const std::string path = ::testing::TempDir() + "attnbias-tool-test.npy";
-  EXPECT_EQ(Run({"get", "alibi", "num_heads=1", "--out", path}), 0)
-      << err_.str();
+  EXPECT_EQ(Get({"--out", path}), 0) << err_.str();
   EXPECT_EQ(std::filesystem::file_size(path), 128u + 4000u);
   std::filesystem::remove(path);
 }
@@ -184,18 +272,17 @@ TEST_F(ToolTest, AServersErrorIsExitCode1) {
   server_.Then([&](const FakeStream&) {
     return WithDetail(grpc::StatusCode::INVALID_ARGUMENT, "bad alibi", bad);
   });
-  EXPECT_EQ(Run({"get", "alibi", "num_heads=0"}), 1);
+  EXPECT_EQ(Get({"num_heads=0"}), 1);
   EXPECT_EQ(err_.str(),
             "attnbias: INVALID_ARGUMENT: bad alibi\n"
-            "  spec.alibi.num_heads: got 0, want an integer in [1, 65536]\n");
+            "  alibi.num_heads: got 0, want an integer in [1, 65536]\n");
   EXPECT_EQ(out_.str(), "");
   server_.Then([&](const FakeStream&) {
     return WithDetail(grpc::StatusCode::INVALID_ARGUMENT,
                       "spec.alibi.num_heads: got 0", bad);
   });
-  EXPECT_EQ(Run({"get", "alibi", "num_heads=0"}), 1);
-  EXPECT_EQ(err_.str(),
-            "attnbias: INVALID_ARGUMENT: spec.alibi.num_heads: got 0\n");
+  EXPECT_EQ(Get({"num_heads=0"}), 1);
+  EXPECT_EQ(err_.str(), "attnbias: INVALID_ARGUMENT: alibi.num_heads: got 0\n");
 }
 
 // A wrong command line is exit code 2, and nothing is asked of the server.
@@ -204,7 +291,9 @@ TEST_F(ToolTest, AWrongCommandLineIsExitCode2) {
   for (const Line& line :
        {Line{}, Line{"fetch"}, Line{"get"}, Line{"get", "alibaba"},
         Line{"get", "alibi", "heads=1"}, Line{"get", "alibi", "--keys", "x"},
-        Line{"get", "alibi", "--what"}, Line{"get", "alibi", "--out", "x.pt"},
+        Line{"get", "alibi", "--what"}, Line{"nosuch", "--help"},
+        Line{"get", "alibi", "--what", "--help"}, Line{"get", "alibi"},
+        Line{"get", "alibi", "--out", "x.pt"},
         Line{"get", "alibi", "--dtype", "bf16", "--out", "x.npy"},
         Line{"get", "t5", "table=@no-such-file.npy"},
         Line{"get", "alibi", "--window-left", "many"},

@@ -53,7 +53,7 @@ class EveryWay(attnbias.Client):
         assert refused(lambda: self._plain.tensor(spec)).code() == error.code
         with tempfile.TemporaryDirectory() as folder:
             said = ways.refusal_of_tool(self._target, spec, Path(folder))
-        assert said.startswith(f"{error.code.name}: {error.message}")
+        assert said.startswith(f"{error.code.name}: ")  # the rest is in the words of each
 
     def _compare(self, request: attnbias.Request, result: Any, *, by_tool: bool = True) -> None:
         spec = message("TensorSpec").FromString(request.to_spec().SerializeToString())

@@ -234,6 +234,7 @@ def test_check_config_prints_what_is_in_effect() -> None:
     assert effective["memory-budget"] == str(2 << 30)
     assert effective["drain-grace"] == "7s"
     assert effective["listen"] == "0.0.0.0:50051"
+    assert effective["kernels"] in ("avx512", "avx2", "neon", "scalar")
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_json_log_has_one_line_per_call(start_server: Any) -> None:
     for call in calls:
         assert call["peer"].startswith("ipv4:127.0.0.1:")
         assert call["milliseconds"] > 0
-        assert call["level"] == "info"
+        assert call["level"] == ("info" if call["code"] == "OK" else "warning")
         assert call["time"].endswith("Z")
 
 
@@ -138,6 +138,35 @@ def test_log_level_turns_access_lines_off(start_server: Any) -> None:
         stub.header(alibi(4, 8))
     assert server.stop() == 0
     assert server.log() == ""
+
+
+def test_failed_calls_are_warnings(start_server: Any) -> None:
+    server = start_server(log_level="warning")
+    with server.connect() as stub:
+        stub.header(alibi(4, 8))
+        refused(lambda: stub.header(alibi(0, 8)))
+    assert server.stop() == 0
+    (line,) = [line for line in server.log().splitlines() if " call " in line]
+    assert " warning call method=DescribeTensor " in line
+    assert "code=INVALID_ARGUMENT" in line
+
+
+def test_the_first_line_says_what_it_works_with(start_server: Any) -> None:
+    server = start_server("--threads=3", "--memory-budget=64MiB", "--kernels=scalar")
+    with server.connect() as stub:
+        version = stub.info(message("GetServerInfoRequest")()).version
+    (line,) = [line for line in server.log().splitlines() if " attnbias-server " in line]
+    settings = "kernels=scalar threads=3 memory-budget=67108864 backend=cpu"
+    assert line.endswith(f" info attnbias-server {version} {settings}")
+
+
+def test_what_is_hardly_meant_is_warned_of(
+    start_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ATTNBIAS_MEMORY_BUGDET", "1GiB")
+    log = start_server("--memory-budget=1EiB").log()
+    assert " warning ATTNBIAS_MEMORY_BUGDET: the variable of no flag\n" in log
+    assert " warning --memory-budget: got 1152921504606846976, which is more than the " in log
 
 
 def test_server_information(shared_server: Server) -> None:

@@ -3,7 +3,9 @@
 
 Every block marked sh or python is run, those of one page in order, in one folder and
 against a server of their own: Python blocks share their variables, shell blocks stop
-at the first command that fails. A block right after a line
+at the first command that fails. The folder is a clone in which `./dev serve` has run.
+Shells are fresh: README.md finds nothing that it has not said how to find; the other
+pages find the project's programs and grpcurl. A block right after a line
 
     <!-- not run: reason -->
 
@@ -13,6 +15,7 @@ is left out.
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 from typing import NamedTuple
@@ -23,8 +26,13 @@ from tests.tools.server_process import running_server
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CLIENTS = ROOT / "client"
+README = ROOT / "README.md"
+PROGRAMS = pathlib.Path(os.environ["ATTNBIAS_CLI_BINARY"]).parent
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# Of the environment: where what is fetched once lies.
+KEPT = ("HOME", "ATTNBIAS_CACHE", "GOPROXY", "GOSUMDB")
 PAGES = [
-    ROOT / "README.md",
+    README,
     *sorted(CLIENTS.glob("*/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
@@ -49,13 +57,28 @@ def blocks(text: str) -> list[Block]:
     ]
 
 
-def run_shell(block: Block, folder: pathlib.Path, server: str) -> None:
-    programs = pathlib.Path(os.environ["ATTNBIAS_CLI_BINARY"]).parent
-    environment = os.environ | {
-        "PATH": f"{programs}:{os.environ['PATH']}",
-        "ATTNBIAS_SERVER": server,
-    }
-    run(["bash", "-euo", "pipefail", "-c", block.code], folder, environment)
+def make_clone(folder: pathlib.Path) -> None:
+    """What `git clone` and `./dev serve` leave, with the programs under test as those built."""
+    for entry in ROOT.iterdir():
+        if entry.name not in ("build", ".git"):
+            (folder / entry.name).symlink_to(entry)
+    programs = folder / "build" / "release"
+    programs.mkdir(parents=True)
+    (programs / "bin").symlink_to(PROGRAMS)
+
+
+def shell_environment(page: pathlib.Path, server: str) -> dict[str, str]:
+    """That of a shell just begun, but for the server, which has a port of its own."""
+    path = SYSTEM_PATH
+    if page != README:
+        grpcurl = pathlib.Path(shutil.which("grpcurl") or "grpcurl").parent
+        path = f"{PROGRAMS}:{grpcurl}:{path}"
+    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+    return kept | {"PATH": path, "ATTNBIAS_SERVER": server}
+
+
+def run_shell(code: str, folder: pathlib.Path, environment: dict[str, str]) -> None:
+    run(["bash", "-euo", "pipefail", "-c", code], folder, environment)
 
 
 def run_python(code: str, folder: pathlib.Path) -> None:
@@ -82,12 +105,13 @@ def test_blocks_run_as_they_stand(page: pathlib.Path, tmp_path: pathlib.Path) ->
     found = blocks(page.read_text())
     if not found:
         return
+    make_clone(tmp_path)
     with running_server() as server:
         python = ""
         for language, code in found:
             block = Block(language, code.replace(DEFAULT_ADDRESS, server))
             if language == "sh":
-                run_shell(block, tmp_path, server)
+                run_shell(block.code, tmp_path, shell_environment(page, server))
             else:
                 # Earlier blocks are run again, so that a page reads as one program.
                 python += block.code
@@ -106,14 +130,21 @@ def test_the_cpp_guide_shows_the_example_that_is_built() -> None:
 
 
 def test_the_readme_has_blocks_of_both_kinds() -> None:
-    languages = {block.language for block in blocks((ROOT / "README.md").read_text())}
+    languages = {block.language for block in blocks(README.read_text())}
     assert languages == {"sh", "python"}
+
+
+def test_a_shell_finds_no_program_that_it_was_not_told_of(tmp_path: pathlib.Path) -> None:
+    environment = shell_environment(README, DEFAULT_ADDRESS)
+    for program in ("attnbias", "grpcurl"):
+        with pytest.raises(AssertionError, match="command not found"):
+            run_shell(f"{program} --version", tmp_path, environment)
 
 
 def test_a_block_that_fails_is_seen(tmp_path: pathlib.Path) -> None:
     [shell, python] = blocks("```sh\nfalse\ntrue\n```\n\n```python\nassert False\n```\n")
     with pytest.raises(AssertionError):
-        run_shell(shell, tmp_path, DEFAULT_ADDRESS)
+        run_shell(shell.code, tmp_path, dict(os.environ))
     with pytest.raises(AssertionError):
         run_python(python.code, tmp_path)
 

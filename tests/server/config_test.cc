@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/kernel/kernel_set.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -85,6 +86,35 @@ TEST(Config, TablesAddUp) {
   EXPECT_EQ(config.tables_poll, absl::ZeroDuration());
   EXPECT_THAT(config.effective, HasSubstr("table=a=x.safetensors:w,b=y,c=z\n"));
   EXPECT_THAT(config.effective, HasSubstr("checkpoint=m=/m,n=/n\n"));
+}
+
+TEST(Config, TellsWhichKernelsAreUsed) {
+  EXPECT_THAT(
+      Parsed({}).effective,
+      HasSubstr("\nkernels=" +
+                std::string(SupportedKernelSets().front()->name) + "\n"));
+}
+
+TEST(Config, WarnsOfVariablesThatNoFlagHas) {
+  setenv("ATTNBIAS_MEMORY_BUGDET", "1GiB", 1);
+  setenv("ATTNBIAS_SERVER", "the command-line tool's", 1);
+  setenv("ATTNBIAS_THREADS", "2", 1);
+  const std::vector<std::string> warnings = Parsed({}).warnings;
+  unsetenv("ATTNBIAS_MEMORY_BUGDET");
+  unsetenv("ATTNBIAS_SERVER");
+  unsetenv("ATTNBIAS_THREADS");
+  EXPECT_THAT(warnings, testing::Contains(
+                            "ATTNBIAS_MEMORY_BUGDET: the variable of no flag"));
+  EXPECT_THAT(
+      warnings,
+      testing::Not(testing::Contains(testing::AnyOf(
+          HasSubstr("ATTNBIAS_SERVER:"), HasSubstr("ATTNBIAS_THREADS")))));
+}
+
+TEST(Config, WarnsOfABudgetBeyondTheMemory) {
+  const auto of_budget = testing::Contains(HasSubstr("--memory-budget: got"));
+  EXPECT_THAT(Parsed({"--memory-budget=1EiB"}).warnings, of_budget);
+  EXPECT_THAT(Parsed({}).warnings, testing::Not(of_budget));
 }
 
 TEST(Config, TellsWhatIsInEffect) {

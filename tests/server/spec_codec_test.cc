@@ -440,7 +440,8 @@ TEST_F(DecodeTable, TooLargeNamesBothSizes) {
   EXPECT_THAT(DecodeSpec(spec),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "t5.table.inline_table.data: got 3145728 bytes, want at "
-                       "most 2097152"));
+                       "most 2097152 in a request; a larger table is mounted "
+                       "(--tables)"));
 }
 
 TEST_F(DecodeTable, ErrorsNameTheField) {

@@ -155,7 +155,7 @@ need_go() {
 # Puts a Go program on the PATH: need_go_tool PACKAGE@VERSION
 need_go_tool() {
   local folder=$cache/tools/${1//[\/@]/_}
-  need_go
+  [[ -e $folder/.complete ]] || need_go
   need_once "$folder" env GOBIN="$folder" go install "$1"
   [[ :$PATH: == *":$folder:"* ]] || export PATH=$folder:$PATH
 }

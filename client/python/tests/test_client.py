@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ALIBI = attnbias.ALiBi(num_heads=2)
+SIZE: dict[str, Any] = {"queries": 4, "keys": 6, "align": "end"}
 DIAGONALS = sequence(2 * 9).reshape(2, 9)
 TOEPLITZ = Payload(("diagonals", tensor_pb2.FORM_TOEPLITZ, DIAGONALS), first_relative_position=-3)
 TWO_PARTS = Payload(
@@ -73,7 +74,7 @@ def test_dense_is_an_array(server: FakeServer, client: attnbias.Client) -> None:
 
 def test_several_parts_are_a_named_tuple(server: FakeServer, client: attnbias.Client) -> None:
     server.script = [TWO_PARTS.serve]
-    cos, sin = got = client.get(ALIBI)
+    cos, sin = got = client.get(ALIBI, **SIZE)
     np.testing.assert_array_equal(got.cos, sequence(4).reshape(2, 2), strict=True)
     np.testing.assert_array_equal(got.sin, sequence(6).reshape(2, 3), strict=True)
     assert cos is got.cos
@@ -87,7 +88,7 @@ def test_data_type_of_a_later_version_is_refused(
     payload.header.parts[0].data_type = 99  # type: ignore[assignment]
     server.script = [payload.serve]
     with pytest.raises(attnbias.UnimplementedError, match="data_type 99"):
-        client.get(ALIBI)
+        client.get(ALIBI, **SIZE)
 
 
 def test_an_unknown_keyword_is_the_methods_own(client: attnbias.Client, tmp_path: Path) -> None:
@@ -113,8 +114,8 @@ def test_a_failure_shows_the_servers_message_and_no_traceback_of_grpc(
     term = attnbias.ShawKeys(table=np.ones((3, 2)), left=1, right=1)
     rows = np.ones((1, 4, 2))
     for call in (
-        lambda: client.get(ALIBI),
-        lambda: client.describe(ALIBI),
+        lambda: client.get(ALIBI, **SIZE),
+        lambda: client.describe(ALIBI, **SIZE),
         lambda: client.logits(term, rows, keys=4, direction="bidirectional"),
     ):
         with pytest.raises(attnbias.InvalidArgumentError) as caught:
@@ -135,7 +136,7 @@ def refuses(code: grpc.StatusCode, *details: Any) -> Any:
 def test_describe(server: FakeServer, client: attnbias.Client) -> None:
     TWO_PARTS.header.fully_masked_rows.add(begin=1, end=3)
     server.describe = [describes(TWO_PARTS)]
-    info = client.describe(ALIBI)
+    info = client.describe(ALIBI, **SIZE)
     assert info.fingerprint == FINGERPRINT
     assert info.nbytes == 40
     assert info.fully_masked_rows == ((1, 3),)
@@ -156,8 +157,30 @@ def test_unary_calls_are_retried(server: FakeServer, client: attnbias.Client) ->
         refuses(grpc.StatusCode.UNAVAILABLE),
         describes(TOEPLITZ),
     ]
-    assert client.describe(ALIBI).nbytes == DIAGONALS.nbytes
+    assert client.describe(ALIBI, **SIZE).nbytes == DIAGONALS.nbytes
     assert server.describe_calls == 3
+
+
+@pytest.mark.parametrize(
+    ("pushback", "calls"), [("1", 2), ("-1", 1), ("", 1), ("soon", 1), ("1.5", 1)]
+)
+@pytest.mark.parametrize("timeout", [60, None])
+def test_pushback_is_obeyed(
+    server: FakeServer, pushback: str, calls: int, timeout: float | None
+) -> None:
+    def refuses_so(_request: Any, context: grpc.ServicerContext) -> None:
+        context.set_trailing_metadata((("grpc-retry-pushback-ms", pushback),))
+        context.abort(grpc.StatusCode.UNAVAILABLE, "as planned")
+
+    server.describe = [refuses_so, describes(TOEPLITZ)]
+    with attnbias.Client(server.target, timeout=timeout) as client:
+        if calls == 1:
+            with pytest.raises(attnbias.UnavailableError) as caught:
+                client.describe(ALIBI, **SIZE)
+            assert caught.value.retry_delay == float("inf")
+        else:
+            client.describe(ALIBI, **SIZE)
+    assert server.describe_calls == calls
 
 
 def test_errors_carry_their_details(server: FakeServer, client: attnbias.Client) -> None:
@@ -173,7 +196,7 @@ def test_errors_carry_their_details(server: FakeServer, client: attnbias.Client)
         )
     ]
     with pytest.raises(attnbias.InvalidArgumentError) as caught:
-        client.describe(ALIBI)
+        client.describe(ALIBI, **SIZE)
     error = caught.value
     assert isinstance(error, ValueError)
     assert error.code is grpc.StatusCode.INVALID_ARGUMENT
@@ -193,7 +216,7 @@ def test_every_code_has_its_class(
         attnbias.Client(server.target, max_attempts=1) as once,
         pytest.raises(attnbias.Error) as caught,
     ):
-        once.describe(ALIBI)
+        once.describe(ALIBI, **SIZE)
     name = type(caught.value).__name__.removesuffix("Error").lower()
     assert caught.value.code is code
     if name:
@@ -321,7 +344,7 @@ def test_safetensors_hold_all_parts(
     server: FakeServer, client: attnbias.Client, tmp_path: Path
 ) -> None:
     server.script = [TWO_PARTS.serve]
-    info = client.save(tmp_path / "rotary.safetensors", ALIBI)
+    info = client.save(tmp_path / "rotary.safetensors", ALIBI, **SIZE)
     assert info.fingerprint == FINGERPRINT
     loaded = load_file(tmp_path / "rotary.safetensors")
     np.testing.assert_array_equal(loaded["cos"], sequence(4).reshape(2, 2), strict=True)
@@ -351,7 +374,7 @@ def test_bf16_files_keep_their_bits(
     values = sequence(6).reshape(2, 3).astype(ml_dtypes.bfloat16)
     server.script = [table(values).serve]
     path = tmp_path / f"t.{suffix}"
-    client.save(path, ALIBI)
+    client.save(path, ALIBI, **SIZE)
     if suffix == "npy":
         loaded = np.load(path).view(ml_dtypes.bfloat16)
         np.testing.assert_array_equal(loaded, values, strict=True)
@@ -367,7 +390,7 @@ def test_failed_save_leaves_the_old_file(
     path.write_bytes(b"old")
     server.script = [TWO_PARTS.serve]
     with pytest.raises(ValueError, match=r"a \.npy holds one array, got cos, sin"):
-        client.save(path, ALIBI)
+        client.save(path, ALIBI, **SIZE)
     assert path.read_bytes() == b"old"
     assert [file.name for file in tmp_path.iterdir()] == ["t.npy"]
 
@@ -384,7 +407,7 @@ def test_progress_bar_counts_to_the_end(
     server: FakeServer, client: attnbias.Client, capfd: pytest.CaptureFixture[str]
 ) -> None:
     server.script = [table(sequence(4096)).serve]
-    client.get(ALIBI, progress=True)
+    client.get(ALIBI, **SIZE, progress=True)
     assert "16.0k/16.0k" in capfd.readouterr().err
 
 
@@ -399,5 +422,5 @@ def test_no_progress_bar_unasked_without_a_terminal(
     monkeypatch.setattr("attnbias._progress._WORTHWHILE_BYTES", 0)
     monkeypatch.setattr("attnbias._progress._PATIENCE", 0)
     server.script = [table(sequence(4096)).serve]
-    client.get(ALIBI, progress=progress)
+    client.get(ALIBI, **SIZE, progress=progress)
     assert capfd.readouterr().err == ""

@@ -19,6 +19,9 @@ import attnbias
 if TYPE_CHECKING:
     from pathlib import Path
 
+ALIBI = attnbias.ALiBi(num_heads=8)
+SQUARE: dict[str, Any] = {"queries": 4, "keys": 4}
+FAR = 1 << 41
 DTYPES = {"f64": "f8", "f32": "f4", "f16": "f2", "bf16": ml_dtypes.bfloat16}
 
 
@@ -366,6 +369,82 @@ def test_wrong_fields_are_named_by_the_server(
         real_client.get(encoding, **options)
     assert field in caught.value.message
     assert any(v.field.endswith(field) for v in caught.value.field_violations)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "options", "says"),
+    [
+        (ALIBI, {"queries": 4, "keys": 0}, "keys: got 0, want an integer"),
+        (ALIBI, {"queries": (2, 2), "keys": 2}, "queries: got [2, 2), want"),
+        (ALIBI, {"queries": 4, "keys": (-1, 4)}, "keys: got [-1, 4), want"),
+        (
+            ALIBI,
+            {"queries": 4, "keys": 5},
+            "align: not set, want start, end or a query_offset where queries (4) and keys (5)",
+        ),
+        (ALIBI, {**SQUARE, "heads": 9}, "heads: got [0, 9), want"),
+        (ALIBI, {**SQUARE, "query_offset": FAR}, "query_offset: got 2"),
+        (
+            ALIBI,
+            {"query_position_ids": [0, FAR], "key_position_ids": [0]},
+            "query_position_ids[1]: got 2",
+        ),
+        (
+            ALIBI,
+            {"query_position_ids": [0, 3], "align": "end", "keys": 4},
+            "query_position_ids: got align beside it, want the list alone",
+        ),
+        (ALIBI, {**SQUARE, "form": "table"}, "form: got table, want toeplitz or dense for alibi"),
+        (ALIBI, {**SQUARE, "dtype": "i32"}, "dtype: got i32, want f64, f32, f16 or bf16 with val"),
+        (ALIBI, {**SQUARE, "values": "buckets"}, "values: got buckets, want bias: alibi has no"),
+        (ALIBI, {**SQUARE, "scale": 0}, "scale: got 0, want"),
+        (ALIBI, {**SQUARE, "window_left": -1}, "window_left: got -1, want"),
+        (
+            ALIBI,
+            {**SQUARE, "causal": True, "fill": 1e300},
+            "fill: got 1e+300, want a number that f32 can hold",
+        ),
+        (attnbias.Sinusoidal(dim=4), {"positions": 0}, "positions: got [0, 0), want"),
+        (attnbias.Sinusoidal(dim=4), {"position_ids": [3, FAR]}, "position_ids[0][1]: got 2"),
+        (attnbias.Sinusoidal(dim=0), {"positions": 4}, "sinusoidal.dim: got 0, want"),
+        (
+            attnbias.Swin(
+                num_heads=1, window_height=2, window_width=2, table=np.ones((9, 1), "f4")
+            ),
+            {"keys": 5},
+            "keys: got [0, 5), want",
+        ),
+        (
+            attnbias.T5(num_heads=2, bidirectional=True, table="nobody's"),
+            SQUARE,
+            "t5.table: got 'nobody's', want the name of a mounted table; Client.list_tables() has",
+        ),
+        (
+            attnbias.T5(num_heads=2, bidirectional=True, table=np.full((32, 2), np.nan, "f4")),
+            SQUARE,
+            "t5.table: got nan",
+        ),
+    ],
+)
+def test_refusals_are_in_the_words_of_this_package(
+    real_client: attnbias.Client, encoding: Any, options: Any, says: str
+) -> None:
+    with pytest.raises(attnbias.Error) as caught:
+        real_client.describe(encoding, **options)
+    assert caught.value.message.startswith(says)
+    assert "spec" not in str(caught.value)
+    (violation,) = caught.value.field_violations
+    assert caught.value.message == f"{violation.field}: {violation.description}"
+
+
+def test_tables_too_large_for_a_message_are_the_servers_to_mount(
+    real_client: attnbias.Client,
+) -> None:
+    wide = attnbias.PositionMlpLayer(weight=np.ones((512, 1024), "f4"), bias=np.ones(512, "f4"))
+    with pytest.raises(
+        attnbias.ResourceExhaustedError, match=r"^RESOURCE_EXHAUSTED: request: .*--t"
+    ):
+        real_client.get(attnbias.DynamicPositionBias(num_heads=2, layers=[wide] * 6), **SQUARE)
 
 
 def test_info_and_health(real_client: attnbias.Client) -> None:

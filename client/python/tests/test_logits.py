@@ -335,7 +335,28 @@ def test_a_refusal_names_the_field(real_client: attnbias.Client) -> None:
     with pytest.raises(attnbias.InvalidArgumentError) as caught:
         real_client.logits(term, random(HEADS, 4, DIM), keys=4, direction="bidirectional")
     (violation,) = caught.value.field_violations
-    assert violation.field == "spec.shaw_keys.table"
+    assert violation.field == "shaw_keys.table"
+    assert caught.value.message == f"{violation.field}: {violation.description}"
+
+
+@pytest.mark.parametrize(
+    ("keys", "options", "says"),
+    [
+        (0, {}, "keys: got 0, want"),
+        (5, {}, "align: not set, want start, end or a query_offset where queries (4) and keys (5)"),
+        (4, {"dtype": "i32"}, "dtype: got i32, want f64, f32, f16 or bf16"),
+        (4, {"scale": 0}, "scale: got 0"),
+        (4, {"fill": float("nan")}, "fill: got NaN"),
+    ],
+)
+def test_a_refusal_names_the_argument(
+    real_client: attnbias.Client, keys: int, options: dict[str, Any], says: str
+) -> None:
+    term = attnbias.ShawKeys(table=random(3, DIM), left=1, right=1)
+    rows = random(HEADS, 4, DIM)
+    with pytest.raises(attnbias.InvalidArgumentError) as caught:
+        real_client.logits(term, rows, keys=keys, direction="bidirectional", **options)
+    assert caught.value.message.startswith(says)
 
 
 class Scripted:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import itertools
 import logging
 import os
@@ -201,14 +202,29 @@ def gets_calls(client: attnbias.Client, *servers: FakeServer) -> None:
     raise AssertionError(calls)
 
 
-def test_another_policy_can_be_asked_for() -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"grpc.lb_policy_name": "pick_first"},
+        {"grpc.service_config": '{"loadBalancingConfig": [{"pick_first": {}}]}'},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_another_policy_can_be_asked_for(options: dict[str, str]) -> None:
     with answering() as a, answering() as b:
-        options = {"grpc.lb_policy_name": "pick_first"}
         target = f"ipv4:{a.target},{b.target}"
         with attnbias.Client(target, channel_options=options) as client:
             for _ in range(20):
                 client.describe(ALIBI, queries=5, keys=5)
         assert sorted([a.describe_calls, b.describe_calls]) == [0, 20]
+
+
+def test_defaults_are_those_of_all_clients() -> None:
+    """Those of the C++ client, which its tests hold too."""
+    parameters = inspect.signature(attnbias.Client).parameters
+    assert parameters["timeout"].default == 300
+    assert parameters["max_tensor_bytes"].default == 16 << 30
+    assert parameters["max_attempts"].default is None
 
 
 def test_metadata_comes_with_each_call() -> None:

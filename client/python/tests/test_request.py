@@ -19,6 +19,8 @@ from attnbias.v1 import service_pb2, tensor_pb2
 SINUSOIDAL = attnbias.Sinusoidal(dim=4)
 SWIN = attnbias.Swin(window_height=2, window_width=3)
 ALIBI = attnbias.ALiBi(num_heads=8)
+SIZE: dict[str, Any] = {"queries": 4, "keys": 6}
+WHOLE: dict[str, Any] = {"query_length": "4", "key_length": "6"}
 # How many of an enum's values, which it shares, an encoding does not take.
 REFUSED_LAST_VALUES = {"symmetric_sinusoidal.layout": 1}
 LAYER = attnbias.PositionMlpLayer(weight=np.ones((1, 1), "f4"), bias=np.zeros(1, "f4"))
@@ -86,11 +88,11 @@ def test_options_are_the_requests_fields() -> None:
 
 
 def test_unset_fields_are_not_sent() -> None:
-    assert spec_of(SINUSOIDAL) == {"sinusoidal": {"dim": 4}}
+    assert SINUSOIDAL.to_spec() == service_pb2.TensorSpec(sinusoidal={"dim": 4})
 
 
 def test_fields_that_are_zero_are_sent_where_they_have_presence() -> None:
-    spec = attnbias.Request(attnbias.T5(bidirectional=False, num_buckets=0)).to_spec()
+    spec = attnbias.T5(bidirectional=False, num_buckets=0).to_spec()
     assert spec.t5.HasField("bidirectional")
     assert spec.t5.HasField("num_buckets")
     assert not spec.t5.HasField("max_distance")
@@ -128,7 +130,7 @@ def test_positions(options: dict[str, Any], want: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "want"),
     [
-        ({"queries": 4, "keys": 6}, {"query_length": "4", "key_length": "6"}),
+        (SIZE, WHOLE),
         (
             {"queries": (3, 4), "keys": (2, 6), "heads": (1, 5)},
             {
@@ -139,9 +141,9 @@ def test_positions(options: dict[str, Any], want: dict[str, Any]) -> None:
                 "heads": {"begin": "1", "end": "5"},
             },
         ),
-        ({"heads": 2}, {"heads": {"end": "2"}}),
-        ({"align": "end"}, {"alignment": "ALIGNMENT_END"}),
-        ({"query_offset": 0}, {"query_offset": "0"}),
+        (SIZE | {"heads": 2}, WHOLE | {"heads": {"end": "2"}}),
+        (SIZE | {"align": "end"}, WHOLE | {"alignment": "ALIGNMENT_END"}),
+        (SIZE | {"query_offset": 0}, WHOLE | {"query_offset": "0"}),
         (
             {"query_position_ids": [4, 7], "key_position_ids": (1, 2)},
             {
@@ -179,7 +181,7 @@ def test_grids(options: dict[str, Any], want: dict[str, Any] | None) -> None:
 @pytest.mark.parametrize("option", ["positions", "align", "query_offset", "key_position_ids"])
 def test_a_grid_has_no_other_extent(option: str) -> None:
     options: dict[str, Any] = {option: 4}
-    with pytest.raises(ValueError, match=f"{option}: does not go with tokens of a grid"):
+    with pytest.raises(ValueError, match=f"{option}: got it, want none: swin has its tokens"):
         attnbias.Request(SWIN, **options)
 
 
@@ -205,22 +207,20 @@ def test_a_grid_has_no_other_extent(option: str) -> None:
     ],
 )
 def test_output(options: dict[str, Any], want: dict[str, Any]) -> None:
-    assert spec_of(ALIBI, **options)["output"] == want
+    assert spec_of(ALIBI, **SIZE, **options)["output"] == want
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"positions": 4, "position_ids": [1]}, "position_ids: got it and positions"),
-        ({"queries": 4, "query_position_ids": [1]}, "query_position_ids: got it and queries"),
+        ({"query_position_ids": [1]}, "query_position_ids: got it and queries"),
         ({"align": "end", "query_offset": 3}, "query_offset: got it and align"),
-        ({"positions": 4, "heads": 2}, "heads: goes with queries and keys"),
-        ({"positions": 1.5}, "positions: got 1.5"),
+        ({"positions": 4}, "positions: got it, want none: alibi takes queries and keys"),
+        ({"queries": None}, r"queries: got None, want a length, \(begin, end\), or query_position"),
+        ({"keys": None}, r"keys: got None, want a length, \(begin, end\), or key_position_ids"),
         ({"queries": (1, 2, 3)}, r"queries: got \(1, 2, 3\)"),
-        ({"positions": (0, 1 << 64)}, "positions: got"),
-        ({"position_ids": [1.5]}, "position_ids: got float64"),
-        ({"position_ids": [True]}, "position_ids: got bool"),
-        ({"align": "middle"}, "align: got 'middle', want one of 'START', 'END'"),
+        ({"queries": (0, 1 << 64)}, "queries: got"),
+        ({"align": "middle"}, "align: got 'middle', want one of 'start', 'end'"),
         ({"align": "unspecified"}, "align: got 'unspecified'"),
         ({"form": 3}, "form: got 3"),
         ({"dtype": "i8"}, "dtype: got 'i8', want one of f64, f32, f16, bf16, i32"),
@@ -229,12 +229,37 @@ def test_output(options: dict[str, Any], want: dict[str, Any]) -> None:
         ({"fill": "highest", "causal": True}, "fill: got 'highest', want a number"),
         ({"fill": 0.0}, "fill: got 0.0 without causal, window_left or window_right"),
         ({"fill": "lowest", "causal": False}, "fill: got 'lowest' without causal"),
+        ({"fill": [0.0], "causal": True}, r"fill: got \[0.0\]"),
         ({"window_left": 1.5}, "window_left: got 1.5"),
+        ({"scale": "2"}, "scale: got '2'"),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, Any], says: str) -> None:
     with pytest.raises((TypeError, ValueError), match=says):
-        attnbias.Request(ALIBI, **options).to_spec()
+        attnbias.Request(ALIBI, **SIZE | options).to_spec()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, r"positions: got None, want a length, \(begin, end\), or position_ids"),
+        ({"positions": 4, "position_ids": [1]}, "position_ids: got it and positions"),
+        ({"positions": 4, "heads": 2}, "heads: got it, want none: sinusoidal takes positions"),
+        ({"positions": 1.5}, "positions: got 1.5"),
+        ({"positions": (0, 1 << 64)}, "positions: got"),
+        ({"position_ids": [1.5]}, "position_ids: got float64"),
+        ({"position_ids": [True]}, "position_ids: got bool"),
+    ],
+)
+def test_wrong_positions_are_named(options: dict[str, Any], says: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=says):
+        attnbias.Request(SINUSOIDAL, **options).to_spec()
+
+
+def test_a_table_too_large_for_a_request_is_the_servers_to_mount() -> None:
+    table = np.zeros((32, 70_000), "f4")
+    with pytest.raises(ValueError, match=r"^t5.table: got 8960000 bytes, want .*\(--tables\)$"):
+        attnbias.T5(bidirectional=True, table=table).to_spec()
 
 
 @pytest.mark.parametrize(
@@ -320,7 +345,7 @@ def test_encodings_compare_and_hash_by_value() -> None:
             attnbias.ShawKeys(table=np.ones((3, 2)), left=1, right=1),
             "encoding: got an object of ShawKeys; want .*Client.logits takes",
         ),
-        (attnbias.Request(ALIBI), "encoding: got an object of Request"),
+        (attnbias.Request(ALIBI, **SIZE), "encoding: got an object of Request"),
     ],
 )
 def test_what_is_no_encoding_is_a_type_error(encoding: Any, says: str) -> None:
@@ -333,14 +358,15 @@ def test_torch_names_of_types() -> None:
         def __str__(self) -> str:
             return "torch.bfloat16"
 
-    assert spec_of(ALIBI, dtype=BFloat16()) == spec_of(ALIBI, dtype="bf16")
+    assert spec_of(ALIBI, **SIZE, dtype=BFloat16()) == spec_of(ALIBI, **SIZE, dtype="bf16")
 
 
 def test_torch_types() -> None:
     torch = pytest.importorskip("torch")
     for name in ("float64", "float32", "half", "bfloat16"):
         numpys = {"half": "f16", "bfloat16": "bf16"}.get(name, name)
-        assert spec_of(ALIBI, dtype=getattr(torch, name)) == spec_of(ALIBI, dtype=numpys)
+        got = spec_of(ALIBI, **SIZE, dtype=getattr(torch, name))
+        assert got == spec_of(ALIBI, **SIZE, dtype=numpys)
 
 
 def test_a_mounted_table_goes_by_its_digest() -> None:

@@ -3,11 +3,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+from attnbias.v1 import logits_pb2, tensor_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import EnumDescriptor
     from google.protobuf.message import Message
+
+ARGUMENT_ENUMS: Final[tuple[EnumDescriptor, ...]] = (
+    logits_pb2.Direction.DESCRIPTOR,
+    tensor_pb2.Alignment.DESCRIPTOR,
+    tensor_pb2.DataType.DESCRIPTOR,
+    tensor_pb2.Form.DESCRIPTOR,
+    tensor_pb2.Values.DESCRIPTOR,
+)
+"""Those of arguments, whose values are in lower case; those of encodings' fields are not."""
 
 
 def _prefix(enum: EnumDescriptor) -> str:
@@ -20,6 +31,8 @@ def set_enum(message: Message, field: str, name: str, path: str) -> None:
     value = enum.values_by_name.get(f"{_prefix(enum)}{name}".upper())
     if value is None or value.number == 0:
         known = ", ".join(repr(enum_name(enum, v.number)) for v in enum.values if v.number != 0)
+        if enum in ARGUMENT_ENUMS:
+            known = known.lower()
         raise ValueError(f"{path}: got {name!r}, want one of {known}")
     setattr(message, field, value.number)
 

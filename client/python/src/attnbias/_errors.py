@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
+
+from attnbias._words import in_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +25,7 @@ class FieldViolation:
     """One wrong field of a request."""
 
     field: str
-    """Its path, as in ``sinusoidal.dim``."""
+    """The argument, or a field of the encoding: ``keys``, ``sinusoidal.dim``."""
     description: str
     """What came and what was wanted."""
 
@@ -32,8 +35,9 @@ class Error(Exception):
 
     Attributes:
         code: the gRPC status code.
-        message: what the server (or, for local failures, this package) said.
-        details: the status's ``google.rpc`` detail messages, decoded.
+        message: what the server (or, for local failures, this package) said, in the words of
+            this package.
+        details: the status's ``google.rpc`` detail messages, decoded; in the contract's words.
     """
 
     code: grpc.StatusCode = grpc.StatusCode.UNKNOWN
@@ -56,7 +60,9 @@ class Error(Exception):
     def field_violations(self) -> tuple[FieldViolation, ...]:
         """Which fields of the request were wrong, and how."""
         return tuple(
-            FieldViolation(violation.field, violation.description)
+            FieldViolation(
+                *in_arguments(f"{violation.field}: {violation.description}").split(": ", 1)
+            )
             for detail in self.details
             if isinstance(detail, error_details_pb2.BadRequest)
             for violation in detail.field_violations
@@ -72,12 +78,17 @@ class Error(Exception):
 
     @property
     def retry_delay(self) -> float | None:
-        """Seconds after which the server wants to be asked again; None if it did not say."""
+        """Seconds after which the server wants to be asked again.
+
+        Infinite if it does not want to be, None if it did not say.
+        """
+        if self._pushback is not None:
+            return self._pushback
         for detail in self.details:
             if isinstance(detail, error_details_pb2.RetryInfo):
                 delay = detail.retry_delay
                 return float(delay.seconds) + float(delay.nanos) * 1e-9
-        return self._pushback
+        return None
 
 
 class CancelledError(Error):
@@ -185,7 +196,7 @@ def from_rpc_error(error: grpc.RpcError) -> Error:
     code = error.code()
     cls = _BY_CODE.get(code, Error)
     return cls(
-        error.details() or "",
+        in_arguments(error.details() or ""),
         code=code,
         details=_decode_details(error),
         pushback=_pushback(error),
@@ -193,10 +204,13 @@ def from_rpc_error(error: grpc.RpcError) -> Error:
 
 
 def _pushback(error: grpc.RpcError) -> float | None:
-    """What a proxy or a server says in gRPC's own trailer, in seconds."""
+    """What a proxy or a server says in gRPC's own trailer, in seconds.
+
+    What is no number of them forbids another attempt, as gRPC has it.
+    """
     for key, value in error.trailing_metadata() or ():
-        if key == "grpc-retry-pushback-ms" and str(value).isdecimal():
-            return int(value) / 1000
+        if key == "grpc-retry-pushback-ms":
+            return int(value) / 1000 if str(value).isdecimal() else math.inf
     return None
 
 

@@ -105,10 +105,12 @@ class Request:
         if self.fill is not None and not masks:
             message = f"fill: got {self.fill!r} without causal, window_left or window_right"
             raise ValueError(message)
-        if self.encoding.extent == "grid":
-            self._refuse_beside(_GRID_FIELDS, "does not go with tokens of a grid")
-        elif self._has_table_extent():
-            self._refuse_beside(_TABLE_FIELDS, "goes with queries and keys, not with positions")
+        fields, why, needed = _EXTENTS[self.encoding.extent]
+        self._refuse_beside(fields, why)
+        for name, ids in needed:
+            if getattr(self, name) is None and getattr(self, ids) is None:
+                message = f"{name}: got None, want a length, (begin, end), or {ids}"
+                raise ValueError(message)
 
     @property
     def num_queries(self) -> int:
@@ -131,9 +133,9 @@ class Request:
         if self.encoding.extent == "grid":
             if any(getattr(self, name) is not None for name in _GRID_FIELDS):
                 spec.grid.CopyFrom(self._grid_extent())
-        elif self._has_table_extent():
+        elif self.encoding.extent == "table":
             spec.table.CopyFrom(self._table_extent())
-        elif any(getattr(self, name) is not None for name in _PAIR_FIELDS):
+        else:
             spec.pair.CopyFrom(self._pair_extent())
         output = self._output()
         if output.ByteSize() > 0:
@@ -148,11 +150,8 @@ class Request:
     def _refuse_beside(self, allowed: tuple[str, ...], why: str) -> None:
         for name in (*_TABLE_FIELDS, *_PAIR_FIELDS):
             if name not in allowed and getattr(self, name) is not None:
-                message = f"{name}: {why}"
+                message = f"{name}: got it, want none: {self.encoding.field} {why}"
                 raise ValueError(message)
-
-    def _has_table_extent(self) -> bool:
-        return any(getattr(self, name) is not None for name in _TABLE_FIELDS)
 
     def _table_extent(self) -> tensor_pb2.TableExtent:
         extent = tensor_pb2.TableExtent()
@@ -192,8 +191,7 @@ class Request:
         mask = self._mask()
         if mask.ByteSize() > 0:
             output.mask.CopyFrom(mask)
-        if self.scale is not None:
-            output.scale = self.scale
+        set_number(output, "scale", self.scale, "scale")
         return output
 
     def _mask(self) -> tensor_pb2.Mask:
@@ -205,8 +203,8 @@ class Request:
                 message = f"fill: got {self.fill!r}, want a number or 'lowest'"
                 raise ValueError(message)
             mask.fill_lowest = True
-        elif self.fill is not None:
-            mask.fill_value = self.fill
+        else:
+            set_number(mask, "fill_value", self.fill, "fill")
         return mask
 
 
@@ -224,6 +222,17 @@ _PAIR_FIELDS = (
     "query_position_ids",
     "key_position_ids",
 )
+# By what the contract says that an encoding takes: which fields those are, why no others, and the
+# pairs of which one is needed.
+_EXTENTS = {
+    "table": (_TABLE_FIELDS, "takes positions", [_TABLE_FIELDS]),
+    "pair": (
+        _PAIR_FIELDS,
+        "takes queries and keys",
+        [("queries", "query_position_ids"), ("keys", "key_position_ids")],
+    ),
+    "grid": (_GRID_FIELDS, "has its tokens in a grid", []),
+}
 
 
 def bounds(span: Span, name: str) -> tuple[int, int]:

@@ -71,7 +71,7 @@ class Retry:
         delay = self._delay(left)
         if error.retry_delay is not None:
             delay = max(delay, error.retry_delay)
-        if left is not None and (delay >= left or left < _FIRST_BACKOFF):
+        if delay == math.inf or (left is not None and (delay >= left or left < _FIRST_BACKOFF)):
             raise error
         self._tell(error, left)
         with self._options.connection.reconnecting():

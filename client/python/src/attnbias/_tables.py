@@ -17,6 +17,7 @@ from attnbias.v1 import tensor_pb2
 if TYPE_CHECKING:
     from attnbias._encodings import Encoding
 
+_MOST_BYTES: Final = 2 << 20  # of a table in a request, by the contract
 _DIGEST_PREFIX: Final = "sha256:"
 _DIGEST: Final = re.compile(f"{_DIGEST_PREFIX}([0-9a-f]{{64}})")
 
@@ -72,6 +73,12 @@ def _inline(table: Any, name: str) -> tensor_pb2.InlineTable:
     if array.dtype != BFLOAT16 and array.dtype.kind != "f":
         message = f"{name}: got an array of {array.dtype}, want f64, f32, f16 or bf16"
         raise TypeError(message)
+    if array.nbytes > _MOST_BYTES:
+        message = (
+            f"{name}: got {array.nbytes} bytes, want at most {_MOST_BYTES} in a request; "
+            "a larger table is mounted by the server (--tables)"
+        )
+        raise ValueError(message)
     little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     return tensor_pb2.InlineTable(
         data_type=to_data_type(array.dtype), shape=array.shape, data=little.tobytes()

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cli/words.h"
+
+#include <google/protobuf/descriptor.h>
+
+#include <array>
+#include <cstddef>
+#include <set>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_replace.h"
+#include "attnbias/v1/service.pb.h"
+#include "client/cli/spec_fields.h"
+
+namespace attnbias {
+namespace {
+
+// A message is translated by this table alone; the longest entry that fits goes
+// first.
+constexpr auto kWords =
+    std::to_array<std::pair<absl::string_view, absl::string_view>>({
+        {"spec:", "request:"},
+        {"spec.", ""},
+        {"spec.grid.", "--"},
+        {"spec.output.data_type", "--dtype"},
+        {"spec.output.form", "--form"},
+        {"spec.output.mask", "mask"},
+        {"spec.output.mask.fill_lowest", "--fill"},
+        {"spec.output.mask.fill_value", "--fill"},
+        {"spec.output.mask.window_left", "--window-left"},
+        {"spec.output.mask.window_right", "--window-right"},
+        {"spec.output.scale", "--scale"},
+        {"spec.output.values", "--values"},
+        {"spec.pair.", "--"},
+        {"alignment", "--align"},
+        {"spec.pair.alignment", "--align"},
+        {"key_length", "--keys"},
+        {"spec.pair.key_length", "--keys"},
+        {"spec.pair.key_positions", "--key-position-ids"},
+        {"spec.pair.key_positions.positions", "--key-position-ids"},
+        {"query_length", "--queries"},
+        {"spec.pair.query_length", "--queries"},
+        {"query_offset", "--query-offset"},
+        {"a query_offset", "--query-offset"},
+        {"spec.pair.query_offset", "--query-offset"},
+        {"spec.pair.query_positions", "--query-position-ids"},
+        {"spec.pair.query_positions.positions", "--query-position-ids"},
+        {"spec.table.position_ids", "--position-ids"},
+        {"].positions[", "]["},
+        {"spec.table.positions", "--positions"},
+        {".inline_table", ""},
+        {".inline_table.data:", ":"},
+        {".name:", ":"},
+        {".sha256:", ":"},
+        {"ListTables has", "`attnbias tables` lists"},
+        {"Received message larger than max",
+         "request: too large a message, have the server mount its tables "
+         "(--tables)"},
+    });
+
+// Of all enums, "dense" and so on.
+std::set<std::string> Values() {
+  std::set<std::string> values;
+  for (const auto* file : {v1::Form_descriptor()->file(),
+                           v1::SinusoidalLayout_descriptor()->file()}) {
+    for (int i = 0; i < file->enum_type_count(); ++i) {
+      for (const std::string& name : ShortNames(*file->enum_type(i))) {
+        values.insert(name);
+      }
+    }
+  }
+  return values;
+}
+
+bool InName(char c) { return absl::ascii_isalnum(c) || c == '_'; }
+
+std::string WithLowerCaseValues(absl::string_view text) {
+  static const auto* const values = new std::set<std::string>(Values());
+  std::string result;
+  for (size_t begin = 0, end = 0; begin < text.size(); begin = end) {
+    end = begin + 1;
+    if (InName(text[begin])) {
+      while (end < text.size() && InName(text[end])) ++end;
+    }
+    const std::string word(text.substr(begin, end - begin));
+    const std::string lower = absl::AsciiStrToLower(word);
+    const bool is_value =
+        word == absl::AsciiStrToUpper(word) && values->contains(lower);
+    result += is_value ? lower : word;
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string InFlags(absl::string_view message) {
+  return WithLowerCaseValues(absl::StrReplaceAll(message, kWords));
+}
+
+}  // namespace attnbias

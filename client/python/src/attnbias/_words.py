@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a server says, with the names of this package in place of the contract's."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from attnbias._enums import ARGUMENT_ENUMS, enum_name
+
+_WORDS: Final = {
+    "spec:": "request:",
+    "spec.": "",
+    "spec.grid.": "",
+    "spec.output.": "",
+    "spec.output.mask.": "",
+    "spec.pair.": "",
+    "spec.table.": "",
+    "query_length": "queries",
+    "query_positions": "query_position_ids",
+    "query_positions.positions": "query_position_ids",
+    "key_length": "keys",
+    "key_positions": "key_position_ids",
+    "key_positions.positions": "key_position_ids",
+    "].positions[": "][",
+    "alignment": "align",
+    "data_type": "dtype",
+    "output_data_type": "dtype",
+    "fill_lowest": "fill",
+    "fill_value": "fill",
+    ".inline_table": "",
+    ".inline_table.data:": ":",
+    ".name:": ":",
+    ".sha256:": ":",
+    "ListTables has": "Client.list_tables() has",
+    "Received message larger than max": (
+        "request: too large a message, have the server mount its tables (--tables)"
+    ),
+}
+_VALUES: Final = "|".join(
+    enum_name(enum, value.number)
+    for enum in ARGUMENT_ENUMS
+    for value in enum.values
+    if value.number
+)
+_PATTERN: Final = re.compile(
+    "|".join(re.escape(word) for word in sorted(_WORDS, key=len, reverse=True))
+    + rf"|\b(?:{_VALUES})\b"
+)
+
+
+def in_arguments(message: str) -> str:
+    """The message with ``keys`` for ``spec.pair.key_length``, and so on."""
+    return _PATTERN.sub(lambda found: _WORDS.get(found[0], found[0].lower()), message)

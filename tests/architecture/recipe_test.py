@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The recipe for a new encoding names every file that an encoding is in."""
+
+import fnmatch
+import pathlib
+import re
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "architecture.md"
+FOLDERS = ("client", "core", "docs", "proto", "server", "tests")
+KINDS = {".binpb", ".cc", ".go", ".h", ".inc", ".json", ".md", ".proto", ".py"}
+# Made where the client is installed from its sources.
+GENERATED = "client/python/src/attnbias/v1/"
+# An encoding like any other, whose name is no word of English or of code.
+NAME = "sandwich"
+# Files where it is but an example: others would do.
+EXAMPLES = {
+    "tests/architecture/recipe_test.py",
+    "tests/client/tool_test.cc",
+    "tests/integration/lifecycle_test.py",
+}
+
+
+def recipe() -> list[str]:
+    """The first column of the recipe: paths, in which * stands for some of a name."""
+    section = PAGE.read_text().split("\n## Adding an encoding\n")[1].split("\n## ")[0]
+    cells = re.findall(r"^\| (`.+?`) \|", section, re.MULTILINE)
+    paths = re.findall(r"`([^`]+)`", " ".join(cells))
+    return [path.replace("FAMILY", "*").replace("NAME", NAME) for path in paths]
+
+
+def files_with_the_encoding() -> list[str]:
+    paths = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
+    return [
+        path.relative_to(ROOT).as_posix()
+        for path in [*paths, *ROOT.glob("*.md")]
+        if path.suffix in KINDS
+        and not path.is_relative_to(ROOT / GENERATED)
+        and NAME.encode() in path.read_bytes().lower()
+    ]
+
+
+class RecipeTest(unittest.TestCase):
+    def test_it_names_every_file_of_an_encoding(self) -> None:
+        paths = recipe()
+        missing = [
+            name
+            for name in files_with_the_encoding()
+            if name not in EXAMPLES and not any(fnmatch.fnmatch(name, path) for path in paths)
+        ]
+        self.assertEqual(missing, [])
+
+    def test_an_encoding_is_in_each_that_it_names(self) -> None:
+        files = files_with_the_encoding()
+        unused = [path for path in recipe() if not fnmatch.filter(files, path)]
+        self.assertEqual(unused, [])
+
+    def test_contributing_leads_to_it(self) -> None:
+        page = (ROOT / "CONTRIBUTING.md").read_text()
+        self.assertIn("(docs/architecture.md#adding-an-encoding)", page)
+
+
+if __name__ == "__main__":
+    unittest.main()
