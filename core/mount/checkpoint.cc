@@ -155,6 +155,9 @@ class Reader {
     for (const Rule& rule : rules_) {
       const std::optional<Match> match = MatchTensor(rule, entry.name);
       if (!match.has_value()) continue;
+      if (absl::Status status = CheckShape(rule, *match, entry); !status.ok()) {
+        return Located(absl::StrCat(file.path(), ":", entry.name), status);
+      }
       const std::string name =
           absl::StrCat(name_, "/", match->site, rule.part.empty() ? "" : ".",
                        std::string(rule.part));
@@ -167,6 +170,18 @@ class Reader {
       user.tables.push_back(mounted);
     }
     return absl::OkStatus();
+  }
+
+  // The tensor's must be what transformers makes of config.json.
+  absl::Status CheckShape(const Rule& rule, const Match& match,
+                          const SafetensorsEntry& entry) {
+    config_.TakeReads();
+    const std::vector<int64_t> want = rule.shape(config_, match.numbers);
+    const std::string reads = config_.TakeReads();
+    if (!config_.status().ok() || entry.shape == want) return config_.status();
+    return Invalid("got shape [", absl::StrJoin(entry.shape, ", "), "], want [",
+                   absl::StrJoin(want, ", "), "]; ", ModelConfig::kFile, ": ",
+                   reads.empty() ? "says nothing of it" : reads);
   }
 
   absl::Status AddSpec(const User& user) {

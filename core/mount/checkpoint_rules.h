@@ -33,6 +33,10 @@ struct Site {
   const Table& table() const { return tables.at(""); }
 };
 
+// What transformers gives a tensor, whose name has these numbers.
+using Shape = std::vector<int64_t> (*)(ModelConfig& config,
+                                       const std::vector<int64_t>& numbers);
+
 // Nothing where no encoding's fields can say what the model does.
 using Use = std::optional<EncodingSpec> (*)(const Site& site,
                                             ModelConfig& config);
@@ -43,6 +47,7 @@ struct Rule {
   std::string_view model_type;
   std::string_view tensor;
   std::string_view site;
+  Shape shape;
   // Null where transformers itself cannot use the table.
   Use use;
   // Of the table among those of its site, if there are several.
@@ -55,7 +60,8 @@ struct Match {
   std::vector<int64_t> numbers;
 };
 
-// The rules of the configuration's model type. INVALID_ARGUMENT for one that is
+// The rules of the configuration's model type, whose defaults the configuration
+// then has. INVALID_ARGUMENT for one that is
 // not known, the message listing those that are.
 absl::StatusOr<std::vector<Rule>> RulesFor(ModelConfig& config);
 

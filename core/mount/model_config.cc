@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/base/invalid.h"
 #include "core/mount/json_file.h"
 
@@ -12,73 +13,90 @@ namespace {
 
 using nlohmann::json;
 
-// More than any model's, and few enough that sums of them do not overflow.
-constexpr int64_t kMaxInteger = int64_t{1} << 31;
+// More than any model's, and few enough that products of two do not overflow.
+constexpr int64_t kMaxInteger = int64_t{1} << 30;
 
 bool IsInteger(const json& value) {
   return value.is_number_integer() &&
          std::abs(value.get<double>()) <= kMaxInteger;
 }
 
-bool IsSide(const json& value) {
+bool IsSize(const json& value) {
   return IsInteger(value) && value.get<int64_t>() > 0;
 }
 
 }  // namespace
 
 std::string ModelConfig::String(const char* field, std::string_view otherwise) {
-  const json& value = Find(field);
+  const auto [name, value] = Find(field);
   if (value.is_string()) return value.get<std::string>();
-  if (!value.is_null()) Refuse(field, Excerpt(value), "a string");
+  if (!value.is_null()) Refuse(name, Excerpt(value), "a string");
   return std::string(otherwise);
 }
 
-int64_t ModelConfig::Integer(const char* field, int64_t otherwise) {
-  const json& value = Find(field);
+int64_t ModelConfig::Integer(const char* field) {
+  const auto [name, value] = Find(field);
   if (IsInteger(value)) return value.get<int64_t>();
-  if (!value.is_null()) {
-    Refuse(field, Excerpt(value), "an integer in [-2^31, 2^31]");
-  }
-  return otherwise;
+  Refuse(name, Excerpt(value), "an integer in [-2^30, 2^30]");
+  return 1;
 }
 
-int64_t ModelConfig::Element(const char* field, size_t index,
-                             int64_t otherwise) {
-  const json& value = Find(field);
-  if (value.is_null()) return otherwise;
+int64_t ModelConfig::Size(const char* field) {
+  const auto [name, value] = Find(field);
+  if (IsSize(value)) return value.get<int64_t>();
+  Refuse(name, Excerpt(value), "an integer in [1, 2^30]");
+  return 1;
+}
+
+int64_t ModelConfig::Element(const char* field, size_t index) {
+  const auto [name, value] = Find(field);
   if (value.is_array() && index < value.size() && IsInteger(value[index])) {
     return value[index].get<int64_t>();
   }
-  Refuse(field, Excerpt(value),
+  Refuse(name, Excerpt(value),
          absl::StrCat("a list with an integer at index ", index));
-  return otherwise;
+  return 1;
 }
 
-std::array<int64_t, 2> ModelConfig::Sides(const char* field,
-                                          int64_t otherwise) {
-  const json& value = Find(field);
-  if (IsSide(value)) return {value.get<int64_t>(), value.get<int64_t>()};
-  if (value.is_array() && value.size() == 2 && IsSide(value[0]) &&
-      IsSide(value[1])) {
+std::array<int64_t, 2> ModelConfig::Sides(const char* field) {
+  const auto [name, value] = Find(field);
+  if (IsSize(value)) return {value.get<int64_t>(), value.get<int64_t>()};
+  if (value.is_array() && value.size() == 2 && IsSize(value[0]) &&
+      IsSize(value[1])) {
     return {value[0].get<int64_t>(), value[1].get<int64_t>()};
   }
-  if (!value.is_null()) {
-    Refuse(field, Excerpt(value), "a positive integer, or a list of two");
-  }
-  return {otherwise, otherwise};
+  Refuse(name, Excerpt(value), "a positive integer, or a list of two");
+  return {1, 1};
 }
 
-void ModelConfig::Refuse(const char* field, std::string_view got,
+std::string ModelConfig::TakeReads() {
+  return absl::StrJoin(std::exchange(reads_, {}), ", ");
+}
+
+void ModelConfig::Refuse(std::string_view field, std::string_view got,
                          std::string_view want) {
   if (!status_.ok()) return;
-  status_ = Invalid(kFile, ": ", field, ": got ", std::string(got), ", want ",
-                    std::string(want));
+  status_ = Invalid(kFile, ": ", std::string(field), ": got ", std::string(got),
+                    ", want ", std::string(want));
 }
 
-const json& ModelConfig::Find(const char* field) const {
+ModelConfig::Found ModelConfig::Find(const char* field) {
   static const auto* const kAbsent = new json();
-  const auto found = content_.find(field);
-  return found == content_.end() ? *kAbsent : *found;
+  for (std::string name = field;;) {
+    const auto said = content_.find(name);
+    if (said != content_.end()) {
+      reads_.push_back(absl::StrCat(name, " = ", Excerpt(*said)));
+      return {name, *said};
+    }
+    const auto otherwise = defaults_.find(name);
+    if (otherwise == defaults_.end()) return {name, *kAbsent};
+    if (!otherwise->is_string()) {
+      reads_.push_back(
+          absl::StrCat(name, " = ", Excerpt(*otherwise), " by default"));
+      return {name, *otherwise};
+    }
+    name = otherwise->get<std::string>();
+  }
 }
 
 }  // namespace attnbias

@@ -9,36 +9,52 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 
 namespace attnbias {
 
-// A field that is absent or null is what transformers takes without it; one of
-// another type, too, and then status() names the first that was.
+// A field that is absent is what transformers takes without it: its default, or
+// what another field says. status() names the first that was not of its kind.
 class ModelConfig {
  public:
   static constexpr char kFile[] = "config.json";
 
   explicit ModelConfig(nlohmann::json content) : content_(std::move(content)) {}
 
+  // By field; a string is the name of another field, whose value it is.
+  void SetDefaults(nlohmann::json defaults) { defaults_ = std::move(defaults); }
+
   std::string String(const char* field, std::string_view otherwise);
-  int64_t Integer(const char* field, int64_t otherwise);
-  // The integer at `index` of a list; all of them may be left out at once.
-  int64_t Element(const char* field, size_t index, int64_t otherwise);
+  int64_t Integer(const char* field);
+  // A positive integer.
+  int64_t Size(const char* field);
+  // The integer at `index` of a list.
+  int64_t Element(const char* field, size_t index);
   // Height and width, positive: a list of the two, or one integer for both.
-  std::array<int64_t, 2> Sides(const char* field, int64_t otherwise);
+  std::array<int64_t, 2> Sides(const char* field);
+
+  // What was read since the last call, for a message: "FIELD = VALUE, ...".
+  std::string TakeReads();
 
   // Makes status() say of `field` what it is and should be, if it is the first.
-  void Refuse(const char* field, std::string_view got, std::string_view want);
+  void Refuse(std::string_view field, std::string_view got,
+              std::string_view want);
 
   const absl::Status& status() const { return status_; }
 
  private:
-  // Null where it is absent.
-  const nlohmann::json& Find(const char* field) const;
+  struct Found {
+    std::string name;             // of the field that says it
+    const nlohmann::json& value;  // null where none does
+  };
+
+  Found Find(const char* field);
 
   const nlohmann::json content_;
+  nlohmann::json defaults_;
+  std::vector<std::string> reads_;
   absl::Status status_;
 };
 

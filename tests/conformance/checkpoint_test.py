@@ -6,6 +6,9 @@ core/mount/checkpoint_rules.cc: these tests fail when they part. Models are tiny
 tensors random. Where modules compute positions, what they return is caught while the model runs.
 """
 
+import json
+import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +20,9 @@ import torch
 import transformers as hf
 from bits import Array, assert_same_bits, to_array
 from conftest import serving
+from safetensors.numpy import save_file
 from swin_v2 import assert_near_transformers
+from transformers.core_model_loading import revert_weight_conversion
 from transformers.models.beit.modeling_beit import BeitRelativePositionBias
 from transformers.models.swin.modeling_swin import SwinRelativePositionBias
 from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
@@ -81,12 +86,15 @@ class Answer(NamedTuple):
 
 Answers = dict[str, Answer]
 
+# Parts of the names of tensors that hold positions.
+PLACES = ("position", "relative", "wpe", "rel_embeddings")
+
 
 def make_model(config: Any) -> Any:
     torch.manual_seed(7)
     model = hf.AutoModel.from_config(config).eval()
     for name, parameter in model.named_parameters():
-        if any(part in name for part in ("position", "relative", "wpe", "rel_embeddings")):
+        if any(part in name for part in PLACES):
             torch.nn.init.normal_(parameter, std=0.3 if "mlp" in name else 3)
     return model
 
@@ -252,18 +260,17 @@ def deberta(model: Any) -> Answers:
     }
 
 
-def detr_config() -> Any:
+def detr_config(**fields: Any) -> Any:
     backbone = hf.ResNetConfig(
         embedding_size=4, hidden_sizes=[4], depths=[1], layer_type="basic", out_features=["stage1"]
     )
     return hf.DetrConfig(
-        num_queries=5,
         position_embedding_type="learned",
         use_timm_backbone=False,
         use_pretrained_backbone=False,
         backbone=None,
         backbone_config=backbone,
-        **ENCODER_DECODER,
+        **fields,
     )
 
 
@@ -292,7 +299,7 @@ CASES: list[tuple[Any, Callable[[Any], Answers]]] = [
     ),
     (hf.ViTConfig(**PATCHED), of_patches),
     (hf.DeiTConfig(**PATCHED | {"image_size": [16, 8]}), of_patches),
-    (detr_config(), detr),
+    (detr_config(num_queries=5, **ENCODER_DECODER), detr),
     (hf.DebertaV2Config(**PLAIN, **RELATIVE, position_buckets=8), deberta),
     (hf.DebertaV2Config(**PLAIN, **RELATIVE), deberta),
 ]
@@ -317,6 +324,80 @@ def test_specs_give_what_the_model_computes(
             assert encoding is not None, place
             got = client.get(encoding, **extent)
             assert_same_bits(got if isinstance(got, np.ndarray) else got.dense(), want)
+
+
+def shapes_of(config: Any) -> dict[str, list[int]]:
+    """Of the tensors that hold positions, under the names that they are saved by."""
+    with torch.device("meta"):
+        model = hf.AutoModel.from_config(config)
+    return {
+        name: list(tensor.shape)
+        for name, tensor in revert_weight_conversion(model, model.state_dict()).items()
+        if any(part in name for part in PLACES)
+    }
+
+
+def others(value: Any) -> list[Any]:
+    """Other integers than `value`, or than each of the list that it is."""
+    if isinstance(value, bool) or not isinstance(value, (int, list, tuple)):
+        return []
+    if isinstance(value, int):
+        return [2 * value, value // 2] if value > 1 else []
+    return [[2 * each for each in value]] if all(isinstance(v, int) for v in value) else []
+
+
+def write_zeros(folder: Path, config: dict[str, Any], shapes: dict[str, list[int]]) -> None:
+    (folder / "config.json").write_text(json.dumps(config))
+    zeros = {name: np.zeros(shape, "f2") for name, shape in shapes.items()}
+    save_file(zeros, folder / "model.safetensors")
+
+
+def check_config(folder: Path) -> subprocess.CompletedProcess[str]:
+    server = os.environ["ATTNBIAS_SERVER_BINARY"]
+    command = [server, "--check-config", f"--checkpoint=m={folder}"]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("config", [config for config, _ in CASES], ids=lambda c: c.model_type)
+def test_a_config_of_other_shapes_is_refused(tmp_path: Path, config: Any) -> None:
+    """Whichever field it is that gives transformers' tensors another shape."""
+    saved = config.to_dict()
+    shapes = shapes_of(config)
+    telling = set()
+    for field, value in saved.items():
+        for other in others(value):
+            changed = saved | {field: other}
+            try:
+                wanted = shapes_of(type(config)(**changed))
+            except Exception:  # a model that cannot be
+                continue
+            differ = any(wanted.get(name, shape) != shape for name, shape in shapes.items())
+            write_zeros(tmp_path, changed, shapes)
+            done = check_config(tmp_path)
+            assert done.returncode == (2 if differ else 0), (field, other, done.stderr)
+            if differ:
+                telling.add(field)
+                assert f"{field} = " in done.stderr, done.stderr
+    assert len(telling) >= 2
+
+
+WITH_TABLES = {
+    "swin": {"use_absolute_embeddings": True},
+    "swinv2": {"use_absolute_embeddings": True},
+    "beit": {"use_absolute_position_embeddings": True, "use_relative_position_bias": True},
+    "deberta-v2": {"relative_attention": True},
+}
+
+
+@pytest.mark.parametrize(
+    "model_type", sorted({config.model_type for config, _ in CASES} | {"swinv2"})
+)
+def test_what_a_config_leaves_out_is_transformers_default(tmp_path: Path, model_type: str) -> None:
+    make = detr_config if model_type == "detr" else hf.CONFIG_MAPPING[model_type]
+    shapes = shapes_of(make(**WITH_TABLES.get(model_type, {})))
+    write_zeros(tmp_path, {"model_type": model_type}, shapes)
+    done = check_config(tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("pretrained", [[0, 0], [3, 12]])

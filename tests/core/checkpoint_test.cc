@@ -4,12 +4,15 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/encoding/spec/deberta.h"
 #include "core/encoding/spec/learned_absolute.h"
 #include "core/encoding/spec/relative_table.h"
@@ -84,8 +87,8 @@ TEST_F(Checkpoint, FilesThatAreNoJsonOfReasonAreRefused) {
   WriteConfig("{\"model_type\": " + deep);
   EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
                                HasSubstr("config.json: ")));
-  WriteConfig("{\"model_type\": \"t5\", \"relative_attention_num_buckets\": " +
-              deep + std::string(200000, ']') + "}");
+  WriteConfig("{\"model_type\": \"t5\", \"num_heads\": " + deep +
+              std::string(200000, ']') + "}");
   EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
                                HasSubstr("nested deeper than 100 levels")));
   WriteConfig("{\"model_type\": \"" + std::string(100000, 'x') + "\"}");
@@ -168,7 +171,7 @@ TEST_F(Checkpoint, ASnapshotLinksToItsBlobs) {
   const std::filesystem::path snapshot = hub / "snapshots" / "0a1b";
   std::filesystem::create_directories(snapshot);
   std::filesystem::create_directory(hub / "blobs");
-  WriteFile(hub / "blobs" / "12", R"({"model_type": "t5"})");
+  WriteFile(hub / "blobs" / "12", R"({"model_type": "t5", "num_heads": 2})");
   WriteFile(hub / "blobs" / "34",
             SafetensorsBytes(
                 {Tensor(std::string("encoder.block.0") + kBias, {32, 2})}));
@@ -197,7 +200,7 @@ TEST_F(Checkpoint, T5HasABiasOnEitherSide) {
 }
 
 TEST_F(Checkpoint, ShardsAreFoundByTheIndexAndOnlyTheNeededAreOpened) {
-  WriteConfig(R"({"model_type":"umt5"})");
+  WriteConfig(R"({"model_type":"umt5","num_heads":2})");
   WriteFile(folder_ / "model.safetensors.index.json",
             std::string(R"({"weight_map":{"shared.weight":"absent.safetensors",
                 "encoder.block.0)") +
@@ -224,24 +227,34 @@ TEST_F(Checkpoint, ShardsAreFoundByTheIndexAndOnlyTheNeededAreOpened) {
 struct Saved {
   const char* name;
   const char* model_type;
+  // The fields of config.json that state the tensors' dimensions.
+  const char* fields;
   std::vector<F32Tensor> tensors;
   std::vector<std::string> tables;
-  const char* fields = "";  // further ones of config.json
 };
 
-class SavedCheckpoint : public testing::TestWithParam<Saved> {};
+class SavedCheckpoint : public testing::TestWithParam<Saved> {
+ protected:
+  SavedCheckpoint() : fields_(nlohmann::json::parse(GetParam().fields)) {}
+
+  absl::StatusOr<TableSetPtr> Load(nlohmann::json fields,
+                                   std::vector<F32Tensor> tensors) {
+    fields["model_type"] = GetParam().model_type;
+    WriteFile(folder_ / "config.json", fields.dump());
+    tensors.push_back(Tensor("lm_head.weight", {2, 2}));
+    WriteFile(folder_ / "model.safetensors", SafetensorsBytes(tensors));
+    TableSetBuilder builder(1 << 20);
+    absl::Status status = AddCheckpoint("m", folder_, builder);
+    if (!status.ok()) return status;
+    return std::move(builder).Build();
+  }
+
+  const std::filesystem::path folder_ = FreshFolder();
+  const nlohmann::json fields_;
+};
 
 TEST_P(SavedCheckpoint, IsUnderstood) {
-  const std::filesystem::path folder = FreshFolder();
-  WriteFile(folder / "config.json",
-            absl::StrCat("{\"model_type\":\"", GetParam().model_type, "\"",
-                         GetParam().fields, "}"));
-  std::vector<F32Tensor> tensors = GetParam().tensors;
-  tensors.push_back(Tensor("lm_head.weight", {2, 2}));
-  WriteFile(folder / "model.safetensors", SafetensorsBytes(tensors));
-  TableSetBuilder builder(1 << 20);
-  ASSERT_THAT(AddCheckpoint("m", folder, builder), IsOk());
-  const absl::StatusOr<TableSetPtr> set = std::move(builder).Build();
+  const absl::StatusOr<TableSetPtr> set = Load(fields_, GetParam().tensors);
   ASSERT_THAT(set, IsOk());
   std::vector<std::string> names;
   for (const MountedTable& table : (*set)->tables())
@@ -249,120 +262,249 @@ TEST_P(SavedCheckpoint, IsUnderstood) {
   EXPECT_THAT(names, ElementsAreArray(GetParam().tables));
 }
 
+// `value` times `factor`; of a list, each of its integers.
+nlohmann::json Times(int factor, const nlohmann::json& value) {
+  if (!value.is_array()) return factor * value.get<int>();
+  nlohmann::json product = nlohmann::json::array();
+  for (const auto& each : value) product.push_back(factor * each.get<int>());
+  return product;
+}
+
+TEST_P(SavedCheckpoint, EveryFieldIsHeldAgainstTheTensors) {
+  for (const auto& [field, value] : fields_.items()) {
+    for (const nlohmann::json& wrong :
+         {Times(2, value), Times(-1, value), nlohmann::json(),
+          nlohmann::json("10"), nlohmann::json(1.5)}) {
+      nlohmann::json fields = fields_;
+      fields[field] = wrong;
+      EXPECT_THAT(Load(fields, GetParam().tensors),
+                  StatusIs(absl::StatusCode::kInvalidArgument,
+                           AllOf(HasSubstr("model.safetensors:"),
+                                 HasSubstr("config.json: "), HasSubstr(field),
+                                 HasSubstr(wrong.dump()), HasSubstr("want "))));
+    }
+    nlohmann::json fields = fields_;
+    fields.erase(field);
+    EXPECT_THAT(
+        Load(fields, GetParam().tensors),
+        StatusIs(absl::StatusCode::kInvalidArgument,
+                 AllOf(HasSubstr(field + " = "), HasSubstr(" by default"))));
+  }
+}
+
+TEST_P(SavedCheckpoint, EveryAxisOfEveryTensorIsChecked) {
+  const auto expect_refused = [this](const F32Tensor& tensor) {
+    EXPECT_THAT(Load(fields_, {tensor}),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr(absl::StrCat(
+                             "model.safetensors:", tensor.name, ": got shape [",
+                             absl::StrJoin(tensor.shape, ", "), "], want ["))));
+  };
+  for (const F32Tensor& tensor : GetParam().tensors) {
+    for (size_t axis = 0; axis < tensor.shape.size(); ++axis) {
+      std::vector<int64_t> shape = tensor.shape;
+      ++shape[axis];
+      expect_refused(Tensor(tensor.name, shape));
+    }
+    std::vector<int64_t> shape = tensor.shape;
+    shape.insert(shape.begin(), 1);
+    expect_refused(Tensor(tensor.name, shape));
+    if (tensor.shape.size() == 1) continue;
+    expect_refused(
+        Tensor(tensor.name, {tensor.shape.rbegin(), tensor.shape.rend()}));
+  }
+}
+
 constexpr char kSwin[] = "swin.encoder.layers.1.blocks.0.attention.self.";
 constexpr char kSwinV2[] =
     "swinv2.encoder.layers.1.blocks.3.attention.self."
     "continuous_position_bias_mlp.";
+constexpr char kDistances[] =
+    "encoder.layer.1.attention.self.distance_embedding.weight";
+constexpr char kT5Fields[] =
+    R"({"num_heads":2,"relative_attention_num_buckets":24})";
+constexpr char kBertFields[] =
+    R"({"max_position_embeddings":10,"hidden_size":8})";
+constexpr char kDistanceFields[] =
+    R"({"max_position_embeddings":9,"hidden_size":8,"num_attention_heads":2})";
+constexpr char kVitFields[] =
+    R"({"image_size":16,"patch_size":8,"hidden_size":8})";
 
 INSTANTIATE_TEST_SUITE_P(
     Types, SavedCheckpoint,
     testing::Values(
+        Saved{"T5",
+              "t5",
+              kT5Fields,
+              {Tensor(std::string("encoder.block.0") + kBias, {24, 2}),
+               Tensor(std::string("decoder.block.0") + kBias, {24, 2})},
+              {"m/decoder", "m/encoder"}},
         Saved{"Mt5",
               "mt5",
-              {Tensor(std::string("encoder.block.0") + kBias, {32, 2}),
-               Tensor(std::string("decoder.block.0") + kBias, {32, 2})},
+              kT5Fields,
+              {Tensor(std::string("encoder.block.0") + kBias, {24, 2}),
+               Tensor(std::string("decoder.block.0") + kBias, {24, 2})},
               {"m/decoder", "m/encoder"}},
+        Saved{"Umt5",
+              "umt5",
+              kT5Fields,
+              {Tensor(std::string("encoder.block.1") + kBias, {24, 2}),
+               Tensor(std::string("decoder.block.3") + kBias, {24, 2})},
+              {"m/decoder.layers.3", "m/encoder.layers.1"}},
         Saved{"LongT5Local",
               "longt5",
+              kT5Fields,
               {Tensor("encoder.block.0.layer.0.LocalSelfAttention."
                       "relative_attention_bias.weight",
-                      {32, 2}),
-               Tensor(std::string("decoder.block.0") + kBias, {32, 2})},
+                      {24, 2}),
+               Tensor(std::string("decoder.block.0") + kBias, {24, 2})},
               {"m/decoder", "m/encoder"}},
         Saved{"LongT5Global",
               "longt5",
+              kT5Fields,
               {Tensor("encoder.block.0.layer.0.TransientGlobalSelfAttention."
                       "global_relative_attention_bias.weight",
-                      {32, 2}),
+                      {24, 2}),
                Tensor("encoder.block.0.layer.0.TransientGlobalSelfAttention."
                       "relative_attention_bias.weight",
-                      {32, 2})},
+                      {24, 2})},
               {"m/encoder", "m/encoder.global"}},
         Saved{"Bert",
               "bert",
+              kBertFields,
               {Tensor("bert.embeddings.position_embeddings.weight", {10, 8})},
               {"m/positions"}},
         Saved{"BertWithoutHead",
               "bert",
+              kBertFields,
               {Tensor("embeddings.position_embeddings.weight", {10, 8})},
               {"m/positions"}},
+        Saved{"BertDistances",
+              "bert",
+              kDistanceFields,
+              {Tensor(kDistances, {17, 4})},
+              {"m/encoder.layers.1"}},
         Saved{
             "Roberta",
             "roberta",
+            kBertFields,
             {Tensor("roberta.embeddings.position_embeddings.weight", {10, 8})},
             {"m/positions"}},
+        Saved{"RobertaDistances",
+              "roberta",
+              kDistanceFields,
+              {Tensor(kDistances, {17, 4})},
+              {"m/encoder.layers.1"}},
         Saved{"Gpt2",
               "gpt2",
+              R"({"n_positions":10,"n_embd":8})",
               {Tensor("transformer.wpe.weight", {10, 8})},
               {"m/positions"}},
         Saved{"Opt",
               "opt",
+              kBertFields,
               {Tensor("model.decoder.embed_positions.weight", {12, 8})},
               {"m/positions"}},
         Saved{"Bart",
               "bart",
+              R"({"max_position_embeddings":10,"d_model":8})",
               {Tensor("model.encoder.embed_positions.weight", {12, 8}),
                Tensor("model.decoder.embed_positions.weight", {12, 8})},
               {"m/decoder.positions", "m/encoder.positions"}},
         Saved{"Mpnet",
               "mpnet",
-              {Tensor("mpnet.embeddings.position_embeddings.weight", {10, 8}),
-               Tensor("mpnet.encoder.relative_attention_bias.weight", {32, 2})},
-              {"m/encoder", "m/positions"}},
+              kBertFields,
+              {Tensor("mpnet.embeddings.position_embeddings.weight", {10, 8})},
+              {"m/positions"}},
+        Saved{"MpnetBias",
+              "mpnet",
+              R"({"relative_attention_num_buckets":24,
+                  "num_attention_heads":2})",
+              {Tensor("mpnet.encoder.relative_attention_bias.weight", {24, 2})},
+              {"m/encoder"}},
         Saved{"Swin",
               "swin",
+              R"({"window_size":2,"num_heads":[1,2]})",
               {Tensor(std::string(kSwin) + "relative_position_bias_table",
                       {9, 2})},
-              {"m/encoder.layers.1.blocks.0"},
-              R"(,"window_size":2)"},
+              {"m/encoder.layers.1.blocks.0"}},
+        Saved{"SwinPositions",
+              "swin",
+              R"({"image_size":[8,16],"patch_size":2,"embed_dim":6})",
+              {Tensor("swin.embeddings.position_embeddings", {1, 32, 6})},
+              {"m/positions"}},
         Saved{"SwinV2",
               "swinv2",
+              R"({"num_heads":[1,2]})",
               {Tensor(std::string(kSwinV2) + "0.bias", {512}),
                Tensor(std::string(kSwinV2) + "0.weight", {512, 2}),
-               Tensor(std::string(kSwinV2) + "2.weight", {2, 512}),
-               Tensor("swinv2.encoder.layers.1.blocks.3.attention.self."
-                      "logit_scale",
-                      {2, 1, 1})},
+               Tensor(std::string(kSwinV2) + "2.weight", {2, 512})},
               {"m/encoder.layers.1.blocks.3.mlp.0.bias",
                "m/encoder.layers.1.blocks.3.mlp.0.weight",
                "m/encoder.layers.1.blocks.3.mlp.2.weight"}},
+        Saved{"SwinV2Positions",
+              "swinv2",
+              R"({"image_size":8,"patch_size":2,"embed_dim":6})",
+              {Tensor("swinv2.embeddings.position_embeddings", {1, 17, 6})},
+              {"m/positions"}},
         Saved{"Beit",
               "beit",
-              {Tensor("beit.embeddings.position_embeddings", {1, 5, 8}),
-               Tensor("beit.encoder.layer.1.attention.attention."
+              R"({"image_size":16,"patch_size":8,"num_attention_heads":2})",
+              {Tensor("beit.encoder.layer.1.attention.attention."
                       "relative_position_bias.relative_position_bias_table",
                       {12, 2})},
-              {"m/encoder.layers.1", "m/positions"},
-              R"(,"image_size":32)"},
+              {"m/encoder.layers.1"}},
         Saved{"BeitShared",
               "beit",
+              R"({"image_size":16,"patch_size":8,"num_attention_heads":2})",
               {Tensor("beit.encoder.relative_position_bias."
                       "relative_position_bias_table",
                       {12, 2})},
-              {"m/encoder"},
-              R"(,"image_size":32)"},
+              {"m/encoder"}},
+        Saved{"BeitPositions",
+              "beit",
+              kVitFields,
+              {Tensor("beit.embeddings.position_embeddings", {1, 5, 8})},
+              {"m/positions"}},
         Saved{"Vit",
               "vit",
+              kVitFields,
               {Tensor("vit.embeddings.position_embeddings", {1, 5, 8})},
               {"m/positions"}},
         Saved{"Deit",
               "deit",
-              {Tensor("deit.embeddings.position_embeddings", {1, 6, 8})},
+              R"({"image_size":[32,64],"patch_size":[16,8],"hidden_size":8})",
+              {Tensor("deit.embeddings.position_embeddings", {1, 18, 8})},
               {"m/positions"}},
         Saved{
             "Detr",
             "detr",
+            R"({"d_model":8})",
             {Tensor("model.position_embedding.column_embeddings.weight",
                     {50, 4}),
-             Tensor("model.position_embedding.row_embeddings.weight", {50, 4}),
-             Tensor("model.query_position_embeddings.weight", {3, 8})},
-            {"m/columns", "m/queries", "m/rows"}},
-        Saved{"DebertaV2",
+             Tensor("model.position_embedding.row_embeddings.weight", {50, 4})},
+            {"m/columns", "m/rows"}},
+        Saved{"DetrQueries",
+              "detr",
+              R"({"num_queries":3,"d_model":8})",
+              {Tensor("model.query_position_embeddings.weight", {3, 8})},
+              {"m/queries"}},
+        Saved{
+            "DebertaV2Positions",
+            "deberta-v2",
+            R"({"max_position_embeddings":10,"hidden_size":8})",
+            {Tensor("deberta.embeddings.position_embeddings.weight", {10, 8})},
+            {"m/positions"}},
+        Saved{"DebertaV2Buckets",
               "deberta-v2",
-              {Tensor("deberta.embeddings.position_embeddings.weight", {10, 8}),
-               Tensor("deberta.encoder.rel_embeddings.weight", {8, 8})},
-              {"m/encoder", "m/positions"},
-              R"(,"position_buckets":4)"}),
+              R"({"position_buckets":4,"hidden_size":6})",
+              {Tensor("deberta.encoder.rel_embeddings.weight", {8, 6})},
+              {"m/encoder"}},
+        Saved{"DebertaV2Distances",
+              "deberta-v2",
+              R"({"max_relative_positions":4,"hidden_size":6})",
+              {Tensor("deberta.encoder.rel_embeddings.weight", {8, 6})},
+              {"m/encoder"}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // Mounts one tensor of a model with further fields in its config.json, and
@@ -394,7 +536,7 @@ class Use : public Checkpoint {
 
   LearnedAbsoluteSpec Positions(const std::string& model_type,
                                 const std::string& tensor,
-                                const std::string& fields = "") {
+                                const std::string& fields) {
     return Of<LearnedAbsoluteSpec>("positions", model_type, fields,
                                    {Tensor(tensor, {12, 8}, 3)});
   }
@@ -402,30 +544,35 @@ class Use : public Checkpoint {
 
 TEST_F(Use, PositionsBeginAtTheModelsRow) {
   const std::string bert = "embeddings.position_embeddings.weight";
-  EXPECT_EQ(Positions("bert", bert).offset, 0);
-  EXPECT_EQ(Positions("bert", bert).table->At(0), 3);
-  EXPECT_EQ(Positions("gpt2", "wpe.weight").offset, 0);
-  EXPECT_EQ(Positions("opt", "decoder.embed_positions.weight").offset, 2);
-  EXPECT_EQ(Positions("roberta", bert).offset, 2);
-  EXPECT_EQ(Positions("roberta", bert, R"(,"pad_token_id":4)").offset, 5);
-  EXPECT_EQ(Positions("mpnet", bert, R"(,"pad_token_id":4)").offset, 2);
-  EXPECT_EQ(Positions("deberta-v2", bert).offset, 0);
-  EXPECT_EQ(Positions("roberta", bert).padding_idx, std::nullopt);
+  const std::string rows12 = R"(,"max_position_embeddings":12,"hidden_size":8)";
+  const std::string rows10 = R"(,"max_position_embeddings":10,"hidden_size":8)";
+  EXPECT_EQ(Positions("bert", bert, rows12).offset, 0);
+  EXPECT_EQ(Positions("bert", bert, rows12).table->At(0), 3);
+  EXPECT_EQ(Positions("gpt2", "wpe.weight", rows12).offset, 0);
+  EXPECT_EQ(Positions("opt", "decoder.embed_positions.weight", rows10).offset,
+            2);
+  EXPECT_EQ(Positions("roberta", bert, rows12).offset, 2);
+  EXPECT_EQ(Positions("roberta", bert, rows12 + R"(,"pad_token_id":4)").offset,
+            5);
+  EXPECT_EQ(Positions("mpnet", bert, rows12 + R"(,"pad_token_id":4)").offset,
+            2);
+  EXPECT_EQ(Positions("deberta-v2", bert, rows12).offset, 0);
+  EXPECT_EQ(Positions("roberta", bert, rows12).padding_idx, std::nullopt);
   const std::vector<F32Tensor> bart = {
       Tensor("model.encoder.embed_positions.weight", {12, 8}),
       Tensor("model.decoder.embed_positions.weight", {12, 8})};
   for (const char* side : {"encoder.positions", "decoder.positions"}) {
-    EXPECT_EQ(Of<LearnedAbsoluteSpec>(side, "bart", "", bart).offset, 2);
+    EXPECT_EQ(Of<LearnedAbsoluteSpec>(side, "bart", rows10, bart).offset, 2);
   }
 }
 
 TEST_F(Use, DistancesAreQueryMinusKey) {
   for (const char* model_type : {"bert", "roberta"}) {
-    const auto spec = Of<ShawSpec>(
-        "encoder.layers.1", model_type,
-        R"(,"position_embedding_type":"relative_key")",
-        {Tensor("encoder.layer.1.attention.self.distance_embedding.weight",
-                {17, 4})});
+    const auto spec = Of<ShawSpec>("encoder.layers.1", model_type,
+                                   R"(,"position_embedding_type":"relative_key",
+            "max_position_embeddings":9,"hidden_size":8,
+            "num_attention_heads":2)",
+                                   {Tensor(kDistances, {17, 4})});
     EXPECT_EQ(spec.left, 8);
     EXPECT_EQ(spec.right, 8);
     EXPECT_EQ(spec.beyond, BeyondReach::kRefuse);
@@ -436,23 +583,28 @@ TEST_F(Use, DistancesAreQueryMinusKey) {
 TEST_F(Use, PositionsThatAreNotAddedHaveNoSpec) {
   for (const char* model_type : {"bert", "roberta"}) {
     EXPECT_EQ(SpecOf("positions", model_type,
-                     R"(,"position_embedding_type":"relative_key")",
+                     R"(,"position_embedding_type":"relative_key",
+                         "max_position_embeddings":9,"hidden_size":4)",
                      {Tensor("embeddings.position_embeddings.weight", {9, 4})}),
               std::nullopt);
   }
-  EXPECT_EQ(SpecOf("positions", "swinv2", "",
+  EXPECT_EQ(SpecOf("positions", "swinv2", R"(,"image_size":8,"embed_dim":8)",
                    {Tensor("embeddings.position_embeddings", {1, 5, 8})}),
             std::nullopt);
 }
 
 TEST_F(Use, PositionsOfPatchesLoseTheBatchsAxis) {
   const std::vector<F32Tensor> tensors = {
-      Tensor("embeddings.position_embeddings", {1, 5, 8})};
-  for (const char* model_type : {"vit", "deit", "swin"}) {
+      Tensor("embeddings.position_embeddings", {1, 6, 8})};
+  const std::pair<const char*, const char*> models[] = {
+      {"vit", R"(,"image_size":[80,16],"hidden_size":8)"},
+      {"deit", R"(,"image_size":32,"hidden_size":8)"},
+      {"swin", R"(,"image_size":[8,12],"embed_dim":8)"}};
+  for (const auto& [model_type, fields] : models) {
     const auto spec =
-        Of<LearnedAbsoluteSpec>("positions", model_type, "", tensors);
+        Of<LearnedAbsoluteSpec>("positions", model_type, fields, tensors);
     ASSERT_TRUE(spec.table.has_value());
-    EXPECT_THAT(spec.table->shape(), ElementsAre(5, 8));
+    EXPECT_THAT(spec.table->shape(), ElementsAre(6, 8));
     EXPECT_EQ(spec.offset, 0);
   }
 }
@@ -462,10 +614,16 @@ TEST_F(Use, MpnetBuckets) {
     return std::vector<F32Tensor>{
         Tensor("encoder.relative_attention_bias.weight", {rows, 2})};
   };
-  const std::string fields = R"(,"relative_attention_max_distance":64)";
-  EXPECT_EQ(Of<T5Spec>("encoder", "mpnet", fields, tensors(32)).max_distance,
+  const std::string heads = R"(,"num_attention_heads":2)";
+  EXPECT_EQ(Of<T5Spec>("encoder", "mpnet",
+                       heads + R"(,"relative_attention_max_distance":64)",
+                       tensors(32))
+                .max_distance,
             128);
-  EXPECT_EQ(SpecOf("encoder", "mpnet", "", tensors(64)), std::nullopt);
+  EXPECT_EQ(
+      SpecOf("encoder", "mpnet",
+             heads + R"(,"relative_attention_num_buckets":64)", tensors(64)),
+      std::nullopt);
 }
 
 TEST_F(Use, SwinsWindowIsTheModelsAndHeadsAreTheStages) {
@@ -487,14 +645,15 @@ class SwinV2Use : public Use {
     const std::string mlp =
         blocks + ".attention.self.continuous_position_bias_mlp.";
     const std::vector<F32Tensor> tensors = {
-        Tensor(mlp + "0.weight", {4, 2}, 1), Tensor(mlp + "0.bias", {4}, 2),
-        Tensor(mlp + "2.weight", {6, 4}, 3)};
+        Tensor(mlp + "0.weight", {512, 2}, 1), Tensor(mlp + "0.bias", {512}, 2),
+        Tensor(mlp + "2.weight", {6, 512}, 3)};
+    const std::string with_heads = fields + R"(,"num_heads":[6,6,6,6])";
     // All three tables have the one spec.
     auto spec =
-        Of<SwinV2Spec>(blocks + ".mlp.0.bias", "swinv2", fields, tensors);
+        Of<SwinV2Spec>(blocks + ".mlp.0.bias", "swinv2", with_heads, tensors);
     for (const char* part : {".mlp.0.weight", ".mlp.2.weight"}) {
       const auto same =
-          Of<SwinV2Spec>(blocks + part, "swinv2", fields, tensors);
+          Of<SwinV2Spec>(blocks + part, "swinv2", with_heads, tensors);
       EXPECT_EQ(same.window_height, spec.window_height);
     }
     return spec;
@@ -516,7 +675,7 @@ TEST_F(SwinV2Use, HalfANetworkHasNoSpec) {
   EXPECT_EQ(SpecOf("encoder.layers.0.blocks.0.mlp.0.bias", "swinv2", "",
                    {Tensor("encoder.layers.0.blocks.0.attention.self."
                            "continuous_position_bias_mlp.0.bias",
-                           {4})}),
+                           {512})}),
             std::nullopt);
 }
 
@@ -537,22 +696,23 @@ TEST_F(SwinV2Use, APretrainedWindowIsTheStages) {
 }
 
 TEST_F(Use, BeitsWindowIsTheImagesPatches) {
-  const auto tensors = [](int64_t rows) {
+  const auto tensors = [](int64_t patches, int64_t rows) {
     return std::vector<F32Tensor>{
-        Tensor("embeddings.position_embeddings", {1, 10, 8}),
+        Tensor("embeddings.position_embeddings", {1, patches + 1, 8}),
         Tensor("encoder.relative_position_bias.relative_position_bias_table",
                {rows, 2})};
   };
-  const auto spec =
-      Of<BeitSpec>("encoder", "beit",
-                   R"(,"image_size":[48,54],"patch_size":16)", tensors(28));
+  const std::string sizes = R"(,"hidden_size":8,"num_attention_heads":2)";
+  const auto spec = Of<BeitSpec>(
+      "encoder", "beit", sizes + R"(,"image_size":[48,54],"patch_size":16)",
+      tensors(9, 28));
   EXPECT_EQ(spec.window_height, 3);
   EXPECT_EQ(spec.window_width, 3);
   EXPECT_EQ(spec.num_heads, 2);
   // transformers resamples what is not a square.
-  const std::string oblong = R"(,"image_size":[32,64],"patch_size":16)";
-  EXPECT_EQ(SpecOf("encoder", "beit", oblong, tensors(24)), std::nullopt);
-  EXPECT_EQ(SpecOf("positions", "beit", oblong, tensors(24)), std::nullopt);
+  const std::string oblong = sizes + R"(,"image_size":[32,64],"patch_size":16)";
+  EXPECT_EQ(SpecOf("encoder", "beit", oblong, tensors(8, 24)), std::nullopt);
+  EXPECT_EQ(SpecOf("positions", "beit", oblong, tensors(8, 24)), std::nullopt);
 }
 
 TEST_F(Use, DebertasIndicesAreThoseOfTheTablesRows) {
@@ -560,15 +720,38 @@ TEST_F(Use, DebertasIndicesAreThoseOfTheTablesRows) {
       Tensor("encoder.rel_embeddings.weight", {64, 8})};
   const auto buckets = Of<DebertaSpec>(
       "encoder", "deberta-v2",
-      R"(,"position_buckets":32,"max_relative_positions":-1)", tensors);
+      R"(,"hidden_size":8,"position_buckets":32,"max_relative_positions":-1)",
+      tensors);
   EXPECT_EQ(buckets.bucket_size, 32);
   EXPECT_EQ(buckets.max_position, 512);
   EXPECT_EQ(buckets.term, DebertaTerm::kContentToPosition);
   EXPECT_EQ(buckets.edge, DebertaEdge::kHf);
   const auto distances = Of<DebertaSpec>(
-      "encoder", "deberta-v2", R"(,"max_position_embeddings":32)", tensors);
+      "encoder", "deberta-v2",
+      R"(,"hidden_size":8,"max_position_embeddings":32)", tensors);
   EXPECT_EQ(distances.bucket_size, 0);
   EXPECT_EQ(distances.max_position, 32);
+}
+
+TEST_F(Use, AFieldIsUnderstoodByItsOtherName) {
+  EXPECT_EQ(Positions("deberta-v2", "embeddings.position_embeddings.weight",
+                      R"(,"max_position_embeddings":12,"hidden_size":16,
+                          "embedding_size":8)")
+                .offset,
+            0);
+  const std::string both =
+      R"(,"max_position_embeddings":12,"hidden_size":8,"n_positions":7)";
+  EXPECT_EQ(Positions("gpt2", "wpe.weight", both).offset, 0);
+  // In a Swin's, hidden_size is another: the last stage's.
+  EXPECT_TRUE(SpecOf("positions", "swin",
+                     R"(,"image_size":8,"embed_dim":8,"hidden_size":64)",
+                     {Tensor("embeddings.position_embeddings", {1, 4, 8})})
+                  .has_value());
+  EXPECT_EQ(
+      Of<T5Spec>("encoder", "t5", R"(,"num_attention_heads":2)",
+                 {Tensor(std::string("encoder.block.0") + kBias, {32, 2})})
+          .num_heads,
+      2);
 }
 
 TEST_F(Use, AConfigurationThatTensorsContradictIsNamed) {
@@ -583,25 +766,45 @@ TEST_F(Use, AConfigurationThatTensorsContradictIsNamed) {
   const std::vector<F32Tensor> beit = {Tensor(
       "encoder.relative_position_bias.relative_position_bias_table", {12, 2})};
   expect(R"({"model_type":"beit"})", beit,
-         "got shape [12, 2], want [732 displacements");
+         "/model.safetensors:encoder.relative_position_bias."
+         "relative_position_bias_table: got shape [12, 2], want [732, 12]; "
+         "config.json: image_size = 224 by default, patch_size = 16 by "
+         "default, num_attention_heads = 12 by default");
   expect(R"({"model_type":"beit","image_size":[32,"wide"]})", beit,
          "config.json: image_size: got [32,\"wide\"], want a positive integer, "
          "or a list of two");
   expect(R"({"model_type":"beit","patch_size":0})", beit,
          "config.json: patch_size: got 0, want a positive integer");
-  expect(R"({"model_type":"deberta-v2","position_buckets":32})",
-         {Tensor("encoder.rel_embeddings.weight", {8, 8})},
-         "config.json: position_buckets: got 32, want 4, half the rows of");
   const std::string mlp =
       "encoder.layers.2.blocks.0.attention.self.continuous_position_bias_mlp.";
-  expect(R"({"model_type":"swinv2","pretrained_window_sizes":[8,8]})",
-         {Tensor(mlp + "0.weight", {4, 2}), Tensor(mlp + "0.bias", {4}),
-          Tensor(mlp + "2.weight", {6, 4})},
+  expect(R"({"model_type":"swinv2","num_heads":[3]})",
+         {Tensor(mlp + "2.weight", {6, 512})},
+         "num_heads: got [3], want a list with an integer at index 2");
+  expect(R"({"model_type":"swinv2","num_heads":[3,6,6],
+             "pretrained_window_sizes":[8,8]})",
+         {Tensor(mlp + "0.weight", {512, 2}), Tensor(mlp + "0.bias", {512}),
+          Tensor(mlp + "2.weight", {6, 512})},
          "pretrained_window_sizes: got [8,8], want a list with an integer at "
          "index 2");
-  expect(R"({"model_type":"bert","position_embedding_type":7})",
-         {Tensor("embeddings.position_embeddings.weight", {9, 4})},
-         "config.json: position_embedding_type: got 7, want a string");
+  expect(R"({"model_type":"swinv2","window_size":8589934592})",
+         {Tensor(mlp + "0.weight", {512, 3})},
+         "got shape [512, 3], want [512, 2]; config.json: says nothing of it");
+  const std::vector<F32Tensor> bert = {
+      Tensor("embeddings.position_embeddings.weight", {9, 4})};
+  const std::string sizes = R"("max_position_embeddings":9,"hidden_size":4)";
+  expect(R"({"model_type":"bert","position_embedding_type":7,)" + sizes + "}",
+         bert, "config.json: position_embedding_type: got 7, want a string");
+  for (const char* padding : {"-2", "8", "9", "1000"}) {
+    expect(absl::StrCat(R"({"model_type":"roberta","pad_token_id":)", padding,
+                        ",", sizes, "}"),
+           bert,
+           absl::StrCat("config.json: pad_token_id: got ", padding,
+                        ", want an integer in [-1, 7]"));
+  }
+  // The product of what is allowed does not overflow.
+  expect(R"({"model_type":"vit","image_size":1073741824,"patch_size":1})",
+         {Tensor("embeddings.position_embeddings", {1, 5, 8})},
+         "want [1, 1152921504606846977, 768]");
 }
 
 TEST_F(Checkpoint, WhatIsWrongIsNamed) {
@@ -636,12 +839,8 @@ TEST_F(Checkpoint, WhatIsWrongIsNamed) {
   EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
                                AllOf(HasSubstr("none of the tensors that a t5"),
                                      HasSubstr("encoder.block.0.layer.0"))));
-  WriteModel({Tensor(std::string("encoder.block.0") + kBias, {32, 2})});
+  WriteModel({Tensor(std::string("encoder.block.0") + kBias, {32, 8})});
   ASSERT_THAT(Load(), IsOk());
-  WriteConfig(R"({"model_type":"t5","relative_attention_num_buckets":64})");
-  EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
-                               HasSubstr("got shape [32, 2], want [64 buckets, "
-                                         "2 heads]")));
   WriteConfig(R"({"model_type":"t5","relative_attention_max_distance":"far"})");
   EXPECT_THAT(
       Load(),
@@ -653,7 +852,7 @@ TEST_F(Checkpoint, WhatIsWrongIsNamed) {
           "relative_attention_max_distance":18446744073709551615})");
   EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
                                HasSubstr("got 18446744073709551615, want an "
-                                         "integer in [-2^31, 2^31]")));
+                                         "integer in [-2^30, 2^30]")));
 }
 
 }  // namespace

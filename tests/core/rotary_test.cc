@@ -606,6 +606,25 @@ TEST(RotaryAxes, AxialSectionsBeginAnew) {
   }
 }
 
+TEST(RotaryAxes, RopeTypeAxialHasTwoAxes) {
+  const RotarySpec axial = {.head_dim = 20, .rope_type = RopeType::kAxial};
+  const RotarySpec spelled = {.head_dim = 20,
+                              .mrope_section = {5, 5},
+                              .mrope_order = MropeOrder::kAxial};
+  EXPECT_EQ(AxesOf(axial), AxesOf(spelled));
+  EXPECT_EQ(DerivedOf(axial, "inverse_frequencies"),
+            DerivedOf(spelled, "inverse_frequencies"));
+  const RotarySpec unequal = {.head_dim = 20,
+                              .rope_type = RopeType::kAxial,
+                              .mrope_section = {2, 3, 5}};
+  EXPECT_EQ(AxesOf(unequal), "00111222220011122222");
+  EXPECT_EQ(DerivedOf(unequal, "inverse_frequencies")[2], 1);
+  EXPECT_EQ(AxesOf({.head_dim = 20,
+                    .partial_rotary_factor = 0.4,
+                    .rope_type = RopeType::kAxial}),
+            "00110011");
+}
+
 // ---------------------------------------------------------------------------
 // What is allowed, and what names it
 
@@ -764,6 +783,23 @@ std::vector<BadSpec> BadSpecs() {
         .mrope_order = MropeOrder::kAxial,
         .inverse_frequencies = {1, 1}},
        "rotary.mrope_order: got AXIAL"},
+      {"AxialTwice",
+       {.head_dim = 4,
+        .rope_type = RopeType::kAxial,
+        .mrope_section = {1, 1},
+        .mrope_order = MropeOrder::kAxial},
+       "rotary.mrope_order: got AXIAL, want none: rope_type AXIAL is an order"},
+      {"AxialOfOddHalves",
+       {.head_dim = 6, .rope_type = RopeType::kAxial},
+       "rotary.head_dim: got 6 columns that turn, want a multiple of 4 with "},
+      {"AxialStretched",
+       {.head_dim = 8, .rope_type = RopeType::kAxial, .factor = 2},
+       "rotary.factor: got 2, want none: rope_type AXIAL does not use it"},
+      {"AxialWithGivenFrequencies",
+       {.head_dim = 4,
+        .rope_type = RopeType::kAxial,
+        .inverse_frequencies = {1, 1}},
+       "rotary.rope_type: got AXIAL, want DEFAULT: inverse_frequencies are"},
       {"FrequenciesTooFew",
        {.head_dim = 4, .inverse_frequencies = {1}},
        "rotary.inverse_frequencies: got 1 numbers, want 2"},
@@ -872,6 +908,10 @@ TEST(RotaryIdentity, IsThatOfTheNumbers) {
   writer.Integer(1, 4);
   EXPECT_EQ(IdentityOf({.head_dim = 4}), writer.bytes());
   EXPECT_EQ(IdentityOf({.head_dim = 4, .rope_theta = 10000}), writer.bytes());
+  EXPECT_EQ(IdentityOf({.head_dim = 8, .rope_type = RopeType::kAxial}),
+            IdentityOf({.head_dim = 8,
+                        .mrope_section = {2, 2},
+                        .mrope_order = MropeOrder::kAxial}));
   // Lengths that select the same table.
   EXPECT_EQ(IdentityOf(Dynamic(1)), IdentityOf(Dynamic(2048)));
   EXPECT_EQ(IdentityOf(Longrope(1)), IdentityOf(Longrope(4096)));

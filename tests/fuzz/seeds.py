@@ -31,13 +31,27 @@ MASKS: list[Any] = [{}, {"mask": {"causal": True, "window_left": 3}, "form": "FO
 T5_BIAS = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
 SWIN_MLP = "encoder.layers.0.blocks.0.attention.self.continuous_position_bias_mlp."
 CHECKPOINTS: list[tuple[dict[str, Any], dict[str, tuple[int, ...]]]] = [
-    ({"model_type": "t5"}, {f"encoder.{T5_BIAS}": (32, 2), f"decoder.{T5_BIAS}": (32, 2)}),
     (
-        {"model_type": "roberta", "pad_token_id": 1, "position_embedding_type": "absolute"},
+        {"model_type": "t5", "num_heads": 2},
+        {f"encoder.{T5_BIAS}": (32, 2), f"decoder.{T5_BIAS}": (32, 2)},
+    ),
+    (
+        {
+            "model_type": "roberta",
+            "pad_token_id": 1,
+            "position_embedding_type": "absolute",
+            "max_position_embeddings": 8,
+            "hidden_size": 4,
+        },
         {"embeddings.position_embeddings.weight": (8, 4)},
     ),
     (
-        {"model_type": "bert"},
+        {
+            "model_type": "bert",
+            "max_position_embeddings": 4,
+            "hidden_size": 8,
+            "num_attention_heads": 2,
+        },
         {"encoder.layer.1.attention.self.distance_embedding.weight": (7, 4)},
     ),
     (
@@ -46,19 +60,35 @@ CHECKPOINTS: list[tuple[dict[str, Any], dict[str, tuple[int, ...]]]] = [
             "image_size": [32, 32],
             "patch_size": 4,
             "window_size": 4,
+            "num_heads": [2, 4],
             "pretrained_window_sizes": [2, 0],
         },
-        {f"{SWIN_MLP}0.weight": (4, 2), f"{SWIN_MLP}0.bias": (4,), f"{SWIN_MLP}2.weight": (2, 4)},
+        {
+            f"{SWIN_MLP}0.weight": (512, 2),
+            f"{SWIN_MLP}0.bias": (512,),
+            f"{SWIN_MLP}2.weight": (2, 512),
+        },
     ),
     (
-        {"model_type": "beit", "image_size": 32, "patch_size": 16},
+        {
+            "model_type": "beit",
+            "image_size": 32,
+            "patch_size": 16,
+            "hidden_size": 2,
+            "num_attention_heads": 2,
+        },
         {
             "embeddings.position_embeddings": (1, 5, 2),
             "encoder.relative_position_bias.relative_position_bias_table": (12, 2),
         },
     ),
     (
-        {"model_type": "deberta-v2", "position_buckets": 2, "max_relative_positions": 8},
+        {
+            "model_type": "deberta-v2",
+            "position_buckets": 2,
+            "max_relative_positions": 8,
+            "hidden_size": 2,
+        },
         {"encoder.rel_embeddings.weight": (4, 2)},
     ),
 ]

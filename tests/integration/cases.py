@@ -189,7 +189,9 @@ def _rotary(random: Random) -> Case:
         if order == "INTERLEAVED":  # all but the first are alike
             others = [_int(random, 1, pairs // axes)] * (axes - 1)
             sections = [pairs - sum(others), *others]
-        fields |= {"mrope_section": sections, "mrope_order": order}
+        fields |= {"mrope_section": sections}
+        axial = random.random() < 0.3
+        fields |= {"rope_type": "AXIAL"} if axial else {"mrope_order": order}
     else:
         types = ("DEFAULT", "LINEAR", "DYNAMIC", "NTK", "YARN", "LONGROPE", "LLAMA3")
         rope_type = _pick(random, *types, "PROPORTIONAL")

@@ -17,7 +17,7 @@ from tests.integration.contract import message, spec
 from tests.integration.server import Details, Server, eventually, refused
 
 BIAS = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-CONFIG = {"model_type": "t5", "relative_attention_max_distance": 64}
+CONFIG = {"model_type": "t5", "num_heads": 2, "relative_attention_max_distance": 64}
 ENCODER = np.arange(64, dtype="f4").reshape(32, 2)
 DECODER = -ENCODER.astype("f2")
 
@@ -86,9 +86,10 @@ def test_a_checkpoint_is_served_by_name(start_server: Any, tmp_path: pathlib.Pat
 def test_tables_that_are_used_together_have_one_spec(
     start_server: Any, tmp_path: pathlib.Path
 ) -> None:
-    (tmp_path / "config.json").write_text('{"model_type": "swinv2", "window_size": 2}')
+    config = {"model_type": "swinv2", "window_size": 2, "num_heads": [3]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
     place = "encoder.layers.0.blocks.0"
-    shapes = {"0.weight": (4, 2), "0.bias": (4,), "2.weight": (3, 4)}
+    shapes = {"0.weight": (512, 2), "0.bias": (512,), "2.weight": (3, 512)}
     network = {
         f"{place}.attention.self.continuous_position_bias_mlp.{part}": np.ones(shape, "f4")
         for part, shape in shapes.items()

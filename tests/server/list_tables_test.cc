@@ -102,7 +102,8 @@ TEST_F(ListTablesTest, DescribesTheTable) {
 TEST_F(ListTablesTest, ASpecOfACheckpointUsesTheTableByName) {
   const std::filesystem::path folder = FreshFolder();
   WriteFile(folder / "config.json",
-            R"({"model_type":"t5","relative_attention_num_buckets":4,
+            R"({"model_type":"t5","num_heads":1,
+                "relative_attention_num_buckets":4,
                 "relative_attention_max_distance":64})");
   const std::string bias =
       ".block.0.layer.0.SelfAttention.relative_attention_bias.weight";
@@ -127,16 +128,19 @@ TEST_F(ListTablesTest, ASpecOfACheckpointUsesTheTableByName) {
 
 TEST_F(ListTablesTest, TablesBesideItAreNamedWhoeverHasTheSameNumbers) {
   const std::filesystem::path folder = FreshFolder();
-  WriteFile(folder / "config.json", R"({"model_type":"swinv2"})");
+  WriteFile(folder / "config.json",
+            R"({"model_type":"swinv2","num_heads":[1]})");
   // Networks of two blocks that differ only in their outputs.
   std::vector<F32Tensor> tensors;
   for (const float block : {0.0F, 1.0F}) {
     const std::string mlp = absl::StrCat("encoder.layers.0.blocks.", block,
                                          ".attention.self."
                                          "continuous_position_bias_mlp.");
-    tensors.push_back({mlp + "0.weight", {1, 2}, {1, 2}});
-    tensors.push_back({mlp + "0.bias", {1}, {3}});
-    tensors.push_back({mlp + "2.weight", {1, 1}, {block}});
+    tensors.push_back(
+        {mlp + "0.weight", {512, 2}, std::vector<float>(1024, 1)});
+    tensors.push_back({mlp + "0.bias", {512}, std::vector<float>(512, 3)});
+    tensors.push_back(
+        {mlp + "2.weight", {1, 512}, std::vector<float>(512, block)});
   }
   WriteFile(folder / "model.safetensors", SafetensorsBytes(tensors));
   TableSetBuilder builder(1 << 20);

@@ -341,6 +341,9 @@ const (
 	// Frequencies spaced by head_dim, zero beyond the rotating part (Gemma):
 	// columns are those of the whole head.
 	RopeType_ROPE_TYPE_PROPORTIONAL RopeType = 8
+	// DEFAULT with mrope_order AXIAL: two axes, each with half of the pairs,
+	// unless mrope_section deals them out (vision transformers).
+	RopeType_ROPE_TYPE_AXIAL RopeType = 9
 )
 
 // Enum value maps for RopeType.
@@ -355,6 +358,7 @@ var (
 		6: "ROPE_TYPE_LONGROPE",
 		7: "ROPE_TYPE_LLAMA3",
 		8: "ROPE_TYPE_PROPORTIONAL",
+		9: "ROPE_TYPE_AXIAL",
 	}
 	RopeType_value = map[string]int32{
 		"ROPE_TYPE_UNSPECIFIED":  0,
@@ -366,6 +370,7 @@ var (
 		"ROPE_TYPE_LONGROPE":     6,
 		"ROPE_TYPE_LLAMA3":       7,
 		"ROPE_TYPE_PROPORTIONAL": 8,
+		"ROPE_TYPE_AXIAL":        9,
 	}
 )
 
@@ -3282,7 +3287,7 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x19ROTARY_LAYOUT_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12ROTARY_LAYOUT_HALF\x10\x01\x12\x1d\n" +
 	"\x19ROTARY_LAYOUT_INTERLEAVED\x10\x02\x12\x19\n" +
-	"\x15ROTARY_LAYOUT_COMPACT\x10\x03*\xda\x01\n" +
+	"\x15ROTARY_LAYOUT_COMPACT\x10\x03*\xef\x01\n" +
 	"\bRopeType\x12\x19\n" +
 	"\x15ROPE_TYPE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11ROPE_TYPE_DEFAULT\x10\x01\x12\x14\n" +
@@ -3292,7 +3297,8 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x0eROPE_TYPE_YARN\x10\x05\x12\x16\n" +
 	"\x12ROPE_TYPE_LONGROPE\x10\x06\x12\x14\n" +
 	"\x10ROPE_TYPE_LLAMA3\x10\a\x12\x1a\n" +
-	"\x16ROPE_TYPE_PROPORTIONAL\x10\b*v\n" +
+	"\x16ROPE_TYPE_PROPORTIONAL\x10\b\x12\x13\n" +
+	"\x0fROPE_TYPE_AXIAL\x10\t*v\n" +
 	"\n" +
 	"MropeOrder\x12\x1b\n" +
 	"\x17MROPE_ORDER_UNSPECIFIED\x10\x00\x12\x17\n" +

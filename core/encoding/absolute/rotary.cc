@@ -29,7 +29,7 @@ constexpr double kMostFrequency = 1e6;
 std::string NameOf(RopeType type) { return std::string(NameOfEnum(type)); }
 
 absl::Status CheckColumns(const RotarySpec& spec) {
-  if (RotatingColumns(spec) < 2) {
+  if (spec.RotatingColumns() < 2) {
     return Invalid("rotary.partial_rotary_factor: got ",
                    spec.partial_rotary_factor,
                    ", want a number in (0, 1] that leaves at least 2 of ",
@@ -37,11 +37,17 @@ absl::Status CheckColumns(const RotarySpec& spec) {
   }
   const bool raises_theta =
       spec.rope_type == RopeType::kDynamic || spec.rope_type == RopeType::kNtk;
-  if (raises_theta && RotatingColumns(spec) < 4) {
+  if (raises_theta && spec.RotatingColumns() < 4) {
     return Invalid(
         "rotary.head_dim: got 2 columns that turn, want at least 4 "
         "with rope_type ",
         NameOf(spec.rope_type));
+  }
+  if (spec.rope_type == RopeType::kAxial && spec.mrope_section.empty() &&
+      spec.RotatingColumns() % 4 != 0) {
+    return Invalid("rotary.head_dim: got ", spec.RotatingColumns(),
+                   " columns that turn, want a multiple of 4 with rope_type "
+                   "AXIAL, or mrope_section");
   }
   return absl::OkStatus();
 }
@@ -336,8 +342,9 @@ int64_t EvaluatorBytes(const RotarySpec& spec) {
   return bytes;
 }
 
-absl::StatusOr<Encoding> DescribeRotary(const RotarySpec& spec) {
-  ATTNBIAS_RETURN_IF_ERROR(Check(spec));
+absl::StatusOr<Encoding> DescribeRotary(const RotarySpec& given) {
+  ATTNBIAS_RETURN_IF_ERROR(Check(given));
+  const RotarySpec spec = given.WithAxes();
   return Encoding{.lanes = 2,
                   .part_names = {"cos", "sin"},
                   .width = WidthOf(spec),

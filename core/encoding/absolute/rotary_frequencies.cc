@@ -21,7 +21,7 @@ void SetCorrectionDim(const RotarySpec& spec, double rotations,
   mpfr_si_div(out.get(), *spec.original_max_position_embeddings, out.get(),
               MPFR_RNDN);
   mpfr_log(out.get(), out.get(), MPFR_RNDN);
-  mpfr_mul_si(out.get(), out.get(), RotatingColumns(spec), MPFR_RNDN);
+  mpfr_mul_si(out.get(), out.get(), spec.RotatingColumns(), MPFR_RNDN);
   Real log_theta(out.precision());
   mpfr_log(log_theta.get(), theta.get(), MPFR_RNDN);
   mpfr_mul_2ui(log_theta.get(), log_theta.get(), 1, MPFR_RNDN);
@@ -101,24 +101,18 @@ void Stretch(const Real& share, double factor, Real& frequency) {
 
 }  // namespace
 
-int64_t RotatingColumns(const RotarySpec& spec) {
-  const double columns =
-      static_cast<double>(spec.head_dim) * spec.partial_rotary_factor;
-  return static_cast<int64_t>(columns) / 2 * 2;
-}
-
 int64_t TurningPairs(const RotarySpec& spec) {
   const std::vector<double>& given = spec.inverse_frequencies;
   if (!given.empty()) {
     return std::count_if(given.begin(), given.end(),
                          [](double frequency) { return frequency != 0; });
   }
-  return RotatingColumns(spec) / 2;
+  return spec.RotatingColumns() / 2;
 }
 
 int64_t RotaryPairs(const RotarySpec& spec) {
   return spec.rope_type == RopeType::kProportional ? spec.head_dim / 2
-                                                   : RotatingColumns(spec) / 2;
+                                                   : spec.RotatingColumns() / 2;
 }
 
 int64_t RotaryAxisOf(const RotarySpec& spec, int64_t pair) {
@@ -140,7 +134,7 @@ Real EffectiveRopeTheta(const RotarySpec& spec, int precision) {
       spec.rope_type == RopeType::kNtk) {
     Real stretch(precision + kGuardBits);
     Real exponent(precision + kGuardBits);
-    const int64_t dim = RotatingColumns(spec);
+    const int64_t dim = spec.RotatingColumns();
     SetStretch(spec, stretch);
     mpfr_set_si(exponent.get(), dim, MPFR_RNDN);
     mpfr_div_si(exponent.get(), exponent.get(), dim - 2, MPFR_RNDN);
@@ -233,11 +227,12 @@ void InverseFrequencies::Rescale(int64_t pair, Real& frequency) const {
   Real share(working_precision_);
   switch (spec_.rope_type) {
     case RopeType::kDefault:
+    case RopeType::kAxial:
     case RopeType::kDynamic:
     case RopeType::kNtk:
       return;
     case RopeType::kProportional:
-      if (2 * pair >= RotatingColumns(spec_)) {
+      if (2 * pair >= spec_.RotatingColumns()) {
         mpfr_set_ui(frequency.get(), 0, MPFR_RNDN);
       }
       mpfr_div_d(frequency.get(), frequency.get(), spec_.factor.value_or(1),
@@ -269,7 +264,7 @@ void InverseFrequencies::SetCorrectionRange() {
     mpfr_floor(low_.get(), low_.get());
     mpfr_ceil(high_.get(), high_.get());
   }
-  const int64_t last = RotatingColumns(spec_) - 1;
+  const int64_t last = spec_.RotatingColumns() - 1;
   if (mpfr_cmp_si(low_.get(), 0) < 0) mpfr_set_si(low_.get(), 0, MPFR_RNDN);
   if (mpfr_cmp_si(high_.get(), last) > 0) {
     mpfr_set_si(high_.get(), last, MPFR_RNDN);

@@ -2,7 +2,7 @@
 // What the parameters of rotary positions stand for, over real numbers:
 // transformers' formulas without its roundings.
 //
-// All specs are valid. Results are within a relative 2^-precision of the real
+// All specs are valid, WithAxes. Results are within a relative 2^-precision of the real
 // number that the spec's doubles define.
 #ifndef ATTNBIAS_CORE_ENCODING_ABSOLUTE_ROTARY_FREQUENCIES_H_
 #define ATTNBIAS_CORE_ENCODING_ABSOLUTE_ROTARY_FREQUENCIES_H_
@@ -14,10 +14,6 @@
 #include "core/numerics/real.h"
 
 namespace attnbias {
-
-// The even number of columns that turn: floor(head_dim x
-// partial_rotary_factor), the product rounded to a double as peers have it.
-int64_t RotatingColumns(const RotarySpec& spec);
 
 // Pairs of a row, those that do not turn among them.
 int64_t RotaryPairs(const RotarySpec& spec);

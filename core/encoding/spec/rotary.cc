@@ -15,6 +15,23 @@ constexpr double kMostFactor = 1e6;
 
 }  // namespace
 
+int64_t RotarySpec::RotatingColumns() const {
+  const double columns = static_cast<double>(head_dim) * partial_rotary_factor;
+  return static_cast<int64_t>(columns) / 2 * 2;
+}
+
+RotarySpec RotarySpec::WithAxes() const {
+  RotarySpec spec = *this;
+  if (rope_type != RopeType::kAxial) return spec;
+  spec.rope_type = RopeType::kDefault;
+  spec.mrope_order = MropeOrder::kAxial;
+  if (mrope_section.empty()) {
+    const int64_t half = RotatingColumns() / 4;
+    spec.mrope_section = {half, half};
+  }
+  return spec;
+}
+
 FieldList RotarySpec::Fields() {
   using enum RopeType;
   const auto is = [this](auto... types) {
@@ -72,13 +89,16 @@ FieldList RotarySpec::Fields() {
                 is(kLlama3)),
       Field(20, "mrope_section", mrope_section),
       Field(21, "mrope_order", mrope_order)
-          .Idle(mrope_section.empty(), "there is no mrope_section"),
+          .Idle(is(kAxial) || mrope_section.empty(),
+                is(kAxial) ? type + " is an order itself"
+                           : "there is no mrope_section"),
       Field(22, "angle", angle),
       Field(23, "inverse_frequencies", inverse_frequencies),
   };
 }
 
 void RotarySpec::Canonicalise() {
+  *this = WithAxes();
   if (factor == 1) factor.reset();
   if (rope_type == RopeType::kLongrope) {
     (UsesLongFactor() ? short_factor : long_factor).clear();

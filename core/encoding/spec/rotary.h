@@ -28,12 +28,13 @@ enum class RopeType : uint8_t {
   kYarn,
   kLongrope,
   kLlama3,
-  kProportional
+  kProportional,
+  kAxial
 };
 template <>
-inline constexpr std::array<std::string_view, 8> kEnumNames<RopeType> = {
-    "DEFAULT", "LINEAR",   "DYNAMIC", "NTK",
-    "YARN",    "LONGROPE", "LLAMA3",  "PROPORTIONAL"};
+inline constexpr std::array<std::string_view, 9> kEnumNames<RopeType> = {
+    "DEFAULT",  "LINEAR", "DYNAMIC",      "NTK",  "YARN",
+    "LONGROPE", "LLAMA3", "PROPORTIONAL", "AXIAL"};
 
 enum class MropeOrder : uint8_t { kChunked = 1, kInterleaved, kAxial };
 template <>
@@ -76,6 +77,13 @@ struct RotarySpec {
   bool UsesLongFactor() const {
     return *sequence_length > *original_max_position_embeddings;
   }
+
+  // The even number of columns that turn: floor(head_dim x
+  // partial_rotary_factor), the product rounded to a double as peers have it.
+  int64_t RotatingColumns() const;
+
+  // The same with AXIAL as an order of axes and not as a rope_type.
+  RotarySpec WithAxes() const;
 
   FieldList Fields();
   // Of what some sequence lengths leave the same, only what is in force.

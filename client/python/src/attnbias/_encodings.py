@@ -594,10 +594,21 @@ class Rotary(Encoding):
     """Columns: f0 f1 ... f0 f1 ... (default; Llama, GPT-NeoX), f0 f0 f1 f1 ... (GPT-J), or
     f0 f1 ... once."""
     rope_type: (
-        Literal["DEFAULT", "LINEAR", "DYNAMIC", "NTK", "YARN", "LONGROPE", "LLAMA3", "PROPORTIONAL"]
+        Literal[
+            "DEFAULT",
+            "LINEAR",
+            "DYNAMIC",
+            "NTK",
+            "YARN",
+            "LONGROPE",
+            "LLAMA3",
+            "PROPORTIONAL",
+            "AXIAL",
+        ]
         | None
     ) = None
-    """How frequencies are rescaled."""
+    """How frequencies are rescaled; AXIAL is DEFAULT with mrope_order AXIAL, two equal sections
+    unless mrope_section says otherwise."""
     factor: float | None = None
     """The stretch, in [1, 1e6]; needed by LINEAR, DYNAMIC, NTK, YARN and LLAMA3."""
     max_position_embeddings: int | None = None
