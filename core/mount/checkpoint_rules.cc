@@ -91,7 +91,10 @@ Spec DebertaIndices(const Site& site, ModelConfig& config) {
   }
   DebertaSpec spec{.bucket_size = std::max<int64_t>(buckets, 0),
                    .max_position = reach};
-  if (spec.bucket_size != 0) spec.edge = DebertaEdge::kHf;
+  if (spec.bucket_size != 0) {
+    spec.edge = DebertaEdge::kHf;
+    spec.bucket_rule = BucketRule::kFloat32Log;
+  }
   return spec;
 }
 
