@@ -64,7 +64,7 @@ inline constexpr std::array<std::string_view, 3> kEnumNames<MultiAxisLayout> = {
     "TENSOR2TENSOR", "INTERLEAVED", "CONCATENATED"};
 
 inline constexpr int64_t kMaxAxisLength = int64_t{1} << 30;
-inline constexpr double kMostAxisOffset = 0x1p20;
+inline constexpr double kMostAxisOffset = 1e6;
 
 struct MultiAxisSinusoidalSpec {
   static constexpr std::string_view kName = "multi_axis_sinusoidal";
