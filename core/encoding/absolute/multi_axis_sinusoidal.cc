@@ -25,8 +25,8 @@ namespace {
 // cache.
 constexpr int64_t kPieceBytes = int64_t{128} << 10;
 
-// Positions that are fractions of a length: so that rows of a table, which may
-// be halves of them and begin elsewhere, are positions too.
+// Where positions are fractions of a length: rows of a table, which may count in
+// halves and from elsewhere, then are positions too.
 constexpr Range kFractions = {-(kMaxPosition >> 2), (kMaxPosition >> 2) + 1};
 
 // The table of one axis.
@@ -55,11 +55,11 @@ int64_t NumTables(const MultiAxisSinusoidalSpec& spec) {
   return spec.axis_lengths.empty() ? 1 : spec.num_axes;
 }
 
-// Which row of an axis' table has a position: tables count in whole positions,
-// or in halves where the offset is one.
+// Rows of an axis' table count in whole positions, or in halves where the
+// offset is one.
 struct TableRows {
-  int64_t per_position = 1;
-  int64_t of_zero = 0;
+  int64_t per_position;
+  int64_t of_zero;
 
   explicit TableRows(double offset)
       : per_position(offset == std::floor(offset) ? 1 : 2),

@@ -63,9 +63,6 @@ template <>
 inline constexpr std::array<std::string_view, 3> kEnumNames<MultiAxisLayout> = {
     "TENSOR2TENSOR", "INTERLEAVED", "CONCATENATED"};
 
-inline constexpr int64_t kMaxAxisLength = int64_t{1} << 30;
-inline constexpr double kMostAxisOffset = 1e6;
-
 struct MultiAxisSinusoidalSpec {
   static constexpr std::string_view kName = "multi_axis_sinusoidal";
   int64_t dim = 0;
@@ -81,9 +78,11 @@ struct MultiAxisSinusoidalSpec {
   Defaulted<double> axis_offset = DefaultsTo(0.0);
 
   FieldList Fields() {
-    // Keeps every frequency within FrequencyOf's range.
+    // These keep every frequency within FrequencyOf's range.
+    constexpr int64_t kMaxAxisLength = int64_t{1} << 30;
     constexpr double kLeastAxisScale = 1e-3;
     constexpr double kMostAxisScale = 1e3;
+    constexpr double kMostAxisOffset = 1e6;
     const auto of_fractions = [this](Field field) {
       return field.Idle(axis_lengths.empty(), "there are no axis_lengths");
     };
