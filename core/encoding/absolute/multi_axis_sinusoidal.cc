@@ -25,8 +25,8 @@ namespace {
 // cache.
 constexpr int64_t kPieceBytes = int64_t{128} << 10;
 
-// Where positions are fractions of a length: rows of a table, which may count in
-// halves and from elsewhere, then are positions too.
+// Where positions are fractions of a length: rows of a table, which may count
+// in halves and from elsewhere, then are positions too.
 constexpr Range kFractions = {-(kMaxPosition >> 2), (kMaxPosition >> 2) + 1};
 
 // The table of one axis.
