@@ -190,7 +190,10 @@ Spec MpnetBias(const Site& site, ModelConfig& /*config*/) {
 Spec DebertaIndices(const Site& /*site*/, ModelConfig& config) {
   const auto [buckets, distance] = DebertaReachOf(config);
   DebertaSpec spec{.bucket_size = buckets, .max_position = distance};
-  if (spec.bucket_size != 0) spec.edge = DebertaEdge::kHf;
+  if (spec.bucket_size != 0) {
+    spec.edge = DebertaEdge::kHf;
+    spec.bucket_rule = BucketRule::kFloat32Log;
+  }
   return spec;
 }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <limits>
 
 #include "core/numerics/real.h"
@@ -131,6 +132,19 @@ Estimate ExpOf(DoubleDouble x) {
   const double scale = std::ldexp(1.0, (whole - step) / kSteps);
   const DoubleDouble scaled = {value.hi * scale, value.lo * scale};
   return {scaled, kExpBound * scaled.hi};
+}
+
+float RoundedLog(float x) {
+  float result;
+  const Estimate log = LogOf({x, 0});
+  if (TryRound(log.value, log.bound, DataType::kF32,
+               reinterpret_cast<std::byte*>(&result))) {
+    return result;
+  }
+  const RealCacheScope cache_scope;
+  Real exact(x, std::numeric_limits<float>::digits);
+  mpfr_log(exact.get(), exact.get(), MPFR_RNDN);
+  return mpfr_get_flt(exact.get(), MPFR_RNDN);
 }
 
 double RoundedLog1p(DoubleDouble x) {

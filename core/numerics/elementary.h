@@ -26,6 +26,9 @@ inline constexpr double kLeastExponent = -600;
 inline constexpr double kMostExponent = 700;
 Estimate ExpOf(DoubleDouble x);
 
+// ln x for x > 0: the nearest float, which is never subnormal.
+float RoundedLog(float x);
+
 // ln(1 + x) for x >= 0, and e^x: the nearest double, where that is normal; any
 // x whose result overflows gives infinity.
 double RoundedLog1p(DoubleDouble x);

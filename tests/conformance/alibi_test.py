@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """ALiBi against the real numbers, and against the peers with their slopes and in their forms."""
 
+import json
+from pathlib import Path
+
+import ml_dtypes
 import mpmath
 import numpy as np
 import pytest
 import torch
-from bits import assert_same_bits, to_array
+from bits import assert_same_bits, bits, to_array
 from real import NUMPY_TYPES, alibi_slopes, rounded, rounded_array
 from transformers.models.bloom.modeling_bloom import _get_alibi_slopes, build_alibi_tensor
+from transformers.models.falcon.modeling_falcon import build_alibi_tensor as build_falcon_tensor
 from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 from x_transformers.x_transformers import AlibiPositionalBias
 
@@ -15,6 +20,8 @@ import attnbias
 
 HEADS = range(1, 129)
 LENGTHS = [1, 2, 17, 512, 2048]
+DIFFERENCES = Path(__file__).with_name("alibi_differences.json")
+TORCH_TYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 
 
 def served_slopes(
@@ -76,6 +83,72 @@ def test_bloom(client: attnbias.Client) -> None:
             requests.append(attnbias.Request(encoding, queries=length, keys=length))
         for bias, want in zip(client.get_many(requests), wanted, strict=True):
             assert_same_bits(bias.row, want)
+
+
+def falcon(num_heads: int, length: int) -> torch.Tensor:
+    """BF16 whatever the model's type is."""
+    mask = torch.ones(1, length, dtype=torch.long)
+    alibi = build_falcon_tensor(mask, num_heads, torch.bfloat16)
+    return alibi.reshape(num_heads, length)
+
+
+def bloom(num_heads: int, length: int, dtype: str) -> torch.Tensor:
+    alibi = build_alibi_tensor(torch.ones(1, length), num_heads, TORCH_TYPES[dtype])
+    return alibi.reshape(num_heads, length)
+
+
+def rows_of(
+    client: attnbias.Client, slopes: list[list[float]], length: int, dtype: str
+) -> list[np.ndarray]:
+    requests = [
+        attnbias.Request(
+            attnbias.ALiBi(num_heads=len(given), slopes=given, variant="KEY_FROM_START"),
+            queries=length,
+            keys=length,
+            dtype=dtype,
+        )
+        for given in slopes
+    ]
+    return [bias.row for bias in client.get_many(requests)]
+
+
+def falcon_slopes() -> list[list[float]]:
+    """The second key's bias is the slope."""
+    return [falcon(n, 2)[:, 1].tolist() for n in HEADS]
+
+
+def bloom_slopes() -> list[list[float]]:
+    return [_get_alibi_slopes(n, torch.device("cpu")).tolist() for n in HEADS]
+
+
+def test_falcon_up_to_the_positions_that_bf16_holds(client: attnbias.Client) -> None:
+    for num_heads, got in zip(HEADS, rows_of(client, falcon_slopes(), 257, "bf16"), strict=True):
+        assert_same_bits(got, to_array(falcon(num_heads, 257)))
+
+
+def test_what_peers_round_twice(client: attnbias.Client) -> None:
+    """Falcon rounds positions too, BLOOM first to float32. It is all that they differ by."""
+    length = 2048
+    differences = []
+    positions = np.arange(length)
+    for num_heads, given, got in zip(
+        HEADS, falcon_slopes(), rows_of(client, falcon_slopes(), length, "bf16"), strict=True
+    ):
+        want = to_array(falcon(num_heads, length))
+        rounded_positions = positions.astype(ml_dtypes.bfloat16).astype(np.float64)
+        assert_same_bits((np.outer(given, rounded_positions)).astype(ml_dtypes.bfloat16), want)
+        different = np.count_nonzero(bits(got) != bits(want))
+        differences.append(["falcon", "bf16", num_heads, different])
+    for dtype in TORCH_TYPES:
+        for num_heads, given, got in zip(
+            HEADS, bloom_slopes(), rows_of(client, bloom_slopes(), length, dtype), strict=True
+        ):
+            want = to_array(bloom(num_heads, length, dtype))
+            products = np.outer(given, positions).astype(np.float32)
+            assert_same_bits(products.astype(NUMPY_TYPES[dtype]), want)
+            different = np.count_nonzero(bits(got) != bits(want))
+            differences.append(["bloom", dtype, num_heads, different])
+    assert [row for row in differences if row[-1]] == json.loads(DIFFERENCES.read_text())
 
 
 def test_mpt(client: attnbias.Client) -> None:

@@ -301,6 +301,13 @@ CASES: list[tuple[Any, Callable[[Any], Answers]]] = [
     (hf.DeiTConfig(**PATCHED | {"image_size": [16, 8]}), of_patches),
     (detr_config(num_queries=5, **ENCODER_DECODER), detr),
     (hf.DebertaV2Config(**PLAIN, **RELATIVE, position_buckets=8), deberta),
+    # At distance 24 float32's bucket is not the exact one.
+    (
+        hf.DebertaV2Config(
+            **PLAIN, **{**RELATIVE, "max_relative_positions": 65}, position_buckets=18
+        ),
+        deberta,
+    ),
     (hf.DebertaV2Config(**PLAIN, **RELATIVE), deberta),
 ]
 

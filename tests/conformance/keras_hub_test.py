@@ -123,7 +123,7 @@ def test_rotary_with_its_frequencies(client: attnbias.Client, name: str) -> None
         angle="FLOAT32",
     )
     got = client.get(encoding, position_ids=POSITIONS, scale=scale)
-    assert_within_1_ulp(got, want, scale)
+    assert_within_1_ulp(got, want)
 
 
 @pytest.mark.parametrize("name", [name for name in ROTARIES if name != "dynamic"])

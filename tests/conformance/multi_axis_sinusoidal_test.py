@@ -1,51 +1,171 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sinusoids of several axes against DETR's module and against tensor2tensor's formula."""
+"""Sinusoids of several axes against the modules of vision models and against the formulas."""
 
 import math
+from typing import Any
 
 import mpmath
 import numpy as np
 import pytest
 import torch
-from bits import assert_same_bits, to_array
-from real import NUMPY_TYPES, rounded_array, sinusoid, timing_signal
-from transformers.models.detr.modeling_detr import DetrSinePositionEmbedding
+import transformers as hf
+from bits import Array, assert_same_bits, to_array
+from real import NUMPY_TYPES, PRECISION, rounded_array, sinusoid, timing_signal
+from transformers import CONFIG_MAPPING, AutoModel
+from transformers.models.omdet_turbo.modeling_omdet_turbo import OmDetTurboHybridEncoder
+from transformers.models.vit_mae.modeling_vit_mae import ViTMAEEmbeddings
 
 import attnbias
 
+HEIGHT, WIDTH = 25, 38
 
-def test_detr(client: attnbias.Client) -> None:
-    """In float64, whose angles of up to 50 lose an ulp in each of a power, an exponent multiplied
-    by ln(10000), and a quotient. Its rows and columns count from 1."""
-    height, width, features = 37, 50, 64
-    peer = DetrSinePositionEmbedding(features)(
-        (1, 3, height, width), torch.device("cpu"), torch.float64
-    )
-    want = to_array(peer[0].permute(1, 2, 0)).reshape(height * width, 2 * features)
+# Models of transformers that have positions as fractions of the image, each with what it has
+# other than DETR.
+FRACTIONS: dict[str, dict[str, float]] = {
+    "detr": {},
+    "conditional_detr": {},
+    "table-transformer": {},
+    "deformable_detr": {"axis_offset": -0.5},
+    "dab-detr": {"base": 20},
+    "grounding-dino": {"base": 20},
+    "mm-grounding-dino": {"base": 20},
+    "maskformer": {},
+    "mask2former": {},
+    "oneformer": {},
+    "sam2": {},
+    "sam2_video": {},
+    "sam3": {},
+    "sam3_lite_text": {},
+    "sam3_tracker_video": {},
+}
+# Those whose rows and columns count from 0, and as they are.
+COUNTS = ["rt_detr", "rt_detr_v2", "d_fine", "deimv2", "pp_doclayout_v3"]
+
+
+def model_of(model_type: str) -> torch.nn.Module:
+    """By the default config, without numbers of its own; a backbone that needs timm is another."""
+    config_class = CONFIG_MAPPING[model_type]
+    config = config_class()
+    if getattr(getattr(config, "backbone_config", None), "model_type", "") == "timm_backbone":
+        stages = [f"stage{i}" for i in range(1, 5)]
+        config = config_class(backbone_config=hf.ResNetConfig(out_features=stages))
+    with torch.device("meta"):
+        return AutoModel.from_config(config)
+
+
+def position_modules(model_type: str) -> list[Any]:
+    modules = model_of(model_type).modules()
+    found = [module for module in modules if "SinePosition" in type(module).__name__]
+    assert found
+    return found
+
+
+def computed(module: Any, dtype: torch.dtype, mask: torch.Tensor) -> Array:
+    """[pixels, columns], where the mask is."""
+    shape = (1, 3, *mask.shape[1:])
+    try:
+        positions = module(shape, torch.device("cpu"), dtype, mask)
+    except TypeError:  # an older one, which is float32
+        positions = module(torch.empty(shape), mask)
+    return to_array(positions[0].permute(1, 2, 0)[mask[0]])
+
+
+def grid(height: int, width: int, first: int) -> list[list[int]]:
     rows, columns = np.divmod(np.arange(height * width), width)
-    encoding = attnbias.MultiAxisSinusoidal(dim=2 * features, num_axes=2, layout="INTERLEAVED")
-    ids = [(rows + 1).tolist(), (columns + 1).tolist()]
-    got = client.get(encoding, position_ids=ids, dtype="f64")
-    assert np.max(np.abs(got - want)) <= 50 * (math.log(10000) + 3) * 2.0**-52
+    return [(rows + first).tolist(), (columns + first).tolist()]
 
 
+def assert_near(got: Array, want: Array, largest_angle: float, base: float) -> None:
+    """A few operations lose an ulp each of the angle, the exponent's rounding ln(base) of it."""
+    loss = np.finfo(want.dtype).eps * (math.log(base) + 8)
+    assert got.shape == want.shape
+    assert np.max(np.abs(got - want)) <= loss * (largest_angle + 1)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("model_type", FRACTIONS)
+def test_fractions(
+    client: attnbias.Client, model_type: str, dtype: torch.dtype, padded: bool
+) -> None:
+    """Rows and columns count from 1; the lengths are those of what the mask leaves."""
+    height, width = (HEIGHT - 4, WIDTH - 9) if padded else (HEIGHT, WIDTH)
+    mask = torch.zeros(1, HEIGHT, WIDTH, dtype=torch.bool)
+    mask[:, :height, :width] = True
+    for module in position_modules(model_type):
+        want = computed(module, dtype, mask)
+        fields: dict[str, Any] = {"axis_lengths": [height, width], **FRACTIONS[model_type]}
+        largest_angle = 2 * math.pi
+        if not getattr(module, "normalize", True):  # SAM 3's decoder
+            fields, largest_angle = {}, max(height, width)
+        encoding = attnbias.MultiAxisSinusoidal(
+            dim=want.shape[1], num_axes=2, layout="INTERLEAVED", **fields
+        )
+        got = client.get(encoding, position_ids=grid(height, width, 1), dtype="f64")
+        assert_near(got, want, largest_angle, 10000)
+
+
+@pytest.mark.parametrize("model_type", COUNTS)
+def test_counts(client: attnbias.Client, model_type: str) -> None:
+    """In float64. Rows before columns."""
+    for module in position_modules(model_type):
+        want = to_array(module(WIDTH, HEIGHT, torch.device("cpu"), torch.float64)[0])
+        encoding = attnbias.MultiAxisSinusoidal(
+            dim=want.shape[1], num_axes=2, layout="CONCATENATED"
+        )
+        got = client.get(encoding, position_ids=grid(HEIGHT, WIDTH, 0), dtype="f64")
+        assert_near(got, want, WIDTH, 10000)
+
+
+def test_mae(client: attnbias.Client) -> None:
+    """Columns before rows, by a mistake that its checkpoints have."""
+    embeddings = ViTMAEEmbeddings(hf.ViTMAEConfig(image_size=112))
+    embeddings.initialize_weights()
+    want = to_array(embeddings.position_embeddings[0, 1:])
+    rows, columns = grid(7, 7, 0)
+    encoding = attnbias.MultiAxisSinusoidal(dim=768, num_axes=2, layout="CONCATENATED")
+    assert_same_bits(client.get(encoding, position_ids=[columns, rows]), want)
+
+
+def test_omdet_turbo(client: attnbias.Client) -> None:
+    """In float64. Columns before rows, and pixels column by column."""
+    build = OmDetTurboHybridEncoder.build_2d_sincos_position_embedding
+    want = to_array(build(WIDTH, HEIGHT, 256, dtype=torch.float64)[0])
+    encoding = attnbias.MultiAxisSinusoidal(dim=256, num_axes=2, layout="CONCATENATED")
+    got = client.get(encoding, position_ids=grid(WIDTH, HEIGHT, 0), dtype="f64")
+    assert_near(got, want, WIDTH, 10000)
+
+
+@pytest.mark.parametrize("fields", [{}, {"axis_scale": 7.3, "axis_eps": 0.1, "axis_offset": 1.5}])
 @pytest.mark.parametrize("layout", ["TENSOR2TENSOR", "INTERLEAVED", "CONCATENATED"])
-def test_real_numbers(client: attnbias.Client, layout: str) -> None:
+def test_real_numbers(client: attnbias.Client, layout: str, fields: dict[str, float]) -> None:
     random = np.random.default_rng(3)
     ids = [random.integers(-1000, 100000, 20).tolist() for _ in range(3)]
+    lengths = [37, 50, 100000]
     dim = 51 if layout == "TENSOR2TENSOR" else 48
     axis_dim = 16
+
+    def position(axis: int, count: int) -> mpmath.mpf:
+        if not fields:
+            return mpmath.mpf(count)
+        with mpmath.workprec(PRECISION):
+            fraction = (count + mpmath.mpf(fields["axis_offset"])) / (
+                lengths[axis] + mpmath.mpf(fields["axis_eps"])
+            )
+            return fraction * fields["axis_scale"]
 
     def element(row: int, column: int) -> mpmath.mpf:
         axis, column = divmod(column, axis_dim)
         if axis == len(ids):
             return mpmath.mpf(0)
+        at = position(axis, ids[axis][row])
         if layout == "TENSOR2TENSOR":
-            return timing_signal(ids[axis][row], column, dim=axis_dim)
-        return sinusoid(ids[axis][row], column, dim=axis_dim, layout=layout)
+            return timing_signal(at, column, dim=axis_dim)
+        return sinusoid(at, column, dim=axis_dim, layout=layout)
 
     reals = [element(row, column) for row in range(20) for column in range(dim)]
-    encoding = attnbias.MultiAxisSinusoidal(dim=dim, num_axes=3, layout=layout)
+    given: dict[str, Any] = {"axis_lengths": lengths, **fields} if fields else {}
+    encoding = attnbias.MultiAxisSinusoidal(dim=dim, num_axes=3, layout=layout, **given)
     for dtype in NUMPY_TYPES:
         got = client.get(encoding, position_ids=ids, dtype=dtype)
         assert_same_bits(got.ravel(), rounded_array(reals, dtype))

@@ -49,7 +49,12 @@ def rounded_array(values: list[mpmath.mpf], dtype: str) -> npt.NDArray[Any]:
 
 
 def sinusoid(
-    position: int, column: int, *, dim: int, layout: str = "INTERLEAVED", base: float = 10000
+    position: int | mpmath.mpf,
+    column: int,
+    *,
+    dim: int,
+    layout: str = "INTERLEAVED",
+    base: float = 10000,
 ) -> mpmath.mpf:
     """The paper's two layouts: column pair i turns by base^(-2i/dim) radians a position."""
     if layout == "INTERLEAVED":
@@ -63,7 +68,12 @@ def sinusoid(
 
 
 def timing_signal(
-    position: int, column: int, *, dim: int, min_timescale: float = 1, max_timescale: float = 1e4
+    position: int | mpmath.mpf,
+    column: int,
+    *,
+    dim: int,
+    min_timescale: float = 1,
+    max_timescale: float = 1e4,
 ) -> mpmath.mpf:
     """tensor2tensor's get_timing_signal_1d, letter by letter."""
     num_timescales = dim // 2

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rotary tables against transformers' modules, with every rope type, and against real numbers."""
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import mpmath
@@ -126,6 +128,11 @@ def module_of(
     return module(config(rope_parameters=dict(rope), **length, **parameters))
 
 
+def float32_factor(module: Any) -> float:
+    """What torch multiplies cosines and sines by."""
+    return float(np.float32(module.attention_scaling))
+
+
 def forward(module: Any, position_ids: Any) -> tuple[Array, Array]:
     positions = torch.tensor(position_ids)
     while positions.ndim < 2:
@@ -134,6 +141,8 @@ def forward(module: Any, position_ids: Any) -> tuple[Array, Array]:
     return to_array(cos[0]), to_array(sin[0])
 
 
+# [YaRN's factor, cosines, sines that are more than 1 ulp apart].
+DIFFERENCES = Path(__file__).with_name("rotary_factor_differences.json")
 SECTION = [16, 24, 24]
 # Modules of their own: config, module, and what makes heads have 128 columns.
 MODELS: dict[str, tuple[Any, Any, Parameters, Parameters]] = {
@@ -165,8 +174,40 @@ def test_frameworks_angles(client: attnbias.Client, name: str, model: str) -> No
         want = forward(module, POSITIONS)
         extent = {"position_ids": POSITIONS}
         encoding = given(module)
-    scale = module.attention_scaling
-    assert_within_1_ulp(client.get(encoding, **extent, scale=scale), want, scale)
+    scale = float32_factor(module)
+    assert_within_1_ulp(client.get(encoding, **extent, scale=scale), want)
+
+
+def test_a_factor_that_is_not_rounded(client: attnbias.Client) -> None:
+    """Float32's factor keeps to 1 ulp of torch; the float64 that it is rounded from does not.
+
+    What float32 makes of correctly rounded cosines and sines stands in torch's place for the
+    list, which so does not depend on torch's vector library.
+    """
+    rows = []
+    for factor in range(2, 65, 2):
+        rope = {**ROPES["yarn"], "rope_theta": 10000.0, "factor": float(factor)}
+        module = module_of(rope)
+        cos, sin = (part[:, :64] for part in forward(module, range(2048)))
+        unscaled, rounded, double = (
+            client.get(given(module, layout="COMPACT"), positions=2048, scale=scale)
+            for scale in (1, float32_factor(module), module.attention_scaling)
+        )
+        assert_within_1_ulp(rounded, (cos, sin))
+        beyond = [
+            np.count_nonzero(np.abs(got - want) > np.spacing(np.abs(want)))
+            for got, want in zip(
+                (double.cos, double.sin),
+                (
+                    np.float32(module.attention_scaling) * part
+                    for part in (unscaled.cos, unscaled.sin)
+                ),
+                strict=True,
+            )
+        ]
+        if any(beyond):
+            rows.append([factor, *beyond])
+    assert rows == json.loads(DIFFERENCES.read_text())
 
 
 @in_every_model
@@ -225,9 +266,9 @@ def test_longrope_switch(client: attnbias.Client, length: int) -> None:
     module = module_of(rope)
     positions = [*range(50), length - 1]
     want = forward(module, positions)
-    scale = module.attention_scaling
+    scale = float32_factor(module)
     got = client.get(given(module), position_ids=positions, scale=scale)
-    assert_within_1_ulp(got, want, scale)
+    assert_within_1_ulp(got, want)
     derived = client.describe(encoding_of(rope, sequence_length=length), positions=1).derived
     ours = np.array(derived["inverse_frequencies"])
     assert np.all(np.abs(ours - to_array(module.inv_freq)) <= 1e-6 * ours)

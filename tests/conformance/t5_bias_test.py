@@ -140,17 +140,21 @@ def test_transposed_table(client: attnbias.Client) -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("d_head", [64, 80])
 @pytest.mark.parametrize(("queries", "keys"), [(64, 64), (3, 200), (1, 17)])
-def test_x_transformers(client: attnbias.Client, causal: bool, queries: int, keys: int) -> None:
-    """Aligned at the end, and scaled by sqrt(d_head)."""
+def test_x_transformers(
+    client: attnbias.Client, causal: bool, queries: int, keys: int, d_head: int
+) -> None:
+    """Aligned at the end, and scaled by sqrt(d_head), which torch rounds to float32 first."""
     torch.manual_seed(1)
-    peer = RelativePositionBias(scale=64**0.5, causal=causal, heads=8)
+    peer = RelativePositionBias(scale=d_head**0.5, causal=causal, heads=8)
     with torch.no_grad():
         want = to_array(peer(queries, keys))
     encoding = attnbias.T5(
         num_heads=8, bidirectional=not causal, table=peer.relative_attention_bias.weight
     )
-    got = client.get(encoding, queries=queries, keys=keys, align="end", scale=8)
+    scale = float(np.float32(d_head**0.5))
+    got = client.get(encoding, queries=queries, keys=keys, align="end", scale=scale)
     assert_same_bits(got.view(), want)
 
 

@@ -15,6 +15,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from bucket_server import BucketServer, bucket_spec
 from t5_rules import (
     LARGEST_DISTANCE,
     Buckets,
@@ -22,11 +23,12 @@ from t5_rules import (
     causal_configurations,
     exact_buckets,
     exact_starts,
+    rounded_log,
     torch_buckets,
 )
-from t5_server import BucketServer
 
 import attnbias
+from attnbias.v1.service_pb2 import TensorSpec
 
 DIFFERENCES = Path(__file__).with_name("t5_rule_differences.json")
 SHIPPED = [(32, 128), (64, 256), (320, 800)]
@@ -39,23 +41,30 @@ def buckets(server: str) -> Iterator[BucketServer]:
         yield connected
 
 
-def rounded_log(x: torch.Tensor) -> torch.Tensor:
-    """Correctly rounded: float64's error is 1e-16, and no tie of float32 is so near."""
-    return x.double().log().float()
-
-
 def torch_buckets_with_rounded_log(relative: Positions, **rule: int) -> Buckets:
     with mock.patch.object(torch, "log", rounded_log):
         return torch_buckets(relative, **rule)
+
+
+def specs_of(configuration: tuple[int, int], *, bidirectional: bool) -> list[TensorSpec]:
+    """FLOAT32_LOG's and EXACT's, of all relative positions that a sweep has."""
+    num_buckets, max_distance = configuration
+    keys = (2 * LARGEST_DISTANCE if bidirectional else LARGEST_DISTANCE) + 1
+    rule = {
+        "bidirectional": bidirectional,
+        "num_buckets": num_buckets,
+        "max_distance": max_distance,
+    }
+    encodings = (attnbias.T5(**rule, bucket_rule=r) for r in ("FLOAT32_LOG", "EXACT"))
+    return [bucket_spec(encoding, LARGEST_DISTANCE, keys) for encoding in encodings]
 
 
 def test_every_causal_configuration(buckets: BucketServer) -> None:
     relative = np.arange(-LARGEST_DISTANCE, 1)
     differences = []
     swept = same_as_plain_torch = 0
-    for (num_buckets, max_distance), float32_log, exact in buckets.sweep(
-        causal_configurations(), LARGEST_DISTANCE
-    ):
+    asked = ((c, specs_of(c, bidirectional=False)) for c in causal_configurations())
+    for (num_buckets, max_distance), (float32_log, exact) in buckets.sweep(asked):
         rule = {"bidirectional": False, "num_buckets": num_buckets, "max_distance": max_distance}
         assert np.array_equal(exact, exact_buckets(relative, **rule)), rule
         if np.array_equal(float32_log, torch_buckets(relative, **rule)):
@@ -76,9 +85,8 @@ def test_bidirectional_configurations(buckets: BucketServer) -> None:
     relative = np.arange(-LARGEST_DISTANCE, LARGEST_DISTANCE + 1)
     of_one_direction = list(causal_configurations())[::41]
     configurations = [(2 * num_buckets, distance) for num_buckets, distance in of_one_direction]
-    for (num_buckets, max_distance), float32_log, exact in buckets.sweep(
-        configurations, LARGEST_DISTANCE, bidirectional=True
-    ):
+    asked = ((c, specs_of(c, bidirectional=True)) for c in configurations)
+    for (num_buckets, max_distance), (float32_log, exact) in buckets.sweep(asked):
         rule = {"bidirectional": True, "num_buckets": num_buckets, "max_distance": max_distance}
         assert np.array_equal(exact, exact_buckets(relative, **rule)), rule
         if not np.array_equal(float32_log, torch_buckets(relative, **rule)):

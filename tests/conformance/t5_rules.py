@@ -38,6 +38,11 @@ def torch_buckets(
     return buckets.to(torch.int32).numpy()
 
 
+def rounded_log(x: torch.Tensor) -> torch.Tensor:
+    """Correctly rounded: float64's error is 1e-16, and no tie of float32 is so near."""
+    return x.double().log().float()
+
+
 def exact_buckets(
     relative: Positions, *, bidirectional: bool, num_buckets: int, max_distance: int
 ) -> Buckets:

@@ -726,6 +726,7 @@ TEST_F(Use, DebertasIndicesAreThoseOfTheTablesRows) {
   EXPECT_EQ(buckets.max_position, 512);
   EXPECT_EQ(buckets.term, DebertaTerm::kContentToPosition);
   EXPECT_EQ(buckets.edge, DebertaEdge::kHf);
+  EXPECT_EQ(buckets.bucket_rule, BucketRule::kFloat32Log);
   const auto distances = Of<DebertaSpec>(
       "encoder", "deberta-v2",
       R"(,"hidden_size":8,"max_position_embeddings":32)", tensors);

@@ -22,9 +22,10 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
+using enum BucketRule;
 
 TEST(DebertaBuckets, AreThePublishedOnes) {
-  const DebertaBuckets buckets(256, 512);
+  const DebertaBuckets buckets(256, 512, kExact);
   std::vector<int64_t> got;
   for (const int64_t a :
        {0, 1, 127, 128, 129, 130, 150, 200, 256, 300, 400, 510, 511}) {
@@ -55,7 +56,7 @@ TEST(DebertaBuckets, AreTheRuleInIntegers) {
        {std::tuple(256, 512), std::tuple(64, 512), std::tuple(128, 256),
         std::tuple(32, 2048), std::tuple(128, 2048), std::tuple(8, 33),
         std::tuple(10, 81), std::tuple(4, 10), std::tuple(2, 100)}) {
-    const DebertaBuckets buckets(bucket_size, max_position);
+    const DebertaBuckets buckets(bucket_size, max_position, kExact);
     const int64_t m = bucket_size / 2;
     for (int64_t a = m + 1; a < 2 * max_position; a += 1 + a / 256) {
       ASSERT_EQ(buckets.BucketOf(a), m + SmallestK(a, m, max_position - 1))
@@ -67,7 +68,7 @@ TEST(DebertaBuckets, AreTheRuleInIntegers) {
 // m = 4, M = 32, three buckets beyond: borders at 8, 16, 32, 64, ... exactly,
 // which belong to the buckets before.
 TEST(DebertaBuckets, BordersBelongToTheBucketBefore) {
-  const DebertaBuckets buckets(8, 33);
+  const DebertaBuckets buckets(8, 33, kExact);
   for (int64_t k = 1; k < 39; ++k) {
     const int64_t border = 4LL << k;
     EXPECT_EQ(buckets.BucketOf(border), 4 + k);
@@ -77,7 +78,25 @@ TEST(DebertaBuckets, BordersBelongToTheBucketBefore) {
 }
 
 TEST(DebertaBuckets, ReachTheFarthestDistances) {
-  EXPECT_EQ(DebertaBuckets(4096, 2050).BucketOf(int64_t{1} << 42), 90105402);
+  constexpr int64_t kFarthest = int64_t{1} << 42;
+  EXPECT_EQ(DebertaBuckets(4096, 2050, kExact).BucketOf(kFarthest), 90105402);
+  // What float32 leaves of it: transformers says the same.
+  EXPECT_EQ(DebertaBuckets(4096, 2050, kFloat32Log).BucketOf(kFarthest),
+            90105400);
+}
+
+// transformers' make_log_bucket_position by torch 2.15, on a CPU.
+TEST(DebertaBuckets, OfFloat32AreTorchs) {
+  const DebertaBuckets exact(18, 65, kExact);
+  const DebertaBuckets float32(18, 65, kFloat32Log);
+  EXPECT_EQ(exact.BucketOf(24), 13);
+  EXPECT_EQ(float32.BucketOf(24), 14);
+  EXPECT_EQ(float32.BucketOf(-24), -14);
+  const DebertaBuckets shipped(256, 512, kFloat32Log);
+  const DebertaBuckets rule(256, 512, kExact);
+  for (int64_t a = 0; a < 4096; ++a) {
+    ASSERT_EQ(shipped.BucketOf(a), rule.BucketOf(a)) << a;
+  }
 }
 
 DebertaSpec Spec(DebertaTerm term, DebertaEdge edge = DebertaEdge::kMicrosoft) {
@@ -154,7 +173,8 @@ TEST(Deberta, IdentityChangesWithEveryField) {
        IdentityOf(DebertaSpec{.max_position = 600}),
        IdentityOf(Spec(DebertaTerm::kPositionToContent)),
        IdentityOf(Spec(DebertaTerm::kBucket)),
-       IdentityOf(Spec(DebertaTerm::kContentToPosition, DebertaEdge::kHf))});
+       IdentityOf(Spec(DebertaTerm::kContentToPosition, DebertaEdge::kHf)),
+       IdentityOf(DebertaSpec{.bucket_rule = kFloat32Log})});
 }
 
 struct BadSpec {
@@ -198,6 +218,11 @@ INSTANTIATE_TEST_SUITE_P(
                 {.bucket_size = 0, .max_position = 0},
                 {},
                 "deberta.max_position: got 0, want an integer in [1, "},
+        BadSpec{"IdleRule",
+                {.bucket_size = 0, .bucket_rule = kExact},
+                {},
+                "deberta.bucket_rule: got EXACT, want none: there are no "
+                "buckets"},
         BadSpec{"Bias",
                 {},
                 WithValues(Values::kBias),

@@ -82,6 +82,18 @@ TEST(ExpOf, KeepsItsBound) {
   EXPECT_GT(worst, 0x1p-4);
 }
 
+TEST(RoundedLog, IsTheNearestFloat) {
+  std::mt19937_64 random(5);
+  Number exact(256);
+  for (int i = 0; i < kSamples; ++i) {
+    const auto x = static_cast<float>(Sample(random, i % 2 == 0 ? 1 : 120).hi);
+    mpfr_set_flt(exact, x, MPFR_RNDN);
+    mpfr_log(exact, exact, MPFR_RNDN);
+    ASSERT_EQ(RoundedLog(x), mpfr_get_flt(exact, MPFR_RNDN)) << x;
+  }
+  EXPECT_EQ(RoundedLog(1), 0);
+}
+
 TEST(RoundedLog1p, IsTheNearestDouble) {
   std::mt19937_64 random(3);
   Number exact(256);

@@ -17,6 +17,11 @@ class SinusoidalOracle {
 
   // Sets `value` to the element at (position, column).
   void Set(int64_t position, int64_t column, mpfr_ptr value) {
+    Number real;
+    mpfr_set_si(real, position, MPFR_RNDN);
+    Set(real, column, value);
+  }
+  void Set(mpfr_ptr position, int64_t column, mpfr_ptr value) {
     const bool t2t = spec_.layout == SinusoidalLayout::kTensor2Tensor;
     const bool interleaved = spec_.layout == SinusoidalLayout::kInterleaved;
     const int64_t sines = t2t ? spec_.dim / 2 : (spec_.dim + 1) / 2;
@@ -26,12 +31,18 @@ class SinusoidalOracle {
     }
     const bool is_sine = interleaved ? column % 2 == 0 : column < sines;
     const int64_t pair = interleaved ? column / 2 : column % sines;
-    mpfr_mul_si(value, Frequency(pair), position, MPFR_RNDN);
+    mpfr_mul(value, Frequency(pair), position, MPFR_RNDN);
     is_sine ? mpfr_sin(value, value, MPFR_RNDN)
             : mpfr_cos(value, value, MPFR_RNDN);
   }
 
   double Rounded(int64_t position, int64_t column, DataType type,
+                 double scale = 1) {
+    Number real;
+    mpfr_set_si(real, position, MPFR_RNDN);
+    return Rounded(real, column, type, scale);
+  }
+  double Rounded(mpfr_ptr position, int64_t column, DataType type,
                  double scale = 1) {
     Set(position, column, value_);
     mpfr_mul_d(value_, value_, scale, MPFR_RNDN);

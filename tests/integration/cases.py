@@ -128,6 +128,14 @@ def _multi_axis_sinusoidal(random: Random) -> Case:
         fields |= _some(random, min_timescale=2.5, max_timescale=_float(random, 3, 1e5))
     else:
         fields |= _some(random, base=_float(random, 1, 1e6))
+    if random.random() < 0.5:
+        fields["axis_lengths"] = [_int(random, 1, 60) for _ in range(axes)]
+        fields |= _some(
+            random,
+            axis_scale=_float(random, 0.001, 1000),
+            axis_eps=_float(random, 0, 1),
+            axis_offset=_int(random, -9, 9) / 2,
+        )
     return Case("multi_axis_sinusoidal", fields, "table", axes=axes)
 
 
@@ -305,7 +313,11 @@ def _deberta(random: Random) -> Case:
         random, term=_pick(random, "CONTENT_TO_POSITION", "POSITION_TO_CONTENT", "BUCKET")
     )
     if buckets:
-        fields |= _some(random, edge=_pick(random, "MICROSOFT", "HF"))
+        fields |= _some(
+            random,
+            edge=_pick(random, "MICROSOFT", "HF"),
+            bucket_rule=_pick(random, "EXACT", "FLOAT32_LOG"),
+        )
     return Case("deberta", fields, "pair", has_bias=False, has_buckets=True)
 
 

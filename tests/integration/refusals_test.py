@@ -74,6 +74,10 @@ BAD_SPECS = {
         {"deberta": {"bucket_size": 0, "edge": "DEBERTA_EDGE_MICROSOFT"}, "pair": pair()},
         "spec.deberta.edge",
     ),
+    "idle rule": Bad(
+        {"deberta": {"bucket_size": 0, "bucket_rule": "BUCKET_RULE_EXACT"}, "pair": pair()},
+        "spec.deberta.bucket_rule",
+    ),
     "idle theta": Bad(
         {
             "rotary": {"head_dim": 2, "inverse_frequencies": [1], "rope_theta": 10000},

@@ -182,6 +182,15 @@ INSTANTIATE_TEST_SUITE_P(
                   "multi_axis_sinusoidal { dim: 8 num_axes: 2 base: 10000 "
                   "layout: MULTI_AXIS_LAYOUT_CONCATENATED } "
                   "output { scale: 1 }"},
+        RoundTrip{"MultiAxisFractions",
+                  "multi_axis_sinusoidal { dim: 8 num_axes: 2 "
+                  "layout: MULTI_AXIS_LAYOUT_INTERLEAVED "
+                  "axis_lengths: [37, 50] axis_offset: -0.5 }",
+                  "multi_axis_sinusoidal { dim: 8 num_axes: 2 base: 10000 "
+                  "layout: MULTI_AXIS_LAYOUT_INTERLEAVED "
+                  "axis_lengths: [37, 50] axis_scale: 6.283185307179586 "
+                  "axis_eps: 1e-6 axis_offset: -0.5 } "
+                  "output { scale: 1 }"},
         RoundTrip{"MultiAxisTensor2Tensor",
                   "multi_axis_sinusoidal { dim: 9 num_axes: 2 "
                   "min_timescale: 2 "
@@ -254,13 +263,16 @@ INSTANTIATE_TEST_SUITE_P(
         RoundTrip{"Deberta", "deberta {} ",
                   "deberta { bucket_size: 256 max_position: 512 "
                   "term: DEBERTA_TERM_CONTENT_TO_POSITION "
-                  "edge: DEBERTA_EDGE_MICROSOFT } "
+                  "edge: DEBERTA_EDGE_MICROSOFT "
+                  "bucket_rule: BUCKET_RULE_EXACT } "
                   "output { scale: 1 }"},
         RoundTrip{"DebertaHf",
                   "deberta { bucket_size: 4 max_position: 9 "
-                  "term: DEBERTA_TERM_BUCKET edge: DEBERTA_EDGE_HF }",
+                  "term: DEBERTA_TERM_BUCKET edge: DEBERTA_EDGE_HF "
+                  "bucket_rule: BUCKET_RULE_FLOAT32_LOG }",
                   "deberta { bucket_size: 4 max_position: 9 "
-                  "term: DEBERTA_TERM_BUCKET edge: DEBERTA_EDGE_HF } "
+                  "term: DEBERTA_TERM_BUCKET edge: DEBERTA_EDGE_HF "
+                  "bucket_rule: BUCKET_RULE_FLOAT32_LOG } "
                   "output { scale: 1 }"}),
     [](const auto& info) { return std::string(info.param.name); });
 

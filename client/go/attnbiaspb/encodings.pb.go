@@ -523,7 +523,8 @@ const (
 	// Every axis has dim / axes columns s0 c0 s1 c1 ... with
 	// w_i = base^(-2i / (dim / axes)) (DETR, rows before columns).
 	MultiAxisLayout_MULTI_AXIS_LAYOUT_INTERLEAVED MultiAxisLayout = 2
-	// The same, sines before cosines (MAE, ViT).
+	// The same, sines before cosines (RT-DETR, rows before columns; MAE, columns
+	// before rows).
 	MultiAxisLayout_MULTI_AXIS_LAYOUT_CONCATENATED MultiAxisLayout = 3
 )
 
@@ -1605,8 +1606,23 @@ type MultiAxisSinusoidal struct {
 	// In [1, 1e18]. Not used by TENSOR2TENSOR.
 	Base *float64 `protobuf:"fixed64,4,opt,name=base,proto3,oneof" json:"base,omitempty"`
 	// Only for TENSOR2TENSOR, as in Sinusoidal.
-	MinTimescale  *float64 `protobuf:"fixed64,5,opt,name=min_timescale,json=minTimescale,proto3,oneof" json:"min_timescale,omitempty"`
-	MaxTimescale  *float64 `protobuf:"fixed64,6,opt,name=max_timescale,json=maxTimescale,proto3,oneof" json:"max_timescale,omitempty"`
+	MinTimescale *float64 `protobuf:"fixed64,5,opt,name=min_timescale,json=minTimescale,proto3,oneof" json:"min_timescale,omitempty"`
+	MaxTimescale *float64 `protobuf:"fixed64,6,opt,name=max_timescale,json=maxTimescale,proto3,oneof" json:"max_timescale,omitempty"`
+	// The length of each axis, in [1, 2^30], where positions are fractions of it
+	// (DETR): position p of an axis of length L then counts as
+	//
+	//	(p + axis_offset) / (L + axis_eps) * axis_scale
+	//
+	// and the request's positions are in [-2^38, 2^38]. Empty: p counts as p.
+	AxisLengths []int64 `protobuf:"varint,7,rep,packed,name=axis_lengths,json=axisLengths,proto3" json:"axis_lengths,omitempty"`
+	// In [1e-3, 1e3]. Only with axis_lengths. The default is the double nearest to
+	// 2 pi.
+	AxisScale *float64 `protobuf:"fixed64,8,opt,name=axis_scale,json=axisScale,proto3,oneof" json:"axis_scale,omitempty"`
+	// In [0, 1]. Only with axis_lengths.
+	AxisEps *float64 `protobuf:"fixed64,9,opt,name=axis_eps,json=axisEps,proto3,oneof" json:"axis_eps,omitempty"`
+	// A multiple of 1/2 in [-1e6, 1e6]: -1/2 in Deformable DETR. Only with
+	// axis_lengths.
+	AxisOffset    *float64 `protobuf:"fixed64,10,opt,name=axis_offset,json=axisOffset,proto3,oneof" json:"axis_offset,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1679,6 +1695,34 @@ func (x *MultiAxisSinusoidal) GetMinTimescale() float64 {
 func (x *MultiAxisSinusoidal) GetMaxTimescale() float64 {
 	if x != nil && x.MaxTimescale != nil {
 		return *x.MaxTimescale
+	}
+	return 0
+}
+
+func (x *MultiAxisSinusoidal) GetAxisLengths() []int64 {
+	if x != nil {
+		return x.AxisLengths
+	}
+	return nil
+}
+
+func (x *MultiAxisSinusoidal) GetAxisScale() float64 {
+	if x != nil && x.AxisScale != nil {
+		return *x.AxisScale
+	}
+	return 0
+}
+
+func (x *MultiAxisSinusoidal) GetAxisEps() float64 {
+	if x != nil && x.AxisEps != nil {
+		return *x.AxisEps
+	}
+	return 0
+}
+
+func (x *MultiAxisSinusoidal) GetAxisOffset() float64 {
+	if x != nil && x.AxisOffset != nil {
+		return *x.AxisOffset
 	}
 	return 0
 }
@@ -2186,7 +2230,9 @@ type Deberta struct {
 	Term DebertaTerm `protobuf:"varint,3,opt,name=term,proto3,enum=attnbias.v1.DebertaTerm" json:"term,omitempty"`
 	// What becomes of distances beyond max_position. Only with buckets. Default:
 	// MICROSOFT.
-	Edge          DebertaEdge `protobuf:"varint,4,opt,name=edge,proto3,enum=attnbias.v1.DebertaEdge" json:"edge,omitempty"`
+	Edge DebertaEdge `protobuf:"varint,4,opt,name=edge,proto3,enum=attnbias.v1.DebertaEdge" json:"edge,omitempty"`
+	// How logarithmic buckets are rounded. Only with buckets. Default: EXACT.
+	BucketRule    BucketRule `protobuf:"varint,5,opt,name=bucket_rule,json=bucketRule,proto3,enum=attnbias.v1.BucketRule" json:"bucket_rule,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2247,6 +2293,13 @@ func (x *Deberta) GetEdge() DebertaEdge {
 		return x.Edge
 	}
 	return DebertaEdge_DEBERTA_EDGE_UNSPECIFIED
+}
+
+func (x *Deberta) GetBucketRule() BucketRule {
+	if x != nil {
+		return x.BucketRule
+	}
+	return BucketRule_BUCKET_RULE_UNSPECIFIED
 }
 
 // Shaw et al. 2018: a learned vector for every relative position, for keys or
@@ -3120,17 +3173,27 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\v_rope_thetaB\r\n" +
 	"\v_scale_baseB\b\n" +
 	"\x06_gammaB\x12\n" +
-	"\x10_sequence_length\"\xba\x02\n" +
+	"\x10_sequence_length\"\x9b\x04\n" +
 	"\x13MultiAxisSinusoidal\x12\x10\n" +
 	"\x03dim\x18\x01 \x01(\x05R\x03dim\x12\x19\n" +
 	"\bnum_axes\x18\x02 \x01(\x05R\anumAxes\x124\n" +
 	"\x06layout\x18\x03 \x01(\x0e2\x1c.attnbias.v1.MultiAxisLayoutR\x06layout\x12\"\n" +
 	"\x04base\x18\x04 \x01(\x01B\t\xa2\xbb\x18\x0510000H\x00R\x04base\x88\x01\x01\x12/\n" +
 	"\rmin_timescale\x18\x05 \x01(\x01B\x05\xa2\xbb\x18\x011H\x01R\fminTimescale\x88\x01\x01\x123\n" +
-	"\rmax_timescale\x18\x06 \x01(\x01B\t\xa2\xbb\x18\x0510000H\x02R\fmaxTimescale\x88\x01\x01:\t\xaa\xbb\x18\x05tableB\a\n" +
+	"\rmax_timescale\x18\x06 \x01(\x01B\t\xa2\xbb\x18\x0510000H\x02R\fmaxTimescale\x88\x01\x01\x12!\n" +
+	"\faxis_lengths\x18\a \x03(\x03R\vaxisLengths\x129\n" +
+	"\n" +
+	"axis_scale\x18\b \x01(\x01B\x15\xa2\xbb\x18\x116.283185307179586H\x03R\taxisScale\x88\x01\x01\x12(\n" +
+	"\baxis_eps\x18\t \x01(\x01B\b\xa2\xbb\x18\x041e-6H\x04R\aaxisEps\x88\x01\x01\x12+\n" +
+	"\vaxis_offset\x18\n" +
+	" \x01(\x01B\x05\xa2\xbb\x18\x010H\x05R\n" +
+	"axisOffset\x88\x01\x01:\t\xaa\xbb\x18\x05tableB\a\n" +
 	"\x05_baseB\x10\n" +
 	"\x0e_min_timescaleB\x10\n" +
-	"\x0e_max_timescale\"\x99\x02\n" +
+	"\x0e_max_timescaleB\r\n" +
+	"\v_axis_scaleB\v\n" +
+	"\t_axis_epsB\x0e\n" +
+	"\f_axis_offset\"\x99\x02\n" +
 	"\x0fLearnedRelative\x12+\n" +
 	"\x05table\x18\x01 \x01(\v2\x15.attnbias.v1.TableRefR\x05table\x12\x1b\n" +
 	"\tnum_heads\x18\x02 \x01(\x05R\bnumHeads\x12\x1d\n" +
@@ -3175,13 +3238,15 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x04bias\x18\x02 \x01(\v2\x15.attnbias.v1.TableRefR\x04bias\x126\n" +
 	"\vnorm_weight\x18\x03 \x01(\v2\x15.attnbias.v1.TableRefR\n" +
 	"normWeight\x122\n" +
-	"\tnorm_bias\x18\x04 \x01(\v2\x15.attnbias.v1.TableRefR\bnormBias\"\xb2\x02\n" +
+	"\tnorm_bias\x18\x04 \x01(\v2\x15.attnbias.v1.TableRefR\bnormBias\"\x83\x03\n" +
 	"\aDeberta\x12-\n" +
 	"\vbucket_size\x18\x01 \x01(\x05B\a\xa2\xbb\x18\x03256H\x00R\n" +
 	"bucketSize\x88\x01\x01\x12/\n" +
 	"\fmax_position\x18\x02 \x01(\x05B\a\xa2\xbb\x18\x03512H\x01R\vmaxPosition\x88\x01\x01\x12R\n" +
 	"\x04term\x18\x03 \x01(\x0e2\x18.attnbias.v1.DebertaTermB$\xa2\xbb\x18 DEBERTA_TERM_CONTENT_TO_POSITIONR\x04term\x12H\n" +
-	"\x04edge\x18\x04 \x01(\x0e2\x18.attnbias.v1.DebertaEdgeB\x1a\xa2\xbb\x18\x16DEBERTA_EDGE_MICROSOFTR\x04edge:\b\xaa\xbb\x18\x04pairB\x0e\n" +
+	"\x04edge\x18\x04 \x01(\x0e2\x18.attnbias.v1.DebertaEdgeB\x1a\xa2\xbb\x18\x16DEBERTA_EDGE_MICROSOFTR\x04edge\x12O\n" +
+	"\vbucket_rule\x18\x05 \x01(\x0e2\x17.attnbias.v1.BucketRuleB\x15\xa2\xbb\x18\x11BUCKET_RULE_EXACTR\n" +
+	"bucketRule:\b\xaa\xbb\x18\x04pairB\x0e\n" +
 	"\f_bucket_sizeB\x0f\n" +
 	"\r_max_position\"\x9f\x02\n" +
 	"\x04Shaw\x12+\n" +
@@ -3422,29 +3487,30 @@ var file_attnbias_v1_encodings_proto_depIdxs = []int32{
 	38, // 23: attnbias.v1.PositionMlpLayer.norm_bias:type_name -> attnbias.v1.TableRef
 	11, // 24: attnbias.v1.Deberta.term:type_name -> attnbias.v1.DebertaTerm
 	12, // 25: attnbias.v1.Deberta.edge:type_name -> attnbias.v1.DebertaEdge
-	38, // 26: attnbias.v1.Shaw.table:type_name -> attnbias.v1.TableRef
-	9,  // 27: attnbias.v1.Shaw.beyond:type_name -> attnbias.v1.BeyondReach
-	13, // 28: attnbias.v1.Shaw.sign:type_name -> attnbias.v1.RelativeSign
-	14, // 29: attnbias.v1.Xlnet.attn_type:type_name -> attnbias.v1.XlnetAttention
-	0,  // 30: attnbias.v1.SymmetricSinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
-	38, // 31: attnbias.v1.Swin.table:type_name -> attnbias.v1.TableRef
-	38, // 32: attnbias.v1.SwinV2.hidden_weight:type_name -> attnbias.v1.TableRef
-	38, // 33: attnbias.v1.SwinV2.hidden_bias:type_name -> attnbias.v1.TableRef
-	38, // 34: attnbias.v1.SwinV2.output_weight:type_name -> attnbias.v1.TableRef
-	38, // 35: attnbias.v1.Beit.table:type_name -> attnbias.v1.TableRef
-	38, // 36: attnbias.v1.Tupe.relative_table:type_name -> attnbias.v1.TableRef
-	38, // 37: attnbias.v1.Tupe.position_table:type_name -> attnbias.v1.TableRef
-	38, // 38: attnbias.v1.Tupe.query_weight:type_name -> attnbias.v1.TableRef
-	38, // 39: attnbias.v1.Tupe.query_bias:type_name -> attnbias.v1.TableRef
-	38, // 40: attnbias.v1.Tupe.key_weight:type_name -> attnbias.v1.TableRef
-	38, // 41: attnbias.v1.Tupe.key_bias:type_name -> attnbias.v1.TableRef
-	38, // 42: attnbias.v1.Tupe.norm_weight:type_name -> attnbias.v1.TableRef
-	38, // 43: attnbias.v1.Tupe.norm_bias:type_name -> attnbias.v1.TableRef
-	44, // [44:44] is the sub-list for method output_type
-	44, // [44:44] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	1,  // 26: attnbias.v1.Deberta.bucket_rule:type_name -> attnbias.v1.BucketRule
+	38, // 27: attnbias.v1.Shaw.table:type_name -> attnbias.v1.TableRef
+	9,  // 28: attnbias.v1.Shaw.beyond:type_name -> attnbias.v1.BeyondReach
+	13, // 29: attnbias.v1.Shaw.sign:type_name -> attnbias.v1.RelativeSign
+	14, // 30: attnbias.v1.Xlnet.attn_type:type_name -> attnbias.v1.XlnetAttention
+	0,  // 31: attnbias.v1.SymmetricSinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
+	38, // 32: attnbias.v1.Swin.table:type_name -> attnbias.v1.TableRef
+	38, // 33: attnbias.v1.SwinV2.hidden_weight:type_name -> attnbias.v1.TableRef
+	38, // 34: attnbias.v1.SwinV2.hidden_bias:type_name -> attnbias.v1.TableRef
+	38, // 35: attnbias.v1.SwinV2.output_weight:type_name -> attnbias.v1.TableRef
+	38, // 36: attnbias.v1.Beit.table:type_name -> attnbias.v1.TableRef
+	38, // 37: attnbias.v1.Tupe.relative_table:type_name -> attnbias.v1.TableRef
+	38, // 38: attnbias.v1.Tupe.position_table:type_name -> attnbias.v1.TableRef
+	38, // 39: attnbias.v1.Tupe.query_weight:type_name -> attnbias.v1.TableRef
+	38, // 40: attnbias.v1.Tupe.query_bias:type_name -> attnbias.v1.TableRef
+	38, // 41: attnbias.v1.Tupe.key_weight:type_name -> attnbias.v1.TableRef
+	38, // 42: attnbias.v1.Tupe.key_bias:type_name -> attnbias.v1.TableRef
+	38, // 43: attnbias.v1.Tupe.norm_weight:type_name -> attnbias.v1.TableRef
+	38, // 44: attnbias.v1.Tupe.norm_bias:type_name -> attnbias.v1.TableRef
+	45, // [45:45] is the sub-list for method output_type
+	45, // [45:45] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_attnbias_v1_encodings_proto_init() }

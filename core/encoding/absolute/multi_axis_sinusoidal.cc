@@ -2,6 +2,7 @@
 // Sinusoids of positions in several dimensions: every axis has a sinusoidal
 // table of its own, and its columns side by side with the others'.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"
 #include "core/encoding/spec/limits.h"
 #include "core/encoding/spec/sinusoidal.h"
+#include "core/tensor/positions.h"
 
 namespace attnbias {
 namespace {
@@ -22,6 +24,10 @@ namespace {
 // Rows are laid out in pieces of about this size, which stays in a core's own
 // cache.
 constexpr int64_t kPieceBytes = int64_t{128} << 10;
+
+// Where positions are fractions of a length: rows of a table, which may count
+// in halves and from elsewhere, then are positions too.
+constexpr Range kFractions = {-(kMaxPosition >> 2), (kMaxPosition >> 2) + 1};
 
 // The table of one axis.
 SinusoidalSpec AxisTable(const MultiAxisSinusoidalSpec& spec) {
@@ -44,52 +50,84 @@ SinusoidalSpec AxisTable(const MultiAxisSinusoidalSpec& spec) {
   return axis;
 }
 
+// Axes of different lengths have different tables; those of none have one.
+int64_t NumTables(const MultiAxisSinusoidalSpec& spec) {
+  return spec.axis_lengths.empty() ? 1 : spec.num_axes;
+}
+
+// Rows of an axis' table count in whole positions, or in halves where the
+// offset is one.
+struct TableRows {
+  int64_t per_position;
+  int64_t of_zero;
+
+  explicit TableRows(double offset)
+      : per_position(offset == std::floor(offset) ? 1 : 2),
+        of_zero(std::llround(static_cast<double>(per_position) * offset)) {}
+
+  int64_t Of(int64_t position) const {
+    return per_position * position + of_zero;
+  }
+};
+
+// From one row of an axis' table to the next.
+Stretch StretchOf(const MultiAxisSinusoidalSpec& spec, int64_t axis) {
+  if (spec.axis_lengths.empty()) return {};
+  const TableRows rows(spec.axis_offset);
+  return {.factor = spec.axis_scale / static_cast<double>(rows.per_position),
+          .length = static_cast<double>(spec.axis_lengths[axis]),
+          .eps = spec.axis_eps};
+}
+
 // All axes at one position.
 class MultiAxisEvaluator final : public Evaluator {
  public:
   MultiAxisEvaluator(const MultiAxisSinusoidalSpec& spec, DataType type,
-                     EvaluatorPtr axis)
-      : axis_(std::move(axis)),
+                     std::vector<EvaluatorPtr> tables)
+      : tables_(std::move(tables)),
+        rows_(spec.axis_offset),
         num_axes_(spec.num_axes),
         axis_bytes_(AxisTable(spec).dim * SizeOf(type)),
         row_bytes_(spec.dim * SizeOf(type)) {}
 
   void Fill(const Block& block, std::byte* out,
             int64_t /*lane_stride_bytes*/) const override {
-    const int64_t most = std::max<int64_t>(kPieceBytes / axis_bytes_, 1);
-    std::vector<std::byte> piece(std::min(most, block.span.size()) *
-                                 axis_bytes_);
+    const int64_t stride = rows_.per_position * axis_bytes_;
+    const int64_t most = std::max<int64_t>(kPieceBytes / stride, 1);
+    std::vector<std::byte> piece(std::min(most, block.span.size()) * stride);
     for (int64_t first = block.span.begin; first < block.span.end;) {
       const int64_t end = std::min(first + most, block.span.end);
-      axis_->Fill({{0, 1}, {first, end}}, piece.data(), 0);
-      for (int64_t row = 0; row < end - first; ++row) {
-        WriteRow(piece.data() + row * axis_bytes_, out);
-        out += row_bytes_;
+      for (int64_t axis = 0; axis < num_axes_; ++axis) {
+        if (axis < std::ssize(tables_)) {
+          tables_[axis]->Fill(
+              {{0, 1}, {rows_.Of(first), rows_.Of(end - 1) + 1}}, piece.data(),
+              0);
+        }
+        for (int64_t row = 0; row < end - first; ++row) {
+          std::memcpy(out + row * row_bytes_ + axis * axis_bytes_,
+                      piece.data() + row * stride, axis_bytes_);
+        }
       }
-      first = end;
+      const int64_t used = num_axes_ * axis_bytes_;
+      for (; first < end; ++first, out += row_bytes_) {
+        std::memset(out + used, 0, row_bytes_ - used);
+      }
     }
   }
 
  private:
-  void WriteRow(const std::byte* axis, std::byte* out) const {
-    for (int64_t a = 0; a < num_axes_; ++a) {
-      std::memcpy(out + a * axis_bytes_, axis, axis_bytes_);
-    }
-    const int64_t used = num_axes_ * axis_bytes_;
-    std::memset(out + used, 0, row_bytes_ - used);
-  }
-
-  const EvaluatorPtr axis_;
+  const std::vector<EvaluatorPtr> tables_;
+  const TableRows rows_;
   const int64_t num_axes_;
   const int64_t axis_bytes_;
   const int64_t row_bytes_;
 };
 
-// The axes' table, and a piece of it.
+// The axes' tables, and a piece of one.
 int64_t EvaluatorBytes(const MultiAxisSinusoidalSpec& spec) {
   const SinusoidColumns columns(AxisTable(spec));
-  return SinusoidsBytes(columns) + kPieceBytes +
-         columns.width * int64_t{sizeof(double)};
+  return NumTables(spec) * SinusoidsBytes(columns) + kPieceBytes +
+         2 * columns.width * int64_t{sizeof(double)};
 }
 
 // Columns that are left over are as good as the last axis'.
@@ -117,19 +155,39 @@ absl::Status CheckDim(const MultiAxisSinusoidalSpec& spec) {
                  ", want a multiple of ", spec.num_axes, " (num_axes)");
 }
 
+absl::Status CheckFractions(const MultiAxisSinusoidalSpec& spec) {
+  if (spec.axis_lengths.empty()) return absl::OkStatus();
+  if (std::ssize(spec.axis_lengths) != spec.num_axes) {
+    return Invalid("multi_axis_sinusoidal.axis_lengths: got ",
+                   spec.axis_lengths.size(), " numbers, want ", spec.num_axes,
+                   " (num_axes)");
+  }
+  if (std::fmod(spec.axis_offset, 0.5) != 0) {
+    return Invalid("multi_axis_sinusoidal.axis_offset: got ",
+                   double{spec.axis_offset}, ", want a multiple of 0.5");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Encoding> DescribeMultiAxisSinusoidal(
     const MultiAxisSinusoidalSpec& spec) {
   ATTNBIAS_RETURN_IF_ERROR(CheckDim(spec));
+  ATTNBIAS_RETURN_IF_ERROR(CheckFractions(spec));
   return Encoding{
       .width = spec.dim,
       .has_columns = true,
-      .domain = kAllPositions,
+      .domain = spec.axis_lengths.empty() ? kAllPositions : kFractions,
       .axis_columns = ColumnsOf(spec),
       .evaluator_bytes = EvaluatorBytes(spec),
       .prepare = [spec](const NumberFormat& format, const KernelSet& kernels) {
-        return std::make_unique<MultiAxisEvaluator>(
-            spec, format.type,
-            PrepareSinusoids(AxisTable(spec), format, kernels));
+        std::vector<EvaluatorPtr> tables;
+        for (int64_t axis = 0; axis < NumTables(spec); ++axis) {
+          tables.push_back(PrepareSinusoids(
+              RowsOf(AxisTable(spec), format.scale, StretchOf(spec, axis)),
+              format.type, kernels));
+        }
+        return std::make_unique<MultiAxisEvaluator>(spec, format.type,
+                                                    std::move(tables));
       }};
 }
 

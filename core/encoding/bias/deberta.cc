@@ -23,7 +23,7 @@ class DebertaEvaluator final : public Evaluator {
   DebertaEvaluator(const DebertaSpec& spec, const NumberFormat& /*indices*/)
       : spec_(spec) {
     if (spec.bucket_size != 0) {
-      buckets_.emplace(spec.bucket_size, spec.max_position);
+      buckets_.emplace(spec.bucket_size, spec.max_position, spec.bucket_rule);
     }
   }
 

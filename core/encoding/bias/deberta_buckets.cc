@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "core/encoding/common/powers.h"
+#include "core/numerics/elementary.h"
 #include "core/numerics/real.h"
 
 namespace attnbias {
@@ -30,11 +31,16 @@ void SetLog(int64_t numerator, int64_t denominator, Real& value) {
 
 }  // namespace
 
-DebertaBuckets::DebertaBuckets(int64_t bucket_size, int64_t max_position)
+DebertaBuckets::DebertaBuckets(int64_t bucket_size, int64_t max_position,
+                               BucketRule rule)
     : middle_(bucket_size / 2),
       farthest_(max_position - 1),
+      rule_(rule),
       buckets_per_log_(static_cast<double>(middle_ - 1) /
-                       LogRatio(farthest_, middle_)) {}
+                       LogRatio(farthest_, middle_)),
+      // This quotient is Python's, and not torch's: float64 first.
+      float32_log_(RoundedLog(static_cast<float>(
+          static_cast<double>(farthest_) / static_cast<double>(middle_)))) {}
 
 // Two sides that are equal are powers of one rational number, whose numerator
 // is at least 2: then, without the exponents' common divisor, that of a is
@@ -67,16 +73,30 @@ bool DebertaBuckets::IsBeyond(int64_t a, int64_t k) const {
   }
 }
 
-int64_t DebertaBuckets::BucketOf(int64_t distance) const {
-  const int64_t a = std::abs(distance);
-  if (a <= middle_) return distance;
+int64_t DebertaBuckets::ExactBucketOf(int64_t a) const {
   const double estimate = buckets_per_log_ * LogRatio(a, middle_);
   const double bound = kEstimateBound * (1 + estimate);
   // In doubt only where a border lies between the two.
   auto k = static_cast<int64_t>(std::ceil(estimate - bound));
   const auto most = static_cast<int64_t>(std::ceil(estimate + bound));
   while (k < most && IsBeyond(a, k)) ++k;
-  return distance < 0 ? -(middle_ + k) : middle_ + k;
+  return middle_ + k;
+}
+
+int64_t DebertaBuckets::Float32BucketOf(int64_t a) const {
+  const auto middle = static_cast<float>(middle_);
+  const float log = RoundedLog(static_cast<float>(a) / middle);
+  const float steps =
+      std::ceil(log / float32_log_ * static_cast<float>(middle_ - 1));
+  return static_cast<int64_t>(steps + middle);
+}
+
+int64_t DebertaBuckets::BucketOf(int64_t distance) const {
+  const int64_t a = std::abs(distance);
+  if (a <= middle_) return distance;
+  const int64_t bucket =
+      rule_ == BucketRule::kExact ? ExactBucketOf(a) : Float32BucketOf(a);
+  return distance < 0 ? -bucket : bucket;
 }
 
 }  // namespace attnbias

@@ -8,7 +8,7 @@
 
 #include "core/base/invalid.h"
 #include "core/encoding/common/powers.h"
-#include "core/numerics/real.h"
+#include "core/numerics/elementary.h"
 
 namespace attnbias {
 namespace {
@@ -42,12 +42,6 @@ int64_t ExactStart(const LogRule& rule, int64_t k) {
   return n;
 }
 
-float CorrectlyRoundedLog(float x) {
-  Real value(x, std::numeric_limits<float>::digits);
-  mpfr_log(value.get(), value.get(), MPFR_RNDN);
-  return mpfr_get_flt(value.get(), MPFR_RNDN);
-}
-
 // The smallest n whose float32 expression, as torch evaluates it, reaches k.
 int64_t Float32Start(const LogRule& rule, int64_t k) {
   const auto m = static_cast<float>(rule.num_exact);
@@ -55,7 +49,7 @@ int64_t Float32Start(const LogRule& rule, int64_t k) {
       static_cast<float>(std::log(static_cast<double>(rule.max_distance) /
                                   static_cast<double>(rule.num_exact)));
   const auto reaches = [&](int64_t n) {
-    const float log_n = CorrectlyRoundedLog(static_cast<float>(n) / m);
+    const float log_n = RoundedLog(static_cast<float>(n) / m);
     return log_n / log_ratio * static_cast<float>(rule.num_log) >=
            static_cast<float>(k);
   };

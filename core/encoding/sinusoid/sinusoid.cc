@@ -28,6 +28,15 @@ Progression ProgressionOf(const SinusoidalSpec& spec) {
           .denominator = std::max<int64_t>(spec.dim / 2 - 1, 1)};
 }
 
+// Sets `first` to frequency 0 of stretched positions, by three roundings.
+void SetFirst(const Progression& progression, const Stretch& stretch,
+              Real& first) {
+  mpfr_set_d(first.get(), stretch.length, MPFR_RNDN);
+  mpfr_add_d(first.get(), first.get(), stretch.eps, MPFR_RNDN);
+  mpfr_d_div(first.get(), stretch.factor, first.get(), MPFR_RNDN);
+  mpfr_mul_d(first.get(), first.get(), progression.first, MPFR_RNDN);
+}
+
 // ratio^(-steps numerator / denominator). With 2^-p for the precision of
 // `power`, the exponent's rounding costs |ln(power)| 2^-p < 56 x 2^-p, those of
 // ratio and power 2^-p each.
@@ -95,21 +104,24 @@ SinusoidFrequency FrequencyOf(const Real& radians_per_position) {
   return {FractionOf(turns), mpfr_get_d(radians_per_position.get(), MPFR_RNDN)};
 }
 
-SinusoidRows RowsOf(const SinusoidalSpec& spec, double scale) {
+SinusoidRows RowsOf(const SinusoidalSpec& spec, double scale,
+                    const Stretch& stretch) {
   const RealCacheScope cache_scope;
   const Progression progression = ProgressionOf(spec);
   SinusoidRows rows = {
       .columns = SinusoidColumns(spec),
       .frequencies = {},
       .scale = Real(scale, kSinusoidPrecision),
-      .reference = [spec, scale](int64_t position, int64_t column,
-                                 DataType type, std::byte* out) {
-        ReferenceSinusoidal(spec, position, column, {type, scale}, out);
+      .reference = [spec, scale, stretch](int64_t position, int64_t column,
+                                          DataType type, std::byte* out) {
+        ReferenceSinusoidal(spec, position, column, {type, scale}, out,
+                            stretch);
       }};
   rows.frequencies.reserve(rows.columns.sines);
   Real ratio(kSinusoidPrecision);
   SetPower(progression, 1, ratio);
-  Real frequency(progression.first, kSinusoidPrecision);
+  Real frequency(kSinusoidPrecision);
+  SetFirst(progression, stretch, frequency);
   for (int64_t i = 0; i < rows.columns.sines; ++i) {
     rows.frequencies.push_back(FrequencyOf(frequency));
     mpfr_mul(frequency.get(), frequency.get(), ratio.get(), MPFR_RNDN);
@@ -140,13 +152,15 @@ void RoundSinusoid(const ExactSinusoid& sinusoid, DataType type,
 
 void ReferenceSinusoidal(const SinusoidalSpec& spec, int64_t position,
                          int64_t column, const NumberFormat& format,
-                         std::byte* out) {
+                         std::byte* out, const Stretch& stretch) {
   const SinusoidColumns::Wave wave = SinusoidColumns(spec).WaveAt(column);
   const auto frequency = [&](int precision) {
     const Progression progression = ProgressionOf(spec);
     Real frequency(precision);
+    Real first(precision);
     SetPower(progression, wave.frequency, frequency);
-    mpfr_mul_d(frequency.get(), frequency.get(), progression.first, MPFR_RNDN);
+    SetFirst(progression, stretch, first);
+    mpfr_mul(frequency.get(), frequency.get(), first.get(), MPFR_RNDN);
     return frequency;
   };
   const auto scale = [&](int precision) {

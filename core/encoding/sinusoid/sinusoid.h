@@ -65,9 +65,17 @@ struct SinusoidRows {
       reference;
 };
 
+// What a position is multiplied by: factor / (length + eps).
+struct Stretch {
+  double factor = 1;
+  double length = 1;
+  double eps = 0;
+};
+
 // Those of a valid spec. Frequencies are a geometric progression, formed by one
 // power and a product each, which keeps it within a relative 2^-360.
-SinusoidRows RowsOf(const SinusoidalSpec& spec, double scale);
+SinusoidRows RowsOf(const SinusoidalSpec& spec, double scale,
+                    const Stretch& stretch = {});
 
 // A real number other than 0, to within a relative 2^(6 - precision_bits).
 using RealToAnyPrecision = std::function<Real(int precision_bits)>;
@@ -88,7 +96,7 @@ void RoundSinusoid(const ExactSinusoid& sinusoid, DataType type,
 // else answers to it.
 void ReferenceSinusoidal(const SinusoidalSpec& spec, int64_t position,
                          int64_t column, const NumberFormat& format,
-                         std::byte* out);
+                         std::byte* out, const Stretch& stretch = {});
 
 }  // namespace attnbias
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "core/encoding/spec/bucket_rule.h"
 #include "core/encoding/spec/field.h"
 
 namespace attnbias {
@@ -31,6 +32,7 @@ struct DebertaSpec {
   int64_t max_position = 512;
   DebertaTerm term = DebertaTerm::kContentToPosition;
   Defaulted<DebertaEdge> edge = DefaultsTo(DebertaEdge::kMicrosoft);
+  Defaulted<BucketRule> bucket_rule = DefaultsTo(BucketRule::kExact);
 
   FieldList Fields() {
     // Twice as many embeddings still have 32-bit indices.
@@ -41,7 +43,9 @@ struct DebertaSpec {
                 .In(static_cast<double>(least), kMaxMaxPosition),
             Field(3, "term", term),
             Field(4, "edge", edge)
-                .Idle(bucket_size == 0, "without buckets there is no edge")};
+                .Idle(bucket_size == 0, "without buckets there is no edge"),
+            Field(5, "bucket_rule", bucket_rule)
+                .Idle(bucket_size == 0, "there are no buckets")};
   }
 };
 

@@ -6,8 +6,10 @@
 
 #include <array>
 #include <cstdint>
+#include <numbers>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "core/encoding/spec/field.h"
 #include "core/encoding/spec/limits.h"
@@ -69,8 +71,21 @@ struct MultiAxisSinusoidalSpec {
   Defaulted<double> base = DefaultsTo(10000.0);
   Defaulted<double> min_timescale = DefaultsTo(1.0);
   Defaulted<double> max_timescale = DefaultsTo(10000.0);
+  // Empty where positions are no fractions.
+  std::vector<int64_t> axis_lengths;
+  Defaulted<double> axis_scale = DefaultsTo(2 * std::numbers::pi);
+  Defaulted<double> axis_eps = DefaultsTo(1e-6);
+  Defaulted<double> axis_offset = DefaultsTo(0.0);
 
   FieldList Fields() {
+    // These keep every frequency within FrequencyOf's range.
+    constexpr int64_t kMaxAxisLength = int64_t{1} << 30;
+    constexpr double kLeastAxisScale = 1e-3;
+    constexpr double kMostAxisScale = 1e3;
+    constexpr double kMostAxisOffset = 1e6;
+    const auto of_fractions = [this](Field field) {
+      return field.Idle(axis_lengths.empty(), "there are no axis_lengths");
+    };
     const bool timescales = layout == MultiAxisLayout::kTensor2Tensor;
     return {Field(1, "dim", dim).In(1, kMaxDim),
             Field(2, "num_axes", num_axes).In(1, kMaxAxes),
@@ -83,7 +98,13 @@ struct MultiAxisSinusoidalSpec {
                 .Idle(!timescales, "only TENSOR2TENSOR has timescales"),
             Field(6, "max_timescale", max_timescale)
                 .In(min_timescale, kMostMaxTimescale)
-                .Idle(!timescales, "only TENSOR2TENSOR has timescales")};
+                .Idle(!timescales, "only TENSOR2TENSOR has timescales"),
+            Field(7, "axis_lengths", axis_lengths).In(1, kMaxAxisLength),
+            of_fractions(Field(8, "axis_scale", axis_scale)
+                             .In(kLeastAxisScale, kMostAxisScale)),
+            of_fractions(Field(9, "axis_eps", axis_eps).In(0, 1)),
+            of_fractions(Field(10, "axis_offset", axis_offset)
+                             .In(-kMostAxisOffset, kMostAxisOffset))};
   }
 };
 

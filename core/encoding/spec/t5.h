@@ -3,20 +3,15 @@
 #ifndef ATTNBIAS_CORE_ENCODING_SPEC_T5_H_
 #define ATTNBIAS_CORE_ENCODING_SPEC_T5_H_
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string_view>
 
+#include "core/encoding/spec/bucket_rule.h"
 #include "core/encoding/spec/field.h"
 #include "core/encoding/spec/limits.h"
 
 namespace attnbias {
-
-enum class BucketRule : uint8_t { kExact = 1, kFloat32Log };
-template <>
-inline constexpr std::array<std::string_view, 2> kEnumNames<BucketRule> = {
-    "EXACT", "FLOAT32_LOG"};
 
 struct T5Spec {
   static constexpr std::string_view kName = "t5";

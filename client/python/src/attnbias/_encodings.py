@@ -451,6 +451,8 @@ class Deberta(Encoding):
     2 span - 1) (default), the same of -bucket(i - j), or bucket(i - j) itself."""
     edge: Literal["MICROSOFT", "HF"] | None = None
     """Whether distances are clamped to max_position - 1 first (default), or not (transformers)."""
+    bucket_rule: Literal["EXACT", "FLOAT32_LOG"] | None = None
+    """As T5's. transformers computes FLOAT32_LOG."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -698,3 +700,12 @@ class MultiAxisSinusoidal(Encoding):
     """Only for TENSOR2TENSOR. Default 1."""
     max_timescale: float | None = None
     """Only for TENSOR2TENSOR. Default 10000."""
+    axis_lengths: Sequence[int] | None = None
+    """The length of each axis, where positions are fractions of it (DETR): position p of an axis of
+    length L counts as ``(p + axis_offset) / (L + axis_eps) * axis_scale``. Default: as p."""
+    axis_scale: float | None = None
+    """Only with axis_lengths. In [1e-3, 1e3]. Default 2 pi, as a double."""
+    axis_eps: float | None = None
+    """Only with axis_lengths. In [0, 1]. Default 1e-6."""
+    axis_offset: float | None = None
+    """Only with axis_lengths. A multiple of 0.5: -0.5 in Deformable DETR. Default 0."""
