@@ -198,10 +198,12 @@ step_fuzz() {
   for program in build/fuzz/bin/*_fuzz; do
     name=${program##*/}
     mkdir -p "build/fuzz/corpus/$name" build/fuzz/findings
-    # Each input is a test of its own; so many that none of the programs takes a minute.
+    # Each input is a test of its own; so many that none of the programs takes a minute. The
+    # program's own exit code for a finding is that of a step that is skipped.
     "$program" -runs="$fuzz_runs" -seed=1 -max_len=65536 -timeout=10 -rss_limit_mb=2048 \
       -malloc_limit_mb=256 -verbosity=0 -print_final_stats=1 -dict="build/fuzz/seeds/$name.dict" \
-      -artifact_prefix=build/fuzz/findings/ "build/fuzz/corpus/$name" "build/fuzz/seeds/$name"
+      -error_exitcode=1 -artifact_prefix=build/fuzz/findings/ \
+      "build/fuzz/corpus/$name" "build/fuzz/seeds/$name"
   done
   (cd client/go && go test -run '^$' -fuzz FuzzAssemble -fuzztime "${fuzz_runs}x" ./examples/fetch)
 }
