@@ -58,9 +58,9 @@ class MaskedEvaluator final : public Evaluator {
 EvaluatorPtr Prepare(const Plan& plan, const KernelSet& kernels) {
   EvaluatorPtr evaluator =
       plan.encoding().prepare(plan.number_format(), kernels);
-  if (!plan.folds_mask() || plan.mask().masks_nothing()) return evaluator;
-  return std::make_unique<MaskedEvaluator>(std::move(evaluator), plan.mask(),
-                                           plan.data_type());
+  if (plan.band_mask().masks_nothing()) return evaluator;
+  return std::make_unique<MaskedEvaluator>(std::move(evaluator),
+                                           plan.band_mask(), plan.data_type());
 }
 
 }  // namespace

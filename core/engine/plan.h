@@ -85,6 +85,7 @@ class Plan {
 
   const Encoding& encoding() const { return *encoding_; }
   const Window& window() const { return window_; }
+  // Without what hides nothing of the window.
   const ResolvedMask& mask() const { return mask_; }
   // Every form consists of rows of equal size, and perhaps a border after them.
   // Each lane has a row for each query, and a row an element for each key. Key
@@ -121,6 +122,10 @@ class Plan {
            !encoding_->has_border();
   }
 
+  // What is folded: the mask as it was asked for, also where it hides nothing
+  // of this window. So all windows share a band.
+  const ResolvedMask& band_mask() const { return band_mask_; }
+
   // What determines the numbers of a band: encoding, dtype and folded mask.
   const std::string& band_key() const { return band_key_; }
 
@@ -136,6 +141,7 @@ class Plan {
   Line key_coordinates_;
   Range hull_;
   ResolvedMask mask_;
+  ResolvedMask band_mask_;
   std::vector<Part> parts_;
   int64_t total_bytes_ = 0;
   std::string band_key_;

@@ -36,6 +36,46 @@ absl::string_view WhyNotCompact(Structure structure, Form compact) {
   return "";
 }
 
+// The relative positions, key - query, of a window's pairs. The first and the
+// last occur, also where positions are lists.
+Range RelativePositions(const Window& window) {
+  const Range queries = window.queries.hull();
+  const Range keys = window.keys.hull();
+  return {keys.begin - (queries.end - 1), keys.end - queries.begin};
+}
+
+// Takes away what hides none of these relative positions.
+void DropIdle(Range relative, Mask& mask) {
+  if (relative.end <= 1) mask.causal = false;
+  if (mask.window_left.has_value() && -*mask.window_left <= relative.begin) {
+    mask.window_left.reset();
+  }
+  if (mask.window_right.has_value() && *mask.window_right >= relative.end - 1) {
+    mask.window_right.reset();
+  }
+}
+
+Range VisibleThrough(const Mask& mask) {
+  Range visible = ResolvedMask::kAll;
+  if (mask.window_left.has_value()) {
+    visible.begin = std::max(visible.begin, -*mask.window_left);
+  }
+  if (mask.causal) {
+    visible.end = 1;
+  } else if (mask.window_right.has_value() &&
+             *mask.window_right < visible.end) {
+    visible.end = *mask.window_right + 1;
+  }
+  return visible;
+}
+
+void WriteMask(CanonicalWriter& writer, const ResolvedMask& mask) {
+  if (mask.masks_nothing()) return;
+  writer.Integer(3, mask.visible.begin, ResolvedMask::kAll.begin);
+  writer.Integer(4, mask.visible.end, ResolvedMask::kAll.end);
+  writer.Integer(5, static_cast<int64_t>(mask.fill_bits));
+}
+
 void WritePositions(CanonicalWriter& writer, int field,
                     const Positions& positions) {
   if (positions.is_range()) {
@@ -142,8 +182,7 @@ class Planner {
         break;
       case Structure::kToeplitz:
         queries = Line(window.queries);
-        hull = {key_hull.begin - (query_hull.end - 1),
-                key_hull.end - query_hull.begin};
+        hull = RelativePositions(window);
         break;
       case Structure::kKeyRow:
         keys = keys - window.key_anchor;
@@ -180,7 +219,7 @@ class Planner {
 
   absl::Status ResolveMask() {
     if (!spec_.output.mask.has_value()) return absl::OkStatus();
-    const Mask& mask = *spec_.output.mask;
+    Mask& mask = *spec_.output.mask;
     ATTNBIAS_RETURN_IF_ERROR(CheckMaskable());
     for (const auto& [field, window] :
          {std::pair("window_left", mask.window_left),
@@ -193,21 +232,15 @@ class Planner {
     auto* fill = reinterpret_cast<std::byte*>(&plan_.mask_.fill_bits);
     ATTNBIAS_RETURN_IF_ERROR(
         RoundFill("output.mask.fill_value", mask.fill, plan_.data_type_, fill));
-    // -0 names the same tensor as 0.
-    if (mask.fill == MaskFill(0.0)) plan_.mask_.fill_bits = 0;
-    Range& visible = plan_.mask_.visible;
-    if (mask.window_left.has_value()) {
-      visible.begin = std::max(visible.begin, -*mask.window_left);
+    if (plan_.folds_mask()) {
+      plan_.band_mask_ = {VisibleThrough(mask), plan_.mask_.fill_bits};
     }
-    if (mask.causal) {
-      visible.end = 1;
-    } else if (mask.window_right.has_value() &&
-               *mask.window_right < visible.end) {
-      visible.end = *mask.window_right + 1;
-    }
-    return absl::OkStatus();
+    DropIdle(RelativePositions(plan_.window_), mask);
+    plan_.mask_.visible = VisibleThrough(mask);
+    return plan_.mask_.masks_nothing() ? absl::OkStatus() : CheckMaskedForm();
   }
 
+  // Whether a mask means anything here.
   absl::Status CheckMaskable() const {
     const Encoding& encoding = plan_.encoding();
     const std::string name(encoding.name);
@@ -219,6 +252,10 @@ class Planner {
       return Invalid("output.mask: got a mask, want none: the tokens of ", name,
                      " lie in a grid, and only a sequence can be masked");
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckMaskedForm() const {
     if (plan_.form_ == Form::kKeyRow) {
       return Invalid(
           "output.mask: got a mask with form KEY_ROW, want form "
@@ -292,22 +329,16 @@ class Planner {
     const std::string& identity = plan_.encoding().identity;
     plan_.encoding_fingerprint_ = Sha256Hex(identity);
 
-    const auto write_mask = [this](CanonicalWriter& writer) {
-      if (plan_.mask_.masks_nothing()) return;
-      writer.Integer(3, plan_.mask_.visible.begin, ResolvedMask::kAll.begin);
-      writer.Integer(4, plan_.mask_.visible.end, ResolvedMask::kAll.end);
-      writer.Integer(5, static_cast<int64_t>(plan_.mask_.fill_bits));
-    };
     CanonicalWriter band("attnbias.band", 1);
     band.Bytes(1, identity);
     band.Integer(2, static_cast<int64_t>(plan_.data_type_));
-    if (plan_.folds_mask()) write_mask(band);
+    WriteMask(band, plan_.band_mask_);
     plan_.band_key_ = band.bytes();
 
     CanonicalWriter tensor("attnbias.tensor", 1);
     tensor.Bytes(1, identity);
     tensor.Integer(2, static_cast<int64_t>(plan_.data_type_));
-    write_mask(tensor);
+    WriteMask(tensor, plan_.mask_);
     tensor.Integer(6, static_cast<int64_t>(plan_.form_));
     const Window& window = plan_.window_;
     tensor.Integer(7, window.heads.begin);

@@ -328,6 +328,78 @@ TEST_F(EngineTest, MasksReplaceWhatTheyHideAndNothingElse) {
   }
 }
 
+// The bits of a fill, its sign among them, in every type.
+TEST_F(EngineTest, AFillKeepsItsSign) {
+  for (const DataType type :
+       {DataType::kF64, DataType::kF32, DataType::kF16, DataType::kBF16}) {
+    for (const Form form : {Form::kToeplitz, Form::kDense}) {
+      const std::vector<double> numbers =
+          Numbers({Alibi(AlibiVariant::kSymmetric),
+                   PairOf(1, 2),
+                   {.data_type = type,
+                    .form = form,
+                    .mask = Mask{.causal = true, .fill = -0.0}}});
+      EXPECT_EQ(numbers[1], 0);
+      EXPECT_TRUE(std::signbit(numbers[1]));
+    }
+  }
+}
+
+// Each bound of a mask, as far as it hides nothing and one position nearer.
+TEST_F(EngineTest, AMaskThatHidesNothingIsNone) {
+  PairExtent lists;
+  lists.query_positions = {7, 3, 4};
+  lists.key_positions = {5, -2, 7};
+  const auto with = [](TensorSpec spec, const Mask& mask) {
+    spec.output.mask = mask;
+    return spec;
+  };
+  for (const auto& [extent, first, last] :
+       {std::tuple(PairOf(7, 7), -6, 6), std::tuple(PairOf(5, 9, 4), -8, 4),
+        std::tuple(PairOf(3, 2, -1), -1, 2), std::tuple(lists, -9, 4)}) {
+    const TensorSpec none{RandomT5(6, true), extent, {}};
+    const std::string plain = Plan(none)->fingerprint();
+    for (const Mask& mask :
+         {Mask{.window_left = -first}, Mask{.window_right = last},
+          Mask{.window_left = 100, .window_right = 100}}) {
+      const PlanPtr plan = Plan(with(none, mask));
+      EXPECT_EQ(plan->fingerprint(), plain);
+      EXPECT_FALSE(plan->resolved_spec().output.mask.has_value());
+      EXPECT_EQ(Whole(with(none, mask)), Whole(none));
+    }
+    for (const Mask& mask :
+         {Mask{.window_left = -first - 1}, Mask{.window_right = last - 1}}) {
+      EXPECT_NE(Plan(with(none, mask))->fingerprint(), plain);
+      EXPECT_NE(Whole(with(none, mask)), Whole(none));
+    }
+    const Mask causal{.causal = true};
+    const PlanPtr both =
+        Plan(with(none, Mask{.causal = true, .window_left = 100}));
+    EXPECT_EQ(both->fingerprint(), Plan(with(none, causal))->fingerprint());
+    EXPECT_EQ(both->resolved_spec().output.mask->window_left, std::nullopt);
+  }
+}
+
+// A decoder's newest token sees every key, so its row needs no mask.
+TEST_F(EngineTest, ADecodersStepMayBeMaskedInAnyForm) {
+  for (const AlibiVariant variant :
+       {AlibiVariant::kKeyFromStart, AlibiVariant::kKeyFromEnd}) {
+    TensorSpec step{Alibi(variant), PairOf(7, 7), {}};
+    auto& pair = std::get<PairExtent>(step.extent);
+    pair.queries = {6, 7};
+    TensorSpec causal = step;
+    causal.output.mask = Mask{.causal = true};
+    EXPECT_EQ(Plan(causal)->fingerprint(), Plan(step)->fingerprint());
+    EXPECT_EQ(Plan(causal)->form(), Form::kKeyRow);
+    EXPECT_EQ(Whole(causal), Whole(step));
+    std::get<PairExtent>(causal.extent).queries = {5, 7};
+    EXPECT_THAT(MakePlan(causal),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("output.mask: got a mask with form KEY_ROW, "
+                                   "want form DENSE")));
+  }
+}
+
 TEST_F(EngineTest, FullyMaskedRowsAreThoseWithoutAVisibleKey) {
   const std::vector<int64_t> listed_keys = {9, 2, 3, 30};
   for (bool list_queries : {false, true}) {
@@ -471,6 +543,21 @@ TEST_F(EngineTest, OneComputationServesLengthsWindowsAndOffsets) {
   EXPECT_EQ(computed(), 2);
 }
 
+// Also where the mask hides nothing of the window.
+TEST_F(EngineTest, OneComputationServesAllWindowsOfAMask) {
+  TensorSpec spec{RandomT5(6, true),
+                  PairOf(1000, 1000),
+                  {.mask = Mask{.causal = true, .window_left = 700}}};
+  Whole(spec);
+  auto& pair = std::get<PairExtent>(spec.extent);
+  for (const int64_t query : {999, 600, 0}) {
+    pair.queries = {query, query + 1};
+    pair.keys = {0, query + 1};
+    Whole(spec);
+  }
+  EXPECT_EQ(computed(), 1);
+}
+
 TEST_F(EngineTest, FingerprintsFollowTheBytes) {
   const TensorSpec base{RandomT5(6, true), PairOf(8, 8, 0), {}};
   const auto fingerprint = [&](auto change) {
@@ -501,8 +588,7 @@ TEST_F(EngineTest, FingerprintsFollowTheBytes) {
       s.output.mask = Mask{.causal = true, .fill = fill};
     });
   };
-  EXPECT_EQ(filled(-0.0), filled(0.0));
-  all.push_back(filled(-1));
+  for (const double fill : {-1.0, 0.0, -0.0}) all.push_back(filled(fill));
   all.push_back(fingerprint([](TensorSpec& s) {
     std::get<PairExtent>(s.extent).heads = {0, 5};
   }));

@@ -2,6 +2,7 @@
 // Positional logits against the definition: a vector gathered for every pair of
 // query and key, and a sum in long double. Whatever memory held before must not
 // show, so all of it holds NaN.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -75,7 +76,9 @@ long double Sinusoid(int64_t position, int64_t column, int64_t dim) {
 Sum TableVector(const RelativeTableSpec& term, const LogitsSpec& spec,
                 int64_t head, int64_t relative, int64_t k) {
   const int64_t row =
-      std::min(std::max(relative, -*term.left), *term.right) + *term.left;
+      term.sign == RelativeSign::kKeyMinusQuery
+          ? std::clamp(relative, -*term.left, *term.right) + *term.left
+          : std::clamp(-relative, -*term.right, *term.left) + *term.right;
   const Table& table = *term.table;
   const int64_t lane = table.shape().size() == 3 ? head : 0;
   const int64_t rows = *term.left + *term.right + 1;
@@ -423,6 +426,22 @@ TEST_F(LogitsTest, ShawValues) {
   }
 }
 
+TEST_F(LogitsTest, ShawTablesThatCountTheOtherWay) {
+  ForEachExtent([&](LogitsSpec spec) {
+    const auto ask = [&](auto term) {
+      term.sign = RelativeSign::kQueryMinusKey;
+      spec.term = term;
+      ExpectTheDefinition(spec);
+    };
+    const Table shared = RandomTable(DataType::kF32, {5, spec.head_dim}, 4);
+    ask(Shaw<ShawKeysSpec>(3, 1, shared));
+    ask(Shaw<ShawValuesSpec>(3, 1, shared));
+    ask(Shaw<ShawKeysSpec>(
+        1, 3,
+        RandomTable(DataType::kF32, {spec.num_heads, 5, spec.head_dim}, 5)));
+  });
+}
+
 TEST_F(LogitsTest, TransformerXl) {
   for (bool symmetric : {false, true}) {
     for (std::optional<int64_t> clamp : {std::optional<int64_t>(), {4}}) {
@@ -636,15 +655,19 @@ TEST_F(ShiftTest, XlnetAndConformerAreSigned) {
 // Query rows that are all the same show which vector each key uses
 // (encodings.md, cases 29 and 30).
 TEST_F(LogitsTest, ClippedIndices) {
-  const auto indices = [this](LogitsSpec spec, int64_t left, int64_t right) {
+  const auto indices = [this](
+                           LogitsSpec spec, int64_t left, int64_t right,
+                           RelativeSign sign = RelativeSign::kKeyMinusQuery) {
     spec.num_heads = 1;
     spec.head_dim = 1;
     std::vector<double> vectors;
     for (int64_t r = 0; r <= left + right; ++r) {
       vectors.push_back(static_cast<double>(r));
     }
-    spec.term = Shaw<ShawKeysSpec>(
+    auto term = Shaw<ShawKeysSpec>(
         left, right, TableOf(DataType::kF32, {left + right + 1, 1}, vectors));
+    term.sign = sign;
+    spec.term = term;
     return *Compute(*Make(spec), std::vector<double>(spec.query_length, 1), 0,
                     spec.query_length);
   };
@@ -656,6 +679,8 @@ TEST_F(LogitsTest, ClippedIndices) {
               ElementsAre(3, 4, 4, 4, 4, 4));
   EXPECT_THAT(std::vector<double>(asymmetric.end() - 6, asymmetric.end()),
               ElementsAre(0, 0, 0, 1, 2, 3));
+  EXPECT_THAT(indices(Base(2, 6, 3), 3, 1, RelativeSign::kQueryMinusKey),
+              ElementsAre(4, 3, 2, 1, 0, 0, 4, 4, 3, 2, 1, 0));
 }
 
 TEST_F(LogitsTest, SymmetricRowIsAPalindrome) {

@@ -133,7 +133,7 @@ def logits_requests() -> Iterator[bytes]:
     vectors = {"name": "vectors"}
     for fields in [
         {},
-        {"shaw_values": {"table": vectors, "left": 4, "right": 4}},
+        {"shaw_values": {"table": vectors, "left": 4, "right": 4, "sign": 2}},
         {"sinusoidal_distances": {"sinusoidal": sinusoidal, "clamp_len": 3}},
         {"absolute_keys": {"positions": vectors}, "query_bias": table_of(np.ones((2, 8)))},
         {"decomposed_relative_positions": GRIDS, "direction": "DIRECTION_BIDIRECTIONAL"},

@@ -209,7 +209,7 @@ def test_a_mask_hides_what_it_says(stub: Stub, encoding: str, seed: int) -> None
     left, right = (int(n) for n in random.integers(20, size=2))
     fill = float(random.integers(-8, 8))
     masks: list[Spec] = [
-        {"causal": True},
+        {"causal": True, "fill_value": -0.0},
         {"window_left": left, "fill_value": fill},
         {"window_right": right, "fill_lowest": True},
         {"causal": True, "window_left": left, "fill_value": fill},

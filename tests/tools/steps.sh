@@ -282,6 +282,9 @@ step_peers() {
   build dev
   install_python_client
   pytest tests/conformance ${peers_filter:+-k "$peers_filter"}
+  # The client's own tests that need torch, which are skipped where it is not installed.
+  [[ -n ${peers_filter:-} ]] ||
+    pytest client/python/tests/test_{flex_attention,grid,out,request,tensors}.py
 }
 
 skip() {

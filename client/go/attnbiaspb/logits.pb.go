@@ -350,7 +350,8 @@ type isLogitsSpec_Term interface {
 }
 
 type LogitsSpec_ShawKeys struct {
-	// Shaw et al. 2018, keys: r_ij = table[clip(j - i, -left, right) + left].
+	// Shaw et al. 2018, keys: r_ij = table[clip(j - i, -left, right) + left], or
+	// what `sign` says.
 	// Any learned vectors of relative positions are this, and so are
 	// Transformer-XL's vectors once they are projected.
 	ShawKeys *RelativeTable `protobuf:"bytes,1,opt,name=shaw_keys,json=shawKeys,proto3,oneof"`
@@ -428,8 +429,11 @@ type RelativeTable struct {
 	// [left + right + 1, head_dim], or that for each of num_heads.
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
 	// Required, in [0, 2^40].
-	Left          *int64 `protobuf:"varint,2,opt,name=left,proto3,oneof" json:"left,omitempty"`
-	Right         *int64 `protobuf:"varint,3,opt,name=right,proto3,oneof" json:"right,omitempty"`
+	Left  *int64 `protobuf:"varint,2,opt,name=left,proto3,oneof" json:"left,omitempty"`
+	Right *int64 `protobuf:"varint,3,opt,name=right,proto3,oneof" json:"right,omitempty"`
+	// Default: KEY_MINUS_QUERY. With QUERY_MINUS_KEY rows count query - key, from
+	// -right on: r_ij = table[right - clip(j - i, -left, right)].
+	Sign          RelativeSign `protobuf:"varint,4,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -483,6 +487,13 @@ func (x *RelativeTable) GetRight() int64 {
 		return *x.Right
 	}
 	return 0
+}
+
+func (x *RelativeTable) GetSign() RelativeSign {
+	if x != nil {
+		return x.Sign
+	}
+	return RelativeSign_RELATIVE_SIGN_UNSPECIFIED
 }
 
 // The sinusoid of a distance, query - key: r_ij = projection[h] R(i - j).
@@ -1015,11 +1026,12 @@ const file_attnbias_v1_logits_proto_rawDesc = "" +
 	"\x04termB\b\n" +
 	"\x06originB\x06\n" +
 	"\x04fillB\b\n" +
-	"\x06_scale\"\x83\x01\n" +
+	"\x06_scale\"\xd5\x01\n" +
 	"\rRelativeTable\x12+\n" +
 	"\x05table\x18\x01 \x01(\v2\x15.attnbias.v1.TableRefR\x05table\x12\x17\n" +
 	"\x04left\x18\x02 \x01(\x03H\x00R\x04left\x88\x01\x01\x12\x19\n" +
-	"\x05right\x18\x03 \x01(\x03H\x01R\x05right\x88\x01\x01B\a\n" +
+	"\x05right\x18\x03 \x01(\x03H\x01R\x05right\x88\x01\x01\x12P\n" +
+	"\x04sign\x18\x04 \x01(\x0e2\x19.attnbias.v1.RelativeSignB!\xa2\xbb\x18\x1dRELATIVE_SIGN_KEY_MINUS_QUERYR\x04signB\a\n" +
 	"\x05_leftB\b\n" +
 	"\x06_right\"\xd3\x01\n" +
 	"\x13SinusoidalDistances\x127\n" +
@@ -1102,7 +1114,8 @@ var file_attnbias_v1_logits_proto_goTypes = []any{
 	(Alignment)(0),                      // 9: attnbias.v1.Alignment
 	(DataType)(0),                       // 10: attnbias.v1.DataType
 	(*TableRef)(nil),                    // 11: attnbias.v1.TableRef
-	(*Sinusoidal)(nil),                  // 12: attnbias.v1.Sinusoidal
+	(RelativeSign)(0),                   // 12: attnbias.v1.RelativeSign
+	(*Sinusoidal)(nil),                  // 13: attnbias.v1.Sinusoidal
 }
 var file_attnbias_v1_logits_proto_depIdxs = []int32{
 	2,  // 0: attnbias.v1.LogitsSpec.shaw_keys:type_name -> attnbias.v1.RelativeTable
@@ -1116,21 +1129,22 @@ var file_attnbias_v1_logits_proto_depIdxs = []int32{
 	10, // 8: attnbias.v1.LogitsSpec.output_data_type:type_name -> attnbias.v1.DataType
 	11, // 9: attnbias.v1.LogitsSpec.query_bias:type_name -> attnbias.v1.TableRef
 	11, // 10: attnbias.v1.RelativeTable.table:type_name -> attnbias.v1.TableRef
-	12, // 11: attnbias.v1.SinusoidalDistances.sinusoidal:type_name -> attnbias.v1.Sinusoidal
-	11, // 12: attnbias.v1.SinusoidalDistances.projection:type_name -> attnbias.v1.TableRef
-	11, // 13: attnbias.v1.AbsoluteKeys.positions:type_name -> attnbias.v1.TableRef
-	11, // 14: attnbias.v1.AbsoluteKeys.projection:type_name -> attnbias.v1.TableRef
-	11, // 15: attnbias.v1.DecomposedRelativePositions.rel_pos_h:type_name -> attnbias.v1.TableRef
-	11, // 16: attnbias.v1.DecomposedRelativePositions.rel_pos_w:type_name -> attnbias.v1.TableRef
-	1,  // 17: attnbias.v1.ComputeLogitsRequest.spec:type_name -> attnbias.v1.LogitsSpec
-	8,  // 18: attnbias.v1.ComputeLogitsResponse.header:type_name -> attnbias.v1.LogitsHeader
-	10, // 19: attnbias.v1.LogitsHeader.data_type:type_name -> attnbias.v1.DataType
-	10, // 20: attnbias.v1.LogitsHeader.work_data_type:type_name -> attnbias.v1.DataType
-	21, // [21:21] is the sub-list for method output_type
-	21, // [21:21] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	12, // 11: attnbias.v1.RelativeTable.sign:type_name -> attnbias.v1.RelativeSign
+	13, // 12: attnbias.v1.SinusoidalDistances.sinusoidal:type_name -> attnbias.v1.Sinusoidal
+	11, // 13: attnbias.v1.SinusoidalDistances.projection:type_name -> attnbias.v1.TableRef
+	11, // 14: attnbias.v1.AbsoluteKeys.positions:type_name -> attnbias.v1.TableRef
+	11, // 15: attnbias.v1.AbsoluteKeys.projection:type_name -> attnbias.v1.TableRef
+	11, // 16: attnbias.v1.DecomposedRelativePositions.rel_pos_h:type_name -> attnbias.v1.TableRef
+	11, // 17: attnbias.v1.DecomposedRelativePositions.rel_pos_w:type_name -> attnbias.v1.TableRef
+	1,  // 18: attnbias.v1.ComputeLogitsRequest.spec:type_name -> attnbias.v1.LogitsSpec
+	8,  // 19: attnbias.v1.ComputeLogitsResponse.header:type_name -> attnbias.v1.LogitsHeader
+	10, // 20: attnbias.v1.LogitsHeader.data_type:type_name -> attnbias.v1.DataType
+	10, // 21: attnbias.v1.LogitsHeader.work_data_type:type_name -> attnbias.v1.DataType
+	22, // [22:22] is the sub-list for method output_type
+	22, // [22:22] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_attnbias_v1_logits_proto_init() }

@@ -857,7 +857,8 @@ func (x *GridExtent) GetHeads() *Range {
 }
 
 // Values that attention must not see, replaced by one number. Decided on
-// absolute positions i (query) and j (key).
+// absolute positions i (query) and j (key). A field that hides none of the pairs
+// asked for is the same as an absent one.
 type Mask struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Masks j > i.
@@ -981,7 +982,8 @@ type Output struct {
 	// Default: BIAS; BUCKETS for encodings that are indices alone.
 	Values Values `protobuf:"varint,3,opt,name=values,proto3,enum=attnbias.v1.Values" json:"values,omitempty"`
 	// Only for pairs that have numbers, not vectors, and values BIAS. KEY_ROW
-	// encodings and those with a border take it only in form DENSE.
+	// encodings and those with a border take one that hides something only in form
+	// DENSE.
 	Mask *Mask `protobuf:"bytes,4,opt,name=mask,proto3" json:"mask,omitempty"`
 	// Factor applied before the one rounding; finite, not 0. Does not touch the
 	// mask's fill. (x-transformers multiplies T5's bias by sqrt(d_head), Falcon

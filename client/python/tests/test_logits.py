@@ -116,6 +116,24 @@ def test_shaw_values(
     np.testing.assert_allclose(got, want, atol=1e-12)
 
 
+def test_shaw_tables_that_count_the_other_way(real_client: attnbias.Client) -> None:
+    """BERT's relative_key: distance_embedding(i - j + max_position_embeddings - 1)."""
+    longest = 9
+    rows, table = random(HEADS, longest, DIM), random(2 * longest - 1, DIM)
+    reach: Any = {"left": longest - 1, "right": longest - 1, "sign": "QUERY_MINUS_KEY"}
+    positions = np.arange(longest)
+    vectors = table[positions[:, None] - positions + longest - 1]
+    keys = attnbias.ShawKeys(table=table, **reach)
+    got = real_client.logits(keys, rows, keys=longest, direction="bidirectional")
+    everywhere = np.ones((longest, longest), bool)
+    check(got, rows, np.broadcast_to(vectors, (HEADS, *vectors.shape)), everywhere, DIM)
+    weights = random(HEADS, longest, longest, dtype=np.float64)
+    values = attnbias.ShawValues(table=table, **reach)
+    sums = real_client.logits(values, weights, direction="bidirectional", dtype="f64")
+    want = np.einsum("hij,ijd->hid", weights, vectors.astype("f8"))
+    np.testing.assert_allclose(sums, want, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("clamp", "symmetric"), [(None, False), (3, False), (3, True), (None, True)]
 )

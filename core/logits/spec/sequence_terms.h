@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/encoding/spec/field.h"
+#include "core/encoding/spec/relative_table.h"
 #include "core/encoding/spec/sinusoidal.h"
 #include "core/tensor/positions.h"
 
@@ -17,11 +18,13 @@ struct RelativeTableSpec {
   std::optional<Table> table;
   std::optional<int64_t> left;
   std::optional<int64_t> right;
+  RelativeSign sign = RelativeSign::kKeyMinusQuery;
 
   FieldList Fields() {
     return {Field(1, "table", table).Required(),
             Field(2, "left", left).In(0, kMaxPosition).Required(),
-            Field(3, "right", right).In(0, kMaxPosition).Required()};
+            Field(3, "right", right).In(0, kMaxPosition).Required(),
+            Field(4, "sign", sign)};
   }
 };
 

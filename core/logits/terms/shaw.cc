@@ -24,10 +24,14 @@ absl::StatusOr<LogitsTerm> DescribeShaw(const Spec& term,
   const RelativeVectors vectors = {.distinct = {-*term.left, *term.right + 1},
                                    .first = -*term.left};
   ATTNBIAS_ASSIGN_OR_RETURN(EncodingPtr rows, RowsOf(*term.table));
+  // Vectors ascend by key - query, and so the rows of a table that counts it.
+  const bool descends = term.sign == RelativeSign::kQueryMinusKey;
   constexpr bool kOfValues = std::is_same_v<Spec, ShawValuesSpec>;
   return LogitsTerm{
       {{.encoding = std::move(rows),
         .count = count,
+        .first = descends ? count - 1 : 0,
+        .descends = descends,
         .heads = shared ? 1 : request.num_heads,
         .stretches = vectors.For(request),
         .sized_by = kOfValues ? "shaw_values.table" : "shaw_keys.table"}},

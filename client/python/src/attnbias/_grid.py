@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from attnbias._tensors import adding, require_heads
+from attnbias._tensors import adding, looked_up, place_on, require_heads
 from attnbias._torch import to_torch
 
 if TYPE_CHECKING:
@@ -229,16 +229,15 @@ class BorderedToeplitz:
     def score_mod(self, device: str | torch.device | None = None) -> ScoreMod:
         """A ``score_mod`` for flex_attention that adds this bias; see ``Toeplitz.score_mod``."""
         require_heads(self.toeplitz.diagonals, len(self.toeplitz.diagonals.shape[:-1]) == 1)
-        diagonals = to_torch(self.toeplitz.diagonals, device)
+        inside = looked_up(self.toeplitz, device)
         border = to_torch(self.border, device)
-        last = self.toeplitz.query_length - 1
         # No index is -1.
-        class_query = -1 if self.class_query is None else self.class_query
-        class_key = -1 if self.class_key is None else self.class_key
+        class_query = place_on(device, -1 if self.class_query is None else self.class_query)
+        class_key = place_on(device, -1 if self.class_key is None else self.class_key)
 
         def bias(head: Any, query: Any, key: Any) -> Any:
-            inside = diagonals[head, key - query + last]
-            return _with_border(inside, border[head], query == class_query, key == class_key)
+            is_query, is_key = query == class_query, key == class_key
+            return _with_border(inside(head, query, key), border[head], is_query, is_key)
 
         return adding(bias)
 

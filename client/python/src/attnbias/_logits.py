@@ -46,13 +46,18 @@ class _RelativeTable(LogitsTerm):
     """Learned vectors ``[left + right + 1, head_dim]``, or that for each head. What a table may be
     is said at T5."""
     left: int
-    """Keys farther before the query than this use the first vector."""
+    """Keys farther before the query than this use the vector of this distance."""
     right: int
-    """Keys farther after the query than this use the last vector."""
+    """Keys farther after the query than this use the vector of this distance."""
+    sign: Literal["KEY_MINUS_QUERY", "QUERY_MINUS_KEY"] | None = None
+    """What the table counts: j - i, from -left on (default; the paper), or i - j, from -right on
+    (BERT's relative_key)."""
 
     def fill_in(self, message: Any) -> None:
         message.table.CopyFrom(to_table_ref(self.table, None, f"{self.field}.table"))
         self._set_numbers(message, "left", "right")
+        if self.sign is not None:
+            set_enum(message, "sign", self.sign, f"{self.field}.sign")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

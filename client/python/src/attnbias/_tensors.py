@@ -70,6 +70,10 @@ class Toeplitz:
         self.first_relative_position = first_relative_position
         self.vectors = vectors
         self.fingerprint = fingerprint
+        # Of what this is a window, for score_mod: its diagonals, and the place of the first of
+        # these among them.
+        self._whole = diagonals
+        self._begin = 0
 
     def __repr__(self) -> str:
         return f"Toeplitz(shape={self.shape}, dtype={self.dtype}, {self.nbytes} bytes)"
@@ -121,13 +125,16 @@ class Toeplitz:
         begin = first_key - (last_query - 1) + self.query_length - 1
         end = last_key - first_query + self.query_length - 1
         diagonals = self._diagonals(begin, end)
-        return type(self)(
+        part = type(self)(
             _heads_of(diagonals, heads, self._has_heads()),
             query_length=last_query - first_query,
             key_length=last_key - first_key,
             first_relative_position=self.first_relative_position + begin,
             vectors=self.vectors,
         )
+        part._whole = _heads_of(self._whole, heads, self._has_heads())
+        part._begin = self._begin + begin
+        return part
 
     def to_torch(self, device: str | torch.device | None = None) -> torch.Tensor:
         """The dense tensor in torch; the diagonals are shipped, and expanded on the device."""
@@ -140,7 +147,8 @@ class Toeplitz:
         """A ``score_mod`` for ``torch.nn.attention.flex_attention`` that adds this bias.
 
         Query and key 0 of the attention are query and key 0 of this tensor: cut
-        its window first if need be.
+        its window first if need be. ``torch.compile`` compiles once for all windows
+        of a tensor: each has the whole's diagonals, and its own place as a tensor.
 
         Args:
             device: where the attention runs.
@@ -153,9 +161,7 @@ class Toeplitz:
             message = f"vectors: got a tensor of shape {self.shape}, want one of numbers to add"
             raise ValueError(message)
         require_heads(self.diagonals, self._has_heads())
-        diagonals = to_torch(self.diagonals, device)
-        last = self.query_length - 1
-        return adding(lambda head, query, key: diagonals[head, key - query + last])
+        return adding(looked_up(self, device))
 
     def _around(self, axes: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """What belongs to the axes before that of the diagonals, and after it."""
@@ -185,6 +191,9 @@ class KeyRow:
         self.row = row
         self.query_length = query_length
         self.fingerprint = fingerprint
+        # As in Toeplitz.
+        self._whole = row
+        self._begin = 0
 
     def __repr__(self) -> str:
         return f"KeyRow(shape={self.shape}, dtype={self.dtype}, {self.nbytes} bytes)"
@@ -223,10 +232,13 @@ class KeyRow:
         """A part of this tensor, over the same memory; see ``Toeplitz.window``."""
         first_query, last_query = _inside(queries, self.query_length, "queries")
         first_key, last_key = _inside(keys, self.key_length, "keys")
-        return type(self)(
+        part = type(self)(
             _heads_of(self.row, heads, self._has_heads())[..., first_key:last_key],
             query_length=last_query - first_query,
         )
+        part._whole = _heads_of(self._whole, heads, self._has_heads())
+        part._begin = self._begin + first_key
+        return part
 
     def to_torch(self, device: str | torch.device | None = None) -> torch.Tensor:
         """The dense tensor in torch, expanded: every query shares the row's memory."""
@@ -235,8 +247,9 @@ class KeyRow:
     def score_mod(self, device: str | torch.device | None = None) -> ScoreMod:
         """A ``score_mod`` for flex_attention that adds this bias; see ``Toeplitz.score_mod``."""
         require_heads(self.row, self._has_heads())
-        row = to_torch(self.row, device)
-        return adding(lambda head, _, key: row[head, key])
+        row = to_torch(self._whole, device)
+        place = place_on(device, self._begin)
+        return adding(lambda head, _, key: row[head, key + place])
 
     def _has_heads(self) -> bool:
         return self.row.ndim > 1
@@ -256,6 +269,18 @@ def _heads_of(array: npt.NDArray[Any], heads: Span | None, has_heads: bool) -> n
     require_heads(array, has_heads)
     begin, end = _inside(heads, array.shape[0], "heads")
     return array[begin:end]
+
+
+def looked_up(tensor: Toeplitz, device: str | torch.device | None) -> Callable[..., torch.Tensor]:
+    """``bias(head, query, key)`` of a tensor with heads; see ``Toeplitz.score_mod``."""
+    diagonals = to_torch(tensor._whole, device)
+    place = place_on(device, tensor._begin + tensor.query_length - 1)
+    return lambda head, query, key: diagonals[head, key - query + place]
+
+
+def place_on(device: str | torch.device | None, index: int) -> torch.Tensor:
+    """An index as a tensor without axes: torch.compile makes a program for each int it meets."""
+    return to_torch(np.array(index), device)
 
 
 def adding(bias: Callable[..., torch.Tensor]) -> ScoreMod:
