@@ -184,7 +184,7 @@ std::vector<std::string> Warnings(const CLI::App& app,
           return option->get_envname() == name;
         });
     if (known) continue;
-    warnings.push_back(absl::StrCat(name, ": the variable of no flag"));
+    warnings.push_back(absl::StrCat(name, ": no flag has this variable"));
   }
   const int64_t memory = MemoryLimit();
   if (config.memory_budget_bytes > memory) {

@@ -63,7 +63,7 @@ struct ServerConfig {
 
   // One line FLAG=VALUE for each flag.
   std::string effective;
-  // What is allowed, and hardly meant.
+  // What is allowed, but probably a mistake.
   std::vector<std::string> warnings;
 };
 

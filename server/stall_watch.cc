@@ -62,7 +62,7 @@ void StallWatch::CloseStalled() {
       return absl::AbortedError("the client has stopped reading");
     }
     if (passed(entry.write_started_, progress_timeout_ / kCrowdedDivisor) &&
-        budget_.HasTooMuch(entry.caller_.connection())) {
+        budget_.WouldHaveTooMuch(0, entry.caller_.connection())) {
       return absl::AbortedError(
           "the client has stopped reading, and others wait for the memory");
     }

@@ -3,6 +3,7 @@
 
 #include <google/protobuf/descriptor.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <set>
@@ -94,8 +95,25 @@ std::string WithLowerCaseValues(absl::string_view text) {
 
 }  // namespace
 
+// What stands in quotes is the caller's own. An apostrophe follows a letter.
 std::string InFlags(absl::string_view message) {
-  return WithLowerCaseValues(absl::StrReplaceAll(message, kWords));
+  std::string result;
+  while (!message.empty()) {
+    size_t quoted = message.find('\'');
+    while (quoted != message.npos && quoted != 0 &&
+           InName(message[quoted - 1])) {
+      quoted = message.find('\'', quoted + 1);
+    }
+    quoted = std::min(quoted, message.size());
+    result += WithLowerCaseValues(
+        absl::StrReplaceAll(message.substr(0, quoted), kWords));
+    const size_t last =
+        std::min(message.find('\'', quoted + 1), message.size());
+    const size_t size = std::min(last + 1, message.size()) - quoted;
+    result += std::string(message.substr(quoted, size));
+    message.remove_prefix(quoted + size);
+  }
+  return result;
 }
 
 }  // namespace attnbias

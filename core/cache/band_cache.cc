@@ -20,8 +20,18 @@ struct BudgetedEvaluator {
   EvaluatorPtr numbers;
 };
 
+int64_t BandBytes(const BandSpec& spec) {
+  return spec.lanes * spec.span.size() * spec.coordinate_bytes;
+}
+
 int64_t RoundUpToPowerOfTwo(int64_t value) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(value)));
+}
+
+absl::Status MoreThanItsShare() {
+  return absl::ResourceExhaustedError(
+      "this connection holds its share of the memory, and others wait; try "
+      "again later");
 }
 
 absl::Status NoRoomFor(int64_t bytes) {
@@ -69,10 +79,17 @@ BandPtr BandCache::FindLocked(const std::string& key, Range span) {
 }
 
 void BandCache::Get(BandSpec spec, CallerPtr caller, Done done) {
+  // Not after others have joined: they need not fail for it.
+  const bool is_too_much = budget_.WouldHaveTooMuch(
+      BandBytes(spec) + spec.evaluator_bytes, caller->connection());
   mutex_.Lock();
   if (BandPtr band = FindLocked(spec.key, spec.span)) {
     mutex_.Unlock();
     return done(std::move(band));
+  }
+  if (is_too_much) {
+    mutex_.Unlock();
+    return done(MoreThanItsShare());
   }
   const FlightPtr flight =
       BoardLocked(std::move(spec), {std::move(caller), std::move(done)});
@@ -149,10 +166,8 @@ absl::StatusOr<std::shared_ptr<Band>> BandCache::AllocateBand(
     const Flight& flight) {
   const BandSpec& spec = flight.spec;
   auto band = std::make_shared<Band>();
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      band->buffer,
-      Allocate(spec.lanes * spec.span.size() * spec.coordinate_bytes,
-               *flight.caller));
+  ATTNBIAS_ASSIGN_OR_RETURN(band->buffer,
+                            Allocate(BandBytes(spec), *flight.caller));
   band->entry_bytes = EntryBytes(spec.key);
   ATTNBIAS_ASSIGN_OR_RETURN(band->entry_memory,
                             Reserve(band->entry_bytes, *flight.caller));
@@ -178,6 +193,8 @@ absl::StatusOr<ByteBudget::Reservation> BandCache::Reserve(
                    ", the whole memory budget");
   }
   const std::string& holder = caller.connection();
+  if (bytes == 0) return ByteBudget::Reservation();
+  if (budget_.WouldHaveTooMuch(bytes, holder)) return MoreThanItsShare();
   if (auto reservation = ReserveEvicting(bytes, holder)) {
     return *std::move(reservation);
   }

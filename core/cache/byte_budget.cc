@@ -7,9 +7,6 @@ std::optional<ByteBudget::Reservation> ByteBudget::Reserve(
     int64_t bytes, const std::string& holder) {
   MutexLock lock(mutex_);
   if (bytes > limit_ - used_) return std::nullopt;
-  if (SomebodyWaitsLocked() && !IsWithinShareLocked(bytes, holder)) {
-    return std::nullopt;
-  }
   Holdings::value_type& entry = *holdings_.try_emplace(holder).first;
   entry.second.bytes += bytes;
   ++entry.second.count;
@@ -23,9 +20,10 @@ void ByteBudget::Refused(int64_t bytes, const std::string& holder) {
   waits_until_ = Clock::now() + kWait;
 }
 
-bool ByteBudget::HasTooMuch(const std::string& holder) const {
+bool ByteBudget::WouldHaveTooMuch(int64_t bytes,
+                                  const std::string& holder) const {
   MutexLock lock(mutex_);
-  return SomebodyWaitsLocked() && !IsWithinShareLocked(0, holder);
+  return Clock::now() < waits_until_ && !IsWithinShareLocked(bytes, holder);
 }
 
 bool ByteBudget::IsWithinShareLocked(int64_t more,

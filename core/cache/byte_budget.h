@@ -66,24 +66,21 @@ class ByteBudget {
     return used_;
   }
 
-  // Empty when `bytes` more do not fit. While somebody waits, also when the
-  // holder would have more than its share: as much as each of them and one more
-  // can have.
+  // Empty when `bytes` more do not fit.
   std::optional<Reservation> Reserve(int64_t bytes, const std::string& holder);
 
   // Says that `holder` was refused, and nothing more can be done for it. It
   // waits, unless it wants more than its share.
   void Refused(int64_t bytes, const std::string& holder);
 
-  // Whether `holder` has more than its share while somebody waits.
-  bool HasTooMuch(const std::string& holder) const;
+  // Whether somebody waits while `holder`, with so many bytes more, has more
+  // than its share: the budget divided by those who hold something and one
+  // more.
+  bool WouldHaveTooMuch(int64_t bytes, const std::string& holder) const;
 
  private:
   bool IsWithinShareLocked(int64_t more, const std::string& holder) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool SomebodyWaitsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return Clock::now() < waits_until_;
-  }
   void Release(Holdings::value_type* holder, int64_t bytes);
 
   const int64_t limit_;

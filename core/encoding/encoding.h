@@ -110,7 +110,8 @@ struct Encoding {
   // not among them.
   int64_t evaluator_bytes = 0;
   // `kernels` outlives the result, which is independent of this object's
-  // lifetime. Ends early in a MakingScope whose caller wants no more.
+  // lifetime. May end early in a MakingScope whose caller wants no more; what
+  // others share may not.
   std::function<EvaluatorPtr(const NumberFormat& format,
                              const KernelSet& kernels)>
       prepare = nullptr;

@@ -408,6 +408,14 @@ constexpr Defaults kDefaults[] = {
                        "hidden_size": 1536})"},
 };
 
+constexpr const Defaults* DefaultsOf(std::string_view model_type) {
+  return std::ranges::find(kDefaults, model_type, &Defaults::model_type);
+}
+
+static_assert(std::ranges::all_of(kRules, [](const Rule& rule) {
+  return DefaultsOf(rule.model_type) != std::end(kDefaults);
+}));
+
 using Segments = std::vector<std::string>;
 
 Segments Split(std::string_view name) {
@@ -431,8 +439,7 @@ absl::StatusOr<std::vector<Rule>> RulesFor(ModelConfig& config) {
                   absl::StrCat("one of ", absl::StrJoin(known, ", ")));
     return config.status();
   }
-  config.SetDefaults(nlohmann::json::parse(
-      std::ranges::find(kDefaults, model_type, &Defaults::model_type)->fields));
+  config.SetDefaults(nlohmann::json::parse(DefaultsOf(model_type)->fields));
   return rules;
 }
 

@@ -56,6 +56,11 @@ TEST(InFlags, FieldsOfAnEncodingKeepTheirNames) {
                      "t5.table: got 'x', want the name of a mounted table; "
                      "`attnbias tables` lists them"),
            std::pair("T5 IS NOT A VALUE", "T5 IS NOT A VALUE"),
+           std::pair("spec.t5.table.name: got 'runs/spec.BIAS/YARN', want the "
+                     "server's, F32 or 'spec.F32'",
+                     "t5.table: got 'runs/spec.BIAS/YARN', want the server's, "
+                     "f32 or 'spec.F32'"),
+           std::pair("spec.output.form: got 'TABLE", "--form: got 'TABLE"),
        }) {
     EXPECT_EQ(InFlags(said), wanted);
   }

@@ -216,7 +216,8 @@ TEST_F(BandCacheTest, WhoHasHalfGetsNoMoreWhileAnotherWaits) {
         << "who has half does not wait for itself";
     EXPECT_THAT(cache_.Reserve(1000, small), Not(IsOk()));
     EXPECT_THAT(cache_.Reserve(400, large),
-                StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("")));
+                StatusIs(absl::StatusCode::kResourceExhausted,
+                         HasSubstr("its share of the memory")));
     EXPECT_THAT(cache_.Reserve(400, third), IsOk());
   }
   const auto half = *cache_.Reserve(3000, large);
@@ -236,8 +237,27 @@ TEST_F(BandCacheTest, ABandIsItsMakersUntilItIsEvicted) {
   EXPECT_THAT(cache_.Reserve(3000, Caller("small")), Not(IsOk()));
   EXPECT_THAT(cache_.Reserve(1, *large), Not(IsOk()));
   held.reset();
-  EXPECT_THAT(cache_.Reserve(1, *large), IsOk());
+  EXPECT_THAT(cache_.Reserve(1, *large), Not(IsOk())) << "drops nobody's bands";
+  EXPECT_THAT(cache_.Reserve(3000, Caller("small")), IsOk());
   EXPECT_EQ(cache_.Find("a", {0, 1}), nullptr);
+  EXPECT_THAT(cache_.Reserve(1, *large), IsOk());
+}
+
+TEST_F(BandCacheTest, WhoHasItsShareMakesNoFlightThatOthersJoin) {
+  const auto large = std::make_shared<Caller>("large");
+  const auto most = *cache_.Reserve(4000, *large);
+  EXPECT_THAT(cache_.Reserve(2500, Caller("small")), Not(IsOk()));
+  Result refused;
+  cache_.Get(Spec("a", {0, 4}), large, refused.Callback());
+  EXPECT_THAT(refused.Wait(), Not(IsOk()));
+  Result made;
+  cache_.Get(Spec("a", {0, 4}), std::make_shared<Caller>("small"),
+             made.Callback());
+  EXPECT_THAT(made.Wait(), IsOk());
+  EXPECT_EQ(observer_.joins, 0);
+  Result found;
+  cache_.Get(Spec("a", {0, 4}), large, found.Callback());
+  EXPECT_THAT(found.Wait(), IsOk()) << "takes no memory";
 }
 
 TEST_F(BandCacheTest, AComputationStopsWhenNobodyWaits) {

@@ -165,7 +165,7 @@ def test_what_is_hardly_meant_is_warned_of(
 ) -> None:
     monkeypatch.setenv("ATTNBIAS_MEMORY_BUGDET", "1GiB")
     log = start_server("--memory-budget=1EiB").log()
-    assert " warning ATTNBIAS_MEMORY_BUGDET: the variable of no flag\n" in log
+    assert " warning ATTNBIAS_MEMORY_BUGDET: no flag has this variable\n" in log
     assert " warning --memory-budget: got 1152921504606846976, which is more than the " in log
 
 

@@ -103,8 +103,9 @@ TEST(Config, WarnsOfVariablesThatNoFlagHas) {
   unsetenv("ATTNBIAS_MEMORY_BUGDET");
   unsetenv("ATTNBIAS_SERVER");
   unsetenv("ATTNBIAS_THREADS");
-  EXPECT_THAT(warnings, testing::Contains(
-                            "ATTNBIAS_MEMORY_BUGDET: the variable of no flag"));
+  EXPECT_THAT(
+      warnings,
+      testing::Contains("ATTNBIAS_MEMORY_BUGDET: no flag has this variable"));
   EXPECT_THAT(
       warnings,
       testing::Not(testing::Contains(testing::AnyOf(

@@ -2,8 +2,8 @@
 // What the parameters of rotary positions stand for, over real numbers:
 // transformers' formulas without its roundings.
 //
-// All specs are valid, WithAxes. Results are within a relative 2^-precision of the real
-// number that the spec's doubles define.
+// All specs are valid, WithAxes. Results are within a relative 2^-precision of
+// the real number that the spec's doubles define.
 #ifndef ATTNBIAS_CORE_ENCODING_ABSOLUTE_ROTARY_FREQUENCIES_H_
 #define ATTNBIAS_CORE_ENCODING_ABSOLUTE_ROTARY_FREQUENCIES_H_
 

@@ -72,7 +72,7 @@ class Toeplitz:
         self.fingerprint = fingerprint
         # Of what this is a window, for score_mod: its diagonals, and the place of the first of
         # these among them.
-        self._whole = diagonals
+        self._whole = Shipped(diagonals)
         self._begin = 0
 
     def __repr__(self) -> str:
@@ -132,7 +132,7 @@ class Toeplitz:
             first_relative_position=self.first_relative_position + begin,
             vectors=self.vectors,
         )
-        part._whole = _heads_of(self._whole, heads, self._has_heads())
+        part._whole = self._whole.heads(heads, self._has_heads())
         part._begin = self._begin + begin
         return part
 
@@ -148,7 +148,8 @@ class Toeplitz:
 
         Query and key 0 of the attention are query and key 0 of this tensor: cut
         its window first if need be. ``torch.compile`` compiles once for all windows
-        of a tensor: each has the whole's diagonals, and its own place as a tensor.
+        of a tensor: each has the whole's diagonals, which are sent to a device
+        once and stay there as long as the tensor, and its own place as a tensor.
 
         Args:
             device: where the attention runs.
@@ -192,7 +193,7 @@ class KeyRow:
         self.query_length = query_length
         self.fingerprint = fingerprint
         # As in Toeplitz.
-        self._whole = row
+        self._whole = Shipped(row)
         self._begin = 0
 
     def __repr__(self) -> str:
@@ -236,7 +237,7 @@ class KeyRow:
             _heads_of(self.row, heads, self._has_heads())[..., first_key:last_key],
             query_length=last_query - first_query,
         )
-        part._whole = _heads_of(self._whole, heads, self._has_heads())
+        part._whole = self._whole.heads(heads, self._has_heads())
         part._begin = self._begin + first_key
         return part
 
@@ -247,7 +248,7 @@ class KeyRow:
     def score_mod(self, device: str | torch.device | None = None) -> ScoreMod:
         """A ``score_mod`` for flex_attention that adds this bias; see ``Toeplitz.score_mod``."""
         require_heads(self.row, self._has_heads())
-        row = to_torch(self._whole, device)
+        row = self._whole.on(device)
         place = place_on(device, self._begin)
         return adding(lambda head, _, key: row[head, key + place])
 
@@ -271,9 +272,28 @@ def _heads_of(array: npt.NDArray[Any], heads: Span | None, has_heads: bool) -> n
     return array[begin:end]
 
 
+class Shipped:
+    """An array, and its tensors on the devices that it was sent to."""
+
+    def __init__(self, array: npt.NDArray[Any]) -> None:
+        self._array = array
+        self._tensors: dict[str, torch.Tensor] = {}
+
+    def heads(self, heads: Span | None, has_heads: bool) -> Shipped:
+        """That of some heads, itself where they are all."""
+        part = _heads_of(self._array, heads, has_heads)
+        return self if part.shape == self._array.shape else Shipped(part)
+
+    def on(self, device: str | torch.device | None) -> torch.Tensor:
+        name = str(device)
+        if name not in self._tensors:
+            self._tensors[name] = to_torch(self._array, device)
+        return self._tensors[name]
+
+
 def looked_up(tensor: Toeplitz, device: str | torch.device | None) -> Callable[..., torch.Tensor]:
     """``bias(head, query, key)`` of a tensor with heads; see ``Toeplitz.score_mod``."""
-    diagonals = to_torch(tensor._whole, device)
+    diagonals = tensor._whole.on(device)
     place = place_on(device, tensor._begin + tensor.query_length - 1)
     return lambda head, query, key: diagonals[head, key - query + place]
 

@@ -43,12 +43,20 @@ _VALUES: Final = "|".join(
     for value in enum.values
     if value.number
 )
+# What stands in quotes is the caller's own. An apostrophe follows a letter.
+_QUOTED: Final = r"(?<!\w)'[^']*'?"
 _PATTERN: Final = re.compile(
-    "|".join(re.escape(word) for word in sorted(_WORDS, key=len, reverse=True))
+    rf"{_QUOTED}|"
+    + "|".join(re.escape(word) for word in sorted(_WORDS, key=len, reverse=True))
     + rf"|\b(?:{_VALUES})\b"
 )
 
 
 def in_arguments(message: str) -> str:
     """The message with ``keys`` for ``spec.pair.key_length``, and so on."""
-    return _PATTERN.sub(lambda found: _WORDS.get(found[0], found[0].lower()), message)
+
+    def translated(found: re.Match[str]) -> str:
+        word = found[0]
+        return word if word.startswith("'") else _WORDS.get(word, word.lower())
+
+    return _PATTERN.sub(translated, message)
