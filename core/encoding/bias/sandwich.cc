@@ -28,30 +28,34 @@ constexpr double kAdditionBound = 0x1p-103;
 
 constexpr int kFactorPrecision = 192;
 
+int64_t PairsOf(const std::vector<SinusoidFrequency>& frequencies) {
+  return (std::ssize(frequencies) + kPairMultiple - 1) / kPairMultiple *
+         kPairMultiple;
+}
+
 // The sums of cosines at ascending distances, each term of which turns with
 // every step by its own frequency.
 class CosineSums {
  public:
+  // `step` has the angles of distance 1; it and the others outlive this.
   CosineSums(const std::vector<SinusoidFrequency>& frequencies,
-             const KernelSet& kernels)
+             const RotorRows& step, const KernelSet& kernels)
       : frequencies_(frequencies),
+        step_(step),
         kernels_(kernels),
         used_(static_cast<int64_t>(frequencies.size())),
-        pairs_((used_ + kPairMultiple - 1) / kPairMultiple * kPairMultiple),
-        angles_(2, pairs_) {
-    SetAngles(frequencies_, 1, pairs_, angles_.Row(1));
-  }
+        angles_(1, step.pairs()) {}
 
   static int64_t BytesOf(int64_t frequencies) {
-    return RotorRows::BytesOf(2, frequencies + kPairMultiple);
+    return RotorRows::BytesOf(1, frequencies + kPairMultiple);
   }
 
   DoubleDouble At(int64_t distance) {
     const Rotors at = angles_.Row(0);
     if (distance != distance_ + 1 || distance % kChain == 0) {
-      SetAngles(frequencies_, distance, pairs_, at);
+      SetAngles(frequencies_, distance, step_.pairs(), at);
     } else {
-      kernels_.rotate(AsConst(at), AsConst(angles_.Row(1)), at, pairs_);
+      kernels_.rotate(AsConst(at), step_.Row(0), at, step_.pairs());
     }
     distance_ = distance;
     DoubleDouble sum;
@@ -63,10 +67,10 @@ class CosineSums {
 
  private:
   const std::vector<SinusoidFrequency>& frequencies_;
+  const RotorRows& step_;
   const KernelSet& kernels_;
   const int64_t used_;
-  const int64_t pairs_;
-  RotorRows angles_;  // this distance's, and one step's
+  RotorRows angles_;  // this distance's
   int64_t distance_ = -1;
 };
 
@@ -78,7 +82,9 @@ class SandwichEvaluator final : public Evaluator {
         format_(format),
         kernels_(kernels),
         frequencies_(
-            RowsOf({.dim = spec.dim, .base = spec.base}, 1).frequencies) {
+            RowsOf({.dim = spec.dim, .base = spec.base}, 1).frequencies),
+        step_(1, PairsOf(frequencies_)) {
+    SetAngles(frequencies_, 1, step_.pairs(), step_.Row(0));
     roundings_.reserve(spec.num_heads);
     for (int64_t head = 0; head < spec.num_heads; ++head) {
       Real factor(1, kFactorPrecision);
@@ -89,7 +95,7 @@ class SandwichEvaluator final : public Evaluator {
 
   void Fill(const Block& block, std::byte* out,
             int64_t lane_stride_bytes) const override {
-    CosineSums sums(frequencies_, kernels_);
+    CosineSums sums(frequencies_, step_, kernels_);
     FillByDistance(block, format_.type, out, lane_stride_bytes,
                    [&](int64_t distance) {
                      const DoubleDouble sum = sums.At(distance);
@@ -112,13 +118,14 @@ class SandwichEvaluator final : public Evaluator {
   const NumberFormat format_;
   const KernelSet& kernels_;
   const std::vector<SinusoidFrequency> frequencies_;
+  RotorRows step_;
   std::vector<ScaledRounding> roundings_;
 };
 
 int64_t EvaluatorBytes(const SandwichSpec& spec) {
   const int64_t frequencies = spec.dim / 2;
   return frequencies * int64_t{sizeof(SinusoidFrequency)} +
-         CosineSums::BytesOf(frequencies) +
+         2 * CosineSums::BytesOf(frequencies) +
          spec.num_heads * (int64_t{sizeof(ScaledRounding)} +
                            Real::BytesOf(kFactorPrecision));
 }

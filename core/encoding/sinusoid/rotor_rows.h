@@ -48,6 +48,8 @@ class RotorRows {
         cos_hi_(rows * pairs),
         cos_lo_(rows * pairs) {}
 
+  int64_t pairs() const { return pairs_; }
+
   Rotors Row(int64_t row) {
     const int64_t at = row * pairs_;
     return {sin_hi_.data() + at, sin_lo_.data() + at, cos_hi_.data() + at,
