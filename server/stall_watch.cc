@@ -20,12 +20,16 @@ int64_t Now() {
 StallWatch::Entry::~Entry() {
   if (!registered_) return;
   MutexLock lock(watch_->mutex_);
-  watch_->entries_.erase(this);
+  Entry* const last = watch_->entries_.back();
+  watch_->entries_[place_] = last;
+  last->place_ = place_;
+  watch_->entries_.pop_back();
 }
 
 void StallWatch::Entry::Register() {
   MutexLock lock(watch_->mutex_);
-  watch_->entries_.emplace(this, absl::OkStatus());
+  place_ = watch_->entries_.size();
+  watch_->entries_.push_back(this);
   registered_ = true;
 }
 
@@ -37,8 +41,7 @@ void StallWatch::Entry::SetIdle(bool idle) { idle_since_ = idle ? Now() : 0; }
 
 absl::Status StallWatch::Entry::WhyClosed() const {
   MutexLock lock(watch_->mutex_);
-  const auto found = watch_->entries_.find(this);
-  return found == watch_->entries_.end() ? absl::OkStatus() : found->second;
+  return why_closed_;
 }
 
 StallWatch::StallWatch(std::chrono::milliseconds progress_timeout,
@@ -86,12 +89,12 @@ void StallWatch::Close(Why why) {
   std::vector<std::pair<grpc_call*, absl::Status>> calls;
   {
     MutexLock lock(mutex_);
-    for (auto& [entry, why_closed] : entries_) {
-      if (!why_closed.ok()) continue;
-      why_closed = why(*entry);
-      if (why_closed.ok()) continue;
+    for (Entry* const entry : entries_) {
+      if (!entry->why_closed_.ok()) continue;
+      entry->why_closed_ = why(*entry);
+      if (entry->why_closed_.ok()) continue;
       grpc_call_ref(entry->call_);
-      calls.emplace_back(entry->call_, why_closed);
+      calls.emplace_back(entry->call_, entry->why_closed_);
     }
   }
   for (const auto& [call, status] : calls) {

@@ -10,7 +10,9 @@
 
 #include <atomic>
 #include <chrono>
-#include <map>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "core/base/caller.h"
@@ -52,6 +54,10 @@ class StallWatch {
     grpc_call* const call_;
     const Caller& caller_;
     bool registered_ = false;
+    // Under the watch's mutex: where this is in entries_, and why it was
+    // closed; OK where it was not.
+    size_t place_ = 0;
+    absl::Status why_closed_;
     // Nanoseconds of the steady clock; 0 when nothing is being written, or
     // waited for.
     std::atomic<int64_t> write_started_{0};
@@ -80,8 +86,8 @@ class StallWatch {
   const std::chrono::nanoseconds idle_timeout_;
   const ByteBudget& budget_;
   Mutex mutex_;
-  // With why each was closed; OK where it was not.
-  std::map<const Entry*, absl::Status> entries_ ABSL_GUARDED_BY(mutex_);
+  // In any order: every answer comes here and goes, without an allocation.
+  std::vector<Entry*> entries_ ABSL_GUARDED_BY(mutex_);
   PeriodicTask task_;
 };
 
