@@ -79,15 +79,14 @@ BandPtr BandCache::FindLocked(const std::string& key, Range span) {
 }
 
 void BandCache::Get(BandSpec spec, CallerPtr caller, Done done) {
-  // Not after others have joined: they need not fail for it.
-  const bool is_too_much = budget_.WouldHaveTooMuch(
-      BandBytes(spec) + spec.evaluator_bytes, caller->connection());
   mutex_.Lock();
   if (BandPtr band = FindLocked(spec.key, spec.span)) {
     mutex_.Unlock();
     return done(std::move(band));
   }
-  if (is_too_much) {
+  // Before others can join: they need not fail for it.
+  if (budget_.WouldHaveTooMuch(BandBytes(spec) + spec.evaluator_bytes,
+                               caller->connection())) {
     mutex_.Unlock();
     return done(MoreThanItsShare());
   }
