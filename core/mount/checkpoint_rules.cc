@@ -20,7 +20,7 @@ namespace attnbias {
 namespace {
 
 using Lengths = std::vector<int64_t>;
-using Spec = std::optional<EncodingSpec>;
+using FoundSpec = std::optional<EncodingSpec>;
 
 // Shapes. What tensors of one kind have in common is under one name; where a
 // model type calls a field otherwise, its defaults say so.
@@ -127,7 +127,7 @@ Lengths DebertasDistances(ModelConfig& config, const Lengths& /*numbers*/) {
 // row out of training, and answers with what the row holds. It is at the
 // position before the first.
 template <int64_t kFirstRow>
-Spec PositionsFrom(const Site& site, ModelConfig& /*config*/) {
+FoundSpec PositionsFrom(const Site& site, ModelConfig& /*config*/) {
   return LearnedAbsoluteSpec{.table = site.table(), .offset = kFirstRow};
 }
 
@@ -137,12 +137,12 @@ bool AddsPositions(ModelConfig& config) {
   return config.String("position_embedding_type", "absolute") == "absolute";
 }
 
-Spec BertPositions(const Site& site, ModelConfig& config) {
+FoundSpec BertPositions(const Site& site, ModelConfig& config) {
   if (!AddsPositions(config)) return std::nullopt;
   return PositionsFrom<0>(site, config);
 }
 
-Spec RobertaPositions(const Site& site, ModelConfig& config) {
+FoundSpec RobertaPositions(const Site& site, ModelConfig& config) {
   if (!AddsPositions(config)) return std::nullopt;
   const int64_t padding = config.Integer("pad_token_id");
   const int64_t last = site.table().rows() - 1;
@@ -155,7 +155,7 @@ Spec RobertaPositions(const Site& site, ModelConfig& config) {
 }
 
 // One vector for each distance, query - key, that the positions can have.
-Spec BertDistances(const Site& site, ModelConfig& /*config*/) {
+FoundSpec BertDistances(const Site& site, ModelConfig& /*config*/) {
   const int64_t reach = site.table().rows() / 2;
   return ShawSpec{.table = site.table(),
                   .left = reach,
@@ -175,19 +175,19 @@ T5Spec T5Of(const Table& table, int64_t max_distance, bool bidirectional) {
 }
 
 template <bool kBidirectional>
-Spec T5Bias(const Site& site, ModelConfig& config) {
+FoundSpec T5Bias(const Site& site, ModelConfig& config) {
   return T5Of(site.table(), config.Integer("relative_attention_max_distance"),
               kBidirectional);
 }
 
 // Its code computes 32 buckets whatever number the table was made for.
-Spec MpnetBias(const Site& site, ModelConfig& /*config*/) {
+FoundSpec MpnetBias(const Site& site, ModelConfig& /*config*/) {
   if (site.table().rows() != 32) return std::nullopt;
   return T5Of(site.table(), /*max_distance=*/128, /*bidirectional=*/true);
 }
 
 // The indices of the rows that pairs take.
-Spec DebertaIndices(const Site& /*site*/, ModelConfig& config) {
+FoundSpec DebertaIndices(const Site& /*site*/, ModelConfig& config) {
   const auto [buckets, distance] = DebertaReachOf(config);
   DebertaSpec spec{.bucket_size = buckets, .max_position = distance};
   if (spec.bucket_size != 0) {
@@ -199,7 +199,7 @@ Spec DebertaIndices(const Site& /*site*/, ModelConfig& config) {
 
 // Where a stage has fewer tokens than a window, the table is a whole window's
 // nevertheless.
-Spec SwinBias(const Site& site, ModelConfig& config) {
+FoundSpec SwinBias(const Site& site, ModelConfig& config) {
   const int64_t window = config.Size("window_size");
   return SwinSpec{.window_height = window,
                   .window_width = window,
@@ -210,7 +210,7 @@ Spec SwinBias(const Site& site, ModelConfig& config) {
 // A window is no larger than its stage, which has half the side of the stage
 // before; where height and width differ, it is a square of what the height
 // leaves.
-Spec SwinV2Bias(const Site& site, ModelConfig& config) {
+FoundSpec SwinV2Bias(const Site& site, ModelConfig& config) {
   if (site.tables.size() < 3) return std::nullopt;
   const int64_t stage = site.numbers.front();
   const int64_t height = GridOf(config)[0];
@@ -233,7 +233,7 @@ Spec SwinV2Bias(const Site& site, ModelConfig& config) {
 
 // The table of a grid that is not square is read with its sides exchanged and
 // resampled: no row of the answer is one of the table's.
-Spec BeitBias(const Site& site, ModelConfig& config) {
+FoundSpec BeitBias(const Site& site, ModelConfig& config) {
   const auto [height, width] = GridOf(config);
   if (height != width) return std::nullopt;
   return BeitSpec{.window_height = height,
@@ -243,7 +243,7 @@ Spec BeitBias(const Site& site, ModelConfig& config) {
 }
 
 // Those of a grid that is not square are resampled, too.
-Spec BeitPositions(const Site& site, ModelConfig& config) {
+FoundSpec BeitPositions(const Site& site, ModelConfig& config) {
   const auto [height, width] = GridOf(config);
   if (height != width) return std::nullopt;
   return PositionsFrom<0>(site, config);

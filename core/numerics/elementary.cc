@@ -19,7 +19,7 @@ constexpr int kSteps = 128;
 // steps: around 1, so that nothing cancels.
 constexpr int kLeastMantissa = 90;
 
-struct Constants {
+struct ElementaryConstants {
   DoubleDouble ln2;
   DoubleDouble ln2_step;  // ln 2 / kSteps
   double steps_per_ln2;
@@ -27,10 +27,10 @@ struct Constants {
   std::array<DoubleDouble, kSteps> exp2;                 // 2^(i / kSteps)
 };
 
-Constants MakeConstants() {
+ElementaryConstants MakeElementaryConstants() {
   const RealCacheScope cache_scope;
   constexpr int kPrecision = 256;
-  Constants constants = {};
+  ElementaryConstants constants = {};
   Real value(kPrecision);
   mpfr_const_log2(value.get(), MPFR_RNDN);
   constants.ln2 = ToDoubleDouble(value);
@@ -50,8 +50,8 @@ Constants MakeConstants() {
   return constants;
 }
 
-const Constants& GetConstants() {
-  static const Constants constants = MakeConstants();
+const ElementaryConstants& GetElementaryConstants() {
+  static const ElementaryConstants constants = MakeElementaryConstants();
   return constants;
 }
 
@@ -98,7 +98,7 @@ double RoundedBy(Function function, DoubleDouble x) {
 }  // namespace
 
 Estimate LogOf(DoubleDouble x) {
-  const Constants& constants = GetConstants();
+  const ElementaryConstants& constants = GetElementaryConstants();
   int exponent = 0;
   double mantissa = std::frexp(x.hi, &exponent);
   if (mantissa < (kLeastMantissa + 0.5) / kSteps) {
@@ -122,7 +122,7 @@ Estimate LogOf(DoubleDouble x) {
 }
 
 Estimate ExpOf(DoubleDouble x) {
-  const Constants& constants = GetConstants();
+  const ElementaryConstants& constants = GetElementaryConstants();
   const double steps = std::nearbyint(x.hi * constants.steps_per_ln2);
   const DoubleDouble rest = x + -(constants.ln2_step * steps);
   const auto whole = static_cast<int>(steps);

@@ -14,7 +14,7 @@ using Limbs = std::array<uint64_t, 4>;
 constexpr int kStepsPerTurn = 256;
 constexpr int kTableSize = kStepsPerTurn / 8 + 1;
 
-struct Constants {
+struct TurnConstants {
   DoubleDouble two_pi;
   std::array<DoubleDouble, kTableSize> sin;
   std::array<DoubleDouble, kTableSize> cos;
@@ -22,10 +22,10 @@ struct Constants {
   std::array<DoubleDouble, 8> inverse_factorial;
 };
 
-Constants MakeConstants() {
+TurnConstants MakeTurnConstants() {
   const RealCacheScope cache_scope;
   constexpr int kPrecision = 320;
-  Constants constants;
+  TurnConstants constants;
   Real value(kPrecision);
   Real two_pi(kPrecision);
   mpfr_const_pi(two_pi.get(), MPFR_RNDN);
@@ -48,8 +48,8 @@ Constants MakeConstants() {
   return constants;
 }
 
-const Constants& GetConstants() {
-  static const Constants constants = MakeConstants();
+const TurnConstants& GetTurnConstants() {
+  static const TurnConstants constants = MakeTurnConstants();
   return constants;
 }
 
@@ -107,7 +107,7 @@ DoubleDouble ToTurns(const Limbs& limbs, int highest_bit) {
 // Taylor series around 0 for |y| <= pi / 256; what they leave out is below
 // 2^-110. From the sixth power on a term is small enough for plain doubles.
 SinCos SeriesOf(DoubleDouble y) {
-  const auto& inverse = GetConstants().inverse_factorial;
+  const auto& inverse = GetTurnConstants().inverse_factorial;
   const DoubleDouble square = y * y;
   const double s = square.hi;
   const DoubleDouble sin_tail = {
@@ -163,7 +163,7 @@ ReducedAngle AngleAt(const TurnFraction& turns_per_position, int64_t position) {
 }
 
 SinCos SinCosOf(const ReducedAngle& angle) {
-  const Constants& constants = GetConstants();
+  const TurnConstants& constants = GetTurnConstants();
   const bool negative = angle.turns.hi < 0;
   const DoubleDouble turns = negative ? -angle.turns : angle.turns;
   const int step = (static_cast<int>(turns.hi * (2 * kStepsPerTurn)) + 1) / 2;

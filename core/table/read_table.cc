@@ -14,8 +14,6 @@
 namespace attnbias {
 namespace {
 
-constexpr size_t kMaxAxes = 3;
-
 std::optional<DataType> DataTypeOf(std::string_view dtype) {
   for (const DataType type :
        {DataType::kF64, DataType::kF32, DataType::kF16, DataType::kBF16}) {
@@ -39,7 +37,7 @@ absl::StatusOr<Table> Read(SafetensorsFile& file,
 
 bool IsTable(const SafetensorsEntry& entry) {
   return DataTypeOf(entry.dtype).has_value() && !entry.shape.empty() &&
-         entry.shape.size() <= kMaxAxes && entry.bytes() > 0;
+         entry.shape.size() <= Table::kMaxAxes && entry.bytes() > 0;
 }
 
 absl::StatusOr<Table> ReadTable(SafetensorsFile& file,

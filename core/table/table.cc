@@ -16,15 +16,13 @@
 namespace attnbias {
 namespace {
 
-constexpr size_t kMaxAxes = 3;
-
 absl::Status CheckSize(DataType data_type, absl::Span<const int64_t> shape,
                        size_t size) {
   if (data_type == DataType::kI32) {
     return Invalid("got data_type I32, want F64, F32, F16 or BF16");
   }
   int64_t bytes = SizeOf(data_type);
-  bool fits = !shape.empty() && shape.size() <= kMaxAxes;
+  bool fits = !shape.empty() && shape.size() <= Table::kMaxAxes;
   for (const int64_t length : shape) {
     fits = fits && length > 0 && !__builtin_mul_overflow(bytes, length, &bytes);
   }

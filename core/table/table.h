@@ -25,6 +25,8 @@ enum class TableLayout : uint8_t { kBucketsHeads = 1, kHeadsBuckets };
 // One to three axes of F64, F32, F16 or BF16. Copies share the numbers.
 class Table {
  public:
+  static constexpr size_t kMaxAxes = 3;
+
   // `data` is row-major, little-endian, of `shape` in the order that `layout`
   // says. INVALID_ARGUMENT, its message without a field prefix, for a type
   // other than the four, a shape that is not one to three positive lengths, a

@@ -13,7 +13,7 @@ namespace {
 using internal::HealthCheckRequest;
 using internal::HealthCheckResponse;
 
-constexpr char kMethod[] = "/grpc.health.v1.Health/Check";
+constexpr char kHealthCheck[] = "/grpc.health.v1.Health/Check";
 
 Health FromWire(HealthCheckResponse::ServingStatus status) {
   switch (status) {
@@ -37,7 +37,7 @@ absl::StatusOr<Health> CheckHealth(
   request.set_service(service);
   HealthCheckResponse response;
   const grpc::Status status =
-      CallUnary(channel, kMethod, request, &context, &response);
+      CallUnary(channel, kHealthCheck, request, &context, &response);
   if (!status.ok()) return FromRpc(status);
   return FromWire(response.status());
 }

@@ -6,7 +6,8 @@
 namespace attnbias {
 namespace {
 
-constexpr char kMethod[] = "/attnbias.v1.AttentionBiasService/StreamTensor";
+constexpr char kStreamTensor[] =
+    "/attnbias.v1.AttentionBiasService/StreamTensor";
 
 }  // namespace
 
@@ -15,7 +16,7 @@ RawStream::RawStream(grpc::GenericStub* stub,
                      const Attempts& attempts) {
   attempts.Prepare(&context_);
   const grpc::Slice serialized(request.SerializeAsString());
-  call_ = stub->PrepareCall(&context_, kMethod, &queue_);
+  call_ = stub->PrepareCall(&context_, kStreamTensor, &queue_);
   call_->StartCall(nullptr);
   Wait();
   // A write to a call that failed already changes nothing: Finish tells why.

@@ -67,7 +67,7 @@ constexpr double kMeanBound = 0x1p-100;
 // bits and those of a weight and of a scale; and tells any quotient from a
 // number or a tie of `type` that it does not equal, which lies farther from it
 // than the numerator's last bit divided by the denominator.
-constexpr int kExactPrecision = 2400;
+constexpr int kSumPrecision = 2400;
 
 class LearnedAbsoluteEvaluator final : public Evaluator {
  public:
@@ -150,8 +150,8 @@ class LearnedAbsoluteEvaluator final : public Evaluator {
 
   void WriteExactly(const RowPlace& place, double a, double b,
                     std::byte* out) const {
-    Real value(a, kExactPrecision);
-    Real other(b, kExactPrecision);
+    Real value(a, kSumPrecision);
+    Real other(b, kSumPrecision);
     mpfr_mul_si(value.get(), value.get(), place.denominator - place.upper,
                 MPFR_RNDN);
     mpfr_mul_si(other.get(), other.get(), place.upper, MPFR_RNDN);

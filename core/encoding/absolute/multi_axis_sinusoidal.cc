@@ -23,7 +23,7 @@ namespace {
 
 // Rows are laid out in pieces of about this size, which stays in a core's own
 // cache.
-constexpr int64_t kPieceBytes = int64_t{128} << 10;
+constexpr int64_t kAxisPieceBytes = int64_t{128} << 10;
 
 // Where positions are fractions of a length: rows of a table, which may count
 // in halves and from elsewhere, then are positions too.
@@ -71,7 +71,7 @@ struct TableRows {
 };
 
 // From one row of an axis' table to the next.
-Stretch StretchOf(const MultiAxisSinusoidalSpec& spec, int64_t axis) {
+AxisStretch StretchOf(const MultiAxisSinusoidalSpec& spec, int64_t axis) {
   if (spec.axis_lengths.empty()) return {};
   const TableRows rows(spec.axis_offset);
   return {.factor = spec.axis_scale / static_cast<double>(rows.per_position),
@@ -93,7 +93,7 @@ class MultiAxisEvaluator final : public Evaluator {
   void Fill(const Block& block, std::byte* out,
             int64_t /*lane_stride_bytes*/) const override {
     const int64_t stride = rows_.per_position * axis_bytes_;
-    const int64_t most = std::max<int64_t>(kPieceBytes / stride, 1);
+    const int64_t most = std::max<int64_t>(kAxisPieceBytes / stride, 1);
     std::vector<std::byte> piece(std::min(most, block.span.size()) * stride);
     for (int64_t first = block.span.begin; first < block.span.end;) {
       const int64_t end = std::min(first + most, block.span.end);
@@ -126,7 +126,7 @@ class MultiAxisEvaluator final : public Evaluator {
 // The axes' tables, and a piece of one.
 int64_t EvaluatorBytes(const MultiAxisSinusoidalSpec& spec) {
   const SinusoidColumns columns(AxisTable(spec));
-  return NumTables(spec) * SinusoidsBytes(columns) + kPieceBytes +
+  return NumTables(spec) * SinusoidsBytes(columns) + kAxisPieceBytes +
          2 * columns.width * int64_t{sizeof(double)};
 }
 

@@ -307,8 +307,8 @@ EvaluatorPtr PrepareExact(const RotarySpec& spec, const std::vector<Real>& all,
                           type, kernels);
 }
 
-EvaluatorPtr Prepare(const RotarySpec& spec, const NumberFormat& format,
-                     const KernelSet& kernels) {
+EvaluatorPtr PrepareRotary(const RotarySpec& spec, const NumberFormat& format,
+                           const KernelSet& kernels) {
   const RealCacheScope cache_scope;
   const std::vector<Real> all =
       InverseFrequencies(spec, kSinusoidPrecision).All();
@@ -353,7 +353,7 @@ absl::StatusOr<Encoding> DescribeRotary(const RotarySpec& given) {
                   .axis_columns = ColumnsOf(spec),
                   .derive = std::bind_front(&Derive, spec),
                   .evaluator_bytes = EvaluatorBytes(spec),
-                  .prepare = std::bind_front(&Prepare, spec)};
+                  .prepare = std::bind_front(&PrepareRotary, spec)};
 }
 
 const EncodingRegistration kRotary(&DescribeRotary);

@@ -17,7 +17,7 @@ constexpr int64_t kCosLane = 0;
 
 // Rows are laid out in pieces of about this size, which stays in a core's own
 // cache.
-constexpr int64_t kPieceBytes = int64_t{128} << 10;
+constexpr int64_t kPairPieceBytes = int64_t{128} << 10;
 constexpr int64_t kMostPieceRows = 1024;
 
 template <typename Element>
@@ -58,8 +58,8 @@ class RotaryEvaluator final : public Evaluator {
             int64_t lane_stride_bytes) const override {
     const int64_t lane_bytes = turning_ * SizeOf(type_);
     const int64_t row_bytes = pairs_ * CopiesIn(layout_) * SizeOf(type_);
-    const int64_t most =
-        std::clamp<int64_t>(kPieceBytes / (2 * lane_bytes), 1, kMostPieceRows);
+    const int64_t most = std::clamp<int64_t>(kPairPieceBytes / (2 * lane_bytes),
+                                             1, kMostPieceRows);
     std::vector<std::byte> piece(std::min(most, block.span.size()) * 2 *
                                  lane_bytes);
     std::vector<std::byte> all_pairs(pairs_ * SizeOf(type_));
@@ -117,7 +117,8 @@ class RotaryEvaluator final : public Evaluator {
 
 int64_t RotaryBytes(int64_t pairs) {
   // Groups while their list grows, a piece of a row at least, and all pairs.
-  return kPieceBytes + pairs * int64_t{3 * sizeof(Group) + 3 * sizeof(double)};
+  return kPairPieceBytes +
+         pairs * int64_t{3 * sizeof(Group) + 3 * sizeof(double)};
 }
 
 int64_t CopiesIn(RotaryLayout layout) {

@@ -11,7 +11,7 @@ namespace {
 // Bits beyond those asked for. Cancellation costs most where two of a spec's
 // doubles are neighbours, LLAMA3's high and low factors or YARN's betas: 2^60,
 // times the 2^20 that a factor may be; products of a progression cost 2^16.
-constexpr int kGuardBits = 160;
+constexpr int kFrequencyGuardBits = 160;
 
 void SetCorrectionDim(const RotarySpec& spec, double rotations,
                       const Real& theta, Real& out) {
@@ -90,7 +90,7 @@ void Clamp01(Real& value) {
 
 // frequency x (1 - share (1 - 1 / factor)): divided by the factor where the
 // share is 1, kept where it is 0.
-void Stretch(const Real& share, double factor, Real& frequency) {
+void Divide(const Real& share, double factor, Real& frequency) {
   Real blend(factor, frequency.precision());
   mpfr_ui_div(blend.get(), 1, blend.get(), MPFR_RNDN);
   mpfr_ui_sub(blend.get(), 1, blend.get(), MPFR_RNDN);
@@ -129,11 +129,11 @@ int64_t RotaryAxisOf(const RotarySpec& spec, int64_t pair) {
 }
 
 Real EffectiveRopeTheta(const RotarySpec& spec, int precision) {
-  Real theta(spec.rope_theta, precision + kGuardBits);
+  Real theta(spec.rope_theta, precision + kFrequencyGuardBits);
   if (spec.rope_type == RopeType::kDynamic ||
       spec.rope_type == RopeType::kNtk) {
-    Real stretch(precision + kGuardBits);
-    Real exponent(precision + kGuardBits);
+    Real stretch(precision + kFrequencyGuardBits);
+    Real exponent(precision + kFrequencyGuardBits);
     const int64_t dim = spec.RotatingColumns();
     SetStretch(spec, stretch);
     mpfr_set_si(exponent.get(), dim, MPFR_RNDN);
@@ -145,7 +145,8 @@ Real EffectiveRopeTheta(const RotarySpec& spec, int precision) {
 }
 
 Real EffectiveAttentionFactor(const RotarySpec& spec, int precision) {
-  Real value(spec.attention_factor.value_or(1), precision + kGuardBits);
+  Real value(spec.attention_factor.value_or(1),
+             precision + kFrequencyGuardBits);
   if (spec.attention_factor.has_value()) return value;
   if (spec.rope_type == RopeType::kYarn) SetYarnAttentionFactor(spec, value);
   if (spec.rope_type == RopeType::kLongrope) {
@@ -157,7 +158,7 @@ Real EffectiveAttentionFactor(const RotarySpec& spec, int precision) {
 InverseFrequencies::InverseFrequencies(const RotarySpec& spec, int precision)
     : spec_(spec),
       precision_(precision),
-      working_precision_(precision + kGuardBits),
+      working_precision_(precision + kFrequencyGuardBits),
       theta_(EffectiveRopeTheta(spec, precision)),
       low_(working_precision_),
       high_(working_precision_) {
@@ -201,7 +202,7 @@ std::vector<Real> InverseFrequencies::All() const {
 
 // Rounding a number leaves it its memory.
 int64_t InverseFrequencies::BytesOfAll(const RotarySpec& spec, int precision) {
-  return RotaryPairs(spec) * Real::BytesOf(precision + kGuardBits);
+  return RotaryPairs(spec) * Real::BytesOf(precision + kFrequencyGuardBits);
 }
 
 InverseFrequencies::Exponent InverseFrequencies::ExponentOf(
@@ -254,7 +255,7 @@ void InverseFrequencies::Rescale(int64_t pair, Real& frequency) const {
       SetLlama3Ramp(frequency, share);
       break;
   }
-  Stretch(share, *spec_.factor, frequency);
+  Divide(share, *spec_.factor, frequency);
 }
 
 void InverseFrequencies::SetCorrectionRange() {

@@ -26,8 +26,8 @@ namespace {
 
 constexpr int64_t kScaleLane = 2;
 
-// Decays stay within 2^kMostExponent of 1, where double-doubles hold them.
-constexpr double kMostExponent = 512;
+// Decays stay within 2^kMostDecayExponent of 1, where double-doubles hold them.
+constexpr double kMostDecayExponent = 512;
 
 // Rows after which a power is formed afresh and not from the one before.
 constexpr int64_t kChainRows = 64;
@@ -37,13 +37,13 @@ constexpr int64_t kChainRows = 64;
 constexpr double kPowerBound = 0x1p-95;
 
 // More bits for the exponent of a decay, whose error the power has times 2^9.
-constexpr int kGuardBits = 16;
+constexpr int kDecayGuardBits = 16;
 
 // What a position further from the center multiplies by, to within 4 x 2^-p:
 // ((2 pair / dim + gamma) / (1 + gamma))^(steps / scale_base).
 Real DecayOf(const XposSpec& spec, int64_t pair, int64_t steps, int precision) {
-  Real decay(precision + kGuardBits);
-  Real other(precision + kGuardBits);
+  Real decay(precision + kDecayGuardBits);
+  Real other(precision + kDecayGuardBits);
   mpfr_set_si(decay.get(), 2 * pair, MPFR_RNDN);
   mpfr_div_si(decay.get(), decay.get(), spec.dim, MPFR_RNDN);
   mpfr_add_d(decay.get(), decay.get(), spec.gamma, MPFR_RNDN);
@@ -59,7 +59,7 @@ Real DecayOf(const XposSpec& spec, int64_t pair, int64_t steps, int precision) {
 // Positions from the center that decays are formed for.
 int64_t ReachOf(const XposSpec& spec) {
   const double steepest = std::log2(1 + spec.gamma) - std::log2(spec.gamma);
-  const double reach = kMostExponent * spec.scale_base / steepest;
+  const double reach = kMostDecayExponent * spec.scale_base / steepest;
   return static_cast<int64_t>(
       std::min(reach, static_cast<double>(2 * kMaxPosition)));
 }
@@ -180,8 +180,8 @@ SinusoidalSpec AnglesOf(const XposSpec& spec) {
           .layout = SinusoidalLayout::kConcatenated};
 }
 
-EvaluatorPtr Prepare(const XposSpec& spec, const NumberFormat& format,
-                     const KernelSet& kernels) {
+EvaluatorPtr PrepareXpos(const XposSpec& spec, const NumberFormat& format,
+                         const KernelSet& kernels) {
   const RealCacheScope cache_scope;
   const Real scale(format.scale, kSinusoidPrecision);
   EvaluatorPtr rotary = PrepareRotary(
@@ -196,7 +196,7 @@ int64_t EvaluatorBytes(const XposSpec& spec) {
   const int64_t row = pairs * int64_t{sizeof(DoubleDouble) + sizeof(double)};
   return SinusoidsBytes(SinusoidColumns(AnglesOf(spec))) + RotaryBytes(pairs) +
          2 * Powers::BytesOf(spec) +
-         pairs * Real::BytesOf(kSinusoidPrecision + kGuardBits) + row;
+         pairs * Real::BytesOf(kSinusoidPrecision + kDecayGuardBits) + row;
 }
 
 absl::StatusOr<Encoding> DescribeXpos(const XposSpec& spec) {
@@ -209,7 +209,7 @@ absl::StatusOr<Encoding> DescribeXpos(const XposSpec& spec) {
       .domain = {std::max(spec.center() - reach, kAllPositions.begin),
                  std::min(spec.center() + reach + 1, kAllPositions.end)},
       .evaluator_bytes = EvaluatorBytes(spec),
-      .prepare = std::bind_front(&Prepare, spec)};
+      .prepare = std::bind_front(&PrepareXpos, spec)};
 }
 
 const EncodingRegistration kXpos(&DescribeXpos);

@@ -18,14 +18,14 @@
 namespace attnbias {
 namespace {
 
-constexpr int kFactorPrecision = 256;
+constexpr int kSlopePrecision = 256;
 
 // slope x scale, where it is a double exactly, or else what multiplies by it.
 using Factor = std::variant<double, ScaledRounding>;
 
 Factor FactorOf(const AlibiSpec& spec, int64_t head,
                 const NumberFormat& format) {
-  AlibiSlope slope = AlibiSlopeOf(spec, head, kFactorPrecision);
+  AlibiSlope slope = AlibiSlopeOf(spec, head, kSlopePrecision);
   Real& product = slope.value;
   mpfr_mul_d(product.get(), product.get(), format.scale, MPFR_RNDN);
   const double nearest = mpfr_get_d(product.get(), MPFR_RNDN);
@@ -85,7 +85,7 @@ class AlibiEvaluator final : public Evaluator {
 int64_t EvaluatorBytes(const AlibiSpec& spec) {
   const auto slopes = static_cast<int64_t>(spec.slopes.size());
   return spec.num_heads *
-             (int64_t{sizeof(Factor)} + Real::BytesOf(kFactorPrecision)) +
+             (int64_t{sizeof(Factor)} + Real::BytesOf(kSlopePrecision)) +
          slopes * int64_t{sizeof(double)};
 }
 

@@ -19,7 +19,7 @@ namespace attnbias {
 namespace {
 
 // Holds a product of two doubles.
-constexpr int kFactorPrecision = 128;
+constexpr int kKernelFactorPrecision = 128;
 
 // ln(1 + a d) or d^p.
 Estimate KernelOf(const KerpleHead& head, double distance, DoubleDouble log) {
@@ -41,7 +41,7 @@ class KerpleEvaluator final : public Evaluator {
     roundings_.reserve(spec.num_heads);
     for (int64_t head = 0; head < spec.num_heads; ++head) {
       heads_.emplace_back(spec, head);
-      Real factor(heads_.back().weight(), kFactorPrecision);
+      Real factor(heads_.back().weight(), kKernelFactorPrecision);
       mpfr_mul_d(factor.get(), factor.get(), format.scale, MPFR_RNDN);
       roundings_.emplace_back(factor, format.type);
     }
@@ -97,7 +97,7 @@ absl::StatusOr<Encoding> DescribeKerple(const KerpleSpec& spec) {
       .domain = kRelativePositions,
       .evaluator_bytes = spec.num_heads *
                          (int64_t{sizeof(KerpleHead) + sizeof(ScaledRounding)} +
-                          Real::BytesOf(kFactorPrecision)),
+                          Real::BytesOf(kKernelFactorPrecision)),
       .prepare = PrepareFrom<KerpleEvaluator>(spec)};
 }
 

@@ -9,7 +9,7 @@ namespace attnbias {
 namespace {
 
 // Holds a distance times a double.
-constexpr int kExactPrecision = 128;
+constexpr int kKernelPrecision = 128;
 
 // Sets `value` to ln(1 + a d) or d^p, and returns whether that is exact.
 //
@@ -17,13 +17,13 @@ constexpr int kExactPrecision = 128;
 // of two below, is an integer below 2^86 or irrational; MPFR knows.
 bool SetKernel(const KerpleHead& head, int64_t distance, Real& value) {
   if (head.is_log) {
-    Real product(head.a, kExactPrecision);
+    Real product(head.a, kKernelPrecision);
     mpfr_mul_si(product.get(), product.get(), distance, MPFR_RNDN);
     mpfr_log1p(value.get(), product.get(), MPFR_RNDN);
     return false;
   }
-  const Real power(head.p, kExactPrecision);
-  Real base(kExactPrecision);
+  const Real power(head.p, kKernelPrecision);
+  Real base(kKernelPrecision);
   mpfr_set_si(base.get(), distance, MPFR_RNDN);
   return mpfr_pow(value.get(), base.get(), power.get(), MPFR_RNDN) == 0;
 }

@@ -18,7 +18,7 @@ Range ReachOf(const LearnedRelativeSpec& spec) {
   return {spec.symmetric ? -*spec.right : -*spec.left, *spec.right + 1};
 }
 
-int64_t RowsOf(const LearnedRelativeSpec& spec) {
+int64_t TableRowsOf(const LearnedRelativeSpec& spec) {
   return spec.symmetric ? *spec.right + 1 : ReachOf(spec).size();
 }
 
@@ -29,7 +29,7 @@ RowSpan SpanFrom(const LearnedRelativeSpec& spec, int64_t relative_position) {
 }
 
 absl::Status CheckBiases(const LearnedRelativeSpec& spec) {
-  const int64_t rows = RowsOf(spec);
+  const int64_t rows = TableRowsOf(spec);
   const bool shared = spec.table.has_value() &&
                       spec.table->shape().size() == 2 &&
                       spec.table->columns() == 1;

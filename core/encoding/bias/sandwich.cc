@@ -26,7 +26,7 @@ constexpr double kCosineBound = 0x1p-87;
 // What a term's part in a sum of double-doubles may lose.
 constexpr double kAdditionBound = 0x1p-103;
 
-constexpr int kFactorPrecision = 192;
+constexpr int kCosineFactorPrecision = 192;
 
 int64_t PairsOf(const std::vector<SinusoidFrequency>& frequencies) {
   return (std::ssize(frequencies) + kPairMultiple - 1) / kPairMultiple *
@@ -87,7 +87,7 @@ class SandwichEvaluator final : public Evaluator {
     SetAngles(frequencies_, 1, step_.pairs(), step_.Row(0));
     roundings_.reserve(spec.num_heads);
     for (int64_t head = 0; head < spec.num_heads; ++head) {
-      Real factor(1, kFactorPrecision);
+      Real factor(1, kCosineFactorPrecision);
       MultiplyBySandwichFactor(spec, head, format.scale, factor);
       roundings_.emplace_back(factor, format.type);
     }
@@ -127,7 +127,7 @@ int64_t EvaluatorBytes(const SandwichSpec& spec) {
   return frequencies * int64_t{sizeof(SinusoidFrequency)} +
          2 * CosineSums::BytesOf(frequencies) +
          spec.num_heads * (int64_t{sizeof(ScaledRounding)} +
-                           Real::BytesOf(kFactorPrecision));
+                           Real::BytesOf(kCosineFactorPrecision));
 }
 
 absl::StatusOr<Encoding> DescribeSandwich(const SandwichSpec& spec) {

@@ -14,16 +14,17 @@ namespace {
 
 // An F32 is an integer of 24 bits times 2^exponent.
 constexpr int kMantissaBits = 24;
-constexpr int kLeastExponent = -149;
-constexpr int kMostExponent = 104;
+constexpr int kLeastBinaryExponent = -149;
+constexpr int kMostBinaryExponent = 104;
 
-// Turns of an angle of 2^exponent radians, from kLeastExponent on: an F32 is so
-// many of them, reduced without loss.
+// Turns of an angle of 2^exponent radians, from kLeastBinaryExponent on: an F32
+// is so many of them, reduced without loss.
 std::vector<TurnFraction> MakeTurnsOfPowers() {
   const RealCacheScope cache_scope;
   std::vector<TurnFraction> turns;
   Real power(kSinusoidPrecision);
-  for (int exponent = kLeastExponent; exponent <= kMostExponent; ++exponent) {
+  for (int exponent = kLeastBinaryExponent; exponent <= kMostBinaryExponent;
+       ++exponent) {
     mpfr_set_ui_2exp(power.get(), 1, exponent, MPFR_RNDN);
     turns.push_back(FrequencyOf(power).turns_per_position);
   }
@@ -35,12 +36,12 @@ ReducedAngle Reduced(float angle) {
       *new std::vector<TurnFraction>(MakeTurnsOfPowers());
   int exponent;
   const double mantissa = std::frexp(static_cast<double>(angle), &exponent);
-  exponent = std::max(exponent - kMantissaBits, kLeastExponent);
+  exponent = std::max(exponent - kMantissaBits, kLeastBinaryExponent);
   const double count =
-      exponent == kLeastExponent
-          ? std::ldexp(static_cast<double>(angle), -kLeastExponent)
+      exponent == kLeastBinaryExponent
+          ? std::ldexp(static_cast<double>(angle), -kLeastBinaryExponent)
           : mantissa * (1 << kMantissaBits);
-  return AngleAt(turns_of_powers[exponent - kLeastExponent],
+  return AngleAt(turns_of_powers[exponent - kLeastBinaryExponent],
                  static_cast<int64_t>(count));
 }
 

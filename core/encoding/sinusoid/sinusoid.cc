@@ -29,7 +29,7 @@ Progression ProgressionOf(const SinusoidalSpec& spec) {
 }
 
 // Sets `first` to frequency 0 of stretched positions, by three roundings.
-void SetFirst(const Progression& progression, const Stretch& stretch,
+void SetFirst(const Progression& progression, const AxisStretch& stretch,
               Real& first) {
   mpfr_set_d(first.get(), stretch.length, MPFR_RNDN);
   mpfr_add_d(first.get(), first.get(), stretch.eps, MPFR_RNDN);
@@ -105,7 +105,7 @@ SinusoidFrequency FrequencyOf(const Real& radians_per_position) {
 }
 
 SinusoidRows RowsOf(const SinusoidalSpec& spec, double scale,
-                    const Stretch& stretch) {
+                    const AxisStretch& stretch) {
   const RealCacheScope cache_scope;
   const Progression progression = ProgressionOf(spec);
   SinusoidRows rows = {
@@ -152,7 +152,7 @@ void RoundSinusoid(const ExactSinusoid& sinusoid, DataType type,
 
 void ReferenceSinusoidal(const SinusoidalSpec& spec, int64_t position,
                          int64_t column, const NumberFormat& format,
-                         std::byte* out, const Stretch& stretch) {
+                         std::byte* out, const AxisStretch& stretch) {
   const SinusoidColumns::Wave wave = SinusoidColumns(spec).WaveAt(column);
   const auto frequency = [&](int precision) {
     const Progression progression = ProgressionOf(spec);

@@ -66,7 +66,7 @@ struct SinusoidRows {
 };
 
 // What a position is multiplied by: factor / (length + eps).
-struct Stretch {
+struct AxisStretch {
   double factor = 1;
   double length = 1;
   double eps = 0;
@@ -75,7 +75,7 @@ struct Stretch {
 // Those of a valid spec. Frequencies are a geometric progression, formed by one
 // power and a product each, which keeps it within a relative 2^-360.
 SinusoidRows RowsOf(const SinusoidalSpec& spec, double scale,
-                    const Stretch& stretch = {});
+                    const AxisStretch& stretch = {});
 
 // A real number other than 0, to within a relative 2^(6 - precision_bits).
 using RealToAnyPrecision = std::function<Real(int precision_bits)>;
@@ -96,7 +96,7 @@ void RoundSinusoid(const ExactSinusoid& sinusoid, DataType type,
 // else answers to it.
 void ReferenceSinusoidal(const SinusoidalSpec& spec, int64_t position,
                          int64_t column, const NumberFormat& format,
-                         std::byte* out, const Stretch& stretch = {});
+                         std::byte* out, const AxisStretch& stretch = {});
 
 }  // namespace attnbias
 

@@ -37,7 +37,7 @@ T5Spec BucketsOf(const TupeSpec& spec) {
           .bidirectional = true};
 }
 
-constexpr int64_t kMaxDim = 4096;
+constexpr int64_t kMaxTupeDim = 4096;
 
 // A table of the absolute term, which has all or none.
 struct PositionField {
@@ -71,11 +71,11 @@ absl::Status CheckPositionTable(const TupeSpec& spec) {
   const Table& table = *spec.position_table;
   const int64_t dim = table.columns();
   const int64_t least = spec.reset_class_token ? 2 : 1;
-  if (dim > kMaxDim || table.rows() < least ||
+  if (dim > kMaxTupeDim || table.rows() < least ||
       table.size() > kMaxNetworkNumbers) {
     return Invalid("tupe.position_table: got ", table.rows(), " rows of ", dim,
-                   ", want at least ", least, ", of at most ", kMaxDim, " and ",
-                   kMaxNetworkNumbers, " numbers in all");
+                   ", want at least ", least, ", of at most ", kMaxTupeDim,
+                   " and ", kMaxNetworkNumbers, " numbers in all");
   }
   if (spec.num_heads < 1 || dim % spec.num_heads != 0) {
     return Invalid("tupe.num_heads: got ", spec.num_heads,

@@ -13,7 +13,7 @@ namespace attnbias {
 namespace {
 
 // Results that are copied while the next are computed.
-constexpr int64_t kPieceBytes = int64_t{8} << 20;
+constexpr int64_t kDevicePieceBytes = int64_t{8} << 20;
 // There is room for this part of the elements to be undecided. About one in
 // 2^24 is.
 constexpr int64_t kUndecidedFraction = 256;
@@ -37,7 +37,7 @@ class SinusoidFill {
         blocks_(blocks),
         row_bytes_(blocks.block.width * SizeOf(blocks.type)),
         piece_blocks_(std::max<int64_t>(
-            1, kPieceBytes / (row_bytes_ * blocks.block_rows))),
+            1, kDevicePieceBytes / (row_bytes_ * blocks.block_rows))),
         piece_rows_(
             std::min(piece_blocks_ * blocks.block_rows, blocks.block.rows)),
         room_(std::max(kMinUndecided, piece_rows_ * blocks.block.width /

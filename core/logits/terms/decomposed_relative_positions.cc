@@ -17,7 +17,7 @@
 namespace attnbias {
 namespace {
 
-using Spec = DecomposedRelativePositionsSpec;
+using Term = DecomposedRelativePositionsSpec;
 
 // Rows or columns of both grids.
 struct Axis {
@@ -86,7 +86,7 @@ absl::Status CheckTokens(absl::string_view field, int64_t got, int64_t height,
                  ", the tokens in a grid of ", height, " x ", width);
 }
 
-absl::Status CheckGrids(const Spec& term, const LogitsSpec& request) {
+absl::Status CheckGrids(const Term& term, const LogitsSpec& request) {
   ATTNBIAS_RETURN_IF_ERROR(CheckTokens("query_length", request.query_length,
                                        term.query_height, term.query_width));
   ATTNBIAS_RETURN_IF_ERROR(CheckTokens("key_length", request.key_length,
@@ -107,7 +107,7 @@ absl::StatusOr<Summand> Describe(absl::string_view name, const Table& table,
                                  const Axis& axis, const LogitsSpec& request) {
   if (table.shape().size() != 2 || table.columns() != request.head_dim) {
     return WrongShape(
-        absl::StrCat(std::string(Spec::kName), ".", name), table,
+        absl::StrCat(std::string(Term::kName), ".", name), table,
         absl::StrCat("rows of head_dim (", request.head_dim, ")"));
   }
   ATTNBIAS_ASSIGN_OR_RETURN(
@@ -124,7 +124,7 @@ absl::StatusOr<Summand> Describe(absl::string_view name, const Table& table,
 }
 
 absl::StatusOr<LogitsTerm> DescribeDecomposedRelativePositions(
-    const Spec& term, const LogitsSpec& request) {
+    const Term& term, const LogitsSpec& request) {
   ATTNBIAS_RETURN_IF_ERROR(CheckGrids(term, request));
   const Axis rows = {term.query_height, term.key_height};
   const Axis columns = {term.query_width, term.key_width};

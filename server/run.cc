@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/run.h"
+
+#include <malloc.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <variant>
+
+#include "absl/status/statusor.h"
+#include "core/base/caller.h"
+#include "server/config.h"
+#include "server/logging.h"
+#include "server/server.h"
+#include "server/signals.h"
+
+namespace attnbias {
+namespace {
+
+// glibc keeps what is freed, in eight arenas for each processor, and ever
+// larger blocks. Here few arenas keep it, and blocks larger than a message go
+// back.
+void KeepHeapSmall() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_THRESHOLD, 4 << 20);
+  mallopt(M_ARENA_MAX, 8);
+#endif
+}
+
+// An exit code, after telling why.
+int Failed(const absl::Status& status, int exit_code = 1) {
+  LogError(std::string(status.message()));
+  return exit_code;
+}
+
+int Serve(const ServerConfig& config) {
+  const auto stop = std::make_shared<Caller>();
+  Signals signals([stop] { stop->Cancel(); });
+  for (const std::string& warning : config.warnings) LogWarning(warning);
+  absl::StatusOr<std::unique_ptr<Server>> created = Server::Create(config);
+  if (!created.ok()) return Failed(created.status(), 2);
+  const std::shared_ptr<Server> server = *std::move(created);
+  LogInfo(server->Summary());
+  if (config.check_config) {
+    std::fputs(config.effective.c_str(), stdout);
+    return 0;
+  }
+  absl::Status status = server->Start();
+  if (!status.ok()) return Failed(status);
+  signals.OnHangup([server] { server->ReloadTables(); });
+  std::printf("listening on %s\nmetrics on %s\n", server->address().c_str(),
+              server->metrics_address().c_str());
+  std::fflush(stdout);
+  status = server->BecomeReady(stop);
+  if (!status.ok() && !stop->cancelled()) return Failed(status);
+  signals.Wait();
+  server->Drain();
+  // Stopping the metrics listener would wait for idle scrapers, for nothing.
+  std::_Exit(0);
+}
+
+}  // namespace
+
+int Run(int argc, char** argv) try {
+  KeepHeapSmall();
+  const auto parsed = ParseConfig(argc, argv);
+  if (const auto* exit = std::get_if<ExitCode>(&parsed)) return exit->value;
+  const auto& config = std::get<ServerConfig>(parsed);
+  InitLogging(config.log_format, config.log_level);
+  return Serve(config);
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "attnbias-server: %s\n", error.what());
+  return 1;  // no memory or no thread to begin with
+}
+
+}  // namespace attnbias
