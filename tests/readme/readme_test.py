@@ -5,13 +5,15 @@ Every block marked sh or python is run, those of one page in order, in one folde
 against a server of their own: Python blocks share their variables, shell blocks stop
 at the first command that fails. The folder is a clone in which `./dev serve` has run.
 Shells are fresh: README.md finds nothing that it has not said how to find; the other
-pages find the project's programs and grpcurl. A block right after a line
+pages find the project's programs and grpcurl. A block marked text right after one of
+these is what that prints; `…` stands for anything. A block right after a line
 
     <!-- not run: reason -->
 
-is left out.
+is left out. Blocks that import torch or transformers run where these are installed.
 """
 
+import importlib.util
 import os
 import pathlib
 import re
@@ -30,28 +32,38 @@ README = ROOT / "README.md"
 PROGRAMS = pathlib.Path(os.environ["ATTNBIAS_CLI_BINARY"]).parent
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Of the environment: where what is fetched once lies.
-KEPT = ("HOME", "ATTNBIAS_CACHE", "GOPROXY", "GOSUMDB")
+KEPT = ("HOME", "ATTNBIAS_CACHE", "ATTNBIAS_CLI_BINARY", "GOPROXY", "GOSUMDB")
 PAGES = [
     README,
     *sorted(CLIENTS.glob("*/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 BLOCK = re.compile(
-    r"^(?P<left_out><!-- not run: .+ -->\n)?```(?P<language>\w+)\n(?P<code>.*?)^```$",
+    r"^(?P<left_out><!-- not run: .+ -->\n)?```(?P<language>\w+)\n(?P<code>.*?)^```$"
+    r"(?:\n\n```text\n(?P<output>.*?)^```$)?",
     re.MULTILINE | re.DOTALL,
 )
 DEFAULT_ADDRESS = "localhost:50051"
 SECONDS = 120
 
 
+# What a block imports that not every machine has.
+HEAVY = re.compile(r"^\s*(?:import|from) (torch|transformers)\b", re.MULTILINE)
+
+
 class Block(NamedTuple):
     language: str
     code: str
+    output: str | None = None
+
+    @property
+    def heavy(self) -> bool:
+        return self.language == "python" and HEAVY.search(self.code) is not None
 
 
 def blocks(text: str) -> list[Block]:
     return [
-        Block(found["language"], found["code"])
+        Block(found["language"], found["code"], found["output"])
         for found in BLOCK.finditer(text)
         if not found["left_out"] and found["language"] in ("sh", "python")
     ]
@@ -77,15 +89,17 @@ def shell_environment(page: pathlib.Path, server: str) -> dict[str, str]:
     return kept | {"PATH": path, "ATTNBIAS_SERVER": server}
 
 
-def run_shell(code: str, folder: pathlib.Path, environment: dict[str, str]) -> None:
-    run(["bash", "-euo", "pipefail", "-c", code], folder, environment)
+def run_shell(code: str, folder: pathlib.Path, environment: dict[str, str]) -> str:
+    return run(["bash", "-euo", "pipefail", "-c", code], folder, environment)
 
 
-def run_python(code: str, folder: pathlib.Path) -> None:
-    run([sys.executable, "-W", "error", "-c", code], folder, dict(os.environ))
+def run_python(code: str, folder: pathlib.Path) -> str:
+    # Other packages' warnings are not this project's.
+    strict = [] if HEAVY.search(code) else ["-W", "error"]
+    return run([sys.executable, *strict, "-c", code], folder, dict(os.environ))
 
 
-def run(command: list[str], folder: pathlib.Path, environment: dict[str, str]) -> None:
+def run(command: list[str], folder: pathlib.Path, environment: dict[str, str]) -> str:
     result = subprocess.run(
         command,
         cwd=folder,
@@ -98,24 +112,50 @@ def run(command: list[str], folder: pathlib.Path, environment: dict[str, str]) -
         timeout=SECONDS,
     )
     assert result.returncode == 0, f"{command[-1]}\n--- said:\n{result.stdout}"
+    return result.stdout
+
+
+def assert_printed(said: str, shown: str) -> None:
+    pattern = ".*?".join(re.escape(part) for part in shown.strip().split("…"))
+    assert re.fullmatch(pattern, said.strip(), re.DOTALL), f"shown:\n{shown}\n--- said:\n{said}"
+
+
+def run_blocks(found: list[Block], page: pathlib.Path, folder: pathlib.Path) -> None:
+    make_clone(folder)
+    with running_server() as server:
+        python, shown = "", ""
+        for language, code, output in found:
+            here = code.replace(DEFAULT_ADDRESS, server)
+            if language == "sh":
+                said = run_shell(here, folder, shell_environment(page, server))
+                if output is not None:
+                    assert_printed(said, output)
+            else:
+                # Earlier blocks are run again, so that a page reads as one program.
+                python += here
+                shown += output or ""
+                assert_printed(run_python(python, folder), shown)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_blocks_run_as_they_stand(page: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    found = blocks(page.read_text())
-    if not found:
-        return
-    make_clone(tmp_path)
-    with running_server() as server:
-        python = ""
-        for language, code in found:
-            block = Block(language, code.replace(DEFAULT_ADDRESS, server))
-            if language == "sh":
-                run_shell(block.code, tmp_path, shell_environment(page, server))
-            else:
-                # Earlier blocks are run again, so that a page reads as one program.
-                python += block.code
-                run_python(python, tmp_path)
+    found = [block for block in blocks(page.read_text()) if not block.heavy]
+    if found:
+        run_blocks(found, page, tmp_path)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("transformers") is None,
+    reason="needs torch and transformers; ./dev test --peers runs it",
+)
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if any(block.heavy for block in blocks(page.read_text()))],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_blocks_for_torch_run_as_they_stand(page: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    found = [block for block in blocks(page.read_text()) if block.language == "python"]
+    run_blocks(found, page, tmp_path)
 
 
 def test_the_cpp_guide_shows_the_example_that_is_built() -> None:
@@ -132,6 +172,14 @@ def test_the_cpp_guide_shows_the_example_that_is_built() -> None:
 def test_the_readme_has_blocks_of_both_kinds() -> None:
     languages = {block.language for block in blocks(README.read_text())}
     assert languages == {"sh", "python"}
+
+
+def test_what_is_shown_is_what_is_printed() -> None:
+    [block] = blocks("```python\nprint(1, 2)\n```\n\n```text\n1 …\n```\n")
+    assert block.output is not None
+    assert_printed("1 2\n", block.output)
+    with pytest.raises(AssertionError):
+        assert_printed("2 2\n", block.output)
 
 
 def test_a_shell_finds_no_program_that_it_was_not_told_of(tmp_path: pathlib.Path) -> None:

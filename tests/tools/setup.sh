@@ -11,6 +11,8 @@ cache=${ATTNBIAS_CACHE:-${XDG_CACHE_HOME:-$home/.cache}/attnbias}
 mkdir -p "$cache"
 
 export CCACHE_DIR=${CCACHE_DIR:-$cache/ccache}
+# Asks the compiler what a file includes, where it would run the preprocessor first.
+export CCACHE_DEPEND=1
 export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
 # Needed to take precompiled headers from the cache.
 export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
@@ -62,8 +64,14 @@ need_packages() {
 }
 
 need_build_packages() { need_packages "$root/cmake/debian-packages.txt"; }
+# Those of the tests, and of the steps named, in one go.
 need_test_packages() {
-  need_packages "$root/cmake/debian-packages.txt" "$root/tests/tools/debian-packages.txt"
+  local step lists=("$root"/{cmake,tests/tools}/debian-packages.txt)
+  for step in "$@"; do
+    [[ ! -e $root/tests/tools/debian-packages-$step.txt ]] ||
+      lists+=("$root/tests/tools/debian-packages-$step.txt")
+  done
+  need_packages "${lists[@]}"
 }
 
 # Makes a folder of the cache by running a command, once: need_once FOLDER COMMAND…

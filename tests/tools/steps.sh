@@ -3,15 +3,17 @@
 # The steps of ./dev test, each a function step_NAME, and how they are run and
 # counted. A step that ends with status 77 was skipped, its last line saying why.
 # Steps run under set -e, which && and || would switch off in what they call.
-steps=(layers contract format lint build cpp asan tsan python go integration grpcurl readme deploy
-  container)
-# What a small change needs: one build, no sanitizer, no machine beside this one.
+# Packages that one step alone takes stand in debian-packages-STEP.txt.
+steps=(layers contract format lint build cpp python go integration grpcurl readme)
+# What a small change needs: one build, no machine beside this one.
 # shellcheck disable=SC2034  # read by dev
 quick_steps=(layers contract format cpp python)
-# Minutes each, and only when named.
-long_steps=(attack fuzz)
 # shellcheck disable=SC2034  # read by dev
 cuda_steps=(cuda_cpp cuda_code cuda_server cuda_device)
+# What --all adds: other builds, other machines, other engines.
+rest_steps=(deploy neon asan tsan container wheels peers "${cuda_steps[@]}" bare)
+# Only when named.
+long_steps=(attack fuzz cuda_container)
 # Inputs that fuzzing makes for each of its targets.
 fuzz_runs=20000
 # Where generated Python code and the installed package go.
@@ -20,13 +22,13 @@ python_site=$root/build/python
 cpp_sources() { find core server client tests -name '*.h' -o -name '*.cc' -o -name '*.cu' | sort; }
 shell_sources() { printf '%s\n' dev .ci/run && find cmake tests -name '*.sh' | sort; }
 
+# What the steps named take, and each test may.
 set_up_tests() {
-  need_test_packages
+  need_test_packages "$@"
   need_venv wheel
   need_venv test
   need_go
   need_go_tool "$GRPCURL"
-  need_go_tool "$KUBECONFORM"
   need_go_tool "$PROTOC_GEN_GO"
   need_go_tool "$PROTOC_GEN_GO_GRPC"
   export_test_environment
@@ -41,17 +43,6 @@ set_up_peers() {
   need_keras_hub
 }
 
-set_up_cuda() {
-  need_test_packages
-  need_venv wheel
-  need_venv test
-  need_go
-  need_go_tool "$GRPCURL"
-  need_cuda
-  export_test_environment
-  export ATTNBIAS_SERVER_BINARY=$root/build/cuda/bin/attnbias-server
-}
-
 # What the Python and Go tests read.
 export_test_environment() {
   export ATTNBIAS_SERVER_BINARY=$root/build/dev/bin/attnbias-server
@@ -62,12 +53,18 @@ export_test_environment() {
   export PYTEST_ADDOPTS="-p no:cacheprovider"
 }
 
-# The client as a user gets it: built and installed, not read from its sources.
+# The client as a user gets it: built and installed, not read from its sources; once for
+# each state of these.
 install_python_client() {
+  local state
+  state=$(find client/python proto -type f ! -path '*/attnbias/v1/*_pb2.py*' ! -name '*.pyc' \
+    -exec sha256sum {} + | sort | sha256sum)
+  [[ ! -e $python_site/.state || $(<"$python_site/.state") != "$state" ]] || return 0
   rm -rf "$python_site" build/wheel
   "$(venv_of wheel)/bin/pip" wheel --quiet --no-deps --no-build-isolation -w build/wheel \
     "$root/client/python"
   python -m pip install --quiet --no-deps --no-index --target "$python_site" build/wheel/*.whl
+  printf '%s' "$state" >"$python_site/.state"
 }
 
 step_layers() {
@@ -133,29 +130,20 @@ step_lint() {
   check_locks
 }
 
-# What clang-tidy reads beside the sources: the commands that compile them and
-# the headers that protoc makes.
-need_tidy() {
-  # clang cannot read what gcc has precompiled.
-  cmake --preset dev -B build/tidy -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON
+# Whether what a mutex guards is touched only under it.
+check_locks() {
+  build dev
+  find build/dev/{core,server,client} -path '*/Unity/*.cxx' | sort |
+    xargs -P "$(nproc)" -n 1 clang-tidy --quiet -p build/dev --header-filter="^$root/(core|server|client)/" \
+      --checks='-*,clang-diagnostic-thread-safety*' --extra-arg=-Wthread-safety
+}
+
+# clang-tidy on each file of the given folders: seconds a file, so only ./dev lint runs it.
+tidy() {
+  # Each file by itself, and what gcc has precompiled clang cannot read.
+  cmake --preset dev -B build/tidy -DCMAKE_UNITY_BUILD=OFF -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON
   ninja -C build/tidy -t targets all | sed -n 's/\(\.pb\.h\): CUSTOM_COMMAND$/\1/p' |
     xargs ninja -C build/tidy
-}
-
-# Whether what a mutex guards is touched only under it, and each lock has a name:
-# without one it is let go at once.
-check_locks() {
-  need_tidy
-  comm -12 <(grep -rl mutex core server | sed 's/\.h$/.cc/' | sort -u) \
-    <(find core server -name '*.cc' | sort) |
-    xargs -P "$(nproc)" -n 1 clang-tidy --quiet -p build/tidy \
-      --checks='-*,bugprone-unused-raii,clang-diagnostic-thread-safety*' \
-      --extra-arg=-Wthread-safety
-}
-
-# clang-tidy on the given folders: seconds a file, so only ./dev lint runs it.
-tidy() {
-  need_tidy
   find "$@" -name '*.cc' | sort | xargs -P "$(nproc)" -n 1 clang-tidy --quiet -p build/tidy
 }
 
@@ -163,11 +151,19 @@ step_tidy_all() { tidy core server client tests; }
 
 step_build() {
   build dev
+  install_python_client
 }
 
 step_cpp() {
   build dev
-  ctest --preset dev
+  ctest --preset dev --exclude-regex NeonKernels
+}
+
+# The kernels of another architecture, on an emulator of it.
+step_neon() {
+  cmake --preset dev
+  build dev kernel_digest neon_kernel_digest
+  ctest --preset dev --tests-regex NeonKernels --no-tests=error
 }
 
 step_asan() {
@@ -191,7 +187,6 @@ step_attack() {
 # A compiler, a program and its inputs for each target; what these find joins their
 # inputs. A finding ends the step, and lies in build/fuzz/findings.
 step_fuzz() {
-  need_packages tests/tools/debian-packages-fuzz.txt
   build fuzz attnbias_fuzzers
   python -m tests.fuzz.seeds build/fuzz/seeds
   local program name
@@ -237,7 +232,16 @@ step_readme() {
   pytest tests/readme
 }
 
-step_deploy() { pytest tests/deploy; }
+step_deploy() {
+  need_go_tool "$KUBECONFORM"
+  pytest tests/deploy
+}
+
+# A bare machine that has the README's two commands, and nothing else.
+step_bare() {
+  ((EUID == 0)) || skip "making a bare machine needs root"
+  tests/bare/run.sh
+}
 
 step_container() {
   ((EUID == 0)) || skip "building an image without a container engine needs root"
@@ -246,24 +250,29 @@ step_container() {
 
 # All tests of core, beside the backend.
 step_cuda_cpp() {
+  need_cuda
   build cuda core_test
   ctest --preset cuda --exclude-regex 'NOT_BUILT|NeonKernels'
 }
 
 # What the compiler made of the kernels.
 step_cuda_code() {
+  need_cuda
   build cuda attnbias_cuda
   pytest tests/cuda
 }
 
 # The server with the backend, on a machine with or without a device.
 step_cuda_server() {
+  need_cuda
   build cuda attnbias-server
+  export ATTNBIAS_SERVER_BINARY=$root/build/cuda/bin/attnbias-server
   install_python_client
   pytest tests/integration/observability_test.py tests/integration/stream_test.py
 }
 
 step_cuda_container() {
+  need_packages tests/tools/debian-packages-container.txt
   ((EUID == 0)) || skip "building an image without a container engine needs root"
   ATTNBIAS_IMAGE_TARGET=cuda pytest tests/container
 }
@@ -273,18 +282,20 @@ has_cuda_device() { [[ -e /dev/nvidiactl ]]; }
 # The tests that ran on the CPU in the device's place, once more on the device.
 step_cuda_device() {
   has_cuda_device || skip "no CUDA device here"
+  need_cuda
   build cuda core_test
   build/cuda/bin/core_test --gtest_filter='*OnCuda*'
   compute-sanitizer --error-exitcode 1 build/cuda/bin/core_test --gtest_filter='*OnCuda*'
 }
 
 step_peers() {
+  set_up_peers
   build dev
   install_python_client
   pytest tests/conformance ${peers_filter:+-k "$peers_filter"}
   # The client's own tests that need torch, which are skipped where it is not installed.
   [[ -n ${peers_filter:-} ]] ||
-    pytest client/python/tests/test_{flex_attention,grid,out,request,tensors}.py
+    pytest client/python/tests/test_{flex_attention,grid,out,request,tensors}.py tests/readme
 }
 
 skip() {
@@ -295,8 +306,8 @@ skip() {
 check_step_names() {
   local name
   for name in "$@"; do
-    [[ " ${steps[*]} ${long_steps[*]} " == *" $name "* ]] ||
-      die "no step $name; there are: ${steps[*]} ${long_steps[*]}"
+    [[ " ${steps[*]} ${rest_steps[*]} ${long_steps[*]} " == *" $name "* ]] ||
+      die "no step $name; there are: ${steps[*]} ${rest_steps[*]} ${long_steps[*]}"
   done
 }
 
@@ -328,6 +339,8 @@ count_results() {
 run_step() {
   local name=$1 log=$root/build/logs/$1.log status start=$SECONDS
   printf '%-12s ' "$name"
+  # On a terminal, until the step has ended: what is left.
+  [[ ! -t 1 ]] || printf 'runs; then: %s' "${*:2}"
   set +e
   (
     set -euo pipefail
@@ -335,6 +348,7 @@ run_step() {
   ) >"$log" 2>&1 </dev/null
   status=$?
   set -e
+  [[ ! -t 1 ]] || printf '\r\e[K%-12s ' "$name"
   if ((status == 77)); then
     skipped=$((skipped + 1))
     printf 'skipped: %s\n' "$(tail -n 1 "$log")"
@@ -350,10 +364,11 @@ run_step() {
 }
 
 run_steps() {
-  local name
   mkdir -p "$root/build/logs"
-  for name in "$@"; do
-    run_step "$name"
+  say "Steps: $*"
+  while (($#)); do
+    run_step "$@"
+    shift
   done
   printf '%d passed, %d failed' "$passed" "$failed"
   ((skipped == 0)) || printf ', %d skipped' "$skipped"
