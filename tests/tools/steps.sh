@@ -9,7 +9,7 @@ steps=(layers contract format lint build cpp asan tsan python go integration grp
 # shellcheck disable=SC2034  # read by dev
 quick_steps=(layers contract format cpp python)
 # Minutes each, and only when named.
-long_steps=(attack fuzz)
+long_steps=(attack fuzz wheels)
 # shellcheck disable=SC2034  # read by dev
 cuda_steps=(cuda_cpp cuda_code cuda_server cuda_device)
 # Inputs that fuzzing makes for each of its targets.
@@ -113,13 +113,13 @@ gofmt() { "$(go env GOROOT)/bin/gofmt" "$@"; }
 
 format_sources() {
   cpp_sources | xargs clang-format -i
-  ruff format --quiet client/python tests
+  ruff format --quiet client/python deploy tests
   gofmt -w client/go
 }
 
 step_format() {
   cpp_sources | xargs clang-format --dry-run -Werror
-  ruff format --check client/python tests
+  ruff format --check client/python deploy tests
   local unformatted
   unformatted=$(gofmt -l client/go)
   [[ -z $unformatted ]] || die "not as gofmt has them: $unformatted"
@@ -128,7 +128,7 @@ step_format() {
 step_lint() {
   python tests/tools/line_width.py
   shell_sources | xargs shellcheck --external-sources
-  ruff check client/python tests
+  ruff check client/python deploy tests
   (cd client/go && go vet ./...)
   check_locks
 }
@@ -212,6 +212,7 @@ step_python() {
   build dev
   install_python_client
   (cd client/python && mypy --strict)
+  (cd deploy/wheel && mypy --strict)
   pytest client/python/tests
 }
 
@@ -238,6 +239,14 @@ step_readme() {
 }
 
 step_deploy() { pytest tests/deploy; }
+
+# What pip installs, on machines that have nothing else; minutes.
+step_wheels() {
+  ((EUID == 0)) || skip "making a bare machine needs root"
+  build_wheels
+  tests/wheels/run.sh
+  [[ $(uname -m) != x86_64 ]] || pytest tests/wheels
+}
 
 step_container() {
   ((EUID == 0)) || skip "building an image without a container engine needs root"
