@@ -20,7 +20,7 @@ _COMMON = Path("/usr/share/common-licenses")
 def _packages(wheel: Path) -> set[str]:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-        libraries = [name for name in names if name.startswith("attnbias_server.libs/")]
+        libraries = [name for name in names if re.match(r"attnbias_server\.libs/.", name)]
         (bill,) = (name for name in names if name.endswith("/sboms/auditwheel.cdx.json"))
         _wheel_itself, *components = json.loads(archive.read(bill))["components"]
     if len(components) != len(libraries):
