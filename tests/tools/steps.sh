@@ -110,13 +110,13 @@ gofmt() { "$(go env GOROOT)/bin/gofmt" "$@"; }
 
 format_sources() {
   cpp_sources | xargs clang-format -i
-  ruff format --quiet client/python tests
+  ruff format --quiet client/python deploy tests
   gofmt -w client/go
 }
 
 step_format() {
   cpp_sources | xargs clang-format --dry-run -Werror
-  ruff format --check client/python tests
+  ruff format --check client/python deploy tests
   local unformatted
   unformatted=$(gofmt -l client/go)
   [[ -z $unformatted ]] || die "not as gofmt has them: $unformatted"
@@ -125,7 +125,7 @@ step_format() {
 step_lint() {
   python tests/tools/line_width.py
   shell_sources | xargs shellcheck --external-sources
-  ruff check client/python tests
+  ruff check client/python deploy tests
   (cd client/go && go vet ./...)
   check_locks
 }
@@ -207,6 +207,7 @@ step_python() {
   build dev
   install_python_client
   (cd client/python && mypy --strict)
+  (cd deploy/wheel && mypy --strict)
   pytest client/python/tests
 }
 
@@ -241,6 +242,14 @@ step_deploy() {
 step_bare() {
   ((EUID == 0)) || skip "making a bare machine needs root"
   tests/bare/run.sh
+}
+
+# What pip installs, on machines that have nothing else; minutes.
+step_wheels() {
+  ((EUID == 0)) || skip "making a bare machine needs root"
+  build_wheels
+  tests/wheels/run.sh
+  [[ $(uname -m) != x86_64 ]] || pytest tests/wheels
 }
 
 step_container() {

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies the licenses of the libraries inside a wheel: collect_licenses.py WHEEL ROOT FOLDER.
+
+They are those of the Debian packages that auditwheel names in the wheel's bill of materials, as
+installed under ROOT, and the texts that they refer to, which every Debian has.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+import zipfile
+from pathlib import Path
+
+_COMMON = Path("/usr/share/common-licenses")
+
+
+def _packages(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        libraries = [name for name in names if re.match(r"attnbias_server\.libs/.", name)]
+        (bill,) = (name for name in names if name.endswith("/sboms/auditwheel.cdx.json"))
+        _wheel_itself, *components = json.loads(archive.read(bill))["components"]
+    if len(components) != len(libraries):
+        message = f"{wheel} has {len(libraries)} libraries, {len(components)} of known packages"
+        raise ValueError(message)
+    return {component["name"] for component in components}
+
+
+def _main(wheel: Path, root: Path, folder: Path) -> None:
+    common = set()
+    for package in _packages(wheel):
+        text = (root / "usr/share/doc" / package / "copyright").read_bytes()
+        target = folder / package / "copyright"
+        target.parent.mkdir(parents=True)
+        target.write_bytes(text)
+        found = re.findall(rb"%s/([\w.+-]*[\w+])" % bytes(_COMMON), text)
+        common |= {name.decode() for name in found}
+    (folder / "common-licenses").mkdir()
+    for name in common:
+        shutil.copyfile(_COMMON / name, folder / "common-licenses" / name)
+
+
+if __name__ == "__main__":
+    _main(*map(Path, sys.argv[1:]))

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes a wheel for the machine that the programs are for, and nothing without programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+_MACHINES = {62: "x86_64", 183: "aarch64"}  # e_machine of an ELF header
+
+
+def _machine(program: Path) -> str:
+    header = program.read_bytes()[:20]
+    return _MACHINES[int.from_bytes(header[18:20], "little")]
+
+
+class ProgramsBuildHook(BuildHookInterface[Any]):
+    """Refuses what has no programs inside: an sdist, and a checkout."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """See hatchling."""
+        del version  # an editable install needs the programs too
+        server = Path(self.root) / "src" / "attnbias_server" / "bin" / "attnbias-server"
+        if self.target_name != "wheel" or not server.exists():
+            message = (
+                "attnbias-server has its programs inside and is published as wheels alone, for"
+                " Linux on x86_64 and aarch64 with glibc 2.36 or later; elsewhere build the server"
+                " from its repository: ./dev wheels makes a wheel, ./dev serve runs it"
+            )
+            raise RuntimeError(message)
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-linux_{_machine(server)}"

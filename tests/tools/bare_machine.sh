@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# Bare Debian machines as folders, for tests of what starts from nothing. Needs root
+# and debootstrap.
+
+# What a machine of this network has been told beforehand: names, proxies, authorities.
+hand_in_network() {
+  local machine=$1 file
+  cp --dereference /etc/resolv.conf /etc/hosts "$machine/etc/"
+  if [[ -e /etc/pip.conf ]]; then
+    cp --dereference /etc/pip.conf "$machine/etc/"
+  fi
+  for file in /etc/apt/apt.conf.d/*; do
+    if grep -q '^ *Acquire::' "$file"; then
+      cp "$file" "$machine/etc/apt/apt.conf.d/"
+    fi
+  done
+  # The package ca-certificates takes in what lies here.
+  if [[ -e /etc/ssl/certs/ca-certificates.crt ]]; then
+    mkdir -p "$machine/usr/local/share/ca-certificates"
+    cp --dereference /etc/ssl/certs/ca-certificates.crt \
+      "$machine/usr/local/share/ca-certificates/host.crt"
+  fi
+}
+
+# A machine with Debian's least, and the packages named: make_machine FOLDER SUITE [PACKAGE…]
+make_machine() {
+  local machine=$1 suite=$2 packages="${*:3}"
+  chmod 755 "$machine"  # apt drops to a user of its own
+  debootstrap --variant=minbase ${packages:+--include="${packages// /,}"} "$suite" "$machine" \
+    >"$machine.log" || { cat "$machine.log" >&2 && return 1; }
+  rm "$machine.log"
+  hand_in_network "$machine"
+}
+
+# Inside namespaces of its own, so that no mount and no process outlives the run:
+# gives the machine its devices, and sets `inside` to the words that run a command there.
+# enter_machine MACHINE DIRECTORY
+enter_machine() {
+  local machine=$1 name environment=(PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root)
+  mount --rbind /dev "$machine/dev"
+  mount --rbind /sys "$machine/sys"
+  mount -t proc proc "$machine/proc"
+  for name in {http,https,no}_proxy {HTTP,HTTPS,NO}_PROXY GOPROXY GOSUMDB GONOSUMDB \
+    PIP_INDEX_URL PIP_EXTRA_INDEX_URL; do
+    if [[ -n ${!name:-} ]]; then
+      environment+=("$name=${!name}")
+    fi
+  done
+  # shellcheck disable=SC2034  # the sourcing script's
+  inside=(chroot "$machine" env --ignore-environment --chdir="$2" "${environment[@]}")
+}

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash disable=SC2154  # $root and $cache are set by the sourcing script
+# Builds what pip installs into build/wheels: the client, and for each architecture
+# the server, with the libraries that it takes from Debian 12 inside.
+wheels=$root/build/wheels
+
+# Where the libraries of an architecture are unpacked that is not this machine's.
+need_sysroot() {
+  local hash files=("$root"/cmake/{debian-packages.txt,make-aarch64-sysroot.sh})
+  need_packages "$root/cmake/debian-packages-aarch64.txt"
+  hash=$(cat "${files[@]}" | sha256sum)
+  ATTNBIAS_SYSROOT=$cache/sysroot-aarch64-${hash:0:12}
+  export ATTNBIAS_SYSROOT
+  need_once "$ATTNBIAS_SYSROOT" "${files[1]}" "$ATTNBIAS_SYSROOT"
+}
+
+make_server_wheel() {
+  local stage=$1 architecture=$2 libraries=$3
+  rm -rf "$stage/dist"
+  "$(venv_of wheel)/bin/pip" wheel --quiet --no-deps --no-build-isolation -w "$stage/dist" "$stage"
+  auditwheel repair --plat "manylinux_2_36_$architecture" --only-plat \
+    --ldpaths "$libraries:$libraries/openblas-pthread" -w "$wheels" "$stage"/dist/*.whl
+}
+
+build_server_wheel() {
+  local architecture=$1 preset=release strip=strip installed=/ stage libraries program
+  if [[ $architecture != "$(uname -m)" ]]; then
+    [[ $architecture == aarch64 ]] || die "$architecture: only such a machine builds that wheel"
+    need_build_packages
+    need_sysroot
+    preset=release-aarch64 strip=aarch64-linux-gnu-strip installed=$ATTNBIAS_SYSROOT
+    # The folder of its libraries may be another than it was.
+    cmake --fresh --preset "$preset"
+  fi
+  build "$preset" attnbias-server attnbias
+
+  # At the depth where its pyproject.toml finds the version.
+  stage=$root/build/server-wheel-$architecture
+  rm -rf "$stage"
+  cp -r deploy/wheel "$stage"
+  cp LICENSE "$stage"
+  mkdir "$stage/src/attnbias_server/bin"
+  for program in attnbias-server attnbias; do
+    "$strip" -o "$stage/src/attnbias_server/bin/$program" "build/$preset/bin/$program"
+  done
+  # Once to see what is inside, and once with the licenses of that.
+  libraries=${installed%/}/usr/lib/$architecture-linux-gnu
+  export DPKG_ADMINDIR=${installed%/}/var/lib/dpkg
+  make_server_wheel "$stage" "$architecture" "$libraries"
+  python3 deploy/wheel/collect_licenses.py "$wheels"/attnbias_server-*_"$architecture.whl" \
+    "$installed" "$stage/licenses"
+  make_server_wheel "$stage" "$architecture" "$libraries"
+}
+
+build_wheels() {
+  local architecture
+  if ((!$#)); then
+    set -- aarch64
+    [[ $(uname -m) == aarch64 ]] || set -- x86_64 aarch64
+  fi
+  for architecture in "$@"; do
+    [[ $architecture =~ ^(x86_64|aarch64)$ ]] ||
+      die "no wheel for $architecture; there are: x86_64 aarch64"
+  done
+  need_venv wheel
+  rm -rf "$wheels"
+  "$(venv_of wheel)/bin/pip" wheel --quiet --no-deps --no-build-isolation -w "$wheels" \
+    "$root/client/python"
+  for architecture in "$@"; do
+    (build_server_wheel "$architecture")
+  done
+}
