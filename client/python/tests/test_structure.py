@@ -298,7 +298,7 @@ def test_functions_of_numpy_take_it_for_an_array(kind: str) -> None:
         lambda x: np.stack([x, x]),
         lambda x: np.where(x > 0, x, 0),
         lambda x: np.einsum("h...->...", x),
-        lambda x: np.transpose(x),
+        np.transpose,
         lambda x: np.allclose(x, dense),
         lambda x: np.array_equal(x, dense),
         lambda x: np.divmod(x, 3)[1],
@@ -368,7 +368,7 @@ def test_copies_are_made_as_asked(kind: str) -> None:
     else:
         with pytest.raises(ValueError, match="copy: got False"):
             bias.__array__(copy=False)
-    with pytest.raises(ValueError, match="copy: got False, but a .* of float64"):
+    with pytest.raises(ValueError, match=r"copy: got False, but a .* of float64"):
         bias.__array__(np.float64, copy=False)
 
 
