@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 #include "attnbias/error.h"
 #include "attnbias/v1/options.pb.h"
 #include "client/cli/spec_fields.h"
@@ -118,11 +117,10 @@ absl::StatusOr<std::string> EncodingList(
 }
 
 std::string TableReport(const v1::TableInfo& table) {
-  const std::string& type = v1::DataType_Name(table.data_type());
   std::string text =
-      absl::StrCat(table.name(), "\n  ", absl::StripPrefix(type, "DATA_TYPE_"),
-                   " [", absl::StrJoin(table.shape(), ", "), "] of ",
-                   table.source(), "\n  sha256:", table.sha256(), "\n");
+      absl::StrCat(table.name(), "\n  ", NameOf(table.data_type()), " [",
+                   absl::StrJoin(table.shape(), ", "), "] of ", table.source(),
+                   "\n  sha256:", table.sha256(), "\n");
   if (table.has_spec()) {
     absl::StrAppend(&text, "  ", EncodingText(table.spec()), "\n");
   }

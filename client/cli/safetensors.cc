@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cli/safetensors.h"
 
+#include <google/protobuf/util/json_util.h>
+
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -41,27 +44,51 @@ int64_t LengthOf(const v1::PositionList& list, const v1::Range& range) {
                                    : range.end() - range.begin();
 }
 
-// Names, and where a Toeplitz part's numbers belong, under the keys that the
-// Python client uses.
-json Metadata(const v1::TensorHeader& header) {
+absl::StatusOr<std::string> SpecAsJson(const v1::TensorSpec& spec) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  std::string text;
+  const auto status =
+      google::protobuf::util::MessageToJsonString(spec, &text, options);
+  if (!status.ok()) return absl::InternalError(status.ToString());
+  return text;
+}
+
+// Where position 0 stands among `length` positions from `first` on.
+std::string IndexOfZero(int64_t first, int64_t length) {
+  return first <= 0 && -first < length ? absl::StrCat(-first) : "none";
+}
+
+// What docs/protocol.md says, as the Python client writes it.
+absl::StatusOr<json> Metadata(const v1::TensorHeader& header) {
+  const v1::TensorSpec& spec = header.resolved_spec();
+  const auto text = SpecAsJson(spec);
+  if (!text.ok()) return text.status();
   json metadata = {
       {"attnbias.fingerprint", header.fingerprint()},
-      {"attnbias.encoding_fingerprint", header.encoding_fingerprint()}};
-  const v1::PairExtent& pair = header.resolved_spec().pair();
-  if (header.resolved_spec().has_pair()) {
-    metadata["attnbias.query_length"] =
-        absl::StrCat(LengthOf(pair.query_positions(), pair.queries()));
-    metadata["attnbias.key_length"] =
-        absl::StrCat(LengthOf(pair.key_positions(), pair.keys()));
-  }
+      {"attnbias.encoding_fingerprint", header.encoding_fingerprint()},
+      {"attnbias.resolved_spec", *text}};
+  const v1::PairExtent& pair = spec.pair();
+  const int64_t queries = LengthOf(pair.query_positions(), pair.queries());
+  const int64_t keys = LengthOf(pair.key_positions(), pair.keys());
   for (const v1::TensorPart& part : header.parts()) {
-    if (part.form() != v1::FORM_TOEPLITZ) continue;
-    const std::string prefix = absl::StrCat("attnbias.", part.name());
-    metadata[prefix + ".first_relative_position"] =
-        absl::StrCat(part.first_relative_position());
-    // Beside heads, if any, and relative positions.
-    const bool has_columns = part.shape_size() > (pair.has_heads() ? 2 : 1);
-    metadata[prefix + ".vectors"] = has_columns ? "true" : "false";
+    if (part.form() == v1::FORM_TOEPLITZ || part.form() == v1::FORM_KEY_ROW) {
+      metadata["attnbias.query_length"] = absl::StrCat(queries);
+      metadata["attnbias.key_length"] = absl::StrCat(keys);
+    }
+    if (part.form() == v1::FORM_TOEPLITZ) {
+      metadata["attnbias.diagonals.first_relative_position"] =
+          absl::StrCat(part.first_relative_position());
+      // Beside heads, if any, and relative positions.
+      const bool has_columns = part.shape_size() > (pair.has_heads() ? 2 : 1);
+      metadata["attnbias.diagonals.vectors"] = has_columns ? "true" : "false";
+    }
+    if (part.name() == "border" && spec.has_pair()) {
+      metadata["attnbias.border.class_query"] =
+          IndexOfZero(pair.query_offset() + pair.queries().begin(), queries);
+      metadata["attnbias.border.class_key"] =
+          IndexOfZero(pair.keys().begin(), keys);
+    }
   }
   return metadata;
 }
@@ -88,9 +115,11 @@ absl::StatusOr<v1::InlineTable> ReadSafetensors(SafetensorsFile& file,
   return table;
 }
 
-std::string SafetensorsHeader(const v1::TensorHeader& header) {
+absl::StatusOr<std::string> SafetensorsHeader(const v1::TensorHeader& header) {
+  auto metadata = Metadata(header);
+  if (!metadata.ok()) return metadata.status();
   json description;
-  description[kMetadata] = Metadata(header);
+  description[kMetadata] = *std::move(metadata);
   for (const v1::TensorPart& part : header.parts()) {
     const std::string& type = v1::DataType_Name(part.data_type());
     description[part.name()] = {

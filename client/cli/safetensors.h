@@ -20,8 +20,8 @@ absl::StatusOr<v1::InlineTable> ReadSafetensors(SafetensorsFile& file,
                                                 int64_t max_bytes);
 
 // What stands before the payload of `header`, whose parts become tensors of
-// their names; fingerprints, and what places a Toeplitz part, become metadata.
-std::string SafetensorsHeader(const v1::TensorHeader& header);
+// their names; docs/protocol.md has the metadata.
+absl::StatusOr<std::string> SafetensorsHeader(const v1::TensorHeader& header);
 
 }  // namespace attnbias
 

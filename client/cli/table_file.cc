@@ -95,8 +95,9 @@ absl::StatusOr<absl::Span<const std::byte>> BareBytes(const Tensor& tensor,
 absl::Status WriteTensorFile(const Tensor& tensor, const std::string& path,
                              const std::string& part) {
   if (!absl::EndsWith(path, kNpy)) {
-    return WriteFileAtomically(
-        path, {SafetensorsHeader(tensor.header()), AsText(tensor.bytes())});
+    const auto header = SafetensorsHeader(tensor.header());
+    if (!header.ok()) return header.status();
+    return WriteFileAtomically(path, {*header, AsText(tensor.bytes())});
   }
   const absl::StatusOr<int> index = FindPart(tensor.header(), part);
   if (!index.ok()) return index.status();

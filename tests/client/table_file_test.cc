@@ -328,12 +328,39 @@ TEST_F(TableFileTest, WritesSafetensors) {
   const std::string file = Read(Path("out.safetensors"));
   const std::string header =
       R"({"__metadata__":{"attnbias.encoding_fingerprint":"e1",)"
-      R"("attnbias.fingerprint":"f1"},)"
+      R"("attnbias.fingerprint":"f1","attnbias.resolved_spec":"{}"},)"
       R"("part0":{"data_offsets":[0,12],"dtype":"F32","shape":[1,3]},)"
       R"("part1":{"data_offsets":[12,24],"dtype":"F32","shape":[1,3]}})";
   const size_t padded = (header.size() + 7) / 8 * 8;
   EXPECT_EQ(file, Safetensors(header + std::string(padded - header.size(), ' '),
                               kSixFloats));
+}
+
+TEST_F(TableFileTest, SafetensorsSayWhatAToeplitzWithABorderIs) {
+  v1::TensorHeader header = SixFloats(2).header();
+  v1::PairExtent& pair = *header.mutable_resolved_spec()->mutable_pair();
+  pair.set_query_offset(-1);
+  pair.mutable_queries()->set_end(2);
+  pair.mutable_keys()->set_begin(1);
+  pair.mutable_keys()->set_end(3);
+  header.mutable_parts(0)->set_name("diagonals");
+  header.mutable_parts(0)->set_form(v1::FORM_TOEPLITZ);
+  header.mutable_parts(0)->set_first_relative_position(-7);
+  header.mutable_parts(1)->set_name("border");
+  AlignedBytes bytes(static_cast<std::byte*>(std::aligned_alloc(64, 64)));
+  std::memcpy(bytes.get(), kSixFloats.data(), 24);
+  ASSERT_TRUE(
+      WriteTensorFile(Tensor(header, std::move(bytes)), Path("b.safetensors"))
+          .ok());
+  const std::string file = Read(Path("b.safetensors"));
+  for (const char* entry :
+       {R"("attnbias.query_length":"2")", R"("attnbias.key_length":"2")",
+        R"("attnbias.diagonals.first_relative_position":"-7")",
+        R"("attnbias.border.class_query":"1")",
+        R"("attnbias.border.class_key":"none")",
+        R"(\"query_offset\":\"-1\")"}) {
+    EXPECT_THAT(file, HasSubstr(entry));
+  }
 }
 
 TEST_F(TableFileTest, WritesWholeFilesOrNone) {

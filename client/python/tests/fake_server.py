@@ -33,9 +33,12 @@ def header(
     *parts: tuple[str, int, npt.NDArray[Any]],
     fingerprint: str = FINGERPRINT,
     first_relative_position: int = 0,
+    resolved_spec: service_pb2.TensorSpec | None = None,
 ) -> service_pb2.TensorHeader:
     """A header of parts (name, form, array)."""
-    made = service_pb2.TensorHeader(fingerprint=fingerprint, encoding_fingerprint="e" * 64)
+    made = service_pb2.TensorHeader(
+        fingerprint=fingerprint, encoding_fingerprint="e" * 64, resolved_spec=resolved_spec
+    )
     for name, form, array in parts:
         made.parts.add(
             name=name,

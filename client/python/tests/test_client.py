@@ -364,6 +364,7 @@ def test_safetensors_say_what_a_toeplitz_is(
             "attnbias.key_length": "6",
             "attnbias.diagonals.first_relative_position": "-3",
             "attnbias.diagonals.vectors": "false",
+            "attnbias.resolved_spec": "{}",
         }
 
 

@@ -31,7 +31,7 @@ def block_toeplitz(
 
 
 def bordered(
-    heads: int, queries: int, keys: int, *, dtype: Any = np.float32, **places: int | None
+    heads: int, queries: int, keys: int, *, dtype: Any = np.float32, **places: Any
 ) -> attnbias.BorderedToeplitz:
     toeplitz = attnbias.Toeplitz(
         numbers(heads, queries + keys - 1, dtype=dtype),
@@ -88,10 +88,10 @@ def test_dense_grid_is_the_definition(shape: Any, border: bool, dtype: Any) -> N
 
 
 @pytest.mark.parametrize("shape", GRIDS)
-def test_view_is_the_grid_and_copies_nothing(shape: Any) -> None:
+def test_grid_view_is_the_grid_and_copies_nothing(shape: Any) -> None:
     heads, height, width = shape
     tensor = block_toeplitz(*shape, border=True)
-    view = tensor.view()
+    view = tensor.grid_view()
     assert view.shape == (heads, height, width, height, width)
     assert np.shares_memory(view, tensor.block)
     assert not view.flags.writeable

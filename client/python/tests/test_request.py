@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import pickle
+import pydoc
+import re
 import sys
-from typing import Any, Literal, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import ml_dtypes
 import numpy as np
@@ -14,6 +17,7 @@ import pytest
 from google.protobuf import json_format
 
 import attnbias
+from attnbias import _choices
 from attnbias.v1 import service_pb2, tensor_pb2
 
 SINUSOIDAL = attnbias.Sinusoidal(dim=4)
@@ -70,16 +74,56 @@ def test_class_has_the_values_of_its_enums(encoding: type[Any]) -> None:
         "layers": [],
     }
     given = {f.name: required[f.name] for f in message.fields if f.name in required}
-    hints = get_type_hints(encoding, {**vars(sys.modules[encoding.__module__]), "Sequence": list})
+    module = vars(sys.modules[encoding.__module__])
+    hints = get_type_hints(encoding, {**module, **vars(_choices), "Sequence": list})
     for field in message.fields:
         if field.enum_type is not None:
             hint = hints[field.name]
             literal = hint if get_origin(hint) is Literal else hint.__args__[0]
-            for number, name in enumerate(literal.__args__, start=1):
-                spec = encoding(**{**given, field.name: name}).to_spec()
-                assert getattr(getattr(spec, encoding.field), field.name) == number
+            half = len(literal.__args__) // 2
+            lower, upper = literal.__args__[:half], literal.__args__[half:]
+            assert lower == tuple(name.lower() for name in upper)
+            assert upper == tuple(name.upper() for name in lower)
+            for number, names in enumerate(zip(lower, upper, strict=True), start=1):
+                for name in names:
+                    spec = encoding(**{**given, field.name: name}).to_spec()
+                    assert getattr(getattr(spec, encoding.field), field.name) == number
             refused = REFUSED_LAST_VALUES.get(f"{encoding.field}.{field.name}", 0)
-            assert len(literal.__args__) == len(field.enum_type.values) - 1 - refused
+            assert half == len(field.enum_type.values) - 1 - refused
+
+
+DESCRIBED = [*attnbias.Encoding.__subclasses__(), attnbias.PositionMlpLayer, attnbias.Request]
+
+
+def described_fields(described: type[Any]) -> dict[str, str]:
+    """What help says of each field, in one line."""
+    page = pydoc.plain(pydoc.render_doc(described))
+    _, _, attributes = page.partition("Attributes:\n")
+    lines = itertools.takewhile(str.strip, (line.strip("| ") for line in attributes.split("\n")))
+    whole = " ".join(lines)
+    names = [field.name for field in dataclasses.fields(described)]
+    parts = re.split(rf"(?:^| )({'|'.join(names)}): ", whole)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@pytest.mark.parametrize("described", DESCRIBED, ids=lambda e: e.__name__)
+def test_help_describes_each_field(described: type[Any]) -> None:
+    fields = [field.name for field in dataclasses.fields(described)]
+    texts = described_fields(described)
+    assert list(texts) == fields
+    assert min(map(len, texts.values())) > 3
+
+
+@pytest.mark.parametrize("encoding", attnbias.Encoding.__subclasses__(), ids=lambda e: e.field)
+def test_help_names_the_words_of_a_field(encoding: type[Any]) -> None:
+    module = vars(sys.modules[encoding.__module__])
+    hints = get_type_hints(encoding, {**module, **vars(_choices), "Sequence": list})
+    texts = described_fields(encoding)
+    for name in texts:
+        for hint in (hints[name], *get_args(hints[name])):
+            if get_origin(hint) is Literal:
+                words = {word.lower() for word in get_args(hint)}
+                assert words <= set(re.findall(r'"(\w+)"', texts[name])), name
 
 
 def test_options_are_the_requests_fields() -> None:
@@ -270,7 +314,7 @@ def test_a_table_too_large_for_a_request_is_the_servers_to_mount() -> None:
         (attnbias.ALiBi(num_heads=2, slopes=[1, "a"]), r"alibi.slopes: got \[1, 'a'\]"),  # type: ignore[list-item]
         (
             attnbias.T5(bidirectional=True, bucket_rule="FLOAT"),  # type: ignore[arg-type]
-            "t5.bucket_rule: got 'FLOAT', want one of 'EXACT', 'FLOAT32_LOG'",
+            "t5.bucket_rule: got 'FLOAT', want one of 'exact', 'float32_log'",
         ),
         (attnbias.T5(bidirectional=True, table=[[1, 2]]), "t5.table: got an array of int64"),
         (attnbias.T5(bidirectional=True, table="sha256:12"), "t5.table: got 'sha256:12'"),

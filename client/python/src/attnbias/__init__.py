@@ -5,6 +5,8 @@ with attnbias.Client("localhost:50051") as client:
     table = client.get(attnbias.Sinusoidal(dim=512), positions=131072)
 """
 
+from typing import TYPE_CHECKING
+
 from attnbias._client import (
     Client,
 )
@@ -52,6 +54,10 @@ from attnbias._errors import (
     UnavailableError,
     UnimplementedError,
 )
+from attnbias._files import (
+    load,
+    save,
+)
 from attnbias._grid import (
     BlockToeplitz,
     BorderedToeplitz,
@@ -75,6 +81,14 @@ from attnbias._request import (
     Request,
     RequestOptions,
 )
+from attnbias._results import (
+    RotaryTables,
+    XposTables,
+)
+from attnbias._structure import (
+    MAX_IMPLICIT_BYTES,
+    Structure,
+)
 from attnbias._tables import (
     TableInfo,
 )
@@ -82,8 +96,24 @@ from attnbias._tensors import (
     KeyRow,
     Toeplitz,
 )
+from attnbias._torch import (
+    to_torch,
+)
+
+if TYPE_CHECKING:
+    __version__: str
+
+
+def __getattr__(name: str) -> str:
+    if name != "__version__":
+        raise AttributeError(f"module 'attnbias' has no attribute {name!r}")
+    from importlib.metadata import version  # noqa: PLC0415  # only few ask
+
+    return version("attnbias")
+
 
 __all__ = [
+    "MAX_IMPLICIT_BYTES",
     "T5",
     "ALiBi",
     "AbortedError",
@@ -121,6 +151,7 @@ __all__ = [
     "RequestOptions",
     "ResourceExhaustedError",
     "Rotary",
+    "RotaryTables",
     "Sandwich",
     "ServerInfo",
     "ServerLimits",
@@ -129,6 +160,7 @@ __all__ = [
     "ShawValues",
     "Sinusoidal",
     "SinusoidalDistances",
+    "Structure",
     "Swin",
     "SwinV2",
     "SymmetricSinusoidal",
@@ -143,4 +175,9 @@ __all__ = [
     "UnimplementedError",
     "XLNet",
     "Xpos",
+    "XposTables",
+    "__version__",
+    "load",
+    "save",
+    "to_torch",
 ]

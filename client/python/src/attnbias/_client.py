@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, Unpack, overload
 
 import grpc
 from grpc_health.v1 import health_pb2
@@ -15,7 +15,7 @@ from attnbias._channel import Connection
 from attnbias._checks import refuse_unknown, require_instance
 from attnbias._download import Download
 from attnbias._errors import from_rpc_error
-from attnbias._files import check_suffix, write
+from attnbias._files import check_suffix, metadata_of, spec_as_json, write
 from attnbias._header import read_header
 from attnbias._info import (
     ServerInfo,
@@ -28,7 +28,7 @@ from attnbias._logits import LogitsOptions, LogitsRequest
 from attnbias._logits_stream import LogitsStream
 from attnbias._memory import part_of
 from attnbias._request import Request, RequestOptions
-from attnbias._results import holds_vectors, to_result
+from attnbias._results import to_result
 from attnbias._retry import Deadline, Retry
 from attnbias.v1 import service_pb2
 
@@ -40,9 +40,12 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from attnbias._encodings import Encoding
+    from attnbias._encodings import Compact, Encoding
     from attnbias._logits import LogitsTerm
+    from attnbias._request import CompactForm, CompactOptions, ListOptions
     from attnbias._tables import TableInfo
+
+Out = TypeVar("Out")
 
 _DEFAULT_TIMEOUT: Final = 300.0
 _DEFAULT_MAX_TENSOR_BYTES: Final = 16 << 30
@@ -108,9 +111,51 @@ class Client:
         """Closes the connection; calls in flight end with CancelledError."""
         self._connection.close()
 
+    @overload
     def get(
         self,
-        encoding: Encoding,
+        encoding: Encoding[Compact],
+        *,
+        form: CompactForm | None = None,
+        out: None = None,
+        progress: bool | None = None,
+        timeout: float | None = None,
+        **options: Unpack[CompactOptions],
+    ) -> Compact: ...
+    @overload
+    def get(
+        self,
+        encoding: Encoding[Any],
+        *,
+        form: Literal["dense"],
+        out: None = None,
+        progress: bool | None = None,
+        timeout: float | None = None,
+        **options: Unpack[ListOptions],
+    ) -> npt.NDArray[Any]: ...
+    @overload
+    def get(
+        self,
+        encoding: Encoding[Compact],
+        *,
+        out: None = None,
+        progress: bool | None = None,
+        timeout: float | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> Compact | npt.NDArray[Any]: ...
+    @overload
+    def get(
+        self,
+        encoding: Encoding[Any],
+        *,
+        out: Out,
+        progress: bool | None = None,
+        timeout: float | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> Out: ...
+    def get(
+        self,
+        encoding: Encoding[Any],
         *,
         out: Any = None,
         progress: bool | None = None,
@@ -127,7 +172,7 @@ class Client:
                 anything with the buffer protocol, C-contiguous. Elements have the
                 answer's shape (for a Toeplitz that of its diagonals, for several
                 tables of one shape theirs after their number), or one axis that
-                holds it all; raw bytes any. The result then lies in it.
+                holds it all; raw bytes any. The result is this very object.
             progress: True shows a progress bar, False does not; None shows one
                 on a terminal, for a large payload that takes long.
             timeout: seconds for this call, instead of the client's.
@@ -140,8 +185,10 @@ class Client:
             By form: "table" a numpy array ``[positions, dim]``, "dense" one of
             ``[heads, queries, keys]``, "toeplitz" a ``Toeplitz`` (with a class
             token a ``BorderedToeplitz``), "key_row" a ``KeyRow``,
-            "block_toeplitz_2d" a ``BlockToeplitz``. An encoding of several
-            tables gives a named tuple.
+            "block_toeplitz_2d" a ``BlockToeplitz``. Rotary gives ``RotaryTables``,
+            xPos ``XposTables``. Without form it is the encoding's compact form, or
+            "dense" for what has none: most lists of positions, windows of a grid,
+            masks of a key row. With ``out`` it is ``out``.
 
         Raises:
             Error: the server's status, or DataLossError for damaged bytes.
@@ -151,7 +198,8 @@ class Client:
         refuse_unknown(options, RequestOptions, "get")
         request = Request(encoding, **options)
         info, memory = self._download(request, self._options(out, progress, timeout))
-        return to_result(info, memory, request, out)
+        result = to_result(info, memory, request)
+        return result if out is None else out
 
     def logits(
         self,
@@ -235,7 +283,7 @@ class Client:
     def save(
         self,
         path: str | os.PathLike[str],
-        encoding: Encoding,
+        encoding: Encoding[Any],
         *,
         progress: bool | None = None,
         timeout: float | None = None,
@@ -245,8 +293,8 @@ class Client:
 
         A ``.npy`` holds the one part of a payload, a ``.safetensors`` any number
         under their names ("positions", "diagonals", "row", "block", "border",
-        "dense"), with the fingerprints and what a Toeplitz needs as metadata. numpy
-        loads bf16 from a ``.npy`` as ``V2``; ``.view(ml_dtypes.bfloat16)`` makes it bf16 again.
+        "dense"), with what ``attnbias.load`` needs to make the same of it again as
+        metadata. numpy loads bf16 from a ``.npy`` as ``V2``, ``attnbias.load`` as bf16.
 
         Args:
             path: a name that ends in .npy or .safetensors.
@@ -266,12 +314,12 @@ class Client:
         request = Request(encoding, **options)
         info, memory = self._download(request, self._options(None, progress, timeout))
         arrays = {part.name: part_of(memory, info, i) for i, part in enumerate(info.parts)}
-        write(path, arrays, _metadata(info, request))
+        write(path, arrays, _metadata(info, to_result(info, memory, request)))
         return info
 
     def describe(
         self,
-        encoding: Encoding,
+        encoding: Encoding[Any],
         *,
         timeout: float | None = None,
         **options: Unpack[RequestOptions],
@@ -375,17 +423,10 @@ def _checked(timeout: float | None) -> float | None:
     raise ValueError(f"timeout: got {timeout}, want seconds, more than 0, or None")
 
 
-def _metadata(info: TensorInfo, request: Request) -> dict[str, str]:
-    metadata = {
+def _metadata(info: TensorInfo, result: Any) -> dict[str, str]:
+    return {
+        **metadata_of(result),
         "attnbias.fingerprint": info.fingerprint,
         "attnbias.encoding_fingerprint": info.encoding_fingerprint,
+        "attnbias.resolved_spec": spec_as_json(info.resolved_spec),
     }
-    if request.num_queries and request.num_keys:
-        metadata["attnbias.query_length"] = str(request.num_queries)
-        metadata["attnbias.key_length"] = str(request.num_keys)
-    for part in info.parts:
-        if part.form == "toeplitz":
-            first = str(part.first_relative_position)
-            metadata[f"attnbias.{part.name}.first_relative_position"] = first
-            metadata[f"attnbias.{part.name}.vectors"] = str(holds_vectors(part, request)).lower()
-    return metadata

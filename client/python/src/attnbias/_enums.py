@@ -1,24 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Enum values under their short names: BUCKET_RULE_FLOAT32_LOG is "FLOAT32_LOG"."""
+"""Enum values under their short names: BUCKET_RULE_FLOAT32_LOG is "float32_log"."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
-
-from attnbias.v1 import logits_pb2, tensor_pb2
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import EnumDescriptor
     from google.protobuf.message import Message
-
-ARGUMENT_ENUMS: Final[tuple[EnumDescriptor, ...]] = (
-    logits_pb2.Direction.DESCRIPTOR,
-    tensor_pb2.Alignment.DESCRIPTOR,
-    tensor_pb2.DataType.DESCRIPTOR,
-    tensor_pb2.Form.DESCRIPTOR,
-    tensor_pb2.Values.DESCRIPTOR,
-)
-"""Those of arguments, whose values are in lower case; those of encodings' fields are not."""
 
 
 def _prefix(enum: EnumDescriptor) -> str:
@@ -31,8 +20,6 @@ def set_enum(message: Message, field: str, name: str, path: str) -> None:
     value = enum.values_by_name.get(f"{_prefix(enum)}{name}".upper())
     if value is None or value.number == 0:
         known = ", ".join(repr(enum_name(enum, v.number)) for v in enum.values if v.number != 0)
-        if enum in ARGUMENT_ENUMS:
-            known = known.lower()
         raise ValueError(f"{path}: got {name!r}, want one of {known}")
     setattr(message, field, value.number)
 
@@ -40,4 +27,4 @@ def set_enum(message: Message, field: str, name: str, path: str) -> None:
 def enum_name(enum: EnumDescriptor, number: int) -> str:
     """The short name of a number; the number itself, in digits, where it has none."""
     value = enum.values_by_number.get(number)
-    return str(number) if value is None else value.name.removeprefix(_prefix(enum))
+    return str(number) if value is None else value.name.removeprefix(_prefix(enum)).lower()

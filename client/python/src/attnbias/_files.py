@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Payloads into .npy and .safetensors files, whole or not at all."""
+"""Payloads and structures into .npy and .safetensors files, whole or not at all, and back.
+
+docs/protocol.md says what the metadata of a .safetensors file are.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,71 @@ import contextlib
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from google.protobuf import json_format
+from safetensors import safe_open
 from safetensors.numpy import save_file
+
+from attnbias._checks import require_instance
+from attnbias._dtypes import BFLOAT16
+from attnbias._grid import BlockToeplitz, BorderedToeplitz
+from attnbias._results import RotaryTables, XposTables, to_tables
+from attnbias._structure import Structure
+from attnbias._tensors import KeyRow, Toeplitz
+from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_SUFFIXES = (".npy", ".safetensors")
+_SUFFIXES: Final = (".npy", ".safetensors")
+_PREFIX: Final = "attnbias."
+_NO_INDEX: Final = "none"
+
+Loaded = npt.NDArray[Any] | Structure | RotaryTables | XposTables
+
+
+def save(bias: Structure, path: str | os.PathLike[str]) -> None:
+    """Writes a structure into a file, which appears whole or not at all; ``load`` reads it.
+
+    Args:
+        bias: a Toeplitz, KeyRow, BlockToeplitz or BorderedToeplitz, or a window of one.
+        path: a name that ends in .safetensors; or in .npy, which holds the numbers alone.
+
+    Raises:
+        OSError: the file cannot be written.
+        TypeError: bias is no structure.
+        ValueError: the name ends otherwise, or a .npy would hold several parts.
+    """
+    require_instance(bias, Structure, "bias", "a Toeplitz or another structure")
+    write(Path(path), bias.parts(), metadata_of(bias))
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Reads what ``Client.save``, ``attnbias.save`` or the command-line tool wrote.
+
+    Args:
+        path: a name that ends in .npy or .safetensors.
+
+    Returns:
+        What ``Client.get`` gave or would have given: a structure, with its positions,
+        fingerprint and ``resolved_spec``, an array, or a named tuple of tables. A
+        .npy holds an array alone, for a structure that of its numbers.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is damaged, or nothing that was written so.
+    """
+    path = Path(path)
+    check_suffix(path)
+    try:
+        return _load_npy(path) if path.suffix == ".npy" else _load_safetensors(path)
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # of three parsers, which let errors of their own through
+        raise ValueError(f"{path}: {error}") from error
 
 
 def check_suffix(path: Path) -> None:
@@ -42,7 +100,149 @@ def write(path: Path, arrays: dict[str, npt.NDArray[Any]], metadata: dict[str, s
             (array,) = arrays.values()
             np.save(draft, array, allow_pickle=False)
         else:
-            save_file(arrays, draft, metadata)
+            whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+            save_file(whole, draft, metadata)
+
+
+def metadata_of(result: Any) -> dict[str, str]:
+    """The metadata of a structure; of an array or tables none."""
+    values: dict[str, Any] = {}
+    if isinstance(result, Structure):
+        if result.fingerprint:
+            values["fingerprint"] = result.fingerprint
+        if result.resolved_spec is not None:
+            values["resolved_spec"] = spec_as_json(result.resolved_spec)
+        values["query_length"], values["key_length"] = result._lengths()
+    toeplitz = result.toeplitz if isinstance(result, BorderedToeplitz) else result
+    if isinstance(toeplitz, Toeplitz):
+        values["diagonals.first_relative_position"] = toeplitz.first_relative_position
+        values["diagonals.vectors"] = str(toeplitz.vectors).lower()
+    if isinstance(result, BlockToeplitz):
+        values["block.first_query"] = result.queries[0]
+        values["block.first_key"] = result.keys[0]
+    if isinstance(result, BorderedToeplitz):
+        for name in ("class_query", "class_key"):
+            index = getattr(result, name)
+            values[f"border.{name}"] = _NO_INDEX if index is None else index
+    return {f"{_PREFIX}{name}": str(value) for name, value in values.items()}
+
+
+def spec_as_json(spec: service_pb2.TensorSpec) -> str:
+    """A spec in protobuf's JSON, under the contract's own names."""
+    return json_format.MessageToJson(spec, preserving_proto_field_name=True, indent=None)
+
+
+def _load_npy(path: Path) -> npt.NDArray[Any]:
+    # Mapped first: a header that claims too much is then refused before memory is allocated.
+    array: npt.NDArray[Any] = np.array(np.lib.format.open_memmap(path, mode="r"))
+    # .npy has no bfloat16: numpy writes its bytes, of two each.
+    return array.view(BFLOAT16) if array.dtype == np.dtype("V2") else array
+
+
+def _load_safetensors(path: Path) -> Loaded:
+    with open(path, "rb"):  # its errors name the file
+        pass
+    with safe_open(path, framework="numpy") as file:
+        metadata = _Metadata(file.metadata() or {})
+        names = file.keys()
+        arrays: dict[str, npt.NDArray[Any]] = {name: file.get_tensor(name) for name in names}
+    if not metadata:
+        message = "it has no metadata of attnbias"
+        raise ValueError(f"{message}; want what Client.save, attnbias.save or the tool wrote")
+    structure = _to_structure(arrays, metadata)
+    if structure is not None:
+        structure.fingerprint = metadata.text("fingerprint", "")
+        structure.resolved_spec = metadata.spec()
+        return structure
+    tables = to_tables({name: arrays[name] for name in XposTables._fields if name in arrays})
+    if tables is not None and len(tables) == len(arrays):
+        return tables
+    if len(arrays) == 1:
+        (array,) = arrays.values()
+        return array
+    raise ValueError(f"its tensors {', '.join(arrays)} are no answer of attnbias")
+
+
+def _to_structure(arrays: dict[str, npt.NDArray[Any]], metadata: _Metadata) -> Structure | None:
+    """The structure whose parts these are; None where they are those of none."""
+    names = set(arrays)
+    if names == {"row"}:
+        return KeyRow(arrays["row"], query_length=metadata.integer("query_length"))
+    if names in ({"block"}, {"block", "border"}):
+        return BlockToeplitz(
+            arrays["block"],
+            border=arrays.get("border"),
+            queries=metadata.span("block.first_query", "query_length"),
+            keys=metadata.span("block.first_key", "key_length"),
+        )
+    if names not in ({"diagonals"}, {"diagonals", "border"}):
+        return None
+    toeplitz = Toeplitz(
+        arrays["diagonals"],
+        query_length=metadata.integer("query_length"),
+        key_length=metadata.integer("key_length"),
+        first_relative_position=metadata.integer("diagonals.first_relative_position"),
+        vectors=metadata.boolean("diagonals.vectors"),
+    )
+    if "border" not in arrays:
+        return toeplitz
+    return BorderedToeplitz(
+        toeplitz,
+        arrays["border"],
+        class_query=metadata.index("border.class_query"),
+        class_key=metadata.index("border.class_key"),
+    )
+
+
+class _Metadata:
+    """The metadata of a file that are attnbias's; errors name what is wrong among them."""
+
+    def __init__(self, values: dict[str, str]) -> None:
+        self._values = {
+            name.removeprefix(_PREFIX): value
+            for name, value in values.items()
+            if name.startswith(_PREFIX)
+        }
+
+    def __bool__(self) -> bool:
+        return bool(self._values)
+
+    def text(self, name: str, default: str | None = None) -> str:
+        value = self._values.get(name, default)
+        if value is None:
+            raise ValueError(f"{_PREFIX}{name}: not among its metadata")
+        return value
+
+    def integer(self, name: str) -> int:
+        text = self.text(name)
+        try:
+            return int(text)
+        except ValueError:
+            raise ValueError(f"{_PREFIX}{name}: got {text!r}, want an integer") from None
+
+    def boolean(self, name: str) -> bool:
+        text = self.text(name)
+        if text not in ("true", "false"):
+            raise ValueError(f"{_PREFIX}{name}: got {text!r}, want true or false")
+        return text == "true"
+
+    def index(self, name: str) -> int | None:
+        return None if self.text(name) == _NO_INDEX else self.integer(name)
+
+    def span(self, first: str, length: str) -> tuple[int, int] | None:
+        """A window's bounds; None where the file has the whole."""
+        if first not in self._values:
+            return None
+        begin = self.integer(first)
+        return begin, begin + self.integer(length)
+
+    def spec(self) -> service_pb2.TensorSpec | None:
+        text = self._values.get("resolved_spec")
+        if text is None:
+            return None
+        spec = service_pb2.TensorSpec()
+        json_format.Parse(text, spec, ignore_unknown_fields=True)
+        return spec
 
 
 @contextlib.contextmanager
@@ -50,5 +250,9 @@ def _replacing(path: Path) -> Iterator[Path]:
     """A draft beside path that takes its place when the block succeeds, or vanishes."""
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
         draft = Path(folder) / path.name
+        with open(draft, "xb"):
+            mode = os.stat(draft).st_mode  # what the umask leaves; safetensors makes its own
+        draft.unlink()
         yield draft
+        draft.chmod(mode)
         os.replace(draft, path)

@@ -1,32 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user holds of tokens in a grid, and of a class token before a structure."""
+"""What a user holds of tokens in a grid, and of a class token before a structure.
+
+No strides make a dense array of these: each pair's number is looked up.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from attnbias._tensors import adding, looked_up, place_on, require_heads
+from attnbias._structure import (
+    Shipped,
+    Structure,
+    adding,
+    heads_of,
+    inside,
+    place_on,
+    require_heads,
+)
+from attnbias._tensors import looked_up
 from attnbias._torch import to_torch
 
 if TYPE_CHECKING:
     import torch
 
-    from attnbias._request import Span
-    from attnbias._tensors import ScoreMod, Toeplitz
+    from attnbias._span import Span
+    from attnbias._structure import ScoreMod
+    from attnbias._tensors import Toeplitz
+    from attnbias.v1 import service_pb2
 
-# Places in a border's last axis.
-_TO_KEYS, _FROM_QUERIES, _TO_ITSELF = range(3)
+
+class _LookedUp(Structure):
+    """A structure whose dense array is gathered from its numbers."""
+
+    _is_strided: ClassVar[bool] = False
+
+    def view(self) -> npt.NDArray[Any]:
+        """The dense tensor ``[H, queries, keys]``, read-only. Made anew: no view shows it."""
+        dense = self.dense()
+        dense.flags.writeable = False
+        return dense
+
+    def dense(self) -> npt.NDArray[Any]:
+        """The dense tensor ``[H, queries, keys]`` as an ordinary array."""
+        queries, keys = (np.arange(length) for length in self._lengths())
+        places: npt.NDArray[np.intp] = self._place(queries[:, None], keys, np.where)
+        dense: npt.NDArray[Any] = np.take(self._numbers(), places, axis=-1)
+        return dense
 
 
-class BlockToeplitz:
+class BlockToeplitz(_LookedUp):
     """A tensor over tokens of a grid, row-major, that depends on their displacement alone.
 
     With token i in row ``r[i]`` and column ``c[i]``:
     ``dense[h, i, j] = block[h, r[j] - r[i] + height - 1, c[j] - c[i] + width - 1]``.
     With a border, token 0 is a class token and the grid's tokens follow it.
+    See ``Structure`` for what all share.
 
     Attributes:
         block: ``[H, 2 height - 1, 2 width - 1]``.
@@ -34,7 +65,10 @@ class BlockToeplitz:
             token, what it gets from every other, and what it gives itself.
         height: rows of the grid.
         width: columns of the grid.
-        fingerprint: 64 hex digits that name these bytes.
+        queries: the tokens (begin, end) that are its rows; all, but for a window.
+        keys: the tokens (begin, end) that are its columns.
+        fingerprint: 64 hex digits that name these bytes; "" for what was made here.
+        resolved_spec: what was asked for; None for what was made here.
     """
 
     def __init__(
@@ -42,46 +76,51 @@ class BlockToeplitz:
         block: npt.NDArray[Any],
         *,
         border: npt.NDArray[Any] | None = None,
+        queries: Span | None = None,
+        keys: Span | None = None,
         fingerprint: str = "",
+        resolved_spec: service_pb2.TensorSpec | None = None,
     ) -> None:
-        """Wraps a block, as of a loaded file; copies nothing.
+        """Wraps a block; copies nothing.
 
         Raises:
+            IndexError: queries or keys are not tokens of the grid.
             ValueError: the block's last two axes are not odd, or the border does not fit it.
         """
         sides = block.shape[-2:]
-        if len(sides) != 2 or not all(side % 2 for side in sides):  # noqa: PLR2004
-            message = f"block: got shape {block.shape}, want two odd lengths at its end"
+        if block.ndim not in (2, 3) or not all(side % 2 for side in sides):
+            message = (
+                f"block: got shape {block.shape}, want two odd lengths at its end, "
+                "and at most heads before them"
+            )
             raise ValueError(message)
         _check_border(border, block.shape[:-2])
         self.block = block
         self.border = border
         self.height, self.width = ((side + 1) // 2 for side in sides)
+        tokens = self.height * self.width + (border is not None)
+        self.queries = inside(queries, tokens, "queries")
+        self.keys = inside(keys, tokens, "keys")
         self.fingerprint = fingerprint
-
-    def __repr__(self) -> str:
-        return f"BlockToeplitz(shape={self.shape}, dtype={self.dtype}, {self.nbytes} bytes)"
+        self.resolved_spec = resolved_spec
+        # As in Toeplitz; made when first needed, since the block is copied into it.
+        self._whole: Shipped | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the dense tensor."""
-        tokens = self.height * self.width + (self.border is not None)
-        return (*self.block.shape[:-2], tokens, tokens)
+        rows, columns = (end - begin for begin, end in (self.queries, self.keys))
+        return (*self.block.shape[:-2], rows, columns)
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Element type."""
-        return self.block.dtype
+    def parts(self) -> dict[str, npt.NDArray[Any]]:
+        """The block, and the border if there is one, under these names."""
+        border = {} if self.border is None else {"border": self.border}
+        return {"block": self.block, **border}
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of block and border."""
-        return self.block.nbytes + (0 if self.border is None else self.border.nbytes)
-
-    def view(self) -> npt.NDArray[Any]:
+    def grid_view(self) -> npt.NDArray[Any]:
         """The grid's tokens as ``[H, height, width, height, width]``, read-only, not a copy.
 
-        Queries by row and column, then keys; without the class token.
+        Queries by row and column, then keys; of the whole grid, without the class token.
         """
         base = self.block[..., self.height - 1 :, self.width - 1 :]
         *outer, row, column = self.block.strides
@@ -93,64 +132,71 @@ class BlockToeplitz:
             writeable=False,
         )
 
-    def dense(self) -> npt.NDArray[Any]:
-        """The dense tensor ``[H, tokens, tokens]`` as an ordinary array."""
-        dense = np.empty(self.shape, self.dtype)
-        first = 0 if self.border is None else 1
-        view = self.view()
-        # Taking axes apart copies nothing.
-        dense[..., first:, first:].reshape(view.shape)[...] = view
-        if self.border is not None:
-            _overlay(dense, self.border, 0, 0)
-        return dense
-
-    def to_torch(self, device: str | torch.device | None = None) -> torch.Tensor:
-        """The dense tensor in torch; the block is shipped, and expanded on the device."""
-        block = to_torch(self.block, device)
-        windows = block.unfold(-2, self.height, 1).unfold(-2, self.width, 1).flip(-4, -3)
-        tokens = self.height * self.width
-        grid = windows.reshape(*windows.shape[:-4], tokens, tokens)
-        if self.border is None:
-            return grid
-        dense = grid.new_empty(self.shape)
-        dense[..., 1:, 1:] = grid
-        _overlay(dense, to_torch(self.border, device), 0, 0)
-        return dense
+    def window(
+        self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
+    ) -> Self:
+        """A part of this tensor, over the same memory; see ``Toeplitz.window``."""
+        first_query, last_query = inside(queries, self.shape[-2], "queries")
+        first_key, last_key = inside(keys, self.shape[-1], "keys")
+        border = self.border
+        part = type(self)(
+            heads_of(self.block, heads, self._has_heads()),
+            border=None if border is None else heads_of(border, heads, self._has_heads()),
+            queries=(self.queries[0] + first_query, self.queries[0] + last_query),
+            keys=(self.keys[0] + first_key, self.keys[0] + last_key),
+        )
+        part._whole = self._shipped().heads(heads, self._has_heads())
+        return part
 
     def score_mod(self, device: str | torch.device | None = None) -> ScoreMod:
-        """A ``score_mod`` for ``torch.nn.attention.flex_attention`` that adds this bias.
+        """A ``score_mod`` for flex_attention that adds this bias; see ``Toeplitz.score_mod``."""
+        require_heads(self.shape, self._has_heads())
+        import torch  # noqa: PLC0415
 
-        Args:
-            device: where the attention runs.
+        numbers = self._shipped().on(device)
+        first_query, first_key = (place_on(device, span[0]) for span in (self.queries, self.keys))
 
-        Raises:
-            ValueError: the tensor has no head axis.
-        """
-        require_heads(self.block, len(self.block.shape[:-2]) == 1)
-        block = to_torch(self.block, device)
-        height, width = self.height, self.width
+        def bias(head: Any, query: Any, key: Any) -> Any:
+            place = self._place_of_tokens(query + first_query, key + first_key, torch.where)
+            return numbers[head, place]
+
+        return adding(bias)
+
+    def _arguments(self) -> dict[str, Any]:
+        return {
+            "block": self.block,
+            "border": self.border,
+            "queries": self.queries,
+            "keys": self.keys,
+        }
+
+    def _shipped(self) -> Shipped:
+        if self._whole is None:
+            self._whole = Shipped(self._numbers())
+        return self._whole
+
+    def _numbers(self) -> npt.NDArray[Any]:
+        flat = self.block.reshape(*self.block.shape[:-2], -1)
+        return flat if self.border is None else np.concatenate([flat, self.border], axis=-1)
+
+    def _place(self, query: Any, key: Any, where: Any) -> Any:
+        return self._place_of_tokens(query + self.queries[0], key + self.keys[0], where)
+
+    def _place_of_tokens(self, query: Any, key: Any, where: Any) -> Any:
+        first, columns = int(self.border is not None), 2 * self.width - 1
+        i, j = query - first, key - first
+        down = j // self.width - i // self.width + self.height - 1
+        across = j % self.width - i % self.width + self.width - 1
+        place = down * columns + across
         if self.border is None:
-
-            def grid_bias(head: Any, query: Any, key: Any) -> Any:
-                rows = key // width - query // width + height - 1
-                return block[head, rows, key % width - query % width + width - 1]
-
-            return adding(grid_bias)
-
-        border = to_torch(self.border, device)
-
-        def bordered_bias(head: Any, query: Any, key: Any) -> Any:
-            i = (query - 1).clamp(min=0)
-            j = (key - 1).clamp(min=0)
-            rows = j // width - i // width + height - 1
-            inside = block[head, rows, j % width - i % width + width - 1]
-            return _with_border(inside, border[head], query == 0, key == 0)
-
-        return adding(bordered_bias)
+            return place
+        return _with_border(place, (2 * self.height - 1) * columns, query == 0, key == 0, where)
 
 
-class BorderedToeplitz:
+class BorderedToeplitz(_LookedUp):
     """A Toeplitz over positions of which 0 is a class token with numbers of its own.
+
+    See ``Structure`` for what all share.
 
     Attributes:
         toeplitz: the tensor as it were without a class token.
@@ -158,7 +204,8 @@ class BorderedToeplitz:
             other query gives it, and what it gives itself.
         class_query: the query that is the class token; None where it is outside.
         class_key: the key that is the class token; None where it is outside.
-        fingerprint: 64 hex digits that name these bytes; "" for a window cut here.
+        fingerprint: 64 hex digits that name these bytes; "" for what was made here.
+        resolved_spec: what was asked for, with positions; None for what was made here.
     """
 
     def __init__(
@@ -168,78 +215,86 @@ class BorderedToeplitz:
         *,
         class_query: int | None = 0,
         class_key: int | None = 0,
+        fingerprint: str = "",
+        resolved_spec: service_pb2.TensorSpec | None = None,
     ) -> None:
         """Wraps a Toeplitz and its border; copies nothing.
 
         Raises:
-            ValueError: the border does not fit the diagonals.
+            ValueError: the border does not fit the diagonals, the class token is no
+                query or key of them, or they are of vectors.
         """
+        if toeplitz.vectors:
+            raise ValueError("toeplitz: got one of vectors, want one of numbers")
         _check_border(border, toeplitz.diagonals.shape[:-1])
+        lengths = (toeplitz.query_length, toeplitz.key_length)
+        for name, index, length in zip(
+            ("class_query", "class_key"), (class_query, class_key), lengths, strict=True
+        ):
+            if index is not None and not 0 <= index < length:
+                raise ValueError(f"{name}: got {index}, want None or one of [0, {length})")
         self.toeplitz = toeplitz
         self.border = border
         self.class_query = class_query
         self.class_key = class_key
-        self.fingerprint = toeplitz.fingerprint
-
-    def __repr__(self) -> str:
-        return f"BorderedToeplitz(shape={self.shape}, dtype={self.dtype}, {self.nbytes} bytes)"
+        self.fingerprint = fingerprint
+        self.resolved_spec = resolved_spec
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the dense tensor."""
         return self.toeplitz.shape
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Element type."""
-        return self.toeplitz.dtype
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of diagonals and border."""
-        return self.toeplitz.nbytes + self.border.nbytes
-
-    def dense(self) -> npt.NDArray[Any]:
-        """The dense tensor ``[H, query_length, key_length]`` as an ordinary array."""
-        dense = self.toeplitz.dense()
-        _overlay(dense, self.border, self.class_query, self.class_key)
-        return dense
+    def parts(self) -> dict[str, npt.NDArray[Any]]:
+        """The diagonals and the border, under these names."""
+        return {**self.toeplitz.parts(), "border": self.border}
 
     def window(
         self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
     ) -> Self:
         """A part of this tensor, over the same memory; see ``Toeplitz.window``."""
-        part = self.toeplitz.window(queries=queries, keys=keys, heads=heads)
-        border = self.border
-        if heads is not None:
-            border = border[slice(*heads) if isinstance(heads, tuple) else slice(heads)]
         return type(self)(
-            part,
-            border,
-            class_query=_moved(self.class_query, queries, part.query_length),
-            class_key=_moved(self.class_key, keys, part.key_length),
+            self.toeplitz.window(queries=queries, keys=keys, heads=heads),
+            heads_of(self.border, heads, self._has_heads()),
+            class_query=_moved(self.class_query, queries, self.toeplitz.query_length),
+            class_key=_moved(self.class_key, keys, self.toeplitz.key_length),
         )
-
-    def to_torch(self, device: str | torch.device | None = None) -> torch.Tensor:
-        """The dense tensor in torch; the diagonals are shipped, and expanded on the device."""
-        dense = self.toeplitz.to_torch(device)
-        _overlay(dense, to_torch(self.border, device), self.class_query, self.class_key)
-        return dense
 
     def score_mod(self, device: str | torch.device | None = None) -> ScoreMod:
         """A ``score_mod`` for flex_attention that adds this bias; see ``Toeplitz.score_mod``."""
-        require_heads(self.toeplitz.diagonals, len(self.toeplitz.diagonals.shape[:-1]) == 1)
-        inside = looked_up(self.toeplitz, device)
+        require_heads(self.shape, self._has_heads())
+        inner = looked_up(self.toeplitz, device)
         border = to_torch(self.border, device)
-        # No index is -1.
-        class_query = place_on(device, -1 if self.class_query is None else self.class_query)
-        class_key = place_on(device, -1 if self.class_key is None else self.class_key)
+        class_query, class_key = (place_on(device, index) for index in self._class_token())
 
         def bias(head: Any, query: Any, key: Any) -> Any:
             is_query, is_key = query == class_query, key == class_key
-            return _with_border(inside(head, query, key), border[head], is_query, is_key)
+            outside = border[head, _border_place(is_query, is_key)]
+            return outside.where(is_query | is_key, inner(head, query, key))
 
         return adding(bias)
+
+    def _arguments(self) -> dict[str, Any]:
+        return {
+            "toeplitz": self.toeplitz,
+            "border": self.border,
+            "class_query": self.class_query,
+            "class_key": self.class_key,
+        }
+
+    def _numbers(self) -> npt.NDArray[Any]:
+        return np.concatenate([self.toeplitz.diagonals, self.border], axis=-1)
+
+    def _place(self, query: Any, key: Any, where: Any) -> Any:
+        class_query, class_key = self._class_token()
+        place = self.toeplitz._place(query, key, where)
+        is_query, is_key = query == class_query, key == class_key
+        return _with_border(place, self.toeplitz.diagonals.shape[-1], is_query, is_key, where)
+
+    def _class_token(self) -> tuple[int, int]:
+        """Which query and key it is; -1 is no index."""
+        query, key = self.class_query, self.class_key
+        return -1 if query is None else query, -1 if key is None else key
 
 
 def _check_border(border: npt.NDArray[Any] | None, heads: tuple[int, ...]) -> None:
@@ -248,25 +303,17 @@ def _check_border(border: npt.NDArray[Any] | None, heads: tuple[int, ...]) -> No
         raise ValueError(message)
 
 
-def _overlay(dense: Any, border: Any, class_query: int | None, class_key: int | None) -> None:
-    """Writes a border's numbers over an array or a tensor."""
-    if class_query is not None:
-        dense[..., class_query, :] = border[..., _TO_KEYS, None]
-    if class_key is not None:
-        dense[..., class_key] = border[..., _FROM_QUERIES, None]
-    if class_query is not None and class_key is not None:
-        dense[..., class_query, class_key] = border[..., _TO_ITSELF]
+def _with_border(place: Any, first: int, is_query: Any, is_key: Any, where: Any) -> Any:
+    """The place of a pair's number, where the border's three follow ``first`` others."""
+    return where(is_query | is_key, first + _border_place(is_query, is_key), place)
 
 
-def _with_border(inside: Any, border: Any, is_query: Any, is_key: Any) -> Any:
-    outside = border[..., _FROM_QUERIES].where(is_key, border[..., _TO_KEYS])
-    outside = border[..., _TO_ITSELF].where(is_query & is_key, outside)
-    return outside.where(is_query | is_key, inside)
+def _border_place(is_query: Any, is_key: Any) -> Any:
+    """0 for what the class token gives, 1 for what it gets, 2 for what it gives itself."""
+    return is_key * (1 + is_query * 1)
 
 
 def _moved(index: int | None, span: Span | None, length: int) -> int | None:
-    """An index as seen from a window that begins with ``span``; None outside it."""
-    if index is None:
-        return None
-    begin = span[0].__index__() if isinstance(span, tuple) else 0
-    return index - begin if 0 <= index - begin < length else None
+    """An index as seen from a window; None outside it."""
+    begin, end = inside(span, length, "window")
+    return None if index is None or not begin <= index < end else index - begin

@@ -27,38 +27,48 @@ _MOST_AXES: Final = 64  # of an array
 
 @dataclass(frozen=True)
 class TensorPart:
-    """One named tensor inside a payload."""
+    """One named tensor inside a payload.
+
+    Attributes:
+        name: "positions", "diagonals", "row", "block", "border" or "dense".
+        form: "table", "toeplitz", "key_row", "block_toeplitz_2d" or "dense".
+        offset: its first byte inside the payload.
+        first_relative_position: only for a Toeplitz: key position minus query position of diagonal
+            0.
+    """
 
     name: str
-    """"positions", "diagonals", "row", "block", "border" or "dense"."""
     dtype: np.dtype[Any]
     form: str
-    """"table", "toeplitz", "key_row", "block_toeplitz_2d" or "dense"."""
     shape: tuple[int, ...]
     offset: int
-    """Its first byte inside the payload."""
     nbytes: int
     first_relative_position: int
-    """Only for a Toeplitz: key position minus query position of diagonal 0."""
 
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """What a request would send."""
+    """What a request would send.
+
+    Attributes:
+        nbytes: bytes of all parts together.
+        fingerprint: 64 hex digits: equal fingerprint, equal bytes, on any replica or day.
+        encoding_fingerprint: the same without extent, dtype, form and mask: two requests of one
+            encoding agree.
+        resolved_spec: the request as the server understood it: defaults filled in, tables as
+            digests.
+        fully_masked_rows: half-open ranges of queries, counted inside the window, whose every key
+            is masked.
+        derived: the encoding's own intermediate results, such as Rotary's "inverse_frequencies".
+    """
 
     parts: tuple[TensorPart, ...]
     nbytes: int
-    """Bytes of all parts together."""
     fingerprint: str
-    """64 hex digits: equal fingerprint, equal bytes, on any replica or day."""
     encoding_fingerprint: str
-    """The same without extent, dtype, form and mask: two requests of one encoding agree."""
     resolved_spec: service_pb2.TensorSpec
-    """The request as the server understood it: defaults filled in, tables as digests."""
     fully_masked_rows: tuple[tuple[int, int], ...]
-    """Half-open ranges of queries, counted inside the window, whose every key is masked."""
     derived: Mapping[str, tuple[float, ...]]
-    """The encoding's own intermediate results, such as Rotary's "inverse_frequencies"."""
 
 
 @dataclass(frozen=True)
@@ -75,13 +85,16 @@ class ServerLimits:
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """What a server is and what it accepts."""
+    """What a server is and what it accepts.
+
+    Attributes:
+        backends: the one in use first.
+        instruction_sets: the one in use first.
+    """
 
     version: str
     backends: tuple[str, ...]
-    """The one in use first."""
     instruction_sets: tuple[str, ...]
-    """The one in use first."""
     encodings: tuple[str, ...]
     dtypes: tuple[str, ...]
     limits: ServerLimits
@@ -141,7 +154,7 @@ def to_server_info(response: service_pb2.GetServerInfoResponse) -> ServerInfo:
         backends=tuple(response.backends),
         instruction_sets=tuple(response.instruction_sets),
         encodings=tuple(response.encodings),
-        dtypes=tuple(enum_name(enum, number).lower() for number in response.data_types),
+        dtypes=tuple(enum_name(enum, number) for number in response.data_types),
         limits=ServerLimits(**limits),
     )
 
@@ -160,7 +173,7 @@ def _to_part(part: tensor_pb2.TensorPart) -> TensorPart:
     return TensorPart(
         name=part.name,
         dtype=dtype,
-        form=enum_name(tensor_pb2.Form.DESCRIPTOR, part.form).lower(),
+        form=enum_name(tensor_pb2.Form.DESCRIPTOR, part.form),
         shape=shape,
         offset=part.offset,
         nbytes=part.size_bytes,

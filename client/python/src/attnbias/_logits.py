@@ -18,6 +18,7 @@ from attnbias._torch import is_torch_tensor, to_numpy
 from attnbias.v1 import logits_pb2
 
 if TYPE_CHECKING:
+    from attnbias._choices import RelativeSign
     from attnbias._dtypes import DType
 
 _AXES = 3  # heads, queries and a row
@@ -43,15 +44,9 @@ class LogitsTerm:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _RelativeTable(LogitsTerm):
     table: Any
-    """Learned vectors ``[left + right + 1, head_dim]``, or that for each head. What a table may be
-    is said at T5."""
     left: int
-    """Keys farther before the query than this use the vector of this distance."""
     right: int
-    """Keys farther after the query than this use the vector of this distance."""
-    sign: Literal["KEY_MINUS_QUERY", "QUERY_MINUS_KEY"] | None = None
-    """What the table counts: j - i, from -left on (default; the paper), or i - j, from -right on
-    (BERT's relative_key)."""
+    sign: RelativeSign | None = None
 
     def fill_in(self, message: Any) -> None:
         message.table.CopyFrom(to_table_ref(self.table, None, f"{self.field}.table"))
@@ -62,7 +57,16 @@ class _RelativeTable(LogitsTerm):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ShawKeys(_RelativeTable):
-    """Shaw et al. 2018, keys: ``q_i . table[clip(j - i, -left, right) + left]``."""
+    """Shaw et al. 2018, keys: ``q_i . table[clip(j - i, -left, right) + left]``.
+
+    Attributes:
+        table: learned vectors ``[left + right + 1, head_dim]``, or that for each head. What a table
+            may be is said at T5.
+        left: keys farther before the query than this use the vector of this distance.
+        right: keys farther after the query than this use the vector of this distance.
+        sign: what the table counts: "key_minus_query" (default; the paper) is j - i, from -left on;
+            "query_minus_key" (BERT's relative_key) i - j, from -right on.
+    """
 
     field: ClassVar[str] = "shaw_keys"
 
@@ -72,7 +76,8 @@ class ShawValues(_RelativeTable):
     """The same paper's values: ``sum_j weights[i, j] table[clip(j - i, -left, right) + left]``.
 
     Rows are attention weights ``[heads, queries, keys]``; the answer is
-    ``[heads, queries, head_dim]``. Weights of keys that are not seen do not count.
+    ``[heads, queries, head_dim]``. Weights of keys that are not seen do not count. Its fields are
+    those of ``ShawKeys``.
     """
 
     field: ClassVar[str] = "shaw_values"
@@ -85,18 +90,22 @@ class SinusoidalDistances(LogitsTerm):
     XLNet and Conformer have the same term with signed distances.
 
     What needs a key's content, (a) and (c) with u, is not served.
+
+    Attributes:
+        sinusoidal: R, its layout said: "concatenated" for Transformer-XL and XLNet, "interleaved"
+            for Conformer.
+        projection: W_kR ``[heads * head_dim, dim]``, as a linear layer stores it; without it dim is
+            head_dim.
+        clamp_len: distances are clipped to it in both directions.
+        symmetric: ``R(|i - j|)``.
     """
 
     field: ClassVar[str] = "sinusoidal_distances"
 
     sinusoidal: Sinusoidal
-    """R, its layout said: CONCATENATED for Transformer-XL and XLNet, INTERLEAVED for Conformer."""
     projection: Any = None
-    """W_kR ``[heads * head_dim, dim]``, as a linear layer stores it; without it dim is head_dim."""
     clamp_len: int | None = None
-    """Distances are clipped to it in both directions."""
     symmetric: bool = False
-    """``R(|i - j|)``."""
 
     def fill_in(self, message: Any) -> None:
         """See the base class."""
@@ -111,14 +120,17 @@ class SinusoidalDistances(LogitsTerm):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AbsoluteKeys(LogitsTerm):
-    """``q_i . W_k positions[j]``."""
+    """``q_i . W_k positions[j]``.
+
+    Attributes:
+        positions: ``[at least keys, dim]``.
+        projection: W_k ``[heads * head_dim, dim]``; without it dim is head_dim.
+    """
 
     field: ClassVar[str] = "absolute_keys"
 
     positions: Any
-    """``[at least keys, dim]``."""
     projection: Any = None
-    """W_k ``[heads * head_dim, dim]``; without it dim is head_dim."""
 
     def fill_in(self, message: Any) -> None:
         """See the base class."""
@@ -142,24 +154,26 @@ class DecomposedRelativePositions(LogitsTerm):
 
     A ``DecomposedRelativePositions`` that does not fit the rows, or grids of more than 256 a side,
     raise ``InvalidArgumentError``, which names the field.
+
+    Attributes:
+        rel_pos_h: learned vectors ``[rows, head_dim]`` of f64, f32, f16 or bf16, which all heads
+            share. For sides q and k, H is this table; with other than ``2 max(q, k) - 1`` rows it
+            is stretched to as many, linearly, as torch's ``interpolate`` does.
+        rel_pos_w: the same for W.
+        query_height: rows of tokens in the grid of queries.
+        query_width: columns of them.
+        key_height: rows in the grid of keys. By default ``query_height``.
+        key_width: columns of them. By default ``query_width``.
     """
 
     field: ClassVar[str] = "decomposed_relative_positions"
 
     rel_pos_h: Any
-    """Learned vectors ``[rows, head_dim]`` of f64, f32, f16 or bf16, which all heads share. For
-    sides q and k, H is this table; with other than ``2 max(q, k) - 1`` rows it is stretched to as
-    many, linearly, as torch's ``interpolate`` does."""
     rel_pos_w: Any
-    """The same for W."""
     query_height: int
-    """Rows of tokens in the grid of queries."""
     query_width: int
-    """Columns of them."""
     key_height: int | None = None
-    """Rows in the grid of keys. By default ``query_height``."""
     key_width: int | None = None
-    """Columns of them. By default ``query_width``."""
 
     def fill_in(self, message: Any) -> None:
         """See the base class."""

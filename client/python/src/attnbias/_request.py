@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -15,19 +14,22 @@ from attnbias._checks import require_instance, set_number
 from attnbias._dtypes import to_data_type
 from attnbias._encodings import Encoding
 from attnbias._enums import set_enum
+from attnbias._span import Span, bounds
 from attnbias.v1 import service_pb2, tensor_pb2
 
 if TYPE_CHECKING:
     from attnbias._dtypes import DType
 
-Span = SupportsIndex | tuple[SupportsIndex, SupportsIndex]
-"""A length n, which is [0, n), or a half-open (begin, end)."""
 Ids = Sequence[int] | npt.NDArray[np.integer[Any]]
 """Explicit positions."""
 
 
-class RequestOptions(TypedDict, total=False):
-    """The keyword arguments of ``Client.get`` that describe the tensor; see ``Request``."""
+CompactForm: TypeAlias = Literal["table", "toeplitz", "key_row", "block_toeplitz_2d"]
+Form: TypeAlias = Literal[CompactForm, "dense"]
+
+
+class CompactOptions(TypedDict, total=False):
+    """The keyword arguments of ``Client.get`` that leave an encoding its compact form."""
 
     positions: Span | None
     position_ids: Ids | Sequence[Ids] | None
@@ -36,10 +38,7 @@ class RequestOptions(TypedDict, total=False):
     heads: Span | None
     align: Literal["start", "end"] | None
     query_offset: int | None
-    query_position_ids: Ids | None
-    key_position_ids: Ids | None
     dtype: DType | None
-    form: Literal["table", "toeplitz", "key_row", "block_toeplitz_2d", "dense"] | None
     values: Literal["bias", "buckets"] | None
     causal: bool
     window_left: int | None
@@ -48,52 +47,71 @@ class RequestOptions(TypedDict, total=False):
     scale: float | None
 
 
+class ListOptions(CompactOptions, total=False):
+    """Those, and the lists of positions, of which most have no compact form."""
+
+    query_position_ids: Ids | None
+    key_position_ids: Ids | None
+
+
+class RequestOptions(ListOptions, total=False):
+    """All keyword arguments of ``Client.get`` that describe the tensor; see ``Request``."""
+
+    form: Form | None
+
+
 @dataclass(frozen=True, eq=False)
 class Request:
     """One tensor to ask for.
 
     Lengths and windows are a length n, which is [0, n), or a half-open tuple
     (begin, end). A window is cut out of a whole of length end.
+
+    Attributes:
+        encoding: what to compute, as ``attnbias.ALiBi(num_heads=8)``.
+        positions: consecutive positions of an encoding of absolute positions.
+        position_ids: explicit positions instead; for an encoding of several axes, one sequence for
+            each.
+        queries: without align or query_offset as many as keys, the first at position 0. Of an
+            encoding whose tokens lie in a grid, and so for keys: which tokens; None is all.
+        keys: the first at position 0.
+        heads: None is all.
+        align: "start" where the first query meets the first key, "end" where the last meets the
+            last.
+        query_offset: position of query 0, instead of align.
+        query_position_ids: explicit positions instead of queries.
+        key_position_ids: explicit positions instead of keys.
+        dtype: "f64", "f32", "f16", "bf16", or numpy's or torch's dtype. None is f32 (i32 for
+            buckets).
+        form: None is the encoding's compact form; or "dense".
+        values: "bias" (None too), or "buckets", the indices into its learned table.
+        causal: masks keys after the query.
+        window_left: masks keys more than so many positions before the query.
+        window_right: masks keys more than so many positions after the query.
+        fill: what masked elements become: a number, or the dtype's lowest. None is -inf. Goes with
+            a mask alone: causal, window_left or window_right.
+        scale: factor applied before the one rounding.
     """
 
-    encoding: Encoding
+    encoding: Encoding[Any]
     _: KW_ONLY
     positions: Span | None = None
-    """Consecutive positions of an encoding of absolute positions."""
     position_ids: Ids | Sequence[Ids] | None = None
-    """Explicit positions instead; for an encoding of several axes, one sequence for each."""
     queries: Span | None = None
-    """Queries. Without align or query_offset as many as keys, the first at position 0. Of an
-    encoding whose tokens lie in a grid, and so for keys: which tokens; None is all."""
     keys: Span | None = None
-    """Keys, the first at position 0."""
     heads: Span | None = None
-    """Heads; None is all."""
     align: Literal["start", "end"] | None = None
-    """Whether the first query meets the first key, or the last the last."""
     query_offset: int | None = None
-    """Position of query 0, instead of align."""
     query_position_ids: Ids | None = None
-    """Explicit positions instead of queries."""
     key_position_ids: Ids | None = None
-    """Explicit positions instead of keys."""
     dtype: DType | None = None
-    """"f64", "f32", "f16", "bf16", or numpy's or torch's dtype. None is f32 (i32 for buckets)."""
-    form: Literal["table", "toeplitz", "key_row", "block_toeplitz_2d", "dense"] | None = None
-    """None is the encoding's compact form."""
+    form: Form | None = None
     values: Literal["bias", "buckets"] | None = None
-    """The bias itself (None too), or indices into its learned table."""
     causal: bool = False
-    """Masks keys after the query."""
     window_left: int | None = None
-    """Masks keys more than so many positions before the query."""
     window_right: int | None = None
-    """Masks keys more than so many positions after the query."""
     fill: float | Literal["lowest"] | None = None
-    """What masked elements become: a number, or the dtype's lowest. None is -inf. Goes with a
-    mask alone: causal, window_left or window_right."""
     scale: float | None = None
-    """Factor applied before the one rounding."""
 
     def __post_init__(self) -> None:
         require_instance(self.encoding, Encoding, "encoding", _WANTED_ENCODING)
@@ -233,18 +251,6 @@ _EXTENTS = {
     ),
     "grid": (_GRID_FIELDS, "has its tokens in a grid", []),
 }
-
-
-def bounds(span: Span, name: str) -> tuple[int, int]:
-    """The half-open bounds of a span; raises TypeError naming ``name``."""
-    try:
-        if isinstance(span, tuple):
-            begin, end = span
-            return operator.index(begin), operator.index(end)
-        return 0, operator.index(span)
-    except (TypeError, ValueError) as error:
-        message = f"{name}: got {span!r}, want an integer or a tuple (begin, end) of two"
-        raise TypeError(message) from error
 
 
 def _count(span: Span | None, ids: Ids | None) -> int:

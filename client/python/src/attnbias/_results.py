@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from attnbias._errors import DataLossError
 from attnbias._grid import BlockToeplitz, BorderedToeplitz
@@ -14,56 +11,76 @@ from attnbias._memory import part_of
 from attnbias._tensors import KeyRow, Toeplitz
 
 if TYPE_CHECKING:
+    import numpy as np
     import numpy.typing as npt
 
     from attnbias._info import TensorInfo, TensorPart
     from attnbias._request import Request
 
 
-def to_result(
-    info: TensorInfo, memory: npt.NDArray[np.uint8], request: Request, out: Any = None
-) -> Any:
-    """Gives each part its form; several become a named tuple.
+class RotaryTables(NamedTuple):
+    """What rotary positions multiply queries and keys by, ``[positions, columns]`` each."""
 
-    An ``out`` that already is the array asked for is returned itself.
-    """
+    cos: npt.NDArray[Any]
+    sin: npt.NDArray[Any]
+
+
+class XposTables(NamedTuple):
+    """The same of xPos, with its decay: queries are multiplied by scale, keys divided by it."""
+
+    cos: npt.NDArray[Any]
+    sin: npt.NDArray[Any]
+    scale: npt.NDArray[Any]
+
+
+_TABLES: Final[dict[tuple[str, ...], type[RotaryTables | XposTables]]] = {
+    kind._fields: kind for kind in (RotaryTables, XposTables)
+}
+
+
+def to_tables(arrays: dict[str, npt.NDArray[Any]]) -> RotaryTables | XposTables | None:
+    """Several tables by their names; None where no encoding has such."""
+    kind = _TABLES.get(tuple(arrays))
+    return None if kind is None else kind(**arrays)
+
+
+def to_result(info: TensorInfo, memory: npt.NDArray[np.uint8], request: Request) -> Any:
+    """Gives each part its form; several become a named tuple."""
     if len(info.parts) == 2 and info.parts[1].name == "border":  # noqa: PLR2004
         return _to_bordered(info, memory, request)
-    parts = [_to_part(info, memory, request, index) for index in range(len(info.parts))]
-    if len(parts) > 1:
-        fields = [part.name for part in info.parts]
-        tensors: Any = namedtuple(f"{type(request.encoding).__name__}Tensors", fields)  # type: ignore[misc]
-        return tensors(*parts)
-    (result,) = parts
-    same = isinstance(result, np.ndarray) and isinstance(out, np.ndarray)
-    if same and (out.dtype, out.shape) == (result.dtype, result.shape):
-        return out
-    return result
+    if len(info.parts) == 1:
+        return _to_part(info, memory, request)
+    arrays = {part.name: part_of(memory, info, index) for index, part in enumerate(info.parts)}
+    tables = to_tables(arrays)
+    if tables is None:
+        raise DataLossError(f"header: parts {', '.join(arrays)} are not those of an encoding")
+    return tables
 
 
-def holds_vectors(part: TensorPart, request: Request) -> bool:
+def _holds_vectors(part: TensorPart, request: Request) -> bool:
     """Whether the last axis of a part over pairs is the columns of vectors."""
     return request.encoding.vectors and part.dtype.kind != "i"
 
 
 def _to_part(
-    info: TensorInfo, memory: npt.NDArray[np.uint8], request: Request, index: int
+    info: TensorInfo, memory: npt.NDArray[np.uint8], request: Request
 ) -> npt.NDArray[Any] | Toeplitz | KeyRow | BlockToeplitz:
-    part = info.parts[index]
-    array = part_of(memory, info, index)
-    if part.form == "key_row":
-        return KeyRow(array, query_length=request.num_queries, fingerprint=info.fingerprint)
+    part = info.parts[0]
+    array = part_of(memory, info, 0)
+    names: Any = {"fingerprint": info.fingerprint, "resolved_spec": info.resolved_spec}
     try:
+        if part.form == "key_row":
+            return KeyRow(array, query_length=request.num_queries, **names)
         if part.form == "block_toeplitz_2d":
-            return BlockToeplitz(array, fingerprint=info.fingerprint)
+            return BlockToeplitz(array, **names)
         if part.form == "toeplitz":
             return Toeplitz(
                 array,
                 query_length=request.num_queries,
                 key_length=request.num_keys,
                 first_relative_position=part.first_relative_position,
-                vectors=holds_vectors(part, request),
-                fingerprint=info.fingerprint,
+                vectors=_holds_vectors(part, request),
+                **names,
             )
     except ValueError as error:
         raise DataLossError(f"header: {error}") from error
@@ -73,12 +90,13 @@ def _to_part(
 def _to_bordered(
     info: TensorInfo, memory: npt.NDArray[np.uint8], request: Request
 ) -> BlockToeplitz | BorderedToeplitz:
-    inside = _to_part(info, memory, request, 0)
+    inside = _to_part(info, memory, request)
     border = part_of(memory, info, 1)
+    names: Any = {"fingerprint": info.fingerprint, "resolved_spec": info.resolved_spec}
     pair = info.resolved_spec.pair
     try:
         if isinstance(inside, BlockToeplitz):
-            return BlockToeplitz(inside.block, border=border, fingerprint=info.fingerprint)
+            return BlockToeplitz(inside.block, border=border, **names)
         if isinstance(inside, Toeplitz):
             return BorderedToeplitz(
                 inside,
@@ -87,6 +105,7 @@ def _to_bordered(
                     pair.query_offset + pair.queries.begin, inside.shape[-2]
                 ),
                 class_key=_index_of_zero(pair.keys.begin, inside.shape[-1]),
+                **names,
             )
     except ValueError as error:
         raise DataLossError(f"header: {error}") from error

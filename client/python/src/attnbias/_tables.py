@@ -24,19 +24,22 @@ _DIGEST: Final = re.compile(f"{_DIGEST_PREFIX}([0-9a-f]{{64}})")
 
 @dataclass(frozen=True)
 class TableInfo:
-    """A learned table that a server has mounted."""
+    """A learned table that a server has mounted.
+
+    Attributes:
+        name: what an encoding's ``table`` may say; the TableInfo itself does too, by its digest.
+        sha256: the same numbers on any server: ``table="sha256:" + sha256``.
+        source: the file and tensor that the numbers came from.
+        encoding: for a table out of a checkpoint, where its use is known: the encoding that uses
+            it, by name, as the checkpoint was trained.
+    """
 
     name: str
-    """What an encoding's ``table`` may say; the TableInfo itself does too, by its digest."""
     sha256: str
-    """The same numbers on any server: ``table="sha256:" + sha256``."""
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     source: str
-    """The file and tensor that the numbers came from."""
     encoding: Encoding | None
-    """For a table out of a checkpoint, where its use is known: the encoding that uses it, by name,
-    as the checkpoint was trained."""
 
 
 def to_table_ref(table: Any, layout: str | None, name: str) -> tensor_pb2.TableRef:

@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compact forms of a pairwise tensor ``dense[h, i, j]``: what they stand for, and their windows.
+"""Toeplitz and KeyRow: what strides over a few numbers make a dense array of.
 
 i and j count from the beginning of a tensor's own window of queries and keys.
-Bucket indices, and vectors that all heads share, have no head axis; for them read
-``[...]`` without the H below. Vectors have a last axis more, of their columns.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from attnbias._request import Span, bounds
+from attnbias._structure import (
+    Shipped,
+    Structure,
+    adding,
+    heads_of,
+    inside,
+    place_on,
+    require_heads,
+)
 from attnbias._torch import to_torch
 
 if TYPE_CHECKING:
@@ -21,11 +27,13 @@ if TYPE_CHECKING:
 
     import torch
 
-    ScoreMod = Callable[..., torch.Tensor]
+    from attnbias._span import Span
+    from attnbias._structure import ScoreMod
+    from attnbias.v1 import service_pb2
 
 
-class Toeplitz:
-    """A tensor whose value depends on ``j - i`` alone.
+class Toeplitz(Structure):
+    """A tensor whose value depends on ``j - i`` alone; see ``Structure`` for what all share.
 
     ``dense[h, i, j] = diagonals[h, j - i + query_length - 1]``
 
@@ -35,8 +43,11 @@ class Toeplitz:
         key_length: columns of the dense tensor.
         first_relative_position: key position minus query position of diagonal 0.
         vectors: whether the diagonals' last axis is the columns of vectors.
-        fingerprint: 64 hex digits that name these bytes; "" for a window cut here.
+        fingerprint: 64 hex digits that name these bytes; "" for what was made here.
+        resolved_spec: what was asked for, with positions and mask; None for what was made here.
     """
+
+    _is_strided: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -47,8 +58,9 @@ class Toeplitz:
         first_relative_position: int,
         vectors: bool = False,
         fingerprint: str = "",
+        resolved_spec: service_pb2.TensorSpec | None = None,
     ) -> None:
-        """Wraps diagonals, as of a loaded file; copies nothing.
+        """Wraps diagonals; copies nothing.
 
         Raises:
             ValueError: the axis of diagonals, which is the last, or with vectors the
@@ -70,13 +82,11 @@ class Toeplitz:
         self.first_relative_position = first_relative_position
         self.vectors = vectors
         self.fingerprint = fingerprint
+        self.resolved_spec = resolved_spec
         # Of what this is a window, for score_mod: its diagonals, and the place of the first of
         # these among them.
         self._whole = Shipped(diagonals)
         self._begin = 0
-
-    def __repr__(self) -> str:
-        return f"Toeplitz(shape={self.shape}, dtype={self.dtype}, {self.nbytes} bytes)"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -84,15 +94,9 @@ class Toeplitz:
         outer, columns = self._around(self.diagonals.shape)
         return (*outer, self.query_length, self.key_length, *columns)
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Element type."""
-        return self.diagonals.dtype
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the diagonals."""
-        return self.diagonals.nbytes
+    def parts(self) -> dict[str, npt.NDArray[Any]]:
+        """The diagonals, under that name."""
+        return {"diagonals": self.diagonals}
 
     def view(self) -> npt.NDArray[Any]:
         """The dense tensor ``[H, query_length, key_length]`` as a read-only view, not a copy."""
@@ -102,10 +106,6 @@ class Toeplitz:
         return np.lib.stride_tricks.as_strided(
             base, self.shape, (*outer, -step, step, *columns), writeable=False
         )
-
-    def dense(self) -> npt.NDArray[Any]:
-        """The dense tensor ``[H, query_length, key_length]`` as an ordinary array."""
-        return self.view().copy(order="C")
 
     def window(
         self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
@@ -120,13 +120,13 @@ class Toeplitz:
         Raises:
             IndexError: a window is empty or not inside the tensor.
         """
-        first_query, last_query = _inside(queries, self.query_length, "queries")
-        first_key, last_key = _inside(keys, self.key_length, "keys")
+        first_query, last_query = inside(queries, self.query_length, "queries")
+        first_key, last_key = inside(keys, self.key_length, "keys")
         begin = first_key - (last_query - 1) + self.query_length - 1
         end = last_key - first_query + self.query_length - 1
         diagonals = self._diagonals(begin, end)
         part = type(self)(
-            _heads_of(diagonals, heads, self._has_heads()),
+            heads_of(diagonals, heads, self._has_heads()),
             query_length=last_query - first_query,
             key_length=last_key - first_key,
             first_relative_position=self.first_relative_position + begin,
@@ -161,8 +161,24 @@ class Toeplitz:
         if self.vectors:
             message = f"vectors: got a tensor of shape {self.shape}, want one of numbers to add"
             raise ValueError(message)
-        require_heads(self.diagonals, self._has_heads())
+        require_heads(self.shape, self._has_heads())
         return adding(looked_up(self, device))
+
+    def _arguments(self) -> dict[str, Any]:
+        return {
+            "diagonals": self.diagonals,
+            "query_length": self.query_length,
+            "key_length": self.key_length,
+            "first_relative_position": self.first_relative_position,
+            "vectors": self.vectors,
+        }
+
+    def _numbers(self) -> npt.NDArray[Any]:
+        return self.diagonals
+
+    def _place(self, query: Any, key: Any, where: Any) -> Any:
+        del where
+        return key - query + self.query_length - 1
 
     def _around(self, axes: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """What belongs to the axes before that of the diagonals, and after it."""
@@ -173,31 +189,47 @@ class Toeplitz:
         cut = slice(begin, end)
         return self.diagonals[..., cut, :] if self.vectors else self.diagonals[..., cut]
 
-    def _has_heads(self) -> bool:
-        outer, _ = self._around(self.diagonals.shape)
-        return len(outer) == 1
 
-
-class KeyRow:
+class KeyRow(Structure):
     """A tensor that is the same for every query: ``dense[h, i, j] = row[h, j]``.
+
+    See ``Structure`` for what all share.
 
     Attributes:
         row: ``[H, key_length]``.
         query_length: rows of the dense tensor.
-        fingerprint: 64 hex digits that name these bytes; "" for a window cut here.
+        fingerprint: 64 hex digits that name these bytes; "" for what was made here.
+        resolved_spec: what was asked for, with positions; None for what was made here.
     """
 
-    def __init__(self, row: npt.NDArray[Any], *, query_length: int, fingerprint: str = "") -> None:
-        """Wraps a row, as of a loaded file; copies nothing."""
+    _is_strided: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        row: npt.NDArray[Any],
+        *,
+        query_length: int,
+        fingerprint: str = "",
+        resolved_spec: service_pb2.TensorSpec | None = None,
+    ) -> None:
+        """Wraps a row; copies nothing.
+
+        Raises:
+            ValueError: there are no queries or no keys, or the row has other axes.
+        """
+        if row.ndim not in (1, 2) or row.shape[-1] < 1 or query_length < 1:
+            message = (
+                f"row: got shape {row.shape} for {query_length} queries, want keys as the last "
+                "axis, and at most heads before it, at least one query and key"
+            )
+            raise ValueError(message)
         self.row = row
         self.query_length = query_length
         self.fingerprint = fingerprint
+        self.resolved_spec = resolved_spec
         # As in Toeplitz.
         self._whole = Shipped(row)
         self._begin = 0
-
-    def __repr__(self) -> str:
-        return f"KeyRow(shape={self.shape}, dtype={self.dtype}, {self.nbytes} bytes)"
 
     @property
     def key_length(self) -> int:
@@ -209,32 +241,22 @@ class KeyRow:
         """Shape of the dense tensor."""
         return (*self.row.shape[:-1], self.query_length, self.key_length)
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Element type."""
-        return self.row.dtype
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the row."""
-        return self.row.nbytes
+    def parts(self) -> dict[str, npt.NDArray[Any]]:
+        """The row, under that name."""
+        return {"row": self.row}
 
     def view(self) -> npt.NDArray[Any]:
         """The dense tensor ``[H, query_length, key_length]`` as a read-only view, not a copy."""
         return np.broadcast_to(self.row[..., None, :], self.shape)
 
-    def dense(self) -> npt.NDArray[Any]:
-        """The dense tensor ``[H, query_length, key_length]`` as an ordinary array."""
-        return self.view().copy(order="C")
-
     def window(
         self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
     ) -> Self:
         """A part of this tensor, over the same memory; see ``Toeplitz.window``."""
-        first_query, last_query = _inside(queries, self.query_length, "queries")
-        first_key, last_key = _inside(keys, self.key_length, "keys")
+        first_query, last_query = inside(queries, self.query_length, "queries")
+        first_key, last_key = inside(keys, self.key_length, "keys")
         part = type(self)(
-            _heads_of(self.row, heads, self._has_heads())[..., first_key:last_key],
+            heads_of(self.row, heads, self._has_heads())[..., first_key:last_key],
             query_length=last_query - first_query,
         )
         part._whole = self._whole.heads(heads, self._has_heads())
@@ -247,48 +269,20 @@ class KeyRow:
 
     def score_mod(self, device: str | torch.device | None = None) -> ScoreMod:
         """A ``score_mod`` for flex_attention that adds this bias; see ``Toeplitz.score_mod``."""
-        require_heads(self.row, self._has_heads())
+        require_heads(self.shape, self._has_heads())
         row = self._whole.on(device)
         place = place_on(device, self._begin)
         return adding(lambda head, _, key: row[head, key + place])
 
-    def _has_heads(self) -> bool:
-        return self.row.ndim > 1
+    def _arguments(self) -> dict[str, Any]:
+        return {"row": self.row, "query_length": self.query_length}
 
+    def _numbers(self) -> npt.NDArray[Any]:
+        return self.row
 
-def _inside(span: Span | None, length: int, name: str) -> tuple[int, int]:
-    begin, end = (0, length) if span is None else bounds(span, name)
-    if not 0 <= begin < end <= length:
-        message = f"{name}: got [{begin}, {end}), want a window that is not empty in [0, {length})"
-        raise IndexError(message)
-    return begin, end
-
-
-def _heads_of(array: npt.NDArray[Any], heads: Span | None, has_heads: bool) -> npt.NDArray[Any]:
-    if heads is None:
-        return array
-    require_heads(array, has_heads)
-    begin, end = _inside(heads, array.shape[0], "heads")
-    return array[begin:end]
-
-
-class Shipped:
-    """An array, and its tensors on the devices that it was sent to."""
-
-    def __init__(self, array: npt.NDArray[Any]) -> None:
-        self._array = array
-        self._tensors: dict[str, torch.Tensor] = {}
-
-    def heads(self, heads: Span | None, has_heads: bool) -> Shipped:
-        """That of some heads, itself where they are all."""
-        part = _heads_of(self._array, heads, has_heads)
-        return self if part.shape == self._array.shape else Shipped(part)
-
-    def on(self, device: str | torch.device | None) -> torch.Tensor:
-        name = str(device)
-        if name not in self._tensors:
-            self._tensors[name] = to_torch(self._array, device)
-        return self._tensors[name]
+    def _place(self, query: Any, key: Any, where: Any) -> Any:
+        del where
+        return 0 * query + key
 
 
 def looked_up(tensor: Toeplitz, device: str | torch.device | None) -> Callable[..., torch.Tensor]:
@@ -296,31 +290,3 @@ def looked_up(tensor: Toeplitz, device: str | torch.device | None) -> Callable[.
     diagonals = tensor._whole.on(device)
     place = place_on(device, tensor._begin + tensor.query_length - 1)
     return lambda head, query, key: diagonals[head, key - query + place]
-
-
-def place_on(device: str | torch.device | None, index: int) -> torch.Tensor:
-    """An index as a tensor without axes: torch.compile makes a program for each int it meets."""
-    return to_torch(np.array(index), device)
-
-
-def adding(bias: Callable[..., torch.Tensor]) -> ScoreMod:
-    """A ``score_mod`` that adds ``bias(head, query, key)``."""
-
-    def add_bias(
-        score: torch.Tensor,
-        batch: torch.Tensor,
-        head: torch.Tensor,
-        query: torch.Tensor,
-        key: torch.Tensor,
-    ) -> torch.Tensor:
-        del batch
-        return score + bias(head, query, key)
-
-    return add_bias
-
-
-def require_heads(array: npt.NDArray[Any], has_heads: bool) -> None:
-    """Refuses an array without a head axis with a ValueError."""
-    if not has_heads:
-        message = f"heads: got a tensor of shape {array.shape}, want one with a head axis"
-        raise ValueError(message)

@@ -14,6 +14,8 @@ from attnbias._dtypes import BFLOAT16
 if TYPE_CHECKING:
     import torch
 
+    from attnbias._structure import Structure
+
 
 def is_torch_tensor(value: object) -> bool:
     """Whether value is a torch tensor; false without an import where torch is not loaded."""
@@ -33,10 +35,28 @@ def to_numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:
     return array
 
 
-def to_torch(array: npt.NDArray[Any], device: str | torch.device | None) -> torch.Tensor:
-    """An array as a tensor; copies only to change device or a layout that torch lacks."""
+def to_torch(
+    array: npt.NDArray[Any] | Structure, device: str | torch.device | None = None
+) -> torch.Tensor:
+    """What ``Client.get`` gave as a tensor, bfloat16 included.
+
+    Copies an array only to change device, or where it is read-only or has strides that torch
+    lacks. A structure becomes its dense tensor, expanded on the device.
+
+    Args:
+        array: an array, or a structure as ``attnbias.Toeplitz``.
+        device: where the tensor lies; None is the CPU.
+
+    Raises:
+        TypeError: it is neither, or of an element type that torch lacks.
+    """
     import torch  # noqa: PLC0415
 
+    if not isinstance(array, np.ndarray):
+        if not hasattr(array, "to_torch"):
+            got = type(array).__name__
+            raise TypeError(f"array: got {got}, want a numpy array or a structure of attnbias")
+        return array.to_torch(device)
     if array.dtype == BFLOAT16:
         tensor = _from_numpy(torch, array.view(np.int16)).view(torch.bfloat16)
     else:
@@ -45,7 +65,9 @@ def to_torch(array: npt.NDArray[Any], device: str | torch.device | None) -> torc
 
 
 def _from_numpy(module: Any, array: npt.NDArray[Any]) -> torch.Tensor:
-    # torch warns of read-only memory, and would let the caller write to it.
-    owned = array if array.flags.writeable else array.copy()
+    # torch warns of read-only memory, and would let the caller write to it. It has no negative
+    # strides.
+    fits = array.flags.writeable and min(array.strides, default=0) >= 0
+    owned = array if fits else array.copy()
     tensor: torch.Tensor = module.from_numpy(owned)
     return tensor

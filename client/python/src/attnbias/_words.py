@@ -6,7 +6,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from attnbias._enums import ARGUMENT_ENUMS, enum_name
+from attnbias._enums import enum_name
+from attnbias.v1 import encodings_pb2, logits_pb2, tensor_pb2
 
 _WORDS: Final = {
     "spec:": "request:",
@@ -38,8 +39,9 @@ _WORDS: Final = {
     ),
 }
 _VALUES: Final = "|".join(
-    enum_name(enum, value.number)
-    for enum in ARGUMENT_ENUMS
+    enum_name(enum, value.number).upper()
+    for file in (tensor_pb2, encodings_pb2, logits_pb2)
+    for enum in file.DESCRIPTOR.enum_types_by_name.values()
     for value in enum.values
     if value.number
 )

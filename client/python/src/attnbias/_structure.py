@@ -1,0 +1,430 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the compact forms share: they stand for a dense array, and behave like it.
+
+A structure has the shape and the element type of its dense array ``[H, queries, keys]``, and holds
+far fewer numbers. Bucket indices, and vectors that all heads share, have no head axis; for them
+read ``[...]`` without the H. Vectors have a last axis more, of their columns.
+"""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from attnbias._dtypes import BFLOAT16
+from attnbias._span import Span, bounds
+from attnbias._torch import is_torch_tensor, to_torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import EllipsisType
+
+    import torch
+
+    from attnbias.v1 import service_pb2
+
+    ScoreMod = Callable[..., torch.Tensor]
+    Index = SupportsIndex | slice | EllipsisType | None
+
+MAX_IMPLICIT_BYTES: Final = 1 << 30
+"""The largest dense array that a structure becomes without being asked for one by name, as by
+``numpy.asarray(bias)`` or ``bias + array``; ``bias.dense()`` and ``bias.view()`` have no bound."""
+
+_CPU: Final = (1, 0)  # DLPack's number for it, and which one
+_PAIR_AXES: Final = 2  # queries and keys
+_WHOLE: Final = slice(None, None, 1)
+
+
+class Structure(NDArrayOperatorsMixin, ABC):
+    """A tensor that is held compactly, and is an array to numpy.
+
+    What numpy does with an array it does with this. ``bias[3]``, ``bias[..., :100]`` and other
+    contiguous slices are structures again, and so are elementwise functions of one structure and
+    scalars, as ``2 * bias``. All else gives an array: other integers, slices and None a read-only
+    one. Arrays of more than ``attnbias.MAX_IMPLICIT_BYTES`` are only made by ``dense()``.
+
+    ``==`` compares elementwise, as numpy's does; so a structure has no hash.
+
+    Attributes:
+        fingerprint: 64 hex digits that name these bytes; "" for what was made here.
+        resolved_spec: what was asked for, as the server understood it, with positions and mask;
+            None for what was made here.
+    """
+
+    fingerprint: str
+    resolved_spec: service_pb2.TensorSpec | None
+    vectors: bool = False
+
+    _is_strided: ClassVar[bool]
+    """Whether strides over what is held make the dense array: ``view`` copies nothing."""
+
+    # ---- what each structure says of itself
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the dense tensor."""
+
+    @abstractmethod
+    def parts(self) -> dict[str, npt.NDArray[Any]]:
+        """What is held, under the contract's names for the parts of a payload."""
+
+    @abstractmethod
+    def view(self) -> npt.NDArray[Any]:
+        """The dense tensor ``[H, queries, keys]``, read-only."""
+
+    @abstractmethod
+    def window(
+        self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
+    ) -> Self:
+        """A part of this tensor, over the same memory."""
+
+    @abstractmethod
+    def score_mod(self, device: str | torch.device | None = None) -> ScoreMod:
+        """A ``score_mod`` for ``torch.nn.attention.flex_attention`` that adds this bias."""
+
+    @abstractmethod
+    def _arguments(self) -> dict[str, Any]:
+        """What its constructor takes to make it again, but its names."""
+
+    @abstractmethod
+    def _numbers(self) -> npt.NDArray[Any]:
+        """All numbers along one axis, which is the last; of vectors the last but one."""
+
+    @abstractmethod
+    def _place(self, query: Any, key: Any, where: Any) -> Any:
+        """Where the number of a pair stands among them; of ints, or of any library's arrays."""
+
+    # ---- its dense array
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type."""
+        return next(iter(self.parts().values())).dtype
+
+    @property
+    def ndim(self) -> int:
+        """Axes of the dense tensor."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Elements of the dense tensor."""
+        return int(np.prod(self.shape, dtype=object))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are held, not those of the dense tensor."""
+        return sum(part.nbytes for part in self.parts().values())
+
+    def dense(self) -> npt.NDArray[Any]:
+        """The dense tensor ``[H, queries, keys]`` as an ordinary array."""
+        return self.view().copy(order="C")
+
+    def to_torch(self, device: str | torch.device | None = None) -> torch.Tensor:
+        """The dense tensor in torch; what is held is shipped, and expanded on the device."""
+        import torch  # noqa: PLC0415
+
+        numbers = to_torch(self._numbers(), device)
+        queries, keys = (torch.arange(length, device=device) for length in self._lengths())
+        return numbers[..., self._place(queries[:, None], keys, torch.where)]
+
+    def to_jax(self, device: Any = None) -> Any:
+        """The dense tensor in JAX; what is held is shipped, and expanded on the device.
+
+        JAX has no f64 unless ``jax_enable_x64`` is set.
+
+        Args:
+            device: a ``jax.Device``; None is JAX's default.
+
+        Raises:
+            ImportError: jax is not installed.
+        """
+        try:
+            import jax  # noqa: PLC0415
+        except ImportError as error:
+            raise ImportError("to_jax: jax is not installed; pip install jax") from error
+
+        numbers = jax.device_put(self._numbers(), device)
+        with jax.default_device(device):
+            queries, keys = (jax.numpy.arange(length) for length in self._lengths())
+            places = self._place(queries[:, None], keys, jax.numpy.where)
+            return jax.numpy.take(numbers, places, axis=-2 if self.vectors else -1)
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        return f"{name}(shape={self.shape}, dtype={self.dtype}, {self.nbytes} bytes)"
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[index] for index in range(len(self)))
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            message = (
+                f"the truth value of a {type(self).__name__} of shape {self.shape} is ambiguous: "
+                "use numpy.any(...) or numpy.all(...)"
+            )
+            raise ValueError(message)
+        return bool(self.view().item())
+
+    # ---- numpy's protocols
+
+    def __array__(
+        self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
+    ) -> npt.NDArray[Any]:
+        dtype = self.dtype if dtype is None else np.dtype(dtype)
+        if copy is False:
+            if dtype != self.dtype or not self._is_strided:
+                message = (
+                    f"copy: got False, but a {type(self).__name__} of {self.dtype} is no array of "
+                    f"{dtype} without a copy"
+                )
+                raise ValueError(message)
+            return self.view()
+        self._check_implicit(dtype)
+        tensor = self if dtype == self.dtype else self._mapped(lambda part: part.astype(dtype))
+        return tensor.view() if self._is_strided and not copy else tensor.dense()
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        out = options.get("out") or ()
+        for value in (*inputs, *out):
+            if is_torch_tensor(value):
+                message = (
+                    f"{ufunc.__name__}: got a torch.Tensor beside a {type(self).__name__}; "
+                    "want both in torch (bias.to_torch(device)) or both in numpy"
+                )
+                raise TypeError(message)
+            if _has_rules_of_its_own(value):
+                return NotImplemented
+        if any(isinstance(array, Structure) for array in out):
+            raise TypeError(f"out: got a {type(self).__name__}, which is read-only; want an array")
+        if _is_of_elements(ufunc, method, options) and _is_beside_scalars(self, inputs):
+            return self._mapped(
+                lambda part: ufunc(*(part if x is self else x for x in inputs), **options)
+            )
+        arrays = (np.asarray(x) if isinstance(x, Structure) else x for x in inputs)
+        return getattr(ufunc, method)(*arrays, **options)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        self._check_implicit(self.dtype)
+        if self.dtype != BFLOAT16:
+            return self.dense().__dlpack__(**options)
+        try:  # numpy has no bfloat16 to hand over
+            return self.to_torch("cpu").contiguous().__dlpack__(**options)
+        except ImportError:
+            message = "dtype: got bfloat16, which goes through DLPack by torch, not installed here"
+            raise BufferError(f"{message}; want to_jax()") from None
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _CPU
+
+    def __getitem__(self, index: Index | tuple[Index, ...]) -> Any:
+        entries = index if isinstance(index, tuple) else (index,)
+        _require_basic(entries)
+        # numpy itself says what is out of bounds, and what shape an empty answer has.
+        like = np.broadcast_to(np.zeros((), self.dtype), self.shape)[entries]
+        if like.size == 0:
+            return like
+        spans, steps = self._touched(entries)
+        part = self._part(spans)
+        heads, inner = steps[: self._has_heads()], steps[self._has_heads() :]
+        columns_cut = spans.get("columns", (0, self.shape[-1])) != (0, self.shape[-1])
+        if heads not in ([], [_WHOLE], [0]) or any(s != _WHOLE for s in inner) or columns_cut:
+            view = part.view()
+            if self.vectors:
+                view = view[..., slice(*spans["columns"])]
+            return view[tuple(steps)]
+        return part._mapped(lambda held: held[0]) if heads == [0] else part
+
+    # ---- copies of itself
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without what was sent to devices.
+        return _remade, (type(self), self._arguments(), self.fingerprint, self.resolved_spec)
+
+    def _mapped(self, function: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Self:
+        """The same structure of other numbers."""
+
+        def mapped(value: Any) -> Any:
+            if isinstance(value, Structure):
+                return value._mapped(function)
+            return function(value) if isinstance(value, np.ndarray) else value
+
+        return type(self)(**{name: mapped(value) for name, value in self._arguments().items()})
+
+    # ---- its axes
+
+    def _has_heads(self) -> bool:
+        return self.ndim - self.vectors > _PAIR_AXES
+
+    def _lengths(self) -> tuple[int, int]:
+        """How many queries and keys."""
+        queries, keys = self.shape[self._has_heads() :][:_PAIR_AXES]
+        return queries, keys
+
+    def _touched(
+        self, entries: tuple[Index, ...]
+    ) -> tuple[dict[str, tuple[int, int]], list[slice | int | None]]:
+        """By axis the span that an index needs, and what is left to do with those spans."""
+        given = sum(entry is not None and entry is not Ellipsis for entry in entries)
+        at = next((i for i, entry in enumerate(entries) if entry is Ellipsis), len(entries))
+        missing = (slice(None),) * (self.ndim - given)
+        axes = [*(["heads"] if self._has_heads() else []), "queries", "keys", "columns"]
+        spans: dict[str, tuple[int, int]] = {}
+        steps: list[slice | int | None] = []
+        for entry in (*entries[:at], *missing, *entries[at + 1 :]):
+            if entry is None or entry is Ellipsis:  # the latter is gone; a type checker asks
+                steps.append(None)
+                continue
+            inside = range(self.shape[len(spans)])
+            if isinstance(entry, slice):
+                touched = inside[entry]
+                first, last = sorted((touched[0], touched[-1]))
+                steps.append(slice(None, None, touched.step if len(touched) > 1 else 1))
+            else:
+                first = last = inside[operator.index(entry)]
+                steps.append(0)
+            spans[axes[len(spans)]] = (first, last + 1)
+        return spans, steps
+
+    def _part(self, spans: dict[str, tuple[int, int]]) -> Self:
+        """A window; itself where that is all."""
+        cut = {axis: span for axis, span in spans.items() if axis != "columns"}
+        if list(cut.values()) == [(0, length) for length in self.shape[: len(cut)]]:
+            return self
+        return self.window(**cut)
+
+    def _check_implicit(self, dtype: np.dtype[Any]) -> None:
+        nbytes = self.size * dtype.itemsize
+        if nbytes > MAX_IMPLICIT_BYTES:
+            copies = ".view() copies nothing" if self._is_strided else ".window() cuts a part"
+            message = (
+                f"{type(self).__name__}: the dense array of shape {self.shape} has {nbytes} bytes, "
+                f"want at most {MAX_IMPLICIT_BYTES} unless asked for by name: "
+                f".dense() makes it, {copies}"
+            )
+            raise ValueError(message)
+
+
+def _remade(
+    kind: type[Structure],
+    arguments: dict[str, Any],
+    fingerprint: str,
+    resolved_spec: service_pb2.TensorSpec | None,
+) -> Structure:
+    structure = kind(**arguments)
+    structure.fingerprint, structure.resolved_spec = fingerprint, resolved_spec
+    return structure
+
+
+def _require_basic(entries: tuple[Any, ...]) -> None:
+    for entry in entries:
+        if entry is None or entry is Ellipsis or isinstance(entry, slice):
+            continue
+        if isinstance(entry, (bool, np.bool_)) or not _is_integer(entry):
+            message = (
+                f"index: got {entry!r}, want integers, slices, Ellipsis and None; "
+                "arrays of indices go with .view()[...]"
+            )
+            raise IndexError(message)
+
+
+def _is_integer(entry: Any) -> bool:
+    try:
+        operator.index(entry)
+    except TypeError:
+        return False
+    return True
+
+
+def _has_rules_of_its_own(value: Any) -> bool:
+    """Whether another class wants to say what a ufunc does with it."""
+    override = getattr(type(value), "__array_ufunc__", np.ndarray.__array_ufunc__)
+    return override not in (np.ndarray.__array_ufunc__, Structure.__array_ufunc__)
+
+
+def _is_of_elements(ufunc: np.ufunc, method: str, options: dict[str, Any]) -> bool:
+    """Whether a call makes one number of each number, into an array of its own."""
+    plain = method == "__call__" and not {"out", "where"} & set(options)
+    return plain and ufunc.nout == 1 and ufunc.signature is None
+
+
+def _is_beside_scalars(structure: Structure, inputs: tuple[Any, ...]) -> bool:
+    return all(x is structure or (not isinstance(x, Structure) and np.ndim(x) == 0) for x in inputs)
+
+
+# ---- what structures are made of
+
+
+class Shipped:
+    """An array, and its tensors on the devices that it was sent to."""
+
+    def __init__(self, array: npt.NDArray[Any]) -> None:
+        self._array = array
+        self._tensors: dict[str, torch.Tensor] = {}
+
+    def heads(self, heads: Span | None, has_heads: bool) -> Shipped:
+        """That of some heads, itself where they are all."""
+        part = heads_of(self._array, heads, has_heads)
+        return self if part.shape == self._array.shape else Shipped(part)
+
+    def on(self, device: str | torch.device | None) -> torch.Tensor:
+        """Its tensor there, sent at the first call."""
+        name = str(device)
+        if name not in self._tensors:
+            self._tensors[name] = to_torch(self._array, device)
+        return self._tensors[name]
+
+
+def inside(span: Span | None, length: int, name: str) -> tuple[int, int]:
+    """The bounds of a window that is not empty; raises IndexError naming ``name``."""
+    begin, end = (0, length) if span is None else bounds(span, name)
+    if not 0 <= begin < end <= length:
+        message = f"{name}: got [{begin}, {end}), want a window that is not empty in [0, {length})"
+        raise IndexError(message)
+    return begin, end
+
+
+def heads_of(array: npt.NDArray[Any], heads: Span | None, has_heads: bool) -> npt.NDArray[Any]:
+    """Some heads of an array, over the same memory."""
+    if heads is None:
+        return array
+    require_heads(array.shape, has_heads)
+    begin, end = inside(heads, array.shape[0], "heads")
+    return array[begin:end]
+
+
+def require_heads(shape: tuple[int, ...], has_heads: bool) -> None:
+    """Refuses a shape without a head axis with a ValueError."""
+    if not has_heads:
+        message = f"heads: got a tensor of shape {shape}, want one with a head axis"
+        raise ValueError(message)
+
+
+def place_on(device: str | torch.device | None, index: int) -> torch.Tensor:
+    """An index as a tensor without axes: torch.compile makes a program for each int it meets."""
+    return to_torch(np.array(index), device)
+
+
+def adding(bias: Callable[..., torch.Tensor]) -> ScoreMod:
+    """A ``score_mod`` that adds ``bias(head, query, key)``."""
+
+    def add_bias(
+        score: torch.Tensor,
+        batch: torch.Tensor,
+        head: torch.Tensor,
+        query: torch.Tensor,
+        key: torch.Tensor,
+    ) -> torch.Tensor:
+        del batch
+        return score + bias(head, query, key)
+
+    return add_bias
