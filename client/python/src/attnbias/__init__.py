@@ -71,6 +71,9 @@ from attnbias._logits import (
     ShawValues,
     SinusoidalDistances,
 )
+from attnbias._plot import (
+    plot,
+)
 from attnbias._request import (
     Request,
     RequestOptions,
@@ -143,4 +146,5 @@ __all__ = [
     "UnimplementedError",
     "XLNet",
     "Xpos",
+    "plot",
 ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from attnbias._plot import Pictured
 from attnbias._tensors import adding, looked_up, place_on, require_heads
 from attnbias._torch import to_torch
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _TO_KEYS, _FROM_QUERIES, _TO_ITSELF = range(3)
 
 
-class BlockToeplitz:
+class BlockToeplitz(Pictured):
     """A tensor over tokens of a grid, row-major, that depends on their displacement alone.
 
     With token i in row ``r[i]`` and column ``c[i]``:
@@ -149,7 +150,7 @@ class BlockToeplitz:
         return adding(bordered_bias)
 
 
-class BorderedToeplitz:
+class BorderedToeplitz(Pictured):
     """A Toeplitz over positions of which 0 is a class token with numbers of its own.
 
     Attributes:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from attnbias._plot import Pictured
 from attnbias._request import Span, bounds
 from attnbias._torch import to_torch
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     ScoreMod = Callable[..., torch.Tensor]
 
 
-class Toeplitz:
+class Toeplitz(Pictured):
     """A tensor whose value depends on ``j - i`` alone.
 
     ``dense[h, i, j] = diagonals[h, j - i + query_length - 1]``
@@ -178,7 +179,7 @@ class Toeplitz:
         return len(outer) == 1
 
 
-class KeyRow:
+class KeyRow(Pictured):
     """A tensor that is the same for every query: ``dense[h, i, j] = row[h, j]``.
 
     Attributes:
