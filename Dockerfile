@@ -21,7 +21,7 @@ FROM debian:bookworm-slim AS runtime
 RUN apt-get -qq update \
  && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
       libgmp10 libgrpc++1.51 libhwy1 libmicrohttpd12 libmpfr6 libopenblas0-pthread \
-      libprometheus-cpp-core1.0 libspdlog1.10 libssl3 \
+      libpng16-16 libprometheus-cpp-core1.0 libspdlog1.10 libssl3 \
  && rm -rf /var/lib/apt/lists/*
 USER 65532:65532
 EXPOSE 50051 9464

@@ -2,6 +2,7 @@
 #include "client/cli/commands.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -12,9 +13,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "attnbias/client.h"
+#include "client/cli/heat_map.h"
 #include "client/cli/numbers.h"
+#include "client/cli/png.h"
 #include "client/cli/progress_line.h"
 #include "client/cli/report.h"
+#include "client/cli/sample.h"
 #include "client/cli/table_file.h"
 #include "client/cli/tensor_options.h"
 
@@ -28,6 +32,8 @@ struct Settings {
   TensorOptions tensor;
   std::string out;
   std::string part;
+  std::optional<int64_t> head;
+  std::string png;
   // Of encodings to list; none is all.
   std::vector<std::string> names;
   bool json = false;
@@ -39,6 +45,14 @@ std::optional<int64_t> FirstHead(const v1::TensorSpec& spec) {
   if (spec.grid().has_heads()) return spec.grid().heads().begin();
   return std::nullopt;
 }
+
+// More than any picture needs. Where a server takes no lists of positions, a
+// picture of a long tensor would take all of it.
+constexpr int64_t kMaxDrawnBytes = 64 << 20;
+// As large as a page shows it.
+constexpr Canvas kPngCanvas = {.most = {.rows = 1024, .columns = 1024},
+                               .pixel_height = 1,
+                               .enlarged_to = 512};
 
 class Tool {
  public:
@@ -103,6 +117,51 @@ class Tool {
     return kExitOk;
   }
 
+  int Show() const {
+    const auto spec = Spec();
+    if (!spec.ok()) return Usage(spec.status());
+    if (!settings_.png.empty()) {
+      const absl::Status fits = CheckPngName(settings_.png);
+      if (!fits.ok()) return Usage(fits);
+    }
+    const auto client = Connect(kMaxDrawnBytes);
+    if (!client.ok()) return Usage(client.status());
+    // Key rows have no mask but in their dense form, which is no matter here.
+    v1::TensorSpec unmasked = *spec;
+    unmasked.mutable_output()->clear_mask();
+    const auto whole = client->Describe(unmasked);
+    if (!whole.ok()) return Failed(whole.status());
+    const auto matrix = MatrixOf(*whole, settings_.head, settings_.part);
+    if (!matrix.ok()) return Usage(matrix.status());
+    const Canvas canvas = settings_.png.empty()
+                              ? CanvasOf(terminal_.screen, matrix->label_width)
+                              : kPngCanvas;
+    const Size pixels = Fit(matrix->size, canvas, matrix->square);
+    const Size shown = {
+        .rows = std::min(pixels.rows, matrix->size.rows),
+        .columns = std::min(pixels.columns, matrix->size.columns)};
+    absl::StatusOr<Tensor> tensor = absl::InvalidArgumentError("");
+    for (const v1::TensorSpec& request :
+         RequestsFor(*spec, *whole, *matrix, shown)) {
+      tensor = Fetch(*client, request);
+      if (!absl::IsInvalidArgument(tensor.status())) break;
+    }
+    if (!tensor.ok()) return Failed(tensor.status());
+    const auto map =
+        HeatMapOf(settings_.tensor.encoding, *tensor, *whole, *matrix, pixels);
+    if (!map.ok()) return Failed(map.status());
+    if (settings_.png.empty()) {
+      terminal_.out << DrawText(*map, terminal_.screen);
+      return kExitOk;
+    }
+    if (const absl::Status written = WritePng(*map, settings_.png);
+        !written.ok()) {
+      return FileFailed(written);
+    }
+    terminal_.out << map->title << "\n" << LegendText(*map) << "\n";
+    return kExitOk;
+  }
+
   int Get() const {
     const auto spec = Spec();
     if (!spec.ok()) return Usage(spec.status());
@@ -119,10 +178,12 @@ class Tool {
   }
 
  private:
-  absl::StatusOr<Client> Connect() const {
+  absl::StatusOr<Client> Connect(
+      int64_t max_tensor_bytes = ClientOptions().max_tensor_bytes) const {
     return Client::Create(
         {.target = settings_.server,
          .timeout = absl::Seconds(settings_.timeout_seconds),
+         .max_tensor_bytes = max_tensor_bytes,
          .on_retry = [this, told = false](const absl::Status& error) mutable {
            if (std::exchange(told, true)) return;
            terminal_.err << "attnbias: " << settings_.server << ": "
@@ -216,8 +277,6 @@ void AddExtentOptions(CLI::App* command, TensorOptions* tensor) {
       ->add_option("--keys", tensor->keys,
                    "A length N, or a window A:B of length B")
       ->group(pair);
-  command->add_option("--heads", tensor->heads, "The first N, or a window A:B")
-      ->group(pair);
   command
       ->add_option("--align", tensor->align,
                    "start: query 0 meets key 0; end: the last ones meet")
@@ -242,11 +301,6 @@ void AddExtentOptions(CLI::App* command, TensorOptions* tensor) {
 
 void AddOutputOptions(CLI::App* command, TensorOptions* tensor) {
   const std::string output = "Output";
-  command
-      ->add_option("--form", tensor->form,
-                   "table, toeplitz, key_row, "
-                   "block_toeplitz_2d or dense")
-      ->group(output);
   command
       ->add_option("--dtype", tensor->data_type, "f64, f32, f16, bf16 or i32")
       ->group(output);
@@ -288,6 +342,17 @@ CLI::App* AddTensorCommand(CLI::App* app, const std::string& name,
   return command;
 }
 
+// What a whole answer has, and a picture does not.
+void AddWholeOptions(CLI::App* command, TensorOptions* tensor) {
+  command->add_option("--heads", tensor->heads, "The first N, or a window A:B")
+      ->group("Extent of queries and keys");
+  command
+      ->add_option("--form", tensor->form,
+                   "table, toeplitz, key_row, "
+                   "block_toeplitz_2d or dense")
+      ->group("Output");
+}
+
 // Commands by name; the one on the command line is run.
 using Commands = std::vector<std::pair<CLI::App*, int (Tool::*)() const>>;
 
@@ -322,6 +387,17 @@ Commands AddCommands(CLI::App* app, Settings* settings) {
                   "The one of several parts that goes to FILE.npy or -");
   CLI::App* describe =
       AddTensorCommand(app, "describe", "What get would fetch", settings);
+  for (CLI::App* command : {get, describe}) {
+    AddWholeOptions(command, &settings->tensor);
+  }
+  CLI::App* show = AddTensorCommand(
+      app, "show", "Draws a tensor as a heat map, here or into a file",
+      settings);
+  show->add_option("--head", settings->head, "The head to draw; 0 if not given")
+      ->check(CLI::NonNegativeNumber);
+  show->add_option("--part", settings->part,
+                   "The one of several parts to draw; the first if not given");
+  show->add_option("--png", settings->png, "FILE.png instead of the terminal");
   CLI::App* info = app->add_subcommand("info", "What the server is");
   for (CLI::App* command : {describe, info}) {
     command->add_flag("--json", settings->json,
@@ -337,6 +413,7 @@ Commands AddCommands(CLI::App* app, Settings* settings) {
        &Tool::Tables},
       {describe, &Tool::Describe},
       {get, &Tool::Get},
+      {show, &Tool::Show},
   };
 }
 

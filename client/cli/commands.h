@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "client/cli/screen.h"
+
 namespace attnbias {
 
 // Where a command writes.
@@ -15,6 +17,8 @@ struct Terminal {
   std::ostream& err;
   // Whether `err` is watched by a person: long fetches show their progress.
   bool interactive;
+  // What `out` can show.
+  Screen screen = {};
 };
 
 inline constexpr int kExitOk = 0;

@@ -7,11 +7,13 @@
 #include <vector>
 
 #include "client/cli/commands.h"
+#include "client/cli/screen.h"
 
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   return attnbias::RunTool(arguments,
                            {.out = std::cout,
                             .err = std::cerr,
-                            .interactive = isatty(STDERR_FILENO) == 1});
+                            .interactive = isatty(STDERR_FILENO) == 1,
+                            .screen = attnbias::ScreenOf(STDOUT_FILENO)});
 }

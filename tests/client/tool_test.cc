@@ -297,6 +297,9 @@ TEST_F(ToolTest, AWrongCommandLineIsExitCode2) {
         Line{"get", "alibi", "--dtype", "bf16", "--out", "x.npy"},
         Line{"get", "t5", "table=@no-such-file.npy"},
         Line{"get", "alibi", "--window-left", "many"},
+        Line{"show", "alibi", "--queries", "2", "--keys", "2", "--head", "-1"},
+        Line{"show", "alibi", "--queries", "2", "--keys", "2", "--heads", "1"},
+        Line{"show", "alibi", "--queries", "2", "--keys", "2", "--png", "x"},
         Line{"health", "--timeout", "0"}}) {
     EXPECT_EQ(Run(line), 2) << ::testing::PrintToString(line);
     EXPECT_NE(err_.str(), "") << ::testing::PrintToString(line);
@@ -309,6 +312,155 @@ TEST_F(ToolTest, HelpAndVersionAreNoMistakes) {
   EXPECT_THAT(out_.str(), HasSubstr("health"));
   EXPECT_EQ(RunAlone({"--version"}), 0);
   EXPECT_THAT(out_.str(), StartsWith("attnbias "));
+}
+
+// A server that describes a bias of 8 heads over 100 queries and keys, and
+// answers with key - query.
+class ShowTest : public ToolTest {
+ protected:
+  ShowTest() {
+    header_.set_total_bytes(8 * 199 * 4);
+    header_.set_fingerprint("abc");
+    v1::TensorPart* part = header_.add_parts();
+    part->set_name("diagonals");
+    part->set_data_type(v1::DATA_TYPE_F32);
+    part->set_form(v1::FORM_TOEPLITZ);
+    part->add_shape(8);
+    part->add_shape(199);
+    part->set_size_bytes(header_.total_bytes());
+    v1::PairExtent* pair = header_.mutable_resolved_spec()->mutable_pair();
+    pair->set_query_length(100);
+    pair->set_key_length(100);
+    pair->set_query_offset(0);
+    pair->mutable_heads()->set_end(8);
+    pair->mutable_queries()->set_end(100);
+    pair->mutable_keys()->set_end(100);
+  }
+
+  // `show` of that bias, with more arguments.
+  int Show(const std::vector<std::string>& more) {
+    server_.ThenDescribe([this](v1::DescribeTensorResponse* response) {
+      *response->mutable_header() = header_;
+      return grpc::Status::OK;
+    });
+    std::vector<std::string> line = {"show", "alibi",  "--queries",
+                                     "100",  "--keys", "100"};
+    line.insert(line.end(), more.begin(), more.end());
+    return Run(line);
+  }
+
+  void ThenAnswer() { server_.Then(Answer); }
+
+  // The positions that a window or a list has.
+  static std::vector<int64_t> PositionsOf(const v1::PositionList& list,
+                                          const v1::Range& range) {
+    std::vector<int64_t> positions(list.positions().begin(),
+                                   list.positions().end());
+    for (int64_t i = range.begin(); i < range.end(); ++i)
+      positions.push_back(i);
+    return positions;
+  }
+
+  static grpc::Status Answer(const FakeStream& stream) {
+    const v1::TensorSpec& spec = stream.request.spec();
+    const v1::PairExtent& pair = spec.pair();
+    const auto queries = PositionsOf(pair.query_positions(), pair.queries());
+    const auto keys = PositionsOf(pair.key_positions(), pair.keys());
+    std::string payload;
+    for (const int64_t query : queries) {
+      for (const int64_t key : keys) {
+        const auto number = static_cast<float>(key - query);
+        payload.append(reinterpret_cast<const char*>(&number), sizeof(number));
+      }
+    }
+    v1::TensorHeader header = MakeHeader(payload, "abc");
+    *header.mutable_resolved_spec() = spec;
+    v1::TensorPart* part = header.mutable_parts(0);
+    part->set_form(v1::FORM_DENSE);
+    part->set_shape(0, 1);
+    part->add_shape(static_cast<int64_t>(queries.size()));
+    part->add_shape(static_cast<int64_t>(keys.size()));
+    return stream.SendAll(payload, header);
+  }
+
+  v1::TensorHeader header_;
+};
+
+TEST_F(ShowTest, AsksForWhatIsDrawn) {
+  ThenAnswer();
+  EXPECT_EQ(Show({"--head", "3"}), 0) << err_.str();
+  EXPECT_THAT(out_.str(),
+              StartsWith("alibi, head 3 of 8: 100 queries down, 100 keys "
+                         "across, f32 (39 x 77 drawn)\n"
+                         " 0 ====="));
+  EXPECT_THAT(out_.str(), HasSubstr("\n   -97 "));
+  EXPECT_THAT(out_.str(), HasSubstr("@ 98\n"));
+  const v1::TensorSpec spec = server_.requests().at(0).spec();
+  EXPECT_EQ(spec.output().form(), v1::FORM_DENSE);
+  EXPECT_EQ(spec.pair().heads().begin(), 3);
+  EXPECT_EQ(spec.pair().heads().end(), 4);
+  EXPECT_EQ(spec.pair().query_length(), 0);
+  EXPECT_EQ(spec.pair().query_positions().positions_size(), 39);
+  EXPECT_EQ(spec.pair().query_positions().positions(38), 97);
+  EXPECT_EQ(spec.pair().key_positions().positions_size(), 77);
+  EXPECT_EQ(spec.pair().key_positions().positions(76), 98);
+}
+
+TEST_F(ShowTest, WhatAMaskHidesIsMarked) {
+  ThenAnswer();
+  EXPECT_EQ(Show({"--causal", "--fill", "-5"}), 0) << err_.str();
+  EXPECT_THAT(out_.str(), HasSubstr("\n 0 @" + std::string(76, '/') + "\n"));
+  EXPECT_THAT(out_.str(), HasSubstr(" 0   // masked\n"));
+  EXPECT_TRUE(server_.requests().at(0).spec().output().mask().causal());
+}
+
+TEST_F(ShowTest, AsksForAllKeysWhereAListIsRefused) {
+  server_.Then([](const FakeStream&) {
+    return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "a list");
+  });
+  ThenAnswer();
+  EXPECT_EQ(Show({}), 0) << err_.str();
+  const v1::PairExtent pair = server_.requests().at(1).spec().pair();
+  EXPECT_EQ(pair.query_positions().positions_size(), 39);
+  EXPECT_EQ(pair.key_length(), 100);
+  EXPECT_FALSE(pair.has_key_positions());
+  EXPECT_THAT(out_.str(), HasSubstr("(39 x 77 drawn)\n 0 ====="));
+}
+
+TEST_F(ShowTest, WritesAPng) {
+  ThenAnswer();
+  const std::string path = ::testing::TempDir() + "attnbias-show-test.png";
+  EXPECT_EQ(Show({"--png", path}), 0) << err_.str();
+  EXPECT_EQ(out_.str(),
+            "alibi, head 0 of 8: 100 queries down, 100 keys across, f32\n"
+            "dark -99, light 99\n");
+  EXPECT_GT(std::filesystem::file_size(path), 100u);
+  std::filesystem::remove(path);
+  EXPECT_EQ(server_.requests().at(0).spec().pair().query_length(), 100);
+}
+
+TEST_F(ShowTest, AnAnswerThatContradictsItselfIsRefused) {
+  server_.Then([](const FakeStream& stream) {
+    const std::string payload(16, '\0');
+    v1::TensorHeader header = MakeHeader(payload, "abc");
+    *header.mutable_resolved_spec() = stream.request.spec();
+    return stream.SendAll(payload, header);
+  });
+  EXPECT_EQ(Show({}), 1);
+  EXPECT_THAT(err_.str(), StartsWith("attnbias: DATA_LOSS: header: "));
+}
+
+TEST_F(ShowTest, HeadsAndPartsAreThoseThereAre) {
+  EXPECT_EQ(Show({"--head", "8"}), 2);
+  EXPECT_EQ(err_.str(), "attnbias: --head: got 8, want an integer in [0, 8)\n");
+  EXPECT_EQ(Show({"--part", "cos"}), 2);
+  EXPECT_EQ(err_.str(), "attnbias: --part: got cos, want one of diagonals\n");
+  header_.mutable_resolved_spec()->mutable_pair()->clear_heads();
+  EXPECT_EQ(Show({"--head", "0"}), 2);
+  EXPECT_EQ(err_.str(),
+            "attnbias: --head: got it, want none: the numbers are the same for "
+            "all heads\n");
+  EXPECT_TRUE(server_.requests().empty());
 }
 
 TEST(ProgressLine, AppearsOnlyWhenAFetchIsLong) {

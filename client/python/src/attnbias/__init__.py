@@ -77,6 +77,9 @@ from attnbias._logits import (
     ShawValues,
     SinusoidalDistances,
 )
+from attnbias._plot import (
+    plot,
+)
 from attnbias._request import (
     Request,
     RequestOptions,
@@ -178,6 +181,7 @@ __all__ = [
     "XposTables",
     "__version__",
     "load",
+    "plot",
     "save",
     "to_torch",
 ]

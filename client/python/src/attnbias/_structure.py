@@ -17,6 +17,7 @@ import numpy.typing as npt
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from attnbias._dtypes import BFLOAT16
+from attnbias._plot import Pictured
 from attnbias._span import Span, bounds
 from attnbias._torch import is_torch_tensor, to_torch
 
@@ -40,7 +41,7 @@ _PAIR_AXES: Final = 2  # queries and keys
 _WHOLE: Final = slice(None, None, 1)
 
 
-class Structure(NDArrayOperatorsMixin, ABC):
+class Structure(Pictured, NDArrayOperatorsMixin, ABC):
     """A tensor that is held compactly, and is an array to numpy.
 
     What numpy does with an array it does with this. ``bias[3]``, ``bias[..., :100]`` and other

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// A matrix of numbers as a picture: on a terminal, or as pixels.
+#ifndef ATTNBIAS_CLIENT_CLI_HEAT_MAP_H_
+#define ATTNBIAS_CLIENT_CLI_HEAT_MAP_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "client/cli/screen.h"
+
+namespace attnbias {
+
+struct Color {
+  uint8_t red;
+  uint8_t green;
+  uint8_t blue;
+
+  bool operator==(const Color&) const = default;
+};
+
+struct Size {
+  int64_t rows;
+  int64_t columns;
+
+  bool operator==(const Size&) const = default;
+};
+
+// Where a picture is drawn.
+struct Canvas {
+  Size most;
+  // In widths of a pixel.
+  int pixel_height;
+  // Pixels of a side up to which a small matrix is enlarged.
+  int64_t enlarged_to;
+};
+
+// A terminal, beside row labels of so many characters.
+Canvas CanvasOf(const Screen& screen, int label_width);
+
+// Pixels for a matrix. `square`: its rows and columns count the same, and have
+// the same scale.
+Size Fit(Size matrix, const Canvas& canvas, bool square);
+
+// Of `count` that stand for `size`, which one the index is.
+int64_t Spread(int64_t index, int64_t count, int64_t size);
+
+// What is drawn of a matrix: as many rows and columns as pixels, or fewer.
+struct HeatMap {
+  std::string title;
+  // Positions.
+  std::vector<int64_t> rows;
+  std::vector<int64_t> columns;
+  // Row-major. What is not finite is left out of the scale.
+  std::vector<double> numbers;
+  // What stands in the place of such numbers.
+  std::string left_out;
+  Size pixels;
+};
+
+// `share` in [0, 1] on the way from the least number to the greatest.
+Color ColorOf(double share);
+
+// Title, picture with positions at its edges, legend.
+std::string DrawText(const HeatMap& map, const Screen& screen);
+
+// "0.25 to 4.5", and what is left out.
+std::string LegendText(const HeatMap& map);
+
+// The picture alone, row-major.
+std::vector<Color> DrawPixels(const HeatMap& map);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CLIENT_CLI_HEAT_MAP_H_

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cli/sample.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/cli/numbers.h"
+#include "client/cli/spec_fields.h"
+
+namespace attnbias {
+namespace {
+
+// Positions along a side of a matrix.
+class Axis {
+ public:
+  Axis(int64_t begin, int64_t size) : begin_(begin), size_(size) {}
+  Axis(const v1::Range& range, int64_t offset)
+      : begin_(range.begin() + offset), size_(range.end() - range.begin()) {}
+  explicit Axis(const v1::PositionList& list)
+      : size_(list.positions_size()), list_(&list) {}
+
+  int64_t size() const { return size_; }
+  int64_t at(int64_t index) const {
+    return list_ == nullptr ? begin_ + index
+                            : list_->positions(static_cast<int>(index));
+  }
+
+  // So many of the positions, spread evenly.
+  std::vector<int64_t> Sample(int64_t count) const {
+    std::vector<int64_t> positions;
+    for (int64_t i = 0; i < count; ++i) {
+      positions.push_back(at(Spread(i, count, size_)));
+    }
+    return positions;
+  }
+
+ private:
+  int64_t begin_ = 0;
+  int64_t size_;
+  const v1::PositionList* list_ = nullptr;
+};
+
+struct Axes {
+  Axis rows;
+  Axis columns;
+
+  Size size() const { return {.rows = rows.size(), .columns = columns.size()}; }
+};
+
+bool HasHeads(const v1::TensorSpec& spec) {
+  return spec.has_grid() ? spec.grid().has_heads() : spec.pair().has_heads();
+}
+
+// Whether the last axis of a part over pairs is the columns of vectors.
+bool HoldsVectors(const v1::TensorHeader& header, const v1::TensorPart& part) {
+  if (!header.resolved_spec().has_pair()) return false;
+  const int heads = header.resolved_spec().pair().has_heads() ? 1 : 0;
+  const int numbers = part.form() == v1::FORM_DENSE ? 2 : 1;
+  return part.shape_size() > heads + numbers;
+}
+
+Axis QueriesOf(const v1::PairExtent& pair) {
+  return pair.has_query_positions() ? Axis(pair.query_positions())
+                                    : Axis(pair.queries(), pair.query_offset());
+}
+
+Axis KeysOf(const v1::PairExtent& pair) {
+  return pair.has_key_positions() ? Axis(pair.key_positions())
+                                  : Axis(pair.keys(), 0);
+}
+
+Axes AxesOf(const v1::TensorHeader& header, const v1::TensorPart& part) {
+  const v1::TensorSpec& spec = header.resolved_spec();
+  if (spec.has_grid()) {
+    return {.rows = Axis(spec.grid().queries(), 0),
+            .columns = Axis(spec.grid().keys(), 0)};
+  }
+  const int rank = part.shape_size();
+  const int64_t columns = rank > 0 ? part.shape(rank - 1) : 0;
+  if (HoldsVectors(header, part)) {
+    return {.rows = Axis(part.first_relative_position(), part.shape(rank - 2)),
+            .columns = Axis(0, columns)};
+  }
+  if (spec.has_pair()) {
+    return {.rows = QueriesOf(spec.pair()), .columns = KeysOf(spec.pair())};
+  }
+  const v1::TableExtent& table = spec.table();
+  return {.rows = table.position_ids_size() > 0 ? Axis(table.position_ids(0))
+                                                : Axis(table.positions(), 0),
+          .columns = Axis(0, columns)};
+}
+
+absl::StatusOr<int> FindPart(const v1::TensorHeader& header,
+                             const std::string& name) {
+  std::vector<std::string> names;
+  for (int i = 0; i < header.parts_size(); ++i) {
+    const std::string& each = header.parts(i).name();
+    // A class token's numbers are drawn where they belong.
+    if (each == "border") continue;
+    if (name.empty() || name == each) return i;
+    names.push_back(each);
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--part: got ", name, ", want one of ", absl::StrJoin(names, ", ")));
+}
+
+absl::StatusOr<std::optional<int64_t>> FindHead(const v1::TensorSpec& resolved,
+                                                std::optional<int64_t> head) {
+  if (!HasHeads(resolved)) {
+    if (!head.has_value()) return std::nullopt;
+    return absl::InvalidArgumentError(
+        "--head: got it, want none: the numbers are the same for all heads");
+  }
+  const v1::Range& heads =
+      resolved.has_grid() ? resolved.grid().heads() : resolved.pair().heads();
+  if (head.value_or(0) < heads.end()) return head.value_or(0);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--head: got ", *head, ", want an integer in [0, ", heads.end(), ")"));
+}
+
+// Whether a mask hides a key from a query.
+bool Hides(const v1::Mask& mask, int64_t query, int64_t key) {
+  return (mask.causal() && key > query) ||
+         (mask.has_window_left() && key < query - mask.window_left()) ||
+         (mask.has_window_right() && key > query + mask.window_right());
+}
+
+std::string TitleOf(const std::string& encoding, const v1::TensorHeader& whole,
+                    const Matrix& matrix, const v1::TensorPart& part,
+                    Size drawn) {
+  const v1::TensorSpec& spec = whole.resolved_spec();
+  std::string title = encoding;
+  if (whole.parts_size() > 1 && spec.has_table()) {
+    absl::StrAppend(&title, ", ", whole.parts(matrix.part).name());
+  }
+  if (matrix.head.has_value()) {
+    const int64_t heads =
+        spec.has_grid() ? spec.grid().heads().end() : spec.pair().heads().end();
+    absl::StrAppend(&title, ", head ", *matrix.head, " of ", heads);
+  }
+  const char* rows = spec.has_grid()   ? " query tokens"
+                     : matrix.square   ? " queries"
+                     : spec.has_pair() ? " relative positions"
+                                       : " positions";
+  const char* columns = spec.has_grid() ? " key tokens"
+                        : matrix.square ? " keys"
+                                        : " columns";
+  absl::StrAppend(&title, ": ", matrix.size.rows, rows, " down, ",
+                  matrix.size.columns, columns, " across, ",
+                  ShortName(*v1::DataType_descriptor(),
+                            v1::DataType_Name(part.data_type())));
+  if (drawn == matrix.size) return title;
+  return absl::StrCat(title, " (", drawn.rows, " x ", drawn.columns, " drawn)");
+}
+
+}  // namespace
+
+absl::StatusOr<Matrix> MatrixOf(const v1::TensorHeader& whole,
+                                std::optional<int64_t> head,
+                                const std::string& part) {
+  const auto index = FindPart(whole, part);
+  if (!index.ok()) return index.status();
+  const auto found = FindHead(whole.resolved_spec(), head);
+  if (!found.ok()) return found.status();
+  const v1::TensorPart& drawn = whole.parts(*index);
+  const bool vectors = HoldsVectors(whole, drawn);
+  if (vectors && drawn.form() == v1::FORM_DENSE) {
+    return absl::InvalidArgumentError(
+        "--query-position-ids, --key-position-ids: got a list, want --queries "
+        "and --keys: vectors are drawn over relative positions");
+  }
+  const Axes axes = AxesOf(whole, drawn);
+  if (axes.rows.size() < 1 || axes.columns.size() < 1) {
+    return absl::DataLossError("header: a part without elements");
+  }
+  const auto width = [&](int64_t at) {
+    return static_cast<int>(absl::StrCat(axes.rows.at(at)).size());
+  };
+  return Matrix{.part = *index,
+                .size = axes.size(),
+                .square = !whole.resolved_spec().has_table() && !vectors,
+                .head = *found,
+                .label_width = std::max(width(0), width(axes.rows.size() - 1))};
+}
+
+std::vector<v1::TensorSpec> RequestsFor(const v1::TensorSpec& spec,
+                                        const v1::TensorHeader& whole,
+                                        const Matrix& matrix, Size shown) {
+  const v1::TensorSpec& resolved = whole.resolved_spec();
+  const Axes axes = AxesOf(whole, whole.parts(matrix.part));
+  v1::TensorSpec request = spec;
+  const auto set_head = [&](v1::Range* heads) {
+    heads->set_begin(*matrix.head);
+    heads->set_end(*matrix.head + 1);
+  };
+  const auto list = [](const Axis& axis, int64_t count,
+                       v1::PositionList* positions) {
+    const std::vector<int64_t> sample = axis.Sample(count);
+    positions->mutable_positions()->Assign(sample.begin(), sample.end());
+  };
+  if (resolved.has_grid()) {
+    request.mutable_output()->set_form(v1::FORM_DENSE);
+    *request.mutable_grid() = resolved.grid();
+    if (matrix.head) set_head(request.mutable_grid()->mutable_heads());
+    return {request};
+  }
+  if (resolved.has_table()) {
+    if (shown.rows == matrix.size.rows) return {request};
+    v1::TensorSpec listed = request;
+    listed.mutable_table()->Clear();
+    list(axes.rows, shown.rows, listed.mutable_table()->add_position_ids());
+    return {listed, request};
+  }
+  v1::PairExtent* pair = request.mutable_pair();
+  *pair = resolved.pair();
+  if (matrix.head) set_head(pair->mutable_heads());
+  // Vectors are in the form that holds each once.
+  if (!matrix.square) return {request};
+  request.mutable_output()->set_form(v1::FORM_DENSE);
+  if (shown.rows < matrix.size.rows) {
+    list(axes.rows, shown.rows, pair->mutable_query_positions());
+    pair->clear_query_length();
+    pair->clear_query_offset();
+    pair->clear_queries();
+  }
+  if (shown.columns == matrix.size.columns) return {request};
+  v1::TensorSpec listed = request;
+  list(axes.columns, shown.columns,
+       listed.mutable_pair()->mutable_key_positions());
+  listed.mutable_pair()->clear_key_length();
+  listed.mutable_pair()->clear_keys();
+  return {listed, request};
+}
+
+absl::StatusOr<HeatMap> HeatMapOf(const std::string& encoding,
+                                  const Tensor& tensor,
+                                  const v1::TensorHeader& whole,
+                                  const Matrix& matrix, Size pixels) {
+  const v1::TensorHeader& header = tensor.header();
+  const absl::Status contradicts =
+      absl::DataLossError("header: got the shape of something else");
+  if (matrix.part >= header.parts_size()) return contradicts;
+  const v1::TensorPart& part = header.parts(matrix.part);
+  const Axes axes = AxesOf(header, part);
+  const int64_t bytes = ElementSize(part.data_type());
+  int64_t elements;
+  if (axes.rows.size() < 1 || axes.columns.size() < 1 ||
+      __builtin_mul_overflow(axes.rows.size(), axes.columns.size(),
+                             &elements) ||
+      part.size_bytes() / bytes != elements) {
+    return contradicts;
+  }
+  const Size drawn = {.rows = std::min(pixels.rows, axes.rows.size()),
+                      .columns = std::min(pixels.columns, axes.columns.size())};
+  HeatMap map = {.title = TitleOf(encoding, whole, matrix, part, drawn),
+                 .rows = axes.rows.Sample(drawn.rows),
+                 .columns = axes.columns.Sample(drawn.columns),
+                 .left_out = "not finite",
+                 .pixels = pixels};
+  const v1::Mask& mask = header.resolved_spec().output().mask();
+  const std::byte* data = tensor.part(matrix.part).data();
+  for (int64_t i = 0; i < drawn.rows; ++i) {
+    const int64_t row = Spread(i, drawn.rows, axes.rows.size());
+    for (int64_t j = 0; j < drawn.columns; ++j) {
+      if (Hides(mask, map.rows[static_cast<size_t>(i)],
+                map.columns[static_cast<size_t>(j)])) {
+        map.left_out = "masked";
+        map.numbers.push_back(NAN);
+        continue;
+      }
+      const int64_t column = Spread(j, drawn.columns, axes.columns.size());
+      const int64_t at = row * axes.columns.size() + column;
+      map.numbers.push_back(ReadElement(part.data_type(), data + at * bytes));
+    }
+  }
+  return map;
+}
+
+}  // namespace attnbias

@@ -1,0 +1,427 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pictures of tensors. matplotlib is imported where something is drawn, and nowhere else.
+
+A picture has some hundred pixels a side, and only their numbers are read: the dense tensor of a
+structure never exists, however long it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from attnbias._request import Span, bounds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Kind = Literal["heads", "curves"]
+_Array: TypeAlias = npt.NDArray[Any]
+_Picture: TypeAlias = "np.ma.MaskedArray[Any, np.dtype[np.float64]]"
+# The numbers of a head at some rows and columns.
+_Read: TypeAlias = Callable[[int, _Array, _Array], _Array]
+
+_MOST_PIXELS = 400  # of a side
+_MOST_POINTS = 4000  # of a curve
+_MOST_HEADS = 16  # that are drawn unless others are asked for
+_LONG = 8  # times the shorter side: pixels of a longer picture are not square
+_LONG_NUMBERS = 10_000  # positions whose numbers take much of an axis
+_HATCHED: dict[str, Any] = {
+    "hatch": "////",
+    "facecolor": "0.95",
+    "edgecolor": "0.75",
+    "linewidth": 0,
+}
+_POSITIONS = ("query position", "key position")
+_TOKENS = ("query token", "key token")
+_THUMBNAIL_HEADS, _THUMBNAIL_PIXELS = 4, 64
+
+
+class Pictured:
+    """What can be drawn."""
+
+    def plot(
+        self,
+        *,
+        kind: Kind = "heads",
+        heads: Span | None = None,
+        fill: float | None = None,
+        ax: Axes | Iterable[Axes] | None = None,
+    ) -> list[Axes]:
+        """Draws this tensor; see ``attnbias.plot``."""
+        return plot(self, kind=kind, heads=heads, fill=fill, ax=ax)
+
+    def _repr_html_(self) -> str:
+        return f"{_thumbnail(self)}<code>{html.escape(repr(self))}</code>"
+
+
+def plot(
+    tensor: Any,
+    *,
+    kind: Kind = "heads",
+    heads: Span | None = None,
+    fill: float | None = None,
+    ax: Axes | Iterable[Axes] | None = None,
+) -> list[Axes]:
+    """Draws a tensor with matplotlib; showing and saving are the caller's.
+
+    Heat maps share one colour scale. What a mask hides is hatched and has no part in the scale:
+    numbers that are infinite, the lowest of their type, or ``fill``. Of a long axis every n-th
+    position is drawn. Key positions and a table's positions count from the first one; query
+    positions are such that differences are relative positions.
+
+    Args:
+        tensor: a structure, a dense array ``[heads, queries, keys]``, a table
+            ``[positions, columns]``, or a named tuple of these.
+        kind: ``"heads"``: a heat map for each head. ``"curves"``: a curve for each head, over the
+            relative position, or for a ``KeyRow`` over the key position. A class token is left
+            out of curves.
+        heads: the first n, or (begin, end); None is at most the first 16.
+        fill: what else stands in place of masked elements.
+        ax: where to draw: as many axes as there are heat maps; one for curves. None is a new
+            figure.
+
+    Returns:
+        The axes; ``axes[0].figure`` is their figure.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+        ValueError: the tensor cannot be drawn so, or ax are not as many as the pictures.
+        IndexError: heads are not inside the tensor.
+    """
+    if kind == "heads":
+        return _plot_heat_maps(_heat_maps(tensor), heads, fill, ax)
+    if kind == "curves":
+        return _plot_curves(tensor, heads, fill, ax)
+    raise ValueError(f"kind: got {kind!r}, want 'heads' or 'curves'")
+
+
+@dataclass(frozen=True)
+class _HeatMap:
+    """A matrix for each head, read only where it is drawn."""
+
+    read: _Read
+    num_heads: int | None  # None: no head axis
+    shape: tuple[int, int]
+    labels: tuple[str, str]  # what rows and columns are
+    first: tuple[int, int] = (0, 0)  # positions of row 0 and of column 0
+    name: str = ""
+
+    @property
+    def over_pairs(self) -> bool:
+        """Whether rows and columns count the same, so that diagonals mean something."""
+        return self.labels in (_POSITIONS, _TOKENS)
+
+    @property
+    def proportion(self) -> float | None:
+        """Height by width of a picture with square pixels; None where they need not be."""
+        rows, columns = self.shape
+        long = max(rows, columns) > _LONG * min(rows, columns)
+        return None if long or not self.over_pairs else rows / columns
+
+    def picture(self, head: int, most: int, fill: float | None = None) -> _Picture:
+        """Numbers at even steps, at most so many along a side."""
+        rows, columns = (np.arange(0, length, _step(length, most)) for length in self.shape)
+        return _visible(self.read(head, rows, columns), fill)
+
+    def heads(self, wanted: Span | None, most: int = _MOST_HEADS) -> list[int]:
+        """Those wanted; of a tensor without heads, one that stands for all."""
+        if self.num_heads is None:
+            if wanted is not None:
+                raise ValueError("heads: got some, want none: the tensor has no head axis")
+            return [0]
+        begin, end = (0, min(self.num_heads, most)) if wanted is None else bounds(wanted, "heads")
+        if not 0 <= begin < end <= self.num_heads:
+            raise IndexError(f"heads: got [{begin}, {end}), want some in [0, {self.num_heads})")
+        return list(range(begin, end))
+
+    def title(self, head: int) -> str:
+        of_head = "" if self.num_heads is None else f"head {head}"
+        return ", ".join(filter(None, (self.name, of_head)))
+
+
+def _step(length: int, most: int) -> int:
+    return math.ceil(length / most)
+
+
+def _visible(numbers: _Array, fill: float | None) -> _Picture:
+    """Numbers as float64, those that stand for masked elements masked."""
+    hidden = ~np.isfinite(numbers)
+    if not np.issubdtype(numbers.dtype, np.integer):
+        lowest: Any = ml_dtypes.finfo(numbers.dtype).min  # type: ignore[no-untyped-call]
+        hidden |= numbers == lowest
+    if fill is not None:
+        hidden |= numbers == np.asarray(fill).astype(numbers.dtype)
+    return np.ma.masked_array(numbers.astype(np.float64), hidden)
+
+
+def _heat_maps(tensor: Any, name: str = "") -> list[_HeatMap]:
+    from attnbias._grid import BlockToeplitz, BorderedToeplitz  # noqa: PLC0415
+    from attnbias._tensors import KeyRow, Toeplitz  # noqa: PLC0415
+
+    if hasattr(tensor, "_fields"):  # the parts of one answer, by name
+        parts = zip(tensor, tensor._fields, strict=True)
+        return [each for part, field in parts for each in _heat_maps(part, field)]
+    if isinstance(tensor, Toeplitz) and tensor.vectors:
+        first = (tensor.first_relative_position, 0)
+        labels = ("relative position, key - query", "column")
+        return [_of_array(tensor.diagonals, labels, first, name)]
+    pairs = _POSITIONS
+    first = (0, 0)
+    if isinstance(tensor, KeyRow):
+        read = _read_row(tensor)
+    elif isinstance(tensor, BlockToeplitz):
+        pairs = _TOKENS
+        read = _read_block(tensor)
+        if tensor.border is not None:
+            read = _with_border(read, tensor.border, 0, 0)
+    elif isinstance(tensor, (Toeplitz, BorderedToeplitz)):
+        toeplitz = tensor if isinstance(tensor, Toeplitz) else tensor.toeplitz
+        first = (1 - toeplitz.query_length - toeplitz.first_relative_position, 0)
+        read = _read_diagonals(toeplitz)
+        if isinstance(tensor, BorderedToeplitz):
+            read = _with_border(read, tensor.border, tensor.class_query, tensor.class_key)
+    else:
+        array = np.asarray(tensor)
+        if array.ndim not in (2, 3) or array.size == 0:
+            raise ValueError(
+                f"tensor: got {type(tensor).__name__} of shape {array.shape}, want a structure, "
+                "an array [heads, queries, keys] or a table [positions, columns]"
+            )
+        # Indices are of pairs, and have no heads.
+        is_table = array.ndim == 2 and not np.issubdtype(array.dtype, np.integer)  # noqa: PLR2004
+        return [_of_array(array, ("position", "column") if is_table else pairs, first, name)]
+    *outer, queries, keys = tensor.shape
+    num_heads = outer[0] if outer else None
+    return [_HeatMap(read, num_heads, (queries, keys), pairs, first, name)]
+
+
+def _of_array(
+    array: _Array, labels: tuple[str, str], first: tuple[int, int], name: str
+) -> _HeatMap:
+    *outer, rows, columns = array.shape
+
+    def read(head: int, i: _Array, j: _Array) -> _Array:
+        chosen: _Array = _of_head(array, head, 2)[np.ix_(i, j)]
+        return chosen
+
+    return _HeatMap(read, outer[0] if outer else None, (rows, columns), labels, first, name)
+
+
+def _of_head(array: _Array, head: int, axes: int) -> _Array:
+    """What a head has in an array that has so many axes beside that of heads, if it has one."""
+    chosen: _Array = array[head] if array.ndim > axes else array
+    return chosen
+
+
+def _read_row(tensor: Any) -> _Read:
+    return lambda head, i, j: np.broadcast_to(_of_head(tensor.row, head, 1)[j], (len(i), len(j)))
+
+
+def _read_diagonals(tensor: Any) -> _Read:
+    last = tensor.query_length - 1
+    return lambda head, i, j: _of_head(tensor.diagonals, head, 1)[j - i[:, None] + last]
+
+
+def _read_block(tensor: Any) -> _Read:
+    """What the class token, if there is one, has is not in the block: any number will do."""
+    height, width = tensor.height, tensor.width
+    tokens_before = 0 if tensor.border is None else 1
+
+    def read(head: int, i: _Array, j: _Array) -> _Array:
+        row_i, column_i = np.divmod(np.maximum(i - tokens_before, 0)[:, None], width)
+        row_j, column_j = np.divmod(np.maximum(j - tokens_before, 0), width)
+        block: Any = _of_head(tensor.block, head, 2)
+        numbers: _Array = block[row_j - row_i + height - 1, column_j - column_i + width - 1]
+        return numbers
+
+    return read
+
+
+def _with_border(
+    inside: _Read, border: _Array, class_query: int | None, class_key: int | None
+) -> _Read:
+    def read(head: int, i: _Array, j: _Array) -> _Array:
+        to_keys, from_queries, to_itself = _of_head(border, head, 1)
+        numbers = inside(head, i, j)
+        numbers[i == class_query, :] = to_keys
+        numbers[:, j == class_key] = from_queries
+        numbers[np.ix_(i == class_query, j == class_key)] = to_itself
+        return numbers
+
+    return read
+
+
+def _pyplot() -> Any:
+    try:
+        import matplotlib.pyplot as plt  # noqa: PLC0415
+    except ImportError as error:
+        raise ImportError("matplotlib is not installed: pip install 'attnbias[plot]'") from error
+    return plt
+
+
+def _columns(count: int) -> int:
+    """Columns of a new figure of so many pictures."""
+    return math.ceil(math.sqrt(count))
+
+
+def _axes_for(
+    count: int, ax: Axes | Iterable[Axes] | None, proportion: float | None = None
+) -> list[Axes]:
+    """The caller's axes, or those of a new figure, row by row."""
+    plt = _pyplot()
+    if ax is not None:
+        given = np.array(list(ax) if isinstance(ax, Iterable) else [ax], dtype=object).ravel()
+        if len(given) != count:
+            raise ValueError(f"ax: got {len(given)} axes, want {count}, one for each picture")
+        return list(given)
+    columns = _columns(count)
+    rows = math.ceil(count / columns)
+    width = 4.4 if count == 1 else 2.2
+    size = (width * columns + 1, (width * (proportion or 1) + 0.3) * rows)
+    _, grid = plt.subplots(rows, columns, squeeze=False, layout="constrained", figsize=size)
+    for unused in grid.flat[count:]:
+        unused.remove()
+    return list(grid.flat[:count])
+
+
+def _plot_heat_maps(
+    maps: list[_HeatMap], heads: Span | None, fill: float | None, ax: Axes | Iterable[Axes] | None
+) -> list[Axes]:
+    panels = [(each, head) for each in maps for head in each.heads(heads)]
+    axes = _axes_for(len(panels), ax, panels[0][0].proportion)
+    pictures = [each.picture(head, _MOST_PIXELS, fill) for each, head in panels]
+    norm = _pyplot().Normalize(*_range_of(pictures))
+    columns = _columns(len(panels))
+    for index, (axis, (each, head), picture) in enumerate(zip(axes, panels, pictures, strict=True)):
+        image = _draw_heat_map(axis, each, picture, norm)
+        axis.set_title(each.title(head), fontsize="medium")
+        if ax is not None or index % columns == 0:
+            axis.set_ylabel(each.labels[0])
+        if ax is not None or index + columns >= len(panels):
+            axis.set_xlabel(each.labels[1])
+    hatched = any(np.ma.is_masked(picture) for picture in pictures)
+    axes[0].figure.colorbar(image, ax=axes, label="hatched: masked" if hatched else "")
+    return axes
+
+
+def _range_of(pictures: list[_Picture]) -> tuple[float, float]:
+    """The least and the greatest number that is not masked; of none, 0 and 1."""
+    numbers = np.concatenate([picture.compressed() for picture in pictures])
+    return (float(numbers.min()), float(numbers.max())) if numbers.size else (0.0, 1.0)
+
+
+def _draw_heat_map(axis: Axes, what: _HeatMap, picture: _Picture, norm: Any) -> Any:
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
+
+    # A pixel is as wide as the positions that it stands for; the last may reach beyond the end.
+    top, left = (first - 0.5 for first in what.first)
+    height, width = (
+        count * _step(length, _MOST_PIXELS)
+        for count, length in zip(picture.shape, what.shape, strict=True)
+    )
+    image = axis.imshow(
+        picture,
+        norm=norm,
+        extent=(left, left + width, top + height, top),
+        interpolation="nearest",
+        aspect="equal" if what.proportion else "auto",
+    )
+    axis.set(xlim=(left, left + what.shape[1]), ylim=(top + what.shape[0], top))
+    if np.ma.is_masked(picture):
+        axis.patch.set(**_HATCHED)
+    for side, length in ((axis.xaxis, what.shape[1]), (axis.yaxis, what.shape[0])):
+        ticks = 4 if length < _LONG_NUMBERS else 2
+        side.set_major_locator(MaxNLocator(ticks, integer=True, min_n_ticks=1))
+    return image
+
+
+def _plot_curves(
+    tensor: Any, heads: Span | None, fill: float | None, ax: Axes | Iterable[Axes] | None
+) -> list[Axes]:
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
+
+    curves, first, label = _curves(tensor)
+    length = curves.shape[-1]
+    what = _HeatMap(
+        lambda head, _, j: _of_head(curves, head, 1)[j][None],
+        len(curves) if curves.ndim > 1 else None,
+        (1, length),
+        ("", label),
+    )
+    (axis,) = _axes_for(1, ax)
+    chosen = what.heads(heads)
+    pictures = [what.picture(head, _MOST_POINTS, fill)[0] for head in chosen]
+    positions = first + np.arange(0, length, _step(length, _MOST_POINTS))
+    colours = _pyplot().get_cmap()(np.linspace(0, 0.9, len(chosen)))
+    for head, numbers, colour in zip(chosen, pictures, colours, strict=True):
+        axis.plot(positions, numbers, color=colour, label=what.title(head))
+    hidden = np.logical_and.reduce([np.ma.getmaskarray(each) for each in pictures])
+    if hidden.any():
+        from_top_to_bottom = axis.get_xaxis_transform()
+        axis.fill_between(
+            positions, 0, 1, where=hidden, transform=from_top_to_bottom, label="masked", **_HATCHED
+        )
+    axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axis.set(xlabel=label, xlim=(positions[0] - 0.5, positions[-1] + 0.5))
+    if what.num_heads is not None or hidden.any():
+        axis.legend(fontsize="small")
+    return [axis]
+
+
+def _curves(tensor: Any) -> tuple[_Array, int, str]:
+    """Numbers ``[heads, n]`` or ``[n]``, the first one's position, and what the positions are."""
+    from attnbias._grid import BorderedToeplitz  # noqa: PLC0415
+    from attnbias._tensors import KeyRow, Toeplitz  # noqa: PLC0415
+
+    if isinstance(tensor, KeyRow):
+        return tensor.row, 0, "key position"
+    toeplitz = tensor.toeplitz if isinstance(tensor, BorderedToeplitz) else tensor
+    if isinstance(toeplitz, Toeplitz) and not toeplitz.vectors:
+        first = toeplitz.first_relative_position
+        return toeplitz.diagonals, first, "relative position, key - query"
+    raise ValueError(
+        f"kind: got 'curves' for {type(tensor).__name__}, want 'heads': its numbers do not "
+        "depend on the relative position, or the key, alone"
+    )
+
+
+def _thumbnail(tensor: Any) -> str:
+    """The first heads as an HTML image without axes; nothing where matplotlib is missing."""
+    try:
+        from matplotlib import colormaps, image, rcParams  # noqa: PLC0415
+    except ImportError:
+        return ""
+    (what,) = _heat_maps(tensor)
+    heads = what.heads(None, _THUMBNAIL_HEADS)
+    pictures = [what.picture(head, _THUMBNAIL_PIXELS) for head in heads]
+    least, greatest = _range_of(pictures)
+    colours = colormaps[rcParams["image.cmap"]]
+    height = pictures[0].shape[0]
+    gap = np.zeros((height, 2, 4))
+    panels = []
+    for picture in pictures:
+        panel = colours((picture - least) / ((greatest - least) or 1))
+        stripes = np.add.outer(*map(np.arange, picture.shape)) % 4 < 2  # noqa: PLR2004
+        panel[np.ma.getmaskarray(picture)] = (0.9, 0.9, 0.9, 1)
+        panel[np.ma.getmaskarray(picture) & stripes] = (0.75, 0.75, 0.75, 1)
+        panels += [panel, gap]
+    pixels = np.concatenate(panels[:-1], axis=1)
+    png = io.BytesIO()
+    image.imsave(png, pixels, format="png")
+    data = base64.b64encode(png.getvalue()).decode()
+    scale = max(1, 2 * _THUMBNAIL_PIXELS // max(pictures[0].shape))
+    return (
+        f'<img src="data:image/png;base64,{data}" width="{pixels.shape[1] * scale}" '
+        f'height="{height * scale}" style="image-rendering: pixelated" '
+        f'alt="{html.escape(what.title(heads[0]))}"><br>'
+    )

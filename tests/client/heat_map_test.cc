@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrices as text, as colours and as PNG files.
+#include "client/cli/heat_map.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <png.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "client/cli/png.h"
+#include "client/cli/screen.h"
+
+namespace attnbias {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr Screen kColorful = {
+    .columns = 80, .lines = 24, .colors = Colors::k24Bit};
+
+double Lightness(Color color) {
+  return 0.2126 * color.red + 0.7152 * color.green + 0.0722 * color.blue;
+}
+
+HeatMap Small() {
+  return {.title = "small",
+          .rows = {7, 8},
+          .columns = {0, 1, 2},
+          .numbers = {0, 1, NAN, 9, 4.5, -INFINITY},
+          .left_out = "masked",
+          .pixels = {.rows = 2, .columns = 3}};
+}
+
+TEST(ColorOf, LightnessRisesWithTheNumber) {
+  EXPECT_EQ(ColorOf(0), (Color{68, 1, 84}));
+  EXPECT_EQ(ColorOf(1), (Color{253, 231, 37}));
+  for (int i = 1; i <= 100; ++i) {
+    EXPECT_GT(Lightness(ColorOf(i / 100.0)),
+              Lightness(ColorOf((i - 1) / 100.0)))
+        << i;
+  }
+}
+
+TEST(Spread, IsEvenAndDoesNotOverflow) {
+  for (int64_t i = 0; i < 5; ++i) EXPECT_EQ(Spread(i, 5, 12), i * 12 / 5);
+  for (int64_t i = 0; i < 12; ++i) EXPECT_EQ(Spread(i, 12, 5), i * 5 / 12);
+  EXPECT_EQ(Spread(1023, 1024, int64_t{1} << 60), 1023 * (int64_t{1} << 50));
+}
+
+TEST(Fit, KeepsProportionsOfPairs) {
+  const Canvas canvas = {.most = {.rows = 40, .columns = 80},
+                         .pixel_height = 1,
+                         .enlarged_to = 64};
+  EXPECT_EQ(Fit({.rows = 4096, .columns = 4096}, canvas, true),
+            (Size{.rows = 40, .columns = 40}));
+  EXPECT_EQ(Fit({.rows = 100, .columns = 400}, canvas, true),
+            (Size{.rows = 20, .columns = 80}));
+  EXPECT_EQ(Fit({.rows = 1, .columns = 4096}, canvas, true),
+            (Size{.rows = 1, .columns = 80}));
+  EXPECT_EQ(Fit({.rows = int64_t{1} << 40, .columns = 1}, canvas, true),
+            (Size{.rows = 40, .columns = 1}));
+  // Small ones are enlarged, but not to a whole screen.
+  EXPECT_EQ(Fit({.rows = 9, .columns = 9}, canvas, true),
+            (Size{.rows = 36, .columns = 36}));
+  EXPECT_EQ(Fit({.rows = 1, .columns = 10}, canvas, true),
+            (Size{.rows = 6, .columns = 60}));
+}
+
+TEST(Fit, FillsACanvasWithATable) {
+  const Canvas canvas = {.most = {.rows = 40, .columns = 80},
+                         .pixel_height = 1,
+                         .enlarged_to = 64};
+  EXPECT_EQ(Fit({.rows = 5000, .columns = 16}, canvas, false),
+            (Size{.rows = 40, .columns = 64}));
+}
+
+TEST(Fit, KnowsThatCharactersAreHigh) {
+  const Canvas canvas = {.most = {.rows = 40, .columns = 80},
+                         .pixel_height = 2,
+                         .enlarged_to = 64};
+  EXPECT_EQ(Fit({.rows = 4096, .columns = 4096}, canvas, true),
+            (Size{.rows = 40, .columns = 80}));
+  EXPECT_EQ(Fit({.rows = 1, .columns = 3}, canvas, true),
+            (Size{.rows = 11, .columns = 63}));
+}
+
+TEST(CanvasOf, LeavesRoomForWhatStandsAround) {
+  const Canvas plain = CanvasOf({.columns = 100, .lines = 30}, 4);
+  EXPECT_EQ(plain.most, (Size{.rows = 26, .columns = 95}));
+  EXPECT_EQ(plain.pixel_height, 2);
+  const Canvas colorful = CanvasOf(kColorful, 4);
+  EXPECT_EQ(colorful.most, (Size{.rows = 40, .columns = 75}));
+  EXPECT_EQ(colorful.pixel_height, 1);
+  EXPECT_EQ(CanvasOf({.columns = 3, .lines = 2}, 9).most,
+            (Size{.rows = 8, .columns = 16}));
+}
+
+TEST(DrawText, HasShadesWithoutColors) {
+  EXPECT_EQ(DrawText(Small(), Screen()),
+            "small\n"
+            "7  ./\n"
+            "  @+/\n"
+            "  0\n"
+            "  0    ...:::---====+++***####%%%@@@ 9   // masked\n");
+}
+
+TEST(DrawText, HasTwoRowsALineInColors) {
+  const std::string text = DrawText(Small(), kColorful);
+  // The first column: 0 above 9.
+  EXPECT_THAT(text, HasSubstr("small\n7 \033[38;2;68;1;84m"
+                              "\033[48;2;253;231;37m\u2580"));
+  // The last has stripes.
+  EXPECT_THAT(text, HasSubstr("\033[38;2;110;110;110m"
+                              "\033[48;2;150;150;150m\u2580\033[0m\n  0\n"));
+  EXPECT_THAT(text, HasSubstr(" 9   \033["));
+  EXPECT_TRUE(absl::EndsWith(text, " masked\n"));
+}
+
+TEST(DrawText, AnOddRowHasNothingBelow) {
+  HeatMap map = Small();
+  map.rows = {7};
+  map.numbers.resize(3);
+  map.pixels.rows = 1;
+  EXPECT_THAT(DrawText(map, kColorful),
+              HasSubstr("7 \033[38;2;68;1;84m\u2580\033[38;2;253;231;37m\u2580"
+                        "\033[38;2;110;110;110m\u2580\033[0m\n"));
+}
+
+TEST(DrawText, TakesTheNearestOf256Colors) {
+  Screen screen = kColorful;
+  screen.colors = Colors::k256;
+  const std::string text = DrawText(Small(), screen);
+  // (68, 1, 84) is nearest to (95, 0, 95), (253, 231, 37) to (255, 215, 0); the
+  // greys are 8 + 10 n.
+  EXPECT_THAT(text, HasSubstr("7 \033[38;5;53m\033[48;5;220m\u2580"));
+  EXPECT_THAT(text, HasSubstr("\033[38;5;242m\033[48;5;246m\u2580"));
+  EXPECT_THAT(text, Not(HasSubstr(";2;")));
+}
+
+TEST(DrawText, EnlargesAndLabels) {
+  HeatMap map = {.title = "",
+                 .rows = {-1, 0, 1},
+                 .columns = {10, 20, 30},
+                 .numbers = {0, 1, 2, 3, 4, 5, 6, 7, 9},
+                 .left_out = "",
+                 .pixels = {.rows = 9, .columns = 36}};
+  const std::string text = DrawText(map, Screen());
+  EXPECT_THAT(text, HasSubstr("\n-1             ............::::::::::::\n"));
+  EXPECT_THAT(text, HasSubstr("\n 1 ######"));
+  EXPECT_THAT(text, HasSubstr("\n   10          20          30\n"));
+}
+
+TEST(DrawText, OfEqualNumbersAndOfNone) {
+  HeatMap map = Small();
+  map.numbers.assign(6, 2);
+  EXPECT_THAT(DrawText(map, Screen()), HasSubstr("7    \n"));
+  EXPECT_THAT(DrawText(map, Screen()), Not(HasSubstr("masked")));
+  map.numbers.assign(6, -INFINITY);
+  EXPECT_THAT(DrawText(map, Screen()), HasSubstr("7 ///\n"));
+  EXPECT_TRUE(absl::EndsWith(DrawText(map, Screen()), "\n  // masked\n"));
+  EXPECT_EQ(LegendText(map), "striped: masked");
+}
+
+TEST(DrawText, OfTheWidestRangeThereIs) {
+  HeatMap map = Small();
+  map.numbers = {-1.7e308, 0, 1.7e308, 0, 0, 0};
+  EXPECT_THAT(DrawText(map, Screen()), HasSubstr("7  +@\n"));
+}
+
+TEST(ColorsOf, FollowsTheEnvironment) {
+  using Environment = std::map<std::string, std::string>;
+  const auto colors = [](const Environment& environment) {
+    return ColorsOf([&](const char* name) {
+      const auto found = environment.find(name);
+      return found == environment.end() ? nullptr : found->second.c_str();
+    });
+  };
+  EXPECT_EQ(colors({{"TERM", "xterm-256color"}}), Colors::k256);
+  EXPECT_EQ(colors({{"TERM", "xterm"}, {"COLORTERM", "truecolor"}}),
+            Colors::k24Bit);
+  EXPECT_EQ(colors({{"TERM", "xterm"}, {"COLORTERM", "24bit"}}),
+            Colors::k24Bit);
+  EXPECT_EQ(colors({{"TERM", "xterm"}, {"NO_COLOR", "1"}}), Colors::kNone);
+  EXPECT_EQ(colors({{"TERM", "xterm"}, {"NO_COLOR", ""}}), Colors::k256);
+  EXPECT_EQ(colors({{"TERM", "dumb"}, {"COLORTERM", "24bit"}}), Colors::kNone);
+  EXPECT_EQ(colors({}), Colors::kNone);
+}
+
+// Read back by libpng.
+TEST(WritePng, HoldsThePixels) {
+  HeatMap map = Small();
+  map.pixels = {.rows = 8, .columns = 12};
+  const std::string path = ::testing::TempDir() + "attnbias-heat-map-test.png";
+  ASSERT_TRUE(WritePng(map, path).ok());
+  png_image image = {};
+  image.version = PNG_IMAGE_VERSION;
+  ASSERT_TRUE(png_image_begin_read_from_file(&image, path.c_str()));
+  std::filesystem::remove(path);
+  EXPECT_EQ(image.width, 12u);
+  EXPECT_EQ(image.height, 8u);
+  EXPECT_EQ(image.format, unsigned{PNG_FORMAT_RGB});
+  std::vector<Color> pixels(96);
+  ASSERT_TRUE(
+      png_image_finish_read(&image, nullptr, pixels.data(), 0, nullptr));
+  for (size_t row = 0; row < 8; ++row) {
+    for (size_t column = 0; column < 12; ++column) {
+      const double number = map.numbers[row / 4 * 3 + column / 4];
+      const auto stripe =
+          static_cast<uint8_t>((row + column) / 4 % 2 == 0 ? 110 : 150);
+      const Color want = std::isfinite(number) ? ColorOf(number / 9)
+                                               : Color{stripe, stripe, stripe};
+      EXPECT_EQ(pixels[row * 12 + column], want) << row << ", " << column;
+    }
+  }
+}
+
+TEST(WritePng, NamesWhatFails) {
+  EXPECT_EQ(WritePng(Small(), "/no/such/folder/a.png").message(),
+            "/no/such/folder/a.png: cannot create: No such file or directory");
+  EXPECT_EQ(CheckPngName("a.jpg").message(),
+            "--png: got a.jpg, want a name ending in .png");
+  EXPECT_TRUE(CheckPngName("a.png").ok());
+}
+
+}  // namespace
+}  // namespace attnbias

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `attnbias show` draws, against what `attnbias get` fetches, read back from its PNG files."""
+
+import os
+import pathlib
+import subprocess
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib import image
+
+from tests.integration.server import Server
+
+BUCKETS = ["t5", "bidirectional=true", "--values=buckets", "--queries=40", "--keys=40"]
+PAIRS = [
+    ["alibi", "num_heads=4", "--queries=48", "--keys=48", "--causal", "--window-left=20"],
+    ["alibi", "num_heads=4", "--queries=3000", "--keys=1500", "--align=end", "--dtype=f64"],
+    # A key row, whose keys cannot be a list.
+    ["alibi", "num_heads=4", "variant=key_from_end", "--queries=20", "--keys=2000", "--align=end"],
+    ["t5", "bidirectional=false", "num_heads=4", "table=@t5.npy", "--queries=30:40", "--keys=40"],
+    ["t5", "bidirectional=true", "num_heads=4", "table=@t5.npy", "--queries=9", "--keys=9"],
+    ["swin", "window_height=5", "window_width=6", "num_heads=4", "table=@swin.npy"],
+    ["beit", "window_height=5", "window_width=6", "num_heads=4", "table=@beit.npy"],
+]
+TABLES = [
+    (["sinusoidal", "dim=48", "--positions=128"], "positions"),
+    (["rotary", "head_dim=16", "--positions=100:5000", "--part=sin"], "sin"),
+    (["xlnet", "dim=16", "--queries=20", "--keys=30", "--align=start"], "diagonals"),
+]
+
+
+def tool(server: Server, folder: pathlib.Path, *arguments: str) -> str:
+    command = [os.environ["ATTNBIAS_CLI_BINARY"], "--server", server.address, *arguments]
+    return subprocess.run(
+        command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True, timeout=60
+    ).stdout
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    random = np.random.default_rng(5)
+    for name, rows in (("swin", 99), ("beit", 102), ("t5", 32)):
+        np.save(tmp_path / f"{name}.npy", random.standard_normal((rows, 4)).astype(np.float32))
+    return tmp_path
+
+
+def assert_drawn(numbers: Any, path: pathlib.Path) -> None:
+    """Equal numbers have equal colours, larger ones lighter ones; infinite ones are grey."""
+    pixels = (image.imread(path) * 255).round().astype(int)
+    indices = []
+    for length, count in zip(numbers.shape, pixels.shape, strict=False):
+        drawn = min(length, count)
+        indices.append(np.arange(count) * drawn // count * length // drawn)
+    wanted = numbers[np.ix_(*indices)].astype(np.float64)
+    grey = (pixels == pixels[..., :1]).all(axis=-1)
+    np.testing.assert_array_equal(grey, ~np.isfinite(wanted))
+    order = np.argsort(wanted[~grey], kind="stable")
+    # Of 700 colours in all; one that is rounded may be darker by less than one.
+    lightness = (pixels[~grey] @ (0.2126, 0.7152, 0.0722))[order]
+    assert (np.diff(lightness) > -1).all()
+    assert len(np.unique(lightness)) > min(50, len(np.unique(wanted[~grey])) / 2)
+    assert tuple(pixels[~grey][order[0]]) == (68, 1, 84)
+    assert tuple(pixels[~grey][order[-1]]) == (253, 231, 37)
+
+
+@pytest.mark.parametrize("line", PAIRS, ids=lambda line: " ".join(line[:3]))
+def test_a_heads_pairs(shared_server: Server, folder: pathlib.Path, line: list[str]) -> None:
+    said = tool(shared_server, folder, "show", *line, "--head=2", "--png=a.png")
+    assert said.startswith(f"{line[0]}, head 2 of 4: ")
+    tool(shared_server, folder, "get", *line, "--heads=2:3", "--form=dense", "--out=a.npy")
+    assert_drawn(np.load(folder / "a.npy")[0], folder / "a.png")
+
+
+def test_indices(shared_server: Server, folder: pathlib.Path) -> None:
+    tool(shared_server, folder, "show", *BUCKETS, "--png=a.png")
+    tool(shared_server, folder, "get", *BUCKETS, "--form=dense", "--out=a.npy")
+    assert_drawn(np.load(folder / "a.npy"), folder / "a.png")
+
+
+@pytest.mark.parametrize(("line", "part"), TABLES, ids=lambda each: each[0])
+def test_tables_and_vectors(
+    shared_server: Server, folder: pathlib.Path, line: list[str], part: str
+) -> None:
+    tool(shared_server, folder, "show", *line, "--png=a.png")
+    whole = [word for word in line if not word.startswith("--part")]
+    tool(shared_server, folder, "get", *whole, f"--part={part}", "--out=a.npy")
+    assert_drawn(np.load(folder / "a.npy"), folder / "a.png")
+
+
+def test_a_picture_of_a_tensor_of_terabytes(shared_server: Server, folder: pathlib.Path) -> None:
+    line = ["alibi", "num_heads=4", "--queries=1000000", "--keys=1000000", "--causal"]
+    lines = tool(shared_server, folder, "show", *line).splitlines()
+    assert lines[0].endswith("f32 (37 x 73 drawn)")
+    assert lines[-1].endswith("0   // masked")
+
+
+def test_what_would_take_all_is_refused(shared_server: Server, folder: pathlib.Path) -> None:
+    command = [os.environ["ATTNBIAS_CLI_BINARY"], "--server", shared_server.address, "show"]
+    command += ["alibi", "num_heads=4", "variant=key_from_end"]
+    command += ["--queries=1000000", "--keys=1000000"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "at most 67108864" in done.stderr
+    assert "--keys" in done.stderr
