@@ -26,7 +26,8 @@ PATIENCE = 60  # seconds, for what must happen but takes as long as the machine 
 class Server:
     """Runs until the `with` block ends; `stop` before that for its exit code.
 
-    It listens on a free port unless `flags` say where. Its log is a file, or whatever descriptor `stderr` is.
+    It listens on a free port unless `flags` say where. Its log is a file, or whatever descriptor
+    `stderr` is.
     """
 
     def __init__(
