@@ -17,12 +17,13 @@
 #include "client/cli/report.h"
 #include "client/cli/table_file.h"
 #include "client/cli/tensor_options.h"
+#include "client/cli/words.h"
 
 namespace attnbias {
 namespace {
 
 struct Settings {
-  std::string server = "localhost:50051";
+  std::string server = "localhost";
   double timeout_seconds = 300;
   std::string health_service;
   TensorOptions tensor;
@@ -120,15 +121,19 @@ class Tool {
 
  private:
   absl::StatusOr<Client> Connect() const {
-    return Client::Create(
+    absl::StatusOr<Client> client = Client::Create(
         {.target = settings_.server,
          .timeout = absl::Seconds(settings_.timeout_seconds),
          .on_retry = [this, told = false](const absl::Status& error) mutable {
            if (std::exchange(told, true)) return;
-           terminal_.err << "attnbias: " << settings_.server << ": "
-                         << error.message() << "; trying again, for up to "
-                         << settings_.timeout_seconds << " s\n";
+           terminal_.err << "attnbias: " << InFlags(error.message())
+                         << "; trying " << settings_.server
+                         << " again, for up to " << settings_.timeout_seconds
+                         << " s\n";
          }});
+    if (client.ok()) return client;
+    return absl::Status(client.status().code(),
+                        InFlags(client.status().message()));
   }
 
   absl::StatusOr<v1::TensorSpec> Spec() const {
@@ -292,10 +297,11 @@ CLI::App* AddTensorCommand(CLI::App* app, const std::string& name,
 using Commands = std::vector<std::pair<CLI::App*, int (Tool::*)() const>>;
 
 Commands AddCommands(CLI::App* app, Settings* settings) {
-  app->add_option("--server", settings->server, "Where the server listens")
+  app->add_option("--server", settings->server,
+                  "Where the server listens; without a port, at 50051")
       ->envname("ATTNBIAS_SERVER")
       ->capture_default_str()
-      ->type_name("HOST:PORT");
+      ->type_name("HOST[:PORT]");
   app->add_option("--timeout", settings->timeout_seconds,
                   "Bound on the whole call, in seconds")
       ->check([](const std::string& text) -> std::string {

@@ -35,7 +35,8 @@ int Connect(const Acceptor& acceptor, const char* from = "127.0.0.1") {
   bind(fd, reinterpret_cast<sockaddr*>(&own), sizeof(own));
   sockaddr_in address = {};
   address.sin_family = AF_INET;
-  address.sin_port = htons(ParseHostPort(acceptor.address())->port);
+  const std::string& all = acceptor.address();
+  address.sin_port = htons(ParseHostPort(all.substr(0, all.find(',')))->port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) ==
       0) {
