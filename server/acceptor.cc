@@ -15,8 +15,9 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
-#include "server/listening_socket.h"
 
 namespace attnbias {
 namespace {
@@ -25,15 +26,21 @@ namespace {
 // free.
 constexpr int kRetryMilliseconds = 20;
 
-// The address at the other end of a connection, without its port.
+// Who is at the other end of a connection: an address without its port, or the
+// user of a process on this machine.
 std::string PeerOf(int fd) {
   sockaddr_storage address = {};
   socklen_t size = sizeof(address);
-  char text[NI_MAXHOST] = "";
   auto* const any = reinterpret_cast<sockaddr*>(&address);
-  if (getpeername(fd, any, &size) == 0) {
-    getnameinfo(any, size, text, sizeof(text), nullptr, 0, NI_NUMERICHOST);
+  if (getpeername(fd, any, &size) != 0) return "";
+  if (address.ss_family == AF_UNIX) {
+    ucred user = {};
+    size = sizeof(user);
+    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &user, &size);
+    return absl::StrCat("user ", user.uid);
   }
+  char text[NI_MAXHOST] = "";
+  getnameinfo(any, size, text, sizeof(text), nullptr, 0, NI_NUMERICHOST);
   return text;
 }
 
@@ -45,27 +52,34 @@ bool OutOfResources(int error) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(
-    std::string_view address, int max_connections) {
-  ATTNBIAS_ASSIGN_OR_RETURN(ListeningSocket socket, ListenOn(address));
+    const std::vector<std::string>& addresses, int max_connections) {
+  std::vector<ListeningSocket> sockets;
+  for (const std::string& address : addresses) {
+    ATTNBIAS_ASSIGN_OR_RETURN(ListeningSocket socket,
+                              ListeningSocket::Open(address));
+    sockets.push_back(std::move(socket));
+  }
   const int stop_fd = eventfd(0, EFD_CLOEXEC);
   if (stop_fd < 0) {
-    close(socket.fd);
     return absl::UnavailableError("no descriptor for the acceptor is free");
   }
-  return std::unique_ptr<Acceptor>(new Acceptor(
-      socket.fd, stop_fd, std::move(socket.address), max_connections));
+  return std::unique_ptr<Acceptor>(
+      new Acceptor(std::move(sockets), stop_fd, max_connections));
 }
 
-Acceptor::Acceptor(int listen_fd, int stop_fd, std::string address,
+Acceptor::Acceptor(std::vector<ListeningSocket> sockets, int stop_fd,
                    int max_connections)
-    : listen_fd_(listen_fd),
+    : sockets_(std::move(sockets)),
       stop_fd_(stop_fd),
-      address_(std::move(address)),
+      address_(
+          absl::StrJoin(sockets_, ", ",
+                        [](std::string* out, const ListeningSocket& socket) {
+                          absl::StrAppend(out, socket.address());
+                        })),
       max_connections_(max_connections) {}
 
 Acceptor::~Acceptor() {
   Stop();
-  if (!handlers_.on_connection) close(listen_fd_);  // never started
   close(stop_fd_);
 }
 
@@ -78,7 +92,7 @@ void Acceptor::Stop() {
   if (!thread_.joinable()) return;
   eventfd_write(stop_fd_, 1);
   thread_.join();
-  close(listen_fd_);
+  sockets_.clear();
 }
 
 int64_t Acceptor::connections() {
@@ -88,17 +102,22 @@ int64_t Acceptor::connections() {
 }
 
 void Acceptor::AcceptUntilStopped() {
+  std::vector<pollfd> ready = {{stop_fd_, POLLIN, 0}};
+  for (const ListeningSocket& socket : sockets_) {
+    ready.push_back({socket.fd(), POLLIN, 0});
+  }
   for (;;) {
-    pollfd ready[] = {{stop_fd_, POLLIN, 0}, {listen_fd_, POLLIN, 0}};
-    if (poll(ready, 2, -1) < 0) continue;  // a signal
-    if (ready[0].revents != 0) return;
-    AcceptOne();
+    if (poll(ready.data(), ready.size(), -1) < 0) continue;  // a signal
+    if (ready.front().revents != 0) return;
+    for (const pollfd& socket : ready) {
+      if (socket.revents != 0) AcceptOne(socket.fd);
+    }
   }
 }
 
-void Acceptor::AcceptOne() {
+void Acceptor::AcceptOne(int listen_fd) {
   const int fd =
-      accept4(listen_fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+      accept4(listen_fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (fd >= 0) {
     Admit(fd);
   } else if (OutOfResources(errno)) {
@@ -114,7 +133,7 @@ void Acceptor::Admit(int fd) {
     close(fd);
     return;
   }
-  const int yes = 1;
+  const int yes = 1;  // of no effect on a file's socket
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
   handlers_.on_connection(fd);
 }

@@ -13,12 +13,12 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/base/mutex.h"
+#include "server/listening_socket.h"
 
 namespace attnbias {
 
@@ -35,18 +35,18 @@ class Acceptor {
   // many connections as it leaves to others. UNAVAILABLE, naming the address,
   // when that fails.
   static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(
-      std::string_view address, int max_connections);
+      const std::vector<std::string>& addresses, int max_connections);
 
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
   ~Acceptor();
 
-  // HOST:PORT with the port that was really taken.
+  // The addresses, with the ports that were really taken, joined by ", ".
   const std::string& address() const { return address_; }
 
   // Once. Calls the handlers from one thread of its own.
   void Start(Handlers handlers);
-  // Closes the listening socket: new connects are refused, open connections
+  // Closes the listening sockets: new connects are refused, open connections
   // stay. No handler runs afterwards.
   void Stop();
 
@@ -59,14 +59,14 @@ class Acceptor {
   struct Connection {
     int fd;
     ino_t inode;
-    // The other end's address, without its port.
+    // The other end's address without its port, or its user.
     std::string peer;
   };
 
-  Acceptor(int listen_fd, int stop_fd, std::string address,
+  Acceptor(std::vector<ListeningSocket> sockets, int stop_fd,
            int max_connections);
   void AcceptUntilStopped();
-  void AcceptOne();
+  void AcceptOne(int listen_fd);
   void Admit(int fd);
   // False at the limit, or at the peer's share of it.
   bool Remember(int fd);
@@ -74,7 +74,7 @@ class Acceptor {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetClosedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const int listen_fd_;
+  std::vector<ListeningSocket> sockets_;
   const int stop_fd_;
   const std::string address_;
   const int64_t max_connections_;

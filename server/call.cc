@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
@@ -36,6 +37,20 @@ std::chrono::steady_clock::time_point SteadyDeadline(gpr_timespec deadline) {
          std::chrono::nanoseconds(left.tv_nsec);
 }
 
+// Tells connections apart. gRPC calls every client of a socket file alike, but
+// keeps the properties of each connection in a place of their own.
+std::string ConnectionOf(const grpc::CallbackServerContext& context) {
+  std::string peer = context.peer();
+  if (!peer.starts_with("unix:")) return peer;
+  const std::shared_ptr<const grpc::AuthContext> properties =
+      context.auth_context();
+  for (const auto& [name, value] : *properties) {
+    return absl::StrCat(peer,
+                        absl::Hex(reinterpret_cast<uintptr_t>(value.data())));
+  }
+  return peer;
+}
+
 }  // namespace
 
 Call::Call(CallEnvironment* environment, Method method,
@@ -43,7 +58,7 @@ Call::Call(CallEnvironment* environment, Method method,
     : environment_(*environment),
       method_(method),
       context_(*context),
-      caller_(std::make_shared<Caller>(context->peer())),
+      caller_(std::make_shared<Caller>(ConnectionOf(*context))),
       tables_(environment_.tables.Get()),
       start_(std::chrono::steady_clock::now()),
       deadline_(SteadyDeadline(context->raw_deadline())),

@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "server/host_port.h"
+#include "server/listening_socket.h"
 #include "server/machine_limits.h"
 
 namespace attnbias {
@@ -40,12 +41,15 @@ void MakeOverridable(CLI::Option* option) {
 }
 
 // A flag that may be given several times, or once with commas.
-void AddList(CLI::App& app, const std::string& name,
-             std::vector<std::string>& target, const std::string& type_name,
-             const std::string& description) {
+CLI::Option* AddList(CLI::App& app, const std::string& name,
+                     std::vector<std::string>& target,
+                     const std::string& type_name,
+                     const std::string& description) {
   CLI::Option* option = app.add_option(name, target, description);
   option->delimiter(',')->allow_extra_args(false)->type_name(type_name);
+  option->default_str(absl::StrJoin(target, ","));
   TakeFromEnvironment(option);
+  return option;
 }
 
 CLI::Option* Add(CLI::App& app, const std::string& name, auto& target,
@@ -81,22 +85,28 @@ void AddDuration(CLI::App& app, const std::string& name, absl::Duration& target,
   MakeOverridable(option);
 }
 
-CLI::Validator Address() {
+// The message of what refuses a text; empty where nothing does.
+CLI::Validator Checked(absl::Status (*check)(std::string_view)) {
   return CLI::Validator(
-      [](std::string& text) {
-        return std::string(ParseHostPort(text).status().message());
-      },
-      "HOST:PORT");
+      [check](std::string& text) { return std::string(check(text).message()); },
+      "");
+}
+
+absl::Status CheckHostPort(std::string_view text) {
+  return ParseHostPort(text).status();
 }
 
 void AddNetworkFlags(CLI::App& app, ServerConfig& config) {
-  Add(app, "--listen", config.listen, "Address of the gRPC service")
-      ->check(Address());
+  AddList(app, "--listen", config.listen, "HOST:PORT|unix:PATH",
+          "Address of the gRPC service; repeatable")
+      ->check(Checked(&CheckListenAddress));
   Add(app, "--metrics-listen", config.metrics_listen,
       "Address of the Prometheus metrics")
-      ->check(Address());
+      ->check(Checked(&CheckHostPort))
+      ->type_name("HOST:PORT");
   Add(app, "--max-connections", config.max_connections,
-      "Connections beyond this are closed; one address has at most half")
+      "Connections beyond this are closed; one address, or user of a socket "
+      "file, has at most half")
       ->check(CLI::Range(1, 1000000));
   Add(app, "--max-concurrent-streams", config.max_concurrent_streams,
       "Calls at once on one connection")

@@ -15,8 +15,8 @@
 namespace attnbias {
 
 struct ServerConfig {
-  // Address of the gRPC service; port 0 takes a free one.
-  std::string listen = "0.0.0.0:50051";
+  // Addresses of the gRPC service; port 0 takes a free one.
+  std::vector<std::string> listen = {"0.0.0.0:50051"};
   // Address of the Prometheus metrics, at /metrics.
   std::string metrics_listen = "0.0.0.0:9464";
   // Bytes of tensors computed, cached and in flight together. More serves more
@@ -26,8 +26,8 @@ struct ServerConfig {
   int64_t max_tensor_bytes = int64_t{1} << 40;
   // Threads that compute.
   int threads = 1;
-  // Connections beyond this are closed as they come. One address has at most
-  // half of them.
+  // Connections beyond this are closed as they come. One address, or one user
+  // of unix sockets, has at most half of them.
   int max_connections = 1024;
   // Calls at once on one connection; further ones wait at the client.
   int max_concurrent_streams = 256;

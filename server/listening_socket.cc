@@ -9,17 +9,17 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
-#include "server/host_port.h"
 
 namespace attnbias {
 namespace {
 
-absl::Status Failed(const std::string& address, std::string_view what) {
+absl::Status Failed(const std::string& address, absl::string_view what) {
   return absl::UnavailableError(
-      absl::StrCat("cannot listen on ", address, ": ", std::string(what)));
+      absl::StrCat("cannot listen on ", address, ": ", what));
 }
 
 void SetOption(int fd, int level, int name, int value) {
@@ -71,17 +71,63 @@ uint16_t PortOf(int fd) {
 
 }  // namespace
 
-absl::StatusOr<ListeningSocket> ListenOn(std::string_view address) {
-  ATTNBIAS_ASSIGN_OR_RETURN(HostPort wanted, ParseHostPort(address));
-  ATTNBIAS_ASSIGN_OR_RETURN(const AddressList resolved, Resolve(wanted));
+absl::Status CheckListenAddress(std::string_view address) {
+  return IsUnix(address) ? ParseUnixPath(address).status()
+                         : ParseHostPort(address).status();
+}
+
+absl::StatusOr<ListeningSocket> ListeningSocket::Open(
+    std::string_view address) {
+  if (IsUnix(address)) {
+    ATTNBIAS_ASSIGN_OR_RETURN(const std::string path, ParseUnixPath(address));
+    return OpenFile(path);
+  }
+  ATTNBIAS_ASSIGN_OR_RETURN(HostPort port, ParseHostPort(address));
+  return OpenPort(std::move(port));
+}
+
+absl::StatusOr<ListeningSocket> ListeningSocket::OpenPort(HostPort address) {
+  ATTNBIAS_ASSIGN_OR_RETURN(const AddressList resolved, Resolve(address));
   int fd = -1;
   for (const addrinfo* at = resolved.get(); at != nullptr && fd < 0;
        at = at->ai_next) {
     fd = Bind(*at);
   }
-  if (fd < 0) return Failed(ToString(wanted), std::strerror(errno));
-  wanted.port = PortOf(fd);
-  return ListeningSocket{fd, ToString(wanted)};
+  if (fd < 0) return Failed(ToString(address), std::strerror(errno));
+  ListeningSocket result(fd);
+  address.port = PortOf(fd);
+  result.address_ = ToString(address);
+  return result;
 }
+
+absl::StatusOr<ListeningSocket> ListeningSocket::OpenFile(
+    const std::string& path) {
+  const std::string address = absl::StrCat("unix:", path);
+  ListeningSocket result(
+      socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (result.fd_ < 0) return Failed(address, std::strerror(errno));
+  absl::StatusOr<std::unique_ptr<SocketFile>> file =
+      SocketFile::Bind(result.fd_, path);
+  if (!file.ok()) return Failed(address, file.status().message());
+  result.file_ = *std::move(file);
+  if (listen(result.fd_, SOMAXCONN) != 0) {
+    return Failed(address, std::strerror(errno));
+  }
+  result.address_ = address;
+  return result;
+}
+
+ListeningSocket::ListeningSocket(ListeningSocket&& other) noexcept
+    : fd_(other.Release()),
+      address_(std::move(other.address_)),
+      file_(std::move(other.file_)) {}
+
+ListeningSocket::~ListeningSocket() {
+  // The file first: as long as it is there, somebody listens.
+  file_.reset();
+  if (fd_ >= 0) close(fd_);
+}
+
+int ListeningSocket::Release() { return std::exchange(fd_, -1); }
 
 }  // namespace attnbias

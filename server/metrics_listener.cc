@@ -110,15 +110,15 @@ class HttpListener final : public MetricsListener {
 
 absl::StatusOr<std::unique_ptr<MetricsListener>> MetricsListener::Listen(
     std::string_view address, std::function<std::string()> text) {
-  absl::StatusOr<ListeningSocket> socket = ListenOn(address);
+  absl::StatusOr<ListeningSocket> socket = ListeningSocket::Open(address);
   if (!socket.ok()) {
     return absl::UnavailableError(absl::StrCat("cannot serve metrics on ",
                                                std::string(address), ": ",
                                                socket.status().message()));
   }
-  auto listener = std::make_unique<HttpListener>(std::move(socket->address),
-                                                 std::move(text));
-  if (!listener->Serve(socket->fd)) {
+  auto listener =
+      std::make_unique<HttpListener>(socket->address(), std::move(text));
+  if (!listener->Serve(socket->Release())) {
     return absl::UnavailableError(
         absl::StrCat("cannot serve metrics on ", listener->address()));
   }

@@ -57,7 +57,7 @@ class Server {
   // What it is and what it works with, on one line.
   std::string Summary() const;
 
-  // HOST:PORT with the ports really taken, after Start.
+  // The addresses with the ports really taken, after Start.
   const std::string& address() const { return acceptor_->address(); }
   const std::string& metrics_address() const {
     return metrics_listener_->address();

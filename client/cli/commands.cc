@@ -21,12 +21,13 @@
 #include "client/cli/sample.h"
 #include "client/cli/table_file.h"
 #include "client/cli/tensor_options.h"
+#include "client/cli/words.h"
 
 namespace attnbias {
 namespace {
 
 struct Settings {
-  std::string server = "localhost:50051";
+  std::string server = "localhost";
   double timeout_seconds = 300;
   std::string health_service;
   TensorOptions tensor;
@@ -180,16 +181,20 @@ class Tool {
  private:
   absl::StatusOr<Client> Connect(
       int64_t max_tensor_bytes = ClientOptions().max_tensor_bytes) const {
-    return Client::Create(
+    absl::StatusOr<Client> client = Client::Create(
         {.target = settings_.server,
          .timeout = absl::Seconds(settings_.timeout_seconds),
          .max_tensor_bytes = max_tensor_bytes,
          .on_retry = [this, told = false](const absl::Status& error) mutable {
            if (std::exchange(told, true)) return;
-           terminal_.err << "attnbias: " << settings_.server << ": "
-                         << error.message() << "; trying again, for up to "
-                         << settings_.timeout_seconds << " s\n";
+           terminal_.err << "attnbias: " << InFlags(error.message())
+                         << "; trying " << settings_.server
+                         << " again, for up to " << settings_.timeout_seconds
+                         << " s\n";
          }});
+    if (client.ok()) return client;
+    return absl::Status(client.status().code(),
+                        InFlags(client.status().message()));
   }
 
   absl::StatusOr<v1::TensorSpec> Spec() const {
@@ -357,10 +362,11 @@ void AddWholeOptions(CLI::App* command, TensorOptions* tensor) {
 using Commands = std::vector<std::pair<CLI::App*, int (Tool::*)() const>>;
 
 Commands AddCommands(CLI::App* app, Settings* settings) {
-  app->add_option("--server", settings->server, "Where the server listens")
+  app->add_option("--server", settings->server,
+                  "Where the server listens; without a port, at 50051")
       ->envname("ATTNBIAS_SERVER")
       ->capture_default_str()
-      ->type_name("HOST:PORT");
+      ->type_name("HOST[:PORT]");
   app->add_option("--timeout", settings->timeout_seconds,
                   "Bound on the whole call, in seconds")
       ->check([](const std::string& text) -> std::string {

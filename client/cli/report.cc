@@ -12,6 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "attnbias/error.h"
 #include "attnbias/v1/options.pb.h"
 #include "client/cli/spec_fields.h"
@@ -77,6 +79,37 @@ std::vector<FieldRow> RowsOf(const google::protobuf::Descriptor& message) {
   return rows;
 }
 
+// "a, one of b | c"
+std::string FieldNames(
+    const google::protobuf::RepeatedPtrField<std::string>& needed) {
+  return absl::StrJoin(needed, ", ", [](std::string* out, const auto& names) {
+    const bool several = absl::StrContains(names, "|");
+    absl::StrAppend(out, several ? "one of " : "",
+                    absl::StrReplaceAll(names, {{"|", " | "}}));
+  });
+}
+
+// A line for each value of an enum that decides which other fields there are.
+std::string NeedsOfValues(const FieldDescriptor& field) {
+  std::string text;
+  bool decides = false;
+  const auto& type = *field.enum_type();
+  for (int i = 1; i < type.value_count(); ++i) {
+    const auto& options = type.value(i)->options();
+    const auto& needs = options.GetRepeatedExtension(v1::needs);
+    const auto& takes = options.GetRepeatedExtension(v1::takes);
+    decides = decides || !needs.empty() || !takes.empty();
+    std::vector<std::string> parts;
+    if (!needs.empty()) parts.push_back("needs " + FieldNames(needs));
+    if (!takes.empty()) parts.push_back("takes " + FieldNames(takes));
+    absl::StrAppend(&text, "  ", field.name(), "=",
+                    ShortName(type, type.value(i)->name()), ": ",
+                    parts.empty() ? "nothing more" : absl::StrJoin(parts, "; "),
+                    "\n");
+  }
+  return decides ? text : "";
+}
+
 std::string FieldList(const FieldDescriptor& encoding) {
   std::string text = absl::StrCat(encoding.name(), "\n");
   const std::vector<FieldRow> rows = RowsOf(*encoding.message_type());
@@ -89,6 +122,11 @@ std::string FieldList(const FieldDescriptor& encoding) {
   for (const FieldRow& row : rows) {
     absl::StrAppendFormat(&text, "  %-*s %-*s %s\n", name_width, row.name,
                           need_width, row.need, row.type);
+  }
+  const auto& message = *encoding.message_type();
+  for (int i = 0; i < message.field_count(); ++i) {
+    if (message.field(i)->enum_type() == nullptr) continue;
+    text += NeedsOfValues(*message.field(i));
   }
   return text;
 }

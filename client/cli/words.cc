@@ -48,6 +48,8 @@ constexpr auto kWords =
         {"spec.pair.query_positions", "--query-position-ids"},
         {"spec.pair.query_positions.positions", "--query-position-ids"},
         {"spec.table.position_ids", "--position-ids"},
+        {"target: got", "--server: got"},
+        {"ClientOptions::target", "--server HOST:PORT"},
         {"].positions[", "]["},
         {"spec.table.positions", "--positions"},
         {".inline_table", ""},

@@ -3,6 +3,7 @@
 #ifndef ATTNBIAS_CORE_BASE_INVALID_H_
 #define ATTNBIAS_CORE_BASE_INVALID_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -15,6 +16,11 @@ namespace attnbias {
 template <typename... Parts>
 absl::Status Invalid(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat(parts...));
+}
+
+// What came of a number that has to be set. On the wire 0 is "not set".
+inline std::string Given(int64_t number) {
+  return number == 0 ? "not set" : absl::StrCat("got ", number);
 }
 
 // "PLACE: MESSAGE"; OK stays OK.

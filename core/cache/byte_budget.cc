@@ -17,13 +17,16 @@ std::optional<ByteBudget::Reservation> ByteBudget::Reserve(
 void ByteBudget::Refused(int64_t bytes, const std::string& holder) {
   MutexLock lock(mutex_);
   if (!IsWithinShareLocked(bytes, holder)) return;
-  waits_until_ = Clock::now() + kWait;
+  waits_until_.store(Clock::now() + kWait, std::memory_order_relaxed);
 }
 
 bool ByteBudget::WouldHaveTooMuch(int64_t bytes,
                                   const std::string& holder) const {
+  if (Clock::now() >= waits_until_.load(std::memory_order_relaxed)) {
+    return false;
+  }
   MutexLock lock(mutex_);
-  return Clock::now() < waits_until_ && !IsWithinShareLocked(bytes, holder);
+  return !IsWithinShareLocked(bytes, holder);
 }
 
 bool ByteBudget::IsWithinShareLocked(int64_t more,

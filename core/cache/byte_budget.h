@@ -3,6 +3,7 @@
 #ifndef ATTNBIAS_CORE_CACHE_BYTE_BUDGET_H_
 #define ATTNBIAS_CORE_CACHE_BYTE_BUDGET_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -88,7 +89,8 @@ class ByteBudget {
   int64_t used_ ABSL_GUARDED_BY(mutex_) = 0;
   // Who has reservations.
   Holdings holdings_ ABSL_GUARDED_BY(mutex_);
-  Clock::time_point waits_until_ ABSL_GUARDED_BY(mutex_);
+  // Outside of the lock: nearly always nobody waits, and every call asks.
+  std::atomic<Clock::time_point> waits_until_{};
 };
 
 }  // namespace attnbias

@@ -264,11 +264,12 @@ absl::Status ResolveExtent(const Encoding& encoding, Extent& extent,
   } else if (auto* pair = std::get_if<PairExtent>(&extent)) {
     return ResolvePair(encoding, *pair, window);
   }
-  constexpr absl::string_view kNames[] = {"no extent", "table", "pair", "grid"};
+  constexpr absl::string_view kNames[] = {"not set", "got table", "got pair",
+                                          "got grid"};
   absl::string_view wanted = "pair";
   if (structure == Structure::kTable) wanted = "table";
   if (structure == Structure::kBlockToeplitz2D) wanted = "grid or none";
-  return Invalid("extent: got ", kNames[extent.index()], ", want ", wanted,
+  return Invalid("extent: ", kNames[extent.index()], ", want ", wanted,
                  ", which is what ", std::string(encoding.name), " takes");
 }
 

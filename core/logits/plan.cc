@@ -37,7 +37,9 @@ absl::Status LogitsPlan::Resolve(const LogitsLimits& limits) {
   ATTNBIAS_RETURN_IF_ERROR(CheckType("data_type", spec_.data_type));
   ATTNBIAS_RETURN_IF_ERROR(
       CheckType("output_data_type", spec_.output_data_type));
-  ATTNBIAS_RETURN_IF_ERROR(CheckFields("", spec_.Fields(), false));
+  LogitsSpec defaults;
+  ATTNBIAS_RETURN_IF_ERROR(
+      CheckFields("", spec_.Fields(), defaults.Fields(), false));
   if (spec_.num_heads * spec_.head_dim > kMaxWidth) {
     return Invalid("head_dim: got ", spec_.head_dim, " for ", spec_.num_heads,
                    " heads, want a product of at most ", kMaxWidth);
@@ -104,7 +106,7 @@ absl::Status LogitsPlan::CheckRows(int64_t first_row, int64_t num_rows,
                    spec_.query_length, "), query_length being its end");
   }
   if (num_rows < 1 || num_rows > spec_.query_length - first_row) {
-    return Invalid("num_rows: got ", num_rows, ", want an integer in [1, ",
+    return Invalid("num_rows: ", Given(num_rows), ", want an integer in [1, ",
                    spec_.query_length - first_row, "], since ", first_row,
                    " of ", spec_.query_length, " rows come before them");
   }

@@ -480,7 +480,10 @@ TEST(Client, NamesTheOptionThatIsWrong) {
   const auto message = [](const ClientOptions& options) {
     return std::string(Client::Create(options).status().message());
   };
-  EXPECT_EQ(message({.target = ""}), "target: got \"\", want host:port");
+  EXPECT_EQ(
+      message({.target = ""}),
+      "target: got \"\", want host, host:port, [IPv6]:port, unix:/path or "
+      "another target of gRPC");
   EXPECT_EQ(message({.timeout = absl::ZeroDuration()}),
             "timeout: got 0, want more than 0");
   EXPECT_EQ(message({.max_tensor_bytes = 0}),

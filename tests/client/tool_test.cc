@@ -63,15 +63,28 @@ TEST_F(ToolTest, HealthIsTheExitCode) {
 
 TEST_F(ToolTest, NobodyThereIsNotHealthy) {
   EXPECT_EQ(RunAlone({"health", "--server", "127.0.0.1:1"}), 1);
-  EXPECT_THAT(err_.str(), StartsWith("attnbias: UNAVAILABLE: "));
+  EXPECT_THAT(err_.str(),
+              StartsWith("attnbias: UNAVAILABLE: nothing answers at "
+                         "127.0.0.1:1: is the server running? attnbias-server "
+                         "starts one, --server HOST:PORT asks another ("));
+  EXPECT_EQ(err_.str().find('\n'), err_.str().size() - 1) << "one line";
 }
 
 TEST_F(ToolTest, WaitingForAServerIsSaidOnce) {
   EXPECT_EQ(RunAlone({"info", "--server", "127.0.0.1:1", "--timeout", "1"}), 1);
-  EXPECT_THAT(err_.str(), StartsWith("attnbias: 127.0.0.1:1: "));
-  EXPECT_EQ(err_.str().find("trying again, for up to 1 s\n"),
-            err_.str().rfind("trying again"));
+  EXPECT_THAT(err_.str(),
+              StartsWith("attnbias: nothing answers at 127.0.0.1:1: "));
+  const std::string notice = "trying 127.0.0.1:1 again, for up to 1 s\n";
+  EXPECT_NE(err_.str().find(notice), std::string::npos);
+  EXPECT_EQ(err_.str().find(notice), err_.str().rfind("trying"));
   EXPECT_THAT(err_.str(), HasSubstr("attnbias: UNAVAILABLE: "));
+}
+
+TEST_F(ToolTest, AServerThatIsNoneIsAMistakeOfTheCommandLine) {
+  EXPECT_EQ(RunAlone({"health", "--server", "localhost:x"}), 2);
+  EXPECT_EQ(err_.str(),
+            "attnbias: --server: got \"localhost:x\", want host, host:port, "
+            "[IPv6]:port, unix:/path or another target of gRPC\n");
 }
 
 TEST_F(ToolTest, OutputThatCannotBeWrittenIsAFailure) {
@@ -121,6 +134,22 @@ TEST_F(ToolTest, ListComesFromTheContract) {
         "  layers.N.weight             optional      @FILE"}) {
     EXPECT_THAT(out_.str(), HasSubstr(line));
   }
+}
+
+TEST_F(ToolTest, ListSaysWhatAValueNeedsAndTakes) {
+  EXPECT_EQ(RunAlone({"list", "rotary", "alibi"}), 0);
+  for (const char* line :
+       {"\n  rope_type=linear: needs factor\n",
+        "\n  rope_type=proportional: takes factor\n",
+        "\n  rope_type=yarn: needs factor, original_max_position_embeddings; "
+        "takes beta_fast, ",
+        "long_factor, one of factor | attention_factor | "
+        "max_position_embeddings\n",
+        "\n  rope_type=axial: nothing more\n"}) {
+    EXPECT_THAT(out_.str(), HasSubstr(line));
+  }
+  EXPECT_THAT(out_.str(), Not(HasSubstr("layout=")));
+  EXPECT_THAT(out_.str(), Not(HasSubstr("variant=")));
 }
 
 TEST_F(ToolTest, ListShowsTheEncodingsNamed) {

@@ -268,7 +268,7 @@ TEST_P(BadAlibi, IsRefusedByName) {
 INSTANTIATE_TEST_SUITE_P(
     Fields, BadAlibi,
     ::testing::Values(
-        BadSpec{"NoHeads", {}, {}, "alibi.num_heads: got 0, want"},
+        BadSpec{"NoHeads", {}, {}, "alibi.num_heads: not set, want"},
         BadSpec{"TooManyHeads",
                 {.num_heads = 65537},
                 {},

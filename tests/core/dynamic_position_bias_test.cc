@@ -223,11 +223,11 @@ Spec Two(PositionMlpLayer first) {
 INSTANTIATE_TEST_SUITE_P(
     Fields, BadDynamicPositionBias,
     ::testing::Values(
-        BadSpec{"NoHeads", {}, {}, "dynamic_position_bias.num_heads: got 0"},
+        BadSpec{"NoHeads", {}, {}, "dynamic_position_bias.num_heads: not set"},
         BadSpec{"NoLayers",
                 {.num_heads = 1},
                 {},
-                "dynamic_position_bias.layers: got 0, want 1 to 64"},
+                "dynamic_position_bias.layers: not set, want 1 to 64"},
         BadSpec{"TooManyLayers",
                 {.num_heads = 1, .layers = std::vector<PositionMlpLayer>(65)},
                 {},

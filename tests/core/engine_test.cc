@@ -640,14 +640,14 @@ TEST_F(EngineTest, BadRequestsAreRefusedByField) {
   static const auto P = pair;
   const Case cases[] = {
       {"no extent", [](TensorSpec& s) { s.extent = std::monostate(); },
-       "extent: got no extent, want pair"},
+       "extent: not set, want pair"},
       {"other extent",
        [](TensorSpec& s) {
          s.extent = TableExtent{.positions = Range{0, 4}};
        },
        "extent: got table, want pair"},
       {"zero queries", [](TensorSpec& s) { P(s).query_length = 0; },
-       "pair.query_length: got 0"},
+       "pair.query_length: not set"},
       {"negative keys", [](TensorSpec& s) { P(s).key_length = -4; },
        "pair.key_length: got -4"},
       {"huge", [](TensorSpec& s) { P(s).key_length = INT64_MAX; },

@@ -244,7 +244,7 @@ INSTANTIATE_TEST_SUITE_P(
     Fields, BadFire,
     ::testing::Values(
         BadSpec{"NoHeads", [](FireSpec& s, Output&) { s.num_heads = 0; },
-                "fire.num_heads: got 0"},
+                "fire.num_heads: not set"},
         BadSpec{"ZeroC", [](FireSpec& s, Output&) { s.c = 0; },
                 "fire.c: got 0, want a number in [1e-30, 1e+30]"},
         BadSpec{"NanC", [](FireSpec& s, Output&) { s.c = NAN; },

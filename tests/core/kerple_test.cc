@@ -182,7 +182,7 @@ INSTANTIATE_TEST_SUITE_P(
     Fields, BadKerple,
     ::testing::Values(
         BadSpec{"NoKernel", {.num_heads = 1}, {}, "kerple.kernel: not set"},
-        BadSpec{"NoHeads", Log({1}, {1}, 0), {}, "kerple.num_heads: got 0"},
+        BadSpec{"NoHeads", Log({1}, {1}, 0), {}, "kerple.num_heads: not set"},
         BadSpec{"NoP",
                 Log({}, {1}, 2),
                 {},

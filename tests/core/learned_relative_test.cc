@@ -200,7 +200,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadSpec{"NoHeads",
                 {.table = Counting(3, 2), .left = 1, .right = 1},
                 {},
-                "learned_relative.num_heads: got 0"},
+                "learned_relative.num_heads: not set"},
         BadSpec{"Scale", Spec(1, 1), Scaled(INFINITY),
                 "output.scale: got inf"}),
     [](const auto& info) { return std::string(info.param.name); });

@@ -27,11 +27,11 @@ DecomposedRelativePositionsSpec& GridsOf(LogitsSpec& spec) {
 
 const std::pair<const char*, Change> kRefusals[] = {
     {"term: not set", [](auto& s) { s.term = AnySpec(); }},
-    {"num_heads: got 0", [](auto& s) { s.num_heads = 0; }},
-    {"head_dim: got 0", [](auto& s) { s.head_dim = 0; }},
+    {"num_heads: not set", [](auto& s) { s.num_heads = 0; }},
+    {"head_dim: not set", [](auto& s) { s.head_dim = 0; }},
     {"head_dim: got 65536 for 65536 heads",
      [](auto& s) { s.head_dim = s.num_heads = 65536; }},
-    {"query_length: got 0", [](auto& s) { s.query_length = 0; }},
+    {"query_length: not set", [](auto& s) { s.query_length = 0; }},
     {"key_length: got -1", [](auto& s) { s.key_length = -1; }},
     {"key_length: got 1099511627776, want at most",
      [](auto& s) { s.key_length = int64_t{1} << 40; }},
@@ -71,7 +71,7 @@ const std::pair<const char*, Change> kRefusals[] = {
        s.term =
            Shaw<ShawValuesSpec>(0, 0, RandomTable(DataType::kF32, {1, 5}, 1));
      }},
-    {"sinusoidal_distances.sinusoidal.dim: got 0",
+    {"sinusoidal_distances.sinusoidal.dim: not set",
      [](auto& s) { s.term = SinusoidalDistancesSpec(); }},
     {"sinusoidal_distances.sinusoidal.dim: got 6, want head_dim (5)",
      [](auto& s) {
@@ -174,7 +174,7 @@ TEST(LogitsPlanTest, RowsMustFitTheMessage) {
   };
   EXPECT_THAT(plan->CheckRows(-1, 1, 60), refused("first_row: got -1"));
   EXPECT_THAT(plan->CheckRows(10, 1, 60), refused("first_row: got 10"));
-  EXPECT_THAT(plan->CheckRows(0, 0, 0), refused("num_rows: got 0"));
+  EXPECT_THAT(plan->CheckRows(0, 0, 0), refused("num_rows: not set"));
   EXPECT_THAT(plan->CheckRows(8, 3, 180), refused("num_rows: got 3"));
   EXPECT_THAT(plan->CheckRows(0, 1, 59),
               refused("data: got 59 bytes, want 60 for shape [3, 1, 5]"));

@@ -190,7 +190,7 @@ TEST(BadMultiAxisSinusoidal, IsRefusedByName) {
   };
   const Bad bads[] = {
       {{.dim = 8},
-       "multi_axis_sinusoidal.num_axes: got 0, want an integer in "
+       "multi_axis_sinusoidal.num_axes: not set, want an integer in "
        "[1, 4]"},
       {{.dim = 80, .num_axes = 5}, "multi_axis_sinusoidal.num_axes: got 5"},
       {{.dim = 5, .num_axes = 3, .layout = Layout::kInterleaved},

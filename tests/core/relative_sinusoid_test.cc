@@ -283,7 +283,7 @@ INSTANTIATE_TEST_SUITE_P(
             "NoDim",
             TransformerXlSpec{},
             {},
-            "transformer_xl.dim: got 0, want an even integer in [2, 65536]"},
+            "transformer_xl.dim: not set, want an even integer in [2, 65536]"},
         BadSpec{"OddDim", XlnetSpec{.dim = 7}, {}, "xlnet.dim: got 7, want an"},
         BadSpec{"HugeDim",
                 ConformerSpec{.dim = 65538},

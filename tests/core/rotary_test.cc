@@ -645,7 +645,9 @@ std::vector<BadSpec> BadSpecs() {
   using S = RotarySpec;
   const S yarn = Yarn(64, 10000, 4, 4096);
   return {
-      {"NoHeadDim", {}, "rotary.head_dim: got 0, want an even integer in [2, "},
+      {"NoHeadDim",
+       {},
+       "rotary.head_dim: not set, want an even integer in [2, "},
       {"OddHeadDim", {.head_dim = 7}, "rotary.head_dim: got 7"},
       {"HugeHeadDim", {.head_dim = 65538}, "rotary.head_dim: got 65538"},
       {"ThetaBelowOne",

@@ -145,7 +145,7 @@ TEST_P(BadSandwich, IsRefusedByName) {
 INSTANTIATE_TEST_SUITE_P(
     Fields, BadSandwich,
     ::testing::Values(
-        BadSpec{"NoHeads", {}, {}, "sandwich.num_heads: got 0, want"},
+        BadSpec{"NoHeads", {}, {}, "sandwich.num_heads: not set, want"},
         BadSpec{"OddDim",
                 {.num_heads = 1, .dim = 7},
                 {},

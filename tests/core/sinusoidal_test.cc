@@ -503,7 +503,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadSpec{"ZeroDim",
                 {},
                 {},
-                "sinusoidal.dim: got 0, want an integer in [1, 65536]"},
+                "sinusoidal.dim: not set, want an integer in [1, 65536]"},
         BadSpec{"NegativeDim", {.dim = -4}, {}, "sinusoidal.dim: got -4"},
         BadSpec{"HugeDim", {.dim = 65537}, {}, "sinusoidal.dim: got 65537"},
         BadSpec{"BaseBelowOne",

@@ -274,9 +274,9 @@ TEST(Grids, BadRequestsAreRefusedByField) {
   const Case cases[] = {
       {"height",
        {high, {}, {}},
-       "swin.window_height: got 0, want an integer in [1, 256]"},
+       "swin.window_height: not set, want an integer in [1, 256]"},
       {"width", {wide, {}, {}}, "swin.window_width: got 257"},
-      {"heads", {headless, {}, {}}, "swin.num_heads: got 0"},
+      {"heads", {headless, {}, {}}, "swin.num_heads: not set"},
       {"no table",
        {bare, {}, {}},
        "swin.table: not set, want a table of [9 displacements "},

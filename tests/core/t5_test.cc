@@ -307,7 +307,7 @@ TEST(T5Spec, BadHyperparametersAreNamed) {
       {"far", [](T5Spec& s, Output&) { s.max_distance = int64_t{1} << 31; },
        "t5.max_distance: got 2147483648"},
       {"heads", [](T5Spec& s, Output&) { s.num_heads = 0; },
-       "t5.num_heads: got 0"},
+       "t5.num_heads: not set"},
       {"table of other heads", [](T5Spec& s, Output&) { s.num_heads = 5; },
        "t5.table: got shape [32, 4], want [32 buckets, 5 heads]"},
       {"no table", [](T5Spec& s, Output&) { s.table.reset(); },

@@ -371,7 +371,7 @@ TEST(Tupe, BadHyperparametersAreNamed) {
   };
   const Case cases[] = {
       {"heads", [](TupeSpec& s, Output&) { s.num_heads = 0; },
-       "tupe.num_heads: got 0"},
+       "tupe.num_heads: not set"},
       {"heads of the relative table",
        [](TupeSpec& s, Output&) { s.num_heads = 4; },
        "tupe.relative_table: got shape [33, 3], want [33 buckets, 4 heads]"},

@@ -157,7 +157,7 @@ TEST(BadXpos, IsRefusedByName) {
   const Bad bads[] = {
       {{.dim = 3, .sequence_length = 1},
        "xpos.dim: got 3, want an even integer in [2, 65536]"},
-      {{.dim = 0, .sequence_length = 1}, "xpos.dim: got 0"},
+      {{.dim = 0, .sequence_length = 1}, "xpos.dim: not set"},
       {{.dim = 2, .rope_theta = 0.5, .sequence_length = 1},
        "xpos.rope_theta: got 0.5, want a number in [1, 1e+18]"},
       {{.dim = 2, .scale_base = 0.5, .sequence_length = 1},

@@ -2,12 +2,14 @@
 """Too many connections, too little memory, clients that stop reading."""
 
 import contextlib
+import pathlib
 import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
+import pytest
 
 from tests.integration.contract import SERVICE, alibi, message, sinusoid, spec
 from tests.integration.server import Details, eventually, refused, settled
@@ -93,8 +95,13 @@ def test_a_unary_answer_that_nobody_reads_is_given_up(start_server: Any) -> None
         assert kinds.count(http2.DATA) > 0
 
 
-def test_who_holds_the_memory_and_does_not_read_gives_way(start_server: Any) -> None:
-    server = start_server("--progress-timeout=12s", "--memory-budget=16MiB")
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "unix:{folder}/attnbias.sock"])
+def test_who_holds_the_memory_and_does_not_read_gives_way(
+    start_server: Any, listen: str, tmp_path: pathlib.Path
+) -> None:
+    """Connections are told apart, over a socket file too."""
+    flags = ("--progress-timeout=12s", "--memory-budget=16MiB")
+    server = start_server(f"--listen={listen.format(folder=tmp_path)}", *flags)
     closed = 'attnbias_rejected_total{reason="stalled_client"}'
     hoarder = http2.Connection(server.address, window=0)
     for dim in range(200, 236, 2):  # 0.9 MiB each, and all of it in the cache

@@ -26,7 +26,8 @@ PATIENCE = 60  # seconds, for what must happen but takes as long as the machine 
 class Server:
     """Runs until the `with` block ends; `stop` before that for its exit code.
 
-    Its log is a file, or whatever descriptor `stderr` is.
+    It listens on a free port unless `flags` say where. Its log is a file, or whatever descriptor
+    `stderr` is.
     """
 
     def __init__(
@@ -38,12 +39,13 @@ class Server:
     ) -> None:
         self._logs = tempfile.TemporaryDirectory()
         self._log = pathlib.Path(self._logs.name, "log")
+        if not any(flag.startswith("--listen=") for flag in flags):
+            flags = ("--listen=127.0.0.1:0", *flags)
         with self._log.open("w") as log:
             self.process = subprocess.Popen(
                 [
                     *prefix,
                     os.environ["ATTNBIAS_SERVER_BINARY"],
-                    "--listen=127.0.0.1:0",
                     "--metrics-listen=127.0.0.1:0",
                     "--drain-notice=0s",
                     f"--log-level={log_level}",

@@ -4,15 +4,19 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <filesystem>
 #include <future>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/host_port.h"
 #include "tests/testing/status_matchers.h"
@@ -31,7 +35,8 @@ int Connect(const Acceptor& acceptor, const char* from = "127.0.0.1") {
   bind(fd, reinterpret_cast<sockaddr*>(&own), sizeof(own));
   sockaddr_in address = {};
   address.sin_family = AF_INET;
-  address.sin_port = htons(ParseHostPort(acceptor.address())->port);
+  const std::string& all = acceptor.address();
+  address.sin_port = htons(ParseHostPort(all.substr(0, all.find(',')))->port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) ==
       0) {
@@ -41,8 +46,22 @@ int Connect(const Acceptor& acceptor, const char* from = "127.0.0.1") {
   return -1;
 }
 
+// A connected socket, or -1.
+int ConnectToFile(const std::string& path) {
+  const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) ==
+      0) {
+    return fd;
+  }
+  close(fd);
+  return -1;
+}
+
 std::unique_ptr<Acceptor> Listen(int max_connections) {
-  return Acceptor::Listen("127.0.0.1:0", max_connections).value();
+  return Acceptor::Listen({"127.0.0.1:0"}, max_connections).value();
 }
 
 TEST(Acceptor, HandsOverConnectionsUpToTheLimit) {
@@ -100,12 +119,58 @@ TEST(Acceptor, RefusesConnectionsAfterStop) {
   EXPECT_EQ(Connect(*acceptor), -1);
 }
 
+TEST(Acceptor, AcceptsOnAllItsAddresses) {
+  const std::string path = testing::TempDir() + "acceptor_all.sock";
+  auto acceptor = Acceptor::Listen({"127.0.0.1:0", "unix:" + path}, 9).value();
+  EXPECT_THAT(acceptor->address(),
+              testing::MatchesRegex("127.0.0.1:[0-9]+, unix:" + path));
+  std::atomic<int> accepted = 0;
+  acceptor->Start({[&](int fd) {
+                     ++accepted;
+                     close(fd);
+                   },
+                   [] {}});
+  const int clients[] = {Connect(*acceptor), ConnectToFile(path)};
+  while (accepted < 2) std::this_thread::yield();
+  acceptor->Stop();
+  EXPECT_EQ(ConnectToFile(path), -1);
+  EXPECT_FALSE(std::filesystem::exists(path));
+  for (int fd : clients) close(fd);
+}
+
+TEST(Acceptor, AUserOfASocketFileHasNoMoreConnectionsThanItLeavesToOthers) {
+  const std::string path = testing::TempDir() + "acceptor_share.sock";
+  const auto acceptor =
+      Acceptor::Listen({"127.0.0.1:0", "unix:" + path}, 8).value();
+  std::atomic<int> accepted = 0;
+  std::atomic<int> rejected = 0;
+  acceptor->Start({[&](int) { ++accepted; }, [&] { ++rejected; }});
+  std::vector<int> clients;
+  for (int i = 0; i < 6; ++i) clients.push_back(ConnectToFile(path));
+  while (accepted + rejected < 6) std::this_thread::yield();
+  EXPECT_EQ(accepted, 4);
+  clients.push_back(Connect(*acceptor));
+  while (accepted + rejected < 7) std::this_thread::yield();
+  EXPECT_EQ(accepted, 5) << "another peer";
+  acceptor->Stop();
+  for (int fd : clients) close(fd);
+}
+
+TEST(Acceptor, LeavesNoFileWhereAnotherAddressFails) {
+  const std::string path = testing::TempDir() + "acceptor_failed.sock";
+  EXPECT_THAT(
+      Acceptor::Listen({"unix:" + path, "unix:" + path}, 1),
+      StatusIs(absl::StatusCode::kUnavailable,
+               HasSubstr("unix:" + path + ": another server listens there")));
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
 TEST(Acceptor, NamesAnAddressThatItCannotHave) {
   const auto acceptor = Listen(1);
   EXPECT_THAT(
-      Acceptor::Listen(acceptor->address(), 1),
+      Acceptor::Listen({acceptor->address()}, 1),
       StatusIs(absl::StatusCode::kUnavailable, HasSubstr(acceptor->address())));
-  EXPECT_THAT(Acceptor::Listen("no.such.host.invalid:1", 1),
+  EXPECT_THAT(Acceptor::Listen({"no.such.host.invalid:1"}, 1),
               StatusIs(absl::StatusCode::kUnavailable,
                        HasSubstr("no.such.host.invalid:1")));
 }

@@ -36,7 +36,7 @@ std::pair<int, std::string> Refused(std::vector<const char*> flags) {
 
 TEST(Config, HasTheDocumentedDefaults) {
   const ServerConfig config = Parsed({});
-  EXPECT_EQ(config.listen, "0.0.0.0:50051");
+  EXPECT_THAT(config.listen, testing::ElementsAre("0.0.0.0:50051"));
   EXPECT_EQ(config.metrics_listen, "0.0.0.0:9464");
   EXPECT_GT(config.memory_budget_bytes, 0);
   EXPECT_GE(config.threads, 1);
@@ -86,6 +86,23 @@ TEST(Config, TablesAddUp) {
   EXPECT_EQ(config.tables_poll, absl::ZeroDuration());
   EXPECT_THAT(config.effective, HasSubstr("table=a=x.safetensors:w,b=y,c=z\n"));
   EXPECT_THAT(config.effective, HasSubstr("checkpoint=m=/m,n=/n\n"));
+}
+
+TEST(Config, ListensOnEveryAddressGiven) {
+  const ServerConfig config =
+      Parsed({"--listen=:1,unix:/run/a.sock", "--listen", "[::1]:2"});
+  EXPECT_THAT(config.listen,
+              testing::ElementsAre(":1", "unix:/run/a.sock", "[::1]:2"));
+  EXPECT_THAT(config.effective,
+              HasSubstr("listen=:1,unix:/run/a.sock,[::1]:2\n"));
+}
+
+TEST(Config, RefusesAPathThatNoSocketCanHave) {
+  const std::string longest = "--listen=unix:/" + std::string(106, 'a');
+  EXPECT_EQ(Parsed({longest.c_str()}).listen.front().size(), 5u + 107);
+  const auto [code, text] = Refused({(longest + "a").c_str()});
+  EXPECT_EQ(code, 2);
+  EXPECT_THAT(text, HasSubstr("a path of 108 bytes, want at most 107"));
 }
 
 TEST(Config, TellsWhichKernelsAreUsed) {
@@ -144,6 +161,10 @@ TEST_P(BadFlag, EndsWithTwoAndIsNamed) {
 INSTANTIATE_TEST_SUITE_P(
     Config, BadFlag,
     testing::Values(Bad{"--listen=nowhere", "--listen"},
+                    Bad{"--listen=:1,nowhere", "got 'nowhere'"},
+                    Bad{"--listen=unix:", "want unix:PATH"},
+                    Bad{"--listen=unix://host/path", "want unix:PATH"},
+                    Bad{"--metrics-listen=unix:/path", "--metrics-listen"},
                     Bad{"--metrics-listen=:99999", "--metrics-listen"},
                     Bad{"--memory-budget=0", "--memory-budget"},
                     Bad{"--memory-budget=many", "--memory-budget"},

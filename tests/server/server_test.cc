@@ -23,7 +23,7 @@ using testing::HasSubstr;
 
 ServerConfig SmallConfig() {
   ServerConfig config;
-  config.listen = "127.0.0.1:0";
+  config.listen = {"127.0.0.1:0"};
   config.metrics_listen = "127.0.0.1:0";
   config.memory_budget_bytes = 64 << 20;
   config.threads = 2;

@@ -62,8 +62,14 @@ def settings(**values: int) -> bytes:
 
 
 def open_socket(address: str) -> socket.socket:
+    if address.startswith("unix:"):
+        file = socket.socket(socket.AF_UNIX)
+        file.connect(address.removeprefix("unix:"))
+        return file
     host, _, port = address.rpartition(":")
-    return socket.create_connection((host, int(port)))
+    port_socket = socket.create_connection((host, int(port)))
+    port_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return port_socket
 
 
 @dataclass
@@ -84,7 +90,6 @@ class Connection:
 
     def __init__(self, address: str, window: int = WIDE) -> None:
         self.socket = open_socket(address)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setblocking(False)
         self.closed = False
         self._out = deque([memoryview(PREFACE + settings(initial_window_size=window))])

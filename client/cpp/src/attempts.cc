@@ -36,12 +36,16 @@ void Attempts::Prepare(grpc::ClientContext* context) const {
   }
 }
 
+absl::Status Attempts::ErrorOf(const grpc::Status& status) const {
+  return FromRpc(status, options_.target);
+}
+
 bool Attempts::WaitAfter(const CallEnd& end) {
   const absl::Time now = absl::Now();
   const std::optional<absl::Duration> delay =
       state_.NextDelay(end, deadline_ - now);
   if (!delay.has_value() || now + *delay >= deadline_) return false;
-  if (options_.on_retry) options_.on_retry(FromRpc(end.status));
+  if (options_.on_retry) options_.on_retry(ErrorOf(end.status));
   WaitUntil(*channel_, now + *delay);
   return true;
 }

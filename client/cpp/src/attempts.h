@@ -21,6 +21,9 @@ class Attempts {
   // For the next attempt: metadata, and what is left of the time.
   void Prepare(grpc::ClientContext* context) const;
 
+  // How an attempt that ended so is told.
+  absl::Status ErrorOf(const grpc::Status& status) const;
+
   // Returns when the next attempt may begin; false where there is none.
   bool WaitAfter(const CallEnd& end);
 

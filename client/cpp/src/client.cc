@@ -16,7 +16,7 @@
 #include "client/cpp/src/download.h"
 #include "client/cpp/src/health_check.h"
 #include "client/cpp/src/retry_state.h"
-#include "client/cpp/src/rpc_status.h"
+#include "client/cpp/src/target.h"
 #include "client/cpp/src/unary_call.h"
 
 namespace attnbias {
@@ -29,9 +29,6 @@ constexpr size_t kAlignment = 64;
 constexpr int kTablesPerPage = 1000;
 
 absl::Status Validate(const ClientOptions& options) {
-  if (options.target.empty()) {
-    return absl::InvalidArgumentError("target: got \"\", want host:port");
-  }
   if (options.timeout <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError(
         absl::StrCat("timeout: got ", absl::FormatDuration(options.timeout),
@@ -80,7 +77,7 @@ struct Client::Connection {
       const grpc::Status status = call(&context);
       if (status.ok()) return absl::OkStatus();
       if (!attempts.WaitAfter(CallEnd::Of(status, context))) {
-        return FromRpc(status);
+        return attempts.ErrorOf(status);
       }
     }
   }
@@ -103,7 +100,11 @@ Client::Client(std::shared_ptr<const Connection> connection)
 
 absl::StatusOr<Client> Client::Create(const ClientOptions& options) {
   if (absl::Status status = Validate(options); !status.ok()) return status;
-  return Client(std::make_shared<const Connection>(options));
+  absl::StatusOr<std::string> target = TargetFrom(options.target);
+  if (!target.ok()) return target.status();
+  ClientOptions resolved = options;
+  resolved.target = *std::move(target);
+  return Client(std::make_shared<const Connection>(resolved));
 }
 
 absl::StatusOr<v1::TensorHeader> Client::Describe(

@@ -45,7 +45,7 @@ absl::StatusOr<v1::TensorHeader> Download::Run(const v1::TensorSpec& spec,
       continue;
     }
     if (received_ > before) attempts.Progressed();
-    if (!attempts.WaitAfter(end)) return FromRpc(end.status);
+    if (!attempts.WaitAfter(end)) return attempts.ErrorOf(end.status);
   }
   if (!header_.has_value()) {
     return absl::DataLossError("stream: ended without a header");

@@ -4,7 +4,6 @@
 #include <grpcpp/client_context.h>
 
 #include "attnbias/internal/rpc.pb.h"
-#include "client/cpp/src/rpc_status.h"
 #include "client/cpp/src/unary_call.h"
 
 namespace attnbias {
@@ -38,7 +37,7 @@ absl::StatusOr<Health> CheckHealth(
   HealthCheckResponse response;
   const grpc::Status status =
       CallUnary(channel, kHealthCheck, request, &context, &response);
-  if (!status.ok()) return FromRpc(status);
+  if (!status.ok()) return attempts.ErrorOf(status);
   return FromWire(response.status());
 }
 

@@ -33,11 +33,43 @@ std::optional<Detail> FindDetail(const std::string& serialized) {
   return std::nullopt;
 }
 
+// `says` is how gRPC names the reason for having no connection.
+std::string WhyUnreached(absl::string_view says, absl::string_view target) {
+  if (absl::StartsWith(says, "DNS resolution failed")) {
+    return absl::StrCat(target, " is not found: is the name right?");
+  }
+  if (absl::StrContains(says, "Failed parsing HTTP/2")) {
+    return absl::StrCat(target,
+                        " answers, but not with gRPC: is it the right port?");
+  }
+  if (absl::StrContains(says, "Socket closed") ||
+      absl::StrContains(says, "reset by peer")) {
+    return absl::StrCat(target,
+                        " answers, but not with gRPC in plaintext: does it "
+                        "want TLS? This client has none");
+  }
+  return absl::StrCat("nothing answers at ", target,
+                      ": is the server running? attnbias-server starts one, "
+                      "ClientOptions::target asks another");
+}
+
+std::string MessageOf(const grpc::Status& status, absl::string_view target) {
+  const std::string& says = status.error_message();
+  if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return says;
+  for (const absl::string_view start :
+       {"connections to all backends failing",
+        "failed to connect to all addresses", "DNS resolution failed"}) {
+    if (!absl::StartsWith(says, start)) continue;
+    return absl::StrCat(WhyUnreached(says, target), " (", says, ")");
+  }
+  return says;
+}
+
 }  // namespace
 
-absl::Status FromRpc(const grpc::Status& status) {
+absl::Status FromRpc(const grpc::Status& status, absl::string_view target) {
   absl::Status result(static_cast<absl::StatusCode>(status.error_code()),
-                      status.error_message());
+                      MessageOf(status, target));
   if (!result.ok() && !status.error_details().empty()) {
     result.SetPayload(kDetailsUrl, absl::Cord(status.error_details()));
   }

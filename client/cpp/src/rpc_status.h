@@ -8,12 +8,14 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 namespace attnbias {
 
-// Same code, same message; the details become a payload.
-absl::Status FromRpc(const grpc::Status& status);
+// Same code, same message; the details become a payload. Where there is no
+// connection to `target` at all, the message says what to try.
+absl::Status FromRpc(const grpc::Status& status, absl::string_view target);
 
 // The delay of google.rpc.RetryInfo, if the server sent one.
 std::optional<absl::Duration> RetryDelay(const grpc::Status& status);

@@ -1243,8 +1243,8 @@ func (x *LearnedAbsolute) GetInterpolatedLength() int64 {
 // header's `derived` has "inverse_frequencies", "attention_factor" and
 // "rope_theta".
 //
-// A scalar without a default_value goes with some values of rope_type only. Its
-// comment names them; with others it is refused.
+// RopeType says which fields each of its values needs and takes; beside others
+// they are refused.
 type Rotary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Dimension of a head, even, in [2, 65536].
@@ -1258,35 +1258,34 @@ type Rotary struct {
 	Layout RotaryLayout `protobuf:"varint,4,opt,name=layout,proto3,enum=attnbias.v1.RotaryLayout" json:"layout,omitempty"`
 	// How frequencies are rescaled. Default: DEFAULT.
 	RopeType RopeType `protobuf:"varint,5,opt,name=rope_type,json=ropeType,proto3,enum=attnbias.v1.RopeType" json:"rope_type,omitempty"`
-	// LINEAR, DYNAMIC, NTK, YARN, LLAMA3: the stretch, in [1, 1e6]; required.
-	// PROPORTIONAL: the same, optional. LONGROPE: optional, by default
+	// The stretch, in [1, 1e6]. LONGROPE: where it is not given,
 	// max_position_embeddings / original_max_position_embeddings.
 	Factor *float64 `protobuf:"fixed64,6,opt,name=factor,proto3,oneof" json:"factor,omitempty"`
 	// DYNAMIC: length that the model was trained for. LONGROPE: length after
-	// extension, where neither factor nor attention_factor is given.
+	// extension.
 	MaxPositionEmbeddings *int64 `protobuf:"varint,7,opt,name=max_position_embeddings,json=maxPositionEmbeddings,proto3,oneof" json:"max_position_embeddings,omitempty"`
-	// Length before extension. YARN, LONGROPE, LLAMA3.
+	// Length before extension.
 	OriginalMaxPositionEmbeddings *int64 `protobuf:"varint,8,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3,oneof" json:"original_max_position_embeddings,omitempty"`
-	// DYNAMIC and LONGROPE: length that the table is for. It selects the base or
-	// the factors; a window of positions does not.
+	// Length that the table is for. It selects the base or the factors; a window
+	// of positions does not.
 	SequenceLength *int64 `protobuf:"varint,9,opt,name=sequence_length,json=sequenceLength,proto3,oneof" json:"sequence_length,omitempty"`
-	// YARN: rotations from which a pair is kept, and up to which it is stretched.
-	// In [1e-6, 1e6], the former not less than the latter.
+	// Rotations from which a pair is kept, and up to which it is stretched. In
+	// [1e-6, 1e6], the former not less than the latter.
 	BetaFast *float64 `protobuf:"fixed64,10,opt,name=beta_fast,json=betaFast,proto3,oneof" json:"beta_fast,omitempty"`
 	BetaSlow *float64 `protobuf:"fixed64,11,opt,name=beta_slow,json=betaSlow,proto3,oneof" json:"beta_slow,omitempty"`
-	// YARN: temperatures whose ratio is the attention factor; both or neither. In
+	// Temperatures whose ratio is the attention factor; both or neither. In
 	// [1e-6, 1e6].
 	Mscale       *float64 `protobuf:"fixed64,12,opt,name=mscale,proto3,oneof" json:"mscale,omitempty"`
 	MscaleAllDim *float64 `protobuf:"fixed64,13,opt,name=mscale_all_dim,json=mscaleAllDim,proto3,oneof" json:"mscale_all_dim,omitempty"`
-	// YARN: whether the correction range is rounded outwards to whole pairs.
+	// Whether the correction range is rounded outwards to whole pairs.
 	Truncate *bool `protobuf:"varint,14,opt,name=truncate,proto3,oneof" json:"truncate,omitempty"`
-	// YARN, LONGROPE: replaces the computed one. In [1e-6, 1e6].
+	// Replaces the computed one. In [1e-6, 1e6].
 	AttentionFactor *float64 `protobuf:"fixed64,15,opt,name=attention_factor,json=attentionFactor,proto3,oneof" json:"attention_factor,omitempty"`
-	// LONGROPE: divisors of the frequencies up to, and beyond, the original
+	// Divisors of the frequencies up to, and beyond, the original
 	// length, n of each, in [1e-6, 1e6].
 	ShortFactor []float64 `protobuf:"fixed64,16,rep,packed,name=short_factor,json=shortFactor,proto3" json:"short_factor,omitempty"`
 	LongFactor  []float64 `protobuf:"fixed64,17,rep,packed,name=long_factor,json=longFactor,proto3" json:"long_factor,omitempty"`
-	// LLAMA3: wavelengths between original length / high and / low are blended. In
+	// Wavelengths between original length / high and / low are blended. In
 	// [1e-6, 1e6], high above low.
 	LowFreqFactor  *float64 `protobuf:"fixed64,18,opt,name=low_freq_factor,json=lowFreqFactor,proto3,oneof" json:"low_freq_factor,omitempty"`
 	HighFreqFactor *float64 `protobuf:"fixed64,19,opt,name=high_freq_factor,json=highFreqFactor,proto3,oneof" json:"high_freq_factor,omitempty"`
@@ -1298,7 +1297,7 @@ type Rotary struct {
 	// How angles are formed. Default: EXACT.
 	Angle AnglePrecision `protobuf:"varint,22,opt,name=angle,proto3,enum=attnbias.v1.AnglePrecision" json:"angle,omitempty"`
 	// A peer's own n frequencies in place of the computed ones, each 0 or in
-	// [1e-30, 1e6]. rope_type must then be DEFAULT.
+	// [1e-30, 1e6].
 	InverseFrequencies []float64 `protobuf:"fixed64,23,rep,packed,name=inverse_frequencies,json=inverseFrequencies,proto3" json:"inverse_frequencies,omitempty"`
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
@@ -3352,17 +3351,20 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x19ROTARY_LAYOUT_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12ROTARY_LAYOUT_HALF\x10\x01\x12\x1d\n" +
 	"\x19ROTARY_LAYOUT_INTERLEAVED\x10\x02\x12\x19\n" +
-	"\x15ROTARY_LAYOUT_COMPACT\x10\x03*\xef\x01\n" +
+	"\x15ROTARY_LAYOUT_COMPACT\x10\x03*\xd2\x05\n" +
 	"\bRopeType\x12\x19\n" +
-	"\x15ROPE_TYPE_UNSPECIFIED\x10\x00\x12\x15\n" +
-	"\x11ROPE_TYPE_DEFAULT\x10\x01\x12\x14\n" +
-	"\x10ROPE_TYPE_LINEAR\x10\x02\x12\x15\n" +
-	"\x11ROPE_TYPE_DYNAMIC\x10\x03\x12\x11\n" +
-	"\rROPE_TYPE_NTK\x10\x04\x12\x12\n" +
-	"\x0eROPE_TYPE_YARN\x10\x05\x12\x16\n" +
-	"\x12ROPE_TYPE_LONGROPE\x10\x06\x12\x14\n" +
-	"\x10ROPE_TYPE_LLAMA3\x10\a\x12\x1a\n" +
-	"\x16ROPE_TYPE_PROPORTIONAL\x10\b\x12\x13\n" +
+	"\x15ROPE_TYPE_UNSPECIFIED\x10\x00\x12.\n" +
+	"\x11ROPE_TYPE_DEFAULT\x10\x01\x1a\x17\xba\xbb\x18\x13inverse_frequencies\x12 \n" +
+	"\x10ROPE_TYPE_LINEAR\x10\x02\x1a\n" +
+	"\xb2\xbb\x18\x06factor\x12O\n" +
+	"\x11ROPE_TYPE_DYNAMIC\x10\x03\x1a8\xb2\xbb\x18\x06factor\xb2\xbb\x18\x17max_position_embeddings\xb2\xbb\x18\x0fsequence_length\x12\x1d\n" +
+	"\rROPE_TYPE_NTK\x10\x04\x1a\n" +
+	"\xb2\xbb\x18\x06factor\x12\x99\x01\n" +
+	"\x0eROPE_TYPE_YARN\x10\x05\x1a\x84\x01\xb2\xbb\x18\x06factor\xb2\xbb\x18 original_max_position_embeddings\xba\xbb\x18\tbeta_fast\xba\xbb\x18\tbeta_slow\xba\xbb\x18\x06mscale\xba\xbb\x18\x0emscale_all_dim\xba\xbb\x18\btruncate\xba\xbb\x18\x10attention_factor\x12\xa2\x01\n" +
+	"\x12ROPE_TYPE_LONGROPE\x10\x06\x1a\x89\x01\xb2\xbb\x18 original_max_position_embeddings\xb2\xbb\x18\x0fsequence_length\xb2\xbb\x18\fshort_factor\xb2\xbb\x18\vlong_factor\xb2\xbb\x18/factor|attention_factor|max_position_embeddings\x12k\n" +
+	"\x10ROPE_TYPE_LLAMA3\x10\a\x1aU\xb2\xbb\x18\x06factor\xb2\xbb\x18 original_max_position_embeddings\xb2\xbb\x18\x0flow_freq_factor\xb2\xbb\x18\x10high_freq_factor\x12&\n" +
+	"\x16ROPE_TYPE_PROPORTIONAL\x10\b\x1a\n" +
+	"\xba\xbb\x18\x06factor\x12\x13\n" +
 	"\x0fROPE_TYPE_AXIAL\x10\t*v\n" +
 	"\n" +
 	"MropeOrder\x12\x1b\n" +

@@ -35,6 +35,22 @@ var file_attnbias_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 		Filename:      "attnbias/v1/options.proto",
 	},
 	{
+		ExtendedType:  (*descriptorpb.EnumValueOptions)(nil),
+		ExtensionType: ([]string)(nil),
+		Field:         50102,
+		Name:          "attnbias.v1.needs",
+		Tag:           "bytes,50102,rep,name=needs",
+		Filename:      "attnbias/v1/options.proto",
+	},
+	{
+		ExtendedType:  (*descriptorpb.EnumValueOptions)(nil),
+		ExtensionType: ([]string)(nil),
+		Field:         50103,
+		Name:          "attnbias.v1.takes",
+		Tag:           "bytes,50103,rep,name=takes",
+		Filename:      "attnbias/v1/options.proto",
+	},
+	{
 		ExtendedType:  (*descriptorpb.MessageOptions)(nil),
 		ExtensionType: (*string)(nil),
 		Field:         50101,
@@ -55,13 +71,25 @@ var (
 	E_DefaultValue = &file_attnbias_v1_options_proto_extTypes[0]
 )
 
+// Extension fields to descriptorpb.EnumValueOptions.
+var (
+	// The fields beside the enum's that this value needs, and those that it may
+	// have. Of several names joined by "|" it needs exactly one. A field that is
+	// named here goes with no value that does not name it.
+	//
+	// repeated string needs = 50102;
+	E_Needs = &file_attnbias_v1_options_proto_extTypes[1]
+	// repeated string takes = 50103;
+	E_Takes = &file_attnbias_v1_options_proto_extTypes[2]
+)
+
 // Extension fields to descriptorpb.MessageOptions.
 var (
 	// The field of TensorSpec's extent that an encoding takes: "table", "pair" or
 	// "grid".
 	//
 	// optional string extent = 50101;
-	E_Extent = &file_attnbias_v1_options_proto_extTypes[1]
+	E_Extent = &file_attnbias_v1_options_proto_extTypes[3]
 )
 
 var File_attnbias_v1_options_proto protoreflect.FileDescriptor
@@ -70,19 +98,24 @@ const file_attnbias_v1_options_proto_rawDesc = "" +
 	"\n" +
 	"\x19attnbias/v1/options.proto\x12\vattnbias.v1\x1a google/protobuf/descriptor.proto:D\n" +
 	"\rdefault_value\x12\x1d.google.protobuf.FieldOptions\x18\xb4\x87\x03 \x01(\tR\fdefaultValue:9\n" +
+	"\x05needs\x12!.google.protobuf.EnumValueOptions\x18\xb6\x87\x03 \x03(\tR\x05needs:9\n" +
+	"\x05takes\x12!.google.protobuf.EnumValueOptions\x18\xb7\x87\x03 \x03(\tR\x05takes:9\n" +
 	"\x06extent\x12\x1f.google.protobuf.MessageOptions\x18\xb5\x87\x03 \x01(\tR\x06extentB3Z1github.com/attnbias/attnbias/client/go/attnbiaspbb\x06proto3"
 
 var file_attnbias_v1_options_proto_goTypes = []any{
-	(*descriptorpb.FieldOptions)(nil),   // 0: google.protobuf.FieldOptions
-	(*descriptorpb.MessageOptions)(nil), // 1: google.protobuf.MessageOptions
+	(*descriptorpb.FieldOptions)(nil),     // 0: google.protobuf.FieldOptions
+	(*descriptorpb.EnumValueOptions)(nil), // 1: google.protobuf.EnumValueOptions
+	(*descriptorpb.MessageOptions)(nil),   // 2: google.protobuf.MessageOptions
 }
 var file_attnbias_v1_options_proto_depIdxs = []int32{
 	0, // 0: attnbias.v1.default_value:extendee -> google.protobuf.FieldOptions
-	1, // 1: attnbias.v1.extent:extendee -> google.protobuf.MessageOptions
-	2, // [2:2] is the sub-list for method output_type
-	2, // [2:2] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	0, // [0:2] is the sub-list for extension extendee
+	1, // 1: attnbias.v1.needs:extendee -> google.protobuf.EnumValueOptions
+	1, // 2: attnbias.v1.takes:extendee -> google.protobuf.EnumValueOptions
+	2, // 3: attnbias.v1.extent:extendee -> google.protobuf.MessageOptions
+	4, // [4:4] is the sub-list for method output_type
+	4, // [4:4] is the sub-list for method input_type
+	4, // [4:4] is the sub-list for extension type_name
+	0, // [0:4] is the sub-list for extension extendee
 	0, // [0:0] is the sub-list for field type_name
 }
 
@@ -98,7 +131,7 @@ func file_attnbias_v1_options_proto_init() {
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_attnbias_v1_options_proto_rawDesc), len(file_attnbias_v1_options_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   0,
-			NumExtensions: 2,
+			NumExtensions: 4,
 			NumServices:   0,
 		},
 		GoTypes:           file_attnbias_v1_options_proto_goTypes,

@@ -360,7 +360,7 @@ def test_a_refusal_names_the_field(real_client: attnbias.Client) -> None:
 @pytest.mark.parametrize(
     ("keys", "options", "says"),
     [
-        (0, {}, "keys: got 0, want"),
+        (0, {}, "keys: not set, want"),
         (5, {}, "align: not set, want start, end or a query_offset where queries (4) and keys (5)"),
         (4, {"dtype": "i32"}, "dtype: got i32, want f64, f32, f16 or bf16"),
         (4, {"scale": 0}, "scale: got 0"),

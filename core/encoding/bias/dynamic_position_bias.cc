@@ -127,8 +127,9 @@ absl::Status CheckReach(const std::string& path, const PositionMlpLayer& layer,
 absl::Status CheckLayers(const DynamicPositionBiasSpec& spec) {
   const size_t count = spec.layers.size();
   if (count == 0 || count > spec.kMaxLayers) {
-    return Invalid("dynamic_position_bias.layers: got ", count, ", want 1 to ",
-                   spec.kMaxLayers);
+    return Invalid(
+        "dynamic_position_bias.layers: ", Given(static_cast<int64_t>(count)),
+        ", want 1 to ", spec.kMaxLayers);
   }
   int64_t numbers = 0;
   for (size_t i = 0; i < count; ++i) {

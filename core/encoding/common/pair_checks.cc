@@ -14,7 +14,7 @@ namespace attnbias {
 
 absl::Status CheckLength(absl::string_view field, int64_t length) {
   if (length >= 1 && length <= kMaxPosition) return absl::OkStatus();
-  return Invalid(field, ": got ", length, ", want an integer in [1, 2^40]");
+  return Invalid(field, ": ", Given(length), ", want an integer in [1, 2^40]");
 }
 
 absl::StatusOr<int64_t> QueryOffsetOf(absl::string_view path,

@@ -153,6 +153,12 @@ std::string Field::PathIn(std::string_view path) const {
                       std::string(name_));
 }
 
+absl::Status Field::NotSet(const std::string& field) const {
+  return Invalid(field, ": not set, want ",
+                 IsList(member_) ? "a list, each " : "", Wanted(),
+                 reason_.empty() ? bound_reason_ : ", " + reason_);
+}
+
 template <typename Number>
 absl::Status Field::CheckNumber(const std::string& field, Number number) const {
   if (Allows(number)) return absl::OkStatus();
@@ -169,7 +175,7 @@ absl::Status Field::CheckNumbers(const std::string& field,
   return absl::OkStatus();
 }
 
-absl::Status Field::Check(std::string_view path) const {
+absl::Status Field::Check(std::string_view path, const Field& defaults) const {
   const std::string field = PathIn(path);
   if (is_idle_ || is_required_) {
     const std::optional<std::string> given = Given();
@@ -177,26 +183,26 @@ absl::Status Field::Check(std::string_view path) const {
     if (is_idle_) {
       return Invalid(field, ": got ", *given, ", want none: ", reason_);
     }
-    if (!given.has_value()) {
-      return Invalid(field, ": not set, want ",
-                     IsList(member_) ? "a list, each " : "", Wanted(),
-                     reason_.empty() ? "" : ", ", reason_);
-    }
+    if (!given.has_value()) return NotSet(field);
   }
   return std::visit(
-      Overloaded{
-          [&]<IsNumber T>(T* value) { return CheckNumber(field, *value); },
-          [&]<IsNumber T>(Defaulted<T>* value) {
-            return CheckNumber<T>(field, *value);
-          },
-          [&]<IsNumber T>(std::optional<T>* value) {
-            return value->has_value() ? CheckNumber(field, **value)
-                                      : absl::OkStatus();
-          },
-          [&]<typename T>(std::vector<T>* values) {
-            return CheckNumbers(field, *values);
-          },
-          [](const auto& /*not a number*/) { return absl::OkStatus(); }},
+      Overloaded{[&]<IsNumber T>(T* value) {
+                   const bool is_set =
+                       *value != *std::get<T*>(defaults.member_);
+                   return is_set || Allows(*value) ? CheckNumber(field, *value)
+                                                   : NotSet(field);
+                 },
+                 [&]<IsNumber T>(Defaulted<T>* value) {
+                   return CheckNumber<T>(field, *value);
+                 },
+                 [&]<IsNumber T>(std::optional<T>* value) {
+                   return value->has_value() ? CheckNumber(field, **value)
+                                             : absl::OkStatus();
+                 },
+                 [&]<typename T>(std::vector<T>* values) {
+                   return CheckNumbers(field, *values);
+                 },
+                 [](const auto& /*not a number*/) { return absl::OkStatus(); }},
       member_);
 }
 
@@ -259,10 +265,10 @@ FieldList FieldsOf(std::vector<int64_t>& positions) {
 }
 
 absl::Status CheckFields(std::string_view path, const FieldList& fields,
-                         bool buckets) {
-  for (const Field& field : fields) {
-    if (buckets && field.is_of_bias()) continue;
-    ATTNBIAS_RETURN_IF_ERROR(field.Check(path));
+                         const FieldList& defaults, bool buckets) {
+  for (size_t i = 0; i < fields.size(); ++i) {
+    if (buckets && fields[i].is_of_bias()) continue;
+    ATTNBIAS_RETURN_IF_ERROR(fields[i].Check(path, defaults[i]));
   }
   return absl::OkStatus();
 }

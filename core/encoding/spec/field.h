@@ -174,10 +174,11 @@ class Field {
 
   // "path.name"; the name alone where the path is empty.
   std::string PathIn(std::string_view path) const;
-  // INVALID_ARGUMENT, the message beginning with PathIn(path).
-  absl::Status Check(std::string_view path) const;
-  // Writes what is not that of `defaults`, the same field of a spec that is
-  // all defaults.
+  // INVALID_ARGUMENT, the message beginning with PathIn(path). `defaults` is
+  // the same field of a spec that is all defaults; a number that is required
+  // has a default that is not allowed.
+  absl::Status Check(std::string_view path, const Field& defaults) const;
+  // Writes what is not that of `defaults`.
   void WriteIdentity(const Field& defaults, CanonicalWriter& writer) const;
   bool is_in_identity() const { return is_in_identity_; }
 
@@ -192,6 +193,7 @@ class Field {
   bool Allows(double number) const;
   bool Allows(int64_t number) const;
   std::string Wanted() const;
+  absl::Status NotSet(const std::string& field) const;
   template <typename Number>
   absl::Status CheckNumber(const std::string& field, Number number) const;
   template <typename Number>
@@ -223,15 +225,15 @@ FieldList FieldsOf(Message& message) {
   return message.Fields();
 }
 
-// Checks each field by itself. `path` is the spec's name; `buckets`, whether
-// values BUCKETS are asked for.
+// Checks each field by itself. `path` is the spec's name; `defaults` are those
+// of a spec that is all defaults; `buckets`, whether values BUCKETS are asked
+// for.
 //
 // INVALID_ARGUMENT  a message that begins with a field's path and ": "
 absl::Status CheckFields(std::string_view path, const FieldList& fields,
-                         bool buckets);
+                         const FieldList& defaults, bool buckets);
 
-// Writes what the fields say. `defaults` are those of a spec that is all
-// defaults.
+// Writes what the fields say.
 void WriteIdentity(const FieldList& fields, const FieldList& defaults,
                    bool buckets, CanonicalWriter& writer);
 

@@ -54,7 +54,9 @@ class SpecRegistration {
                                               const Context&... context) {
     const auto found = Known().find(spec.name());
     if (found == Known().end()) return Invalid(field, ": not set");
-    ATTNBIAS_RETURN_IF_ERROR(CheckFields(spec.name(), spec.Fields(), buckets));
+    AnySpec defaults = found->second.default_spec();
+    ATTNBIAS_RETURN_IF_ERROR(
+        CheckFields(spec.name(), spec.Fields(), defaults.Fields(), buckets));
     return found->second.describe(spec, context...);
   }
 

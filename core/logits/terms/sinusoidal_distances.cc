@@ -29,9 +29,9 @@ Range HullOf(const LogitsSpec& request) {
 absl::Status CheckSinusoid(const SinusoidalDistancesSpec& term,
                            const LogitsSpec& request) {
   if (!term.projection.has_value() && term.sinusoidal.dim != request.head_dim) {
-    return Invalid("sinusoidal_distances.sinusoidal.dim: got ",
-                   term.sinusoidal.dim, ", want head_dim (", request.head_dim,
-                   ") where there is no projection");
+    return Invalid("sinusoidal_distances.sinusoidal.dim: ",
+                   Given(term.sinusoidal.dim), ", want head_dim (",
+                   request.head_dim, ") where there is no projection");
   }
   if (term.sinusoidal.layout.is_given()) return absl::OkStatus();
   return Invalid(

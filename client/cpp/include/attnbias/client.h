@@ -64,7 +64,8 @@ enum class Health { kUnknown, kServing, kNotServing };
 
 // Copies share one connection. All methods may be called from any thread at
 // once, block, and return the server's own code and message on an error (see
-// attnbias/error.h for its details).
+// attnbias/error.h for its details). Where there is no server, or something
+// else, the message says what to try.
 //
 // Calls are retried where that helps: on UNAVAILABLE, on ABORTED, which is how
 // a server ends a stream that was not read for too long, on CANCELLED, which is

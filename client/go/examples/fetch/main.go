@@ -37,7 +37,7 @@ var sinusoidal = &pb.TensorSpec{
 }
 
 func main() {
-	server := flag.String("server", "localhost:50051", "HOST:PORT of the server")
+	server := flag.String("server", "localhost", "where the server is; without a port, at 50051")
 	timeout := flag.Duration("timeout", 10*time.Second, "time for the whole program")
 	flag.Parse()
 
@@ -49,8 +49,12 @@ func main() {
 }
 
 func run(ctx context.Context, server string) error {
+	target, err := targetFrom(server)
+	if err != nil {
+		return err
+	}
 	plaintext := grpc.WithTransportCredentials(insecure.NewCredentials())
-	connection, err := grpc.NewClient(server, plaintext)
+	connection, err := grpc.NewClient(target, plaintext)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which server is meant: from what a user writes to a target of gRPC.
+#ifndef ATTNBIAS_CLIENT_CPP_SRC_TARGET_H_
+#define ATTNBIAS_CLIENT_CPP_SRC_TARGET_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace attnbias {
+
+// The target with port 50051 where a host has none. INVALID_ARGUMENT, naming
+// `target`, for what names no server.
+absl::StatusOr<std::string> TargetFrom(absl::string_view target);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CLIENT_CPP_SRC_TARGET_H_

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Where servers listen unless told otherwise.
+const defaultPort = "50051"
+
+var (
+	// Names of gRPC whose rest is a host, or addresses with commas between them.
+	ofHosts = regexp.MustCompile(`^(dns:(?://[^/]*/)?|ipv[46]:(?:///)?)(.*)$`)
+	// Names whose rest has no port.
+	ofOthers = regexp.MustCompile(`^(?:(?:unix|unix-abstract|vsock):|[a-z][a-z0-9.+-]*://).`)
+	ofTheWeb = regexp.MustCompile(`^https?:`)
+	hostPort = regexp.MustCompile(
+		`^(\[[0-9A-Fa-f:.]+(?:%[^\]\s]+)?\]|[^\s:/\[\],]+)(?::([0-9]+))?$`)
+	bareIPv6 = regexp.MustCompile(`^[0-9A-Fa-f.]*(?::[0-9A-Fa-f.]*){2,}(?:%\w+)?$`)
+)
+
+// targetFrom gives a target with port 50051 where a host has none.
+func targetFrom(target string) (string, error) {
+	scheme, hosts := "", []string{target}
+	if parts := ofHosts.FindStringSubmatch(target); parts != nil {
+		scheme, hosts = parts[1], parts[2:]
+		if strings.HasPrefix(scheme, "ip") {
+			hosts = strings.Split(parts[2], ",")
+		}
+	} else if ofOthers.MatchString(target) && !ofTheWeb.MatchString(target) {
+		return target, nil
+	}
+	for i, host := range hosts {
+		withPort, ok := withPort(host)
+		if !ok {
+			return "", fmt.Errorf("server: got %q, want host, host:port, [IPv6]:port, "+
+				"unix:/path or another target of gRPC", target)
+		}
+		hosts[i] = withPort
+	}
+	return scheme + strings.Join(hosts, ","), nil
+}
+
+func withPort(host string) (string, bool) {
+	if bareIPv6.MatchString(host) {
+		host = "[" + host + "]"
+	}
+	parts := hostPort.FindStringSubmatch(host)
+	if parts == nil {
+		return "", false
+	}
+	if parts[2] == "" {
+		return host + ":" + defaultPort, true
+	}
+	port, err := strconv.ParseUint(parts[2], 10, 16)
+	return host, err == nil && port > 0
+}

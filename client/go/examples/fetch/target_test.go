@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestTargetHasAPort(t *testing.T) {
+	for given, want := range map[string]string{
+		"localhost":              "localhost:50051",
+		"host:1":                 "host:1",
+		"::1":                    "[::1]:50051",
+		"[::1]":                  "[::1]:50051",
+		"[::1]:65535":            "[::1]:65535",
+		"dns:///host":            "dns:///host:50051",
+		"dns://9.9.9.9/host":     "dns://9.9.9.9/host:50051",
+		"ipv4:1.2.3.4,5.6.7.8:9": "ipv4:1.2.3.4:50051,5.6.7.8:9",
+		"ipv6:::1":               "ipv6:[::1]:50051",
+		"unix:/run/a.sock":       "unix:/run/a.sock",
+		"xds:///service":         "xds:///service",
+	} {
+		if got, err := targetFrom(given); got != want || err != nil {
+			t.Errorf("%q: got %q, %v, want %q", given, got, err, want)
+		}
+	}
+}
+
+func TestTargetThatIsNone(t *testing.T) {
+	for _, given := range []string{
+		"", "host:", "host:0", "host:65536", "a b", "a,b", "/run/a.sock", "[::1", "http://host",
+		"https://host:1", "unix:", "ipv4:", "ipv4:1.2.3.4,", "dns:///", "host:1:2",
+	} {
+		if got, err := targetFrom(given); err == nil || !strings.Contains(err.Error(), "server: got") {
+			t.Errorf("%q: got %q, %v, want an error", given, got, err)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cpp/src/rpc_status.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace attnbias {
+namespace {
+
+std::string Told(const std::string& says) {
+  const absl::Status status =
+      FromRpc(grpc::Status(grpc::StatusCode::UNAVAILABLE, says), "host:1");
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  return std::string(status.message());
+}
+
+struct Unreached {
+  const char* says;
+  const char* told;
+};
+
+class UnreachedServer : public testing::TestWithParam<Unreached> {};
+
+// As gRPC 1.51 says it of a closed port, of Python's http.server, of openssl's
+// s_server and of a name that nobody has.
+TEST_P(UnreachedServer, SaysWhatToTry) {
+  const auto [says, told] = GetParam();
+  EXPECT_EQ(Told(says), std::string(told) + " (" + says + ")");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    RpcStatus, UnreachedServer,
+    testing::Values(
+        Unreached{"connections to all backends failing; last error: UNKNOWN: "
+                  "ipv4:127.0.0.1:1: Failed to connect to remote host: "
+                  "Connection refused",
+                  "nothing answers at host:1: is the server running? "
+                  "attnbias-server starts one, ClientOptions::target asks "
+                  "another"},
+        Unreached{"failed to connect to all addresses; last error: UNKNOWN: "
+                  "unix:/a: No such file or directory",
+                  "nothing answers at host:1: is the server running? "
+                  "attnbias-server starts one, ClientOptions::target asks "
+                  "another"},
+        Unreached{"connections to all backends failing; last error: "
+                  "UNAVAILABLE: ipv4:127.0.0.1:1: Failed parsing HTTP/2",
+                  "host:1 answers, but not with gRPC: is it the right port?"},
+        Unreached{"connections to all backends failing; last error: "
+                  "UNAVAILABLE: ipv4:127.0.0.1:1: Socket closed",
+                  "host:1 answers, but not with gRPC in plaintext: does it "
+                  "want TLS? This client has none"},
+        Unreached{"DNS resolution failed for host:1: C-ares status is not "
+                  "ARES_SUCCESS qtype=AAAA name=host is_balancer=0: Domain "
+                  "name not found",
+                  "host:1 is not found: is the name right?"}));
+
+TEST(FromRpc, WhatAServerSaysStays) {
+  EXPECT_EQ(Told("the server is draining"), "the server is draining");
+  EXPECT_EQ(Told("Socket closed"), "Socket closed");
+}
+
+}  // namespace
+}  // namespace attnbias

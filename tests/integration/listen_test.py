@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the server listens: several addresses, socket files."""
+
+import os
+import pathlib
+import socket
+import subprocess
+from typing import Any
+
+import pytest
+
+import attnbias
+from tests.integration.server import PATIENCE
+from tests.integration.ways import run_tool
+
+
+@pytest.fixture
+def path(tmp_path: pathlib.Path) -> pathlib.Path:
+    return tmp_path / "attnbias.sock"
+
+
+def failed(*flags: str) -> str:
+    """What a server says that cannot start."""
+    done = subprocess.run(
+        [os.environ["ATTNBIAS_SERVER_BINARY"], "--metrics-listen=127.0.0.1:0", *flags],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 1
+    return done.stderr
+
+
+def test_every_client_reaches_a_socket_file(start_server: Any, path: pathlib.Path) -> None:
+    server = start_server(f"--listen=unix:{path}")
+    assert server.address == f"unix:{path}"
+    for target in (server.address, f"unix://{path}"):
+        assert run_tool(target, "health").startswith("SERVING")
+        with attnbias.Client(target) as client:
+            bias = client.get(attnbias.ALiBi(num_heads=8), queries=2, keys=2)
+            assert bias.view()[0, 1, 0] == -0.5
+
+
+def test_all_addresses_are_named_and_served(start_server: Any, path: pathlib.Path) -> None:
+    server = start_server(f"--listen=127.0.0.1:0,unix:{path}", "--listen=127.0.0.1:0")
+    addresses = server.address.split(", ")
+    assert addresses[1] == f"unix:{path}"
+    assert len(set(addresses)) == 3
+    for server.address in addresses:
+        with server.connect() as stub:
+            assert stub.check("liveness") == "SERVING"
+
+
+def test_the_file_goes_with_a_clean_end(start_server: Any, path: pathlib.Path) -> None:
+    server = start_server(f"--listen=unix:{path}")
+    assert path.is_socket()
+    assert server.stop() == 0
+    assert not path.exists()
+
+
+def test_a_file_left_behind_is_replaced(start_server: Any, path: pathlib.Path) -> None:
+    first = start_server(f"--listen=unix:{path}")
+    first.process.kill()
+    first.process.wait()
+    assert path.is_socket()
+    with start_server(f"--listen=unix:{path}").connect() as stub:
+        assert stub.check("liveness") == "SERVING"
+
+
+def test_a_file_in_use_is_refused(start_server: Any, path: pathlib.Path) -> None:
+    server = start_server(f"--listen=unix:{path}")
+    said = failed(f"--listen=unix:{path}")
+    assert f"cannot listen on unix:{path}: another server listens there" in said
+    with server.connect() as stub:
+        assert stub.check("liveness") == "SERVING"
+
+
+def test_other_files_and_missing_folders_are_refused(path: pathlib.Path) -> None:
+    path.write_text("mine")
+    said = failed(f"--listen=unix:{path}")
+    assert f"cannot listen on unix:{path}: there is a file that is not a socket" in said
+    assert path.read_text() == "mine"
+    said = failed(f"--listen=unix:{path.parent}/none/a.sock")
+    assert f"there is no folder '{path.parent}/none'" in said
+
+
+def test_no_file_is_left_where_another_port_is_taken(path: pathlib.Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert f"cannot listen on {address}" in failed(f"--listen=unix:{path},{address}")
+        assert not path.exists()
+        said = failed(f"--listen=unix:{path}", f"--metrics-listen={address}")
+        assert f"cannot serve metrics on {address}" in said
+        assert not path.exists()
