@@ -5,6 +5,7 @@ with attnbias.Client("localhost:50051") as client:
     table = client.get(attnbias.Sinusoidal(dim=512), positions=131072)
 """
 
+from attnbias import aio
 from attnbias._client import (
     Client,
 )
@@ -62,6 +63,9 @@ from attnbias._info import (
     TensorInfo,
     TensorPart,
 )
+from attnbias._local_server import (
+    LocalServer,
+)
 from attnbias._logits import (
     AbsoluteKeys,
     DecomposedRelativePositions,
@@ -110,6 +114,7 @@ __all__ = [
     "KeyRow",
     "LearnedAbsolute",
     "LearnedRelative",
+    "LocalServer",
     "LogitsOptions",
     "LogitsTerm",
     "MultiAxisSinusoidal",
@@ -143,4 +148,5 @@ __all__ = [
     "UnimplementedError",
     "XLNet",
     "Xpos",
+    "aio",
 ]
