@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from either_client import CONNECTS
 from fake_server import FakeServer
 from hypothesis import settings
 from safetensors.numpy import save_file
@@ -17,6 +18,8 @@ import attnbias
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from either_client import Connect
 
 
 # The same examples each time, and none is late: no test here depends on time.
@@ -30,10 +33,29 @@ def server() -> Iterator[FakeServer]:
         yield running
 
 
+@pytest.fixture(params=CONNECTS)
+def connect(request: pytest.FixtureRequest) -> Connect:
+    """Makes a client of either kind."""
+    return CONNECTS[request.param]
+
+
 @pytest.fixture
-def client(server: FakeServer) -> Iterator[attnbias.Client]:
-    with attnbias.Client(server.target, timeout=60) as connected:
+def client(server: FakeServer, connect: Connect) -> Iterator[attnbias.Client]:
+    with connect(server.target, timeout=60) as connected:
         yield connected
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that calls would wait between attempts; nobody waits."""
+    waited: list[float] = []
+
+    async def wait(_: object, seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr("attnbias._connection.CallGroup.wait", wait)
+    monkeypatch.setattr("attnbias._async_connection.AsyncCalls.wait", wait)
+    return waited
 
 
 MOUNTED = np.arange(64, dtype="f4").reshape(32, 2)

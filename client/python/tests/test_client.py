@@ -22,14 +22,17 @@ from attnbias.v1 import encodings_pb2, service_pb2, tensor_pb2
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from either_client import Connect
+
 ALIBI = attnbias.ALiBi(num_heads=2)
 SIZE: dict[str, Any] = {"queries": 4, "keys": 6, "align": "end"}
 DIAGONALS = sequence(2 * 9).reshape(2, 9)
 TOEPLITZ = Payload(("diagonals", tensor_pb2.FORM_TOEPLITZ, DIAGONALS), first_relative_position=-3)
-TWO_PARTS = Payload(
+TWO_PARTS_OF = (
     ("cos", tensor_pb2.FORM_TABLE, sequence(4).reshape(2, 2)),
     ("sin", tensor_pb2.FORM_TABLE, sequence(6).reshape(2, 3)),
 )
+TWO_PARTS = Payload(*TWO_PARTS_OF)
 
 
 def test_toeplitz_knows_its_window(server: FakeServer, client: attnbias.Client) -> None:
@@ -134,8 +137,9 @@ def refuses(code: grpc.StatusCode, *details: Any) -> Any:
 
 
 def test_describe(server: FakeServer, client: attnbias.Client) -> None:
-    TWO_PARTS.header.fully_masked_rows.add(begin=1, end=3)
-    server.describe = [describes(TWO_PARTS)]
+    masked = Payload(*TWO_PARTS_OF)
+    masked.header.fully_masked_rows.add(begin=1, end=3)
+    server.describe = [describes(masked)]
     info = client.describe(ALIBI, **SIZE)
     assert info.fingerprint == FINGERPRINT
     assert info.nbytes == 40
@@ -166,14 +170,14 @@ def test_unary_calls_are_retried(server: FakeServer, client: attnbias.Client) ->
 )
 @pytest.mark.parametrize("timeout", [60, None])
 def test_pushback_is_obeyed(
-    server: FakeServer, pushback: str, calls: int, timeout: float | None
+    server: FakeServer, pushback: str, calls: int, timeout: float | None, connect: Connect
 ) -> None:
     def refuses_so(_request: Any, context: grpc.ServicerContext) -> None:
         context.set_trailing_metadata((("grpc-retry-pushback-ms", pushback),))
         context.abort(grpc.StatusCode.UNAVAILABLE, "as planned")
 
     server.describe = [refuses_so, describes(TOEPLITZ)]
-    with attnbias.Client(server.target, timeout=timeout) as client:
+    with connect(server.target, timeout=timeout) as client:
         if calls == 1:
             with pytest.raises(attnbias.UnavailableError) as caught:
                 client.describe(ALIBI, **SIZE)
@@ -209,11 +213,11 @@ def test_errors_carry_their_details(server: FakeServer, client: attnbias.Client)
 
 @pytest.mark.parametrize("code", [c for c in grpc.StatusCode if c is not grpc.StatusCode.OK])
 def test_every_code_has_its_class(
-    server: FakeServer, client: attnbias.Client, code: grpc.StatusCode
+    server: FakeServer, client: attnbias.Client, code: grpc.StatusCode, connect: Connect
 ) -> None:
     server.describe = [refuses(code)]
     with (
-        attnbias.Client(server.target, max_attempts=1) as once,
+        connect(server.target, max_attempts=1) as once,
         pytest.raises(attnbias.Error) as caught,
     ):
         once.describe(ALIBI, **SIZE)

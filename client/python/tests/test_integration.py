@@ -19,6 +19,8 @@ import attnbias
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from either_client import Connect
+
 ALIBI = attnbias.ALiBi(num_heads=8)
 SQUARE: dict[str, Any] = {"queries": 4, "keys": 4}
 FAR = 1 << 41
@@ -305,10 +307,10 @@ def test_large_dense_stream_is_the_expanded_toeplitz(
     np.testing.assert_array_equal(dense, compact.view(), strict=True)
 
 
-def test_cut_connections_are_survived(real_target: str, t5: attnbias.T5) -> None:
+def test_cut_connections_are_survived(real_target: str, t5: attnbias.T5, connect: Connect) -> None:
     with (
         CuttingProxy(real_target, cut_after=[1_000_000, 5_000_000]) as proxy,
-        attnbias.Client(proxy.target, timeout=120) as client,
+        connect(proxy.target, timeout=120) as client,
     ):
         got = client.get(t5, queries=700, keys=700, form="dense")
         want = client.get(t5, queries=700, keys=700)

@@ -21,6 +21,7 @@ from attnbias.v1 import logits_pb2, tensor_pb2
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from either_client import Connect
     from fake_server import FakeServer
 
 Array = npt.NDArray[Any]
@@ -476,14 +477,14 @@ def test_the_same_numbers_every_time(real_client: attnbias.Client) -> None:
     ],
 )
 def test_numbers_of_the_wrong_kind_are_named(
-    fields: dict[str, Any], options: dict[str, Any], name: str
+    fields: dict[str, Any], options: dict[str, Any], name: str, connect: Connect
 ) -> None:
     sides = {"query_height": 2, "query_width": 2} | fields
     term = attnbias.DecomposedRelativePositions(
         rel_pos_h=random(3, DIM), rel_pos_w=random(3, DIM), **sides
     )
     with (
-        attnbias.Client("127.0.0.1:1") as client,
+        connect("127.0.0.1:1") as client,
         pytest.raises((TypeError, ValueError), match=re.escape(name)),
     ):
         client.logits(term, random(1, 4, DIM), **({"keys": 4} | options), direction="bidirectional")

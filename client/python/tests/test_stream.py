@@ -17,6 +17,8 @@ import attnbias
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from either_client import Connect
+
     from attnbias.v1 import service_pb2
 
     Step = Callable[[service_pb2.StreamTensorRequest, grpc.ServicerContext], Iterator[bytes]]
@@ -91,18 +93,18 @@ def test_reset_of_the_stream_is_resumed(server: FakeServer, client: attnbias.Cli
     assert [r.read_offset for r in server.requests] == [0, 3000]
 
 
-def test_progress_renews_the_attempts(server: FakeServer) -> None:
+def test_progress_renews_the_attempts(server: FakeServer, connect: Connect) -> None:
     unavailable = breaks_after(2000, grpc.StatusCode.UNAVAILABLE, retry_info(0))
     server.script = [unavailable] * 9 + [PAYLOAD.serve]
-    with attnbias.Client(server.target, max_attempts=2) as client:
+    with connect(server.target, max_attempts=2) as client:
         np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
     assert len(server.requests) == 10
 
 
-def test_attempts_end_without_progress(server: FakeServer) -> None:
+def test_attempts_end_without_progress(server: FakeServer, connect: Connect) -> None:
     server.script = [fails(grpc.StatusCode.UNAVAILABLE, retry_info(0))]
     with (
-        attnbias.Client(server.target, max_attempts=3) as client,
+        connect(server.target, max_attempts=3) as client,
         pytest.raises(attnbias.UnavailableError, match="as planned"),
     ):
         client.get(SINUSOIDAL, positions=5000)
@@ -217,49 +219,43 @@ def test_failed_call_is_ended_at_once(server: FakeServer, client: attnbias.Clien
     assert gone.wait(10)
 
 
-def test_size_cap_holds_before_memory_is_taken(server: FakeServer) -> None:
+def test_size_cap_holds_before_memory_is_taken(server: FakeServer, connect: Connect) -> None:
     huge = table(sequence())
     huge.header.parts[0].shape[:] = [1 << 50]
     huge.header.parts[0].size_bytes = huge.header.total_bytes = 1 << 52
     server.script = [sends(huge.first())]
     with (
-        attnbias.Client(server.target) as client,
+        connect(server.target) as client,
         pytest.raises(attnbias.ResourceExhaustedError, match=str(1 << 52)),
     ):
         client.get(SINUSOIDAL, positions=5000)
 
 
 def test_overload_is_waited_out_as_the_server_says(
-    server: FakeServer, client: attnbias.Client, monkeypatch: pytest.MonkeyPatch
+    server: FakeServer, client: attnbias.Client, waits: list[float]
 ) -> None:
-    waited: list[float] = []
-    monkeypatch.setattr("attnbias._calls.CallGroup.wait", lambda _, delay: waited.append(delay))
     overloaded = fails(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_info(1.25))
     server.script = [overloaded, overloaded, PAYLOAD.serve]
     np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
-    assert waited == [1.25, 1.25]
+    assert waits == [1.25, 1.25]
 
 
 def test_backoff_grows_without_a_hint(
-    server: FakeServer, client: attnbias.Client, monkeypatch: pytest.MonkeyPatch
+    server: FakeServer, client: attnbias.Client, waits: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waited: list[float] = []
-    monkeypatch.setattr("attnbias._calls.CallGroup.wait", lambda _, delay: waited.append(delay))
     monkeypatch.setattr("random.uniform", lambda _, most: most)
     server.script = [fails(grpc.StatusCode.UNAVAILABLE)] * 9 + [PAYLOAD.serve]
     np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
-    assert waited == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 2, 2, 2, 2])
+    assert waits == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 2, 2, 2, 2])
 
 
 def test_jitter_is_full(
-    server: FakeServer, client: attnbias.Client, monkeypatch: pytest.MonkeyPatch
+    server: FakeServer, client: attnbias.Client, waits: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waited: list[float] = []
-    monkeypatch.setattr("attnbias._calls.CallGroup.wait", lambda _, delay: waited.append(delay))
     monkeypatch.setattr("random.uniform", lambda least, _: least)
     server.script = [fails(grpc.StatusCode.UNAVAILABLE)] * 3 + [PAYLOAD.serve]
     client.get(SINUSOIDAL, positions=5000)
-    assert waited == [0, 0, 0]
+    assert waits == [0, 0, 0]
 
 
 def test_cancelled_by_the_server_is_tried_again(
@@ -291,10 +287,10 @@ def test_other_statuses_are_final(
     assert len(server.requests) == 1
 
 
-def test_wait_longer_than_the_timeout_is_not_begun(server: FakeServer) -> None:
+def test_wait_longer_than_the_timeout_is_not_begun(server: FakeServer, connect: Connect) -> None:
     server.script = [fails(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_info(3600))]
     with (
-        attnbias.Client(server.target, timeout=60) as client,
+        connect(server.target, timeout=60) as client,
         pytest.raises(attnbias.ResourceExhaustedError) as caught,
     ):
         client.get(SINUSOIDAL, positions=5000)
@@ -317,9 +313,9 @@ def test_timeout_ends_a_stalled_stream(server: FakeServer, client: attnbias.Clie
         client.get(SINUSOIDAL, positions=5000, timeout=0.2)
 
 
-def test_no_server_is_unavailable() -> None:
+def test_no_server_is_unavailable(connect: Connect) -> None:
     with (
-        attnbias.Client("127.0.0.1:1", max_attempts=2) as client,
+        connect("127.0.0.1:1", max_attempts=2) as client,
         pytest.raises(attnbias.UnavailableError),
     ):
         client.get(SINUSOIDAL, positions=5000)
@@ -375,7 +371,7 @@ def test_get_many_cancels_the_others_when_one_fails(
 
 
 def test_get_many_cancels_what_has_begun_when_its_requests_fail(
-    server: FakeServer, client: attnbias.Client
+    server: FakeServer,
 ) -> None:
     endless = Endless()
     server.script = [endless.serve]
@@ -385,13 +381,16 @@ def test_get_many_cancels_what_has_begun_when_its_requests_fail(
         endless.begun.wait(60)
         raise LookupError("as planned")
 
-    with pytest.raises(LookupError, match="as planned"):
+    with (
+        attnbias.Client(server.target) as client,
+        pytest.raises(LookupError, match="as planned"),
+    ):
         client.get_many(requests())
     assert endless.cancelled.get(timeout=60)
 
 
-def test_closing_the_client_cancels(server: FakeServer) -> None:
-    client = attnbias.Client(server.target)
+def test_closing_the_client_cancels(server: FakeServer, connect: Connect) -> None:
+    client = connect(server.target)
     begun = threading.Event()
 
     def step(

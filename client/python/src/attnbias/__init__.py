@@ -7,6 +7,7 @@ with attnbias.Client("localhost:50051") as client:
 
 from typing import TYPE_CHECKING
 
+from attnbias import aio
 from attnbias._client import (
     Client,
 )
@@ -67,6 +68,9 @@ from attnbias._info import (
     ServerLimits,
     TensorInfo,
     TensorPart,
+)
+from attnbias._local_server import (
+    LocalServer,
 )
 from attnbias._logits import (
     AbsoluteKeys,
@@ -143,6 +147,7 @@ __all__ = [
     "KeyRow",
     "LearnedAbsolute",
     "LearnedRelative",
+    "LocalServer",
     "LogitsOptions",
     "LogitsTerm",
     "MultiAxisSinusoidal",
@@ -180,6 +185,7 @@ __all__ = [
     "Xpos",
     "XposTables",
     "__version__",
+    "aio",
     "load",
     "plot",
     "save",

@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attnbias._calls import CallGroup
-    from attnbias._channel import Connection
+    from attnbias._calls import Calls
 
 
 @dataclass(frozen=True)
 class CallOptions:
-    """That, the connection it goes over, and the group that it belongs to."""
+    """That, and what makes the calls."""
 
-    connection: Connection
+    calls: Calls
     max_tensor_bytes: int
     max_attempts: int | None
     timeout: float | None
     out: Any
     progress: bool | None
-    calls: CallGroup

@@ -1,75 +1,129 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that end together."""
+"""The methods of the service, and what making calls of them is.
+
+All that a request needs to know about calls is here. It is a coroutine: the asynchronous client
+awaits it, and the calls of the synchronous one block instead of suspending, so that ``run`` has it
+in one step. Retries, resuming and checksums are so written once.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
-from attnbias._errors import CancelledError
+from grpc_health.v1 import health_pb2
+
+from attnbias.v1 import logits_pb2, service_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Coroutine, Iterable
+    from contextlib import AbstractAsyncContextManager
 
-    import grpc
+    from google.protobuf.message import Message
+
+_SERVICE: Final = "attnbias.v1.AttentionBiasService"
+_HEALTH: Final = "grpc.health.v1.Health"
 
 _Result = TypeVar("_Result")
 
 
-class CallGroup:
-    """Streams in flight, in any thread, that one cancel() ends."""
+@dataclass(frozen=True)
+class Method:
+    """A method, and the classes of its messages."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._calls: set[grpc.Call] = set()
-        self._cancelled = threading.Event()
-        self._reason = ""
+    path: str
+    kind: Literal["unary_unary", "unary_stream", "stream_stream"]
+    request: type[Message]
+    response: type[Message] | None = None
+    """None leaves messages as they came. Chunks are parsed by hand, to copy them only once; headers
+    are held to their checksum."""
 
-    def begin(self, call: Callable[[], _Result]) -> _Result:
-        """What ``call`` returns, which makes a call of gRPC.
+    def of(self, channel: Any) -> Any:
+        """What calls the method over a channel of either kind."""
+        return getattr(channel, self.kind)(
+            self.path,
+            request_serializer=self.request.SerializeToString,
+            response_deserializer=self.response and self.response.FromString,
+        )
+
+
+STREAM_TENSOR: Final = Method(
+    f"/{_SERVICE}/StreamTensor", "unary_stream", service_pb2.StreamTensorRequest
+)
+COMPUTE_LOGITS: Final = Method(
+    f"/{_SERVICE}/ComputeLogits", "stream_stream", logits_pb2.ComputeLogitsRequest
+)
+DESCRIBE_TENSOR: Final = Method(
+    f"/{_SERVICE}/DescribeTensor", "unary_unary", service_pb2.DescribeTensorRequest
+)
+LIST_TABLES: Final = Method(
+    f"/{_SERVICE}/ListTables",
+    "unary_unary",
+    service_pb2.ListTablesRequest,
+    service_pb2.ListTablesResponse,
+)
+GET_SERVER_INFO: Final = Method(
+    f"/{_SERVICE}/GetServerInfo",
+    "unary_unary",
+    service_pb2.GetServerInfoRequest,
+    service_pb2.GetServerInfoResponse,
+)
+CHECK_HEALTH: Final = Method(
+    f"/{_HEALTH}/Check",
+    "unary_unary",
+    health_pb2.HealthCheckRequest,
+    health_pb2.HealthCheckResponse,
+)
+WATCH_HEALTH: Final = Method(
+    f"/{_HEALTH}/Watch",
+    "unary_stream",
+    health_pb2.HealthCheckRequest,
+    health_pb2.HealthCheckResponse,
+)
+
+
+class Stream(Protocol):
+    """A call in flight whose answer is a stream."""
+
+    async def read(self) -> Any:
+        """The next message; None at the end, if that is OK.
 
         Raises:
-            CancelledError: the group is cancelled.
+            CallFailed: it is not.
         """
-        self._require_wanted()
-        try:
-            return call()
-        except ValueError:  # how gRPC says that the channel is closed
-            self._require_wanted()
-            raise
 
-    @contextlib.contextmanager
-    def running(self, call: grpc.Call) -> Iterator[None]:
-        """Holds a call for the length of a block, however that is left; then it is over."""
-        with self._lock:
-            self._calls.add(call)
-        try:
-            self._require_wanted()
-            yield
-        finally:
-            with self._lock:
-                self._calls.discard(call)
-            call.cancel()  # does nothing to a call that has finished
 
-    def wait(self, seconds: float) -> None:
-        """Sleeps, but not through a cancel().
+class Calls(Protocol):
+    """The calls of one request to this package, which end together."""
+
+    target: str
+
+    async def ask(self, method: Method, message: Any, timeout: float | None) -> Any:
+        """Makes a call with one answer.
 
         Raises:
-            CancelledError: the group is cancelled.
+            CallFailed: its status is not OK.
+            CancelledError: the calls were cancelled, or the client closed.
         """
-        self._cancelled.wait(seconds)
-        self._require_wanted()
 
-    def cancel(self, reason: str) -> None:
-        """Ends all calls, and those that would still begin."""
-        self._reason = reason
-        self._cancelled.set()
-        with self._lock:
-            calls = list(self._calls)
-        for call in calls:
-            call.cancel()
+    def stream(
+        self, method: Method, messages: Message | Iterable[Message], timeout: float | None
+    ) -> AbstractAsyncContextManager[Stream]:
+        """Makes a call whose answer is a stream. It is over when the block is left, however."""
 
-    def _require_wanted(self) -> None:
-        if self._cancelled.is_set():
-            raise CancelledError(self._reason)
+    async def wait(self, seconds: float) -> None:
+        """Waits, but not through a cancel(), and has gRPC look for the server meanwhile.
+
+        Raises:
+            CancelledError: the calls were cancelled, or the client closed.
+        """
+
+
+def run(coroutine: Coroutine[Any, Any, _Result]) -> _Result:
+    """The result of a coroutine whose calls block."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: _Result = done.value
+        return result
+    raise AssertionError("a call that should block was awaited")

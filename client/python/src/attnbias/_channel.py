@@ -1,26 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gRPC channel: its options, and the methods this package calls on it."""
+"""Channels of gRPC, with the options that suit this service."""
 
 from __future__ import annotations
 
-import contextlib
 import re
-import threading
-import weakref
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
+import grpc.aio
 import grpc.experimental
-from grpc_health.v1 import health_pb2
-
-from attnbias._calls import CallGroup
-from attnbias.v1 import logits_pb2, service_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping
 
-_SERVICE: Final = "attnbias.v1.AttentionBiasService"
-_HEALTH: Final = "grpc.health.v1.Health"
 _WINDOW_BYTES: Final = 16 << 20
 _MAX_FRAME_BYTES: Final = (1 << 24) - 1  # HTTP/2's own limit
 
@@ -46,11 +39,12 @@ _OPTIONS: Final[Mapping[str, Any]] = {
     "grpc.http2.lookahead_bytes": _WINDOW_BYTES,
     "grpc.http2.max_frame_size": _MAX_FRAME_BYTES,
     "grpc.http2.bdp_probe": 0,
+}
+
+_SYNC_OPTIONS: Final[Mapping[str, Any]] = {
     # Chunks arrive in the caller's thread, without a hand-over for each.
     grpc.experimental.ChannelOptions.SingleThreadedUnaryStream: 1,
 }
-
-_CLOSED: Final = "the client is closed"
 
 # Targets on this machine: a proxy named in the environment cannot reach them.
 _LOOPBACK: Final = re.compile(
@@ -59,94 +53,26 @@ _LOOPBACK: Final = re.compile(
 )
 
 
-class Connection:
-    """The service's methods, and the health service's, over one channel."""
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a server is, and how it is talked to."""
 
-    def __init__(
-        self,
-        target: str,
-        credentials: grpc.ChannelCredentials | None,
-        metadata: Sequence[tuple[str, str]],
-        options: Mapping[str, Any],
-    ) -> None:
-        self.target = target
-        self._lock = threading.Lock()
-        self._closed = False
-        self._groups: weakref.WeakSet[CallGroup] = weakref.WeakSet()
-        self.metadata = tuple(metadata)
-        self._channel = _open(target, credentials, options)
-        # No deserializer: chunks are parsed by hand, to copy them only once; headers are
-        # held to their checksum as they came.
-        self.stream_tensor: Any = self._channel.unary_stream(
-            f"/{_SERVICE}/StreamTensor",
-            request_serializer=service_pb2.StreamTensorRequest.SerializeToString,
-            response_deserializer=None,
-        )
-        self.compute_logits: Any = self._channel.stream_stream(
-            f"/{_SERVICE}/ComputeLogits",
-            request_serializer=logits_pb2.ComputeLogitsRequest.SerializeToString,
-            response_deserializer=None,
-        )
-        self.describe_tensor: Any = self._channel.unary_unary(
-            f"/{_SERVICE}/DescribeTensor",
-            request_serializer=service_pb2.DescribeTensorRequest.SerializeToString,
-            response_deserializer=None,
-        )
-        self.list_tables = self._unary("ListTables")
-        self.get_server_info = self._unary("GetServerInfo")
-        self.check_health: Any = self._channel.unary_unary(
-            f"/{_HEALTH}/Check",
-            request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
-            response_deserializer=health_pb2.HealthCheckResponse.FromString,
-        )
+    target: str
+    credentials: grpc.ChannelCredentials | None
+    metadata: tuple[tuple[str, str], ...]
+    options: Mapping[str, Any]
 
-    def new_group(self) -> CallGroup:
-        """A group of calls, which close() cancels."""
-        group = CallGroup()
-        with self._lock:
-            self._groups.add(group)
-            if self._closed:
-                group.cancel(_CLOSED)
-        return group
+    def open(self) -> grpc.Channel:
+        """A channel whose calls block."""
+        return self._open(grpc, _SYNC_OPTIONS)
 
-    def close(self) -> None:
-        """Cancels what is in flight or waits, and closes the channel."""
-        with self._lock:
-            self._closed = True
-            groups = list(self._groups)
-        for group in groups:
-            group.cancel(_CLOSED)
-        self._channel.close()
+    def open_async(self) -> grpc.aio.Channel:
+        """A channel of the running event loop."""
+        return self._open(grpc.aio, {})
 
-    @contextlib.contextmanager
-    def reconnecting(self) -> Iterator[None]:
-        """Keeps gRPC connecting for the length of a block in which no call is made.
-
-        It reads its sockets only while somebody waits for a call: here, for one that
-        is sent as soon as there is a connection.
-        """
-        request = health_pb2.HealthCheckRequest()
-        with contextlib.ExitStack() as stack:
-            with contextlib.suppress(ValueError):  # the channel is closed; whoever waits is told
-                waiting = self.check_health.future(
-                    request, metadata=self.metadata, wait_for_ready=True
-                )
-                stack.callback(waiting.cancel)
-            yield
-
-    def _unary(self, method: str) -> Any:
-        return self._channel.unary_unary(
-            f"/{_SERVICE}/{method}",
-            request_serializer=getattr(service_pb2, f"{method}Request").SerializeToString,
-            response_deserializer=getattr(service_pb2, f"{method}Response").FromString,
-        )
-
-
-def _open(
-    target: str, credentials: grpc.ChannelCredentials | None, options: Mapping[str, Any]
-) -> grpc.Channel:
-    local = {"grpc.enable_http_proxy": 0} if _LOOPBACK.match(target) else {}
-    merged = list({**_OPTIONS, **local, **options}.items())
-    if credentials is None:
-        return grpc.insecure_channel(target, merged)
-    return grpc.secure_channel(target, credentials, merged)
+    def _open(self, kind: Any, more: Mapping[str, Any]) -> Any:
+        local = {"grpc.enable_http_proxy": 0} if _LOOPBACK.match(self.target) else {}
+        merged = list({**_OPTIONS, **more, **local, **self.options}.items())
+        if self.credentials is None:
+            return kind.insecure_channel(self.target, merged)
+        return kind.secure_channel(self.target, self.credentials, merged)

@@ -7,14 +7,24 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, Unpack, overload
 
-import grpc
 from grpc_health.v1 import health_pb2
 
 from attnbias._call_options import CallOptions
-from attnbias._channel import Connection
+from attnbias._calls import (
+    CHECK_HEALTH,
+    DESCRIBE_TENSOR,
+    GET_SERVER_INFO,
+    LIST_TABLES,
+    WATCH_HEALTH,
+    Calls,
+    Method,
+    run,
+)
+from attnbias._channel import Endpoint
 from attnbias._checks import refuse_unknown, require_instance
+from attnbias._connection import CallGroup, Connection
 from attnbias._download import Download
-from attnbias._errors import from_rpc_error
+from attnbias._errors import CallFailed, DeadlineExceededError
 from attnbias._files import check_suffix, metadata_of, spec_as_json, write
 from attnbias._header import read_header
 from attnbias._info import (
@@ -30,6 +40,7 @@ from attnbias._memory import part_of
 from attnbias._request import Request, RequestOptions
 from attnbias._results import to_result
 from attnbias._retry import Deadline, Retry
+from attnbias._target import target_from
 from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:
@@ -37,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
 
-    import numpy as np
+    import grpc
     import numpy.typing as npt
 
     from attnbias._encodings import Compact, Encoding
@@ -49,17 +60,183 @@ Out = TypeVar("Out")
 
 _DEFAULT_TIMEOUT: Final = 300.0
 _DEFAULT_MAX_TENSOR_BYTES: Final = 16 << 30
-_CALLS_IN_FLIGHT: Final = 8
+CALLS_IN_FLIGHT: Final = 8
 _TABLES_PER_PAGE: Final = 1000  # the most that the contract allows
 
 
-class Client:
+class BaseClient:
+    """What both clients do alike; see ``Client``."""
+
+    def __init__(
+        self,
+        target: str | None = None,
+        *,
+        timeout: float | None = _DEFAULT_TIMEOUT,
+        credentials: grpc.ChannelCredentials | None = None,
+        metadata: Sequence[tuple[str, str]] = (),
+        channel_options: Mapping[str, Any] | None = None,
+        max_attempts: int | None = None,
+        max_tensor_bytes: int = _DEFAULT_MAX_TENSOR_BYTES,
+    ) -> None:
+        if max_attempts is not None and max_attempts < 1:
+            raise ValueError(f"max_attempts: got {max_attempts}, want at least 1, or None")
+        self._timeout = _checked(timeout)
+        self._max_attempts = max_attempts
+        self._max_tensor_bytes = max_tensor_bytes
+        self._endpoint = Endpoint(
+            target_from(target), credentials, tuple(metadata), dict(channel_options or {})
+        )
+        self._open()
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._endpoint.credentials is not None:
+            name = type(self).__name__
+            raise TypeError(
+                f"cannot pickle a {name} with credentials: make one in each process instead"
+            )
+        return {
+            "target": self._endpoint.target,
+            "timeout": self._timeout,
+            "metadata": self._endpoint.metadata,
+            "channel_options": self._endpoint.options,
+            "max_attempts": self._max_attempts,
+            "max_tensor_bytes": self._max_tensor_bytes,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]  # a copy is opened like the first
+
+    def _open(self) -> None:
+        """Makes the connection that ``_new_calls`` goes over; nothing is sent yet."""
+        raise NotImplementedError
+
+    def _new_calls(self) -> Calls:
+        raise NotImplementedError
+
+    async def _get(
+        self,
+        encoding: Encoding[Any],
+        out: Any,
+        progress: bool | None,
+        timeout: float | None,
+        extent: Any,
+    ) -> Any:
+        refuse_unknown(extent, RequestOptions, "get")
+        return await self._fetch(Request(encoding, **extent), self._options(out, progress, timeout))
+
+    async def _fetch(self, request: Request, options: CallOptions) -> Any:
+        require_instance(request, Request, "requests", "attnbias.Request(encoding, ...)")
+        info, memory = await Download(request.to_spec(), options).run()
+        result = to_result(info, memory, request)
+        return result if options.out is None else options.out
+
+    async def _logits(
+        self, request: LogitsRequest, out: Any, timeout: float | None
+    ) -> npt.NDArray[Any]:
+        return await LogitsStream(request, self._options(out, False, timeout)).run()
+
+    async def _for_file(
+        self,
+        path: Path,
+        encoding: Encoding[Any],
+        progress: bool | None,
+        timeout: float | None,
+        extent: Any,
+    ) -> tuple[TensorInfo, dict[str, npt.NDArray[Any]], dict[str, str]]:
+        """What a file holds, beside what the caller is told of it."""
+        check_suffix(path)
+        refuse_unknown(extent, RequestOptions, "save")
+        request = Request(encoding, **extent)
+        info, memory = await Download(
+            request.to_spec(), self._options(None, progress, timeout)
+        ).run()
+        arrays = {part.name: part_of(memory, info, i) for i, part in enumerate(info.parts)}
+        return info, arrays, _metadata(info, to_result(info, memory, request))
+
+    async def _describe(
+        self, encoding: Encoding[Any], timeout: float | None, extent: Any
+    ) -> TensorInfo:
+        refuse_unknown(extent, RequestOptions, "describe")
+        message = service_pb2.DescribeTensorRequest(spec=Request(encoding, **extent).to_spec())
+        answer = await self._ask(DESCRIBE_TENSOR, message, timeout)
+        return to_tensor_info(read_header(answer, service_pb2.DescribeTensorResponse).header)
+
+    async def _info(self, timeout: float | None) -> ServerInfo:
+        message = service_pb2.GetServerInfoRequest()
+        return to_server_info(await self._ask(GET_SERVER_INFO, message, timeout))
+
+    async def _list_tables(self, timeout: float | None) -> list[TableInfo]:
+        tables: list[TableInfo] = []
+        message = service_pb2.ListTablesRequest(page_size=_TABLES_PER_PAGE)
+        while True:
+            page = await self._ask(LIST_TABLES, message, timeout)
+            tables += [to_table_info(table) for table in page.tables]
+            message.page_token = page.next_page_token
+            if not message.page_token:
+                return tables
+
+    async def _health(self, service: str, timeout: float | None) -> bool:
+        message = health_pb2.HealthCheckRequest(service=service)
+        left = Deadline(self._time_for(timeout)).remaining()
+        try:
+            response = await self._new_calls().ask(CHECK_HEALTH, message, left)
+        except CallFailed as failed:
+            failure = failed.error
+        else:
+            return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
+        raise failure  # not inside except: gRPC's traceback says nothing more
+
+    async def _watch_health(self) -> bool:
+        """Returns when the server is serving; False if the connection ended before."""
+        message = health_pb2.HealthCheckRequest()
+        left = Deadline(self._timeout).remaining()
+        try:
+            async with self._new_calls().stream(WATCH_HEALTH, message, left) as stream:
+                while (response := await stream.read()) is not None:
+                    if response.status == health_pb2.HealthCheckResponse.SERVING:
+                        return True
+        except CallFailed as failed:
+            if isinstance(failed.error, DeadlineExceededError):
+                raise failed.error from None
+        return False
+
+    async def _ask(self, method: Method, message: Any, timeout: float | None) -> Any:
+        options = self._options(None, False, timeout)
+        deadline = Deadline(options.timeout)
+        retry = Retry(options, deadline)
+        while True:
+            try:
+                return await options.calls.ask(method, message, deadline.remaining())
+            except CallFailed as failed:
+                failure = failed.error
+            await retry.wait_after(failure)  # not inside except, see above
+
+    def _options(
+        self, out: Any, progress: bool | None, timeout: float | None, calls: Calls | None = None
+    ) -> CallOptions:
+        return CallOptions(
+            calls=calls or self._new_calls(),
+            max_tensor_bytes=self._max_tensor_bytes,
+            max_attempts=self._max_attempts,
+            timeout=self._time_for(timeout),
+            out=out,
+            progress=progress,
+        )
+
+    def _time_for(self, timeout: float | None) -> float | None:
+        return self._timeout if timeout is None else _checked(timeout)
+
+
+class Client(BaseClient):
     """A connection to an attnbias server; a context manager that closes it.
 
-    Safe to share between threads. Nothing is sent before the first call.
+    Safe to share between threads, and between processes: pickled, or inherited by a fork, it opens
+    a connection of its own at its first call. Nothing is sent before that.
 
     Args:
-        target: "host:port", or any gRPC target.
+        target: "host", "host:port" or any gRPC target; the port is 50051 if not said.
+            None is what the environment variable ``ATTNBIAS_SERVER`` says, else
+            this machine.
         timeout: seconds that a call may take, retries included; None for ever.
         credentials: for TLS, as of ``grpc.ssl_channel_credentials``; None is plaintext.
         metadata: pairs that each call carries, as ``[("authorization", "Bearer ...")]``.
@@ -76,25 +253,6 @@ class Client:
     Every call raises ``attnbias.Error`` (see its subclasses) with the server's
     status, and TypeError or ValueError for what cannot even be sent.
     """
-
-    def __init__(
-        self,
-        target: str,
-        *,
-        timeout: float | None = _DEFAULT_TIMEOUT,
-        credentials: grpc.ChannelCredentials | None = None,
-        metadata: Sequence[tuple[str, str]] = (),
-        channel_options: Mapping[str, Any] | None = None,
-        max_attempts: int | None = None,
-        max_tensor_bytes: int = _DEFAULT_MAX_TENSOR_BYTES,
-    ) -> None:
-        if max_attempts is not None and max_attempts < 1:
-            raise ValueError(f"max_attempts: got {max_attempts}, want at least 1, or None")
-        require_instance(target, str, "target", "a str, as 'localhost:50051'")
-        self._timeout = _checked(timeout)
-        self._max_attempts = max_attempts
-        self._max_tensor_bytes = max_tensor_bytes
-        self._connection = Connection(target, credentials, metadata, channel_options or {})
 
     def __enter__(self) -> Self:
         return self
@@ -195,11 +353,7 @@ class Client:
             TypeError: an argument is of the wrong type.
             ValueError: an argument cannot be sent, or ``out`` does not fit.
         """
-        refuse_unknown(options, RequestOptions, "get")
-        request = Request(encoding, **options)
-        info, memory = self._download(request, self._options(out, progress, timeout))
-        result = to_result(info, memory, request)
-        return result if out is None else out
+        return run(self._get(encoding, out, progress, timeout, options))
 
     def logits(
         self,
@@ -247,7 +401,7 @@ class Client:
         request = LogitsRequest(
             term=term, rows=rows, keys=keys, direction=direction, queries=queries, **options
         )
-        return LogitsStream(request, self._options(out, False, timeout)).run()
+        return run(self._logits(request, out, timeout))
 
     def get_many(self, requests: Iterable[Request], *, timeout: float | None = None) -> list[Any]:
         """Fetches several tensors, a few at a time over the one connection.
@@ -262,20 +416,19 @@ class Client:
         Raises:
             Error: the first failure; the other calls are then cancelled.
         """
-        options = self._options(None, False, timeout)
+        calls = self._new_calls()
+        options = self._options(None, False, timeout, calls)
 
         def fetch(request: Request) -> Any:
-            require_instance(request, Request, "requests", "attnbias.Request(encoding, ...)")
-            info, memory = self._download(request, options)
-            return to_result(info, memory, request)
+            return run(self._fetch(request, options))
 
-        with ThreadPoolExecutor(_CALLS_IN_FLIGHT, "attnbias-get") as pool:
+        with ThreadPoolExecutor(CALLS_IN_FLIGHT, "attnbias-get") as pool:
             try:
                 futures = [pool.submit(fetch, request) for request in requests]
                 for future in as_completed(futures):
                     future.result()
             except BaseException:
-                options.calls.cancel("cancelled together with another call")
+                calls.cancel("cancelled together with another call")
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
             return [future.result() for future in futures]
@@ -309,12 +462,8 @@ class Client:
             ValueError: the name ends otherwise, or a .npy would hold several parts.
         """
         path = Path(path)
-        check_suffix(path)
-        refuse_unknown(options, RequestOptions, "save")
-        request = Request(encoding, **options)
-        info, memory = self._download(request, self._options(None, progress, timeout))
-        arrays = {part.name: part_of(memory, info, i) for i, part in enumerate(info.parts)}
-        write(path, arrays, _metadata(info, to_result(info, memory, request)))
+        info, arrays, metadata = run(self._for_file(path, encoding, progress, timeout, options))
+        write(path, arrays, metadata)
         return info
 
     def describe(
@@ -331,16 +480,11 @@ class Client:
             timeout: as for ``get``.
             **options: as for ``get``.
         """
-        refuse_unknown(options, RequestOptions, "describe")
-        spec = Request(encoding, **options).to_spec()
-        message = service_pb2.DescribeTensorRequest(spec=spec)
-        answer = self._call(self._connection.describe_tensor, message, timeout)
-        return to_tensor_info(read_header(answer, service_pb2.DescribeTensorResponse).header)
+        return run(self._describe(encoding, timeout, options))
 
     def info(self, *, timeout: float | None = None) -> ServerInfo:
         """What the server is: version, encodings, dtypes, limits."""
-        message = service_pb2.GetServerInfoRequest()
-        return to_server_info(self._call(self._connection.get_server_info, message, timeout))
+        return run(self._info(timeout))
 
     def list_tables(self, *, timeout: float | None = None) -> list[TableInfo]:
         """The learned tables that the server has mounted, by name.
@@ -348,14 +492,7 @@ class Client:
         Args:
             timeout: seconds for each page of a thousand, instead of the client's.
         """
-        tables: list[TableInfo] = []
-        message = service_pb2.ListTablesRequest(page_size=_TABLES_PER_PAGE)
-        while True:
-            page = self._call(self._connection.list_tables, message, timeout)
-            tables += [to_table_info(table) for table in page.tables]
-            message.page_token = page.next_page_token
-            if not message.page_token:
-                return tables
+        return run(self._list_tables(timeout))
 
     def health(self, service: str = "", *, timeout: float | None = None) -> bool:
         """Whether the server, or one service of it, says that it is serving. Asks once.
@@ -368,49 +505,13 @@ class Client:
             NotFoundError: the server has no such service.
             UnavailableError: no server answers.
         """
-        message = health_pb2.HealthCheckRequest(service=service)
-        options = self._options(None, False, timeout)
-        check = self._connection.check_health
-        try:
-            response = self._attempt(check, message, options, Deadline(options.timeout))
-        except grpc.RpcError as error:
-            raise from_rpc_error(error) from None
-        return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
+        return run(self._health(service, timeout))
 
-    def _call(self, method: Any, message: Any, timeout: float | None) -> Any:
-        options = self._options(None, False, timeout)
-        deadline = Deadline(options.timeout)
-        retry = Retry(options, deadline)
-        while True:
-            try:
-                return self._attempt(method, message, options, deadline)
-            except grpc.RpcError as error:
-                failure = from_rpc_error(error)
-            retry.wait_after(failure)  # not inside except: gRPC's traceback says nothing more
+    def _open(self) -> None:
+        self._connection = Connection(self._endpoint)
 
-    def _attempt(self, method: Any, message: Any, options: CallOptions, deadline: Deadline) -> Any:
-        timeout = deadline.remaining()
-        metadata = self._connection.metadata
-        return options.calls.begin(lambda: method(message, timeout=timeout, metadata=metadata))
-
-    def _download(
-        self, request: Request, options: CallOptions
-    ) -> tuple[TensorInfo, npt.NDArray[np.uint8]]:
-        return Download(request.to_spec(), options).run()
-
-    def _options(self, out: Any, progress: bool | None, timeout: float | None) -> CallOptions:
-        return CallOptions(
-            connection=self._connection,
-            max_tensor_bytes=self._max_tensor_bytes,
-            max_attempts=self._max_attempts,
-            timeout=self._time_for(timeout),
-            out=out,
-            progress=progress,
-            calls=self._connection.new_group(),
-        )
-
-    def _time_for(self, timeout: float | None) -> float | None:
-        return self._timeout if timeout is None else _checked(timeout)
+    def _new_calls(self) -> CallGroup:
+        return self._connection.new_group()
 
 
 def _checked(timeout: float | None) -> float | None:

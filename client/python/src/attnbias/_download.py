@@ -6,15 +6,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import grpc
-
 from attnbias._assembler import Assembler
+from attnbias._calls import STREAM_TENSOR
 from attnbias._errors import (
+    CallFailed,
     DataLossError,
     Error,
     FailedPreconditionError,
     ResourceExhaustedError,
-    from_rpc_error,
 )
 from attnbias._header import read_header
 from attnbias._info import TensorInfo, to_tensor_info
@@ -49,7 +48,7 @@ class Download:
         self._payload: _Payload | None = None
         self._may_restart = True
 
-    def run(self) -> tuple[TensorInfo, npt.NDArray[np.uint8]]:
+    async def run(self) -> tuple[TensorInfo, npt.NDArray[np.uint8]]:
         """Fetches everything, retrying and resuming within the timeout.
 
         Raises:
@@ -62,30 +61,26 @@ class Download:
             while True:
                 failure = None
                 try:
-                    self._attempt()
-                except grpc.RpcError as error:
-                    failure = from_rpc_error(error)
+                    await self._attempt()
+                except CallFailed as failed:
+                    failure = failed.error
                 if failure is not None:  # not inside except: gRPC's traceback says nothing more
-                    self._recover(failure)
+                    await self._recover(failure)
                 # Once every byte has come and was checked, the stream may end as it likes.
                 if self._payload is not None and self._payload.assembler.complete:
                     return self._payload.info, self._payload.memory
 
-    def _attempt(self) -> None:
+    async def _attempt(self) -> None:
         """Makes one call, from where the last one broke."""
         request = service_pb2.StreamTensorRequest(spec=self._spec)
         if self._payload is not None and self._payload.assembler.received > 0:
             request.read_offset = self._payload.assembler.received
             request.expected_fingerprint = self._payload.info.fingerprint
-        connection, calls = self._options.connection, self._options.calls
         timeout = self._deadline.remaining()
-        call = calls.begin(
-            lambda: connection.stream_tensor(request, timeout=timeout, metadata=connection.metadata)
-        )
-        with calls.running(call):
-            first = read_header(next(call, b""), service_pb2.StreamTensorResponse)
+        async with self._options.calls.stream(STREAM_TENSOR, request, timeout) as stream:
+            first = read_header(await stream.read() or b"", service_pb2.StreamTensorResponse)
             payload = self._begin(to_tensor_info(first.header))
-            for message in call:
+            while (message := await stream.read()) is not None:
                 count = payload.assembler.add(message)
                 if count > 0:
                     self._progress.advance(count)
@@ -119,7 +114,7 @@ class Download:
             return self._payload.memory
         return allocate(info)
 
-    def _recover(self, error: Error) -> None:
+    async def _recover(self, error: Error) -> None:
         """Returns when the next attempt may begin; raises error where there is none."""
         if self._payload is not None and self._payload.assembler.received > 0:
             assembler = self._payload.assembler
@@ -129,4 +124,4 @@ class Download:
                 self._may_restart = False
                 assembler.restart()
                 return
-        self._retry.wait_after(error)
+        await self._retry.wait_after(error)

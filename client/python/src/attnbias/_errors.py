@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from google.protobuf.message import Message
+
+    from attnbias._channel import Endpoint
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,10 @@ class Error(Exception):
         self.message = message
         self.details = tuple(details)
         super().__init__(f"{self.code.name}: {message}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        again = partial(type(self), code=self.code, details=self.details, pushback=self._pushback)
+        return again, (self.message,), self.__dict__
 
     @property
     def field_violations(self) -> tuple[FieldViolation, ...]:
@@ -191,16 +199,55 @@ _DETAIL_TYPES = (
 )
 
 
-def from_rpc_error(error: grpc.RpcError) -> Error:
+class CallFailed(Exception):  # noqa: N818
+    """A call ended with another status than OK; whoever made it decides what becomes of that."""
+
+    def __init__(self, error: Error) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+_UNREACHED: Final = re.compile(
+    r"(?:connections to all backends failing|failed to connect to all addresses)"
+    r"(?:; last error: (?P<last>.*))?|errors resolving|DNS resolution failed",
+    re.DOTALL,
+)
+"""How gRPC says that there is no connection, and why there is none to the last address."""
+
+_WHY_UNREACHED: Final = {
+    "^errors resolving|^DNS": "{target} is not found: is the name right?",
+    "WRONG_VERSION_NUMBER": "{target} answers, but not with TLS: leave out credentials",
+    "CERTIFICATE_VERIFY_FAILED|Hostname Verification": (
+        "{target} has a certificate that is not trusted here: pass its authority's, as "
+        "credentials=grpc.ssl_channel_credentials(root_certificates=...)"
+    ),
+    "Failed parsing HTTP/2": "{target} answers, but not with gRPC: is it the right port?",
+    "Socket closed|reset by peer|handshake": "{target} answers, but not with gRPC {how}",
+    "": (
+        "nothing answers at {target}: is the server running? attnbias.LocalServer() starts one, "
+        "Client(target) asks another"
+    ),
+}
+
+
+def from_rpc_error(error: grpc.RpcError, endpoint: Endpoint) -> Error:
     """Turns what gRPC raises into an Error."""
     code = error.code()
     cls = _BY_CODE.get(code, Error)
-    return cls(
-        in_arguments(error.details() or ""),
-        code=code,
-        details=_decode_details(error),
-        pushback=_pushback(error),
-    )
+    message = in_arguments(error.details() or "")
+    if code is grpc.StatusCode.UNAVAILABLE and (unreached := _UNREACHED.match(message)):
+        message = _unreached(unreached["last"] or message, endpoint)
+    return cls(message, code=code, details=_decode_details(error), pushback=_pushback(error))
+
+
+def _unreached(says: str, endpoint: Endpoint) -> str:
+    """What to try, and what gRPC says, in one line."""
+    why = next(why for sign, why in _WHY_UNREACHED.items() if re.search(sign, says))
+    if endpoint.credentials is None:
+        how = "in plaintext: does it want TLS? pass credentials=..."
+    else:
+        how = "over TLS with these credentials"
+    return f"{why.format(target=endpoint.target, how=how)} ({' '.join(says.split())})"
 
 
 def _pushback(error: grpc.RpcError) -> float | None:

@@ -7,12 +7,12 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 import crc32c
-import grpc
 import numpy as np
 
 from attnbias._assembler import Assembler
+from attnbias._calls import COMPUTE_LOGITS
 from attnbias._dtypes import from_data_type
-from attnbias._errors import DataLossError, ResourceExhaustedError, from_rpc_error
+from attnbias._errors import CallFailed, DataLossError, ResourceExhaustedError
 from attnbias._header import read_header
 from attnbias._retry import Deadline, Retry
 from attnbias.v1 import logits_pb2, tensor_pb2
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from attnbias._call_options import CallOptions
+    from attnbias._calls import Stream
     from attnbias._logits import LogitsRequest
 
 _MAX_REQUEST_BYTES: Final = (8 << 20) - 4096
@@ -44,7 +45,7 @@ class LogitsStream:
         self._answer = self._memory()
         self._answered = 0  # rows
 
-    def run(self) -> npt.NDArray[Any]:
+    async def run(self) -> npt.NDArray[Any]:
         """Computes every row, beginning anew where a call breaks.
 
         Raises:
@@ -53,29 +54,23 @@ class LogitsStream:
         while True:
             failure = None
             try:
-                self._attempt()
-            except grpc.RpcError as error:
-                failure = from_rpc_error(error)
+                await self._attempt()
+            except CallFailed as failed:
+                failure = failed.error
             if failure is None:
                 return self._answer
             # Not inside except: gRPC's traceback says nothing more.
-            self._retry.wait_after(failure)
+            await self._retry.wait_after(failure)
 
-    def _attempt(self) -> None:
+    async def _attempt(self) -> None:
         """Makes one call for the rows that are not answered yet."""
         blocks = list(self._blocks())
-        connection, calls = self._options.connection, self._options.calls
-        timeout = self._deadline.remaining()
-        call = calls.begin(
-            lambda: connection.compute_logits(
-                self._requests(blocks), timeout=timeout, metadata=connection.metadata
-            )
-        )
-        with calls.running(call):
-            first = read_header(next(call, b""), logits_pb2.ComputeLogitsResponse)
+        requests, timeout = self._requests(blocks), self._deadline.remaining()
+        async with self._options.calls.stream(COMPUTE_LOGITS, requests, timeout) as stream:
+            first = read_header(await stream.read() or b"", logits_pb2.ComputeLogitsResponse)
             self._check(first.header)
             for begin, end in blocks:
-                self._receive(call, begin, end)
+                await self._receive(stream, begin, end)
 
     def _memory(self) -> npt.NDArray[Any]:
         """Where the answer goes: the caller's array, or a new one."""
@@ -131,13 +126,13 @@ class LogitsStream:
             first_row=begin, num_rows=end - begin, crc32c=crc32c.crc32c(data), data=data
         )
 
-    def _receive(self, call: Any, begin: int, end: int) -> None:
+    async def _receive(self, stream: Stream, begin: int, end: int) -> None:
         """Puts the answer to one block in its place, once all of it has come and was checked."""
         heads, _, width = self._answer.shape
         block = np.empty((heads, end - begin, width), self._answer.dtype)
         assembler = Assembler(block.reshape(-1).view(np.uint8))
         while not assembler.complete:
-            message = next(call, None)
+            message = await stream.read()
             if message is None:
                 raise DataLossError(f"stream: ended in OK before row {end}")
             assembler.add(message)

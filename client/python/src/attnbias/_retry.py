@@ -57,7 +57,7 @@ class Retry:
         """Forgets earlier failures: there was progress."""
         self._failures = 0
 
-    def wait_after(self, error: Error) -> None:
+    async def wait_after(self, error: Error) -> None:
         """Returns when the next attempt may begin.
 
         Raises:
@@ -74,8 +74,7 @@ class Retry:
         if delay == math.inf or (left is not None and (delay >= left or left < _FIRST_BACKOFF)):
             raise error
         self._tell(error, left)
-        with self._options.connection.reconnecting():
-            self._options.calls.wait(delay)
+        await self._options.calls.wait(delay)
 
     def _delay(self, left: float | None) -> float:
         """Seconds to wait where the server does not say, so that there is time for a last try."""
@@ -90,7 +89,7 @@ class Retry:
             return
         self._told = True
         bound = "" if left is None else f", for up to {left:.0f} s"
-        _log.warning("%s: %s; trying again%s", self._options.connection.target, error, bound)
+        _log.warning("%s; trying %s again%s", error, self._options.calls.target, bound)
 
 
 def _is_transient(error: Error) -> bool:

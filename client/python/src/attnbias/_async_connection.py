@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A channel of an event loop, opened at the first call, and the calls made over it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+
+from attnbias import _forks
+from attnbias._connection import CLOSED
+from attnbias._errors import CallFailed, CancelledError, from_rpc_error
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator
+
+    from google.protobuf.message import Message
+
+    from attnbias._calls import Method
+    from attnbias._channel import Endpoint
+
+
+class AsyncConnection:
+    """A channel of the event loop that uses it. Another loop gets another."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._channel: grpc.aio.Channel | None = None
+        self._closing = asyncio.Event()
+        self._methods: dict[Method, Any] = {}
+        _forks.watch(self)
+
+    def new_calls(self) -> AsyncCalls:
+        """Calls that close() cancels."""
+        return AsyncCalls(self)
+
+    async def close(self) -> None:
+        """Cancels what is in flight or waits, and closes the channel."""
+        self.closed = True
+        self._closing.set()
+        with _forks.lock:
+            channel, self._channel = self._channel, None
+        if channel is not None and self._loop is asyncio.get_running_loop():
+            await channel.close()
+
+    def of(self, method: Method) -> Any:
+        """What calls a method in the running loop."""
+        loop = asyncio.get_running_loop()
+        with _forks.lock:
+            _forks.require_usable()
+            self.require_open()
+            if self._channel is None or self._loop is not loop:
+                self._loop = loop
+                self._closing = asyncio.Event()
+                self._channel = self.endpoint.open_async()
+                self._methods = {}
+            if method not in self._methods:
+                self._methods[method] = method.of(self._channel)
+            return self._methods[method]
+
+    def require_open(self) -> None:
+        """Raises CancelledError once the client is closed."""
+        if self.closed:
+            raise CancelledError(CLOSED)
+
+    async def pause(self, seconds: float) -> None:
+        """Sleeps, but not through a close()."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._closing.wait(), seconds)
+        self.require_open()
+
+    def rest(self) -> bool:
+        """See Forkable. Its loop alone may close the channel."""
+        return False
+
+    def leave(self) -> bool:
+        """See Forkable."""
+        inherited, self._channel = self._channel, None
+        if inherited is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object((inherited, self._methods)))
+        self._loop, self._methods = None, {}
+        return inherited is not None
+
+
+class AsyncCalls:
+    """See ``Calls``. What cancels a call is the cancelling of its task, or close()."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+        self._endpoint = connection.endpoint
+        self.target = self._endpoint.target
+
+    async def ask(self, method: Method, message: Any, timeout: float | None) -> Any:
+        """See Calls."""
+        call = self._begin(method, message, timeout)
+        with self._translated():
+            return await call
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, method: Method, messages: Message | Iterable[Message], timeout: float | None
+    ) -> AsyncIterator[AsyncStream]:
+        """See Calls."""
+        call = self._begin(method, messages, timeout)
+        try:
+            yield AsyncStream(call, self._translated)
+        finally:
+            call.cancel()  # does nothing to a call that has finished
+
+    async def wait(self, seconds: float) -> None:
+        """See Calls. gRPC looks for the server by itself: a thread of its own reads the sockets."""
+        await self._connection.pause(seconds)
+
+    def _begin(self, method: Method, message: Any, timeout: float | None) -> Any:
+        begin = self._connection.of(method)
+        return begin(message, timeout=timeout, metadata=self._endpoint.metadata)
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except grpc.RpcError as error:
+            raise CallFailed(from_rpc_error(error, self._endpoint)) from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or not task.cancelling():  # so it is gRPC that says it
+                self._connection.require_open()
+            raise
+
+
+class AsyncStream:
+    """See ``Stream``."""
+
+    def __init__(self, call: Any, translated: Any) -> None:
+        self._call = call
+        self._translated = translated
+
+    async def read(self) -> Any:
+        """See Stream."""
+        with self._translated():
+            message = await self._call.read()
+        return None if message is grpc.aio.EOF else message

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client for asyncio: that of ``attnbias``, whose methods are awaited.
+
+async with attnbias.aio.Client("localhost:50051") as client:
+    table = await client.get(attnbias.Sinusoidal(dim=512), positions=131072)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
+
+from attnbias._async_connection import AsyncConnection
+from attnbias._checks import refuse_unknown
+from attnbias._client import CALLS_IN_FLIGHT, BaseClient
+from attnbias._files import write
+from attnbias._logits import LogitsOptions, LogitsRequest
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+    from types import TracebackType
+
+    import numpy.typing as npt
+
+    from attnbias._calls import Calls
+    from attnbias._encodings import Compact, Encoding
+    from attnbias._info import ServerInfo, TensorInfo
+    from attnbias._logits import LogitsTerm
+    from attnbias._request import (
+        CompactForm,
+        CompactOptions,
+        ListOptions,
+        Request,
+        RequestOptions,
+    )
+    from attnbias._tables import TableInfo
+
+__all__ = ["Client"]
+
+Out = TypeVar("Out")
+
+
+class Client(BaseClient):
+    """``attnbias.Client`` for asyncio: the same arguments, answers and errors.
+
+    Calls of many tasks go over one connection. A task that is cancelled ends its call. In another
+    event loop the client opens another connection.
+    """
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes the connection; calls in flight end with CancelledError."""
+        await self._connection.close()
+
+    @overload
+    async def get(
+        self,
+        encoding: Encoding[Compact],
+        *,
+        form: CompactForm | None = None,
+        out: None = None,
+        progress: bool | None = None,
+        timeout: float | None = None,
+        **options: Unpack[CompactOptions],
+    ) -> Compact: ...
+    @overload
+    async def get(
+        self,
+        encoding: Encoding[Any],
+        *,
+        form: Literal["dense"],
+        out: None = None,
+        progress: bool | None = None,
+        timeout: float | None = None,
+        **options: Unpack[ListOptions],
+    ) -> npt.NDArray[Any]: ...
+    @overload
+    async def get(
+        self,
+        encoding: Encoding[Compact],
+        *,
+        out: None = None,
+        progress: bool | None = None,
+        timeout: float | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> Compact | npt.NDArray[Any]: ...
+    @overload
+    async def get(
+        self,
+        encoding: Encoding[Any],
+        *,
+        out: Out,
+        progress: bool | None = None,
+        timeout: float | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> Out: ...
+    async def get(
+        self,
+        encoding: Encoding[Any],
+        *,
+        out: Any = None,
+        progress: bool | None = None,
+        timeout: float | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> Any:
+        """See ``attnbias.Client.get``."""
+        return await self._get(encoding, out, progress, timeout, options)
+
+    async def logits(
+        self,
+        term: LogitsTerm,
+        rows: Any,
+        *,
+        keys: int | None = None,
+        direction: Literal["left_to_right", "right_to_left", "bidirectional"],
+        queries: int | None = None,
+        out: npt.NDArray[Any] | None = None,
+        timeout: float | None = None,
+        **options: Unpack[LogitsOptions],
+    ) -> npt.NDArray[Any]:
+        """See ``attnbias.Client.logits``."""
+        refuse_unknown(options, LogitsOptions, "logits")
+        request = LogitsRequest(
+            term=term, rows=rows, keys=keys, direction=direction, queries=queries, **options
+        )
+        return await self._logits(request, out, timeout)
+
+    async def get_many(
+        self, requests: Iterable[Request], *, timeout: float | None = None
+    ) -> list[Any]:
+        """See ``attnbias.Client.get_many``."""
+        options = self._options(None, False, timeout)
+        slots = asyncio.Semaphore(CALLS_IN_FLIGHT)
+
+        async def fetch(request: Request) -> Any:
+            async with slots:
+                return await self._fetch(request, options)
+
+        tasks = [asyncio.create_task(fetch(request)) for request in list(requests)]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def save(
+        self,
+        path: str | os.PathLike[str],
+        encoding: Encoding[Any],
+        *,
+        progress: bool | None = None,
+        timeout: float | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> TensorInfo:
+        """See ``attnbias.Client.save``; the file is written in a thread."""
+        path = Path(path)
+        info, arrays, metadata = await self._for_file(path, encoding, progress, timeout, options)
+        await asyncio.to_thread(write, path, arrays, metadata)
+        return info
+
+    async def describe(
+        self,
+        encoding: Encoding[Any],
+        *,
+        timeout: float | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> TensorInfo:
+        """See ``attnbias.Client.describe``."""
+        return await self._describe(encoding, timeout, options)
+
+    async def info(self, *, timeout: float | None = None) -> ServerInfo:
+        """See ``attnbias.Client.info``."""
+        return await self._info(timeout)
+
+    async def list_tables(self, *, timeout: float | None = None) -> list[TableInfo]:
+        """See ``attnbias.Client.list_tables``."""
+        return await self._list_tables(timeout)
+
+    async def health(self, service: str = "", *, timeout: float | None = None) -> bool:
+        """See ``attnbias.Client.health``."""
+        return await self._health(service, timeout)
+
+    def _open(self) -> None:
+        self._connection = AsyncConnection(self._endpoint)
+
+    def _new_calls(self) -> Calls:
+        return self._connection.new_calls()
