@@ -5,10 +5,12 @@ The base image is made with debootstrap, once; buildah builds and runs with chro
 isolation, which needs root and no more.
 """
 
+import argparse
 import contextlib
 import json
 import os
 import pathlib
+import re
 import shlex
 import subprocess
 import tempfile
@@ -42,24 +44,25 @@ class Buildah:
 
     def __init__(self, folder: pathlib.Path, machine: list[str]) -> None:
         # Storage that knows no other driver's needs: no overlay, no user namespace.
-        self._prefix = (
-            *machine,
-            "buildah",
-            "--storage-driver=vfs",
-            f"--root={folder}/storage",
-            f"--runroot={folder}/run",
+        storage = folder / "storage.conf"
+        storage.write_text(
+            f'[storage]\ndriver = "vfs"\ngraphroot = "{folder}/storage"\n'
+            f'runroot = "{folder}/run"\n'
         )
+        environment = (f"CONTAINERS_STORAGE_CONF={storage}", "BUILDAH_ISOLATION=chroot")
+        self._machine = (*machine, "env", *environment, "CONTAINER_ENGINE=buildah")
 
     def __call__(self, *words: object) -> str:
-        return output(*self._prefix, *words)
+        return output(*self._machine, "buildah", *words)
 
-    def build(self, tag: str, context: pathlib.Path, *more: str) -> None:
-        # Docker's format: OCI's has no HEALTHCHECK.
-        options = ("--quiet", "--format=docker", "--isolation=chroot", "--pull-never")
-        self("bud", *options, *more, "-t", tag, context)
+    def build(self, tag: str, context: pathlib.Path) -> None:
+        self("build", "--quiet", "--pull-never", "--tag", tag, context)
+
+    def build_as_users_do(self, *more: str) -> None:
+        output(*self._machine, ROOT / "dev", "image", "--quiet", "--pull-never", *more)
 
     def command(self, container: str, *words: str) -> list[str]:
-        return [*self._prefix, "run", "--isolation=chroot", container, "--", *words]
+        return [*self._machine, "buildah", "run", container, "--", *words]
 
     def config(self, image: str) -> dict[str, Any]:
         config: dict[str, Any] = json.loads(self("inspect", "--type=image", image))["Docker"]
@@ -123,7 +126,7 @@ def target_options(target: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def container(buildah: Buildah) -> str:
-    buildah.build("attnbias", ROOT, *(target_options(TARGET) if TARGET else ()))
+    buildah.build_as_users_do(*(target_options(TARGET) if TARGET else ()))
     return buildah("from", "--pull-never", "attnbias")
 
 
@@ -153,6 +156,19 @@ def test_the_image_says_how_it_is_run(buildah: Buildah, container: str) -> None:
     assert config["Entrypoint"] == ["attnbias-server"]
     assert sorted(config["ExposedPorts"]) == ["50051/tcp", "9464/tcp"]
     assert config["Healthcheck"]["Test"] == ["CMD", "attnbias", "health"]
+
+
+def test_the_readme_runs_it_as_it_is(buildah: Buildah, container: str) -> None:
+    [command] = re.findall(r"^docker run (.+)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    parser.add_argument("--rm", action="store_true")
+    parser.add_argument("--read-only", action="store_true")
+    parser.add_argument("--publish", action="append")
+    parser.add_argument("image")
+    told = parser.parse_args(shlex.split(command))
+    ports = [port.split("/")[0] for port in sorted(buildah.config(told.image)["ExposedPorts"])]
+    assert told.publish == [f"{port}:{port}" for port in ports]
+    assert told.read_only  # as test_it_serves_from_a_read_only_root runs it
 
 
 def test_it_holds_run_time_libraries_only(root: str) -> None:
