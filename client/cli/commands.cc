@@ -147,6 +147,11 @@ class Tool {
       tensor = Fetch(*client, request);
       if (!absl::IsInvalidArgument(tensor.status())) break;
     }
+    if (absl::IsResourceExhausted(tensor.status())) {
+      return Failed(absl::ResourceExhaustedError(absl::StrCat(
+          tensor.status().message(),
+          "; draw a window: --queries A:B, --keys A:B or --positions A:B")));
+    }
     if (!tensor.ok()) return Failed(tensor.status());
     const auto map =
         HeatMapOf(settings_.tensor.encoding, *tensor, *whole, *matrix, pixels);

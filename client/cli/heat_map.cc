@@ -26,9 +26,20 @@ constexpr std::array<Color, 9> kColors = {{{68, 1, 84},
                                            {92, 200, 99},
                                            {170, 220, 50},
                                            {253, 231, 37}}};
+// The same way through the 256 colours of xterm, also from dark to light. The
+// nearest ones would not be: they are too few.
+constexpr std::array<int, 11> kCodes = {53, 54,  24,  30,  36, 42,
+                                        78, 113, 149, 184, 220};
+
+struct Ink {
+  Color color;
+  // Among the 256.
+  int code;
+};
+
 // Stripes where there is no number to show.
-constexpr Color kDarkStripe = {110, 110, 110};
-constexpr Color kLightStripe = {150, 150, 150};
+constexpr Ink kDarkStripe = {{108, 108, 108}, 242};
+constexpr Ink kLightStripe = {{148, 148, 148}, 246};
 constexpr int64_t kPixelsOfStripe = 4;  // where pixels are small
 
 // From the least number to the greatest.
@@ -37,11 +48,13 @@ constexpr char kNoShade = '/';
 
 constexpr char kUpperHalf[] = "\u2580";
 constexpr char kReset[] = "\033[0m";
-constexpr int64_t kBarWidth = 32;
+constexpr int64_t kBarLength = 32;
 // Lines from one label of a row to the next.
 constexpr int64_t kLinesPerLabel = 8;
-// Characters between labels of columns.
-constexpr int64_t kLabelGap = 8;
+// Characters from one label of a column to the next, where columns are narrow.
+constexpr int64_t kCharactersPerLabel = 16;
+// Between labels, at least.
+constexpr int64_t kLabelGap = 2;
 // Of title, labels of columns, legend and the prompt that follows.
 constexpr int kLinesAround = 4;
 
@@ -75,6 +88,12 @@ double ShareOf(double number, const Bounds& bounds) {
   return range == 0 ? 0 : (number / 2 - bounds.least / 2) / range;
 }
 
+Ink InkOf(double share) {
+  const auto last = static_cast<double>(kCodes.size() - 1);
+  return {ColorOf(share),
+          kCodes[static_cast<size_t>(std::lround(share * last))]};
+}
+
 // The share of a pixel.
 class Shares {
  public:
@@ -88,9 +107,9 @@ class Shares {
     return ShareOf(map_.numbers[static_cast<size_t>(i * columns + j)], bounds_);
   }
 
-  Color ColorAt(int64_t row, int64_t column, int64_t stripe) const {
+  Ink InkAt(int64_t row, int64_t column, int64_t stripe) const {
     const double share = At(row, column);
-    if (!std::isnan(share)) return ColorOf(share);
+    if (!std::isnan(share)) return InkOf(share);
     return (row + column) / stripe % 2 == 0 ? kDarkStripe : kLightStripe;
   }
 
@@ -99,27 +118,13 @@ class Shares {
   const Bounds bounds_;
 };
 
-// The colour of xterm's 6 x 6 x 6 cube, or its greys, that is nearest.
-int Of256(Color color) {
-  constexpr std::array<int, 6> kLevels = {0, 95, 135, 175, 215, 255};
-  if (color.red == color.green && color.green == color.blue) {
-    return 232 + std::clamp((color.red - 3) / 10, 0, 23);
-  }
-  int index = 0;
-  for (const int part : {color.red, color.green, color.blue}) {
-    const auto nearest = std::ranges::min_element(
-        kLevels, {}, [&](int level) { return std::abs(level - part); });
-    index = 6 * index + static_cast<int>(nearest - kLevels.begin());
-  }
-  return 16 + index;
-}
-
 // Selects a colour: of the character (38) or of what is behind it (48).
-std::string Select(int ground, Color color, Colors colors) {
-  return colors == Colors::k256
-             ? absl::StrCat("\033[", ground, ";5;", Of256(color), "m")
-             : absl::StrCat("\033[", ground, ";2;", color.red, ";", color.green,
-                            ";", color.blue, "m");
+std::string Select(int ground, const Ink& ink, Colors colors) {
+  if (colors == Colors::k256) {
+    return absl::StrCat("\033[", ground, ";5;", ink.code, "m");
+  }
+  return absl::StrCat("\033[", ground, ";2;", ink.color.red, ";",
+                      ink.color.green, ";", ink.color.blue, "m");
 }
 
 char ShadeOf(double share) {
@@ -142,9 +147,9 @@ std::string DrawLine(const HeatMap& map, const Shares& shares, int64_t line,
   const bool has_lower = upper + 1 < map.pixels.rows;
   std::string selected;
   for (int64_t column = 0; column < map.pixels.columns; ++column) {
-    std::string wanted = Select(38, shares.ColorAt(upper, column, 1), colors);
+    std::string wanted = Select(38, shares.InkAt(upper, column, 1), colors);
     if (has_lower) {
-      wanted += Select(48, shares.ColorAt(upper + 1, column, 1), colors);
+      wanted += Select(48, shares.InkAt(upper + 1, column, 1), colors);
     }
     if (wanted != selected) text += wanted;
     selected = std::move(wanted);
@@ -165,12 +170,14 @@ int LabelWidth(const HeatMap& map) {
 std::string ColumnLabels(const HeatMap& map) {
   const auto count = static_cast<int64_t>(map.columns.size());
   std::string text;
+  const int64_t step = count < map.pixels.columns ? 1 : kCharactersPerLabel;
   int64_t last = -1;
   for (int64_t pixel = 0; pixel < map.pixels.columns; ++pixel) {
     const int64_t column = Spread(pixel, map.pixels.columns, count);
     const bool begins = std::exchange(last, column) != column;
     const auto written = static_cast<int64_t>(text.size());
-    if (!begins || (written > 0 && pixel < written + kLabelGap)) continue;
+    if (!begins || pixel % step != 0) continue;
+    if (written > 0 && pixel < written + kLabelGap) continue;
     const std::string label =
         absl::StrCat(map.columns[static_cast<size_t>(column)]);
     text.resize(static_cast<size_t>(pixel), ' ');
@@ -181,12 +188,12 @@ std::string ColumnLabels(const HeatMap& map) {
 
 std::string Bar(Colors colors) {
   std::string text;
-  for (int64_t i = 0; i < kBarWidth; ++i) {
-    const double share = static_cast<double>(i) / (kBarWidth - 1);
+  for (int64_t i = 0; i < kBarLength; ++i) {
+    const double share = static_cast<double>(i) / (kBarLength - 1);
     if (colors == Colors::kNone) {
       text += ShadeOf(share);
     } else {
-      absl::StrAppend(&text, Select(48, ColorOf(share), colors), " ");
+      absl::StrAppend(&text, Select(48, InkOf(share), colors), " ");
     }
   }
   return colors == Colors::kNone ? text : absl::StrCat(text, kReset);
@@ -311,7 +318,7 @@ std::vector<Color> DrawPixels(const HeatMap& map) {
   pixels.reserve(static_cast<size_t>(map.pixels.rows * map.pixels.columns));
   for (int64_t row = 0; row < map.pixels.rows; ++row) {
     for (int64_t column = 0; column < map.pixels.columns; ++column) {
-      pixels.push_back(shares.ColorAt(row, column, kPixelsOfStripe));
+      pixels.push_back(shares.InkAt(row, column, kPixelsOfStripe).color);
     }
   }
   return pixels;

@@ -93,8 +93,8 @@ Axes AxesOf(const v1::TensorHeader& header, const v1::TensorPart& part) {
           .columns = Axis(0, columns)};
 }
 
-absl::StatusOr<int> FindPart(const v1::TensorHeader& header,
-                             const std::string& name) {
+absl::StatusOr<int> FindDrawnPart(const v1::TensorHeader& header,
+                                  const std::string& name) {
   std::vector<std::string> names;
   for (int i = 0; i < header.parts_size(); ++i) {
     const std::string& each = header.parts(i).name();
@@ -107,8 +107,8 @@ absl::StatusOr<int> FindPart(const v1::TensorHeader& header,
       "--part: got ", name, ", want one of ", absl::StrJoin(names, ", ")));
 }
 
-absl::StatusOr<std::optional<int64_t>> FindHead(const v1::TensorSpec& resolved,
-                                                std::optional<int64_t> head) {
+absl::StatusOr<std::optional<int64_t>> FindDrawnHead(
+    const v1::TensorSpec& resolved, std::optional<int64_t> head) {
   if (!HasHeads(resolved)) {
     if (!head.has_value()) return std::nullopt;
     return absl::InvalidArgumentError(
@@ -161,9 +161,9 @@ std::string TitleOf(const std::string& encoding, const v1::TensorHeader& whole,
 absl::StatusOr<Matrix> MatrixOf(const v1::TensorHeader& whole,
                                 std::optional<int64_t> head,
                                 const std::string& part) {
-  const auto index = FindPart(whole, part);
+  const auto index = FindDrawnPart(whole, part);
   if (!index.ok()) return index.status();
-  const auto found = FindHead(whole.resolved_spec(), head);
+  const auto found = FindDrawnHead(whole.resolved_spec(), head);
   if (!found.ok()) return found.status();
   const v1::TensorPart& drawn = whole.parts(*index);
   const bool vectors = HoldsVectors(whole, drawn);

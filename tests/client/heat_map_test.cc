@@ -109,7 +109,7 @@ TEST(DrawText, HasShadesWithoutColors) {
             "7  ./\n"
             "  @+/\n"
             "  0\n"
-            "  0    ...:::---====+++***####%%%@@@ 9   // masked\n");
+            "  0   ....:::----===+++****###%%%%@@ 9   // masked\n");
 }
 
 TEST(DrawText, HasTwoRowsALineInColors) {
@@ -118,8 +118,8 @@ TEST(DrawText, HasTwoRowsALineInColors) {
   EXPECT_THAT(text, HasSubstr("small\n7 \033[38;2;68;1;84m"
                               "\033[48;2;253;231;37m\u2580"));
   // The last has stripes.
-  EXPECT_THAT(text, HasSubstr("\033[38;2;110;110;110m"
-                              "\033[48;2;150;150;150m\u2580\033[0m\n  0\n"));
+  EXPECT_THAT(text, HasSubstr("\033[38;2;108;108;108m"
+                              "\033[48;2;148;148;148m\u2580\033[0m\n  0\n"));
   EXPECT_THAT(text, HasSubstr(" 9   \033["));
   EXPECT_TRUE(absl::EndsWith(text, " masked\n"));
 }
@@ -131,18 +131,33 @@ TEST(DrawText, AnOddRowHasNothingBelow) {
   map.pixels.rows = 1;
   EXPECT_THAT(DrawText(map, kColorful),
               HasSubstr("7 \033[38;2;68;1;84m\u2580\033[38;2;253;231;37m\u2580"
-                        "\033[38;2;110;110;110m\u2580\033[0m\n"));
+                        "\033[38;2;108;108;108m\u2580\033[0m\n"));
 }
 
-TEST(DrawText, TakesTheNearestOf256Colors) {
+TEST(DrawText, Has256ColorsFromDarkToLight) {
   Screen screen = kColorful;
   screen.colors = Colors::k256;
-  const std::string text = DrawText(Small(), screen);
-  // (68, 1, 84) is nearest to (95, 0, 95), (253, 231, 37) to (255, 215, 0); the
-  // greys are 8 + 10 n.
-  EXPECT_THAT(text, HasSubstr("7 \033[38;5;53m\033[48;5;220m\u2580"));
-  EXPECT_THAT(text, HasSubstr("\033[38;5;242m\033[48;5;246m\u2580"));
-  EXPECT_THAT(text, Not(HasSubstr(";2;")));
+  HeatMap map = Small();
+  EXPECT_THAT(DrawText(map, screen),
+              HasSubstr("7 \033[38;5;53m\033[48;5;220m\u2580"));
+  EXPECT_THAT(DrawText(map, screen),
+              HasSubstr("\033[38;5;242m\033[48;5;246m\u2580"));
+  EXPECT_THAT(DrawText(map, screen), Not(HasSubstr(";2;")));
+  // Of the 6 x 6 x 6 colours from 16 on.
+  constexpr uint8_t kLevels[] = {0, 95, 135, 175, 215, 255};
+  map.rows = {7};
+  map.pixels = {.rows = 1, .columns = 3};
+  double last = 0;
+  for (int i = 0; i <= 10; ++i) {
+    map.numbers = {i / 10.0, 0, 1};
+    const std::string text = DrawText(map, screen);
+    const size_t at = text.find(";5;") + 3;
+    const int code = std::atoi(text.c_str() + at) - 16;
+    const double lightness = Lightness(
+        {kLevels[code / 36], kLevels[code / 6 % 6], kLevels[code % 6]});
+    EXPECT_GT(lightness, last) << i;
+    last = lightness;
+  }
 }
 
 TEST(DrawText, EnlargesAndLabels) {
@@ -154,7 +169,7 @@ TEST(DrawText, EnlargesAndLabels) {
                  .pixels = {.rows = 9, .columns = 36}};
   const std::string text = DrawText(map, Screen());
   EXPECT_THAT(text, HasSubstr("\n-1             ............::::::::::::\n"));
-  EXPECT_THAT(text, HasSubstr("\n 1 ######"));
+  EXPECT_THAT(text, HasSubstr("\n 1 ************############@@@@@@@@@@@@\n"));
   EXPECT_THAT(text, HasSubstr("\n   10          20          30\n"));
 }
 
@@ -214,7 +229,7 @@ TEST(WritePng, HoldsThePixels) {
     for (size_t column = 0; column < 12; ++column) {
       const double number = map.numbers[row / 4 * 3 + column / 4];
       const auto stripe =
-          static_cast<uint8_t>((row + column) / 4 % 2 == 0 ? 110 : 150);
+          static_cast<uint8_t>((row + column) / 4 % 2 == 0 ? 108 : 148);
       const Color want = std::isfinite(number) ? ColorOf(number / 9)
                                                : Color{stripe, stripe, stripe};
       EXPECT_EQ(pixels[row * 12 + column], want) << row << ", " << column;

@@ -421,7 +421,7 @@ TEST_F(ShowTest, AsksForWhatIsDrawn) {
   EXPECT_THAT(out_.str(),
               StartsWith("alibi, head 3 of 8: 100 queries down, 100 keys "
                          "across, f32 (39 x 77 drawn)\n"
-                         " 0 ====="));
+                         " 0 =+++"));
   EXPECT_THAT(out_.str(), HasSubstr("\n   -97 "));
   EXPECT_THAT(out_.str(), HasSubstr("@ 98\n"));
   const v1::TensorSpec spec = server_.requests().at(0).spec();
@@ -453,7 +453,7 @@ TEST_F(ShowTest, AsksForAllKeysWhereAListIsRefused) {
   EXPECT_EQ(pair.query_positions().positions_size(), 39);
   EXPECT_EQ(pair.key_length(), 100);
   EXPECT_FALSE(pair.has_key_positions());
-  EXPECT_THAT(out_.str(), HasSubstr("(39 x 77 drawn)\n 0 ====="));
+  EXPECT_THAT(out_.str(), HasSubstr("(39 x 77 drawn)\n 0 =+++"));
 }
 
 TEST_F(ShowTest, WritesAPng) {
