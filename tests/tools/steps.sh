@@ -211,7 +211,7 @@ step_fuzz() {
 step_python() {
   build dev
   install_python_client
-  (cd client/python && mypy --strict)
+  (cd client/python && mypy --strict && pyright)
   pytest client/python/tests
 }
 
