@@ -206,7 +206,7 @@ step_fuzz() {
 step_python() {
   build dev
   install_python_client
-  (cd client/python && mypy --strict)
+  (cd client/python && mypy --strict && pyright)
   (cd deploy/wheel && mypy --strict)
   pytest client/python/tests
 }

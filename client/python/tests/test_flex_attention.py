@@ -35,9 +35,24 @@ def bordered() -> attnbias.BorderedToeplitz:
     return attnbias.BorderedToeplitz(toeplitz(), random(HEADS, 3))
 
 
+def block() -> attnbias.BlockToeplitz:
+    return attnbias.BlockToeplitz(random(HEADS, 15, 31))
+
+
+def block_with_border() -> attnbias.BlockToeplitz:
+    return attnbias.BlockToeplitz(random(HEADS, 1, 253), border=random(HEADS, 3))
+
+
 @pytest.mark.parametrize(
     ("make", "keys_grow"),
-    [(toeplitz, False), (toeplitz, True), (key_row, True), (bordered, True)],
+    [
+        (toeplitz, False),
+        (toeplitz, True),
+        (key_row, True),
+        (bordered, True),
+        (block, False),
+        (block_with_border, True),
+    ],
 )
 def test_decoding_compiles_once(make: Any, keys_grow: bool) -> None:
     torch = pytest.importorskip("torch")

@@ -264,7 +264,7 @@ def test_operators_give_what_numpy_gives(kind: str) -> None:
             arrays = (np.asarray(x) if x is bias else x for x in (left, right))
             assert_same(operation(left, right), operation(*arrays))
     total = dense.copy()
-    total += bias  # type: ignore[misc]
+    total += bias
     assert_same(total, dense + dense)
 
 
@@ -283,7 +283,7 @@ def test_functions_of_numbers_alone_stay_compact(kind: str) -> None:
         assert got.fingerprint == ""
         assert got.resolved_spec is None
         np.testing.assert_array_equal(np.asarray(got), want, strict=True)
-    for array in (bias + dense, np.add.reduce(bias), np.add(bias, 1, where=dense > 0, out=dense)):  # type: ignore[call-overload]
+    for array in (bias + dense, np.add.reduce(bias), np.add(bias, 1, where=dense > 0, out=dense)):
         assert isinstance(array, np.ndarray)
 
 
@@ -393,7 +393,7 @@ def test_large_arrays_are_made_only_by_name(bias: attnbias.Structure) -> None:
     implicit: list[Callable[[], Any]] = [
         lambda: np.asarray(bias),
         lambda: np.asarray(bias, np.float64),
-        lambda: bias + np.float32([1]),
+        lambda: bias + np.ones(1, np.float32),
         lambda: np.sum(bias),
         lambda: np.from_dlpack(bias),
     ]
@@ -456,8 +456,12 @@ def test_torch_gets_the_same_numbers(kind: str, dtype: Any) -> None:
 
 def test_torch_and_numpy_are_not_mixed() -> None:
     torch = pytest.importorskip("torch")
-    bias = make("toeplitz")
-    for function in (lambda: bias + torch.ones(5, 4), lambda: torch.ones(5, 4) + bias):
+    bias: Any = make("toeplitz")
+    mixed: list[Callable[[], Any]] = [
+        lambda: bias + torch.ones(5, 4),
+        lambda: torch.ones(5, 4) + bias,
+    ]
+    for function in mixed:
         with pytest.raises(TypeError, match=r"got a torch.Tensor beside a Toeplitz.*to_torch"):
             function()
     with pytest.raises(TypeError, match="array: got list, want a numpy array or a structure"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, SupportsIndex
 
 import numpy as np
@@ -23,7 +24,6 @@ from attnbias._torch import is_torch_tensor, to_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import EllipsisType
 
     import torch
 
@@ -275,23 +275,26 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         self, entries: tuple[Index, ...]
     ) -> tuple[dict[str, tuple[int, int]], list[slice | int | None]]:
         """By axis the span that an index needs, and what is left to do with those spans."""
-        given = sum(entry is not None and entry is not Ellipsis for entry in entries)
-        at = next((i for i, entry in enumerate(entries) if entry is Ellipsis), len(entries))
-        missing = (slice(None),) * (self.ndim - given)
+        given = sum(not isinstance(entry, EllipsisType | None) for entry in entries)
+        missing = [slice(None)] * (self.ndim - given)
+        whole: list[SupportsIndex | slice | None] = []
+        has_ellipsis = any(entry is Ellipsis for entry in entries)
+        for entry in entries if has_ellipsis else (*entries, Ellipsis):
+            whole += missing if isinstance(entry, EllipsisType) else [entry]
         axes = [*(["heads"] if self._has_heads() else []), "queries", "keys", "columns"]
         spans: dict[str, tuple[int, int]] = {}
         steps: list[slice | int | None] = []
-        for entry in (*entries[:at], *missing, *entries[at + 1 :]):
-            if entry is None or entry is Ellipsis:  # the latter is gone; a type checker asks
+        for index in whole:
+            if index is None:
                 steps.append(None)
                 continue
             inside = range(self.shape[len(spans)])
-            if isinstance(entry, slice):
-                touched = inside[entry]
+            if isinstance(index, slice):
+                touched = inside[index]
                 first, last = sorted((touched[0], touched[-1]))
                 steps.append(slice(None, None, touched.step if len(touched) > 1 else 1))
             else:
-                first = last = inside[operator.index(entry)]
+                first = last = inside[operator.index(index)]
                 steps.append(0)
             spans[axes[len(spans)]] = (first, last + 1)
         return spans, steps

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What type checkers know of an answer. mypy and pyright read this file; pytest only that it is
+Python."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, assert_type
+
+import attnbias
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+
+    def each_encoding_has_its_own_form(client: attnbias.Client) -> None:
+        table = np.zeros((32, 8), np.float32)
+        assert_type(client.get(attnbias.Sinusoidal(dim=8), positions=4), Array)
+        assert_type(client.get(attnbias.Fire(num_heads=1, hidden_weight=0, output_weight=0)), Array)
+        t5 = attnbias.T5(bidirectional=True, num_heads=8, table=table)
+        assert_type(t5, attnbias.T5)
+        assert_type(client.get(t5, queries=4, keys=4), attnbias.Toeplitz)
+        assert_type(client.get(t5, queries=4, keys=4, causal=True), attnbias.Toeplitz)
+        shaw = attnbias.Shaw(left=1, right=1, table=table)
+        assert_type(client.get(shaw, queries=4, keys=4), attnbias.Toeplitz)
+        swin = attnbias.Swin(window_height=2, window_width=2, table=table)
+        assert_type(client.get(swin), attnbias.BlockToeplitz)
+        rotary = client.get(attnbias.Rotary(head_dim=4), positions=4)
+        assert_type(rotary, attnbias.RotaryTables)
+        assert_type(rotary.cos, Array)
+        xpos = client.get(attnbias.Xpos(dim=4, sequence_length=9), positions=4)
+        assert_type(xpos.scale, Array)
+        tupe = client.get(attnbias.Tupe(num_heads=2), queries=4, keys=4)
+        assert_type(tupe, attnbias.Toeplitz | attnbias.BorderedToeplitz | Array)
+
+    def alibi_has_the_form_of_its_variant(client: attnbias.Client, variant: Any) -> None:
+        alibi = client.get(attnbias.ALiBi(num_heads=8), queries=4, keys=4)
+        assert_type(alibi, attnbias.Toeplitz)
+        bloom = attnbias.ALiBi(num_heads=8, variant="key_from_start")
+        assert_type(client.get(bloom, queries=4, keys=4), attnbias.KeyRow)
+        assert_type(client.get(bloom, queries=4, keys=4, form="key_row"), attnbias.KeyRow)
+        assert_type(client.get(bloom, queries=4, keys=4, form="dense"), Array)
+
+    def lists_may_have_no_compact_form(client: attnbias.Client) -> None:
+        alibi = attnbias.ALiBi(num_heads=8)
+        ids: dict[str, list[int]] = {}
+        listed = client.get(alibi, query_position_ids=[1, 5], key_position_ids=[7, 2])
+        assert_type(listed, attnbias.Toeplitz | Array)
+        dense = client.get(alibi, query_position_ids=[1], key_position_ids=[2], form="dense")
+        assert_type(dense, Array)
+        del ids
+
+    def out_is_returned(client: attnbias.Client) -> None:
+        raw = bytearray(96)
+        assert_type(client.get(attnbias.Sinusoidal(dim=6), positions=4, out=raw), bytearray)
+
+    def an_encoding_of_unknown_kind(client: attnbias.Client, table: attnbias.TableInfo) -> None:
+        assert table.encoding is not None
+        assert_type(client.get(table.encoding, queries=4, keys=4), Any)
+
+    def words_are_of_either_case(client: attnbias.Client) -> None:
+        attnbias.Rotary(head_dim=4, rope_type="yarn", layout="INTERLEAVED")
+        attnbias.Rotary(head_dim=4, rope_type="yearn")  # type: ignore[arg-type]
+        client.get(attnbias.ALiBi(num_heads=1), queries=4, keys=4, form="dens")  # type: ignore[call-overload]
+
+    def parts_are_of_the_same_kind(bias: attnbias.Toeplitz) -> None:
+        assert_type(bias.window(queries=1), attnbias.Toeplitz)
+        assert_type(bias.dense(), Array)
+
+
+def test_this_is_for_type_checkers() -> None:
+    assert attnbias.Client.get is not None
