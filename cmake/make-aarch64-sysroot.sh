@@ -22,7 +22,8 @@ get() {
     -o Dir::State="$apt/state" -o Dir::State::status="$apt/status" -o Dir::Cache="$apt/cache" \
     -o APT::Sandbox::User=root "$@"
 }
-mapfile -t packages < <(grep -E '^lib|-dev$|^grpc-proto$' "$(dirname "$0")/debian-packages.txt")
+# Libraries, contracts, and the plugin that gRPC's own CMake files want to see.
+mapfile -t packages < <(grep -E '^lib|-dev$|grpc' "$(dirname "$0")/debian-packages.txt")
 get update
 get install --download-only -y --no-install-recommends "${packages[@]}"
 for package in "$apt"/cache/archives/*.deb; do
