@@ -16,7 +16,7 @@ from attnbias._connection import CLOSED
 from attnbias._errors import CallFailed, CancelledError, from_rpc_error
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     from google.protobuf.message import Message
 
@@ -76,13 +76,14 @@ class AsyncConnection:
         self.require_open()
 
     def rest(self) -> bool:
-        """See Forkable. Its loop alone may close the channel."""
+        """See Forkable. The channel is its loop's to close."""
         return False
 
     def leave(self) -> bool:
         """See Forkable."""
         inherited, self._channel = self._channel, None
         if inherited is not None:
+            # Ending it would wait for threads that are not there: it is never to be freed.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object((inherited, self._methods)))
         self._loop, self._methods = None, {}
         return inherited is not None
@@ -104,7 +105,7 @@ class AsyncCalls:
 
     @contextlib.asynccontextmanager
     async def stream(
-        self, method: Method, messages: Message | Iterable[Message], timeout: float | None
+        self, method: Method, messages: Message | Iterator[Message], timeout: float | None
     ) -> AsyncIterator[AsyncStream]:
         """See Calls."""
         call = self._begin(method, messages, timeout)

@@ -16,7 +16,7 @@ from grpc_health.v1 import health_pb2
 from attnbias.v1 import logits_pb2, service_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable
+    from collections.abc import Coroutine, Iterator
     from contextlib import AbstractAsyncContextManager
 
     from google.protobuf.message import Message
@@ -74,9 +74,11 @@ CHECK_HEALTH: Final = Method(
     health_pb2.HealthCheckRequest,
     health_pb2.HealthCheckResponse,
 )
+# One request, but sent as a stream, which is the same on the wire: of a unary_stream that is
+# cancelled, gRPC would keep its threads for ever, in the way of forks.
 WATCH_HEALTH: Final = Method(
     f"/{_HEALTH}/Watch",
-    "unary_stream",
+    "stream_stream",
     health_pb2.HealthCheckRequest,
     health_pb2.HealthCheckResponse,
 )
@@ -90,6 +92,7 @@ class Stream(Protocol):
 
         Raises:
             CallFailed: it is not.
+            CallInterrupted: see there.
         """
 
 
@@ -107,7 +110,7 @@ class Calls(Protocol):
         """
 
     def stream(
-        self, method: Method, messages: Message | Iterable[Message], timeout: float | None
+        self, method: Method, messages: Message | Iterator[Message], timeout: float | None
     ) -> AbstractAsyncContextManager[Stream]:
         """Makes a call whose answer is a stream. It is over when the block is left, however."""
 

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import threading
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -14,10 +14,11 @@ from grpc_health.v1 import health_pb2
 
 from attnbias import _forks
 from attnbias._calls import CHECK_HEALTH, Method
-from attnbias._errors import CallFailed, CancelledError, from_rpc_error
+from attnbias._errors import CallFailed, CallInterrupted, CancelledError, from_rpc_error
+from attnbias._retry import Deadline
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from google.protobuf.message import Message
 
@@ -35,7 +36,6 @@ class Connection:
         self._groups: weakref.WeakSet[CallGroup] = weakref.WeakSet()
         self._channel: grpc.Channel | None = None
         self._methods: dict[Method, Any] = {}
-        self._users = 0
         _forks.watch(self)
 
     def new_group(self) -> CallGroup:
@@ -58,9 +58,8 @@ class Connection:
         if channel is not None:
             channel.close()
 
-    @contextlib.contextmanager
-    def using(self, method: Method) -> Iterator[Any]:
-        """What calls a method, for a block in which the channel stays open."""
+    def of(self, method: Method) -> tuple[Any, grpc.Channel]:
+        """What calls a method, and the channel that it does so over."""
         with _forks.lock:
             _forks.require_usable()
             if self._closed:
@@ -70,31 +69,25 @@ class Connection:
                 self._methods = {}
             if method not in self._methods:
                 self._methods[method] = method.of(self._channel)
-            self._users += 1
-            multicallable = self._methods[method]
-        try:
-            yield multicallable
-        finally:
-            with _forks.lock:
-                self._users -= 1
+            return self._methods[method], self._channel
+
+    def was_interrupted(self, channel: grpc.Channel) -> bool:
+        """Whether a fork, and not the user, closed a channel. Returns after the fork."""
+        with _forks.lock:
+            return channel is not self._channel and not self._closed
 
     def rest(self) -> bool:
         """See Forkable."""
-        if self._users > 0 or self._channel is None:
-            return False
-        self._channel.close()
-        self._channel = None
+        channel, self._channel = self._channel, None
         self._methods = {}
-        return True
+        if channel is not None:
+            channel.close()
+        return channel is not None
 
     def leave(self) -> bool:
         """See Forkable."""
-        inherited, self._channel = self._channel, None
-        if inherited is not None:
-            # Ending it would wait for threads that are not there: it is never to be freed.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object((inherited, self._methods)))
-        self._groups, self._methods, self._users = weakref.WeakSet(), {}, 0
-        return inherited is not None
+        self._groups = weakref.WeakSet()
+        return False
 
 
 class CallGroup:
@@ -111,30 +104,23 @@ class CallGroup:
 
     async def ask(self, method: Method, message: Any, timeout: float | None) -> Any:
         """See Calls."""
-        self._require_wanted()
-        with self._connection.using(method) as call:
-            try:
-                return call(message, timeout=timeout, metadata=self._endpoint.metadata)
-            except grpc.RpcError as error:
-                raise CallFailed(from_rpc_error(error, self._endpoint)) from None
-            except ValueError:  # how gRPC says that the channel is closed
-                self._require_wanted()
-                raise
+        deadline = Deadline(timeout)
+        while True:
+            begin, channel = self._of(method)
+            left = deadline.remaining()
+            with contextlib.suppress(CallInterrupted), self._translated(channel):
+                return begin(message, timeout=left, metadata=self._endpoint.metadata)
 
     @contextlib.asynccontextmanager
     async def stream(
-        self, method: Method, messages: Message | Iterable[Message], timeout: float | None
+        self, method: Method, messages: Message | Iterator[Message], timeout: float | None
     ) -> AsyncIterator[_Stream]:
         """See Calls."""
-        self._require_wanted()
-        with self._connection.using(method) as begin:
-            try:
-                call = begin(messages, timeout=timeout, metadata=self._endpoint.metadata)
-            except ValueError:
-                self._require_wanted()
-                raise
-            with self._running(call):
-                yield _Stream(call, self._endpoint)
+        begin, channel = self._of(method)
+        with self._translated(channel):
+            call = begin(messages, timeout=timeout, metadata=self._endpoint.metadata)
+        with self._running(call):
+            yield _Stream(call, partial(self._translated, channel))
 
     async def wait(self, seconds: float) -> None:
         """See Calls."""
@@ -159,6 +145,25 @@ class CallGroup:
         for call in calls:
             call.cancel()
 
+    def _of(self, method: Method) -> tuple[Any, grpc.Channel]:
+        self._require_wanted()
+        return self._connection.of(method)
+
+    @contextlib.contextmanager
+    def _translated(self, channel: grpc.Channel) -> Iterator[None]:
+        try:
+            with _forks.in_grpc():
+                yield
+        except grpc.RpcError as error:
+            if self._connection.was_interrupted(channel):
+                raise CallInterrupted from None
+            raise CallFailed(from_rpc_error(error, self._endpoint)) from None
+        except ValueError:  # how gRPC says that the channel is closed
+            self._require_wanted()
+            if self._connection.was_interrupted(channel):
+                raise CallInterrupted from None
+            raise
+
     @contextlib.contextmanager
     def _running(self, call: grpc.Call) -> Iterator[None]:
         with self._lock:
@@ -179,8 +184,8 @@ class CallGroup:
         is sent as soon as there is a connection.
         """
         request = health_pb2.HealthCheckRequest()
+        check, _ = self._connection.of(CHECK_HEALTH)
         with contextlib.ExitStack() as stack:
-            check = stack.enter_context(self._connection.using(CHECK_HEALTH))
             with contextlib.suppress(ValueError):  # the channel is closed; whoever waits is told
                 waiting = check.future(
                     request, metadata=self._endpoint.metadata, wait_for_ready=True
@@ -196,13 +201,13 @@ class CallGroup:
 class _Stream:
     """See ``Stream``."""
 
-    def __init__(self, call: Any, endpoint: Endpoint) -> None:
+    def __init__(
+        self, call: Any, translated: Callable[[], contextlib.AbstractContextManager[None]]
+    ) -> None:
         self._call = call
-        self._endpoint = endpoint
+        self._translated = translated
 
     async def read(self) -> Any:
         """See Stream."""
-        try:
+        with self._translated():
             return next(self._call, None)
-        except grpc.RpcError as error:
-            raise CallFailed(from_rpc_error(error, self._endpoint)) from None

@@ -10,6 +10,7 @@ from attnbias._assembler import Assembler
 from attnbias._calls import STREAM_TENSOR
 from attnbias._errors import (
     CallFailed,
+    CallInterrupted,
     DataLossError,
     Error,
     FailedPreconditionError,
@@ -62,6 +63,8 @@ class Download:
                 failure = None
                 try:
                     await self._attempt()
+                except CallInterrupted:
+                    pass
                 except CallFailed as failed:
                     failure = failed.error
                 if failure is not None:  # not inside except: gRPC's traceback says nothing more

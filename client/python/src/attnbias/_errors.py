@@ -207,6 +207,10 @@ class CallFailed(Exception):  # noqa: N818
         self.error = error
 
 
+class CallInterrupted(Exception):  # noqa: N818
+    """A call ended because its process forks; it is to be made again at once."""
+
+
 _UNREACHED: Final = re.compile(
     r"(?:connections to all backends failing|failed to connect to all addresses)"
     r"(?:; last error: (?P<last>.*))?|errors resolving|DNS resolution failed",

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections in a process that forks.
 
-A fork copies gRPC's locks and memory but not its threads, so that a call in the child would hang or
-crash. Closing its last channel ends gRPC's threads. So connections that are idle are closed just
-before a fork, and both processes open their own at the next call. Where a call is in flight in
-another thread it goes on in the parent; the child must not touch gRPC, and is told so.
+A fork copies gRPC's locks, memory and sockets but not its threads. A call in the child would hang,
+or take bytes that its parent waits for. gRPC ends its threads when its last channel is closed. So
+channels are closed just before a fork, and opened again by the next call in either process; calls
+in flight are interrupted, and go on over the new channel where they were. The channel of an event
+loop cannot be closed from outside: the child of a process that has one is told not to make calls.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ import threading
 import time
 import weakref
 from pathlib import Path
-from typing import ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
-lock: Final = threading.Lock()
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+lock: Final = threading.RLock()
 """Is held while a connection changes, and while the process forks."""
 
 _THREADS: Final = Path("/proc/self/task")
@@ -25,8 +29,8 @@ _NAMES_OF_GRPC: Final = frozenset({"event_engine", "grpc_global_tim", "lifeguard
 _PATIENCE: Final = 1.0  # seconds; it takes some 10 ms, unless others keep gRPC alive
 
 _WHY: Final = (
-    "gRPC cannot be used in this process: it was forked while a call was in flight in its parent. "
-    'Start such processes by "spawn" or "forkserver", or before the first call'
+    "gRPC cannot be used in this process, which was forked while an attnbias.aio.Client was "
+    'connected: close that first, or start processes by "spawn" or "forkserver"'
 )
 
 
@@ -34,14 +38,15 @@ class Forkable(Protocol):
     """What a connection does when the process forks. The lock is held."""
 
     def rest(self) -> bool:
-        """Closes the channel, if there is one that no call uses; whether there was."""
+        """Closes the channel, if there is one that any thread may close; whether there was."""
 
     def leave(self) -> bool:
-        """In the child: forgets the parent's calls and channel; whether there was one."""
+        """In the child: forgets the parent's calls and channel; whether one was still open."""
 
 
 class _State:
     connections: ClassVar[weakref.WeakSet[Forkable]] = weakref.WeakSet()
+    inside: ClassVar[set[int]] = set()  # threads that are in gRPC's code
     unusable = False
 
 
@@ -57,11 +62,22 @@ def require_usable() -> None:
         raise RuntimeError(_WHY)
 
 
+@contextlib.contextmanager
+def in_grpc() -> Iterator[None]:
+    """A block of gRPC's code, which may hold its locks."""
+    thread = threading.get_ident()
+    _State.inside.add(thread)
+    try:
+        yield
+    finally:
+        _State.inside.discard(thread)
+
+
 def _before() -> None:
     lock.acquire()
     rested = [connection.rest() for connection in _State.connections]
     if any(rested):
-        _wait_for_threads()
+        _wait_for_grpc()
 
 
 def _after_in_parent() -> None:
@@ -72,13 +88,17 @@ def _after_in_child() -> None:
     left = [connection.leave() for connection in _State.connections]
     if any(left):
         _State.unusable = True
+    _State.inside.clear()
     lock.release()
 
 
-def _wait_for_threads() -> None:
-    """Returns when gRPC's threads have ended; where they cannot be seen, at once."""
+def _wait_for_grpc() -> None:
+    """Returns when no thread is in gRPC's code and its own have ended, if they can be seen."""
     end = time.monotonic() + _PATIENCE
-    while not _NAMES_OF_GRPC.isdisjoint(_names_of_threads()) and time.monotonic() < end:
+    here = {threading.get_ident()}
+    while _State.inside - here or not _NAMES_OF_GRPC.isdisjoint(_names_of_threads()):
+        if time.monotonic() > end:
+            return
         time.sleep(0.001)
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from attnbias._calls import run
 from attnbias._checks import require_instance
 from attnbias._client import Client
+from attnbias._errors import UnavailableError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -25,6 +26,7 @@ _PROGRAM: Final = "attnbias-server"
 _VARIABLE: Final = "ATTNBIAS_SERVER_BINARY"
 _LONGEST_PATH: Final = 107  # of a socket, by Linux
 _LINES: Final = 10  # of the log, in an error
+_PATIENCE: Final = 5.0  # seconds in which a process that closes its pipes and sockets has ended
 
 # The shell becomes the server. Before, it leaves a process behind that waits for the end of a pipe,
 # of which this process alone has the other end: so the server dies with it, whatever kills it. A
@@ -197,16 +199,17 @@ def _flags(folder: Path) -> tuple[str, ...]:
 
 def _wait_until_ready(running: _Running) -> None:
     assert running.process.stdout is not None
-    for line in running.process.stdout:
-        if line.startswith(b"listening on "):
-            break
-    else:
-        raise _failure(running)
-    if not run(running.client._watch_health()):
-        raise _failure(running)
+    try:
+        if not any(line.startswith(b"listening on ") for line in running.process.stdout):
+            raise _failure(running)
+        run(running.client._until_serving())
+    except UnavailableError:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            raise _failure(running) from None
+        raise
 
 
 def _failure(running: _Running) -> RuntimeError:
-    code = running.process.wait()
+    code = running.process.wait(_PATIENCE)
     lines = (running.folder / "log").read_text(errors="replace").splitlines()[-_LINES:]
     return RuntimeError("\n".join([f"{_PROGRAM} ended with {code} before it was ready:", *lines]))

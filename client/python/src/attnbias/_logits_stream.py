@@ -12,7 +12,7 @@ import numpy as np
 from attnbias._assembler import Assembler
 from attnbias._calls import COMPUTE_LOGITS
 from attnbias._dtypes import from_data_type
-from attnbias._errors import CallFailed, DataLossError, ResourceExhaustedError
+from attnbias._errors import CallFailed, CallInterrupted, DataLossError, ResourceExhaustedError
 from attnbias._header import read_header
 from attnbias._retry import Deadline, Retry
 from attnbias.v1 import logits_pb2, tensor_pb2
@@ -55,6 +55,8 @@ class LogitsStream:
             failure = None
             try:
                 await self._attempt()
+            except CallInterrupted:
+                continue
             except CallFailed as failed:
                 failure = failed.error
             if failure is None:
