@@ -177,9 +177,13 @@ std::string ColumnLabels(const HeatMap& map) {
     const bool begins = std::exchange(last, column) != column;
     const auto written = static_cast<int64_t>(text.size());
     if (!begins || pixel % step != 0) continue;
-    if (written > 0 && pixel < written + kLabelGap) continue;
     const std::string label =
         absl::StrCat(map.columns[static_cast<size_t>(column)]);
+    const auto end = pixel + static_cast<int64_t>(label.size());
+    if (written > 0 &&
+        (pixel < written + kLabelGap || end > map.pixels.columns)) {
+      continue;
+    }
     text.resize(static_cast<size_t>(pixel), ' ');
     absl::StrAppend(&text, label);
   }

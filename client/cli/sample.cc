@@ -141,19 +141,21 @@ std::string TitleOf(const std::string& encoding, const v1::TensorHeader& whole,
         spec.has_grid() ? spec.grid().heads().end() : spec.pair().heads().end();
     absl::StrAppend(&title, ", head ", *matrix.head, " of ", heads);
   }
-  const char* rows = spec.has_grid()   ? " query tokens"
-                     : matrix.square   ? " queries"
-                     : spec.has_pair() ? " relative positions"
-                                       : " positions";
-  const char* columns = spec.has_grid() ? " key tokens"
-                        : matrix.square ? " keys"
-                                        : " columns";
-  absl::StrAppend(&title, ": ", matrix.size.rows, rows, " down, ",
-                  matrix.size.columns, columns, " across, ",
+  const char* rows = spec.has_grid()   ? "query tokens"
+                     : matrix.square   ? "queries"
+                     : spec.has_pair() ? "relative positions"
+                                       : "positions";
+  const char* columns = spec.has_grid() ? "key tokens"
+                        : matrix.square ? "keys"
+                                        : "columns";
+  absl::StrAppend(&title, ", ",
                   ShortName(*v1::DataType_descriptor(),
-                            v1::DataType_Name(part.data_type())));
+                            v1::DataType_Name(part.data_type())),
+                  ": ", rows, " down, ", columns, " across, ", drawn.rows,
+                  " x ", drawn.columns);
   if (drawn == matrix.size) return title;
-  return absl::StrCat(title, " (", drawn.rows, " x ", drawn.columns, " drawn)");
+  return absl::StrCat(title, " of ", matrix.size.rows, " x ",
+                      matrix.size.columns);
 }
 
 }  // namespace

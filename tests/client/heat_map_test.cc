@@ -173,6 +173,21 @@ TEST(DrawText, EnlargesAndLabels) {
   EXPECT_THAT(text, HasSubstr("\n   10          20          30\n"));
 }
 
+TEST(DrawText, LabelsFitAboveOneAnother) {
+  HeatMap map = {.title = "",
+                 .rows = {0},
+                 .columns = std::vector<int64_t>(50),
+                 .numbers = std::vector<double>(50),
+                 .left_out = "",
+                 .pixels = {.rows = 1, .columns = 50}};
+  for (size_t i = 0; i < 50; ++i) {
+    map.columns[i] = static_cast<int64_t>(1000 + i);
+  }
+  // There would be room for two more digits at 48.
+  EXPECT_THAT(DrawText(map, Screen()),
+              HasSubstr("\n  1000            1016            1032\n"));
+}
+
 TEST(DrawText, OfEqualNumbersAndOfNone) {
   HeatMap map = Small();
   map.numbers.assign(6, 2);

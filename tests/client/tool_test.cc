@@ -419,8 +419,8 @@ TEST_F(ShowTest, AsksForWhatIsDrawn) {
   ThenAnswer();
   EXPECT_EQ(Show({"--head", "3"}), 0) << err_.str();
   EXPECT_THAT(out_.str(),
-              StartsWith("alibi, head 3 of 8: 100 queries down, 100 keys "
-                         "across, f32 (39 x 77 drawn)\n"
+              StartsWith("alibi, head 3 of 8, f32: queries down, keys across, "
+                         "39 x 77 of 100 x 100\n"
                          " 0 =+++"));
   EXPECT_THAT(out_.str(), HasSubstr("\n   -97 "));
   EXPECT_THAT(out_.str(), HasSubstr("@ 98\n"));
@@ -453,7 +453,7 @@ TEST_F(ShowTest, AsksForAllKeysWhereAListIsRefused) {
   EXPECT_EQ(pair.query_positions().positions_size(), 39);
   EXPECT_EQ(pair.key_length(), 100);
   EXPECT_FALSE(pair.has_key_positions());
-  EXPECT_THAT(out_.str(), HasSubstr("(39 x 77 drawn)\n 0 =+++"));
+  EXPECT_THAT(out_.str(), HasSubstr("39 x 77 of 100 x 100\n 0 =+++"));
 }
 
 TEST_F(ShowTest, WritesAPng) {
@@ -461,7 +461,7 @@ TEST_F(ShowTest, WritesAPng) {
   const std::string path = ::testing::TempDir() + "attnbias-show-test.png";
   EXPECT_EQ(Show({"--png", path}), 0) << err_.str();
   EXPECT_EQ(out_.str(),
-            "alibi, head 0 of 8: 100 queries down, 100 keys across, f32\n"
+            "alibi, head 0 of 8, f32: queries down, keys across, 100 x 100\n"
             "dark -99, light 99\n");
   EXPECT_GT(std::filesystem::file_size(path), 100u);
   std::filesystem::remove(path);

@@ -67,7 +67,7 @@ def assert_drawn(numbers: Any, path: pathlib.Path) -> None:
 @pytest.mark.parametrize("line", PAIRS, ids=lambda line: " ".join(line[:3]))
 def test_a_heads_pairs(shared_server: Server, folder: pathlib.Path, line: list[str]) -> None:
     said = tool(shared_server, folder, "show", *line, "--head=2", "--png=a.png")
-    assert said.startswith(f"{line[0]}, head 2 of 4: ")
+    assert said.startswith(f"{line[0]}, head 2 of 4, ")
     tool(shared_server, folder, "get", *line, "--heads=2:3", "--form=dense", "--out=a.npy")
     assert_drawn(np.load(folder / "a.npy")[0], folder / "a.png")
 
@@ -91,7 +91,7 @@ def test_tables_and_vectors(
 def test_a_picture_of_a_tensor_of_terabytes(shared_server: Server, folder: pathlib.Path) -> None:
     line = ["alibi", "num_heads=4", "--queries=1000000", "--keys=1000000", "--causal"]
     lines = tool(shared_server, folder, "show", *line).splitlines()
-    assert lines[0].endswith("f32 (37 x 73 drawn)")
+    assert lines[0].endswith("keys across, 37 x 73 of 1000000 x 1000000")
     assert lines[-1].endswith("0   // masked")
 
 
