@@ -44,11 +44,10 @@ std::string ConnectionOf(const grpc::CallbackServerContext& context) {
   if (!peer.starts_with("unix:")) return peer;
   const std::shared_ptr<const grpc::AuthContext> properties =
       context.auth_context();
-  for (const auto& [name, value] : *properties) {
-    return absl::StrCat(peer,
-                        absl::Hex(reinterpret_cast<uintptr_t>(value.data())));
-  }
-  return peer;
+  grpc::AuthPropertyIterator first = properties->begin();
+  if (first == properties->end()) return peer;
+  const char* const value = (*first).second.data();
+  return absl::StrCat(peer, absl::Hex(reinterpret_cast<uintptr_t>(value)));
 }
 
 }  // namespace

@@ -32,7 +32,8 @@ func TestTargetThatIsNone(t *testing.T) {
 		"", "host:", "host:0", "host:65536", "a b", "a,b", "/run/a.sock", "[::1", "http://host",
 		"https://host:1", "unix:", "ipv4:", "ipv4:1.2.3.4,", "dns:///", "host:1:2",
 	} {
-		if got, err := targetFrom(given); err == nil || !strings.Contains(err.Error(), "server: got") {
+		got, err := targetFrom(given)
+		if err == nil || !strings.Contains(err.Error(), "server: got") {
 			t.Errorf("%q: got %q, %v, want an error", given, got, err)
 		}
 	}
