@@ -26,7 +26,7 @@ class ProgramsBuildHook(BuildHookInterface[Any]):
         if self.target_name != "wheel" or not server.exists():
             message = (
                 "attnbias-server has its programs inside and is published as wheels alone, for"
-                " Linux on x86_64 and aarch64 with glibc 2.36 or later; elsewhere build the server"
+                " Linux on x86_64 and aarch64 with glibc 2.35 or later; elsewhere build the server"
                 " from its repository: ./dev wheels makes a wheel, ./dev serve runs it"
             )
             raise RuntimeError(message)

@@ -15,11 +15,12 @@ need_sysroot() {
 }
 
 make_server_wheel() {
-  local stage=$1 architecture=$2 libraries=$3
+  local stage=$1 libraries=$2
   rm -rf "$stage/dist"
   "$(venv_of wheel)/bin/pip" wheel --quiet --no-deps --no-build-isolation -w "$stage/dist" "$stage"
-  auditwheel repair --plat "manylinux_2_36_$architecture" --only-plat \
-    --ldpaths "$libraries:$libraries/openblas-pthread" -w "$wheels" "$stage"/dist/*.whl
+  # It names the least glibc that all inside can do with.
+  auditwheel repair --ldpaths "$libraries:$libraries/openblas-pthread" -w "$wheels" \
+    "$stage"/dist/*.whl
 }
 
 build_server_wheel() {
@@ -46,10 +47,10 @@ build_server_wheel() {
   # Once to see what is inside, and once with the licenses of that.
   libraries=${installed%/}/usr/lib/$architecture-linux-gnu
   export DPKG_ADMINDIR=${installed%/}/var/lib/dpkg
-  make_server_wheel "$stage" "$architecture" "$libraries"
+  make_server_wheel "$stage" "$libraries"
   python3 deploy/wheel/collect_licenses.py "$wheels"/attnbias_server-*_"$architecture.whl" \
     "$installed" "$stage/licenses"
-  make_server_wheel "$stage" "$architecture" "$libraries"
+  make_server_wheel "$stage" "$libraries"
 }
 
 build_wheels() {

@@ -35,7 +35,7 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("wheel")
-    (wheel,) = (ROOT / "build" / "wheels").glob("*-py3-none-manylinux_2_36_aarch64.whl")
+    (wheel,) = (ROOT / "build" / "wheels").glob("*-py3-none-manylinux_2_35_aarch64.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
     programs = folder / "attnbias_server" / "bin"
