@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import safetensors
+from google.protobuf import json_format
 
 import attnbias
 from tests.integration import ways
@@ -220,7 +221,23 @@ def test_files_of_both_clients_say_the_same(
             ways.run_tool(served.address, "get", *words)
         with safetensors.safe_open(out, "numpy") as file:
             said[name] = file.metadata()
+    # Two writers of JSON agree on what it says, not on its spaces.
+    resolved = {
+        json_format.Parse(
+            metadata.pop("attnbias.resolved_spec"), message("TensorSpec")()
+        ).SerializeToString(deterministic=True)
+        for metadata in said.values()
+    }
+    assert len(resolved) == 1
     assert said["tool"] == said["python"]
+    again = attnbias.load(tmp_path / "tool.safetensors")
+    got = served.client.get(python_encoding(case), **options)
+    names = list(ways.by_unary_call(served.stub, spec))
+    assert ways.parts_of(again, names) == ways.parts_of(got, names)
+    if isinstance(got, attnbias.Structure):
+        assert again.fingerprint == got.fingerprint
+        assert again.shape == got.shape
+        assert np.array_equal(again.dense(), got.dense())
 
 
 def fields_reached(owner: Any) -> set[str]:

@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pytest
 from conftest import MOUNTED
 from cutting_proxy import CuttingProxy
-from safetensors.numpy import load_file
 
 import attnbias
 
@@ -226,13 +225,17 @@ def test_grid_with_a_class_token(real_client: attnbias.Client, tmp_path: Path) -
     part = real_client.get(beit, queries=(2, 9), keys=1, heads=(1, 2))
     np.testing.assert_array_equal(part, dense[1:, 2:9, :1], strict=True)
     real_client.save(tmp_path / "bias.safetensors", beit)
-    saved = load_file(tmp_path / "bias.safetensors")
-    again = attnbias.BlockToeplitz(saved["block"], border=saved["border"])
+    again = attnbias.load(tmp_path / "bias.safetensors")
+    assert isinstance(again, attnbias.BlockToeplitz)
     np.testing.assert_array_equal(again.dense(), dense, strict=True)
+    assert again.fingerprint == got.fingerprint
+    np.testing.assert_array_equal(again.window(queries=(2, 9), keys=1), dense[:, 2:9, :1])
 
 
 @pytest.mark.parametrize("offset", [-3, 0, 4])
-def test_toeplitz_with_a_class_token(real_client: attnbias.Client, offset: int) -> None:
+def test_toeplitz_with_a_class_token(
+    real_client: attnbias.Client, offset: int, tmp_path: Path
+) -> None:
     table = np.random.default_rng(1).normal(size=(33, 2)).astype("f4")
     tupe = attnbias.Tupe(num_heads=2, relative_table=table, reset_class_token=True)
     for keys in (12, (0, 5), (3, 12)):
@@ -241,6 +244,10 @@ def test_toeplitz_with_a_class_token(real_client: attnbias.Client, offset: int) 
         assert isinstance(got, attnbias.BorderedToeplitz)
         dense = real_client.get(tupe, **extent, form="dense")
         np.testing.assert_array_equal(got.dense(), dense, strict=True)
+        real_client.save(tmp_path / "bias.safetensors", tupe, **extent)
+        again = attnbias.load(tmp_path / "bias.safetensors")
+        np.testing.assert_array_equal(again.dense(), dense, strict=True)
+        assert again.resolved_spec == got.resolved_spec
 
 
 def test_dense_window_in_bf16_into_memory(real_client: attnbias.Client) -> None:

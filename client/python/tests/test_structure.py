@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attnbias
@@ -136,6 +136,7 @@ def indices(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
 
 @every_kind
 @pytest.mark.parametrize("heads", [None, 3])
+@settings(max_examples=60)  # of each kind
 @given(data=st.data())
 def test_an_index_gives_what_numpy_gives(kind: str, heads: int | None, data: st.DataObject) -> None:
     bias = make(kind, heads)
@@ -221,6 +222,7 @@ def test_other_indices_are_refused(kind: str, index: Any) -> None:
 
 
 @every_kind
+@settings(max_examples=40)
 @given(data=st.data())
 def test_every_window_is_the_slice_of_the_whole(kind: str, data: st.DataObject) -> None:
     bias = make(kind)
@@ -302,6 +304,7 @@ def test_functions_of_numpy_take_it_for_an_array(kind: str) -> None:
         lambda x: np.allclose(x, dense),
         lambda x: np.array_equal(x, dense),
         lambda x: np.divmod(x, 3)[1],
+        lambda x: np.add(x, 1, where=np.ones_like(dense, bool)),
         lambda x: np.ones((4, 5), np.float32) @ x if kind in ("toeplitz", "key_row") else 0,
         np.shape,
     ]

@@ -112,12 +112,13 @@ def metadata_of(result: Any) -> dict[str, str]:
             values["fingerprint"] = result.fingerprint
         if result.resolved_spec is not None:
             values["resolved_spec"] = spec_as_json(result.resolved_spec)
+    if isinstance(result, Structure) and not _is_whole_grid(result):
         values["query_length"], values["key_length"] = result._lengths()
     toeplitz = result.toeplitz if isinstance(result, BorderedToeplitz) else result
     if isinstance(toeplitz, Toeplitz):
         values["diagonals.first_relative_position"] = toeplitz.first_relative_position
         values["diagonals.vectors"] = str(toeplitz.vectors).lower()
-    if isinstance(result, BlockToeplitz):
+    if isinstance(result, BlockToeplitz) and not _is_whole_grid(result):
         values["block.first_query"] = result.queries[0]
         values["block.first_key"] = result.keys[0]
     if isinstance(result, BorderedToeplitz):
@@ -125,6 +126,14 @@ def metadata_of(result: Any) -> dict[str, str]:
             index = getattr(result, name)
             values[f"border.{name}"] = _NO_INDEX if index is None else index
     return {f"{_PREFIX}{name}": str(value) for name, value in values.items()}
+
+
+def _is_whole_grid(result: Structure) -> bool:
+    """Whether it is all that a server sent, which then says all by itself."""
+    if not isinstance(result, BlockToeplitz) or not result.fingerprint:
+        return False
+    tokens = result.height * result.width + (result.border is not None)
+    return result.queries == result.keys == (0, tokens)
 
 
 def spec_as_json(spec: service_pb2.TensorSpec) -> str:
