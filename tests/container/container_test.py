@@ -46,8 +46,7 @@ class Buildah:
         # Storage that knows no other driver's needs: no overlay, no user namespace.
         storage = folder / "storage.conf"
         storage.write_text(
-            f'[storage]\ndriver = "vfs"\ngraphroot = "{folder}/storage"\n'
-            f'runroot = "{folder}/run"\n'
+            f'[storage]\ndriver = "vfs"\ngraphroot = "{folder}/storage"\nrunroot = "{folder}/run"\n'
         )
         environment = (f"CONTAINERS_STORAGE_CONF={storage}", "BUILDAH_ISOLATION=chroot")
         self._machine = (*machine, "env", *environment, "CONTAINER_ENGINE=buildah")
