@@ -149,13 +149,13 @@ def test_health_asks_once(connect: Connect) -> None:
 @pytest.mark.parametrize("timeout", ["5", [1]])
 def test_timeouts_are_numbers(server: FakeServer, timeout: object, connect: Connect) -> None:
     with pytest.raises(TypeError, match=r"timeout: got .*, want seconds"):
-        connect(server.target, timeout=timeout)  # type: ignore[arg-type]
+        connect(server.target, timeout=timeout)
 
 
 @pytest.mark.parametrize("target", [5, b"localhost"])
 def test_targets_are_text(target: object, connect: Connect) -> None:
     with pytest.raises(TypeError, match=r"target: got .*; want a str"):
-        connect(target)  # type: ignore[arg-type]
+        connect(target)
 
 
 @pytest.mark.parametrize("timeout", [0, -1.0, float("nan")])
