@@ -8,7 +8,6 @@ import inspect
 import threading
 from typing import TYPE_CHECKING
 
-import grpc
 import numpy as np
 import pytest
 from fake_server import FakeServer, sequence, table
@@ -17,6 +16,7 @@ import attnbias
 from attnbias import aio
 
 if TYPE_CHECKING:
+    import grpc
     from collections.abc import Iterator
     from pathlib import Path
 
