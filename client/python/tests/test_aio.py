@@ -16,9 +16,10 @@ import attnbias
 from attnbias import aio
 
 if TYPE_CHECKING:
-    import grpc
     from collections.abc import Iterator
     from pathlib import Path
+
+    import grpc
 
     from attnbias.v1 import service_pb2
 
