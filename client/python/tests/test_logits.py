@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -382,6 +383,7 @@ class Scripted:
     """What the fake server answers a ComputeLogits with, damaged as a test wants."""
 
     def __init__(self, answer: Array, damage: str = "") -> None:
+        self.may_break = threading.Event()
         self.answer = answer
         self.damage = damage
         self.first_rows: list[int] = []
@@ -400,6 +402,7 @@ class Scripted:
             end = request.first_row + request.num_rows
             data = self.answer[:, request.first_row : end].tobytes()
             if self.damage == "break" and self.calls == 1 and request.first_row > 0:
+                self.may_break.wait(20)
                 context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
             if self.damage == "short":
                 return
@@ -439,11 +442,13 @@ def test_damage_is_data_loss(server: FakeServer, client: attnbias.Client, damage
 
 
 def test_a_broken_call_is_taken_up_where_it_broke(
-    server: FakeServer, client: attnbias.Client
+    server: FakeServer, client: attnbias.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queries = 3 * (2 << 20) // (HEADS * DIM * 4)
     scripted = Scripted(random(HEADS, queries, 4), "break")
     server.logits = scripted.serve
+    progressed = "attnbias._retry.Retry.progressed"
+    monkeypatch.setattr(progressed, lambda _: scripted.may_break.set())
     term = attnbias.ShawKeys(table=random(3, DIM), left=1, right=1)
     rows = random(HEADS, queries, DIM)
     got = client.logits(term, rows, keys=4, direction="bidirectional", align="start")

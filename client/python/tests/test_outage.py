@@ -85,6 +85,43 @@ def test_the_timeout_bounds_the_waiting(connect: Connect) -> None:
         client.info()
 
 
+@contextlib.contextmanager
+def says(greeting: bytes) -> Iterator[str]:
+    """A server that says one thing to whoever connects, and closes."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection:
+                        connection.sendall(greeting)
+                        connection.recv(1 << 16)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_what_is_no_server_of_grpc_is_said_so(connect: Connect) -> None:
+    tls = grpc.ssl_channel_credentials()
+    with answering() as server, says(b"HTTP/1.1 400 Bad Request\r\n\r\n") as web, says(b"") as mute:
+        for target, credentials, what in [
+            (web, None, f"{web} answers, but not with gRPC: is it the right port?"),
+            (mute, None, f"{mute} answers, but not with gRPC in plaintext: does it want TLS?"),
+            (server.target, tls, f"{server.target} answers, but not with TLS: leave out cred"),
+            ("no.such.host.invalid", None, "no.such.host.invalid:50051 is not found"),
+            ("unix:/nowhere", None, "nothing answers at unix:/nowhere: is the server running?"),
+        ]:
+            with (
+                connect(target, credentials=credentials, max_attempts=1, timeout=20) as client,
+                pytest.raises(attnbias.UnavailableError) as caught,
+            ):
+                client.info()
+            assert caught.value.message.startswith(what)
+            assert "\n" not in str(caught.value)
+
+
 def test_waiting_is_said_once(caplog: pytest.LogCaptureFixture, connect: Connect) -> None:
     target = f"127.0.0.1:{free_port()}"
     with (

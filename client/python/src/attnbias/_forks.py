@@ -25,7 +25,7 @@ lock: Final = threading.RLock()
 """Is held while a connection changes, and while the process forks."""
 
 _THREADS: Final = Path("/proc/self/task")
-_NAMES_OF_GRPC: Final = frozenset({"event_engine", "grpc_global_tim", "lifeguard"})
+_NAMES_OF_GRPC: Final = ("event_engine", "grpc_", "lifeguard")  # what they begin with
 _PATIENCE: Final = 1.0  # seconds; it takes some 10 ms, unless others keep gRPC alive
 
 _WHY: Final = (
@@ -96,19 +96,20 @@ def _wait_for_grpc() -> None:
     """Returns when no thread is in gRPC's code and its own have ended, if they can be seen."""
     end = time.monotonic() + _PATIENCE
     here = {threading.get_ident()}
-    while _State.inside - here or not _NAMES_OF_GRPC.isdisjoint(_names_of_threads()):
+    while _State.inside - here or _has_threads():
         if time.monotonic() > end:
             return
         time.sleep(0.001)
 
 
-def _names_of_threads() -> set[str]:
-    names = set()
+def _has_threads() -> bool:
+    """Whether gRPC has threads; False where they cannot be seen."""
     with contextlib.suppress(OSError):
         for thread in _THREADS.iterdir():
             with contextlib.suppress(OSError):  # it has ended
-                names.add((thread / "comm").read_text().strip())
-    return names
+                if (thread / "comm").read_text().startswith(_NAMES_OF_GRPC):
+                    return True
+    return False
 
 
 if hasattr(os, "register_at_fork"):

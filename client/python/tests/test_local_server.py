@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server of one's own: when it is ready, what it says, when it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import attnbias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.skipif(
+    "ATTNBIAS_SERVER_BINARY" not in os.environ, reason="ATTNBIAS_SERVER_BINARY is not set"
+)
+
+ALIBI = attnbias.ALiBi(num_heads=2)
+
+
+def becomes_true(condition: Callable[[], bool]) -> bool:
+    end = time.monotonic() + 20
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    return condition()
+
+
+def folder_of(server: attnbias.LocalServer) -> Path:
+    return Path(server.target.removeprefix("unix:")).parent
+
+
+def test_it_serves_for_a_block() -> None:
+    server = attnbias.LocalServer("--threads=1", timeout=30, max_attempts=1)
+    with server as client:
+        assert client.get(ALIBI, queries=4, keys=4).shape == (2, 4, 4)
+        folder = folder_of(server)
+        assert folder.stat().st_mode & 0o777 == 0o700
+    assert not folder.exists()
+    with pytest.raises(attnbias.CancelledError):
+        client.health()
+
+
+def test_it_starts_and_closes_without_a_block() -> None:
+    server = attnbias.LocalServer()
+    for _ in range(2):
+        assert server.start().health()
+        with pytest.raises(RuntimeError, match="running already"):
+            server.start()
+        server.close()
+        server.close()
+    with pytest.raises(RuntimeError, match="not running"):
+        _ = server.target
+
+
+def test_it_is_ready_when_what_it_precomputes_is(tmp_path: Path) -> None:
+    specs = tmp_path / "specs.json"
+    specs.write_text('[{"alibi": {"num_heads": 64}, "pair": {"query_length": 9, "key_length": 9}}]')
+    with attnbias.LocalServer(f"--precompute={specs}") as client:
+        assert client.health("readiness")
+
+
+def test_it_does_not_end_with_the_thread_that_started_it() -> None:
+    server = attnbias.LocalServer()
+    thread = threading.Thread(target=server.start)
+    thread.start()
+    thread.join()
+    with attnbias.Client(server.target) as client:
+        assert client.health()
+    server.close()
+
+
+SCRIPT = """
+import attnbias, signal
+
+server = attnbias.LocalServer()
+server.start()
+print(server.target, server._running.process.pid, flush=True)
+{end}
+"""
+
+
+def is_running(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+    return "State:\tZ" not in status
+
+
+@pytest.mark.parametrize(
+    "end", ["signal.pause()", "", "raise SystemExit(3)", "import os; os._exit(0)"]
+)
+def test_it_ends_with_the_process_however_that_ends(end: str) -> None:
+    command = [sys.executable, "-c", SCRIPT.format(end=end)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        target, pid = process.stdout.readline().split()
+        if "pause" in end:
+            with attnbias.Client(target) as client:
+                assert client.health()
+            process.send_signal(signal.SIGKILL)
+        process.wait(timeout=30)
+    assert becomes_true(lambda: not Path(target.removeprefix("unix:")).parent.exists())
+    assert becomes_true(lambda: not is_running(int(pid)))
+
+
+@pytest.mark.parametrize(
+    ("flag", "says"),
+    [
+        ("--threads=many", "ended with 2 .*\n.*--threads: Value many"),
+        ("--tables=/nowhere", "nowhere"),
+    ],
+)
+def test_a_server_that_does_not_start_says_why(flag: str, says: str) -> None:
+    with pytest.raises(RuntimeError, match=says):
+        attnbias.LocalServer(flag).start()
+
+
+def test_a_server_killed_while_it_starts_is_no_hang(tmp_path: Path) -> None:
+    program = tmp_path / "attnbias-server"
+    program.write_text("#!/bin/sh\necho listening on unix:nothing\necho gone >&2\nexit 7\n")
+    program.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ATTNBIAS_SERVER_BINARY", str(program))
+        with pytest.raises(RuntimeError, match="ended with 7 before it was ready:\ngone"):
+            attnbias.LocalServer().start()
+
+
+def test_where_the_program_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.environ["ATTNBIAS_SERVER_BINARY"]
+    monkeypatch.setenv("ATTNBIAS_SERVER_BINARY", "/nowhere/at-all")
+    with pytest.raises(FileNotFoundError, match="ATTNBIAS_SERVER_BINARY: got '/nowhere/at-all'"):
+        attnbias.LocalServer().start()
+    monkeypatch.delenv("ATTNBIAS_SERVER_BINARY")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=r"pip install 'attnbias\[server\]'$"):
+        attnbias.LocalServer().start()
+    (tmp_path / "attnbias-server").symlink_to(real)
+    with attnbias.LocalServer() as client:
+        assert client.health()
+    (tmp_path / "attnbias-server").unlink()
+    package = tmp_path / "attnbias_server"
+    (package / "bin").mkdir(parents=True)
+    (package / "bin" / "attnbias-server").symlink_to(real)
+    (package / "__init__.py").write_text(
+        "import pathlib\nPROGRAMS = pathlib.Path(__file__).parent / 'bin'\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    with attnbias.LocalServer() as client:
+        assert client.health()
+
+
+@pytest.mark.parametrize("name", ["a" * 120, "a,b"])
+def test_a_temporary_folder_that_suits_no_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / name).mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / name))
+    with attnbias.LocalServer() as client:
+        assert client.health()
+    assert not list((tmp_path / name).iterdir())
+
+
+@pytest.mark.parametrize(
+    ("flags", "options", "says"),
+    [
+        ((1,), {}, "flags: got an object of int"),
+        ((), {"credentials": object()}, "credentials: got some, want none"),
+        ((), {"time_out": 1}, "unexpected keyword argument 'time_out'"),
+    ],
+)
+def test_what_it_does_not_take(flags: Any, options: Any, says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        attnbias.LocalServer(*flags, **options)

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients and errors in several processes: pickled, forked, in a DataLoader's workers."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2
+
+import attnbias
+from attnbias import aio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ALIBI = attnbias.ALiBi(num_heads=8)
+WAYS = multiprocessing.get_all_start_methods()
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[attnbias.LocalServer]:
+    if "ATTNBIAS_SERVER_BINARY" not in os.environ:
+        pytest.skip("ATTNBIAS_SERVER_BINARY is not set")
+    server = attnbias.LocalServer()
+    server.start()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def client(local: attnbias.LocalServer) -> Iterator[attnbias.Client]:
+    with attnbias.Client(local.target, timeout=60) as connected:
+        yield connected
+
+
+def total(client: attnbias.Client, length: int) -> float:
+    return float(client.get(ALIBI, queries=length, keys=length).diagonals.sum())
+
+
+def test_a_pickled_client_is_opened_anew(client: attnbias.Client) -> None:
+    options: dict[str, Any] = {
+        "timeout": 5,
+        "metadata": (("a", "b"),),
+        "channel_options": {"grpc.lb_policy_name": "pick_first"},
+        "max_attempts": 3,
+        "max_tensor_bytes": 1 << 20,
+    }
+    for kind in (attnbias.Client, aio.Client):
+        original = kind("host", **options)
+        again = pickle.loads(pickle.dumps(original))
+        assert type(again) is kind
+        assert again.__getstate__() == {"target": "host:50051", **options}
+    assert total(pickle.loads(pickle.dumps(client)), 9) == total(client, 9)
+
+
+def test_credentials_are_not_pickled() -> None:
+    client = attnbias.Client("host", credentials=grpc.ssl_channel_credentials())
+    with pytest.raises(TypeError, match="cannot pickle a Client with credentials"):
+        pickle.dumps(client)
+
+
+def test_a_pickled_error_is_the_same() -> None:
+    violation = error_details_pb2.BadRequest.FieldViolation(
+        field="alibi.num_heads", description="d"
+    )
+    details = [error_details_pb2.BadRequest(field_violations=[violation])]
+    error = attnbias.InvalidArgumentError("says", details=details, pushback=1.5)
+    unknown = attnbias.Error("says", code=grpc.StatusCode.ALREADY_EXISTS)
+    for original in (error, unknown, attnbias.DataLossError("chunk")):
+        original.add_note("a note")
+        again = pickle.loads(pickle.dumps(original))
+        assert type(again) is type(original)
+        assert str(again) == str(original)
+        assert again.args == original.args
+        assert (again.code, again.message) == (original.code, original.message)
+        assert again.details == original.details
+        assert again.field_violations == original.field_violations
+        assert again.retry_delay == original.retry_delay
+        assert again.__notes__ == ["a note"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("used", [False, True])
+def test_workers_use_the_client(client: attnbias.Client, way: str, used: bool) -> None:
+    if used:
+        assert client.health()
+    want = [total(client, n) for n in (5, 6, 7)] if used else None
+    with multiprocessing.get_context(way).Pool(2) as pool:
+        got = pool.starmap(total, [(client, n) for n in (5, 6, 7)])
+    assert got == (want or [total(client, n) for n in (5, 6, 7)])
+
+
+def in_fork(work: Callable[[], object]) -> int:
+    """The exit code of a forked process that does some work and exits as a script does."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)  # one that hangs is killed
+        try:
+            work()
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+IN_FLIGHT = """
+import os, signal, threading
+import numpy as np
+import attnbias
+
+alibi, size, got = attnbias.ALiBi(num_heads=8), {"queries": 3000, "keys": 3000}, []
+with attnbias.LocalServer() as client:
+    compact = client.get(alibi, **size)
+    thread = threading.Thread(target=lambda: got.append(client.get(alibi, **size, form="dense")))
+    thread.start()
+    for _ in range(3):
+        if os.fork() == 0:
+            signal.alarm(20)  # one that hangs is killed
+            client.get(alibi, queries=5, keys=5)
+            os._exit(0)
+        assert os.wait()[1] == 0
+    thread.join()
+np.testing.assert_array_equal(got[0], compact.view(), strict=True)
+"""
+
+
+@pytest.mark.skipif("fork" not in WAYS, reason="no fork")
+@pytest.mark.parametrize("support", ["0", None])
+def test_calls_in_flight_go_on_through_forks(
+    local: attnbias.LocalServer, support: str | None
+) -> None:
+    """With and without what gRPC itself does at a fork."""
+    environment = dict(os.environ)
+    if support is not None:
+        environment["GRPC_ENABLE_FORK_SUPPORT"] = support
+    subprocess.run([sys.executable, "-c", IN_FLIGHT], env=environment, timeout=120, check=True)
+
+
+@pytest.mark.skipif("fork" not in WAYS, reason="no fork")
+def test_a_fork_beside_an_open_aio_client_is_told(local: attnbias.LocalServer) -> None:
+    target = local.target
+
+    def refused() -> None:
+        with pytest.raises(RuntimeError, match=r"forked while an attnbias\.aio\.Client was conn"):
+            attnbias.Client(target).health()
+
+    async def forks() -> int:
+        async with aio.Client(target) as client:
+            assert await client.health()
+            code = in_fork(refused)
+            assert await client.health()
+            return code
+
+    assert asyncio.run(forks()) == 0
+
+
+SCRIPT = """
+import os, sys
+import attnbias
+
+client = attnbias.LocalServer().start()
+assert client.health()
+if os.fork() == 0:
+    assert client.health()
+    sys.exit()  # unlike a worker of multiprocessing, this takes the interpreter down
+print(os.waitstatus_to_exitcode(os.wait()[1]), client.health())
+"""
+
+
+@pytest.mark.skipif("fork" not in WAYS, reason="no fork")
+def test_a_child_that_exits_like_a_script(local: attnbias.LocalServer) -> None:
+    """It does not hang, and the server stays its parent's."""
+    ran = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("0 True\n", "", 0)
+
+
+class Biases:
+    """A dataset whose items are fetched in the worker."""
+
+    def __init__(self, client: attnbias.Client) -> None:
+        self.client = client
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> float:
+        return total(self.client, index + 1)
+
+
+@pytest.mark.parametrize("way", ["fork", "spawn"])
+def test_workers_of_a_data_loader(client: attnbias.Client, way: str) -> None:
+    data = pytest.importorskip("torch.utils.data")
+    want = [total(client, n) for n in range(1, 7)]
+    loader = data.DataLoader(Biases(client), num_workers=2, multiprocessing_context=way)
+    assert [float(batch) for batch in loader] == want
+    assert [float(batch) for batch in loader] == want
+
+
+def test_a_server_that_is_away_is_said_at_once_and_in_one_line() -> None:
+    """On the standard error of a script that knows nothing of logging."""
+    script = "import attnbias; attnbias.Client('127.0.0.1:1', timeout=1.5).info()"
+    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
+    with process:
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        begun = time.monotonic()
+        rest = process.stderr.read()
+        assert time.monotonic() - begun > 0.5  # the line did not wait for the end
+    assert first.startswith(
+        "UNAVAILABLE: nothing answers at 127.0.0.1:1: is the server running? "
+        "attnbias.LocalServer() starts one, Client(target) asks another ("
+    )
+    assert "trying 127.0.0.1:1 again, for up to" in first
+    assert rest.count("nothing answers") == 1
