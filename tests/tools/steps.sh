@@ -16,6 +16,8 @@ rest_steps=(deploy neon asan tsan container wheels peers "${cuda_steps[@]}" bare
 long_steps=(attack fuzz cuda_container)
 # Inputs that fuzzing makes for each of its targets.
 fuzz_runs=20000
+# Tests that mostly wait, for a server or for time.
+at_once=(-n 4 --dist worksteal)
 # Where generated Python code and the installed package go.
 python_site=$root/build/python
 
@@ -208,7 +210,7 @@ step_python() {
   install_python_client
   (cd client/python && mypy --strict && pyright)
   (cd deploy/wheel && mypy --strict)
-  pytest client/python/tests
+  pytest "${at_once[@]}" client/python/tests
 }
 
 step_go() {
@@ -219,7 +221,7 @@ step_go() {
 step_integration() {
   build dev
   install_python_client
-  pytest tests/integration
+  pytest "${at_once[@]}" tests/integration
 }
 
 step_grpcurl() {
@@ -230,7 +232,7 @@ step_grpcurl() {
 step_readme() {
   build dev
   install_python_client
-  pytest tests/readme
+  pytest "${at_once[@]}" tests/readme
 }
 
 step_deploy() {

@@ -304,7 +304,7 @@ def test_functions_of_numpy_take_it_for_an_array(kind: str) -> None:
         lambda x: np.allclose(x, dense),
         lambda x: np.array_equal(x, dense),
         lambda x: np.divmod(x, 3)[1],
-        lambda x: np.add(x, 1, where=np.ones_like(dense, bool)),
+        lambda x: np.add(x, 1, where=dense > 0, out=np.zeros_like(dense)),
         lambda x: np.ones((4, 5), np.float32) @ x if kind in ("toeplitz", "key_row") else 0,
         np.shape,
     ]
