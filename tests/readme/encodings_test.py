@@ -18,7 +18,7 @@ def listed() -> dict[str, dict[str, str]]:
         name, *words = line.split()
         if not words:
             fields = encodings.setdefault(name, {})
-        elif not name.endswith("_layout"):
+        elif "=" not in name and not name.endswith("_layout"):
             fields[name] = words[1] if words[0] == "default" else ""
     return encodings
 

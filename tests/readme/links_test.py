@@ -39,5 +39,5 @@ def test_links_lead_somewhere(page: pathlib.Path) -> None:
 
 
 def test_broken_links_are_seen() -> None:
-    text = "[a](README.md#start) [b](none.md) [c](README.md#nowhere) [d](https://example.org)"
+    text = "[a](README.md#install) [b](none.md) [c](README.md#nowhere) [d](https://example.org)"
     assert broken_links(ROOT / "README.md", text) == ["none.md#", "README.md#nowhere"]

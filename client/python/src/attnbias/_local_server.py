@@ -152,6 +152,8 @@ class LocalServer:
         if running is not None:
             atexit.unregister(self.close)
             os.close(running.lifeline)
+            assert running.process.stdout is not None
+            running.process.stdout.close()
             running.process.returncode = 0  # it is not this process's to wait for
 
 
