@@ -44,6 +44,13 @@ int Connect(const sockaddr_un& address) {
   return error;
 }
 
+// Another file may have the number of one that was removed, at another time.
+bool IsSame(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino &&
+         a.st_mtim.tv_sec == b.st_mtim.tv_sec &&
+         a.st_mtim.tv_nsec == b.st_mtim.tv_nsec;
+}
+
 // Removes a socket that nobody listens on.
 absl::Status RemoveStale(const std::string& path) {
   struct stat status = {};
@@ -105,14 +112,12 @@ SocketFile::SocketFile(const std::string& path)
     : path_(std::filesystem::absolute(path)) {
   struct stat status = {};
   if (lstat(path_.c_str(), &status) != 0) return;
-  device_ = status.st_dev;
-  inode_ = status.st_ino;
+  made_ = status;
 }
 
 SocketFile::~SocketFile() {
   struct stat status = {};
-  if (lstat(path_.c_str(), &status) == 0 && status.st_dev == device_ &&
-      status.st_ino == inode_) {
+  if (lstat(path_.c_str(), &status) == 0 && IsSame(status, made_)) {
     unlink(path_.c_str());
   }
 }

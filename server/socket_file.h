@@ -3,7 +3,7 @@
 #ifndef ATTNBIAS_SERVER_SOCKET_FILE_H_
 #define ATTNBIAS_SERVER_SOCKET_FILE_H_
 
-#include <sys/types.h>
+#include <sys/stat.h>
 
 #include <memory>
 #include <string>
@@ -39,8 +39,7 @@ class SocketFile {
   explicit SocketFile(const std::string& path);
 
   const std::string path_;
-  dev_t device_ = 0;
-  ino_t inode_ = 0;
+  struct stat made_ = {};
 };
 
 }  // namespace attnbias

@@ -16,7 +16,7 @@
 #include "absl/strings/match.h"
 #include "core/checksum/crc32c.h"
 
-namespace attnbias {
+namespace attnbias::chunk_test {
 namespace {
 
 std::string Serialized(const std::string& data) {
@@ -207,4 +207,4 @@ TEST(ReadChunk, AgreesWithProtobufOnNoise) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::chunk_test

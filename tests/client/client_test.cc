@@ -21,7 +21,7 @@
 #include "attnbias/error.h"
 #include "tests/client/fake_server.h"
 
-namespace attnbias {
+namespace attnbias::client_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -636,4 +636,4 @@ TEST_F(ClientTest, AResumeWithAnotherFingerprintIsDataLoss) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::client_test

@@ -17,7 +17,7 @@
 #include "client/cli/png.h"
 #include "client/cli/screen.h"
 
-namespace attnbias {
+namespace attnbias::heat_map_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -261,4 +261,4 @@ TEST(WritePng, NamesWhatFails) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::heat_map_test

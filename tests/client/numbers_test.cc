@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace attnbias {
+namespace attnbias::numbers_test {
 namespace {
 
 template <typename T>
@@ -101,4 +101,4 @@ TEST(PreviewNumbers, NumbersHeads) {
 TEST(PreviewNumbers, ShowsNothingOfNothing) { EXPECT_EQ(Preview({0, 4}), ""); }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::numbers_test

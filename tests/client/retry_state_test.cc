@@ -6,7 +6,7 @@
 
 #include "tests/client/fake_server.h"
 
-namespace attnbias {
+namespace attnbias::retry_state_test {
 namespace {
 
 using grpc::StatusCode;
@@ -113,4 +113,4 @@ TEST(RetryState, PushbackIsObeyedToTheLetter) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::retry_state_test

@@ -5,7 +5,7 @@
 
 #include "gtest/gtest.h"
 
-namespace attnbias {
+namespace attnbias::rpc_status_test {
 namespace {
 
 std::string Told(const std::string& says) {
@@ -61,4 +61,4 @@ TEST(FromRpc, WhatAServerSaysStays) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::rpc_status_test

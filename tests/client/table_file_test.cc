@@ -14,7 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace attnbias {
+namespace attnbias::table_file_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -409,4 +409,4 @@ TEST(CheckOutput, KnowsWhatAFileCanHold) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::table_file_test

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
-namespace attnbias {
+namespace attnbias::target_test {
 namespace {
 
 struct Good {
@@ -60,4 +60,4 @@ INSTANTIATE_TEST_SUITE_P(
                     "unix:", "ipv4:", "ipv4:1.2.3.4,", "dns:///", "host:1:2"));
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::target_test

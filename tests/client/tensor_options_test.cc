@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/spec_fields.h"
 
-namespace attnbias {
+namespace attnbias::tensor_options_test {
 namespace {
 
 // The spec, compared with one written as a text proto.
@@ -326,4 +326,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::tensor_options_test

@@ -14,7 +14,7 @@
 #include "client/cli/progress_line.h"
 #include "tests/client/fake_server.h"
 
-namespace attnbias {
+namespace attnbias::tool_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -111,11 +111,11 @@ TEST_F(ToolTest, InfoIsTheServersAnswer) {
 TEST_F(ToolTest, TablesAreListedWithTheirUse) {
   EXPECT_EQ(Run({"tables"}), 0);
   EXPECT_THAT(out_.str(),
-              StartsWith("table 0\n  BF16 [32, 8] of f.safetensors:w\n"
+              StartsWith("table 0\n  bf16 [32, 8] of f.safetensors:w\n"
                          "  sha256:ab12\n"
                          "  t5 num_heads=8 bidirectional=false "
                          "table=name:table 0 bucket_rule=float32_log\n"
-                         "table 1\n  BF16 [32, 8] of"));
+                         "table 1\n  bf16 [32, 8] of"));
 }
 
 TEST_F(ToolTest, ListComesFromTheContract) {
@@ -513,4 +513,4 @@ TEST(ProgressLine, AppearsOnlyWhenAFetchIsLong) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::tool_test

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-namespace attnbias {
+namespace attnbias::words_test {
 namespace {
 
 TEST(InFlags, FieldsAreFlags) {
@@ -73,4 +73,4 @@ TEST(InFlags, ATooLargeMessageHearsOfTables) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::words_test

@@ -21,7 +21,7 @@
 #include "tests/testing/cpu_device.h"
 #include "tests/testing/engine_harness.h"
 
-namespace attnbias {
+namespace attnbias::accelerator_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -396,4 +396,4 @@ TEST(KernelsOnACpuDeathTest, CheckTheirIndices) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::accelerator_test

@@ -13,7 +13,7 @@
 #include "gtest/gtest.h"
 #include "tests/core/mpfr_oracle.h"
 
-namespace attnbias {
+namespace attnbias::alibi_test {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -338,4 +338,4 @@ TEST(AlibiIdentity, TakesBothZerosForOne) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::alibi_test

@@ -15,7 +15,7 @@
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/threads.h"
 
-namespace attnbias {
+namespace attnbias::band_cache_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -358,4 +358,4 @@ TEST(Widen, CoversItsSpanStaysInTheDomainAndGrowsAtMostTwofold) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::band_cache_test

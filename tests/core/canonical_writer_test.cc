@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 
-namespace attnbias {
+namespace attnbias::canonical_writer_test {
 namespace {
 
 using std::string_literals::operator""s;
@@ -69,4 +69,4 @@ TEST(CanonicalWriter, KeepsDifferentContentsApart) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::canonical_writer_test

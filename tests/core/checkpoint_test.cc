@@ -23,7 +23,7 @@
 #include "tests/testing/safetensors_writer.h"
 #include "tests/testing/status_matchers.h"
 
-namespace attnbias {
+namespace attnbias::checkpoint_test {
 namespace {
 
 using ::testing::AllOf;
@@ -857,4 +857,4 @@ TEST_F(Checkpoint, WhatIsWrongIsNamed) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::checkpoint_test

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace attnbias {
+namespace attnbias::crc32c_test {
 namespace {
 
 // RFC 3720, appendix B.4, its SCSI read command included.
@@ -169,4 +169,4 @@ TEST(Crc32cShift, AddsLengths) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::crc32c_test

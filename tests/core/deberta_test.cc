@@ -16,7 +16,7 @@
 #include "tests/testing/engine_harness.h"
 #include "tests/testing/filled.h"
 
-namespace attnbias {
+namespace attnbias::deberta_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -231,4 +231,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::deberta_test

@@ -13,7 +13,7 @@
 #include "tests/testing/engine_harness.h"
 #include "tests/testing/filled.h"
 
-namespace attnbias {
+namespace attnbias::dynamic_position_bias_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -277,4 +277,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::dynamic_position_bias_test

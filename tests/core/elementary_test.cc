@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "tests/core/mpfr_oracle.h"
 
-namespace attnbias {
+namespace attnbias::elementary_test {
 namespace {
 
 constexpr int kSamples = 200000;
@@ -124,4 +124,4 @@ TEST(RoundedExp, IsTheNearestDouble) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::elementary_test

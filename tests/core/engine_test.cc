@@ -21,7 +21,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/engine_harness.h"
 
-namespace attnbias {
+namespace attnbias::engine_test {
 namespace {
 
 using ::testing::AllOf;
@@ -740,4 +740,4 @@ TEST_F(EngineTest, BadRequestsAreRefusedByField) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::engine_test

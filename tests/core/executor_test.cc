@@ -17,7 +17,7 @@
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/threads.h"
 
-namespace attnbias {
+namespace attnbias::executor_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -228,4 +228,4 @@ TEST(MakeUncut, WhatIsCancelledMeanwhileIsToldAndThrownAway) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::executor_test

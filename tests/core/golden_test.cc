@@ -10,7 +10,7 @@
 #include "core/encoding/spec/sinusoidal.h"
 #include "gtest/gtest.h"
 
-namespace attnbias {
+namespace attnbias::golden_test {
 namespace {
 
 struct GoldenSinusoid {
@@ -75,4 +75,4 @@ TEST(Golden, Alibis) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::golden_test

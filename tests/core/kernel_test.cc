@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "tests/core/mpfr_oracle.h"
 
-namespace attnbias {
+namespace attnbias::kernel_test {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -309,4 +309,4 @@ INSTANTIATE_TEST_SUITE_P(Here, EveryKernelSet,
                          });
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::kernel_test

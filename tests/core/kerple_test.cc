@@ -13,7 +13,7 @@
 #include "tests/core/mpfr_oracle.h"
 #include "tests/testing/filled.h"
 
-namespace attnbias {
+namespace attnbias::kerple_test {
 namespace {
 
 using ::testing::StartsWith;
@@ -207,4 +207,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::kerple_test

@@ -17,7 +17,7 @@
 #include "tests/core/mpfr_oracle.h"
 #include "tests/testing/engine_harness.h"
 
-namespace attnbias {
+namespace attnbias::learned_absolute_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -426,4 +426,4 @@ TEST(LearnedAbsolute, IsNamedByEveryField) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::learned_absolute_test

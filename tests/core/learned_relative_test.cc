@@ -10,7 +10,7 @@
 #include "tests/testing/engine_harness.h"
 #include "tests/testing/filled.h"
 
-namespace attnbias {
+namespace attnbias::learned_relative_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -214,4 +214,4 @@ TEST(LearnedRelative, RefusesScaledIndices) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::learned_relative_test

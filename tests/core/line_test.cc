@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace attnbias {
+namespace attnbias::line_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -75,4 +75,4 @@ TEST(Line, OfTokensBeginsAnywhereInTheGrid) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::line_test

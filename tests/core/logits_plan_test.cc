@@ -10,7 +10,7 @@
 #include "tests/core/logits_requests.h"
 #include "tests/testing/status_matchers.h"
 
-namespace attnbias {
+namespace attnbias::logits_plan_test {
 namespace {
 
 using ::testing::StartsWith;
@@ -181,4 +181,4 @@ TEST(LogitsPlanTest, RowsMustFitTheMessage) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::logits_plan_test

@@ -29,7 +29,7 @@
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/threads.h"
 
-namespace attnbias {
+namespace attnbias::logits_test {
 namespace {
 
 using ::testing::AllOf;
@@ -807,4 +807,4 @@ TEST_F(LogitsTest, NoRoomForWhatMakesVectors) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::logits_test

@@ -11,7 +11,7 @@
 #include "tests/core/sinusoidal_oracle.h"
 #include "tests/testing/status_matchers.h"
 
-namespace attnbias {
+namespace attnbias::multi_axis_sinusoidal_test {
 namespace {
 
 using testing::StartsWith;
@@ -277,4 +277,4 @@ TEST(MultiAxisSinusoidalIdentity, ChangesWithEveryField) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::multi_axis_sinusoidal_test

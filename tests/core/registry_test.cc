@@ -8,7 +8,7 @@
 #include "tests/testing/safetensors_writer.h"
 #include "tests/testing/status_matchers.h"
 
-namespace attnbias {
+namespace attnbias::registry_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -92,4 +92,4 @@ TEST_F(Registry, AReplacedSetLivesWithItsReaders) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::registry_test

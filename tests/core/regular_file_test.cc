@@ -14,7 +14,7 @@
 #include "tests/testing/safetensors_writer.h"
 #include "tests/testing/status_matchers.h"
 
-namespace attnbias {
+namespace attnbias::regular_file_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -138,4 +138,4 @@ TEST_F(RegularFileTest, OnlyASnapshotLinksToBlobs) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::regular_file_test

@@ -16,7 +16,7 @@
 #include "tests/core/sinusoidal_oracle.h"
 #include "tests/testing/engine_harness.h"
 
-namespace attnbias {
+namespace attnbias::relative_sinusoid_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -359,4 +359,4 @@ TEST(RelativeSinusoid, IsNamedByEveryField) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::relative_sinusoid_test

@@ -15,7 +15,7 @@
 #include "tests/core/mpfr_oracle.h"
 #include "tests/testing/status_matchers.h"
 
-namespace attnbias {
+namespace attnbias::rotary_test {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -921,4 +921,4 @@ TEST(RotaryIdentity, IsThatOfTheNumbers) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::rotary_test

@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "tests/core/mpfr_oracle.h"
 
-namespace attnbias {
+namespace attnbias::rounding_test {
 namespace {
 
 // Doubles of all magnitudes, with many near the middles and ends of narrower
@@ -195,4 +195,4 @@ TEST(RoundReal, AgreesWithMpfr) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::rounding_test

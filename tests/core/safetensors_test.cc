@@ -12,7 +12,7 @@
 #include "tests/testing/safetensors_writer.h"
 #include "tests/testing/status_matchers.h"
 
-namespace attnbias {
+namespace attnbias::safetensors_test {
 namespace {
 
 using ::testing::AllOf;
@@ -262,4 +262,4 @@ TEST_F(DamagedSafetensors, EntriesAlwaysCoverTheData) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::safetensors_test

@@ -15,7 +15,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/engine_harness.h"
 
-namespace attnbias {
+namespace attnbias::scalar_bias_test {
 namespace {
 
 struct Case {
@@ -154,4 +154,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::scalar_bias_test

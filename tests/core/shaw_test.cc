@@ -13,7 +13,7 @@
 #include "tests/core/mpfr_oracle.h"
 #include "tests/testing/engine_harness.h"
 
-namespace attnbias {
+namespace attnbias::shaw_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -244,4 +244,4 @@ TEST(Shaw, IsNamedByEveryField) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::shaw_test

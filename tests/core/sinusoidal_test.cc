@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 #include "tests/core/sinusoidal_oracle.h"
 
-namespace attnbias {
+namespace attnbias::sinusoidal_test {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -576,4 +576,4 @@ TEST(SinusoidalIdentity, LeavesDefaultsOut) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::sinusoidal_test

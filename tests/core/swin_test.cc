@@ -15,7 +15,7 @@
 #include "tests/testing/engine_harness.h"
 #include "tests/testing/status_matchers.h"
 
-namespace attnbias {
+namespace attnbias::swin_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -333,4 +333,4 @@ TEST(Grids, BadRequestsAreRefusedByField) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::swin_test

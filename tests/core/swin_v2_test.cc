@@ -17,7 +17,7 @@
 #include "tests/testing/engine_harness.h"
 #include "tests/testing/status_matchers.h"
 
-namespace attnbias {
+namespace attnbias::swin_v2_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -275,4 +275,4 @@ TEST(SwinV2, ThePretrainedWindowIsPartOfTheIdentityUnlessItIsTheOwn) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::swin_v2_test

@@ -19,7 +19,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
 
-namespace attnbias {
+namespace attnbias::t5_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -335,4 +335,4 @@ TEST(T5Spec, BadHyperparametersAreNamed) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::t5_test

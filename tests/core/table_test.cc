@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "tests/testing/status_matchers.h"
 
-namespace attnbias {
+namespace attnbias::table_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -157,4 +157,4 @@ TEST(CheckShape, NamesTheAxes) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::table_test

@@ -16,7 +16,7 @@
 #include "tests/testing/engine_harness.h"
 #include "tests/testing/status_matchers.h"
 
-namespace attnbias {
+namespace attnbias::tupe_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -434,4 +434,4 @@ TEST(Tupe, BadHyperparametersAreNamed) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::tupe_test

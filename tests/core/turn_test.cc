@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "tests/core/mpfr_oracle.h"
 
-namespace attnbias {
+namespace attnbias::turn_test {
 namespace {
 
 // The relative error of `value`, as a power of two.
@@ -86,4 +86,4 @@ TEST(AngleAt, SaysThatItCannotTellAnExactQuarter) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::turn_test

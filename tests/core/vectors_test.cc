@@ -14,7 +14,7 @@
 #include "tests/core/mpfr_oracle.h"
 #include "tests/testing/engine_harness.h"
 
-namespace attnbias {
+namespace attnbias::vectors_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -224,4 +224,4 @@ TEST(Vectors, ThatWouldOverflowAreRefused) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::vectors_test

@@ -10,7 +10,7 @@
 #include "tests/core/mpfr_oracle.h"
 #include "tests/testing/status_matchers.h"
 
-namespace attnbias {
+namespace attnbias::xpos_test {
 namespace {
 
 using testing::StartsWith;
@@ -203,4 +203,4 @@ TEST(XposIdentity, ChangesWithEveryField) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::xpos_test

@@ -21,7 +21,7 @@
 #include "server/host_port.h"
 #include "tests/testing/status_matchers.h"
 
-namespace attnbias {
+namespace attnbias::acceptor_test {
 namespace {
 
 using testing::HasSubstr;
@@ -176,4 +176,4 @@ TEST(Acceptor, NamesAnAddressThatItCannotHave) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::acceptor_test

@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace attnbias {
+namespace attnbias::config_test {
 namespace {
 
 using testing::HasSubstr;
@@ -186,4 +186,4 @@ TEST(Config, HelpEndsWithZero) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::config_test

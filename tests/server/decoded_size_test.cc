@@ -7,7 +7,7 @@
 #include "grpcpp/support/slice.h"
 #include "gtest/gtest.h"
 
-namespace attnbias {
+namespace attnbias::decoded_size_test {
 namespace {
 
 int64_t SizeOfBytes(const std::string& bytes) {
@@ -96,4 +96,4 @@ TEST(DecodedSize, EndsWhereBytesAreNoMessage) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::decoded_size_test

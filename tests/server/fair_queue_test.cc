@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace attnbias {
+namespace attnbias::fair_queue_test {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -114,4 +114,4 @@ TEST(FairQueue, ForgetsOwnersWhoAreLevel) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::fair_queue_test

@@ -16,7 +16,7 @@
 #include "google/protobuf/descriptor.h"
 #include "gtest/gtest.h"
 
-namespace attnbias {
+namespace attnbias::field_codec_test {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -156,4 +156,4 @@ TEST(Fields, OfLogitsAreThoseOfTheContract) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::field_codec_test

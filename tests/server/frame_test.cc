@@ -9,7 +9,7 @@
 #include "core/checksum/crc32c.h"
 #include "gtest/gtest.h"
 
-namespace attnbias {
+namespace attnbias::frame_test {
 namespace {
 
 // Bytes of their own, cut into `pieces`.
@@ -164,4 +164,4 @@ TEST(Frame, ReferencesTheMemoryAndKeepsItAlive) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::frame_test

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "server/status_codes.h"
 
-namespace attnbias {
+namespace attnbias::grpc_status_test {
 namespace {
 
 template <typename Detail>
@@ -80,4 +80,4 @@ TEST(ToGrpcStatus, EveryCodeHasItsRow) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::grpc_status_test

@@ -11,7 +11,7 @@
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 
-namespace attnbias {
+namespace attnbias::health_service_test {
 namespace {
 
 using grpc::health::v1::Health;
@@ -167,4 +167,4 @@ TEST_F(HealthTest, CancelledWatchIsForgotten) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::health_service_test

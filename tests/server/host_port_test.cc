@@ -3,7 +3,7 @@
 
 #include "gtest/gtest.h"
 
-namespace attnbias {
+namespace attnbias::host_port_test {
 namespace {
 
 struct Good {
@@ -42,4 +42,4 @@ INSTANTIATE_TEST_SUITE_P(HostPort, BadAddress,
                                          "localhost:80x", "::1:80"));
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::host_port_test

@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace attnbias {
+namespace attnbias::known_test {
 namespace {
 
 using testing::HasSubstr;
@@ -56,4 +56,4 @@ TEST(CheckKnown, SeesEnumValues) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::known_test

@@ -11,7 +11,7 @@
 #include "tests/testing/safetensors_writer.h"
 #include "tests/testing/status_matchers.h"
 
-namespace attnbias {
+namespace attnbias::list_tables_test {
 namespace {
 
 using testing::ElementsAre;
@@ -157,4 +157,4 @@ TEST_F(ListTablesTest, TablesBesideItAreNamedWhoeverHasTheSameNumbers) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::list_tables_test

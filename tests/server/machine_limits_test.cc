@@ -12,7 +12,7 @@
 
 #include "gtest/gtest.h"
 
-namespace attnbias {
+namespace attnbias::machine_limits_test {
 namespace {
 
 const int64_t kMachine =
@@ -120,4 +120,4 @@ TEST(ProcessorLimit, IsThatOfTheAffinity) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::machine_limits_test

@@ -18,7 +18,7 @@
 #include "server/host_port.h"
 #include "tests/testing/status_matchers.h"
 
-namespace attnbias {
+namespace attnbias::metrics_listener_test {
 namespace {
 
 using ::testing::EndsWith;
@@ -149,4 +149,4 @@ TEST_F(MetricsListenerTest, EndsRequestsThatDrip) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::metrics_listener_test

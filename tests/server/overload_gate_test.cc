@@ -3,7 +3,7 @@
 
 #include "gtest/gtest.h"
 
-namespace attnbias {
+namespace attnbias::overload_gate_test {
 namespace {
 
 TEST(OverloadGate, ClosesHighAndOpensLow) {
@@ -17,4 +17,4 @@ TEST(OverloadGate, ClosesHighAndOpensLow) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::overload_gate_test

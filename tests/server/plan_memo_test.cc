@@ -3,7 +3,7 @@
 
 #include "gtest/gtest.h"
 
-namespace attnbias {
+namespace attnbias::plan_memo_test {
 namespace {
 
 const TableSetPtr& NoTables() {
@@ -66,4 +66,4 @@ TEST(PlanMemo, StaysBounded) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::plan_memo_test

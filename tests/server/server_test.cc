@@ -13,7 +13,7 @@
 #include "server/logging.h"
 #include "tests/testing/status_matchers.h"
 
-namespace attnbias {
+namespace attnbias::server_test {
 namespace {
 
 using grpc::health::v1::Health;
@@ -112,4 +112,4 @@ TEST_F(ServerTest, NamesTheFlagThatCannotWork) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::server_test

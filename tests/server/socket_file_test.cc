@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
 
-namespace attnbias {
+namespace attnbias::socket_file_test {
 namespace {
 
 using testing::HasSubstr;
@@ -31,7 +31,9 @@ class SocketFileTest : public testing::Test {
 
   absl::Status Refused() { return SocketFile::Bind(fds_[1], path_).status(); }
 
-  const std::string folder_ = testing::TempDir() + "socket_file";
+  const std::string folder_ =
+      testing::TempDir() +
+      testing::UnitTest::GetInstance()->current_test_info()->name();
   const std::string path_ = folder_ + "/a.sock";
   int fds_[2];
 };
@@ -103,4 +105,4 @@ INSTANTIATE_TEST_SUITE_P(SocketFile, GoodPath,
                                          Good{"unix:a/b", "a/b"}));
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::socket_file_test

@@ -15,7 +15,7 @@
 #include "tests/testing/safetensors_writer.h"
 #include "tests/testing/status_matchers.h"
 
-namespace attnbias {
+namespace attnbias::spec_codec_test {
 namespace {
 
 using google::protobuf::util::MessageDifferencer;
@@ -517,4 +517,4 @@ TEST_F(DecodeTable, MountedTablesAreFoundByNameAndByDigest) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::spec_codec_test

@@ -12,7 +12,7 @@
 #include "tests/testing/counting_observer.h"
 #include "tests/testing/status_matchers.h"
 
-namespace attnbias {
+namespace attnbias::stream_request_test {
 namespace {
 
 using testing::StartsWith;
@@ -94,4 +94,4 @@ TEST_F(ResolveStreamTest, BoundsTheChunk) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::stream_request_test

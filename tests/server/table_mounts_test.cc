@@ -12,7 +12,7 @@
 #include "tests/testing/safetensors_writer.h"
 #include "tests/testing/status_matchers.h"
 
-namespace attnbias {
+namespace attnbias::table_mounts_test {
 namespace {
 
 using testing::AllOf;
@@ -186,4 +186,4 @@ TEST_F(TableMountsTest, AllTogetherAreBounded) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::table_mounts_test

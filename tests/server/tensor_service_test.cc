@@ -19,7 +19,7 @@
 #include "server/logging.h"
 #include "server/worker_pool.h"
 
-namespace attnbias {
+namespace attnbias::tensor_service_test {
 namespace {
 
 // A pool that can be told to take nothing more.
@@ -303,4 +303,4 @@ TEST_F(TensorServiceTest, CancelledAnywhereNothingIsHeld) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::tensor_service_test

@@ -11,7 +11,7 @@
 
 #include "gtest/gtest.h"
 
-namespace attnbias {
+namespace attnbias::worker_pool_test {
 namespace {
 
 CallerPtr Of(const std::string& connection) {
@@ -190,4 +190,4 @@ TEST(WorkerPool, ShutdownRunsWhatWaitsAndTakesNoMore) {
 }
 
 }  // namespace
-}  // namespace attnbias
+}  // namespace attnbias::worker_pool_test
