@@ -23,8 +23,9 @@ serve() {
   done
   # Not some other server that happens to have the port.
   [[ $line == "listening on "* ]]
-  "${inside[@]}" build/release/bin/attnbias health
-  "${inside[@]}" build/release/bin/attnbias get alibi num_heads=8 --queries 4 --keys 4
+  printf '=== answers after %d s\n' "$SECONDS"
+  "${inside[@]}" ./dev attnbias health
+  "${inside[@]}" ./dev attnbias get alibi num_heads=8 --queries 4 --keys 4
   kill "$server"
   wait "$server"
 }

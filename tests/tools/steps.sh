@@ -11,7 +11,7 @@ quick_steps=(layers contract format cpp python)
 # shellcheck disable=SC2034  # read by dev
 cuda_steps=(cuda_cpp cuda_code cuda_server cuda_device)
 # What --all adds: other builds, other machines, other engines.
-rest_steps=(deploy neon asan tsan container wheels peers "${cuda_steps[@]}" bare)
+rest_steps=(locks deploy neon asan tsan container wheels peers "${cuda_steps[@]}" bare)
 # Only when named.
 long_steps=(attack fuzz cuda_container)
 # Inputs that fuzzing makes for each of its targets.
@@ -129,12 +129,11 @@ step_lint() {
   shell_sources | xargs shellcheck --external-sources
   ruff check client/python deploy tests
   (cd client/go && go vet ./...)
-  check_locks
 }
 
 # Whether what a mutex guards is touched only under it, and each lock has a name: without one
 # it is let go at once.
-check_locks() {
+step_locks() {
   build dev
   find build/dev/{core,server,client} -path '*/Unity/*.cxx' | sort |
     xargs -P "$(nproc)" -n 1 clang-tidy --quiet -p build/dev \
