@@ -42,7 +42,7 @@ Canvas CanvasOf(const Screen& screen, int label_width);
 // the same scale.
 Size Fit(Size matrix, const Canvas& canvas, bool square);
 
-// Of `count` that stand for `size`, which one the index is.
+// Position, among `size`, of sample `index` of `count` spread evenly.
 int64_t Spread(int64_t index, int64_t count, int64_t size);
 
 // What is drawn of a matrix: as many rows and columns as pixels, or fewer.
@@ -64,7 +64,7 @@ Color ColorOf(double share);
 // Title, picture with positions at its edges, legend.
 std::string DrawText(const HeatMap& map, const Screen& screen);
 
-// "0.25 to 4.5", and what is left out.
+// What the colours stand for: "dark 0.25, light 4.5, striped: masked".
 std::string LegendText(const HeatMap& map);
 
 // The picture alone, row-major.

@@ -28,6 +28,14 @@ class Axis {
                             : list_->positions(static_cast<int>(index));
   }
 
+  // Columns that the widest of them takes.
+  int width() const {
+    if (list_ == nullptr) return std::max(WidthOf(0), WidthOf(size_ - 1));
+    int widest = 0;
+    for (int64_t i = 0; i < size_; ++i) widest = std::max(widest, WidthOf(i));
+    return widest;
+  }
+
   // So many of the positions, spread evenly.
   std::vector<int64_t> Sample(int64_t count) const {
     std::vector<int64_t> positions;
@@ -38,6 +46,10 @@ class Axis {
   }
 
  private:
+  int WidthOf(int64_t index) const {
+    return static_cast<int>(absl::StrCat(at(index)).size());
+  }
+
   int64_t begin_ = 0;
   int64_t size_;
   const v1::PositionList* list_ = nullptr;
@@ -178,14 +190,11 @@ absl::StatusOr<Matrix> MatrixOf(const v1::TensorHeader& whole,
   if (axes.rows.size() < 1 || axes.columns.size() < 1) {
     return absl::DataLossError("header: a part without elements");
   }
-  const auto width = [&](int64_t at) {
-    return static_cast<int>(absl::StrCat(axes.rows.at(at)).size());
-  };
   return Matrix{.part = *index,
                 .size = axes.size(),
                 .square = !whole.resolved_spec().has_table() && !vectors,
                 .head = *found,
-                .label_width = std::max(width(0), width(axes.rows.size() - 1))};
+                .label_width = axes.rows.width()};
 }
 
 std::vector<v1::TensorSpec> RequestsFor(const v1::TensorSpec& spec,

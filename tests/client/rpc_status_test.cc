@@ -49,7 +49,7 @@ INSTANTIATE_TEST_SUITE_P(
         Unreached{"connections to all backends failing; last error: "
                   "UNAVAILABLE: ipv4:127.0.0.1:1: Socket closed",
                   "host:1 answers, but not with gRPC in plaintext: does it "
-                  "want TLS? This client has none"},
+                  "need TLS? This client has none"},
         Unreached{"DNS resolution failed for host:1: C-ares status is not "
                   "ARES_SUCCESS qtype=AAAA name=host is_balancer=0: Domain "
                   "name not found",

@@ -46,7 +46,7 @@ std::string WhyUnreached(absl::string_view says, absl::string_view target) {
       absl::StrContains(says, "reset by peer")) {
     return absl::StrCat(target,
                         " answers, but not with gRPC in plaintext: does it "
-                        "want TLS? This client has none");
+                        "need TLS? This client has none");
   }
   return absl::StrCat("nothing answers at ", target,
                       ": is the server running? attnbias-server starts one, "

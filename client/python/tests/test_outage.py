@@ -108,7 +108,7 @@ def test_what_is_no_server_of_grpc_is_said_so(connect: Connect) -> None:
     with answering() as server, says(b"HTTP/1.1 400 Bad Request\r\n\r\n") as web, says(b"") as mute:
         for target, credentials, what in [
             (web, None, f"{web} answers, but not with gRPC: is it the right port?"),
-            (mute, None, f"{mute} answers, but not with gRPC in plaintext: does it want TLS?"),
+            (mute, None, f"{mute} answers, but not with gRPC in plaintext: does it need TLS?"),
             (server.target, tls, f"{server.target} answers, but not with TLS: leave out cred"),
             ("no.such.host.invalid", None, "no.such.host.invalid:50051 is not found"),
             ("unix:/nowhere", None, "nothing answers at unix:/nowhere: is the server running?"),

@@ -248,7 +248,7 @@ def _unreached(says: str, endpoint: Endpoint) -> str:
     """What to try, and what gRPC says, in one line."""
     why = next(why for sign, why in _WHY_UNREACHED.items() if re.search(sign, says))
     if endpoint.credentials is None:
-        how = "in plaintext: does it want TLS? pass credentials=..."
+        how = "in plaintext: does it need TLS? pass credentials=..."
     else:
         how = "over TLS with these credentials"
     return f"{why.format(target=endpoint.target, how=how)} ({' '.join(says.split())})"
