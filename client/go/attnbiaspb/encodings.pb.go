@@ -1608,11 +1608,9 @@ type MultiAxisSinusoidal struct {
 	MinTimescale *float64 `protobuf:"fixed64,5,opt,name=min_timescale,json=minTimescale,proto3,oneof" json:"min_timescale,omitempty"`
 	MaxTimescale *float64 `protobuf:"fixed64,6,opt,name=max_timescale,json=maxTimescale,proto3,oneof" json:"max_timescale,omitempty"`
 	// The length of each axis, in [1, 2^30], where positions are fractions of it
-	// (DETR): position p of an axis of length L then counts as
-	//
-	//	(p + axis_offset) / (L + axis_eps) * axis_scale
-	//
-	// and the request's positions are in [-2^38, 2^38]. Empty: p counts as p.
+	// (DETR): position p of an axis of length L then counts as (p + axis_offset) /
+	// (L + axis_eps) * axis_scale, and the request's positions are in
+	// [-2^38, 2^38]. Empty: p counts as p.
 	AxisLengths []int64 `protobuf:"varint,7,rep,packed,name=axis_lengths,json=axisLengths,proto3" json:"axis_lengths,omitempty"`
 	// In [1e-3, 1e3]. Only with axis_lengths. The default is the double nearest to
 	// 2 pi.
