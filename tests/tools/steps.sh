@@ -209,7 +209,7 @@ step_fuzz() {
 step_python() {
   build dev
   install_python_client
-  (cd client/python && mypy --strict && pyright)
+  (cd client/python && mypy --strict && pyright --pythonpath "$(type -P python)")
   (cd deploy/wheel && mypy --strict)
   pytest "${at_once[@]}" client/python/tests
 }
@@ -307,10 +307,11 @@ step_peers() {
   set_up_peers
   build dev
   install_python_client
-  pytest tests/conformance ${peers_filter:+-k "$peers_filter"}
+  pytest -n 2 tests/conformance ${peers_filter:+-k "$peers_filter"}
   # The client's own tests that need torch, which are skipped where it is not installed.
   [[ -n ${peers_filter:-} ]] ||
-    pytest client/python/tests/test_{flex_attention,grid,out,request,tensors}.py tests/readme
+    pytest client/python/tests/test_{flex_attention,grid,out,processes}.py \
+      client/python/tests/test_{request,structure,tensors}.py tests/readme
 }
 
 skip() {
