@@ -127,6 +127,7 @@ class FakeServer:
         self.info = service_pb2.GetServerInfoResponse(version="1.2.3")
         self.tables: dict[str, service_pb2.ListTablesResponse] = {}
         self.health = health_pb2.HealthCheckResponse.SERVING
+        self.watch: Callable[[Any, grpc.ServicerContext], Iterator[Any]] | None = None
         self._lock = threading.Lock()
         self._server = grpc.server(ThreadPoolExecutor(16))
         self._server.add_generic_rpc_handlers((self._attnbias(), self._health()))
@@ -160,6 +161,10 @@ class FakeServer:
     ) -> Iterator[Any]:
         assert self.logits is not None
         yield from self.logits(requests, context)
+
+    def _watch(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        assert self.watch is not None
+        yield from self.watch(request, context)
 
     def _attnbias(self) -> Any:
         return grpc.method_handlers_generic_handler(
@@ -197,6 +202,11 @@ class FakeServer:
             {
                 "Check": grpc.unary_unary_rpc_method_handler(
                     lambda _request, _context: health_pb2.HealthCheckResponse(status=self.health),
+                    health_pb2.HealthCheckRequest.FromString,
+                    health_pb2.HealthCheckResponse.SerializeToString,
+                ),
+                "Watch": grpc.unary_stream_rpc_method_handler(
+                    self._watch,
                     health_pb2.HealthCheckRequest.FromString,
                     health_pb2.HealthCheckResponse.SerializeToString,
                 ),

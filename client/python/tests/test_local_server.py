@@ -134,6 +134,89 @@ def test_a_server_killed_while_it_starts_is_no_hang(tmp_path: Path) -> None:
             attnbias.LocalServer().start()
 
 
+@pytest.mark.parametrize(
+    ("program", "error", "says"),
+    [
+        (
+            "echo mounting >&2; exec sleep 1000",
+            attnbias.DeadlineExceededError,
+            r"attnbias-server was not ready within 3 s:\nmounting$",
+        ),
+        (
+            "echo mute >&2; exec >&-; exec sleep 1000",
+            attnbias.UnavailableError,
+            r"attnbias-server is not ready: it closed its standard output:\nmute$",
+        ),
+        (
+            "echo not listening on it; exec sleep 1000",
+            attnbias.DeadlineExceededError,
+            "attnbias-server was not ready within 3 s, and its log is empty$",
+        ),
+    ],
+)
+def test_a_server_that_does_not_get_ready_is_given_up(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    program: str,
+    error: type[attnbias.Error],
+    says: str,
+) -> None:
+    stuck = tmp_path / "attnbias-server"
+    stuck.write_text(f"#!/bin/sh\n{program}\n")
+    stuck.chmod(0o755)
+    monkeypatch.setenv("ATTNBIAS_SERVER_BINARY", str(stuck))
+    monkeypatch.setattr("attnbias._local_server._PATIENCE", 0.5)
+    server = attnbias.LocalServer(timeout=3)
+    with pytest.raises(error, match=says):
+        server.start()
+    with pytest.raises(RuntimeError, match="not running"):
+        _ = server.target
+
+
+FORKED_WHILE_IT_STARTS = """
+import os, signal, subprocess, threading, time
+import attnbias
+
+launch, forked = subprocess.Popen, threading.Event()
+
+def fork():
+    child = os.fork()
+    if child == 0:
+        signal.alarm(120)
+        while True:
+            signal.pause()
+    print(child, flush=True)
+    forked.set()
+
+def launch_and_fork(*arguments, **options):
+    process = launch(*arguments, **options)
+    threading.Thread(target=fork, daemon=True).start()
+    forked.wait(1)  # it is either now, or when start() lets it
+    return process
+
+subprocess.Popen = launch_and_fork
+server = attnbias.LocalServer()
+server.start()
+forked.wait()
+print(server._running.process.pid, flush=True)
+signal.pause()
+"""
+
+
+def test_a_child_forked_while_it_starts_does_not_keep_it_alive() -> None:
+    command = [sys.executable, "-c", FORKED_WHILE_IT_STARTS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        child, pid = int(process.stdout.readline()), int(process.stdout.readline())
+        process.kill()
+        process.wait(timeout=30)
+        try:
+            assert becomes_true(lambda: not is_running(pid))
+            assert is_running(child)
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
 def test_where_the_program_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.environ["ATTNBIAS_SERVER_BINARY"]
     monkeypatch.setenv("ATTNBIAS_SERVER_BINARY", "/nowhere/at-all")

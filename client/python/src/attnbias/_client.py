@@ -24,7 +24,7 @@ from attnbias._channel import Endpoint
 from attnbias._checks import refuse_unknown, require_instance
 from attnbias._connection import CallGroup, Connection
 from attnbias._download import Download
-from attnbias._errors import CallFailed, UnavailableError
+from attnbias._errors import CallFailed, CallInterrupted, UnavailableError
 from attnbias._files import check_suffix, metadata_of, spec_as_json, write
 from attnbias._header import read_header
 from attnbias._info import (
@@ -186,22 +186,25 @@ class BaseClient:
             return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
         raise failure  # not inside except: gRPC's traceback says nothing more
 
-    async def _until_serving(self) -> None:
+    async def _until_serving(self, deadline: Deadline) -> None:
         """Returns when the server says that it is serving.
 
         Raises:
-            Error: it did not within the timeout, or the connection ended before.
+            Error: it did not until the deadline, or the connection ended before.
         """
-        requests = iter([health_pb2.HealthCheckRequest()])
-        left = Deadline(self._timeout).remaining()
-        try:
-            async with self._new_calls().stream(WATCH_HEALTH, requests, left) as stream:
-                while (response := await stream.read()) is not None:
-                    if response.status == health_pb2.HealthCheckResponse.SERVING:
-                        return
-        except CallFailed as failed:
-            raise failed.error from None
-        raise UnavailableError("the server no longer says whether it is serving")
+        while True:
+            requests = iter([health_pb2.HealthCheckRequest()])
+            calls, left = self._new_calls(), deadline.remaining()
+            try:
+                async with calls.stream(WATCH_HEALTH, requests, left) as stream:
+                    while (response := await stream.read()) is not None:
+                        if response.status == health_pb2.HealthCheckResponse.SERVING:
+                            return
+            except CallInterrupted:
+                continue
+            except CallFailed as failed:
+                raise failed.error from None
+            raise UnavailableError("the server no longer says whether it is serving")
 
     async def _ask(self, method: Method, message: Any, timeout: float | None) -> Any:
         options = self._options(None, False, timeout)

@@ -56,7 +56,8 @@ class Connection:
         for group in groups:
             group.cancel(CLOSED)
         if channel is not None:
-            channel.close()
+            with _forks.in_grpc():
+                channel.close()
 
     def of(self, method: Method) -> tuple[Any, grpc.Channel]:
         """What calls a method, and the channel that it does so over."""
@@ -97,7 +98,7 @@ class CallGroup:
         self._endpoint = connection.endpoint
         self.target = self._endpoint.target
         self._connection = connection
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may cancel
         self._calls: set[grpc.Call] = set()
         self._cancelled = threading.Event()
         self._reason = ""
@@ -106,9 +107,8 @@ class CallGroup:
         """See Calls."""
         deadline = Deadline(timeout)
         while True:
-            begin, channel = self._of(method)
-            left = deadline.remaining()
-            with contextlib.suppress(CallInterrupted), self._translated(channel):
+            with contextlib.suppress(CallInterrupted), self._beginning(method) as (begin, _):
+                left = deadline.remaining()
                 return begin(message, timeout=left, metadata=self._endpoint.metadata)
 
     @contextlib.asynccontextmanager
@@ -116,8 +116,7 @@ class CallGroup:
         self, method: Method, messages: Message | Iterator[Message], timeout: float | None
     ) -> AsyncIterator[_Stream]:
         """See Calls."""
-        begin, channel = self._of(method)
-        with self._translated(channel):
+        with self._beginning(method) as (begin, channel):
             call = begin(messages, timeout=timeout, metadata=self._endpoint.metadata)
         with self._running(call):
             yield _Stream(call, partial(self._translated, channel))
@@ -143,11 +142,17 @@ class CallGroup:
         with self._lock:
             calls = list(self._calls)
         for call in calls:
-            call.cancel()
+            _cancel(call)
 
-    def _of(self, method: Method) -> tuple[Any, grpc.Channel]:
+    @contextlib.contextmanager
+    def _beginning(self, method: Method) -> Iterator[tuple[Any, grpc.Channel]]:
+        """See Connection.of. The block is gRPC's code; no fork comes between."""
         self._require_wanted()
-        return self._connection.of(method)
+        with contextlib.ExitStack() as stack:
+            with _forks.lock:
+                begin, channel = self._connection.of(method)
+                stack.enter_context(self._translated(channel))
+            yield begin, channel
 
     @contextlib.contextmanager
     def _translated(self, channel: grpc.Channel) -> Iterator[None]:
@@ -174,7 +179,7 @@ class CallGroup:
         finally:
             with self._lock:
                 self._calls.discard(call)
-            call.cancel()  # does nothing to a call that has finished
+            _cancel(call)  # does nothing to a call that has finished
 
     @contextlib.contextmanager
     def _reconnecting(self) -> Iterator[None]:
@@ -184,18 +189,25 @@ class CallGroup:
         is sent as soon as there is a connection.
         """
         request = health_pb2.HealthCheckRequest()
-        check, _ = self._connection.of(CHECK_HEALTH)
         with contextlib.ExitStack() as stack:
-            with contextlib.suppress(ValueError):  # the channel is closed; whoever waits is told
+            with (
+                contextlib.suppress(CallInterrupted),  # the next attempt opens a channel
+                self._beginning(CHECK_HEALTH) as (check, _),
+            ):
                 waiting = check.future(
                     request, metadata=self._endpoint.metadata, wait_for_ready=True
                 )
-                stack.callback(waiting.cancel)
+                stack.callback(_cancel, waiting)
             yield
 
     def _require_wanted(self) -> None:
         if self._cancelled.is_set():
             raise CancelledError(self._reason)
+
+
+def _cancel(call: grpc.Call) -> None:
+    with _forks.in_grpc():
+        call.cancel()
 
 
 class _Stream:

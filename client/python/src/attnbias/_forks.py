@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,38 +44,43 @@ class Forkable(Protocol):
         """In the child: forgets the parent's calls and channel; whether one was still open."""
 
 
-class _State:
-    connections: ClassVar[weakref.WeakSet[Forkable]] = weakref.WeakSet()
-    inside: ClassVar[set[int]] = set()  # threads that are in gRPC's code
-    unusable = False
+_connections: Final[weakref.WeakSet[Forkable]] = weakref.WeakSet()
+_inside: Final[set[int]] = set()  # threads that are in gRPC's code
+_unusable: Final = threading.Event()  # set where calls would hang
 
 
 def watch(connection: Forkable) -> None:
     """Has a connection take part in forks for as long as it lives."""
     with lock:
-        _State.connections.add(connection)
+        _connections.add(connection)
 
 
 def require_usable() -> None:
     """Raises RuntimeError in a process where a call would hang."""
-    if _State.unusable:
+    if _unusable.is_set():
         raise RuntimeError(_WHY)
 
 
 @contextlib.contextmanager
 def in_grpc() -> Iterator[None]:
-    """A block of gRPC's code, which may hold its locks."""
+    """A block of gRPC's code, which may hold its locks, so that a fork waits for its end.
+
+    It may begin during that wait: the calls that the fork interrupts end only when they are read.
+    """
     thread = threading.get_ident()
-    _State.inside.add(thread)
+    if thread in _inside:  # as where a signal's handler interrupts a call
+        yield
+        return
     try:
+        _inside.add(thread)
         yield
     finally:
-        _State.inside.discard(thread)
+        _inside.discard(thread)
 
 
 def _before() -> None:
     lock.acquire()
-    rested = [connection.rest() for connection in _State.connections]
+    rested = [connection.rest() for connection in _connections]
     if any(rested):
         _wait_for_grpc()
 
@@ -85,10 +90,10 @@ def _after_in_parent() -> None:
 
 
 def _after_in_child() -> None:
-    left = [connection.leave() for connection in _State.connections]
+    left = [connection.leave() for connection in _connections]
     if any(left):
-        _State.unusable = True
-    _State.inside.clear()
+        _unusable.set()
+    _inside.clear()
     lock.release()
 
 
@@ -96,7 +101,7 @@ def _wait_for_grpc() -> None:
     """Returns when no thread is in gRPC's code and its own have ended, if they can be seen."""
     end = time.monotonic() + _PATIENCE
     here = {threading.get_ident()}
-    while _State.inside - here or _has_threads():
+    while _inside - here or _has_threads():
         if time.monotonic() > end:
             return
         time.sleep(0.001)

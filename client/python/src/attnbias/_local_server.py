@@ -7,6 +7,8 @@ import atexit
 import contextlib
 import importlib
 import os
+import re
+import selectors
 import shutil
 import subprocess
 import tempfile
@@ -14,10 +16,12 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from attnbias import _forks
 from attnbias._calls import run
 from attnbias._checks import require_instance
 from attnbias._client import Client
-from attnbias._errors import UnavailableError
+from attnbias._errors import DeadlineExceededError, UnavailableError
+from attnbias._retry import Deadline
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -26,11 +30,15 @@ _PROGRAM: Final = "attnbias-server"
 _VARIABLE: Final = "ATTNBIAS_SERVER_BINARY"
 _LONGEST_PATH: Final = 107  # of a socket, by Linux
 _LINES: Final = 10  # of the log, in an error
+_PAGE: Final = 4096
+_TURN: Final = 60.0  # seconds; epoll takes 24 days at most
 _PATIENCE: Final = 5.0  # seconds in which a process that closes its pipes and sockets has ended
 
 # The shell becomes the server. Before, it leaves a process behind that waits for the end of a pipe,
 # of which this process alone has the other end: so the server dies with it, whatever kills it. A
 # signal at the parent's death would not do: it comes when the thread ends that started the server.
+# $$ is the server or nobody: by process_group=0 it is also the group of the process that waits, and
+# the kernel gives the number of a living group to no other process.
 _SCRIPT: Final = """
 exec 3<&0 </dev/null
 { read -r _ <&3 || { kill -KILL $$; rm -rf -- "$0"; }; } >/dev/null 2>&1 &
@@ -99,14 +107,42 @@ class LocalServer:
         Raises:
             FileNotFoundError: the program is not installed.
             RuntimeError: it ended before it was ready; the end of its log says why.
-            Error: it was not ready within the client's timeout.
+            Error: it was not ready within the client's timeout; with the end of its log, too.
         """
         if self._running is not None:
             raise RuntimeError("the server is running already")
         program = _program()
+        with _forks.lock:  # a child forked before it is assigned would keep the server alive
+            self._running = running = self._launch(program)
+        atexit.register(self.close)
+        try:
+            _wait_until_ready(running)
+        except BaseException:
+            self.close()
+            raise
+        return running.client
+
+    def close(self) -> None:
+        """Ends the server and closes its client. Does nothing where it is not running."""
+        atexit.unregister(self.close)
+        running, self._running = self._running, None
+        if running is None:
+            return
+        running.client.close()
+        running.process.kill()  # it keeps no state
+        _close_output(running.process)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel holds it
+            running.process.wait(_PATIENCE)
+        with contextlib.suppress(BrokenPipeError):
+            os.write(running.lifeline, b"\n")  # nobody is to be killed any more
+        os.close(running.lifeline)
+        shutil.rmtree(running.folder, ignore_errors=True)
+
+    def _launch(self, program: str) -> _Running:
         folder = _private_folder()
         read_end, lifeline = os.pipe()
         try:
+            client = Client(_target(folder), **self._options)
             with (folder / "log").open("wb") as log:
                 process = subprocess.Popen(
                     ["/bin/sh", "-c", _SCRIPT, folder, program, *_flags(folder), *self._flags],
@@ -122,29 +158,7 @@ class LocalServer:
             raise
         finally:
             os.close(read_end)
-        client = Client(_target(folder), **self._options)
-        self._running = _Running(process, lifeline, folder, client)
-        atexit.register(self.close)
-        try:
-            _wait_until_ready(self._running)
-        except BaseException:
-            self.close()
-            raise
-        return client
-
-    def close(self) -> None:
-        """Ends the server and closes its client. Does nothing where it is not running."""
-        atexit.unregister(self.close)
-        running, self._running = self._running, None
-        if running is None:
-            return
-        running.client.close()
-        running.process.kill()  # it keeps no state
-        running.process.communicate()
-        with contextlib.suppress(BrokenPipeError):
-            os.write(running.lifeline, b"\n")  # nobody is to be killed any more
-        os.close(running.lifeline)
-        shutil.rmtree(running.folder, ignore_errors=True)
+        return _Running(process, lifeline, folder, client)
 
     def _leave(self) -> None:
         """In a forked child: lets go of the server, which is its parent's to end."""
@@ -152,8 +166,7 @@ class LocalServer:
         if running is not None:
             atexit.unregister(self.close)
             os.close(running.lifeline)
-            assert running.process.stdout is not None
-            running.process.stdout.close()
+            _close_output(running.process)
             running.process.returncode = 0  # it is not this process's to wait for
 
 
@@ -165,7 +178,8 @@ def _leave_all() -> None:
         server._leave()
 
 
-os.register_at_fork(after_in_child=_leave_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_all)
 
 
 def _program() -> str:
@@ -199,19 +213,43 @@ def _flags(folder: Path) -> tuple[str, ...]:
     return listen, "--metrics-listen=127.0.0.1:0", "--log-level=warning"
 
 
+def _close_output(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdout is not None
+    process.stdout.close()
+
+
 def _wait_until_ready(running: _Running) -> None:
-    assert running.process.stdout is not None
+    timeout = running.client._timeout
+    deadline = Deadline(timeout)
     try:
-        if not any(line.startswith(b"listening on ") for line in running.process.stdout):
-            raise _failure(running)
-        run(running.client._until_serving())
-    except UnavailableError:
+        _wait_until_listening(running.process, deadline)
+        run(running.client._until_serving(deadline))
+    except DeadlineExceededError:
+        what = f"{_PROGRAM} was not ready within {timeout} s"
+        raise DeadlineExceededError(_with_log(what, running)) from None
+    except UnavailableError as gone:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            raise _failure(running) from None
-        raise
+            code = running.process.wait(_PATIENCE)
+            what = f"{_PROGRAM} ended with {code} before it was ready"
+            raise RuntimeError(_with_log(what, running)) from None
+        what = f"{_PROGRAM} is not ready: {gone.message}"
+        raise UnavailableError(_with_log(what, running)) from None
 
 
-def _failure(running: _Running) -> RuntimeError:
-    code = running.process.wait(_PATIENCE)
+def _wait_until_listening(process: subprocess.Popen[bytes], deadline: Deadline) -> None:
+    assert process.stdout is not None
+    said = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while re.search(b"^listening on ", said, re.MULTILINE) is None:
+            if not selector.select(min(deadline.remaining() or _TURN, _TURN)):
+                continue
+            more = os.read(process.stdout.fileno(), _PAGE)
+            if not more:
+                raise UnavailableError("it closed its standard output")
+            said += more
+
+
+def _with_log(what: str, running: _Running) -> str:
     lines = (running.folder / "log").read_text(errors="replace").splitlines()[-_LINES:]
-    return RuntimeError("\n".join([f"{_PROGRAM} ended with {code} before it was ready:", *lines]))
+    return "\n".join([f"{what}:", *lines]) if lines else f"{what}, and its log is empty"
