@@ -279,13 +279,14 @@ def _plot_heat_maps(
     norm = _pyplot().Normalize(*_range_of(pictures))
     columns = _columns(len(panels))
     for index, (axis, (each, head), picture) in enumerate(zip(axes, panels, pictures, strict=True)):
-        image = _draw_heat_map(axis, each, picture, norm)
+        _draw_heat_map(axis, each, picture, norm)
         axis.set_title(each.title(head), fontsize="medium")
         if ax is not None or index % columns == 0:
             axis.set_ylabel(each.labels[0])
         if ax is not None or index + columns >= len(panels):
             axis.set_xlabel(each.labels[1])
     hatched = any(np.ma.is_masked(picture) for picture in pictures)
+    image = axes[0].images[-1]  # all have its scale
     axes[0].figure.colorbar(image, ax=axes, label="hatched: masked" if hatched else "")
     return axes
 
@@ -296,7 +297,7 @@ def _range_of(pictures: list[_Picture]) -> tuple[float, float]:
     return (float(numbers.min()), float(numbers.max())) if numbers.size else (0.0, 1.0)
 
 
-def _draw_heat_map(axis: Axes, what: _HeatMap, picture: _Picture, norm: Any) -> Any:
+def _draw_heat_map(axis: Axes, what: _HeatMap, picture: _Picture, norm: Any) -> None:
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
 
     # A pixel is as wide as the positions that it stands for; the last may reach beyond the end.
@@ -305,7 +306,7 @@ def _draw_heat_map(axis: Axes, what: _HeatMap, picture: _Picture, norm: Any) -> 
         count * _step(length, _MOST_PIXELS)
         for count, length in zip(picture.shape, what.shape, strict=True)
     )
-    image = axis.imshow(
+    axis.imshow(
         picture,
         norm=norm,
         extent=(left, left + width, top + height, top),
@@ -318,7 +319,6 @@ def _draw_heat_map(axis: Axes, what: _HeatMap, picture: _Picture, norm: Any) -> 
     for side, length in ((axis.xaxis, what.shape[1]), (axis.yaxis, what.shape[0])):
         ticks = 4 if length < _LONG_NUMBERS else 2
         side.set_major_locator(MaxNLocator(ticks, integer=True, min_n_ticks=1))
-    return image
 
 
 def _plot_curves(
