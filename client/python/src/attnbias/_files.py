@@ -188,7 +188,8 @@ def _to_structure(arrays: dict[str, npt.NDArray[Any]], metadata: _Metadata) -> S
     if names == {"row"}:
         bias = KeyRow(arrays["row"], query_length=metadata.length("query_length"))
         _require_one(
-            "length", {"row": bias.key_length, f"{_PREFIX}key_length": metadata.length("key_length")}
+            "length",
+            {"row": bias.key_length, f"{_PREFIX}key_length": metadata.length("key_length")},
         )
         return bias
     if names in ({"block"}, {"block", "border"}):

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 MAX_IMPLICIT_BYTES: Final = 1 << 30
 """The largest dense array that a structure becomes without being asked for one by name, as by
-``numpy.asarray(bias)`` or ``bias + array``. ``dense()``, ``view()``, ``to_torch()`` and ``to_jax()``
-have no bound."""
+``numpy.asarray(bias)`` or ``bias + array``. ``dense()``, ``view()``, ``to_torch()`` and
+``to_jax()`` have no bound."""
 
 _CPU: Final = (1, 0)  # DLPack's number for it, and which one
 _PAIR_AXES: Final = 2  # queries and keys
@@ -50,8 +50,8 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
     ``2 * bias``. All else gives an array: other integers, slices and None a read-only one. What
     numpy's arrays have as methods is reached by ``np.sum(bias)`` or ``np.asarray(bias)``.
 
-    A dense array of more than ``attnbias.MAX_IMPLICIT_BYTES`` is never made implicitly. ``dense()``,
-    ``view()``, ``to_torch()`` and ``to_jax()`` have no bound.
+    A dense array of more than ``attnbias.MAX_IMPLICIT_BYTES`` is never made implicitly.
+    ``dense()``, ``view()``, ``to_torch()`` and ``to_jax()`` have no bound.
 
     ``==`` compares elementwise, as numpy's does; so a structure has no hash.
 
