@@ -19,6 +19,7 @@ from safetensors.numpy import save_file
 from test_structure import DTYPES, KINDS, dense_of, make
 
 import attnbias
+from attnbias._files import metadata_of
 from attnbias.v1 import service_pb2, tensor_pb2
 
 if TYPE_CHECKING:
@@ -184,7 +185,11 @@ def test_files_of_others_are_refused(tmp_path: Path) -> None:
         ("toeplitz", "diagonals.vectors", "maybe", "diagonals.vectors: got 'maybe', want true or"),
         ("toeplitz", "resolved_spec", "{", "Expecting|JSON|Failed"),
         ("toeplitz", "resolved_spec", '{"alibi": 3}', "alibi"),
-        ("key_row", "query_length", "0", "row: got .* for 0 queries"),
+        ("toeplitz", "diagonals.first_relative_position", str(1 << 63), "want an integer of 64"),
+        ("key_row", "query_length", "0", "attnbias.query_length: got 0, want at least 1"),
+        ("key_row", "query_length", str(1 << 63), "query_length: .* an integer of 64"),
+        ("key_row", "key_length", "5", "lengths 4 of row, 5 of attnbias.key_length;"),
+        ("key_row", "key_length", None, "attnbias.key_length: not among its metadata"),
         ("block", "block.first_query", "4", "queries: got .* want a window"),
         ("bordered", "border.class_key", "4", "class_key: got 4, want None or one of"),
         ("bordered", "border.class_query", "first", "border.class_query: got 'first'"),
@@ -203,6 +208,33 @@ def test_wrong_metadata_are_named(
         metadata[f"attnbias.{name}"] = value
     save_file(arrays, path, metadata)
     refused(path, says)
+
+
+@pytest.mark.parametrize("kind", ["block with border", "bordered"])
+def test_parts_of_several_types_are_refused(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "bias.safetensors"
+    bias = make(kind)
+    arrays = {**bias.parts(), "border": bias.parts()["border"].astype(np.float64)}
+    save_file(arrays, path, metadata_of(bias, bias))
+    refused(path, "got dtypes .*float64 of border.*; want one dtype")
+
+
+def test_tables_that_do_not_fit_each_other_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tables.safetensors"
+    metadata = {"attnbias.fingerprint": FINGERPRINT}
+    cos = np.zeros((3, 4), np.float32)
+    save_file({"cos": cos, "sin": np.zeros((3, 2), np.float32)}, path, metadata)
+    refused(path, r"got shapes \(3, 4\) of cos, \(3, 2\) of sin; want one shape")
+    save_file({"cos": cos, "sin": cos, "scale": cos.astype(np.float64)}, path, metadata)
+    refused(path, r"got dtypes .*float64 of scale.*; want one dtype")
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".safetensors"])
+def test_a_name_may_be_as_long_as_the_system_allows(suffix: str, tmp_path: Path) -> None:
+    longest = os.pathconf(tmp_path, "PC_NAME_MAX")
+    path = tmp_path / f"{'b' * (longest - len(suffix))}{suffix}"
+    attnbias.save(make("toeplitz"), path)
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_metadata_of_a_newer_server_are_read(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from test_structure import dense_of
 
 import attnbias
 
@@ -41,15 +42,20 @@ def toeplitz(heads: int = 3, queries: int = 5, keys: int = 7, first: int = -4) -
     )
 
 
-STRUCTURES = [
+WHOLE = [
     toeplitz(),
     attnbias.KeyRow(random(2, 6), query_length=4),
     attnbias.BlockToeplitz(random(2, 5, 7)),
     attnbias.BlockToeplitz(random(2, 5, 7), border=random(2, 3)),
     attnbias.BorderedToeplitz(toeplitz(), random(3, 3)),
     attnbias.BorderedToeplitz(toeplitz(), random(3, 3), class_query=None, class_key=2),
-    toeplitz().dense(),
 ]
+WINDOWS = [
+    each.window(queries=queries, keys=keys)
+    for each in WHOLE
+    for queries, keys in (((1, 4), (2, 6)), ((0, 2), (3, 5)))  # without and with token 0
+]
+STRUCTURES = [*WHOLE, *WINDOWS]
 
 
 def drawn(axis: Any) -> Any:
@@ -57,10 +63,12 @@ def drawn(axis: Any) -> Any:
     return picture.get_array()
 
 
-@pytest.mark.parametrize("tensor", STRUCTURES, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize(
+    "tensor", [*STRUCTURES, toeplitz().dense()], ids=lambda each: type(each).__name__
+)
 def test_each_head_is_drawn_as_it_is_dense(tensor: Any) -> None:
     axes = attnbias.plot(tensor)
-    dense = tensor if isinstance(tensor, np.ndarray) else tensor.dense()
+    dense = tensor if isinstance(tensor, np.ndarray) else dense_of(tensor)
     assert len(axes) == len(dense)
     for head, axis in enumerate(axes):
         assert axis.get_title() == f"head {head}"
@@ -72,10 +80,10 @@ def test_each_head_is_drawn_as_it_is_dense(tensor: Any) -> None:
 
 
 def test_methods_draw_the_same() -> None:
-    for tensor in STRUCTURES[:-1]:
+    for tensor in STRUCTURES:
         axes = tensor.plot(heads=(1, 2))
         assert [axis.get_title() for axis in axes] == ["head 1"]
-        np.testing.assert_array_equal(drawn(axes[0]), tensor.dense()[1])
+        np.testing.assert_array_equal(drawn(axes[0]), dense_of(tensor)[1])
 
 
 def test_axes_are_positions() -> None:
@@ -85,6 +93,9 @@ def test_axes_are_positions() -> None:
     assert axis.get_xlim() == (-0.5, 6.5)
     (axis,) = attnbias.BlockToeplitz(random(1, 5, 7)).plot()
     assert (axis.get_ylabel(), axis.get_xlabel()) == ("query token", "key token")
+    (axis,) = attnbias.BlockToeplitz(random(1, 5, 7)).window(queries=(3, 8), keys=(2, 6)).plot()
+    assert axis.get_ylim() == (7.5, 2.5)
+    assert axis.get_xlim() == (1.5, 5.5)
 
 
 def test_labels_stand_at_the_edges_of_the_figure() -> None:
@@ -180,7 +191,7 @@ def test_masked_parts_of_curves_are_hatched() -> None:
     assert axis.lines[0].get_ydata().mask.sum() == 3
 
 
-@pytest.mark.parametrize("tensor", [random(4, 4), STRUCTURES[2], STRUCTURES[-1]])
+@pytest.mark.parametrize("tensor", [random(4, 4), WHOLE[2], toeplitz().dense()])
 def test_what_has_no_relative_position_has_no_curves(tensor: Any) -> None:
     with pytest.raises(ValueError, match=r"kind: got 'curves' for \w+, want 'heads'"):
         attnbias.plot(tensor, kind="curves")
@@ -229,7 +240,7 @@ def test_other_things_are_refused(tensor: Any) -> None:
 
 
 def test_a_notebook_shows_a_small_picture() -> None:
-    for tensor in STRUCTURES[:-1]:
+    for tensor in STRUCTURES:
         text = tensor._repr_html_()
         assert len(text) < 8192
         assert repr(tensor) in text
@@ -242,9 +253,27 @@ def test_a_notebook_shows_a_small_picture() -> None:
         scale = 128 // max(rows, columns)
         assert (int(match[2]), int(match[3])) == (pixels.shape[1] * scale, rows * scale)
         viridis = matplotlib.colormaps["viridis"]
-        brightest = np.unravel_index(tensor.dense()[0].argmax(), (rows, columns))
-        if tensor.dense()[0].max() == tensor.dense().max():
-            np.testing.assert_allclose(pixels[brightest], viridis(1.0), atol=1 / 255)
+        dense = dense_of(tensor)
+        head, row, column = np.unravel_index(dense.argmax(), dense.shape)
+        brightest = pixels[row, head * (columns + 2) + column]
+        np.testing.assert_allclose(brightest, viridis(1.0), atol=1 / 255)
+
+
+@pytest.mark.parametrize("tensor", STRUCTURES, ids=lambda each: type(each).__name__)
+def test_what_is_true_is_drawn_as_one(tensor: Any) -> None:
+    for axes in (attnbias.plot(tensor > 0), attnbias.plot(dense_of(tensor) > 0)):
+        np.testing.assert_array_equal(drawn(axes[0]), dense_of(tensor)[0] > 0)
+        assert not np.ma.is_masked(drawn(axes[0]))
+    assert "<img" in (tensor > 0)._repr_html_()
+
+
+@pytest.mark.parametrize("kind", ["heads", "curves"])
+def test_complex_numbers_are_refused(kind: Any) -> None:
+    tensor = 1j * toeplitz()
+    with pytest.raises(ValueError, match="tensor: got elements of type complex64, want real"):
+        attnbias.plot(tensor, kind=kind)
+    assert plt.get_fignums() == []
+    assert tensor._repr_html_() == f"<code>{tensor!r}</code>"
 
 
 def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -290,6 +290,17 @@ def test_functions_of_numbers_alone_stay_compact(kind: str) -> None:
 
 
 @every_kind
+def test_it_contains_what_its_dense_array_has(kind: str) -> None:
+    bias = make(kind)
+    # Of the numbers that are held, windows and borders hide some.
+    for part in (bias, bias.window(queries=(2, 3), keys=(1, 3))):
+        dense = dense_of(part)
+        for number in (*next(iter(bias.parts().values())).flat, 0.5, np.nan, dense, part):
+            want = np.asarray(number) if isinstance(number, attnbias.Structure) else number
+            assert (number in part) is (want in dense)
+
+
+@every_kind
 def test_functions_of_numpy_take_it_for_an_array(kind: str) -> None:
     bias = make(kind)
     dense = dense_of(bias)
@@ -305,6 +316,10 @@ def test_functions_of_numpy_take_it_for_an_array(kind: str) -> None:
         lambda x: np.array_equal(x, dense),
         lambda x: np.divmod(x, 3)[1],
         lambda x: np.add(x, 1, where=dense > 0, out=np.zeros_like(dense)),
+        lambda x: np.add(x, 1, where=x > 2, out=np.zeros_like(dense)),
+        lambda x: np.add(dense, 1, where=x > 2, out=np.zeros_like(dense)),
+        lambda x: np.sum(x, where=x > 2),
+        lambda x: np.add.reduce(dense, where=x > 2),
         lambda x: np.ones((4, 5), np.float32) @ x if kind in ("toeplitz", "key_row") else 0,
         np.shape,
     ]
@@ -399,10 +414,17 @@ def test_large_arrays_are_made_only_by_name(bias: attnbias.Structure) -> None:
         lambda: bias + np.ones(1, np.float32),
         lambda: np.sum(bias),
         lambda: np.from_dlpack(bias),
+        lambda: 0 in bias,
     ]
     for function in implicit:
         with pytest.raises(ValueError, match=r"has \d+ bytes, want at most 1073741824 .*dense\(\)"):
             function()
+    if isinstance(bias, attnbias.BlockToeplitz | attnbias.BorderedToeplitz):
+        for index in (None, np.s_[::2], np.s_[:, ::-1]):
+            with pytest.raises(ValueError, match=r"has \d+ bytes, want at most 1073741824 "):
+                bias[index]
+    else:
+        assert bias[None].shape == (1, *bias.shape)
     assert np.asarray(bias[:2, :2]).shape == (2, 2)
     assert (2 * bias).shape == bias.shape
     assert bias[1, 2] == 0

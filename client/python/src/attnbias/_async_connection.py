@@ -146,4 +146,5 @@ class AsyncStream:
         """See Stream."""
         with self._translated():
             message = await self._call.read()
-        return None if message is grpc.aio.EOF else message
+        eof = grpc.aio.EOF  # pyright: ignore[reportAttributeAccessIssue]  # missing in its stubs
+        return None if message is eof else message

@@ -113,6 +113,7 @@ class Calls(Protocol):
         self, method: Method, messages: Message | Iterator[Message], timeout: float | None
     ) -> AbstractAsyncContextManager[Stream]:
         """Makes a call whose answer is a stream. It is over when the block is left, however."""
+        ...
 
     async def wait(self, seconds: float) -> None:
         """Waits, but not through a cancel(), and has gRPC look for the server meanwhile.

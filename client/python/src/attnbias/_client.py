@@ -25,7 +25,7 @@ from attnbias._checks import refuse_unknown, require_instance
 from attnbias._connection import CallGroup, Connection
 from attnbias._download import Download
 from attnbias._errors import CallFailed, CallInterrupted, UnavailableError
-from attnbias._files import check_suffix, metadata_of, spec_as_json, write
+from attnbias._files import check_suffix, metadata_of, write
 from attnbias._header import read_header
 from attnbias._info import (
     ServerInfo,
@@ -151,7 +151,7 @@ class BaseClient:
             request.to_spec(), self._options(None, progress, timeout)
         ).run()
         arrays = {part.name: part_of(memory, info, i) for i, part in enumerate(info.parts)}
-        return info, arrays, _metadata(info, to_result(info, memory, request))
+        return info, arrays, metadata_of(to_result(info, memory, request), info)
 
     async def _describe(
         self, encoding: Encoding[Any], timeout: float | None, extent: Any
@@ -528,12 +528,3 @@ def _checked(timeout: float | None) -> float | None:
     if timeout > 0:
         return timeout
     raise ValueError(f"timeout: got {timeout}, want seconds, more than 0, or None")
-
-
-def _metadata(info: TensorInfo, result: Any) -> dict[str, str]:
-    return {
-        **metadata_of(result),
-        "attnbias.fingerprint": info.fingerprint,
-        "attnbias.encoding_fingerprint": info.encoding_fingerprint,
-        "attnbias.resolved_spec": spec_as_json(info.resolved_spec),
-    }

@@ -254,7 +254,7 @@ def _unreached(says: str, endpoint: Endpoint) -> str:
     return f"{why.format(target=endpoint.target, how=how)} ({' '.join(says.split())})"
 
 
-def _pushback(error: grpc.RpcError) -> float | None:
+def _pushback(error: Any) -> float | None:
     """What a proxy or a server says in gRPC's own trailer, in seconds.
 
     What is no number of them forbids another attempt, as gRPC has it.
@@ -265,7 +265,7 @@ def _pushback(error: grpc.RpcError) -> float | None:
     return None
 
 
-def _decode_details(error: grpc.RpcError) -> list[Message]:
+def _decode_details(error: Any) -> list[Message]:
     try:
         status = rpc_status.from_call(error)
     except (ValueError, DecodeError):  # the details contradict the status, or are not a Status

@@ -21,6 +21,7 @@ from safetensors.numpy import save_file
 from attnbias._checks import require_instance
 from attnbias._dtypes import BFLOAT16
 from attnbias._grid import BlockToeplitz, BorderedToeplitz
+from attnbias._info import TensorInfo
 from attnbias._results import RotaryTables, XposTables, to_tables
 from attnbias._structure import Structure
 from attnbias._tensors import KeyRow, Toeplitz
@@ -49,7 +50,7 @@ def save(bias: Structure, path: str | os.PathLike[str]) -> None:
         ValueError: the name ends otherwise, or a .npy would hold several parts.
     """
     require_instance(bias, Structure, "bias", "a Toeplitz or another structure")
-    write(Path(path), bias.parts(), metadata_of(bias))
+    write(Path(path), bias.parts(), metadata_of(bias, bias))
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -104,14 +105,17 @@ def write(path: Path, arrays: dict[str, npt.NDArray[Any]], metadata: dict[str, s
             save_file(whole, draft, metadata)
 
 
-def metadata_of(result: Any) -> dict[str, str]:
-    """The metadata of a structure; of an array or tables none."""
+def metadata_of(result: Any, source: Structure | TensorInfo) -> dict[str, str]:
+    """The metadata of a structure, an array or tables; ``source`` says what they are."""
     values: dict[str, Any] = {}
-    if isinstance(result, Structure):
-        if result.fingerprint:
-            values["fingerprint"] = result.fingerprint
-        if result.resolved_spec is not None:
-            values["resolved_spec"] = spec_as_json(result.resolved_spec)
+    if source.fingerprint:
+        values["fingerprint"] = source.fingerprint
+    if isinstance(source, TensorInfo):
+        values["encoding_fingerprint"] = source.encoding_fingerprint
+    if source.resolved_spec is not None:
+        values["resolved_spec"] = json_format.MessageToJson(
+            source.resolved_spec, preserving_proto_field_name=True, indent=None
+        )
     if isinstance(result, Structure) and not _is_whole_grid(result):
         values["query_length"], values["key_length"] = result._lengths()
     toeplitz = result.toeplitz if isinstance(result, BorderedToeplitz) else result
@@ -134,11 +138,6 @@ def _is_whole_grid(result: Structure) -> bool:
         return False
     tokens = result.height * result.width + (result.border is not None)
     return result.queries == result.keys == (0, tokens)
-
-
-def spec_as_json(spec: service_pb2.TensorSpec) -> str:
-    """A spec in protobuf's JSON, under the contract's own names."""
-    return json_format.MessageToJson(spec, preserving_proto_field_name=True, indent=None)
 
 
 def _load_npy(path: Path) -> npt.NDArray[Any]:
@@ -165,6 +164,8 @@ def _load_safetensors(path: Path) -> Loaded:
         return structure
     tables = to_tables({name: arrays[name] for name in XposTables._fields if name in arrays})
     if tables is not None and len(tables) == len(arrays):
+        _require_one("dtype", {name: array.dtype for name, array in arrays.items()})
+        _require_one("shape", {name: array.shape for name, array in arrays.items()})
         return tables
     if len(arrays) == 1:
         (array,) = arrays.values()
@@ -172,11 +173,25 @@ def _load_safetensors(path: Path) -> Loaded:
     raise ValueError(f"its tensors {', '.join(arrays)} are no answer of attnbias")
 
 
+def _require_one(what: str, values: dict[str, Any]) -> None:
+    """Refuses what has to be the same for all of these names, and is not."""
+    if len(set(values.values())) > 1:
+        got = ", ".join(f"{value} of {name}" for name, value in values.items())
+        raise ValueError(f"{', '.join(values)}: got {what}s {got}; want one {what}")
+
+
 def _to_structure(arrays: dict[str, npt.NDArray[Any]], metadata: _Metadata) -> Structure | None:
     """The structure whose parts these are; None where they are those of none."""
     names = set(arrays)
+    if "border" in names:
+        _require_one("dtype", {name: array.dtype for name, array in arrays.items()})
     if names == {"row"}:
-        return KeyRow(arrays["row"], query_length=metadata.integer("query_length"))
+        bias = KeyRow(arrays["row"], query_length=metadata.length("query_length"))
+        _require_one(
+            "length",
+            {"row": bias.key_length, f"{_PREFIX}key_length": metadata.length("key_length")},
+        )
+        return bias
     if names in ({"block"}, {"block", "border"}):
         return BlockToeplitz(
             arrays["block"],
@@ -188,8 +203,8 @@ def _to_structure(arrays: dict[str, npt.NDArray[Any]], metadata: _Metadata) -> S
         return None
     toeplitz = Toeplitz(
         arrays["diagonals"],
-        query_length=metadata.integer("query_length"),
-        key_length=metadata.integer("key_length"),
+        query_length=metadata.length("query_length"),
+        key_length=metadata.length("key_length"),
         first_relative_position=metadata.integer("diagonals.first_relative_position"),
         vectors=metadata.boolean("diagonals.vectors"),
     )
@@ -225,9 +240,18 @@ class _Metadata:
     def integer(self, name: str) -> int:
         text = self.text(name)
         try:
-            return int(text)
+            value = int(text)
         except ValueError:
             raise ValueError(f"{_PREFIX}{name}: got {text!r}, want an integer") from None
+        if not -(1 << 63) <= value < 1 << 63:
+            raise ValueError(f"{_PREFIX}{name}: got {text!r}, want an integer of 64 bits")
+        return value
+
+    def length(self, name: str) -> int:
+        value = self.integer(name)
+        if value < 1:
+            raise ValueError(f"{_PREFIX}{name}: got {value}, want at least 1")
+        return value
 
     def boolean(self, name: str) -> bool:
         text = self.text(name)
@@ -243,7 +267,7 @@ class _Metadata:
         if first not in self._values:
             return None
         begin = self.integer(first)
-        return begin, begin + self.integer(length)
+        return begin, begin + self.length(length)
 
     def spec(self) -> service_pb2.TensorSpec | None:
         text = self._values.get("resolved_spec")
@@ -257,8 +281,8 @@ class _Metadata:
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
     """A draft beside path that takes its place when the block succeeds, or vanishes."""
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
-        draft = Path(folder) / path.name
+    with tempfile.TemporaryDirectory(prefix=".attnbias-", dir=path.parent) as folder:
+        draft = Path(folder) / f"draft{path.suffix}"
         with open(draft, "xb"):
             mode = os.stat(draft).st_mode  # what the umask leaves; safetensors makes its own
         draft.unlink()

@@ -39,9 +39,11 @@ class Forkable(Protocol):
 
     def rest(self) -> bool:
         """Closes the channel, if there is one that any thread may close; whether there was."""
+        ...
 
     def leave(self) -> bool:
         """In the child: forgets the parent's calls and channel; whether one was still open."""
+        ...
 
 
 _connections: Final[weakref.WeakSet[Forkable]] = weakref.WeakSet()

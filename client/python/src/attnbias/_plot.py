@@ -24,6 +24,8 @@ from attnbias._span import Span, bounds
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from attnbias._structure import Structure
+
 Kind = Literal["heads", "curves"]
 _Array: TypeAlias = npt.NDArray[Any]
 _Picture: TypeAlias = "np.ma.MaskedArray[Any, np.dtype[np.float64]]"
@@ -77,7 +79,8 @@ def plot(
     Heat maps share one colour scale. What a mask hides is hatched and has no part in the scale:
     numbers that are infinite, the lowest of their type, or ``fill``. Of a long axis every n-th
     position is drawn. Key positions and a table's positions count from the first one; query
-    positions are such that differences are relative positions.
+    positions are such that differences are relative positions. Tokens of a grid have their own
+    numbers, in a window too.
 
     Args:
         tensor: a structure, a dense array ``[heads, queries, keys]``, a table
@@ -95,7 +98,8 @@ def plot(
 
     Raises:
         ImportError: matplotlib is not installed.
-        ValueError: the tensor cannot be drawn so, or ax are not as many as the pictures.
+        ValueError: the tensor cannot be drawn so, its numbers are not real, or ax are not as
+            many as the pictures.
         IndexError: heads are not inside the tensor.
     """
     if kind == "heads":
@@ -153,10 +157,16 @@ def _step(length: int, most: int) -> int:
     return math.ceil(length / most)
 
 
+def _are_real(dtype: np.dtype[Any]) -> bool:
+    return np.can_cast(dtype, np.float64, "same_kind")
+
+
 def _visible(numbers: _Array, fill: float | None) -> _Picture:
     """Numbers as float64, those that stand for masked elements masked."""
+    if not _are_real(numbers.dtype):
+        raise ValueError(f"tensor: got elements of type {numbers.dtype}, want real numbers")
     hidden = ~np.isfinite(numbers)
-    if not np.issubdtype(numbers.dtype, np.integer):
+    if numbers.dtype.kind not in "biu":
         lowest: Any = ml_dtypes.finfo(numbers.dtype).min  # type: ignore[no-untyped-call]
         hidden |= numbers == lowest
     if fill is not None:
@@ -165,8 +175,8 @@ def _visible(numbers: _Array, fill: float | None) -> _Picture:
 
 
 def _heat_maps(tensor: Any, name: str = "") -> list[_HeatMap]:
-    from attnbias._grid import BlockToeplitz, BorderedToeplitz  # noqa: PLC0415
-    from attnbias._tensors import KeyRow, Toeplitz  # noqa: PLC0415
+    from attnbias._structure import Structure  # noqa: PLC0415
+    from attnbias._tensors import Toeplitz  # noqa: PLC0415
 
     if hasattr(tensor, "_fields"):  # the parts of one answer, by name
         parts = zip(tensor, tensor._fields, strict=True)
@@ -175,34 +185,38 @@ def _heat_maps(tensor: Any, name: str = "") -> list[_HeatMap]:
         first = (tensor.first_relative_position, 0)
         labels = ("relative position, key - query", "column")
         return [_of_array(tensor.diagonals, labels, first, name)]
-    pairs = _POSITIONS
-    first = (0, 0)
-    if isinstance(tensor, KeyRow):
-        read = _read_row(tensor)
-    elif isinstance(tensor, BlockToeplitz):
-        pairs = _TOKENS
-        read = _read_block(tensor)
-        if tensor.border is not None:
-            read = _with_border(read, tensor.border, 0, 0)
-    elif isinstance(tensor, (Toeplitz, BorderedToeplitz)):
-        toeplitz = tensor if isinstance(tensor, Toeplitz) else tensor.toeplitz
-        first = (1 - toeplitz.query_length - toeplitz.first_relative_position, 0)
-        read = _read_diagonals(toeplitz)
-        if isinstance(tensor, BorderedToeplitz):
-            read = _with_border(read, tensor.border, tensor.class_query, tensor.class_key)
-    else:
-        array = np.asarray(tensor)
-        if array.ndim not in (2, 3) or array.size == 0:
-            raise ValueError(
-                f"tensor: got {type(tensor).__name__} of shape {array.shape}, want a structure, "
-                "an array [heads, queries, keys] or a table [positions, columns]"
-            )
-        # Indices are of pairs, and have no heads.
-        is_table = array.ndim == 2 and not np.issubdtype(array.dtype, np.integer)  # noqa: PLR2004
-        return [_of_array(array, ("position", "column") if is_table else pairs, first, name)]
+    if isinstance(tensor, Structure):
+        return [_of_structure(tensor, name)]
+    array = np.asarray(tensor)
+    if array.ndim not in (2, 3) or array.size == 0:
+        raise ValueError(
+            f"tensor: got {type(tensor).__name__} of shape {array.shape}, want a structure, "
+            "an array [heads, queries, keys] or a table [positions, columns]"
+        )
+    # Indices are of pairs, and have no heads.
+    is_table = array.ndim == 2 and not np.issubdtype(array.dtype, np.integer)  # noqa: PLR2004
+    labels = ("position", "column") if is_table else _POSITIONS
+    return [_of_array(array, labels, (0, 0), name)]
+
+
+def _of_structure(tensor: Structure, name: str) -> _HeatMap:
+    from attnbias._grid import BlockToeplitz, BorderedToeplitz  # noqa: PLC0415
+    from attnbias._tensors import Toeplitz  # noqa: PLC0415
+
+    numbers = tensor._numbers()
+
+    def read(head: int, i: _Array, j: _Array) -> _Array:
+        chosen: _Array = _of_head(numbers, head, 1)[tensor._place(i[:, None], j, np.where)]
+        return chosen
+
     *outer, queries, keys = tensor.shape
-    num_heads = outer[0] if outer else None
-    return [_HeatMap(read, num_heads, (queries, keys), pairs, first, name)]
+    labels, first = _POSITIONS, (0, 0)
+    if isinstance(tensor, BlockToeplitz):
+        labels, first = _TOKENS, (tensor.queries[0], tensor.keys[0])
+    toeplitz = tensor.toeplitz if isinstance(tensor, BorderedToeplitz) else tensor
+    if isinstance(toeplitz, Toeplitz):
+        first = (1 - toeplitz.query_length - toeplitz.first_relative_position, 0)
+    return _HeatMap(read, outer[0] if outer else None, (queries, keys), labels, first, name)
 
 
 def _of_array(
@@ -221,44 +235,6 @@ def _of_head(array: _Array, head: int, axes: int) -> _Array:
     """What a head has in an array that has so many axes beside that of heads, if it has one."""
     chosen: _Array = array[head] if array.ndim > axes else array
     return chosen
-
-
-def _read_row(tensor: Any) -> _Read:
-    return lambda head, i, j: np.broadcast_to(_of_head(tensor.row, head, 1)[j], (len(i), len(j)))
-
-
-def _read_diagonals(tensor: Any) -> _Read:
-    last = tensor.query_length - 1
-    return lambda head, i, j: _of_head(tensor.diagonals, head, 1)[j - i[:, None] + last]
-
-
-def _read_block(tensor: Any) -> _Read:
-    """What the class token, if there is one, has is not in the block: any number will do."""
-    height, width = tensor.height, tensor.width
-    tokens_before = 0 if tensor.border is None else 1
-
-    def read(head: int, i: _Array, j: _Array) -> _Array:
-        row_i, column_i = np.divmod(np.maximum(i - tokens_before, 0)[:, None], width)
-        row_j, column_j = np.divmod(np.maximum(j - tokens_before, 0), width)
-        block: Any = _of_head(tensor.block, head, 2)
-        numbers: _Array = block[row_j - row_i + height - 1, column_j - column_i + width - 1]
-        return numbers
-
-    return read
-
-
-def _with_border(
-    inside: _Read, border: _Array, class_query: int | None, class_key: int | None
-) -> _Read:
-    def read(head: int, i: _Array, j: _Array) -> _Array:
-        to_keys, from_queries, to_itself = _of_head(border, head, 1)
-        numbers = inside(head, i, j)
-        numbers[i == class_query, :] = to_keys
-        numbers[:, j == class_key] = from_queries
-        numbers[np.ix_(i == class_query, j == class_key)] = to_itself
-        return numbers
-
-    return read
 
 
 def _pyplot() -> Any:
@@ -298,18 +274,19 @@ def _plot_heat_maps(
     maps: list[_HeatMap], heads: Span | None, fill: float | None, ax: Axes | Iterable[Axes] | None
 ) -> list[Axes]:
     panels = [(each, head) for each in maps for head in each.heads(heads)]
-    axes = _axes_for(len(panels), ax, panels[0][0].proportion)
     pictures = [each.picture(head, _MOST_PIXELS, fill) for each, head in panels]
+    axes = _axes_for(len(panels), ax, panels[0][0].proportion)
     norm = _pyplot().Normalize(*_range_of(pictures))
     columns = _columns(len(panels))
     for index, (axis, (each, head), picture) in enumerate(zip(axes, panels, pictures, strict=True)):
-        image = _draw_heat_map(axis, each, picture, norm)
+        _draw_heat_map(axis, each, picture, norm)
         axis.set_title(each.title(head), fontsize="medium")
         if ax is not None or index % columns == 0:
             axis.set_ylabel(each.labels[0])
         if ax is not None or index + columns >= len(panels):
             axis.set_xlabel(each.labels[1])
     hatched = any(np.ma.is_masked(picture) for picture in pictures)
+    image = axes[0].images[-1]  # all have its scale
     axes[0].figure.colorbar(image, ax=axes, label="hatched: masked" if hatched else "")
     return axes
 
@@ -320,7 +297,7 @@ def _range_of(pictures: list[_Picture]) -> tuple[float, float]:
     return (float(numbers.min()), float(numbers.max())) if numbers.size else (0.0, 1.0)
 
 
-def _draw_heat_map(axis: Axes, what: _HeatMap, picture: _Picture, norm: Any) -> Any:
+def _draw_heat_map(axis: Axes, what: _HeatMap, picture: _Picture, norm: Any) -> None:
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
 
     # A pixel is as wide as the positions that it stands for; the last may reach beyond the end.
@@ -329,7 +306,7 @@ def _draw_heat_map(axis: Axes, what: _HeatMap, picture: _Picture, norm: Any) -> 
         count * _step(length, _MOST_PIXELS)
         for count, length in zip(picture.shape, what.shape, strict=True)
     )
-    image = axis.imshow(
+    axis.imshow(
         picture,
         norm=norm,
         extent=(left, left + width, top + height, top),
@@ -342,7 +319,6 @@ def _draw_heat_map(axis: Axes, what: _HeatMap, picture: _Picture, norm: Any) -> 
     for side, length in ((axis.xaxis, what.shape[1]), (axis.yaxis, what.shape[0])):
         ticks = 4 if length < _LONG_NUMBERS else 2
         side.set_major_locator(MaxNLocator(ticks, integer=True, min_n_ticks=1))
-    return image
 
 
 def _plot_curves(
@@ -358,9 +334,9 @@ def _plot_curves(
         (1, length),
         ("", label),
     )
-    (axis,) = _axes_for(1, ax)
     chosen = what.heads(heads)
     pictures = [what.picture(head, _MOST_POINTS, fill)[0] for head in chosen]
+    (axis,) = _axes_for(1, ax)
     positions = first + np.arange(0, length, _step(length, _MOST_POINTS))
     colours = _pyplot().get_cmap()(np.linspace(0, 0.9, len(chosen)))
     for head, numbers, colour in zip(chosen, pictures, colours, strict=True):
@@ -396,10 +372,12 @@ def _curves(tensor: Any) -> tuple[_Array, int, str]:
 
 
 def _thumbnail(tensor: Any) -> str:
-    """The first heads as an HTML image without axes; nothing where matplotlib is missing."""
+    """The first heads as an HTML image without axes; nothing where none can be drawn."""
     try:
         from matplotlib import colormaps, image, rcParams  # noqa: PLC0415
     except ImportError:
+        return ""
+    if not _are_real(tensor.dtype):
         return ""
     (what,) = _heat_maps(tensor)
     heads = what.heads(None, _THUMBNAIL_HEADS)

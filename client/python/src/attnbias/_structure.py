@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 MAX_IMPLICIT_BYTES: Final = 1 << 30
 """The largest dense array that a structure becomes without being asked for one by name, as by
-``numpy.asarray(bias)`` or ``bias + array``; ``bias.dense()`` and ``bias.view()`` have no bound."""
+``numpy.asarray(bias)`` or ``bias + array``. ``dense()``, ``view()``, ``to_torch()`` and
+``to_jax()`` have no bound."""
 
 _CPU: Final = (1, 0)  # DLPack's number for it, and which one
 _PAIR_AXES: Final = 2  # queries and keys
@@ -45,9 +46,12 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
     """A tensor that is held compactly, and is an array to numpy.
 
     What numpy does with an array it does with this. ``bias[3]``, ``bias[..., :100]`` and other
-    contiguous slices are structures again, and so are elementwise functions of one structure and
-    scalars, as ``2 * bias``. All else gives an array: other integers, slices and None a read-only
-    one. Arrays of more than ``attnbias.MAX_IMPLICIT_BYTES`` are only made by ``dense()``.
+    contiguous slices are structures again, and so are ufuncs of one structure and scalars, as
+    ``2 * bias``. All else gives an array: other integers, slices and None a read-only one. What
+    numpy's arrays have as methods is reached by ``np.sum(bias)`` or ``np.asarray(bias)``.
+
+    A dense array of more than ``attnbias.MAX_IMPLICIT_BYTES`` is never made implicitly.
+    ``dense()``, ``view()``, ``to_torch()`` and ``to_jax()`` have no bound.
 
     ``==`` compares elementwise, as numpy's does; so a structure has no hash.
 
@@ -167,6 +171,9 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
     def __iter__(self) -> Iterator[Any]:
         return (self[index] for index in range(len(self)))
 
+    def __contains__(self, value: Any) -> bool:
+        return value in np.asarray(self)
+
     def __bool__(self) -> bool:
         if self.size != 1:
             message = (
@@ -211,7 +218,8 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
             return self._mapped(
                 lambda part: ufunc(*(part if x is self else x for x in inputs), **options)
             )
-        arrays = (np.asarray(x) if isinstance(x, Structure) else x for x in inputs)
+        arrays = (_without_structure(x) for x in inputs)
+        options = {name: _without_structure(value) for name, value in options.items()}
         return getattr(ufunc, method)(*arrays, **options)
 
     def __dlpack__(self, **options: Any) -> Any:
@@ -239,6 +247,8 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         heads, inner = steps[: self._has_heads()], steps[self._has_heads() :]
         columns_cut = spans.get("columns", (0, self.shape[-1])) != (0, self.shape[-1])
         if heads not in ([], [_WHOLE], [0]) or any(s != _WHOLE for s in inner) or columns_cut:
+            if not self._is_strided:
+                part._check_implicit(self.dtype)
             view = part.view()
             if self.vectors:
                 view = view[..., slice(*spans["columns"])]
@@ -347,6 +357,10 @@ def _is_integer(entry: Any) -> bool:
     except TypeError:
         return False
     return True
+
+
+def _without_structure(value: Any) -> Any:
+    return np.asarray(value) if isinstance(value, Structure) else value
 
 
 def _has_rules_of_its_own(value: Any) -> bool:
