@@ -143,7 +143,7 @@ np.testing.assert_array_equal(got[0], compact.view(), strict=True)
 
 
 @pytest.mark.skipif("fork" not in WAYS, reason="no fork")
-@pytest.mark.parametrize("support", ["0", None])
+@pytest.mark.parametrize("support", ["1", None])
 def test_calls_in_flight_go_on_through_forks(
     local: attnbias.LocalServer, support: str | None
 ) -> None:
@@ -152,6 +152,22 @@ def test_calls_in_flight_go_on_through_forks(
     if support is not None:
         environment["GRPC_ENABLE_FORK_SUPPORT"] = support
     subprocess.run([sys.executable, "-c", IN_FLIGHT], env=environment, timeout=120, check=True)
+
+
+@pytest.mark.skipif("fork" not in WAYS, reason="no fork")
+def test_a_fork_of_a_grpc_that_ignores_forks_is_told(
+    local: attnbias.LocalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+    def refused() -> None:
+        with pytest.raises(RuntimeError, match="with GRPC_ENABLE_FORK_SUPPORT off: leave that"):
+            user.health()
+
+    with attnbias.Client(local.target) as user:
+        assert user.health()
+        assert in_fork(refused) == 0
+        assert user.health()
 
 
 @pytest.mark.skipif("fork" not in WAYS, reason="no fork")

@@ -424,3 +424,9 @@ def test_a_mounted_table_goes_by_its_digest() -> None:
     )
     by_digest = attnbias.T5(bidirectional=True, table="sha256:" + info.sha256)
     assert attnbias.T5(bidirectional=True, table=info) == by_digest
+
+
+def test_a_mask_is_causal_or_not() -> None:
+    request = attnbias.Request(attnbias.ALiBi(num_heads=8), queries=4, keys=4, causal="yes")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"causal: got .*; want True or False"):
+        request.to_spec()

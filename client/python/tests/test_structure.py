@@ -536,3 +536,14 @@ def test_without_jax_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) ->
 def test_what_does_not_fit_is_refused(build: Callable[[], Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         build()
+
+
+def test_what_only_arrays_have_is_told_where_it_is() -> None:
+    bias = make("toeplitz")
+    with pytest.raises(
+        AttributeError, match=r"no attribute 'sum': use np\.sum\(bias\), or bias\.view"
+    ):
+        bias.sum()  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"no attribute 'nothing'$"):
+        bias.nothing  # type: ignore[attr-defined]  # noqa: B018
+    assert not hasattr(bias, "__array_interface__")

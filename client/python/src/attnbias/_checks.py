@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 
-def require_instance(value: Any, kind: type, name: str, want: str) -> None:
+def require_instance(value: Any, kind: type | tuple[type, ...], name: str, want: str) -> None:
     """Refuses what is not an instance of ``kind`` with a TypeError that names ``name``."""
     if isinstance(value, kind):
         return

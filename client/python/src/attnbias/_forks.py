@@ -6,6 +6,7 @@ or take bytes that its parent waits for. gRPC ends its threads when its last cha
 channels are closed just before a fork, and opened again by the next call in either process; calls
 in flight are interrupted, and go on over the new channel where they were. The channel of an event
 loop cannot be closed from outside: the child of a process that has one is told not to make calls.
+So is the child of a process whose gRPC was told to ignore forks.
 """
 
 from __future__ import annotations
@@ -28,9 +29,14 @@ _THREADS: Final = Path("/proc/self/task")
 _NAMES_OF_GRPC: Final = ("event_engine", "grpc_", "lifeguard")  # what they begin with
 _PATIENCE: Final = 1.0  # seconds; it takes some 10 ms, unless others keep gRPC alive
 
-_WHY: Final = (
+_WHY_OPEN: Final = (
     "gRPC cannot be used in this process, which was forked while an attnbias.aio.Client was "
     'connected: close that first, or start processes by "spawn" or "forkserver"'
+)
+_SUPPORT: Final = "GRPC_ENABLE_FORK_SUPPORT"
+_WHY_OFF: Final = (
+    f"gRPC cannot be used in this process, which was forked from one that used it with {_SUPPORT} "
+    'off: leave that unset, or start processes by "spawn" or "forkserver"'
 )
 
 
@@ -48,7 +54,8 @@ class Forkable(Protocol):
 
 _connections: Final[weakref.WeakSet[Forkable]] = weakref.WeakSet()
 _inside: Final[set[int]] = set()  # threads that are in gRPC's code
-_unusable: Final = threading.Event()  # set where calls would hang
+_why_unusable: list[str] = []  # not empty where calls would hang
+_has_ignored: list[bool] = []  # whether the fork that begins is of a gRPC that ignores it
 
 
 def watch(connection: Forkable) -> None:
@@ -59,8 +66,8 @@ def watch(connection: Forkable) -> None:
 
 def require_usable() -> None:
     """Raises RuntimeError in a process where a call would hang."""
-    if _unusable.is_set():
-        raise RuntimeError(_WHY)
+    for why in _why_unusable:
+        raise RuntimeError(why)
 
 
 @contextlib.contextmanager
@@ -85,6 +92,7 @@ def _before() -> None:
     rested = [connection.rest() for connection in _connections]
     if any(rested):
         _wait_for_grpc()
+    _has_ignored[:] = [any(rested) and _is_support_off()]
 
 
 def _after_in_parent() -> None:
@@ -94,9 +102,15 @@ def _after_in_parent() -> None:
 def _after_in_child() -> None:
     left = [connection.leave() for connection in _connections]
     if any(left):
-        _unusable.set()
+        _why_unusable.append(_WHY_OPEN)
+    if any(_has_ignored):
+        _why_unusable.append(_WHY_OFF)
     _inside.clear()
     lock.release()
+
+
+def _is_support_off() -> bool:
+    return os.environ.get(_SUPPORT, "1").lower() in ("0", "f", "false", "n", "no")
 
 
 def _wait_for_grpc() -> None:

@@ -213,7 +213,8 @@ class Request:
         return output
 
     def _mask(self) -> tensor_pb2.Mask:
-        mask = tensor_pb2.Mask(causal=self.causal)
+        require_instance(self.causal, (bool, np.bool_), "causal", "True or False")
+        mask = tensor_pb2.Mask(causal=bool(self.causal))
         set_number(mask, "window_left", self.window_left, "window_left")
         set_number(mask, "window_right", self.window_right, "window_right")
         if isinstance(self.fill, str):

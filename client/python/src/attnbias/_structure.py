@@ -174,6 +174,14 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
     def __contains__(self, value: Any) -> bool:
         return value in np.asarray(self)
 
+    if not TYPE_CHECKING:  # a type checker is to know the attributes there are, and no others
+
+        def __getattr__(self, name: str) -> Any:
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if not name.startswith("_") and hasattr(np.ndarray, name):
+                message += f": use np.{name}(bias), or bias.view().{name}"
+            raise AttributeError(message, name=name, obj=self)
+
     def __bool__(self) -> bool:
         if self.size != 1:
             message = (
