@@ -37,8 +37,8 @@ std::chrono::steady_clock::time_point SteadyDeadline(gpr_timespec deadline) {
          std::chrono::nanoseconds(left.tv_nsec);
 }
 
-// Tells connections apart. gRPC gives all clients of a socket file one name, but
-// keeps the properties of each connection in a place of their own.
+// Tells connections apart. gRPC gives all clients of a socket file one name,
+// but keeps the properties of each connection in a place of their own.
 std::string ConnectionOf(const grpc::CallbackServerContext& context) {
   std::string peer = context.peer();
   if (!peer.starts_with("unix:")) return peer;
