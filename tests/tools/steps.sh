@@ -27,9 +27,10 @@ shell_sources() { printf '%s\n' dev .ci/run && find cmake tests -name '*.sh' | s
 # What the steps named take, and each test may.
 set_up_tests() {
   need_test_packages "$@"
+  # Before the tests' packages, whose interpreter is to be the first on the PATH.
+  need_go
   need_venv wheel
   need_venv test
-  need_go
   need_go_tool "$GRPCURL"
   need_go_tool "$PROTOC_GEN_GO"
   need_go_tool "$PROTOC_GEN_GO_GRPC"
@@ -209,7 +210,7 @@ step_fuzz() {
 step_python() {
   build dev
   install_python_client
-  (cd client/python && mypy --strict && pyright --pythonpath "$(type -P python)")
+  (cd client/python && mypy --strict && pyright)
   (cd deploy/wheel && mypy --strict)
   pytest "${at_once[@]}" client/python/tests
 }
