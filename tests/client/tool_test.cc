@@ -238,7 +238,7 @@ TEST_F(ToolTest, HeadsHaveTheirNumbers) {
   header.mutable_parts(0)->add_shape(2);
   header.mutable_parts(0)->add_shape(2);
   header.mutable_resolved_spec()->mutable_pair()->mutable_heads()->set_begin(5);
-  server_.Then([&](const FakeStream& stream) {
+  server_.Then([header](const FakeStream& stream) {
     return stream.SendAll(std::string(16, '\0'), header);
   });
   EXPECT_EQ(Get({}), 0) << err_.str();
@@ -368,10 +368,11 @@ class ShowTest : public ToolTest {
 
   // `show` of that bias, with more arguments.
   int Show(const std::vector<std::string>& more) {
-    server_.ThenDescribe([this](v1::DescribeTensorResponse* response) {
-      *response->mutable_header() = header_;
-      return grpc::Status::OK;
-    });
+    server_.ThenDescribe(
+        [header = header_](v1::DescribeTensorResponse* response) {
+          *response->mutable_header() = header;
+          return grpc::Status::OK;
+        });
     std::vector<std::string> line = {"show", "alibi",  "--queries",
                                      "100",  "--keys", "100"};
     line.insert(line.end(), more.begin(), more.end());

@@ -16,23 +16,19 @@ def running_server(command: Sequence[str] = ()) -> Iterator[str]:
 
     `command` starts it by other means than from ATTNBIAS_SERVER_BINARY.
     """
-    process = subprocess.Popen(
-        [
-            *(command or [os.environ["ATTNBIAS_SERVER_BINARY"]]),
-            "--listen=127.0.0.1:0",
-            "--metrics-listen=127.0.0.1:0",
-            "--drain-notice=0s",
-        ],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield listening_address(process)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(GRACE_SECONDS) == 0
-    finally:
-        process.kill()
-        process.wait()
+    arguments = [
+        *(command or [os.environ["ATTNBIAS_SERVER_BINARY"]]),
+        "--listen=127.0.0.1:0",
+        "--metrics-listen=127.0.0.1:0",
+        "--drain-notice=0s",
+    ]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield listening_address(process)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(GRACE_SECONDS) == 0
+        finally:
+            process.kill()
 
 
 def listening_address(process: subprocess.Popen[str]) -> str:
