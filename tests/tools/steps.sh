@@ -24,16 +24,23 @@ python_site=$root/build/python
 cpp_sources() { find core server client tests -name '*.h' -o -name '*.cc' -o -name '*.cu' | sort; }
 shell_sources() { printf '%s\n' dev .ci/run && find cmake tests -name '*.sh' | sort; }
 
+need_go_tools() {
+  need_go_tool "$GRPCURL"
+  need_go_tool "$PROTOC_GEN_GO"
+  need_go_tool "$PROTOC_GEN_GO_GRPC"
+}
+
 # What the steps named take, and each test may.
 set_up_tests() {
   need_test_packages "$@"
   # Before the tests' packages, whose interpreter is to be the first on the PATH.
   need_go
+  # These are compiled while those are fetched.
+  need_go_tools &
   need_venv wheel
   need_venv test
-  need_go_tool "$GRPCURL"
-  need_go_tool "$PROTOC_GEN_GO"
-  need_go_tool "$PROTOC_GEN_GO_GRPC"
+  wait $!
+  need_go_tools
   export_test_environment
 }
 
@@ -309,10 +316,11 @@ step_peers() {
   build dev
   install_python_client
   pytest -n 2 tests/conformance ${peers_filter:+-k "$peers_filter"}
-  # The client's own tests that need torch, which are skipped where it is not installed.
+  # The client's and README's own that need torch, which are skipped where it is not installed.
   [[ -n ${peers_filter:-} ]] ||
-    pytest client/python/tests/test_{flex_attention,grid,out,processes}.py \
-      client/python/tests/test_{request,structure,tensors}.py tests/readme
+    pytest "${at_once[@]}" client/python/tests/test_{flex_attention,grid,out,processes}.py \
+      client/python/tests/test_{request,structure,tensors}.py \
+      tests/readme/readme_test.py::test_blocks_for_torch_run_as_they_stand
 }
 
 skip() {
