@@ -23,8 +23,9 @@ namespace {
 
 constexpr int kExitInvalid = 2;
 constexpr absl::string_view kPrefix = "ATTNBIAS_";
-// The command-line tool's, which the health check of a container runs.
-constexpr absl::string_view kVariableOfTheTool = "ATTNBIAS_SERVER";
+// The clients' and the command-line tool's.
+constexpr absl::string_view kVariablesOfOthers[] = {
+    "ATTNBIAS_SERVER", "ATTNBIAS_SERVER_BINARY", "ATTNBIAS_CACHE_DIR"};
 
 // --drain-grace is also ATTNBIAS_DRAIN_GRACE.
 void TakeFromEnvironment(CLI::Option* option) {
@@ -186,7 +187,8 @@ std::vector<std::string> Warnings(const CLI::App& app,
   std::vector<std::string> warnings;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string name = std::string(*entry, std::strcspn(*entry, "="));
-    if (!absl::StartsWith(name, kPrefix) || name == kVariableOfTheTool) {
+    if (!absl::StartsWith(name, kPrefix) ||
+        absl::c_linear_search(kVariablesOfOthers, name)) {
       continue;
     }
     const bool known =

@@ -124,7 +124,8 @@ absl::StatusOr<std::optional<int64_t>> FindDrawnHead(
   if (!HasHeads(resolved)) {
     if (!head.has_value()) return std::nullopt;
     return absl::InvalidArgumentError(
-        "--head: got it, want none: the numbers are the same for all heads");
+        "--head: got a value, want none: the numbers are the same for all "
+        "heads");
   }
   const v1::Range& heads =
       resolved.has_grid() ? resolved.grid().heads() : resolved.pair().heads();

@@ -267,7 +267,7 @@ absl::Status CheckExtent(const TensorOptions& options) {
        }) {
     if (option.fits || !option.given) continue;
     return absl::InvalidArgumentError(absl::StrCat(
-        option.name, ": got it, want none: ", options.encoding, why));
+        option.name, ": got a value, want none: ", options.encoding, why));
   }
   const auto missing = [&](absl::string_view option, absl::string_view ids) {
     return absl::InvalidArgumentError(

@@ -315,14 +315,16 @@ INSTANTIATE_TEST_SUITE_P(
                 "takes queries and keys"},
         Mistake{"HeadsOfATable",
                 {.encoding = "xpos", .positions = "4", .heads = "1"},
-                "--heads: got it, want none: xpos takes positions"},
+                "--heads: got a value, want none: xpos takes positions"},
         Mistake{"PositionsOfPairs",
                 {.encoding = "alibi", .positions = "4", .keys = "4"},
-                "--positions: got it, want none: alibi takes queries and keys"},
-        Mistake{"OffsetInAGrid",
-                {.encoding = "swin", .query_offset = 0},
-                "--query-offset: got it, want none: swin has its tokens in a "
-                "grid"}),
+                "--positions: got a value, want none: alibi takes queries and "
+                "keys"},
+        Mistake{
+            "OffsetInAGrid",
+            {.encoding = "swin", .query_offset = 0},
+            "--query-offset: got a value, want none: swin has its tokens in a "
+            "grid"}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -487,9 +487,10 @@ TEST_F(ShowTest, HeadsAndPartsAreThoseThereAre) {
   EXPECT_EQ(err_.str(), "attnbias: --part: got cos, want one of diagonals\n");
   header_.mutable_resolved_spec()->mutable_pair()->clear_heads();
   EXPECT_EQ(Show({"--head", "0"}), 2);
-  EXPECT_EQ(err_.str(),
-            "attnbias: --head: got it, want none: the numbers are the same for "
-            "all heads\n");
+  EXPECT_EQ(
+      err_.str(),
+      "attnbias: --head: got a value, want none: the numbers are the same for "
+      "all heads\n");
   EXPECT_TRUE(server_.requests().empty());
 }
 

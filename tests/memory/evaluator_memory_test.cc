@@ -260,15 +260,6 @@ std::vector<EncodingSpec> Tupes() {
           TupeOf(2, 2048)};
 }
 
-std::vector<EncodingSpec> AllExtremes() {
-  std::vector<EncodingSpec> all;
-  for (const auto& some :
-       {Sinusoids(), Rotations(), Biases(), Networks(), Tables(), Tupes()}) {
-    all.insert(all.end(), some.begin(), some.end());
-  }
-  return all;
-}
-
 // What preparing an evaluator, and one Fill by it, take at the most.
 int64_t PeakOf(const Encoding& encoding, DataType type) {
   constexpr int64_t kMostNumbers = int64_t{1} << 18;
@@ -292,10 +283,19 @@ int64_t PeakOf(const Encoding& encoding, DataType type) {
   return peak_bytes - before;
 }
 
-TEST(EvaluatorMemory, OfEveryEncodingIsNoMoreThanSaidNorMuchLess) {
-  std::set<std::string_view> names;
-  for (const EncodingSpec& spec : AllExtremes()) {
-    names.insert(spec.name());
+struct Extremes {
+  const char* name;
+  std::vector<EncodingSpec> (*make)();
+};
+
+constexpr Extremes kAllExtremes[] = {
+    {"Sinusoids", Sinusoids}, {"Rotations", Rotations}, {"Biases", Biases},
+    {"Networks", Networks},   {"Tables", Tables},       {"Tupes", Tupes}};
+
+class ExtremeEvaluators : public ::testing::TestWithParam<Extremes> {};
+
+TEST_P(ExtremeEvaluators, TakeNoMoreThanSaidNorMuchLess) {
+  for (const EncodingSpec& spec : GetParam().make()) {
     const auto encoding = MakeEncoding(spec, {});
     ASSERT_THAT(encoding, IsOk()) << spec.name();
     const int64_t said = (*encoding)->evaluator_bytes;
@@ -307,6 +307,17 @@ TEST(EvaluatorMemory, OfEveryEncodingIsNoMoreThanSaidNorMuchLess) {
       EXPECT_LE(taken, said + kSlack) << spec.name() << " " << NameOf(type);
       EXPECT_LE(said, 4 * taken + kSlack) << spec.name() << " " << NameOf(type);
     }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(EvaluatorMemory, ExtremeEvaluators,
+                         ::testing::ValuesIn(kAllExtremes),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(EvaluatorMemory, ExtremesAreOfEveryEncoding) {
+  std::set<std::string_view> names;
+  for (const Extremes& extremes : kAllExtremes) {
+    for (const EncodingSpec& spec : extremes.make()) names.insert(spec.name());
   }
   EXPECT_THAT(EncodingRegistration::Names(), ElementsAreArray(names));
 }

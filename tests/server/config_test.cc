@@ -114,7 +114,7 @@ TEST(Config, TellsWhichKernelsAreUsed) {
 
 TEST(Config, WarnsOfVariablesThatNoFlagHas) {
   setenv("ATTNBIAS_MEMORY_BUGDET", "1GiB", 1);
-  setenv("ATTNBIAS_SERVER", "the command-line tool's", 1);
+  setenv("ATTNBIAS_SERVER", "the clients'", 1);
   setenv("ATTNBIAS_THREADS", "2", 1);
   const std::vector<std::string> warnings = Parsed({}).warnings;
   unsetenv("ATTNBIAS_MEMORY_BUGDET");

@@ -301,10 +301,10 @@ def test_many_blocks_into_the_caller_s_array(real_client: attnbias.Client) -> No
         ({"rows": None}, "rows: got None"),
         ({"keys": None}, "keys: got None"),
         ({"direction": "sideways"}, "direction: got 'sideways'"),
-        ({"align": "end", "query_offset": 1}, "query_offset: got it and align"),
+        ({"align": "end", "query_offset": 1}, "query_offset: given beside align"),
         ({"fill": "highest"}, "fill: got 'highest'"),
         ({"dtype": "i8"}, "dtype: got 'i8'"),
-        ({"queries": 4}, "queries: got it beside rows"),
+        ({"queries": 4}, "queries: given beside rows"),
         ({"out": np.empty((1, 2, 3), np.float32)}, "out: got float32"),
     ],
 )

@@ -225,7 +225,7 @@ def test_grids(options: dict[str, Any], want: dict[str, Any] | None) -> None:
 @pytest.mark.parametrize("option", ["positions", "align", "query_offset", "key_position_ids"])
 def test_a_grid_has_no_other_extent(option: str) -> None:
     options: dict[str, Any] = {option: 4}
-    with pytest.raises(ValueError, match=f"{option}: got it, want none: swin has its tokens"):
+    with pytest.raises(ValueError, match=f"{option}: got a value, want none: swin has its tokens"):
         attnbias.Request(SWIN, **options)
 
 
@@ -257,9 +257,9 @@ def test_output(options: dict[str, Any], want: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"query_position_ids": [1]}, "query_position_ids: got it and queries"),
-        ({"align": "end", "query_offset": 3}, "query_offset: got it and align"),
-        ({"positions": 4}, "positions: got it, want none: alibi takes queries and keys"),
+        ({"query_position_ids": [1]}, "query_position_ids: given beside queries"),
+        ({"align": "end", "query_offset": 3}, "query_offset: given beside align"),
+        ({"positions": 4}, "positions: got a value, want none: alibi takes queries and keys"),
         ({"queries": None}, r"queries: got None, want a length, \(begin, end\), or query_position"),
         ({"keys": None}, r"keys: got None, want a length, \(begin, end\), or key_position_ids"),
         ({"queries": (1, 2, 3)}, r"queries: got \(1, 2, 3\)"),
@@ -287,8 +287,8 @@ def test_wrong_options_are_named(options: dict[str, Any], says: str) -> None:
     ("options", "says"),
     [
         ({}, r"positions: got None, want a length, \(begin, end\), or position_ids"),
-        ({"positions": 4, "position_ids": [1]}, "position_ids: got it and positions"),
-        ({"positions": 4, "heads": 2}, "heads: got it, want none: sinusoidal takes positions"),
+        ({"positions": 4, "position_ids": [1]}, "position_ids: given beside positions"),
+        ({"positions": 4, "heads": 2}, "heads: got a value, want none: sinusoidal takes positions"),
         ({"positions": 1.5}, "positions: got 1.5"),
         ({"positions": (0, 1 << 64)}, "positions: got"),
         ({"position_ids": [1.5]}, "position_ids: got float64"),

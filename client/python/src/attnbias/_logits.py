@@ -232,7 +232,7 @@ class LogitsRequest:
         if rows.ndim != _AXES:
             raise ValueError(f"rows: got shape {rows.shape}, want [heads, queries, width]")
         if self.queries is not None:
-            raise TypeError("queries: got it beside rows, want it only where rows is None")
+            raise TypeError("queries: given beside rows, want it only where rows is None")
         return rows.astype(rows.dtype.newbyteorder("<"), copy=False)
 
     def to_spec(self, rows: npt.NDArray[Any]) -> logits_pb2.LogitsSpec:
@@ -266,7 +266,7 @@ class LogitsRequest:
 
     def _set_optional(self, spec: logits_pb2.LogitsSpec) -> None:
         if self.align is not None and self.query_offset is not None:
-            raise ValueError("query_offset: got it and align, want one of the two")
+            raise ValueError("query_offset: given beside align, want one of the two")
         if self.align is not None:
             set_enum(spec, "alignment", self.align, "align")
         set_number(spec, "query_offset", self.query_offset, "query_offset")

@@ -162,13 +162,13 @@ class Request:
 
     def _refuse_both(self, first: str, second: str) -> None:
         if getattr(self, first) is not None and getattr(self, second) is not None:
-            message = f"{second}: got it and {first}, want one of the two"
+            message = f"{second}: given beside {first}, want one of the two"
             raise ValueError(message)
 
     def _refuse_beside(self, allowed: tuple[str, ...], why: str) -> None:
         for name in (*_TABLE_FIELDS, *_PAIR_FIELDS):
             if name not in allowed and getattr(self, name) is not None:
-                message = f"{name}: got it, want none: {self.encoding.field} {why}"
+                message = f"{name}: got a value, want none: {self.encoding.field} {why}"
                 raise ValueError(message)
 
     def _table_extent(self) -> tensor_pb2.TableExtent:
