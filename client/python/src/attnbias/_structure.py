@@ -148,10 +148,10 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
                 what is given is the part without the padding.
 
         Raises:
-            ValueError: align is less than 1.
+            ValueError: align is no integer of at least 1.
         """
-        if operator.index(align) < 1:
-            raise ValueError(f"align: got {align}, want an integer of at least 1")
+        if not _is_integer(align) or align < 1:
+            raise ValueError(f"align: got {align!r}, want an integer of at least 1")
         return self._expanded(to_torch(self._numbers(), device), align)
 
     def to_jax(self, device: Any = None) -> Any:
