@@ -57,6 +57,29 @@ def test_a_structure_comes_back(kind: str, heads: int | None, dtype: Any, tmp_pa
             assert again.first_relative_position == structure.first_relative_position  # type: ignore[attr-defined]
 
 
+def test_a_mask_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "bias.safetensors"
+    mask = attnbias.Mask(window_left=0, window_right=3)
+    bias = attnbias.Toeplitz(
+        sequence(9)[None], query_length=4, key_length=6, first_relative_position=-3, mask=mask
+    )
+    for part in (bias, bias.window(queries=(3, 4), keys=1)):
+        attnbias.save(part, path)
+        assert attnbias.load(path).mask == mask
+    attnbias.save(make("toeplitz"), path)
+    assert attnbias.load(path).mask is None
+
+
+def test_a_mask_comes_back_from_a_file_of_the_tool(tmp_path: Path) -> None:
+    path = tmp_path / "bias.safetensors"
+    bias = make("toeplitz")
+    bias.resolved_spec = SPEC
+    metadata = metadata_of(bias, bias)
+    assert "attnbias.diagonals.mask" not in metadata  # nor in the tool's
+    save_file(bias.parts(), path, metadata)
+    assert attnbias.load(path).mask == attnbias.Mask(causal=True)
+
+
 @pytest.mark.parametrize("kind", ["toeplitz", "key_row", "block"])
 def test_an_npy_holds_the_numbers_alone(kind: str, tmp_path: Path) -> None:
     bias = make(kind, dtype=ml_dtypes.bfloat16)
@@ -185,6 +208,8 @@ def test_files_of_others_are_refused(tmp_path: Path) -> None:
         ("toeplitz", "diagonals.vectors", "maybe", "diagonals.vectors: got 'maybe', want true or"),
         ("toeplitz", "resolved_spec", "{", "Expecting|JSON|Failed"),
         ("toeplitz", "resolved_spec", '{"alibi": 3}', "alibi"),
+        ("toeplitz", "diagonals.mask", '{"window_left": -1}', "window_left: got -1, want an"),
+        ("toeplitz", "diagonals.mask", "causal", "Expecting|JSON|Failed"),
         ("toeplitz", "diagonals.first_relative_position", str(1 << 63), "want an integer of 64"),
         ("key_row", "query_length", "0", "attnbias.query_length: got 0, want at least 1"),
         ("key_row", "query_length", str(1 << 63), "query_length: .* an integer of 64"),

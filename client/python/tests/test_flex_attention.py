@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""score_mod under torch.compile: one program for a prompt, and one for all steps after it."""
+"""score_mod and block_mask in attention: compiled once for a prompt, once for all steps after."""
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,14 @@ import pytest
 import attnbias
 
 HEADS, LENGTH, PROMPT, DIM = 2, 128, 64, 16
+BLOCK = 32
+MASKS = [
+    attnbias.Mask(causal=True),
+    attnbias.Mask(causal=True, window_left=40),
+    attnbias.Mask(window_left=3),
+    attnbias.Mask(window_right=5),
+    attnbias.Mask(window_left=0, window_right=7),
+]
 
 
 def random(*shape: int, seed: int = 0) -> npt.NDArray[np.float32]:
@@ -25,6 +34,24 @@ def toeplitz() -> attnbias.Toeplitz:
         key_length=LENGTH,
         first_relative_position=1 - LENGTH,
     )
+
+
+def masked(mask: attnbias.Mask, fill: float = -np.inf, *, first_query: int = 0) -> Any:
+    """Queries from position first_query on, keys from 0, and what is hidden, by numpy."""
+    bias = toeplitz()
+    relative = np.arange(1 - LENGTH - first_query, LENGTH - first_query)
+    least = -np.inf if mask.window_left is None else -mask.window_left
+    greatest = np.inf if mask.window_right is None else mask.window_right
+    hidden = (relative < least) | (relative > greatest) | (mask.causal & (relative > 0))
+    bias = attnbias.Toeplitz(
+        np.where(hidden, np.float32(fill), bias.diagonals),
+        query_length=LENGTH,
+        key_length=LENGTH,
+        first_relative_position=1 - LENGTH - first_query,
+        mask=mask,
+    )
+    index = np.arange(LENGTH)
+    return bias, hidden[index - index[:, None] + LENGTH - 1]
 
 
 def key_row() -> attnbias.KeyRow:
@@ -77,3 +104,210 @@ def test_decoding_compiles_once(make: Any, keys_grow: bool) -> None:
     for step in range(PROMPT, LENGTH):
         check(step, step + 1)
     assert counter.frame_count == 2
+
+
+class Attention:
+    """flex_attention under torch.compile, which counts its programs, beside that by numbers."""
+
+    def __init__(self, *, compiled: bool = True) -> None:
+        self.torch = pytest.importorskip("torch")
+        flex = pytest.importorskip("torch.nn.attention.flex_attention").flex_attention
+        testing = pytest.importorskip("torch._dynamo.testing")
+        self.torch.compiler.reset()
+        self._counter = testing.CompileCounterWithBackend("inductor")
+        self._flex = self.torch.compile(flex, backend=self._counter) if compiled else flex
+        self._tensors = [
+            self.torch.from_numpy(random(1, HEADS, LENGTH, DIM, seed=n)) for n in range(3)
+        ]
+
+    @property
+    def programs(self) -> int:
+        return int(self._counter.frame_count)
+
+    def check(self, queries: slice, bias: npt.NDArray[Any], **options: Any) -> None:
+        """Compares those queries with attention to which ``bias`` is added, by torch itself."""
+        query, key, value = self._tensors
+        rows = query[:, :, queries].contiguous()
+        got = self._flex(rows, key, value, **options)
+        want = self.torch.nn.functional.scaled_dot_product_attention(
+            rows, key, value, attn_mask=self.torch.from_numpy(bias[None].copy())
+        )
+        self.torch.testing.assert_close(got, want)
+
+
+def causal() -> attnbias.Toeplitz:
+    bias: attnbias.Toeplitz = masked(attnbias.Mask(causal=True))[0]
+    return bias
+
+
+def windows() -> list[Any]:
+    """Every structure; of some a window whose score_mod has a place of its own."""
+    cut = {"queries": (1, LENGTH), "heads": (0, HEADS)}
+    return [causal(), toeplitz().window(**cut), key_row(), bordered(), block(), block_with_border()]
+
+
+@pytest.mark.parametrize("make", [causal, block_with_border])
+def test_steps_at_a_tensor_of_the_offset_are_one_program(make: Any) -> None:
+    attention = Attention()
+    torch, bias = attention.torch, make()
+    dense = bias.dense()
+    offset = torch.tensor(PROMPT)
+    score_mod = bias.score_mod(query_offset=offset)
+    for step in range(PROMPT, LENGTH):
+        offset.fill_(step)
+        attention.check(slice(step, step + 1), dense[:, step : step + 1], score_mod=score_mod)
+    for step in (0, 5, LENGTH - 1):  # nor does another int need a program
+        at_step = bias.score_mod(query_offset=step)
+        attention.check(slice(step, step + 1), dense[:, step : step + 1], score_mod=at_step)
+    assert attention.programs == 1
+
+
+def test_steps_with_a_block_mask_are_one_program() -> None:
+    attention = Attention()
+    bias, hidden = masked(attnbias.Mask(causal=True, window_left=40), fill=0.0)
+    want = np.where(hidden, np.float32(-np.inf), bias.dense())
+    block_mask = bias.block_mask(block_size=BLOCK)
+    score_mod = bias.score_mod()
+    attention.check(slice(LENGTH), want, score_mod=score_mod, block_mask=block_mask)
+    assert attention.programs == 1
+    for step in range(PROMPT, LENGTH):
+        row = bias.window(queries=(step, step + 1))
+        options = {"score_mod": row.score_mod(), "block_mask": row.block_mask(block_size=BLOCK)}
+        attention.check(slice(step, step + 1), want[:, step : step + 1], **options)
+    assert attention.programs == 2
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own: flex_attention called without compile
+def test_flex_attention_without_compile() -> None:
+    attention = Attention(compiled=False)
+    bias, hidden = masked(attnbias.Mask(causal=True, window_left=40), fill=0.0)
+    want = np.where(hidden, np.float32(-np.inf), bias.dense())
+    options = {"score_mod": bias.score_mod(), "block_mask": bias.block_mask()}
+    attention.check(slice(LENGTH), want, **options)
+    offset = attention.torch.tensor(7)
+    whole = bordered()
+    score_mod = whole.score_mod(query_offset=offset)
+    attention.check(slice(7, 8), whole.dense()[:, 7:8], score_mod=score_mod)
+
+
+@pytest.mark.parametrize("bias", windows(), ids=str)
+def test_an_offset_moves_the_queries(bias: Any) -> None:
+    torch = pytest.importorskip("torch")
+    dense = bias.dense()
+    heads, queries, keys = (torch.arange(length) for length in bias.shape)
+    offset = torch.tensor(3, dtype=torch.int32)
+    at_tensor = bias.score_mod(query_offset=offset)
+    for step in (3, 50):
+        offset.fill_(step)
+        for score_mod in (at_tensor, bias.score_mod(query_offset=np.int64(step))):
+            rows = queries[: len(queries) - step, None]
+            got = score_mod(torch.zeros(rows.shape), 0, heads[:, None, None], rows, keys)
+            np.testing.assert_array_equal(got.numpy(), dense[:, step:], strict=True)
+
+
+@pytest.mark.parametrize(
+    ("offset", "error", "says"),
+    [
+        (LENGTH, IndexError, r"query_offset: got 128, want one of \[0, 128\)"),
+        (-1, IndexError, r"query_offset: got -1, want one of"),
+        (1.0, TypeError, r"query_offset: got 1.0, want an integer or a tensor"),
+        (True, TypeError, r"query_offset: got True"),
+        ("float32", ValueError, r"tensor of torch.float32 and shape \(\), want int32 or int64"),
+        ("bool", ValueError, r"tensor of torch.bool"),
+        ("axes", ValueError, r"shape \(1,\), want int32 or int64 without axes"),
+        ("meta", ValueError, r"got a tensor on meta, want it on device, cpu"),
+    ],
+)
+@pytest.mark.parametrize("make", [causal, key_row, bordered, block])
+def test_a_wrong_offset_is_refused(make: Any, offset: Any, error: Any, says: str) -> None:
+    torch = pytest.importorskip("torch")
+    wrong = {
+        "float32": lambda: torch.tensor(1.0),
+        "bool": lambda: torch.tensor(True),
+        "axes": lambda: torch.tensor([1]),
+        "meta": lambda: torch.tensor(1, device="meta"),
+    }
+    if isinstance(offset, str):
+        offset = wrong[offset]()
+    bias = make()
+    with pytest.raises(error, match=says):
+        bias.score_mod(query_offset=offset)
+    if make is causal:
+        with pytest.raises(error, match=says):
+            bias.mask_mod(query_offset=offset)
+
+
+@pytest.mark.parametrize("mask", MASKS, ids=str)
+@pytest.mark.parametrize("first_query", [0, 10])
+def test_a_mask_mod_hides_what_was_hidden(mask: attnbias.Mask, first_query: int) -> None:
+    torch = pytest.importorskip("torch")
+    bias, hidden = masked(mask, first_query=first_query)
+    index = torch.arange(LENGTH)
+    offset = torch.tensor(0)
+    moving = bias.mask_mod(query_offset=offset)
+    parts = [(0, LENGTH), (0, 1), (100, 128), (33, 34)]
+    for q0, q1 in parts:
+        offset.fill_(q0)
+        for seen in (moving, bias.mask_mod(query_offset=q0)):
+            got = seen(0, 0, index[: q1 - q0, None], index)
+            np.testing.assert_array_equal(got.numpy(), ~hidden[q0:q1], strict=True)
+        for k0, k1 in parts:
+            part = 2 * bias.window(queries=(q0, q1), keys=(k0, k1))[:1]
+            for piece in (part, pickle.loads(pickle.dumps(part))):
+                assert piece.mask == mask
+                got = piece.mask_mod()(0, 0, index[: q1 - q0, None], index[: k1 - k0])
+                np.testing.assert_array_equal(got.numpy(), ~hidden[q0:q1, k0:k1], strict=True)
+
+
+@pytest.mark.parametrize("mask", MASKS, ids=str)
+def test_a_block_mask_has_the_blocks_in_which_something_is_seen(mask: attnbias.Mask) -> None:
+    pytest.importorskip("torch")
+    bias, hidden = masked(mask)
+    blocks = (~hidden).reshape(LENGTH // BLOCK, BLOCK, -1, BLOCK)
+    any_seen, all_seen = blocks.any(axis=(1, 3)), blocks.all(axis=(1, 3))
+    assert not any_seen.all()
+    got = bias.block_mask(block_size=BLOCK)
+    assert got.shape == (1, 1, LENGTH, LENGTH)
+    np.testing.assert_array_equal(got.to_dense()[0, 0].numpy(), any_seen.astype(np.int32))
+    np.testing.assert_array_equal(got.full_kv_num_blocks[0, 0], all_seen.sum(axis=1))
+    several = bias.window(queries=(64, 128)).block_mask("cpu", batch=3, heads=2, block_size=(16, 8))
+    assert several.shape == (3, 2, 64, LENGTH)
+    assert several.BLOCK_SIZE == (16, 8)
+
+
+@pytest.mark.parametrize("make", [toeplitz, key_row, bordered, block])
+def test_a_tensor_that_was_not_masked_has_no_block_mask(make: Any) -> None:
+    bias = make()
+    assert bias.mask is None
+    says = f"mask: this {type(bias).__name__} has none, want a Toeplitz that was asked for with"
+    with pytest.raises(ValueError, match=says):
+        bias.mask_mod()
+    pytest.importorskip("torch")
+    with pytest.raises(ValueError, match=says):
+        bias.block_mask()
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({}, "mask: got none of causal, window_left and window_right, want one"),
+        ({"window_left": -1}, "window_left: got -1, want an integer of at least 0"),
+        ({"causal": True, "window_right": -2}, "window_right: got -2"),
+    ],
+)
+def test_a_mask_hides_something(fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        attnbias.Mask(**fields)
+
+
+@pytest.mark.parametrize("fill", [0.0, -np.inf, float(np.finfo(np.float32).min)])
+@pytest.mark.parametrize("mask", MASKS, ids=str)
+def test_an_attn_mask_hides_what_was_hidden(mask: attnbias.Mask, fill: float) -> None:
+    torch = pytest.importorskip("torch")
+    bias, hidden = masked(mask, fill)
+    part = bias.window(queries=(30, 61), keys=(5, 50))
+    want = np.where(hidden, np.float32(-np.inf), bias.view())[:, 30:61, 5:50]
+    got = part.as_attn_mask()
+    np.testing.assert_array_equal(got.numpy(), want[None], strict=True)
+    half = part.as_attn_mask("cpu", torch.bfloat16)
+    assert torch.equal(half, torch.from_numpy(want[None].copy()).to(torch.bfloat16))

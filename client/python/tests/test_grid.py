@@ -146,6 +146,21 @@ def test_torch_gets_the_same_numbers(tensor: Any) -> None:
 
 
 @pytest.mark.parametrize("tensor", tensors(), ids=str)
+@pytest.mark.parametrize("align", [1, 5, 8])
+def test_rows_in_torch_begin_where_they_are_aligned(tensor: Any, align: int) -> None:
+    pytest.importorskip("torch")
+    for part in (tensor, tensor.window(queries=1), tensor.window(queries=(1, 4), keys=(2, 5))):
+        got = part.to_torch("cpu", align=align)
+        np.testing.assert_array_equal(got.numpy(), part.dense(), strict=True)
+        *outer, last = got.stride()
+        assert last == 1
+        assert all(stride % align == 0 for stride in outer)
+        mask = part.as_attn_mask()
+        np.testing.assert_array_equal(mask.numpy(), part.dense()[None], strict=True)
+        assert all(stride % 8 == 0 for stride in mask.stride()[:-1])
+
+
+@pytest.mark.parametrize("tensor", tensors(), ids=str)
 def test_score_mod_adds_the_bias(tensor: Any) -> None:
     torch = pytest.importorskip("torch")
     score_mod = tensor.score_mod()

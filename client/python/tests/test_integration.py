@@ -284,6 +284,19 @@ def test_masks(real_client: attnbias.Client, form: Any, fill: Any, masked: float
     i, j = np.ogrid[:40, :40]
     want = np.where((j > i) | (j < i - 7), np.float32(masked), alibi(8, range(40), range(40)))
     np.testing.assert_array_equal(got if form == "dense" else got.view(), want, strict=True)
+    if form == "toeplitz":
+        assert got.mask == attnbias.Mask(causal=True, window_left=7)
+
+
+def test_a_mask_that_hides_nothing_is_remembered(
+    real_client: attnbias.Client, tmp_path: Path
+) -> None:
+    path = tmp_path / "step.safetensors"
+    step: dict[str, Any] = {"queries": (39, 40), "keys": 40, "causal": True}
+    assert real_client.get(attnbias.ALiBi(num_heads=8), **step).mask == attnbias.Mask(causal=True)
+    assert real_client.get(attnbias.ALiBi(num_heads=8), queries=8, keys=8).mask is None
+    real_client.save(path, attnbias.ALiBi(num_heads=8), **step)
+    assert attnbias.load(path).mask == attnbias.Mask(causal=True)
 
 
 def test_window_cut_here_is_the_window_cut_there(

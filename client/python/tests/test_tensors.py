@@ -219,6 +219,77 @@ def test_torch_gets_the_same_numbers(make: Any, shape: Any, dtype: Any) -> None:
     np.testing.assert_array_equal(got.float().numpy(), by_definition(tensor).astype(np.float32))
 
 
+ALIGNED = [(1, 1, 1), (2, 5, 3), (3, 1, 7), (1, 6, 1), (2, 4, 33), (3, 9, 8)]
+
+
+def assert_aligned(tensor: Any, align: int) -> None:
+    *outer, last = tensor.stride()
+    assert last == 1
+    assert all(stride % align == 0 for stride in outer)
+
+
+@pytest.mark.parametrize("shape", ALIGNED)
+@pytest.mark.parametrize("align", [1, 6, 8])
+def test_rows_in_torch_begin_where_they_are_aligned(shape: Any, align: int) -> None:
+    pytest.importorskip("torch")
+    heads, queries, keys = shape
+    for tensor in (toeplitz(*shape), key_row(*shape)):
+        for part in (tensor, tensor[0], tensor.window(queries=1)):
+            got = part.to_torch("cpu", align=align)
+            np.testing.assert_array_equal(got.numpy(), part.view(), strict=True)
+            assert_aligned(got, align)
+    of_vectors = vectors(heads, queries, keys, 5)
+    got = of_vectors.to_torch(align=align)
+    np.testing.assert_array_equal(got.numpy(), of_vectors.view(), strict=True)
+    assert_aligned(got, align)
+
+
+def test_the_queries_of_a_key_row_share_its_memory_in_torch() -> None:
+    pytest.importorskip("torch")
+    assert key_row(2, 5, 3).to_torch(align=4).stride() == (4, 0, 1)
+
+
+@pytest.mark.parametrize("align", [0, -8, 1.5, "8"])
+def test_no_alignment_is_refused(align: Any) -> None:
+    with pytest.raises(ValueError, match=r"align: got .*, want an integer of at least 1"):
+        toeplitz(1, 2, 2).to_torch(align=align)
+
+
+@pytest.mark.parametrize("make", [toeplitz, key_row])
+@pytest.mark.parametrize("shape", ALIGNED)
+def test_an_attn_mask_is_the_bias_for_every_batch(make: Any, shape: Any) -> None:
+    torch = pytest.importorskip("torch")
+    tensor = make(*shape)
+    got = tensor.as_attn_mask()
+    np.testing.assert_array_equal(got.numpy(), by_definition(tensor)[None], strict=True)
+    assert_aligned(got, 8)
+    half = make(*shape, ml_dtypes.bfloat16).as_attn_mask("cpu", torch.float16)
+    assert half.dtype == torch.float16
+    np.testing.assert_array_equal(half.numpy(), by_definition(tensor)[None].astype(np.float16))
+    one_head = tensor[0].as_attn_mask()
+    np.testing.assert_array_equal(one_head.numpy(), by_definition(tensor)[None, :1], strict=True)
+    _, queries, keys = shape
+    sequence = [torch.randn(5, shape[0], length, 8) for length in (queries, keys, keys)]
+    attention = torch.nn.functional.scaled_dot_product_attention
+    torch.testing.assert_close(
+        attention(*sequence, attn_mask=got),
+        attention(*sequence, attn_mask=torch.from_numpy(by_definition(tensor))),
+    )
+
+
+def test_no_attn_mask_is_of_integers_or_vectors() -> None:
+    torch = pytest.importorskip("torch")
+    no_dtype: Any = "f16"
+    with pytest.raises(ValueError, match=r"vectors: got a tensor of shape"):
+        vectors(2, 5, 3, 4).as_attn_mask()
+    with pytest.raises(ValueError, match=r"dtype: got torch.int32, want a floating one"):
+        toeplitz(1, 2, 2, np.int32).as_attn_mask()
+    with pytest.raises(ValueError, match=r"dtype: got torch.int64, want a floating one"):
+        toeplitz(1, 2, 2).as_attn_mask(dtype=torch.int64)
+    with pytest.raises(TypeError, match=r"dtype: got 'f16'; want one of torch's"):
+        toeplitz(1, 2, 2).as_attn_mask(dtype=no_dtype)
+
+
 @pytest.mark.parametrize("make", [toeplitz, key_row])
 def test_score_mod_adds_the_bias(make: Any) -> None:
     torch = pytest.importorskip("torch")

@@ -81,6 +81,9 @@ from attnbias._logits import (
     ShawValues,
     SinusoidalDistances,
 )
+from attnbias._mask import (
+    Mask,
+)
 from attnbias._plot import (
     plot,
 )
@@ -150,6 +153,7 @@ __all__ = [
     "LocalServer",
     "LogitsOptions",
     "LogitsTerm",
+    "Mask",
     "MultiAxisSinusoidal",
     "NotFoundError",
     "OutOfRangeError",

@@ -10,7 +10,7 @@ import contextlib
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,18 +22,22 @@ from attnbias._checks import require_instance
 from attnbias._dtypes import BFLOAT16
 from attnbias._grid import BlockToeplitz, BorderedToeplitz
 from attnbias._info import TensorInfo
+from attnbias._mask import Mask
 from attnbias._results import RotaryTables, XposTables, to_tables
 from attnbias._structure import Structure
 from attnbias._tensors import KeyRow, Toeplitz
-from attnbias.v1 import service_pb2
+from attnbias.v1 import service_pb2, tensor_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from google.protobuf.message import Message
 
 _SUFFIXES: Final = (".npy", ".safetensors")
 _PREFIX: Final = "attnbias."
 _NO_INDEX: Final = "none"
 
+_Message = TypeVar("_Message", bound="Message")
 Loaded = npt.NDArray[Any] | Structure | RotaryTables | XposTables
 
 
@@ -113,15 +117,15 @@ def metadata_of(result: Any, source: Structure | TensorInfo) -> dict[str, str]:
     if isinstance(source, TensorInfo):
         values["encoding_fingerprint"] = source.encoding_fingerprint
     if source.resolved_spec is not None:
-        values["resolved_spec"] = json_format.MessageToJson(
-            source.resolved_spec, preserving_proto_field_name=True, indent=None
-        )
+        values["resolved_spec"] = _to_json(source.resolved_spec)
     if isinstance(result, Structure) and not _is_whole_grid(result):
         values["query_length"], values["key_length"] = result._lengths()
     toeplitz = result.toeplitz if isinstance(result, BorderedToeplitz) else result
     if isinstance(toeplitz, Toeplitz):
         values["diagonals.first_relative_position"] = toeplitz.first_relative_position
         values["diagonals.vectors"] = str(toeplitz.vectors).lower()
+        if toeplitz.mask is not None:
+            values["diagonals.mask"] = _to_json(toeplitz.mask.to_message())
     if isinstance(result, BlockToeplitz) and not _is_whole_grid(result):
         values["block.first_query"] = result.queries[0]
         values["block.first_key"] = result.keys[0]
@@ -130,6 +134,10 @@ def metadata_of(result: Any, source: Structure | TensorInfo) -> dict[str, str]:
             index = getattr(result, name)
             values[f"border.{name}"] = _NO_INDEX if index is None else index
     return {f"{_PREFIX}{name}": str(value) for name, value in values.items()}
+
+
+def _to_json(message: Message) -> str:
+    return json_format.MessageToJson(message, preserving_proto_field_name=True, indent=None)
 
 
 def _is_whole_grid(result: Structure) -> bool:
@@ -207,6 +215,7 @@ def _to_structure(arrays: dict[str, npt.NDArray[Any]], metadata: _Metadata) -> S
         key_length=metadata.length("key_length"),
         first_relative_position=metadata.integer("diagonals.first_relative_position"),
         vectors=metadata.boolean("diagonals.vectors"),
+        mask=metadata.mask(),
     )
     if "border" not in arrays:
         return toeplitz
@@ -270,12 +279,20 @@ class _Metadata:
         return begin, begin + self.length(length)
 
     def spec(self) -> service_pb2.TensorSpec | None:
-        text = self._values.get("resolved_spec")
+        return self._message("resolved_spec", service_pb2.TensorSpec())
+
+    def mask(self) -> Mask | None:
+        """That of the diagonals; the tool says it in the spec alone."""
+        mask = self._message("diagonals.mask", tensor_pb2.Mask())
+        if mask is None:
+            mask = (self.spec() or service_pb2.TensorSpec()).output.mask
+        return Mask.of(mask)
+
+    def _message(self, name: str, empty: _Message) -> _Message | None:
+        text = self._values.get(name)
         if text is None:
             return None
-        spec = service_pb2.TensorSpec()
-        json_format.Parse(text, spec, ignore_unknown_fields=True)
-        return spec
+        return json_format.Parse(text, empty, ignore_unknown_fields=True)
 
 
 @contextlib.contextmanager

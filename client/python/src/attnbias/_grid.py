@@ -14,20 +14,15 @@ import numpy.typing as npt
 from attnbias._structure import (
     Shipped,
     Structure,
-    adding,
     heads_of,
     inside,
     place_on,
-    require_heads,
 )
-from attnbias._tensors import looked_up
 from attnbias._torch import to_torch
 
 if TYPE_CHECKING:
-    import torch
-
     from attnbias._span import Span
-    from attnbias._structure import ScoreMod
+    from attnbias._structure import Device, Mod
     from attnbias._tensors import Toeplitz
     from attnbias.v1 import service_pb2
 
@@ -148,9 +143,7 @@ class BlockToeplitz(_LookedUp):
         part._whole = self._shipped().heads(heads, self._has_heads())
         return part
 
-    def score_mod(self, device: str | torch.device | None = None) -> ScoreMod:
-        """A ``score_mod`` for flex_attention that adds this bias; see ``Toeplitz.score_mod``."""
-        require_heads(self.shape, self._has_heads())
+    def _bias_on(self, device: Device) -> Mod:
         import torch  # noqa: PLC0415
 
         numbers = self._shipped().on(device)
@@ -160,7 +153,7 @@ class BlockToeplitz(_LookedUp):
             place = self._place_of_tokens(query + first_query, key + first_key, torch.where)
             return numbers[head, place]
 
-        return adding(bias)
+        return bias
 
     def _arguments(self) -> dict[str, Any]:
         return {
@@ -260,10 +253,8 @@ class BorderedToeplitz(_LookedUp):
             class_key=_moved(self.class_key, keys, self.toeplitz.key_length),
         )
 
-    def score_mod(self, device: str | torch.device | None = None) -> ScoreMod:
-        """A ``score_mod`` for flex_attention that adds this bias; see ``Toeplitz.score_mod``."""
-        require_heads(self.shape, self._has_heads())
-        inner = looked_up(self.toeplitz, device)
+    def _bias_on(self, device: Device) -> Mod:
+        inner = self.toeplitz._bias_on(device)
         border = to_torch(self.border, device)
         class_query, class_key = (place_on(device, index) for index in self._class_token())
 
@@ -272,7 +263,7 @@ class BorderedToeplitz(_LookedUp):
             outside = border[head, _border_place(is_query, is_key)]
             return outside.where(is_query | is_key, inner(head, query, key))
 
-        return adding(bias)
+        return bias
 
     def _arguments(self) -> dict[str, Any]:
         return {

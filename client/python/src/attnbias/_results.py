@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from attnbias._errors import DataLossError
 from attnbias._grid import BlockToeplitz, BorderedToeplitz
+from attnbias._mask import Mask
 from attnbias._memory import part_of
 from attnbias._tensors import KeyRow, Toeplitz
 
@@ -80,6 +81,8 @@ def _to_part(
                 key_length=request.num_keys,
                 first_relative_position=part.first_relative_position,
                 vectors=_holds_vectors(part, request),
+                # Not the answer's spec, which has no mask that hides none of these pairs.
+                mask=Mask.of(request._mask()),
                 **names,
             )
     except ValueError as error:

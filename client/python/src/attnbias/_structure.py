@@ -11,12 +11,13 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, SupportsIndex, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from attnbias._checks import require_instance
 from attnbias._dtypes import BFLOAT16
 from attnbias._plot import Pictured
 from attnbias._span import Span, bounds
@@ -26,10 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import torch
+    from torch.nn.attention.flex_attention import BlockMask
 
+    from attnbias._mask import Mask
     from attnbias.v1 import service_pb2
 
-    ScoreMod = Callable[..., torch.Tensor]
+    Device: TypeAlias = str | torch.device | None
+    QueryOffset: TypeAlias = SupportsIndex | torch.Tensor | None
+    Mod: TypeAlias = Callable[..., torch.Tensor]
     Index = SupportsIndex | slice | EllipsisType | None
 
 MAX_IMPLICIT_BYTES: Final = 1 << 30
@@ -39,6 +44,7 @@ MAX_IMPLICIT_BYTES: Final = 1 << 30
 
 _CPU: Final = (1, 0)  # DLPack's number for it, and which one
 _PAIR_AXES: Final = 2  # queries and keys
+_SDPA_ALIGNMENT: Final = 8  # elements between rows, without which torch copies a mask on a GPU
 _WHOLE: Final = slice(None, None, 1)
 
 
@@ -59,10 +65,12 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         fingerprint: 64 hex digits that name these bytes; "" for what was made here.
         resolved_spec: what was asked for, as the server understood it, with positions and mask;
             None for what was made here.
+        mask: what was hidden, in a Toeplitz and in its windows; None where nothing was asked to be.
     """
 
     fingerprint: str
     resolved_spec: service_pb2.TensorSpec | None
+    mask: Mask | None = None
     vectors: bool = False
 
     _is_strided: ClassVar[bool]
@@ -90,8 +98,8 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         """A part of this tensor, over the same memory."""
 
     @abstractmethod
-    def score_mod(self, device: str | torch.device | None = None) -> ScoreMod:
-        """A ``score_mod`` for ``torch.nn.attention.flex_attention`` that adds this bias."""
+    def _bias_on(self, device: Device) -> Mod:
+        """``bias(head, query, key)`` of a tensor with heads, of torch's indices."""
 
     @abstractmethod
     def _arguments(self) -> dict[str, Any]:
@@ -131,13 +139,20 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         """The dense tensor ``[H, queries, keys]`` as an ordinary array."""
         return self.view().copy(order="C")
 
-    def to_torch(self, device: str | torch.device | None = None) -> torch.Tensor:
-        """The dense tensor in torch; what is held is shipped, and expanded on the device."""
-        import torch  # noqa: PLC0415
+    def to_torch(self, device: Device = None, *, align: int = 1) -> torch.Tensor:
+        """The dense tensor in torch; what is held is shipped, and expanded on the device.
 
-        numbers = to_torch(self._numbers(), device)
-        queries, keys = (torch.arange(length, device=device) for length in self._lengths())
-        return numbers[..., self._place(queries[:, None], keys, torch.where)]
+        Args:
+            device: where the tensor lies; None is the CPU.
+            align: strides but the last are multiples of so many elements. Rows are padded for it;
+                what is given is the part without the padding.
+
+        Raises:
+            ValueError: align is no integer of at least 1.
+        """
+        if not _is_integer(align) or align < 1:
+            raise ValueError(f"align: got {align!r}, want an integer of at least 1")
+        return self._expanded(to_torch(self._numbers(), device), align)
 
     def to_jax(self, device: Any = None) -> Any:
         """The dense tensor in JAX; what is held is shipped, and expanded on the device.
@@ -160,6 +175,171 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
             queries, keys = (jax.numpy.arange(length) for length in self._lengths())
             places = self._place(queries[:, None], keys, jax.numpy.where)
             return jax.numpy.take(numbers, places, axis=-2 if self.vectors else -1)
+
+    # ---- in attention
+
+    def as_attn_mask(self, device: Device = None, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """The ``attn_mask`` of ``torch.nn.functional.scaled_dot_product_attention``.
+
+        It is ``[1, heads, queries, keys]`` for every batch, with rows aligned as torch's kernels
+        want them. What the mask hides is -inf, whatever ``fill`` was. It takes heads x queries x
+        keys numbers, but for a KeyRow, all of whose queries share a row; ``score_mod`` makes none
+        of them.
+
+        Args:
+            device: where the attention runs; None is the CPU.
+            dtype: that of the queries; None is this tensor's. Another than this tensor's rounds a
+                second time.
+
+        Raises:
+            TypeError: dtype is none of torch's.
+            ValueError: the tensor holds vectors or integers, or dtype is of integers.
+        """
+        import torch  # noqa: PLC0415
+
+        self._require_addable()
+        numbers = to_torch(self._numbers(), device)
+        if dtype is not None:
+            require_instance(dtype, torch.dtype, "dtype", "one of torch's, as query.dtype")
+            numbers = numbers.to(dtype)
+        if not numbers.is_floating_point():
+            raise ValueError(f"dtype: got {numbers.dtype}, want a floating one, as query.dtype")
+        mask = self._expanded(self._with_hidden(numbers), _SDPA_ALIGNMENT)
+        return mask[None] if self._has_heads() else mask[None, None]
+
+    def score_mod(self, device: Device = None, *, query_offset: QueryOffset = None) -> Mod:
+        """A ``score_mod`` for ``torch.nn.attention.flex_attention`` that adds this bias.
+
+        Query and key 0 of the attention are query and key 0 of this tensor: cut its window first if
+        need be, or give ``query_offset``. ``torch.compile`` compiles once for all windows of a
+        tensor: each has the whole's numbers, which are sent to a device once and stay there as long
+        as the tensor, and its own place as a tensor.
+
+        What a mask hides has its ``fill``, here -inf or another, among the numbers.
+
+        Args:
+            device: where the attention runs; None is the CPU.
+            query_offset: which query of this tensor is query 0 of the attention. A tensor may
+                change between calls, so that one function decodes token after token.
+                Nothing checks it then: attention whose queries go beyond the tensor's has wrong
+                numbers, or fails on the device.
+
+        Raises:
+            IndexError: query_offset is an int, and no query of this tensor.
+            TypeError: query_offset is neither an int nor a tensor.
+            ValueError: the tensor has no head axis, or holds vectors, which are not added to scores
+                but multiplied with queries or weights; or query_offset is a tensor of another
+                shape, type or device.
+        """
+        self._require_addable()
+        require_heads(self.shape, self._has_heads())
+        bias, moved = self._bias_on(device), self._moved_by(query_offset, device)
+
+        def add_bias(score: Any, batch: Any, head: Any, query: Any, key: Any) -> Any:
+            del batch
+            return score + bias(head, moved(query), key)
+
+        return add_bias
+
+    def mask_mod(self, device: Device = None, *, query_offset: QueryOffset = None) -> Mod:
+        """A ``mask_mod`` for ``torch.nn.attention.flex_attention`` that hides what the mask hides.
+
+        Queries and keys are those of ``score_mod``, with its arguments and errors.
+
+        Raises:
+            ValueError: the tensor has no mask: see ``mask``.
+        """
+        del device, query_offset
+        message = (
+            f"mask: this {type(self).__name__} has none, want a Toeplitz that was asked for with "
+            "causal, window_left or window_right; score_mod() goes with a mask_mod of your own"
+        )
+        raise ValueError(message)
+
+    def block_mask(
+        self,
+        device: Device = None,
+        *,
+        batch: int | None = None,
+        heads: int | None = None,
+        block_size: int | tuple[int, int] = 128,
+    ) -> BlockMask:
+        """The ``block_mask`` of flex_attention, which skips blocks that the mask hides.
+
+        Torch's ``create_block_mask`` makes it of ``mask_mod``, for the queries and keys of this
+        tensor. It looks at every pair of them, with some 15 bytes for each on the way; compiled,
+        ``torch.compile(create_block_mask)(bias.mask_mod(device), ...)``, with none.
+
+        Args:
+            device: where the attention runs; None is the CPU.
+            batch: its batch size; None is any.
+            heads: its heads; None is any number, since a mask is that of all heads.
+            block_size: of queries and keys, or (of queries, of keys).
+
+        Raises:
+            ValueError: the tensor has no mask: see ``mask``.
+        """
+        from torch.nn.attention.flex_attention import create_block_mask  # noqa: PLC0415
+
+        queries, keys = self._lengths()
+        return create_block_mask(
+            self.mask_mod(device),
+            batch,
+            heads,
+            queries,
+            keys,
+            device="cpu" if device is None else device,
+            BLOCK_SIZE=block_size,
+        )
+
+    def _expanded(self, numbers: torch.Tensor, align: int) -> torch.Tensor:
+        """The dense tensor of its numbers, with strides that are multiples of ``align``."""
+        import torch  # noqa: PLC0415
+
+        lengths = self._lengths()
+        queries, keys = (torch.arange(length, device=numbers.device) for length in lengths)
+        keys = torch.nn.functional.pad(keys, (0, padding(len(keys), align)))
+        return numbers[..., self._place(queries[:, None], keys, torch.where)][..., : lengths[1]]
+
+    def _with_hidden(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Its numbers, with -inf for what a mask hides."""
+        return numbers
+
+    def _moved_by(self, query_offset: QueryOffset, device: Device) -> Callable[[Any], Any]:
+        """What makes an index of the attention's queries one of this tensor's."""
+        if query_offset is None:
+            return lambda query: query
+        offset = self._offset_on(device, query_offset)
+        return lambda query: query + offset
+
+    def _offset_on(self, device: Device, offset: Any) -> torch.Tensor:
+        name = "query_offset"
+        if not is_torch_tensor(offset):
+            if isinstance(offset, bool) or not _is_integer(offset):
+                message = f"got {offset!r}, want an integer or a tensor without axes"
+                raise TypeError(f"{name}: {message}")
+            index, (queries, _) = operator.index(offset), self._lengths()
+            if not 0 <= index < queries:
+                raise IndexError(f"{name}: got {index}, want one of [0, {queries})")
+            return place_on(device, index)
+        import torch  # noqa: PLC0415
+
+        if offset.shape or offset.dtype not in (torch.int32, torch.int64):
+            message = (
+                f"{name}: got a tensor of {offset.dtype} and shape {tuple(offset.shape)}, "
+                "want int32 or int64 without axes"
+            )
+            raise ValueError(message)
+        there = torch.empty(0, device="cpu" if device is None else device).device
+        if offset.device != there:
+            message = f"{name}: got a tensor on {offset.device}, want it on device, {there}"
+            raise ValueError(message)
+        return offset
+
+    def _require_addable(self) -> None:
+        if self.vectors:
+            message = f"vectors: got a tensor of shape {self.shape}, want one of numbers to add"
+            raise ValueError(message)
 
     def __repr__(self) -> str:
         name = type(self).__name__
@@ -440,17 +620,6 @@ def place_on(device: str | torch.device | None, index: int) -> torch.Tensor:
     return to_torch(np.array(index), device)
 
 
-def adding(bias: Callable[..., torch.Tensor]) -> ScoreMod:
-    """A ``score_mod`` that adds ``bias(head, query, key)``."""
-
-    def add_bias(
-        score: torch.Tensor,
-        batch: torch.Tensor,
-        head: torch.Tensor,
-        query: torch.Tensor,
-        key: torch.Tensor,
-    ) -> torch.Tensor:
-        del batch
-        return score + bias(head, query, key)
-
-    return add_bias
+def padding(length: int, align: int) -> int:
+    """What a length lacks to a multiple of ``align``."""
+    return -length % align

@@ -14,21 +14,18 @@ import numpy.typing as npt
 from attnbias._structure import (
     Shipped,
     Structure,
-    adding,
     heads_of,
     inside,
+    padding,
     place_on,
-    require_heads,
 )
-from attnbias._torch import to_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import torch
 
+    from attnbias._mask import Mask
     from attnbias._span import Span
-    from attnbias._structure import ScoreMod
+    from attnbias._structure import Device, Mod, QueryOffset
     from attnbias.v1 import service_pb2
 
 
@@ -43,6 +40,8 @@ class Toeplitz(Structure):
         key_length: columns of the dense tensor.
         first_relative_position: key position minus query position of diagonal 0.
         vectors: whether the diagonals' last axis is the columns of vectors.
+        mask: what was hidden, the ``fill`` of which is among the diagonals; None where nothing was
+            asked to be.
         fingerprint: 64 hex digits that name these bytes; "" for what was made here.
         resolved_spec: what was asked for, with positions and mask; None for what was made here.
     """
@@ -57,6 +56,7 @@ class Toeplitz(Structure):
         key_length: int,
         first_relative_position: int,
         vectors: bool = False,
+        mask: Mask | None = None,
         fingerprint: str = "",
         resolved_spec: service_pb2.TensorSpec | None = None,
     ) -> None:
@@ -81,6 +81,7 @@ class Toeplitz(Structure):
         self.key_length = key_length
         self.first_relative_position = first_relative_position
         self.vectors = vectors
+        self.mask = mask
         self.fingerprint = fingerprint
         self.resolved_spec = resolved_spec
         # Of what this is a window, for score_mod: its diagonals, and the place of the first of
@@ -131,38 +132,53 @@ class Toeplitz(Structure):
             key_length=last_key - first_key,
             first_relative_position=self.first_relative_position + begin,
             vectors=self.vectors,
+            mask=self.mask,
         )
         part._whole = self._whole.heads(heads, self._has_heads())
         part._begin = self._begin + begin
         return part
 
-    def to_torch(self, device: str | torch.device | None = None) -> torch.Tensor:
-        """The dense tensor in torch; the diagonals are shipped, and expanded on the device."""
-        diagonals = to_torch(self.diagonals, device)
+    def mask_mod(self, device: Device = None, *, query_offset: QueryOffset = None) -> Mod:
+        """A ``mask_mod`` for flex_attention; see ``Structure.mask_mod``."""
+        mask = self.mask
+        if mask is None:
+            return super().mask_mod(device, query_offset=query_offset)
+        moved = self._moved_by(query_offset, device)
+        first = place_on(device, self.first_relative_position + self.query_length - 1)
+
+        def is_visible(batch: Any, head: Any, query: Any, key: Any) -> Any:
+            del batch, head
+            return mask.visible(key - moved(query) + first)
+
+        return is_visible
+
+    def _bias_on(self, device: Device) -> Mod:
+        diagonals = self._whole.on(device)
+        place = place_on(device, self._begin + self.query_length - 1)
+        return lambda head, query, key: diagonals[head, key - query + place]
+
+    def _expanded(self, numbers: torch.Tensor, align: int) -> torch.Tensor:
+        import torch  # noqa: PLC0415
+
+        length = self.shape[-1]
+        more = padding(length, align)
+        numbers = torch.nn.functional.pad(numbers, (0, more))
+        # An index, where flip() would lay out more keys than queries by columns.
+        upwards = torch.arange(self.query_length - 1, -1, -1, device=numbers.device)
         if self.vectors:
-            return diagonals.unfold(-2, self.key_length, 1).flip(-3).movedim(-1, -2)
-        return diagonals.unfold(-1, self.key_length, 1).flip(-2)
+            rows = numbers.unfold(-2, self.key_length, 1).movedim(-1, -2)[..., upwards, :, :]
+        else:
+            rows = numbers.unfold(-1, self.key_length + more, 1)[..., upwards, :]
+        return rows[..., :length]
 
-    def score_mod(self, device: str | torch.device | None = None) -> ScoreMod:
-        """A ``score_mod`` for ``torch.nn.attention.flex_attention`` that adds this bias.
+    def _with_hidden(self, numbers: torch.Tensor) -> torch.Tensor:
+        import torch  # noqa: PLC0415
 
-        Query and key 0 of the attention are query and key 0 of this tensor: cut
-        its window first if need be. ``torch.compile`` compiles once for all windows
-        of a tensor: each has the whole's diagonals, which are sent to a device
-        once and stay there as long as the tensor, and its own place as a tensor.
-
-        Args:
-            device: where the attention runs.
-
-        Raises:
-            ValueError: the tensor has no head axis, or holds vectors, which are not
-                added to scores but multiplied with queries or weights.
-        """
-        if self.vectors:
-            message = f"vectors: got a tensor of shape {self.shape}, want one of numbers to add"
-            raise ValueError(message)
-        require_heads(self.shape, self._has_heads())
-        return adding(looked_up(self, device))
+        if self.mask is None:
+            return numbers
+        relative = torch.arange(numbers.shape[-1], device=numbers.device)
+        visible = self.mask.visible(relative + self.first_relative_position)
+        return numbers.where(visible, -torch.inf)
 
     def _arguments(self) -> dict[str, Any]:
         return {
@@ -171,6 +187,7 @@ class Toeplitz(Structure):
             "key_length": self.key_length,
             "first_relative_position": self.first_relative_position,
             "vectors": self.vectors,
+            "mask": self.mask,
         }
 
     def _numbers(self) -> npt.NDArray[Any]:
@@ -263,16 +280,18 @@ class KeyRow(Structure):
         part._begin = self._begin + first_key
         return part
 
-    def to_torch(self, device: str | torch.device | None = None) -> torch.Tensor:
-        """The dense tensor in torch, expanded: every query shares the row's memory."""
-        return to_torch(self.row, device)[..., None, :].expand(self.shape)
-
-    def score_mod(self, device: str | torch.device | None = None) -> ScoreMod:
-        """A ``score_mod`` for flex_attention that adds this bias; see ``Toeplitz.score_mod``."""
-        require_heads(self.shape, self._has_heads())
+    def _bias_on(self, device: Device) -> Mod:
         row = self._whole.on(device)
         place = place_on(device, self._begin)
-        return adding(lambda head, _, key: row[head, key + place])
+        return lambda head, _, key: row[head, key + place]
+
+    def _expanded(self, numbers: torch.Tensor, align: int) -> torch.Tensor:
+        """The dense tensor, of which every query shares the row's memory."""
+        from torch.nn.functional import pad  # noqa: PLC0415
+
+        more = padding(self.key_length, align)
+        rows = pad(numbers, (0, more))[..., None, :].expand(*self.shape[:-1], -1)
+        return rows[..., : self.key_length]
 
     def _arguments(self) -> dict[str, Any]:
         return {"row": self.row, "query_length": self.query_length}
@@ -283,10 +302,3 @@ class KeyRow(Structure):
     def _place(self, query: Any, key: Any, where: Any) -> Any:
         del where
         return 0 * query + key
-
-
-def looked_up(tensor: Toeplitz, device: str | torch.device | None) -> Callable[..., torch.Tensor]:
-    """``bias(head, query, key)`` of a tensor with heads; see ``Toeplitz.score_mod``."""
-    diagonals = tensor._whole.on(device)
-    place = place_on(device, tensor._begin + tensor.query_length - 1)
-    return lambda head, query, key: diagonals[head, key - query + place]

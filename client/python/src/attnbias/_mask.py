@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a mask hides, as a Toeplitz remembers it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from attnbias.v1 import tensor_pb2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mask:
+    """Which pairs attention must not see; the arguments of ``Client.get`` under their names.
+
+    Attributes:
+        causal: hides keys after the query.
+        window_left: hides keys more than so many positions before the query; None hides none.
+        window_right: hides keys more than so many positions after the query; None hides none.
+    """
+
+    causal: bool = False
+    window_left: int | None = None
+    window_right: int | None = None
+
+    def __post_init__(self) -> None:
+        windows = {"window_left": self.window_left, "window_right": self.window_right}
+        if not self.causal and list(windows.values()) == [None, None]:
+            raise ValueError("mask: got none of causal, window_left and window_right, want one")
+        for name, window in windows.items():
+            if window is not None and window < 0:
+                raise ValueError(f"{name}: got {window}, want an integer of at least 0")
+
+    @classmethod
+    def of(cls, message: tensor_pb2.Mask) -> Mask | None:
+        """What the contract's message hides; None where that is nothing."""
+        windows = {
+            name: getattr(message, name)
+            for name in ("window_left", "window_right")
+            if message.HasField(name)
+        }
+        return cls(causal=message.causal, **windows) if message.causal or windows else None
+
+    def to_message(self) -> tensor_pb2.Mask:
+        """The contract's message."""
+        return tensor_pb2.Mask(
+            causal=self.causal, window_left=self.window_left, window_right=self.window_right
+        )
+
+    def visible(self, relative_position: Any) -> Any:
+        """Whether a key so many positions after the query is seen; of any library's arrays."""
+        greatest = 0 if self.causal else self.window_right
+        if self.window_left is None:
+            return relative_position <= greatest
+        seen = relative_position >= -self.window_left
+        return seen if greatest is None else seen & (relative_position <= greatest)
