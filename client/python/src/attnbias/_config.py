@@ -57,18 +57,19 @@ def from_config(config: ConfigSource, *, checkpoint: str | None = None) -> dict[
         OSError: there is no such file.
     """
     values, source = _values_of(config)
+    fields = ConfigFields(values, {})
 
     def table_of(place: str) -> str | None:
         return None if checkpoint is None else f"{checkpoint}/{place}"
 
     try:
-        if checkpoint is not None and not model_of(ConfigFields(values, {})).mounted:
-            model_type = values["model_type"]
+        if checkpoint is not None and not model_of(fields).mounted:
+            model_type = fields.get("model_type")
             raise ValueError(
                 f"checkpoint: got {checkpoint!r}, want None: "
                 f"servers mount no tables of model_type {model_type!r}"
             )
-        return places_of(values, table_of)
+        return places_of(fields, table_of)
     except ValueError as error:
         raise ValueError(f"{source}{error}") from None
 

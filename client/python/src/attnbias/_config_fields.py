@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 if TYPE_CHECKING:
@@ -106,12 +107,16 @@ class ConfigFields:
             self.refuse(name, f"one of {', '.join(choices)}")
         return value
 
-    def part(self, name: str, defaults: Mapping[str, Any]) -> ConfigFields:
+    def part(self, name: str, defaults: Mapping[str, Any] = MappingProxyType({})) -> ConfigFields:
         """The dict of that name; one without fields where there is none."""
         value = self.get(name)
         if value is not None and not isinstance(value, dict):
             self.refuse(name, "a dict")
         return ConfigFields(value or {}, defaults, f"{self._path}{name}.")
+
+    def with_defaults(self, defaults: Mapping[str, Any]) -> ConfigFields:
+        """The same fields, none of them read; ``defaults`` beside those that there were."""
+        return ConfigFields(self._values, {**defaults, **self._defaults}, self._path)
 
     def require(self, name: str, only: Any) -> None:
         """Refuses a value other than the one with which the model's code computes."""

@@ -236,29 +236,19 @@ MODELS: Final[Mapping[str, Model]] = {
 }
 
 
-def places_of(
-    values: Mapping[str, Any], table_of: TableOf, *, model_type: str | None = None, path: str = ""
-) -> Places:
-    """The encodings of a configuration, or of the part of one whose name is ``path``.
-
-    ``model_type`` is for a part that does not say its own.
-    """
-    defaults = {"model_type": model_type}
-    known = model_of(ConfigFields(values, defaults, path))
-    config = ConfigFields(values, {**known.defaults, **defaults}, path)
-    for name, only in known.only.items():
-        config.require(name, only)
-    for name in ("model_type", *known.unused):
-        config.get(name)
-    found = dict(known.places(config, table_of))
-    for part, type_of_part in known.parts.items():
-        name = f"{part}_config"
-        part_values = config.get(name) or {}
-        if not isinstance(part_values, dict):
-            config.refuse(name, "a dict")
-        of_part = places_of(part_values, table_of, model_type=type_of_part, path=f"{path}{name}.")
+def places_of(config: ConfigFields, table_of: TableOf) -> Places:
+    """The encodings of a configuration, those of its parts among them."""
+    model = model_of(config)
+    fields = config.with_defaults(model.defaults)
+    for name, only in model.only.items():
+        fields.require(name, only)
+    for name in model.unused:
+        fields.get(name)
+    found = dict(model.places(fields, table_of))
+    for part, model_type in model.parts.items():
+        of_part = places_of(fields.part(f"{part}_config", {"model_type": model_type}), table_of)
         found |= {f"{part}.{place}": encoding for place, encoding in of_part.items()}
-    config.refuse_unread_of_positions()
+    fields.refuse_unread_of_positions()
     return found
 
 
@@ -266,7 +256,7 @@ def model_of(config: ConfigFields) -> Model:
     """The model that its ``model_type`` names."""
     name = config.get("model_type")
     if not isinstance(name, str) or name not in MODELS:
-        near = difflib.get_close_matches(str(name), MODELS, n=3)
+        near = difflib.get_close_matches(str(name), MODELS)
         meant = f" (did you mean {' or '.join(map(repr, near))}?)" if near else ""
         config.refuse("model_type", f"one of {', '.join(sorted(MODELS))}{meant}")
     return MODELS[name]

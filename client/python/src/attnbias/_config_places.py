@@ -119,7 +119,7 @@ def falcon(config: ConfigFields, _: TableOf) -> Places:
 
 
 def mpt(config: ConfigFields, _: TableOf) -> Places:
-    attention = config.part("attn_config", {})
+    attention = config.part("attn_config")
     attention.require("alibi", only=True)
     attention.require("alibi_bias_max", only=8)
     attention.refuse_unread_of_positions()

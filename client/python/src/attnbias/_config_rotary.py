@@ -90,14 +90,14 @@ def rotary_places(config: ConfigFields, model: RotaryModel) -> dict[str, Encodin
     old, new = (bool(config.get(name)) for name in ("rope_scaling", "rope_parameters"))
     if old and new:
         config.refuse("rope_scaling", "none beside rope_parameters")
-    rope = config.part("rope_scaling" if old else "rope_parameters", {})
+    rope = config.part("rope_scaling" if old else "rope_parameters")
     if not model.layer_types:
         config.get("original_max_position_embeddings")  # which not every rope_type has
         return {"rotary": _rotary(config, model, rope, model.rope_theta)}
     places: dict[str, Encoding] = {}
     for layer_type, theta in model.layer_types.items():
         scaled = rope if not places else ConfigFields({}, {})
-        words = scaled if old else rope.part(layer_type, {})
+        words = scaled if old else rope.part(layer_type)
         places[f"rotary.{layer_type}"] = _rotary(config, model, words, theta)
     if not old:
         rope.refuse_unread(f"a model with {' and '.join(model.layer_types)}")
