@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -178,17 +179,17 @@ def test_rope_types(rope: dict[str, Any], fields: dict[str, Any]) -> None:
             {"position_embedding_type": "rope2"},
             "position_embedding_type: got 'rope2', want no such",
         ),
+        ({"use_mrope": True}, "use_mrope: got True, want no such field"),
         ({"rotary_pct": 0.25}, "rotary_pct: got 0.25, want no such field"),
     ],
 )
 def test_words_that_are_refused(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=".") as error:
+    with pytest.raises(ValueError, match=re.escape(message)):
         rotary_of(**fields)
-    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
-    "fields", [{"use_mrope": False}, {"rope_scaling": None}, {"n_positions": 7}, {"torch_dtype": 1}]
+    "fields", [{"use_mrope": False}, {"rope_scaling": None}, {"n_positions": 7}, {"properties": 1}]
 )
 def test_what_is_off_or_says_nothing_of_positions_is_ignored(fields: dict[str, Any]) -> None:
     assert rotary_of(**fields) == rotary_of()
@@ -197,7 +198,7 @@ def test_what_is_off_or_says_nothing_of_positions_is_ignored(fields: dict[str, A
 def test_an_unknown_model_type() -> None:
     with pytest.raises(ValueError, match=r"got 'lama', want one of beit, .*did you mean 'llama'"):
         from_config({"model_type": "lama"})
-    with pytest.raises(ValueError, match="^model_type: not set, want one of beit, "):
+    with pytest.raises(ValueError, match=r"^model_type: not set, want one of beit, "):
         from_config({})
 
 
@@ -213,10 +214,10 @@ def test_layers_that_differ() -> None:
     assert from_config(config | {"rope_parameters": nested}) == want
     with pytest.raises(ValueError, match=r"rope_parameters\.chunked_attention: got "):
         from_config(config | {"rope_parameters": nested | {"chunked_attention": {"factor": 2}}})
+    text = {"rope_parameters": {"full_attention": {"rope_type": "su"}}}
     with pytest.raises(
         ValueError, match=r"text_config\.rope_parameters\.full_attention\.rope_type"
     ):
-        text = {"rope_parameters": {"full_attention": {"rope_type": "su"}}}
         from_config({"model_type": "gemma3", "text_config": text})
 
 
@@ -249,7 +250,7 @@ def test_tables_have_the_names_of_a_checkpoint() -> None:
         hidden_bias=f"m/{place}.mlp.0.bias",
         output_weight=f"m/{place}.mlp.2.weight",
     )
-    with pytest.raises(ValueError, match="checkpoint: got 'm', want None: .*'llama'"):
+    with pytest.raises(ValueError, match=r"checkpoint: got 'm', want None: .*'llama'"):
         from_config(LLAMA, checkpoint="m")
 
 
@@ -325,9 +326,8 @@ def test_berts_distances() -> None:
     ],
 )
 def test_fields_that_are_refused(config: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=".") as error:
+    with pytest.raises(ValueError, match=re.escape(message)):
         from_config(config)
-    assert message in str(error.value)
 
 
 def test_it_is_printed_without_what_is_not_set() -> None:

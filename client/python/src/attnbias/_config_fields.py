@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # Names of fields that bear on positions, but for bounds of lengths.
 _OF_POSITIONS: Final = re.compile(
-    r"^(?!max_|num_|n_).*(rope|rotary|alibi|position|pos_emb|relative)"
+    r"(?!max_|num_|n_)(.*_)?(m?rope|rotary|alibi|position|pos_|relative)"
 )
 
 
@@ -50,7 +50,7 @@ class ConfigFields:
         value = self._values.get(name)
         return value if name in self._values else self._defaults.get(name)
 
-    def optional(self, name: str) -> bool:
+    def is_set(self, name: str) -> bool:
         """Whether the field is set. A null is not, unless by default something is there."""
         return self.get(name) is not None or self._defaults.get(name) is not None
 
@@ -120,7 +120,7 @@ class ConfigFields:
 
     def require(self, name: str, only: Any) -> None:
         """Refuses a value other than the one with which the model's code computes."""
-        if self.optional(name) and self.get(name) != only:
+        if self.is_set(name) and self.get(name) != only:
             self.refuse(name, f"{only!r}, with which the model's code computes whatever this says")
 
     def refuse_unread_of_positions(self) -> None:

@@ -110,7 +110,11 @@ MODELS: Final[Mapping[str, Model]] = {
         only={"relative_attention_num_buckets": 32},
         mounted=True,
     ),
-    "bloom": Model(places.bloom, {"num_attention_heads": As("n_head"), "n_head": 8}),
+    "bloom": Model(
+        places.bloom,
+        {"num_attention_heads": As("n_head"), "n_head": 8},
+        unused=("offset_alibi",),  # a constant, which its code does not add
+    ),
     "mpt": Model(
         places.mpt,
         {"num_attention_heads": As("n_heads"), "n_heads": 16},

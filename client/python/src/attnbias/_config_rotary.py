@@ -114,7 +114,7 @@ def _rotary(config: ConfigFields, model: RotaryModel, rope: ConfigFields, theta:
         "layout": model.layout,
         "rope_type": rope_type,
     }
-    for word in (*needs, *filter(rope.optional, takes)):
+    for word in (*needs, *filter(rope.is_set, takes)):
         fields[word] = _NOT_NUMBERS.get(word, ConfigFields.number)(rope, word)
     if original_length:
         fields["original_max_position_embeddings"] = _original_length(config, model, rope)
@@ -126,23 +126,23 @@ def _rotary(config: ConfigFields, model: RotaryModel, rope: ConfigFields, theta:
 
 
 def _rope_type(rope: ConfigFields, model: RotaryModel) -> str:
-    name = "rope_type" if rope.optional("rope_type") else "type"
-    if not rope.optional(name):
+    name = "rope_type" if rope.is_set("rope_type") else "type"
+    if not rope.is_set(name):
         return "default"
-    rope.optional("type")  # the old name may stand beside the new one
+    rope.is_set("type")  # the old name may stand beside the new one
     word = rope.choice(name, [*_ROPE_TYPES, *model.renamed_types])
     return model.renamed_types.get(word, word)
 
 
 def _head_dim(config: ConfigFields, model: RotaryModel) -> int:
-    if config.optional(model.head_dim):
+    if config.is_set(model.head_dim):
         return config.integer(model.head_dim)
     return config.integer("hidden_size") // config.integer("num_attention_heads")
 
 
 def _own_or_models(rope: ConfigFields, word: str, config: ConfigFields, name: str) -> float:
     models = config.number(name)
-    return rope.number(word) if rope.optional(word) else models
+    return rope.number(word) if rope.is_set(word) else models
 
 
 def _partial_rotary_factor(
@@ -155,8 +155,8 @@ def _partial_rotary_factor(
 def _original_length(config: ConfigFields, model: RotaryModel, rope: ConfigFields) -> int:
     """As transformers has it: the model's own goes before that of its words."""
     name = "original_max_position_embeddings"
-    own = rope.integer(name) if rope.optional(name) else None
-    if not model.layer_types and config.optional(name):
+    own = rope.integer(name) if rope.is_set(name) else None
+    if not model.layer_types and config.is_set(name):
         return config.integer(name)
     return own if own is not None else config.integer("max_position_embeddings")
 
@@ -167,7 +167,7 @@ def _check_columns(
     factor = fields["partial_rotary_factor"]
     if factor is None or fields["rope_type"] == "proportional":
         return
-    if rope.optional("partial_rotary_factor"):
+    if rope.is_set("partial_rotary_factor"):
         refuse = functools.partial(rope.refuse, "partial_rotary_factor")
     else:
         refuse = functools.partial(config.refuse, model.partial_rotary_factor)
