@@ -4,8 +4,10 @@
 Models whose checkpoints servers mount are in checkpoint_test.py.
 """
 
+import copy
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,13 @@ SIZES = {
 TURNING = {"qk_rope_head_dim": 128}  # of DeepSeek's heads
 ROTARY = [name for name in MODELS if "rotary" in attnbias.from_config({"model_type": name})]
 LAYERS = ["sliding_attention", "full_attention"]
+
+
+@pytest.fixture(scope="module")
+def plain(server: str) -> Iterator[attnbias.Client]:
+    """For very many calls: every way of those is asked in rotary_test.py."""
+    with attnbias.Client(server) as connected:
+        yield connected
 
 
 def make_config(model_type: str, **fields: Any) -> Any:
@@ -110,30 +119,32 @@ def supports(model_type: str, rope: Words) -> bool:
     return model_type != "phi3" or rope["rope_type"] in ("default", "longrope")
 
 
-@pytest.mark.parametrize("old", [False, True], ids=["rope_parameters", "rope_scaling"])
 @pytest.mark.parametrize("name", ROPES)
 @pytest.mark.parametrize("model_type", [name for name in ROTARY if name != "gptj"])
-def test_rotary(client: attnbias.Client, model_type: str, name: str, old: bool) -> None:
+def test_rotary(plain: attnbias.Client, model_type: str, name: str) -> None:
+    """By its words and by transformers' own object, old and new: all are the same encoding."""
     rope = {"partial_rotary_factor": 1.0} | ROPES[name]
     if not supports(model_type, rope):
         pytest.skip("transformers refuses it")
     sizes = sizes_of(model_type)
     if model_type == "phi3":  # whose own length goes before that of its words
         sizes["original_max_position_embeddings"] = 4096
-    words = old_words(model_type, rope) if old else {"rope_parameters": dict(rope)}
-    given = {"model_type": model_type, **sizes, **words}
-    encoding = attnbias.from_config(given)["rotary"]
-    config = make_config(model_type, **sizes, **words)
-    assert attnbias.from_config(config)["rotary"] == encoding
+    encodings = []
+    for words in (old_words(model_type, rope), {"rope_parameters": dict(rope)}):
+        given = {"model_type": model_type, **sizes, **words}
+        encodings.append(attnbias.from_config(given)["rotary"])
+        config = make_config(model_type, **sizes, **copy.deepcopy(words))
+        encodings.append(attnbias.from_config(config)["rotary"])
+    assert encodings == 4 * [encodings[0]]
     for positions in (ROWS, [*ROWS, 8191]):
-        assert_rotary(client, encoding, Rope(model_type, config, None, rope), positions)
+        assert_rotary(plain, encodings[0], Rope(model_type, config, None, rope), positions)
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.75])
 @pytest.mark.parametrize("rope_type", ["default", "linear"])
 @pytest.mark.parametrize("model_type", [name for name in ROTARY if name not in ("gptj", "phi3")])
 def test_part_of_a_head(
-    client: attnbias.Client, model_type: str, rope_type: str, factor: float
+    plain: attnbias.Client, model_type: str, rope_type: str, factor: float
 ) -> None:
     rope = {"rope_type": rope_type, "rope_theta": 1e4, "partial_rotary_factor": factor}
     if rope_type == "linear":
@@ -145,21 +156,24 @@ def test_part_of_a_head(
             attnbias.from_config(config)
         return
     encoding = attnbias.from_config(config)["rotary"]
-    assert_rotary(client, encoding, Rope(model_type, config, None, rope))
+    assert_rotary(plain, encoding, Rope(model_type, config, None, rope))
 
 
 def test_columns_that_are_odd_are_refused() -> None:
-    config = make_config("phi", **SIZES, partial_rotary_factor=0.07)
-    with pytest.raises(ValueError, match=r"partial_rotary_factor: got 0.07, want an even .* not 7"):
+    config = make_config("phi", **SIZES, partial_rotary_factor=0.055)
+    with pytest.raises(
+        ValueError, match=r"partial_rotary_factor: got 0.055, want an even .* not 7"
+    ):
         attnbias.from_config(config)
 
 
 def test_phi3_says_longrope_by_older_names(client: attnbias.Client) -> None:
     rope = {key: ROPES["longrope"][key] for key in ("short_factor", "long_factor")}
+    rope["original_max_position_embeddings"] = 4096
     for old_name in ("su", "yarn"):
         words = {"rope_scaling": {"type": old_name, **rope}, "max_position_embeddings": 131072}
         given = {**SIZES, "original_max_position_embeddings": 4096, **words}
-        config = make_config("phi3", **given)
+        config = make_config("phi3", **copy.deepcopy(given))
         encoding: Any = attnbias.from_config({"model_type": "phi3", **given})["rotary"]
         assert encoding.max_position_embeddings == 131072
         named = {**rope, "rope_type": "longrope", "rope_theta": 1e4}
@@ -172,10 +186,12 @@ def test_gemma_3(client: attnbias.Client, name: str, old: bool) -> None:
     full = ROPES[name]
     sliding = {"rope_type": "default", "rope_theta": 20000.0}
     if old:
-        words = old_words("gemma3_text", full) | {"rope_local_base_freq": 20000.0}
+        scaling = {word: full[word] for word in full if word != "rope_theta"}
+        words = {"rope_theta": full["rope_theta"], "rope_local_base_freq": 20000.0}
+        words["rope_scaling"] = scaling
     else:
         words = {"rope_parameters": {"full_attention": dict(full), "sliding_attention": sliding}}
-    config = make_config("gemma3_text", **SIZES, **words)
+    config = make_config("gemma3_text", **SIZES, **copy.deepcopy(words))
     encodings = attnbias.from_config({"model_type": "gemma3_text", **SIZES, **words})
     assert attnbias.from_config(config) == encodings
     assert encodings.keys() == {f"rotary.{layer}" for layer in LAYERS}
@@ -281,7 +297,7 @@ def test_learned_of_sequences(client: attnbias.Client, model_type: str, sides: l
 
 def test_learned_of_siglip(client: attnbias.Client) -> None:
     config = hf.SiglipVisionConfig(**PATCHED)
-    embeddings = hf.SiglipVisionModel(config).eval().vision_model.embeddings
+    embeddings = hf.SiglipVisionModel(config).eval().embeddings
     torch.nn.init.zeros_(embeddings.patch_embedding.weight)
     torch.nn.init.zeros_(embeddings.patch_embedding.bias)
     with torch.no_grad():
@@ -298,7 +314,7 @@ def test_sines_of_detr(client: attnbias.Client) -> None:
         model = hf.AutoModel.from_config(config)
     (module,) = (m for m in model.modules() if isinstance(m, DetrSinePositionEmbedding))
     height, width = 5, 7
-    want = of_images.computed(module, torch.float32, torch.zeros(1, height, width).bool())
+    want = of_images.computed(module, torch.float32, torch.ones(1, height, width).bool())
     encoding: Any = attnbias.from_config(config)["positions"]
     rows_and_columns = of_images.grid(height, width, 1)
     with pytest.raises(attnbias.InvalidArgumentError, match="axis_lengths"):

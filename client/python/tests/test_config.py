@@ -21,7 +21,7 @@ LLAMA = {
     "num_attention_heads": 4,
     "max_position_embeddings": 4096,
 }
-LLAMA3 = {
+LLAMA3: dict[str, Any] = {
     "rope_type": "llama3",
     "factor": 8.0,
     "low_freq_factor": 1.0,
@@ -196,9 +196,9 @@ def test_what_is_off_or_says_nothing_of_positions_is_ignored(fields: dict[str, A
 
 
 def test_an_unknown_model_type() -> None:
-    with pytest.raises(ValueError, match=r"got 'lama', want one of beit, .*did you mean 'llama'"):
+    with pytest.raises(ValueError, match=r"got 'lama', want one of bart, .*did you mean 'llama'"):
         from_config({"model_type": "lama"})
-    with pytest.raises(ValueError, match=r"^model_type: not set, want one of beit, "):
+    with pytest.raises(ValueError, match=r"^model_type: not set, want one of bart, "):
         from_config({})
 
 
