@@ -22,6 +22,7 @@ class Configuration(Protocol):
 
     def to_dict(self) -> dict[str, Any]:
         """Its fields, by their names in config.json."""
+        ...
 
 
 ConfigSource: TypeAlias = "Mapping[str, Any] | Configuration | str | os.PathLike[str]"
