@@ -259,20 +259,34 @@ def test_a_mask_mod_hides_what_was_hidden(mask: attnbias.Mask, first_query: int)
                 np.testing.assert_array_equal(got.numpy(), ~hidden[q0:q1, k0:k1], strict=True)
 
 
+@pytest.mark.parametrize("block_size", [BLOCK, (16, 8), 48, (200, 1)], ids=str)
 @pytest.mark.parametrize("mask", MASKS, ids=str)
-def test_a_block_mask_has_the_blocks_in_which_something_is_seen(mask: attnbias.Mask) -> None:
+def test_a_block_mask_is_torchs(mask: attnbias.Mask, block_size: Any) -> None:
+    flex_attention = pytest.importorskip("torch.nn.attention.flex_attention")
+    whole, _ = masked(mask, first_query=2)
+    for bias in (
+        whole,
+        whole.window(queries=(64, 65)),
+        whole.window(queries=(9, 99), keys=(3, 80)),
+    ):
+        queries, keys = bias.shape[1:]
+        want = flex_attention.create_block_mask(
+            bias.mask_mod(), None, None, queries, keys, device="cpu", BLOCK_SIZE=block_size
+        )
+        got = bias.block_mask(block_size=block_size)
+        assert got.shape == want.shape
+        assert got.BLOCK_SIZE == want.BLOCK_SIZE
+        for name in ("kv_num_blocks", "full_kv_num_blocks", "q_num_blocks", "full_q_num_blocks"):
+            np.testing.assert_array_equal(getattr(got, name), getattr(want, name), name)
+        for name in ("kv_indices", "full_kv_indices", "q_indices", "full_q_indices"):
+            np.testing.assert_array_equal(getattr(got, name), getattr(want, name), name)
+
+
+def test_a_block_has_a_size() -> None:
     pytest.importorskip("torch")
-    bias, hidden = masked(mask)
-    blocks = (~hidden).reshape(LENGTH // BLOCK, BLOCK, -1, BLOCK)
-    any_seen, all_seen = blocks.any(axis=(1, 3)), blocks.all(axis=(1, 3))
-    assert not any_seen.all()
-    got = bias.block_mask(block_size=BLOCK)
-    assert got.shape == (1, 1, LENGTH, LENGTH)
-    np.testing.assert_array_equal(got.to_dense()[0, 0].numpy(), any_seen.astype(np.int32))
-    np.testing.assert_array_equal(got.full_kv_num_blocks[0, 0], all_seen.sum(axis=1))
-    several = bias.window(queries=(64, 128)).block_mask("cpu", batch=3, heads=2, block_size=(16, 8))
-    assert several.shape == (3, 2, 64, LENGTH)
-    assert several.BLOCK_SIZE == (16, 8)
+    bias, _ = masked(attnbias.Mask(causal=True))
+    with pytest.raises(ValueError, match=r"block_size: got \(8, 0\), want at least 1"):
+        bias.block_mask(block_size=(8, 0))
 
 
 @pytest.mark.parametrize("make", [toeplitz, key_row, bordered, block])

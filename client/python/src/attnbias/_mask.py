@@ -49,8 +49,12 @@ class Mask:
 
     def visible(self, relative_position: Any) -> Any:
         """Whether a key so many positions after the query is seen; of any library's arrays."""
-        greatest = 0 if self.causal else self.window_right
+        return self.meets(relative_position, relative_position)
+
+    def meets(self, least: Any, greatest: Any) -> Any:
+        """Whether a key is seen at some of the relative positions from least to greatest."""
+        last = 0 if self.causal else self.window_right
         if self.window_left is None:
-            return relative_position <= greatest
-        seen = relative_position >= -self.window_left
-        return seen if greatest is None else seen & (relative_position <= greatest)
+            return least <= last
+        seen = greatest >= -self.window_left
+        return seen if last is None else seen & (least <= last)

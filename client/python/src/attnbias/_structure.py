@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, SupportsIndex, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self, SupportsIndex, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -250,47 +250,32 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
             ValueError: the tensor has no mask: see ``mask``.
         """
         del device, query_offset
+        self._refuse_without_mask()
+
+    def block_mask(
+        self, device: Device = None, *, block_size: int | tuple[int, int] = 128
+    ) -> BlockMask:
+        """The ``block_mask`` of flex_attention, which skips blocks that the mask hides.
+
+        It is what torch's ``create_block_mask`` makes of ``mask_mod`` for the queries and keys of
+        this tensor, any batch and all heads; but nothing is made for each pair.
+
+        Args:
+            device: where the attention runs; None is the CPU.
+            block_size: of queries and keys, or (of queries, of keys).
+
+        Raises:
+            ValueError: the tensor has no mask: see ``mask``; or block_size is not positive.
+        """
+        del device, block_size
+        self._refuse_without_mask()
+
+    def _refuse_without_mask(self) -> NoReturn:
         message = (
             f"mask: this {type(self).__name__} has none, want a Toeplitz that was asked for with "
             "causal, window_left or window_right; score_mod() goes with a mask_mod of your own"
         )
         raise ValueError(message)
-
-    def block_mask(
-        self,
-        device: Device = None,
-        *,
-        batch: int | None = None,
-        heads: int | None = None,
-        block_size: int | tuple[int, int] = 128,
-    ) -> BlockMask:
-        """The ``block_mask`` of flex_attention, which skips blocks that the mask hides.
-
-        Torch's ``create_block_mask`` makes it of ``mask_mod``, for the queries and keys of this
-        tensor. It looks at every pair of them, with some 15 bytes for each on the way; compiled,
-        ``torch.compile(create_block_mask)(bias.mask_mod(device), ...)``, with none.
-
-        Args:
-            device: where the attention runs; None is the CPU.
-            batch: its batch size; None is any.
-            heads: its heads; None is any number, since a mask is that of all heads.
-            block_size: of queries and keys, or (of queries, of keys).
-
-        Raises:
-            ValueError: the tensor has no mask: see ``mask``.
-        """
-        from torch.nn.attention.flex_attention import create_block_mask  # noqa: PLC0415
-
-        queries, keys = self._lengths()
-        return create_block_mask(
-            self.mask_mod(device),
-            batch,
-            heads,
-            queries,
-            keys,
-            device="cpu" if device is None else device,
-            BLOCK_SIZE=block_size,
-        )
 
     def _expanded(self, numbers: torch.Tensor, align: int) -> torch.Tensor:
         """The dense tensor of its numbers, with strides that are multiples of ``align``."""

@@ -22,6 +22,7 @@ from attnbias._structure import (
 
 if TYPE_CHECKING:
     import torch
+    from torch.nn.attention.flex_attention import BlockMask
 
     from attnbias._mask import Mask
     from attnbias._span import Span
@@ -151,6 +152,45 @@ class Toeplitz(Structure):
             return mask.visible(key - moved(query) + first)
 
         return is_visible
+
+    def block_mask(
+        self, device: Device = None, *, block_size: int | tuple[int, int] = 128
+    ) -> BlockMask:
+        """The ``block_mask`` of flex_attention; see ``Structure.block_mask``."""
+        if self.mask is None:
+            return super().block_mask(device, block_size=block_size)
+        import torch  # noqa: PLC0415
+        from torch.nn.attention.flex_attention import BlockMask  # noqa: PLC0415
+
+        sizes = (block_size, block_size) if isinstance(block_size, int) else block_size
+        if min(sizes) < 1:
+            raise ValueError(f"block_size: got {block_size}, want at least 1")
+
+        def edges(length: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+            first = torch.arange(0, length, size, device=device)
+            return first, first + size - 1
+
+        lengths = (self.query_length, self.key_length)
+        (first_query, last_query), (first_key, last_key) = map(edges, lengths, sizes)
+        # What is seen are relative positions without a gap: those of a block's corners tell of all.
+        first = self.first_relative_position + self.query_length - 1
+        least = first_key - last_query.clamp(max=lengths[0] - 1)[:, None] + first
+        greatest = last_key.clamp(max=lengths[1] - 1) - first_query[:, None] + first
+        is_seen = self.mask.meets(least, greatest)
+        is_whole = (last_query < lengths[0])[:, None] & (last_key < lengths[1])
+        is_full = is_whole & self.mask.visible(least) & self.mask.visible(greatest)
+
+        def ordered(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            indices = blocks.int().argsort(dim=-1, descending=True, stable=True)
+            return blocks.sum(-1).int()[None, None], indices.int()[None, None]
+
+        return BlockMask.from_kv_blocks(
+            *ordered(is_seen & ~is_full),
+            *ordered(is_full),
+            BLOCK_SIZE=sizes,
+            mask_mod=self.mask_mod(device),
+            seq_lengths=lengths,
+        )
 
     def _bias_on(self, device: Device) -> Mod:
         diagonals = self._whole.on(device)
