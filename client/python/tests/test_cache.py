@@ -148,7 +148,7 @@ ANSWERS: dict[str, tuple[attnbias.Encoding[Any], dict[str, Any]]] = {
     "pairs": (T5, {"query_position_ids": [9, 1], "key_position_ids": [0, 4, 2]}),
     "buckets": (T5, {"queries": 6, "keys": 6, "values": "buckets"}),
     "vectors": (SHAW, {"queries": 6, "keys": 6}),
-    "key_row": (attnbias.ALiBi(num_heads=4, variant="key_from_end"), {"queries": 3, "keys": 6}),
+    "key_row": (attnbias.ALiBi(num_heads=4, variant="key_from_end"), {"queries": 6, "keys": 6}),
     "grid": (SWIN, {}),
     "border": (BEIT, {}),
 }

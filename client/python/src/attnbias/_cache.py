@@ -74,7 +74,7 @@ class Cache:
 
     def __init__(self, folder: str | os.PathLike[str], *, max_bytes: int | None = None) -> None:
         self.folder = Path(folder).expanduser().absolute()
-        if self.folder.exists() and not self.folder.is_dir():
+        if os.path.isfile(self.folder):  # Path's own raises where it may not look
             raise ValueError(f"cache: got {str(folder)!r}, which is a file; want a folder")
         self.max_bytes = max_bytes
         self._tensors = self.folder / "tensors"
@@ -167,13 +167,14 @@ class Cache:
             return None
         fingerprint = payload.info.fingerprint
         try:
+            path = self._file_of(fingerprint)
             self._sweep()
             self._make_room(size)
             stamp = draft.write(head, payload.memory)
             # Before the tensor has its name: whoever waits for the draft finds both.
             self._note(draft.key, _Known(fingerprint, stamp), None)
             self._tensors.mkdir(exist_ok=True)
-            draft.path.replace(self._file_of(fingerprint))
+            draft.path.replace(path)
             return self._open(fingerprint, stamp)[0]
         except (OSError, _DamagedError) as error:
             self.warn(f"cannot keep what was fetched: {error}")
