@@ -395,6 +395,14 @@ def test_a_damaged_file_is_fetched_again(
     assert len(server.requests) == 2
 
 
+@pytest.mark.parametrize("name", ["truncated", "longer", "header"])
+def test_damage_that_shows_is_not_listed(cached: attnbias.Client, folder: Path, name: str) -> None:
+    get(cached)
+    assert len(attnbias.Cache(folder).entries()) == 1
+    DAMAGES[name](tensor(folder))
+    assert attnbias.Cache(folder).entries() == []
+
+
 def test_damage_is_missing_offline(
     cached: attnbias.Client,
     folder: Path,
@@ -674,6 +682,22 @@ def test_a_writer_that_is_killed_leaves_nothing_that_is_believed(
         assert float(process.communicate(timeout=60)[0].split()[1]) == float(VALUES.sum())
     assert len(server.requests) == 2
     assert files(folder) == [request(folder), tensor(folder)]
+
+
+def test_what_a_dead_writer_left_is_written_over(cached: attnbias.Client, folder: Path) -> None:
+    draft = folder / "drafts" / key_of(attnbias.Request(ENCODING, **POSITIONS).to_spec())
+    draft.parent.mkdir(parents=True)
+    draft.write_bytes(bytes(3 * VALUES.nbytes))
+    get(cached)
+    assert tensor(folder).stat().st_size < 2 * VALUES.nbytes
+    assert attnbias.Cache(folder).verify() == []
+
+
+def test_a_tensor_gets_its_name_when_it_is_whole(cached: attnbias.Client, folder: Path) -> None:
+    get(cached)
+    status = tensor(folder).stat()  # that of the draft: it was renamed, not written again
+    fields = [FINGERPRINT, status.st_size, status.st_mtime_ns, status.st_ino]
+    assert request(folder).read_text() == " ".join(map(str, fields)) + "\n"
 
 
 def test_drafts_of_the_dead_are_removed(cached: attnbias.Client, folder: Path) -> None:
