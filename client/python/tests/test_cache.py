@@ -591,9 +591,7 @@ def test_a_full_disk(
 def test_a_failed_call_leaves_nothing(
     server: FakeServer, cached: attnbias.Client, folder: Path
 ) -> None:
-    server.script = [
-        lambda _, context: context.abort(grpc.StatusCode.INTERNAL, "broken")  # type: ignore[list-item]
-    ]
+    server.script = [lambda _, context: context.abort(grpc.StatusCode.INTERNAL, "broken")]
     with pytest.raises(attnbias.InternalError, match="broken"):
         get(cached)
     assert files(folder) == []
