@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -61,6 +62,9 @@ def test_a_pickled_client_is_opened_anew(client: attnbias.Client) -> None:
         "channel_options": {"grpc.lb_policy_name": "pick_first"},
         "max_attempts": 3,
         "max_tensor_bytes": 1 << 20,
+        "cache": Path("/nowhere/cache"),
+        "cache_bytes": 1 << 30,
+        "offline": True,
     }
     for kind in (attnbias.Client, aio.Client):
         original = kind("host", **options)

@@ -8,6 +8,10 @@ with attnbias.Client("localhost:50051") as client:
 from typing import TYPE_CHECKING
 
 from attnbias import aio
+from attnbias._cache import (
+    Cache,
+    CacheEntry,
+)
 from attnbias._client import (
     Client,
 )
@@ -134,6 +138,8 @@ __all__ = [
     "Beit",
     "BlockToeplitz",
     "BorderedToeplitz",
+    "Cache",
+    "CacheEntry",
     "CancelledError",
     "Client",
     "Conformer",

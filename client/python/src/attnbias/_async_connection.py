@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -16,12 +16,14 @@ from attnbias._connection import CLOSED
 from attnbias._errors import CallFailed, CancelledError, from_rpc_error
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from google.protobuf.message import Message
 
     from attnbias._calls import Method
     from attnbias._channel import Endpoint
+
+_Result = TypeVar("_Result")
 
 
 class AsyncConnection:
@@ -116,6 +118,22 @@ class AsyncCalls:
 
     async def wait(self, seconds: float) -> None:
         """See Calls. gRPC looks for the server by itself: a thread of its own reads the sockets."""
+        await self._connection.pause(seconds)
+
+    async def do(self, work: Callable[[], _Result]) -> _Result:
+        """See Calls. A thread does it, beside the event loop."""
+        self._connection.require_open()
+        working = asyncio.ensure_future(asyncio.to_thread(work))
+        try:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
+            while not working.done():  # what it works with is not taken from it
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([working])
+            raise
+
+    async def pause(self, seconds: float) -> None:
+        """See Calls."""
         await self._connection.pause(seconds)
 
     def _begin(self, method: Method, message: Any, timeout: float | None) -> Any:

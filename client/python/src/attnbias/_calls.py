@@ -16,7 +16,7 @@ from grpc_health.v1 import health_pb2
 from attnbias.v1 import logits_pb2, service_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
     from contextlib import AbstractAsyncContextManager
 
     from google.protobuf.message import Message
@@ -114,6 +114,21 @@ class Calls(Protocol):
     ) -> AbstractAsyncContextManager[Stream]:
         """Makes a call whose answer is a stream. It is over when the block is left, however."""
         ...
+
+    async def do(self, work: Callable[[], _Result]) -> _Result:
+        """Does what takes the disk's time, to its end.
+
+        Raises:
+            CancelledError: the calls were cancelled, or the client closed, before.
+        """
+        ...
+
+    async def pause(self, seconds: float) -> None:
+        """Waits, but not through a cancel().
+
+        Raises:
+            CancelledError: the calls were cancelled, or the client closed.
+        """
 
     async def wait(self, seconds: float) -> None:
         """Waits, but not through a cancel(), and has gRPC look for the server meanwhile.

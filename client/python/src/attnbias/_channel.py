@@ -11,6 +11,8 @@ import grpc
 import grpc.aio
 import grpc.experimental
 
+from attnbias._errors import UnavailableError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -61,6 +63,8 @@ class Endpoint:
     credentials: grpc.ChannelCredentials | None
     metadata: tuple[tuple[str, str], ...]
     options: Mapping[str, Any]
+    offline: bool = False
+    """Whether it is never to be talked to."""
 
     def open(self) -> grpc.Channel:
         """A channel whose calls block."""
@@ -71,6 +75,8 @@ class Endpoint:
         return self._open(grpc.aio, {})
 
     def _open(self, kind: Any, more: Mapping[str, Any]) -> Any:
+        if self.offline:
+            raise UnavailableError("the client is offline (offline=True), and this needs a server")
         local = {"grpc.enable_http_proxy": 0} if _LOOPBACK.match(self.target) else {}
         merged = list({**_OPTIONS, **more, **local, **self.options}.items())
         if self.credentials is None:

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, Unpack, overload
 
 from grpc_health.v1 import health_pb2
 
+from attnbias._cache import Cache
+from attnbias._cached import Cached
 from attnbias._call_options import CallOptions
 from attnbias._calls import (
     CHECK_HEALTH,
@@ -36,15 +39,14 @@ from attnbias._info import (
 )
 from attnbias._logits import LogitsOptions, LogitsRequest
 from attnbias._logits_stream import LogitsStream
-from attnbias._memory import part_of
+from attnbias._memory import Payload, part_of
 from attnbias._request import Request, RequestOptions
 from attnbias._results import to_result
-from attnbias._retry import Deadline, Retry
+from attnbias._retry import Deadline, ask
 from attnbias._target import target_from
 from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
 
@@ -61,6 +63,7 @@ Out = TypeVar("Out")
 _DEFAULT_TIMEOUT: Final = 300.0
 _DEFAULT_MAX_TENSOR_BYTES: Final = 16 << 30
 CALLS_IN_FLIGHT: Final = 8
+_CACHE_VARIABLE: Final = "ATTNBIAS_CACHE_DIR"
 _TABLES_PER_PAGE: Final = 1000  # the most that the contract allows
 
 
@@ -77,14 +80,25 @@ class BaseClient:
         channel_options: Mapping[str, Any] | None = None,
         max_attempts: int | None = None,
         max_tensor_bytes: int = _DEFAULT_MAX_TENSOR_BYTES,
+        cache: str | os.PathLike[str] | None = None,
+        cache_bytes: int | None = None,
+        offline: bool = False,
     ) -> None:
         if max_attempts is not None and max_attempts < 1:
             raise ValueError(f"max_attempts: got {max_attempts}, want at least 1, or None")
         self._timeout = _checked(timeout)
         self._max_attempts = max_attempts
         self._max_tensor_bytes = max_tensor_bytes
+        self._cache = _cache_in(cache, cache_bytes)
+        if offline and self._cache is None:
+            message = f"offline: got True without a cache; want cache=FOLDER, or {_CACHE_VARIABLE}"
+            raise ValueError(message)
         self._endpoint = Endpoint(
-            target_from(target), credentials, tuple(metadata), dict(channel_options or {})
+            target_from(target),
+            credentials,
+            tuple(metadata),
+            dict(channel_options or {}),
+            offline,
         )
         self._open()
 
@@ -101,6 +115,9 @@ class BaseClient:
             "channel_options": self._endpoint.options,
             "max_attempts": self._max_attempts,
             "max_tensor_bytes": self._max_tensor_bytes,
+            "cache": self._cache.folder if self._cache is not None else "",
+            "cache_bytes": self._cache.max_bytes if self._cache is not None else None,
+            "offline": self._endpoint.offline,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -126,9 +143,17 @@ class BaseClient:
 
     async def _fetch(self, request: Request, options: CallOptions) -> Any:
         require_instance(request, Request, "requests", "attnbias.Request(encoding, ...)")
-        info, memory = await Download(request.to_spec(), options).run()
+        info, memory, _ = await self._payload(request, options)
         result = to_result(info, memory, request)
         return result if options.out is None else options.out
+
+    async def _payload(self, request: Request, options: CallOptions) -> Payload:
+        if self._cache is not None:
+            return await self._cached(request, options, self._cache).get()
+        return await Download(request.to_spec(), options, Deadline(options.timeout)).run()
+
+    def _cached(self, request: Request, options: CallOptions, cache: Cache) -> Cached:
+        return Cached(request, options, cache, offline=self._endpoint.offline)
 
     async def _logits(
         self, request: LogitsRequest, out: Any, timeout: float | None
@@ -147,9 +172,7 @@ class BaseClient:
         check_suffix(path)
         refuse_unknown(extent, RequestOptions, "save")
         request = Request(encoding, **extent)
-        info, memory = await Download(
-            request.to_spec(), self._options(None, progress, timeout)
-        ).run()
+        info, memory, _ = await self._payload(request, self._options(None, progress, timeout))
         arrays = {part.name: part_of(memory, info, i) for i, part in enumerate(info.parts)}
         return info, arrays, metadata_of(to_result(info, memory, request), info)
 
@@ -157,7 +180,11 @@ class BaseClient:
         self, encoding: Encoding[Any], timeout: float | None, extent: Any
     ) -> TensorInfo:
         refuse_unknown(extent, RequestOptions, "describe")
-        message = service_pb2.DescribeTensorRequest(spec=Request(encoding, **extent).to_spec())
+        request = Request(encoding, **extent)
+        if self._cache is not None:
+            options = self._options(None, False, timeout)
+            return await self._cached(request, options, self._cache).describe()
+        message = service_pb2.DescribeTensorRequest(spec=request.to_spec())
         answer = await self._ask(DESCRIBE_TENSOR, message, timeout)
         return to_tensor_info(read_header(answer, service_pb2.DescribeTensorResponse).header)
 
@@ -208,14 +235,7 @@ class BaseClient:
 
     async def _ask(self, method: Method, message: Any, timeout: float | None) -> Any:
         options = self._options(None, False, timeout)
-        deadline = Deadline(options.timeout)
-        retry = Retry(options, deadline)
-        while True:
-            try:
-                return await options.calls.ask(method, message, deadline.remaining())
-            except CallFailed as failed:
-                failure = failed.error
-            await retry.wait_after(failure)  # not inside except, see above
+        return await ask(method, message, options, Deadline(options.timeout))
 
     def _options(
         self, out: Any, progress: bool | None, timeout: float | None, calls: Calls | None = None
@@ -255,6 +275,14 @@ class Client(BaseClient):
             timeout alone is the bound.
         max_tensor_bytes: payloads larger than this are refused before memory is
             allocated for them.
+        cache: a folder that keeps what was fetched, as "~/.cache/attnbias". Whoever
+            asks for the same has it mapped from there, without a call; arrays are
+            then read-only. None is what the environment variable
+            ``ATTNBIAS_CACHE_DIR`` says, without it none; so is "".
+        cache_bytes: what the cache may hold; beyond it the least recently used is
+            removed. None is any.
+        offline: True never asks a server: what the cache does not have is a
+            NotFoundError, and what only a server can say an UnavailableError.
 
     Every call raises ``attnbias.Error`` (see its subclasses) with the server's
     status, and TypeError or ValueError for what cannot even be sent.
@@ -518,6 +546,18 @@ class Client(BaseClient):
 
     def _new_calls(self) -> CallGroup:
         return self._connection.new_group()
+
+
+def _cache_in(folder: str | os.PathLike[str] | None, max_bytes: int | None) -> Cache | None:
+    require_instance(
+        folder, (str, os.PathLike, type(None)), "cache", "a folder, as '~/.cache/attnbias'"
+    )
+    require_instance(max_bytes, (int, type(None)), "cache_bytes", "a number of bytes, or None")
+    if max_bytes is not None and max_bytes < 1:
+        raise ValueError(f"cache_bytes: got {max_bytes}, want at least 1, or None")
+    if folder is None:
+        folder = os.environ.get(_CACHE_VARIABLE, "")
+    return Cache(folder, max_bytes=max_bytes) if os.fspath(folder) else None
 
 
 def _checked(timeout: float | None) -> float | None:

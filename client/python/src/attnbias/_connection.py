@@ -7,7 +7,7 @@ import contextlib
 import threading
 import weakref
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
 from grpc_health.v1 import health_pb2
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from attnbias._channel import Endpoint
 
 CLOSED: Final = "the client is closed"
+
+_Result = TypeVar("_Result")
 
 
 class Connection:
@@ -124,14 +126,15 @@ class CallGroup:
     async def wait(self, seconds: float) -> None:
         """See Calls."""
         with self._reconnecting():
-            self.pause(seconds)
+            await self.pause(seconds)
 
-    def pause(self, seconds: float) -> None:
-        """Sleeps, but not through a cancel().
+    async def do(self, work: Callable[[], _Result]) -> _Result:
+        """See Calls."""
+        self._require_wanted()
+        return work()
 
-        Raises:
-            CancelledError: the group is cancelled.
-        """
+    async def pause(self, seconds: float) -> None:
+        """See Calls."""
         self._cancelled.wait(seconds)
         self._require_wanted()
 

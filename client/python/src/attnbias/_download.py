@@ -14,13 +14,12 @@ from attnbias._errors import (
     DataLossError,
     Error,
     FailedPreconditionError,
-    ResourceExhaustedError,
 )
 from attnbias._header import read_header
-from attnbias._info import TensorInfo, to_tensor_info
-from attnbias._memory import allocate, borrow, keep_freed_memory
+from attnbias._info import to_tensor_info
+from attnbias._memory import Payload, allocate, borrow, keep_freed_memory, require_within
 from attnbias._progress import Progress
-from attnbias._retry import Deadline, Retry
+from attnbias._retry import Retry
 from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:
@@ -28,28 +27,31 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from attnbias._call_options import CallOptions
+    from attnbias._info import TensorInfo
+    from attnbias._retry import Deadline
 
 
 @dataclass
-class _Payload:
-    info: TensorInfo
-    memory: npt.NDArray[np.uint8]
+class _Incoming:
+    payload: Payload
     assembler: Assembler
 
 
 class Download:
     """Gets one payload. An object is good for one run()."""
 
-    def __init__(self, spec: service_pb2.TensorSpec, options: CallOptions) -> None:
+    def __init__(
+        self, spec: service_pb2.TensorSpec, options: CallOptions, deadline: Deadline
+    ) -> None:
         self._spec = spec
         self._options = options
-        self._deadline = Deadline(options.timeout)
-        self._retry = Retry(options, self._deadline)
+        self._deadline = deadline
+        self._retry = Retry(options, deadline)
         self._progress = Progress(options.progress)
-        self._payload: _Payload | None = None
+        self._incoming: _Incoming | None = None
         self._may_restart = True
 
-    async def run(self) -> tuple[TensorInfo, npt.NDArray[np.uint8]]:
+    async def run(self) -> Payload:
         """Fetches everything, retrying and resuming within the timeout.
 
         Raises:
@@ -70,57 +72,54 @@ class Download:
                 if failure is not None:  # not inside except: gRPC's traceback says nothing more
                     await self._recover(failure)
                 # Once every byte has come and was checked, the stream may end as it likes.
-                if self._payload is not None and self._payload.assembler.complete:
-                    return self._payload.info, self._payload.memory
+                if self._incoming is not None and self._incoming.assembler.complete:
+                    return self._incoming.payload
 
     async def _attempt(self) -> None:
         """Makes one call, from where the last one broke."""
         request = service_pb2.StreamTensorRequest(spec=self._spec)
-        if self._payload is not None and self._payload.assembler.received > 0:
-            request.read_offset = self._payload.assembler.received
-            request.expected_fingerprint = self._payload.info.fingerprint
+        if self._incoming is not None and self._incoming.assembler.received > 0:
+            request.read_offset = self._incoming.assembler.received
+            request.expected_fingerprint = self._incoming.payload.info.fingerprint
         timeout = self._deadline.remaining()
         async with self._options.calls.stream(STREAM_TENSOR, request, timeout) as stream:
             first = read_header(await stream.read() or b"", service_pb2.StreamTensorResponse)
-            payload = self._begin(to_tensor_info(first.header))
+            incoming = self._begin(first.header)
             while (message := await stream.read()) is not None:
-                count = payload.assembler.add(message)
+                count = incoming.assembler.add(message)
                 if count > 0:
                     self._progress.advance(count)
                     self._retry.progressed()
-        if not payload.assembler.complete:
-            received = payload.assembler.received
-            raise DataLossError(f"stream: ended in OK after {received} of {payload.info.nbytes}")
+        if not incoming.assembler.complete:
+            received, total = incoming.assembler.received, incoming.payload.info.nbytes
+            raise DataLossError(f"stream: ended in OK after {received} of {total}")
 
-    def _begin(self, info: TensorInfo) -> _Payload:
+    def _begin(self, header: service_pb2.TensorHeader) -> _Incoming:
         """Takes a header: of the rest of the payload begun, or of a new one."""
-        begun = self._payload
+        info = to_tensor_info(header)
+        begun = self._incoming
         if begun is not None and begun.assembler.received > 0:
-            wanted = begun.info.fingerprint
+            wanted = begun.payload.info.fingerprint
             if info.fingerprint != wanted:
                 raise DataLossError(f"resumed fingerprint: got {info.fingerprint}, want {wanted}")
             return begun
         memory = self._memory_for(info)
-        self._payload = _Payload(info, memory, Assembler(memory))
+        self._incoming = _Incoming(Payload(info, memory, header), Assembler(memory))
         self._progress.begin(info.nbytes)
-        return self._payload
+        return self._incoming
 
     def _memory_for(self, info: TensorInfo) -> npt.NDArray[np.uint8]:
-        limit = self._options.max_tensor_bytes
-        if info.nbytes > limit:
-            raise ResourceExhaustedError(
-                f"payload: has {info.nbytes} bytes, max_tensor_bytes is {limit}"
-            )
+        require_within(info, self._options.max_tensor_bytes)
         if self._options.out is not None:
             return borrow(self._options.out, info)
-        if self._payload is not None and self._payload.info.nbytes == info.nbytes:
-            return self._payload.memory
+        if self._incoming is not None and self._incoming.payload.info.nbytes == info.nbytes:
+            return self._incoming.payload.memory
         return allocate(info)
 
     async def _recover(self, error: Error) -> None:
         """Returns when the next attempt may begin; raises error where there is none."""
-        if self._payload is not None and self._payload.assembler.received > 0:
-            assembler = self._payload.assembler
+        if self._incoming is not None and self._incoming.assembler.received > 0:
+            assembler = self._incoming.assembler
             if assembler.complete:
                 return
             if isinstance(error, FailedPreconditionError) and self._may_restart:

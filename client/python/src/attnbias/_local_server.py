@@ -77,6 +77,10 @@ class LocalServer:
             require_instance(flag, str, "flags", "str, as '--threads=2'")
         if options.get("credentials") is not None:
             raise TypeError("credentials: got some, want none: the socket is in plaintext")
+        if options.get("offline"):
+            raise ValueError(
+                "offline: got True, want False: the server is asked whether it is ready"
+            )
         Client("localhost", **options)  # refuses what it does not take
         self._flags = flags
         self._options = options

@@ -4,18 +4,29 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from attnbias._errors import ResourceExhaustedError
 from attnbias._torch import is_torch_tensor, to_numpy
 
 if TYPE_CHECKING:
     from attnbias._info import TensorInfo
+    from attnbias.v1 import service_pb2
 
 _RAW_FORMATS = frozenset("bBc")
 _LARGEST_BLOCK = 31 << 20
+
+
+class Payload(NamedTuple):
+    """What a request is answered with."""
+
+    info: TensorInfo
+    memory: npt.NDArray[np.uint8]
+    header: service_pb2.TensorHeader
+    """What the server said of it, which ``info`` is made of."""
 
 
 @functools.cache
@@ -28,6 +39,14 @@ def keep_freed_memory() -> None:
     which no page was ever touched.
     """
     np.empty(_LARGEST_BLOCK, np.uint8)
+
+
+def require_within(info: TensorInfo, limit: int) -> None:
+    """Refuses a payload that is larger than the caller said that one may be."""
+    if info.nbytes > limit:
+        raise ResourceExhaustedError(
+            f"payload: has {info.nbytes} bytes, max_tensor_bytes is {limit}"
+        )
 
 
 def allocate(info: TensorInfo) -> npt.NDArray[np.uint8]:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 import numpy as np
@@ -140,6 +141,15 @@ class Request:
         """Columns of the window asked for; 0 for an encoding of absolute positions."""
         return _count(self.keys, self.key_position_ids)
 
+    def brief(self) -> str:
+        """What is asked for in one line, as it was said."""
+        said = [_said(self.encoding)]
+        for field in fields(self)[1:]:
+            value = getattr(self, field.name)
+            if value is not field.default:
+                said.append(f"{field.name}={reprlib.repr(value)}")
+        return ", ".join(said)
+
     def to_spec(self) -> service_pb2.TensorSpec:
         """The contract's message.
 
@@ -225,6 +235,15 @@ class Request:
         else:
             set_number(mask, "fill_value", self.fill, "fill")
         return mask
+
+
+def _said(encoding: Encoding[Any]) -> str:
+    values = [
+        f"{field.name}={reprlib.repr(value)}"
+        for field in fields(encoding)  # type: ignore[arg-type]  # each of them is a dataclass
+        if (value := getattr(encoding, field.name)) is not field.default
+    ]
+    return f"{type(encoding).__name__}({', '.join(values)})"
 
 
 _WANTED_ENCODING = (

@@ -7,14 +7,15 @@ import logging
 import math
 import random
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
-from attnbias._errors import DeadlineExceededError, Error
+from attnbias._errors import CallFailed, DeadlineExceededError, Error
 
 if TYPE_CHECKING:
     from attnbias._call_options import CallOptions
+    from attnbias._calls import Method
 
 _FIRST_BACKOFF: Final = 0.1  # seconds
 _LARGEST_BACKOFF: Final = 2.0
@@ -90,6 +91,17 @@ class Retry:
         self._told = True
         bound = "" if left is None else f", for up to {left:.0f} s"
         _log.warning("%s; trying %s again%s", error, self._options.calls.target, bound)
+
+
+async def ask(method: Method, message: Any, options: CallOptions, deadline: Deadline) -> Any:
+    """Makes a call with one answer, again where that may help."""
+    retry = Retry(options, deadline)
+    while True:
+        try:
+            return await options.calls.ask(method, message, deadline.remaining())
+        except CallFailed as failed:
+            failure = failed.error
+        await retry.wait_after(failure)  # not inside except: gRPC's traceback says nothing more
 
 
 def _is_transient(error: Error) -> bool:

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One payload by way of the cache: what it has is mapped, what it has not is fetched by one."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from attnbias._cache import key_of, names_a_table
+from attnbias._calls import DESCRIBE_TENSOR
+from attnbias._download import Download
+from attnbias._errors import NotFoundError
+from attnbias._files import metadata_of
+from attnbias._header import read_header
+from attnbias._info import TensorInfo, to_tensor_info
+from attnbias._memory import Payload, borrow, require_within
+from attnbias._results import to_result
+from attnbias._retry import Deadline, ask
+from attnbias.v1 import service_pb2
+
+if TYPE_CHECKING:
+    from attnbias._cache import Cache, Draft
+    from attnbias._call_options import CallOptions
+    from attnbias._request import Request
+
+_FIRST_PAUSE: Final = 0.002  # seconds between two looks at a lock that another has
+_LARGEST_PAUSE: Final = 0.05
+
+
+class Cached:
+    """Gets one payload, or says what it would be. An object is good for one of the two."""
+
+    def __init__(
+        self, request: Request, options: CallOptions, cache: Cache, *, offline: bool
+    ) -> None:
+        self._request = request
+        self._spec = request.to_spec()
+        self._options = options
+        self._cache = cache
+        self._offline = offline
+        self._deadline = Deadline(options.timeout)
+        self._key = key_of(self._spec)
+        # What a name means is the server's to say; only an offline client takes what it meant.
+        self._may_differ = not offline and names_a_table(self._spec)
+
+    async def describe(self) -> TensorInfo:
+        """What the cache has, else what the server would send."""
+        found = await self._find()
+        return found.info if found is not None else await self._ask()
+
+    async def get(self) -> Payload:
+        """The payload, in ``out`` or read-only.
+
+        Raises:
+            Error: the status of the last attempt; or a client that is offline lacks it.
+            TypeError: ``out`` has no memory that can be reached.
+            ValueError: ``out`` does not fit the payload.
+        """
+        payload = await self._find() or await self._fetch()
+        require_within(payload.info, self._options.max_tensor_bytes)
+        if self._options.out is None:
+            payload.memory.flags.writeable = False
+            return payload
+        target = borrow(self._options.out, payload.info)
+        if target.ctypes.data != payload.memory.ctypes.data:
+
+            def fill() -> None:
+                target[:] = payload.memory
+
+            await self._options.calls.do(fill)
+        return payload
+
+    async def _find(self) -> Payload | None:
+        """What the cache has, without a call."""
+        if self._may_differ:
+            return None
+        found = await self._options.calls.do(partial(self._cache.find, self._key))
+        if found is None and self._offline:
+            raise NotFoundError(
+                f"offline=True, and {self._cache.folder} does not have {self._request.brief()}: "
+                "get it once with a client that has this cache and is not offline"
+            )
+        return found
+
+    async def _fetch(self) -> Payload:
+        """Fetches it, or waits for who does; and keeps it."""
+        draft = await self._lock()
+        with draft or contextlib.nullcontext():
+            if (found := await self._find()) is not None:
+                return found
+            fingerprint = (await self._ask()).fingerprint
+            find = partial(self._cache.find, self._key, fingerprint)
+            if (found := await self._options.calls.do(find)) is not None:
+                return found
+            payload = await Download(self._spec, self._options, self._deadline).run()
+            if draft is None:
+                return payload
+            result = to_result(payload.info, payload.memory, self._request)
+            metadata = metadata_of(result, payload.info)
+            store = partial(self._cache.store, draft, payload, metadata)
+            kept = await self._options.calls.do(store)
+            return payload if kept is None or self._options.out is not None else kept
+
+    async def _lock(self) -> Draft | None:
+        """The right to fetch it; None where the folder cannot be written."""
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                draft = await self._options.calls.do(partial(self._cache.try_lock, self._key))
+            except OSError as error:
+                self._cache.warn(f"cannot be written: {error}")
+                return None
+            if draft is not None:
+                return draft
+            await self._options.calls.pause(min(pause, self._deadline.remaining() or pause))
+            pause = min(2 * pause, _LARGEST_PAUSE)
+
+    async def _ask(self) -> TensorInfo:
+        """What the server would send."""
+        message = service_pb2.DescribeTensorRequest(spec=self._spec)
+        answer = await ask(DESCRIBE_TENSOR, message, self._options, self._deadline)
+        return to_tensor_info(read_header(answer, service_pb2.DescribeTensorResponse).header)

@@ -1,0 +1,779 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cache on disk: what it answers, what it never answers, and what becomes of faults."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pickle
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import ml_dtypes
+import numpy as np
+import pytest
+from fake_server import FINGERPRINT, FakeServer, Payload, sequence, table
+
+import attnbias
+from attnbias._cache import key_of
+from attnbias.v1 import service_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import numpy.typing as npt
+    from either_client import Connect
+
+ENCODING = attnbias.Sinusoidal(dim=5)
+POSITIONS: dict[str, Any] = {"positions": 1000}
+VALUES = sequence().reshape(1000, 5)
+OTHER = "fedcba9876543210" * 4
+
+
+def serve(server: FakeServer, *payloads: Payload) -> None:
+    """Has the n-th tensor asked for be the n-th payload, the last one for ever."""
+    server.script = [payload.serve for payload in payloads]
+    server.describe = [
+        lambda _request, _context, payload=payload: service_pb2.DescribeTensorResponse(
+            header=payload.header
+        )
+        for payload in payloads
+    ]
+
+
+def get(client: attnbias.Client, **options: Any) -> npt.NDArray[Any]:
+    array = client.get(ENCODING, **POSITIONS, **options)
+    assert isinstance(array, np.ndarray)
+    return array
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def cached(server: FakeServer, connect: Connect, folder: Path) -> Iterator[attnbias.Client]:
+    """A client with a cache of a server that has VALUES."""
+    serve(server, table(VALUES))
+    with connect(server.target, timeout=60, cache=folder) as client:
+        yield client
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def tensor(folder: Path, fingerprint: str = FINGERPRINT) -> Path:
+    return folder / "tensors" / f"{fingerprint}.safetensors"
+
+
+def request(folder: Path) -> Path:
+    (path,) = (folder / "requests").iterdir()
+    return path
+
+
+# What it answers
+
+
+def test_a_hit_needs_no_server(
+    server: FakeServer, cached: attnbias.Client, folder: Path, connect: Connect
+) -> None:
+    first = get(cached)
+    server.__exit__()
+    for client in (cached, connect("127.0.0.1:1", cache=folder)):
+        again = get(client, timeout=5)
+        np.testing.assert_array_equal(again, VALUES, strict=True)
+        assert not again.flags.writeable
+        with pytest.raises(ValueError, match="cannot set WRITEABLE"):
+            again.flags.writeable = True
+    np.testing.assert_array_equal(first, VALUES, strict=True)
+    assert not first.flags.writeable
+    assert len(server.requests) == 1
+
+
+def test_what_is_given_is_the_file_itself(cached: attnbias.Client, folder: Path) -> None:
+    array = get(cached)
+    address = array.ctypes.data
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        begin, end = (int(bound, 16) for bound in line.split()[0].split("-"))
+        if begin <= address < end:
+            assert line.endswith(str(tensor(folder)))
+            assert line.split()[1] == "r--s"
+            return
+    pytest.fail("nothing is mapped there")
+
+
+T5 = attnbias.T5(
+    num_heads=2,
+    num_buckets=8,
+    max_distance=16,
+    bidirectional=True,
+    table=np.arange(16, dtype=np.float32).reshape(8, 2) / 3,
+)
+SHAW = attnbias.Shaw(left=3, right=3, table=np.arange(28, dtype=np.float32).reshape(7, 4) / 3)
+SWIN = attnbias.Swin(
+    window_height=2,
+    window_width=3,
+    num_heads=2,
+    table=np.arange(30, dtype=np.float32).reshape(15, 2) / 3,
+)
+BEIT = attnbias.Beit(
+    window_height=2,
+    window_width=3,
+    num_heads=2,
+    table=np.arange(36, dtype=np.float32).reshape(18, 2) / 3,
+)
+ALIBI = attnbias.ALiBi(num_heads=4)
+ANSWERS: dict[str, tuple[attnbias.Encoding[Any], dict[str, Any]]] = {
+    "table": (attnbias.Sinusoidal(dim=8), {"positions": (5, 40)}),
+    "bf16": (attnbias.Sinusoidal(dim=8), {"positions": 40, "dtype": "bf16"}),
+    "listed": (attnbias.Sinusoidal(dim=8), {"position_ids": [7, 3, -2], "dtype": "f64"}),
+    "rotary": (attnbias.Rotary(head_dim=8), {"positions": 40, "dtype": "f16"}),
+    "xpos": (attnbias.Xpos(dim=8, sequence_length=40), {"positions": 40}),
+    "toeplitz": (
+        ALIBI,
+        {"queries": 6, "keys": 9, "align": "end", "causal": True, "fill": "lowest"},
+    ),
+    "window": (ALIBI, {"queries": (2, 6), "keys": (1, 6), "heads": (1, 3), "align": "start"}),
+    "dense": (T5, {"queries": 6, "keys": 6, "form": "dense", "window_left": 2, "scale": 0.3}),
+    "pairs": (T5, {"query_position_ids": [9, 1], "key_position_ids": [0, 4, 2]}),
+    "buckets": (T5, {"queries": 6, "keys": 6, "values": "buckets"}),
+    "vectors": (SHAW, {"queries": 6, "keys": 6}),
+    "key_row": (attnbias.ALiBi(num_heads=4, variant="key_from_end"), {"queries": 6, "keys": 6}),
+    "grid": (SWIN, {}),
+    "border": (BEIT, {}),
+}
+
+
+def facts(answer: Any) -> Any:
+    """All that can be told of an answer."""
+    if isinstance(answer, tuple):
+        return type(answer), [facts(array) for array in answer]
+    if isinstance(answer, np.ndarray):
+        return answer.dtype, answer.shape, answer.tobytes()
+    told = {
+        name: getattr(answer, name)
+        for name in ("first_relative_position", "vectors", "queries", "keys")
+        if hasattr(answer, name)
+    }
+    parts = {name: facts(array) for name, array in answer.parts().items()}
+    names = answer.shape, answer.fingerprint, answer.resolved_spec
+    return type(answer), parts, told, names, answer.dense().tobytes()
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_answer_is_the_servers_own(
+    real_target: str, connect: Connect, folder: Path, name: str
+) -> None:
+    encoding, options = ANSWERS[name]
+    with attnbias.Client(real_target, timeout=60, cache="") as client:
+        want = client.get(encoding, **options)
+        info = client.describe(encoding, **options)
+    with connect(real_target, timeout=60, cache=folder) as client:
+        assert facts(client.get(encoding, **options)) == facts(want)
+    with connect("127.0.0.1:1", cache=folder, offline=True) as client:
+        assert facts(client.get(encoding, **options)) == facts(want)
+        assert facts(client.get_many([attnbias.Request(encoding, **options)])[0]) == facts(want)
+        assert client.describe(encoding, **options) == info
+        saved = folder / "saved.safetensors"
+        assert client.save(saved, encoding, **options) == info
+    (entry,) = attnbias.Cache(folder).entries()
+    assert entry.info == info
+    for path in (entry.path, saved):
+        assert facts(attnbias.load(path)) == facts(want)
+
+
+def test_memory_of_the_callers_own_is_filled(cached: attnbias.Client, server: FakeServer) -> None:
+    for _ in range(2):
+        out = np.zeros_like(VALUES)
+        assert get(cached, out=out) is out
+        np.testing.assert_array_equal(out, VALUES)
+        out[:] = 0  # it is not the file
+    assert len(server.requests) == 1
+    with pytest.raises(ValueError, match="out: got 8 bytes"):
+        get(cached, out=bytearray(8))
+
+
+def test_a_payload_may_be_too_large_from_a_cache_too(
+    cached: attnbias.Client, connect: Connect, folder: Path
+) -> None:
+    get(cached)
+    with (
+        connect("127.0.0.1:1", cache=folder, max_tensor_bytes=100) as client,
+        pytest.raises(attnbias.ResourceExhaustedError, match="max_tensor_bytes is 100"),
+    ):
+        get(client)
+
+
+def test_what_is_asked_for_at_once_is_fetched_once(
+    server: FakeServer, cached: attnbias.Client
+) -> None:
+    wanted = attnbias.Request(ENCODING, **POSITIONS)
+    for array in cached.get_many([wanted] * 8):
+        np.testing.assert_array_equal(array, VALUES)
+    assert len(server.requests) == 1
+
+
+def test_another_request_for_the_same_bytes_asks_but_fetches_nothing(
+    server: FakeServer, cached: attnbias.Client
+) -> None:
+    get(cached)
+    np.testing.assert_array_equal(get(cached, dtype="f32"), VALUES)
+    assert (server.describe_calls, len(server.requests)) == (2, 1)
+    get(cached, dtype="f32")
+    assert server.describe_calls == 2
+
+
+# Names, which a server may give to another table
+
+
+def learned(table_: Any) -> attnbias.LearnedAbsolute:
+    return attnbias.LearnedAbsolute(table=table_)
+
+
+def test_a_name_is_asked_for_each_time(
+    server: FakeServer, cached: attnbias.Client, folder: Path, connect: Connect
+) -> None:
+    serve(server, table(VALUES), table(VALUES))
+    for calls in (1, 2):
+        np.testing.assert_array_equal(cached.get(learned("wpe"), positions=1000), VALUES)
+        assert (server.describe_calls, len(server.requests)) == (calls, 1)
+    serve(server, table(-VALUES, fingerprint=OTHER))
+    np.testing.assert_array_equal(cached.get(learned("wpe"), positions=1000), -VALUES)
+    with connect("127.0.0.1:1", cache=folder, offline=True) as client:  # what it was last
+        np.testing.assert_array_equal(client.get(learned("wpe"), positions=1000), -VALUES)
+
+
+def test_a_digest_is_not_asked_for_again(server: FakeServer, cached: attnbias.Client) -> None:
+    for _ in range(2):
+        cached.get(learned("sha256:" + "a" * 64), positions=1000)
+    assert (server.describe_calls, len(server.requests)) == (1, 1)
+
+
+# Without a network
+
+
+@pytest.mark.parametrize("method", ["get", "describe", "save"])
+def test_offline_says_what_is_missing(connect: Connect, folder: Path, method: str) -> None:
+    first = [folder / "x.npy"] if method == "save" else []
+    with (
+        connect("127.0.0.1:1", cache=folder, offline=True) as client,
+        pytest.raises(attnbias.NotFoundError) as caught,
+    ):
+        getattr(client, method)(*first, ENCODING, **POSITIONS, dtype="f16")
+    assert caught.value.message == (
+        f"offline=True, and {folder} does not have Sinusoidal(dim=5), positions=1000, "
+        "dtype='f16': get it once with a client that has this cache and is not offline"
+    )
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("method", ["info", "health", "list_tables"])
+def test_offline_never_asks(
+    server: FakeServer, connect: Connect, folder: Path, method: str
+) -> None:
+    with (
+        connect(server.target, cache=folder, offline=True) as client,
+        pytest.raises(attnbias.UnavailableError, match="the client is offline"),
+    ):
+        getattr(client, method)()
+
+
+# Options
+
+
+def test_the_folder_may_come_from_the_environment(
+    server: FakeServer, connect: Connect, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve(server, table(VALUES))
+    monkeypatch.setenv("ATTNBIAS_CACHE_DIR", str(folder))
+    with connect(server.target, cache="") as client:
+        assert get(client).flags.writeable
+        assert not folder.exists()
+    with connect(server.target) as client:
+        get(client)
+        assert tensor(folder).exists()
+    monkeypatch.setenv("ATTNBIAS_CACHE_DIR", "")
+    with connect(server.target) as client:
+        assert get(client).flags.writeable
+
+
+def test_the_folder_may_be_in_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/nowhere")
+    assert attnbias.Cache("~/cache").folder == Path("/nowhere/cache")
+
+
+def test_a_pickled_client_has_the_same_cache(
+    server: FakeServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve(server, table(VALUES))
+    with attnbias.Client(server.target, cache=folder, cache_bytes=1 << 20) as client:
+        get(client)
+    monkeypatch.chdir("/")
+    with attnbias.Client("127.0.0.1:1", cache=folder, offline=True) as client:
+        np.testing.assert_array_equal(get(pickle.loads(pickle.dumps(client))), VALUES)
+    monkeypatch.setenv("ATTNBIAS_CACHE_DIR", str(folder))
+    with attnbias.Client("127.0.0.1:1", cache="") as client:
+        again = pickle.loads(pickle.dumps(client))
+        with pytest.raises(attnbias.UnavailableError):
+            get(again, timeout=0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"cache": 3}, TypeError, "cache: got an object of int; want a folder"),
+        ({"cache": __file__}, ValueError, f"cache: got '{__file__}', which is a file"),
+        ({"cache": "x", "cache_bytes": 0}, ValueError, "cache_bytes: got 0, want at least 1"),
+        ({"cache": "x", "cache_bytes": 1.5}, TypeError, "cache_bytes: got an object of float"),
+        ({"offline": True}, ValueError, "offline: got True without a cache"),
+    ],
+)
+def test_wrong_options_are_refused(
+    connect: Connect, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error) as caught:
+        connect("localhost", **options)
+    assert str(caught.value).startswith(message)
+
+
+def test_a_server_of_ones_own_is_not_offline() -> None:
+    with pytest.raises(ValueError, match="offline: got True, want False"):
+        attnbias.LocalServer(cache="x", offline=True)
+
+
+# Damage
+
+
+def flip(path: Path, at: int) -> None:
+    """Changes a byte in place, and the time of the change, whatever the clock's step."""
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(0, 0))
+
+
+def header_at(path: Path) -> int:
+    return path.read_bytes().index(b'"attnbias.header":"') + 30
+
+
+DAMAGES: dict[str, Callable[[Path], Any]] = {
+    "payload": lambda path: flip(path, -1),
+    "header": lambda path: flip(path, header_at(path)),
+    "length": lambda path: flip(path, 0),
+    "json": lambda path: flip(path, 8),
+    "truncated": lambda path: os.truncate(path, 3000),
+    "short": lambda path: os.truncate(path, 7),
+    "empty": lambda path: os.truncate(path, 0),
+    "longer": lambda path: path.write_bytes(path.read_bytes() + b"x"),
+    "garbage": lambda path: path.write_bytes(np.random.default_rng(0).bytes(30000)),
+    "of another": lambda path: path.write_bytes(
+        path.read_bytes().replace(b"attnbias.crc32c", b"attnbias.CRC32C")
+    ),
+    "gone": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_file_is_fetched_again(
+    server: FakeServer, cached: attnbias.Client, folder: Path, connect: Connect, name: str
+) -> None:
+    get(cached)
+    DAMAGES[name](tensor(folder))
+    with connect(server.target, timeout=60, cache=folder) as client:
+        np.testing.assert_array_equal(get(client), VALUES)
+    np.testing.assert_array_equal(get(cached), VALUES)
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("name", ["truncated", "longer", "header"])
+def test_damage_that_shows_is_not_listed(cached: attnbias.Client, folder: Path, name: str) -> None:
+    get(cached)
+    assert len(attnbias.Cache(folder).entries()) == 1
+    DAMAGES[name](tensor(folder))
+    assert attnbias.Cache(folder).entries() == []
+
+
+def test_damage_is_missing_offline(
+    cached: attnbias.Client,
+    folder: Path,
+    connect: Connect,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    get(cached)
+    flip(tensor(folder), -1)
+    with (
+        connect("127.0.0.1:1", cache=folder, offline=True) as client,
+        pytest.raises(attnbias.NotFoundError),
+    ):
+        get(client)
+    (record,) = caplog.records
+    assert record.message.startswith(f"{tensor(folder).name} is damaged: checksum is ")
+
+
+@pytest.mark.parametrize("line", [b"", b"\xff" * 100, b"../../../etc/passwd 1 2 3\n", b"garbage"])
+def test_a_damaged_index_costs_a_question(
+    server: FakeServer, cached: attnbias.Client, folder: Path, line: bytes
+) -> None:
+    get(cached)
+    good = request(folder).read_bytes()
+    request(folder).write_bytes(line)
+    np.testing.assert_array_equal(get(cached), VALUES)
+    assert (server.describe_calls, len(server.requests)) == (2, 1)
+    assert request(folder).read_bytes() == good
+
+
+def test_verify_finds_what_no_clock_tells(
+    server: FakeServer, cached: attnbias.Client, folder: Path
+) -> None:
+    cache = attnbias.Cache(folder)
+    get(cached)
+    assert cache.verify() == []
+    before = tensor(folder).stat().st_mtime_ns
+    flip(tensor(folder), -1)
+    os.utime(tensor(folder), ns=(before, before))
+    assert get(cached)[-1, -1] != VALUES[-1, -1]  # what docs/cache.md says of it
+    assert cache.verify() == [tensor(folder)]
+    np.testing.assert_array_equal(get(cached), VALUES)
+    assert len(server.requests) == 2
+    assert cache.verify() == []
+
+
+def test_a_copied_folder_is_checked_and_then_trusted(
+    cached: attnbias.Client, folder: Path, connect: Connect
+) -> None:
+    get(cached)
+    path = tensor(folder)
+    os.utime(path, ns=(0, 0))
+    for _ in range(2):
+        with connect("127.0.0.1:1", cache=folder, offline=True) as client:
+            np.testing.assert_array_equal(get(client), VALUES)
+    fields = request(folder).read_text().split()
+    assert fields == [FINGERPRINT, str(path.stat().st_size), "0", str(path.stat().st_ino)]
+
+
+def test_a_fingerprint_is_no_path(
+    server: FakeServer, cached: attnbias.Client, folder: Path
+) -> None:
+    serve(server, table(VALUES, fingerprint="../../outside"))
+    for _ in range(2):
+        np.testing.assert_array_equal(get(cached), VALUES)
+    assert not [path for path in files(folder.parent) if "outside" in path.name]
+    assert len(server.requests) == 2
+
+
+# Room
+
+
+def fill(server: FakeServer, client: attnbias.Client, dims: range) -> None:
+    for dim in dims:
+        serve(server, table(VALUES, fingerprint=f"{dim:064x}"))
+        server.requests.clear()
+        client.get(attnbias.Sinusoidal(dim=dim), positions=1000)
+
+
+def test_the_least_recently_used_goes_first(
+    server: FakeServer, connect: Connect, folder: Path
+) -> None:
+    cache = attnbias.Cache(folder)
+    with connect(server.target, cache=folder, cache_bytes=80_000) as client:
+        fill(server, client, range(1, 4))
+        spec = attnbias.Request(attnbias.Sinusoidal(dim=2), positions=1000).to_spec()
+        for path in (folder / "requests").iterdir():
+            os.utime(path, (10, 10) if path.name == key_of(spec) else (20, 20))
+        held = client.get(attnbias.Sinusoidal(dim=2), positions=1000)  # used now
+        first = attnbias.Request(attnbias.Sinusoidal(dim=1), positions=1000).to_spec()
+        os.utime(folder / "requests" / key_of(first), (5, 5))
+        fill(server, client, range(4, 5))
+        assert {int(entry.info.fingerprint, 16) for entry in cache.entries()} == {2, 3, 4}
+        assert not (folder / "requests" / key_of(first)).exists()
+        assert cache.entries()[-1].info.fingerprint == f"{3:064x}"
+        fill(server, client, range(5, 8))
+        assert {int(entry.info.fingerprint, 16) for entry in cache.entries()} == {5, 6, 7}
+    np.testing.assert_array_equal(held, VALUES)  # mapped, though its file is gone
+    assert sum(entry.nbytes for entry in cache.entries()) <= 80_000
+
+
+def test_what_is_larger_than_the_cache_is_not_kept(
+    server: FakeServer, connect: Connect, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    serve(server, table(VALUES))
+    with connect(server.target, cache=folder, cache_bytes=1000) as client:
+        for _ in range(2):
+            array = get(client)
+            np.testing.assert_array_equal(array, VALUES)
+            assert not array.flags.writeable
+    assert files(folder) == []
+    (record,) = caplog.records
+    assert "cache_bytes is 1000" in record.message
+
+
+def test_clear_removes_what_is_its_own(cached: attnbias.Client, folder: Path) -> None:
+    array = get(cached)
+    foreign = folder / "tensors" / "notes.txt"
+    foreign.touch()
+    (folder / "drafts" / key_of(service_pb2.TensorSpec())).touch()
+    attnbias.Cache(folder).clear()
+    assert files(folder) == [foreign]
+    assert attnbias.Cache(folder).entries() == []
+    np.testing.assert_array_equal(array, VALUES)
+    np.testing.assert_array_equal(get(cached), VALUES)
+
+
+# Faults
+
+
+@contextlib.contextmanager
+def unprivileged() -> Iterator[None]:
+    """Root may write anywhere; nobody may not."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize("filled", [False, True])
+def test_a_folder_that_cannot_be_written(
+    server: FakeServer, connect: Connect, filled: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    serve(server, table(VALUES))
+    with tempfile.TemporaryDirectory(dir="/tmp") as outer:
+        folder = Path(outer) / "cache"
+        folder.mkdir()
+        with connect(server.target, cache=folder) as client:
+            if filled:
+                get(client)
+            for path in (Path(outer), folder, *folder.glob("*")):
+                path.chmod(0o555)
+            with unprivileged():
+                for _ in range(2):
+                    np.testing.assert_array_equal(get(client), VALUES)
+                    np.testing.assert_array_equal(get(client, dtype="f32"), VALUES)
+        for path in (Path(outer), folder, *folder.glob("*")):
+            path.chmod(0o755)
+    assert len(server.requests) == (1 if filled else 4)
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.message.startswith(f"the cache {folder} cannot be written: ")
+
+
+def test_a_full_disk(
+    server: FakeServer, cached: attnbias.Client, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        for _ in range(2):
+            np.testing.assert_array_equal(get(cached), VALUES)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert files(folder) == []
+    (record,) = caplog.records
+    assert "cannot keep what was fetched" in record.message
+    get(cached)
+    get(cached)
+    assert len(server.requests) == 3
+
+
+def test_a_failed_call_leaves_nothing(
+    server: FakeServer, cached: attnbias.Client, folder: Path
+) -> None:
+    server.script = [lambda _, context: context.abort(grpc.StatusCode.INTERNAL, "broken")]
+    with pytest.raises(attnbias.InternalError, match="broken"):
+        get(cached)
+    assert files(folder) == []
+
+
+def test_files_follow_the_umask(cached: attnbias.Client, folder: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        get(cached)
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in files(folder)} == {0o640}
+    assert folder.stat().st_mode & 0o777 == 0o750
+
+
+def test_the_timeout_is_of_waiting_for_another_too(
+    cached: attnbias.Client, folder: Path, server: FakeServer
+) -> None:
+    key = key_of(attnbias.Request(ENCODING, **POSITIONS).to_spec())
+    draft = attnbias.Cache(folder).try_lock(key)
+    assert draft is not None
+    with draft, pytest.raises(attnbias.DeadlineExceededError):
+        get(cached, timeout=0.1)
+    np.testing.assert_array_equal(get(cached), VALUES)
+    assert len(server.requests) == 1
+
+
+# Several processes
+
+
+USE = """
+import sys, attnbias
+print("begun", flush=True)
+with attnbias.Client(sys.argv[1], timeout=60, cache=sys.argv[2]) as client:
+    print(client.get(attnbias.Sinusoidal(dim=5), positions=1000).sum(), flush=True)
+"""
+DIE = """
+import os, signal
+from attnbias._cache import Draft
+def write(self, head, memory):
+    self._file.write(head + memory[:len(memory) // 2].tobytes())
+    self._file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+Draft.write = write
+"""
+
+
+def start(script: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_first_users_fetch_once(server: FakeServer, folder: Path) -> None:
+    all_begun = threading.Event()
+    payload = table(VALUES)
+    serve(server, payload)
+
+    def slowly(request: Any, context: Any) -> Iterator[bytes]:
+        all_begun.wait(60)
+        yield from payload.serve(request, context)
+
+    server.script = [slowly]
+    processes = [start(USE, server.target, str(folder)) for _ in range(4)]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+    all_begun.set()
+    for process in processes:
+        assert float(process.communicate(timeout=60)[0]) == float(VALUES.sum())
+    assert len(server.requests) == 1
+    assert len(files(folder)) == 2
+
+
+def test_a_writer_that_is_killed_leaves_nothing_that_is_believed(
+    server: FakeServer, folder: Path
+) -> None:
+    serve(server, table(VALUES))
+    with start(DIE + USE, server.target, str(folder)) as process:
+        process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    (draft,) = files(folder)
+    assert draft.parent.name == "drafts"
+    assert draft.stat().st_size > VALUES.nbytes // 2
+    with start(USE, server.target, str(folder)) as process:
+        assert float(process.communicate(timeout=60)[0].split()[1]) == float(VALUES.sum())
+    assert len(server.requests) == 2
+    assert files(folder) == [request(folder), tensor(folder)]
+
+
+def test_what_a_dead_writer_left_is_written_over(cached: attnbias.Client, folder: Path) -> None:
+    draft = folder / "drafts" / key_of(attnbias.Request(ENCODING, **POSITIONS).to_spec())
+    draft.parent.mkdir(parents=True)
+    draft.write_bytes(bytes(3 * VALUES.nbytes))
+    get(cached)
+    assert tensor(folder).stat().st_size < 2 * VALUES.nbytes
+    assert attnbias.Cache(folder).verify() == []
+
+
+def test_a_tensor_gets_its_name_when_it_is_whole(cached: attnbias.Client, folder: Path) -> None:
+    get(cached)
+    status = tensor(folder).stat()  # that of the draft: it was renamed, not written again
+    fields = [FINGERPRINT, status.st_size, status.st_mtime_ns, status.st_ino]
+    assert request(folder).read_text() == " ".join(map(str, fields)) + "\n"
+
+
+def test_drafts_of_the_dead_are_removed(cached: attnbias.Client, folder: Path) -> None:
+    drafts = folder / "drafts"
+    drafts.mkdir(parents=True)
+    for name in ("dead", "young", "held"):
+        (drafts / name).touch()
+        if name != "young":
+            os.utime(drafts / name, (0, 0))
+    draft = attnbias.Cache(folder).try_lock("held")
+    assert draft is not None
+    with draft:
+        get(cached)
+        assert sorted(path.name for path in drafts.iterdir()) == ["held", "young"]
+
+
+HOLD = """
+import re, sys, attnbias
+def pss():
+    return int(re.search(r"^Pss:\\s+(\\d+) kB", open("/proc/self/smaps_rollup").read(), re.M)[1])
+def say(value):
+    print(value, flush=True)
+    sys.stdin.readline()
+with attnbias.Client("127.0.0.1:1", cache=sys.argv[1], offline=True) as client:
+    client.get(attnbias.Sinusoidal(dim=8), positions=8)
+    say("ready")
+    say(pss())
+    table = client.get(attnbias.Sinusoidal(dim=512), positions=32768)
+    say(float(table.sum()))
+    say(pss())
+"""
+
+
+def test_processes_share_one_copy(real_target: str, folder: Path) -> None:
+    with attnbias.Client(real_target, timeout=60, cache=folder) as client:
+        client.get(attnbias.Sinusoidal(dim=8), positions=8)
+        size = client.get(attnbias.Sinusoidal(dim=512), positions=32768).nbytes
+    assert size == 64 << 20
+    holders = [
+        subprocess.Popen(
+            [sys.executable, "-c", HOLD, folder],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(8)
+    ]
+
+    def ask_all() -> list[str]:
+        """Each one's next word; all of them are where they say it."""
+        said = []
+        for holder in holders:
+            assert holder.stdout is not None
+            said.append(holder.stdout.readline())
+        return said
+
+    def let_go() -> None:
+        for holder in holders:
+            assert holder.stdin is not None
+            print(file=holder.stdin, flush=True)
+
+    try:
+        assert ask_all() == ["ready\n"] * 8
+        let_go()
+        before = sum(map(int, ask_all()))
+        let_go()
+        assert len(set(ask_all())) == 1
+        let_go()
+        after = sum(map(int, ask_all()))
+        let_go()
+    finally:
+        for holder in holders:
+            holder.communicate(timeout=60)
+    assert size <= (after - before) * 1024 < 1.2 * size
+
+
+def test_bf16_is_mapped(real_target: str, connect: Connect, folder: Path) -> None:
+    with connect(real_target, cache=folder) as client:
+        array = client.get(attnbias.Sinusoidal(dim=8), positions=8, dtype="bf16")
+    assert array.dtype == ml_dtypes.bfloat16
+    assert not array.flags.owndata
