@@ -309,10 +309,10 @@ step_peers() {
   build dev
   install_python_client
   pytest -n 2 tests/conformance ${peers_filter:+-k "$peers_filter"}
-  # The client's own tests that need torch, which are skipped where it is not installed.
+  # The client's own tests that need torch or JAX, which are skipped where these are not installed.
   [[ -n ${peers_filter:-} ]] ||
     pytest client/python/tests/test_{flex_attention,grid,out,processes}.py \
-      client/python/tests/test_{request,structure,tensors}.py tests/readme
+      client/python/tests/test_{request,shards,structure,tensors}.py tests/readme
 }
 
 skip() {

@@ -92,6 +92,12 @@ from attnbias._results import (
     RotaryTables,
     XposTables,
 )
+from attnbias._ring import (
+    RingShard,
+)
+from attnbias._shards import (
+    shard_indices,
+)
 from attnbias._structure import (
     MAX_IMPLICIT_BYTES,
     Structure,
@@ -158,6 +164,7 @@ __all__ = [
     "Request",
     "RequestOptions",
     "ResourceExhaustedError",
+    "RingShard",
     "Rotary",
     "RotaryTables",
     "Sandwich",
@@ -189,5 +196,6 @@ __all__ = [
     "load",
     "plot",
     "save",
+    "shard_indices",
     "to_torch",
 ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from attnbias._dtypes import BFLOAT16
 from attnbias._plot import Pictured
+from attnbias._shards import Layout, chunk, group_of, indices_of
 from attnbias._span import Span, bounds
 from attnbias._torch import is_torch_tensor, to_torch
 
@@ -105,6 +106,87 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
     def _place(self, query: Any, key: Any, where: Any) -> Any:
         """Where the number of a pair stands among them; of ints, or of any library's arrays."""
 
+    # ---- what a rank holds
+
+    @overload
+    def shard(
+        self,
+        rank: int,
+        world_size: int,
+        *,
+        heads: bool = False,
+        queries: Literal["contiguous"] | None = None,
+        keys: Literal["contiguous"] | None = None,
+    ) -> Self: ...
+    @overload
+    def shard(
+        self,
+        rank: int,
+        world_size: int,
+        *,
+        heads: bool = False,
+        queries: Layout | None = None,
+        keys: Layout | None = None,
+    ) -> Structure: ...
+    def shard(
+        self,
+        rank: int,
+        world_size: int,
+        *,
+        heads: bool = False,
+        queries: Layout | None = None,
+        keys: Layout | None = None,
+    ) -> Structure:
+        """What a rank of a group holds under tensor or context parallelism.
+
+        One call cuts one axis, since one rank cannot count two. Chain calls, each with the rank
+        in its own group::
+
+            bias.shard(tp_rank, tp_size, heads=True).shard(cp_rank, cp_size, queries="zigzag")
+
+        and for a step of the ring, in which the keys of another rank have come::
+
+            mine = bias.shard(rank, world_size, queries="zigzag")
+            step = mine.shard(source_rank, world_size, keys="zigzag")
+
+        Args:
+            rank: which of the group's ranks, in [0, world_size).
+            world_size: ranks in the group.
+            heads: True shards the heads, contiguously.
+            queries: a layout of the queries: "contiguous", "zigzag" or "striped"; see
+                ``attnbias.shard_indices``.
+            keys: a layout of the keys.
+
+        Returns:
+            For heads and "contiguous" a window, of the same kind. For "zigzag" and "striped" a
+            ``RingShard``. Both are over the same memory.
+
+        Raises:
+            TypeError: a number is none.
+            IndexError: the rank's shard is empty.
+            ValueError: rank is not in the group, not one axis is named, or its length does not
+                divide as the layout needs.
+        """
+        axis, layout = _one_axis(heads, queries, keys)
+        if axis == "heads":
+            require_heads(self.shape, self._has_heads())
+            length = self.shape[0]
+        else:
+            length = self._lengths()[axis == "keys"]
+        if layout != "contiguous":
+            return self._of_indices(
+                axis, indices_of(length, rank, world_size, layout, (axis, axis))
+            )
+        rank, world_size = group_of(rank, world_size)
+        begin, end = chunk(length, rank, world_size)
+        if begin == end:
+            message = (
+                f"rank: got {rank} of {world_size}, which holds none of {length} {axis} in chunks "
+                f"of {chunk(length, 0, world_size)[1]}; want fewer ranks"
+            )
+            raise IndexError(message)
+        return self.window(**{axis: (begin, end)})
+
     # ---- its dense array
 
     @property
@@ -136,8 +218,9 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         import torch  # noqa: PLC0415
 
         numbers = to_torch(self._numbers(), device)
-        queries, keys = (torch.arange(length, device=device) for length in self._lengths())
-        return numbers[..., self._place(queries[:, None], keys, torch.where)]
+        queries, keys = (to_torch(indices, device) for indices in self._indices())
+        places = self._place(queries[:, None], keys, torch.where)
+        return numbers[..., places, :] if self.vectors else numbers[..., places]
 
     def to_jax(self, device: Any = None) -> Any:
         """The dense tensor in JAX; what is held is shipped, and expanded on the device.
@@ -157,7 +240,7 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
 
         numbers = jax.device_put(self._numbers(), device)
         with jax.default_device(device):
-            queries, keys = (jax.numpy.arange(length) for length in self._lengths())
+            queries, keys = (jax.numpy.asarray(indices) for indices in self._indices())
             places = self._place(queries[:, None], keys, jax.numpy.where)
             return jax.numpy.take(numbers, places, axis=-2 if self.vectors else -1)
 
@@ -289,6 +372,17 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         queries, keys = self.shape[self._has_heads() :][:_PAIR_AXES]
         return queries, keys
 
+    def _indices(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """What ``_place`` takes for each query and key."""
+        queries, keys = self._lengths()
+        return np.arange(queries), np.arange(keys)
+
+    def _of_indices(self, axis: str, indices: npt.NDArray[Any]) -> Structure:
+        """The structure of these queries, or keys, in their order."""
+        from attnbias._ring import RingShard  # noqa: PLC0415  # it is a Structure itself
+
+        return RingShard(self)._of_indices(axis, indices)
+
     def _touched(
         self, entries: tuple[Index, ...]
     ) -> tuple[dict[str, tuple[int, int]], list[slice | int | None]]:
@@ -334,6 +428,46 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
                 f".dense() makes it, {copies}"
             )
             raise ValueError(message)
+
+
+class LookedUp(Structure):
+    """A structure whose dense array is gathered from its numbers."""
+
+    _is_strided: ClassVar[bool] = False
+
+    def view(self) -> npt.NDArray[Any]:
+        """The dense tensor ``[H, queries, keys]``, read-only. Made anew: no view shows it."""
+        dense = self.dense()
+        dense.flags.writeable = False
+        return dense
+
+    def dense(self) -> npt.NDArray[Any]:
+        """The dense tensor ``[H, queries, keys]`` as an ordinary array."""
+        queries, keys = self._indices()
+        places: npt.NDArray[np.intp] = self._place(queries[:, None], keys, np.where)
+        axis = -2 if self.vectors else -1
+        dense: npt.NDArray[Any] = np.take(self._numbers(), places, axis=axis)
+        return dense
+
+
+def _one_axis(heads: bool, queries: Layout | None, keys: Layout | None) -> tuple[str, Layout]:
+    """The axis that ``shard`` is to cut, and how."""
+    if not isinstance(heads, (bool, np.bool_)):
+        raise TypeError(f"heads: got {heads!r}, want True or False: rank says which heads")
+    layouts: dict[str, Layout | None] = {
+        "heads": "contiguous" if heads else None,
+        "queries": queries,
+        "keys": keys,
+    }
+    named = [(axis, layout) for axis, layout in layouts.items() if layout is not None]
+    if len(named) != 1:
+        got = " and ".join(axis for axis, _ in named) or "none"
+        message = (
+            f"shard: got {got} of heads, queries and keys, want one in a call: "
+            "bias.shard(tp_rank, tp_size, heads=True).shard(cp_rank, cp_size, queries='zigzag')"
+        )
+        raise ValueError(message)
+    return named[0]
 
 
 def _remade(
