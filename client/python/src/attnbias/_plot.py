@@ -180,11 +180,11 @@ def _heat_maps(tensor: Any, name: str = "") -> list[_HeatMap]:
     from attnbias._structure import Structure  # noqa: PLC0415
     from attnbias._tensors import Toeplitz  # noqa: PLC0415
 
-    if isinstance(tensor, RingShard) and tensor.vectors:
-        tensor = tensor.whole
     if hasattr(tensor, "_fields"):  # the parts of one answer, by name
         parts = zip(tensor, tensor._fields, strict=True)
         return [each for part, field in parts for each in _heat_maps(part, field)]
+    if isinstance(tensor, RingShard) and tensor.vectors:
+        return _heat_maps(tensor.whole, name)
     if isinstance(tensor, Toeplitz) and tensor.vectors:
         first = (tensor.first_relative_position, 0)
         labels = ("relative position, key - query", "column")

@@ -39,6 +39,7 @@ class Sharding(Protocol):
         Raises:
             ValueError: such a tensor cannot lie so.
         """
+        ...
 
     def assemble(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], boxes: Mapping[Box, Numbers]

@@ -459,7 +459,9 @@ def _one_axis(heads: bool, queries: Layout | None, keys: Layout | None) -> tuple
         "queries": queries,
         "keys": keys,
     }
-    named = [(axis, layout) for axis, layout in layouts.items() if layout is not None]
+    named: list[tuple[str, Layout]] = [
+        (axis, layout) for axis, layout in layouts.items() if layout is not None
+    ]
     if len(named) != 1:
         got = " and ".join(axis for axis, _ in named) or "none"
         message = (
