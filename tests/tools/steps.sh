@@ -316,10 +316,11 @@ step_peers() {
   build dev
   install_python_client
   pytest -n 2 tests/conformance ${peers_filter:+-k "$peers_filter"}
-  # The client's and README's own that need torch, which are skipped where it is not installed.
+  # The client's and README's own that need torch or JAX, which are skipped where these are not
+  # installed.
   [[ -n ${peers_filter:-} ]] ||
     pytest "${at_once[@]}" client/python/tests/test_{flex_attention,grid,out,processes}.py \
-      client/python/tests/test_{request,structure,tensors}.py \
+      client/python/tests/test_{request,shards,structure,tensors}.py \
       tests/readme/readme_test.py::test_blocks_for_torch_run_as_they_stand
 }
 

@@ -98,6 +98,14 @@ def test_axes_are_positions() -> None:
     assert axis.get_xlim() == (1.5, 5.5)
 
 
+def test_a_shard_of_a_ring_counts_its_own() -> None:
+    shard = toeplitz(queries=6, keys=8, first=-5).shard(1, 3, queries="striped")
+    (axis,) = shard.plot(heads=1)
+    assert (axis.get_ylabel(), axis.get_xlabel()) == ("query of the shard", "key of the shard")
+    np.testing.assert_array_equal(drawn(axis), shard.dense()[0])
+    assert shard._repr_html_().startswith("<img")
+
+
 def test_labels_stand_at_the_edges_of_the_figure() -> None:
     axes = toeplitz(heads=3).plot()  # two in a row
     assert [bool(axis.get_ylabel()) for axis in axes] == [True, False, True]
@@ -217,6 +225,8 @@ def test_vectors_are_relative_positions_by_columns() -> None:
     assert axis.get_ylabel() == "relative position, key - query"
     assert axis.get_ylim() == (6.5, -4.5)
     np.testing.assert_array_equal(drawn(axis), vectors)
+    (axis,) = tensor.window(keys=5).shard(0, 5, queries="striped").plot()
+    np.testing.assert_array_equal(drawn(axis), vectors[:9])
 
 
 def test_draws_into_the_callers_axes() -> None:

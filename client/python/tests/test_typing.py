@@ -6,8 +6,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, assert_type
 
 if TYPE_CHECKING:
+    import jax
     import numpy as np
     import numpy.typing as npt
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor, Shard
 
     import attnbias
 
@@ -64,3 +67,19 @@ if TYPE_CHECKING:
     def parts_are_of_the_same_kind(bias: attnbias.Toeplitz) -> None:
         assert_type(bias.window(queries=1), attnbias.Toeplitz)
         assert_type(bias.dense(), Array)
+
+    def shards_of_windows_are_of_the_same_kind(bias: attnbias.Toeplitz) -> None:
+        assert_type(bias.shard(0, 2, heads=True), attnbias.Toeplitz)
+        assert_type(bias.shard(0, 2, queries="contiguous"), attnbias.Toeplitz)
+        assert_type(bias.shard(0, 2, keys="zigzag"), attnbias.Structure)
+        bias.shard(0, 2, queries="zig")  # type: ignore[call-overload]
+
+    def on_many_devices_all_is_dense(
+        client: attnbias.Client, mesh: DeviceMesh, sharding: jax.sharding.Sharding
+    ) -> None:
+        alibi = attnbias.ALiBi(num_heads=8)
+        answer = client.get(alibi, queries=4, keys=4, device_mesh=mesh, placements=[Shard(0)])
+        assert_type(answer, DTensor)
+        assert_type(client.get(alibi, queries=4, keys=4, sharding=sharding), jax.Array)
+        assert_type(client.get(attnbias.Rotary(head_dim=4), positions=4, sharding=sharding), Any)
+        client.get(alibi, queries=4, keys=4, device_mesh=mesh)  # type: ignore[call-overload]

@@ -102,6 +102,12 @@ from attnbias._results import (
     RotaryTables,
     XposTables,
 )
+from attnbias._ring import (
+    RingShard,
+)
+from attnbias._shards import (
+    shard_indices,
+)
 from attnbias._structure import (
     MAX_IMPLICIT_BYTES,
     Structure,
@@ -171,6 +177,7 @@ __all__ = [
     "Request",
     "RequestOptions",
     "ResourceExhaustedError",
+    "RingShard",
     "Rotary",
     "RotaryTables",
     "Sandwich",
@@ -203,5 +210,6 @@ __all__ = [
     "load",
     "plot",
     "save",
+    "shard_indices",
     "to_torch",
 ]

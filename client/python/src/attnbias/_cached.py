@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from attnbias._cache import Cache, Draft
     from attnbias._call_options import CallOptions
     from attnbias._request import Request
+    from attnbias._sharded_request import Piece
 
 _FIRST_PAUSE: Final = 0.002  # seconds between two looks at a lock that another has
 _LARGEST_PAUSE: Final = 0.05
@@ -32,7 +33,7 @@ class Cached:
     """Gets one payload, or says what it would be. An object is good for one of the two."""
 
     def __init__(
-        self, request: Request, options: CallOptions, cache: Cache, *, offline: bool
+        self, request: Request | Piece, options: CallOptions, cache: Cache, *, offline: bool
     ) -> None:
         self._request = request
         self._spec = request.to_spec()

@@ -43,6 +43,8 @@ from attnbias._memory import Payload, part_of
 from attnbias._request import Request, RequestOptions
 from attnbias._results import to_result
 from attnbias._retry import Deadline, ask
+from attnbias._sharded_request import ShardedRequest
+from attnbias._sharding import to_sharding
 from attnbias._target import target_from
 from attnbias.v1 import service_pb2
 
@@ -51,11 +53,17 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     import grpc
+    import jax
     import numpy.typing as npt
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor, Placement
 
     from attnbias._encodings import Compact, Encoding
     from attnbias._logits import LogitsTerm
     from attnbias._request import CompactForm, CompactOptions, ListOptions
+    from attnbias._results import RotaryTables, XposTables
+    from attnbias._sharded_request import Piece
+    from attnbias._sharding import Sharding
     from attnbias._tables import TableInfo
 
 Out = TypeVar("Out")
@@ -137,22 +145,38 @@ class BaseClient:
         progress: bool | None,
         timeout: float | None,
         extent: Any,
+        *,
+        sharding: Sharding | None,
     ) -> Any:
         refuse_unknown(extent, RequestOptions, "get")
-        return await self._fetch(Request(encoding, **extent), self._options(out, progress, timeout))
+        request = Request(encoding, **extent)
+        if sharding is None:
+            return await self._fetch(request, self._options(out, progress, timeout))
+        deadline = Deadline(self._time_for(timeout))
+        info = await self._describe_request(request, deadline.remaining())
+        sharded = ShardedRequest(request, info, sharding)
+        return sharded.assemble(
+            [
+                await self._download(piece, self._options(None, progress, deadline.remaining()))
+                for piece in sharded.pieces
+            ]
+        )
 
     async def _fetch(self, request: Request, options: CallOptions) -> Any:
         require_instance(request, Request, "requests", "attnbias.Request(encoding, ...)")
+        return await self._download(request, options)
+
+    async def _download(self, request: Request | Piece, options: CallOptions) -> Any:
         info, memory, _ = await self._payload(request, options)
         result = to_result(info, memory, request)
         return result if options.out is None else options.out
 
-    async def _payload(self, request: Request, options: CallOptions) -> Payload:
+    async def _payload(self, request: Request | Piece, options: CallOptions) -> Payload:
         if self._cache is not None:
             return await self._cached(request, options, self._cache).get()
         return await Download(request.to_spec(), options, Deadline(options.timeout)).run()
 
-    def _cached(self, request: Request, options: CallOptions, cache: Cache) -> Cached:
+    def _cached(self, request: Request | Piece, options: CallOptions, cache: Cache) -> Cached:
         return Cached(request, options, cache, offline=self._endpoint.offline)
 
     async def _logits(
@@ -180,7 +204,9 @@ class BaseClient:
         self, encoding: Encoding[Any], timeout: float | None, extent: Any
     ) -> TensorInfo:
         refuse_unknown(extent, RequestOptions, "describe")
-        request = Request(encoding, **extent)
+        return await self._describe_request(Request(encoding, **extent), timeout)
+
+    async def _describe_request(self, request: Request, timeout: float | None) -> TensorInfo:
         if self._cache is not None:
             options = self._options(None, False, timeout)
             return await self._cached(request, options, self._cache).describe()
@@ -345,11 +371,56 @@ class Client(BaseClient):
         timeout: float | None = None,
         **options: Unpack[RequestOptions],
     ) -> Out: ...
+    @overload
+    def get(
+        self,
+        encoding: Encoding[RotaryTables] | Encoding[XposTables],
+        *,
+        device_mesh: DeviceMesh,
+        placements: Sequence[Placement],
+        progress: bool | None = None,
+        timeout: float | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> Any: ...
+    @overload
+    def get(
+        self,
+        encoding: Encoding[Any],
+        *,
+        device_mesh: DeviceMesh,
+        placements: Sequence[Placement],
+        progress: bool | None = None,
+        timeout: float | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> DTensor: ...
+    @overload
+    def get(
+        self,
+        encoding: Encoding[RotaryTables] | Encoding[XposTables],
+        *,
+        sharding: jax.sharding.Sharding,
+        progress: bool | None = None,
+        timeout: float | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> Any: ...
+    @overload
+    def get(
+        self,
+        encoding: Encoding[Any],
+        *,
+        sharding: jax.sharding.Sharding,
+        progress: bool | None = None,
+        timeout: float | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> jax.Array: ...
     def get(
         self,
         encoding: Encoding[Any],
         *,
         out: Any = None,
+        device_mesh: DeviceMesh | None = None,
+        placements: Sequence[Placement] | None = None,
+        sharding: jax.sharding.Sharding | None = None,
         progress: bool | None = None,
         timeout: float | None = None,
         **options: Unpack[RequestOptions],
@@ -365,6 +436,12 @@ class Client(BaseClient):
                 answer's shape (for a Toeplitz that of its diagonals, for several
                 tables of one shape theirs after their number), or one axis that
                 holds it all; raw bytes any. The result is this very object.
+            device_mesh: torch's, which makes the answer a ``DTensor``. This process fetches the
+                shard that it holds and no other.
+            placements: for each axis of the mesh ``Shard(dim)`` or ``Replicate()``. Dims are those
+                of the dense array, or of each table.
+            sharding: JAX's, as ``NamedSharding``, which makes the answer a ``jax.Array`` of the
+                dense array, or of each table. What several devices share is fetched once.
             progress: True shows a progress bar, False does not; None shows one
                 on a terminal, for a large payload that takes long.
             timeout: seconds for this call, instead of the client's.
@@ -380,14 +457,25 @@ class Client(BaseClient):
             "block_toeplitz_2d" a ``BlockToeplitz``. Rotary gives ``RotaryTables``,
             xPos ``XposTables``. Without form it is the encoding's compact form, or
             "dense" for what has none: most lists of positions, windows of a grid,
-            masks of a key row. With ``out`` it is ``out``.
+            masks of a key row. With ``out`` it is ``out``. With ``device_mesh`` or ``sharding``
+            it is dense, a ``DTensor`` or a ``jax.Array``; form is then what is sent.
 
         Raises:
             Error: the server's status, or DataLossError for damaged bytes.
             TypeError: an argument is of the wrong type.
-            ValueError: an argument cannot be sent, or ``out`` does not fit.
+            ValueError: an argument cannot be sent, ``out`` does not fit, or the tensor cannot be
+                sharded so.
         """
-        return run(self._get(encoding, out, progress, timeout, options))
+        return run(
+            self._get(
+                encoding,
+                out,
+                progress,
+                timeout,
+                options,
+                sharding=to_sharding(device_mesh, placements, sharding, out),
+            )
+        )
 
     def logits(
         self,
@@ -429,7 +517,8 @@ class Client(BaseClient):
         Raises:
             Error: the server's status, or DataLossError for damaged bytes.
             TypeError: an argument is of the wrong type.
-            ValueError: an argument cannot be sent, or ``out`` does not fit.
+            ValueError: an argument cannot be sent, ``out`` does not fit, or the tensor cannot be
+                sharded so.
         """
         refuse_unknown(options, LogitsOptions, "logits")
         request = LogitsRequest(

@@ -24,6 +24,7 @@ from attnbias._grid import BlockToeplitz, BorderedToeplitz
 from attnbias._info import TensorInfo
 from attnbias._mask import Mask
 from attnbias._results import RotaryTables, XposTables, to_tables
+from attnbias._ring import RingShard
 from attnbias._structure import Structure
 from attnbias._tensors import KeyRow, Toeplitz
 from attnbias.v1 import service_pb2, tensor_pb2
@@ -50,10 +51,12 @@ def save(bias: Structure, path: str | os.PathLike[str]) -> None:
 
     Raises:
         OSError: the file cannot be written.
-        TypeError: bias is no structure.
+        TypeError: bias is no such structure.
         ValueError: the name ends otherwise, or a .npy would hold several parts.
     """
     require_instance(bias, Structure, "bias", "a Toeplitz or another structure")
+    if isinstance(bias, RingShard):
+        raise TypeError("bias: got a RingShard; want what it is a shard of, bias.whole")
     write(Path(path), bias.parts(), metadata_of(bias, bias))
 
 

@@ -6,14 +6,14 @@ No strides make a dense array of these: each pair's number is looked up.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from attnbias._structure import (
+    LookedUp,
     Shipped,
-    Structure,
     heads_of,
     inside,
     place_on,
@@ -27,26 +27,7 @@ if TYPE_CHECKING:
     from attnbias.v1 import service_pb2
 
 
-class _LookedUp(Structure):
-    """A structure whose dense array is gathered from its numbers."""
-
-    _is_strided: ClassVar[bool] = False
-
-    def view(self) -> npt.NDArray[Any]:
-        """The dense tensor ``[H, queries, keys]``, read-only. Made anew: no view shows it."""
-        dense = self.dense()
-        dense.flags.writeable = False
-        return dense
-
-    def dense(self) -> npt.NDArray[Any]:
-        """The dense tensor ``[H, queries, keys]`` as an ordinary array."""
-        queries, keys = (np.arange(length) for length in self._lengths())
-        places: npt.NDArray[np.intp] = self._place(queries[:, None], keys, np.where)
-        dense: npt.NDArray[Any] = np.take(self._numbers(), places, axis=-1)
-        return dense
-
-
-class BlockToeplitz(_LookedUp):
+class BlockToeplitz(LookedUp):
     """A tensor over tokens of a grid, row-major, that depends on their displacement alone.
 
     With token i in row ``r[i]`` and column ``c[i]``:
@@ -186,7 +167,7 @@ class BlockToeplitz(_LookedUp):
         return _with_border(place, (2 * self.height - 1) * columns, query == 0, key == 0, where)
 
 
-class BorderedToeplitz(_LookedUp):
+class BorderedToeplitz(LookedUp):
     """A Toeplitz over positions of which 0 is a class token with numbers of its own.
 
     See ``Structure`` for what all share.

@@ -45,6 +45,7 @@ _HATCHED: dict[str, Any] = {
 }
 _POSITIONS = ("query position", "key position")
 _TOKENS = ("query token", "key token")
+_OF_SHARD = ("query of the shard", "key of the shard")
 _THUMBNAIL_HEADS, _THUMBNAIL_PIXELS = 4, 64
 
 
@@ -175,12 +176,15 @@ def _visible(numbers: _Array, fill: float | None) -> _Picture:
 
 
 def _heat_maps(tensor: Any, name: str = "") -> list[_HeatMap]:
+    from attnbias._ring import RingShard  # noqa: PLC0415
     from attnbias._structure import Structure  # noqa: PLC0415
     from attnbias._tensors import Toeplitz  # noqa: PLC0415
 
     if hasattr(tensor, "_fields"):  # the parts of one answer, by name
         parts = zip(tensor, tensor._fields, strict=True)
         return [each for part, field in parts for each in _heat_maps(part, field)]
+    if isinstance(tensor, RingShard) and tensor.vectors:
+        return _heat_maps(tensor.whole, name)
     if isinstance(tensor, Toeplitz) and tensor.vectors:
         first = (tensor.first_relative_position, 0)
         labels = ("relative position, key - query", "column")
@@ -201,18 +205,23 @@ def _heat_maps(tensor: Any, name: str = "") -> list[_HeatMap]:
 
 def _of_structure(tensor: Structure, name: str) -> _HeatMap:
     from attnbias._grid import BlockToeplitz, BorderedToeplitz  # noqa: PLC0415
+    from attnbias._ring import RingShard  # noqa: PLC0415
     from attnbias._tensors import Toeplitz  # noqa: PLC0415
 
     numbers = tensor._numbers()
+    rows, columns = tensor._indices()
 
     def read(head: int, i: _Array, j: _Array) -> _Array:
-        chosen: _Array = _of_head(numbers, head, 1)[tensor._place(i[:, None], j, np.where)]
+        places = tensor._place(rows[i][:, None], columns[j], np.where)
+        chosen: _Array = _of_head(numbers, head, 1)[places]
         return chosen
 
     *outer, queries, keys = tensor.shape
     labels, first = _POSITIONS, (0, 0)
     if isinstance(tensor, BlockToeplitz):
         labels, first = _TOKENS, (tensor.queries[0], tensor.keys[0])
+    if isinstance(tensor, RingShard):
+        labels = _OF_SHARD
     toeplitz = tensor.toeplitz if isinstance(tensor, BorderedToeplitz) else tensor
     if isinstance(toeplitz, Toeplitz):
         first = (1 - toeplitz.query_length - toeplitz.first_relative_position, 0)

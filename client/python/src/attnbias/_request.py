@@ -216,13 +216,14 @@ class Request:
             set_enum(output, "form", self.form, "form")
         if self.values is not None:
             set_enum(output, "values", self.values, "values")
-        mask = self._mask()
+        mask = self.to_mask()
         if mask.ByteSize() > 0:
             output.mask.CopyFrom(mask)
         set_number(output, "scale", self.scale, "scale")
         return output
 
-    def _mask(self) -> tensor_pb2.Mask:
+    def to_mask(self) -> tensor_pb2.Mask:
+        """The contract's message of what is to be hidden."""
         require_instance(self.causal, (bool, np.bool_), "causal", "True or False")
         mask = tensor_pb2.Mask(causal=bool(self.causal))
         set_number(mask, "window_left", self.window_left, "window_left")

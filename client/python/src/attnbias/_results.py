@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from attnbias._info import TensorInfo, TensorPart
     from attnbias._request import Request
+    from attnbias._sharded_request import Piece
 
 
 class RotaryTables(NamedTuple):
@@ -39,13 +40,13 @@ _TABLES: Final[dict[tuple[str, ...], type[RotaryTables | XposTables]]] = {
 }
 
 
-def to_tables(arrays: dict[str, npt.NDArray[Any]]) -> RotaryTables | XposTables | None:
+def to_tables(arrays: dict[str, Any]) -> RotaryTables | XposTables | None:
     """Several tables by their names; None where no encoding has such."""
     kind = _TABLES.get(tuple(arrays))
     return None if kind is None else kind(**arrays)
 
 
-def to_result(info: TensorInfo, memory: npt.NDArray[np.uint8], request: Request) -> Any:
+def to_result(info: TensorInfo, memory: npt.NDArray[np.uint8], request: Request | Piece) -> Any:
     """Gives each part its form; several become a named tuple."""
     if len(info.parts) == 2 and info.parts[1].name == "border":  # noqa: PLR2004
         return _to_bordered(info, memory, request)
@@ -58,13 +59,13 @@ def to_result(info: TensorInfo, memory: npt.NDArray[np.uint8], request: Request)
     return tables
 
 
-def _holds_vectors(part: TensorPart, request: Request) -> bool:
+def holds_vectors(part: TensorPart, request: Request | Piece) -> bool:
     """Whether the last axis of a part over pairs is the columns of vectors."""
     return request.encoding.vectors and part.dtype.kind != "i"
 
 
 def _to_part(
-    info: TensorInfo, memory: npt.NDArray[np.uint8], request: Request
+    info: TensorInfo, memory: npt.NDArray[np.uint8], request: Request | Piece
 ) -> npt.NDArray[Any] | Toeplitz | KeyRow | BlockToeplitz:
     part = info.parts[0]
     array = part_of(memory, info, 0)
@@ -80,9 +81,9 @@ def _to_part(
                 query_length=request.num_queries,
                 key_length=request.num_keys,
                 first_relative_position=part.first_relative_position,
-                vectors=_holds_vectors(part, request),
+                vectors=holds_vectors(part, request),
                 # Not the answer's spec, which has no mask that hides none of these pairs.
-                mask=Mask.of(request._mask()),
+                mask=Mask.of(request.to_mask()),
                 **names,
             )
     except ValueError as error:
@@ -91,7 +92,7 @@ def _to_part(
 
 
 def _to_bordered(
-    info: TensorInfo, memory: npt.NDArray[np.uint8], request: Request
+    info: TensorInfo, memory: npt.NDArray[np.uint8], request: Request | Piece
 ) -> BlockToeplitz | BorderedToeplitz:
     inside = _to_part(info, memory, request)
     border = part_of(memory, info, 1)

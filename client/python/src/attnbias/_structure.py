@@ -11,7 +11,17 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self, SupportsIndex, TypeAlias
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    Self,
+    SupportsIndex,
+    TypeAlias,
+    overload,
+)
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +30,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from attnbias._checks import require_instance
 from attnbias._dtypes import BFLOAT16
 from attnbias._plot import Pictured
+from attnbias._shards import Layout, chunk, group_of, indices_of
 from attnbias._span import Span, bounds
 from attnbias._torch import is_torch_tensor, to_torch
 
@@ -113,6 +124,87 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
     def _place(self, query: Any, key: Any, where: Any) -> Any:
         """Where the number of a pair stands among them; of ints, or of any library's arrays."""
 
+    # ---- what a rank holds
+
+    @overload
+    def shard(
+        self,
+        rank: int,
+        world_size: int,
+        *,
+        heads: bool = False,
+        queries: Literal["contiguous"] | None = None,
+        keys: Literal["contiguous"] | None = None,
+    ) -> Self: ...
+    @overload
+    def shard(
+        self,
+        rank: int,
+        world_size: int,
+        *,
+        heads: bool = False,
+        queries: Layout | None = None,
+        keys: Layout | None = None,
+    ) -> Structure: ...
+    def shard(
+        self,
+        rank: int,
+        world_size: int,
+        *,
+        heads: bool = False,
+        queries: Layout | None = None,
+        keys: Layout | None = None,
+    ) -> Structure:
+        """What a rank of a group holds under tensor or context parallelism.
+
+        One call cuts one axis, since one rank cannot count two. Chain calls, each with the rank
+        in its own group::
+
+            bias.shard(tp_rank, tp_size, heads=True).shard(cp_rank, cp_size, queries="zigzag")
+
+        and for a step of the ring, in which the keys of another rank have come::
+
+            mine = bias.shard(rank, world_size, queries="zigzag")
+            step = mine.shard(source_rank, world_size, keys="zigzag")
+
+        Args:
+            rank: which of the group's ranks, in [0, world_size).
+            world_size: ranks in the group.
+            heads: True shards the heads, contiguously.
+            queries: a layout of the queries: "contiguous", "zigzag" or "striped"; see
+                ``attnbias.shard_indices``.
+            keys: a layout of the keys.
+
+        Returns:
+            For heads and "contiguous" a window, of the same kind. For "zigzag" and "striped" a
+            ``RingShard``. Both are over the same memory.
+
+        Raises:
+            TypeError: a number is none.
+            IndexError: the rank's shard is empty.
+            ValueError: rank is not in the group, not one axis is named, or its length does not
+                divide as the layout needs.
+        """
+        axis, layout = _one_axis(heads, queries, keys)
+        if axis == "heads":
+            require_heads(self.shape, self._has_heads())
+            length = self.shape[0]
+        else:
+            length = self._lengths()[axis == "keys"]
+        if layout != "contiguous":
+            return self._of_indices(
+                axis, indices_of(length, rank, world_size, layout, (axis, axis))
+            )
+        rank, world_size = group_of(rank, world_size)
+        begin, end = chunk(length, rank, world_size)
+        if begin == end:
+            message = (
+                f"rank: got {rank} of {world_size}, which holds none of {length} {axis} in chunks "
+                f"of {chunk(length, 0, world_size)[1]}; want fewer ranks"
+            )
+            raise IndexError(message)
+        return self.window(**{axis: (begin, end)})
+
     # ---- its dense array
 
     @property
@@ -172,7 +264,7 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
 
         numbers = jax.device_put(self._numbers(), device)
         with jax.default_device(device):
-            queries, keys = (jax.numpy.arange(length) for length in self._lengths())
+            queries, keys = (jax.numpy.asarray(indices) for indices in self._indices())
             places = self._place(queries[:, None], keys, jax.numpy.where)
             return jax.numpy.take(numbers, places, axis=-2 if self.vectors else -1)
 
@@ -249,8 +341,14 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         Raises:
             ValueError: the tensor has no mask: see ``mask``.
         """
-        del device, query_offset
-        self._refuse_without_mask()
+        self._require_mask()
+        is_seen, moved = self._seen_on(device), self._moved_by(query_offset, device)
+
+        def is_visible(batch: Any, head: Any, query: Any, key: Any) -> Any:
+            del batch, head
+            return is_seen(moved(query), key)
+
+        return is_visible
 
     def block_mask(
         self, device: Device = None, *, block_size: int | tuple[int, int] = 128
@@ -258,7 +356,7 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         """The ``block_mask`` of flex_attention, which skips blocks that the mask hides.
 
         It is what torch's ``create_block_mask`` makes of ``mask_mod`` for the queries and keys of
-        this tensor, any batch and all heads; but nothing is made for each pair.
+        this tensor, any batch and all heads. A Toeplitz makes nothing for each pair.
 
         Args:
             device: where the attention runs; None is the CPU.
@@ -267,24 +365,41 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         Raises:
             ValueError: the tensor has no mask: see ``mask``; or block_size is not positive.
         """
-        del device, block_size
-        self._refuse_without_mask()
+        self._require_mask()
+        from torch.nn.attention.flex_attention import create_block_mask  # noqa: PLC0415
 
-    def _refuse_without_mask(self) -> NoReturn:
-        message = (
-            f"mask: this {type(self).__name__} has none, want a Toeplitz that was asked for with "
-            "causal, window_left or window_right; score_mod() goes with a mask_mod of your own"
-        )
-        raise ValueError(message)
+        device = "cpu" if device is None else device
+        sizes = block_sizes(block_size)
+        mask_mod, lengths = self.mask_mod(device), self._lengths()
+        return create_block_mask(mask_mod, None, None, *lengths, device, BLOCK_SIZE=sizes)
+
+    def _require_mask(self) -> None:
+        if self.mask is None:
+            message = (
+                f"mask: this {type(self).__name__} has none, want a Toeplitz that was asked for "
+                "with causal, window_left or window_right; score_mod() goes with a mask_mod of "
+                "your own"
+            )
+            raise ValueError(message)
+
+    def _seen_on(self, device: Device) -> Mod:
+        """``is_seen(query, key)`` of a tensor with a mask, of torch's indices."""
+        raise NotImplementedError
 
     def _expanded(self, numbers: torch.Tensor, align: int) -> torch.Tensor:
         """The dense tensor of its numbers, with strides that are multiples of ``align``."""
         import torch  # noqa: PLC0415
 
-        lengths = self._lengths()
-        queries, keys = (torch.arange(length, device=numbers.device) for length in lengths)
-        keys = torch.nn.functional.pad(keys, (0, padding(len(keys), align)))
-        return numbers[..., self._place(queries[:, None], keys, torch.where)][..., : lengths[1]]
+        queries, keys = (to_torch(indices, numbers.device) for indices in self._indices())
+        length = self.shape[-1]
+        more = (0, padding(length, align))
+        if self.vectors:
+            numbers = torch.nn.functional.pad(numbers, more)
+        else:
+            keys = torch.nn.functional.pad(keys, more)
+        places = self._place(queries[:, None], keys, torch.where)
+        dense = numbers[..., places, :] if self.vectors else numbers[..., places]
+        return dense[..., :length]
 
     def _with_hidden(self, numbers: torch.Tensor) -> torch.Tensor:
         """Its numbers, with -inf for what a mask hides."""
@@ -319,7 +434,8 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         if offset.device != there:
             message = f"{name}: got a tensor on {offset.device}, want it on device, {there}"
             raise ValueError(message)
-        return offset
+        on_device: torch.Tensor = offset
+        return on_device
 
     def _require_addable(self) -> None:
         if self.vectors:
@@ -454,6 +570,17 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         queries, keys = self.shape[self._has_heads() :][:_PAIR_AXES]
         return queries, keys
 
+    def _indices(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """What ``_place`` takes for each query and key."""
+        queries, keys = self._lengths()
+        return np.arange(queries), np.arange(keys)
+
+    def _of_indices(self, axis: str, indices: npt.NDArray[Any]) -> Structure:
+        """The structure of these queries, or keys, in their order."""
+        from attnbias._ring import RingShard  # noqa: PLC0415  # it is a Structure itself
+
+        return RingShard(self)._of_indices(axis, indices)
+
     def _touched(
         self, entries: tuple[Index, ...]
     ) -> tuple[dict[str, tuple[int, int]], list[slice | int | None]]:
@@ -499,6 +626,48 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
                 f".dense() makes it, {copies}"
             )
             raise ValueError(message)
+
+
+class LookedUp(Structure):
+    """A structure whose dense array is gathered from its numbers."""
+
+    _is_strided: ClassVar[bool] = False
+
+    def view(self) -> npt.NDArray[Any]:
+        """The dense tensor ``[H, queries, keys]``, read-only. Made anew: no view shows it."""
+        dense = self.dense()
+        dense.flags.writeable = False
+        return dense
+
+    def dense(self) -> npt.NDArray[Any]:
+        """The dense tensor ``[H, queries, keys]`` as an ordinary array."""
+        queries, keys = self._indices()
+        places: npt.NDArray[np.intp] = self._place(queries[:, None], keys, np.where)
+        axis = -2 if self.vectors else -1
+        dense: npt.NDArray[Any] = np.take(self._numbers(), places, axis=axis)
+        return dense
+
+
+def _one_axis(heads: bool, queries: Layout | None, keys: Layout | None) -> tuple[str, Layout]:
+    """The axis that ``shard`` is to cut, and how."""
+    if not isinstance(heads, (bool, np.bool_)):
+        raise TypeError(f"heads: got {heads!r}, want True or False: rank says which heads")
+    layouts: dict[str, Layout | None] = {
+        "heads": "contiguous" if heads else None,
+        "queries": queries,
+        "keys": keys,
+    }
+    named: list[tuple[str, Layout]] = [
+        (axis, layout) for axis, layout in layouts.items() if layout is not None
+    ]
+    if len(named) != 1:
+        got = " and ".join(axis for axis, _ in named) or "none"
+        message = (
+            f"shard: got {got} of heads, queries and keys, want one in a call: "
+            "bias.shard(tp_rank, tp_size, heads=True).shard(cp_rank, cp_size, queries='zigzag')"
+        )
+        raise ValueError(message)
+    return named[0]
 
 
 def _remade(
@@ -603,6 +772,14 @@ def require_heads(shape: tuple[int, ...], has_heads: bool) -> None:
 def place_on(device: str | torch.device | None, index: int) -> torch.Tensor:
     """An index as a tensor without axes: torch.compile makes a program for each int it meets."""
     return to_torch(np.array(index), device)
+
+
+def block_sizes(block_size: int | tuple[int, int]) -> tuple[int, int]:
+    """Those of queries and keys; a ValueError where they are not positive."""
+    sizes = (block_size, block_size) if isinstance(block_size, int) else block_size
+    if min(sizes) < 1:
+        raise ValueError(f"block_size: got {block_size}, want at least 1")
+    return sizes
 
 
 def padding(length: int, align: int) -> int:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from attnbias._structure import (
     Shipped,
     Structure,
+    block_sizes,
     heads_of,
     inside,
     padding,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from attnbias._mask import Mask
     from attnbias._span import Span
-    from attnbias._structure import Device, Mod, QueryOffset
+    from attnbias._structure import Device, Mod
     from attnbias.v1 import service_pb2
 
 
@@ -139,20 +140,6 @@ class Toeplitz(Structure):
         part._begin = self._begin + begin
         return part
 
-    def mask_mod(self, device: Device = None, *, query_offset: QueryOffset = None) -> Mod:
-        """A ``mask_mod`` for flex_attention; see ``Structure.mask_mod``."""
-        mask = self.mask
-        if mask is None:
-            return super().mask_mod(device, query_offset=query_offset)
-        moved = self._moved_by(query_offset, device)
-        first = place_on(device, self.first_relative_position + self.query_length - 1)
-
-        def is_visible(batch: Any, head: Any, query: Any, key: Any) -> Any:
-            del batch, head
-            return mask.visible(key - moved(query) + first)
-
-        return is_visible
-
     def block_mask(
         self, device: Device = None, *, block_size: int | tuple[int, int] = 128
     ) -> BlockMask:
@@ -162,9 +149,7 @@ class Toeplitz(Structure):
         import torch  # noqa: PLC0415
         from torch.nn.attention.flex_attention import BlockMask  # noqa: PLC0415
 
-        sizes = (block_size, block_size) if isinstance(block_size, int) else block_size
-        if min(sizes) < 1:
-            raise ValueError(f"block_size: got {block_size}, want at least 1")
+        sizes = block_sizes(block_size)
 
         def edges(length: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
             first = torch.arange(0, length, size, device=device)
@@ -191,6 +176,12 @@ class Toeplitz(Structure):
             mask_mod=self.mask_mod(device),
             seq_lengths=lengths,
         )
+
+    def _seen_on(self, device: Device) -> Mod:
+        mask = self.mask
+        assert mask is not None  # who asks has seen to it
+        first = place_on(device, self.first_relative_position + self.query_length - 1)
+        return lambda query, key: mask.visible(key - query + first)
 
     def _bias_on(self, device: Device) -> Mod:
         diagonals = self._whole.on(device)

@@ -16,13 +16,17 @@ from attnbias._checks import refuse_unknown
 from attnbias._client import CALLS_IN_FLIGHT, BaseClient
 from attnbias._files import write
 from attnbias._logits import LogitsOptions, LogitsRequest
+from attnbias._sharding import to_sharding
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from types import TracebackType
 
+    import jax
     import numpy.typing as npt
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor, Placement
 
     from attnbias._calls import Calls
     from attnbias._encodings import Compact, Encoding
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
         Request,
         RequestOptions,
     )
+    from attnbias._results import RotaryTables, XposTables
     from attnbias._tables import TableInfo
 
 __all__ = ["Client"]
@@ -106,17 +111,69 @@ class Client(BaseClient):
         timeout: float | None = None,
         **options: Unpack[RequestOptions],
     ) -> Out: ...
+    @overload
+    async def get(
+        self,
+        encoding: Encoding[RotaryTables] | Encoding[XposTables],
+        *,
+        device_mesh: DeviceMesh,
+        placements: Sequence[Placement],
+        progress: bool | None = None,
+        timeout: float | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> Any: ...
+    @overload
+    async def get(
+        self,
+        encoding: Encoding[Any],
+        *,
+        device_mesh: DeviceMesh,
+        placements: Sequence[Placement],
+        progress: bool | None = None,
+        timeout: float | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> DTensor: ...
+    @overload
+    async def get(
+        self,
+        encoding: Encoding[RotaryTables] | Encoding[XposTables],
+        *,
+        sharding: jax.sharding.Sharding,
+        progress: bool | None = None,
+        timeout: float | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> Any: ...
+    @overload
+    async def get(
+        self,
+        encoding: Encoding[Any],
+        *,
+        sharding: jax.sharding.Sharding,
+        progress: bool | None = None,
+        timeout: float | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> jax.Array: ...
     async def get(
         self,
         encoding: Encoding[Any],
         *,
         out: Any = None,
+        device_mesh: DeviceMesh | None = None,
+        placements: Sequence[Placement] | None = None,
+        sharding: jax.sharding.Sharding | None = None,
         progress: bool | None = None,
         timeout: float | None = None,
         **options: Unpack[RequestOptions],
     ) -> Any:
         """See ``attnbias.Client.get``."""
-        return await self._get(encoding, out, progress, timeout, options)
+        return await self._get(
+            encoding,
+            out,
+            progress,
+            timeout,
+            options,
+            sharding=to_sharding(device_mesh, placements, sharding, out),
+        )
 
     async def logits(
         self,

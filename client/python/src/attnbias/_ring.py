@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a rank of ring attention holds of a structure where its tokens are no window."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from attnbias._structure import LookedUp, Structure, inside
+from attnbias._torch import to_torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+    from attnbias._span import Span
+    from attnbias._structure import Device, Mod
+    from attnbias.v1 import service_pb2
+
+Indices = npt.NDArray[np.integer[Any]]
+
+
+class RingShard(LookedUp):
+    """Some queries and keys of a structure, in the order of a rank of ring attention.
+
+    ``dense[h, i, j] = whole[h, query_indices[i], key_indices[j]]``. ``Structure.shard`` makes it
+    for the layouts "zigzag" and "striped". It holds what the whole holds, and copies nothing.
+    See ``Structure`` for what all share.
+
+    Attributes:
+        whole: the structure it is a shard of.
+        query_indices: which query of the whole each row is.
+        key_indices: which key of the whole each column is.
+        fingerprint: "": this was made here.
+        resolved_spec: None, likewise.
+    """
+
+    def __init__(
+        self,
+        whole: Structure,
+        *,
+        query_indices: Indices | None = None,
+        key_indices: Indices | None = None,
+        fingerprint: str = "",
+        resolved_spec: service_pb2.TensorSpec | None = None,
+    ) -> None:
+        """Wraps a structure; copies nothing. Indices None are all.
+
+        Raises:
+            IndexError: indices are none, or not inside the structure.
+        """
+        queries, keys = map(np.arange, whole._lengths())
+        self.whole = whole
+        self.mask = whole.mask
+        self.vectors = whole.vectors
+        self.query_indices = _inside(query_indices, queries, "query_indices")
+        self.key_indices = _inside(key_indices, keys, "key_indices")
+        self.fingerprint = fingerprint
+        self.resolved_spec = resolved_spec
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the dense tensor."""
+        before, after = self.whole._has_heads(), self.whole.ndim - self.vectors
+        lengths = (len(self.query_indices), len(self.key_indices))
+        return (*self.whole.shape[:before], *lengths, *self.whole.shape[after:])
+
+    def parts(self) -> dict[str, npt.NDArray[Any]]:
+        """Those of the whole."""
+        return self.whole.parts()
+
+    def window(
+        self, *, queries: Span | None = None, keys: Span | None = None, heads: Span | None = None
+    ) -> Self:
+        """A part of this tensor, over the same memory; see ``Toeplitz.window``."""
+        rows, columns = self._lengths()
+        return type(self)(
+            self.whole if heads is None else self.whole.window(heads=heads),
+            query_indices=self.query_indices[slice(*inside(queries, rows, "queries"))],
+            key_indices=self.key_indices[slice(*inside(keys, columns, "keys"))],
+        )
+
+    # Shards of one structure share what was sent to a device: a ring's steps send indices.
+
+    def _bias_on(self, device: Device) -> Mod:
+        bias = self.whole._bias_on(device)
+        queries, keys = (to_torch(indices, device) for indices in self._indices())
+        return lambda head, query, key: bias(head, queries[query], keys[key])
+
+    def _seen_on(self, device: Device) -> Mod:
+        is_seen = self.whole._seen_on(device)
+        queries, keys = (to_torch(indices, device) for indices in self._indices())
+        return lambda query, key: is_seen(queries[query], keys[key])
+
+    def _with_hidden(self, numbers: torch.Tensor) -> torch.Tensor:
+        return self.whole._with_hidden(numbers)
+
+    def _arguments(self) -> dict[str, Any]:
+        return {
+            "whole": self.whole,
+            "query_indices": self.query_indices,
+            "key_indices": self.key_indices,
+        }
+
+    def _mapped(self, function: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Self:
+        return type(self)(**{**self._arguments(), "whole": self.whole._mapped(function)})
+
+    def _numbers(self) -> npt.NDArray[Any]:
+        return self.whole._numbers()
+
+    def _indices(self) -> tuple[Indices, Indices]:
+        return self.query_indices, self.key_indices
+
+    def _place(self, query: Any, key: Any, where: Any) -> Any:
+        return self.whole._place(query, key, where)
+
+    def _of_indices(self, axis: str, indices: Indices) -> RingShard:
+        queries, keys = self._indices()
+        if axis == "queries":
+            queries = queries[indices]
+        else:
+            keys = keys[indices]
+        return type(self)(self.whole, query_indices=queries, key_indices=keys)
+
+
+def _inside(indices: Indices | None, every: Indices, name: str) -> Indices:
+    if indices is None:
+        return every
+    fits = indices.ndim == 1 and len(indices) > 0
+    if not fits or indices.min() < 0 or indices.max() >= len(every):
+        message = (
+            f"{name}: got an array of shape {indices.shape}, want one axis of at least one index "
+            f"in [0, {len(every)})"
+        )
+        raise IndexError(message)
+    return indices

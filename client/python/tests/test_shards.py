@@ -1,0 +1,721 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each rank holds: by rank and layout, on torch's meshes, on JAX's shardings.
+
+The oracles are numpy's indexing of the dense array, who owns which token, torch's own
+``distribute_tensor``, and JAX's own idea of what lies on which device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import itertools
+import os
+import pickle
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from datetime import timedelta
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+from either_client import CONNECTS
+from hypothesis import given
+from hypothesis import strategies as st
+
+import attnbias
+from attnbias._memory import allocate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from attnbias._shards import Layout
+
+Array = npt.NDArray[Any]
+
+LAYOUTS: tuple[Layout, ...] = ("contiguous", "zigzag", "striped")
+KINDS = ("toeplitz", "vectors", "key_row", "block", "block with border", "bordered")
+
+
+# ---- which tokens
+
+
+def owner(token: int, length: int, world_size: int, layout: Layout) -> int:
+    """The rank that holds a token, as the papers have it."""
+    if layout == "striped":
+        return token % world_size
+    if layout == "contiguous":
+        return token // max(-(-length // world_size), 1)
+    chunk = token * 2 * world_size // length
+    return min(chunk, 2 * world_size - 1 - chunk)
+
+
+@given(st.sampled_from(LAYOUTS), st.integers(1, 9), st.integers(0, 40))
+def test_a_rank_holds_the_tokens_that_it_owns(layout: Layout, world_size: int, size: int) -> None:
+    per_rank = {"contiguous": 1, "zigzag": 2, "striped": 1}[layout]
+    length = size if layout == "contiguous" else size * per_rank * world_size
+    for rank in range(world_size):
+        wanted = [t for t in range(length) if owner(t, length, world_size, layout) == rank]
+        got = attnbias.shard_indices(length, rank, world_size, layout)
+        assert got.dtype == np.int64
+        assert got.tolist() == wanted
+
+
+@given(st.integers(1, 9), st.integers(0, 40))
+def test_contiguous_is_torchs_chunk(world_size: int, length: int) -> None:
+    torch = pytest.importorskip("torch")
+    chunks = [chunk.tolist() for chunk in torch.arange(length).chunk(world_size)]
+    chunks += [[]] * (world_size - len(chunks))  # DTensor has ranks for these too
+    got = [attnbias.shard_indices(length, r, world_size).tolist() for r in range(world_size)]
+    assert got == (chunks if length else [[]] * world_size)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        (
+            (12, 0, 4, "zigzag"),
+            ValueError,
+            "length: got 12, want a multiple of 8 for 'zigzag' over 4",
+        ),
+        ((10, 0, 4, "striped"), ValueError, "length: got 10, want a multiple of 4 for 'striped'"),
+        ((8, 0, 4, "zig"), ValueError, "layout: got 'zig', want one of 'contiguous', 'zigzag'"),
+        ((8, 4, 4), ValueError, r"rank: got 4, want one of \[0, 4\)"),
+        ((8, -1, 4), ValueError, r"rank: got -1, want one of \[0, 4\)"),
+        ((8, 0, 0), ValueError, "world_size: got 0, want at least 1"),
+        ((8, 0.0, 4), TypeError, "rank: got 0.0, want an integer"),
+        ((8, 0, None), TypeError, "world_size: got None, want an integer"),
+        ((-1, 0, 4), ValueError, "length: got -1, want at least 0"),
+        (("8", 0, 4), TypeError, "length: got '8', want an integer"),
+    ],
+)
+def test_what_is_no_shard_is_refused(arguments: Any, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        attnbias.shard_indices(*arguments)
+
+
+# ---- structures
+
+
+def make(kind: str, heads: int | None, queries: int, dtype: Any) -> attnbias.Structure:
+    """A square one, all numbers different as far as the type goes."""
+    outer = () if heads is None else (heads,)
+
+    def numbers(*shape: int) -> Array:
+        return (np.arange(np.prod((*outer, *shape))).reshape(*outer, *shape) - 9).astype(dtype)
+
+    if kind == "key_row":
+        return attnbias.KeyRow(numbers(queries), query_length=queries)
+    if kind == "block":
+        return attnbias.BlockToeplitz(numbers(3, queries - 1))  # two rows of queries / 2
+    if kind == "block with border":
+        return attnbias.BlockToeplitz(numbers(1, 2 * queries - 3), border=numbers(3))
+    columns = (2,) if kind == "vectors" else ()
+    toeplitz = attnbias.Toeplitz(
+        numbers(2 * queries - 1, *columns),
+        query_length=queries,
+        key_length=queries,
+        first_relative_position=1 - queries,
+        vectors=kind == "vectors",
+    )
+    if kind != "bordered":
+        return toeplitz
+    return attnbias.BorderedToeplitz(toeplitz, numbers(3), class_query=1, class_key=0)
+
+
+def same(got: Any, wanted: Any) -> None:
+    """Bit for bit."""
+    assert got.dtype == wanted.dtype
+    assert got.shape == wanted.shape
+    assert np.ascontiguousarray(got).tobytes() == np.ascontiguousarray(wanted).tobytes()
+
+
+@st.composite
+def groups(draw: st.DrawFn) -> tuple[attnbias.Structure, int]:
+    """A structure, and a number of ranks over which every layout can have it."""
+    world_size = draw(st.integers(1, 4))
+    queries = 2 * world_size * draw(st.integers(1, 3))
+    kind = draw(st.sampled_from(KINDS))
+    heads = draw(st.sampled_from([None, 1, 3]))
+    dtype: Any = draw(st.sampled_from([np.float32, ml_dtypes.bfloat16, np.float64]))
+    return make(kind, heads, queries, dtype), world_size
+
+
+def rows_of(bias: attnbias.Structure, rank: int, world_size: int, layout: Layout) -> list[int]:
+    length = bias.shape[bias.ndim - 2 - bias.vectors]
+    return [t for t in range(length) if owner(t, length, world_size, layout) == rank]
+
+
+every_layout = st.sampled_from(LAYOUTS)
+
+
+@given(groups(), every_layout, every_layout)
+def test_the_shards_are_the_whole(
+    group: tuple[attnbias.Structure, int], queries: Layout, keys: Layout
+) -> None:
+    """Each step of each rank of a ring holds what numpy's indexing gives, put together all."""
+    bias, n = group
+    dense = bias.dense()
+    before: Any = (slice(None),) * (bias.ndim - 2 - bias.vectors)
+    whole = np.zeros_like(dense)
+    for rank in range(n):
+        mine = bias.shard(rank, n, queries=queries)
+        rows = rows_of(bias, rank, n, queries)
+        same(mine.dense(), dense[(*before, rows)])
+        for source in range(n):
+            columns = rows_of(bias, source, n, keys)
+            step = mine.shard(source, n, keys=keys)
+            block: Any = (*before, *np.ix_(rows, columns))
+            same(step.dense(), dense[block])
+            same(
+                bias.shard(source, n, keys=keys).shard(rank, n, queries=queries).view(), step.view()
+            )
+            assert step.shape == dense[block].shape
+            whole[block] = step
+    same(whole, dense)
+
+
+@given(groups(), st.sampled_from(["zigzag", "striped"]), st.data())
+def test_a_shard_is_a_structure(
+    group: tuple[attnbias.Structure, int], layout: Layout, data: st.DataObject
+) -> None:
+    bias, n = group
+    rank = data.draw(st.integers(0, n - 1))
+    shard = bias.shard(rank, n, queries=layout)
+    assert isinstance(shard, attnbias.RingShard)
+    assert shard.whole is bias
+    assert shard.nbytes == bias.nbytes
+    dense = shard.dense()
+    same(np.asarray(2 * shard), (2 * dense).astype(shard.dtype))
+    assert isinstance(2 * shard, attnbias.RingShard)
+    same(pickle.loads(pickle.dumps(shard)).view(), dense)
+    same(np.asarray(shard[..., 1:]), dense[..., 1:])
+    first = shard.window(queries=1, keys=(1, 2))
+    cut: Any = (..., slice(0, 1), slice(1, 2), *[slice(None)] * bias.vectors)
+    same(first.dense(), dense[cut])
+    if bias.ndim - bias.vectors > 2:
+        same(shard.shard(0, 3 if len(bias) == 3 else 1, heads=True).dense(), dense[:1])
+
+
+@given(groups(), every_layout, every_layout)
+def test_torch_gets_the_same_shards(
+    group: tuple[attnbias.Structure, int], queries: Layout, keys: Layout
+) -> None:
+    torch = pytest.importorskip("torch")
+    bias, n = group
+    step = bias.shard(n - 1, n, queries=queries).shard(0, n, keys=keys)
+    dense = step.dense()
+    got = step.to_torch()
+    assert got.contiguous().view(torch.uint8).numpy().tobytes() == dense.tobytes()
+    if bias.vectors or bias.ndim == 2:
+        with pytest.raises(ValueError, match="want one"):
+            step.score_mod()
+        return
+    heads, rows, columns = (torch.arange(length) for length in step.shape)
+    scores = torch.zeros(step.shape, dtype=got.dtype)
+    added = step.score_mod()(scores, 0, heads[:, None, None], rows[:, None], columns)
+    assert added.view(torch.uint8).numpy().tobytes() == (dense + dense.dtype.type(0)).tobytes()
+
+
+def test_a_shard_can_be_sharded_again() -> None:
+    bias = make("toeplitz", 3, 16, np.float32)
+    shard = bias.shard(1, 2, keys="striped").shard(1, 2, keys="zigzag")
+    same(shard.dense(), bias.dense()[:, :, [5, 7, 9, 11]])
+    shard = bias.shard(1, 2, queries="zigzag").shard(1, 4, queries="contiguous")
+    same(shard.dense(), bias.dense()[:, [6, 7]])
+
+
+@pytest.mark.parametrize("layout", ["zigzag", "striped"])
+def test_a_shard_hides_what_the_whole_hides(layout: Layout) -> None:
+    flex_attention = pytest.importorskip("torch.nn.attention.flex_attention")
+    torch = pytest.importorskip("torch")
+    length, world_size, mask = 16, 2, attnbias.Mask(causal=True, window_left=5)
+    relative = np.arange(length) - np.arange(length)[:, None]
+    hidden = (relative > 0) | (relative < -5)
+    whole = attnbias.Toeplitz(
+        np.zeros((2, 2 * length - 1), np.float32),
+        query_length=length,
+        key_length=length,
+        first_relative_position=1 - length,
+        mask=mask,
+    )
+    for rank, source in itertools.product(range(world_size), repeat=2):
+        rows, columns = (
+            attnbias.shard_indices(length, holder, world_size, layout) for holder in (rank, source)
+        )
+        step = whole.shard(rank, world_size, queries=layout)
+        step = step.shard(source, world_size, keys=layout)
+        assert step.mask == mask
+        index = torch.arange(length // world_size)
+        want = hidden[np.ix_(rows, columns)]
+        np.testing.assert_array_equal(step.mask_mod()(0, 0, index[:, None], index), ~want)
+        np.testing.assert_array_equal(step.as_attn_mask()[0, 0].isinf(), want)
+        blocks = step.block_mask(block_size=1).to_dense()[0, 0]
+        np.testing.assert_array_equal(blocks, ~want)
+    assert flex_attention.BlockMask is type(step.block_mask())
+
+
+def test_the_steps_of_a_ring_send_the_bias_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    sent: list[int] = []
+
+    def counted(array: Any, device: Any = None) -> Any:
+        sent.append(array.nbytes)
+        return attnbias.to_torch(array, device)
+
+    for module in ("_structure", "_ring"):
+        monkeypatch.setattr(f"attnbias.{module}.to_torch", counted)
+    bias = make("toeplitz", 4, 64, np.float32)
+    mine = bias.shard(1, 4, queries="zigzag")
+    for source in range(4):
+        mine.shard(source, 4, keys="zigzag").score_mod()
+    assert sent.count(bias.nbytes) == 1
+    assert sum(sent) - bias.nbytes < bias.nbytes
+
+
+def test_heads_and_chunks_are_windows() -> None:
+    bias = make("toeplitz", 5, 10, np.float32)
+    for heads in ([0, 2], [2, 4], [4, 5]):
+        part = bias.shard(heads[0] // 2, 3, heads=True)
+        assert isinstance(part, attnbias.Toeplitz)
+        assert np.shares_memory(part.diagonals, bias.parts()["diagonals"])
+        same(part.dense(), bias.dense()[slice(*heads)])
+    part = bias.shard(3, 4, queries="contiguous")
+    assert isinstance(part, attnbias.Toeplitz)
+    same(part.dense(), bias.dense()[:, 9:])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "says"),
+    [
+        ((0, 2), {}, ValueError, "shard: got none of heads, queries and keys, want one in a call"),
+        (
+            (0, 2),
+            {"heads": True, "queries": "zigzag"},
+            ValueError,
+            "shard: got heads and queries of heads, queries and keys, want one in a call",
+        ),
+        ((0, 2), {"heads": 8}, TypeError, "heads: got 8, want True or False"),
+        ((0, 2), {"queries": "ring"}, ValueError, "queries: got 'ring', want one of 'contiguous'"),
+        ((0, 4), {"keys": "zigzag"}, ValueError, "keys: got 10, want a multiple of 8 for 'zigzag'"),
+        ((0, 3), {"queries": "striped"}, ValueError, "queries: got 10, want a multiple of 3"),
+        ((2, 2), {"queries": "contiguous"}, ValueError, r"rank: got 2, want one of \[0, 2\)"),
+        (
+            (3, 4),
+            {"heads": True},
+            IndexError,
+            "rank: got 3 of 4, which holds none of 3 heads in chunks of 1; want fewer ranks",
+        ),
+    ],
+)
+def test_what_cannot_be_sharded_is_refused(
+    arguments: Any, options: Any, error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        make("toeplitz", 3, 10, np.float32).shard(*arguments, **options)
+
+
+def test_indices_and_buckets_have_no_heads_to_shard() -> None:
+    with pytest.raises(ValueError, match=r"heads: got a tensor of shape \(10, 10\)"):
+        make("toeplitz", None, 10, np.float32).shard(0, 2, heads=True)
+
+
+def test_a_ring_shard_has_no_file(tmp_path: Path) -> None:
+    shard = make("toeplitz", 3, 8, np.float32).shard(0, 2, queries="zigzag")
+    with pytest.raises(TypeError, match=r"bias: got a RingShard; want .* bias\.whole"):
+        attnbias.save(shard, tmp_path / "bias.safetensors")
+
+
+@pytest.mark.parametrize("indices", [[], [8], [-1], [[0]]])
+def test_a_ring_shard_has_indices_of_its_whole(indices: Any) -> None:
+    bias = make("toeplitz", 3, 8, np.float32)
+    with pytest.raises(IndexError, match=r"query_indices: got .* index in \[0, 8\)"):
+        attnbias.RingShard(bias, query_indices=np.array(indices, int))
+
+
+# ---- what is asked for, on torch's meshes and JAX's shardings
+
+TABLE = np.random.default_rng(1).standard_normal((32, 6)).astype(np.float32)
+T5 = attnbias.T5(bidirectional=True, num_heads=6, table=TABLE)
+SWIN = attnbias.Swin(window_height=2, window_width=4, num_heads=6, table=TABLE[:21])
+# Each with what it is asked for. Of the last, no length divides by 2 or 4.
+PAIRS: list[tuple[attnbias.Encoding[Any], dict[str, Any]]] = [
+    (T5, {"queries": 8, "keys": 12, "align": "end"}),
+    (T5, {"queries": (2, 10), "keys": (4, 16), "heads": (2, 6), "query_offset": 5, "causal": True}),
+    (T5, {"queries": 8, "keys": 12, "align": "end", "form": "dense", "dtype": "bf16"}),
+    (T5, {"query_position_ids": [7, 1, 9, 9, 0, 3, 4, 5], "key_position_ids": list(range(8))}),
+    (T5, {"queries": 8, "keys": 8, "values": "buckets"}),
+    (attnbias.ALiBi(num_heads=8, variant="key_from_end"), {"queries": 8, "keys": 8}),
+    (
+        attnbias.ALiBi(num_heads=8, variant="key_from_end"),
+        {"queries": 8, "keys": 12, "align": "end", "causal": True, "form": "dense"},
+    ),
+    (
+        attnbias.Tupe(
+            num_heads=6, num_buckets=30, relative_table=TABLE[:31], reset_class_token=True
+        ),
+        {"queries": 8, "keys": 8},
+    ),
+    (attnbias.Shaw(left=2, right=2, table=TABLE[:5]), {"queries": 8, "keys": 8}),
+    (SWIN, {}),
+    (SWIN, {"queries": (1, 5), "heads": (2, 6)}),
+    (attnbias.ALiBi(num_heads=3), {"queries": 7, "keys": 9, "align": "start"}),
+]
+TABLES: list[tuple[attnbias.Encoding[Any], dict[str, Any]]] = [
+    (attnbias.Sinusoidal(dim=8), {"positions": (4, 12)}),
+    (attnbias.Sinusoidal(dim=8), {"position_ids": [3, 1, 4, 1, 5, 9, 2, 6], "dtype": "bf16"}),
+    (attnbias.Rotary(head_dim=8), {"positions": 8}),
+    (attnbias.Xpos(dim=8, sequence_length=8), {"positions": 8}),
+]
+
+
+def dense_of(answer: Any) -> list[Array]:
+    if isinstance(answer, tuple):
+        return list(answer)
+    return [answer.dense() if isinstance(answer, attnbias.Structure) else answer]
+
+
+@contextlib.contextmanager
+def payloads() -> Iterator[list[int]]:
+    """The bytes of each payload that is fetched inside."""
+    fetched: list[int] = []
+
+    def counted(info: attnbias.TensorInfo) -> Any:
+        fetched.append(info.nbytes)
+        return allocate(info)
+
+    with mock.patch("attnbias._download.allocate", counted):
+        yield fetched
+
+
+# ---- torch, in four processes
+
+RANKS = 4
+
+
+def join(rank: int, meeting: str) -> None:
+    import torch.distributed as dist  # noqa: PLC0415
+
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{meeting}",
+        rank=rank,
+        world_size=RANKS,
+        timeout=timedelta(seconds=30),
+    )
+
+
+def leave() -> None:
+    import torch.distributed as dist  # noqa: PLC0415
+
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., list[Any]]]:
+    """Calls a function in each of four processes that are a group to torch."""
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("torch is not installed")
+    meeting = str(tmp_path_factory.mktemp("group") / "meeting")
+    with contextlib.ExitStack() as stack:
+        ranks = [
+            stack.enter_context(
+                ProcessPoolExecutor(
+                    1, get_context("spawn"), initializer=join, initargs=(rank, meeting)
+                )
+            )
+            for rank in range(RANKS)
+        ]
+
+        def in_each(function: Any, *arguments: Any) -> list[Any]:
+            calls = [rank.submit(function, *arguments) for rank in ranks]
+            for call in as_completed(calls, timeout=120):
+                call.result()  # what failed first; others then wait for it in vain
+            return [call.result() for call in calls]
+
+        yield in_each
+        in_each(leave)
+        for rank in ranks:  # all at once, before the stack waits for each
+            rank.shutdown(wait=False)
+
+
+def bits(tensor: Any) -> bytes:
+    import torch  # noqa: PLC0415
+
+    raw: bytes = tensor.contiguous().view(torch.uint8).numpy().tobytes()
+    return raw
+
+
+def check_on_meshes(target: str, kind: str, cases: Any, shards: Any) -> int:
+    """All cases with all placements, against torch's own way from the whole to its shards."""
+    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
+    from torch.distributed.tensor import (  # noqa: PLC0415
+        DTensor,
+        Replicate,
+        Shard,
+        distribute_tensor,
+    )
+
+    meshes = {1: init_device_mesh("cpu", (4,)), 2: init_device_mesh("cpu", (2, 2))}
+    checked = 0
+    with CONNECTS[kind](target, timeout=60) as client:
+        for encoding, options in cases:
+            wholes = [attnbias.to_torch(each) for each in dense_of(client.get(encoding, **options))]
+            for dims in shards:
+                if any(dim is not None and dim >= wholes[0].ndim for dim in dims):
+                    continue
+                placements = [Replicate() if dim is None else Shard(dim) for dim in dims]
+                mesh = meshes[len(dims)]
+                answer = client.get(encoding, device_mesh=mesh, placements=placements, **options)
+                got = list(answer) if isinstance(answer, tuple) else [answer]
+                for tensor, whole in zip(got, wholes, strict=True):
+                    wanted = distribute_tensor(whole, mesh, placements)
+                    assert isinstance(tensor, DTensor)
+                    assert tensor.dtype == whole.dtype
+                    assert tensor.placements == wanted.placements
+                    assert tensor.shape == wanted.shape
+                    assert tensor.stride() == wanted.stride()
+                    assert tensor.to_local().shape == wanted.to_local().shape
+                    assert bits(tensor.to_local()) == bits(wanted.to_local())
+                    assert bits(tensor.full_tensor()) == bits(whole)
+                    checked += 1
+    return checked
+
+
+# By axis of the mesh, the dim that is sharded along it; None is replicated.
+DIMS = [(0,), (-1,), (0, 1), (None, 1), (1, 2), (1, 1)]
+
+
+@pytest.mark.parametrize("kind", CONNECTS)
+def test_dtensors_are_torchs_own_of_the_whole(
+    group: Callable[..., list[Any]], real_target: str, kind: str
+) -> None:
+    # The second client shares all but the calls, so a few are enough for it.
+    cases = [*PAIRS, *TABLES] if kind == "sync" else [PAIRS[0], TABLES[-1]]
+    checked = group(check_on_meshes, real_target, kind, cases, DIMS)
+    assert min(checked) == max(checked) > 5 * len(cases)
+
+
+def fetch_bytes(target: str, dims: Any, options: Any) -> tuple[list[int], int]:
+    """Sizes of the payloads that this rank fetches, and the bytes that it then holds."""
+    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
+    from torch.distributed.tensor import Replicate, Shard  # noqa: PLC0415
+
+    mesh = init_device_mesh("cpu", (2, 2) if len(dims) == 2 else (4,))
+    placements = [Replicate() if dim is None else Shard(dim) for dim in dims]
+    with attnbias.Client(target, timeout=60) as client, payloads() as fetched:
+        tensor = client.get(
+            attnbias.ALiBi(num_heads=6), device_mesh=mesh, placements=placements, **options
+        )
+    return fetched, tensor.to_local().nbytes
+
+
+def test_each_process_fetches_what_it_holds(
+    group: Callable[..., list[Any]], real_target: str
+) -> None:
+    square = {"queries": 64, "keys": 64}
+    whole = 6 * 64 * 64 * 4
+    for dims in [(0, 1), (0,), (1, 2), (1, 1)]:
+        got = group(fetch_bytes, real_target, dims, {**square, "form": "dense"})
+        assert [fetched for fetched, _ in got] == [[held] if held else [] for _, held in got]
+        assert sum(held for _, held in got) == whole
+        assert max(held for _, held in got) == whole // (3 if dims == (0,) else 4)
+    compact = group(fetch_bytes, real_target, (0, 1), square)
+    assert [fetched for fetched, _ in compact] == [[3 * (32 + 64 - 1) * 4]] * 4
+    assert [held for _, held in compact] == [whole // 4] * 4
+
+
+def use_half_a_group(target: str) -> tuple[tuple[int, ...], int, list[int]]:
+    """On a mesh of two of the four ranks."""
+    import torch.distributed as dist  # noqa: PLC0415
+    from torch.distributed.device_mesh import DeviceMesh  # noqa: PLC0415
+    from torch.distributed.tensor import Shard  # noqa: PLC0415
+
+    mesh = DeviceMesh("cpu", [0, 2])
+    with attnbias.Client(target, timeout=60) as client, payloads() as fetched:
+        tensor = client.get(
+            attnbias.ALiBi(num_heads=6),
+            queries=4,
+            keys=4,
+            form="dense",
+            device_mesh=mesh,
+            placements=[Shard(0)],
+        )
+    dist.barrier()
+    return tuple(tensor.shape), tensor.to_local().numel(), fetched
+
+
+def test_a_process_outside_the_mesh_fetches_nothing(
+    group: Callable[..., list[Any]], real_target: str
+) -> None:
+    inside: Any = ((6, 4, 4), 48, [192])
+    outside: Any = ((6, 4, 4), 0, [])
+    assert group(use_half_a_group, real_target) == [inside, outside, inside, outside]
+
+
+def see_errors(target: str) -> list[str]:
+    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
+    from torch.distributed.tensor import Partial, Replicate, Shard  # noqa: PLC0415
+
+    mesh = init_device_mesh("cpu", (2, 2))
+    two = [Shard(0), Replicate()]
+    seen = []
+    with attnbias.Client(target, timeout=60) as client, payloads() as fetched:
+        for arguments in (
+            {"device_mesh": mesh, "placements": [Shard(0), Partial()]},
+            {"device_mesh": mesh, "placements": [Replicate(), Shard(3)]},
+            {"device_mesh": mesh, "placements": [Shard(0)]},
+            {"device_mesh": mesh},
+            {"placements": two},
+            {"device_mesh": "cpu", "placements": two},
+            {"device_mesh": mesh, "placements": two, "out": bytearray(4)},
+            {"device_mesh": mesh, "placements": two, "sharding": 0},
+        ):
+            try:
+                client.get(T5, queries=4, keys=4, **arguments)
+            except (TypeError, ValueError) as error:
+                seen.append(f"{type(error).__name__}: {error}")
+    assert fetched == []
+    return seen
+
+
+def test_what_no_mesh_can_hold_is_refused(
+    group: Callable[..., list[Any]], real_target: str
+) -> None:
+    for seen in group(see_errors, real_target):
+        wanted = [
+            "ValueError: placements[1]: got Partial(sum), want Shard(dim) or Replicate(): "
+            "every number comes whole, in one piece",
+            "ValueError: placements[1]: got Shard(dim=3) for a tensor of shape (6, 4, 4), want a "
+            "dim in [-3, 3)",
+            "ValueError: placements: got [Shard(dim=0)], want one for each of the mesh's 2 axes: "
+            "Shard(dim) or Replicate()",
+            "ValueError: placements: got None, want one for each of the mesh's 2 axes: "
+            "Shard(dim) or Replicate()",
+            "ValueError: placements: got them without a device_mesh, want both",
+            "TypeError: device_mesh: got str, want torch's DeviceMesh",
+            "ValueError: out: got it and device_mesh, want one of the two",
+            "ValueError: sharding: got it and device_mesh, want one of the two",
+        ]
+        assert seen == wanted
+
+
+# ---- JAX, in a process with eight devices
+
+
+def have_devices() -> None:
+    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+    os.environ["JAX_PLATFORMS"] = "cpu"
+
+
+@pytest.fixture(scope="module")
+def devices() -> Iterator[Callable[..., Any]]:
+    """Calls a function in a process where JAX has eight devices."""
+    if importlib.util.find_spec("jax") is None:
+        pytest.skip("jax is not installed")
+    with ProcessPoolExecutor(1, get_context("spawn"), initializer=have_devices) as pool:
+        yield lambda function, *arguments: pool.submit(function, *arguments).result(120)
+
+
+def check_on_devices(target: str, kind: str, cases: Any, specs: Any) -> int:
+    """All cases with all specs: what lies on each device, by JAX's own word, and the whole."""
+    import jax  # noqa: PLC0415
+    from jax.sharding import NamedSharding, PartitionSpec  # noqa: PLC0415
+
+    mesh = jax.make_mesh((4, 2), ("tp", "cp"))
+    checked = 0
+    with CONNECTS[kind](target, timeout=60) as client:
+        for encoding, options in cases:
+            wholes = dense_of(client.get(encoding, **options))
+            for spec in specs:
+                sharding = NamedSharding(mesh, PartitionSpec(*spec))
+                sizes = {None: 1, "tp": 4, "cp": 2}
+                divisors = [np.prod([sizes[a] for a in np.atleast_1d(axes)]) for axes in spec]
+                fits = len(spec) <= wholes[0].ndim and not any(
+                    n % by for n, by in zip(wholes[0].shape, divisors, strict=False)
+                )
+                if not fits:
+                    with pytest.raises(ValueError, match="sharding: "):
+                        client.get(encoding, sharding=sharding, **options)
+                    continue
+                answer = client.get(encoding, sharding=sharding, **options)
+                got = list(answer) if isinstance(answer, tuple) else [answer]
+                for array, whole in zip(got, wholes, strict=True):
+                    assert array.sharding == sharding
+                    assert len(array.addressable_shards) == 8
+                    for shard in array.addressable_shards:
+                        same(np.asarray(shard.data), whole[shard.index])
+                    same(np.asarray(array), whole)
+                    checked += 1
+    return checked
+
+
+SPECS = [("tp", "cp"), (None, "cp", "tp"), (("cp", "tp"),)]
+
+
+@pytest.mark.parametrize("kind", CONNECTS)
+def test_jax_arrays_are_the_whole(devices: Callable[..., Any], real_target: str, kind: str) -> None:
+    # Each form that a server sends; what it cuts, the meshes of torch have shown.
+    cases = [PAIRS[0], PAIRS[5], PAIRS[8], PAIRS[9]] if kind == "sync" else []
+    cases.append(TABLES[-1])
+    assert devices(check_on_devices, real_target, kind, cases, SPECS) > 2 * len(cases)
+
+
+def fetch_for_devices(target: str, spec: Any) -> list[int]:
+    import jax  # noqa: PLC0415
+    from jax.sharding import NamedSharding, PartitionSpec  # noqa: PLC0415
+
+    sharding = NamedSharding(jax.make_mesh((4, 2), ("tp", "cp")), PartitionSpec(*spec))
+    with attnbias.Client(target, timeout=60) as client, payloads() as fetched:
+        client.get(
+            attnbias.ALiBi(num_heads=8), queries=16, keys=16, form="dense", sharding=sharding
+        )
+    return fetched
+
+
+def test_what_devices_share_is_fetched_once(devices: Callable[..., Any], real_target: str) -> None:
+    whole = 8 * 16 * 16 * 4
+    assert devices(fetch_for_devices, real_target, ()) == [whole]
+    assert devices(fetch_for_devices, real_target, ("tp",)) == [whole // 4] * 4
+    assert devices(fetch_for_devices, real_target, ("tp", "cp")) == [whole // 8] * 8
+
+
+def shard_on_devices() -> None:
+    bias = make("bordered", 3, 16, np.float32)
+    dense = bias.dense()
+    for layout in LAYOUTS:
+        for source in range(4):
+            step = bias.shard(1, 4, queries=layout).shard(source, 4, keys=layout)
+            block = np.ix_(range(3), *(rows_of(bias, r, 4, layout) for r in (1, source)))
+            same(np.asarray(step.to_jax()), dense[block])
+
+
+def test_jax_gets_the_same_shards(devices: Callable[..., Any]) -> None:
+    devices(shard_on_devices)
+
+
+def see_a_wrong_sharding(target: str) -> str:
+    import jax  # noqa: F401, PLC0415
+
+    with attnbias.Client(target, timeout=60) as client:
+        try:
+            client.get(T5, queries=4, keys=4, sharding="tp")
+        except TypeError as error:
+            return str(error)
+    return ""
+
+
+def test_what_is_no_sharding_is_refused(devices: Callable[..., Any], real_target: str) -> None:
+    wanted = "sharding: got str, want one of jax.sharding, as NamedSharding"
+    assert devices(see_a_wrong_sharding, real_target) == wanted
+
+
+def test_what_is_no_sharding_is_refused_without_jax(client: attnbias.Client) -> None:
+    sharding: Any = "tp"
+    with pytest.raises(TypeError, match="sharding: got str, want one of"):
+        client.get(T5, queries=4, keys=4, sharding=sharding)
