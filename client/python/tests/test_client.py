@@ -128,6 +128,17 @@ def test_a_failure_shows_the_servers_message_and_no_traceback_of_grpc(
         assert text.endswith("InvalidArgumentError: INVALID_ARGUMENT: as planned\n")
 
 
+def test_a_refusal_is_not_lost_where_a_write_meets_it(
+    server: FakeServer, client: attnbias.Client, waits: list[float]
+) -> None:
+    del waits
+    server.logits = refuses(grpc.StatusCode.INVALID_ARGUMENT)
+    term = attnbias.ShawKeys(table=np.ones((3, 2)), left=1, right=1)
+    for _ in range(60):
+        with pytest.raises(attnbias.InvalidArgumentError):
+            client.logits(term, np.ones((1, 4, 2)), keys=4, direction="bidirectional")
+
+
 def describes(payload: Payload) -> Any:
     return lambda _request, _context: service_pb2.DescribeTensorResponse(header=payload.header)
 

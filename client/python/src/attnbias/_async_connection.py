@@ -6,14 +6,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
 import grpc.aio
 
 from attnbias import _forks
 from attnbias._connection import CLOSED
-from attnbias._errors import CallFailed, CancelledError, from_rpc_error
+from attnbias._errors import CallFailed, CancelledError, UnavailableError, from_rpc_error
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from attnbias._channel import Endpoint
 
 _Result = TypeVar("_Result")
+
+# What gRPC says where a write failed because the server had ended the call, and often says in
+# place of the status that the server sent: https://github.com/grpc/grpc/issues/36066
+_LOST_STATUS: Final = (grpc.StatusCode.INTERNAL, "Internal error from Core")
+_LOST: Final = "the server ended the call; what it said was lost"
 
 
 class AsyncConnection:
@@ -145,6 +150,8 @@ class AsyncCalls:
         try:
             yield
         except grpc.RpcError as error:
+            if (error.code(), error.details()) == _LOST_STATUS:
+                raise CallFailed(UnavailableError(_LOST)) from None
             raise CallFailed(from_rpc_error(error, self._endpoint)) from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
