@@ -27,6 +27,8 @@ from transformers.models.beit.modeling_beit import BeitRelativePositionBias
 from transformers.models.swin.modeling_swin import SwinRelativePositionBias
 from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
 
+import attnbias
+
 # Decoders' buckets at 621 are torch's own: exact ones are smaller there.
 BIASED = {
     "vocab_size": 16,
@@ -326,11 +328,13 @@ def test_specs_give_what_the_model_computes(
     with serving(tmp_path) as client:
         tables = {table.name: table for table in client.list_tables()}
         assert tables.keys() == {f"m/{place}" for place in wanted}
+        by_config = attnbias.from_config(tmp_path, checkpoint="m")
+        assert by_config.keys() == wanted.keys()
         for place, (want, extent) in wanted.items():
-            encoding = tables[f"m/{place}"].encoding
-            assert encoding is not None, place
-            got = client.get(encoding, **extent)
-            assert_same_bits(got if isinstance(got, np.ndarray) else got.dense(), want)
+            for encoding in (tables[f"m/{place}"].encoding, by_config[place]):
+                assert encoding is not None, place
+                got = client.get(encoding, **extent)
+                assert_same_bits(got if isinstance(got, np.ndarray) else got.dense(), want)
 
 
 def shapes_of(config: Any) -> dict[str, list[int]]:
@@ -424,13 +428,15 @@ def test_swin_v2(tmp_path: Path, pretrained: list[int], shards: str) -> None:
     parts = ("mlp.0.weight", "mlp.0.bias", "mlp.2.weight")
     with serving(tmp_path) as client:
         tables = {table.name: table for table in client.list_tables()}
+        by_config = attnbias.from_config(config, checkpoint="m")
         assert tables.keys() == {f"m/{place}.{part}" for place in modules for part in parts}
+        assert by_config.keys() == modules.keys()
         for place, module in modules.items():
             side = module.pretrained_window_size[0] or module.window_size[0]
             specs = {str(tables[f"m/{place}.{part}"].encoding) for part in parts}
             assert len(specs) == 1
-            bias = client.get(tables[f"m/{place}.{parts[0]}"].encoding)
-            assert_near_transformers(bias, module, (side, side))
+            for encoding in (tables[f"m/{place}.{parts[0]}"].encoding, by_config[place]):
+                assert_near_transformers(client.get(encoding), module, (side, side))
 
 
 def test_what_no_spec_can_say_has_none(tmp_path: Path) -> None:
@@ -441,6 +447,8 @@ def test_what_no_spec_can_say_has_none(tmp_path: Path) -> None:
     )
     places = {"encoder.layers.0", "encoder.layers.1", "positions"}
     make_model(beit_config).save_pretrained(tmp_path / "beit")
+    with pytest.raises(ValueError, match=r"image_size: got \[16, 8\], want a square of patches"):
+        attnbias.from_config(beit_config)
     with serving(tmp_path / "beit") as client:
         tables = client.list_tables()
     assert {table.name for table in tables} == {f"m/{place}" for place in places}
@@ -450,6 +458,8 @@ def test_what_no_spec_can_say_has_none(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="must match"):
         model(image(model))
     model.save_pretrained(tmp_path / "swinv2")
+    with pytest.raises(ValueError, match="use_absolute_embeddings: got True, want False"):
+        attnbias.from_config(tmp_path / "swinv2")
     with serving(tmp_path / "swinv2") as client:
         (table,) = (t for t in client.list_tables() if t.name == "m/positions")
     assert table.encoding is None

@@ -11,6 +11,9 @@ from attnbias import aio
 from attnbias._client import (
     Client,
 )
+from attnbias._config import (
+    from_config,
+)
 from attnbias._encodings import (
     T5,
     ALiBi,
@@ -186,6 +189,7 @@ __all__ = [
     "XposTables",
     "__version__",
     "aio",
+    "from_config",
     "load",
     "plot",
     "save",

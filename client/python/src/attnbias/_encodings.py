@@ -9,8 +9,8 @@ A field left None is not sent, and then has the default that the contract gives.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, overload
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, cast, overload
 
 import numpy.typing as npt
 from typing_extensions import TypeVar
@@ -68,6 +68,12 @@ class Fields:
             value = getattr(self, field.name)
             if value is not None:
                 self._set_field(message, field, value, f"{path}.{field.name}")
+
+    def __repr__(self) -> str:
+        """As one writes it: without what is None."""
+        values = {field.name: getattr(self, field.name) for field in fields(cast("Any", self))}
+        given = [f"{name}={value!r}" for name, value in values.items() if value is not None]
+        return f"{type(self).__name__}({', '.join(given)})"
 
     def _set_field(self, message: Message, field: FieldDescriptor, value: Any, path: str) -> None:
         if field.message_type is tensor_pb2.TableRef.DESCRIPTOR:
@@ -151,7 +157,7 @@ def from_spec(spec: service_pb2.TensorSpec) -> Encoding | None:
     return encoding(**values)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Sinusoidal(Encoding[npt.NDArray[Any]]):
     """Sinusoidal absolute positions (Vaswani et al. 2017, section 3.5).
 
@@ -176,7 +182,7 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
     max_timescale: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class T5(Encoding[Toeplitz]):
     """T5's bucketed relative position bias (Raffel et al. 2020).
 
@@ -210,7 +216,7 @@ class T5(Encoding[Toeplitz]):
     bucket_rule: BucketRule | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ALiBi(Encoding[Compact]):
     """Attention with linear biases (Press et al. 2022).
 
@@ -265,7 +271,7 @@ class ALiBi(Encoding[Compact]):
         def __init__(self, **fields: Any) -> None: ...
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LearnedAbsolute(Encoding[npt.NDArray[Any]]):
     """Learned absolute positions: row p + offset of a table.
 
@@ -291,7 +297,7 @@ class LearnedAbsolute(Encoding[npt.NDArray[Any]]):
     interpolated_length: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Shaw(Encoding[Toeplitz]):
     """A learned vector for every relative position (Shaw et al. 2018), of keys or of values.
 
@@ -320,7 +326,7 @@ class Shaw(Encoding[Toeplitz]):
     sign: RelativeSign | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TransformerXL(Encoding[Toeplitz]):
     """Transformer-XL's R (Dai et al. 2019): the sinusoid of the distance i - j.
 
@@ -341,7 +347,7 @@ class TransformerXL(Encoding[Toeplitz]):
     clamp_len: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class XLNet(Encoding[Toeplitz]):
     """XLNet's relative positions (Yang et al. 2019): the sinusoid of the signed distance i - j.
 
@@ -365,7 +371,7 @@ class XLNet(Encoding[Toeplitz]):
     attn_type: XlnetAttention | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Conformer(Encoding[Toeplitz]):
     """The relative positions of Conformer, as ESPnet and wav2vec 2.0 have them.
 
@@ -384,7 +390,7 @@ class Conformer(Encoding[Toeplitz]):
     base: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SymmetricSinusoidal(Encoding[Toeplitz]):
     """The sinusoid of abs(i - j): relative, without direction.
 
@@ -404,7 +410,7 @@ class SymmetricSinusoidal(Encoding[Toeplitz]):
     layout: SinesAndCosines | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LearnedRelative(Encoding[Toeplitz]):
     """A learned scalar for every relative position.
 
@@ -436,7 +442,7 @@ class LearnedRelative(Encoding[Toeplitz]):
     beyond: BeyondReach | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Kerple(Encoding[Toeplitz]):
     """KERPLE (Chi et al. 2022), a Toeplitz; ask with ``queries`` and ``keys``.
 
@@ -457,7 +463,7 @@ class Kerple(Encoding[Toeplitz]):
     a: Sequence[float]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Sandwich(Encoding[Toeplitz]):
     """Sandwich (Chi et al. 2023), a Toeplitz; ask with ``queries`` and ``keys``.
 
@@ -476,7 +482,7 @@ class Sandwich(Encoding[Toeplitz]):
     base: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Fire(Encoding[npt.NDArray[Any]]):
     """FIRE (Li et al. 2023): an MLP of logarithmic distances, normalised row by row.
 
@@ -507,7 +513,7 @@ class Fire(Encoding[npt.NDArray[Any]]):
     output_bias: Any = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PositionMlpLayer(Fields):
     """One linear layer of a DynamicPositionBias, as torch's Linear has it.
 
@@ -524,7 +530,7 @@ class PositionMlpLayer(Fields):
     norm_bias: Any = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class DynamicPositionBias(Encoding[Toeplitz]):
     """An MLP of the signed distance i - j, with SiLU between layers (x-transformers).
 
@@ -543,7 +549,7 @@ class DynamicPositionBias(Encoding[Toeplitz]):
     layers: Sequence[PositionMlpLayer]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Deberta(Encoding[Toeplitz]):
     """DeBERTa-v2's logarithmic buckets (He et al. 2021) as indices into its relative embeddings.
 
@@ -570,7 +576,7 @@ class Deberta(Encoding[Toeplitz]):
     bucket_rule: BucketRule | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Swin(Encoding[BlockToeplitz]):
     """Swin's relative position bias inside a window (Liu et al. 2021).
 
@@ -598,7 +604,7 @@ class Swin(Encoding[BlockToeplitz]):
     table_layout: TableLayout | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SwinV2(Encoding[BlockToeplitz]):
     """Swin-V2's continuous position bias (Liu et al. 2022): an MLP of logarithmic coordinates.
 
@@ -628,7 +634,7 @@ class SwinV2(Encoding[BlockToeplitz]):
     output_weight: Any
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Beit(Encoding[BlockToeplitz]):
     """BEiT's relative position bias (Bao et al. 2021): Swin's, and a class token before the grid.
 
@@ -654,7 +660,7 @@ class Beit(Encoding[BlockToeplitz]):
     table_layout: TableLayout | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Tupe(Encoding[Toeplitz | BorderedToeplitz | npt.NDArray[Any]]):
     """TUPE (Ke et al. 2020): untied absolute and relative position terms.
 
@@ -702,7 +708,7 @@ class Tupe(Encoding[Toeplitz | BorderedToeplitz | npt.NDArray[Any]]):
     position_scale: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Rotary(Encoding[RotaryTables]):
     """Rotary position embedding (Su et al. 2021) and its length extensions.
 
@@ -778,7 +784,7 @@ class Rotary(Encoding[RotaryTables]):
     inverse_frequencies: Sequence[float] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Xpos(Encoding[XposTables]):
     """xPos (Sun et al. 2022): rotary positions with a decay.
 
@@ -807,7 +813,7 @@ class Xpos(Encoding[XposTables]):
     layout: RotaryLayout | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class MultiAxisSinusoidal(Encoding[npt.NDArray[Any]]):
     """Sinusoids of positions in several dimensions.
 

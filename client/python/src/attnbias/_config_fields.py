@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fields of a model's configuration, each read as the kind of value that it has to be.
+
+Whatever is wrong with one is a ValueError that names it, what came and what was wanted.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+# Names of fields that bear on positions, but for bounds of lengths.
+_OF_POSITIONS: Final = re.compile(
+    r"(?!max_|num_|n_)(.*_)?(m?rope|rotary|alibi|position|pos_|relative)"
+)
+
+
+@dataclass(frozen=True)
+class As:
+    """The default of a field: the value of the one that is named."""
+
+    name: str
+
+
+class ConfigFields:
+    """The fields of a configuration, or of a dict in it whose name is ``path``."""
+
+    def __init__(
+        self, values: Mapping[str, Any], defaults: Mapping[str, Any], path: str = ""
+    ) -> None:
+        self._values = values
+        self._defaults = defaults
+        self._path = path
+        self._read: set[str] = set()
+
+    def refuse(self, name: str, want: str) -> NoReturn:
+        """Raises a ValueError about the field."""
+        name = self._name_given(name)
+        got = f"got {self._values[name]!r}" if name in self._values else "not set"
+        raise ValueError(f"{self._path}{name}: {got}, want {want}")
+
+    def get(self, name: str) -> Any:
+        """The value as it is; the default where there is none."""
+        name = self._name_given(name)
+        value = self._values.get(name)
+        return value if name in self._values else self._defaults.get(name)
+
+    def is_set(self, name: str) -> bool:
+        """Whether the field is set. A null is not, unless by default something is there."""
+        return self.get(name) is not None or self._defaults.get(name) is not None
+
+    def integer(self, name: str, least: int = 1) -> int:
+        """An integer that is at least ``least``."""
+        value = self.get(name)
+        if not _is_integer(value, least):
+            self.refuse(name, f"an integer of at least {least}")
+        return int(value)
+
+    def integers(self, name: str, least: int = 1) -> tuple[int, ...]:
+        """A list of integers, each at least ``least``."""
+        value = self.get(name)
+        is_list = isinstance(value, (list, tuple))
+        if not is_list or not all(_is_integer(each, least) for each in value):
+            self.refuse(name, f"a list of integers of at least {least}")
+        return tuple(value)
+
+    def sides(self, name: str) -> tuple[int, int]:
+        """A height and a width: two positive integers, or one for both."""
+        value = self.get(name)
+        if _is_integer(value, 1):
+            return value, value
+        pair = isinstance(value, (list, tuple)) and len(value) == 2  # noqa: PLR2004
+        if not pair or not all(_is_integer(each, 1) for each in value):
+            self.refuse(name, "a positive integer, or two")
+        return value[0], value[1]
+
+    def number(self, name: str) -> float:
+        """A number."""
+        value = self.get(name)
+        if not _is_number(value):
+            self.refuse(name, "a number")
+        return float(value)
+
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """A list of numbers."""
+        value = self.get(name)
+        if not isinstance(value, (list, tuple)) or not all(map(_is_number, value)):
+            self.refuse(name, "a list of numbers")
+        return tuple(float(each) for each in value)
+
+    def flag(self, name: str) -> bool:
+        """True or False."""
+        value = self.get(name)
+        if not isinstance(value, bool):
+            self.refuse(name, "true or false")
+        return value
+
+    def choice(self, name: str, choices: Collection[str]) -> str:
+        """One of some words."""
+        value = self.get(name)
+        if not isinstance(value, str) or value not in choices:
+            self.refuse(name, f"one of {', '.join(choices)}")
+        return value
+
+    def part(self, name: str, defaults: Mapping[str, Any] = MappingProxyType({})) -> ConfigFields:
+        """The dict of that name; one without fields where there is none."""
+        value = self.get(name)
+        if value is not None and not isinstance(value, dict):
+            self.refuse(name, "a dict")
+        return ConfigFields(value or {}, defaults, f"{self._path}{name}.")
+
+    def with_defaults(self, defaults: Mapping[str, Any]) -> ConfigFields:
+        """The same fields, none of them read; ``defaults`` beside those that there were."""
+        return ConfigFields(self._values, {**defaults, **self._defaults}, self._path)
+
+    def require(self, name: str, only: Any) -> None:
+        """Refuses a value other than the one with which the model's code computes."""
+        if self.is_set(name) and self.get(name) != only:
+            self.refuse(name, f"{only!r}, with which the model's code computes whatever this says")
+
+    def refuse_unread_of_positions(self) -> None:
+        """Refuses what bears on positions by its name, is not off, and was not asked for."""
+        for name in self._values.keys() - self._read:
+            if _OF_POSITIONS.match(name) and self._values[name]:
+                self.refuse(name, "no such field: what it does to positions is not known here")
+
+    def refuse_unread(self, of: str) -> None:
+        """Refuses whatever has a value and was not asked for; ``of`` is what has no such field."""
+        for name, value in self._values.items():
+            if name not in self._read and value is not None:
+                self.refuse(name, f"no such field: {of} has none")
+
+    def _name_given(self, name: str) -> str:
+        """The name under which the value stands."""
+        self._read.add(name)
+        default = self._defaults.get(name)
+        # A null is what is not set, where the default is that, or another field.
+        absent = name not in self._values or self._values[name] is None
+        return self._name_given(default.name) if absent and isinstance(default, As) else name
+
+
+def _is_integer(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rotary encodings out of a configuration's words.
+
+They are ``rope_parameters`` since transformers 5, and ``rope_scaling`` and ``rope_theta`` before.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from attnbias._config_fields import ConfigFields
+from attnbias._encodings import Rotary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from attnbias._choices import RotaryLayout
+    from attnbias._encodings import Encoding
+
+
+@dataclass(frozen=True)
+class RotaryModel:
+    """What a model's code makes of its words.
+
+    Attributes:
+        head_dim: the field that says how many columns of a head there are for positions.
+        rope_theta: the field that says so where the words do not.
+        partial_rotary_factor: the same.
+        is_partial: whether its default rope_type has a partial_rotary_factor.
+        layout: of its columns.
+        renamed_types: rope_types that it has under other names.
+        layer_types: where layers differ by type, the field that each type's rope_theta once was;
+            what was rope_scaling is the first one's.
+    """
+
+    head_dim: str = "head_dim"
+    rope_theta: str = "rope_theta"
+    partial_rotary_factor: str = "partial_rotary_factor"
+    is_partial: bool = False
+    layout: RotaryLayout | None = None
+    renamed_types: Mapping[str, str] = field(default_factory=dict)
+    layer_types: Mapping[str, str] = field(default_factory=dict)
+
+
+class _RopeType(NamedTuple):
+    """Which words a rope_type has, beside those that all have."""
+
+    needs: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
+    original_length: bool = False
+
+
+_ROPE_TYPES: Final = {
+    "default": _RopeType(),
+    "linear": _RopeType(needs=("factor",)),
+    "dynamic": _RopeType(needs=("factor",)),
+    "yarn": _RopeType(
+        needs=("factor",),
+        takes=(
+            "attention_factor",
+            "beta_fast",
+            "beta_slow",
+            "mscale",
+            "mscale_all_dim",
+            "truncate",
+        ),
+        original_length=True,
+    ),
+    "longrope": _RopeType(
+        needs=("short_factor", "long_factor"),
+        takes=("factor", "attention_factor"),
+        original_length=True,
+    ),
+    "llama3": _RopeType(
+        needs=("factor", "low_freq_factor", "high_freq_factor"), original_length=True
+    ),
+    "proportional": _RopeType(takes=("factor",)),
+}
+_NOT_NUMBERS: Final[Mapping[str, Callable[[ConfigFields, str], Any]]] = {
+    "truncate": ConfigFields.flag,
+    "short_factor": ConfigFields.numbers,
+    "long_factor": ConfigFields.numbers,
+}
+
+
+def rotary_places(config: ConfigFields, model: RotaryModel) -> dict[str, Encoding]:
+    """The encoding of all layers at ``rotary``, or of each type at ``rotary.TYPE``."""
+    old, new = (bool(config.get(name)) for name in ("rope_scaling", "rope_parameters"))
+    if old and new:
+        config.refuse("rope_scaling", "none beside rope_parameters")
+    rope = config.part("rope_scaling" if old else "rope_parameters")
+    if not model.layer_types:
+        config.get("original_max_position_embeddings")  # which not every rope_type has
+        return {"rotary": _rotary(config, model, rope, model.rope_theta)}
+    places: dict[str, Encoding] = {}
+    for layer_type, theta in model.layer_types.items():
+        scaled = rope if not places else ConfigFields({}, {})
+        words = scaled if old else rope.part(layer_type)
+        places[f"rotary.{layer_type}"] = _rotary(config, model, words, theta)
+    if not old:
+        rope.refuse_unread(f"a model with {' and '.join(model.layer_types)}")
+    return places
+
+
+def _rotary(config: ConfigFields, model: RotaryModel, rope: ConfigFields, theta: str) -> Rotary:
+    rope_type = _rope_type(rope, model)
+    needs, takes, original_length = _ROPE_TYPES[rope_type]
+    fields: dict[str, Any] = {
+        "head_dim": _head_dim(config, model),
+        "rope_theta": _own_or_models(rope, "rope_theta", config, theta),
+        "partial_rotary_factor": _partial_rotary_factor(config, model, rope),
+        "layout": model.layout,
+        "rope_type": rope_type,
+    }
+    for word in (*needs, *filter(rope.is_set, takes)):
+        fields[word] = _NOT_NUMBERS.get(word, ConfigFields.number)(rope, word)
+    if original_length:
+        fields["original_max_position_embeddings"] = _original_length(config, model, rope)
+    if rope_type == "dynamic" or (rope_type == "longrope" and fields.keys().isdisjoint(takes)):
+        fields["max_position_embeddings"] = config.integer("max_position_embeddings")
+    rope.refuse_unread(f"rope_type {rope_type!r}")
+    _check_columns(config, model, rope, fields)
+    return Rotary(**_without_zeros(fields))
+
+
+def _rope_type(rope: ConfigFields, model: RotaryModel) -> str:
+    name = "rope_type" if rope.is_set("rope_type") else "type"
+    if not rope.is_set(name):
+        return "default"
+    rope.is_set("type")  # the old name may stand beside the new one
+    word = rope.choice(name, [*_ROPE_TYPES, *model.renamed_types])
+    return model.renamed_types.get(word, word)
+
+
+def _head_dim(config: ConfigFields, model: RotaryModel) -> int:
+    if config.is_set(model.head_dim):
+        return config.integer(model.head_dim)
+    return config.integer("hidden_size") // config.integer("num_attention_heads")
+
+
+def _own_or_models(rope: ConfigFields, word: str, config: ConfigFields, name: str) -> float:
+    models = config.number(name)
+    return rope.number(word) if rope.is_set(word) else models
+
+
+def _partial_rotary_factor(
+    config: ConfigFields, model: RotaryModel, rope: ConfigFields
+) -> float | None:
+    factor = _own_or_models(rope, "partial_rotary_factor", config, model.partial_rotary_factor)
+    return None if factor == 1 else factor
+
+
+def _original_length(config: ConfigFields, model: RotaryModel, rope: ConfigFields) -> int:
+    """As transformers has it: the model's own goes before that of its words."""
+    name = "original_max_position_embeddings"
+    own = rope.integer(name) if rope.is_set(name) else None
+    if not model.layer_types and config.is_set(name):
+        return config.integer(name)
+    return own if own is not None else config.integer("max_position_embeddings")
+
+
+def _check_columns(
+    config: ConfigFields, model: RotaryModel, rope: ConfigFields, fields: Mapping[str, Any]
+) -> None:
+    factor = fields["partial_rotary_factor"]
+    if factor is None or fields["rope_type"] == "proportional":
+        return
+    if rope.is_set("partial_rotary_factor"):
+        refuse = functools.partial(rope.refuse, "partial_rotary_factor")
+    else:
+        refuse = functools.partial(config.refuse, model.partial_rotary_factor)
+    if fields["rope_type"] == "default" and not model.is_partial:
+        refuse("1: this model turns all columns of a head")
+    columns = int(fields["head_dim"] * factor)
+    if columns % 2:
+        refuse(f"an even number of columns that turn, not {columns} of {fields['head_dim']}")
+
+
+def _without_zeros(fields: dict[str, Any]) -> dict[str, Any]:
+    """Without what transformers takes for not set: a zero, and one mscale without the other."""
+    unset = {name for name in ("beta_fast", "beta_slow") if not fields.get(name)}
+    if not (fields.get("mscale") and fields.get("mscale_all_dim")):
+        unset |= {"mscale", "mscale_all_dim"}
+    return {name: value for name, value in fields.items() if name not in unset}

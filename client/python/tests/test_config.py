@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a configuration's words become; that transformers agrees is tests/conformance's matter."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import attnbias
+from attnbias import T5, LearnedAbsolute, Rotary, Shaw, Swin, SwinV2, from_config
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 4096,
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 1024,
+}
+SWIN = {"depths": [1, 2], "num_heads": [2, 4], "image_size": 32, "patch_size": 4}
+
+
+class Config:
+    """As transformers' are."""
+
+    def __init__(self, **fields: Any) -> None:
+        self._fields = fields
+
+    def to_dict(self) -> dict[str, Any]:
+        return self._fields
+
+
+def rotary_of(**fields: Any) -> Any:
+    return from_config(LLAMA | fields)["rotary"]
+
+
+def test_every_source(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA))
+    want = {"rotary": Rotary(head_dim=16, rope_theta=10000.0, rope_type="default")}
+    assert from_config(LLAMA) == want
+    assert from_config(Config(**LLAMA)) == want
+    for source in (path, tmp_path, str(path), str(tmp_path)):
+        assert from_config(source) == want
+
+
+def test_what_is_no_source(tmp_path: Path) -> None:
+    for source in (7, None, Config, [LLAMA]):
+        with pytest.raises(TypeError, match=r"config: got .*; want a dict, an object with to_dict"):
+            from_config(source)  # type: ignore[arg-type]
+    with pytest.raises(FileNotFoundError, match=r"config\.json"):
+        from_config(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text("{")
+    with pytest.raises(ValueError, match=r"config\.json: not JSON: "):
+        from_config(path)
+    path.write_text("[]")
+    with pytest.raises(ValueError, match=r"config\.json: got list, want a JSON object"):
+        from_config(path)
+    path.write_text('{"model_type": "t5", "num_heads": "many"}')
+    with pytest.raises(ValueError, match=r"config\.json: num_heads: got 'many', want an integer"):
+        from_config(path)
+
+
+def test_old_words_and_new_are_the_same() -> None:
+    old = rotary_of(rope_theta=500000.0, rope_scaling=LLAMA3)
+    assert old == rotary_of(rope_parameters=LLAMA3 | {"rope_theta": 500000.0})
+    assert old == Rotary(head_dim=16, rope_theta=500000.0, **LLAMA3)
+
+
+@pytest.mark.parametrize(
+    ("rope", "fields"),
+    [
+        ({"type": "linear", "factor": 2}, {"factor": 2.0}),
+        (
+            {"rope_type": "dynamic", "factor": 2.5},
+            {"factor": 2.5, "max_position_embeddings": 4096},
+        ),
+        (
+            {"rope_type": "yarn", "factor": 4.0, "beta_fast": 0, "mscale": 0.7, "truncate": False},
+            {"factor": 4.0, "original_max_position_embeddings": 4096, "truncate": False},
+        ),
+        (
+            {"rope_type": "yarn", "factor": 4.0, "mscale": 0.7, "mscale_all_dim": 1.0},
+            {
+                "factor": 4.0,
+                "original_max_position_embeddings": 4096,
+                "mscale": 0.7,
+                "mscale_all_dim": 1.0,
+            },
+        ),
+        (
+            {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2] * 8},
+            {
+                "short_factor": (1.0,) * 8,
+                "long_factor": (2.0,) * 8,
+                "original_max_position_embeddings": 4096,
+                "max_position_embeddings": 4096,
+            },
+        ),
+        (
+            {
+                "rope_type": "longrope",
+                "short_factor": [1.0] * 8,
+                "long_factor": [2.0] * 8,
+                "attention_factor": 1.2,
+                "original_max_position_embeddings": 512,
+            },
+            {
+                "short_factor": (1.0,) * 8,
+                "long_factor": (2.0,) * 8,
+                "attention_factor": 1.2,
+                "original_max_position_embeddings": 512,
+            },
+        ),
+        (
+            {"rope_type": "proportional", "partial_rotary_factor": 0.25},
+            {"partial_rotary_factor": 0.25},
+        ),
+    ],
+)
+def test_rope_types(rope: dict[str, Any], fields: dict[str, Any]) -> None:
+    rope_type = rope.get("rope_type", "linear")
+    want = Rotary(head_dim=16, rope_theta=10000.0, rope_type=rope_type, **fields)
+    assert rotary_of(rope_scaling=rope) == want
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"rope_scaling": {"type": "ntk-by-parts"}},
+            "rope_scaling.type: got 'ntk-by-parts', want ",
+        ),
+        ({"rope_parameters": {"rope_type": 3}}, "rope_parameters.rope_type: got 3, want one of "),
+        (
+            {"rope_scaling": {"type": "linear", "factor": 2.0, "finetuned": True}},
+            "rope_scaling.finetuned: got True, want no such field: rope_type 'linear' has none",
+        ),
+        (
+            {"rope_scaling": {"type": "linear", "factor": 2.0, "beta_fast": 32}},
+            "rope_scaling.beta_fast: got 32, want no such field",
+        ),
+        ({"rope_scaling": {"type": "linear"}}, "rope_scaling.factor: not set, want a number"),
+        (
+            {"rope_scaling": {"type": "linear", "factor": "2"}},
+            "rope_scaling.factor: got '2', want a number",
+        ),
+        (
+            {"rope_scaling": LLAMA3 | {"low_freq_factor": None}},
+            "rope_scaling.low_freq_factor: got None, want a number",
+        ),
+        ({"rope_scaling": "linear"}, "rope_scaling: got 'linear', want a dict"),
+        (
+            {"rope_scaling": LLAMA3, "rope_parameters": {"rope_theta": 1e4}},
+            "want none beside rope_parameters",
+        ),
+        ({"rope_theta": None}, "rope_theta: got None, want a number"),
+        ({"rope_theta": True}, "rope_theta: got True, want a number"),
+        ({"num_attention_heads": 0}, "num_attention_heads: got 0, want an integer of at least 1"),
+        ({"head_dim": 16.0}, "head_dim: got 16.0, want an integer of at least 1"),
+        (
+            {"partial_rotary_factor": 0.5},
+            "partial_rotary_factor: got 0.5, want 1: this model turns all columns",
+        ),
+        ({"alibi": True}, "alibi: got True, want no such field: what it does to positions"),
+        (
+            {"position_embedding_type": "rope2"},
+            "position_embedding_type: got 'rope2', want no such",
+        ),
+        ({"use_mrope": True}, "use_mrope: got True, want no such field"),
+        ({"rotary_pct": 0.25}, "rotary_pct: got 0.25, want no such field"),
+    ],
+)
+def test_words_that_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        rotary_of(**fields)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"use_mrope": False}, {"rope_scaling": None}, {"n_positions": 7}, {"properties": 1}]
+)
+def test_what_is_off_or_says_nothing_of_positions_is_ignored(fields: dict[str, Any]) -> None:
+    assert rotary_of(**fields) == rotary_of()
+
+
+def test_an_unknown_model_type() -> None:
+    with pytest.raises(ValueError, match=r"got 'lama', want one of beit, .*did you mean 'llama'"):
+        from_config({"model_type": "lama"})
+    with pytest.raises(ValueError, match=r"^model_type: not set, want one of beit, "):
+        from_config({})
+
+
+def test_layers_that_differ() -> None:
+    config = {"model_type": "gemma3_text", "head_dim": 8}
+    old = {"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 8.0}}
+    want = {
+        "rotary.full_attention": Rotary(head_dim=8, rope_theta=5e5, rope_type="linear", factor=8.0),
+        "rotary.sliding_attention": Rotary(head_dim=8, rope_theta=10000.0, rope_type="default"),
+    }
+    assert from_config(config | old) == want
+    nested = {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 5e5}}
+    assert from_config(config | {"rope_parameters": nested}) == want
+    with pytest.raises(ValueError, match=r"rope_parameters\.chunked_attention: got "):
+        from_config(config | {"rope_parameters": nested | {"chunked_attention": {"factor": 2}}})
+    text = {"rope_parameters": {"full_attention": {"rope_type": "su"}}}
+    with pytest.raises(
+        ValueError, match=r"text_config\.rope_parameters\.full_attention\.rope_type"
+    ):
+        from_config({"model_type": "gemma3", "text_config": text})
+
+
+def test_tables_have_the_names_of_a_checkpoint() -> None:
+    t5 = {"model_type": "t5", "num_heads": 2, "relative_attention_num_buckets": 16}
+    with_table = from_config(t5, checkpoint="small")
+    assert with_table["decoder"] == T5(
+        bidirectional=False,
+        num_heads=2,
+        num_buckets=16,
+        max_distance=128,
+        table="small/decoder",
+        bucket_rule="float32_log",
+    )
+    without: Any = from_config(t5)["decoder"]
+    assert without.table is None
+    swin = from_config({"model_type": "swin", "window_size": 3, **SWIN}, checkpoint="m")
+    assert swin["encoder.layers.1.blocks.1"] == Swin(
+        window_height=3, window_width=3, num_heads=4, table="m/encoder.layers.1.blocks.1"
+    )
+    place = "encoder.layers.1.blocks.0"
+    sizes = {"window_size": 6, "pretrained_window_sizes": [0, 12]}
+    assert from_config({"model_type": "swinv2", **SWIN, **sizes}, checkpoint="m")[place] == SwinV2(
+        window_height=4,
+        window_width=4,
+        num_heads=4,
+        pretrained_window_height=12,
+        pretrained_window_width=12,
+        hidden_weight=f"m/{place}.mlp.0.weight",
+        hidden_bias=f"m/{place}.mlp.0.bias",
+        output_weight=f"m/{place}.mlp.2.weight",
+    )
+    with pytest.raises(ValueError, match=r"checkpoint: got 'm', want None: .*'llama'"):
+        from_config(LLAMA, checkpoint="m")
+
+
+def test_berts_distances() -> None:
+    bert = {"model_type": "bert", "num_hidden_layers": 2, "max_position_embeddings": 40}
+    assert from_config(bert) == {"positions": LearnedAbsolute(table=None, offset=0)}
+    relative = from_config(bert | {"position_embedding_type": "relative_key"}, checkpoint="b")
+    assert relative == {
+        f"encoder.layers.{layer}": Shaw(
+            left=39,
+            right=39,
+            table=f"b/encoder.layers.{layer}",
+            beyond="refuse",
+            sign="query_minus_key",
+        )
+        for layer in (0, 1)
+    }
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            {"model_type": "bert", "position_embedding_type": "relative_value"},
+            "position_embedding_type: got 'relative_value', want one of absolute, relative_key",
+        ),
+        (
+            {"model_type": "detr", "position_embedding_type": "v3"},
+            "position_embedding_type: got 'v3', want one of sine, learned",
+        ),
+        (
+            {"model_type": "roberta", "pad_token_id": None},
+            "pad_token_id: got None, want an integer",
+        ),
+        (
+            {"model_type": "longt5", "encoder_attention_type": "global"},
+            "encoder_attention_type: got 'global', want one of local, transient-global",
+        ),
+        (
+            {"model_type": "mpnet", "relative_attention_num_buckets": 64},
+            "relative_attention_num_buckets: got 64, want 32, with which the model's code computes",
+        ),
+        (
+            {"model_type": "mpt", "attn_config": {"alibi_bias_max": 16}},
+            "attn_config.alibi_bias_max: got 16, want 8",
+        ),
+        ({"model_type": "mpt", "attn_config": {"alibi": False}}, "attn_config.alibi: got False"),
+        (
+            {"model_type": "mpt", "attn_config": {"rope": True}},
+            "attn_config.rope: got True, want no",
+        ),
+        ({"model_type": "falcon", "alibi": "yes"}, "alibi: got 'yes', want true or false"),
+        (
+            {"model_type": "bart", "static_position_embeddings": True},
+            "static_position_embeddings: ",
+        ),
+        (
+            {"model_type": "swin", "depths": [2, 2], "num_heads": [3]},
+            "num_heads: got [3], want one for each of 2 stages",
+        ),
+        ({"model_type": "swin", "depths": 4}, "depths: got 4, want a list of integers"),
+        ({"model_type": "vit", "relative_bias": 3}, "relative_bias: got 3, want no such field"),
+        (
+            {"model_type": "beit", "use_relative_position_bias": True, "image_size": [32, "wide"]},
+            "image_size: got [32, 'wide'], want a positive integer, or two",
+        ),
+        (
+            {"model_type": "swinv2", "image_size": 8, "patch_size": 4},
+            "image_size: got 8, want one of which stage 2 has something left",
+        ),
+        ({"model_type": "gptj", "rotary_dim": None}, "rotary_dim: got None, want an integer"),
+        ({"model_type": "gemma3", "vision_config": 3}, "vision_config: got 3, want a dict"),
+    ],
+)
+def test_fields_that_are_refused(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        from_config(config)
+
+
+def test_it_is_printed_without_what_is_not_set() -> None:
+    assert str(rotary_of()) == "Rotary(head_dim=16, rope_theta=10000.0, rope_type='default')"
+    assert str(attnbias.PositionMlpLayer(weight=None)) == "PositionMlpLayer()"

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attnbias.from_config against transformers: the defaults of its classes, what its modules compute.
+
+Models whose checkpoints servers mount are in checkpoint_test.py.
+"""
+
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import multi_axis_sinusoidal_test as of_images
+import numpy as np
+import pytest
+import torch
+import transformers as hf
+from bits import Array, assert_same_bits, to_array
+from bounds import assert_near
+from checkpoint_test import ENCODER_DECODER, PATCHED, check_config, detr_config
+from default_configs_test import ROWS, Rope, cos_and_sin, module_of, relative_bound
+from rotary_test import ROPES
+from transformers.models.bloom.modeling_bloom import _get_alibi_slopes, build_alibi_tensor
+from transformers.models.detr.modeling_detr import DetrSinePositionEmbedding
+from transformers.models.falcon.modeling_falcon import build_alibi_tensor as build_falcon_tensor
+from transformers.models.gptj.modeling_gptj import GPTJAttention
+
+import attnbias
+from attnbias._config_models import MODELS
+
+Words = dict[str, Any]
+
+# Heads of 128 columns, which is what the words of ROPES are for.
+SIZES = {
+    "hidden_size": 256,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 128,
+    "max_position_embeddings": 2048,
+    "num_hidden_layers": 7,
+}
+TURNING = {"qk_rope_head_dim": 128}  # of DeepSeek's heads
+ROTARY = [name for name in MODELS if "rotary" in attnbias.from_config({"model_type": name})]
+LAYERS = ["sliding_attention", "full_attention"]
+
+
+def make_config(model_type: str, **fields: Any) -> Any:
+    return hf.CONFIG_MAPPING[model_type](**fields)
+
+
+@pytest.mark.parametrize("model_type", MODELS)
+def test_what_a_config_leaves_out_is_transformers_default(model_type: str) -> None:
+    default = attnbias.from_config(make_config(model_type))
+    assert attnbias.from_config({"model_type": model_type}) == default
+    assert attnbias.from_config(make_config(model_type).to_diff_dict()) == default
+
+
+@pytest.mark.parametrize("model_type", [name for name in ROTARY if name not in ("gptj", "phi3")])
+@pytest.mark.parametrize("rope_type", ["dynamic", "yarn"])
+def test_the_length_that_a_config_leaves_out(model_type: str, rope_type: str) -> None:
+    scaling = {"rope_type": rope_type, "factor": 2.0}
+    config = make_config(model_type, rope_scaling=dict(scaling))
+    words = {"model_type": model_type, "rope_scaling": scaling}
+    assert attnbias.from_config(words) == attnbias.from_config(config)
+
+
+def test_servers_mount_what_is_said_to_be_mounted(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "none"}')
+    (known,) = re.findall("want one of (.*)", check_config(tmp_path).stderr)
+    mounted = {name for name, model in MODELS.items() if model.mounted}
+    assert set(re.findall(r"[\w-]+", known)) == mounted
+
+
+def sizes_of(model_type: str) -> Words:
+    if model_type == "falcon":  # which has no field for it
+        return {name: size for name, size in SIZES.items() if name != "head_dim"}
+    return SIZES | (TURNING if model_type.startswith("deepseek") else {})
+
+
+def old_words(model_type: str, rope: Words) -> Words:
+    """As configurations had them before transformers 5."""
+    rope = dict(rope)
+    theta = "rotary_emb_base" if model_type == "gpt_neox" else "rope_theta"
+    words: Words = {theta: rope.pop("rope_theta")}
+    rope["type"] = rope.pop("rope_type")
+    partial = rope.pop("partial_rotary_factor", None)
+    if partial is not None:
+        words["rotary_pct" if model_type == "gpt_neox" else "partial_rotary_factor"] = partial
+    return words | ({"rope_scaling": rope} if rope != {"type": "default"} else {})
+
+
+def assert_rotary(
+    client: attnbias.Client, encoding: Any, rope: Rope, positions: list[int] = ROWS
+) -> None:
+    """As near as float32 comes: an angle loses what its frequency does, times the position."""
+    if rope.words["rope_type"] in ("dynamic", "longrope"):
+        with pytest.raises(attnbias.InvalidArgumentError, match="sequence_length: not set"):
+            client.get(encoding, position_ids=positions)
+        encoding = replace(encoding, sequence_length=max(positions) + 1)
+    module = module_of(rope)
+    want = cos_and_sin(rope, module, [positions])
+    got = client.get(encoding, position_ids=positions, dtype="f64")
+    bound = np.array(positions)[:, None] * relative_bound(rope) + 2.0**-21
+    for ours, theirs in zip((got.cos, got.sin), want, strict=True):
+        assert ours.shape == theirs.shape
+        assert np.all(np.abs(ours - theirs) <= bound)
+
+
+def supports(model_type: str, rope: Words) -> bool:
+    return model_type != "phi3" or rope["rope_type"] in ("default", "longrope")
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["rope_parameters", "rope_scaling"])
+@pytest.mark.parametrize("name", ROPES)
+@pytest.mark.parametrize("model_type", [name for name in ROTARY if name != "gptj"])
+def test_rotary(client: attnbias.Client, model_type: str, name: str, old: bool) -> None:
+    rope = {"partial_rotary_factor": 1.0} | ROPES[name]
+    if not supports(model_type, rope):
+        pytest.skip("transformers refuses it")
+    sizes = sizes_of(model_type)
+    if model_type == "phi3":  # whose own length goes before that of its words
+        sizes["original_max_position_embeddings"] = 4096
+    words = old_words(model_type, rope) if old else {"rope_parameters": dict(rope)}
+    given = {"model_type": model_type, **sizes, **words}
+    encoding = attnbias.from_config(given)["rotary"]
+    config = make_config(model_type, **sizes, **words)
+    assert attnbias.from_config(config)["rotary"] == encoding
+    for positions in (ROWS, [*ROWS, 8191]):
+        assert_rotary(client, encoding, Rope(model_type, config, None, rope), positions)
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.75])
+@pytest.mark.parametrize("rope_type", ["default", "linear"])
+@pytest.mark.parametrize("model_type", [name for name in ROTARY if name not in ("gptj", "phi3")])
+def test_part_of_a_head(
+    client: attnbias.Client, model_type: str, rope_type: str, factor: float
+) -> None:
+    rope = {"rope_type": rope_type, "rope_theta": 1e4, "partial_rotary_factor": factor}
+    if rope_type == "linear":
+        rope["factor"] = 3.0
+    config = make_config(model_type, **sizes_of(model_type), rope_parameters=dict(rope))
+    turns = module_of(Rope(model_type, config, None, rope)).inv_freq.numel() * 2
+    if turns != 128 * factor:  # transformers' default does not see the word
+        with pytest.raises(ValueError, match=r"partial_rotary_factor: got .*, want 1: "):
+            attnbias.from_config(config)
+        return
+    encoding = attnbias.from_config(config)["rotary"]
+    assert_rotary(client, encoding, Rope(model_type, config, None, rope))
+
+
+def test_columns_that_are_odd_are_refused() -> None:
+    config = make_config("phi", **SIZES, partial_rotary_factor=0.07)
+    with pytest.raises(ValueError, match=r"partial_rotary_factor: got 0.07, want an even .* not 7"):
+        attnbias.from_config(config)
+
+
+def test_phi3_says_longrope_by_older_names(client: attnbias.Client) -> None:
+    rope = {key: ROPES["longrope"][key] for key in ("short_factor", "long_factor")}
+    for old_name in ("su", "yarn"):
+        words = {"rope_scaling": {"type": old_name, **rope}, "max_position_embeddings": 131072}
+        given = {**SIZES, "original_max_position_embeddings": 4096, **words}
+        config = make_config("phi3", **given)
+        encoding: Any = attnbias.from_config({"model_type": "phi3", **given})["rotary"]
+        assert encoding.max_position_embeddings == 131072
+        named = {**rope, "rope_type": "longrope", "rope_theta": 1e4}
+        assert_rotary(client, encoding, Rope("phi3", config, None, named))
+
+
+@pytest.mark.parametrize("name", ["default", "linear", "llama3", "proportional"])
+@pytest.mark.parametrize("old", [False, True], ids=["rope_parameters", "rope_scaling"])
+def test_gemma_3(client: attnbias.Client, name: str, old: bool) -> None:
+    full = ROPES[name]
+    sliding = {"rope_type": "default", "rope_theta": 20000.0}
+    if old:
+        words = old_words("gemma3_text", full) | {"rope_local_base_freq": 20000.0}
+    else:
+        words = {"rope_parameters": {"full_attention": dict(full), "sliding_attention": sliding}}
+    config = make_config("gemma3_text", **SIZES, **words)
+    encodings = attnbias.from_config({"model_type": "gemma3_text", **SIZES, **words})
+    assert attnbias.from_config(config) == encodings
+    assert encodings.keys() == {f"rotary.{layer}" for layer in LAYERS}
+    for layer, rope in zip(LAYERS, (sliding, full), strict=True):
+        encoding = encodings[f"rotary.{layer}"]
+        assert_rotary(client, encoding, Rope("gemma3_text", config, layer, rope))
+    whole = hf.Gemma3Config(text_config=config)
+    in_whole = attnbias.from_config(whole)
+    assert in_whole.keys() == {*(f"text.{place}" for place in encodings), "vision.positions"}
+    assert all(in_whole[f"text.{place}"] == encodings[place] for place in encodings)
+
+
+def test_gpt_j(client: attnbias.Client) -> None:
+    config = hf.GPTJConfig(n_embd=128, n_head=2, n_positions=700, rotary_dim=16)
+    table = to_array(GPTJAttention(config, 0).embed_positions)
+    sin, cos = np.split(table, 2, axis=1)
+    got = client.get(attnbias.from_config(config)["rotary"], positions=700)
+    for ours, theirs in ((got.cos, cos), (got.sin, sin)):
+        assert_near(ours, theirs.repeat(2, axis=1), np.arange(700))
+
+
+@pytest.mark.parametrize("num_heads", [1, 2, 7, 8, 12, 16, 25, 71, 112, 127])
+def test_alibi(client: attnbias.Client, num_heads: int) -> None:
+    length = 257  # as far as bf16 has every position
+
+    def row(config: Any, dtype: str = "f32") -> Array:
+        encoding = attnbias.from_config(config)["decoder"]
+        return client.get(encoding, queries=length, keys=length, dtype=dtype).row
+
+    mask = torch.ones(1, length)
+    bloom = hf.BloomConfig(n_head=num_heads, hidden_size=num_heads)
+    want = build_alibi_tensor(mask, num_heads, torch.float32).reshape(num_heads, length)
+    assert_same_bits(row(bloom), to_array(want))
+
+    falcon = hf.FalconConfig(num_attention_heads=num_heads, hidden_size=num_heads, alibi=True)
+    want = build_falcon_tensor(mask.long(), num_heads, torch.bfloat16).reshape(num_heads, length)
+    assert_same_bits(row(falcon, "bf16"), to_array(want))
+
+    mpt = hf.MptConfig(
+        d_model=num_heads, n_heads=num_heads, n_layers=1, vocab_size=8, max_seq_len=length
+    )
+    model = hf.MptModel(mpt)
+    want = model.build_mpt_alibi_tensor(model.num_heads, mpt.max_seq_len)[:, 0]
+    assert_same_bits(row(mpt), to_array(want))
+
+
+def test_alibis_slopes_are_torchs_but_for_its_powers_rounding() -> None:
+    for num_heads in range(1, 129):
+        encoding: Any = attnbias.from_config({"model_type": "bloom", "n_head": num_heads})
+        ours = np.float32(encoding["decoder"].slopes)
+        theirs = to_array(_get_alibi_slopes(num_heads, torch.device("cpu")))
+        assert len(ours) == num_heads
+        assert np.all(np.abs(ours - theirs) <= np.spacing(theirs))
+
+
+LENGTH = 40
+SEQUENCES = {**ENCODER_DECODER, "d_model": 12, "vocab_size": 16, "pad_token_id": 1}
+ALL_POSITIONS = {"max_position_embeddings": LENGTH}
+
+
+@pytest.mark.parametrize("model_type", ["marian", "pegasus", "whisper"])
+def test_sinusoids(client: attnbias.Client, model_type: str) -> None:
+    sizes = {"max_source_positions": LENGTH} if model_type == "whisper" else ALL_POSITIONS
+    config = make_config(model_type, **SEQUENCES, **sizes)
+    model = hf.AutoModel.from_config(config)
+    encodings = attnbias.from_config(config)
+    sides = ["encoder"] if model_type == "whisper" else ["encoder", "decoder"]
+    for side in sides:
+        want = to_array(getattr(model, side).embed_positions.weight)
+        got = client.get(encodings[f"{side}.positions"], positions=LENGTH)
+        assert_near(got, want, np.arange(LENGTH))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "sides"),
+    [
+        ("mbart", ["encoder", "decoder"]),
+        ("plbart", ["encoder", "decoder"]),
+        ("blenderbot", ["encoder", "decoder"]),
+        ("blenderbot-small", ["encoder", "decoder"]),
+        ("whisper", ["decoder"]),
+    ],
+)
+def test_learned_of_sequences(client: attnbias.Client, model_type: str, sides: list[str]) -> None:
+    """Those that no server mounts; each module is called as its model calls it."""
+    lengths = {"max_target_positions": LENGTH} if model_type == "whisper" else ALL_POSITIONS
+    config = make_config(model_type, **SEQUENCES, **lengths)
+    torch.manual_seed(7)
+    model = hf.AutoModel.from_config(config).eval()
+    encodings: Any = attnbias.from_config(config)
+    for side in sides:
+        module = getattr(model, side).embed_positions
+        encoding = encodings[f"{side}.positions"]
+        with pytest.raises(attnbias.InvalidArgumentError, match="table: not set"):
+            client.get(encoding, positions=9)
+        tokens = torch.zeros(1, 9, dtype=torch.long)
+        by_shape = model_type in ("blenderbot", "blenderbot-small")
+        with torch.no_grad():
+            want = to_array(module(tokens.shape if by_shape else tokens)).reshape(9, -1)
+        got = client.get(replace(encoding, table=module.weight), positions=9)
+        assert_same_bits(got, want)
+
+
+def test_learned_of_siglip(client: attnbias.Client) -> None:
+    config = hf.SiglipVisionConfig(**PATCHED)
+    embeddings = hf.SiglipVisionModel(config).eval().vision_model.embeddings
+    torch.nn.init.zeros_(embeddings.patch_embedding.weight)
+    torch.nn.init.zeros_(embeddings.patch_embedding.bias)
+    with torch.no_grad():
+        want = to_array(embeddings(torch.zeros(1, 3, 16, 16))[0])
+    encoding: Any = attnbias.from_config(config)["positions"]
+    table = embeddings.position_embedding.weight
+    assert_same_bits(client.get(replace(encoding, table=table), positions=len(want)), want)
+
+
+def test_sines_of_detr(client: attnbias.Client) -> None:
+    config = detr_config(num_queries=5, **ENCODER_DECODER)
+    config.position_embedding_type = "sine"
+    with torch.device("meta"):
+        model = hf.AutoModel.from_config(config)
+    (module,) = (m for m in model.modules() if isinstance(m, DetrSinePositionEmbedding))
+    height, width = 5, 7
+    want = of_images.computed(module, torch.float32, torch.zeros(1, height, width).bool())
+    encoding: Any = attnbias.from_config(config)["positions"]
+    rows_and_columns = of_images.grid(height, width, 1)
+    with pytest.raises(attnbias.InvalidArgumentError, match="axis_lengths"):
+        client.get(encoding, position_ids=rows_and_columns)
+    whole = replace(encoding, axis_lengths=[height, width])
+    got = client.get(whole, position_ids=rows_and_columns, dtype="f64")
+    of_images.assert_near(got, want, 2 * math.pi, 10000)
