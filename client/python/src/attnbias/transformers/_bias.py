@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A bias that depends on ``key - query`` alone, between a module that makes it and attention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class Diagonals(NamedTuple):
+    """``bias[h, q, k] = numbers[h, k - q + first]``; a tuple, so that torch.compile sees through.
+
+    ``first`` is a tensor where positions are, as with transformers' StaticCache.
+    """
+
+    numbers: torch.Tensor
+    first: int | torch.Tensor
+
+
+def dense(bias: Diagonals, queries: int, keys: int) -> torch.Tensor:
+    """The bias as ``[1, heads, queries, keys]``."""
+    numbers, first = bias
+    if isinstance(first, torch.Tensor):
+        device = numbers.device
+        places = torch.arange(keys, device=device) - torch.arange(queries, device=device)[:, None]
+        return numbers[None, :, places + first]
+    window = numbers[:, first - queries + 1 : first + keys]
+    return window.unfold(-1, keys, 1).flip(-2)[None]
+
+
+def embedded(
+    buckets: torch.Tensor,
+    table: nn.Module,
+    *,
+    queries: int,
+    keys: int,
+    past: int | torch.Tensor = 0,
+) -> Diagonals:
+    """The diagonals of a window out of a learned table.
+
+    Args:
+        buckets: for each relative position from ``1 - max_length`` to ``max_length - 1`` its row.
+        table: an embedding, ``[buckets, heads]``.
+        queries: how many.
+        keys: how many, the first at position 0.
+        past: position of the first query.
+    """
+    max_length = (buckets.shape[0] + 1) // 2
+    first = max_length - 1 - past
+    require_length(keys, max_length)
+    if not isinstance(past, torch.Tensor):
+        require_length(queries + past, max_length)
+        buckets = buckets[first - queries + 1 : first + keys]
+        first = queries - 1
+    return Diagonals(table(buckets).t().contiguous(), first)
+
+
+def require_length(length: int, max_length: int) -> None:
+    """Refuses more positions than the model was attached with."""
+    if length > max_length:
+        message = (
+            f"max_length: the model was attached with {max_length}, and got {length} positions; "
+            "detach() it and attach it with more"
+        )
+        raise ValueError(message)

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention that reads a bias as diagonals, as a function among those of transformers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from transformers import AttentionInterface
+from transformers.integrations.flex_attention import compile_friendly_flex_attention
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import (
+    AttentionMaskInterface,
+    bidirectional_mask_function,
+    flex_attention_mask,
+    sdpa_mask,
+)
+
+from attnbias.transformers._bias import dense
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
+
+    from attnbias.transformers._bias import Diagonals
+
+# Below one block of FlexAttention's, as in decoding, SDPA is faster and its bias small.
+_LEAST_QUERIES: Final = 128
+
+
+def register(name: str) -> None:
+    """Makes these functions known to transformers."""
+    AttentionInterface.register(name, attend)
+    AttentionMaskInterface.register(name, mask)
+
+
+def mask(
+    *, q_length: int, attention_mask: torch.Tensor | None = None, **options: Any
+) -> torch.Tensor | BlockMask | None:
+    """The mask that ``attend`` takes; arguments are those of ``transformers.masking_utils``."""
+    if q_length < _LEAST_QUERIES:
+        return sdpa_mask(q_length=q_length, attention_mask=attention_mask, **options)
+    if options["mask_function"] is bidirectional_mask_function and (
+        attention_mask is None or (not torch.compiler.is_compiling() and attention_mask.all())
+    ):
+        return None
+    return flex_attention_mask(q_length=q_length, attention_mask=attention_mask, **options)
+
+
+def attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | BlockMask | None,
+    *,
+    position_bias: Diagonals | None = None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention of ``[batch, heads, length, head_dim]``; None is a bias of zeros."""
+    if options.get("output_attentions"):
+        _refuse("output_attentions=True", 'FlexAttention has no attention weights: "eager" has')
+    if dropout > 0:
+        _refuse(f"a dropout of {dropout}", "FlexAttention has none: model.eval(), or set it to 0")
+    queries, keys = query.shape[2], key.shape[2]
+    if queries < _LEAST_QUERIES or isinstance(attention_mask, torch.Tensor):
+        bias = None if position_bias is None else dense(position_bias, queries, keys)
+        options |= {"scaling": scaling, "position_bias": bias}
+        output: torch.Tensor = sdpa_attention_forward(
+            module, query, key, value, attention_mask, **options
+        )[0]
+        return output, None
+
+    score_mod = None
+    learns = (query, key, value)
+    if position_bias is not None:
+        numbers, first = position_bias
+        learns += (numbers,)
+        # As a tensor: torch.compile makes a program for each int that it meets.
+        place = first
+        if not isinstance(place, torch.Tensor):
+            place = torch.full((), first, dtype=torch.int64, device=query.device)
+
+        def score_mod(
+            score: torch.Tensor,
+            batch: torch.Tensor,
+            head: torch.Tensor,
+            query_index: torch.Tensor,
+            key_index: torch.Tensor,
+        ) -> torch.Tensor:
+            del batch
+            return score + numbers[head, key_index - query_index + place]
+
+    if query.device.type == "cpu" and torch.is_grad_enabled():
+        if any(tensor.requires_grad for tensor in learns):
+            _refuse("gradients", 'FlexAttention has none on a CPU: torch.no_grad(), or "sdpa"')
+    output = compile_friendly_flex_attention(
+        query,
+        key,
+        value,
+        score_mod=score_mod,
+        block_mask=attention_mask,
+        scale=scaling,
+        enable_gqa=query.shape[1] != key.shape[1],
+        training=module.training,
+        kernel_options=options.get("kernel_options"),
+    )
+    return output.transpose(1, 2).contiguous(), None
+
+
+def _refuse(what: str, why: str) -> None:
+    raise ValueError(f'attention: the model was attached with "flex", and got {what}; {why}')
