@@ -39,6 +39,7 @@ def embedded(
     queries: int,
     keys: int,
     past: int | torch.Tensor = 0,
+    whole: bool = False,
 ) -> Diagonals:
     """The diagonals of a window out of a learned table.
 
@@ -48,12 +49,14 @@ def embedded(
         queries: how many.
         keys: how many, the first at position 0.
         past: position of the first query.
+        whole: all that there are, not the window's alone.
     """
     max_length = (buckets.shape[0] + 1) // 2
     first = max_length - 1 - past
     require_length(keys, max_length)
     if not isinstance(past, torch.Tensor):
         require_length(queries + past, max_length)
+    if not isinstance(past, torch.Tensor) and not whole:
         buckets = buckets[first - queries + 1 : first + keys]
         first = queries - 1
     return Diagonals(table(buckets).t().contiguous(), first)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from attnbias.transformers._bias import Diagonals
 
 # Below one block of FlexAttention's, as in decoding, SDPA is faster and its bias small.
-_LEAST_QUERIES: Final = 128
+LEAST_QUERIES: Final = 128
 
 
 def register(name: str) -> None:
@@ -37,7 +37,7 @@ def mask(
     *, q_length: int, attention_mask: torch.Tensor | None = None, **options: Any
 ) -> torch.Tensor | BlockMask | None:
     """The mask that ``attend`` takes; arguments are those of ``transformers.masking_utils``."""
-    if q_length < _LEAST_QUERIES:
+    if q_length < LEAST_QUERIES:
         return sdpa_mask(q_length=q_length, attention_mask=attention_mask, **options)
     if options["mask_function"] is bidirectional_mask_function and (
         attention_mask is None or (not torch.compiler.is_compiling() and attention_mask.all())
@@ -64,7 +64,7 @@ def attend(
     if dropout > 0:
         _refuse(f"a dropout of {dropout}", "FlexAttention has none: model.eval(), or set it to 0")
     queries, keys = query.shape[2], key.shape[2]
-    if queries < _LEAST_QUERIES or isinstance(attention_mask, torch.Tensor):
+    if queries < LEAST_QUERIES or isinstance(attention_mask, torch.Tensor):
         bias = None if position_bias is None else dense(position_bias, queries, keys)
         options |= {"scaling": scaling, "position_bias": bias}
         output: torch.Tensor = sdpa_attention_forward(

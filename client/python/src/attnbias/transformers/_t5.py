@@ -14,6 +14,7 @@ from attnbias._encodings import T5
 from attnbias._request import Request
 from attnbias._torch import to_torch
 from attnbias.transformers._bias import Diagonals, dense, embedded
+from attnbias.transformers._flex import LEAST_QUERIES
 from attnbias.transformers._family import Family, Site, Wanted
 
 if TYPE_CHECKING:
@@ -88,14 +89,16 @@ def compact_bias(
     device: torch.device | None = None,
     past_seen_tokens: int | torch.Tensor = 0,
 ) -> Diagonals:
-    """``compute_bias`` of T5 for attention that reads diagonals."""
+    """``compute_bias`` for attention that reads diagonals."""
     del device  # that of the table, as in transformers
+    # FlexAttention is compiled anew for each number of diagonals, so it gets all that there are.
     return embedded(
         module.attnbias_buckets,
         module.relative_attention_bias,
         queries=query_length,
         keys=key_length,
         past=past_seen_tokens,
+        whole=query_length >= LEAST_QUERIES,
     )
 
 
@@ -106,8 +109,15 @@ def dense_bias(
     device: torch.device | None = None,
     past_seen_tokens: int | torch.Tensor = 0,
 ) -> torch.Tensor:
-    """``compute_bias`` of T5."""
-    bias = compact_bias(module, query_length, key_length, device, past_seen_tokens)
+    """``compute_bias`` for other attention."""
+    del device
+    bias = embedded(
+        module.attnbias_buckets,
+        module.relative_attention_bias,
+        queries=query_length,
+        keys=key_length,
+        past=past_seen_tokens,
+    )
     return dense(bias, query_length, key_length)
 
 
