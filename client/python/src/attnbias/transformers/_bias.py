@@ -1,28 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bias that depends on ``key - query`` alone, between a module that makes it and attention."""
+"""Biases in their compact form, between the module that makes one and attention."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import torch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import nn
 
 
 class Diagonals(NamedTuple):
-    """``bias[h, q, k] = numbers[h, k - q + first]``; a tuple, so that torch.compile sees through.
+    """``bias[b, h, q, k] = numbers[h, k - q + first]``.
 
-    ``first`` is a tensor where positions are, as with transformers' StaticCache.
+    A tuple, so that torch.compile sees through it. ``first`` is a tensor where positions are, as
+    with transformers' StaticCache.
     """
 
     numbers: torch.Tensor
     first: int | torch.Tensor
 
 
-def dense(bias: Diagonals, queries: int, keys: int) -> torch.Tensor:
-    """The bias as ``[1, heads, queries, keys]``."""
+class KeyRows(NamedTuple):
+    """``bias[b, h, q, k] = numbers[b, h, k]``."""
+
+    numbers: torch.Tensor
+
+
+CompactBias: TypeAlias = Diagonals | KeyRows
+
+
+def dense(bias: CompactBias, queries: int, keys: int) -> torch.Tensor:
+    """The bias as a tensor ``[1 or batch, heads, queries, keys]``; of rows one that broadcasts."""
+    if isinstance(bias, KeyRows):
+        return bias.numbers[:, :, None, :keys]
     numbers, first = bias
     if isinstance(first, torch.Tensor):
         device = numbers.device
@@ -30,6 +44,18 @@ def dense(bias: Diagonals, queries: int, keys: int) -> torch.Tensor:
         return numbers[None, :, places + first]
     window = numbers[:, first - queries + 1 : first + keys]
     return window.unfold(-1, keys, 1).flip(-2)[None]
+
+
+def score_mod(bias: CompactBias) -> Callable[..., torch.Tensor]:
+    """What adds the bias in FlexAttention."""
+    numbers = bias.numbers
+    if isinstance(bias, KeyRows):
+        return lambda score, b, h, q, k: score + numbers[b, h, k]
+    place = bias.first
+    if not isinstance(place, torch.Tensor):
+        # torch.compile makes a program for each int that it meets.
+        place = torch.full((), place, dtype=torch.int64, device=numbers.device)
+    return lambda score, b, h, q, k: score + numbers[h, k - q + place]
 
 
 def embedded(

@@ -80,6 +80,11 @@ _FILES: Final[Mapping[str, str]] = {
     "t5": "_t5",
     "mt5": "_t5",
     "umt5": "_t5",
+    "longt5": "_longt5",
+    "mpnet": "_mpnet",
+    "bloom": "_bloom",
+    "mpt": "_mpt",
+    "falcon": "_falcon",
 }
 
 

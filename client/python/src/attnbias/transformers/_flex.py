@@ -16,12 +16,12 @@ from transformers.masking_utils import (
     sdpa_mask,
 )
 
-from attnbias.transformers._bias import dense
+from attnbias.transformers._bias import dense, score_mod
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
-    from attnbias.transformers._bias import Diagonals
+    from attnbias.transformers._bias import CompactBias
 
 # Below one block of FlexAttention's, as in decoding, SDPA is faster and its bias small.
 LEAST_QUERIES: Final = 128
@@ -53,7 +53,7 @@ def attend(
     value: torch.Tensor,
     attention_mask: torch.Tensor | BlockMask | None,
     *,
-    position_bias: Diagonals | None = None,
+    position_bias: CompactBias | None = None,
     dropout: float = 0.0,
     scaling: float | None = None,
     **options: Any,
@@ -72,26 +72,9 @@ def attend(
         )[0]
         return output, None
 
-    score_mod = None
-    learns = (query, key, value)
+    learns = [query, key, value]
     if position_bias is not None:
-        numbers, first = position_bias
-        learns += (numbers,)
-        # As a tensor: torch.compile makes a program for each int that it meets.
-        place = first
-        if not isinstance(place, torch.Tensor):
-            place = torch.full((), first, dtype=torch.int64, device=query.device)
-
-        def score_mod(
-            score: torch.Tensor,
-            batch: torch.Tensor,
-            head: torch.Tensor,
-            query_index: torch.Tensor,
-            key_index: torch.Tensor,
-        ) -> torch.Tensor:
-            del batch
-            return score + numbers[head, key_index - query_index + place]
-
+        learns.append(position_bias.numbers)
     if query.device.type == "cpu" and torch.is_grad_enabled():
         if any(tensor.requires_grad for tensor in learns):
             _refuse("gradients", 'FlexAttention has none on a CPU: torch.no_grad(), or "sdpa"')
@@ -99,7 +82,7 @@ def attend(
         query,
         key,
         value,
-        score_mod=score_mod,
+        score_mod=None if position_bias is None else score_mod(position_bias),
         block_mask=attention_mask,
         scale=scaling,
         enable_gqa=query.shape[1] != key.shape[1],

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from attnbias.transformers._changes import Changes
 
 ATTENTIONS: Final = (T5Attention, MT5Attention, UMT5Attention)
-_INDEX_BYTES: Final = 8  # of an int64
+INDEX_BYTES: Final = 8  # of an int64
 
 
 def sites(wanted: Wanted, attentions: tuple[type, ...] = ATTENTIONS) -> Iterator[Site]:
@@ -37,12 +37,7 @@ def sites(wanted: Wanted, attentions: tuple[type, ...] = ATTENTIONS) -> Iterator
             if path.endswith("EncDecAttention"):
                 yield Site(path, "forward", module, None, _without_bias, bias_bytes)
             continue
-        t5 = T5(
-            bidirectional=not module.is_decoder,
-            num_buckets=module.relative_attention_num_buckets,
-            max_distance=module.relative_attention_max_distance,
-            bucket_rule="float32_log",
-        )
+        t5 = encoding_of(module)
         key = (t5.bidirectional, t5.num_buckets, t5.max_distance)
         length = wanted.max_length
         request = Request(t5, queries=length, keys=length, values="buckets")
@@ -53,23 +48,36 @@ def sites(wanted: Wanted, attentions: tuple[type, ...] = ATTENTIONS) -> Iterator
             module,
             requests.setdefault(key, request),
             _with_compact_bias if flex else _with_dense_bias,
-            _INDEX_BYTES * pairs + (bias_bytes if flex else 0),
+            INDEX_BYTES * pairs + (bias_bytes if flex else 0),
         )
 
 
+def encoding_of(module: Any) -> T5:
+    """Of an attention module, as its attributes say."""
+    return T5(
+        bidirectional=not module.is_decoder,
+        num_buckets=module.relative_attention_num_buckets,
+        max_distance=module.relative_attention_max_distance,
+        bucket_rule="float32_log",
+    )
+
+
 def _with_compact_bias(changes: Changes, module: Any, answer: Toeplitz) -> None:
-    _add_buckets(changes, module, answer)
+    add_buckets(changes, module, answer)
     changes.set_method(module, "compute_bias", compact_bias)
 
 
 def _with_dense_bias(changes: Changes, module: Any, answer: Toeplitz) -> None:
-    _add_buckets(changes, module, answer)
+    add_buckets(changes, module, answer)
     changes.set_method(module, "compute_bias", dense_bias)
 
 
-def _add_buckets(changes: Changes, module: Any, answer: Toeplitz) -> None:
+def add_buckets(
+    changes: Changes, module: Any, answer: Toeplitz, name: str = "attnbias_buckets"
+) -> None:
+    """Adds the rows of the module's table, for each relative position, where the table is."""
     device = module.relative_attention_bias.weight.device
-    changes.add_buffer(module, "attnbias_buckets", to_torch(answer.diagonals, device))
+    changes.add_buffer(module, name, to_torch(answer.diagonals, device))
 
 
 def _without_bias(changes: Changes, module: Any, _: None) -> None:
