@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import torch
+from torch.nn import functional
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,12 +51,28 @@ def score_mod(bias: CompactBias) -> Callable[..., torch.Tensor]:
     """What adds the bias in FlexAttention."""
     numbers = bias.numbers
     if isinstance(bias, KeyRows):
+        numbers = of_few_shapes(numbers)
         return lambda score, b, h, q, k: score + numbers[b, h, k]
     place = bias.first
     if not isinstance(place, torch.Tensor):
         # torch.compile makes a program for each int that it meets.
         place = torch.full((), place, dtype=torch.int64, device=numbers.device)
     return lambda score, b, h, q, k: score + numbers[h, k - q + place]
+
+
+def of_few_shapes(tensor: torch.Tensor) -> torch.Tensor:
+    """What FlexAttention reads by batch and key, for its CPU code; other devices take any shape.
+
+    Where a program is for tensors of any shape, torch 2.15 mixes up the names of their sizes with
+    those of its own (cpp_flex_attention_template.py), and the C++ compiler refuses it. So programs
+    are for one shape each, and shapes are few: the last axis is a power of two.
+    """
+    if tensor.device.type != "cpu" or torch.compiler.is_compiling():
+        return tensor
+    length = tensor.shape[-1]
+    padded = functional.pad(tensor, (0, (1 << (length - 1).bit_length()) - length))
+    torch._dynamo.mark_static(padded)
+    return padded
 
 
 def embedded(

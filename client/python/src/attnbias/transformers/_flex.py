@@ -11,14 +11,19 @@ from transformers.integrations.flex_attention import compile_friendly_flex_atten
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import (
     AttentionMaskInterface,
+    and_masks,
     bidirectional_mask_function,
     flex_attention_mask,
+    padding_mask_function,
+    prepare_padding_mask,
     sdpa_mask,
 )
 
-from attnbias.transformers._bias import dense, score_mod
+from attnbias.transformers._bias import dense, of_few_shapes, score_mod
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch.nn.attention.flex_attention import BlockMask
 
     from attnbias.transformers._bias import CompactBias
@@ -34,16 +39,35 @@ def register(name: str) -> None:
 
 
 def mask(
-    *, q_length: int, attention_mask: torch.Tensor | None = None, **options: Any
+    *,
+    q_length: int,
+    kv_length: int,
+    q_offset: int | torch.Tensor = 0,
+    kv_offset: int = 0,
+    mask_function: Callable[..., torch.Tensor],
+    attention_mask: torch.Tensor | None = None,
+    device: torch.device,
+    **options: Any,
 ) -> torch.Tensor | BlockMask | None:
     """The mask that ``attend`` takes; arguments are those of ``transformers.masking_utils``."""
+    lengths = {"q_length": q_length, "kv_length": kv_length, "device": device}
     if q_length < LEAST_QUERIES:
-        return sdpa_mask(q_length=q_length, attention_mask=attention_mask, **options)
-    if options["mask_function"] is bidirectional_mask_function and (
-        attention_mask is None or (not torch.compiler.is_compiling() and attention_mask.all())
-    ):
+        options |= {"mask_function": mask_function, "attention_mask": attention_mask}
+        return sdpa_mask(q_offset=q_offset, kv_offset=kv_offset, **lengths, **options)
+    shows_all = attention_mask is None or (
+        not torch.compiler.is_compiling() and bool(attention_mask.all())
+    )
+    if shows_all and mask_function is bidirectional_mask_function:
         return None
-    return flex_attention_mask(q_length=q_length, attention_mask=attention_mask, **options)
+    if not shows_all:
+        padding = prepare_padding_mask(attention_mask, kv_length, kv_offset)
+        padding = padding_mask_function(of_few_shapes(padding))
+        mask_function = and_masks(mask_function, padding)
+    # As a tensor: torch.compile makes a program for each int that it meets.
+    offset = torch.as_tensor(q_offset, device=device)
+    return flex_attention_mask(
+        q_offset=offset, kv_offset=kv_offset, mask_function=mask_function, **lengths, **options
+    )
 
 
 def attend(

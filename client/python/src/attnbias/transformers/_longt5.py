@@ -31,16 +31,17 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
             continue
         block = module.block_len
         # Of a block's queries, and of the keys of that before it, its own, and that after it.
-        spans: Any = {"queries": (block, 2 * block), "keys": 3 * block, "values": "buckets"}
-        request = Request(_t5.encoding_of(module), **spans)
+        spans: Any = {"queries": (block, 2 * block), "keys": 3 * block, "query_offset": 0}
+        request = Request(_t5.encoding_of(module), values="buckets", **spans)
         yield Site(
             path, "compute_bias", module, request, _with_local_bias, _t5.INDEX_BYTES * 3 * block**2
         )
         if isinstance(module, LongT5TransientGlobalAttention):
             # Positions are counted in blocks of another size; padding is in block -1.
             globals_ = wanted.max_length // module.global_block_size
-            spans = {"queries": globals_ + 1, "keys": globals_ + 1, "values": "buckets"}
-            request = Request(_t5.encoding_of(module), **spans)
+            request = Request(
+                _t5.encoding_of(module), queries=globals_ + 1, keys=globals_ + 1, values="buckets"
+            )
             yield Site(path, "_relative_position_bucket", module, request, _with_global_buckets, 0)
     yield from _t5.sites(wanted, (LongT5Attention,))
 
