@@ -122,6 +122,9 @@ from attnbias._tensors import (
 from attnbias._torch import (
     to_torch,
 )
+from attnbias.transformers import (
+    attach,
+)
 
 if TYPE_CHECKING:
     __version__: str
@@ -206,6 +209,7 @@ __all__ = [
     "XposTables",
     "__version__",
     "aio",
+    "attach",
     "from_config",
     "load",
     "plot",

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models of Hugging Face transformers that take their positions from a server.
+
+Imports torch and transformers only where it is used.
+"""
+
+from attnbias.transformers._attach import (
+    attach,
+)
+from attnbias.transformers._handle import (
+    Attached,
+    Replacement,
+)
+
+__all__ = ["Attached", "Replacement", "attach"]

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What BLOOM, MPT and Falcon share: slopes times positions, one row of keys for all queries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from attnbias._config import from_config
+from attnbias._request import Request
+from attnbias._torch import to_torch
+from attnbias.transformers._bias import require_length
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from attnbias._dtypes import DType
+    from attnbias._tensors import KeyRow
+    from attnbias.transformers._changes import Changes
+
+_ROW: Final = "attnbias_row"
+_ARGUMENTS: Final = ("input_ids", "past_key_values", "attention_mask", "inputs_embeds")
+_BITS: Final = {torch.float32: torch.int32, torch.bfloat16: torch.int16}
+_NUMBERS: Final = {bits: numbers for numbers, bits in _BITS.items()}
+
+
+def row_request(model: Any, length: int, dtype: DType = "f32") -> Request:
+    """A row of ``length`` keys with the slopes of transformers' code."""
+    encoding = from_config(model.config)["decoder"]
+    return Request(encoding, queries=length, keys=length, dtype=dtype)
+
+
+def add_row(changes: Changes, model: Any, answer: KeyRow) -> None:
+    """Adds the numbers where the model is, as bits: a cast of the model is none of theirs."""
+    row = to_torch(answer.row, next(model.parameters()).device)
+    changes.add_buffer(model, _ROW, row.view(_BITS[row.dtype]))
+
+
+def row_of(model: Any) -> torch.Tensor:
+    """The numbers, ``[heads, keys]``."""
+    bits: torch.Tensor = getattr(model, _ROW)
+    return bits.view(_NUMBERS[bits.dtype])
+
+
+def row_at(model: Any, positions: torch.Tensor) -> torch.Tensor:
+    """The numbers of positions ``[batch, keys]``, as ``[batch, heads, keys]``."""
+    return row_of(model)[:, positions].transpose(0, 1)
+
+
+def positions_of(attention_mask: torch.Tensor) -> torch.Tensor:
+    """Those of the tokens that a mask ``[batch, keys]`` shows; of others 0."""
+    return ((attention_mask.cumsum(dim=-1) - 1) * attention_mask).long()
+
+
+def check_length(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """A hook before the forward of a model: refuses more keys than there are numbers of."""
+    _, length = _shape(args, kwargs)
+    require_length(length, row_of(model).shape[-1])
+
+
+def show_all(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A hook before the forward of a model: gives it a mask where it has none."""
+    if _named(args, kwargs).get("attention_mask") is not None:
+        return args, kwargs
+    mask = torch.ones(_shape(args, kwargs), dtype=torch.int64, device=row_of(model).device)
+    place = _ARGUMENTS.index("attention_mask")
+    if len(args) > place:
+        return (*args[:place], mask, *args[place + 1 :]), kwargs
+    return args, kwargs | {"attention_mask": mask}
+
+
+def _shape(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int]:
+    """Sequences and keys of a call, those of its cache included."""
+    given = _named(args, kwargs)
+    tokens, cache = given.get("input_ids"), given.get("past_key_values")
+    batch, length = (given["inputs_embeds"] if tokens is None else tokens).shape[:2]
+    return batch, length if cache is None else cache.get_mask_sizes(length, 0)[0]
+
+
+def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    return dict(zip(_ARGUMENTS, args, strict=False)) | kwargs

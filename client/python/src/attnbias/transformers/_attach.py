@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts a server's positions in place of those that a model computes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from attnbias._checks import require_instance
+from attnbias._client import Client
+from attnbias.transformers._changes import Changes
+from attnbias.transformers._family import Attention, Site, Wanted, family_of
+from attnbias.transformers._handle import Attached, Replacement
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+_MARK: Final = "_attnbias_attached"
+_FLEX: Final = "attnbias"  # the name of our attention function among transformers'
+
+
+def attach(
+    model: PreTrainedModel,
+    client: Client,
+    *,
+    max_length: int,
+    attention: Attention | None = None,
+) -> Attached:
+    """Makes a model of transformers take its positions from a server.
+
+    with attnbias.attach(model, client, max_length=16384, attention="flex") as attached:
+        print(attached.report())
+        model(tokens)
+
+    What the model needs is fetched here, once. Learned tables stay the model's own: the server
+    says which of their rows belong where. So the model can be trained, moved, cast and saved.
+
+    Args:
+        model: T5, mT5, UMT5, LongT5, MPNet, BLOOM, MPT or Falcon with ALiBi; docs/models.md says
+            what is replaced.
+        client: asked here, and not needed afterwards.
+        max_length: the most tokens, those of a cache included, that the model is going to see.
+        attention: what attention runs with from now on: "eager", "sdpa" or "flex"; None is what
+            the model has. "flex" is torch's FlexAttention, which reads a bias in its compact form:
+            it needs no memory that grows with the square of the length. It has neither dropout
+            nor attention weights, and on a CPU no gradients. Not every family can have it.
+
+    Returns:
+        What was replaced, and the way back.
+
+    Raises:
+        ImportError: transformers is not installed.
+        ValueError: a model that is not known, attached already or not loaded, or an attention that
+            it cannot run with.
+        Error: the server's.
+    """
+    try:
+        import transformers  # noqa: PLC0415
+    except ImportError as error:
+        message = "attach: transformers is not installed; pip install 'attnbias[transformers]'"
+        raise ImportError(message) from error
+
+    want = "a model of transformers, such as transformers.T5Model"
+    require_instance(model, transformers.PreTrainedModel, "model", want)
+    require_instance(client, Client, "client", "an attnbias.Client")
+    if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1:
+        raise ValueError(f"max_length: got {max_length!r}, want an integer from 1 on")
+    family = family_of(model.config.model_type)
+    _refuse_unready(model)
+    chosen = _attention_of(model, attention, family.attentions)
+    sites = list(family.sites(Wanted(model, max_length, chosen)))
+    if not sites:
+        message = f"model: got a {type(model).__name__} without positions that a server has"
+        raise ValueError(message)
+    requests = {id(site.request): site.request for site in sites if site.request is not None}
+    answers = dict(zip(requests, client.get_many(requests.values()), strict=True))
+
+    changes = Changes()
+    try:
+        if attention is not None:
+            _set_attention(changes, model, chosen)
+        for site in sites:
+            changes.set(site.module, _MARK, True)
+            site.replace(changes, site.module, answers.get(id(site.request)))
+    except BaseException:
+        changes.undo()
+        raise
+    return Attached(changes, tuple(_report(sites, answers)))
+
+
+def _refuse_unready(model: PreTrainedModel) -> None:
+    for path, module in model.named_modules():
+        if _MARK in vars(module):
+            message = f"model: got one that is attached already ({path}): detach() it first"
+            raise ValueError(message)
+    for path, parameter in model.named_parameters():
+        if parameter.is_meta:
+            raise ValueError(f"model: got {path} on the meta device: load its weights first")
+
+
+def _attention_of(
+    model: PreTrainedModel, attention: str | None, known: tuple[Attention, ...]
+) -> Attention:
+    """What attention is going to run with."""
+    name = model.config._attn_implementation if attention is None else attention
+    for one in known:
+        if name == one:
+            if one == "flex" and model.config.output_attentions:
+                raise ValueError(
+                    'attention: got "flex" for a model with output_attentions=True, want "eager": '
+                    "FlexAttention has no attention weights"
+                )
+            return one
+    got = f"{name!r}, which the model has" if attention is None else repr(name)
+    wanted = " or ".join(f'"{one}"' for one in known)
+    raise ValueError(f"attention: got {got}, want {wanted} for {type(model).__name__}")
+
+
+def _set_attention(changes: Changes, model: PreTrainedModel, attention: Attention) -> None:
+    """In each configuration: those of an encoder and a decoder are copies."""
+    if attention == "flex":
+        from attnbias.transformers import _flex  # noqa: PLC0415  # imports torch
+
+        _flex.register(_FLEX)
+    name = _FLEX if attention == "flex" else attention
+    configs = (getattr(module, "config", None) for module in model.modules())
+    for config in {id(config): config for config in configs if config is not None}.values():
+        changes.set(config, "_attn_implementation_internal", name)
+
+
+def _report(sites: list[Site], answers: dict[int, Any]) -> list[Replacement]:
+    replacements, seen = [], set()
+    for site in sites:
+        request = site.request
+        fetched = 0
+        if request is not None and id(request) not in seen:
+            seen.add(id(request))
+            fetched = answers[id(request)].nbytes
+        replacements.append(
+            Replacement(
+                path=".".join(filter(None, (site.path, site.method))),
+                encoding=None if request is None else request.encoding,
+                fetched_bytes=fetched,
+                spared_bytes=site.spared_bytes,
+            )
+        )
+    return replacements

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Biases in their compact form, between the module that makes one and attention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import torch
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import nn
+
+
+class Diagonals(NamedTuple):
+    """``bias[b, h, q, k] = numbers[h, k - q + first]``.
+
+    A tuple, so that torch.compile sees through it. ``first`` is a tensor where positions are, as
+    with transformers' StaticCache.
+    """
+
+    numbers: torch.Tensor
+    first: int | torch.Tensor
+
+
+class KeyRows(NamedTuple):
+    """``bias[b, h, q, k] = numbers[b, h, k]``."""
+
+    numbers: torch.Tensor
+
+
+CompactBias: TypeAlias = Diagonals | KeyRows
+
+
+def dense(bias: CompactBias, queries: int, keys: int) -> torch.Tensor:
+    """The bias as a tensor ``[1 or batch, heads, queries, keys]``; of rows one that broadcasts."""
+    if isinstance(bias, KeyRows):
+        return bias.numbers[:, :, None, :keys]
+    numbers, first = bias
+    if isinstance(first, torch.Tensor):
+        device = numbers.device
+        places = torch.arange(keys, device=device) - torch.arange(queries, device=device)[:, None]
+        return numbers[None, :, places + first]
+    window = numbers[:, first - queries + 1 : first + keys]
+    return window.unfold(-1, keys, 1).flip(-2)[None]
+
+
+def score_mod(bias: CompactBias) -> Callable[..., torch.Tensor]:
+    """What adds the bias in FlexAttention."""
+    numbers = bias.numbers
+    if isinstance(bias, KeyRows):
+        numbers = of_few_shapes(numbers)
+        return lambda score, b, h, q, k: score + numbers[b, h, k]
+    place = bias.first
+    if not isinstance(place, torch.Tensor):
+        # torch.compile makes a program for each int that it meets.
+        place = torch.full((), place, dtype=torch.int64, device=numbers.device)
+    return lambda score, b, h, q, k: score + numbers[h, k - q + place]
+
+
+def of_few_shapes(tensor: torch.Tensor) -> torch.Tensor:
+    """What FlexAttention reads by batch and key, for its CPU code; other devices take any shape.
+
+    Where a program is for tensors of any shape, torch 2.15 mixes up the names of their sizes with
+    those of its own (cpp_flex_attention_template.py), and the C++ compiler refuses it. So programs
+    are for one shape each, and shapes are few: the last axis is a power of two.
+    """
+    if tensor.device.type != "cpu" or torch.compiler.is_compiling():
+        return tensor
+    length = tensor.shape[-1]
+    padded = functional.pad(tensor, (0, (1 << (length - 1).bit_length()) - length))
+    torch._dynamo.mark_static(padded)
+    return padded
+
+
+def embedded(
+    buckets: torch.Tensor,
+    table: nn.Module,
+    *,
+    queries: int,
+    keys: int,
+    past: int | torch.Tensor = 0,
+    whole: bool = False,
+) -> Diagonals:
+    """The diagonals of a window out of a learned table.
+
+    Args:
+        buckets: for each relative position from ``1 - max_length`` to ``max_length - 1`` its row.
+        table: an embedding, ``[buckets, heads]``.
+        queries: how many.
+        keys: how many, the first at position 0.
+        past: position of the first query.
+        whole: all that there are, not the window's alone.
+    """
+    max_length = (buckets.shape[0] + 1) // 2
+    first = max_length - 1 - past
+    require_length(keys, max_length)
+    if not isinstance(past, torch.Tensor):
+        require_length(queries + past, max_length)
+    if not isinstance(past, torch.Tensor) and not whole:
+        buckets = buckets[first - queries + 1 : first + keys]
+        first = queries - 1
+    return Diagonals(table(buckets).t().contiguous(), first)
+
+
+def require_length(length: int, max_length: int) -> None:
+    """Refuses more positions than the model was attached with."""
+    if length > max_length:
+        message = (
+            f"max_length: the model was attached with {max_length}, and got {length} positions; "
+            "detach() it and attach it with more"
+        )
+        raise ValueError(message)

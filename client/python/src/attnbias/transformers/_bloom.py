@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""BLOOM: ALiBi that counts from the first token which is no padding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from torch.nn import functional
+from transformers.models.bloom.modeling_bloom import BloomAttention, BloomModel
+
+from attnbias.transformers import _alibi
+from attnbias.transformers._bias import KeyRows, require_length
+from attnbias.transformers._family import Family, Site, Wanted
+from attnbias.transformers._flex import attend
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import torch
+
+    from attnbias._tensors import KeyRow
+    from attnbias.transformers._changes import Changes
+
+
+def _sites(wanted: Wanted) -> Iterator[Site]:
+    for path, module in wanted.modules(BloomModel):
+        request = _alibi.row_request(module, wanted.max_length)
+        yield Site(path, "build_alibi_tensor", module, request, _with_row, 0)
+    if wanted.attention != "flex":
+        return
+    for path, module in wanted.modules(BloomAttention):
+        if module.pretraining_tp > 1 and module.slow_but_exact:
+            raise ValueError('attention: got "flex" for a BLOOM with slow_but_exact, want "eager"')
+        itemsize = module.query_key_value.weight.dtype.itemsize
+        scores = itemsize * module.num_heads * wanted.max_length**2
+        yield Site(path, "forward", module, None, _with_flex, scores)
+
+
+def _with_row(changes: Changes, model: Any, answer: KeyRow) -> None:
+    _alibi.add_row(changes, model, answer)
+    changes.set_method(model, "build_alibi_tensor", _alibi_tensor)
+    # Without a mask its forward makes the numbers itself.
+    changes.add_pre_hook(model, _alibi.show_all)
+
+
+def _alibi_tensor(
+    model: Any, attention_mask: torch.Tensor, num_heads: int, dtype: torch.dtype
+) -> torch.Tensor:
+    batch, length = attention_mask.shape
+    require_length(length, _alibi.row_of(model).shape[-1])
+    row = _alibi.row_at(model, _alibi.positions_of(attention_mask))
+    return row.reshape(batch * num_heads, 1, length).to(dtype)
+
+
+def _with_flex(changes: Changes, attention: Any, _: None) -> None:
+    changes.set_method(attention, "forward", _forward)
+
+
+def _forward(
+    attention: Any,
+    hidden_states: torch.Tensor,
+    residual: torch.Tensor,
+    *,
+    alibi: torch.Tensor,
+    attention_mask: Any,
+    layer_past: Any = None,
+    output_attentions: bool = False,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    batch = hidden_states.shape[0]
+    query, key, value = attention._reshape(attention.query_key_value(hidden_states))
+    if layer_past is not None:
+        key, value = layer_past.update(key, value, attention.layer_idx)
+    context, weights = attend(
+        attention,
+        query,
+        key,
+        value,
+        attention_mask,
+        position_bias=KeyRows(alibi.view(batch, attention.num_heads, -1)),
+        dropout=attention.attention_dropout.p if attention.training else 0.0,
+        scaling=attention.inv_norm_factor,
+        output_attentions=output_attentions,
+    )
+    output = attention.dense(context.flatten(2))
+    dropped = functional.dropout(output, attention.hidden_dropout, attention.training)
+    return residual + dropped, weights
+
+
+FAMILY: Final = Family(attentions=("eager", "flex"), sites=_sites)

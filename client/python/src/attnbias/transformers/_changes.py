@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is changed of a model, and how it is put back."""
+
+from __future__ import annotations
+
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor, nn
+
+_ABSENT: Final = object()
+
+
+class Changes:
+    """Changes of one model, undone in reverse order."""
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], None]] = []
+
+    def set(self, owner: Any, name: str, value: Any) -> None:
+        """Sets an attribute of an instance, which may have it from its class."""
+        before = vars(owner).get(name, _ABSENT)
+        setattr(owner, name, value)
+        if before is _ABSENT:
+            self._undo.append(lambda: delattr(owner, name))
+        else:
+            self._undo.append(lambda: setattr(owner, name, before))
+
+    def set_method(self, module: nn.Module, name: str, function: Callable[..., Any]) -> None:
+        """Sets a method of an instance; a copy of the module has its own."""
+        self.set(module, name, MethodType(function, module))
+
+    def add_buffer(self, module: nn.Module, name: str, tensor: Tensor) -> None:
+        """Adds a tensor that goes where the module goes, and into no checkpoint."""
+        module.register_buffer(name, tensor, persistent=False)
+        self._undo.append(lambda: delattr(module, name))
+
+    def add_pre_hook(self, module: nn.Module, hook: Callable[..., Any]) -> None:
+        """Adds ``hook(module, args, kwargs)``, which runs before forward."""
+        self._undo.append(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
+
+    def undo(self) -> None:
+        """Puts everything back."""
+        while self._undo:
+            self._undo.pop()()

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a family of models says of itself, for ``attach`` to do.
+
+A family is a module of this package with a ``FAMILY``, and its model types' lines in ``_FILES``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from torch import nn
+    from transformers import PreTrainedModel
+
+    from attnbias._request import Request
+    from attnbias.transformers._changes import Changes
+
+Attention: TypeAlias = Literal["eager", "sdpa", "flex"]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the caller of ``attach`` asked for."""
+
+    model: PreTrainedModel
+    max_length: int
+    attention: Attention
+
+    def modules(self, known: type | tuple[type, ...]) -> Iterator[tuple[str, Any]]:
+        """Those of a class, with their paths. Refuses subclasses: they may compute otherwise."""
+        classes = known if isinstance(known, tuple) else (known,)
+        for path, module in self.model.named_modules():
+            if type(module) in classes:
+                yield path, module
+            elif isinstance(module, classes):
+                names = " or ".join(kind.__name__ for kind in classes)
+                got = f"{path} of {type(module).__name__}"
+                raise ValueError(f"model: got {got}, want transformers' {names}")
+
+
+@dataclass(frozen=True)
+class Site:
+    """A computation to replace.
+
+    Attributes:
+        path: of the module.
+        method: the method that is replaced.
+        module: that module.
+        request: what it needs; sites with the same Request share what is fetched. None is nothing.
+        replace: puts what was fetched in its place, by ``Changes`` of the module.
+        spared_bytes: see ``Replacement``.
+    """
+
+    path: str
+    method: str
+    module: nn.Module
+    request: Request | None
+    replace: Callable[[Changes, Any, Any], None]
+    spared_bytes: int
+
+
+@dataclass(frozen=True)
+class Family:
+    """How models of some types take their positions from a server.
+
+    Attributes:
+        attentions: the attention implementations that its code can run with.
+        sites: what there is to replace. Refuses a model that it does not know with a ValueError.
+    """
+
+    attentions: tuple[Attention, ...]
+    sites: Callable[[Wanted], Iterator[Site]]
+
+
+_FILES: Final[Mapping[str, str]] = {
+    "t5": "_t5",
+    "mt5": "_t5",
+    "umt5": "_t5",
+    "longt5": "_longt5",
+    "mpnet": "_mpnet",
+    "bloom": "_bloom",
+    "mpt": "_mpt",
+    "falcon": "_falcon",
+}
+
+
+def family_of(model_type: str) -> Family:
+    """The family of a model type.
+
+    Raises:
+        ValueError: none is known.
+    """
+    if model_type not in _FILES:
+        known = ", ".join(sorted(_FILES))
+        raise ValueError(f"model: got model_type {model_type!r}, want one of {known}")
+    family: Family = importlib.import_module(f"attnbias.transformers.{_FILES[model_type]}").FAMILY
+    return family

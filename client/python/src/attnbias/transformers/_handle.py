@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``attach`` gives back: a report, and the way back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from attnbias._encodings import Encoding
+    from attnbias.transformers._changes import Changes
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """A computation that was replaced.
+
+    Attributes:
+        path: of the module, as ``model.named_modules()`` has it, and the method.
+        encoding: what was fetched for it; None where the model adds zeros, which are left out.
+        fetched_bytes: bytes of the answer; 0 where another replacement fetched it.
+        spared_bytes: of tensors that are no longer made, at max_length and a batch of one.
+    """
+
+    path: str
+    encoding: Encoding | None
+    fetched_bytes: int
+    spared_bytes: int
+
+    def __str__(self) -> str:
+        by = "nothing" if self.encoding is None else str(self.encoding)
+        sizes = f"{self.fetched_bytes} bytes fetched, {self.spared_bytes} no longer made"
+        return f"{self.path}: {by}; {sizes}"
+
+
+class Attached:
+    """A model that takes its positions from a server; ``with`` detaches it at the end."""
+
+    def __init__(self, changes: Changes, replacements: tuple[Replacement, ...]) -> None:
+        self._changes = changes
+        self._replacements = replacements
+
+    def report(self) -> tuple[Replacement, ...]:
+        """What was replaced, in the order of the model's modules."""
+        return self._replacements
+
+    def detach(self) -> None:
+        """Makes the model what it was before; a second call does nothing."""
+        self._changes.undo()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.detach()

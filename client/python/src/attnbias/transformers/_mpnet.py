@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MPNet: one bucketed bias for all layers, made by the encoder for every sequence of a batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
+
+from attnbias._config import from_config
+from attnbias._request import Request
+from attnbias.transformers import _t5
+from attnbias.transformers._bias import dense, embedded
+from attnbias.transformers._family import Family, Site, Wanted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import torch
+
+    from attnbias._tensors import Toeplitz
+    from attnbias.transformers._changes import Changes
+
+_BUCKETS: Final = 32
+
+
+def _sites(wanted: Wanted) -> Iterator[Site]:
+    for path, module in wanted.modules(MPNetEncoder):
+        length = wanted.max_length
+        encoding = from_config(module.config)["encoder"]
+        request = Request(encoding, queries=length, keys=length, values="buckets")
+        spared = _t5.INDEX_BYTES * length**2
+        yield Site(path, "compute_position_bias", module, request, _with_bias, spared)
+
+
+def _with_bias(changes: Changes, module: Any, answer: Toeplitz) -> None:
+    _t5.add_buckets(changes, module, answer)
+    changes.set_method(module, "compute_position_bias", _bias)
+
+
+def _bias(
+    module: Any,
+    x: torch.Tensor,
+    position_ids: torch.Tensor | None = None,
+    num_buckets: int = _BUCKETS,
+) -> torch.Tensor:
+    if position_ids is not None or num_buckets != _BUCKETS:  # which its encoder never asks for
+        own = type(module).compute_position_bias
+        computed: torch.Tensor = own(module, x, position_ids, num_buckets)
+        return computed
+    length = x.shape[1]
+    table = module.relative_attention_bias
+    bias = embedded(module.attnbias_buckets, table, queries=length, keys=length)
+    return dense(bias, length, length)
+
+
+FAMILY: Final = Family(attentions=("eager",), sites=_sites)

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""T5, mT5 and UMT5: a bucketed bias, which the first layer shares or each layer has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from transformers.models.mt5.modeling_mt5 import MT5Attention
+from transformers.models.t5.modeling_t5 import T5Attention
+from transformers.models.umt5.modeling_umt5 import UMT5Attention
+
+from attnbias._encodings import T5
+from attnbias._request import Request
+from attnbias._torch import to_torch
+from attnbias.transformers._bias import Diagonals, dense, embedded
+from attnbias.transformers._family import Family, Site, Wanted
+from attnbias.transformers._flex import LEAST_QUERIES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import torch
+
+    from attnbias._tensors import Toeplitz
+    from attnbias.transformers._changes import Changes
+
+ATTENTIONS: Final = (T5Attention, MT5Attention, UMT5Attention)
+INDEX_BYTES: Final = 8  # of an int64
+
+
+def sites(wanted: Wanted, attentions: tuple[type, ...] = ATTENTIONS) -> Iterator[Site]:
+    """The bias of self-attention, and the zeros that take its place in cross-attention."""
+    requests: dict[Any, Request] = {}
+    pairs = wanted.max_length**2
+    for path, module in wanted.modules(attentions):
+        bias_bytes = module.q.weight.dtype.itemsize * module.n_heads * pairs
+        if not module.has_relative_attention_bias:
+            if path.endswith("EncDecAttention"):
+                yield Site(path, "forward", module, None, _without_bias, bias_bytes)
+            continue
+        t5 = encoding_of(module)
+        key = (t5.bidirectional, t5.num_buckets, t5.max_distance)
+        length = wanted.max_length
+        request = Request(t5, queries=length, keys=length, values="buckets")
+        flex = wanted.attention == "flex"
+        yield Site(
+            path,
+            "compute_bias",
+            module,
+            requests.setdefault(key, request),
+            _with_compact_bias if flex else _with_dense_bias,
+            INDEX_BYTES * pairs + (bias_bytes if flex else 0),
+        )
+
+
+def encoding_of(module: Any) -> T5:
+    """Of an attention module, as its attributes say."""
+    return T5(
+        bidirectional=not module.is_decoder,
+        num_buckets=module.relative_attention_num_buckets,
+        max_distance=module.relative_attention_max_distance,
+        bucket_rule="float32_log",
+    )
+
+
+def _with_compact_bias(changes: Changes, module: Any, answer: Toeplitz) -> None:
+    add_buckets(changes, module, answer)
+    changes.set_method(module, "compute_bias", compact_bias)
+
+
+def _with_dense_bias(changes: Changes, module: Any, answer: Toeplitz) -> None:
+    add_buckets(changes, module, answer)
+    changes.set_method(module, "compute_bias", dense_bias)
+
+
+def add_buckets(
+    changes: Changes, module: Any, answer: Toeplitz, name: str = "attnbias_buckets"
+) -> None:
+    """Adds the rows of the module's table, for each relative position, where the table is."""
+    device = module.relative_attention_bias.weight.device
+    changes.add_buffer(module, name, to_torch(answer.diagonals, device))
+
+
+def _without_bias(changes: Changes, module: Any, _: None) -> None:
+    """Its forward then asks for a bias, instead of making zeros."""
+    changes.set(module, "has_relative_attention_bias", True)
+    changes.set_method(module, "compute_bias", no_bias)
+
+
+def no_bias(module: Any, *_: Any, **__: Any) -> None:
+    """``compute_bias`` of cross-attention, which has none."""
+
+
+def compact_bias(
+    module: Any,
+    query_length: int,
+    key_length: int,
+    device: torch.device | None = None,
+    past_seen_tokens: int | torch.Tensor = 0,
+) -> Diagonals:
+    """``compute_bias`` for attention that reads diagonals."""
+    del device  # that of the table, as in transformers
+    # FlexAttention is compiled anew for each number of diagonals, so it gets all that there are.
+    return embedded(
+        module.attnbias_buckets,
+        module.relative_attention_bias,
+        queries=query_length,
+        keys=key_length,
+        past=past_seen_tokens,
+        whole=query_length >= LEAST_QUERIES,
+    )
+
+
+def dense_bias(
+    module: Any,
+    query_length: int,
+    key_length: int,
+    device: torch.device | None = None,
+    past_seen_tokens: int | torch.Tensor = 0,
+) -> torch.Tensor:
+    """``compute_bias`` for other attention."""
+    del device
+    bias = embedded(
+        module.attnbias_buckets,
+        module.relative_attention_bias,
+        queries=query_length,
+        keys=key_length,
+        past=past_seen_tokens,
+    )
+    return dense(bias, query_length, key_length)
+
+
+FAMILY: Final = Family(attentions=("eager", "sdpa", "flex"), sites=sites)
