@@ -10,7 +10,17 @@ import argparse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.bench import cuda, in_process, kernels, lengths, logits, report, small_requests, streams
+from tests.bench import (
+    cuda,
+    in_process,
+    kernels,
+    lengths,
+    logits,
+    models,
+    report,
+    small_requests,
+    streams,
+)
 from tests.bench.measure import Row
 from tests.bench.programs import Server, server
 
@@ -39,6 +49,7 @@ GROUPS: dict[str, Group] = {
     "sinusoidal": sinusoidal,
     "logits": logits.rows,
     "small": small,
+    "model": models.rows,
 }
 
 
