@@ -66,7 +66,7 @@ def attach(
     family = family_of(model.config.model_type)
     _refuse_unready(model)
     chosen = _attention_of(model, attention, family.attentions)
-    sites = list(family.sites(Wanted(model, max_length, chosen)))
+    sites = list(family.sites(Wanted(model, max_length, chosen, client)))
     if not sites:
         message = f"model: got a {type(model).__name__} without positions that a server has"
         raise ValueError(message)

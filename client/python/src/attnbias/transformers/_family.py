@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedModel
 
+    from attnbias._client import Client
     from attnbias._request import Request
     from attnbias.transformers._changes import Changes
 
@@ -29,6 +30,7 @@ class Wanted:
     model: PreTrainedModel
     max_length: int
     attention: Attention
+    client: Client
 
     def modules(self, known: type | tuple[type, ...]) -> Iterator[tuple[str, Any]]:
         """Those of a class, with their paths. Refuses subclasses: they may compute otherwise."""
@@ -85,6 +87,13 @@ _FILES: Final[Mapping[str, str]] = {
     "bloom": "_bloom",
     "mpt": "_mpt",
     "falcon": "_falcon",
+    "gptj": "_gptj",
+    **dict.fromkeys(
+        ("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma")
+        + ("gemma2", "gemma3", "gemma3_text", "phi", "phi3", "gpt_neox", "granite", "starcoder2")
+        + ("stablelm", "deepseek_v2", "deepseek_v3"),
+        "_rotary",
+    ),
 }
 
 
