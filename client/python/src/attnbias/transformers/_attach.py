@@ -35,13 +35,14 @@ def attach(
     says which of their rows belong where. So the model can be trained, moved, cast and saved.
 
     Args:
-        model: T5, mT5 or UMT5; docs/models.md says what is replaced.
+        model: T5, mT5, UMT5, LongT5, MPNet, BLOOM, MPT or Falcon with ALiBi; docs/models.md says
+            what is replaced.
         client: asked here, and not needed afterwards.
         max_length: the most tokens, those of a cache included, that the model is going to see.
         attention: what attention runs with from now on: "eager", "sdpa" or "flex"; None is what
             the model has. "flex" is torch's FlexAttention, which reads a bias in its compact form:
             it needs no memory that grows with the square of the length. It has neither dropout
-            nor attention weights, and on a CPU no gradients.
+            nor attention weights, and on a CPU no gradients. Not every family can have it.
 
     Returns:
         What was replaced, and the way back.
@@ -136,7 +137,7 @@ def _report(sites: list[Site], answers: dict[int, Any]) -> list[Replacement]:
             fetched = answers[id(request)].nbytes
         replacements.append(
             Replacement(
-                path=f"{site.path}.{site.method}",
+                path=".".join(filter(None, (site.path, site.method))),
                 encoding=None if request is None else request.encoding,
                 fetched_bytes=fetched,
                 spared_bytes=site.spared_bytes,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,20 +28,21 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
         if not module.use_alibi:
             yield from _rotary.sites(wanted)
             continue
-        # The last position as it is rounded below.
+        # That of the last, rounded as all are.
         last = int(_rounded(torch.tensor(wanted.max_length - 1)))
         request = _alibi.row_request(module, last + 1, "bf16")
-        yield Site(path, _NAME, module, request, _with_row, 0)
+        replace = functools.partial(_with_row, max_length=wanted.max_length)
+        yield Site(path, _NAME, module, request, replace, 0)
 
 
-def _with_row(changes: Changes, model: Any, answer: KeyRow) -> None:
+def _with_row(changes: Changes, model: Any, answer: KeyRow, *, max_length: int) -> None:
     _alibi.add_row(changes, model, answer)
     # It is no method but a function of the file, so forward is made anew with another.
     forward = type(model).forward
 
     def build(attention_mask: torch.Tensor, num_heads: int, dtype: torch.dtype) -> torch.Tensor:
         batch, length = attention_mask.shape
-        require_length(length, _alibi.row_of(model).shape[-1])
+        require_length(length, max_length)
         positions = _rounded(_alibi.positions_of(attention_mask))
         return _alibi.row_at(model, positions).reshape(batch * num_heads, 1, length).to(dtype)
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from torch.nn.attention.flex_attention import flex_attention
 from transformers import AttentionInterface
-from transformers.integrations.flex_attention import compile_friendly_flex_attention
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import (
     AttentionMaskInterface,
@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 
 # Below one block of FlexAttention's, as in decoding, SDPA is faster and its bias small.
 LEAST_QUERIES: Final = 128
+# A model has a few kinds of biases and masks, each a program or two. Past the limit, fullgraph is an
+# error, where else FlexAttention would make all scores at once, as if nothing had been attached.
+_compiled: Final = torch.compile(
+    flex_attention, fullgraph=True, recompile_limit=64, isolate_recompiles=True
+)
 
 
 def register(name: str) -> None:
@@ -88,9 +93,12 @@ def attend(
     if dropout > 0:
         _refuse(f"a dropout of {dropout}", "FlexAttention has none: model.eval(), or set it to 0")
     queries, keys = query.shape[2], key.shape[2]
-    if queries < LEAST_QUERIES or isinstance(attention_mask, torch.Tensor):
+    is_plain = position_bias is None and attention_mask is None
+    if queries < LEAST_QUERIES or isinstance(attention_mask, torch.Tensor) or is_plain:
         bias = None if position_bias is None else dense(position_bias, queries, keys)
         options |= {"scaling": scaling, "position_bias": bias}
+        if queries >= LEAST_QUERIES:
+            options["is_causal"] = False  # ``mask`` has said what is
         output: torch.Tensor = sdpa_attention_forward(
             module, query, key, value, attention_mask, **options
         )[0]
@@ -102,7 +110,8 @@ def attend(
     if query.device.type == "cpu" and torch.is_grad_enabled():
         if any(tensor.requires_grad for tensor in learns):
             _refuse("gradients", 'FlexAttention has none on a CPU: torch.no_grad(), or "sdpa"')
-    output = compile_friendly_flex_attention(
+    attention = flex_attention if torch.compiler.is_compiling() else _compiled
+    output = attention(
         query,
         key,
         value,
@@ -110,7 +119,6 @@ def attend(
         block_mask=attention_mask,
         scale=scaling,
         enable_gqa=query.shape[1] != key.shape[1],
-        training=module.training,
         kernel_options=options.get("kernel_options"),
     )
     return output.transpose(1, 2).contiguous(), None

@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models with rotary positions, attached and as they are."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import transformers
 
 import attnbias
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
 
 LENGTH = 96
 ORIGINAL = 32
@@ -153,12 +151,12 @@ def close(ours: Any, theirs: Any) -> None:
 
 
 @pytest.mark.parametrize("model_type", MODELS)
-def test_model_is_the_same(real_client: attnbias.Client, model_type: str) -> None:
+def test_model_is_the_same(client: attnbias.Client, model_type: str) -> None:
     model = new_model(model_type)
     own = copy.deepcopy(model)
     before, keys = snapshot(model), [*model.state_dict()]
     prompt = padded()
-    with attnbias.attach(model, real_client, max_length=LENGTH) as attached:
+    with attnbias.attach(model, client, max_length=LENGTH) as attached:
         assert [*model.state_dict()] == keys
         close(model(tokens(1, LENGTH)).logits, own(tokens(1, LENGTH)).logits)
         shown = prompt["attention_mask"].bool()
@@ -173,13 +171,13 @@ def test_model_is_the_same(real_client: attnbias.Client, model_type: str) -> Non
 
 
 @pytest.mark.parametrize("rope_type", ROPE_TYPES)
-def test_every_rope_type(real_client: attnbias.Client, rope_type: str) -> None:
+def test_every_rope_type(client: attnbias.Client, rope_type: str) -> None:
     fields: dict[str, Any] = {}
     if rope_type == "dynamic":
         fields["max_position_embeddings"] = ORIGINAL
     model = new_model("llama", rope_of(rope_type), **fields)
     own = copy.deepcopy(model)
-    with attnbias.attach(model, real_client, max_length=LENGTH):
+    with attnbias.attach(model, client, max_length=LENGTH):
         # Below, at and above the original length, and below again.
         for length in (ORIGINAL - 1, ORIGINAL, ORIGINAL + 1, LENGTH, ORIGINAL + 5, ORIGINAL, 7):
             close(model(tokens(2, length)).logits, own(tokens(2, length)).logits)
@@ -203,30 +201,30 @@ def test_every_rope_type(real_client: attnbias.Client, rope_type: str) -> None:
     ],
 )
 def test_tables_are_those_of_the_configuration(
-    real_client: attnbias.Client, model_type: str, rope: dict[str, Any]
+    client: attnbias.Client, model_type: str, rope: dict[str, Any]
 ) -> None:
     fields = {"original_max_position_embeddings": ORIGINAL} if model_type == "phi3" else {}
     model = new_model(model_type, rope, **fields)
     own = copy.deepcopy(model)
-    with attnbias.attach(model, real_client, max_length=LENGTH):
+    with attnbias.attach(model, client, max_length=LENGTH):
         for length in (ORIGINAL, LENGTH):
             close(model(tokens(2, length)).logits, own(tokens(2, length)).logits)
         assert torch.equal(decoded(model, padded()), decoded(own, padded()))
 
 
-def test_numbers_are_correctly_rounded(real_client: attnbias.Client) -> None:
+def test_numbers_are_correctly_rounded(client: attnbias.Client) -> None:
     model = new_model("llama")
-    with attnbias.attach(model, real_client, max_length=LENGTH):
+    with attnbias.attach(model, client, max_length=LENGTH):
         cos, sin = model.model.rotary_emb(torch.zeros(1), torch.arange(LENGTH)[None])
     turns = np.arange(LENGTH)[:, None] * 10000.0 ** (-np.arange(8) / 8)
     np.testing.assert_array_equal(cos[0, :, :8], np.cos(turns).astype("f4"))
     np.testing.assert_array_equal(sin[0, :, 8:], np.sin(turns).astype("f4"))
 
 
-def test_a_cast_of_the_model_casts_no_table(real_client: attnbias.Client) -> None:
+def test_a_cast_of_the_model_casts_no_table(client: attnbias.Client) -> None:
     model = new_model("llama")
     ids = torch.arange(LENGTH)[None]
-    with attnbias.attach(model, real_client, max_length=LENGTH):
+    with attnbias.attach(model, client, max_length=LENGTH):
         before = model.model.rotary_emb(torch.zeros(1), ids)
         model.bfloat16()
         after = model.model.rotary_emb(torch.zeros(1), ids)
@@ -235,9 +233,9 @@ def test_a_cast_of_the_model_casts_no_table(real_client: attnbias.Client) -> Non
     assert all(torch.equal(a.bfloat16(), b) for a, b in zip(before, half, strict=True))
 
 
-def test_report(real_client: attnbias.Client) -> None:
+def test_report(client: attnbias.Client) -> None:
     table_bytes = 2 * LENGTH * 8 * 4  # half of the columns, since both halves are the same
-    with attnbias.attach(new_model("llama"), real_client, max_length=LENGTH) as attached:
+    with attnbias.attach(new_model("llama"), client, max_length=LENGTH) as attached:
         (only,) = attached.report()
     assert only.path == "model.rotary_emb.forward"
     assert only.encoding == attnbias.Rotary(
@@ -246,15 +244,15 @@ def test_report(real_client: attnbias.Client) -> None:
     assert (only.fetched_bytes, only.spared_bytes) == (table_bytes, 0)
 
     long = new_model("llama", rope_of("longrope"))
-    with attnbias.attach(long, real_client, max_length=LENGTH) as attached:
+    with attnbias.attach(long, client, max_length=LENGTH) as attached:
         lengths = [(r.encoding.sequence_length, r.fetched_bytes) for r in attached.report()]
     assert lengths == [(ORIGINAL, table_bytes * ORIGINAL // LENGTH), (LENGTH, table_bytes)]
 
-    with attnbias.attach(new_model("gemma3_text"), real_client, max_length=LENGTH) as attached:
+    with attnbias.attach(new_model("gemma3_text"), client, max_length=LENGTH) as attached:
         thetas = {r.encoding.rope_theta for r in attached.report()}
     assert thetas == {10000.0, 1000000.0}
 
-    with attnbias.attach(new_model("gptj"), real_client, max_length=LENGTH) as attached:
+    with attnbias.attach(new_model("gptj"), client, max_length=LENGTH) as attached:
         first, second = attached.report()
     assert first.path == "transformer.h.0.attn._get_embed_positions"
     assert (first.fetched_bytes, first.spared_bytes) == (LENGTH * 8 * 4, LENGTH * 8 * 4)
@@ -263,10 +261,10 @@ def test_report(real_client: attnbias.Client) -> None:
 
 @pytest.mark.parametrize("model_type", ["llama", "gptj", "deepseek_v2", "gemma3_text"])
 def test_a_position_without_a_row_is_refused(
-    real_client: attnbias.Client, model_type: str
+    client: attnbias.Client, model_type: str
 ) -> None:
     model = new_model(model_type)
-    with attnbias.attach(model, real_client, max_length=16):
+    with attnbias.attach(model, client, max_length=16):
         model(tokens(1, 16))
         with pytest.raises(ValueError, match=r"max_length: .* attached with 16, and got 17 "):
             model(tokens(1, 17))
@@ -277,37 +275,37 @@ def test_a_position_without_a_row_is_refused(
 @pytest.mark.parametrize("rope_type", ["dynamic", "longrope"])
 @pytest.mark.parametrize("max_length", [ORIGINAL - 2, ORIGINAL, ORIGINAL + 2])
 def test_lengths_about_the_original_one(
-    real_client: attnbias.Client, rope_type: str, max_length: int
+    client: attnbias.Client, rope_type: str, max_length: int
 ) -> None:
     fields = {"max_position_embeddings": ORIGINAL} if rope_type == "dynamic" else {}
     model = new_model("llama", rope_of(rope_type), **fields)
     own = copy.deepcopy(model)
-    with attnbias.attach(model, real_client, max_length=max_length):
+    with attnbias.attach(model, client, max_length=max_length):
         close(model(tokens(1, max_length)).logits, own(tokens(1, max_length)).logits)
         with pytest.raises(ValueError, match=f"attached with {max_length}, and got"):
             model(tokens(1, max_length + 1))
 
 
-def test_packed_sequences_may_be_longer_together(real_client: attnbias.Client) -> None:
+def test_packed_sequences_may_be_longer_together(client: attnbias.Client) -> None:
     model = new_model("llama")
     own = copy.deepcopy(model)
     ids = torch.arange(16).repeat(3)[None]
-    with attnbias.attach(model, real_client, max_length=16):
+    with attnbias.attach(model, client, max_length=16):
         close(
             model(tokens(1, 48), position_ids=ids).logits,
             own(tokens(1, 48), position_ids=ids).logits,
         )
 
 
-def test_another_attention_is_refused(real_client: attnbias.Client) -> None:
+def test_another_attention_is_refused(client: attnbias.Client) -> None:
     with pytest.raises(ValueError, match=r'attention: got .flex., want "eager" or "sdpa" for Lla'):
-        attnbias.attach(new_model("llama"), real_client, max_length=4, attention="flex")
+        attnbias.attach(new_model("llama"), client, max_length=4, attention="flex")
 
 
-def test_compiled(real_client: attnbias.Client) -> None:
+def test_compiled(client: attnbias.Client) -> None:
     model = new_model("llama")
     want = model(tokens(1, 40)).logits
-    with attnbias.attach(model, real_client, max_length=LENGTH):
+    with attnbias.attach(model, client, max_length=LENGTH):
         torch.compiler.reset()
         compiled = torch.compile(model, fullgraph=True)
         got = compiled(tokens(1, 40)).logits

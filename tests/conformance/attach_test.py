@@ -1,0 +1,466 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attnbias.attach: a model attached gives what it gives untouched.
+
+Own outputs are those of transformers' code. Where attached code is the same, they are equal to the
+bit; FlexAttention adds in another order.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+import attnbias
+
+LENGTH, DECODER_LENGTH, MAX_LENGTH = 200, 140, 256
+HEADS = 6  # no power of two
+T5 = {
+    "vocab_size": 100,
+    "d_model": 32,
+    "d_kv": 8,
+    "d_ff": 64,
+    "num_layers": 2,
+    "num_heads": HEADS,
+    "decoder_start_token_id": 0,
+}
+LONG_T5 = {**T5, "local_radius": 15, "global_block_size": 8}
+FALCON = {
+    "vocab_size": 100,
+    "hidden_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": HEADS,
+}
+CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "t5": ("T5ForConditionalGeneration", T5),
+    "mt5": ("MT5ForConditionalGeneration", T5),
+    "umt5": ("UMT5ForConditionalGeneration", T5),
+    "t5-encoder": ("T5EncoderModel", T5),
+    "longt5-local": (
+        "LongT5ForConditionalGeneration",
+        {**LONG_T5, "encoder_attention_type": "local"},
+    ),
+    "longt5-global": (
+        "LongT5ForConditionalGeneration",
+        {**LONG_T5, "encoder_attention_type": "transient-global"},
+    ),
+    "mpnet": (
+        "MPNetModel",
+        {
+            "vocab_size": 100,
+            "hidden_size": 48,
+            "num_hidden_layers": 2,
+            "num_attention_heads": HEADS,
+            "intermediate_size": 64,
+        },
+    ),
+    "bloom": (
+        "BloomForCausalLM",
+        {"vocab_size": 100, "hidden_size": 48, "n_layer": 2, "n_head": HEADS},
+    ),
+    "mpt": (
+        "MptForCausalLM",
+        {"vocab_size": 100, "d_model": 48, "n_layers": 2, "n_heads": HEADS, "max_seq_len": 300},
+    ),
+    "falcon": ("FalconForCausalLM", {**FALCON, "alibi": True}),
+}
+ATTENTIONS = {
+    "t5": ("eager", "sdpa", "flex"),
+    "mt5": ("eager", "sdpa", "flex"),
+    "umt5": ("eager", "sdpa", "flex"),
+    "t5-encoder": ("flex",),
+    "longt5-local": ("eager",),
+    "longt5-global": ("eager",),
+    "mpnet": ("eager",),
+    "bloom": ("eager", "flex"),
+    "mpt": ("eager",),
+    "falcon": ("eager", "sdpa"),
+}
+CASES = [(name, attention) for name, chosen in ATTENTIONS.items() for attention in chosen]
+EAGER = [name for name, chosen in ATTENTIONS.items() if "eager" in chosen]
+
+
+def make(name: str, attention: str = "eager") -> Any:
+    """Random weights; learned biases as large as trained ones, since else they change nothing."""
+    torch.manual_seed(0)
+    kind, fields = CONFIGS[name]
+    model = getattr(transformers, kind)
+    own = "eager" if attention == "flex" else attention
+    made = model._from_config(model.config_class(**fields), attn_implementation=own).eval()
+    for path, parameter in made.named_parameters():
+        if "relative_attention_bias" in path:
+            nn.init.normal_(parameter, std=2)
+    return made
+
+
+@cache
+def tokens(length: int) -> Tensor:
+    return torch.randint(2, 100, (2, length), generator=torch.Generator().manual_seed(1))
+
+
+def masks(length: int) -> list[Tensor | None]:
+    """None, and padding of the first sequence on either side."""
+    left, right = torch.ones(2, 2, length, dtype=torch.int64)
+    left[0, :50] = 0
+    right[0, -50:] = 0
+    return [None, left, right]
+
+
+def output(model: Any, length: int = LENGTH, mask: Tensor | None = None, **options: Any) -> Tensor:
+    """Of tokens that the mask shows."""
+    if model.config.is_encoder_decoder:
+        options["decoder_input_ids"] = tokens(DECODER_LENGTH)
+    answer = model(input_ids=tokens(length), attention_mask=mask, **options)
+    made: Tensor = answer[0]
+    shown = mask if mask is not None and made.shape[1] == length else torch.ones(made.shape[:2])
+    return made[shown.bool()]
+
+
+def outputs(model: Any) -> list[Tensor]:
+    with torch.no_grad():
+        return [output(model, mask=mask) for mask in masks(LENGTH)]
+
+
+def assert_near(got: list[Tensor], want: list[Tensor], attention: str) -> None:
+    assert len(got) == len(want)
+    for one, other in zip(got, want, strict=True):
+        if attention == "eager":
+            assert torch.equal(one, other)
+        else:
+            atol = 1e-5 * float(other.abs().max())
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=atol)
+
+
+@pytest.mark.parametrize(("name", "attention"), CASES)
+def test_outputs(client: attnbias.Client, name: str, attention: Any) -> None:
+    model = make(name, attention)
+    before = outputs(model)
+    with attnbias.attach(model, client, max_length=MAX_LENGTH, attention=attention):
+        attached = outputs(model)
+    assert_near(attached, before, attention)
+    assert_near(outputs(model), before, "eager")
+
+
+@pytest.mark.parametrize(
+    ("name", "attention"), [case for case in CASES if case[0] not in ("mpnet", "t5-encoder")]
+)
+def test_greedy_decoding(client: attnbias.Client, name: str, attention: Any) -> None:
+    model = make(name, attention)
+    prompt, mask = tokens(LENGTH)[:, :160], masks(LENGTH)[1][:, :160]
+
+    def decode() -> Tensor:
+        decoded: Tensor = model.generate(
+            prompt,
+            attention_mask=mask,
+            max_new_tokens=64,
+            min_new_tokens=64,
+            do_sample=False,
+            pad_token_id=0,
+        )
+        return decoded
+
+    before = decode()
+    with attnbias.attach(model, client, max_length=MAX_LENGTH, attention=attention):
+        assert torch.equal(decode(), before)
+
+
+def biased(model: nn.Module) -> Iterator[Any]:
+    return (module for module in model.modules() if hasattr(module, "relative_attention_bias"))
+
+
+@pytest.mark.parametrize("attention", ["eager", "flex"])
+@pytest.mark.parametrize("name", ["t5", "umt5"])
+def test_bias_is_transformers_own(client: attnbias.Client, name: str, attention: Any) -> None:
+    model = make(name)
+    with attnbias.attach(model, client, max_length=MAX_LENGTH, attention=attention):
+        for module in biased(model):
+            own = type(module).compute_bias
+            for new, keys, past in ((256, 256, 0), (1, 200, 199), (130, 160, 30), (5, 9, 4)):
+                with torch.no_grad():
+                    want = own(module, new, keys, past_seen_tokens=past)
+                    for seen in (past, torch.tensor(past)):
+                        got = module.compute_bias(new, keys, past_seen_tokens=seen)
+                        if attention == "flex":
+                            got = expanded(got, new, keys)
+                        assert torch.equal(got, want)
+
+
+def expanded(bias: Any, queries: int, keys: int) -> Tensor:
+    first = int(bias.first)
+    rows = [bias.numbers[:, first - q : first - q + keys] for q in range(queries)]
+    return torch.stack(rows, 1)[None]
+
+
+def test_alibi_is_transformers_own(client: attnbias.Client) -> None:
+    bloom, mpt = make("bloom").transformer, make("mpt").transformer
+    mask = masks(MAX_LENGTH)[1]
+    for model, name, arguments in (
+        (bloom, "build_alibi_tensor", (mask, HEADS, torch.float32)),
+        (bloom, "build_alibi_tensor", (mask, HEADS, torch.bfloat16)),
+        (mpt, "build_mpt_alibi_tensor", (HEADS, MAX_LENGTH)),
+    ):
+        want = getattr(type(model), name)(model, *arguments)
+        with attnbias.attach(model, client, max_length=MAX_LENGTH):
+            assert torch.equal(getattr(model, name)(*arguments), want)
+
+
+def test_falcon_far_out(client: attnbias.Client) -> None:
+    """Where it rounds positions to bfloat16."""
+    model = make("falcon")
+    with torch.no_grad():
+        before = output(model, 700)
+        with attnbias.attach(model, client, max_length=700):
+            assert torch.equal(output(model, 700), before)
+
+
+def state(model: PreTrainedModel) -> dict[str, Any]:
+    """All that a module is: the dictionaries and sets in it by their members."""
+
+    def frozen(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: id(item) for key, item in value.items()}
+        return set(value) if isinstance(value, set) else id(value)
+
+    found = {
+        path: {name: frozen(value) for name, value in vars(module).items()}
+        for path, module in model.named_modules()
+    }
+    implementations = [
+        module.config._attn_implementation
+        for module in model.modules()
+        if isinstance(module, PreTrainedModel)
+    ]
+    return {"modules": found, "implementations": implementations}
+
+
+@pytest.mark.parametrize(("name", "attention"), CASES)
+def test_detach_restores(client: attnbias.Client, name: str, attention: Any) -> None:
+    model = make(name)
+    before, keys = state(model), list(model.state_dict())
+    attached = attnbias.attach(model, client, max_length=MAX_LENGTH, attention=attention)
+    assert state(model) != before
+    assert list(model.state_dict()) == keys
+    attached.detach()
+    assert state(model) == before
+    attached.detach()
+    assert state(model) == before
+
+
+def test_what_fails_changes_nothing(
+    client: attnbias.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make("t5")
+    before = state(model)
+    monkeypatch.setattr(
+        "attnbias.transformers._t5.dense_bias", property()
+    )  # no function, so no method
+    with pytest.raises(TypeError):
+        attnbias.attach(model, client, max_length=MAX_LENGTH)
+    assert state(model) == before
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("name", ["t5", "umt5", "longt5-global", "mpnet"])
+def test_gradients(client: attnbias.Client, name: str, attention: Any) -> None:
+    if attention not in ATTENTIONS[name]:
+        pytest.skip("has no such attention")
+    model = make(name, attention)
+
+    def gradients() -> dict[str, Tensor]:
+        model.zero_grad()
+        output(model, mask=masks(LENGTH)[2]).square().mean().backward()
+        return {path: p.grad for path, p in model.named_parameters() if p.grad is not None}
+
+    want = gradients()
+    with attnbias.attach(model, client, max_length=MAX_LENGTH):
+        got = gradients()
+        assert got.keys() == want.keys()
+        for path, gradient in want.items():
+            atol = 1e-5 * float(gradient.abs().max())
+            torch.testing.assert_close(got[path], gradient, rtol=1e-4, atol=atol)
+        tables = [path for path in got if "relative_attention_bias" in path]
+        assert tables
+        assert all(got[path].any() for path in tables)
+
+        # What has been learned counts at once.
+        with torch.no_grad():
+            for path in tables:
+                model.get_parameter(path).add_(got[path] + 1)
+        attached = outputs(model)
+    assert_near(attached, outputs(model), attention)
+
+
+@pytest.mark.parametrize("name", EAGER)
+def test_a_model_can_be_cast(client: attnbias.Client, name: str) -> None:
+    model = make(name)
+    with attnbias.attach(model, client, max_length=MAX_LENGTH):
+        model.bfloat16()
+        attached = outputs(model)
+    assert_near(attached, outputs(model), "eager")
+
+
+def test_a_copy_has_its_own(client: attnbias.Client) -> None:
+    model = make("t5")
+    attached = attnbias.attach(model, client, max_length=MAX_LENGTH)
+    before = outputs(model)
+    copied = copy.deepcopy(model)
+    for module in biased(copied):
+        nn.init.zeros_(module.relative_attention_bias.weight)
+    assert not torch.equal(outputs(copied)[0], before[0])
+    attached.detach()
+    assert_near(outputs(model), before, "eager")
+
+
+def test_compiled_model(client: attnbias.Client) -> None:
+    model = make("t5-encoder")
+    with torch.no_grad():
+        before = [output(model, length) for length in (LENGTH, 150)]
+        with attnbias.attach(model, client, max_length=MAX_LENGTH, attention="flex"):
+            compiled = torch.compile(model)
+            assert_near([output(compiled, length) for length in (LENGTH, 150)], before, "flex")
+
+
+def test_report(client: attnbias.Client) -> None:
+    model = make("t5")
+    with attnbias.attach(model, client, max_length=100, attention="flex") as attached:
+        report = attached.report()
+    first, second, *cross = report
+    assert first.path == "encoder.block.0.layer.0.SelfAttention.compute_bias"
+    assert isinstance(first.encoding, attnbias.T5)
+    assert first.encoding.bidirectional
+    assert first.fetched_bytes == 4 * 199
+    assert first.spared_bytes == 8 * 100 * 100 + 4 * HEADS * 100 * 100
+    assert second.path == "decoder.block.0.layer.0.SelfAttention.compute_bias"
+    assert isinstance(second.encoding, attnbias.T5)
+    assert not second.encoding.bidirectional
+    assert [one.path for one in cross] == [
+        f"decoder.block.{layer}.layer.1.EncDecAttention.forward" for layer in range(2)
+    ]
+    assert all((one.encoding, one.fetched_bytes) == (None, 0) for one in cross)
+    assert str(first) == (
+        "encoder.block.0.layer.0.SelfAttention.compute_bias: T5(bidirectional=True, "
+        "num_buckets=32, max_distance=128, bucket_rule='float32_log'); "
+        "796 bytes fetched, 320000 no longer made"
+    )
+
+
+def test_layers_share_what_is_fetched(client: attnbias.Client) -> None:
+    with attnbias.attach(make("umt5"), client, max_length=100) as attached:
+        fetched = [one.fetched_bytes for one in attached.report() if one.encoding is not None]
+    assert fetched == [4 * 199, 0, 4 * 199, 0]
+
+
+@pytest.mark.parametrize("name", [name for name in EAGER if name != "longt5-local"])
+def test_too_long(client: attnbias.Client, name: str) -> None:
+    model = make(name)
+    with attnbias.attach(model, client, max_length=LENGTH - 8):
+        with pytest.raises(ValueError, match=r"^max_length: the model was attached with 192, and"):
+            output(model)
+
+
+def refusal(client: Any, model: Any, **options: Any) -> str:
+    with pytest.raises((TypeError, ValueError)) as caught:
+        attnbias.attach(model, client, **{"max_length": MAX_LENGTH, **options})
+    return str(caught.value)
+
+
+def other_attention(model: Any) -> Any:
+    class Other(transformers.models.t5.modeling_t5.T5Attention):
+        pass
+
+    model.encoder.block[0].layer[0].SelfAttention.__class__ = Other
+    return model
+
+
+def on_meta(model: Any) -> Any:
+    return model.to("meta")
+
+
+def with_attention_weights(model: Any) -> Any:
+    model.config.output_attentions = True
+    return model
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "options", "want"),
+    [
+        ("t5", None, {"max_length": 0}, "max_length: got 0, want an integer from 1 on"),
+        ("t5", None, {"max_length": True}, "max_length: got True, want an integer from 1 on"),
+        (
+            "t5",
+            None,
+            {"attention": "flash"},
+            'attention: got \'flash\', want "eager" or "sdpa" or "flex" for '
+            "T5ForConditionalGeneration",
+        ),
+        (
+            "mpnet",
+            None,
+            {"attention": "flex"},
+            "attention: got 'flex', want \"eager\" for MPNetModel",
+        ),
+        (
+            "t5",
+            with_attention_weights,
+            {"attention": "flex"},
+            'attention: got "flex" for a model with output_attentions=True, want "eager": '
+            "FlexAttention has no attention weights",
+        ),
+        (
+            "t5",
+            other_attention,
+            {},
+            "model: got encoder.block.0.layer.0.SelfAttention of Other, want transformers' "
+            "T5Attention or MT5Attention or UMT5Attention",
+        ),
+        ("t5", on_meta, {}, "model: got shared.weight on the meta device: load its weights first"),
+    ],
+)
+def test_refusals(
+    client: attnbias.Client,
+    name: str,
+    changed: Callable[[Any], Any] | None,
+    options: dict[str, Any],
+    want: str,
+) -> None:
+    model = make(name)
+    assert refusal(client, changed(model) if changed else model, **options) == want
+
+
+def test_refuses_other_models(client: attnbias.Client) -> None:
+    gpt = transformers.GPT2Model(transformers.GPT2Config(n_layer=1, n_head=2, n_embd=8))
+    refused = refusal(client, gpt)
+    assert refused.startswith("model: got model_type 'gpt2', want one of beit, bloom, ")
+    assert refused.endswith(", umt5, whisper")
+    want = "want a model of transformers, such as transformers.T5Model"
+    assert refusal(client, nn.Linear(1, 1)) == f"model: got an object of Linear; {want}"
+    assert refusal("localhost", make("t5")) == "client: got 'localhost'; want an attnbias.Client"
+
+
+def test_refuses_what_is_attached(client: attnbias.Client) -> None:
+    model = make("t5")
+    path = "block.0.layer.0.SelfAttention"
+    attached = f"model: got one that is attached already ({{}}{path}): detach() it first"
+    with attnbias.attach(model, client, max_length=MAX_LENGTH):
+        assert refusal(client, model) == attached.format("encoder.")
+        assert refusal(client, model.encoder) == attached.format("")
+    with attnbias.attach(model.encoder, client, max_length=MAX_LENGTH):
+        assert refusal(client, model) == attached.format("encoder.")
+
+
+def test_what_flex_cannot(client: attnbias.Client) -> None:
+    model = make("t5-encoder")
+    with attnbias.attach(model, client, max_length=MAX_LENGTH, attention="flex"):
+        prefix = 'attention: the model was attached with "flex", and got'
+        with pytest.raises(ValueError, match=f"^{prefix} gradients; FlexAttention has none"):
+            output(model)
+        with torch.no_grad():
+            with pytest.raises(ValueError, match=f"^{prefix} output_attentions=True; "):
+                output(model, output_attentions=True)
+            with pytest.raises(ValueError, match=f"^{prefix} a dropout of 0.1; "):
+                output(model.train())
