@@ -260,9 +260,7 @@ def test_report(client: attnbias.Client) -> None:
 
 
 @pytest.mark.parametrize("model_type", ["llama", "gptj", "deepseek_v2", "gemma3_text"])
-def test_a_position_without_a_row_is_refused(
-    client: attnbias.Client, model_type: str
-) -> None:
+def test_a_position_without_a_row_is_refused(client: attnbias.Client, model_type: str) -> None:
     model = new_model(model_type)
     with attnbias.attach(model, client, max_length=16):
         model(tokens(1, 16))

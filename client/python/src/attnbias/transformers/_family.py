@@ -40,7 +40,9 @@ class Wanted:
                 yield path, module
             elif isinstance(module, classes):
                 names = " or ".join(kind.__name__ for kind in classes)
-                message = f"model: got {path} of {type(module).__name__}, want transformers' {names}"
+                message = (
+                    f"model: got {path} of {type(module).__name__}, want transformers' {names}"
+                )
                 raise ValueError(message)
 
 
@@ -87,6 +89,12 @@ _FILES: Final[Mapping[str, str]] = {
     "bloom": "_bloom",
     "mpt": "_mpt",
     "falcon": "_falcon",
+    "marian": "_sinusoidal",
+    "pegasus": "_sinusoidal",
+    "whisper": "_sinusoidal",
+    "swin": "_windows",
+    "swinv2": "_windows",
+    "beit": "_windows",
     "gptj": "_gptj",
     **dict.fromkeys(
         ("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma")

@@ -53,7 +53,9 @@ def _class_of(model_type: str) -> type:
 def _of_table(
     wanted: Wanted, path: str, module: Any, layer_type: str, encoding: Rotary
 ) -> Iterator[Site]:
-    def site(encoding: Rotary, length: int, put: Callable[[Changes, Any, RotaryTables], None]) -> Site:
+    def site(
+        encoding: Rotary, length: int, put: Callable[[Changes, Any, RotaryTables], None]
+    ) -> Site:
         return Site(path, "forward", module, Request(encoding, positions=length), put, 0)
 
     def with_table(changes: Changes, module: Any, answer: RotaryTables) -> None:
@@ -114,7 +116,11 @@ def numbers_of(bits: torch.Tensor) -> torch.Tensor:
 
 def check_positions(position_ids: torch.Tensor, max_length: int) -> None:
     """Refuses those without a row, where looking at them makes no device wait."""
-    if position_ids.device.type != "cpu" or torch.compiler.is_compiling() or not position_ids.numel():
+    if (
+        position_ids.device.type != "cpu"
+        or torch.compiler.is_compiling()
+        or not position_ids.numel()
+    ):
         return
     first, last = (int(position) for position in torch.aminmax(position_ids))
     if first < 0:
