@@ -11,7 +11,6 @@ import transformers
 
 import attnbias
 
-
 LENGTH = 96
 ORIGINAL = 32
 SIZES: dict[str, Any] = {

@@ -174,7 +174,7 @@ def test_report(client: attnbias.Client) -> None:
 
 
 def refusal(client: attnbias.Client, model: Any) -> str:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match=r"^model: ") as caught:
         attnbias.attach(model, client, max_length=64)
     return str(caught.value)
 

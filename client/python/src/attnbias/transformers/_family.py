@@ -96,12 +96,25 @@ _FILES: Final[Mapping[str, str]] = {
     "swinv2": "_windows",
     "beit": "_windows",
     "gptj": "_gptj",
-    **dict.fromkeys(
-        ("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma")
-        + ("gemma2", "gemma3", "gemma3_text", "phi", "phi3", "gpt_neox", "granite", "starcoder2")
-        + ("stablelm", "deepseek_v2", "deepseek_v3"),
-        "_rotary",
-    ),
+    "llama": "_rotary",
+    "mistral": "_rotary",
+    "mixtral": "_rotary",
+    "qwen2": "_rotary",
+    "qwen2_moe": "_rotary",
+    "qwen3": "_rotary",
+    "qwen3_moe": "_rotary",
+    "gemma": "_rotary",
+    "gemma2": "_rotary",
+    "gemma3": "_rotary",
+    "gemma3_text": "_rotary",
+    "phi": "_rotary",
+    "phi3": "_rotary",
+    "gpt_neox": "_rotary",
+    "granite": "_rotary",
+    "starcoder2": "_rotary",
+    "stablelm": "_rotary",
+    "deepseek_v2": "_rotary",
+    "deepseek_v3": "_rotary",
 }
 
 

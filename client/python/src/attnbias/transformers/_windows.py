@@ -30,8 +30,8 @@ _OF: Final = "attnbias_of"  # what the bias was made of: the table, and how ofte
 def _sites(wanted: Wanted) -> Iterator[Site]:
     for _ in wanted.modules(Swinv2SelfAttention):
         raise ValueError(
-            "model: got a Swin-V2, want a Swin or a BEiT: its attention makes a bias amid its other "
-            "steps, where nothing can take its place"
+            "model: got a Swin-V2, want a Swin or a BEiT: its attention makes a bias amid its "
+            "other steps, where nothing can take its place"
         )
     known = (SwinRelativePositionBias, BeitRelativePositionBias)
     modules = list(wanted.modules(known))
