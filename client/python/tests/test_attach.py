@@ -14,9 +14,7 @@ import attnbias
 
 def test_imports_nothing_large() -> None:
     code = "import attnbias, sys; print({'torch', 'transformers'} & set(sys.modules))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 
 

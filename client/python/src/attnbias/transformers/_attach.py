@@ -28,7 +28,7 @@ def attach(
     """Makes a model of transformers take its positions from a server.
 
     with attnbias.attach(model, client, max_length=16384, attention="flex") as attached:
-        print(*attached.report(), sep="\\n")
+        print(attached.report())
         model(tokens)
 
     What the model needs is fetched here, once. Learned tables stay the model's own: the server

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import torch
 from torch.nn import functional
 from transformers.models.bloom.modeling_bloom import BloomAttention, BloomModel
 
@@ -16,6 +15,8 @@ from attnbias.transformers._flex import attend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import torch
 
     from attnbias._tensors import KeyRow
     from attnbias.transformers._changes import Changes
@@ -59,6 +60,7 @@ def _forward(
     attention: Any,
     hidden_states: torch.Tensor,
     residual: torch.Tensor,
+    *,
     alibi: torch.Tensor,
     attention_mask: Any,
     layer_past: Any = None,

@@ -40,10 +40,8 @@ class Wanted:
                 yield path, module
             elif isinstance(module, classes):
                 names = " or ".join(kind.__name__ for kind in classes)
-                message = (
-                    f"model: got {path} of {type(module).__name__}, want transformers' {names}"
-                )
-                raise ValueError(message)
+                got = f"{path} of {type(module).__name__}"
+                raise ValueError(f"model: got {got}, want transformers' {names}")
 
 
 @dataclass(frozen=True)

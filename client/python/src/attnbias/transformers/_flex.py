@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 # Below one block of FlexAttention's, as in decoding, SDPA is faster and its bias small.
 LEAST_QUERIES: Final = 128
-# A model has a few kinds of biases and masks, each a program or two. Past the limit, fullgraph is an
-# error, where else FlexAttention would make all scores at once, as if nothing had been attached.
+# A model has a few kinds of biases and masks, each a program or two. Past the limit, fullgraph is
+# an error, where else FlexAttention would make all scores at once, as if nothing were attached.
 _compiled: Final = torch.compile(
     flex_attention, fullgraph=True, recompile_limit=64, isolate_recompiles=True
 )
@@ -107,9 +107,9 @@ def attend(
     learns = [query, key, value]
     if position_bias is not None:
         learns.append(position_bias.numbers)
-    if query.device.type == "cpu" and torch.is_grad_enabled():
-        if any(tensor.requires_grad for tensor in learns):
-            _refuse("gradients", 'FlexAttention has none on a CPU: torch.no_grad(), or "sdpa"')
+    has_gradients = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in learns)
+    if has_gradients and query.device.type == "cpu":
+        _refuse("gradients", 'FlexAttention has none on a CPU: torch.no_grad(), or "sdpa"')
     attention = flex_attention if torch.compiler.is_compiling() else _compiled
     output = attention(
         query,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from attnbias._tensors import Toeplitz
     from attnbias.transformers._changes import Changes
 
+
 def _sites(wanted: Wanted) -> Iterator[Site]:
     known = (LongT5LocalAttention, LongT5TransientGlobalAttention)
     for path, module in wanted.modules(known):
@@ -65,9 +66,7 @@ def _global_buckets(module: Any, relative_position: torch.Tensor, **_: Any) -> t
     buckets: torch.Tensor = module.attnbias_global_buckets
     most = buckets.shape[0] // 2
     blocks = relative_position.shape[-1]
-    require_length(
-        blocks * module.global_block_size, most * module.global_block_size
-    )
+    require_length(blocks * module.global_block_size, most * module.global_block_size)
     return buckets[relative_position + most]
 
 

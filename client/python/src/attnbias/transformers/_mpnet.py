@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import torch
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
 from attnbias._config import from_config
@@ -17,8 +16,12 @@ from attnbias.transformers._family import Family, Site, Wanted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import torch
+
     from attnbias._tensors import Toeplitz
     from attnbias.transformers._changes import Changes
+
+_BUCKETS: Final = 32
 
 
 def _sites(wanted: Wanted) -> Iterator[Site]:
@@ -36,9 +39,12 @@ def _with_bias(changes: Changes, module: Any, answer: Toeplitz) -> None:
 
 
 def _bias(
-    module: Any, x: torch.Tensor, position_ids: torch.Tensor | None = None, num_buckets: int = 32
+    module: Any,
+    x: torch.Tensor,
+    position_ids: torch.Tensor | None = None,
+    num_buckets: int = _BUCKETS,
 ) -> torch.Tensor:
-    if position_ids is not None or num_buckets != 32:  # noqa: PLR2004  # what its encoder never asks
+    if position_ids is not None or num_buckets != _BUCKETS:  # which its encoder never asks for
         own = type(module).compute_position_bias
         computed: torch.Tensor = own(module, x, position_ids, num_buckets)
         return computed

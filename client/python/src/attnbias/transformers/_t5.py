@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import torch
 from transformers.models.mt5.modeling_mt5 import MT5Attention
 from transformers.models.t5.modeling_t5 import T5Attention
 from transformers.models.umt5.modeling_umt5 import UMT5Attention
@@ -14,11 +13,13 @@ from attnbias._encodings import T5
 from attnbias._request import Request
 from attnbias._torch import to_torch
 from attnbias.transformers._bias import Diagonals, dense, embedded
-from attnbias.transformers._flex import LEAST_QUERIES
 from attnbias.transformers._family import Family, Site, Wanted
+from attnbias.transformers._flex import LEAST_QUERIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import torch
 
     from attnbias._tensors import Toeplitz
     from attnbias.transformers._changes import Changes
