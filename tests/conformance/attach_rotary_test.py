@@ -123,10 +123,12 @@ def decoded(model: Any, prompt: dict[str, Any]) -> Any:
 
 
 def state(model: Any) -> dict[str, Any]:
-    """All that a module is: the dictionaries in it by their members."""
+    """All that a module is: the dictionaries and sets in it by their members."""
 
     def frozen(value: Any) -> Any:
-        return {key: id(item) for key, item in value.items()} if isinstance(value, dict) else value
+        if isinstance(value, dict):
+            return {key: id(item) for key, item in value.items()}
+        return set(value) if isinstance(value, set) else id(value)
 
     return {
         path: {name: frozen(value) for name, value in vars(module).items()}
