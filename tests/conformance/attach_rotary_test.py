@@ -202,6 +202,56 @@ def test_tables_are_those_of_the_configuration(
         assert torch.equal(decoded(model, padded()), decoded(own, padded()))
 
 
+def test_gemma_3_that_sees(client: attnbias.Client) -> None:
+    text = SIZES | MODELS["gemma3_text"] | {"sliding_window": 8}
+    sight = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28}
+    config = transformers.Gemma3Config(
+        text_config=text, vision_config=sight | {"patch_size": 14, "intermediate_size": 16}
+    )
+    torch.manual_seed(0)
+    model = transformers.Gemma3ForConditionalGeneration(config).eval().requires_grad_(False)
+    own = copy.deepcopy(model)
+    with attnbias.attach(model, client, max_length=LENGTH) as attached:
+        paths = {one.path for one in attached.report()}
+        close(model(tokens(1, LENGTH)).logits, own(tokens(1, LENGTH)).logits)
+    assert paths == {"model.language_model.rotary_emb.forward"}
+
+
+class Counting(attnbias.Client):
+    asked = 0
+
+    def get(self, *arguments: Any, **options: Any) -> Any:
+        self.asked += 1
+        return super().get(*arguments, **options)
+
+
+def test_dynamic_asks_once_for_a_length(server: str) -> None:
+    model = new_model("llama", rope_of("dynamic"), max_position_embeddings=ORIGINAL)
+    with (
+        Counting(server) as client,
+        attnbias.attach(model, client, max_length=LENGTH),
+    ):
+        for length, asked in ((ORIGINAL, 0), (40, 1), (40, 1), (39, 1), (41, 2), (ORIGINAL - 1, 2)):
+            model(tokens(1, length))
+            assert client.asked == asked
+        for length in range(40, 60):
+            model(tokens(1, length))
+        (rows,) = (
+            value for name, value in vars(model.model.rotary_emb).items() if name == "attnbias_at"
+        )
+        assert rows.cache_info().currsize == 4
+
+
+def test_a_copy_has_its_own(client: attnbias.Client) -> None:
+    model = new_model("llama")
+    want = model(tokens(1, 20)).logits
+    with attnbias.attach(model, client, max_length=LENGTH):
+        copied = copy.deepcopy(model)
+        model.model.rotary_emb.attnbias_table.zero_()
+        assert not torch.equal(model(tokens(1, 20)).logits, want)
+    close(copied(tokens(1, 20)).logits, want)
+
+
 def test_numbers_are_correctly_rounded(client: attnbias.Client) -> None:
     model = new_model("llama")
     with attnbias.attach(model, client, max_length=LENGTH):

@@ -17,7 +17,7 @@ from attnbias.transformers._family import Family, Site, Wanted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from attnbias._tensors import RotaryTables
+    from attnbias._results import RotaryTables
     from attnbias.transformers._changes import Changes
 
 _TABLE: Final = "attnbias_table"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from attnbias._client import Client
     from attnbias._encodings import Rotary
-    from attnbias._tensors import RotaryTables
+    from attnbias._results import RotaryTables
     from attnbias.transformers._changes import Changes
 
 _LENGTHS_KEPT: Final = 4  # of a "dynamic" rope_type; each has a table of its own
