@@ -35,11 +35,8 @@ def sites(wanted: Wanted) -> Iterator[Site]:
             _, _, layer_type = place.partition(".")
             if layer_type in getattr(module, "layer_types", [""]):
                 # The two halves of a row are the same numbers, so one of them is fetched.
-                yield from _of_table(wanted, path, module, layer_type, _compact(encoding))
-
-
-def _compact(encoding: Any) -> Rotary:
-    return replace(encoding, layout="compact")
+                compact: Any = replace(encoding, layout="compact")
+                yield from _of_table(wanted, path, module, layer_type, compact)
 
 
 def _class_of(model_type: str) -> type:
@@ -181,7 +178,6 @@ def _rows_of_length(
     return numbers_of(at(length, first).to(table.device))[:, position_ids - first]
 
 
-@torch.no_grad()
 def _forward(
     module: Any, x: torch.Tensor, position_ids: torch.Tensor, layer_type: str | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -190,7 +186,6 @@ def _forward(
     return cos, sin
 
 
-@torch.no_grad()
 def _complex_forward(module: Any, x: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
     del x  # whose type transformers does not ask for either
     cos, sin = _rows(module, position_ids, "")

@@ -20,7 +20,7 @@ from attnbias.transformers._family import Family, Site, Wanted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from attnbias._tensors import BlockToeplitz
+    from attnbias._grid import BlockToeplitz
     from attnbias.transformers._changes import Changes
 
 _BIAS: Final = "attnbias_bias"
