@@ -106,6 +106,10 @@ def test_lengths_are_those_attached_with(client: attnbias.Client, model_type: st
         ids["decoder_input_ids"] = torch.full((1, 2 * LENGTH + 1), 5)
         with pytest.raises(ValueError, match="attached with 192, and got 193 positions"):
             model(**ids)
+        with pytest.raises(ValueError, match="attached with 192, and got 194 positions"):
+            model.model.encoder(torch.full((1, 2 * LENGTH + 2), 5))
+        positions, its = model.model.decoder.embed_positions, longer.model.decoder.embed_positions
+        torch.testing.assert_close(positions((1, 5), 7), its((1, 5), 7), rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize("model_type", TYPES)

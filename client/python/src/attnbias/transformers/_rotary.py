@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from attnbias._config import from_config
+from attnbias._encodings import Rotary
 from attnbias._request import Request
 from attnbias._torch import to_torch
 from attnbias.transformers._bias import require_length
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from attnbias._client import Client
-    from attnbias._encodings import Rotary
     from attnbias._results import RotaryTables
     from attnbias.transformers._changes import Changes
 
@@ -35,7 +35,8 @@ def sites(wanted: Wanted) -> Iterator[Site]:
             _, _, layer_type = place.partition(".")
             if layer_type in getattr(module, "layer_types", [""]):
                 # The two halves of a row are the same numbers, so one of them is fetched.
-                compact: Any = replace(encoding, layout="compact")
+                assert isinstance(encoding, Rotary)
+                compact = replace(encoding, layout="compact")
                 yield from _of_table(wanted, path, module, layer_type, compact)
 
 
