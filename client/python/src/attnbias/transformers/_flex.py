@@ -110,18 +110,46 @@ def attend(
     has_gradients = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in learns)
     if has_gradients and query.device.type == "cpu":
         _refuse("gradients", 'FlexAttention has none on a CPU: torch.no_grad(), or "sdpa"')
-    attention = flex_attention if torch.compiler.is_compiling() else _compiled
+    # Of a model that is compiled as a whole, torch 2.15 on a CPU takes no bias that is computed
+    # there: attention is then a program of its own.
+    attention = _flex_apart if query.device.type == "cpu" else _flex
     output = attention(
         query,
         key,
         value,
-        score_mod=None if position_bias is None else score_mod(position_bias),
+        bias=position_bias,
         block_mask=attention_mask,
         scale=scaling,
-        enable_gqa=query.shape[1] != key.shape[1],
         kernel_options=options.get("kernel_options"),
     )
     return output.transpose(1, 2).contiguous(), None
+
+
+def _flex(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    bias: CompactBias | None,
+    block_mask: BlockMask | None,
+    scale: float | None,
+    kernel_options: dict[str, Any] | None,
+) -> torch.Tensor:
+    function = flex_attention if torch.compiler.is_compiling() else _compiled
+    output: torch.Tensor = function(
+        query,
+        key,
+        value,
+        score_mod=None if bias is None else score_mod(bias),
+        block_mask=block_mask,
+        scale=scale,
+        enable_gqa=query.shape[1] != key.shape[1],
+        kernel_options=kernel_options,
+    )
+    return output
+
+
+_flex_apart: Final = torch.compiler.disable(_flex)
 
 
 def _refuse(what: str, why: str) -> None:
