@@ -434,12 +434,9 @@ def test_refusals(
 
 def test_refuses_other_models(client: attnbias.Client) -> None:
     gpt = transformers.GPT2Model(transformers.GPT2Config(n_layer=1, n_head=2, n_embd=8))
-    known = "bloom, falcon, longt5, mpnet, mpt, mt5, t5, umt5"
-    assert refusal(client, gpt) == f"model: got model_type 'gpt2', want one of {known}"
-    rotary = transformers.FalconModel(transformers.FalconConfig(**FALCON))
-    assert refusal(client, rotary) == (
-        "model: got a Falcon without alibi, want one with alibi=True"
-    )
+    refused = refusal(client, gpt)
+    assert refused.startswith("model: got model_type 'gpt2', want one of beit, bloom, ")
+    assert refused.endswith(", umt5, whisper")
     want = "want a model of transformers, such as transformers.T5Model"
     assert refusal(client, nn.Linear(1, 1)) == f"model: got an object of Linear; {want}"
     assert refusal("localhost", make("t5")) == "client: got 'localhost'; want an attnbias.Client"

@@ -26,6 +26,11 @@ class RotaryTables(NamedTuple):
     cos: npt.NDArray[Any]
     sin: npt.NDArray[Any]
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tables."""
+        return sum(table.nbytes for table in self)
+
 
 class XposTables(NamedTuple):
     """The same of xPos, with its decay: queries are multiplied by scale, keys divided by it."""
@@ -33,6 +38,11 @@ class XposTables(NamedTuple):
     cos: npt.NDArray[Any]
     sin: npt.NDArray[Any]
     scale: npt.NDArray[Any]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tables."""
+        return sum(table.nbytes for table in self)
 
 
 _TABLES: Final[dict[tuple[str, ...], type[RotaryTables | XposTables]]] = {

@@ -35,9 +35,9 @@ def attach(
     says which of their rows belong where. So the model can be trained, moved, cast and saved.
 
     Args:
-        model: T5, mT5, UMT5, LongT5, MPNet, BLOOM, MPT or Falcon with ALiBi; docs/models.md says
-            what is replaced.
-        client: asked here, and not needed afterwards.
+        model: of a family in docs/models.md, which says what is replaced: T5, BLOOM, Llama, Swin
+            and others.
+        client: asked here, and not needed afterwards, but for a rope_type "dynamic".
         max_length: the most tokens, those of a cache included, that the model is going to see.
         attention: what attention runs with from now on: "eager", "sdpa" or "flex"; None is what
             the model has. "flex" is torch's FlexAttention, which reads a bias in its compact form:
@@ -67,7 +67,7 @@ def attach(
     family = family_of(model.config.model_type)
     _refuse_unready(model)
     chosen = _attention_of(model, attention, family.attentions)
-    sites = list(family.sites(Wanted(model, max_length, chosen)))
+    sites = list(family.sites(Wanted(model, max_length, chosen, client)))
     if not sites:
         message = f"model: got a {type(model).__name__} without positions that a server has"
         raise ValueError(message)

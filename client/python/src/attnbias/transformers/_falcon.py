@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Falcon with ALiBi, whose numbers are bfloat16 whatever the model's type is."""
+"""Falcon: rotary, or ALiBi whose numbers are bfloat16 whatever the model's type is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from transformers.models.falcon.modeling_falcon import FalconModel
 
-from attnbias.transformers import _alibi
+from attnbias.transformers import _alibi, _rotary
 from attnbias.transformers._bias import require_length
 from attnbias.transformers._family import Family, Site, Wanted
 
@@ -26,7 +26,8 @@ _NAME: Final = "build_alibi_tensor"
 def _sites(wanted: Wanted) -> Iterator[Site]:
     for path, module in wanted.modules(FalconModel):
         if not module.use_alibi:
-            raise ValueError("model: got a Falcon without alibi, want one with alibi=True")
+            yield from _rotary.sites(wanted)
+            continue
         # That of the last, rounded as all are.
         last = int(_rounded(torch.tensor(wanted.max_length - 1)))
         request = _alibi.row_request(module, last + 1, "bf16")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedModel
 
+    from attnbias._client import Client
     from attnbias._request import Request
     from attnbias.transformers._changes import Changes
 
@@ -29,6 +30,7 @@ class Wanted:
     model: PreTrainedModel
     max_length: int
     attention: Attention
+    client: Client
 
     def modules(self, known: type | tuple[type, ...]) -> Iterator[tuple[str, Any]]:
         """Those of a class, with their paths. Refuses subclasses: they may compute otherwise."""
@@ -85,6 +87,32 @@ _FILES: Final[Mapping[str, str]] = {
     "bloom": "_bloom",
     "mpt": "_mpt",
     "falcon": "_falcon",
+    "marian": "_sinusoidal",
+    "pegasus": "_sinusoidal",
+    "whisper": "_sinusoidal",
+    "swin": "_windows",
+    "swinv2": "_windows",
+    "beit": "_windows",
+    "gptj": "_gptj",
+    "llama": "_rotary",
+    "mistral": "_rotary",
+    "mixtral": "_rotary",
+    "qwen2": "_rotary",
+    "qwen2_moe": "_rotary",
+    "qwen3": "_rotary",
+    "qwen3_moe": "_rotary",
+    "gemma": "_rotary",
+    "gemma2": "_rotary",
+    "gemma3": "_rotary",
+    "gemma3_text": "_rotary",
+    "phi": "_rotary",
+    "phi3": "_rotary",
+    "gpt_neox": "_rotary",
+    "granite": "_rotary",
+    "starcoder2": "_rotary",
+    "stablelm": "_rotary",
+    "deepseek_v2": "_rotary",
+    "deepseek_v3": "_rotary",
 }
 
 

@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models with rotary positions, attached and as they are."""
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import attnbias
+
+LENGTH = 96
+ORIGINAL = 32
+SIZES: dict[str, Any] = {
+    "vocab_size": 61,
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": LENGTH,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": None,
+}
+EXPERTS = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 32}
+DEEPSEEK = {
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 16,
+    "q_lora_rank": 16,
+    "qk_rope_head_dim": 16,
+    "qk_nope_head_dim": 16,
+    "v_head_dim": 16,
+    "n_routed_experts": 2,
+    "num_experts_per_tok": 1,
+    "moe_intermediate_size": 32,
+    "n_group": 1,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+}
+THETA = {"rope_theta": 10000.0}
+LONG = {"short_factor": [1.0 + m / 8 for m in range(8)], "long_factor": [4.0 + m for m in range(8)]}
+ROPE_TYPES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "linear": {"factor": 4.0},
+    "dynamic": {"factor": 4.0},
+    "yarn": {"factor": 4.0, "original_max_position_embeddings": ORIGINAL},
+    "llama3": {
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": ORIGINAL,
+    },
+    "longrope": {"factor": 3.0, "original_max_position_embeddings": ORIGINAL, **LONG},
+}
+# What each model type needs beside the sizes.
+MODELS: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "mistral": {},
+    "mixtral": {"num_local_experts": 2, "num_experts_per_tok": 1},
+    "qwen2": {},
+    "qwen2_moe": EXPERTS | {"shared_expert_intermediate_size": 32},
+    "qwen3": {"head_dim": 16},
+    "qwen3_moe": EXPERTS | {"head_dim": 16},
+    "gemma": {"head_dim": 16},
+    "gemma2": {"head_dim": 16},
+    "gemma3_text": {"head_dim": 16, "layer_types": ["sliding_attention", "full_attention"]},
+    "phi": {},
+    "phi3": {},
+    "gpt_neox": {},
+    "gptj": {"n_positions": LENGTH, "n_inner": 64, "rotary_dim": 8},
+    "granite": {},
+    "starcoder2": {},
+    "stablelm": {},
+    "deepseek_v2": DEEPSEEK,
+    "deepseek_v3": DEEPSEEK,
+    "falcon": {"new_decoder_architecture": True, "num_kv_heads": 2},
+}
+DEEPSEEK_YARN = ROPE_TYPES["yarn"] | {"mscale": 0.7, "mscale_all_dim": 0.8}
+
+
+@pytest.fixture(scope="session")
+def client(server: str) -> Iterator[attnbias.Client]:
+    """One that asks once: "dynamic" asks for each token."""
+    with attnbias.Client(server) as connected:
+        yield connected
+
+
+def new_model(model_type: str, rope: dict[str, Any] | None = None, **fields: Any) -> Any:
+    sizes = SIZES | MODELS[model_type] | fields
+    if rope is not None:
+        sizes["rope_parameters"] = rope
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(model_type, **sizes)
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():  # of a size at which attention looks somewhere
+            if parameter.dim() > 1:
+                parameter.normal_(std=parameter.shape[-1] ** -0.5)
+    return model.requires_grad_(False)
+
+
+def rope_of(rope_type: str, **fields: Any) -> dict[str, Any]:
+    return {"rope_type": rope_type} | THETA | ROPE_TYPES[rope_type] | fields
+
+
+def tokens(batch: int, length: int) -> Any:
+    ids = np.random.default_rng([batch, length]).integers(2, SIZES["vocab_size"], (batch, length))
+    return torch.from_numpy(ids)
+
+
+def padded() -> dict[str, Any]:
+    ids, mask = tokens(2, 24), torch.ones(2, 24, dtype=torch.int64)
+    mask[0, :9] = 0
+    return {"input_ids": ids.masked_fill(mask == 0, 0), "attention_mask": mask}
+
+
+def decoded(model: Any, prompt: dict[str, Any]) -> Any:
+    return model.generate(**prompt, do_sample=False, max_new_tokens=64)
+
+
+def state(model: Any) -> dict[str, Any]:
+    """All that a module is: the dictionaries and sets in it by their members."""
+
+    def frozen(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: id(item) for key, item in value.items()}
+        return set(value) if isinstance(value, set) else id(value)
+
+    return {
+        path: {name: frozen(value) for name, value in vars(module).items()}
+        for path, module in model.named_modules()
+    }
+
+
+def close(ours: Any, theirs: Any) -> None:
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-4)
+
+
+@pytest.mark.parametrize("model_type", MODELS)
+def test_model_is_the_same(client: attnbias.Client, model_type: str) -> None:
+    model = new_model(model_type)
+    own = copy.deepcopy(model)
+    before, keys = state(model), [*model.state_dict()]
+    prompt = padded()
+    with attnbias.attach(model, client, max_length=LENGTH) as attached:
+        assert [*model.state_dict()] == keys
+        close(model(tokens(1, LENGTH)).logits, own(tokens(1, LENGTH)).logits)
+        shown = prompt["attention_mask"].bool()
+        close(model(**prompt).logits[shown], own(**prompt).logits[shown])
+        cached = model(tokens(1, 40)[:, :39], use_cache=True)
+        step = model(tokens(1, 40)[:, 39:], past_key_values=cached.past_key_values)
+        close(step.logits[:, 0], own(tokens(1, 40)).logits[:, -1])
+        assert torch.equal(decoded(model, prompt), decoded(own, prompt))
+        assert attached.report()
+    assert state(model) == before
+    assert torch.equal(model(**prompt).logits, own(**prompt).logits)
+
+
+@pytest.mark.parametrize("rope_type", ROPE_TYPES)
+def test_every_rope_type(client: attnbias.Client, rope_type: str) -> None:
+    fields: dict[str, Any] = {}
+    if rope_type == "dynamic":
+        fields["max_position_embeddings"] = ORIGINAL
+    model = new_model("llama", rope_of(rope_type), **fields)
+    own = copy.deepcopy(model)
+    with attnbias.attach(model, client, max_length=LENGTH):
+        # Below, at and above the original length, and below again.
+        for length in (ORIGINAL - 1, ORIGINAL, ORIGINAL + 1, LENGTH, ORIGINAL + 5, ORIGINAL, 7):
+            close(model(tokens(2, length)).logits, own(tokens(2, length)).logits)
+        prompt = padded()
+        assert torch.equal(decoded(model, prompt), decoded(own, prompt))
+    assert torch.equal(model(**prompt).logits, own(**prompt).logits)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "rope"),
+    [
+        ("phi3", rope_of("longrope")),
+        ("deepseek_v2", rope_of("yarn", **DEEPSEEK_YARN)),
+        ("deepseek_v3", rope_of("yarn", **DEEPSEEK_YARN)),
+        ("falcon", rope_of("linear")),
+        ("gpt_neox", rope_of("default", partial_rotary_factor=0.5)),
+        (
+            "gemma3_text",
+            {"sliding_attention": rope_of("default"), "full_attention": rope_of("linear")},
+        ),
+    ],
+)
+def test_tables_are_those_of_the_configuration(
+    client: attnbias.Client, model_type: str, rope: dict[str, Any]
+) -> None:
+    fields = {"original_max_position_embeddings": ORIGINAL} if model_type == "phi3" else {}
+    model = new_model(model_type, rope, **fields)
+    own = copy.deepcopy(model)
+    with attnbias.attach(model, client, max_length=LENGTH):
+        for length in (ORIGINAL, LENGTH):
+            close(model(tokens(2, length)).logits, own(tokens(2, length)).logits)
+        assert torch.equal(decoded(model, padded()), decoded(own, padded()))
+
+
+def test_gemma_3_that_sees(client: attnbias.Client) -> None:
+    text = SIZES | MODELS["gemma3_text"] | {"sliding_window": 8}
+    sight = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28}
+    config = transformers.Gemma3Config(
+        text_config=text, vision_config=sight | {"patch_size": 14, "intermediate_size": 16}
+    )
+    torch.manual_seed(0)
+    model = transformers.Gemma3ForConditionalGeneration(config).eval().requires_grad_(False)
+    own = copy.deepcopy(model)
+    with attnbias.attach(model, client, max_length=LENGTH) as attached:
+        paths = {one.path for one in attached.report()}
+        close(model(tokens(1, LENGTH)).logits, own(tokens(1, LENGTH)).logits)
+    assert paths == {"model.language_model.rotary_emb.forward"}
+
+
+class Counting(attnbias.Client):
+    asked = 0
+
+    def get(self, *arguments: Any, **options: Any) -> Any:
+        self.asked += 1
+        return super().get(*arguments, **options)
+
+
+def test_dynamic_asks_once_for_a_length(server: str) -> None:
+    model = new_model("llama", rope_of("dynamic"), max_position_embeddings=ORIGINAL)
+    with (
+        Counting(server) as client,
+        attnbias.attach(model, client, max_length=LENGTH),
+    ):
+        for length, asked in ((ORIGINAL, 0), (40, 1), (40, 1), (39, 1), (41, 2), (ORIGINAL - 1, 2)):
+            model(tokens(1, length))
+            assert client.asked == asked
+        for length in range(40, 60):
+            model(tokens(1, length))
+        (rows,) = (
+            value for name, value in vars(model.model.rotary_emb).items() if name == "attnbias_at"
+        )
+        assert rows.cache_info().currsize == 4
+
+
+def test_a_copy_has_its_own(client: attnbias.Client) -> None:
+    model = new_model("llama")
+    want = model(tokens(1, 20)).logits
+    with attnbias.attach(model, client, max_length=LENGTH):
+        copied = copy.deepcopy(model)
+        model.model.rotary_emb.attnbias_table.zero_()
+        assert not torch.equal(model(tokens(1, 20)).logits, want)
+    close(copied(tokens(1, 20)).logits, want)
+
+
+def test_numbers_are_correctly_rounded(client: attnbias.Client) -> None:
+    model = new_model("llama")
+    with attnbias.attach(model, client, max_length=LENGTH):
+        cos, sin = model.model.rotary_emb(torch.zeros(1), torch.arange(LENGTH)[None])
+    turns = np.arange(LENGTH)[:, None] * 10000.0 ** (-np.arange(8) / 8)
+    np.testing.assert_array_equal(cos[0, :, :8], np.cos(turns).astype("f4"))
+    np.testing.assert_array_equal(sin[0, :, 8:], np.sin(turns).astype("f4"))
+
+
+def test_a_cast_of_the_model_casts_no_table(client: attnbias.Client) -> None:
+    model = new_model("llama")
+    ids = torch.arange(LENGTH)[None]
+    with attnbias.attach(model, client, max_length=LENGTH):
+        before = model.model.rotary_emb(torch.zeros(1), ids)
+        model.bfloat16()
+        after = model.model.rotary_emb(torch.zeros(1), ids)
+        half = model.model.rotary_emb(torch.zeros(1, dtype=torch.bfloat16), ids)
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    assert all(torch.equal(a.bfloat16(), b) for a, b in zip(before, half, strict=True))
+
+
+def test_report(client: attnbias.Client) -> None:
+    table_bytes = 2 * LENGTH * 8 * 4  # half of the columns, since both halves are the same
+    with attnbias.attach(new_model("llama"), client, max_length=LENGTH) as attached:
+        (only,) = attached.report()
+    assert only.path == "model.rotary_emb.forward"
+    assert only.encoding == attnbias.Rotary(
+        head_dim=16, rope_theta=10000.0, rope_type="default", layout="compact"
+    )
+    assert (only.fetched_bytes, only.spared_bytes) == (table_bytes, 0)
+
+    long = new_model("llama", rope_of("longrope"))
+    with attnbias.attach(long, client, max_length=LENGTH) as attached:
+        lengths = [(r.encoding.sequence_length, r.fetched_bytes) for r in attached.report()]
+    assert lengths == [(ORIGINAL, table_bytes * ORIGINAL // LENGTH), (LENGTH, table_bytes)]
+
+    with attnbias.attach(new_model("gemma3_text"), client, max_length=LENGTH) as attached:
+        thetas = {r.encoding.rope_theta for r in attached.report()}
+    assert thetas == {10000.0, 1000000.0}
+
+    with attnbias.attach(new_model("gptj"), client, max_length=LENGTH) as attached:
+        first, second = attached.report()
+    assert first.path == "transformer.h.0.attn._get_embed_positions"
+    assert (first.fetched_bytes, first.spared_bytes) == (LENGTH * 8 * 4, LENGTH * 8 * 4)
+    assert second.fetched_bytes == 0
+
+
+@pytest.mark.parametrize("model_type", ["llama", "gptj", "deepseek_v2", "gemma3_text"])
+def test_a_position_without_a_row_is_refused(client: attnbias.Client, model_type: str) -> None:
+    model = new_model(model_type)
+    with attnbias.attach(model, client, max_length=16):
+        model(tokens(1, 16))
+        with pytest.raises(ValueError, match=r"max_length: .* attached with 16, and got 17 "):
+            model(tokens(1, 17))
+        with pytest.raises(ValueError, match="position_ids: got -1, want positions from 0 on"):
+            model(tokens(1, 2), position_ids=torch.tensor([[-1, 0]]))
+
+
+@pytest.mark.parametrize("rope_type", ["dynamic", "longrope"])
+@pytest.mark.parametrize("max_length", [ORIGINAL - 2, ORIGINAL, ORIGINAL + 2])
+def test_lengths_about_the_original_one(
+    client: attnbias.Client, rope_type: str, max_length: int
+) -> None:
+    fields = {"max_position_embeddings": ORIGINAL} if rope_type == "dynamic" else {}
+    model = new_model("llama", rope_of(rope_type), **fields)
+    own = copy.deepcopy(model)
+    with attnbias.attach(model, client, max_length=max_length):
+        close(model(tokens(1, max_length)).logits, own(tokens(1, max_length)).logits)
+        with pytest.raises(ValueError, match=f"attached with {max_length}, and got"):
+            model(tokens(1, max_length + 1))
+
+
+def test_packed_sequences_may_be_longer_together(client: attnbias.Client) -> None:
+    model = new_model("llama")
+    own = copy.deepcopy(model)
+    ids = torch.arange(16).repeat(3)[None]
+    with attnbias.attach(model, client, max_length=16):
+        close(
+            model(tokens(1, 48), position_ids=ids).logits,
+            own(tokens(1, 48), position_ids=ids).logits,
+        )
+
+
+def test_another_attention_is_refused(client: attnbias.Client) -> None:
+    with pytest.raises(ValueError, match=r'attention: got .flex., want "eager" or "sdpa" for Lla'):
+        attnbias.attach(new_model("llama"), client, max_length=4, attention="flex")
+
+
+def test_compiled(client: attnbias.Client) -> None:
+    model = new_model("llama")
+    want = model(tokens(1, 40)).logits
+    with attnbias.attach(model, client, max_length=LENGTH):
+        torch.compiler.reset()
+        compiled = torch.compile(model, fullgraph=True)
+        got = compiled(tokens(1, 40)).logits
+    close(got, want)
+    assert torch.equal(got.argmax(-1), want.argmax(-1))

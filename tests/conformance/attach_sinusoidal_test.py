@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models with sinusoids, attached and as they are."""
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch import Tensor
+
+import attnbias
+
+LENGTH = 96
+SIZES: dict[str, Any] = {
+    "vocab_size": 61,
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 1,
+    "forced_eos_token_id": None,
+}
+TEXT = SIZES | {"max_position_embeddings": LENGTH}
+SPEECH = SIZES | {"num_mel_bins": 8, "max_source_positions": 50, "max_target_positions": LENGTH}
+TYPES = {
+    "marian": transformers.MarianMTModel,
+    "pegasus": transformers.PegasusForConditionalGeneration,
+    "whisper": transformers.WhisperForConditionalGeneration,
+}
+
+
+def new_model(model_type: str) -> Any:
+    torch.manual_seed(0)
+    kind = TYPES[model_type]
+    made = kind(kind.config_class(**(SPEECH if model_type == "whisper" else TEXT))).eval()
+    for path, parameter in made.named_parameters():
+        if parameter.dim() > 1 and "embed_positions" not in path:
+            torch.nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5)
+    return made.requires_grad_(False)
+
+
+def sound_or_text(model_type: str) -> dict[str, Tensor]:
+    """A batch of two, the first of them padded where that is known."""
+    made = torch.Generator().manual_seed(1)
+    if model_type == "whisper":
+        return {"input_features": torch.randn(2, 8, 100, generator=made)}
+    mask = torch.ones(2, 40, dtype=torch.int64)
+    mask[0, 30:] = 0
+    ids = torch.randint(3, 61, (2, 40), generator=made).masked_fill(mask == 0, 0)
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def logits(model: Any, model_type: str, length: int = 40) -> Tensor:
+    answer: Tensor = model(
+        **sound_or_text(model_type), decoder_input_ids=torch.arange(3, 3 + length).repeat(2, 1)
+    ).logits
+    return answer
+
+
+def decoded(model: Any, model_type: str) -> Any:
+    options: dict[str, Any] = {"do_sample": False, "num_beams": 1, "bad_words_ids": None}
+    options |= {"max_new_tokens": 64, "min_new_tokens": 64}
+    return model.generate(**sound_or_text(model_type), **options)
+
+
+@pytest.mark.parametrize("model_type", TYPES)
+def test_model_is_the_same(client: attnbias.Client, model_type: str) -> None:
+    model = new_model(model_type)
+    own = copy.deepcopy(model)
+    keys, names = [*model.state_dict()], {p: [*vars(m)] for p, m in model.named_modules()}
+    with attnbias.attach(model, client, max_length=LENGTH):
+        assert [*model.state_dict()] == keys
+        torch.testing.assert_close(
+            logits(model, model_type), logits(own, model_type), rtol=0, atol=1e-4
+        )
+        assert torch.equal(decoded(model, model_type), decoded(own, model_type))
+        assert decoded(model, model_type).shape[1] >= 64
+    assert {p: [*vars(m)] for p, m in model.named_modules()} == names
+    assert torch.equal(logits(model, model_type), logits(own, model_type))
+
+
+@pytest.mark.parametrize("model_type", ["marian", "pegasus"])
+def test_lengths_are_those_attached_with(client: attnbias.Client, model_type: str) -> None:
+    """Also beyond the model's own: it is what a model with a longer table computes."""
+    model = new_model(model_type)
+    longer = copy.deepcopy(model)
+    for side in (longer.model.encoder, longer.model.decoder):
+        kind = type(side.embed_positions)
+        positions = kind(2 * LENGTH, SIZES["d_model"])
+        positions.weight = torch.nn.Parameter(positions.create_weight(), requires_grad=False)
+        side.embed_positions = positions
+    with attnbias.attach(model, client, max_length=2 * LENGTH):
+        ids = {
+            "decoder_input_ids": torch.full((1, 2 * LENGTH), 5),
+            "input_ids": torch.ones(1, 3).long(),
+        }
+        torch.testing.assert_close(model(**ids).logits, longer(**ids).logits, rtol=0, atol=1e-4)
+        ids["decoder_input_ids"] = torch.full((1, 2 * LENGTH + 1), 5)
+        with pytest.raises(ValueError, match="attached with 192, and got 193 positions"):
+            model(**ids)
+        with pytest.raises(ValueError, match="attached with 192, and got 194 positions"):
+            model.model.encoder(torch.full((1, 2 * LENGTH + 2), 5))
+        positions, its = model.model.decoder.embed_positions, longer.model.decoder.embed_positions
+        torch.testing.assert_close(positions((1, 5), 7), its((1, 5), 7), rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("model_type", TYPES)
+def test_numbers_are_correctly_rounded(client: attnbias.Client, model_type: str) -> None:
+    model = new_model(model_type)
+    positions = model.model.encoder.embed_positions
+    count, pairs = (50 if model_type == "whisper" else LENGTH), SIZES["d_model"] // 2
+    exponents = np.arange(pairs) / (pairs - 1 if model_type == "whisper" else pairs)
+    turns = np.arange(count)[:, None] * 10000.0**-exponents
+    with attnbias.attach(model, client, max_length=LENGTH):
+        asked = torch.arange(count) if model_type == "whisper" else (1, count)
+        got = positions(asked)
+        np.testing.assert_array_equal(
+            got.numpy(), np.concatenate([np.sin(turns), np.cos(turns)], axis=1).astype("f4")
+        )
+        model.bfloat16()
+        assert torch.equal(positions(asked), got.bfloat16())
+
+
+def test_report(client: attnbias.Client) -> None:
+    with attnbias.attach(new_model("marian"), client, max_length=LENGTH) as attached:
+        encoder, decoder = attached.report()
+    assert encoder.path == "model.encoder.embed_positions.forward"
+    assert encoder.encoding == attnbias.Sinusoidal(dim=32, layout="concatenated")
+    assert (encoder.fetched_bytes, encoder.spared_bytes) == (4 * 32 * LENGTH, 0)
+    assert (decoder.path, decoder.fetched_bytes) == ("model.decoder.embed_positions.forward", 0)
+
+    # Learned positions of the decoder stay its own.
+    with attnbias.attach(new_model("whisper"), client, max_length=LENGTH) as attached:
+        (only,) = attached.report()
+    assert only.path == "model.encoder.embed_positions.forward"
+    assert only.fetched_bytes == 4 * 32 * 50

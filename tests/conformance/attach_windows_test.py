@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Vision models with a bias, attached and as they are: the same bits."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+
+import attnbias
+
+SWIN = {
+    "image_size": 32,
+    "patch_size": 2,
+    "embed_dim": 16,
+    "depths": [2, 1],
+    "num_heads": [2, 4],
+    "window_size": 4,
+}
+BEIT = {
+    "image_size": 32,
+    "patch_size": 8,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+}
+KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "swin": (transformers.SwinModel, SWIN),
+    "beit": (transformers.BeitModel, BEIT | {"use_relative_position_bias": True}),
+    "beit-shared": (transformers.BeitModel, BEIT | {"use_shared_relative_position_bias": True}),
+    "beit-both": (
+        transformers.BeitModel,
+        BEIT | {"use_shared_relative_position_bias": True, "use_relative_position_bias": True},
+    ),
+}
+ATTENTIONS = ("eager", "sdpa")
+BIASES = ("SwinRelativePositionBias", "BeitRelativePositionBias")
+
+
+def new_model(name: str, attention: str = "eager") -> Any:
+    torch.manual_seed(0)
+    kind, fields = KINDS[name]
+    config = kind.config_class(**fields)
+    model = kind._from_config(config, attn_implementation=attention).eval()
+    for module in biases(model):
+        torch.nn.init.normal_(module.relative_position_bias_table, std=2)
+    return model.requires_grad_(False)
+
+
+def biases(model: Any) -> list[Any]:
+    return [module for module in model.modules() if type(module).__name__ in BIASES]
+
+
+def output(model: Any, size: int = 32, **options: Any) -> Tensor:
+    images = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(1))
+    answer: Tensor = model(images.to(model.dtype), **options).last_hidden_state
+    return answer
+
+
+def counted(model: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Calls of the forward that transformers has."""
+    calls: list[int] = []
+    kind = type(biases(model)[0])
+    own = kind.forward
+
+    def forward(*arguments: Any, **options: Any) -> Any:
+        calls.append(1)
+        return own(*arguments, **options)
+
+    monkeypatch.setattr(kind, "forward", forward)
+    return calls
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("name", KINDS)
+def test_outputs(
+    client: attnbias.Client, name: str, attention: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = new_model(name, attention)
+    own = copy.deepcopy(model)
+    calls = counted(model, monkeypatch)
+    keys, names = [*model.state_dict()], {p: [*vars(m)] for p, m in model.named_modules()}
+    want = output(own)
+    calls.clear()
+    with attnbias.attach(model, client, max_length=64):
+        assert [*model.state_dict()] == keys
+        assert torch.equal(output(model), want)
+        assert not calls
+    assert {p: [*vars(m)] for p, m in model.named_modules()} == names
+    assert torch.equal(output(model), want)
+    assert calls
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", ["swin", "beit"])
+def test_other_types(client: attnbias.Client, name: str, dtype: torch.dtype) -> None:
+    model = new_model(name).to(dtype)
+    own = copy.deepcopy(model)
+    with attnbias.attach(model, client, max_length=64):
+        assert torch.equal(output(model), output(own))
+        assert torch.equal(output(model.float()), output(own.float()))
+    cast = new_model(name)
+    with attnbias.attach(cast, client, max_length=64):
+        assert torch.equal(output(cast.to(dtype)), output(own.to(dtype)))
+
+
+@pytest.mark.parametrize("name", ["beit", "beit-shared"])
+def test_another_size_is_the_modules_own(client: attnbias.Client, name: str) -> None:
+    model = new_model(name)
+    own = copy.deepcopy(model)
+    options = {"interpolate_pos_encoding": True}
+    with attnbias.attach(model, client, max_length=64):
+        for size in (32, 48):
+            assert torch.equal(output(model, size, **options), output(own, size, **options))
+
+
+def test_other_images_have_the_same_windows(client: attnbias.Client) -> None:
+    model = new_model("swin")
+    own = copy.deepcopy(model)
+    options = {"interpolate_pos_encoding": True}
+    with attnbias.attach(model, client, max_length=64):
+        assert torch.equal(output(model, 50, **options), output(own, 50, **options))
+
+
+@pytest.mark.parametrize("name", ["swin", "beit"])
+def test_a_table_that_changes_is_followed(client: attnbias.Client, name: str) -> None:
+    model = new_model(name)
+    with attnbias.attach(model, client, max_length=64):
+        before = output(model)
+        for module in biases(model):
+            module.relative_position_bias_table.neg_()
+        attached = output(model)
+        assert not torch.equal(attached, before)
+    assert torch.equal(attached, output(model))
+
+
+@pytest.mark.parametrize("name", ["swin", "beit"])
+def test_a_table_learns(client: attnbias.Client, name: str) -> None:
+    model = new_model(name).requires_grad_(True)
+    own = copy.deepcopy(model)
+    with attnbias.attach(model, client, max_length=64):
+        output(model).square().mean().backward()
+    output(own).square().mean().backward()
+    for got, want in zip(biases(model), biases(own), strict=True):
+        assert want.relative_position_bias_table.grad.any()
+        assert torch.equal(
+            got.relative_position_bias_table.grad, want.relative_position_bias_table.grad
+        )
+
+
+def test_report(client: attnbias.Client) -> None:
+    with attnbias.attach(new_model("swin"), client, max_length=64) as attached:
+        report = attached.report()
+    assert [one.path for one in report] == [
+        f"encoder.layers.{stage}.blocks.{block}.attention.relative_position_bias.forward"
+        for stage, block in ((0, 0), (0, 1), (1, 0))
+    ]
+    assert [one.spared_bytes for one in report] == [4 * heads * 16**2 for heads in (2, 2, 4)]
+    assert [one.fetched_bytes for one in report] == [4 * heads * 7**2 for heads in (2, 2, 4)]
+    assert all(isinstance(one.encoding, attnbias.Swin) for one in report)
+
+    with attnbias.attach(new_model("beit-both"), client, max_length=64) as attached:
+        report = attached.report()
+    assert [one.path.split(".")[0] for one in report] == [
+        "shared_position_bias",
+        "layers",
+        "layers",
+    ]
+    assert all(one.fetched_bytes == 4 * 4 * (7**2 + 3) for one in report)
+    assert all(one.spared_bytes == 4 * 4 * 17**2 for one in report)
+
+
+def refusal(client: attnbias.Client, model: Any) -> str:
+    with pytest.raises(ValueError, match=r"^model: ") as caught:
+        attnbias.attach(model, client, max_length=64)
+    return str(caught.value)
+
+
+def test_refusals(client: attnbias.Client) -> None:
+    swin_v2 = transformers.Swinv2Model(transformers.Swinv2Config(**SWIN))
+    assert refusal(client, swin_v2) == (
+        "model: got a Swin-V2, want a Swin or a BEiT: its attention makes a bias amid its other "
+        "steps, where nothing can take its place"
+    )
+    without = transformers.BeitModel(transformers.BeitConfig(**BEIT))
+    assert refusal(client, without) == (
+        "model: got a BeitModel without positions that a server has"
+    )
