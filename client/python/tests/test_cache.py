@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -23,6 +24,7 @@ import pytest
 from fake_server import FINGERPRINT, FakeServer, Payload, sequence, table
 
 import attnbias
+from attnbias import aio
 from attnbias._cache import key_of
 from attnbias.v1 import service_pb2
 
@@ -221,6 +223,21 @@ def test_what_is_asked_for_at_once_is_fetched_once(
     for array in cached.get_many([wanted] * 8):
         np.testing.assert_array_equal(array, VALUES)
     assert len(server.requests) == 1
+
+
+def test_tasks_wait_for_one_another_in_any_event_loop(server: FakeServer, folder: Path) -> None:
+    client = aio.Client(server.target, timeout=60, cache=folder)
+
+    async def get_many() -> None:
+        wanted = attnbias.Request(ENCODING, **POSITIONS)
+        for array in await client.get_many([wanted] * 3):
+            np.testing.assert_array_equal(array, VALUES)
+
+    for _ in range(2):
+        serve(server, table(VALUES))
+        asyncio.run(get_many())
+        attnbias.Cache(folder).clear()
+    assert len(server.requests) == 2
 
 
 def test_another_request_for_the_same_bytes_asks_but_fetches_nothing(
