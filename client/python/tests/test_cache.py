@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import pickle
 import resource
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -303,6 +305,93 @@ def test_offline_never_asks(
         pytest.raises(attnbias.UnavailableError, match="the client is offline"),
     ):
         getattr(client, method)()
+
+
+# Pieces of a tensor
+
+
+class Halves:
+    """A sharding of a process that holds the two halves of a table, each by itself."""
+
+    def boxes(self, shape: tuple[int, ...]) -> list[tuple[tuple[int, int], ...]]:
+        middle = shape[0] // 2
+        return [((begin, begin + middle), (0, shape[1])) for begin in (0, middle)]
+
+    def assemble(self, shape: tuple[int, ...], dtype: Any, boxes: dict[Any, Any]) -> Any:
+        assert (shape, dtype) == (VALUES.shape, VALUES.dtype)
+        return np.concatenate([boxes[box] for box in self.boxes(shape)])
+
+
+@pytest.fixture
+def halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("_client", "aio"):
+        monkeypatch.setattr(f"attnbias.{module}.to_sharding", lambda *_: Halves())
+
+
+def serve_halves(server: FakeServer) -> None:
+    """Has it describe the whole first, as a client asks."""
+    first, second = (
+        table(half, fingerprint=f"{number:064x}")
+        for number, half in enumerate(np.split(VALUES, 2), start=1)
+    )
+    serve(server, table(VALUES), first, second)
+    server.script = server.script[1:]
+
+
+@pytest.mark.usefixtures("halves")
+@pytest.mark.parametrize("offline", [False, True])
+def test_pieces_need_no_server_either(
+    server: FakeServer, cached: attnbias.Client, folder: Path, connect: Connect, offline: bool
+) -> None:
+    serve_halves(server)
+    np.testing.assert_array_equal(get(cached), VALUES)
+    assert len(attnbias.Cache(folder).entries()) == 2
+    with connect("127.0.0.1:1", cache=folder, offline=offline) as client:
+        np.testing.assert_array_equal(get(client, timeout=5), VALUES)
+        tensor(folder, f"{2:064x}").unlink()
+        if offline:
+            with pytest.raises(attnbias.NotFoundError, match=r"\[500, 1000\) of its positions"):
+                get(client)
+
+
+@pytest.mark.usefixtures("halves")
+def test_pieces_share_a_timeout_that_is_told_as_it_was_given(
+    server: FakeServer, cached: attnbias.Client, folder: Path
+) -> None:
+    serve_halves(server)
+    key = key_of(attnbias.Request(ENCODING, positions=(500, 1000)).to_spec())
+    draft = attnbias.Cache(folder).try_lock(key)
+    assert draft is not None
+    with draft, pytest.raises(attnbias.DeadlineExceededError, match=r"timeout of 0\.5 s"):
+        get(cached, timeout=0.5)
+
+
+@pytest.mark.usefixtures("halves")
+def test_pieces_may_take_for_ever(server: FakeServer, connect: Connect) -> None:
+    serve_halves(server)
+    serve_half = server.script[0]
+
+    def late(request: Any, context: Any) -> Any:
+        time.sleep(0.5)
+        return serve_half(request, context)
+
+    server.script[0] = late
+    with connect(server.target, timeout=0.3) as client:
+        np.testing.assert_array_equal(get(client, timeout=math.inf), VALUES)
+
+
+def test_what_was_described_is_known(
+    cached: attnbias.Client, folder: Path, connect: Connect, server: FakeServer
+) -> None:
+    info = cached.describe(ENCODING, **POSITIONS)
+    with connect("127.0.0.1:1", cache=folder, offline=True) as client:
+        assert client.describe(ENCODING, **POSITIONS) == info
+    (path,) = (folder / "descriptions").iterdir()
+    os.truncate(path, 7)
+    assert cached.describe(ENCODING, **POSITIONS) == info
+    assert server.describe_calls == 2
+    attnbias.Cache(folder).clear()
+    assert not path.exists()
 
 
 # Options

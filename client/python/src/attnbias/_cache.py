@@ -26,6 +26,7 @@ import crc32c
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
+from attnbias._description import read_description
 from attnbias._enums import enum_name
 from attnbias._errors import Error
 from attnbias._info import TensorInfo, to_tensor_info
@@ -79,6 +80,7 @@ class Cache:
         self.max_bytes = max_bytes
         self._tensors = self.folder / "tensors"
         self._requests = self.folder / "requests"
+        self._descriptions = self.folder / "descriptions"
         self._drafts = self.folder / "drafts"
         self._checked: set[_Stamp] = set()
         self._has_warned = False
@@ -118,10 +120,11 @@ class Cache:
         """Removes all that it has. Those who use some of it keep what they have."""
         for path in self._files():
             path.unlink(missing_ok=True)
-        for path in _named(self._requests):
-            path.unlink(missing_ok=True)
+        for folder in (self._requests, self._descriptions):
+            for path in _named(folder):
+                path.unlink(missing_ok=True)
         self._sweep(older_than=0)
-        for folder in (self._tensors, self._requests, self._drafts):
+        for folder in (self._tensors, self._requests, self._descriptions, self._drafts):
             with contextlib.suppress(OSError):  # somebody uses it, or it has files of others
                 folder.rmdir()
 
@@ -149,6 +152,21 @@ class Cache:
             self.warn(f"cannot be read: {error}")
             return None
         return payload
+
+    def find_description(self, key: str) -> TensorInfo | None:
+        """What a request's payload is; None where a server has to be asked."""
+        payload = self.find(key)
+        if payload is not None:
+            return payload.info
+        try:
+            return read_description((self._descriptions / key).read_bytes())
+        except (Error, OSError):
+            return None
+
+    def store_description(self, key: str, answer: bytes) -> None:
+        """Keeps what a server said that a request's payload is, as it came."""
+        with contextlib.suppress(OSError):  # of a folder that is only read
+            self._replace(self._descriptions / key, answer)
 
     def try_lock(self, key: str) -> Draft | None:
         """The right to fetch the answer to a request; None while somebody else has it.
@@ -216,11 +234,15 @@ class Cache:
             if now == before:
                 os.utime(path)
                 return
-            self._requests.mkdir(parents=True, exist_ok=True)
-            self._drafts.mkdir(exist_ok=True)
-            draft = self._drafts / f"{key}.{secrets.token_hex(8)}"
-            draft.write_bytes(now.line())
-            draft.replace(path)
+            self._replace(path, now.line())
+
+    def _replace(self, path: Path, data: bytes) -> None:
+        """Has a file of ``requests`` or ``descriptions`` be this, whole from the first moment."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._drafts.mkdir(exist_ok=True)
+        draft = self._drafts / f"{path.name}.{secrets.token_hex(8)}"
+        draft.write_bytes(data)
+        draft.replace(path)
 
     def _last_uses(self) -> dict[str, int]:
         """When each tensor was last asked for, by its fingerprint."""
