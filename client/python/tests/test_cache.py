@@ -725,6 +725,88 @@ def test_the_timeout_is_of_waiting_for_another_too(
     assert len(server.requests) == 1
 
 
+def test_what_is_damaged_makes_no_others_go(
+    server: FakeServer, connect: Connect, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with connect(server.target, cache=folder, cache_bytes=50_000) as client:
+        fill(server, client, range(1, 3))
+        flip(tensor(folder, f"{2:064x}"), -1)
+        caplog.clear()
+        fill(server, client, range(2, 3))
+    assert len(server.requests) == 1
+    assert len(attnbias.Cache(folder).entries()) == 2
+    assert len(caplog.records) == 1  # and it is read once
+
+
+def test_a_system_without_locks(
+    server: FakeServer,
+    cached: attnbias.Client,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    for _ in range(2):
+        np.testing.assert_array_equal(get(cached), VALUES)
+    assert len(server.requests) == 2
+    (record,) = caplog.records
+    assert "cannot be written: this system has no flock" in record.message
+
+
+def test_a_task_that_is_cancelled_keeps_no_lock(
+    server: FakeServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve(server, table(VALUES))
+    locked, go_on, drafts = threading.Event(), threading.Event(), []
+    try_lock = attnbias.Cache.try_lock
+
+    def slow(cache: attnbias.Cache, key: str) -> Any:
+        drafts.append(try_lock(cache, key))  # what is held here is not freed by chance
+        locked.set()
+        go_on.wait(60)
+        return drafts[-1]
+
+    async def cancel() -> None:
+        monkeypatch.setattr(attnbias.Cache, "try_lock", slow)
+        async with aio.Client(server.target, timeout=60, cache=folder) as client:
+            task = asyncio.create_task(client.get(ENCODING, **POSITIONS))
+            await asyncio.to_thread(locked.wait, 60)
+            task.cancel()
+            go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        monkeypatch.undo()
+
+    asyncio.run(cancel())
+    assert len(drafts) == 1
+    assert files(folder) == []
+
+
+def test_a_lock_ends_with_its_holder_though_a_child_lives(folder: Path) -> None:
+    key = key_of(service_pb2.TensorSpec())
+    cache = attnbias.Cache(folder)
+    draft = cache.try_lock(key)
+    assert draft is not None
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        draft.close()  # has no say
+        os.close(writing)
+        os.read(reading, 1)
+        os._exit(0)
+    os.close(reading)
+    try:
+        assert draft.path.exists()
+        assert cache.try_lock(key) is None
+        draft._file.close()  # as the kernel does for one that dies
+        again = cache.try_lock(key)
+        assert again is not None
+        again.close()
+    finally:
+        os.close(writing)
+        os.waitpid(child, 0)
+
+
 # Several processes
 
 

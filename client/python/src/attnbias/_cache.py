@@ -26,6 +26,7 @@ import crc32c
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
+from attnbias import _forks
 from attnbias._description import read_description
 from attnbias._enums import enum_name
 from attnbias._errors import Error
@@ -206,10 +207,16 @@ class Cache:
 
     def _open(self, fingerprint: str, trusted: _Stamp | None) -> tuple[Payload, _Stamp]:
         """Maps a tensor, whose bytes are read only if its file is not known to have been."""
-        mapped, stamp = _map(self._file_of(fingerprint))
-        file = _parse(mapped, fingerprint)
-        if stamp != trusted and stamp not in self._checked:
-            file.check()
+        path = self._file_of(fingerprint)
+        try:
+            mapped, stamp = _map(path)
+            file = _parse(mapped, fingerprint)
+            if stamp != trusted and stamp not in self._checked:
+                file.check()
+        except _DamagedError:
+            with contextlib.suppress(OSError):  # of a folder that is only read
+                path.unlink()
+            raise
         self._checked.add(stamp)
         return file.payload, stamp
 
@@ -315,6 +322,7 @@ class Draft:
         self.key = key
         self.path = path
         self._file = file
+        _forks.watch(self)
 
     def __enter__(self) -> Self:
         return self
@@ -340,16 +348,29 @@ class Draft:
         """Ends the right, and removes what did not become a tensor."""
         import fcntl  # noqa: PLC0415  # not on every system
 
+        if self._file.closed:  # in a child of the one who has the right
+            return
         with contextlib.suppress(OSError), self._file:
             if _is_at(self._file, self.path):
                 self.path.unlink()
-            # A process that was forked meanwhile shares the lock.
+            # A child that has just been forked may still have the file open.
             fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def rest(self) -> bool:
+        """See Forkable. There is no channel."""
+        return False
+
+    def leave(self) -> bool:
+        """See Forkable. A lock lasts while any process has the file open."""
+        self._file.raw.close()  # not what is buffered, which the parent writes
+        return False
 
 
 def _try_lock(folder: Path, name: str) -> Draft | None:
-    import fcntl  # noqa: PLC0415  # not on every system
-
+    try:
+        import fcntl  # noqa: PLC0415  # not on every system
+    except ImportError as error:
+        raise OSError("this system has no flock") from error
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
     file = open(path, "r+b", opener=_create)  # noqa: SIM115  # the draft closes it

@@ -7,6 +7,8 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from attnbias._cache import key_of, names_a_table
 from attnbias._description import ask_for_description, read_description
 from attnbias._download import Download
@@ -78,11 +80,7 @@ class Cached:
             return payload
         target = borrow(self._options.out, payload.info)
         if target.ctypes.data != payload.memory.ctypes.data:
-
-            def fill() -> None:
-                target[:] = payload.memory
-
-            await self._options.calls.do(fill)
+            await self._options.calls.do(partial(np.copyto, target, payload.memory))
         return payload
 
     async def _find(self) -> Payload | None:
@@ -102,8 +100,8 @@ class Cached:
 
     async def _fetch(self) -> Payload:
         """Fetches it, or waits for who does; and keeps it."""
-        draft = await self._lock()
-        with draft or contextlib.nullcontext():
+        with contextlib.ExitStack() as held:
+            draft = await self._lock(held)
             if (found := await self._find()) is not None:
                 return found
             answer = await ask_for_description(self._spec, self._options, self._deadline)
@@ -120,12 +118,18 @@ class Cached:
             kept = await self._options.calls.do(store)
             return payload if kept is None or self._options.out is not None else kept
 
-    async def _lock(self) -> Draft | None:
-        """The right to fetch it; None where the folder cannot be written."""
+    async def _lock(self, held: contextlib.ExitStack) -> Draft | None:
+        """The right to fetch it, until ``held`` ends; None where the folder cannot be written."""
+
+        def try_lock() -> Draft | None:
+            draft = self._cache.try_lock(self._key)
+            # Here, since a task that is cancelled meanwhile would not come to know of it.
+            return draft if draft is None else held.enter_context(draft)
+
         pause = _FIRST_PAUSE
         while True:
             try:
-                draft = await self._options.calls.do(partial(self._cache.try_lock, self._key))
+                draft = await self._options.calls.do(try_lock)
             except OSError as error:
                 self._cache.warn(f"cannot be written: {error}")
                 return None
