@@ -441,6 +441,8 @@ def test_a_pickled_client_has_the_same_cache(
         ({"cache": __file__}, ValueError, f"cache: got '{__file__}', which is a file"),
         ({"cache": "x", "cache_bytes": 0}, ValueError, "cache_bytes: got 0, want at least 1"),
         ({"cache": "x", "cache_bytes": 1.5}, TypeError, "cache_bytes: got an object of float"),
+        ({"cache": "x", "cache_bytes": True}, TypeError, "cache_bytes: got True; want a number"),
+        ({"cache_bytes": 5}, ValueError, "cache_bytes: got 5 without a cache; want cache=FOLDER"),
         ({"offline": True}, ValueError, "offline: got True without a cache"),
     ],
 )
@@ -450,6 +452,22 @@ def test_wrong_options_are_refused(
     with pytest.raises(error) as caught:
         connect("localhost", **options)
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("max_bytes", "error"), [("x", TypeError), (True, TypeError), (0, ValueError)]
+)
+def test_a_wrong_bound_is_refused(folder: Path, max_bytes: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="max_bytes: got"):
+        attnbias.Cache(folder, max_bytes=max_bytes)
+
+
+def test_a_variable_that_names_a_file_is_named(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ATTNBIAS_CACHE_DIR", __file__)
+    with pytest.raises(ValueError, match="^ATTNBIAS_CACHE_DIR: got '.*, which is a file"):
+        connect("localhost")
 
 
 def test_a_server_of_ones_own_is_not_offline() -> None:

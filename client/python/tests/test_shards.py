@@ -301,6 +301,7 @@ def test_heads_and_chunks_are_windows() -> None:
         ),
         ((0, 2), {"heads": 8}, TypeError, "heads: got 8, want True or False"),
         ((0, 2), {"queries": "ring"}, ValueError, "queries: got 'ring', want one of 'contiguous'"),
+        ((0, 2), {"queries": ["zigzag"]}, ValueError, r"queries: got \['zigzag'\], want one of"),
         ((0, 4), {"keys": "zigzag"}, ValueError, "keys: got 10, want a multiple of 8 for 'zigzag'"),
         ((0, 3), {"queries": "striped"}, ValueError, "queries: got 10, want a multiple of 3"),
         ((2, 2), {"queries": "contiguous"}, ValueError, r"rank: got 2, want one of \[0, 2\)"),
@@ -608,6 +609,7 @@ def see_errors(target: str) -> list[str]:
             {"device_mesh": mesh, "placements": [Replicate(), Shard(3)]},
             {"device_mesh": mesh, "placements": [Shard(0)]},
             {"device_mesh": mesh},
+            {"device_mesh": mesh, "placements": Shard(0)},
             {"placements": two},
             {"device_mesh": "cpu", "placements": two},
             {"device_mesh": mesh, "placements": two, "out": bytearray(4)},
@@ -634,10 +636,12 @@ def test_what_no_mesh_can_hold_is_refused(
             "Shard(dim) or Replicate()",
             "ValueError: placements: got None, want one for each of the mesh's 2 axes: "
             "Shard(dim) or Replicate()",
+            "ValueError: placements: got Shard(dim=0), want one for each of the mesh's 2 axes: "
+            "Shard(dim) or Replicate()",
             "ValueError: placements: got them without a device_mesh, want both",
             "TypeError: device_mesh: got str, want torch's DeviceMesh",
-            "ValueError: out: got it and device_mesh, want one of the two",
-            "ValueError: sharding: got it and device_mesh, want one of the two",
+            "ValueError: out: given beside device_mesh, want one of the two",
+            "ValueError: sharding: given beside device_mesh, want one of the two",
         ]
         assert seen == wanted
 

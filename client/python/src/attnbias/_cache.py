@@ -27,6 +27,7 @@ import numpy as np
 from google.protobuf.message import DecodeError, Message
 
 from attnbias import _forks
+from attnbias._checks import require_instance
 from attnbias._description import read_description
 from attnbias._enums import enum_name
 from attnbias._errors import Error
@@ -75,9 +76,8 @@ class Cache:
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, max_bytes: int | None = None) -> None:
-        self.folder = Path(folder).expanduser().absolute()
-        if os.path.isfile(self.folder):  # Path's own raises where it may not look
-            raise ValueError(f"cache: got {str(folder)!r}, which is a file; want a folder")
+        require_bytes(max_bytes, "max_bytes")
+        self.folder = require_folder(folder, "folder")
         self.max_bytes = max_bytes
         self._tensors = self.folder / "tensors"
         self._requests = self.folder / "requests"
@@ -297,6 +297,24 @@ class Cache:
                     draft.close()
 
 
+def require_folder(folder: str | os.PathLike[str], name: str) -> Path:
+    """Where it is; refuses a file with a ValueError that names ``name``."""
+    path = Path(folder).expanduser().absolute()
+    if os.path.isfile(path):  # Path's own raises where it may not look
+        raise ValueError(f"{name}: got {str(folder)!r}, which is a file; want a folder")
+    return path
+
+
+def require_bytes(value: int | None, name: str) -> None:
+    """Refuses what is no bound of a cache with an error that names ``name``."""
+    want = "a number of bytes, or None"
+    require_instance(value, (int, type(None)), name, want)
+    if isinstance(value, bool):
+        raise TypeError(f"{name}: got {value}; want {want}")
+    if value is not None and value < 1:
+        raise ValueError(f"{name}: got {value}, want at least 1, or None")
+
+
 def key_of(spec: service_pb2.TensorSpec) -> str:
     """What a request is filed under."""
     return hashlib.sha256(_KEY_PREFIX + spec.SerializeToString(deterministic=True)).hexdigest()
@@ -419,7 +437,7 @@ class _Known(NamedTuple):
 
     @classmethod
     def parse(cls, line: bytes) -> _Known | None:
-        """None of what is none."""
+        """What a line says; None where it is no such line."""
         match = re.fullmatch(rb"([0-9a-f]{64}) (\d{1,19}) (\d{1,19}) (\d{1,20})\n", line)
         if match is None:
             return None

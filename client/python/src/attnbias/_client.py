@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, Unpack, ov
 
 from grpc_health.v1 import health_pb2
 
-from attnbias._cache import Cache
+from attnbias._cache import Cache, require_bytes, require_folder
 from attnbias._cached import Cached
 from attnbias._call_options import CallOptions
 from attnbias._calls import (
@@ -96,9 +96,10 @@ class BaseClient:
         self._max_attempts = max_attempts
         self._max_tensor_bytes = max_tensor_bytes
         self._cache = _cache_in(cache, cache_bytes)
-        if offline and self._cache is None:
-            message = f"offline: got True without a cache; want cache=FOLDER, or {_CACHE_VARIABLE}"
-            raise ValueError(message)
+        for name, value in {"offline": offline, "cache_bytes": cache_bytes}.items():
+            if value and self._cache is None:
+                want = f"want cache=FOLDER, or {_CACHE_VARIABLE}"
+                raise ValueError(f"{name}: got {value} without a cache; {want}")
         self._endpoint = Endpoint(
             target_from(target),
             credentials,
@@ -520,8 +521,7 @@ class Client(BaseClient):
         Raises:
             Error: the server's status, or DataLossError for damaged bytes.
             TypeError: an argument is of the wrong type.
-            ValueError: an argument cannot be sent, ``out`` does not fit, or the tensor cannot be
-                sharded so.
+            ValueError: an argument cannot be sent, or ``out`` does not fit.
         """
         refuse_unknown(options, LogitsOptions, "logits")
         request = LogitsRequest(
@@ -644,12 +644,14 @@ def _cache_in(folder: str | os.PathLike[str] | None, max_bytes: int | None) -> C
     require_instance(
         folder, (str, os.PathLike, type(None)), "cache", "a folder, as '~/.cache/attnbias'"
     )
-    require_instance(max_bytes, (int, type(None)), "cache_bytes", "a number of bytes, or None")
-    if max_bytes is not None and max_bytes < 1:
-        raise ValueError(f"cache_bytes: got {max_bytes}, want at least 1, or None")
+    require_bytes(max_bytes, "cache_bytes")
+    name = "cache"
     if folder is None:
-        folder = os.environ.get(_CACHE_VARIABLE, "")
-    return Cache(folder, max_bytes=max_bytes) if os.fspath(folder) else None
+        folder, name = os.environ.get(_CACHE_VARIABLE, ""), _CACHE_VARIABLE
+    if not os.fspath(folder):
+        return None
+    require_folder(folder, name)
+    return Cache(folder, max_bytes=max_bytes)
 
 
 def _checked(timeout: float | None) -> float | None:
