@@ -466,7 +466,7 @@ def test_a_variable_that_names_a_file_is_named(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ATTNBIAS_CACHE_DIR", __file__)
-    with pytest.raises(ValueError, match="^ATTNBIAS_CACHE_DIR: got '.*, which is a file"):
+    with pytest.raises(ValueError, match=r"^ATTNBIAS_CACHE_DIR: got '.*, which is a file"):
         connect("localhost")
 
 

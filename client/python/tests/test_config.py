@@ -352,11 +352,11 @@ def test_numbers_that_make_no_model_are_refused(config: Any, says: str) -> None:
 
 def test_fields_have_names() -> None:
     config: Any = {"model_type": "llama", 1: 2}
-    with pytest.raises(TypeError, match="config: got an object of int; want fields whose names"):
+    with pytest.raises(TypeError, match=r"config: got an object of int; want fields whose names"):
         attnbias.from_config(config)
 
 
 @pytest.mark.parametrize(("checkpoint", "error"), [("", ValueError), (5, TypeError)])
 def test_a_checkpoint_has_a_name(checkpoint: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match="checkpoint: got .* want a name, or None"):
+    with pytest.raises(error, match=r"checkpoint: got .* want a name, or None"):
         attnbias.from_config({"model_type": "t5"}, checkpoint=checkpoint)

@@ -353,7 +353,7 @@ def test_what_is_no_mask_is_refused() -> None:
 
 @pytest.mark.parametrize("block_size", [8.5, "8", (8, 8, 8), [8, 8], None])
 def test_block_sizes_of_other_types_are_refused(block_size: Any) -> None:
-    with pytest.raises(TypeError, match="block_size: got .*, want an integer or a tuple of two"):
+    with pytest.raises(TypeError, match=r"block_size: got .*, want an integer or a tuple of two"):
         block_sizes(block_size)
 
 
