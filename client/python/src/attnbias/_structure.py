@@ -76,7 +76,8 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         fingerprint: 64 hex digits that name these bytes; "" for what was made here.
         resolved_spec: what was asked for, as the server understood it, with positions and mask;
             None for what was made here.
-        mask: what was hidden, in a Toeplitz, its windows and its shards; None where nothing was asked to be.
+        mask: what was hidden, in a Toeplitz, its windows and its shards; None where nothing was
+            asked to be.
     """
 
     fingerprint: str
