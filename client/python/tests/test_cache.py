@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
+import math
 import os
 import pickle
 import resource
@@ -13,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +26,7 @@ import pytest
 from fake_server import FINGERPRINT, FakeServer, Payload, sequence, table
 
 import attnbias
+from attnbias import aio
 from attnbias._cache import key_of
 from attnbias.v1 import service_pb2
 
@@ -223,6 +227,21 @@ def test_what_is_asked_for_at_once_is_fetched_once(
     assert len(server.requests) == 1
 
 
+def test_tasks_wait_for_one_another_in_any_event_loop(server: FakeServer, folder: Path) -> None:
+    client = aio.Client(server.target, timeout=60, cache=folder)
+
+    async def get_many() -> None:
+        wanted = attnbias.Request(ENCODING, **POSITIONS)
+        for array in await client.get_many([wanted] * 3):
+            np.testing.assert_array_equal(array, VALUES)
+
+    for _ in range(2):
+        serve(server, table(VALUES))
+        asyncio.run(get_many())
+        attnbias.Cache(folder).clear()
+    assert len(server.requests) == 2
+
+
 def test_another_request_for_the_same_bytes_asks_but_fetches_nothing(
     server: FakeServer, cached: attnbias.Client
 ) -> None:
@@ -288,6 +307,93 @@ def test_offline_never_asks(
         getattr(client, method)()
 
 
+# Pieces of a tensor
+
+
+class Halves:
+    """A sharding of a process that holds the two halves of a table, each by itself."""
+
+    def boxes(self, shape: tuple[int, ...]) -> list[tuple[tuple[int, int], ...]]:
+        middle = shape[0] // 2
+        return [((begin, begin + middle), (0, shape[1])) for begin in (0, middle)]
+
+    def assemble(self, shape: tuple[int, ...], dtype: Any, boxes: dict[Any, Any]) -> Any:
+        assert (shape, dtype) == (VALUES.shape, VALUES.dtype)
+        return np.concatenate([boxes[box] for box in self.boxes(shape)])
+
+
+@pytest.fixture
+def halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("_client", "aio"):
+        monkeypatch.setattr(f"attnbias.{module}.to_sharding", lambda *_: Halves())
+
+
+def serve_halves(server: FakeServer) -> None:
+    """Has it describe the whole first, as a client asks."""
+    first, second = (
+        table(half, fingerprint=f"{number:064x}")
+        for number, half in enumerate(np.split(VALUES, 2), start=1)
+    )
+    serve(server, table(VALUES), first, second)
+    server.script = server.script[1:]
+
+
+@pytest.mark.usefixtures("halves")
+@pytest.mark.parametrize("offline", [False, True])
+def test_pieces_need_no_server_either(
+    server: FakeServer, cached: attnbias.Client, folder: Path, connect: Connect, offline: bool
+) -> None:
+    serve_halves(server)
+    np.testing.assert_array_equal(get(cached), VALUES)
+    assert len(attnbias.Cache(folder).entries()) == 2
+    with connect("127.0.0.1:1", cache=folder, offline=offline) as client:
+        np.testing.assert_array_equal(get(client, timeout=5), VALUES)
+        tensor(folder, f"{2:064x}").unlink()
+        if offline:
+            with pytest.raises(attnbias.NotFoundError, match=r"\[500, 1000\) of its positions"):
+                get(client)
+
+
+@pytest.mark.usefixtures("halves")
+def test_pieces_share_a_timeout_that_is_told_as_it_was_given(
+    server: FakeServer, cached: attnbias.Client, folder: Path
+) -> None:
+    serve_halves(server)
+    key = key_of(attnbias.Request(ENCODING, positions=(500, 1000)).to_spec())
+    draft = attnbias.Cache(folder).try_lock(key)
+    assert draft is not None
+    with draft, pytest.raises(attnbias.DeadlineExceededError, match=r"timeout of 0\.5 s"):
+        get(cached, timeout=0.5)
+
+
+@pytest.mark.usefixtures("halves")
+def test_pieces_may_take_for_ever(server: FakeServer, connect: Connect) -> None:
+    serve_halves(server)
+    serve_half = server.script[0]
+
+    def late(request: Any, context: Any) -> Any:
+        time.sleep(0.5)
+        return serve_half(request, context)
+
+    server.script[0] = late
+    with connect(server.target, timeout=0.3) as client:
+        np.testing.assert_array_equal(get(client, timeout=math.inf), VALUES)
+
+
+def test_what_was_described_is_known(
+    cached: attnbias.Client, folder: Path, connect: Connect, server: FakeServer
+) -> None:
+    info = cached.describe(ENCODING, **POSITIONS)
+    with connect("127.0.0.1:1", cache=folder, offline=True) as client:
+        assert client.describe(ENCODING, **POSITIONS) == info
+    (path,) = (folder / "descriptions").iterdir()
+    os.truncate(path, 7)
+    assert cached.describe(ENCODING, **POSITIONS) == info
+    assert server.describe_calls == 2
+    attnbias.Cache(folder).clear()
+    assert not path.exists()
+
+
 # Options
 
 
@@ -335,6 +441,8 @@ def test_a_pickled_client_has_the_same_cache(
         ({"cache": __file__}, ValueError, f"cache: got '{__file__}', which is a file"),
         ({"cache": "x", "cache_bytes": 0}, ValueError, "cache_bytes: got 0, want at least 1"),
         ({"cache": "x", "cache_bytes": 1.5}, TypeError, "cache_bytes: got an object of float"),
+        ({"cache": "x", "cache_bytes": True}, TypeError, "cache_bytes: got True; want a number"),
+        ({"cache_bytes": 5}, ValueError, "cache_bytes: got 5 without a cache; want cache=FOLDER"),
         ({"offline": True}, ValueError, "offline: got True without a cache"),
     ],
 )
@@ -344,6 +452,22 @@ def test_wrong_options_are_refused(
     with pytest.raises(error) as caught:
         connect("localhost", **options)
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("max_bytes", "error"), [("x", TypeError), (True, TypeError), (0, ValueError)]
+)
+def test_a_wrong_bound_is_refused(folder: Path, max_bytes: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="max_bytes: got"):
+        attnbias.Cache(folder, max_bytes=max_bytes)
+
+
+def test_a_variable_that_names_a_file_is_named(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ATTNBIAS_CACHE_DIR", __file__)
+    with pytest.raises(ValueError, match=r"^ATTNBIAS_CACHE_DIR: got '.*, which is a file"):
+        connect("localhost")
 
 
 def test_a_server_of_ones_own_is_not_offline() -> None:
@@ -617,6 +741,88 @@ def test_the_timeout_is_of_waiting_for_another_too(
         get(cached, timeout=0.1)
     np.testing.assert_array_equal(get(cached), VALUES)
     assert len(server.requests) == 1
+
+
+def test_what_is_damaged_makes_no_others_go(
+    server: FakeServer, connect: Connect, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with connect(server.target, cache=folder, cache_bytes=50_000) as client:
+        fill(server, client, range(1, 3))
+        flip(tensor(folder, f"{2:064x}"), -1)
+        caplog.clear()
+        fill(server, client, range(2, 3))
+    assert len(server.requests) == 1
+    assert len(attnbias.Cache(folder).entries()) == 2
+    assert len(caplog.records) == 1  # and it is read once
+
+
+def test_a_system_without_locks(
+    server: FakeServer,
+    cached: attnbias.Client,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    for _ in range(2):
+        np.testing.assert_array_equal(get(cached), VALUES)
+    assert len(server.requests) == 2
+    (record,) = caplog.records
+    assert "cannot be written: this system has no flock" in record.message
+
+
+def test_a_task_that_is_cancelled_keeps_no_lock(
+    server: FakeServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve(server, table(VALUES))
+    locked, go_on, drafts = threading.Event(), threading.Event(), []
+    try_lock = attnbias.Cache.try_lock
+
+    def slow(cache: attnbias.Cache, key: str) -> Any:
+        drafts.append(try_lock(cache, key))  # what is held here is not freed by chance
+        locked.set()
+        go_on.wait(60)
+        return drafts[-1]
+
+    async def cancel() -> None:
+        monkeypatch.setattr(attnbias.Cache, "try_lock", slow)
+        async with aio.Client(server.target, timeout=60, cache=folder) as client:
+            task = asyncio.create_task(client.get(ENCODING, **POSITIONS))
+            await asyncio.to_thread(locked.wait, 60)
+            task.cancel()
+            go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        monkeypatch.undo()
+
+    asyncio.run(cancel())
+    assert len(drafts) == 1
+    assert files(folder) == []
+
+
+def test_a_lock_ends_with_its_holder_though_a_child_lives(folder: Path) -> None:
+    key = key_of(service_pb2.TensorSpec())
+    cache = attnbias.Cache(folder)
+    draft = cache.try_lock(key)
+    assert draft is not None
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        draft.close()  # has no say
+        os.close(writing)
+        os.read(reading, 1)
+        os._exit(0)
+    os.close(reading)
+    try:
+        assert draft.path.exists()
+        assert cache.try_lock(key) is None
+        draft._file.close()  # as the kernel does for one that dies
+        again = cache.try_lock(key)
+        assert again is not None
+        again.close()
+    finally:
+        os.close(writing)
+        os.waitpid(child, 0)
 
 
 # Several processes

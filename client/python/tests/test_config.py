@@ -333,3 +333,30 @@ def test_fields_that_are_refused(config: dict[str, Any], message: str) -> None:
 def test_it_is_printed_without_what_is_not_set() -> None:
     assert str(rotary_of()) == "Rotary(head_dim=16, rope_theta=10000.0, rope_type='default')"
     assert str(attnbias.PositionMlpLayer(weight=None)) == "PositionMlpLayer()"
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"rope_theta": 10**400}, "rope_theta: got 1000.*, want a number that a float can hold"),
+        (
+            {"hidden_size": 8, "num_attention_heads": 9},
+            "num_attention_heads: got 9, want at most hidden_size, which is 8",
+        ),
+    ],
+)
+def test_numbers_that_make_no_model_are_refused(config: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        attnbias.from_config({"model_type": "llama", **config})
+
+
+def test_fields_have_names() -> None:
+    config: Any = {"model_type": "llama", 1: 2}
+    with pytest.raises(TypeError, match=r"config: got an object of int; want fields whose names"):
+        attnbias.from_config(config)
+
+
+@pytest.mark.parametrize(("checkpoint", "error"), [("", ValueError), (5, TypeError)])
+def test_a_checkpoint_has_a_name(checkpoint: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"checkpoint: got .* want a name, or None"):
+        attnbias.from_config({"model_type": "t5"}, checkpoint=checkpoint)

@@ -301,6 +301,7 @@ def test_heads_and_chunks_are_windows() -> None:
         ),
         ((0, 2), {"heads": 8}, TypeError, "heads: got 8, want True or False"),
         ((0, 2), {"queries": "ring"}, ValueError, "queries: got 'ring', want one of 'contiguous'"),
+        ((0, 2), {"queries": ["zigzag"]}, ValueError, r"queries: got \['zigzag'\], want one of"),
         ((0, 4), {"keys": "zigzag"}, ValueError, "keys: got 10, want a multiple of 8 for 'zigzag'"),
         ((0, 3), {"queries": "striped"}, ValueError, "queries: got 10, want a multiple of 3"),
         ((2, 2), {"queries": "contiguous"}, ValueError, r"rank: got 2, want one of \[0, 2\)"),
@@ -317,6 +318,43 @@ def test_what_cannot_be_sharded_is_refused(
 ) -> None:
     with pytest.raises(error, match=says):
         make("toeplitz", 3, 10, np.float32).shard(*arguments, **options)
+
+
+def test_a_shard_may_be_made_of_any_indices() -> None:
+    bias = make("toeplitz", 3, 16, np.float32)
+    dense = bias.dense()
+    same(attnbias.RingShard(bias, query_indices=[5, 2]).dense(), dense[:, [5, 2]])
+    shard = bias.shard(0, 2, queries="zigzag")  # of queries 0 to 3 and 12 to 15
+    again = attnbias.RingShard(shard, query_indices=np.array([5, 2]), key_indices=[7])
+    same(again.dense(), dense[:, [13, 2], 7:8])
+    assert again.whole is bias
+    same(attnbias.RingShard(shard).dense(), shard.dense())
+
+
+def test_a_shard_of_a_shard_adds_the_same() -> None:
+    torch = pytest.importorskip("torch")
+    bias = make("toeplitz", 3, 16, np.float32)
+    shard = attnbias.RingShard(bias.shard(0, 2, queries="zigzag"), query_indices=[5, 2])
+    zero = torch.tensor(0)
+    added = shard.score_mod()(torch.tensor(0.0), zero, zero, zero, zero)
+    assert float(added) == bias.dense()[0, 13, 0]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"query_indices": np.ones(4, bool)}, TypeError, "query_indices: got an array of bool"),
+        ({"key_indices": [0.5]}, TypeError, "key_indices: got an array of float64, want integers"),
+        ({"key_indices": []}, IndexError, r"key_indices: got an array of shape \(0,\), want one"),
+        ({"key_indices": [4]}, IndexError, r"want one axis of at least one index in \[0, 4\)"),
+        ({"whole": np.zeros((3, 4, 4))}, TypeError, "whole: got an object of ndarray; want a Toep"),
+    ],
+)
+def test_what_no_shard_is_made_of_is_refused(
+    options: Any, error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        attnbias.RingShard(**{"whole": make("toeplitz", 3, 4, np.float32), **options})
 
 
 def test_indices_and_buckets_have_no_heads_to_shard() -> None:
@@ -571,6 +609,7 @@ def see_errors(target: str) -> list[str]:
             {"device_mesh": mesh, "placements": [Replicate(), Shard(3)]},
             {"device_mesh": mesh, "placements": [Shard(0)]},
             {"device_mesh": mesh},
+            {"device_mesh": mesh, "placements": Shard(0)},
             {"placements": two},
             {"device_mesh": "cpu", "placements": two},
             {"device_mesh": mesh, "placements": two, "out": bytearray(4)},
@@ -597,10 +636,12 @@ def test_what_no_mesh_can_hold_is_refused(
             "Shard(dim) or Replicate()",
             "ValueError: placements: got None, want one for each of the mesh's 2 axes: "
             "Shard(dim) or Replicate()",
+            "ValueError: placements: got Shard(dim=0), want one for each of the mesh's 2 axes: "
+            "Shard(dim) or Replicate()",
             "ValueError: placements: got them without a device_mesh, want both",
             "TypeError: device_mesh: got str, want torch's DeviceMesh",
-            "ValueError: out: got it and device_mesh, want one of the two",
-            "ValueError: sharding: got it and device_mesh, want one of the two",
+            "ValueError: out: given beside device_mesh, want one of the two",
+            "ValueError: sharding: given beside device_mesh, want one of the two",
         ]
         assert seen == wanted
 

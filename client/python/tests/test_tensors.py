@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 
 import attnbias
+from attnbias._structure import block_sizes
 
 SHAPES = [(1, 1, 1), (2, 5, 3), (3, 1, 7), (1, 6, 1), (4, 64, 33)]
 DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16, np.int32]
@@ -323,3 +324,46 @@ def test_score_mod_of_read_only_diagonals_leaves_them_alone() -> None:
     tensor.diagonals.flags.writeable = False
     tensor.to_torch().zero_()
     np.testing.assert_array_equal(tensor.diagonals, [[0, 1, 2]])
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"window_left": "a"}, "window_left: got 'a'; want an integer of at least 0, or None"),
+        ({"window_right": 1.5}, "window_right: got an object of float; want an integer"),
+        ({"causal": "no"}, "causal: got 'no'; want True or False"),
+    ],
+)
+def test_a_mask_of_other_types_is_refused(options: Any, says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        attnbias.Mask(**options)
+
+
+def test_what_is_no_mask_is_refused() -> None:
+    mask: Any = "causal"
+    with pytest.raises(TypeError, match=r"mask: got 'causal'; want attnbias\.Mask"):
+        attnbias.Toeplitz(
+            np.zeros((1, 3)),
+            query_length=2,
+            key_length=2,
+            first_relative_position=-1,
+            mask=mask,
+        )
+
+
+@pytest.mark.parametrize("block_size", [8.5, "8", (8, 8, 8), [8, 8], None])
+def test_block_sizes_of_other_types_are_refused(block_size: Any) -> None:
+    with pytest.raises(TypeError, match=r"block_size: got .*, want an integer or a tuple of two"):
+        block_sizes(block_size)
+
+
+def test_block_sizes_may_be_numpys() -> None:
+    assert block_sizes(np.int64(8)) == (8, 8)
+    assert block_sizes((np.int32(8), 16)) == (8, 16)
+
+
+def test_buckets_are_no_attn_mask() -> None:
+    torch = pytest.importorskip("torch")
+    for dtype in (None, torch.float32):
+        with pytest.raises(ValueError, match="values: got a tensor of int32, want one of numbers"):
+            toeplitz(1, 5, 3, np.int32).as_attn_mask(dtype=dtype)

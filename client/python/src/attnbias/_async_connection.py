@@ -58,15 +58,11 @@ class AsyncConnection:
 
     def of(self, method: Method) -> Any:
         """What calls a method in the running loop."""
-        loop = asyncio.get_running_loop()
         with _forks.lock:
             _forks.require_usable()
-            self.require_open()
-            if self._channel is None or self._loop is not loop:
-                self._loop = loop
-                self._closing = asyncio.Event()
+            self._enter()
+            if self._channel is None:
                 self._channel = self.endpoint.open_async()
-                self._methods = {}
             if method not in self._methods:
                 self._methods[method] = method.of(self._channel)
             return self._methods[method]
@@ -78,9 +74,20 @@ class AsyncConnection:
 
     async def pause(self, seconds: float) -> None:
         """Sleeps, but not through a close()."""
+        with _forks.lock:
+            self._enter()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._closing.wait(), seconds)
         self.require_open()
+
+    def _enter(self) -> None:
+        """Takes up the running loop. What belongs to another loop is dropped."""
+        self.require_open()
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop = loop
+            self._closing = asyncio.Event()
+            self._channel, self._methods = None, {}
 
     def rest(self) -> bool:
         """See Forkable. The channel is its loop's to close."""

@@ -26,6 +26,9 @@ import crc32c
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
+from attnbias import _forks
+from attnbias._checks import require_instance
+from attnbias._description import read_description
 from attnbias._enums import enum_name
 from attnbias._errors import Error
 from attnbias._info import TensorInfo, to_tensor_info
@@ -73,12 +76,12 @@ class Cache:
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, max_bytes: int | None = None) -> None:
-        self.folder = Path(folder).expanduser().absolute()
-        if os.path.isfile(self.folder):  # Path's own raises where it may not look
-            raise ValueError(f"cache: got {str(folder)!r}, which is a file; want a folder")
+        require_bytes(max_bytes, "max_bytes")
+        self.folder = require_folder(folder, "folder")
         self.max_bytes = max_bytes
         self._tensors = self.folder / "tensors"
         self._requests = self.folder / "requests"
+        self._descriptions = self.folder / "descriptions"
         self._drafts = self.folder / "drafts"
         self._checked: set[_Stamp] = set()
         self._has_warned = False
@@ -118,10 +121,11 @@ class Cache:
         """Removes all that it has. Those who use some of it keep what they have."""
         for path in self._files():
             path.unlink(missing_ok=True)
-        for path in _named(self._requests):
-            path.unlink(missing_ok=True)
+        for folder in (self._requests, self._descriptions):
+            for path in _named(folder):
+                path.unlink(missing_ok=True)
         self._sweep(older_than=0)
-        for folder in (self._tensors, self._requests, self._drafts):
+        for folder in (self._tensors, self._requests, self._descriptions, self._drafts):
             with contextlib.suppress(OSError):  # somebody uses it, or it has files of others
                 folder.rmdir()
 
@@ -149,6 +153,21 @@ class Cache:
             self.warn(f"cannot be read: {error}")
             return None
         return payload
+
+    def find_description(self, key: str) -> TensorInfo | None:
+        """What a request's payload is; None where a server has to be asked."""
+        payload = self.find(key)
+        if payload is not None:
+            return payload.info
+        try:
+            return read_description((self._descriptions / key).read_bytes())
+        except (Error, OSError):
+            return None
+
+    def store_description(self, key: str, answer: bytes) -> None:
+        """Keeps what a server said that a request's payload is, as it came."""
+        with contextlib.suppress(OSError):  # of a folder that is only read
+            self._replace(self._descriptions / key, answer)
 
     def try_lock(self, key: str) -> Draft | None:
         """The right to fetch the answer to a request; None while somebody else has it.
@@ -188,10 +207,16 @@ class Cache:
 
     def _open(self, fingerprint: str, trusted: _Stamp | None) -> tuple[Payload, _Stamp]:
         """Maps a tensor, whose bytes are read only if its file is not known to have been."""
-        mapped, stamp = _map(self._file_of(fingerprint))
-        file = _parse(mapped, fingerprint)
-        if stamp != trusted and stamp not in self._checked:
-            file.check()
+        path = self._file_of(fingerprint)
+        try:
+            mapped, stamp = _map(path)
+            file = _parse(mapped, fingerprint)
+            if stamp != trusted and stamp not in self._checked:
+                file.check()
+        except _DamagedError:
+            with contextlib.suppress(OSError):  # of a folder that is only read
+                path.unlink()
+            raise
         self._checked.add(stamp)
         return file.payload, stamp
 
@@ -216,11 +241,15 @@ class Cache:
             if now == before:
                 os.utime(path)
                 return
-            self._requests.mkdir(parents=True, exist_ok=True)
-            self._drafts.mkdir(exist_ok=True)
-            draft = self._drafts / f"{key}.{secrets.token_hex(8)}"
-            draft.write_bytes(now.line())
-            draft.replace(path)
+            self._replace(path, now.line())
+
+    def _replace(self, path: Path, data: bytes) -> None:
+        """Has a file of ``requests`` or ``descriptions`` be this, whole from the first moment."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._drafts.mkdir(exist_ok=True)
+        draft = self._drafts / f"{path.name}.{secrets.token_hex(8)}"
+        draft.write_bytes(data)
+        draft.replace(path)
 
     def _last_uses(self) -> dict[str, int]:
         """When each tensor was last asked for, by its fingerprint."""
@@ -268,6 +297,24 @@ class Cache:
                     draft.close()
 
 
+def require_folder(folder: str | os.PathLike[str], name: str) -> Path:
+    """Where it is; refuses a file with a ValueError that names ``name``."""
+    path = Path(folder).expanduser().absolute()
+    if os.path.isfile(path):  # Path's own raises where it may not look
+        raise ValueError(f"{name}: got {str(folder)!r}, which is a file; want a folder")
+    return path
+
+
+def require_bytes(value: int | None, name: str) -> None:
+    """Refuses what is no bound of a cache with an error that names ``name``."""
+    want = "a number of bytes, or None"
+    require_instance(value, (int, type(None)), name, want)
+    if isinstance(value, bool):
+        raise TypeError(f"{name}: got {value}; want {want}")
+    if value is not None and value < 1:
+        raise ValueError(f"{name}: got {value}, want at least 1, or None")
+
+
 def key_of(spec: service_pb2.TensorSpec) -> str:
     """What a request is filed under."""
     return hashlib.sha256(_KEY_PREFIX + spec.SerializeToString(deterministic=True)).hexdigest()
@@ -293,6 +340,7 @@ class Draft:
         self.key = key
         self.path = path
         self._file = file
+        _forks.watch(self)
 
     def __enter__(self) -> Self:
         return self
@@ -318,16 +366,29 @@ class Draft:
         """Ends the right, and removes what did not become a tensor."""
         import fcntl  # noqa: PLC0415  # not on every system
 
+        if self._file.closed:  # in a child of the one who has the right
+            return
         with contextlib.suppress(OSError), self._file:
             if _is_at(self._file, self.path):
                 self.path.unlink()
-            # A process that was forked meanwhile shares the lock.
+            # A child that has just been forked may still have the file open.
             fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def rest(self) -> bool:
+        """See Forkable. There is no channel."""
+        return False
+
+    def leave(self) -> bool:
+        """See Forkable. A lock lasts while any process has the file open."""
+        self._file.raw.close()  # not what is buffered, which the parent writes
+        return False
 
 
 def _try_lock(folder: Path, name: str) -> Draft | None:
-    import fcntl  # noqa: PLC0415  # not on every system
-
+    try:
+        import fcntl  # noqa: PLC0415  # not on every system
+    except ImportError as error:
+        raise OSError("this system has no flock") from error
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
     file = open(path, "r+b", opener=_create)  # noqa: SIM115  # the draft closes it
@@ -376,7 +437,7 @@ class _Known(NamedTuple):
 
     @classmethod
     def parse(cls, line: bytes) -> _Known | None:
-        """None of what is none."""
+        """What a line says; None where it is no such line."""
         match = re.fullmatch(rb"([0-9a-f]{64}) (\d{1,19}) (\d{1,19}) (\d{1,20})\n", line)
         if match is None:
             return None

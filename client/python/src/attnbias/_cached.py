@@ -7,22 +7,22 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from attnbias._cache import key_of, names_a_table
-from attnbias._calls import DESCRIBE_TENSOR
+from attnbias._description import ask_for_description, read_description
 from attnbias._download import Download
 from attnbias._errors import NotFoundError
 from attnbias._files import metadata_of
-from attnbias._header import read_header
-from attnbias._info import TensorInfo, to_tensor_info
 from attnbias._memory import Payload, borrow, require_within
 from attnbias._results import to_result
-from attnbias._retry import Deadline, ask
-from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:
     from attnbias._cache import Cache, Draft
     from attnbias._call_options import CallOptions
+    from attnbias._info import TensorInfo
     from attnbias._request import Request
+    from attnbias._retry import Deadline
     from attnbias._sharded_request import Piece
 
 _FIRST_PAUSE: Final = 0.002  # seconds between two looks at a lock that another has
@@ -33,22 +33,37 @@ class Cached:
     """Gets one payload, or says what it would be. An object is good for one of the two."""
 
     def __init__(
-        self, request: Request | Piece, options: CallOptions, cache: Cache, *, offline: bool
+        self,
+        request: Request | Piece,
+        options: CallOptions,
+        deadline: Deadline,
+        cache: Cache,
+        *,
+        offline: bool,
     ) -> None:
         self._request = request
         self._spec = request.to_spec()
         self._options = options
         self._cache = cache
         self._offline = offline
-        self._deadline = Deadline(options.timeout)
+        self._deadline = deadline
         self._key = key_of(self._spec)
         # What a name means is the server's to say; only an offline client takes what it meant.
         self._may_differ = not offline and names_a_table(self._spec)
 
     async def describe(self) -> TensorInfo:
-        """What the cache has, else what the server would send."""
-        found = await self._find()
-        return found.info if found is not None else await self._ask()
+        """What the cache has, else what the server would send, which is kept."""
+        if not self._may_differ:
+            find = partial(self._cache.find_description, self._key)
+            if (found := await self._options.calls.do(find)) is not None:
+                return found
+        if self._offline:
+            raise self._missing()
+        answer = await ask_for_description(self._spec, self._options, self._deadline)
+        info = read_description(answer)
+        store = partial(self._cache.store_description, self._key, answer)
+        await self._options.calls.do(store)
+        return info
 
     async def get(self) -> Payload:
         """The payload, in ``out`` or read-only.
@@ -65,11 +80,7 @@ class Cached:
             return payload
         target = borrow(self._options.out, payload.info)
         if target.ctypes.data != payload.memory.ctypes.data:
-
-            def fill() -> None:
-                target[:] = payload.memory
-
-            await self._options.calls.do(fill)
+            await self._options.calls.do(partial(np.copyto, target, payload.memory))
         return payload
 
     async def _find(self) -> Payload | None:
@@ -78,19 +89,23 @@ class Cached:
             return None
         found = await self._options.calls.do(partial(self._cache.find, self._key))
         if found is None and self._offline:
-            raise NotFoundError(
-                f"offline=True, and {self._cache.folder} does not have {self._request.brief()}: "
-                "get it once with a client that has this cache and is not offline"
-            )
+            raise self._missing()
         return found
+
+    def _missing(self) -> NotFoundError:
+        return NotFoundError(
+            f"offline=True, and {self._cache.folder} does not have {self._request.brief()}: "
+            "get it once with a client that has this cache and is not offline"
+        )
 
     async def _fetch(self) -> Payload:
         """Fetches it, or waits for who does; and keeps it."""
-        draft = await self._lock()
-        with draft or contextlib.nullcontext():
+        with contextlib.ExitStack() as held:
+            draft = await self._lock(held)
             if (found := await self._find()) is not None:
                 return found
-            fingerprint = (await self._ask()).fingerprint
+            answer = await ask_for_description(self._spec, self._options, self._deadline)
+            fingerprint = read_description(answer).fingerprint
             find = partial(self._cache.find, self._key, fingerprint)
             if (found := await self._options.calls.do(find)) is not None:
                 return found
@@ -103,12 +118,18 @@ class Cached:
             kept = await self._options.calls.do(store)
             return payload if kept is None or self._options.out is not None else kept
 
-    async def _lock(self) -> Draft | None:
-        """The right to fetch it; None where the folder cannot be written."""
+    async def _lock(self, held: contextlib.ExitStack) -> Draft | None:
+        """The right to fetch it, until ``held`` ends; None where the folder cannot be written."""
+
+        def try_lock() -> Draft | None:
+            draft = self._cache.try_lock(self._key)
+            # Here, since a task that is cancelled meanwhile would not come to know of it.
+            return draft if draft is None else held.enter_context(draft)
+
         pause = _FIRST_PAUSE
         while True:
             try:
-                draft = await self._options.calls.do(partial(self._cache.try_lock, self._key))
+                draft = await self._options.calls.do(try_lock)
             except OSError as error:
                 self._cache.warn(f"cannot be written: {error}")
                 return None
@@ -116,9 +137,3 @@ class Cached:
                 return draft
             await self._options.calls.pause(min(pause, self._deadline.remaining() or pause))
             pause = min(2 * pause, _LARGEST_PAUSE)
-
-    async def _ask(self) -> TensorInfo:
-        """What the server would send."""
-        message = service_pb2.DescribeTensorRequest(spec=self._spec)
-        answer = await ask(DESCRIBE_TENSOR, message, self._options, self._deadline)
-        return to_tensor_info(read_header(answer, service_pb2.DescribeTensorResponse).header)

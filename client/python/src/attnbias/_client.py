@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, Unpack, ov
 
 from grpc_health.v1 import health_pb2
 
-from attnbias._cache import Cache
+from attnbias._cache import Cache, require_bytes, require_folder
 from attnbias._cached import Cached
 from attnbias._call_options import CallOptions
 from attnbias._calls import (
     CHECK_HEALTH,
-    DESCRIBE_TENSOR,
     GET_SERVER_INFO,
     LIST_TABLES,
     WATCH_HEALTH,
@@ -26,16 +25,15 @@ from attnbias._calls import (
 from attnbias._channel import Endpoint
 from attnbias._checks import refuse_unknown, require_instance
 from attnbias._connection import CallGroup, Connection
+from attnbias._description import ask_for_description, read_description
 from attnbias._download import Download
 from attnbias._errors import CallFailed, CallInterrupted, UnavailableError
 from attnbias._files import check_suffix, metadata_of, write
-from attnbias._header import read_header
 from attnbias._info import (
     ServerInfo,
     TensorInfo,
     to_server_info,
     to_table_info,
-    to_tensor_info,
 )
 from attnbias._logits import LogitsOptions, LogitsRequest
 from attnbias._logits_stream import LogitsStream
@@ -98,9 +96,10 @@ class BaseClient:
         self._max_attempts = max_attempts
         self._max_tensor_bytes = max_tensor_bytes
         self._cache = _cache_in(cache, cache_bytes)
-        if offline and self._cache is None:
-            message = f"offline: got True without a cache; want cache=FOLDER, or {_CACHE_VARIABLE}"
-            raise ValueError(message)
+        for name, value in {"offline": offline, "cache_bytes": cache_bytes}.items():
+            if value and self._cache is None:
+                want = f"want cache=FOLDER, or {_CACHE_VARIABLE}"
+                raise ValueError(f"{name}: got {value} without a cache; {want}")
         self._endpoint = Endpoint(
             target_from(target),
             credentials,
@@ -150,34 +149,37 @@ class BaseClient:
     ) -> Any:
         refuse_unknown(extent, RequestOptions, "get")
         request = Request(encoding, **extent)
+        options = self._options(out, progress, timeout)
         if sharding is None:
-            return await self._fetch(request, self._options(out, progress, timeout))
-        deadline = Deadline(self._time_for(timeout))
-        info = await self._describe_request(request, deadline.remaining())
+            return await self._fetch(request, options)
+        deadline = Deadline(options.timeout)
+        info = await self._describe_request(request, options, deadline)
         sharded = ShardedRequest(request, info, sharding)
-        return sharded.assemble(
-            [
-                await self._download(piece, self._options(None, progress, deadline.remaining()))
-                for piece in sharded.pieces
-            ]
-        )
+        answers = [await self._download(piece, options, deadline) for piece in sharded.pieces]
+        return sharded.assemble(answers)
 
     async def _fetch(self, request: Request, options: CallOptions) -> Any:
         require_instance(request, Request, "requests", "attnbias.Request(encoding, ...)")
-        return await self._download(request, options)
+        return await self._download(request, options, Deadline(options.timeout))
 
-    async def _download(self, request: Request | Piece, options: CallOptions) -> Any:
-        info, memory, _ = await self._payload(request, options)
+    async def _download(
+        self, request: Request | Piece, options: CallOptions, deadline: Deadline
+    ) -> Any:
+        info, memory, _ = await self._payload(request, options, deadline)
         result = to_result(info, memory, request)
         return result if options.out is None else options.out
 
-    async def _payload(self, request: Request | Piece, options: CallOptions) -> Payload:
+    async def _payload(
+        self, request: Request | Piece, options: CallOptions, deadline: Deadline
+    ) -> Payload:
         if self._cache is not None:
-            return await self._cached(request, options, self._cache).get()
-        return await Download(request.to_spec(), options, Deadline(options.timeout)).run()
+            return await self._cached(request, options, deadline, self._cache).get()
+        return await Download(request.to_spec(), options, deadline).run()
 
-    def _cached(self, request: Request | Piece, options: CallOptions, cache: Cache) -> Cached:
-        return Cached(request, options, cache, offline=self._endpoint.offline)
+    def _cached(
+        self, request: Request | Piece, options: CallOptions, deadline: Deadline, cache: Cache
+    ) -> Cached:
+        return Cached(request, options, deadline, cache, offline=self._endpoint.offline)
 
     async def _logits(
         self, request: LogitsRequest, out: Any, timeout: float | None
@@ -196,7 +198,8 @@ class BaseClient:
         check_suffix(path)
         refuse_unknown(extent, RequestOptions, "save")
         request = Request(encoding, **extent)
-        info, memory, _ = await self._payload(request, self._options(None, progress, timeout))
+        options = self._options(None, progress, timeout)
+        info, memory, _ = await self._payload(request, options, Deadline(options.timeout))
         arrays = {part.name: part_of(memory, info, i) for i, part in enumerate(info.parts)}
         return info, arrays, metadata_of(to_result(info, memory, request), info)
 
@@ -204,15 +207,16 @@ class BaseClient:
         self, encoding: Encoding[Any], timeout: float | None, extent: Any
     ) -> TensorInfo:
         refuse_unknown(extent, RequestOptions, "describe")
-        return await self._describe_request(Request(encoding, **extent), timeout)
+        request = Request(encoding, **extent)
+        options = self._options(None, False, timeout)
+        return await self._describe_request(request, options, Deadline(options.timeout))
 
-    async def _describe_request(self, request: Request, timeout: float | None) -> TensorInfo:
+    async def _describe_request(
+        self, request: Request, options: CallOptions, deadline: Deadline
+    ) -> TensorInfo:
         if self._cache is not None:
-            options = self._options(None, False, timeout)
-            return await self._cached(request, options, self._cache).describe()
-        message = service_pb2.DescribeTensorRequest(spec=request.to_spec())
-        answer = await self._ask(DESCRIBE_TENSOR, message, timeout)
-        return to_tensor_info(read_header(answer, service_pb2.DescribeTensorResponse).header)
+            return await self._cached(request, options, deadline, self._cache).describe()
+        return read_description(await ask_for_description(request.to_spec(), options, deadline))
 
     async def _info(self, timeout: float | None) -> ServerInfo:
         message = service_pb2.GetServerInfoRequest()
@@ -517,8 +521,7 @@ class Client(BaseClient):
         Raises:
             Error: the server's status, or DataLossError for damaged bytes.
             TypeError: an argument is of the wrong type.
-            ValueError: an argument cannot be sent, ``out`` does not fit, or the tensor cannot be
-                sharded so.
+            ValueError: an argument cannot be sent, or ``out`` does not fit.
         """
         refuse_unknown(options, LogitsOptions, "logits")
         request = LogitsRequest(
@@ -641,12 +644,14 @@ def _cache_in(folder: str | os.PathLike[str] | None, max_bytes: int | None) -> C
     require_instance(
         folder, (str, os.PathLike, type(None)), "cache", "a folder, as '~/.cache/attnbias'"
     )
-    require_instance(max_bytes, (int, type(None)), "cache_bytes", "a number of bytes, or None")
-    if max_bytes is not None and max_bytes < 1:
-        raise ValueError(f"cache_bytes: got {max_bytes}, want at least 1, or None")
+    require_bytes(max_bytes, "cache_bytes")
+    name = "cache"
     if folder is None:
-        folder = os.environ.get(_CACHE_VARIABLE, "")
-    return Cache(folder, max_bytes=max_bytes) if os.fspath(folder) else None
+        folder, name = os.environ.get(_CACHE_VARIABLE, ""), _CACHE_VARIABLE
+    if not os.fspath(folder):
+        return None
+    require_folder(folder, name)
+    return Cache(folder, max_bytes=max_bytes)
 
 
 def _checked(timeout: float | None) -> float | None:

@@ -57,7 +57,12 @@ def from_config(config: ConfigSource, *, checkpoint: str | None = None) -> dict[
             servers mount no checkpoints of it.
         OSError: there is no such file.
     """
+    require_instance(checkpoint, (str, type(None)), "checkpoint", "a name, or None")
+    if checkpoint == "":
+        raise ValueError("checkpoint: got '', want a name, or None")
     values, source = _values_of(config)
+    for name in values:
+        require_instance(name, str, "config", "fields whose names are str")
     fields = ConfigFields(values, {})
 
     def table_of(place: str) -> str | None:

@@ -83,14 +83,14 @@ class ConfigFields:
         """A number."""
         value = self.get(name)
         if not _is_number(value):
-            self.refuse(name, "a number")
+            self.refuse(name, "a number that a float can hold")
         return float(value)
 
     def numbers(self, name: str) -> tuple[float, ...]:
         """A list of numbers."""
         value = self.get(name)
         if not isinstance(value, (list, tuple)) or not all(map(_is_number, value)):
-            self.refuse(name, "a list of numbers")
+            self.refuse(name, "a list of numbers that a float can hold")
         return tuple(float(each) for each in value)
 
     def flag(self, name: str) -> bool:
@@ -149,4 +149,10 @@ def _is_integer(value: Any, least: int) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True

@@ -137,7 +137,10 @@ def _rope_type(rope: ConfigFields, model: RotaryModel) -> str:
 def _head_dim(config: ConfigFields, model: RotaryModel) -> int:
     if config.is_set(model.head_dim):
         return config.integer(model.head_dim)
-    return config.integer("hidden_size") // config.integer("num_attention_heads")
+    columns, heads = config.integer("hidden_size"), config.integer("num_attention_heads")
+    if heads > columns:
+        config.refuse("num_attention_heads", f"at most hidden_size, which is {columns}")
+    return columns // heads
 
 
 def _own_or_models(rope: ConfigFields, word: str, config: ConfigFields, name: str) -> float:

@@ -41,7 +41,7 @@ _WHY_OFF: Final = (
 
 
 class Forkable(Protocol):
-    """What a connection does when the process forks. The lock is held."""
+    """What a connection, or a locked file, does when the process forks. The lock is held."""
 
     def rest(self) -> bool:
         """Closes the channel, if there is one that any thread may close; whether there was."""

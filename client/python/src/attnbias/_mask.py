@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
+from attnbias._checks import require_instance
 from attnbias.v1 import tensor_pb2
 
 
@@ -25,11 +27,15 @@ class Mask:
 
     def __post_init__(self) -> None:
         windows = {"window_left": self.window_left, "window_right": self.window_right}
-        if not self.causal and list(windows.values()) == [None, None]:
-            raise ValueError("mask: got none of causal, window_left and window_right, want one")
+        require_instance(self.causal, bool, "causal", "True or False")
         for name, window in windows.items():
+            require_instance(
+                window, (Integral, type(None)), name, "an integer of at least 0, or None"
+            )
             if window is not None and window < 0:
                 raise ValueError(f"{name}: got {window}, want an integer of at least 0")
+        if not self.causal and list(windows.values()) == [None, None]:
+            raise ValueError("mask: got none of causal, window_left and window_right, want one")
 
     @classmethod
     def of(cls, message: tensor_pb2.Mask) -> Mask | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
+
 from attnbias._errors import DataLossError
 from attnbias._grid import BlockToeplitz, BorderedToeplitz
 from attnbias._mask import Mask
@@ -12,7 +14,6 @@ from attnbias._memory import part_of
 from attnbias._tensors import KeyRow, Toeplitz
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     from attnbias._info import TensorInfo, TensorPart
@@ -58,14 +59,26 @@ def to_tables(arrays: dict[str, Any]) -> RotaryTables | XposTables | None:
 
 def to_result(info: TensorInfo, memory: npt.NDArray[np.uint8], request: Request | Piece) -> Any:
     """Gives each part its form; several become a named tuple."""
+    arrays = [part_of(memory, info, index) for index in range(len(info.parts))]
+    return _to_result(info, arrays, request)
+
+
+def shape_of(info: TensorInfo, request: Request | Piece) -> tuple[int, ...]:
+    """The shape of the dense tensor that a payload over pairs stands for."""
+    arrays = [np.broadcast_to(np.zeros((), part.dtype), part.shape) for part in info.parts]
+    shape: tuple[int, ...] = _to_result(info, arrays, request).shape
+    return shape
+
+
+def _to_result(info: TensorInfo, arrays: list[npt.NDArray[Any]], request: Request | Piece) -> Any:
     if len(info.parts) == 2 and info.parts[1].name == "border":  # noqa: PLR2004
-        return _to_bordered(info, memory, request)
+        return _to_bordered(info, arrays, request)
     if len(info.parts) == 1:
-        return _to_part(info, memory, request)
-    arrays = {part.name: part_of(memory, info, index) for index, part in enumerate(info.parts)}
-    tables = to_tables(arrays)
+        return _to_part(info, arrays[0], request)
+    names = [part.name for part in info.parts]
+    tables = to_tables(dict(zip(names, arrays, strict=True)))
     if tables is None:
-        raise DataLossError(f"header: parts {', '.join(arrays)} are not those of an encoding")
+        raise DataLossError(f"header: parts {', '.join(names)} are not those of an encoding")
     return tables
 
 
@@ -75,10 +88,9 @@ def holds_vectors(part: TensorPart, request: Request | Piece) -> bool:
 
 
 def _to_part(
-    info: TensorInfo, memory: npt.NDArray[np.uint8], request: Request | Piece
+    info: TensorInfo, array: npt.NDArray[Any], request: Request | Piece
 ) -> npt.NDArray[Any] | Toeplitz | KeyRow | BlockToeplitz:
     part = info.parts[0]
-    array = part_of(memory, info, 0)
     names: Any = {"fingerprint": info.fingerprint, "resolved_spec": info.resolved_spec}
     try:
         if part.form == "key_row":
@@ -102,10 +114,9 @@ def _to_part(
 
 
 def _to_bordered(
-    info: TensorInfo, memory: npt.NDArray[np.uint8], request: Request | Piece
+    info: TensorInfo, arrays: list[npt.NDArray[Any]], request: Request | Piece
 ) -> BlockToeplitz | BorderedToeplitz:
-    inside = _to_part(info, memory, request)
-    border = part_of(memory, info, 1)
+    inside, border = _to_part(info, arrays[0], request), arrays[1]
     names: Any = {"fingerprint": info.fingerprint, "resolved_spec": info.resolved_spec}
     pair = info.resolved_spec.pair
     try:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from attnbias._checks import require_instance
 from attnbias._structure import LookedUp, Structure, inside
 from attnbias._torch import to_torch
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from attnbias._span import Span
     from attnbias._structure import Device, Mod
-    from attnbias.v1 import service_pb2
 
 Indices = npt.NDArray[np.integer[Any]]
 
@@ -42,24 +42,26 @@ class RingShard(LookedUp):
         self,
         whole: Structure,
         *,
-        query_indices: Indices | None = None,
-        key_indices: Indices | None = None,
-        fingerprint: str = "",
-        resolved_spec: service_pb2.TensorSpec | None = None,
+        query_indices: npt.ArrayLike | None = None,
+        key_indices: npt.ArrayLike | None = None,
     ) -> None:
         """Wraps a structure; copies nothing. Indices None are all.
 
+        Of a RingShard it takes the whole, and the indices in it.
+
         Raises:
-            IndexError: indices are none, or not inside the structure.
+            IndexError: there are no indices, or some are not inside the structure.
+            TypeError: whole is no structure, or indices are no integers.
         """
-        queries, keys = map(np.arange, whole._lengths())
-        self.whole = whole
+        require_instance(whole, Structure, "whole", "a Toeplitz or another structure")
+        queries, keys = whole._indices()
+        self.query_indices = queries[_inside(query_indices, len(queries), "query_indices")]
+        self.key_indices = keys[_inside(key_indices, len(keys), "key_indices")]
+        self.whole = whole.whole if isinstance(whole, RingShard) else whole
         self.mask = whole.mask
         self.vectors = whole.vectors
-        self.query_indices = _inside(query_indices, queries, "query_indices")
-        self.key_indices = _inside(key_indices, keys, "key_indices")
-        self.fingerprint = fingerprint
-        self.resolved_spec = resolved_spec
+        self.fingerprint = ""
+        self.resolved_spec = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -126,14 +128,17 @@ class RingShard(LookedUp):
         return type(self)(self.whole, query_indices=queries, key_indices=keys)
 
 
-def _inside(indices: Indices | None, every: Indices, name: str) -> Indices:
-    if indices is None:
-        return every
+def _inside(given: npt.ArrayLike | None, length: int, name: str) -> Indices | slice:
+    if given is None:
+        return slice(None)
+    indices = np.asarray(given)
+    if indices.dtype.kind not in "iu" and indices.size > 0:
+        raise TypeError(f"{name}: got an array of {indices.dtype}, want integers")
     fits = indices.ndim == 1 and len(indices) > 0
-    if not fits or indices.min() < 0 or indices.max() >= len(every):
+    if not fits or indices.min() < 0 or indices.max() >= length:
         message = (
             f"{name}: got an array of shape {indices.shape}, want one axis of at least one index "
-            f"in [0, {len(every)})"
+            f"in [0, {length})"
         )
         raise IndexError(message)
     return indices

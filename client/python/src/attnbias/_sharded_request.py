@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from attnbias._memory import allocate
-from attnbias._results import holds_vectors, to_result, to_tables
+from attnbias._results import holds_vectors, shape_of, to_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -158,5 +157,4 @@ def _shapes(info: TensorInfo, request: Request) -> dict[str, tuple[int, ...]]:
     """By name, the dense shapes of what a payload holds."""
     if all(part.form in ("table", "dense") for part in info.parts):
         return {part.name: part.shape for part in info.parts}
-    # Its shape is all that is read, so the memory takes no room.
-    return {"dense": to_result(info, allocate(info), request).shape}
+    return {"dense": shape_of(info, request)}

@@ -62,7 +62,7 @@ def to_sharding(
     names = {"device_mesh": device_mesh, "sharding": sharding, "out": out}
     named = [name for name, value in names.items() if value is not None]
     if len(named) > 1:
-        raise ValueError(f"{named[1]}: got it and {named[0]}, want one of the two")
+        raise ValueError(f"{named[1]}: given beside {named[0]}, want one of the two")
     if sharding is not None:
         return _OnJax(sharding)
     if device_mesh is not None:
@@ -82,7 +82,8 @@ class _OnMesh:
         if not isinstance(device_mesh, DeviceMesh):
             got = type(device_mesh).__name__
             raise TypeError(f"device_mesh: got {got}, want torch's DeviceMesh")
-        if placements is None or len(placements) != device_mesh.ndim:
+        is_list = isinstance(placements, (list, tuple))
+        if not is_list or len(placements) != device_mesh.ndim:
             message = (
                 f"placements: got {placements}, want one for each of the mesh's "
                 f"{device_mesh.ndim} axes: Shard(dim) or Replicate()"

@@ -34,7 +34,7 @@ def shard_indices(
             from rank on: that of striped attention.
 
     Raises:
-        TypeError: a number is none.
+        TypeError: a number is no integer.
         ValueError: rank is not in the group, there is no such layout, or the length does not
             divide: "zigzag" needs a multiple of 2 world_size, "striped" of world_size.
     """
@@ -55,7 +55,7 @@ def indices_of(
     rank, world_size = group_of(rank, world_size)
     if layout == "contiguous":
         return np.arange(*chunk(length, rank, world_size), dtype=np.int64)
-    if layout not in _CHUNKS:
+    if not isinstance(layout, str) or layout not in _CHUNKS:
         wanted = ", ".join(map(repr, get_args(Layout)))
         raise ValueError(f"{names[1]}: got {layout!r}, want one of {wanted}")
     chunks = _CHUNKS[layout] * world_size
@@ -78,7 +78,7 @@ def chunk(length: int, rank: int, world_size: int) -> tuple[int, int]:
 
 
 def group_of(rank: SupportsIndex, world_size: SupportsIndex) -> tuple[int, int]:
-    """A rank of a group and its size; refuses what are none."""
+    """A rank of a group and its size; refuses others."""
     rank, world_size = _integer(rank, "rank"), _integer(world_size, "world_size")
     if world_size < 1:
         raise ValueError(f"world_size: got {world_size}, want at least 1")

@@ -76,7 +76,8 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         fingerprint: 64 hex digits that name these bytes; "" for what was made here.
         resolved_spec: what was asked for, as the server understood it, with positions and mask;
             None for what was made here.
-        mask: what was hidden, in a Toeplitz and in its windows; None where nothing was asked to be.
+        mask: what was hidden, in a Toeplitz, its windows and its shards; None where nothing was
+            asked to be.
     """
 
     fingerprint: str
@@ -180,7 +181,7 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
             ``RingShard``. Both are over the same memory.
 
         Raises:
-            TypeError: a number is none.
+            TypeError: a number is no integer.
             IndexError: the rank's shard is empty.
             ValueError: rank is not in the group, not one axis is named, or its length does not
                 divide as the layout needs.
@@ -284,12 +285,15 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
                 second time.
 
         Raises:
-            TypeError: dtype is none of torch's.
+            TypeError: dtype is not one of torch's.
             ValueError: the tensor holds vectors or integers, or dtype is of integers.
         """
         import torch  # noqa: PLC0415
 
         self._require_addable()
+        if self.dtype.kind == "i":
+            message = f"values: got a tensor of {self.dtype}, want one of numbers to add"
+            raise ValueError(f"{message}, not of buckets")
         numbers = to_torch(self._numbers(), device)
         if dtype is not None:
             require_instance(dtype, torch.dtype, "dtype", "one of torch's, as query.dtype")
@@ -775,11 +779,16 @@ def place_on(device: str | torch.device | None, index: int) -> torch.Tensor:
 
 
 def block_sizes(block_size: int | tuple[int, int]) -> tuple[int, int]:
-    """Those of queries and keys; a ValueError where they are not positive."""
-    sizes = (block_size, block_size) if isinstance(block_size, int) else block_size
-    if min(sizes) < 1:
+    """Those of queries and keys; refuses what is not positive, or no integers."""
+    pair = block_size if isinstance(block_size, tuple) else (block_size, block_size)
+    try:
+        queries, keys = map(operator.index, pair)
+    except (TypeError, ValueError) as error:
+        message = f"block_size: got {block_size!r}, want an integer or a tuple of two"
+        raise TypeError(message) from error
+    if min(queries, keys) < 1:
         raise ValueError(f"block_size: got {block_size}, want at least 1")
-    return sizes
+    return queries, keys
 
 
 def padding(length: int, align: int) -> int:

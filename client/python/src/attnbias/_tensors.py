@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from attnbias._checks import require_instance
+from attnbias._mask import Mask
 from attnbias._structure import (
     Shipped,
     Structure,
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     import torch
     from torch.nn.attention.flex_attention import BlockMask
 
-    from attnbias._mask import Mask
     from attnbias._span import Span
     from attnbias._structure import Device, Mod
     from attnbias.v1 import service_pb2
@@ -83,6 +84,7 @@ class Toeplitz(Structure):
         self.key_length = key_length
         self.first_relative_position = first_relative_position
         self.vectors = vectors
+        require_instance(mask, (Mask, type(None)), "mask", "attnbias.Mask(...), or None")
         self.mask = mask
         self.fingerprint = fingerprint
         self.resolved_spec = resolved_spec

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a request's answer would be, as the server says it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attnbias._calls import DESCRIBE_TENSOR
+from attnbias._header import read_header
+from attnbias._info import TensorInfo, to_tensor_info
+from attnbias._retry import ask
+from attnbias.v1 import service_pb2
+
+if TYPE_CHECKING:
+    from attnbias._call_options import CallOptions
+    from attnbias._retry import Deadline
+
+
+async def ask_for_description(
+    spec: service_pb2.TensorSpec, options: CallOptions, deadline: Deadline
+) -> bytes:
+    """The server's answer, as it came."""
+    message = service_pb2.DescribeTensorRequest(spec=spec)
+    answer: bytes = await ask(DESCRIBE_TENSOR, message, options, deadline)
+    return answer
+
+
+def read_description(answer: bytes) -> TensorInfo:
+    """What such an answer says.
+
+    Raises:
+        DataLossError: it is damaged.
+        UnimplementedError: it has an element type that this package does not know.
+    """
+    return to_tensor_info(read_header(answer, service_pb2.DescribeTensorResponse).header)
