@@ -28,7 +28,7 @@ from transformers.models.falcon.modeling_falcon import build_alibi_tensor as bui
 from transformers.models.gptj.modeling_gptj import GPTJAttention
 
 import attnbias
-from attnbias._config_models import MODELS
+from attnbias._config.models import MODELS
 
 Words = dict[str, Any]
 

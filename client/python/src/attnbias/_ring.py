@@ -57,7 +57,7 @@ class RingShard(LookedUp):
         queries, keys = whole._indices()
         self.query_indices = queries[_inside(query_indices, len(queries), "query_indices")]
         self.key_indices = keys[_inside(key_indices, len(keys), "key_indices")]
-        self.whole = whole.whole if isinstance(whole, RingShard) else whole
+        self.whole: Structure = whole.whole if isinstance(whole, RingShard) else whole
         self.mask = whole.mask
         self.vectors = whole.vectors
         self.fingerprint = ""

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     Device: TypeAlias = str | torch.device | None
     QueryOffset: TypeAlias = SupportsIndex | torch.Tensor | None
     Mod: TypeAlias = Callable[..., torch.Tensor]
+    BlockSize: TypeAlias = SupportsIndex | tuple[SupportsIndex, SupportsIndex]
     Index = SupportsIndex | slice | EllipsisType | None
 
 MAX_IMPLICIT_BYTES: Final = 1 << 30
@@ -354,9 +355,7 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
 
         return is_visible
 
-    def block_mask(
-        self, device: Device = None, *, block_size: int | tuple[int, int] = 128
-    ) -> BlockMask:
+    def block_mask(self, device: Device = None, *, block_size: BlockSize = 128) -> BlockMask:
         """The ``block_mask`` of flex_attention, which skips blocks that the mask hides.
 
         It is what torch's ``create_block_mask`` makes of ``mask_mod`` for the queries and keys of
@@ -778,7 +777,7 @@ def place_on(device: str | torch.device | None, index: int) -> torch.Tensor:
     return to_torch(np.array(index), device)
 
 
-def block_sizes(block_size: int | tuple[int, int]) -> tuple[int, int]:
+def block_sizes(block_size: BlockSize) -> tuple[int, int]:
     """Those of queries and keys; refuses what is not positive, or no integers."""
     pair = block_size if isinstance(block_size, tuple) else (block_size, block_size)
     try:

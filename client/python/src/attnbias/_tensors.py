@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
     from attnbias._span import Span
-    from attnbias._structure import Device, Mod
+    from attnbias._structure import BlockSize, Device, Mod
     from attnbias.v1 import service_pb2
 
 
@@ -142,9 +142,7 @@ class Toeplitz(Structure):
         part._begin = self._begin + begin
         return part
 
-    def block_mask(
-        self, device: Device = None, *, block_size: int | tuple[int, int] = 128
-    ) -> BlockMask:
+    def block_mask(self, device: Device = None, *, block_size: BlockSize = 128) -> BlockMask:
         """The ``block_mask`` of flex_attention; see ``Structure.block_mask``."""
         if self.mask is None:
             return super().block_mask(device, block_size=block_size)

@@ -10,7 +10,7 @@ import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from attnbias._config_fields import ConfigFields
+from attnbias._config.fields import ConfigFields
 from attnbias._encodings import Rotary
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from attnbias._config_rotary import RotaryModel, rotary_places
+from attnbias._config.rotary import RotaryModel, rotary_places
 from attnbias._encodings import (
     T5,
     ALiBi,
@@ -31,7 +31,7 @@ from attnbias._encodings import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from attnbias._config_fields import ConfigFields
+    from attnbias._config.fields import ConfigFields
     from attnbias._encodings import Encoding
 
 Places: TypeAlias = "dict[str, Encoding]"

@@ -11,14 +11,14 @@ import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from attnbias import _config_places as places
-from attnbias._config_fields import As, ConfigFields
-from attnbias._config_rotary import RotaryModel, rotary_places
+from attnbias._config import places
+from attnbias._config.fields import As, ConfigFields
+from attnbias._config.rotary import RotaryModel, rotary_places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from attnbias._config_places import Places, TableOf
+    from attnbias._config.places import Places, TableOf
 
 
 @dataclass(frozen=True)

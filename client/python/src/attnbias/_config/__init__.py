@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from attnbias._checks import require_instance
-from attnbias._config_fields import ConfigFields
-from attnbias._config_models import model_of, places_of
+from attnbias._config.fields import ConfigFields
+from attnbias._config.models import model_of, places_of
 
 if TYPE_CHECKING:
     from attnbias._encodings import Encoding
