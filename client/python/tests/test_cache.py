@@ -806,13 +806,16 @@ def test_a_lock_ends_with_its_holder_though_a_child_lives(folder: Path) -> None:
     draft = cache.try_lock(key)
     assert draft is not None
     reading, writing = os.pipe()
+    forked, says_so = os.pipe()
     child = os.fork()
     if child == 0:
         draft.close()  # has no say
         os.close(writing)
+        os.write(says_so, b"x")
         os.read(reading, 1)
         os._exit(0)
     os.close(reading)
+    os.read(forked, 1)
     try:
         assert draft.path.exists()
         assert cache.try_lock(key) is None
@@ -821,7 +824,8 @@ def test_a_lock_ends_with_its_holder_though_a_child_lives(folder: Path) -> None:
         assert again is not None
         again.close()
     finally:
-        os.close(writing)
+        for end in (writing, forked, says_so):
+            os.close(end)
         os.waitpid(child, 0)
 
 

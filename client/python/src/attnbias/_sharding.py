@@ -85,7 +85,7 @@ class _OnMesh:
         is_list = isinstance(placements, (list, tuple))
         if not is_list or len(placements) != device_mesh.ndim:
             message = (
-                f"placements: got {placements}, want one for each of the mesh's "
+                f"placements: got {placements!r}, want one for each of the mesh's "
                 f"{device_mesh.ndim} axes: Shard(dim) or Replicate()"
             )
             raise ValueError(message)
