@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 import attnbias
 
@@ -333,6 +336,24 @@ def test_packed_sequences_may_be_longer_together(client: attnbias.Client) -> Non
             model(tokens(1, 48), position_ids=ids).logits,
             own(tokens(1, 48), position_ids=ids).logits,
         )
+
+
+def test_whatever_attention_the_model_has_will_do(client: attnbias.Client) -> None:
+    calls = []
+
+    def attend(*arguments: Any, **options: Any) -> Any:
+        calls.append(arguments[0])
+        return sdpa_attention_forward(*arguments, **options)
+
+    AttentionInterface.register("of_a_user", attend)
+    AttentionMaskInterface.register("of_a_user", sdpa_mask)
+    model = new_model("llama")
+    model.set_attn_implementation("of_a_user")
+    own = model(tokens(1, LENGTH)).logits
+    calls.clear()
+    with attnbias.attach(model, client, max_length=LENGTH):
+        close(model(tokens(1, LENGTH)).logits, own)
+    assert len(calls) == model.config.num_hidden_layers
 
 
 def test_another_attention_is_refused(client: attnbias.Client) -> None:

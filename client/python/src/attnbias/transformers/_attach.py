@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from attnbias._checks import require_instance
 from attnbias._client import Client
 from attnbias.transformers._changes import Changes
-from attnbias.transformers._family import Attention, Site, Wanted, family_of
+from attnbias.transformers._family import Attention, Family, Site, Wanted, family_of
 from attnbias.transformers._handle import Attached, Replacement
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def attach(
         raise ValueError(f"max_length: got {max_length!r}, want an integer from 1 on")
     family = family_of(model.config.model_type)
     _refuse_unready(model)
-    chosen = _attention_of(model, attention, family.attentions)
+    chosen = _attention_of(model, attention, family)
     sites = list(family.sites(Wanted(model, max_length, chosen, client)))
     if not sites:
         message = f"model: got a {type(model).__name__} without positions that a server has"
@@ -76,7 +76,7 @@ def attach(
 
     changes = Changes()
     try:
-        if attention is not None:
+        if attention is not None and chosen is not None:
             _set_attention(changes, model, chosen)
         for site in sites:
             changes.set(site.module, _MARK, True)
@@ -98,11 +98,11 @@ def _refuse_unready(model: PreTrainedModel) -> None:
 
 
 def _attention_of(
-    model: PreTrainedModel, attention: str | None, known: tuple[Attention, ...]
-) -> Attention:
-    """What attention is going to run with."""
+    model: PreTrainedModel, attention: str | None, family: Family
+) -> Attention | None:
+    """What attention is going to run with; None is another that the model has."""
     name = model.config._attn_implementation if attention is None else attention
-    for one in known:
+    for one in family.attentions:
         if name == one:
             if one == "flex" and model.config.output_attentions:
                 raise ValueError(
@@ -110,8 +110,10 @@ def _attention_of(
                     "FlexAttention has no attention weights"
                 )
             return one
+    if attention is None and family.takes_any:
+        return None
     got = f"{name!r}, which the model has" if attention is None else repr(name)
-    wanted = " or ".join(f'"{one}"' for one in known)
+    wanted = " or ".join(f'"{one}"' for one in family.attentions)
     raise ValueError(f"attention: got {got}, want {wanted} for {type(model).__name__}")
 
 

@@ -29,7 +29,7 @@ class Wanted:
 
     model: PreTrainedModel
     max_length: int
-    attention: Attention
+    attention: Attention | None  # None is another that the model has
     client: Client
 
     def modules(self, known: type | tuple[type, ...]) -> Iterator[tuple[str, Any]]:
@@ -70,12 +70,15 @@ class Family:
     """How models of some types take their positions from a server.
 
     Attributes:
-        attentions: the attention implementations that its code can run with.
+        attentions: the attention implementations that its code can be set to run with.
         sites: what there is to replace. Refuses a model that it does not know with a ValueError.
+        takes_any: whether its positions do not meet its attention, so that whatever the model has
+            will do.
     """
 
     attentions: tuple[Attention, ...]
     sites: Callable[[Wanted], Iterator[Site]]
+    takes_any: bool = False
 
 
 _FILES: Final[Mapping[str, str]] = {

@@ -45,4 +45,4 @@ def _table(attention: Any, position_ids: torch.Tensor) -> torch.Tensor:
     return table.expand(position_ids.shape[0], -1, -1)
 
 
-FAMILY: Final = Family(attentions=("eager",), sites=_sites)
+FAMILY: Final = Family(attentions=("eager",), sites=_sites, takes_any=True)

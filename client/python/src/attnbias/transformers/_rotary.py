@@ -195,4 +195,4 @@ def _complex_forward(module: Any, x: torch.Tensor, position_ids: torch.Tensor) -
 
 _FORWARDS: Final = {"DeepseekV2RotaryEmbedding": _complex_forward}
 
-FAMILY: Final = Family(attentions=("eager", "sdpa"), sites=sites)
+FAMILY: Final = Family(attentions=("eager", "sdpa"), sites=sites, takes_any=True)

@@ -82,4 +82,4 @@ def _rows(module: Any, bits: torch.Tensor) -> torch.Tensor:
     return rows
 
 
-FAMILY: Final = Family(attentions=("eager", "sdpa"), sites=_sites)
+FAMILY: Final = Family(attentions=("eager", "sdpa"), sites=_sites, takes_any=True)
