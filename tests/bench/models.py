@@ -6,7 +6,6 @@ python -m tests.bench.models CASE LENGTH (own | attached) TARGET
 """
 
 import json
-import math
 import resource
 import subprocess
 import sys
@@ -41,14 +40,12 @@ class Case(NamedTuple):
     Attributes:
         attention: what it runs with where it is attached.
         lengths: those that it is measured at.
-        longest_own: the longest that transformers' own is measured at.
     """
 
     make: Callable[[], PreTrainedModel]
     inputs: Callable[[int], dict[str, torch.Tensor]]
     attention: Any
     lengths: list[int]
-    longest_own: int
 
 
 def tokens(length: int) -> dict[str, torch.Tensor]:
@@ -66,18 +63,14 @@ CASES = {
         tokens,
         "flex",
         LENGTHS,
-        longest_own=16384,
     ),
     "BLOOM (2 layers, 8 heads)": Case(
         lambda: BloomModel(BloomConfig(vocab_size=100, hidden_size=512, n_layer=2, n_head=8)),
         tokens,
         "flex",
         LENGTHS[:3],
-        longest_own=8192,
     ),
-    "Swin (tiny)": Case(
-        lambda: SwinModel(SwinConfig(image_size=224)), image, "sdpa", [3136], longest_own=3136
-    ),
+    "Swin (tiny)": Case(lambda: SwinModel(SwinConfig(image_size=224)), image, "sdpa", [3136]),
 }
 
 
@@ -101,31 +94,33 @@ def measured(case: str, length: int, way: str, target: str) -> Run | None:
 
 def rows(running: Server, repetitions: int) -> Iterator[Row]:
     del repetitions  # a process each: its peak hardly varies
+
+    def row(what: str, against: str, unit: str, ours: float, theirs: float) -> Row:
+        return Row(
+            what=what,
+            against=against,
+            unit=unit,
+            ours=ours,
+            theirs=theirs,
+            goal=None,
+            statistic="one run",
+        )
+
     for name, case in CASES.items():
         for length in case.lengths:
+            what = f"{name} at {length}"
             ours = measured(name, length, "attached", running.target)
-            assert ours is not None, f"{name} at {length} took more than {MOST_BYTES} bytes"
-            theirs, against = None, "nothing: transformers' own would take too long"
-            if length <= case.longest_own:
-                theirs = measured(name, length, "own", running.target)
-                against = "transformers' own"
-            if length <= case.longest_own and theirs is None:
-                theirs = Run(MOST_BYTES, math.inf, math.inf)
-                against += ", which was stopped there"
-            for what, unit, mine, other in (
-                ("peak memory", "GiB", ours.peak_bytes / GIB, theirs and theirs.peak_bytes / GIB),
-                ("the first call", "s", ours.first_seconds, theirs and theirs.first_seconds),
-                ("the next call", "s", ours.next_seconds, theirs and theirs.next_seconds),
-            ):
-                yield Row(
-                    what=f"{name} at {length}: {what}",
-                    against=against,
-                    unit=unit,
-                    ours=mine,
-                    theirs=math.nan if other is None else other,
-                    goal=None,
-                    statistic="one run",
-                )
+            theirs = measured(name, length, "own", running.target)
+            assert ours is not None, f"{what} took more than {MOST_BYTES} bytes"
+            memory = f"{what}: peak memory"
+            if theirs is None:
+                against = "transformers' own, which wanted more"
+                yield row(memory, against, "GiB", ours.peak_bytes / GIB, MOST_BYTES / GIB)
+                continue
+            own = "transformers' own"
+            yield row(memory, own, "GiB", ours.peak_bytes / GIB, theirs.peak_bytes / GIB)
+            yield row(f"{what}: first call", own, "s", ours.first_seconds, theirs.first_seconds)
+            yield row(f"{what}: next call", own, "s", ours.next_seconds, theirs.next_seconds)
 
 
 def main() -> None:
