@@ -60,7 +60,8 @@ export_test_environment() {
   export ATTNBIAS_CACHE=$cache KUBERNETES
   export PYTHONPATH=$python_site:$root
   export MYPY_CACHE_DIR=$root/build/mypy RUFF_CACHE_DIR=$root/build/ruff
-  export PYTEST_ADDOPTS="-p no:cacheprovider"
+  # A test that hangs fails, with the stacks of its threads.
+  export PYTEST_ADDOPTS="-p no:cacheprovider --timeout=600 --timeout-method=thread"
 }
 
 # The client as a user gets it: built and installed, not read from its sources; once for

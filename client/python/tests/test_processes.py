@@ -192,6 +192,33 @@ def test_a_fork_beside_an_open_aio_client_is_told(local: attnbias.LocalServer) -
     assert asyncio.run(forks()) == 0
 
 
+CLOSED = """
+import asyncio, os, signal, sys
+import attnbias
+from attnbias import aio
+
+async def use(target):
+    async with aio.Client(target) as client:
+        assert await client.health()
+    return client
+
+closed = asyncio.run(use(sys.argv[1]))
+if os.fork() == 0:
+    signal.alarm(20)
+    assert attnbias.Client(sys.argv[1]).health()
+    asyncio.run(use(sys.argv[1]))
+    os._exit(0)
+assert os.wait()[1] == 0
+"""
+
+
+@pytest.mark.skipif("fork" not in WAYS, reason="no fork")
+def test_a_fork_after_an_aio_client_is_closed_has_clients_of_its_own(
+    local: attnbias.LocalServer,
+) -> None:
+    subprocess.run([sys.executable, "-c", CLOSED, local.target], timeout=60, check=True)
+
+
 def test_waiting_for_a_server_goes_on_through_forks(server: FakeServer) -> None:
     statuses = iter([health_pb2.HealthCheckResponse.NOT_SERVING] * 2)
     watched = queue.Queue[None]()

@@ -52,7 +52,7 @@ class AsyncConnection:
         self.closed = True
         self._closing.set()
         with _forks.lock:
-            channel, self._channel = self._channel, None
+            channel, self._channel, self._methods = self._channel, None, {}
         if channel is not None and self._loop is asyncio.get_running_loop():
             await channel.close()
 
