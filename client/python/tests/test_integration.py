@@ -14,6 +14,7 @@ from conftest import MOUNTED
 from cutting_proxy import CuttingProxy
 
 import attnbias
+from attnbias._tables import digest_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -367,6 +368,16 @@ def test_mounted_tables_are_listed_and_used_by_name(real_client: attnbias.Client
         for form in (table.name, f"sha256:{table.sha256}", table, MOUNTED)
     }
     assert len(fingerprints) == 1
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", ">f4", ml_dtypes.bfloat16])
+def test_digest_is_what_the_server_names_a_table_by(
+    real_client: attnbias.Client, dtype: npt.DTypeLike
+) -> None:
+    table = np.arange(-7, 14).reshape(3, 7).astype(dtype)
+    info = real_client.describe(attnbias.LearnedAbsolute(table=table), positions=3)
+    assert digest_of(table) == info.resolved_spec.learned_absolute.table.sha256
+    assert digest_of(table.T) != digest_of(table)
 
 
 def test_saved_file_is_the_tensor(real_client: attnbias.Client, tmp_path: Path) -> None:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from io import BufferedRandom
     from types import TracebackType
 
+    import numpy.typing as npt
+
 _SUFFIX: Final = ".safetensors"
 _NAME: Final = re.compile(r"[0-9a-f]{64}")
 _KEY_PREFIX: Final = b"attnbias request 1\n"
@@ -153,6 +155,18 @@ class Cache:
             self.warn(f"cannot be read: {error}")
             return None
         return payload
+
+    def writable(self, info: TensorInfo) -> npt.NDArray[np.uint8] | None:
+        """A payload that it has, for one who may write: each page is shared until then.
+
+        None where it has gone.
+        """
+        path = self._file_of(info.fingerprint)
+        try:
+            begin = path.stat().st_size - info.nbytes
+            return np.memmap(path, np.uint8, mode="c", offset=begin)
+        except OSError:
+            return None
 
     def find_description(self, key: str) -> TensorInfo | None:
         """What a request's payload is; None where a server has to be asked."""

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +17,8 @@ from attnbias._torch import is_torch_tensor, to_numpy
 from attnbias.v1 import tensor_pb2
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from attnbias._encodings import Encoding
 
 _MOST_BYTES: Final = 2 << 20  # of a table in a request, by the contract
@@ -64,6 +68,16 @@ def to_table_ref(table: Any, layout: str | None, name: str) -> tensor_pb2.TableR
     return reference
 
 
+def digest_of(table: npt.NDArray[Any]) -> str:
+    """What a server names a table of two axes by, as ``TableInfo.sha256`` (docs/protocol.md)."""
+    rows, columns = table.shape
+    domain = b"attnbias.table"
+    head = struct.pack("<I", len(domain)) + domain + struct.pack("<I", 1)
+    for field, value in enumerate((to_data_type(table.dtype), rows, columns, table.nbytes), 1):
+        head += struct.pack("<IQ", field, value)
+    return hashlib.sha256(head + _little_endian(table).tobytes()).hexdigest()
+
+
 def from_table_ref(reference: tensor_pb2.TableRef) -> tuple[str, str]:
     """The table and the layout of a reference that a server made: a name or a digest."""
     named = reference.WhichOneof("source") == "name"
@@ -82,7 +96,9 @@ def _inline(table: Any, name: str) -> tensor_pb2.InlineTable:
             "a larger table is mounted by the server (--tables)"
         )
         raise ValueError(message)
-    little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-    return tensor_pb2.InlineTable(
-        data_type=to_data_type(array.dtype), shape=array.shape, data=little.tobytes()
-    )
+    data = _little_endian(array).tobytes()
+    return tensor_pb2.InlineTable(data_type=to_data_type(array.dtype), shape=array.shape, data=data)
+
+
+def _little_endian(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))

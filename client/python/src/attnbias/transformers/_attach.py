@@ -31,8 +31,9 @@ def attach(
         print(attached.report())
         model(tokens)
 
-    What the model needs is fetched here, once. Learned tables stay the model's own: the server
-    says which of their rows belong where. So the model can be trained, moved, cast and saved.
+    What the model needs is fetched here, once. Learned tables of biases stay the model's own: the
+    server says which of their rows belong where. Learned tables of positions are the server's, if
+    it has the very same numbers. The model can be trained, moved, cast and saved.
 
     Args:
         model: of a family in docs/models.md, which says what is replaced: T5, BLOOM, Llama, Swin
@@ -49,8 +50,8 @@ def attach(
 
     Raises:
         ImportError: transformers is not installed.
-        ValueError: a model that is not known, attached already or not loaded, or an attention that
-            it cannot run with.
+        ValueError: a model that is not known, attached already or not loaded, an attention that it
+            cannot run with, or a table of positions that the server does not have.
         Error: the server's.
     """
     try:
@@ -71,7 +72,11 @@ def attach(
     if not sites:
         message = f"model: got a {type(model).__name__} without positions that a server has"
         raise ValueError(message)
-    requests = {id(site.request): site.request for site in sites if site.request is not None}
+    requests = {
+        id(site.request): site.request
+        for site in sites
+        if site.request is not None and site.replace is not None
+    }
     answers = dict(zip(requests, client.get_many(requests.values()), strict=True))
 
     changes = Changes()
@@ -79,6 +84,8 @@ def attach(
         if attention is not None and chosen is not None:
             _set_attention(changes, model, chosen)
         for site in sites:
+            if site.replace is None:
+                continue
             changes.set(site.module, _MARK, True)
             site.replace(changes, site.module, answers.get(id(site.request)))
     except BaseException:
@@ -134,7 +141,7 @@ def _report(sites: list[Site], answers: dict[int, Any]) -> list[Replacement]:
     for site in sites:
         request = site.request
         fetched = 0
-        if request is not None and id(request) not in seen:
+        if id(request) in answers and id(request) not in seen:
             seen.add(id(request))
             fetched = answers[id(request)].nbytes
         replacements.append(
@@ -143,6 +150,7 @@ def _report(sites: list[Site], answers: dict[int, Any]) -> list[Replacement]:
                 encoding=None if request is None else request.encoding,
                 fetched_bytes=fetched,
                 spared_bytes=site.spared_bytes,
+                left=site.replace is None,
             )
         )
     return replacements

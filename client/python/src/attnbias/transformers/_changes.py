@@ -38,6 +38,19 @@ class Changes:
         module.register_buffer(name, tensor, persistent=False)
         self._undo.append(lambda: delattr(module, name))
 
+    def set_numbers(self, parameter: nn.Parameter, numbers: Tensor) -> None:
+        """Has a parameter hold its numbers in other memory.
+
+        What was its memory is free from then on. So it gets new memory at the end, with what it has
+        learned meanwhile.
+        """
+
+        def release() -> None:
+            parameter.data = parameter.data.clone()
+
+        parameter.data = numbers
+        self._undo.append(release)
+
     def add_pre_hook(self, module: nn.Module, hook: Callable[..., Any]) -> None:
         """Adds ``hook(module, args, kwargs)``, which runs before forward."""
         self._undo.append(module.register_forward_pre_hook(hook, with_kwargs=True).remove)

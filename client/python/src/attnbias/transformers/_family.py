@@ -50,10 +50,11 @@ class Site:
 
     Attributes:
         path: of the module.
-        method: the method that is replaced.
+        method: the method that is replaced, or the parameter.
         module: that module.
         request: what it needs; sites with the same Request share what is fetched. None is nothing.
-        replace: puts what was fetched in its place, by ``Changes`` of the module.
+        replace: puts what was fetched in its place, by ``Changes`` of the module. None leaves the
+            module as it is: the server lacks what it needs.
         spared_bytes: see ``Replacement``.
     """
 
@@ -61,7 +62,7 @@ class Site:
     method: str
     module: nn.Module
     request: Request | None
-    replace: Callable[[Changes, Any, Any], None]
+    replace: Callable[[Changes, Any, Any], None] | None
     spared_bytes: int
 
 
@@ -93,6 +94,15 @@ _FILES: Final[Mapping[str, str]] = {
     "marian": "_sinusoidal",
     "pegasus": "_sinusoidal",
     "whisper": "_sinusoidal",
+    "bert": "_learned",
+    "roberta": "_learned",
+    "gpt2": "_learned",
+    "opt": "_learned",
+    "bart": "_learned",
+    "mbart": "_learned",
+    "plbart": "_learned",
+    "blenderbot": "_learned",
+    "blenderbot-small": "_learned",
     "swin": "_windows",
     "swinv2": "_windows",
     "beit": "_windows",

@@ -15,21 +15,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Replacement:
-    """A computation that was replaced.
+    """A computation that was replaced, or a learned table that was left.
 
     Attributes:
-        path: of the module, as ``model.named_modules()`` has it, and the method.
+        path: of the module, as ``model.named_modules()`` has it, and the method or parameter.
         encoding: what was fetched for it; None where the model adds zeros, which are left out.
         fetched_bytes: bytes of the answer; 0 where another replacement fetched it.
         spared_bytes: of tensors that are no longer made, at max_length and a batch of one.
+        left: whether it is as it was, since the server does not have the table.
     """
 
     path: str
     encoding: Encoding | None
     fetched_bytes: int
     spared_bytes: int
+    left: bool = False
 
     def __str__(self) -> str:
+        if self.left:
+            return f"{self.path}: left as it is; the server does not have {self.encoding}"
         by = "nothing" if self.encoding is None else str(self.encoding)
         sizes = f"{self.fetched_bytes} bytes fetched, {self.spared_bytes} no longer made"
         return f"{self.path}: {by}; {sizes}"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Marian, Pegasus and Whisper: sinusoids, which their files hold as frozen weights.
 
-The learned positions of Whisper's decoder stay the model's own.
+The decoder of Whisper has a learned table, which is the server's if it has one of these numbers.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 from transformers.models.pegasus.modeling_pegasus import PegasusSinusoidalPositionalEmbedding
-from transformers.models.whisper.modeling_whisper import WhisperEncoder
+from transformers.models.whisper.modeling_whisper import WhisperEncoder, WhisperPositionalEmbedding
 
 from attnbias._config import from_config
 from attnbias._request import Request
 from attnbias._torch import to_torch
-from attnbias.transformers import _rotary
+from attnbias.transformers import _learned, _rotary
 from attnbias.transformers._bias import require_length
 from attnbias.transformers._family import Family, Site, Wanted
 
@@ -31,17 +31,23 @@ _TABLE: Final = "attnbias_table"
 
 def _sites(wanted: Wanted) -> Iterator[Site]:
     # Marian's encoder and decoder have one encoding.
-    encoding = from_config(wanted.model.config)["encoder.positions"]
+    places = from_config(wanted.model.config)
+    encoding = places["encoder.positions"]
     of_text = Request(encoding, positions=wanted.max_length)
     known = (MarianSinusoidalPositionalEmbedding, PegasusSinusoidalPositionalEmbedding)
     for path, module in wanted.modules(known):
         yield Site(path, "forward", module, of_text, _replacing(_forward), 0)
-    for path, encoder in wanted.modules(WhisperEncoder):
+    encoders = list(wanted.modules(WhisperEncoder))
+    for path, encoder in encoders:
         module = encoder.embed_positions
         # It always encodes half a minute.
         request = Request(encoding, positions=module.num_embeddings)
         replace = _replacing(_rows_at)
         yield Site(f"{path}.embed_positions", "forward", module, request, replace, 0)
+    for path, module in wanted.modules(WhisperPositionalEmbedding):
+        learned = places["decoder.positions"]
+        # A decoder alone has nothing else to take.
+        yield _learned.site(wanted, path, module, learned, required=not encoders)
 
 
 def _replacing(forward: Callable[..., torch.Tensor]) -> Callable[[Changes, Any, Any], None]:
