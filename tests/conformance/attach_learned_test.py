@@ -274,16 +274,17 @@ def step(model: Any, name: str) -> None:
     model.requires_grad_(False)
 
 
-@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("cache_bytes", [None, 1 << 20, 10])  # no cache; one; a full one
 @pytest.mark.parametrize("name", ["roberta", "gpt2", "bart"])
-def test_tables_learn(mounted: str, tmp_path: Path, name: str, cached: bool) -> None:
+def test_tables_learn(mounted: str, tmp_path: Path, name: str, cache_bytes: int | None) -> None:
     model = new_model(name)
     own, first = copy.deepcopy(model), copy.deepcopy(model)
     folder = tmp_path / "cache"
-    with attnbias.Client(mounted, cache=folder if cached else "") as client:
+    cache = "" if cache_bytes is None else folder
+    with attnbias.Client(mounted, cache=cache, cache_bytes=cache_bytes) as client:
         with attnbias.attach(model, client, max_length=ROWS):
             kept = {path: path.read_bytes() for path in folder.rglob("*.safetensors")}
-            assert bool(kept) == cached
+            assert bool(kept) == (cache_bytes == 1 << 20)
             step(model, name)
             attached = outputs(model, name)
         # What the process has learned is its own.
