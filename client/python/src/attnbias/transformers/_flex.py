@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch.nn.attention.flex_attention import flex_attention
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import (
@@ -24,12 +24,11 @@ from attnbias.transformers._bias import dense, of_few_shapes, score_mod
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torch.nn.attention.flex_attention import BlockMask
-
     from attnbias.transformers._bias import CompactBias
 
 # Below one block of FlexAttention's, as in decoding, SDPA is faster and its bias small.
 LEAST_QUERIES: Final = 128
+_BLOCK: Final = 128  # queries, and keys, as in torch's own block masks
 # A model has a few kinds of biases and masks, each a program or two. Past the limit, fullgraph is
 # an error, where else FlexAttention would make all scores at once, as if nothing were attached.
 _compiled: Final = torch.compile(
@@ -112,7 +111,10 @@ def attend(
         _refuse("gradients", 'FlexAttention has none on a CPU: torch.no_grad(), or "sdpa"')
     # Of a model that is compiled as a whole, torch 2.15 on a CPU takes no bias that is computed
     # there: attention is then a program of its own.
-    attention = _flex_apart if query.device.type == "cpu" else _flex
+    on_cpu = query.device.type == "cpu"
+    attention = _flex_apart if on_cpu else _flex
+    if on_cpu and attention_mask is None:
+        attention_mask = _all_blocks(queries, keys)
     output = attention(
         query,
         key,
@@ -147,6 +149,20 @@ def _flex(
         kernel_options=kernel_options,
     )
     return output
+
+
+def _all_blocks(queries: int, keys: int) -> BlockMask:
+    """A mask that hides nothing: a CPU's threads each hold the scores of one of its blocks.
+
+    Without a mask there is one block, of all queries and keys.
+    """
+    rows, columns = (-(-length // _BLOCK) for length in (queries, keys))
+    return BlockMask.from_kv_blocks(
+        torch.full((1, 1, rows), columns, dtype=torch.int32),
+        torch.arange(columns, dtype=torch.int32).repeat(1, 1, rows, 1),
+        BLOCK_SIZE=_BLOCK,
+        seq_lengths=(queries, keys),
+    )
 
 
 _flex_apart: Final = torch.compiler.disable(_flex)
