@@ -431,6 +431,13 @@ Commands AddCommands(CLI::App* app, Settings* settings) {
 }  // namespace
 
 int RunTool(const std::vector<std::string>& arguments, Terminal terminal) {
+  if (!arguments.empty() &&
+      (arguments[0] == "export" || arguments[0] == "cache")) {
+    terminal.err << "attnbias: " << arguments[0]
+                 << ": want python -m attnbias " << arguments[0]
+                 << ", of the Python package\n";
+    return kExitUsage;
+  }
   Settings settings;
   CLI::App app("Position tensors of Transformer models, from a server.",
                "attnbias");
