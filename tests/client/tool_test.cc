@@ -337,7 +337,7 @@ TEST_F(ToolTest, AWrongCommandLineIsExitCode2) {
 }
 
 TEST_F(ToolTest, WhatThePythonPackageDoesIsNamed) {
-  EXPECT_EQ(Run({"cache", "ls"}), 2);
+  EXPECT_EQ(RunAlone({"cache", "ls"}), 2);
   EXPECT_EQ(err_.str(),
             "attnbias: cache: want python -m attnbias cache, of the Python "
             "package\n");
