@@ -190,13 +190,15 @@ class Tool {
         {.target = settings_.server,
          .timeout = absl::Seconds(settings_.timeout_seconds),
          .max_tensor_bytes = max_tensor_bytes,
-         .on_retry = [this, told = false](const absl::Status& error) mutable {
-           if (std::exchange(told, true)) return;
-           terminal_.err << "attnbias: " << InFlags(error.message())
-                         << "; trying " << settings_.server
-                         << " again, for up to " << settings_.timeout_seconds
-                         << " s\n";
-         }});
+         .on_retry =
+             [this, told = false](const absl::Status& error) mutable {
+               if (std::exchange(told, true)) return;
+               terminal_.err << "attnbias: " << InFlags(error.message())
+                             << "; trying " << settings_.server
+                             << " again, for up to "
+                             << settings_.timeout_seconds << " s\n";
+             },
+         .cache_folder = ""});  // what it shows is what the server says
     if (client.ok()) return client;
     return absl::Status(client.status().code(),
                         InFlags(client.status().message()));
@@ -431,6 +433,12 @@ Commands AddCommands(CLI::App* app, Settings* settings) {
 }  // namespace
 
 int RunTool(const std::vector<std::string>& arguments, Terminal terminal) {
+  if (!arguments.empty() &&
+      (arguments[0] == "export" || arguments[0] == "cache")) {
+    terminal.err << "attnbias: " << arguments[0] << ": want python -m attnbias "
+                 << arguments[0] << ", of the Python package\n";
+    return kExitUsage;
+  }
   Settings settings;
   CLI::App app("Position tensors of Transformer models, from a server.",
                "attnbias");

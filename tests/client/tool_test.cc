@@ -336,6 +336,13 @@ TEST_F(ToolTest, AWrongCommandLineIsExitCode2) {
   EXPECT_TRUE(server_.requests().empty());
 }
 
+TEST_F(ToolTest, WhatThePythonPackageDoesIsNamed) {
+  EXPECT_EQ(RunAlone({"cache", "ls"}), 2);
+  EXPECT_EQ(err_.str(),
+            "attnbias: cache: want python -m attnbias cache, of the Python "
+            "package\n");
+}
+
 TEST_F(ToolTest, HelpAndVersionAreNoMistakes) {
   EXPECT_EQ(RunAlone({"--help"}), 0);
   EXPECT_THAT(out_.str(), HasSubstr("health"));

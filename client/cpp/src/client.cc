@@ -4,8 +4,12 @@
 #include <grpcpp/client_context.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,7 +17,9 @@
 #include "client/cpp/src/attempts.h"
 #include "client/cpp/src/channel.h"
 #include "client/cpp/src/chunk.h"
+#include "client/cpp/src/disk_cache.h"
 #include "client/cpp/src/download.h"
+#include "client/cpp/src/header_check.h"
 #include "client/cpp/src/health_check.h"
 #include "client/cpp/src/retry_state.h"
 #include "client/cpp/src/target.h"
@@ -59,18 +65,38 @@ absl::StatusOr<AlignedBytes> Allocate(int64_t size) {
   return bytes;
 }
 
+absl::Status Offline() {
+  return absl::UnavailableError(
+      "the client is offline (offline = true), and this needs a server");
+}
+
+// The header of a DescribeTensorResponse. Consumes `response`.
+absl::StatusOr<v1::TensorHeader> HeaderIn(grpc::ByteBuffer* response) {
+  absl::StatusOr<Chunk> answer = ReadChunk(response, {}, Placement::kCached);
+  if (!answer.ok()) return answer.status();
+  if (!answer->header.has_value()) {
+    return absl::DataLossError("DescribeTensor: the answer has no header");
+  }
+  return *std::move(answer->header);
+}
+
 }  // namespace
 
 struct Client::Connection {
+  // The options' target and cache folder are resolved.
   explicit Connection(const ClientOptions& client_options)
       : options(client_options),
         channel(MakeChannel(client_options)),
-        stub(v1::AttentionBiasService::NewStub(channel)) {}
+        stub(v1::AttentionBiasService::NewStub(channel)) {
+    if (!options.cache_folder->empty()) cache.emplace(*options.cache_folder);
+  }
+
+  Attempts NewAttempts() const { return Attempts(options, channel.get()); }
 
   // `call(context)` again and again until it succeeds or fails for good.
   template <typename Call>
-  absl::Status Try(Call call) const {
-    Attempts attempts(options, channel.get());
+  absl::Status Try(Call call, Attempts attempts) const {
+    if (options.offline) return Offline();
     for (;;) {
       grpc::ClientContext context;
       attempts.Prepare(&context);
@@ -82,17 +108,82 @@ struct Client::Connection {
     }
   }
 
+  absl::StatusOr<v1::TensorHeader> AskForHeader(const v1::TensorSpec& spec,
+                                                Attempts attempts) const {
+    v1::DescribeTensorRequest request;
+    *request.mutable_spec() = spec;
+    // As gRPC received it: a checksum needs the header's bytes as they came.
+    grpc::ByteBuffer response;
+    const absl::Status status = Try(
+        [&](grpc::ClientContext* context) {
+          return CallUnary(channel, kDescribe, request, context, &response);
+        },
+        std::move(attempts));
+    if (!status.ok()) return status;
+    return HeaderIn(&response);
+  }
+
+  // What the cache says without a server; nothing where that has to be asked.
+  // NOT_FOUND where it may not be.
+  absl::StatusOr<std::optional<v1::TensorHeader>> FindHeader(
+      const v1::TensorSpec& spec) const {
+    if (!MayTrust(spec)) return std::nullopt;
+    const std::string key = CacheKey(spec);
+    if (std::optional<Tensor> found = cache->Find(key)) return found->header();
+    const grpc::Slice slice(cache->FindDescription(key));
+    grpc::ByteBuffer kept(&slice, 1);
+    absl::StatusOr<v1::TensorHeader> header = HeaderIn(&kept);
+    if (header.ok()) return *std::move(header);
+    if (options.offline) return Missing();
+    return std::nullopt;
+  }
+
+  // The tensor out of the cache; nothing where it has to be fetched. NOT_FOUND
+  // where it may not be.
+  absl::StatusOr<std::optional<Tensor>> Find(const v1::TensorSpec& spec,
+                                             const Attempts& attempts) const {
+    if (!cache.has_value()) return std::nullopt;
+    const std::string key = CacheKey(spec);
+    std::optional<Tensor> found;
+    if (MayTrust(spec)) found = cache->Find(key);
+    if (!found.has_value()) {
+      if (options.offline) return Missing();
+      // It may be there under another request.
+      const auto header = AskForHeader(spec, attempts);
+      if (!header.ok()) return header.status();
+      found = cache->Find(key, header->fingerprint());
+    }
+    if (!found.has_value()) return std::nullopt;
+    const absl::Status status =
+        CheckHeader(found->header(), options.max_tensor_bytes);
+    if (!status.ok()) return status;
+    return found;
+  }
+
+  // Whether a request means what it meant when it was filed.
+  bool MayTrust(const v1::TensorSpec& spec) const {
+    return cache.has_value() && (options.offline || !NamesATable(spec));
+  }
+
+  absl::Status Missing() const {
+    return absl::NotFoundError(absl::StrCat(
+        "offline: ", cache->folder(), " does not have what is asked for; ",
+        "export it, or get it once in Python with this cache, in these words"));
+  }
+
   absl::StatusOr<v1::TensorHeader> Fetch(const v1::TensorSpec& spec,
                                          const ReserveFn& reserve,
-                                         const ProgressFn& progress) const {
+                                         const ProgressFn& progress,
+                                         Attempts attempts) const {
     grpc::GenericStub generic(channel);
     Download download(&generic, options.max_tensor_bytes, reserve, progress);
-    return download.Run(spec, Attempts(options, channel.get()));
+    return download.Run(spec, std::move(attempts));
   }
 
   const ClientOptions options;
   const std::shared_ptr<grpc::Channel> channel;  // the stub holds it too
   const std::unique_ptr<v1::AttentionBiasService::Stub> stub;
+  std::optional<DiskCache> cache;
 };
 
 Client::Client(std::shared_ptr<const Connection> connection)
@@ -102,33 +193,33 @@ absl::StatusOr<Client> Client::Create(const ClientOptions& options) {
   if (absl::Status status = Validate(options); !status.ok()) return status;
   absl::StatusOr<std::string> target = TargetFrom(options.target);
   if (!target.ok()) return target.status();
+  absl::StatusOr<std::string> folder = CacheFolderFrom(options.cache_folder);
+  if (!folder.ok()) return folder.status();
+  if (options.offline && folder->empty()) {
+    return absl::InvalidArgumentError(
+        "offline: got true without a cache, want cache_folder, or "
+        "ATTNBIAS_CACHE_DIR");
+  }
   ClientOptions resolved = options;
   resolved.target = *std::move(target);
+  resolved.cache_folder = *std::move(folder);
   return Client(std::make_shared<const Connection>(resolved));
 }
 
 absl::StatusOr<v1::TensorHeader> Client::Describe(
     const v1::TensorSpec& spec) const {
-  v1::DescribeTensorRequest request;
-  *request.mutable_spec() = spec;
-  // As gRPC received it: a checksum needs the header's bytes as they came.
-  grpc::ByteBuffer response;
-  const absl::Status status =
-      connection_->Try([&](grpc::ClientContext* context) {
-        return CallUnary(connection_->channel, kDescribe, request, context,
-                         &response);
-      });
-  if (!status.ok()) return status;
-  absl::StatusOr<Chunk> answer = ReadChunk(&response, {}, Placement::kCached);
-  if (!answer.ok()) return answer.status();
-  if (!answer->header.has_value()) {
-    return absl::DataLossError("DescribeTensor: the answer has no header");
-  }
-  return *std::move(answer->header);
+  auto found = connection_->FindHeader(spec);
+  if (!found.ok()) return found.status();
+  if (found->has_value()) return **std::move(found);
+  return connection_->AskForHeader(spec, connection_->NewAttempts());
 }
 
 absl::StatusOr<Tensor> Client::Get(const v1::TensorSpec& spec,
                                    const ProgressFn& progress) const {
+  const Attempts attempts = connection_->NewAttempts();
+  auto found = connection_->Find(spec, attempts);
+  if (!found.ok()) return found.status();
+  if (found->has_value()) return **std::move(found);
   AlignedBytes bytes;
   auto header = connection_->Fetch(
       spec,
@@ -141,7 +232,7 @@ absl::StatusOr<Tensor> Client::Get(const v1::TensorSpec& spec,
         return absl::MakeSpan(bytes.get(),
                               static_cast<size_t>(h.total_bytes()));
       },
-      progress);
+      progress, attempts);
   if (!header.ok()) return header.status();
   return Tensor(*std::move(header), std::move(bytes));
 }
@@ -149,27 +240,35 @@ absl::StatusOr<Tensor> Client::Get(const v1::TensorSpec& spec,
 absl::StatusOr<v1::TensorHeader> Client::GetInto(
     const v1::TensorSpec& spec, absl::Span<std::byte> out,
     const ProgressFn& progress) const {
-  return connection_->Fetch(
-      spec,
-      [out](const v1::TensorHeader& header)
-          -> absl::StatusOr<absl::Span<std::byte>> {
-        if (static_cast<int64_t>(out.size()) < header.total_bytes()) {
-          return absl::InvalidArgumentError(
-              absl::StrCat("out: got ", out.size(), " bytes, want at least ",
-                           header.total_bytes()));
-        }
-        return out;
-      },
-      progress);
+  const ReserveFn reserve = [out](const v1::TensorHeader& header)
+      -> absl::StatusOr<absl::Span<std::byte>> {
+    if (static_cast<int64_t>(out.size()) < header.total_bytes()) {
+      return absl::InvalidArgumentError(absl::StrCat("out: got ", out.size(),
+                                                     " bytes, want at least ",
+                                                     header.total_bytes()));
+    }
+    return out;
+  };
+  const Attempts attempts = connection_->NewAttempts();
+  auto found = connection_->Find(spec, attempts);
+  if (!found.ok()) return found.status();
+  if (!found->has_value()) {
+    return connection_->Fetch(spec, reserve, progress, attempts);
+  }
+  const Tensor& tensor = **found;
+  if (auto room = reserve(tensor.header()); !room.ok()) return room.status();
+  std::ranges::copy(tensor.bytes(), out.begin());
+  return tensor.header();
 }
 
 absl::StatusOr<v1::GetServerInfoResponse> Client::ServerInfo() const {
   v1::GetServerInfoResponse response;
-  const absl::Status status =
-      connection_->Try([&](grpc::ClientContext* context) {
+  const absl::Status status = connection_->Try(
+      [&](grpc::ClientContext* context) {
         return connection_->stub->GetServerInfo(
             context, v1::GetServerInfoRequest(), &response);
-      });
+      },
+      connection_->NewAttempts());
   if (!status.ok()) return status;
   return response;
 }
@@ -180,10 +279,11 @@ absl::StatusOr<std::vector<v1::TableInfo>> Client::ListTables() const {
   request.set_page_size(kTablesPerPage);
   do {
     v1::ListTablesResponse response;
-    const absl::Status status =
-        connection_->Try([&](grpc::ClientContext* context) {
+    const absl::Status status = connection_->Try(
+        [&](grpc::ClientContext* context) {
           return connection_->stub->ListTables(context, request, &response);
-        });
+        },
+        connection_->NewAttempts());
     if (!status.ok()) return status;
     tables.insert(tables.end(), response.tables().begin(),
                   response.tables().end());
@@ -193,9 +293,9 @@ absl::StatusOr<std::vector<v1::TableInfo>> Client::ListTables() const {
 }
 
 absl::StatusOr<Health> Client::CheckHealth(const std::string& service) const {
-  return attnbias::CheckHealth(
-      connection_->channel, service,
-      Attempts(connection_->options, connection_->channel.get()));
+  if (connection_->options.offline) return Offline();
+  return attnbias::CheckHealth(connection_->channel, service,
+                               connection_->NewAttempts());
 }
 
 }  // namespace attnbias

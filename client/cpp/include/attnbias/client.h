@@ -55,9 +55,16 @@ struct ClientOptions {
   // call waits is given up after 15 s.
   std::map<std::string, std::variant<int, std::string>> channel_options = {};
   RetryFn on_retry = nullptr;
+  // A folder that the Python client fills (docs/cache.md): what it has is
+  // mapped from there, read-only, without a call. Nothing is written to it.
+  // Without a value the one that ATTNBIAS_CACHE_DIR names; empty: none.
+  std::optional<std::string> cache_folder = std::nullopt;
+  // Never asks a server: what the cache lacks is NOT_FOUND, and what only a
+  // server can say UNAVAILABLE.
+  bool offline = false;
 };
 
-// Called from the thread of the call, after each chunk.
+// Called from the thread of the call, after each chunk that arrives.
 using ProgressFn = std::function<void(int64_t bytes_done, int64_t bytes_total)>;
 
 enum class Health { kUnknown, kServing, kNotServing };
@@ -77,11 +84,12 @@ class Client {
   static absl::StatusOr<Client> Create(const ClientOptions& options);
 
   // What Get would give, without computing or sending it. DATA_LOSS if the
-  // header that arrives is not what its checksum says.
+  // header that arrives is not what its checksum says. A cache may answer.
   absl::StatusOr<v1::TensorHeader> Describe(const v1::TensorSpec& spec) const;
 
-  // The tensor in memory of its own. A broken stream is resumed where it broke;
-  // DATA_LOSS if what arrives is not what its checksums or header say.
+  // The tensor in memory of its own, or mapped from the cache. A broken stream
+  // is resumed where it broke; DATA_LOSS if what arrives is not what its
+  // checksums or header say.
   absl::StatusOr<Tensor> Get(const v1::TensorSpec& spec,
                              const ProgressFn& progress = nullptr) const;
 

@@ -25,16 +25,17 @@ struct FreeBytes {
 using AlignedBytes = std::unique_ptr<std::byte[], FreeBytes>;
 
 // Little-endian and row-major; the parts of the header follow one another
-// without holes. Movable.
+// without holes. Copies share the bytes.
 class Tensor {
  public:
   // `bytes` holds header.total_bytes().
-  Tensor(v1::TensorHeader header, AlignedBytes bytes)
+  Tensor(v1::TensorHeader header, std::shared_ptr<const std::byte[]> bytes)
       : header_(std::move(header)), bytes_(std::move(bytes)) {}
 
   const v1::TensorHeader& header() const { return header_; }
 
-  // The whole payload, its beginning aligned to 64 bytes.
+  // The whole payload, its beginning aligned to 64 bytes. Valid as long as this
+  // or a copy is.
   absl::Span<const std::byte> bytes() const {
     return {bytes_.get(), static_cast<size_t>(header_.total_bytes())};
   }
@@ -48,7 +49,7 @@ class Tensor {
 
  private:
   v1::TensorHeader header_;
-  AlignedBytes bytes_;
+  std::shared_ptr<const std::byte[]> bytes_;
 };
 
 }  // namespace attnbias

@@ -69,7 +69,7 @@ Out = TypeVar("Out")
 _DEFAULT_TIMEOUT: Final = 300.0
 _DEFAULT_MAX_TENSOR_BYTES: Final = 16 << 30
 CALLS_IN_FLIGHT: Final = 8
-_CACHE_VARIABLE: Final = "ATTNBIAS_CACHE_DIR"
+CACHE_VARIABLE: Final = "ATTNBIAS_CACHE_DIR"
 _TABLES_PER_PAGE: Final = 1000  # the most that the contract allows
 
 
@@ -98,7 +98,7 @@ class BaseClient:
         self._cache = _cache_in(cache, cache_bytes)
         for name, value in {"offline": offline, "cache_bytes": cache_bytes}.items():
             if value and self._cache is None:
-                want = f"want cache=FOLDER, or {_CACHE_VARIABLE}"
+                want = f"want cache=FOLDER, or {CACHE_VARIABLE}"
                 raise ValueError(f"{name}: got {value} without a cache; {want}")
         self._endpoint = Endpoint(
             target_from(target),
@@ -647,7 +647,7 @@ def _cache_in(folder: str | os.PathLike[str] | None, max_bytes: int | None) -> C
     require_bytes(max_bytes, "cache_bytes")
     name = "cache"
     if folder is None:
-        folder, name = os.environ.get(_CACHE_VARIABLE, ""), _CACHE_VARIABLE
+        folder, name = os.environ.get(CACHE_VARIABLE, ""), CACHE_VARIABLE
     if not os.fspath(folder):
         return None
     require_folder(folder, name)

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m attnbias``: fills a cache ahead of time, and shows, verifies and clears it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, NoReturn
+
+from attnbias import _export
+from attnbias._cache import Cache, key_of
+from attnbias._client import CACHE_VARIABLE, Client
+from attnbias._errors import Error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from attnbias._dtypes import DType
+    from attnbias._request import Request
+
+_EXPORT: Final = """\
+Fetches what a model of transformers needs into a cache, for Client(cache=DIR, offline=True).
+Requests are looked up as they are made, so this exports these and no others:
+
+- each encoding of attnbias.from_config as client.get(encoding, positions=N) or
+  client.get(encoding, queries=N, keys=N), with dtype= if --dtype is given. Of T5's the buckets,
+  by values="buckets"; Rotary of dynamic or longrope has sequence_length=N;
+- what attnbias.attach(model, client, max_length=N) asks for, where torch and transformers are
+  installed. No weights are needed.
+
+What takes a learned table cannot be asked for without it, and is left out.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command; the exit status is 1 where it failed, 2 where it was not understood."""
+    parser = _Parser(prog="python -m attnbias", description=__doc__)
+    options = _with_commands(parser).parse_args(arguments)
+    run: Callable[[argparse.Namespace], int] = options.run
+    try:
+        return run(options)
+    except BrokenPipeError:  # whoever read it has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (Error, OSError, ValueError) as error:
+        return _fail(str(error))
+    except KeyboardInterrupt:
+        return _fail("interrupted")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def _with_commands(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    of_folder = argparse.ArgumentParser(add_help=False)
+    default = os.environ.get(CACHE_VARIABLE) or None
+    of_folder.add_argument(
+        "--cache",
+        metavar="DIR",
+        default=default,
+        required=default is None,
+        help=f"the cache's folder; by default that which {CACHE_VARIABLE} names",
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    export = commands.add_parser(
+        "export",
+        parents=[of_folder],
+        help="fetches what a model needs into a cache",
+        description=_EXPORT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    export.add_argument(
+        "--config", metavar="PATH", type=Path, required=True, help="config.json, or its folder"
+    )
+    export.add_argument(
+        "--max-length", metavar="N", type=_length, required=True, help="the most positions"
+    )
+    export.add_argument(
+        "--server",
+        metavar="TARGET",
+        help="host, host:port, [IPv6]:port, unix:/path or another target of gRPC; by default that "
+        "which ATTNBIAS_SERVER names, else localhost",
+    )
+    export.add_argument(
+        "--dtype",
+        choices=("f64", "f32", "f16", "bf16"),
+        help="of from_config's encodings, but for indices; attach decides for itself",
+    )
+    export.set_defaults(run=_export_all)
+
+    cache = commands.add_parser("cache", help="shows, verifies or clears a cache")
+    actions = cache.add_subparsers(metavar="ACTION", required=True)
+    known: list[tuple[str, str, Callable[[argparse.Namespace], int]]] = [
+        ("ls", "what it has, the last used first", _ls),
+        ("verify", "reads all; removes and names what is damaged, and then exits with 1", _verify),
+        ("clear", "removes all", _clear),
+    ]
+    for name, what, run in known:
+        actions.add_parser(name, parents=[of_folder], help=what).set_defaults(run=run)
+    return parser
+
+
+def _length(text: str) -> int:
+    length = int(text) if text.isascii() and text.isdigit() else 0
+    if length < 1:
+        raise argparse.ArgumentTypeError(f"got {text!r}, want an integer from 1 on")
+    return length
+
+
+def _export_all(options: argparse.Namespace) -> int:
+    dtype: DType | None = options.dtype
+    wishes = list(_export.of_encodings(options.config, options.max_length, dtype))
+    with Client(options.server, cache=options.cache) as client:
+        if _export.can_attach():
+            wishes += _export.of_attach(options.config, options.max_length, client)
+        else:
+            _say("torch and transformers are not installed: what attach asks for is left out")
+        return _fetch_all(_export.merged(wishes), client, Cache(options.cache))
+
+
+def _fetch_all(wishes: Iterable[_export.Wish], client: Client, cache: Cache) -> int:
+    there = {entry.info.fingerprint for entry in cache.entries()}
+    count = 0
+    for place, request, lacks in wishes:
+        if request is None:
+            print(f"{place}: left out, for it lacks {lacks}", flush=True)
+            continue
+        fingerprint, nbytes = _fetch(request, client, cache)
+        how: Literal["there", "fetched"] = "there" if fingerprint in there else "fetched"
+        there.add(fingerprint)
+        print(f"{place}: {how} {fingerprint} {nbytes} bytes, {request.brief()}", flush=True)
+        count += 1
+    if count == 0:
+        return _fail("config: nothing that it has can be computed without a checkpoint")
+    return 0
+
+
+def _fetch(request: Request, client: Client, cache: Cache) -> tuple[str, int]:
+    """Has the cache have it; gives its fingerprint and its bytes."""
+    client.get_many([request])
+    kept = cache.find(key_of(request.to_spec()))
+    if kept is None:
+        raise OSError(f"{cache.folder}: what was fetched could not be kept in it")
+    return kept.info.fingerprint, kept.info.nbytes
+
+
+def _ls(options: argparse.Namespace) -> int:
+    rows = [("fingerprint", "encoding", "shape", "dtype", "bytes", "last used")]
+    for entry in _existing(options.cache).entries():
+        parts = entry.info.parts
+        shapes = " ".join(f"{part.name}[{','.join(map(str, part.shape))}]" for part in parts)
+        rows.append(
+            (
+                entry.info.fingerprint,
+                entry.info.resolved_spec.WhichOneof("encoding") or "",
+                shapes,
+                " ".join(sorted({str(part.dtype) for part in parts})),
+                str(entry.nbytes),
+                entry.last_used.isoformat(timespec="seconds"),
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print(
+            "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
+    return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    cache = _existing(options.cache)
+    damaged = cache.verify()
+    for path in damaged:
+        print(f"{path} was damaged, and is removed")
+    print(f"{len(cache.entries())} tensors are whole")
+    return 1 if damaged else 0
+
+
+def _clear(options: argparse.Namespace) -> int:
+    _existing(options.cache).clear()
+    return 0
+
+
+def _existing(folder: str) -> Cache:
+    """A cache that is there: one that is misspelt is not empty."""
+    cache = Cache(folder)
+    if not cache.folder.is_dir():
+        raise FileNotFoundError(f"cache: got {folder!r}, want a folder that exists")
+    return cache
+
+
+def _say(message: str) -> None:
+    print(f"attnbias: {' '.join(message.split())}", file=sys.stderr)
+
+
+def _fail(message: str) -> int:
+    _say(message)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

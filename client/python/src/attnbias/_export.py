@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a model is going to ask for, so that a cache can have it before."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from attnbias._cache import key_of
+from attnbias._config import from_config
+from attnbias._encodings import (
+    T5,
+    Beit,
+    Deberta,
+    LearnedAbsolute,
+    MultiAxisSinusoidal,
+    Rotary,
+    Shaw,
+    Swin,
+    SwinV2,
+)
+from attnbias._request import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from attnbias._client import Client
+    from attnbias._dtypes import DType
+    from attnbias._encodings import Encoding
+
+_OF_A_LENGTH: Final = ("dynamic", "longrope")  # the rope_types whose table a length decides
+_ATTACH_NEEDS: Final = ("torch", "transformers")
+
+
+class Wish(NamedTuple):
+    """What stands at a place: what to ask for, or why nothing can be asked."""
+
+    place: str
+    request: Request | None
+    lacks: str = ""
+
+
+def of_encodings(config: Path, max_length: int, dtype: DType | None) -> Iterator[Wish]:
+    """The encodings of ``from_config``, each once at its greatest length.
+
+    Args:
+        config: as ``from_config`` takes it.
+        max_length: positions, or queries and keys.
+        dtype: of what is no index; None is f32.
+    """
+    for place, encoding in from_config(config).items():
+        yield _wish(place, encoding, max_length, dtype)
+
+
+def of_attach(config: Path, max_length: int, client: Client) -> Iterator[Wish]:
+    """What ``attach`` asks for, of a model without weights; nothing where it takes none such.
+
+    Args:
+        config: as ``from_config`` takes it.
+        max_length: as ``attach`` takes it.
+        client: not asked.
+
+    Raises:
+        ValueError: transformers does not make a model of it.
+    """
+    from attnbias.transformers._family import Wanted, family_of  # noqa: PLC0415  # imports torch
+
+    model = _empty_model(config)
+    try:
+        family = family_of(model.config.model_type)
+        sites = list(family.sites(Wanted(model, max_length, family.attentions[0], client)))
+    except ValueError:  # as attach refuses it
+        return
+    for site in sites:
+        if site.request is not None:
+            place = "attach " + ".".join(filter(None, (site.path, site.method)))
+            if getattr(site.request.encoding, "table", None) is None:
+                yield Wish(place, site.request)
+            else:
+                yield Wish(place, None, "its table, which is among the weights")
+
+
+def can_attach() -> bool:
+    """Whether what ``attach`` needs is installed."""
+    return all(importlib.util.find_spec(name) is not None for name in _ATTACH_NEEDS)
+
+
+def merged(wishes: Iterable[Wish]) -> list[Wish]:
+    """Those that ask for the same in the same words are one, under the places of all."""
+    groups: dict[str, list[Wish]] = {}
+    for wish in wishes:
+        key = wish.lacks if wish.request is None else key_of(wish.request.to_spec())
+        groups.setdefault(key, []).append(wish)
+    return [
+        group[0]._replace(place=_places([wish.place for wish in group]))
+        for group in groups.values()
+    ]
+
+
+def _places(places: list[str]) -> str:
+    more = len(places) - 1
+    return f"{places[0]} and {more} more" if more else places[0]
+
+
+def _wish(place: str, encoding: Encoding[Any], length: int, dtype: DType | None) -> Wish:
+    if isinstance(encoding, (LearnedAbsolute, Shaw, Swin, SwinV2, Beit)):
+        return Wish(place, None, "its learned table, which is in the checkpoint")
+    if isinstance(encoding, MultiAxisSinusoidal):
+        return Wish(place, None, "axis_lengths, which is not in the configuration")
+    if isinstance(encoding, Rotary) and encoding.rope_type in _OF_A_LENGTH:
+        encoding = replace(encoding, sequence_length=length)
+    if isinstance(encoding, T5):  # of its bias the rows; its numbers are in the checkpoint
+        return Wish(place, Request(encoding, queries=length, keys=length, values="buckets"))
+    if isinstance(encoding, Deberta):
+        return Wish(place, Request(encoding, queries=length, keys=length))
+    if encoding.extent == "table":
+        return Wish(place, Request(encoding, positions=length, dtype=dtype))
+    return Wish(place, Request(encoding, queries=length, keys=length, dtype=dtype))
+
+
+def _empty_model(config: Path) -> Any:
+    """A model whose parameters have shapes, and no numbers."""
+    import torch  # noqa: PLC0415
+    import transformers  # noqa: PLC0415
+
+    try:
+        read = transformers.AutoConfig.from_pretrained(config)
+        with torch.device("meta"):
+            # Whatever attention runs with, positions are the same.
+            return transformers.AutoModel.from_config(read, attn_implementation="eager")
+    except Exception as error:  # of transformers and what it checks by, which raise many kinds
+        raise ValueError(f"{config}: transformers does not take it: {error}") from error

@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C++ client and the folder in which the Python client keeps tensors.
+// tests/integration/cpp_cache_test.py has a folder that Python filled.
+#include "client/cpp/src/disk_cache.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "attnbias/client.h"
+#include "core/checksum/crc32c.h"
+#include "tests/client/fake_server.h"
+
+namespace attnbias::disk_cache_test {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr size_t kBytes = 4000;
+constexpr char kFingerprint[] =
+    "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+constexpr char kOther[] =
+    "fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210";
+// The Python client's, of `AlibiSpec()`.
+constexpr char kKey[] =
+    "3d546ad49521700741710762fea528e30e2b014c2caa07fc1c16232ce57bff53";
+
+v1::TensorSpec AlibiSpec() {
+  v1::TensorSpec spec;
+  spec.mutable_alibi()->set_num_heads(8);
+  spec.mutable_pair()->set_query_length(4);
+  spec.mutable_pair()->set_key_length(4);
+  return spec;
+}
+
+std::string Checksum(const std::string& bytes) {
+  return absl::StrCat(
+      absl::Hex(Crc32c(bytes.data(), bytes.size()), absl::kZeroPad8));
+}
+
+// A file as docs/cache.md has it.
+std::string FileOf(const v1::TensorHeader& header, const std::string& payload) {
+  const std::string bytes = header.SerializeAsString();
+  nlohmann::json content;
+  content["__metadata__"] = {
+      {"attnbias.header", absl::Base64Escape(bytes)},
+      {"attnbias.header_crc32c", Checksum(bytes)},
+      {"attnbias.crc32c", Checksum(payload)},
+  };
+  std::string text = content.dump();
+  text.append(64 - (8 + text.size()) % 64, ' ');
+  std::string file;
+  for (int shift = 0; shift < 64; shift += 8) {
+    file.push_back(static_cast<char>(uint64_t{text.size()} >> shift));
+  }
+  return file + text + payload;
+}
+
+class DiskCacheTest : public ::testing::Test {
+ protected:
+  DiskCacheTest() {
+    folder_ = ::testing::TempDir() + "disk_cache_XXXXXX";
+    EXPECT_NE(mkdtemp(folder_.data()), nullptr);
+    options_.cache_folder = folder_;
+    options_.target = server_.target();
+    Write(TensorPath(), FileOf(header_, payload_));
+    Write(LinePath(), absl::StrCat(kFingerprint, " 0 0 0\n"));
+  }
+  ~DiskCacheTest() override { std::filesystem::remove_all(folder_); }
+
+  std::string TensorPath() const {
+    return absl::StrCat(folder_, "/tensors/", kFingerprint, ".safetensors");
+  }
+  std::string LinePath() const {
+    return absl::StrCat(folder_, "/requests/", kKey);
+  }
+
+  static void Write(const std::filesystem::path& path,
+                    const std::string& bytes) {
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path, std::ios::binary) << bytes;
+  }
+  static std::string Read(const std::filesystem::path& path) {
+    std::ostringstream bytes;
+    bytes << std::ifstream(path, std::ios::binary).rdbuf();
+    return bytes.str();
+  }
+
+  std::map<std::string, std::string> Files() const {
+    std::map<std::string, std::string> files;
+    for (const auto& entry :
+         std::filesystem::recursive_directory_iterator(folder_)) {
+      if (entry.is_regular_file()) files[entry.path()] = Read(entry.path());
+    }
+    return files;
+  }
+
+  Client MakeClient() const { return *Client::Create(options_); }
+
+  // A tensor's bytes, or the error as text.
+  static std::string Text(const absl::StatusOr<Tensor>& tensor) {
+    if (!tensor.ok()) return tensor.status().ToString();
+    return {reinterpret_cast<const char*>(tensor->bytes().data()),
+            tensor->bytes().size()};
+  }
+
+  void ThenDescribe(const v1::TensorHeader& header) {
+    server_.ThenDescribe([header](v1::DescribeTensorResponse* response) {
+      *response->mutable_header() = header;
+      return grpc::Status::OK;
+    });
+  }
+
+  // The server has `fresh_` to send, which is not what the file has.
+  void ThenFetch() {
+    ThenDescribe(fresh_header_);
+    server_.Then([this](const FakeStream& stream) {
+      return stream.SendAll(fresh_, fresh_header_);
+    });
+  }
+
+  std::string folder_;
+  ClientOptions options_;
+  const std::string payload_ = MakePayload(kBytes);
+  const v1::TensorHeader header_ = MakeHeader(payload_, kFingerprint);
+  const std::string fresh_ = MakePayload(kBytes, 2);
+  const v1::TensorHeader fresh_header_ = MakeHeader(fresh_, kFingerprint);
+  // Last, so that it has stopped before what its scripts send is gone.
+  FakeServer server_;
+};
+
+TEST(CacheKeyTest, IsThePythonClients) {
+  EXPECT_EQ(CacheKey(AlibiSpec()), kKey);
+  v1::TensorSpec spec;
+  v1::T5* t5 = spec.mutable_t5();
+  t5->set_num_heads(2);
+  t5->set_num_buckets(4);
+  t5->set_max_distance(8);
+  t5->set_bidirectional(true);
+  v1::InlineTable* table = t5->mutable_table()->mutable_inline_table();
+  table->set_data_type(v1::DATA_TYPE_F32);
+  table->add_shape(4);
+  table->add_shape(2);
+  const float numbers[] = {0, 1, 2, 3, 4, 5, 6, 7};
+  table->set_data(numbers, sizeof numbers);
+  v1::PairExtent* pair = spec.mutable_pair();
+  pair->set_query_length(3);
+  pair->mutable_queries()->set_begin(1);
+  pair->mutable_queries()->set_end(3);
+  pair->set_key_length(4);
+  pair->set_alignment(v1::ALIGNMENT_END);
+  v1::Output* output = spec.mutable_output();
+  output->set_data_type(v1::DATA_TYPE_BF16);
+  output->mutable_mask()->set_causal(true);
+  output->mutable_mask()->set_fill_value(-1.5);
+  output->set_scale(0.5);
+  EXPECT_EQ(CacheKey(spec),
+            "00344b1b78231cfc0ee25c70896d849a3621ee146396c09cafbe3cee9fde7142");
+}
+
+TEST(NamesATableTest, FindsANameWhereverItIs) {
+  EXPECT_FALSE(NamesATable(AlibiSpec()));
+  v1::TensorSpec spec;
+  spec.mutable_t5()->mutable_table()->set_sha256("ab");
+  EXPECT_FALSE(NamesATable(spec));
+  spec.mutable_t5()->mutable_table()->set_name("w");
+  EXPECT_TRUE(NamesATable(spec));
+  auto* layers = spec.mutable_dynamic_position_bias()->mutable_layers();
+  EXPECT_FALSE(NamesATable(spec));
+  layers->Add();
+  layers->Add()->mutable_weight()->set_name("w");
+  EXPECT_TRUE(NamesATable(spec));
+}
+
+TEST_F(DiskCacheTest, AHitNeedsNoServer) {
+  server_.Stop();
+  std::optional<Tensor> kept;
+  {
+    const auto tensor = MakeClient().Get(AlibiSpec());
+    ASSERT_TRUE(tensor.ok()) << tensor.status();
+    kept = *tensor;
+  }
+  std::filesystem::remove_all(folder_);
+  EXPECT_EQ(Text(*kept), payload_);
+  EXPECT_EQ(kept->header().SerializeAsString(), header_.SerializeAsString());
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(kept->bytes().data()) % 64, 0u);
+  EXPECT_EQ(kept->part(0).size(), kBytes);
+}
+
+TEST_F(DiskCacheTest, AHitIsCopiedIntoTheCallersMemory) {
+  server_.Stop();
+  std::string out(kBytes + 2, 'x');
+  const auto span =
+      absl::MakeSpan(reinterpret_cast<std::byte*>(out.data()), out.size());
+  const auto header = MakeClient().GetInto(AlibiSpec(), span);
+  ASSERT_TRUE(header.ok()) << header.status();
+  EXPECT_EQ(out, payload_ + "xx");
+  EXPECT_EQ(
+      MakeClient().GetInto(AlibiSpec(), span.first(10)).status(),
+      absl::InvalidArgumentError("out: got 10 bytes, want at least 4000"));
+}
+
+TEST_F(DiskCacheTest, WhatIsDamagedIsFetched) {
+  const std::string file = FileOf(header_, payload_);
+  const size_t begin = file.size() - kBytes;
+  const auto flipped = [&](size_t at) {
+    std::string bytes = file;
+    bytes[at] = static_cast<char>(bytes[at] ^ 1);
+    return bytes;
+  };
+  const auto replaced = [&](const std::string& from, const std::string& to) {
+    std::string bytes = file;
+    return bytes.replace(bytes.find(from), from.size(), to);
+  };
+  std::string unaligned = file;
+  --unaligned[0];
+  unaligned.erase(begin - 1, 1);  // a space at the end of the JSON
+  v1::TensorHeader contradicting = header_;
+  contradicting.mutable_parts(0)->set_offset(4);
+  const std::pair<const char*, std::string> damages[] = {
+      {"first byte", flipped(begin)},
+      {"last byte", flipped(file.size() - 1)},
+      {"length", flipped(0)},
+      {"huge length", flipped(7).replace(7, 1, "\xff")},
+      {"header", replaced("attnbias.header\":\"", "attnbias.header\":\"AA")},
+      {"JSON", flipped(8)},
+      {"no metadata", replaced("__metadata__", "__metadata_x")},
+      {"cut", file.substr(0, file.size() - 1)},
+      {"cut in the JSON", file.substr(0, 20)},
+      {"cut in the length", file.substr(0, 7)},
+      {"empty", ""},
+      {"longer", file + "x"},
+      {"not aligned", unaligned},
+      {"another's", FileOf(MakeHeader(payload_, kOther), payload_)},
+      {"contradicting", FileOf(contradicting, payload_)},
+  };
+  for (const auto& [what, bytes] : damages) {
+    SCOPED_TRACE(what);
+    ASSERT_NE(bytes, file);
+    std::filesystem::remove(TensorPath());
+    Write(TensorPath(), bytes);
+    const auto before = Files();
+    ThenFetch();
+    const auto tensor = MakeClient().Get(AlibiSpec());
+    EXPECT_EQ(Text(tensor), fresh_);
+    EXPECT_EQ(Files(), before);
+  }
+}
+
+TEST_F(DiskCacheTest, ALineThatIsNoneIsAsMissing) {
+  for (const std::string& line :
+       {std::string(), std::string("x"), std::string(kFingerprint),
+        absl::StrCat(kFingerprint, " 0 0 0"),
+        absl::StrCat(kFingerprint, " 0 0 0\n\n"),
+        absl::StrCat(kFingerprint, " 0 0 -1\n"),
+        absl::StrCat("../requests/", kFingerprint, " 0 0 0\n")}) {
+    SCOPED_TRACE(line);
+    Write(LinePath(), line);
+    ThenDescribe(header_);
+    EXPECT_EQ(Text(MakeClient().Get(AlibiSpec())), payload_);
+  }
+  EXPECT_TRUE(server_.requests().empty());
+}
+
+TEST_F(DiskCacheTest, TheServersWordIsNoPath) {
+  ThenDescribe(MakeHeader(fresh_, absl::StrCat("../tensors/", kFingerprint)));
+  server_.Then([this](const FakeStream& stream) {
+    return stream.SendAll(fresh_, fresh_header_);
+  });
+  std::filesystem::remove(LinePath());
+  EXPECT_EQ(Text(MakeClient().Get(AlibiSpec())), fresh_);
+}
+
+// So a large tensor costs nothing the second time.
+TEST_F(DiskCacheTest, BytesThatWereVerifiedAreNotReadAgain) {
+  std::string damaged = FileOf(header_, payload_);
+  damaged.back() = static_cast<char>(damaged.back() ^ 1);
+  Write(TensorPath(), damaged);
+  struct stat status = {};
+  ASSERT_EQ(stat(TensorPath().c_str(), &status), 0);
+  const int64_t time =
+      int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+  Write(LinePath(), absl::StrCat(kFingerprint, " ", status.st_size, " ", time,
+                                 " ", status.st_ino, "\n"));
+  EXPECT_EQ(Text(MakeClient().Get(AlibiSpec())).back(), damaged.back());
+}
+
+TEST_F(DiskCacheTest, OtherWordsCostOneQuestion) {
+  v1::TensorSpec spec = AlibiSpec();
+  spec.mutable_output()->set_data_type(v1::DATA_TYPE_F32);
+  ThenDescribe(header_);
+  EXPECT_EQ(Text(MakeClient().Get(spec)), payload_);
+  EXPECT_TRUE(server_.requests().empty());
+}
+
+TEST_F(DiskCacheTest, WhatANameMeansTheServerSays) {
+  v1::TensorSpec spec = AlibiSpec();
+  spec.mutable_t5()->mutable_table()->set_name("w");
+  Write(absl::StrCat(folder_, "/requests/", CacheKey(spec)),
+        absl::StrCat(kFingerprint, " 0 0 0\n"));
+  const v1::TensorHeader other = MakeHeader(fresh_, kOther);
+  ThenDescribe(other);
+  server_.Then(
+      [&](const FakeStream& stream) { return stream.SendAll(fresh_, other); });
+  EXPECT_EQ(Text(MakeClient().Get(spec)), fresh_);
+  ThenDescribe(header_);
+  EXPECT_EQ(Text(MakeClient().Get(spec)), payload_);
+  options_.offline = true;
+  EXPECT_EQ(Text(MakeClient().Get(spec)), payload_);
+}
+
+TEST_F(DiskCacheTest, DescribeAsksTheFolderFirst) {
+  server_.Stop();
+  EXPECT_EQ(MakeClient().Describe(AlibiSpec())->fingerprint(), kFingerprint);
+  v1::TensorSpec spec = AlibiSpec();
+  spec.mutable_alibi()->set_num_heads(2);
+  v1::DescribeTensorResponse answer;
+  *answer.mutable_header() = MakeHeader(fresh_, kOther);
+  const std::string header = answer.header().SerializeAsString();
+  answer.set_header_crc32c(Crc32c(header.data(), header.size()));
+  const std::string path =
+      absl::StrCat(folder_, "/descriptions/", CacheKey(spec));
+  Write(path, answer.SerializeAsString());
+  options_.offline = true;
+  EXPECT_EQ(MakeClient().Describe(spec)->fingerprint(), kOther);
+  answer.set_header_crc32c(answer.header_crc32c() ^ 1);
+  Write(path, answer.SerializeAsString());
+  EXPECT_EQ(MakeClient().Describe(spec).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+TEST_F(DiskCacheTest, AClientThatIsOfflineAsksNobody) {
+  options_.offline = true;
+  const Client client = MakeClient();
+  EXPECT_EQ(Text(client.Get(AlibiSpec())), payload_);
+  v1::TensorSpec spec = AlibiSpec();
+  spec.mutable_pair()->set_key_length(5);
+  const absl::Status missing = client.Get(spec).status();
+  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(missing.message()),
+              HasSubstr(folder_ + " does not have what is asked for"));
+  EXPECT_EQ(client.ServerInfo().status().code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(client.ListTables().status().code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(client.CheckHealth("").status().code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(server_.info_calls(), 0);
+
+  options_.cache_folder = "";
+  EXPECT_EQ(Client::Create(options_).status(),
+            absl::InvalidArgumentError(
+                "offline: got true without a cache, want cache_folder, or "
+                "ATTNBIAS_CACHE_DIR"));
+}
+
+TEST_F(DiskCacheTest, TheBoundHoldsHereToo) {
+  options_.max_tensor_bytes = kBytes - 1;
+  EXPECT_EQ(MakeClient().Get(AlibiSpec()).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+class CacheFolderTest : public DiskCacheTest {
+ protected:
+  ~CacheFolderTest() override { unsetenv("ATTNBIAS_CACHE_DIR"); }
+};
+
+TEST_F(CacheFolderTest, TheEnvironmentNamesOneWhereTheOptionsDoNot) {
+  setenv("ATTNBIAS_CACHE_DIR", folder_.c_str(), 1);
+  options_.cache_folder = std::nullopt;
+  EXPECT_EQ(Text(MakeClient().Get(AlibiSpec())), payload_);
+  options_.cache_folder = "";
+  ThenFetch();
+  EXPECT_EQ(Text(MakeClient().Get(AlibiSpec())), fresh_);
+  EXPECT_EQ(*CacheFolderFrom("~/cache"),
+            absl::StrCat(std::getenv("HOME"), "/cache"));
+}
+
+TEST_F(CacheFolderTest, AFileIsNoFolder) {
+  setenv("ATTNBIAS_CACHE_DIR", TensorPath().c_str(), 1);
+  options_.cache_folder = std::nullopt;
+  EXPECT_EQ(Client::Create(options_).status(),
+            absl::InvalidArgumentError(
+                absl::StrCat("ATTNBIAS_CACHE_DIR: got ", TensorPath(),
+                             ", which is a file; want a folder")));
+  options_.cache_folder = TensorPath();
+  EXPECT_THAT(std::string(Client::Create(options_).status().message()),
+              HasSubstr("cache_folder: got "));
+}
+
+}  // namespace
+}  // namespace attnbias::disk_cache_test

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m attnbias export``: a model is then attached without a server."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import attnbias
+from attnbias.__main__ import main
+
+MAX_LENGTH = 64
+TEXT = {"vocab_size": 100}
+SMALL = {
+    **TEXT,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+}
+LONGROPE = {
+    "rope_type": "longrope",
+    "factor": 4.0,
+    "short_factor": [1.0] * 8,
+    "long_factor": [2.0] * 8,
+}
+T5 = {**TEXT, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 6}
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "t5": ("T5ForConditionalGeneration", {**T5, "decoder_start_token_id": 0}),
+    "t5-encoder": ("T5EncoderModel", T5),
+    "longt5": ("LongT5Model", {**T5, "encoder_attention_type": "transient-global"}),
+    "mpnet": ("MPNetModel", SMALL),
+    "bloom": ("BloomForCausalLM", {**TEXT, "hidden_size": 48, "n_layer": 2, "n_head": 6}),
+    "mpt": ("MptForCausalLM", {**TEXT, "d_model": 48, "n_layers": 2, "n_heads": 6}),
+    "falcon": ("FalconForCausalLM", {**SMALL, "alibi": True}),
+    "falcon-rotary": ("FalconForCausalLM", SMALL),
+    "gptj": (
+        "GPTJForCausalLM",
+        {**TEXT, "n_embd": 64, "n_layer": 2, "n_head": 4, "rotary_dim": 8},
+    ),
+    "marian": ("MarianMTModel", {**TEXT, "d_model": 32, "pad_token_id": 0}),
+    "llama": ("LlamaForCausalLM", {**SMALL, "pad_token_id": 0}),
+    "phi3-longrope": (
+        "Phi3ForCausalLM",
+        {
+            **SMALL,
+            "pad_token_id": 0,
+            "original_max_position_embeddings": 32,
+            "max_position_embeddings": 128,
+            "rope_parameters": {"rope_theta": 10000.0, **LONGROPE},
+        },
+    ),
+    "gemma3": ("Gemma3ForCausalLM", {**SMALL, "head_dim": 16}),
+}
+
+
+def output(model: Any) -> torch.Tensor:
+    tokens = torch.arange(2, MAX_LENGTH + 2)[None]
+    options = {"decoder_input_ids": tokens} if model.config.is_encoder_decoder else {}
+    with torch.no_grad():
+        answer: torch.Tensor = model(input_ids=tokens, **options)[0]
+    return answer
+
+
+def export(fields: dict[str, Any], server: str, folder: Path) -> int:
+    path = folder / "config.json"
+    path.write_text(json.dumps(fields))
+    common = ["--config", str(path), "--max-length", str(MAX_LENGTH)]
+    return main(["export", *common, "--cache", str(folder / "cache"), "--server", server])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_attach_offline(client: attnbias.Client, server: str, tmp_path: Path, name: str) -> None:
+    torch.manual_seed(0)
+    kind, fields = MODELS[name]
+    made = getattr(transformers, kind)
+    model = made._from_config(made.config_class(**fields), attn_implementation="eager").eval()
+    with attnbias.attach(model, client, max_length=MAX_LENGTH):
+        want = output(model)
+    assert export(model.config.to_dict(), server, tmp_path) == 0
+    with (
+        attnbias.Client(cache=tmp_path / "cache", offline=True) as offline,
+        attnbias.attach(model, offline, max_length=MAX_LENGTH),
+    ):
+        assert torch.equal(output(model), want)
+
+
+def test_what_has_its_tables_in_the_checkpoint_is_left_out(
+    server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert export({"model_type": "swin"}, server, tmp_path) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(": ")[0] for line in lines] == [
+        "encoder.layers.0.blocks.0 and 11 more",
+        "attach encoder.layers.0.blocks.0.attention.relative_position_bias.forward and 11 more",
+    ]
+
+
+def test_what_transformers_does_not_take_is_one_line(
+    server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert export({"model_type": "t5", "d_model": "wide"}, server, tmp_path) == 1
+    path = tmp_path / "config.json"
+    said = capsys.readouterr().err
+    assert said.startswith(f"attnbias: {path}: transformers does not take it: ")
+    assert said.count("\n") == 1
