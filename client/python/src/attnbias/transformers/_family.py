@@ -94,7 +94,7 @@ _FILES: Final[Mapping[str, str]] = {
     "pegasus": "_sinusoidal",
     "whisper": "_sinusoidal",
     "swin": "_windows",
-    "swinv2": "_windows",
+    "swinv2": "_swin_v2",
     "beit": "_windows",
     "gptj": "_gptj",
     "llama": "_rotary",
