@@ -67,7 +67,12 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
         "MptForCausalLM",
         {"vocab_size": 100, "d_model": 48, "n_layers": 2, "n_heads": HEADS, "max_seq_len": 300},
     ),
-    "falcon": ("FalconForCausalLM", {**FALCON, "alibi": True}),
+    "falcon": ("FalconForCausalLM", {**FALCON, "alibi": True}),  # of one key head
+    "falcon-groups": (
+        "FalconForCausalLM",
+        {**FALCON, "alibi": True, "new_decoder_architecture": True, "num_kv_heads": 4},
+    ),
+    "falcon-heads": ("FalconForCausalLM", {**FALCON, "alibi": True, "multi_query": False}),
 }
 ATTENTIONS = {
     "t5": ("eager", "sdpa", "flex"),
@@ -78,8 +83,10 @@ ATTENTIONS = {
     "longt5-global": ("eager",),
     "mpnet": ("eager",),
     "bloom": ("eager", "flex"),
-    "mpt": ("eager",),
-    "falcon": ("eager", "sdpa"),
+    "mpt": ("eager", "flex"),
+    "falcon": ("eager", "sdpa", "flex"),
+    "falcon-groups": ("sdpa", "flex"),
+    "falcon-heads": ("flex",),
 }
 CASES = [(name, attention) for name, chosen in ATTENTIONS.items() for attention in chosen]
 EAGER = [name for name, chosen in ATTENTIONS.items() if "eager" in chosen]
@@ -90,7 +97,9 @@ def make(name: str, attention: str = "eager") -> Any:
     torch.manual_seed(0)
     kind, fields = CONFIGS[name]
     model = getattr(transformers, kind)
-    own = "eager" if attention == "flex" else attention
+    # With "eager" Falcon adds its numbers twice: to the mask, and to the scores.
+    near_flex = "sdpa" if kind.startswith("Falcon") else "eager"
+    own = near_flex if attention == "flex" else attention
     made = model._from_config(model.config_class(**fields), attn_implementation=own).eval()
     for path, parameter in made.named_parameters():
         if "relative_attention_bias" in path:

@@ -104,7 +104,7 @@ _FILES: Final[Mapping[str, str]] = {
     "blenderbot": "_learned",
     "blenderbot-small": "_learned",
     "swin": "_windows",
-    "swinv2": "_windows",
+    "swinv2": "_swin_v2",
     "beit": "_windows",
     "gptj": "_gptj",
     "llama": "_rotary",

@@ -6,33 +6,26 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-import torch
 from transformers.models.beit.modeling_beit import BeitRelativePositionBias
 from transformers.models.swin.modeling_swin import SwinRelativePositionBias
-from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
 
 from attnbias._config import from_config
 from attnbias._encodings import Beit, Swin
 from attnbias._request import Request
 from attnbias._torch import to_torch
+from attnbias.transformers import _frozen
 from attnbias.transformers._family import Family, Site, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import torch
+
     from attnbias._grid import BlockToeplitz
     from attnbias.transformers._changes import Changes
 
-_BIAS: Final = "attnbias_bias"
-_OF: Final = "attnbias_of"  # what the bias was made of: the table, and how often it had changed
-
 
 def _sites(wanted: Wanted) -> Iterator[Site]:
-    for _ in wanted.modules(Swinv2SelfAttention):
-        raise ValueError(
-            "model: got a Swin-V2, want a Swin or a BEiT: its attention makes a bias amid its "
-            "other steps, where nothing can take its place"
-        )
     known = (SwinRelativePositionBias, BeitRelativePositionBias)
     modules = list(wanted.modules(known))
     # Both have their biases in the order of from_config's places, a shared one first.
@@ -53,17 +46,15 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
 def _with_bias(changes: Changes, module: Any, answer: BlockToeplitz) -> None:
     table = module.relative_position_bias_table
     bias = to_torch(answer, table.device)[None].contiguous()
-    changes.add_buffer(module, _BIAS, bias.to(table.dtype))
-    changes.set(module, _OF, (table, table._version))
+    _frozen.hold(changes, module, bias.to(table.dtype))
     is_beit = isinstance(module, BeitRelativePositionBias)
     changes.set_method(module, "forward", _of_patches if is_beit else _of_window)
 
 
 def _of_window(module: Any) -> torch.Tensor:
-    if _has_changed(module):
-        computed: torch.Tensor = type(module).forward(module)
-        return computed
-    bias: torch.Tensor = getattr(module, _BIAS)
+    bias = _frozen.held(module)
+    if bias is None:
+        bias = type(module).forward(module)
     return bias
 
 
@@ -74,21 +65,10 @@ def _of_patches(
     dim_size: int | None = None,
 ) -> torch.Tensor:
     trained = tuple(window_size) == tuple(module.window_size)
-    if trained and not _has_changed(module):
-        bias: torch.Tensor = getattr(module, _BIAS)
-        return bias
-    computed: torch.Tensor = type(module).forward(
-        module, window_size, interpolate_pos_encoding, dim_size
-    )
-    return computed
-
-
-def _has_changed(module: Any) -> bool:
-    """Whether the table is no longer what the bias was made of, or is about to learn."""
-    table = module.relative_position_bias_table
-    learns = table.requires_grad and torch.is_grad_enabled()
-    made_of, version = getattr(module, _OF)
-    return learns or table is not made_of or table._version != version
+    bias = _frozen.held(module) if trained else None
+    if bias is None:
+        bias = type(module).forward(module, window_size, interpolate_pos_encoding, dim_size)
+    return bias
 
 
 FAMILY: Final = Family(attentions=("eager", "sdpa"), sites=_sites)
