@@ -67,7 +67,11 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
         "MptForCausalLM",
         {"vocab_size": 100, "d_model": 48, "n_layers": 2, "n_heads": HEADS, "max_seq_len": 300},
     ),
-    "falcon": ("FalconForCausalLM", {**FALCON, "alibi": True}),
+    "falcon": ("FalconForCausalLM", {**FALCON, "alibi": True}),  # of one key head
+    "falcon-groups": (
+        "FalconForCausalLM",
+        {**FALCON, "alibi": True, "new_decoder_architecture": True, "num_kv_heads": 4},
+    ),
 }
 ATTENTIONS = {
     "t5": ("eager", "sdpa", "flex"),
@@ -78,8 +82,9 @@ ATTENTIONS = {
     "longt5-global": ("eager",),
     "mpnet": ("eager",),
     "bloom": ("eager", "flex"),
-    "mpt": ("eager",),
-    "falcon": ("eager", "sdpa"),
+    "mpt": ("eager", "flex"),
+    "falcon": ("eager", "sdpa", "flex"),
+    "falcon-groups": ("sdpa", "flex"),
 }
 CASES = [(name, attention) for name, chosen in ATTENTIONS.items() for attention in chosen]
 EAGER = [name for name, chosen in ATTENTIONS.items() if "eager" in chosen]
@@ -90,7 +95,9 @@ def make(name: str, attention: str = "eager") -> Any:
     torch.manual_seed(0)
     kind, fields = CONFIGS[name]
     model = getattr(transformers, kind)
-    own = "eager" if attention == "flex" else attention
+    # With "eager" Falcon adds its numbers twice: to the mask, and to the scores.
+    near_flex = "sdpa" if kind.startswith("Falcon") else "eager"
+    own = near_flex if attention == "flex" else attention
     made = model._from_config(model.config_class(**fields), attn_implementation=own).eval()
     for path, parameter in made.named_parameters():
         if "relative_attention_bias" in path:
@@ -451,6 +458,23 @@ def test_refuses_what_is_attached(client: attnbias.Client) -> None:
         assert refusal(client, model.encoder) == attached.format("")
     with attnbias.attach(model.encoder, client, max_length=MAX_LENGTH):
         assert refusal(client, model) == attached.format("encoder.")
+
+
+@pytest.mark.parametrize("name", ["bloom", "mpt", "falcon"])
+def test_flex_has_no_attention_weights(client: attnbias.Client, name: str) -> None:
+    model = make(name)
+    prefix = 'attention: the model was attached with "flex", and got'
+    with (
+        attnbias.attach(model, client, max_length=MAX_LENGTH, attention="flex"),
+        pytest.raises(ValueError, match=f"^{prefix} output_attentions=True; "),
+    ):
+        output(model, 8, output_attentions=True)
+
+
+def test_falcon_with_rotary_positions_has_no_flex(client: attnbias.Client) -> None:
+    model = transformers.FalconModel(transformers.FalconConfig(**FALCON))
+    want = 'attention: got "flex" for a Falcon without alibi, want "eager" or "sdpa"'
+    assert refusal(client, model, attention="flex") == want
 
 
 def test_what_flex_cannot(client: attnbias.Client) -> None:

@@ -3,21 +3,27 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from transformers.masking_utils import create_causal_mask
 
 from attnbias._config import from_config
 from attnbias._request import Request
 from attnbias._torch import to_torch
 from attnbias.transformers._bias import require_length
+from attnbias.transformers._family import Site
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from torch import nn
 
     from attnbias._dtypes import DType
     from attnbias._tensors import KeyRow
     from attnbias.transformers._changes import Changes
+    from attnbias.transformers._family import Wanted
 
 _ROW: Final = "attnbias_row"
 _ARGUMENTS: Final = ("input_ids", "past_key_values", "attention_mask", "inputs_embeds")
@@ -82,3 +88,40 @@ def _shape(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int]:
 
 def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     return dict(zip(_ARGUMENTS, args, strict=False)) | kwargs
+
+
+class OpaqueMask:
+    """A mask that a model's forward hands to its attention, whatever it does to tensors."""
+
+    ndim = 0
+
+    def __init__(self, mask: Any) -> None:
+        self.mask = mask
+
+    def to(self, _: torch.dtype) -> OpaqueMask:
+        """Itself: a BlockMask has no dtype."""
+        return self
+
+
+def opaque_causal_mask(**options: Any) -> OpaqueMask:
+    """``create_causal_mask`` in the file of a model."""
+    return OpaqueMask(create_causal_mask(**options))
+
+
+def flex_sites(
+    wanted: Wanted, kind: type, forward: Callable[..., tuple[torch.Tensor, None]]
+) -> Iterator[Site]:
+    """The forward of attention of a class, where it shall read compact biases."""
+    if wanted.attention != "flex":
+        return
+    pairs = wanted.model.config.num_attention_heads * wanted.max_length**2
+    replace = functools.partial(_with_forward, forward)
+    for path, module in wanted.modules(kind):
+        scores = next(module.parameters()).dtype.itemsize * pairs
+        yield Site(path, "forward", module, None, replace, scores)
+
+
+def _with_forward(
+    forward: Callable[..., tuple[torch.Tensor, None]], changes: Changes, attention: Any, _: None
+) -> None:
+    changes.set_method(attention, "forward", forward)

@@ -26,14 +26,10 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
     for path, module in wanted.modules(BloomModel):
         request = _alibi.row_request(module, wanted.max_length)
         yield Site(path, "build_alibi_tensor", module, request, _with_row, 0)
-    if wanted.attention != "flex":
-        return
-    for path, module in wanted.modules(BloomAttention):
-        if module.pretraining_tp > 1 and module.slow_but_exact:
+    for site in _alibi.flex_sites(wanted, BloomAttention, _forward):
+        if site.module.pretraining_tp > 1 and site.module.slow_but_exact:
             raise ValueError('attention: got "flex" for a BLOOM with slow_but_exact, want "eager"')
-        itemsize = module.query_key_value.weight.dtype.itemsize
-        scores = itemsize * module.num_heads * wanted.max_length**2
-        yield Site(path, "forward", module, None, _with_flex, scores)
+        yield site
 
 
 def _with_row(changes: Changes, model: Any, answer: KeyRow) -> None:
@@ -50,10 +46,6 @@ def _alibi_tensor(
     require_length(length, _alibi.row_of(model).shape[-1])
     row = _alibi.row_at(model, _alibi.positions_of(attention_mask))
     return row.reshape(batch * num_heads, 1, length).to(dtype)
-
-
-def _with_flex(changes: Changes, attention: Any, _: None) -> None:
-    changes.set_method(attention, "forward", _forward)
 
 
 def _forward(

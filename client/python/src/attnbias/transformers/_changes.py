@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -32,6 +32,13 @@ class Changes:
     def set_method(self, module: nn.Module, name: str, function: Callable[..., Any]) -> None:
         """Sets a method of an instance; a copy of the module has its own."""
         self.set(module, name, MethodType(function, module))
+
+    def set_names(self, module: nn.Module, **functions: Callable[..., Any]) -> None:
+        """Makes a module's forward anew, with other functions for some of its file."""
+        forward = type(module).forward
+        names = forward.__globals__ | functions
+        remade = FunctionType(forward.__code__, names, "forward", forward.__defaults__)
+        self.set_method(module, "forward", remade)
 
     def add_buffer(self, module: nn.Module, name: str, tensor: Tensor) -> None:
         """Adds a tensor that goes where the module goes, and into no checkpoint."""

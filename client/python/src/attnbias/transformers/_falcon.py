@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 import functools
-from types import FunctionType
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from transformers.models.falcon.modeling_falcon import FalconModel
+from transformers.models.falcon.modeling_falcon import FalconAttention, FalconModel
 
 from attnbias.transformers import _alibi, _rotary
-from attnbias.transformers._bias import require_length
+from attnbias.transformers._bias import KeyRows, require_length
 from attnbias.transformers._family import Family, Site, Wanted
+from attnbias.transformers._flex import attend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,29 +27,33 @@ _NAME: Final = "build_alibi_tensor"
 def _sites(wanted: Wanted) -> Iterator[Site]:
     for path, module in wanted.modules(FalconModel):
         if not module.use_alibi:
+            if wanted.attention == "flex":
+                raise ValueError(
+                    'attention: got "flex" for a Falcon without alibi, want "eager" or "sdpa"'
+                )
             yield from _rotary.sites(wanted)
             continue
         # That of the last, rounded as all are.
         last = int(_rounded(torch.tensor(wanted.max_length - 1)))
         request = _alibi.row_request(module, last + 1, "bf16")
-        replace = functools.partial(_with_row, max_length=wanted.max_length)
-        yield Site(path, _NAME, module, request, replace, 0)
+        yield Site(path, _NAME, module, request, functools.partial(_with_row, wanted), 0)
+        yield from _alibi.flex_sites(wanted, FalconAttention, _forward)
 
 
-def _with_row(changes: Changes, model: Any, answer: KeyRow, *, max_length: int) -> None:
+def _with_row(wanted: Wanted, changes: Changes, model: Any, answer: KeyRow) -> None:
     _alibi.add_row(changes, model, answer)
-    # It is no method but a function of the file, so forward is made anew with another.
-    forward = type(model).forward
 
     def build(attention_mask: torch.Tensor, num_heads: int, dtype: torch.dtype) -> torch.Tensor:
         batch, length = attention_mask.shape
-        require_length(length, max_length)
+        require_length(length, wanted.max_length)
         positions = _rounded(_alibi.positions_of(attention_mask))
         return _alibi.row_at(model, positions).reshape(batch * num_heads, 1, length).to(dtype)
 
-    names = forward.__globals__ | {_NAME: build}
-    rebuilt = FunctionType(forward.__code__, names, "forward", forward.__defaults__)
-    changes.set_method(model, "forward", rebuilt)
+    # It is no method but a function of the file.
+    functions: dict[str, Any] = {_NAME: build}
+    if wanted.attention == "flex":
+        functions["create_causal_mask"] = _alibi.opaque_causal_mask
+    changes.set_names(model, **functions)
 
 
 def _rounded(positions: torch.Tensor) -> torch.Tensor:
@@ -56,4 +61,34 @@ def _rounded(positions: torch.Tensor) -> torch.Tensor:
     return positions.bfloat16().long()
 
 
-FAMILY: Final = Family(attentions=("eager", "sdpa"), sites=_sites)
+def _forward(
+    attention: Any,
+    hidden_states: torch.Tensor,
+    *,
+    alibi: torch.Tensor,
+    attention_mask: Any,
+    layer_past: Any = None,
+    output_attentions: bool = False,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    batch = hidden_states.shape[0]
+    split = attention._split_heads(attention.query_key_value(hidden_states))
+    query, key, value = (states.transpose(1, 2) for states in split)
+    if layer_past is not None:
+        key, value = layer_past.update(key, value, attention.layer_idx)
+    numbers = alibi.view(batch, attention.num_heads, -1) / math.sqrt(attention.head_dim)
+    context, weights = attend(
+        attention,
+        query,
+        key,
+        value,
+        attention_mask.mask,
+        position_bias=KeyRows(numbers),
+        dropout=attention.attention_dropout.p if attention.training else 0.0,
+        scaling=attention.inv_norm_factor,
+        output_attentions=output_attentions,
+    )
+    return attention.dense(context.flatten(2)), weights
+
+
+FAMILY: Final = Family(attentions=("eager", "sdpa", "flex"), sites=_sites)

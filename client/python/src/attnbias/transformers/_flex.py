@@ -88,8 +88,7 @@ def attend(
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attention of ``[batch, heads, length, head_dim]``; None is a bias of zeros."""
-    if options.get("output_attentions"):
-        _refuse("output_attentions=True", 'FlexAttention has no attention weights: "eager" has')
+    refuse_weights(options)
     if dropout > 0:
         _refuse(f"a dropout of {dropout}", "FlexAttention has none: model.eval(), or set it to 0")
     queries, keys = query.shape[2], key.shape[2]
@@ -123,6 +122,12 @@ def attend(
         kernel_options=options.get("kernel_options"),
     )
     return output.transpose(1, 2).contiguous(), None
+
+
+def refuse_weights(options: dict[str, Any]) -> None:
+    """Refuses ``output_attentions=True`` among the options of a call."""
+    if options.get("output_attentions"):
+        _refuse("output_attentions=True", 'FlexAttention has no attention weights: "eager" has')
 
 
 def _flex(

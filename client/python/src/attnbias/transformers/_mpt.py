@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Final
 
-from transformers.models.mpt.modeling_mpt import MptModel
+from transformers.models.mpt.modeling_mpt import MptAttention, MptModel
 
 from attnbias.transformers import _alibi
+from attnbias.transformers._bias import KeyRows
 from attnbias.transformers._family import Family, Site, Wanted
+from attnbias.transformers._flex import attend, refuse_weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,13 +25,22 @@ if TYPE_CHECKING:
 def _sites(wanted: Wanted) -> Iterator[Site]:
     for path, module in wanted.modules(MptModel):
         request = _alibi.row_request(module, wanted.max_length)
-        yield Site(path, "build_mpt_alibi_tensor", module, request, _with_row, 0)
+        replace = functools.partial(_with_row, wanted)
+        yield Site(path, "build_mpt_alibi_tensor", module, request, replace, 0)
+    yield from _alibi.flex_sites(wanted, MptAttention, _forward)
 
 
-def _with_row(changes: Changes, model: Any, answer: KeyRow) -> None:
+def _with_row(wanted: Wanted, changes: Changes, model: Any, answer: KeyRow) -> None:
     _alibi.add_row(changes, model, answer)
     changes.set_method(model, "build_mpt_alibi_tensor", _alibi_tensor)
     changes.add_pre_hook(model, _alibi.check_length)
+    if wanted.attention == "flex":
+        changes.add_pre_hook(model, _check_weights)
+        changes.set_names(model, create_causal_mask=_alibi.opaque_causal_mask)
+
+
+def _check_weights(_: Any, __: tuple[Any, ...], options: dict[str, Any]) -> None:
+    refuse_weights(options)  # its attention is not told
 
 
 def _alibi_tensor(model: Any, *_: Any, **__: Any) -> torch.Tensor:
@@ -37,4 +49,33 @@ def _alibi_tensor(model: Any, *_: Any, **__: Any) -> torch.Tensor:
     return _alibi.row_of(model)[:, None]
 
 
-FAMILY: Final = Family(attentions=("eager",), sites=_sites)
+def _forward(
+    attention: Any,
+    hidden_states: torch.Tensor,
+    position_bias: torch.Tensor,
+    past_key_values: Any = None,
+    attention_mask: Any = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    mixed = attention.Wqkv(hidden_states)
+    if attention.clip_qkv:
+        mixed = mixed.clamp(min=-attention.clip_qkv, max=attention.clip_qkv)
+    by_heads = mixed.unflatten(-1, (3, attention.n_heads, attention.head_dim))
+    query, key, value = by_heads.permute(2, 0, 3, 1, 4)
+    if past_key_values is not None:
+        key, value = past_key_values.update(key, value, attention.layer_idx)
+    numbers = position_bias[:, 0, -key.shape[2] :].expand(key.shape[0], -1, -1)
+    context, weights = attend(
+        attention,
+        query,
+        key,
+        value,
+        attention_mask.mask,
+        position_bias=KeyRows(numbers),
+        dropout=attention.attn_dropout_p if attention.training else 0.0,
+        scaling=attention.softmax_scale,
+    )
+    return attention.out_proj(context.flatten(2)), weights
+
+
+FAMILY: Final = Family(attentions=("eager", "flex"), sites=_sites)
