@@ -72,7 +72,6 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
         "FalconForCausalLM",
         {**FALCON, "alibi": True, "new_decoder_architecture": True, "num_kv_heads": 4},
     ),
-    "falcon-heads": ("FalconForCausalLM", {**FALCON, "alibi": True, "multi_query": False}),
 }
 ATTENTIONS = {
     "t5": ("eager", "sdpa", "flex"),
@@ -86,7 +85,6 @@ ATTENTIONS = {
     "mpt": ("eager", "flex"),
     "falcon": ("eager", "sdpa", "flex"),
     "falcon-groups": ("sdpa", "flex"),
-    "falcon-heads": ("flex",),
 }
 CASES = [(name, attention) for name, chosen in ATTENTIONS.items() for attention in chosen]
 EAGER = [name for name, chosen in ATTENTIONS.items() if "eager" in chosen]
@@ -460,6 +458,23 @@ def test_refuses_what_is_attached(client: attnbias.Client) -> None:
         assert refusal(client, model.encoder) == attached.format("")
     with attnbias.attach(model.encoder, client, max_length=MAX_LENGTH):
         assert refusal(client, model) == attached.format("encoder.")
+
+
+@pytest.mark.parametrize("name", ["bloom", "mpt", "falcon"])
+def test_flex_has_no_attention_weights(client: attnbias.Client, name: str) -> None:
+    model = make(name)
+    prefix = 'attention: the model was attached with "flex", and got'
+    with (
+        attnbias.attach(model, client, max_length=MAX_LENGTH, attention="flex"),
+        pytest.raises(ValueError, match=f"^{prefix} output_attentions=True; "),
+    ):
+        output(model, 8, output_attentions=True)
+
+
+def test_falcon_with_rotary_positions_has_no_flex(client: attnbias.Client) -> None:
+    model = transformers.FalconModel(transformers.FalconConfig(**FALCON))
+    want = 'attention: got "flex" for a Falcon without alibi, want "eager" or "sdpa"'
+    assert refusal(client, model, attention="flex") == want
 
 
 def test_what_flex_cannot(client: attnbias.Client) -> None:
