@@ -356,9 +356,29 @@ def test_whatever_attention_the_model_has_will_do(client: attnbias.Client) -> No
     assert len(calls) == model.config.num_hidden_layers
 
 
+@pytest.mark.parametrize("model_type", ["llama", "mistral"])
+def test_transformers_own_flex_attention(client: attnbias.Client, model_type: str) -> None:
+    """Of groups of heads, padded, in a sliding window."""
+    fields = {"sliding_window": 12} if model_type == "mistral" else {}
+    model = new_model(model_type, **fields)
+    own = copy.deepcopy(model)
+    for each in (model, own):
+        each.set_attn_implementation("flex_attention")
+    prompt = padded()
+    shown = prompt["attention_mask"].bool()
+    with attnbias.attach(model, client, max_length=LENGTH):
+        assert model.config._attn_implementation == "flex_attention"
+        close(model(**prompt).logits[shown], own(**prompt).logits[shown])
+
+
 def test_another_attention_is_refused(client: attnbias.Client) -> None:
-    with pytest.raises(ValueError, match=r'attention: got .flex., want "eager" or "sdpa" for Lla'):
+    with pytest.raises(ValueError, match=r"^attention: ") as caught:
         attnbias.attach(new_model("llama"), client, max_length=4, attention="flex")
+    assert str(caught.value) == (
+        'attention: got \'flex\', want "eager" or "sdpa" for LlamaForCausalLM; or what '
+        'transformers runs it with: model.set_attn_implementation("flex_attention"), and attach it '
+        "without attention"
+    )
 
 
 def test_compiled(client: attnbias.Client) -> None:

@@ -121,7 +121,13 @@ def _attention_of(
         return None
     got = f"{name!r}, which the model has" if attention is None else repr(name)
     wanted = " or ".join(f'"{one}"' for one in family.attentions)
-    raise ValueError(f"attention: got {got}, want {wanted} for {type(model).__name__}")
+    message = f"attention: got {got}, want {wanted} for {type(model).__name__}"
+    if attention == "flex" and family.takes_any and model._supports_flex_attn:
+        message += (
+            "; or what transformers runs it with: "
+            'model.set_attn_implementation("flex_attention"), and attach it without attention'
+        )
+    raise ValueError(message)
 
 
 def _set_attention(changes: Changes, model: PreTrainedModel, attention: Attention) -> None:
