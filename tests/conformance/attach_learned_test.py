@@ -342,7 +342,7 @@ def test_whisper(client: attnbias.Client, client_of_tables: attnbias.Client) -> 
         close(without)
         assert table.data_ptr() == memory
     assert str(decoder) == (
-        "model.decoder.embed_positions.weight: left as it is; the server does not have "
+        "model.decoder.embed_positions.weight: left as it is; neither server nor cache has "
         f"{decoder.encoding}"
     )
     with attnbias.attach(model, client_of_tables, max_length=ROWS) as attached:

@@ -143,6 +143,23 @@ def assert_near(got: list[Tensor], want: list[Tensor], attention: str) -> None:
             torch.testing.assert_close(one, other, rtol=1e-5, atol=atol)
 
 
+def test_flex_holds_the_scores_of_a_block(
+    client: attnbias.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a mask torch's CPU code has one block, of all scores."""
+    blocks = []
+
+    def compiled(query: Tensor, *_: Any, block_mask: Any, **options: Any) -> Tensor:
+        blocks.append(block_mask.BLOCK_SIZE)
+        return query
+
+    monkeypatch.setattr("attnbias.transformers._flex._compiled", compiled)
+    model = make("t5-encoder", "flex")
+    with torch.no_grad(), attnbias.attach(model, client, max_length=512, attention="flex"):
+        output(model)
+    assert blocks == [(128, 128)] * model.config.num_layers
+
+
 @pytest.mark.parametrize(("name", "attention"), CASES)
 def test_outputs(client: attnbias.Client, name: str, attention: Any) -> None:
     model = make(name, attention)

@@ -151,6 +151,35 @@ def test_a_table_learns(client: attnbias.Client, name: str) -> None:
         )
 
 
+def test_a_copy_follows_its_own_table(client: attnbias.Client) -> None:
+    model = new_model("swin")
+    with attnbias.attach(model, client, max_length=64):
+        other = copy.deepcopy(model)
+        for module in biases(other):
+            module.relative_position_bias_table.neg_()
+        attached = output(other)
+        assert not torch.equal(attached, output(model))
+    plain = new_model("swin")
+    plain.load_state_dict(other.state_dict())
+    assert torch.equal(attached, output(plain))
+
+
+def test_a_module_with_other_parameters_is_its_own(client: attnbias.Client) -> None:
+    model = new_model("swin")
+    with attnbias.attach(model, client, max_length=64):
+        before = output(model)
+        for module in biases(model):
+            module.register_parameter("added", torch.nn.Parameter(torch.zeros(1)))
+        assert torch.equal(output(model.requires_grad_(False)), before)
+
+
+def test_weights_whose_changes_are_not_counted_are_refused(client: attnbias.Client) -> None:
+    with torch.inference_mode():
+        model = new_model("swin")
+    with pytest.raises(ValueError, match=r"^model: got weights made under torch\.inference_mode"):
+        attnbias.attach(model, client, max_length=64)
+
+
 def test_report(client: attnbias.Client) -> None:
     with attnbias.attach(new_model("swin"), client, max_length=64) as attached:
         report = attached.report()

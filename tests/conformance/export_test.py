@@ -88,6 +88,34 @@ def test_attach_offline(client: attnbias.Client, server: str, tmp_path: Path, na
         assert torch.equal(output(model), want)
 
 
+@pytest.mark.parametrize("model_type", ["bert", "bart", "opt", "swinv2"])
+def test_what_has_its_numbers_among_the_weights_is_left_out(
+    server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], model_type: str
+) -> None:
+    assert export({"model_type": model_type}, server, tmp_path) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines
+    assert all(": left out: it" in line for line in lines)
+
+
+def test_the_sinusoids_of_whisper_are_exported(
+    server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert export({"model_type": "whisper"}, server, tmp_path) == 0
+    lines = [line.split(": ") for line in capsys.readouterr().out.splitlines()]
+    assert [line[:2] for line in lines if line[0].startswith("attach")] == [
+        ["attach encoder.embed_positions.forward", "fetched"],
+        ["attach decoder.embed_positions.weight", "left out"],
+    ]
+
+
+def test_what_attach_refuses_says_why(
+    server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert export({"model_type": "vit"}, server, tmp_path) == 1
+    assert "attach: left out: model: got model_type 'vit', want one of " in capsys.readouterr().out
+
+
 def test_what_has_its_tables_in_the_checkpoint_is_left_out(
     server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -907,15 +907,19 @@ def test_a_tensor_gets_its_name_when_it_is_whole(cached: attnbias.Client, folder
 def test_drafts_of_the_dead_are_removed(cached: attnbias.Client, folder: Path) -> None:
     drafts = folder / "drafts"
     drafts.mkdir(parents=True)
-    for name in ("dead", "young", "held"):
+    dead, young, held = ("d" * 64, "e" * 64, "f" * 64)
+    for name in (dead, f"{dead}.{'0' * 16}", young, held, "somebody's own"):
         (drafts / name).touch()
-        if name != "young":
+        if name != young:
             os.utime(drafts / name, (0, 0))
-    draft = attnbias.Cache(folder).try_lock("held")
+    draft = attnbias.Cache(folder).try_lock(held)
     assert draft is not None
     with draft:
         get(cached)
-        assert sorted(path.name for path in drafts.iterdir()) == ["held", "young"]
+        left = sorted(path.name for path in drafts.iterdir())
+        assert left == [young, held, "somebody's own"]
+    attnbias.Cache(folder).clear()
+    assert [path.name for path in drafts.iterdir()] == ["somebody's own"]
 
 
 HOLD = """

@@ -142,7 +142,7 @@ def test_what_lacks_a_table_is_left_out(export: Any, capsys: pytest.CaptureFixtu
     assert export({"model_type": "mpnet"}) == 0
     out = capsys.readouterr().out
     assert "encoder: fetched " in out
-    left_out = "left out, for it lacks its learned table, which is in the checkpoint\n"
+    left_out = "left out: its learned table is in the checkpoint\n"
     assert f"positions: {left_out}" in out
     assert export({"model_type": "gpt2"}) == 1
     said = capsys.readouterr()
@@ -182,7 +182,11 @@ def test_a_folder_is_listed_verified_and_cleared(
     [
         (["export", "--config", "C", "--max-length", "0"], 2, "--max-length: got '0', want an int"),
         (["export", "--config", "C"], 2, "the following arguments are required: --max-length"),
-        (["export", "--config", "MISSING", "--max-length", "4"], 1, "No such file or directory"),
+        (
+            ["export", "--config", "MISSING", "--max-length", "4"],
+            1,
+            "config: got 'MISSING', want config.json",
+        ),
         (["export", "--config", "BROKEN", "--max-length", "4"], 1, "BROKEN: not JSON"),
         (["export", "--config", "ODD", "--max-length", "4"], 1, "model_type: got 'odd', want one"),
         (["cache"], 2, "the following arguments are required: ACTION"),

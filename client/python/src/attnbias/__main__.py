@@ -125,9 +125,9 @@ def _export_all(options: argparse.Namespace) -> int:
 def _fetch_all(wishes: Iterable[_export.Wish], client: Client, cache: Cache) -> int:
     there = {entry.info.fingerprint for entry in cache.entries()}
     count = 0
-    for place, request, lacks in wishes:
+    for place, request, why in wishes:
         if request is None:
-            print(f"{place}: left out, for it lacks {lacks}", flush=True)
+            print(f"{place}: left out: {why}", flush=True)
             continue
         fingerprint, nbytes = _fetch(request, client, cache)
         how: Literal["there", "fetched"] = "there" if fingerprint in there else "fetched"

@@ -161,11 +161,11 @@ class Cache:
 
         None where it has gone.
         """
-        path = self._file_of(info.fingerprint)
         try:
-            begin = path.stat().st_size - info.nbytes
-            return np.memmap(path, np.uint8, mode="c", offset=begin)
-        except OSError:
+            with self._file_of(info.fingerprint).open("rb") as file:
+                begin = os.fstat(file.fileno()).st_size - info.nbytes
+                return np.memmap(file, np.uint8, mode="c", offset=begin)
+        except (OSError, ValueError):
             return None
 
     def find_description(self, key: str) -> TensorInfo | None:
@@ -303,7 +303,7 @@ class Cache:
 
     def _sweep(self, older_than: float = _STALE) -> None:
         """Removes the drafts of those who died over them."""
-        for path in _listed(self._drafts):
+        for path in _named(self._drafts):
             with contextlib.suppress(OSError):
                 if time.time() - path.stat().st_mtime < older_than:
                     continue
@@ -548,7 +548,7 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def _named(folder: Path) -> Iterator[Path]:
-    return (path for path in _listed(folder) if _NAME.fullmatch(path.name))
+    return (path for path in _listed(folder) if _NAME.fullmatch(path.name.partition(".")[0]))
 
 
 def _is_tensor(path: Path) -> bool:

@@ -39,7 +39,7 @@ class Wish(NamedTuple):
 
     place: str
     request: Request | None
-    lacks: str = ""
+    why: str = ""
 
 
 def of_encodings(config: Path, max_length: int, dtype: DType | None) -> Iterator[Wish]:
@@ -55,7 +55,7 @@ def of_encodings(config: Path, max_length: int, dtype: DType | None) -> Iterator
 
 
 def of_attach(config: Path, max_length: int, client: Client) -> Iterator[Wish]:
-    """What ``attach`` asks for, of a model without weights; nothing where it takes none such.
+    """What ``attach`` asks for, of a model without weights.
 
     Args:
         config: as ``from_config`` takes it.
@@ -65,21 +65,23 @@ def of_attach(config: Path, max_length: int, client: Client) -> Iterator[Wish]:
     Raises:
         ValueError: transformers does not make a model of it.
     """
-    from attnbias.transformers._family import Wanted, family_of  # noqa: PLC0415  # imports torch
+    from attnbias.transformers._empty import empty_model  # noqa: PLC0415  # imports torch
+    from attnbias.transformers._family import Wanted, family_of  # noqa: PLC0415
 
-    model = _empty_model(config)
+    model = empty_model(config)
     try:
         family = family_of(model.config.model_type)
         sites = list(family.sites(Wanted(model, max_length, family.attentions[0], client)))
-    except ValueError:  # as attach refuses it
+    except ValueError as refusal:
+        yield Wish("attach", None, str(refusal))
         return
     for site in sites:
         if site.request is not None:
             place = "attach " + ".".join(filter(None, (site.path, site.method)))
-            if getattr(site.request.encoding, "table", None) is None:
-                yield Wish(place, site.request)
+            if _has_weights(site.request.encoding):
+                yield Wish(place, None, "it takes what is among the weights")
             else:
-                yield Wish(place, None, "its table, which is among the weights")
+                yield Wish(place, site.request)
 
 
 def can_attach() -> bool:
@@ -91,12 +93,16 @@ def merged(wishes: Iterable[Wish]) -> list[Wish]:
     """Those that ask for the same in the same words are one, under the places of all."""
     groups: dict[str, list[Wish]] = {}
     for wish in wishes:
-        key = wish.lacks if wish.request is None else key_of(wish.request.to_spec())
+        key = wish.why if wish.request is None else key_of(wish.request.to_spec())
         groups.setdefault(key, []).append(wish)
     return [
         group[0]._replace(place=_places([wish.place for wish in group]))
         for group in groups.values()
     ]
+
+
+def _has_weights(encoding: Encoding[Any]) -> bool:
+    return any(getattr(value, "is_meta", False) for value in vars(encoding).values())
 
 
 def _places(places: list[str]) -> str:
@@ -106,9 +112,9 @@ def _places(places: list[str]) -> str:
 
 def _wish(place: str, encoding: Encoding[Any], length: int, dtype: DType | None) -> Wish:
     if isinstance(encoding, (LearnedAbsolute, Shaw, Swin, SwinV2, Beit)):
-        return Wish(place, None, "its learned table, which is in the checkpoint")
+        return Wish(place, None, "its learned table is in the checkpoint")
     if isinstance(encoding, MultiAxisSinusoidal):
-        return Wish(place, None, "axis_lengths, which is not in the configuration")
+        return Wish(place, None, "axis_lengths are not in the configuration")
     if isinstance(encoding, Rotary) and encoding.rope_type in _OF_A_LENGTH:
         encoding = replace(encoding, sequence_length=length)
     if isinstance(encoding, T5):  # of its bias the rows; its numbers are in the checkpoint
@@ -118,17 +124,3 @@ def _wish(place: str, encoding: Encoding[Any], length: int, dtype: DType | None)
     if encoding.extent == "table":
         return Wish(place, Request(encoding, positions=length, dtype=dtype))
     return Wish(place, Request(encoding, queries=length, keys=length, dtype=dtype))
-
-
-def _empty_model(config: Path) -> Any:
-    """A model whose parameters have shapes, and no numbers."""
-    import torch  # noqa: PLC0415
-    import transformers  # noqa: PLC0415
-
-    try:
-        read = transformers.AutoConfig.from_pretrained(config)
-        with torch.device("meta"):
-            # Whatever attention runs with, positions are the same.
-            return transformers.AutoModel.from_config(read, attn_implementation="eager")
-    except Exception as error:  # of transformers and what it checks by, which raise many kinds
-        raise ValueError(f"{config}: transformers does not take it: {error}") from error

@@ -98,6 +98,9 @@ def _values_of(config: ConfigSource) -> tuple[Mapping[str, Any], str]:
 def _read(path: Path) -> dict[str, Any]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        want = "config.json or its folder"
+        raise FileNotFoundError(f"config: got {str(path)!r}, want {want}") from None
     except ValueError as error:
         raise ValueError(f"{path}: not JSON: {error}") from None
     if not isinstance(values, dict):

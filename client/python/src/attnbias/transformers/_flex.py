@@ -113,7 +113,7 @@ def attend(
     on_cpu = query.device.type == "cpu"
     attention = _flex_apart if on_cpu else _flex
     if on_cpu and attention_mask is None:
-        attention_mask = _all_blocks(queries, keys)
+        attention_mask = _all_blocks(queries, keys, query.device)
     output = attention(
         query,
         key,
@@ -156,15 +156,15 @@ def _flex(
     return output
 
 
-def _all_blocks(queries: int, keys: int) -> BlockMask:
+def _all_blocks(queries: int, keys: int, device: torch.device) -> BlockMask:
     """A mask that hides nothing: a CPU's threads each hold the scores of one of its blocks.
 
     Without a mask there is one block, of all queries and keys.
     """
     rows, columns = (-(-length // _BLOCK) for length in (queries, keys))
     return BlockMask.from_kv_blocks(
-        torch.full((1, 1, rows), columns, dtype=torch.int32),
-        torch.arange(columns, dtype=torch.int32).repeat(1, 1, rows, 1),
+        torch.full((1, 1, rows), columns, dtype=torch.int32, device=device),
+        torch.arange(columns, dtype=torch.int32, device=device).repeat(1, 1, rows, 1),
         BLOCK_SIZE=_BLOCK,
         seq_lengths=(queries, keys),
     )

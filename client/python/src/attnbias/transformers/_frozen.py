@@ -14,18 +14,35 @@ _NUMBERS: Final = "attnbias_numbers"
 _MADE_OF: Final = "attnbias_made_of"  # the weights, and how often each had changed
 
 
+class _Origin(list[tuple[torch.Tensor, int]]):
+    """Empty in a copy of the module: it counts the changes of its own weights from 0."""
+
+    def __reduce_ex__(self, protocol: object) -> tuple[type, tuple[()]]:
+        return type(self), ()
+
+
 def hold(changes: Changes, module: Any, numbers: torch.Tensor) -> None:
-    """Adds numbers that were made of a module's parameters, to go where the module goes."""
+    """Adds numbers that were made of a module's parameters, to go where the module goes.
+
+    Raises:
+        ValueError: changes of the parameters cannot be seen.
+    """
+    if any(weight.is_inference() for weight in module.parameters()):
+        raise ValueError(
+            "model: got weights made under torch.inference_mode(), whose changes are not counted; "
+            "want them made outside"
+        )
     changes.add_buffer(module, _NUMBERS, numbers)
-    made_of = [(weight, weight._version) for weight in module.parameters()]
-    changes.set(module, _MADE_OF, made_of)
+    made_of = ((weight, weight._version) for weight in module.parameters())
+    changes.set(module, _MADE_OF, _Origin(made_of))
 
 
 def held(module: Any) -> torch.Tensor | None:
     """The numbers; None if a parameter is no longer what they were made of, or about to learn."""
-    for weight, (made_of, version) in zip(
-        module.parameters(), getattr(module, _MADE_OF), strict=True
-    ):
+    origin, weights = getattr(module, _MADE_OF), list(module.parameters())
+    if len(origin) != len(weights):
+        return None
+    for weight, (made_of, version) in zip(weights, origin, strict=True):
         learns = weight.requires_grad and torch.is_grad_enabled()
         if learns or weight is not made_of or weight._version != version:
             return None

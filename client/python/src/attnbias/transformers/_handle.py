@@ -22,7 +22,7 @@ class Replacement:
         encoding: what was fetched for it; None where the model adds zeros, which are left out.
         fetched_bytes: bytes of the answer; 0 where another replacement fetched it.
         spared_bytes: of tensors that are no longer made, at max_length and a batch of one.
-        left: whether it is as it was, since the server does not have the table.
+        left: whether it is as it was, since neither server nor cache has the table.
     """
 
     path: str
@@ -33,7 +33,7 @@ class Replacement:
 
     def __str__(self) -> str:
         if self.left:
-            return f"{self.path}: left as it is; the server does not have {self.encoding}"
+            return f"{self.path}: left as it is; neither server nor cache has {self.encoding}"
         by = "nothing" if self.encoding is None else str(self.encoding)
         sizes = f"{self.fetched_bytes} bytes fetched, {self.spared_bytes} no longer made"
         return f"{self.path}: {by}; {sizes}"

@@ -49,6 +49,9 @@ def site(wanted: Wanted, path: str, module: nn.Embedding, encoding: Any, *, requ
     Raises:
         ValueError: it is required, and the server does not have it.
     """
+    if module.weight.is_meta:  # as where a cache is filled: there are no numbers to digest
+        without = Request(replace(encoding, table=module.weight), positions=len(module.weight))
+        return Site(path, "weight", module, without, None, 0)
     table = to_numpy(module.weight.cpu())
     encoding = replace(encoding, table=f"sha256:{digest_of(table)}")
     first = -(encoding.offset or 0)
@@ -68,7 +71,7 @@ def site(wanted: Wanted, path: str, module: nn.Embedding, encoding: Any, *, requ
 def _refuse(wanted: Wanted, got: str, shape: tuple[int, ...], missing: NotFoundError) -> NoReturn:
     try:
         mounted = wanted.client.list_tables()
-    except UnavailableError:  # the client is offline, and says what to do
+    except UnavailableError:  # the client is offline, or the server went away
         raise missing from None
     alike = [
         f"{each.name} ({each.dtype}, sha256:{each.sha256})"

@@ -33,7 +33,7 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
             * displacements
             * (hidden.out_features + output.out_features)
         )
-        request = Request(encoding)
+        request = Request(encoding, dtype="f64")  # to be rounded once
         yield Site(f"{path}.{_NETWORK}", "forward", network, request, _with_outputs, spared)
 
 
@@ -58,7 +58,7 @@ def _with_outputs(changes: Changes, network: Any, answer: BlockToeplitz) -> None
     weight = network[-1].weight
     block = to_torch(answer.block, weight.device)
     # The block counts key - query, the network's input query - key.
-    outputs = torch.logit(block.flip(-2, -1).double() / 16).movedim(0, -1)[None]
+    outputs = torch.logit(block.flip(-2, -1) / 16).movedim(0, -1)[None]
     _frozen.hold(changes, network, outputs.to(weight.dtype).contiguous())
     changes.set_method(network, "forward", _forward)
 
