@@ -143,7 +143,7 @@ def test_report(client: attnbias.Client) -> None:
     ]
     areas = [(2 * side - 1) ** 2 for side in sides]
     shapes = [*zip(heads, areas, strict=True)]
-    assert [one.fetched_bytes for one in report] == [4 * count * area for count, area in shapes]
+    assert [one.fetched_bytes for one in report] == [8 * count * area for count, area in shapes]
     assert [one.spared_bytes for one in report] == [
         4 * area * (512 + count) for count, area in shapes
     ]
