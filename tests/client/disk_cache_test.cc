@@ -315,8 +315,9 @@ TEST_F(DiskCacheTest, WhatANameMeansTheServerSays) {
         absl::StrCat(kFingerprint, " 0 0 0\n"));
   const v1::TensorHeader other = MakeHeader(fresh_, kOther);
   ThenDescribe(other);
-  server_.Then(
-      [&](const FakeStream& stream) { return stream.SendAll(fresh_, other); });
+  server_.Then([this, other](const FakeStream& stream) {
+    return stream.SendAll(fresh_, other);
+  });
   EXPECT_EQ(Text(MakeClient().Get(spec)), fresh_);
   ThenDescribe(header_);
   EXPECT_EQ(Text(MakeClient().Get(spec)), payload_);
