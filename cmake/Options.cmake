@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Language level, warnings, sanitizers and output folders for every target.
 option(ATTNBIAS_BUILD_TESTS "Build the tests and benchmarks" ${PROJECT_IS_TOP_LEVEL})
+option(ATTNBIAS_PACKAGES "Make manual pages, and Debian packages by cpack" OFF)
 set(ATTNBIAS_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize takes them")
 
 set(CMAKE_CXX_STANDARD 20)

@@ -51,12 +51,20 @@ bool OutOfResources(int error) {
 
 }  // namespace
 
+bool IsFileSocket(int fd) {
+  int family = AF_UNSPEC;
+  socklen_t size = sizeof(family);
+  getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &size);
+  return family == AF_UNIX;
+}
+
 absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(
-    const std::vector<std::string>& addresses, int max_connections) {
+    const std::vector<std::string>& addresses, int max_connections,
+    mode_t socket_mode) {
   std::vector<ListeningSocket> sockets;
   for (const std::string& address : addresses) {
     ATTNBIAS_ASSIGN_OR_RETURN(ListeningSocket socket,
-                              ListeningSocket::Open(address));
+                              ListeningSocket::Open(address, socket_mode));
     sockets.push_back(std::move(socket));
   }
   const int stop_fd = eventfd(0, EFD_CLOEXEC);

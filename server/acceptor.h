@@ -22,6 +22,9 @@
 
 namespace attnbias {
 
+// Whether a connected socket is that of a file: unix:PATH.
+bool IsFileSocket(int fd);
+
 class Acceptor {
  public:
   struct Handlers {
@@ -32,10 +35,11 @@ class Acceptor {
   };
 
   // Binds and listens; connections wait until Start. One peer has at most as
-  // many connections as it leaves to others. UNAVAILABLE, naming the address,
-  // when that fails.
+  // many connections as it leaves to others. Socket files get `socket_mode`.
+  // UNAVAILABLE, naming the address, when that fails.
   static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(
-      const std::vector<std::string>& addresses, int max_connections);
+      const std::vector<std::string>& addresses, int max_connections,
+      mode_t socket_mode = 0600);
 
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;

@@ -10,11 +10,14 @@
 #include "absl/time/time.h"
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
+#include "server/client_metadata.h"
 #include "server/codec/spec_codec.h"
 #include "server/grpc_status.h"
 #include "server/limits.h"
 #include "server/logging.h"
+#include "server/request_id.h"
 #include "server/status_codes.h"
+#include "server/trace_context.h"
 
 namespace attnbias {
 namespace {
@@ -25,6 +28,10 @@ constexpr int64_t kCallBytes = int64_t{16} << 10;
 // A request's tables and lists exist as a message, as a spec, as the spec that
 // a header repeats, and in that header.
 constexpr int64_t kCopies = 4;
+
+// What a caller whose bytes per second are limited may have waiting to be sent
+// before a GetTensor is refused.
+constexpr std::chrono::seconds kLongestBacklog(1);
 
 // On a clock that nobody sets. The system's, in nanoseconds, ends in 2262, and
 // Go's longest timeout is later.
@@ -50,6 +57,33 @@ std::string ConnectionOf(const grpc::CallbackServerContext& context) {
   return absl::StrCat(peer, absl::Hex(reinterpret_cast<uintptr_t>(value)));
 }
 
+// A caller with a name holds memory under that name, on whatever connection.
+CallerPtr MakeCaller(const grpc::CallbackServerContext& context,
+                     const absl::StatusOr<Identity>& identity,
+                     int64_t memory_budget_bytes) {
+  std::string connection = ConnectionOf(context);
+  if (!identity.ok() || !*identity) {
+    return std::make_shared<Caller>(std::move(connection));
+  }
+  return std::make_shared<Caller>(
+      std::move(connection),
+      Holder{.name = absl::StrCat("caller ", identity->account->name),
+             .max_bytes = static_cast<int64_t>(
+                 identity->rights->memory_share *
+                 static_cast<double>(memory_budget_bytes))});
+}
+
+TableSetPtr TablesOf(const absl::StatusOr<Identity>& identity,
+                     TableSetPtr mounted) {
+  if (!identity.ok() || !*identity) return mounted;
+  return mounted->Under(identity->rights->table_prefixes);
+}
+
+// RESOURCE_EXHAUSTED of a limit that is the caller's own.
+absl::Status CallerLimit(const std::string& message) {
+  return WithReason(absl::ResourceExhaustedError(message), "CALLER_LIMIT");
+}
+
 }  // namespace
 
 Call::Call(CallEnvironment* environment, Method method,
@@ -57,10 +91,13 @@ Call::Call(CallEnvironment* environment, Method method,
     : environment_(*environment),
       method_(method),
       context_(*context),
-      caller_(std::make_shared<Caller>(ConnectionOf(*context))),
-      tables_(environment_.tables.Get()),
+      identity_(environment_.access.Identify(*context)),
+      caller_(MakeCaller(*context, identity_,
+                         environment_.engine.options().memory_budget_bytes)),
+      tables_(TablesOf(identity_, environment_.tables.Get())),
       start_(std::chrono::steady_clock::now()),
       deadline_(SteadyDeadline(context->raw_deadline())),
+      phases_(start_),
       stall_entry_(&environment_.stall_watch, context->c_call(),
                    caller_.get()) {
   ++environment_.active_calls;
@@ -68,18 +105,28 @@ Call::Call(CallEnvironment* environment, Method method,
 }
 
 Call::~Call() {
-  const std::chrono::duration<double> seconds =
-      std::chrono::steady_clock::now() - start_;
+  const auto now = std::chrono::steady_clock::now();
+  const std::chrono::duration<double> seconds = now - start_;
+  const PhaseTimes phases = phases_.End(now);
   environment_.metrics.CallHandled(method_, end_.code(), seconds.count());
+  environment_.metrics.PhasesEnded(method_, phases);
   --environment_.active_calls;
+  if (counted_) --identity_->account->calls;
   if (!LogsAccess(end_.code())) return;
   LogAccess({.method = NameOf(method_),
              .peer = context_.peer(),
+             .identity = identity_.ok() && *identity_
+                             ? std::string_view(identity_->account->name)
+                             : "",
              .code = end_.code(),
-             .milliseconds = seconds.count() * 1000,
+             .duration = now - start_,
+             .phases = phases,
              .bytes = bytes_,
              .encoding = plan_ ? plan_->encoding().name : "",
              .fingerprint = plan_ ? plan_->fingerprint() : "",
+             .request_id = request_id(),
+             .trace = ParseTraceParent(
+                 OnlyValue(context_.client_metadata(), "traceparent")),
              .error = std::string(end_.message())});
 }
 
@@ -92,7 +139,41 @@ absl::Status Call::CheckWanted() const {
   return absl::OkStatus();
 }
 
-absl::Status Call::HoldMemory(int64_t received_bytes) {
+absl::Status Call::CheckAllowed() {
+  ATTNBIAS_RETURN_IF_ERROR(identity_.status());
+  if (!*identity_) return absl::OkStatus();
+  Account& account = *identity_->account;
+  const Rights& rights = *identity_->rights;
+  if (!rights.MayCall(method_)) {
+    return WithReason(
+        absl::PermissionDeniedError(absl::StrCat(
+            Shortened(account.name), " may not call ", NameOf(method_))),
+        "METHOD_NOT_ALLOWED");
+  }
+  counted_ = true;
+  if (++account.calls > rights.concurrent_calls) {
+    return CallerLimit(absl::StrCat(
+        Shortened(account.name), " has ", rights.concurrent_calls,
+        " calls under way, all that it may have; try again later"));
+  }
+  // Streams wait for their turn; one answer comes at once or not at all.
+  if (method_ == Method::kGetTensor &&
+      account.pacer.Backlog() > kLongestBacklog) {
+    return CallerLimit(absl::StrCat(
+        Shortened(account.name), " may be sent ", rights.bytes_per_second,
+        " bytes a second, and more is on its way; try again later"));
+  }
+  return absl::OkStatus();
+}
+
+std::chrono::steady_clock::time_point Call::TakeTurnToSend(int64_t bytes) {
+  if (!*identity_) return {};
+  return identity_->account->pacer.Take(bytes,
+                                        identity_->rights->bytes_per_second);
+}
+
+absl::Status Call::Admit(int64_t received_bytes) {
+  ATTNBIAS_RETURN_IF_ERROR(CheckAllowed());
   ATTNBIAS_ASSIGN_OR_RETURN(
       received_memory_,
       environment_.engine.Reserve(kCallBytes + received_bytes, *caller_));
@@ -115,7 +196,17 @@ absl::StatusOr<PlanPtr> Call::MakePlan(const v1::TensorSpec& spec) {
   return plan;
 }
 
+const std::string& Call::request_id() {
+  if (request_id_.empty()) {
+    request_id_ =
+        RequestId(OnlyValue(context_.client_metadata(), kRequestIdKey));
+  }
+  return request_id_;
+}
+
 void Call::AnswerSent(int64_t bytes) {
+  if (bytes > 0) TakeTurnToSend(bytes);
+  phases_.Enter(Phase::kWrite);
   MessageSent(bytes);
   stall_entry_.Register();
   stall_entry_.WriteStarted();
@@ -137,6 +228,8 @@ grpc::Status Call::End(const absl::Status& status) {
         "grpc-retry-pushback-ms",
         std::to_string(absl::ToInt64Milliseconds(*delay)));
   }
+  // By which an operator finds the call's line in the log.
+  if (!end_.ok()) context_.AddTrailingMetadata(kRequestIdKey, request_id());
   return ToGrpcStatus(end_);
 }
 
@@ -156,12 +249,18 @@ absl::Status Draining() {
   return absl::UnavailableError("the server is draining; try another");
 }
 
+absl::Status GraceOver() {
+  return absl::UnavailableError(
+      "the server stops and cannot wait any longer; try another");
+}
+
 absl::Status Call::WhyCancelled() const {
   absl::Status closed = stall_entry_.WhyClosed();
   if (!closed.ok()) return closed;
   if (deadline_ <= std::chrono::steady_clock::now()) {
     return absl::DeadlineExceededError("the deadline has passed");
   }
+  if (environment_.grace_over) return GraceOver();
   return absl::CancelledError("the client has cancelled");
 }
 

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -21,9 +22,11 @@
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/proto_buffer_reader.h"
+#include "server/access/access.h"
 #include "server/codec/decoded_size.h"
 #include "server/codec/known.h"
 #include "server/metrics.h"
+#include "server/phases.h"
 #include "server/plan_memo.h"
 #include "server/stall_watch.h"
 
@@ -35,9 +38,12 @@ struct CallEnvironment {
   Executor& executor;
   Metrics& metrics;
   StallWatch& stall_watch;
+  const Access& access;
   PlanMemo plan_memo;
   TableRegistry tables;
   std::atomic<bool> draining{false};
+  // Whether calls that still run are cut.
+  std::atomic<bool> grace_over{false};
   std::atomic<int> active_calls{0};
 };
 
@@ -73,7 +79,7 @@ class Call {
 
   const CallerPtr& caller() const { return caller_; }
 
-  // The tables that were mounted when the call began.
+  // The tables that were mounted when the call began, and that it may use.
   const TableSetPtr& tables() const { return tables_; }
 
   // UNAVAILABLE while draining, DEADLINE_EXCEEDED or CANCELLED once nobody
@@ -83,9 +89,15 @@ class Call {
   // The plan of a request. The messages of its errors begin with "spec.".
   absl::StatusOr<PlanPtr> MakePlan(const v1::TensorSpec& spec);
 
-  // Takes memory from the budget, until the call ends: for the call itself and
-  // for so many bytes received. RESOURCE_EXHAUSTED when there is no room.
-  absl::Status HoldMemory(int64_t received_bytes);
+  // Before the call has any effect: whether it is allowed. Takes memory from
+  // the budget, until the call ends: for the call itself and for so many bytes
+  // received.
+  //
+  // UNAUTHENTICATED, PERMISSION_DENIED  as Access::Identify, or the caller may
+  //                                     not call this method
+  // RESOURCE_EXHAUSTED                  there is no room, or the caller has as
+  //                                     much under way as it may have
+  absl::Status Admit(int64_t received_bytes);
 
   // The request in `bytes`; takes memory likewise for it, and for what is made
   // of it.
@@ -100,8 +112,15 @@ class Call {
   // or waits for the client, tells it so.
   StallWatch::Entry& stall_entry() { return stall_entry_; }
 
+  // Told by whoever carries out the call, one step after another.
+  PhaseClock& phases() { return phases_; }
+
   // For the log: what the call is about.
   void SetPlan(PlanPtr plan) { plan_ = std::move(plan); }
+
+  // When the next message, with so many bytes of tensors, may be sent; it has
+  // to be sent then.
+  std::chrono::steady_clock::time_point TakeTurnToSend(int64_t bytes);
 
   // Counts the one answer of a call, and closes the call if its client does not
   // read it.
@@ -116,20 +135,29 @@ class Call {
   absl::Status WhyCancelled() const;
 
  private:
+  absl::Status CheckAllowed();
   absl::Status HoldDecoded(int64_t bytes);
+  // The client's or, where it sent none, one of our own.
+  const std::string& request_id();
 
   CallEnvironment& environment_;
   const Method method_;
   grpc::CallbackServerContext& context_;
+  // Who calls, or why that is not known.
+  const absl::StatusOr<Identity> identity_;
   const CallerPtr caller_;
   const TableSetPtr tables_;
   const std::chrono::steady_clock::time_point start_;
   const std::chrono::steady_clock::time_point deadline_;
+  PhaseClock phases_;
   StallWatch::Entry stall_entry_;
+  // Whether it counts among the calls of its account.
+  bool counted_ = false;
   ByteBudget::Reservation received_memory_;
   ByteBudget::Reservation decoded_memory_;
   int64_t bytes_ = 0;
   PlanPtr plan_;
+  std::string request_id_;
   absl::Status end_;
 };
 
@@ -142,6 +170,9 @@ absl::Status QueueFull();
 
 // Refuses a call while the server drains.
 absl::Status Draining();
+
+// Why the server cuts a call in the end.
+absl::Status GraceOver();
 
 }  // namespace attnbias
 

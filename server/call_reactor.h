@@ -27,16 +27,22 @@ class CallReactor : public Reactor {
               grpc::CallbackServerContext* context)
       : call_(environment, method, context), caller_(call_.caller()) {}
 
-  void OnCancel() final { caller_->Cancel(); }
+  void OnCancel() final {
+    caller_->Cancel();
+    OnUnwanted();
+  }
   void OnDone() final { delete this; }
 
  protected:
   ~CallReactor() override = default;
 
+  // After the caller has cancelled.
+  virtual void OnUnwanted() {}
+
   void End(const absl::Status& status) { this->Finish(call_.End(status)); }
 
-  absl::Status HoldMemory(const grpc::ByteBuffer& request) {
-    return call_.HoldMemory(static_cast<int64_t>(request.Length()));
+  absl::Status Admit(const grpc::ByteBuffer& request) {
+    return call_.Admit(static_cast<int64_t>(request.Length()));
   }
 
   // Runs `step`, the first that may take time, on a thread of the executor: who
@@ -44,11 +50,13 @@ class CallReactor : public Reactor {
   // unwanted by then.
   template <typename Step>
   void Begin(const grpc::ByteBuffer& request, Step step) {
-    if (absl::Status status = HoldMemory(request); !status.ok()) {
+    if (absl::Status status = Admit(request); !status.ok()) {
       return End(status);
     }
+    call_.phases().Enter(Phase::kWait);
     if (!call_.environment().executor.Schedule(
             caller_, [this, step = std::move(step)]() mutable {
+              call_.phases().Enter(Phase::kPlan);
               absl::Status status = call_.CheckWanted();
               if (!status.ok()) return End(status);
               step();
@@ -61,12 +69,21 @@ class CallReactor : public Reactor {
   template <typename Step>
   void GetHeader(const PlanPtr& plan, Step step) {
     const Encoding& encoding = plan->encoding();
+    const bool takes_long =
+        encoding.derive != nullptr && encoding.takes_long_to_prepare();
+    PhaseClock& phases = call_.phases();
+    if (takes_long) phases.Enter(Phase::kWait);
     MakeUncut(
-        call_.environment().executor, caller_,
-        encoding.derive != nullptr && encoding.takes_long_to_prepare(),
-        [plan] { return EncodeHeader(*plan); },
-        [this, step](absl::StatusOr<v1::TensorHeader> header) {
+        call_.environment().executor, caller_, takes_long,
+        [plan, takes_long, &phases] {
+          phases.Enter(Phase::kPlan);
+          v1::TensorHeader header = EncodeHeader(*plan);
+          if (takes_long) phases.Enter(Phase::kWait);
+          return header;
+        },
+        [this, step, &phases](absl::StatusOr<v1::TensorHeader> header) {
           if (!header.ok()) return End(call_.WhyCancelled());
+          phases.Enter(Phase::kPlan);
           step(*std::move(header));
         });
   }
@@ -78,9 +95,11 @@ class CallReactor : public Reactor {
     if (PayloadPtr kept = engine.Find(plan, caller_)) {
       return step(std::move(kept));
     }
+    call_.phases().Enter(Phase::kCompute);
     engine.Get(plan, caller_, [this, step](absl::StatusOr<PayloadPtr> payload) {
       if (caller_->cancelled()) return End(call_.WhyCancelled());
       if (!payload.ok()) return End(payload.status());
+      call_.phases().Enter(Phase::kWait);
       // Others wait for the thread that this is called on.
       call_.environment().executor.Continue(
           caller_, [step, payload = *std::move(payload)]() mutable {

@@ -12,6 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "server/host_port.h"
@@ -25,7 +26,11 @@ constexpr int kExitInvalid = 2;
 constexpr absl::string_view kPrefix = "ATTNBIAS_";
 // The clients' and the command-line tool's.
 constexpr absl::string_view kVariablesOfOthers[] = {
-    "ATTNBIAS_SERVER", "ATTNBIAS_SERVER_BINARY", "ATTNBIAS_CACHE_DIR"};
+    "ATTNBIAS_SERVER",           "ATTNBIAS_SERVER_BINARY",
+    "ATTNBIAS_CACHE_DIR",        "ATTNBIAS_CLIENT_TLS",
+    "ATTNBIAS_CLIENT_TLS_CA",    "ATTNBIAS_CLIENT_TLS_CERT",
+    "ATTNBIAS_CLIENT_TLS_KEY",   "ATTNBIAS_CLIENT_TOKEN",
+    "ATTNBIAS_CLIENT_TOKEN_FILE"};
 
 // --drain-grace is also ATTNBIAS_DRAIN_GRACE.
 void TakeFromEnvironment(CLI::Option* option) {
@@ -61,9 +66,24 @@ CLI::Option* Add(CLI::App& app, const std::string& name, auto& target,
   return option;
 }
 
-void AddBytes(CLI::App& app, const std::string& name, int64_t& target,
-              int64_t least, const std::string& description) {
-  Add(app, name, target, description)
+// --name or --name=true, --name=false.
+void AddSwitch(CLI::App& app, const std::string& name, bool& target,
+               const std::string& description) {
+  CLI::Option* option = app.add_flag(name, target, description);
+  option->default_str(target ? "true" : "false");
+  MakeOverridable(option);
+}
+
+// For a default that is this machine's: --check-config has it, the help, which
+// becomes a page of the manual, does not.
+void LeaveDefaultOut(CLI::Option* option) {
+  option->option_text(absl::StrCat(option->get_type_name(),
+                                   " (Env:", option->get_envname(), ")"));
+}
+
+CLI::Option* AddBytes(CLI::App& app, const std::string& name, int64_t& target,
+                      int64_t least, const std::string& description) {
+  return Add(app, name, target, description)
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(least, std::numeric_limits<int64_t>::max()));
 }
@@ -97,6 +117,26 @@ absl::Status CheckHostPort(std::string_view text) {
   return ParseHostPort(text).status();
 }
 
+// Octal, as chmod takes it.
+void AddSocketMode(CLI::App& app, mode_t& target) {
+  const auto parse = [&target](const std::string& text) {
+    const bool octal = !text.empty() && text.size() <= 4 &&
+                       text.find_first_not_of("01234567") == std::string::npos;
+    const unsigned mode = octal ? std::stoul(text, nullptr, 8) : 0;
+    if (!octal || mode > 0777) {
+      throw CLI::ValidationError(
+          "--socket-mode",
+          "got '" + text +
+              "', want an octal mode from 0 to 0777, such as 0660");
+    }
+    target = mode;
+  };
+  CLI::Option* option = app.add_option_function<std::string>(
+      "--socket-mode", parse, "Mode of the files of unix:PATH");
+  option->default_str(absl::StrFormat("%04o", target))->type_name("MODE");
+  MakeOverridable(option);
+}
+
 void AddNetworkFlags(CLI::App& app, ServerConfig& config) {
   AddList(app, "--listen", config.listen, "HOST:PORT|unix:PATH",
           "Address of the gRPC service; repeatable")
@@ -105,28 +145,63 @@ void AddNetworkFlags(CLI::App& app, ServerConfig& config) {
       "Address of the Prometheus metrics")
       ->check(Checked(&CheckHostPort))
       ->type_name("HOST:PORT");
+  AddSocketMode(app, config.socket_mode);
+  Add(app, "--probe-listen", config.probe_listen,
+      "Address of the health service alone, in plaintext, for probes that "
+      "speak "
+      "no TLS")
+      ->check(Checked(&CheckHostPort))
+      ->type_name("HOST:PORT");
   Add(app, "--max-connections", config.max_connections,
       "Connections beyond this are closed; one address, or user of a socket "
       "file, has at most half")
       ->check(CLI::Range(1, 1000000));
-  Add(app, "--max-concurrent-streams", config.max_concurrent_streams,
+  AddDuration(app, "--max-connection-age", config.transport.max_connection_age,
+              absl::ZeroDuration(),
+              "Older connections end once their calls have; 0s: never");
+  AddDuration(app, "--keepalive-time", config.transport.keepalive_time,
+              absl::Seconds(1),
+              "A client that is silent for so long is pinged");
+  AddDuration(app, "--keepalive-timeout", config.transport.keepalive_timeout,
+              absl::Seconds(1),
+              "One that does not answer the ping for so long is given up");
+  Add(app, "--max-concurrent-streams", config.transport.max_concurrent_streams,
       "Calls at once on one connection")
       ->check(CLI::Range(1, 1000000));
-  Add(app, "--reflection", config.reflection,
+  AddSwitch(
+      app, "--reflection", config.reflection,
       "Whether clients may ask for the service's description, as grpcurl does");
 }
 
+void AddAccessFlags(CLI::App& app, AccessFiles& files) {
+  const auto add = [&app](const std::string& name, std::string& target,
+                          const std::string& description) {
+    Add(app, name, target, description)->type_name("FILE");
+  };
+  add("--tls-cert", files.tls.certificate,
+      "Certificate chain in PEM: TLS for all that is not unix:PATH");
+  add("--tls-key", files.tls.key, "Its private key in PEM");
+  add("--tls-client-ca", files.tls.client_ca,
+      "Certificates in PEM that sign those of clients, who then need one, or a "
+      "token where --tokens is given");
+  add("--tokens", files.tokens,
+      "Lines NAME sha256:DIGEST: callers need one of these bearer tokens, or a "
+      "client certificate");
+  add("--policy", files.policy, "JSON: which caller may do what, and how much");
+}
+
 void AddComputeFlags(CLI::App& app, ServerConfig& config) {
-  AddBytes(
+  LeaveDefaultOut(AddBytes(
       app, "--memory-budget", config.memory_budget_bytes, 1,
       "Bytes of tensors computed, cached and in flight; default: a quarter "
-      "of the memory");
+      "of the memory"));
   AddBytes(app, "--max-tensor-bytes", config.max_tensor_bytes, 1,
            "Payloads larger than this are refused");
-  Add(app, "--threads", config.threads, "Threads that compute")
-      ->check(CLI::Range(1, 4096));
-  Add(app, "--kernels", config.kernels,
-      "Kernels to use; default: the best that this CPU has");
+  LeaveDefaultOut(Add(app, "--threads", config.threads,
+                      "Threads that compute; default: one for each processor")
+                      ->check(CLI::Range(1, 4096)));
+  LeaveDefaultOut(Add(app, "--kernels", config.kernels,
+                      "Kernels to use; default: the best that this CPU has"));
   Add(app, "--backend", config.backend,
       "auto: a CUDA device for results of --cuda-min-bytes and more; cuda: for "
       "all it can make; cpu: never")
@@ -152,6 +227,8 @@ void AddTableFlags(CLI::App& app, ServerConfig& config) {
 }
 
 void AddLifecycleFlags(CLI::App& app, ServerConfig& config) {
+  AddSwitch(app, "--overload-unready", config.overload_unready,
+            "Overload makes the server NOT_SERVING as readiness");
   AddDuration(app, "--drain-notice", config.drain_notice, absl::ZeroDuration(),
               "Time between NOT_SERVING and closing the port");
   AddDuration(app, "--drain-grace", config.drain_grace, absl::ZeroDuration(),
@@ -167,6 +244,9 @@ void AddLifecycleFlags(CLI::App& app, ServerConfig& config) {
       ->check(CLI::IsMember({"text", "json"}));
   Add(app, "--log-level", config.log_level, "Least level that is logged")
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}));
+  Add(app, "--access-log", config.access_log,
+      "Calls that leave a line in the log, whatever its level")
+      ->check(CLI::IsMember({"off", "errors", "all"}));
 }
 
 std::string Effective(const CLI::App& app) {
@@ -219,6 +299,7 @@ std::variant<ServerConfig, ExitCode> ParseConfig(int argc,
   app.add_flag("--check-config", config.check_config,
                "Print the effective configuration and exit: 0 valid, 2 not");
   AddNetworkFlags(app, config);
+  AddAccessFlags(app, config.access);
   AddComputeFlags(app, config);
   AddTableFlags(app, config);
   AddLifecycleFlags(app, config);

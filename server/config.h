@@ -3,6 +3,8 @@
 #ifndef ATTNBIAS_SERVER_CONFIG_H_
 #define ATTNBIAS_SERVER_CONFIG_H_
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -10,15 +12,23 @@
 
 #include "absl/time/time.h"
 #include "core/kernel/kernel_set.h"
+#include "server/access/access.h"
 #include "server/table_mounts.h"
+#include "server/transport.h"
 
 namespace attnbias {
 
 struct ServerConfig {
   // Addresses of the gRPC service; port 0 takes a free one.
-  std::vector<std::string> listen = {"0.0.0.0:50051"};
+  std::vector<std::string> listen = {"[::]:50051"};
+  // Mode of the files of unix:PATH.
+  mode_t socket_mode = 0660;
   // Address of the Prometheus metrics, at /metrics.
-  std::string metrics_listen = "0.0.0.0:9464";
+  std::string metrics_listen = "[::]:9464";
+  // Address of the health service alone, in plaintext; empty for none.
+  std::string probe_listen;
+  // TLS, tokens, policy.
+  AccessFiles access;
   // Bytes of tensors computed, cached and in flight together. More serves more
   // requests from the cache.
   int64_t memory_budget_bytes = 0;
@@ -29,10 +39,11 @@ struct ServerConfig {
   // Connections beyond this are closed as they come. One address, or one user
   // of unix sockets, has at most half of them.
   int max_connections = 1024;
-  // Calls at once on one connection; further ones wait at the client.
-  int max_concurrent_streams = 256;
+  TransportOptions transport;
   // Whether clients may ask for the service's description.
   bool reflection = true;
+  // Whether overload makes the server NOT_SERVING as "readiness".
+  bool overload_unready = false;
   // How long the server goes on as usual after it has said NOT_SERVING, so that
   // load balancers notice first.
   absl::Duration drain_notice = absl::Seconds(5);
@@ -58,6 +69,8 @@ struct ServerConfig {
   absl::Duration tables_poll = absl::Seconds(5);
   std::string log_format = "text";
   std::string log_level = "info";
+  // The calls that leave a line in it: "off", "errors" or "all".
+  std::string access_log = "all";
   // Only say whether the configuration is valid.
   bool check_config = false;
 

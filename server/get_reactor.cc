@@ -57,7 +57,7 @@ bool GetReactor::AnswerAtOnce() {
   if (planned_->plan->total_bytes() > kInlineBytes) return false;
   PayloadPtr kept = environment.engine.Find(planned_->plan, caller_);
   if (kept == nullptr) return false;
-  absl::Status status = HoldMemory(request_);
+  absl::Status status = Admit(request_);
   if (!status.ok()) {
     End(status);
     return true;
@@ -114,6 +114,7 @@ void GetReactor::Compute() {
 
 void GetReactor::Answer(PayloadPtr payload) {
   payload_ = std::move(payload);
+  call_.phases().Enter(Phase::kCompute);
   payload_->Read(0, payload_->size_bytes(),
                  [this](absl::StatusOr<Chunk> chunk) {
                    if (!chunk.ok()) {

@@ -95,6 +95,11 @@ void HealthService::FinishWatchers() {
   UnlockAndTell(watchers_);
 }
 
+bool HealthService::ready() const {
+  MutexLock lock(mutex_);
+  return StatusOfLocked("readiness") == HealthCheckResponse::SERVING;
+}
+
 std::optional<HealthService::Status> HealthService::StatusOfLocked(
     const std::string& name) const {
   bool healthy = false;

@@ -28,6 +28,9 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
   // Ends every Watch, now and later, with UNAVAILABLE.
   void FinishWatchers();
 
+  // Whether "readiness" is SERVING.
+  bool ready() const;
+
   grpc::ServerUnaryReactor* Check(
       grpc::CallbackServerContext* context,
       const grpc::health::v1::HealthCheckRequest* request,
@@ -48,7 +51,7 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
 
   // Held while news are spread, so that the newest come last.
   Mutex tell_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
-  Mutex mutex_;
+  mutable Mutex mutex_;
   bool serving_ ABSL_GUARDED_BY(mutex_) = false;
   bool overloaded_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;

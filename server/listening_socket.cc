@@ -76,11 +76,11 @@ absl::Status CheckListenAddress(std::string_view address) {
                          : ParseHostPort(address).status();
 }
 
-absl::StatusOr<ListeningSocket> ListeningSocket::Open(
-    std::string_view address) {
+absl::StatusOr<ListeningSocket> ListeningSocket::Open(std::string_view address,
+                                                      mode_t socket_mode) {
   if (IsUnix(address)) {
     ATTNBIAS_ASSIGN_OR_RETURN(const std::string path, ParseUnixPath(address));
-    return OpenFile(path);
+    return OpenFile(path, socket_mode);
   }
   ATTNBIAS_ASSIGN_OR_RETURN(HostPort port, ParseHostPort(address));
   return OpenPort(std::move(port));
@@ -93,6 +93,11 @@ absl::StatusOr<ListeningSocket> ListeningSocket::OpenPort(HostPort address) {
        at = at->ai_next) {
     fd = Bind(*at);
   }
+  if (fd < 0 && address.host == "::" &&
+      (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL)) {
+    // All addresses of a machine without IPv6.
+    return OpenPort({.host = "0.0.0.0", .port = address.port});
+  }
   if (fd < 0) return Failed(ToString(address), std::strerror(errno));
   ListeningSocket result(fd);
   address.port = PortOf(fd);
@@ -101,13 +106,13 @@ absl::StatusOr<ListeningSocket> ListeningSocket::OpenPort(HostPort address) {
 }
 
 absl::StatusOr<ListeningSocket> ListeningSocket::OpenFile(
-    const std::string& path) {
+    const std::string& path, mode_t mode) {
   const std::string address = absl::StrCat("unix:", path);
   ListeningSocket result(
       socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (result.fd_ < 0) return Failed(address, std::strerror(errno));
   absl::StatusOr<std::unique_ptr<SocketFile>> file =
-      SocketFile::Bind(result.fd_, path);
+      SocketFile::Bind(result.fd_, path, mode);
   if (!file.ok()) return Failed(address, file.status().message());
   result.file_ = *std::move(file);
   if (listen(result.fd_, SOMAXCONN) != 0) {

@@ -3,6 +3,8 @@
 #ifndef ATTNBIAS_SERVER_LISTENING_SOCKET_H_
 #define ATTNBIAS_SERVER_LISTENING_SOCKET_H_
 
+#include <sys/types.h>
+
 #include <memory>
 #include <string>
 #include <string_view>
@@ -20,8 +22,10 @@ absl::Status CheckListenAddress(std::string_view address);
 // Non-blocking. Closed, and its file removed, with this object.
 class ListeningSocket {
  public:
-  // UNAVAILABLE, naming the address, when that fails.
-  static absl::StatusOr<ListeningSocket> Open(std::string_view address);
+  // A file gets `socket_mode`. UNAVAILABLE, naming the address, when that
+  // fails.
+  static absl::StatusOr<ListeningSocket> Open(std::string_view address,
+                                              mode_t socket_mode = 0600);
 
   ListeningSocket(ListeningSocket&& other) noexcept;
   ListeningSocket& operator=(ListeningSocket&&) = delete;
@@ -37,7 +41,8 @@ class ListeningSocket {
  private:
   explicit ListeningSocket(int fd) : fd_(fd) {}
   static absl::StatusOr<ListeningSocket> OpenPort(HostPort address);
-  static absl::StatusOr<ListeningSocket> OpenFile(const std::string& path);
+  static absl::StatusOr<ListeningSocket> OpenFile(const std::string& path,
+                                                  mode_t mode);
 
   int fd_;
   std::string address_;

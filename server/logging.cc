@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <climits>
 #include <memory>
 #include <mutex>
@@ -12,6 +13,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "google/protobuf/stubs/logging.h"
@@ -25,6 +27,8 @@ namespace {
 
 // Set once, before there are threads that log.
 bool as_json = false;
+enum class AccessLog : uint8_t { kOff, kErrors, kAll };
+AccessLog access_log = AccessLog::kAll;
 
 // Writes lines to the standard error, and drops those that it would have to
 // wait for: nobody who reads the log late may hold up calls.
@@ -60,10 +64,18 @@ StderrSink& Sink() {
   return sink;
 }
 
+std::shared_ptr<spdlog::sinks::sink> SharedSink() {
+  return {&Sink(), [](const auto*) {}};
+}
+
 spdlog::logger& Logger() {
-  static spdlog::logger& logger = *new spdlog::logger(
-      "attnbias",
-      std::shared_ptr<spdlog::sinks::sink>(&Sink(), [](const auto*) {}));
+  static spdlog::logger& logger = *new spdlog::logger("attnbias", SharedSink());
+  return logger;
+}
+
+// Has a level of its own, which lets all calls pass.
+spdlog::logger& AccessLogger() {
+  static spdlog::logger& logger = *new spdlog::logger("access", SharedSink());
   return logger;
 }
 
@@ -89,10 +101,66 @@ std::string OneLine(std::string_view message) {
   return absl::Utf8SafeCEscape({message.data(), message.size()});
 }
 
+// One word, whatever is in it.
+std::string Word(std::string_view text) {
+  if (absl::c_all_of(text, absl::ascii_isgraph)) return std::string(text);
+  return fmt::format("{:?}", text);
+}
+
 void Log(spdlog::level::level_enum level, std::string_view message) {
   if (!Logger().should_log(level)) return;
   Logger().log(level,
                as_json ? Dump(JsonLine(level, message)) : OneLine(message));
+}
+
+std::string JsonCall(const AccessLine& line, spdlog::level::level_enum level,
+                     const std::string& code) {
+  using Milliseconds = std::chrono::duration<double, std::milli>;
+  nlohmann::ordered_json json = JsonLine(level, "call");
+  json["method"] = line.method;
+  json["peer"] = line.peer;
+  json["identity"] = line.identity;
+  json["code"] = code;
+  json["milliseconds"] = Milliseconds(line.duration).count();
+  for (size_t i = 0; i < kNumPhases; ++i) {
+    json[absl::StrCat(std::string(kPhaseNames[i]), "_milliseconds")] =
+        Milliseconds(line.phases[i]).count();
+  }
+  json["bytes"] = line.bytes;
+  json["encoding"] = line.encoding;
+  json["fingerprint"] = line.fingerprint;
+  json["request_id"] = line.request_id;
+  json["trace"] = line.trace;
+  json["error"] = line.error;
+  return Dump(json);
+}
+
+absl::string_view View(std::string_view text) {
+  return {text.data(), text.size()};
+}
+
+// Without doubles and formats, whose digits would take most of a call's line.
+void AppendMilliseconds(std::string* text, std::chrono::nanoseconds time) {
+  const int64_t microseconds = time.count() / 1000;
+  absl::StrAppend(text, "milliseconds=", microseconds / 1000, ".",
+                  absl::Dec(microseconds % 1000, absl::kZeroPad3));
+}
+
+std::string TextCall(const AccessLine& line, const std::string& code) {
+  std::string text =
+      absl::StrCat("call method=", View(line.method), " peer=", line.peer,
+                   " identity=", Word(line.identity), " code=", code, " ");
+  AppendMilliseconds(&text, line.duration);
+  for (size_t i = 0; i < kNumPhases; ++i) {
+    absl::StrAppend(&text, " ", View(kPhaseNames[i]), "_");
+    AppendMilliseconds(&text, line.phases[i]);
+  }
+  absl::StrAppend(
+      &text, " bytes=", line.bytes, " encoding=", View(line.encoding),
+      " fingerprint=", View(line.fingerprint), " request_id=", line.request_id,
+      " trace=", View(line.trace),
+      " error=", line.error.empty() ? "\"\"" : fmt::format("{:?}", line.error));
+  return text;
 }
 
 spdlog::level::level_enum LevelOf(absl::StatusCode code) {
@@ -116,9 +184,12 @@ void LogProtobuf(google::protobuf::LogLevel level, const char* /*file*/,
 
 }  // namespace
 
-void InitLogging(std::string_view format, const std::string& level) {
-  as_json = format == "json";
-  Logger().set_level(spdlog::level::from_str(level));
+void InitLogging(const LogOptions& options) {
+  as_json = options.format == "json";
+  access_log = options.access == "all"      ? AccessLog::kAll
+               : options.access == "errors" ? AccessLog::kErrors
+                                            : AccessLog::kOff;
+  Logger().set_level(spdlog::level::from_str(options.level));
   gpr_set_log_function(&LogGrpc);
   google::protobuf::SetLogHandler(&LogProtobuf);
   if (as_json) {
@@ -138,30 +209,15 @@ void LogError(std::string_view message) { Log(spdlog::level::err, message); }
 int64_t LogLinesDropped() { return Sink().dropped(); }
 
 bool LogsAccess(absl::StatusCode code) {
-  return Logger().should_log(LevelOf(code));
+  return access_log == AccessLog::kAll ||
+         (access_log == AccessLog::kErrors && code != absl::StatusCode::kOk);
 }
 
 void LogAccess(const AccessLine& line) {
   const spdlog::level::level_enum level = LevelOf(line.code);
   const std::string code = absl::StatusCodeToString(line.code);
-  if (as_json) {
-    nlohmann::ordered_json json = JsonLine(level, "call");
-    json["method"] = line.method;
-    json["peer"] = line.peer;
-    json["code"] = code;
-    json["milliseconds"] = line.milliseconds;
-    json["bytes"] = line.bytes;
-    json["encoding"] = line.encoding;
-    json["fingerprint"] = line.fingerprint;
-    json["error"] = line.error;
-    Logger().log(level, Dump(json));
-    return;
-  }
-  Logger().log(level,
-               "call method={} peer={} code={} milliseconds={:.3f} bytes={} "
-               "encoding={} fingerprint={} error={:?}",
-               line.method, line.peer, code, line.milliseconds, line.bytes,
-               line.encoding, line.fingerprint, line.error);
+  AccessLogger().log(
+      level, as_json ? JsonCall(line, level, code) : TextCall(line, code));
 }
 
 }  // namespace attnbias

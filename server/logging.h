@@ -3,17 +3,27 @@
 #ifndef ATTNBIAS_SERVER_LOGGING_H_
 #define ATTNBIAS_SERVER_LOGGING_H_
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "server/phases.h"
 
 namespace attnbias {
 
-// `format` is "text" or "json"; `level` is "debug", "info", "warning", "error"
-// or "off". Before anything is logged.
-void InitLogging(std::string_view format, const std::string& level);
+struct LogOptions {
+  // Or "json".
+  std::string format = "text";
+  // The least that is logged: "debug", "info", "warning", "error" or "off".
+  std::string level = "info";
+  // The calls that are, whatever the level: "off", "errors" or "all".
+  std::string access = "all";
+};
+
+// Before anything is logged.
+void InitLogging(const LogOptions& options);
 
 void LogInfo(std::string_view message);
 void LogWarning(std::string_view message);
@@ -26,20 +36,26 @@ int64_t LogLinesDropped();
 struct AccessLine {
   std::string_view method;
   std::string peer;
+  // The caller's name; empty when it has none, or is not known.
+  std::string_view identity;
   absl::StatusCode code = absl::StatusCode::kOk;
-  double milliseconds = 0;
+  std::chrono::nanoseconds duration{0};
+  PhaseTimes phases{};
   // Of tensors, sent.
   int64_t bytes = 0;
   // Empty when the request was refused before they were known.
   std::string_view encoding;
   std::string_view fingerprint;
+  std::string request_id;
+  // A W3C traceparent; empty when the client sent none.
+  std::string_view trace;
   // Empty when the call went well.
   std::string error;
 };
 
-// Whether LogAccess would write anything of a call that ended so. One that
-// failed is a warning.
+// Whether calls that end so are to be logged.
 bool LogsAccess(absl::StatusCode code);
+// A call that failed is a warning.
 void LogAccess(const AccessLine& line);
 
 }  // namespace attnbias

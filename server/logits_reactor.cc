@@ -30,7 +30,7 @@ LogitsReactor::LogitsReactor(CallEnvironment* environment,
                              grpc::CallbackServerContext* context)
     : OutputPump(environment, Method::kComputeLogits, context) {
   absl::Status status = call_.CheckWanted();
-  if (status.ok()) status = call_.HoldMemory(0);
+  if (status.ok()) status = call_.Admit(0);
   if (!status.ok()) {
     End(status);
     return;
@@ -78,6 +78,7 @@ void LogitsReactor::Make() {
     absl::StatusOr<LogitsPlanPtr> plan = MakePlan(*request);
     if (!plan.ok()) return Made(plan.status());
     plan_ = *std::move(plan);
+    call_.phases().Enter(Phase::kCompute);
     return Prepare([this] {
       Park();
       Made(Message{

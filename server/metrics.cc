@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/metrics.h"
 
+#include <chrono>
+#include <iterator>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "attnbias/v1/service.pb.h"
 #include "google/protobuf/descriptor.h"
 #include "prometheus/gauge.h"
 #include "prometheus/text_serializer.h"
+#include "server/process_metrics.h"
 
 namespace attnbias {
 namespace {
 
 constexpr std::string_view kRejectionNames[] = {
-    "overload", "draining", "connection_limit", "stalled_client"};
+    "overload",       "draining",        "connection_limit",
+    "stalled_client", "unauthenticated", "permission_denied"};
 static_assert(std::size(kRejectionNames) == kNumRejections);
 
 // From 50 us, the cost of a call itself, to a minute of streaming.
@@ -64,6 +69,7 @@ Metrics::Metrics()
                      "Times that the CPU took over because a CUDA "
                      "device was full, the first time, or broken")) {
   RegisterMethods();
+  RegisterPhases();
   RegisterRejections();
   prometheus::BuildGauge()
       .Name("attnbias_build_info")
@@ -104,6 +110,21 @@ void Metrics::RegisterMethods() {
   }
 }
 
+void Metrics::RegisterPhases() {
+  auto& seconds = prometheus::BuildHistogram()
+                      .Name("attnbias_phase_seconds")
+                      .Help("Time that a call was in a phase, if it was")
+                      .Register(registry_);
+  for (int i = 0; i < kNumMethods; ++i) {
+    for (size_t phase = 0; phase < kNumPhases; ++phase) {
+      methods_[i].phases[phase] =
+          &seconds.Add({{"grpc_method", Service().method(i)->name()},
+                        {"phase", std::string(kPhaseNames[phase])}},
+                       kSecondsBuckets);
+    }
+  }
+}
+
 void Metrics::RegisterRejections() {
   auto& rejected = AddCounters("attnbias_rejected_total",
                                "Calls and connections turned away");
@@ -123,6 +144,7 @@ std::string Metrics::Text() const {
                         prometheus::MetricType::Gauge,
                         {std::move(metric)}});
   }
+  absl::c_move(CollectProcessMetrics(), std::back_inserter(families));
   return prometheus::TextSerializer().Serialize(families);
 }
 
@@ -140,6 +162,14 @@ void Metrics::CallHandled(Method method, absl::StatusCode code,
   const PerMethod& counters = methods_[static_cast<int>(method)];
   counters.handled[static_cast<int>(code)]->Increment();
   counters.seconds->Observe(seconds);
+}
+
+void Metrics::PhasesEnded(Method method, const PhaseTimes& phases) {
+  const PerMethod& counters = methods_[static_cast<int>(method)];
+  for (size_t phase = 0; phase < kNumPhases; ++phase) {
+    const std::chrono::duration<double> seconds = phases[phase];
+    if (seconds.count() > 0) counters.phases[phase]->Observe(seconds.count());
+  }
 }
 
 void Metrics::MessageSent(Method method, int64_t bytes) {

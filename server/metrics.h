@@ -16,6 +16,7 @@
 #include "prometheus/family.h"
 #include "prometheus/histogram.h"
 #include "prometheus/registry.h"
+#include "server/phases.h"
 #include "server/status_codes.h"
 
 namespace attnbias {
@@ -46,6 +47,7 @@ class Metrics final : public CacheObserver {
 
   void CallStarted(Method method);
   void CallHandled(Method method, absl::StatusCode code, double seconds);
+  void PhasesEnded(Method method, const PhaseTimes& phases);
   void MessageSent(Method method, int64_t bytes);
   void Rejected(Rejection reason);
 
@@ -70,6 +72,7 @@ class Metrics final : public CacheObserver {
     prometheus::Counter* started;
     prometheus::Counter* messages_sent;
     prometheus::Histogram* seconds;
+    std::array<prometheus::Histogram*, kNumPhases> phases;
     std::array<prometheus::Counter*, kStatusCodes.size()> handled;
   };
 
@@ -78,6 +81,7 @@ class Metrics final : public CacheObserver {
   prometheus::Counter* AddCounter(const std::string& name,
                                   const std::string& help);
   void RegisterMethods();
+  void RegisterPhases();
   void RegisterRejections();
 
   prometheus::Registry registry_;

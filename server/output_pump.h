@@ -3,6 +3,7 @@
 #ifndef ATTNBIAS_SERVER_OUTPUT_PUMP_H_
 #define ATTNBIAS_SERVER_OUTPUT_PUMP_H_
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/mutex.h"
+#include "grpcpp/alarm.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "server/call_reactor.h"
 
@@ -91,6 +93,7 @@ class OutputPump : public CallReactor<Reactor> {
     const bool resting = !writing_ && !making_;
     const bool idle = resting && status_.ok() && AwaitsClient();
     call_.stall_entry().SetIdle(idle);
+    EnterPhase(idle);
     if (idle && call_.environment().draining) status_ = Draining();
     const bool end = resting && !ended_ && !(idle && status_.ok());
     if (end) ended_ = true;
@@ -109,7 +112,31 @@ class OutputPump : public CallReactor<Reactor> {
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 
  private:
+  // Until there is a message, the steps that lead to it say what they do.
+  void EnterPhase(bool idle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    PhaseClock& phases = call_.phases();
+    if (idle) return phases.Leave();
+    if (!begun_) return;
+    phases.Enter(making_ && !writing_ ? Phase::kCompute : Phase::kWrite);
+  }
+
   void Write() {
+    const auto at = call_.TakeTurnToSend(written_.size);
+    const auto wait = at - std::chrono::steady_clock::now();
+    if (wait.count() <= 0) return WriteNow();
+    MutexLock lock(pause_mutex_);
+    pause_.Set(std::chrono::system_clock::now() +
+                   (caller_->cancelled() ? wait.zero() : wait),
+               [this](bool /*ok*/) { WriteNow(); });
+    paused_ = true;
+  }
+
+  void OnUnwanted() final {
+    MutexLock lock(pause_mutex_);
+    if (paused_) pause_.Cancel();
+  }
+
+  void WriteNow() {
     call_.stall_entry().WriteStarted();
     this->StartWrite(&written_.bytes,
                      grpc::WriteOptions().set_no_compression());
@@ -117,14 +144,22 @@ class OutputPump : public CallReactor<Reactor> {
 
   void ScheduleMake() {
     auto make = [this] {
+      if (!begun_) call_.phases().Enter(Phase::kPlan);
       if (caller_->cancelled()) return Made(absl::CancelledError());
       Make();
     };
     Executor& executor = call_.environment().executor;
     // A stream under way is not refused for a full queue.
     if (begun_) return executor.Continue(caller_, std::move(make));
+    call_.phases().Enter(Phase::kWait);
     if (!executor.Schedule(caller_, std::move(make))) Made(QueueFull());
   }
+
+  // Of a write whose turn has not come. Once Set it may be cancelled at any
+  // time.
+  Mutex pause_mutex_;
+  grpc::Alarm pause_;
+  bool paused_ ABSL_GUARDED_BY(pause_mutex_) = false;
 
   // The message under way; must live until OnWriteDone.
   Message written_;

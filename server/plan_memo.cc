@@ -9,9 +9,10 @@ namespace attnbias {
 PlannedRequestPtr PlanMemo::Find(const std::string& request,
                                  const TableSetPtr& tables) {
   MutexLock lock(mutex_);
-  ForgetOthersLocked(tables);
-  const auto found = requests_.find(request);
-  return found == requests_.end() ? nullptr : found->second;
+  const auto requests = by_tables_.find(tables);
+  if (requests == by_tables_.end()) return nullptr;
+  const auto found = requests->second.find(request);
+  return found == requests->second.end() ? nullptr : found->second;
 }
 
 void PlanMemo::Insert(std::string request, const TableSetPtr& tables,
@@ -20,15 +21,27 @@ void PlanMemo::Insert(std::string request, const TableSetPtr& tables,
     return;
   }
   MutexLock lock(mutex_);
-  ForgetOthersLocked(tables);
-  if (requests_.size() >= kMaxRequests) requests_.clear();
-  requests_.insert_or_assign(std::move(request), std::move(planned));
+  if (!by_tables_.contains(tables)) ForgetGoneTablesLocked();
+  if (size_ >= kMaxRequests) {
+    by_tables_.clear();
+    size_ = 0;
+  }
+  const bool is_new =
+      by_tables_[tables]
+          .insert_or_assign(std::move(request), std::move(planned))
+          .second;
+  if (is_new) ++size_;
 }
 
-void PlanMemo::ForgetOthersLocked(const TableSetPtr& tables) {
-  if (!tables_.owner_before(tables) && !tables.owner_before(tables_)) return;
-  requests_.clear();
-  tables_ = tables;
+void PlanMemo::ForgetGoneTablesLocked() {
+  for (auto each = by_tables_.begin(); each != by_tables_.end();) {
+    if (each->first.expired()) {
+      size_ -= each->second.size();
+      each = by_tables_.erase(each);
+    } else {
+      ++each;
+    }
+  }
 }
 
 }  // namespace attnbias

@@ -8,6 +8,7 @@
 #define ATTNBIAS_SERVER_PLAN_MEMO_H_
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -35,18 +36,22 @@ class PlanMemo {
   PlannedRequestPtr Find(const std::string& request, const TableSetPtr& tables);
   // Larger requests are not remembered, nor those with a larger header: a
   // header repeats what makes a plan large. Forgets all others when it is full,
-  // and when they were planned with other tables, which they keep in memory.
+  // and those of tables that are gone, whose numbers they keep in memory.
   void Insert(std::string request, const TableSetPtr& tables,
               PlannedRequestPtr planned);
 
  private:
-  void ForgetOthersLocked(const TableSetPtr& tables)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetGoneTablesLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  using WeakTables = std::weak_ptr<const TableSet>;
+  using Requests = absl::flat_hash_map<std::string, PlannedRequestPtr>;
 
   Mutex mutex_;
-  std::weak_ptr<const TableSet> tables_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::string, PlannedRequestPtr> requests_
+  // Each caller sees one of a few sets: of all tables, or of those that a
+  // policy grants.
+  std::map<WeakTables, Requests, std::owner_less<>> by_tables_
       ABSL_GUARDED_BY(mutex_);
+  size_t size_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace attnbias

@@ -49,9 +49,12 @@ int Serve(const ServerConfig& config) {
   }
   absl::Status status = server->Start();
   if (!status.ok()) return Failed(status);
-  signals.OnHangup([server] { server->ReloadTables(); });
+  signals.OnHangup([server] { server->Reload(); });
   std::printf("listening on %s\nmetrics on %s\n", server->address().c_str(),
               server->metrics_address().c_str());
+  if (!config.probe_listen.empty()) {
+    std::printf("probes on %s\n", server->probe_address().c_str());
+  }
   std::fflush(stdout);
   status = server->BecomeReady(stop);
   if (!status.ok() && !stop->cancelled()) return Failed(status);
@@ -68,7 +71,9 @@ int Run(int argc, char** argv) try {
   const auto parsed = ParseConfig(argc, argv);
   if (const auto* exit = std::get_if<ExitCode>(&parsed)) return exit->value;
   const auto& config = std::get<ServerConfig>(parsed);
-  InitLogging(config.log_format, config.log_level);
+  InitLogging({.format = config.log_format,
+               .level = config.log_level,
+               .access = config.access_log});
   return Serve(config);
 } catch (const std::exception& error) {
   std::fprintf(stderr, "attnbias-server: %s\n", error.what());

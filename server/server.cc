@@ -16,9 +16,8 @@
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
-#include "grpcpp/impl/server_builder_option.h"
-#include "grpcpp/resource_quota.h"
 #include "grpcpp/security/server_credentials.h"
+#include "server/access/tls_credentials.h"
 #include "server/codec/spec_codec.h"
 #include "server/limits.h"
 #include "server/logging.h"
@@ -28,36 +27,20 @@ namespace attnbias {
 namespace {
 
 constexpr std::chrono::milliseconds kDrainPoll{5};
+// For the status of calls that are cut.
+constexpr std::chrono::milliseconds kLastWords{100};
 // Of computations, after the grace.
 constexpr std::chrono::seconds kLastPieces{2};
 
 // Tasks that may wait for a thread: several for each stream of a busy server.
 constexpr int64_t kQueueCapacity = 4096;
 
-// What gRPC may hold of requests that have not come whole. Beyond it, it ends
-// some of these calls with RESOURCE_EXHAUSTED.
-constexpr size_t kTransportBytes = size_t{64} << 20;
-
-// Reflections at once, and the one thread that waits for them.
-constexpr int kReflectionThreads = 16;
-
 // How soon what nobody waits for any more is noticed.
 constexpr std::chrono::milliseconds kCancelledPeriod(20);
 constexpr std::chrono::milliseconds kReadinessPeriod(100);
 constexpr std::chrono::milliseconds kMinTablesPeriod(100);
+constexpr std::chrono::milliseconds kAccessPeriod(1000);
 constexpr std::chrono::milliseconds kNever = std::chrono::hours(24 * 36525);
-
-// Whoever links gRPC's reflection has it in every server.
-class WithoutReflection final : public grpc::ServerBuilderOption {
- public:
-  void UpdateArguments(grpc::ChannelArguments* /*args*/) override {}
-  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>*
-                         plugins) override {
-    std::erase_if(*plugins, [](const auto& plugin) {
-      return plugin->name() == "proto_server_reflection";
-    });
-  }
-};
 
 std::chrono::milliseconds Milliseconds(absl::Duration duration) {
   return absl::ToChronoMilliseconds(duration);
@@ -70,8 +53,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(
   auto metrics = std::make_unique<Metrics>();
   ATTNBIAS_ASSIGN_OR_RETURN(auto backend,
                             Backend::Create(config, metrics.get()));
-  std::unique_ptr<Server> server(
-      new Server(config, std::move(metrics), std::move(backend)));
+  ATTNBIAS_ASSIGN_OR_RETURN(auto access, Access::Load(config.access));
+  std::unique_ptr<Server> server(new Server(
+      config, std::move(metrics), std::move(backend), std::move(access)));
   ATTNBIAS_RETURN_IF_ERROR(server->table_mounts_.Load());
   if (!config.precompute.empty()) {
     absl::StatusOr<std::vector<PlanPtr>> plans = ReadPrecomputeFile(
@@ -85,10 +69,11 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(
 }
 
 Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
-               std::unique_ptr<Backend> backend)
+               std::unique_ptr<Backend> backend, std::unique_ptr<Access> access)
     : config_(config),
       metrics_(std::move(metrics)),
       backend_(std::move(backend)),
+      access_(std::move(access)),
       pool_(config.threads, kQueueCapacity),
       engine_({.memory_budget_bytes = config.memory_budget_bytes,
                .max_tensor_bytes = config.max_tensor_bytes},
@@ -100,7 +85,7 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
                         engine_.DropCancelled();
                         pool_.ExpediteCancelled();
                       }),
-      environment_{engine_, pool_, *metrics_, stall_watch_},
+      environment_{engine_, pool_, *metrics_, stall_watch_, *access_},
       table_mounts_(config.tables, config.memory_budget_bytes,
                     &environment_.tables),
       service_(&environment_, [this] { return MakeInfo(); }) {}
@@ -108,9 +93,11 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
 Server::~Server() {
   readiness_task_.reset();
   tables_task_.reset();
+  access_task_.reset();
   keep_warm_.reset();
   if (acceptor_) acceptor_->Stop();
   health_.FinishWatchers();
+  probe_port_.reset();
   if (grpc_server_) grpc_server_->Shutdown(std::chrono::system_clock::now());
   // It reads gauges, and these read what ends below.
   metrics_listener_.reset();
@@ -120,14 +107,22 @@ Server::~Server() {
 
 absl::Status Server::Start() {
   ATTNBIAS_ASSIGN_OR_RETURN(
-      acceptor_, Acceptor::Listen(config_.listen, config_.max_connections));
+      acceptor_, Acceptor::Listen(config_.listen, config_.max_connections,
+                                  config_.socket_mode));
   AddGauges();
   ATTNBIAS_ASSIGN_OR_RETURN(
       metrics_listener_,
       MetricsListener::Listen(config_.metrics_listen,
                               [this] { return metrics_->Text(); }));
   StartGrpc();
+  if (!config_.probe_listen.empty()) {
+    ATTNBIAS_ASSIGN_OR_RETURN(
+        probe_port_, ProbePort::Listen(config_.probe_listen, &health_));
+  }
   KeepWarm();
+  if (!config_.access.empty()) {
+    access_task_.emplace(kAccessPeriod, [this] { access_->Refresh(); });
+  }
   readiness_task_.emplace(kReadinessPeriod, [this] { UpdateReadiness(); });
   if (!config_.tables.empty()) {
     const bool watched = config_.tables_poll > absl::ZeroDuration();
@@ -164,11 +159,28 @@ void Server::AddGauges() {
   add("attnbias_tables_reload_failed",
       "1 while the tables on disk cannot be mounted",
       [this] { return table_mounts_.failed(); });
+  if (access_->certificates() != nullptr) {
+    add("attnbias_tls_certificate_expiry_seconds",
+        "When the certificate that new connections have expires, Unix time",
+        [this] {
+          return absl::ToUnixSeconds(access_->certificates()->expiry);
+        });
+    add("attnbias_tls_reload_failed",
+        "1 while the certificates on disk cannot be used",
+        [this] { return access_->tls_failed(); });
+  }
+  if (access_->asks_for_names()) {
+    add("attnbias_access_reload_failed",
+        "1 while the tokens or the policy on disk cannot be used",
+        [this] { return access_->files_failed(); });
+  }
   add("attnbias_cuda_in_use", "1 while a CUDA device is used",
       [this] { return backend_->uses_device(); });
   add("attnbias_log_lines_dropped",
       "Lines of the log that the standard error did not take at once",
       [] { return LogLinesDropped(); });
+  add("attnbias_ready", "1 while readiness is SERVING",
+      [this] { return health_.ready(); });
   add("attnbias_draining", "1 while the server shuts down",
       [this] { return environment_.draining.load(); });
 }
@@ -176,23 +188,23 @@ void Server::AddGauges() {
 void Server::StartGrpc() {
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
-  if (!config_.reflection) {
-    builder.SetOption(std::make_unique<WithoutReflection>());
-  }
-  ConfigureTransport(builder);
+  if (!config_.reflection) builder.SetOption(WithoutReflection());
+  ConfigureTransport(config_.transport, builder);
   builder.RegisterService(&service_);
   builder.RegisterService(&health_);
-  entrance_ = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      grpc::InsecureServerCredentials());
+  file_entrance_.emplace(builder, grpc::InsecureServerCredentials());
+  port_entrance_.emplace(
+      builder, access_->certificates() == nullptr
+                   ? grpc::InsecureServerCredentials()
+                   : TlsCredentials([this] { return access_->certificates(); },
+                                    access_->has_tokens()
+                                        ? ClientCertificate::kOptional
+                                        : ClientCertificate::kRequired));
   grpc_server_ = builder.BuildAndStart();
   acceptor_->Start(
       {.on_connection =
            [this](int fd) {
-             grpc::experimental::ExternalConnectionAcceptor::
-                 NewConnectionParameters connection;
-             connection.fd = fd;
-             entrance_->HandleNewConnection(&connection);
+             (IsFileSocket(fd) ? file_entrance_ : port_entrance_)->Enter(fd);
            },
        .on_rejected =
            [this] { metrics_->Rejected(Rejection::kConnectionLimit); }});
@@ -213,32 +225,6 @@ void Server::KeepWarm() {
     // Only the traffic matters, not the answer.
     (void)health->Check(&context, {}, &response);
   });
-}
-
-void Server::ConfigureTransport(grpc::ServerBuilder& builder) const {
-  builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
-  // gRPC checks a message's size only after it has inflated it: half a megabyte
-  // becomes more than half a gigabyte.
-  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
-  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
-  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
-                             config_.max_concurrent_streams);
-  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10'000);
-  // Peers that vanish are noticed. Clients ping every 10 s; whoever pings more
-  // often than twice that is closed.
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  builder.AddChannelArgument(
-      GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
-  // Only reflection is served by threads of this kind, one for each of its
-  // streams.
-  builder.SetResourceQuota(grpc::ResourceQuota()
-                               .SetMaxThreads(kReflectionThreads)
-                               .Resize(kTransportBytes));
-  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
-  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
 }
 
 std::string Server::Summary() const {
@@ -288,13 +274,15 @@ absl::Status Server::BecomeReady(const CallerPtr& caller) {
   return absl::OkStatus();
 }
 
-void Server::ReloadTables() {
+void Server::Reload() {
+  if (access_task_.has_value()) access_task_->RunSoon();
   if (!tables_task_.has_value()) return;
   table_mounts_.Invalidate();
   tables_task_->RunSoon();
 }
 
 void Server::UpdateReadiness() {
+  if (!config_.overload_unready) return;
   // What is kept can be dropped; the rest is held by computations and streams.
   const auto pinned =
       static_cast<double>(engine_.budget().used() - engine_.cached_bytes());
@@ -331,7 +319,12 @@ void Server::Drain() {
     LogError("computations still run after the grace; they end here");
     std::_Exit(0);
   });
-  grpc_server_->Shutdown(deadline);
+  if (environment_.active_calls > 0) {
+    environment_.grace_over = true;
+    stall_watch_.CloseAll(GraceOver());
+  }
+  grpc_server_->Shutdown(
+      std::max(deadline, std::chrono::system_clock::now() + kLastWords));
   LogInfo("drained");
 }
 

@@ -15,6 +15,7 @@
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "server/acceptor.h"
+#include "server/access/access.h"
 #include "server/backend.h"
 #include "server/call.h"
 #include "server/config.h"
@@ -23,9 +24,11 @@
 #include "server/metrics_listener.h"
 #include "server/overload_gate.h"
 #include "server/periodic_task.h"
+#include "server/probe_port.h"
 #include "server/stall_watch.h"
 #include "server/table_mounts.h"
 #include "server/tensor_service.h"
+#include "server/transport.h"
 #include "server/worker_pool.h"
 
 namespace attnbias {
@@ -50,9 +53,10 @@ class Server {
   // the grace is over. Returns when no call is left.
   void Drain();
 
-  // After Start: mounts the learned tables anew, on a thread of its own. On an
-  // error, which is logged, those mounted before stay.
-  void ReloadTables();
+  // After Start: mounts the learned tables anew and reads the files of
+  // AccessFiles, on threads of their own. On an error, which is logged, what
+  // was in use before stays.
+  void Reload();
 
   // What it is and what it works with, on one line.
   std::string Summary() const;
@@ -62,14 +66,15 @@ class Server {
   const std::string& metrics_address() const {
     return metrics_listener_->address();
   }
+  // Where ServerConfig has one.
+  const std::string& probe_address() const { return probe_port_->address(); }
 
  private:
   Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
-         std::unique_ptr<Backend> backend);
+         std::unique_ptr<Backend> backend, std::unique_ptr<Access> access);
   void AddGauges();
   void StartGrpc();
   void KeepWarm();
-  void ConfigureTransport(grpc::ServerBuilder& builder) const;
   v1::GetServerInfoResponse MakeInfo() const;
   void UpdateReadiness();
 
@@ -78,6 +83,7 @@ class Server {
   std::optional<PeriodicTask> last_resort_;
   const std::unique_ptr<Metrics> metrics_;
   const std::unique_ptr<Backend> backend_;
+  const std::unique_ptr<Access> access_;
   WorkerPool pool_;
   Engine engine_;
   StallWatch stall_watch_;
@@ -89,12 +95,16 @@ class Server {
   std::vector<PlanPtr> precompute_;
   std::unique_ptr<MetricsListener> metrics_listener_;
   std::unique_ptr<Acceptor> acceptor_;
-  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> entrance_;
+  // TLS is for ports: whoever reaches a file is on this machine.
+  std::optional<Entrance> file_entrance_;
+  std::optional<Entrance> port_entrance_;
   std::unique_ptr<grpc::Server> grpc_server_;
+  std::unique_ptr<ProbePort> probe_port_;
   std::optional<PeriodicTask> keep_warm_;
   OverloadGate overload_gate_;
   std::optional<PeriodicTask> readiness_task_;
   std::optional<PeriodicTask> tables_task_;
+  std::optional<PeriodicTask> access_task_;
 };
 
 }  // namespace attnbias

@@ -91,7 +91,7 @@ absl::StatusOr<std::string> ParseUnixPath(std::string_view address) {
 }
 
 absl::StatusOr<std::unique_ptr<SocketFile>> SocketFile::Bind(
-    int fd, const std::string& path) {
+    int fd, const std::string& path, mode_t mode) {
   const std::filesystem::path folder =
       std::filesystem::path(path).parent_path();
   std::error_code unknown;
@@ -105,7 +105,10 @@ absl::StatusOr<std::unique_ptr<SocketFile>> SocketFile::Bind(
       0) {
     return Failed(errno);
   }
-  return std::unique_ptr<SocketFile>(new SocketFile(path));
+  std::unique_ptr<SocketFile> file(new SocketFile(path));
+  // Nobody can connect before the socket listens.
+  if (chmod(path.c_str(), mode) != 0) return Failed(errno);
+  return file;
 }
 
 SocketFile::SocketFile(const std::string& path)

@@ -24,11 +24,11 @@ absl::StatusOr<std::string> ParseUnixPath(std::string_view address);
 // The file of a socket; removed with this object.
 class SocketFile {
  public:
-  // Binds `fd` to a path. The file that a server left behind which is gone is
-  // replaced. UNAVAILABLE, saying why, where there is anything else, or no
-  // folder.
+  // Binds `fd` to a path, whose file gets `mode`. The file that a server left
+  // behind which is gone is replaced. UNAVAILABLE, saying why, where there is
+  // anything else, or no folder.
   static absl::StatusOr<std::unique_ptr<SocketFile>> Bind(
-      int fd, const std::string& path);
+      int fd, const std::string& path, mode_t mode = 0600);
 
   SocketFile(const SocketFile&) = delete;
   SocketFile& operator=(const SocketFile&) = delete;

@@ -65,7 +65,7 @@ void StallWatch::CloseStalled() {
       return absl::AbortedError("the client has stopped reading");
     }
     if (passed(entry.write_started_, progress_timeout_ / kCrowdedDivisor) &&
-        budget_.WouldHaveTooMuch(0, entry.caller_.connection())) {
+        budget_.WouldHaveTooMuch(0, entry.caller_.holder())) {
       return absl::AbortedError(
           "the client has stopped reading, and others wait for the memory");
     }
@@ -80,6 +80,10 @@ void StallWatch::CloseIdle(const absl::Status& why) {
   Close([&why](const Entry& entry) {
     return entry.idle_since_ != 0 ? why : absl::OkStatus();
   });
+}
+
+void StallWatch::CloseAll(const absl::Status& why) {
+  Close([&why](const Entry&) { return why; });
 }
 
 template <typename Why>

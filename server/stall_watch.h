@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Closes streams that would not end by themselves: with ABORTED those whose
 // client has stopped reading or sending, sooner where others wait for the
-// memory, and when the server drains those that wait for their client to send.
+// memory, and when the server drains those that wait for their client to send,
+// and at last all.
 //
 // Such streams hold memory: a write that makes no progress holds its tensor, a
 // silent ComputeLogits its vectors.
@@ -75,6 +76,7 @@ class StallWatch {
 
   // Closes the streams that are idle now.
   void CloseIdle(const absl::Status& why);
+  void CloseAll(const absl::Status& why);
 
  private:
   void CloseStalled();

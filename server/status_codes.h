@@ -17,9 +17,11 @@ enum class Rejection : uint8_t {
   kOverload,
   kDraining,
   kConnectionLimit,
-  kStalledClient
+  kStalledClient,
+  kUnauthenticated,
+  kPermissionDenied
 };
-inline constexpr int kNumRejections = 4;
+inline constexpr int kNumRejections = 6;
 
 struct StatusCodeRow {
   // In metrics: the names of go-grpc-middleware, which dashboards know.
@@ -42,16 +44,18 @@ inline constexpr std::array<StatusCodeRow, 17> kStatusCodes = {{
     {"DeadlineExceeded", "DEADLINE_EXCEEDED"},
     {"NotFound", "TABLE_NOT_FOUND", true},
     {"AlreadyExists", "ALREADY_EXISTS"},
-    {"PermissionDenied", "PERMISSION_DENIED"},
+    {"PermissionDenied", "PERMISSION_DENIED", true, false,
+     Rejection::kPermissionDenied},
     {"ResourceExhausted", "OVERLOADED", false, true, Rejection::kOverload},
     {"FailedPrecondition", "FINGERPRINT_MISMATCH", true},
     {"Aborted", "ABORTED", false, false, Rejection::kStalledClient},
     {"OutOfRange", "OUT_OF_RANGE", true},
     {"Unimplemented", "UNKNOWN_FIELD", true},
     {"Internal", "INTERNAL"},
-    {"Unavailable", "DRAINING", false, true, Rejection::kDraining},
+    {"Unavailable", "DRAINING", false, false, Rejection::kDraining},
     {"DataLoss", "DATA_LOSS"},
-    {"Unauthenticated", "UNAUTHENTICATED"},
+    {"Unauthenticated", "UNAUTHENTICATED", false, false,
+     Rejection::kUnauthenticated},
 }};
 
 inline const StatusCodeRow& RowOf(const absl::Status& status) {

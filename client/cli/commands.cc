@@ -29,6 +29,9 @@ namespace {
 struct Settings {
   std::string server = "localhost";
   double timeout_seconds = 300;
+  std::optional<bool> tls;
+  TlsOptions tls_files;
+  std::string token_file;
   std::string health_service;
   TensorOptions tensor;
   std::string out;
@@ -190,6 +193,10 @@ class Tool {
         {.target = settings_.server,
          .timeout = absl::Seconds(settings_.timeout_seconds),
          .max_tensor_bytes = max_tensor_bytes,
+         .tls = Tls(),
+         .token_file = settings_.token_file.empty()
+                           ? std::nullopt
+                           : std::optional(settings_.token_file),
          .on_retry =
              [this, told = false](const absl::Status& error) mutable {
                if (std::exchange(told, true)) return;
@@ -202,6 +209,13 @@ class Tool {
     if (client.ok()) return client;
     return absl::Status(client.status().code(),
                         InFlags(client.status().message()));
+  }
+
+  TlsOptions Tls() const {
+    TlsOptions tls = settings_.tls_files;
+    tls.enabled = settings_.tls.value_or(
+        !absl::StrCat(tls.ca_file, tls.cert_file, tls.key_file).empty());
+    return tls;
   }
 
   absl::StatusOr<v1::TensorSpec> Spec() const {
@@ -346,9 +360,11 @@ CLI::App* AddTensorCommand(CLI::App* app, const std::string& name,
       ->add_option("encoding", settings->tensor.encoding,
                    "An encoding, as `attnbias list` names it")
       ->required();
-  command->add_option("field=value", settings->tensor.fields,
-                      "Its fields: dim=512, layout=concatenated, slopes=1,0.5, "
-                      "table=@FILE.safetensors:TENSOR");
+  command
+      ->add_option("field", settings->tensor.fields,
+                   "Its fields: dim=512, layout=concatenated, slopes=1,0.5, "
+                   "table=@FILE.safetensors:TENSOR")
+      ->type_name("NAME=VALUE");
   AddExtentOptions(command, &settings->tensor);
   AddOutputOptions(command, &settings->tensor);
   return command;
@@ -363,6 +379,32 @@ void AddWholeOptions(CLI::App* command, TensorOptions* tensor) {
                    "table, toeplitz, key_row, "
                    "block_toeplitz_2d or dense")
       ->group("Output");
+}
+
+void AddSecurityOptions(CLI::App* app, Settings* settings) {
+  const std::string security = "Security";
+  app->add_flag_function(
+         "--tls", [settings](int64_t count) { settings->tls = count > 0; },
+         "TLS, trusting the authorities that the system trusts")
+      ->envname("ATTNBIAS_CLIENT_TLS")
+      ->group(security);
+  const auto add_file = [&](const std::string& name, std::string* path,
+                            const std::string& variable,
+                            const std::string& description) {
+    app->add_option(name, *path, description)
+        ->envname(variable)
+        ->type_name("FILE")
+        ->group(security);
+  };
+  TlsOptions& files = settings->tls_files;
+  add_file("--tls-ca", &files.ca_file, "ATTNBIAS_CLIENT_TLS_CA",
+           "TLS, trusting the authorities in a PEM file");
+  add_file("--tls-cert", &files.cert_file, "ATTNBIAS_CLIENT_TLS_CERT",
+           "TLS, showing the certificate in a PEM file");
+  add_file("--tls-key", &files.key_file, "ATTNBIAS_CLIENT_TLS_KEY",
+           "The private key of that certificate, a PEM file");
+  add_file("--token-file", &settings->token_file, "ATTNBIAS_CLIENT_TOKEN_FILE",
+           "A file with a bearer token, which says who calls");
 }
 
 // Commands by name; the one on the command line is run.
@@ -382,6 +424,7 @@ Commands AddCommands(CLI::App* app, Settings* settings) {
         return absl::StrCat("got ", text, ", want seconds, more than 0");
       })
       ->capture_default_str();
+  AddSecurityOptions(app, settings);
   app->set_version_flag("--version", "attnbias " ATTNBIAS_VERSION);
   app->require_subcommand(1);
   app->fallthrough();
@@ -442,6 +485,9 @@ int RunTool(const std::vector<std::string>& arguments, Terminal terminal) {
   Settings settings;
   CLI::App app("Position tensors of Transformer models, from a server.",
                "attnbias");
+  app.footer(
+      "What fills and shows a cache on disk is in the Python package:\n"
+      "python -m attnbias export, python -m attnbias cache");
   const Commands commands = AddCommands(&app, &settings);
   try {
     // CLI11 takes its arguments from the back.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The attnbias command-line tool.
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <iostream>
@@ -10,6 +11,8 @@
 #include "client/cli/screen.h"
 
 int main(int argc, char** argv) {
+  // What goes wrong is told in the tool's own words, and once.
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   return attnbias::RunTool(arguments,
                            {.out = std::cout,

@@ -28,6 +28,13 @@ int64_t RoundUpToPowerOfTwo(int64_t value) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(value)));
 }
 
+absl::Status MoreThanItMayHave(const Holder& holder) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the ", holder.max_bytes,
+                   " bytes of memory that this caller may have are in use; try "
+                   "again later"));
+}
+
 absl::Status MoreThanItsShare() {
   return absl::ResourceExhaustedError(
       "this connection holds its share of the memory, and others wait; try "
@@ -86,7 +93,7 @@ void BandCache::Get(BandSpec spec, CallerPtr caller, Done done) {
   }
   // Before others can join: they need not fail for it.
   if (budget_.WouldHaveTooMuch(BandBytes(spec) + spec.evaluator_bytes,
-                               caller->connection())) {
+                               caller->holder())) {
     mutex_.Unlock();
     return done(MoreThanItsShare());
   }
@@ -111,7 +118,8 @@ BandCache::FlightPtr BandCache::BoardLocked(BandSpec spec, Waiter waiter) {
   }
   observer_.OnMiss();
   const auto flight = std::make_shared<const Flight>(Flight{
-      std::move(spec), std::make_shared<Caller>(waiter.caller->connection())});
+      std::move(spec), std::make_shared<Caller>(waiter.caller->connection(),
+                                                waiter.caller->holder())});
   waiters_[flight].push_back(std::move(waiter));
   flights.push_back(flight);
   return flight;
@@ -191,21 +199,30 @@ absl::StatusOr<ByteBudget::Reservation> BandCache::Reserve(
                    " bytes of memory at once, want at most ", budget_.limit(),
                    ", the whole memory budget");
   }
-  const std::string& holder = caller.connection();
+  const Holder& holder = caller.holder();
+  if (bytes > holder.max_bytes) {
+    return Invalid("request: needs ", bytes,
+                   " bytes of memory at once, want at most ", holder.max_bytes,
+                   ", all that this caller may have");
+  }
   if (bytes == 0) return ByteBudget::Reservation();
   if (budget_.WouldHaveTooMuch(bytes, holder)) return MoreThanItsShare();
   if (auto reservation = ReserveEvicting(bytes, holder)) {
     return *std::move(reservation);
+  }
+  if (budget_.WouldExceedItsOwn(bytes, holder)) {
+    return MoreThanItMayHave(holder);
   }
   budget_.Refused(bytes, holder);
   return NoRoomFor(bytes);
 }
 
 std::optional<ByteBudget::Reservation> BandCache::ReserveEvicting(
-    int64_t bytes, const std::string& holder) {
+    int64_t bytes, const Holder& holder) {
   for (;;) {
     if (auto reservation = budget_.Reserve(bytes, holder)) return reservation;
-    if (EvictOne() == nullptr) return std::nullopt;
+    const bool own = budget_.WouldExceedItsOwn(bytes, holder);
+    if ((own ? EvictOneOf(holder) : EvictOne()) == nullptr) return std::nullopt;
   }
 }
 
@@ -216,22 +233,34 @@ std::shared_ptr<const void> BandCache::EvictOne() {
   const auto last = std::find_if(
       entries_.rbegin(), entries_.rend(),
       [](const Entry& entry) { return entry.band.use_count() == 1; });
-  if (last != entries_.rend()) {
-    const auto entry = std::prev(last.base());
-    const BandPtr evicted = std::move(entry->band);
-    const auto found = by_key_.find(entry->key);
-    std::erase(found->second, entry);
-    if (found->second.empty()) by_key_.erase(found);
-    entries_.erase(entry);
-    kept_bytes_ -= evicted->budget_bytes();
-    observer_.OnEvicted();
-    return evicted;
-  }
+  if (last != entries_.rend()) return EvictLocked(std::prev(last.base()));
   if (parked_.empty()) return nullptr;
   const Parked evicted = std::move(parked_.front());
   parked_.pop_front();
   kept_bytes_ -= evicted.bytes;
   return evicted.idle;
+}
+
+std::shared_ptr<const void> BandCache::EvictOneOf(const Holder& holder) {
+  MutexLock lock(mutex_);
+  const auto last = std::find_if(
+      entries_.rbegin(), entries_.rend(), [&holder](const Entry& entry) {
+        return entry.band.use_count() == 1 &&
+               entry.band->buffer.reservation.holder() == holder.name;
+      });
+  if (last == entries_.rend()) return nullptr;
+  return EvictLocked(std::prev(last.base()));
+}
+
+std::shared_ptr<const void> BandCache::EvictLocked(Entries::iterator entry) {
+  const BandPtr evicted = std::move(entry->band);
+  const auto found = by_key_.find(entry->key);
+  std::erase(found->second, entry);
+  if (found->second.empty()) by_key_.erase(found);
+  entries_.erase(entry);
+  kept_bytes_ -= evicted->budget_bytes();
+  observer_.OnEvicted();
+  return evicted;
 }
 
 void BandCache::Park(std::shared_ptr<const void> idle, int64_t bytes) {

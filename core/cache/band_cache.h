@@ -64,13 +64,14 @@ class BandCache {
   // nobody waits for any more. To be called from time to time.
   void DropCancelled();
 
-  // Memory, evicting bands that nobody holds where the budget is used up. It is
-  // the caller's connection that holds it; the bands that it has made count
-  // for it too.
+  // Memory, evicting bands that nobody uses where the budget is used up, and
+  // where the caller's holder has all that it may have, bands of its own. The
+  // bands that a holder has made count for it too.
   //
-  // RESOURCE_EXHAUSTED  what is held leaves no room, or the connection has its
+  // RESOURCE_EXHAUSTED  what is held leaves no room, or the holder has its
   //                     share while others wait
-  // INVALID_ARGUMENT    it is more than the whole budget
+  // INVALID_ARGUMENT    it is more than the whole budget, or than the holder
+  //                     may have
   absl::StatusOr<BudgetedBuffer> Allocate(int64_t bytes, const Caller& caller);
 
   // A part of the budget for memory from elsewhere, likewise.
@@ -120,7 +121,7 @@ class BandCache {
   // A computation under way.
   struct Flight {
     BandSpec spec;
-    // On behalf of all who wait; the connection is that of the first.
+    // On behalf of all who wait; connection and holder are those of the first.
     CallerPtr caller;
   };
   using FlightPtr = std::shared_ptr<const Flight>;
@@ -133,10 +134,14 @@ class BandCache {
   void Compute(const FlightPtr& flight);
   void Fill(const FlightPtr& flight, std::shared_ptr<Band> band,
             std::shared_ptr<const Evaluator> evaluator);
-  std::optional<ByteBudget::Reservation> ReserveEvicting(
-      int64_t bytes, const std::string& holder);
+  std::optional<ByteBudget::Reservation> ReserveEvicting(int64_t bytes,
+                                                         const Holder& holder);
   // What was kept and shall go; null where nothing can.
   std::shared_ptr<const void> EvictOne();
+  // Likewise, of the bands that `holder` has made.
+  std::shared_ptr<const void> EvictOneOf(const Holder& holder);
+  std::shared_ptr<const void> EvictLocked(Entries::iterator entry)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RemoveFlightLocked(const FlightPtr& flight)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Land(const FlightPtr& flight, const absl::StatusOr<BandPtr>& result);

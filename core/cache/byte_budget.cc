@@ -4,24 +4,30 @@
 namespace attnbias {
 
 std::optional<ByteBudget::Reservation> ByteBudget::Reserve(
-    int64_t bytes, const std::string& holder) {
+    int64_t bytes, const Holder& holder) {
   MutexLock lock(mutex_);
-  if (bytes > limit_ - used_) return std::nullopt;
-  Holdings::value_type& entry = *holdings_.try_emplace(holder).first;
+  if (bytes > limit_ - used_ || bytes > holder.max_bytes - HeldLocked(holder)) {
+    return std::nullopt;
+  }
+  Holdings::value_type& entry = *holdings_.try_emplace(holder.name).first;
   entry.second.bytes += bytes;
   ++entry.second.count;
   used_ += bytes;
   return Reservation(this, &entry, bytes);
 }
 
-void ByteBudget::Refused(int64_t bytes, const std::string& holder) {
+bool ByteBudget::WouldExceedItsOwn(int64_t bytes, const Holder& holder) const {
+  MutexLock lock(mutex_);
+  return bytes > holder.max_bytes - HeldLocked(holder);
+}
+
+void ByteBudget::Refused(int64_t bytes, const Holder& holder) {
   MutexLock lock(mutex_);
   if (!IsWithinShareLocked(bytes, holder)) return;
   waits_until_.store(Clock::now() + kWait, std::memory_order_relaxed);
 }
 
-bool ByteBudget::WouldHaveTooMuch(int64_t bytes,
-                                  const std::string& holder) const {
+bool ByteBudget::WouldHaveTooMuch(int64_t bytes, const Holder& holder) const {
   if (Clock::now() >= waits_until_.load(std::memory_order_relaxed)) {
     return false;
   }
@@ -29,12 +35,14 @@ bool ByteBudget::WouldHaveTooMuch(int64_t bytes,
   return !IsWithinShareLocked(bytes, holder);
 }
 
-bool ByteBudget::IsWithinShareLocked(int64_t more,
-                                     const std::string& holder) const {
-  const auto found = holdings_.find(holder);
-  const int64_t held = found == holdings_.end() ? 0 : found->second.bytes;
+int64_t ByteBudget::HeldLocked(const Holder& holder) const {
+  const auto found = holdings_.find(holder.name);
+  return found == holdings_.end() ? 0 : found->second.bytes;
+}
+
+bool ByteBudget::IsWithinShareLocked(int64_t more, const Holder& holder) const {
   const auto holders = static_cast<int64_t>(holdings_.size());
-  return more <= limit_ / (holders + 1) - held;
+  return more <= limit_ / (holders + 1) - HeldLocked(holder);
 }
 
 void ByteBudget::Release(Holdings::value_type* holder, int64_t bytes) {

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/base/caller.h"
 #include "core/base/mutex.h"
 
 namespace attnbias {
@@ -18,7 +19,7 @@ namespace attnbias {
 // Safe for any number of threads. Outlives its reservations.
 class ByteBudget {
  private:
-  // Bytes and reservations of one holder.
+  // Bytes and reservations of one holder, by its name.
   struct Holding {
     int64_t bytes = 0;
     int64_t count = 0;
@@ -49,6 +50,9 @@ class ByteBudget {
       if (budget_ != nullptr) budget_->Release(holder_, bytes_);
     }
 
+    // The holder's name; of one that reserves something.
+    const std::string& holder() const { return holder_->first; }
+
    private:
     friend class ByteBudget;
     Reservation(ByteBudget* budget, Holdings::value_type* holder, int64_t bytes)
@@ -67,20 +71,26 @@ class ByteBudget {
     return used_;
   }
 
-  // Empty when `bytes` more do not fit.
-  std::optional<Reservation> Reserve(int64_t bytes, const std::string& holder);
+  // Empty when `bytes` more do not fit into the budget, or `holder` may not
+  // have them.
+  std::optional<Reservation> Reserve(int64_t bytes, const Holder& holder);
+
+  // Whether `holder` would have more than it may ever have.
+  bool WouldExceedItsOwn(int64_t bytes, const Holder& holder) const;
 
   // Says that `holder` was refused, and nothing more can be done for it. It
   // waits, unless it wants more than its share.
-  void Refused(int64_t bytes, const std::string& holder);
+  void Refused(int64_t bytes, const Holder& holder);
 
   // Whether somebody waits while `holder`, with so many bytes more, has more
   // than its share: the budget divided by those who hold something and one
   // more.
-  bool WouldHaveTooMuch(int64_t bytes, const std::string& holder) const;
+  bool WouldHaveTooMuch(int64_t bytes, const Holder& holder) const;
 
  private:
-  bool IsWithinShareLocked(int64_t more, const std::string& holder) const
+  int64_t HeldLocked(const Holder& holder) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsWithinShareLocked(int64_t more, const Holder& holder) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Release(Holdings::value_type* holder, int64_t bytes);
 

@@ -11,8 +11,8 @@
 namespace attnbias {
 namespace {
 
-// A band larger than what its evaluator leaves of the budget, divided by this,
-// is made piece by piece, not kept.
+// A band larger than what its evaluator leaves of the memory that its caller
+// may have, divided by this, is made piece by piece, not kept.
 constexpr int64_t kLargestBandDivisor = 8;
 // Scattered positions take a band with at most this many numbers for each one
 // they ask for.
@@ -85,7 +85,7 @@ PayloadPtr Engine::Find(const PlanPtr& plan, CallerPtr caller) {
 }
 
 void Engine::Get(const PlanPtr& plan, CallerPtr caller, Done done) {
-  std::optional<BandSpec> band = BandFor(plan);
+  std::optional<BandSpec> band = BandFor(plan, caller->holder());
   if (!band.has_value()) {
     return Compute(plan, std::move(caller), std::move(done));
   }
@@ -98,7 +98,8 @@ void Engine::Get(const PlanPtr& plan, CallerPtr caller, Done done) {
       });
 }
 
-std::optional<BandSpec> Engine::BandFor(const PlanPtr& plan) const {
+std::optional<BandSpec> Engine::BandFor(const PlanPtr& plan,
+                                        const Holder& holder) const {
   // Bands have one coordinate, and these numbers depend on two.
   if (plan->encoding().structure == Structure::kDense) return std::nullopt;
   const Range hull = plan->hull();
@@ -107,8 +108,9 @@ std::optional<BandSpec> Engine::BandFor(const PlanPtr& plan) const {
       plan->query_coordinates().size() * plan->key_coordinates().size();
   if (hull.size() / kMostWaste > wanted) return std::nullopt;
   const int64_t evaluator_bytes = plan->encoding().evaluator_bytes;
-  const int64_t largest =
-      (options_.memory_budget_bytes - evaluator_bytes) / kLargestBandDivisor;
+  const int64_t memory =
+      std::min(options_.memory_budget_bytes, holder.max_bytes);
+  const int64_t largest = (memory - evaluator_bytes) / kLargestBandDivisor;
   const Range wide = BandCache::Widen(hull, plan->encoding().domain);
   // Compared without a product, which could overflow.
   const auto fits = [&](Range span) {

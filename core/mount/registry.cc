@@ -35,6 +35,36 @@ absl::Status CheckName(const std::string& name) {
 
 }  // namespace
 
+TableSetPtr TableSet::Under(const std::vector<std::string>& prefixes) const {
+  MutexLock lock(mutex_);
+  const auto found = parts_.find(prefixes);
+  if (found != parts_.end()) return found->second;
+  auto set = std::make_shared<TableSet>();
+  set->prefixes_ = prefixes;
+  for (const MountedTable& mounted : tables_) {
+    if (set->MayHave(mounted.name)) set->Append(mounted);
+  }
+  if (parts_.size() >= kMaxParts) parts_.clear();
+  parts_.emplace(prefixes, set);
+  return set;
+}
+
+bool TableSet::MayHave(std::string_view name) const {
+  return std::ranges::any_of(prefixes_, [name](const std::string& prefix) {
+    return name.starts_with(prefix);
+  });
+}
+
+void TableSet::Append(const MountedTable& mounted) {
+  // A spec resolved on another replica names the transpose by its digest.
+  for (const TableLayout layout :
+       {TableLayout::kBucketsHeads, TableLayout::kHeadsBuckets}) {
+    const absl::StatusOr<Table> face = mounted.table.In(layout);
+    if (face.ok()) by_digest_.emplace(face->sha256(), *face);
+  }
+  tables_.push_back(mounted);
+}
+
 const MountedTable* TableSet::Find(std::string_view name) const {
   const auto found =
       std::ranges::lower_bound(tables_, name, {}, &MountedTable::name);
@@ -74,13 +104,7 @@ absl::StatusOr<TableSetPtr> TableSetBuilder::Build() && {
       return Invalid("two tables have the name '", mounted.name, "', out of ",
                      set->tables_.back().source, " and ", mounted.source);
     }
-    // A spec resolved on another replica names the transpose by its digest.
-    for (const TableLayout layout :
-         {TableLayout::kBucketsHeads, TableLayout::kHeadsBuckets}) {
-      const absl::StatusOr<Table> face = mounted.table.In(layout);
-      if (face.ok()) set->by_digest_.emplace(face->sha256(), *face);
-    }
-    set->tables_.push_back(mounted);
+    set->Append(mounted);
   }
   return set;
 }

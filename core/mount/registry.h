@@ -30,9 +30,18 @@ struct MountedTable {
   std::optional<EncodingSpec> spec;
 };
 
-// Immutable; names are unique.
+// Immutable; names are unique. Safe for any number of threads.
 class TableSet {
  public:
+  // Those of this set whose names begin with one of `prefixes`: one and the
+  // same set for all who ask so.
+  std::shared_ptr<const TableSet> Under(
+      const std::vector<std::string>& prefixes) const;
+
+  // Whether a name could be one of this set's: false outside of the prefixes
+  // that it was made for.
+  bool MayHave(std::string_view name) const;
+
   // By ascending name.
   absl::Span<const MountedTable> tables() const { return tables_; }
 
@@ -45,8 +54,19 @@ class TableSet {
  private:
   friend class TableSetBuilder;
 
+  // Callers have few different ones at a time.
+  static constexpr size_t kMaxParts = 64;
+
+  void Append(const MountedTable& mounted);
+
+  std::vector<std::string> prefixes_ = {""};
   std::vector<MountedTable> tables_;
   absl::flat_hash_map<std::string, Table> by_digest_;
+
+  mutable Mutex mutex_;
+  mutable absl::flat_hash_map<std::vector<std::string>,
+                              std::shared_ptr<const TableSet>>
+      parts_ ABSL_GUARDED_BY(mutex_);
 };
 using TableSetPtr = std::shared_ptr<const TableSet>;
 

@@ -21,6 +21,7 @@ namespace attnbias {
 //
 // INVALID_ARGUMENT  no encoding; a table that is not one
 // NOT_FOUND         a table by name or digest that is not mounted
+// PERMISSION_DENIED a table by a name that `tables` may not have
 absl::StatusOr<TensorSpec> DecodeSpec(const v1::TensorSpec& spec,
                                       const TableSet& tables);
 

@@ -41,6 +41,12 @@ absl::StatusOr<Table> FindNamed(const std::string& name,
   if (const MountedTable* const mounted = tables.Find(name)) {
     return mounted->table;
   }
+  if (!tables.MayHave(name)) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        path, ": got '", Shortened(name),
+        "', want the name of a table that this caller may use; ListTables has "
+        "them"));
+  }
   return absl::NotFoundError(
       absl::StrCat(path, ": got '", Shortened(name),
                    "', want the name of a mounted table; ListTables has them"));

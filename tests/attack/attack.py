@@ -17,7 +17,7 @@ from tests.tools import http2
 MIB = 1 << 20
 BUDGET = 64 * MIB
 PROCESS = 200 * MIB
-"""What docs/operations.md allows a process beside its budget."""
+"""What docs/operations/size.md allows a process beside its budget."""
 
 RECOVERY_SECONDS = 10
 
@@ -32,9 +32,9 @@ _IDLE_SHARE = 0.05  # of one processor
 class Attack:
     """A load on a server, until the `with` block ends or it is stopped."""
 
-    def __init__(self, name: str, server: Server) -> None:
+    def __init__(self, name: str, address: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.attack.load", name, server.address, str(_LIFE_SECONDS)],
+            [sys.executable, "-m", "tests.attack.load", name, address, str(_LIFE_SECONDS)],
             stdout=subprocess.PIPE,
             text=True,
         )

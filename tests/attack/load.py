@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.integration.contract import SERVICE, message, spec
+from tests.integration.contract import SERVICE, alibi, message, spec
 from tests.tools import http2
 
 MIB = 1 << 20
@@ -286,6 +286,13 @@ def pings() -> Iterable[bytes]:
     yield from itertools.repeat(http2.frame(http2.PING, 0, 0, bytes(8)) * 4096, 400)
 
 
+def patient_pings() -> Iterable[bytes]:
+    """Few enough at a time to be answered, until the answers fill all that lies between."""
+    for _ in range(10_000):
+        yield http2.frame(http2.PING, 0, 0, bytes(8)) * 500
+        time.sleep(0.002)
+
+
 def many_settings() -> Iterable[bytes]:
     yield from itertools.repeat(http2.settings(initial_window_size=1) * 4096, 400)
 
@@ -294,6 +301,26 @@ def half_frame() -> Iterable[bytes]:
     """A call whose first frame of data is never whole."""
     yield http2.frame(http2.HEADERS, http2.END_HEADERS, 1, http2.call_headers(GET))
     yield http2.frame(http2.DATA, 0, 1, struct.pack(">BI", 0, 8 * MIB - 64) + bytes(16000))[:-100]
+
+
+def empty_data() -> Iterable[bytes]:
+    """A call whose body is frames without bytes."""
+    yield http2.frame(http2.HEADERS, http2.END_HEADERS, 1, http2.call_headers(GET))
+    yield from itertools.repeat(http2.frame(http2.DATA, 0, 1, b"") * 4096, 100)
+
+
+def window_updates() -> Iterable[bytes]:
+    """A call that widens its window a byte at a time."""
+    yield http2.frame(http2.HEADERS, http2.END_HEADERS, 1, http2.call_headers(GET))
+    update = http2.frame(http2.WINDOW_UPDATE, 0, 1, struct.pack(">I", 1))
+    yield from itertools.repeat(update * 4096, 100)
+
+
+def priorities() -> Iterable[bytes]:
+    """A call that changes its priority all the time."""
+    yield http2.frame(http2.HEADERS, http2.END_HEADERS, 1, http2.call_headers(GET))
+    priority = http2.frame(http2.PRIORITY, 0, 1, struct.pack(">IB", 0, 16))
+    yield from itertools.repeat(priority * 4096, 100)
 
 
 # The tables.
@@ -436,7 +463,24 @@ UNWANTED: dict[str, Calls] = {
 }
 """The same, wanted for half a second."""
 
-LOADS = MEMORY | TIME | UNWANTED
+PROXY: dict[str, Calls | Flood] = {
+    "unread_large": Calls(
+        "300 streams of 256 MiB that nobody reads",
+        STREAM,
+        lambda n: request(alibi(16, 2048, form="FORM_DENSE"), "StreamTensor"),
+        at_once=300,
+        count=300,
+        connections=3,
+        window=0,
+    ),
+    "patient_pings": Flood("5 million pings by and by, no answer read", patient_pings),
+    "empty_data": Flood("400000 frames of data without a byte", empty_data),
+    "window_updates": Flood("400000 updates of a window", window_updates),
+    "priorities": Flood("400000 changes of a priority", priorities),
+}
+"""What others pay for at a proxy, beside the floods above."""
+
+LOADS = MEMORY | TIME | UNWANTED | PROXY
 
 
 def main(name: str, address: str, seconds: str) -> None:

@@ -41,7 +41,7 @@ def test_memory(name: str, threads: int, figures: Figures) -> None:
         group = stack.enter_context(control_groups.limited_memory(CONTAINER))
         prefix = control_groups.inside(group)
         server = stack.enter_context(Server(*flags, prefix=prefix))
-        attack = stack.enter_context(Attack(name, server))
+        attack = stack.enter_context(Attack(name, server.address))
         peak = endure(server, attack)
         counts = attack.stop()
         recovered = is_well(server)

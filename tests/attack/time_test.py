@@ -53,7 +53,7 @@ def test_small_calls_and_health_are_answered_soon(name: str, figures: Figures) -
     what = TIME[name].what
     with server_on_two_processors() as server:
         probe.warm(probes, server.address)
-        with Attack(name, server) as attack:
+        with Attack(name, server.address) as attack:
             with probe.running(probes, server.address):
                 time.sleep(SECONDS)
             client_share = cpu_seconds(attack.process) / SECONDS
@@ -80,7 +80,7 @@ def test_small_calls_and_health_are_answered_soon(name: str, figures: Figures) -
 
 @pytest.mark.parametrize("name", UNWANTED)
 def test_work_that_nobody_wants_ends(name: str, figures: Figures) -> None:
-    with server_on_two_processors() as server, Attack(name, server):
+    with server_on_two_processors() as server, Attack(name, server.address):
         time.sleep(WANTED_SECONDS)
         idle_after = seconds_until_idle(server)
     how = "deadline passed" if name.startswith("expired") else "reset"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.bench import (
+    cache,
     cuda,
     in_process,
     kernels,
@@ -18,6 +19,7 @@ from tests.bench import (
     logits,
     models,
     report,
+    sizing,
     small_requests,
     streams,
 )
@@ -49,6 +51,8 @@ GROUPS: dict[str, Group] = {
     "sinusoidal": sinusoidal,
     "logits": logits.rows,
     "small": small,
+    "cache": cache.rows,
+    "sizing": sizing.rows,
     "model": models.rows,
 }
 

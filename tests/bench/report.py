@@ -34,7 +34,7 @@ def print_table(rows: Sequence[Row]) -> None:
             quantity(row.theirs, row.unit),
             f"[{style}]{row.ratio:.3g}[/]" if style else f"{row.ratio:.3g}",
             "" if row.best_ratio is None else f"{row.best_ratio:.3g}",
-            "" if row.goal is None else f"≥ {row.goal:g}",
+            "" if row.goal is None else f"≥ {row.goal:g}, {'ok' if row.met else 'MISSED'}",
         )
     Console(width=None if os.isatty(1) else 140).print(table)
 

@@ -5,7 +5,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pwd.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstdlib>
@@ -351,10 +353,15 @@ TEST_F(DiskCacheTest, AClientThatIsOfflineAsksNobody) {
   EXPECT_EQ(Text(client.Get(AlibiSpec())), payload_);
   v1::TensorSpec spec = AlibiSpec();
   spec.mutable_pair()->set_key_length(5);
-  const absl::Status missing = client.Get(spec).status();
-  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(missing.message()),
-              HasSubstr(folder_ + " does not have what is asked for"));
+  for (const absl::Status& missing :
+       {client.Get(spec).status(), client.Describe(spec).status()}) {
+    EXPECT_EQ(missing,
+              absl::NotFoundError(absl::StrCat(
+                  "offline: ", folder_,
+                  " does not have pair { query_length: 4 key_length: 5 } "
+                  "alibi { num_heads: 8 }; export it, or get it once in Python "
+                  "with this cache, in these words")));
+  }
   EXPECT_EQ(client.ServerInfo().status().code(),
             absl::StatusCode::kUnavailable);
   EXPECT_EQ(client.ListTables().status().code(),
@@ -370,6 +377,24 @@ TEST_F(DiskCacheTest, AClientThatIsOfflineAsksNobody) {
                 "ATTNBIAS_CACHE_DIR"));
 }
 
+TEST_F(DiskCacheTest, WhatIsMissingIsToldInOneLine) {
+  options_.offline = true;
+  v1::TensorSpec spec = AlibiSpec();
+  v1::InlineTable* table =
+      spec.mutable_t5()->mutable_table()->mutable_inline_table();
+  table->set_data(std::string(1 << 20, '\1'));
+  const auto error = [&] {
+    return std::string(MakeClient().Get(spec).status().message());
+  };
+  EXPECT_THAT(error(), HasSubstr("key_length: 4"));
+  for (int i = 0; i < 10000; ++i) {
+    spec.mutable_pair()->mutable_query_positions()->add_positions(i);
+  }
+  EXPECT_THAT(error(), HasSubstr("positions: [0, 1, 2,"));
+  EXPECT_THAT(error(), HasSubstr("inline_table"));
+  EXPECT_LT(error().size(), folder_.size() + 700);
+}
+
 TEST_F(DiskCacheTest, TheBoundHoldsHereToo) {
   options_.max_tensor_bytes = kBytes - 1;
   EXPECT_EQ(MakeClient().Get(AlibiSpec()).status().code(),
@@ -378,7 +403,16 @@ TEST_F(DiskCacheTest, TheBoundHoldsHereToo) {
 
 class CacheFolderTest : public DiskCacheTest {
  protected:
-  ~CacheFolderTest() override { unsetenv("ATTNBIAS_CACHE_DIR"); }
+  ~CacheFolderTest() override {
+    unsetenv("ATTNBIAS_CACHE_DIR");
+    setenv("HOME", home_.c_str(), 1);
+    std::filesystem::current_path(here_);
+  }
+
+ private:
+  const std::filesystem::path here_ = std::filesystem::current_path();
+  const std::string home_ =
+      std::getenv("HOME") != nullptr ? std::getenv("HOME") : "/";
 };
 
 TEST_F(CacheFolderTest, TheEnvironmentNamesOneWhereTheOptionsDoNot) {
@@ -388,8 +422,44 @@ TEST_F(CacheFolderTest, TheEnvironmentNamesOneWhereTheOptionsDoNot) {
   options_.cache_folder = "";
   ThenFetch();
   EXPECT_EQ(Text(MakeClient().Get(AlibiSpec())), fresh_);
-  EXPECT_EQ(*CacheFolderFrom("~/cache"),
-            absl::StrCat(std::getenv("HOME"), "/cache"));
+}
+
+TEST_F(CacheFolderTest, ItIsWhereItWasWhenTheClientWasMade) {
+  server_.Stop();
+  const std::filesystem::path folder = folder_;
+  std::filesystem::current_path(folder.parent_path());
+  options_.cache_folder = folder.filename();
+  const Client client = MakeClient();
+  std::filesystem::current_path("/");
+  EXPECT_EQ(Text(client.Get(AlibiSpec())), payload_);
+  EXPECT_EQ(*CacheFolderFrom("cache"), "/cache");
+  EXPECT_EQ(*CacheFolderFrom(""), "");
+}
+
+TEST_F(CacheFolderTest, AFolderThatIsGoneHasNoFoldersInIt) {
+  const std::string gone = folder_ + "/gone";
+  std::filesystem::create_directory(gone);
+  std::filesystem::current_path(gone);
+  std::filesystem::remove(gone);
+  EXPECT_THAT(std::string(CacheFolderFrom("cache").status().message()),
+              HasSubstr("want an absolute path"));
+  EXPECT_EQ(*CacheFolderFrom("/cache"), "/cache");
+}
+
+TEST_F(CacheFolderTest, ATildeIsAHome) {
+  setenv("HOME", "/nowhere", 1);
+  EXPECT_EQ(*CacheFolderFrom("~"), "/nowhere");
+  EXPECT_EQ(*CacheFolderFrom("~/a/~"), "/nowhere/a/~");
+  const std::string root = getpwnam("root")->pw_dir;
+  EXPECT_EQ(*CacheFolderFrom("~root"), root);
+  EXPECT_EQ(*CacheFolderFrom("~root/a"), root + "/a");
+  unsetenv("HOME");
+  EXPECT_EQ(*CacheFolderFrom("~/a"),
+            absl::StrCat(getpwuid(getuid())->pw_dir, "/a"));
+  EXPECT_EQ(CacheFolderFrom("~who-is-this/a").status(),
+            absl::InvalidArgumentError(
+                "cache_folder: got ~who-is-this/a, where ~ is nobody's; want a "
+                "path"));
 }
 
 TEST_F(CacheFolderTest, AFileIsNoFolder) {

@@ -86,6 +86,13 @@ struct FakeStream {
   }
 };
 
+// How a call said who makes it, and the connection that it came over.
+struct Caller {
+  std::string authorization;
+  std::string certificate_name;  // the common name
+  std::string peer;
+};
+
 using Script = std::function<grpc::Status(const FakeStream&)>;
 using DescribeScript = std::function<grpc::Status(v1::DescribeTensorResponse*)>;
 
@@ -101,8 +108,12 @@ inline grpc::Status WithDetail(grpc::StatusCode code,
 
 class FakeServer final : public v1::AttentionBiasService::Service {
  public:
-  // Port 0 picks one.
-  explicit FakeServer(int port = 0) : port_(port) { Start(); }
+  // Listens on a port that it picks.
+  explicit FakeServer(std::shared_ptr<grpc::ServerCredentials> credentials =
+                          grpc::InsecureServerCredentials())
+      : credentials_(std::move(credentials)) {
+    Start();
+  }
   ~FakeServer() override { Stop(); }
 
   // The next stream not yet scripted follows `script`.
@@ -118,8 +129,8 @@ class FakeServer final : public v1::AttentionBiasService::Service {
   // On the same port as before.
   void Start() {
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:" + std::to_string(port_),
-                             grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort("127.0.0.1:" + std::to_string(port_), credentials_,
+                             &port_);
     builder.RegisterService(this);
     builder.RegisterService(&health_);
     server_ = builder.BuildAndStart();
@@ -152,6 +163,7 @@ class FakeServer final : public v1::AttentionBiasService::Service {
   grpc::Status StreamTensor(
       grpc::ServerContext* context, const v1::StreamTensorRequest* request,
       grpc::ServerWriter<v1::StreamTensorResponse>* writer) override {
+    Note(*context);
     Script script;
     {
       const std::lock_guard lock(mutex_);
@@ -165,9 +177,10 @@ class FakeServer final : public v1::AttentionBiasService::Service {
     return script(FakeStream{context, *request, writer});
   }
 
-  grpc::Status DescribeTensor(grpc::ServerContext*,
+  grpc::Status DescribeTensor(grpc::ServerContext* context,
                               const v1::DescribeTensorRequest*,
                               v1::DescribeTensorResponse* response) override {
+    Note(*context);
     DescribeScript script;
     {
       const std::lock_guard lock(mutex_);
@@ -181,9 +194,10 @@ class FakeServer final : public v1::AttentionBiasService::Service {
   }
 
   // Three tables, one to a page.
-  grpc::Status ListTables(grpc::ServerContext*,
+  grpc::Status ListTables(grpc::ServerContext* context,
                           const v1::ListTablesRequest* request,
                           v1::ListTablesResponse* response) override {
+    Note(*context);
     if (request->page_size() != 1000) {
       return {grpc::StatusCode::INVALID_ARGUMENT, "a page of another size"};
     }
@@ -207,32 +221,48 @@ class FakeServer final : public v1::AttentionBiasService::Service {
     return grpc::Status::OK;
   }
 
-  // Calls of GetServerInfo, and what the last one carried as "authorization".
+  // Calls of GetServerInfo.
   int info_calls() const { return info_calls_; }
-  std::string authorization() const {
-    const std::lock_guard lock(mutex_);
-    return authorization_;
-  }
 
   grpc::Status GetServerInfo(grpc::ServerContext* context,
                              const v1::GetServerInfoRequest*,
                              v1::GetServerInfoResponse* response) override {
+    Note(*context);
     ++info_calls_;
-    const std::lock_guard lock(mutex_);
-    const auto found = context->client_metadata().find("authorization");
-    if (found != context->client_metadata().end()) {
-      authorization_ = {found->second.data(), found->second.size()};
-    }
     response->set_version("1.2.3");
     return grpc::Status::OK;
   }
 
+  // Of all calls so far, in order.
+  std::vector<Caller> callers() const {
+    const std::lock_guard lock(mutex_);
+    return callers_;
+  }
+
  private:
+  void Note(const grpc::ServerContext& context) {
+    Caller caller;
+    const auto found = context.client_metadata().find("authorization");
+    if (found != context.client_metadata().end()) {
+      caller.authorization = {found->second.data(), found->second.size()};
+    }
+    for (const grpc::string_ref& name :
+         context.auth_context()->FindPropertyValues("x509_common_name")) {
+      caller.certificate_name = {name.data(), name.size()};
+    }
+    caller.peer = context.peer();
+    const std::lock_guard lock(mutex_);
+    callers_.push_back(caller);
+  }
+
   struct HealthService final : grpc::health::v1::Health::Service {
+    explicit HealthService(FakeServer* whole) : server(whole) {}
+
     grpc::Status Check(
-        grpc::ServerContext*,
+        grpc::ServerContext* context,
         const grpc::health::v1::HealthCheckRequest* request,
         grpc::health::v1::HealthCheckResponse* response) override {
+      server->Note(*context);
       if (!request->service().empty()) {
         return {grpc::StatusCode::NOT_FOUND,
                 "no service " + request->service()};
@@ -241,6 +271,7 @@ class FakeServer final : public v1::AttentionBiasService::Service {
       return grpc::Status::OK;
     }
 
+    FakeServer* const server;
     std::atomic<grpc::health::v1::HealthCheckResponse::ServingStatus> status =
         grpc::health::v1::HealthCheckResponse::SERVING;
   };
@@ -249,10 +280,11 @@ class FakeServer final : public v1::AttentionBiasService::Service {
   std::deque<Script> scripts_;
   std::deque<DescribeScript> describe_scripts_;
   std::vector<v1::StreamTensorRequest> requests_;
-  std::string authorization_;
+  std::vector<Caller> callers_;
   std::atomic<int> info_calls_ = 0;
-  HealthService health_;
-  int port_;
+  HealthService health_{this};
+  const std::shared_ptr<grpc::ServerCredentials> credentials_;
+  int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };
 

@@ -10,7 +10,9 @@ namespace {
 
 std::string Told(const std::string& says) {
   const absl::Status status =
-      FromRpc(grpc::Status(grpc::StatusCode::UNAVAILABLE, says), "host:1");
+      FromRpc(grpc::Status(grpc::StatusCode::UNAVAILABLE, says),
+              {.target = "host:1", .tls = TlsOptions{.enabled = false}},
+              /*has_token=*/false);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   return std::string(status.message());
 }
@@ -49,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(
         Unreached{"connections to all backends failing; last error: "
                   "UNAVAILABLE: ipv4:127.0.0.1:1: Socket closed",
                   "host:1 answers, but not with gRPC in plaintext: does it "
-                  "need TLS? This client has none"},
+                  "need TLS? Set ClientOptions::tls"},
         Unreached{"DNS resolution failed for host:1: C-ares status is not "
                   "ARES_SUCCESS qtype=AAAA name=host is_balancer=0: Domain "
                   "name not found",

@@ -59,5 +59,21 @@ INSTANTIATE_TEST_SUITE_P(
                     "[host]", "http://host", "https://host:1",
                     "unix:", "ipv4:", "ipv4:1.2.3.4,", "dns:///", "host:1:2"));
 
+TEST(Target, KnowsWhatIsOnThisMachine) {
+  for (const char* target :
+       {"localhost", "localhost:1", "127.0.0.1", "127.1.2.3:4", "::1",
+        "[::1]:1", "dns:localhost", "dns:///localhost",
+        "ipv4:127.0.0.1,127.0.0.2:7", "ipv6:::1", "unix:/run/a.sock",
+        "unix-abstract:a"}) {
+    EXPECT_TRUE(IsOnThisMachine(TargetFrom(target).value())) << target;
+  }
+  for (const char* target :
+       {"host", "localhost.example", "127.example", "127.0.0.1.example",
+        "10.0.0.1", "::2", "dns:host", "dns://9.9.9.9/localhost",
+        "ipv4:127.0.0.1,10.0.0.1", "xds:///localhost", "vsock:1:2"}) {
+    EXPECT_FALSE(IsOnThisMachine(TargetFrom(target).value())) << target;
+  }
+}
+
 }  // namespace
 }  // namespace attnbias::target_test

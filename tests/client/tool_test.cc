@@ -12,6 +12,7 @@
 
 #include "client/cli/commands.h"
 #include "client/cli/progress_line.h"
+#include "tests/client/certificates.h"
 #include "tests/client/fake_server.h"
 
 namespace attnbias::tool_test {
@@ -98,6 +99,112 @@ TEST_F(ToolTest, TakesTheServerFromTheEnvironment) {
   ::setenv("ATTNBIAS_SERVER", server_.target().c_str(), 1);
   EXPECT_EQ(RunAlone({"health"}), 0);
   ::unsetenv("ATTNBIAS_SERVER");
+}
+
+class SecureToolTest : public ToolTest {
+ protected:
+  SecureToolTest() {
+    folder_ = ::testing::TempDir() + "tool_XXXXXX";
+    EXPECT_NE(mkdtemp(folder_.data()), nullptr);
+    std::ofstream(folder_ + "/ca") << authority_.pem();
+    std::ofstream(folder_ + "/cert") << own_.certificate;
+    std::ofstream(folder_ + "/key") << own_.key;
+    std::ofstream(folder_ + "/token") << "abc";
+  }
+  ~SecureToolTest() override {
+    for (const char* name :
+         {"ATTNBIAS_CLIENT_TLS", "ATTNBIAS_CLIENT_TLS_CA",
+          "ATTNBIAS_CLIENT_TLS_CERT", "ATTNBIAS_CLIENT_TLS_KEY",
+          "ATTNBIAS_CLIENT_TOKEN_FILE", "ATTNBIAS_CLIENT_TOKEN"}) {
+      unsetenv(name);
+    }
+    std::filesystem::remove_all(folder_);
+  }
+
+  int RunSecurely(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"--server", secure_.target()});
+    return RunAlone(arguments);
+  }
+
+  const Authority authority_;
+  const Identity own_ = authority_.Sign("me");
+  std::string folder_;
+  FakeServer secure_{[this] {
+    grpc::SslServerCredentialsOptions options(
+        GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY);
+    options.pem_root_certs = authority_.pem();
+    const Identity identity = authority_.Sign("server");
+    options.pem_key_cert_pairs.push_back(
+        {.private_key = identity.key, .cert_chain = identity.certificate});
+    return grpc::SslServerCredentials(options);
+  }()};
+};
+
+TEST_F(SecureToolTest, TakesCertificatesAndTokenByFlag) {
+  EXPECT_EQ(RunSecurely({"health", "--tls-ca", folder_ + "/ca", "--tls-cert",
+                         folder_ + "/cert", "--tls-key", folder_ + "/key",
+                         "--token-file", folder_ + "/token"}),
+            0)
+      << err_.str();
+  EXPECT_EQ(secure_.callers().back().authorization, "Bearer abc");
+  EXPECT_EQ(secure_.callers().back().certificate_name, "me");
+}
+
+TEST_F(SecureToolTest, TakesThemFromTheEnvironment) {
+  ::setenv("ATTNBIAS_CLIENT_TLS_CA", (folder_ + "/ca").c_str(), 1);
+  ::setenv("ATTNBIAS_CLIENT_TOKEN", "from-environment", 1);
+  EXPECT_EQ(RunSecurely({"health"}), 0) << err_.str();
+  EXPECT_EQ(secure_.callers().back().authorization, "Bearer from-environment");
+  ::setenv("ATTNBIAS_CLIENT_TLS_CERT", (folder_ + "/cert").c_str(), 1);
+  ::setenv("ATTNBIAS_CLIENT_TLS_KEY", (folder_ + "/key").c_str(), 1);
+  ::setenv("ATTNBIAS_CLIENT_TOKEN_FILE", (folder_ + "/token").c_str(), 1);
+  EXPECT_EQ(RunSecurely({"health"}), 0) << err_.str();
+  EXPECT_EQ(secure_.callers().back().authorization, "Bearer abc");
+  EXPECT_EQ(secure_.callers().back().certificate_name, "me");
+  for (const char* off : {"0", "1"}) {
+    ::setenv("ATTNBIAS_CLIENT_TLS", off, 1);
+    EXPECT_EQ(Run({"--tls=false", "health"}), 0) << err_.str();
+  }
+  ::setenv("ATTNBIAS_CLIENT_TLS", "0", 1);
+  EXPECT_EQ(Run({"health"}), 0) << err_.str();
+}
+
+TEST_F(SecureToolTest, SaysWhatToTryInFlags) {
+  EXPECT_EQ(RunSecurely({"health"}), 1);
+  EXPECT_THAT(err_.str(), HasSubstr("does it need TLS? Set --tls ("));
+  const Authority other("other");
+  std::ofstream(folder_ + "/other") << other.pem();
+  EXPECT_EQ(RunSecurely({"health", "--tls-ca", folder_ + "/other"}), 1);
+  EXPECT_THAT(err_.str(), HasSubstr("set its authority's, --tls-ca FILE ("));
+  EXPECT_EQ(Run({"health", "--tls-ca", folder_ + "/ca"}), 1);
+  EXPECT_THAT(err_.str(), HasSubstr("not with TLS: leave out --tls ("));
+  server_.ThenDescribe([](v1::DescribeTensorResponse*) {
+    return grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "no");
+  });
+  EXPECT_EQ(Run({"describe", "alibi", "num_heads=1", "--queries", "1", "--keys",
+                 "1"}),
+            1);
+  EXPECT_THAT(err_.str(),
+              HasSubstr("wants to know who calls: set --token-file FILE, or "
+                        "--tls-cert FILE and --tls-key FILE (no)"));
+}
+
+TEST_F(SecureToolTest, AFileThatIsWrongIsAMistakeOfTheCommandLine) {
+  EXPECT_EQ(RunSecurely({"health", "--tls-ca", folder_ + "/token"}), 2);
+  EXPECT_EQ(err_.str(), "attnbias: --tls-ca: got \"" + folder_ +
+                            "/token\", want a PEM file with certificates\n");
+  EXPECT_EQ(RunSecurely({"health", "--tls-cert", folder_ + "/cert"}), 2);
+  EXPECT_EQ(err_.str(), "attnbias: --tls-cert: got \"" + folder_ +
+                            "/cert\", want --tls-key beside it\n");
+  EXPECT_EQ(RunSecurely({"health", "--token-file", "/nowhere"}), 2);
+  EXPECT_EQ(err_.str(),
+            "attnbias: --token-file: cannot read \"/nowhere\": No such file or "
+            "directory\n");
+  EXPECT_EQ(RunAlone({"health", "--server", "host", "--token-file",
+                      folder_ + "/token"}),
+            2);
+  EXPECT_THAT(err_.str(), StartsWith("attnbias: --token-file: got one for "));
+  EXPECT_THAT(err_.str(), HasSubstr("could read: set --tls\n"));
 }
 
 TEST_F(ToolTest, InfoIsTheServersAnswer) {
@@ -194,7 +301,7 @@ TEST_F(ToolTest, DescribeShowsTheHeader) {
 
 TEST_F(ToolTest, EveryAxisHasPositionsOfItsOwn) {
   const std::string payload(16, '\0');
-  server_.Then([&](const FakeStream& stream) {
+  server_.Then([=](const FakeStream& stream) {
     return stream.SendAll(payload, MakeHeader(payload, "abc"));
   });
   EXPECT_EQ(Run({"get", "rotary", "--position-ids", "-3,4", "--position-ids",
@@ -210,7 +317,7 @@ TEST_F(ToolTest, EveryAxisHasPositionsOfItsOwn) {
 
 TEST_F(ToolTest, GetSendsWhatWasTyped) {
   const std::string payload(16, '\0');
-  server_.Then([&](const FakeStream& stream) {
+  server_.Then([=](const FakeStream& stream) {
     return stream.SendAll(payload, MakeHeader(payload, "abc"));
   });
   EXPECT_EQ(Run({"get", "alibi", "num_heads=1", "slopes=-1,2", "--queries",
@@ -258,7 +365,7 @@ TEST_F(ToolTest, GetWritesBareBytes) {
   border->set_offset(3600);
   border->set_size_bytes(400);
   for (int i = 0; i < 3; ++i) {
-    server_.Then([&](const FakeStream& stream) {
+    server_.Then([=](const FakeStream& stream) {
       return stream.SendAll(payload, header);
     });
   }
@@ -273,7 +380,7 @@ TEST_F(ToolTest, GetWritesBareBytes) {
 
 TEST_F(ToolTest, AFileThatCannotBeWrittenHasNoCodeOfGrpc) {
   const std::string payload = MakePayload(4000);
-  server_.Then([&](const FakeStream& stream) {
+  server_.Then([=](const FakeStream& stream) {
     return stream.SendAll(payload, MakeHeader(payload, "abc"));
   });
   EXPECT_EQ(Get({"--out", "/no/such/folder/t.npy"}), 1);
@@ -284,7 +391,7 @@ TEST_F(ToolTest, AFileThatCannotBeWrittenHasNoCodeOfGrpc) {
 
 TEST_F(ToolTest, GetWritesAFile) {
   const std::string payload = MakePayload(4000);
-  server_.Then([&](const FakeStream& stream) {
+  server_.Then([=](const FakeStream& stream) {
     return stream.SendAll(payload, MakeHeader(payload, "abc"));
   });
   const std::string path = ::testing::TempDir() + "attnbias-tool-test.npy";
@@ -298,7 +405,7 @@ TEST_F(ToolTest, AServersErrorIsExitCode1) {
   auto* violation = bad.add_field_violations();
   violation->set_field("spec.alibi.num_heads");
   violation->set_description("got 0, want an integer in [1, 65536]");
-  server_.Then([&](const FakeStream&) {
+  server_.Then([=](const FakeStream&) {
     return WithDetail(grpc::StatusCode::INVALID_ARGUMENT, "bad alibi", bad);
   });
   EXPECT_EQ(Get({"num_heads=0"}), 1);
@@ -306,7 +413,7 @@ TEST_F(ToolTest, AServersErrorIsExitCode1) {
             "attnbias: INVALID_ARGUMENT: bad alibi\n"
             "  alibi.num_heads: got 0, want an integer in [1, 65536]\n");
   EXPECT_EQ(out_.str(), "");
-  server_.Then([&](const FakeStream&) {
+  server_.Then([=](const FakeStream&) {
     return WithDetail(grpc::StatusCode::INVALID_ARGUMENT,
                       "spec.alibi.num_heads: got 0", bad);
   });
@@ -346,6 +453,7 @@ TEST_F(ToolTest, WhatThePythonPackageDoesIsNamed) {
 TEST_F(ToolTest, HelpAndVersionAreNoMistakes) {
   EXPECT_EQ(RunAlone({"--help"}), 0);
   EXPECT_THAT(out_.str(), HasSubstr("health"));
+  EXPECT_THAT(out_.str(), HasSubstr("python -m attnbias export"));
   EXPECT_EQ(RunAlone({"--version"}), 0);
   EXPECT_THAT(out_.str(), StartsWith("attnbias "));
 }

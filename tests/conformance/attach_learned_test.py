@@ -3,7 +3,7 @@
 
 import copy
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from attach_test import state
+from attached import assert_close, compiled, counted_sdpa, other_attention, state
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -120,6 +120,9 @@ def client_of_tables(mounted: str) -> Iterator[attnbias.Client]:
         yield connected
 
 
+SIDES = (None, "left", "right")  # of padding
+
+
 def inputs(name: str, side: str | None = None) -> dict[str, Tensor]:
     """A batch of two, the first of them padded on a side."""
     made = torch.Generator().manual_seed(1)
@@ -131,11 +134,11 @@ def inputs(name: str, side: str | None = None) -> dict[str, Tensor]:
     return {"input_ids": ids.masked_fill(mask == 0, PAD), "attention_mask": mask}
 
 
-def outputs(model: Any, name: str) -> list[Tensor]:
+def outputs(model: Any, name: str, sides: Sequence[str | None] = SIDES) -> list[Tensor]:
     options: dict[str, Any] = {}
     if model.config.is_encoder_decoder:
         options["decoder_input_ids"] = torch.arange(3, 33).repeat(2, 1)
-    return [model(**inputs(name, side), **options).logits for side in (None, "left", "right")]
+    return [model(**inputs(name, side), **options).logits for side in sides]
 
 
 def decoded(model: Any, name: str) -> Tensor:
@@ -152,21 +155,27 @@ def assert_same(got: list[Tensor], want: list[Tensor]) -> None:
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("name", SAME)
-def test_outputs(client_of_tables: attnbias.Client, name: str, attention: str) -> None:
-    model = new_model(name, attention)
-    own = copy.deepcopy(model)
+def test_outputs(
+    client_of_tables: attnbias.Client, name: str, attention: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By attention that the model has not had, and has no more in the end."""
+    model, own = new_model(name, other_attention(attention)), new_model(name, attention)
+    by_sdpa = counted_sdpa(monkeypatch)
     before, keys = state(model), [*model.state_dict()]
     tables = weights(model, name).values()
     memory = [table.data_ptr() for table in tables]
-    with attnbias.attach(model, client_of_tables, max_length=ROWS):
+    with attnbias.attach(model, client_of_tables, max_length=ROWS, attention=attention):
         assert [*model.state_dict()] == keys
         served = [table.data_ptr() for table in tables]
         assert not {*memory} & {*served}
         for table, its in zip(tables, weights(own, name).values(), strict=True):
             assert torch.equal(table.view(torch.int32), its.view(torch.int32))
-        assert_same(outputs(model, name), outputs(own, name))
+        attached = outputs(model, name)
+        assert bool(by_sdpa) == (attention == "sdpa")
+        assert_same(attached, outputs(own, name))
     assert state(model) == before
     assert not {table.data_ptr() for table in tables} & {*served}
+    model.set_attn_implementation(attention)
     assert_same(outputs(model, name), outputs(own, name))
 
 
@@ -177,6 +186,15 @@ def test_greedy_decoding(client_of_tables: attnbias.Client, name: str) -> None:
     assert want.shape[1] >= NEW
     with attnbias.attach(model, client_of_tables, max_length=ROWS):
         assert torch.equal(decoded(model, name), want)
+
+
+# Others are BART's code.
+@pytest.mark.parametrize("name", ["bert", "roberta", "gpt2", "opt", "bart"])
+def test_compiled(client_of_tables: attnbias.Client, name: str) -> None:
+    model = new_model(name)
+    want = outputs(model, name, ["left"])
+    with attnbias.attach(model, client_of_tables, max_length=ROWS):
+        assert_same(outputs(compiled(model), name, ["left"]), want)
 
 
 @pytest.mark.parametrize("name", SAME)
@@ -331,7 +349,7 @@ def test_whisper(client: attnbias.Client, client_of_tables: attnbias.Client) -> 
     def close(got: list[Tensor]) -> None:
         """The encoder has the server's sinusoids either way."""
         for one, other in zip(got, outputs(own, "whisper"), strict=True):
-            torch.testing.assert_close(one, other, rtol=0, atol=1e-4)
+            assert_close(one, other)
 
     with attnbias.attach(model, client, max_length=ROWS) as attached:
         encoder, decoder = attached.report()

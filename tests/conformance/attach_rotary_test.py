@@ -9,6 +9,16 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from attached import (
+    assert_close,
+    assert_same_gradients,
+    compiled,
+    counted_sdpa,
+    gradients_of,
+    make_other,
+    other_attention,
+    state,
+)
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
@@ -58,6 +68,7 @@ ROPE_TYPES: dict[str, dict[str, Any]] = {
         "original_max_position_embeddings": ORIGINAL,
     },
     "longrope": {"factor": 3.0, "original_max_position_embeddings": ORIGINAL, **LONG},
+    "proportional": {"partial_rotary_factor": 0.5},
 }
 # What each model type needs beside the sizes.
 MODELS: dict[str, dict[str, Any]] = {
@@ -98,7 +109,9 @@ def new_model(model_type: str, rope: dict[str, Any] | None = None, **fields: Any
         sizes["rope_parameters"] = rope
     torch.manual_seed(0)
     config = transformers.AutoConfig.for_model(model_type, **sizes)
-    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    model = transformers.AutoModelForCausalLM.from_config(
+        config, attn_implementation="eager"
+    ).eval()
     with torch.no_grad():
         for parameter in model.parameters():  # of a size at which attention looks somewhere
             if parameter.dim() > 1:
@@ -115,32 +128,14 @@ def tokens(batch: int, length: int) -> Any:
     return torch.from_numpy(ids)
 
 
-def padded() -> dict[str, Any]:
-    ids, mask = tokens(2, 24), torch.ones(2, 24, dtype=torch.int64)
+def padded(length: int = 24) -> dict[str, Any]:
+    ids, mask = tokens(2, length), torch.ones(2, length, dtype=torch.int64)
     mask[0, :9] = 0
     return {"input_ids": ids.masked_fill(mask == 0, 0), "attention_mask": mask}
 
 
-def decoded(model: Any, prompt: dict[str, Any]) -> Any:
-    return model.generate(**prompt, do_sample=False, max_new_tokens=64)
-
-
-def state(model: Any) -> dict[str, Any]:
-    """All that a module is: the dictionaries and sets in it by their members."""
-
-    def frozen(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: id(item) for key, item in value.items()}
-        return set(value) if isinstance(value, set) else id(value)
-
-    return {
-        path: {name: frozen(value) for name, value in vars(module).items()}
-        for path, module in model.named_modules()
-    }
-
-
-def close(ours: Any, theirs: Any) -> None:
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-4)
+def decoded(model: Any, prompt: dict[str, Any], **options: Any) -> Any:
+    return model.generate(**prompt, do_sample=False, max_new_tokens=64, **options)
 
 
 @pytest.mark.parametrize("model_type", MODELS)
@@ -151,16 +146,25 @@ def test_model_is_the_same(client: attnbias.Client, model_type: str) -> None:
     prompt = padded()
     with attnbias.attach(model, client, max_length=LENGTH) as attached:
         assert [*model.state_dict()] == keys
-        close(model(tokens(1, LENGTH)).logits, own(tokens(1, LENGTH)).logits)
+        assert_close(model(tokens(1, LENGTH)).logits, own(tokens(1, LENGTH)).logits)
         shown = prompt["attention_mask"].bool()
-        close(model(**prompt).logits[shown], own(**prompt).logits[shown])
+        assert_close(model(**prompt).logits[shown], own(**prompt).logits[shown])
         cached = model(tokens(1, 40)[:, :39], use_cache=True)
         step = model(tokens(1, 40)[:, 39:], past_key_values=cached.past_key_values)
-        close(step.logits[:, 0], own(tokens(1, 40)).logits[:, -1])
+        assert_close(step.logits[:, 0], own(tokens(1, 40)).logits[:, -1])
         assert torch.equal(decoded(model, prompt), decoded(own, prompt))
         assert attached.report()
     assert state(model) == before
     assert torch.equal(model(**prompt).logits, own(**prompt).logits)
+
+
+@pytest.mark.parametrize("model_type", ["llama", "gptj", "falcon"])
+def test_a_cache_of_fixed_size(client: attnbias.Client, model_type: str) -> None:
+    model = new_model(model_type)
+    before = decoded(model, padded(), cache_implementation="static")
+    with attnbias.attach(model, client, max_length=LENGTH):
+        after = decoded(model, padded(), cache_implementation="static")
+    assert torch.equal(after, before)
 
 
 @pytest.mark.parametrize("rope_type", ROPE_TYPES)
@@ -173,7 +177,7 @@ def test_every_rope_type(client: attnbias.Client, rope_type: str) -> None:
     with attnbias.attach(model, client, max_length=LENGTH):
         # Below, at and above the original length, and below again.
         for length in (ORIGINAL - 1, ORIGINAL, ORIGINAL + 1, LENGTH, ORIGINAL + 5, ORIGINAL, 7):
-            close(model(tokens(2, length)).logits, own(tokens(2, length)).logits)
+            assert_close(model(tokens(2, length)).logits, own(tokens(2, length)).logits)
         prompt = padded()
         assert torch.equal(decoded(model, prompt), decoded(own, prompt))
     assert torch.equal(model(**prompt).logits, own(**prompt).logits)
@@ -201,7 +205,7 @@ def test_tables_are_those_of_the_configuration(
     own = copy.deepcopy(model)
     with attnbias.attach(model, client, max_length=LENGTH):
         for length in (ORIGINAL, LENGTH):
-            close(model(tokens(2, length)).logits, own(tokens(2, length)).logits)
+            assert_close(model(tokens(2, length)).logits, own(tokens(2, length)).logits)
         assert torch.equal(decoded(model, padded()), decoded(own, padded()))
 
 
@@ -216,7 +220,7 @@ def test_gemma_3_that_sees(client: attnbias.Client) -> None:
     own = copy.deepcopy(model)
     with attnbias.attach(model, client, max_length=LENGTH) as attached:
         paths = {one.path for one in attached.report()}
-        close(model(tokens(1, LENGTH)).logits, own(tokens(1, LENGTH)).logits)
+        assert_close(model(tokens(1, LENGTH)).logits, own(tokens(1, LENGTH)).logits)
     assert paths == {"model.language_model.rotary_emb.forward"}
 
 
@@ -252,7 +256,7 @@ def test_a_copy_has_its_own(client: attnbias.Client) -> None:
         copied = copy.deepcopy(model)
         model.model.rotary_emb.attnbias_table.zero_()
         assert not torch.equal(model(tokens(1, 20)).logits, want)
-    close(copied(tokens(1, 20)).logits, want)
+    assert_close(copied(tokens(1, 20)).logits, want)
 
 
 def test_numbers_are_correctly_rounded(client: attnbias.Client) -> None:
@@ -322,7 +326,7 @@ def test_lengths_about_the_original_one(
     model = new_model("llama", rope_of(rope_type), **fields)
     own = copy.deepcopy(model)
     with attnbias.attach(model, client, max_length=max_length):
-        close(model(tokens(1, max_length)).logits, own(tokens(1, max_length)).logits)
+        assert_close(model(tokens(1, max_length)).logits, own(tokens(1, max_length)).logits)
         with pytest.raises(ValueError, match=f"attached with {max_length}, and got"):
             model(tokens(1, max_length + 1))
 
@@ -332,7 +336,7 @@ def test_packed_sequences_may_be_longer_together(client: attnbias.Client) -> Non
     own = copy.deepcopy(model)
     ids = torch.arange(16).repeat(3)[None]
     with attnbias.attach(model, client, max_length=16):
-        close(
+        assert_close(
             model(tokens(1, 48), position_ids=ids).logits,
             own(tokens(1, 48), position_ids=ids).logits,
         )
@@ -352,23 +356,23 @@ def test_whatever_attention_the_model_has_will_do(client: attnbias.Client) -> No
     own = model(tokens(1, LENGTH)).logits
     calls.clear()
     with attnbias.attach(model, client, max_length=LENGTH):
-        close(model(tokens(1, LENGTH)).logits, own)
+        assert_close(model(tokens(1, LENGTH)).logits, own)
     assert len(calls) == model.config.num_hidden_layers
 
 
 @pytest.mark.parametrize("model_type", ["llama", "mistral"])
 def test_transformers_own_flex_attention(client: attnbias.Client, model_type: str) -> None:
-    """Of groups of heads, padded, in a sliding window."""
+    """Of groups of heads, padded, in a sliding window; of a few tokens it is wrong on a CPU."""
     fields = {"sliding_window": 12} if model_type == "mistral" else {}
     model = new_model(model_type, **fields)
     own = copy.deepcopy(model)
     for each in (model, own):
         each.set_attn_implementation("flex_attention")
-    prompt = padded()
+    prompt = padded(LENGTH)
     shown = prompt["attention_mask"].bool()
     with attnbias.attach(model, client, max_length=LENGTH):
         assert model.config._attn_implementation == "flex_attention"
-        close(model(**prompt).logits[shown], own(**prompt).logits[shown])
+        assert_close(model(**prompt).logits[shown], own(**prompt).logits[shown])
 
 
 def test_another_attention_is_refused(client: attnbias.Client) -> None:
@@ -381,12 +385,82 @@ def test_another_attention_is_refused(client: attnbias.Client) -> None:
     )
 
 
-def test_compiled(client: attnbias.Client) -> None:
-    model = new_model("llama")
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("model_type", ["llama", "gpt_neox", "falcon"])
+def test_attention(
+    client: attnbias.Client, model_type: str, attention: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That the model has not had, and has no more in the end."""
+    model = new_model(model_type)
+    model.set_attn_implementation(attention)
+    want = model(tokens(1, LENGTH)).logits
+    model.set_attn_implementation(other_attention(attention))
+    before, by_sdpa = state(model), counted_sdpa(monkeypatch)
+    with attnbias.attach(model, client, max_length=LENGTH, attention=attention):
+        assert_close(model(tokens(1, LENGTH)).logits, want)
+        assert bool(by_sdpa) == (attention == "sdpa")
+    assert state(model) == before
+
+
+def test_gpt_j_beyond_its_length(client: attnbias.Client) -> None:
+    """It is what a model with a longer table computes."""
+    lengths = {"n_positions": 2 * LENGTH, "max_position_embeddings": 2 * LENGTH}
+    model, longer = new_model("gptj"), new_model("gptj", **lengths)
+    with attnbias.attach(model, client, max_length=2 * LENGTH):
+        ids = tokens(1, 2 * LENGTH)
+        assert_close(model(ids).logits, longer(ids).logits)
+
+
+@pytest.mark.parametrize("model_type", ["llama", "gptj", "deepseek_v2", "falcon"])
+def test_weights_learn(client: attnbias.Client, model_type: str) -> None:
+    model = new_model(model_type).requires_grad_(True)
+    want = gradients_of(model, model(**padded()).logits)
+    with attnbias.attach(model, client, max_length=LENGTH):
+        assert_same_gradients(gradients_of(model, model(**padded()).logits), want)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "path", "want"),
+    [
+        ("llama", "model.rotary_emb", "LlamaRotaryEmbedding"),
+        ("gemma3_text", "model.rotary_emb", "Gemma3RotaryEmbedding"),
+        ("gptj", "transformer.h.1.attn", "GPTJAttention"),
+    ],
+)
+def test_layers_that_compute_otherwise_are_refused(
+    client: attnbias.Client, model_type: str, path: str, want: str
+) -> None:
+    model = new_model(model_type)
+    make_other(model.get_submodule(path))
+    with pytest.raises(ValueError, match=r"^model: ") as caught:
+        attnbias.attach(model, client, max_length=LENGTH)
+    assert str(caught.value) == f"model: got {path} of Other, want transformers' {want}"
+
+
+@pytest.mark.parametrize("model_type", MODELS)
+def test_compiled(client: attnbias.Client, model_type: str) -> None:
+    fields = {} if model_type == "gemma3_text" else {"num_hidden_layers": 1}
+    model = new_model(model_type, **fields)
     want = model(tokens(1, 40)).logits
     with attnbias.attach(model, client, max_length=LENGTH):
-        torch.compiler.reset()
-        compiled = torch.compile(model, fullgraph=True)
-        got = compiled(tokens(1, 40)).logits
-    close(got, want)
+        backend = "inductor" if model_type == "llama" else "eager"
+        got = compiled(model, backend)(tokens(1, 40)).logits
+    assert_close(got, want)
     assert torch.equal(got.argmax(-1), want.argmax(-1))
+
+
+@pytest.mark.parametrize("rope_type", ["dynamic", "longrope"])
+def test_compiled_at_other_lengths(client: attnbias.Client, rope_type: str) -> None:
+    """Where tables differ by length; that of "dynamic" is asked for between two graphs."""
+    fields = {"max_position_embeddings": ORIGINAL} if rope_type == "dynamic" else {}
+    model = new_model("llama", rope_of(rope_type), num_hidden_layers=1, **fields)
+    own = copy.deepcopy(model)
+    with attnbias.attach(model, client, max_length=LENGTH):
+        torch.compiler.reset()
+        faster = torch.compile(model, backend="eager", fullgraph=rope_type != "dynamic")
+        for length in (ORIGINAL, LENGTH, ORIGINAL - 1):
+            assert_close(faster(tokens(1, length)).logits, own(tokens(1, length)).logits)
+        if rope_type == "dynamic":
+            for each in (model, own):
+                with pytest.raises(torch._dynamo.exc.Unsupported):
+                    compiled(each)(tokens(1, LENGTH))

@@ -8,6 +8,16 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from attached import (
+    assert_close,
+    assert_same_gradients,
+    compiled,
+    counted_sdpa,
+    gradients_of,
+    make_other,
+    other_attention,
+    state,
+)
 from torch import Tensor
 
 import attnbias
@@ -75,16 +85,61 @@ def decoded(model: Any, model_type: str) -> Any:
 def test_model_is_the_same(client: attnbias.Client, model_type: str) -> None:
     model = new_model(model_type)
     own = copy.deepcopy(model)
-    keys, names = [*model.state_dict()], {p: [*vars(m)] for p, m in model.named_modules()}
+    before, keys = state(model), [*model.state_dict()]
     with attnbias.attach(model, client, max_length=LENGTH):
         assert [*model.state_dict()] == keys
-        torch.testing.assert_close(
-            logits(model, model_type), logits(own, model_type), rtol=0, atol=1e-4
-        )
+        assert_close(logits(model, model_type), logits(own, model_type))
         assert torch.equal(decoded(model, model_type), decoded(own, model_type))
         assert decoded(model, model_type).shape[1] >= 64
-    assert {p: [*vars(m)] for p, m in model.named_modules()} == names
+    assert state(model) == before
     assert torch.equal(logits(model, model_type), logits(own, model_type))
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("model_type", TYPES)
+def test_attention(
+    client: attnbias.Client, model_type: str, attention: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That the model has not had, and has no more in the end."""
+    model = new_model(model_type)
+    model.set_attn_implementation(attention)
+    want = logits(model, model_type)
+    model.set_attn_implementation(other_attention(attention))
+    before, by_sdpa = state(model), counted_sdpa(monkeypatch)
+    with attnbias.attach(model, client, max_length=LENGTH, attention=attention):
+        assert_close(logits(model, model_type), want)
+        assert bool(by_sdpa) == (attention == "sdpa")
+    assert state(model) == before
+
+
+@pytest.mark.parametrize("model_type", TYPES)
+def test_weights_learn(client: attnbias.Client, model_type: str) -> None:
+    model = new_model(model_type)
+    for path, parameter in model.named_parameters():
+        parameter.requires_grad = "embed_positions" not in path
+    want = gradients_of(model, logits(model, model_type))
+    with attnbias.attach(model, client, max_length=LENGTH):
+        assert_same_gradients(gradients_of(model, logits(model, model_type)), want)
+
+
+@pytest.mark.parametrize("model_type", TYPES)
+def test_compiled(client: attnbias.Client, model_type: str) -> None:
+    model = new_model(model_type)
+    want = logits(model, model_type)
+    with attnbias.attach(model, client, max_length=LENGTH):
+        assert_close(logits(compiled(model), model_type), want)
+
+
+def test_refusal(client: attnbias.Client) -> None:
+    for model_type, want in (
+        ("marian", "MarianSinusoidalPositionalEmbedding or PegasusSinusoidalPositionalEmbedding"),
+        ("whisper", "WhisperEncoder"),
+    ):
+        model = new_model(model_type)
+        encoder = model.model.encoder
+        make_other(encoder if model_type == "whisper" else encoder.embed_positions)
+        with pytest.raises(ValueError, match=rf"^model: got .* of Other, want .* {want}$"):
+            attnbias.attach(model, client, max_length=LENGTH)
 
 
 @pytest.mark.parametrize("model_type", ["marian", "pegasus"])
@@ -102,7 +157,7 @@ def test_lengths_are_those_attached_with(client: attnbias.Client, model_type: st
             "decoder_input_ids": torch.full((1, 2 * LENGTH), 5),
             "input_ids": torch.ones(1, 3).long(),
         }
-        torch.testing.assert_close(model(**ids).logits, longer(**ids).logits, rtol=0, atol=1e-4)
+        assert_close(model(**ids).logits, longer(**ids).logits)
         ids["decoder_input_ids"] = torch.full((1, 2 * LENGTH + 1), 5)
         with pytest.raises(ValueError, match="attached with 192, and got 193 positions"):
             model(**ids)

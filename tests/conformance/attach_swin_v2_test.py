@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from attached import assert_close, compiled, make_other, state
 from torch import Tensor, nn
 
 import attnbias
@@ -47,24 +48,20 @@ def output(model: Any, size: int = 32, **options: Any) -> Tensor:
     return answer
 
 
-def close(ours: Tensor, theirs: Tensor) -> None:
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5 * float(theirs.abs().max()))
-
-
 @pytest.mark.parametrize("pretrained", [[0, 0, 0], [4, 5, 3]])
 def test_outputs(client: attnbias.Client, pretrained: list[int]) -> None:
     model = new_model(pretrained_window_sizes=pretrained)
     own = copy.deepcopy(model)
-    keys, names = [*model.state_dict()], {p: [*vars(m)] for p, m in model.named_modules()}
+    before, keys = state(model), [*model.state_dict()]
     with attnbias.attach(model, client, max_length=64):
         assert [*model.state_dict()] == keys
-        close(output(model), output(own))
+        assert_close(output(model), output(own))
         options = {"interpolate_pos_encoding": True}
-        close(output(model, 50, **options), output(own, 50, **options))
+        assert_close(output(model, 50, **options), output(own, 50, **options))
         for attention in attentions(model):
             coordinates = torch.full_like(attention.relative_coords_table, torch.nan)
             assert not getattr(attention, NETWORK)(coordinates).isnan().any()  # it is not run
-    assert {p: [*vars(m)] for p, m in model.named_modules()} == names
+    assert state(model) == before
     assert torch.equal(output(model), output(own))
 
 
@@ -131,6 +128,20 @@ def test_weights_learn(client: attnbias.Client) -> None:
         ):
             assert other.grad.any()
             assert torch.equal(one.grad, other.grad)
+
+
+def test_compiled(client: attnbias.Client) -> None:
+    model = new_model()
+    want = output(model)
+    with attnbias.attach(model, client, max_length=64):
+        assert_close(output(compiled(model)), want)
+
+
+def test_refusal(client: attnbias.Client) -> None:
+    model = new_model()
+    make_other(attentions(model)[0])
+    with pytest.raises(ValueError, match=r"^model: got .*\.attention\.self of Other, want "):
+        attnbias.attach(model, client, max_length=64)
 
 
 def test_report(client: attnbias.Client) -> None:

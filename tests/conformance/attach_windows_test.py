@@ -7,6 +7,15 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from attached import (
+    assert_same_gradients,
+    compiled,
+    counted_sdpa,
+    gradients_of,
+    make_other,
+    other_attention,
+    state,
+)
 from torch import Tensor
 
 import attnbias
@@ -77,19 +86,22 @@ def counted(model: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize("attention", ATTENTIONS)
 @pytest.mark.parametrize("name", KINDS)
 def test_outputs(
-    client: attnbias.Client, name: str, attention: str, monkeypatch: pytest.MonkeyPatch
+    client: attnbias.Client, name: str, attention: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = new_model(name, attention)
-    own = copy.deepcopy(model)
-    calls = counted(model, monkeypatch)
-    keys, names = [*model.state_dict()], {p: [*vars(m)] for p, m in model.named_modules()}
+    """By attention that the model has not had, and has no more in the end."""
+    model, own = new_model(name, other_attention(attention)), new_model(name, attention)
+    calls, by_sdpa = counted(model, monkeypatch), counted_sdpa(monkeypatch)
+    before, keys = state(model), [*model.state_dict()]
     want = output(own)
     calls.clear()
-    with attnbias.attach(model, client, max_length=64):
+    by_sdpa.clear()
+    with attnbias.attach(model, client, max_length=64, attention=attention):
         assert [*model.state_dict()] == keys
         assert torch.equal(output(model), want)
         assert not calls
-    assert {p: [*vars(m)] for p, m in model.named_modules()} == names
+        assert bool(by_sdpa) == (attention == "sdpa")
+    assert state(model) == before
+    model.set_attn_implementation(attention)
     assert torch.equal(output(model), want)
     assert calls
 
@@ -138,17 +150,34 @@ def test_a_table_that_changes_is_followed(client: attnbias.Client, name: str) ->
 
 
 @pytest.mark.parametrize("name", ["swin", "beit"])
-def test_a_table_learns(client: attnbias.Client, name: str) -> None:
+def test_a_model_learns(client: attnbias.Client, name: str) -> None:
+    """All of it, the tables too."""
     model = new_model(name).requires_grad_(True)
     own = copy.deepcopy(model)
     with attnbias.attach(model, client, max_length=64):
-        output(model).square().mean().backward()
-    output(own).square().mean().backward()
-    for got, want in zip(biases(model), biases(own), strict=True):
-        assert want.relative_position_bias_table.grad.any()
-        assert torch.equal(
-            got.relative_position_bias_table.grad, want.relative_position_bias_table.grad
-        )
+        got = gradients_of(model, output(model))
+    want = gradients_of(own, output(own))
+    assert_same_gradients(got, want)
+    tables = [path for path in want if path.endswith("relative_position_bias_table")]
+    assert tables
+    for path in tables:
+        assert want[path].any()
+        assert torch.equal(got[path], want[path])
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_compiled(client: attnbias.Client, name: str) -> None:
+    """Tables that change are followed then too."""
+    model = new_model(name)
+    want = output(model)
+    with attnbias.attach(model, client, max_length=64):
+        faster = compiled(model)
+        assert torch.equal(output(faster), want)
+        for module in biases(model):
+            module.relative_position_bias_table.neg_()
+        attached = output(faster)
+        assert not torch.equal(attached, want)
+    assert torch.equal(attached, output(model))
 
 
 def test_a_copy_follows_its_own_table(client: attnbias.Client) -> None:
@@ -206,3 +235,10 @@ def test_refusal(client: attnbias.Client) -> None:
     without = transformers.BeitModel(transformers.BeitConfig(**BEIT))
     with pytest.raises(ValueError, match=r"^model: got a BeitModel without positions that a serv"):
         attnbias.attach(without, client, max_length=64)
+    for name in ("swin", "beit"):
+        model = new_model(name)
+        make_other(biases(model)[0])
+        with pytest.raises(
+            ValueError, match=r"^model: got .*\.relative_position_bias of Other, want"
+        ):
+            attnbias.attach(model, client, max_length=64)

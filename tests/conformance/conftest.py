@@ -25,6 +25,10 @@ def serving(folder: Path) -> Iterator[attnbias.Client]:
         yield client
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "exhaustive: a sweep of minutes, beside one of seconds")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def one_torch_thread() -> None:
     """The peers' small tensors gain nothing from threads that wait for one another."""

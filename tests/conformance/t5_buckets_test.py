@@ -8,6 +8,7 @@ has to agree once it is given a correctly rounded torch.log.
 """
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
@@ -59,11 +60,13 @@ def specs_of(configuration: tuple[int, int], *, bidirectional: bool) -> list[Ten
     return [bucket_spec(encoding, LARGEST_DISTANCE, keys) for encoding in encodings]
 
 
-def test_every_causal_configuration(buckets: BucketServer) -> None:
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.exhaustive)])
+def test_causal_configurations(buckets: BucketServer, every: int) -> None:
     relative = np.arange(-LARGEST_DISTANCE, 1)
     differences = []
     swept = same_as_plain_torch = 0
-    asked = ((c, specs_of(c, bidirectional=False)) for c in causal_configurations())
+    configurations = list(causal_configurations())[::every]
+    asked = ((c, specs_of(c, bidirectional=False)) for c in configurations)
     for (num_buckets, max_distance), (float32_log, exact) in buckets.sweep(asked):
         rule = {"bidirectional": False, "num_buckets": num_buckets, "max_distance": max_distance}
         assert np.array_equal(exact, exact_buckets(relative, **rule)), rule
@@ -76,9 +79,11 @@ def test_every_causal_configuration(buckets: BucketServer) -> None:
             row = [num_buckets, max_distance, -relative[i], float32_log[i], exact[i]]
             differences.append([int(number) for number in row])
         swept += 1
-    assert swept == 123_906
+    assert swept == math.ceil(123_906 / every)
     assert same_as_plain_torch >= swept - 100
-    assert differences == committed_differences()
+    assert differences == [
+        row for row in committed_differences() if (row[0], row[1]) in configurations
+    ]
 
 
 def test_bidirectional_configurations(buckets: BucketServer) -> None:

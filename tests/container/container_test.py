@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The image builds from the Dockerfile and serves, without an engine or a registry.
-
-The base image is made with debootstrap, once; buildah builds and runs with chroot
-isolation, which needs root and no more.
-"""
+"""The image builds from the Dockerfile and serves, without an engine or a registry."""
 
 import argparse
 import contextlib
@@ -13,102 +9,30 @@ import pathlib
 import re
 import shlex
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.container.hardening import lacks
+from tests.tools.image import ROOT, Buildah, buildah_in, output, root_mount
 from tests.tools.server_process import running_server
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-CACHE = pathlib.Path(os.environ["ATTNBIAS_CACHE"])
 # Of the Dockerfile; none for the default.
 TARGET = os.environ.get("ATTNBIAS_IMAGE_TARGET")
 SMALL_ALIBI = '{"spec":{"alibi":{"num_heads":8},"pair":{"query_length":4,"key_length":4}}}'
 
 
-def output(*command: object, **environment: str) -> str:
-    return subprocess.run(
-        [str(word) for word in command],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | environment,
-    ).stdout.strip()
-
-
-class Buildah:
-    """buildah with a storage of its own."""
-
-    def __init__(self, folder: pathlib.Path, machine: list[str]) -> None:
-        # Storage that knows no other driver's needs: no overlay, no user namespace.
-        storage = folder / "storage.conf"
-        storage.write_text(
-            f'[storage]\ndriver = "vfs"\ngraphroot = "{folder}/storage"\nrunroot = "{folder}/run"\n'
-        )
-        environment = (f"CONTAINERS_STORAGE_CONF={storage}", "BUILDAH_ISOLATION=chroot")
-        self._machine = (*machine, "env", *environment, "CONTAINER_ENGINE=buildah")
-
-    def __call__(self, *words: object) -> str:
-        return output(*self._machine, "buildah", *words)
-
-    def build(self, tag: str, context: pathlib.Path) -> None:
-        self("build", "--quiet", "--pull-never", "--tag", tag, context)
-
-    def build_as_users_do(self, *more: str) -> None:
-        output(*self._machine, ROOT / "dev", "image", "--quiet", "--pull-never", *more)
-
-    def command(self, container: str, *words: str) -> list[str]:
-        return [*self._machine, "buildah", "run", container, "--", *words]
-
-    def config(self, image: str) -> dict[str, Any]:
-        config: dict[str, Any] = json.loads(self("inspect", "--type=image", image))["Docker"]
-        return dict(config["config"])
-
-
-def base_context() -> pathlib.Path:
-    """The folder to build a minimal Debian 12 image from, as debootstrap makes it."""
-    context = CACHE / "debian-bookworm"
-    if not context.exists():
-        part = CACHE / "debian-bookworm.part"
-        output("rm", "-rf", part)
-        output("debootstrap", "--variant=minbase", "bookworm", part / "root")
-        output("tar", "-C", part / "root", "-cf", part / "root.tar", ".")
-        output("rm", "-rf", part / "root")
-        (part / "Dockerfile").write_text("FROM scratch\nADD root.tar /\n")
-        part.rename(context)
-    return context
-
-
 @pytest.fixture(scope="module")
 def machine() -> Iterator[list[str]]:
-    """What to put before a command that needs "/" to be a mount, where it is not one.
-
-    That is so in a plain chroot; bound to another place, "/" is a mount there.
-    """
-    mounts = pathlib.Path("/proc/self/mountinfo").read_text().splitlines()
-    if any(line.split()[4] == "/" for line in mounts):
-        yield []
-        return
-    # Not among pytest's own folders, which are removed with all they hold.
-    folder = tempfile.mkdtemp(prefix="attnbias-machine-")
-    output("mount", "--rbind", "/", folder)
-    try:
-        yield ["chroot", folder]
-    finally:
-        output("umount", "--recursive", "--lazy", folder)
-        os.rmdir(folder)
+    with root_mount() as machine:
+        yield machine
 
 
 @pytest.fixture(scope="module")
 def buildah(tmp_path_factory: pytest.TempPathFactory, machine: list[str]) -> Iterator[Buildah]:
-    buildah = Buildah(tmp_path_factory.mktemp("buildah"), machine)
-    buildah.build("debian:bookworm-slim", base_context())
-    yield buildah
-    buildah("rm", "--all")
-    buildah("rmi", "--all", "--force")
+    with buildah_in(tmp_path_factory.mktemp("buildah"), machine) as buildah:
+        yield buildah
 
 
 def target_options(target: str) -> Iterator[str]:
@@ -176,6 +100,21 @@ def test_it_holds_run_time_libraries_only(root: str) -> None:
     assert {"g++", "cmake", "ccache", "protobuf-compiler"}.isdisjoint(packages)
     for program in ("attnbias", "attnbias-server"):
         assert "not found" not in output("chroot", root, "ldd", f"/usr/local/bin/{program}")
+
+
+def test_its_bill_names_every_library_that_is_linked(buildah: Buildah, root: str) -> None:
+    buildah.write_bill()
+    bill = json.loads((ROOT / "build" / "image.spdx.json").read_text())
+    named = {item["name"]: item.get("versionInfo") for item in bill["packages"]}
+    for program in ("attnbias", "attnbias-server"):
+        path = f"/usr/local/bin/{program}"
+        linked = re.findall(r" => (/\S+)", output("chroot", root, "ldd", path))
+        assert linked
+        for library in linked:
+            real = output("chroot", root, "realpath", library).removeprefix("/usr")
+            owner = output("chroot", root, "dpkg-query", "--search", f"*{real}").split(":")[0]
+            version = output("chroot", root, "dpkg-query", "-W", "-f", "${Version}", owner)
+            assert named[owner] == version
 
 
 @pytest.mark.parametrize("program", ["attnbias", "attnbias-server"])

@@ -243,6 +243,38 @@ TEST_F(BandCacheTest, ABandIsItsMakersUntilItIsEvicted) {
   EXPECT_THAT(cache_.Reserve(1, *large), IsOk());
 }
 
+TEST_F(BandCacheTest, AHolderMakesRoomForItselfAmongItsOwn) {
+  const Holder capped = {.name = "capped", .max_bytes = 2000};
+  const auto caller = std::make_shared<Caller>("a connection", capped);
+  const auto other = std::make_shared<Caller>("another");
+  for (const auto& [key, maker] :
+       {std::pair("theirs", other), std::pair("ours", caller)}) {
+    BandPtr band;
+    {
+      Result made;
+      cache_.Get(Spec(key, {0, 100}), maker, made.Callback());
+      band = *made.Wait();
+    }
+    WaitForHolders(band, 2);
+  }
+  {
+    const auto all = cache_.Reserve(2000, *caller);
+    EXPECT_THAT(all, IsOk());
+    EXPECT_EQ(cache_.Find("ours", {0, 1}), nullptr);
+    EXPECT_NE(cache_.Find("theirs", {0, 1}), nullptr);
+    // On whatever connection.
+    EXPECT_THAT(cache_.Reserve(1, Caller("a second connection", capped)),
+                StatusIs(absl::StatusCode::kResourceExhausted,
+                         HasSubstr("the 2000 bytes of memory that this caller "
+                                   "may have are in use")));
+    EXPECT_THAT(cache_.Reserve(1, *other), IsOk());
+  }
+  EXPECT_THAT(cache_.Reserve(2001, *caller),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("want at most 2000, all that this caller")));
+  EXPECT_NE(cache_.Find("theirs", {0, 1}), nullptr);
+}
+
 TEST_F(BandCacheTest, WhoHasItsShareMakesNoFlightThatOthersJoin) {
   const auto large = std::make_shared<Caller>("large");
   const auto most = *cache_.Reserve(4000, *large);

@@ -54,6 +54,34 @@ TEST_F(Registry, FindsByNameAndByDigestInEitherLayout) {
   EXPECT_FALSE((*set)->FindDigest(std::string(64, '0')).has_value());
 }
 
+TEST_F(Registry, APartHasTheTablesUnderItsPrefixes) {
+  TableSetBuilder builder(1000);
+  ASSERT_THAT(Add(builder, "ours/z", "two"), IsOk());
+  ASSERT_THAT(Add(builder, "theirs/a", "one"), IsOk());
+  const TableSetPtr all = *std::move(builder).Build();
+  const TableSetPtr part = all->Under({"mine/", "ours/"});
+  ASSERT_EQ(part->tables().size(), 1);
+  EXPECT_EQ(part->tables()[0].name, "ours/z");
+  EXPECT_NE(part->Find("ours/z"), nullptr);
+  EXPECT_EQ(part->Find("theirs/a"), nullptr);
+  const std::string theirs = all->Find("theirs/a")->table.sha256();
+  EXPECT_TRUE(all->FindDigest(theirs));
+  EXPECT_FALSE(part->FindDigest(theirs));
+  EXPECT_TRUE(part->MayHave("mine/none"));
+  EXPECT_FALSE(part->MayHave("theirs/a"));
+  EXPECT_TRUE(all->MayHave("theirs/none"));
+  EXPECT_FALSE(all->Under({})->MayHave("ours/z"));
+}
+
+TEST_F(Registry, APartIsTheSameForAllWhoAskUntilThereAreMany) {
+  const TableSetPtr all = *TableSetBuilder(1000).Build();
+  const TableSetPtr part = all->Under({"a", "b"});
+  EXPECT_EQ(all->Under({"a", "b"}), part);
+  EXPECT_NE(all->Under({"a"}), part);
+  for (int i = 0; i < 100; ++i) all->Under({std::to_string(i)});
+  EXPECT_NE(all->Under({"a", "b"}), part);
+}
+
 TEST_F(Registry, NamesAreCheckedAndUnique) {
   TableSetBuilder builder(1000);
   for (const std::string& name :

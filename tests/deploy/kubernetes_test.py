@@ -1,108 +1,108 @@
 # SPDX-License-Identifier: Apache-2.0
 """The manifests are what Kubernetes accepts, and agree with each other and the image."""
 
-import json
-import os
+import copy
 import pathlib
 import re
-import subprocess
-from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-MANIFESTS = ROOT / "deploy" / "kubernetes"
-SCHEMAS = pathlib.Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema"
-VERSION = os.environ["KUBERNETES"]
-
-
-@pytest.fixture(scope="module")
-def schemas(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The schemas with references that kubeconform can follow without a network."""
-    folder = tmp_path_factory.mktemp("schemas")
-    for path in (SCHEMAS / f"v{VERSION}-local-strict").glob("*.json"):
-        schema = json.loads(path.read_text().replace('"/api/_definitions', '"_definitions'))
-        schema.pop("$id", None)
-        (folder / path.name).write_text(json.dumps(schema))
-    return folder
-
-
-def kubeconform(schemas: pathlib.Path, text: str) -> list[str]:
-    """The verdict on every resource, as "status kind message"."""
-    answer = subprocess.run(
-        [
-            "kubeconform",
-            "-strict",
-            "-verbose",
-            "-output=json",
-            f"-kubernetes-version={VERSION}",
-            f"-schema-location={schemas}/{{{{.ResourceKind}}}}{{{{.KindSuffix}}}}.json",
-        ],
-        input=text,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    found = json.loads(answer.stdout)["resources"]
-    return [f"{one['status']} {one['kind']} {one.get('msg', '')}".strip() for one in found]
-
-
-def resources() -> list[dict[str, Any]]:
-    listed = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())["resources"]
-    return [doc for name in listed for doc in yaml.safe_load_all((MANIFESTS / name).read_text())]
-
-
-def only(kind: str) -> dict[str, Any]:
-    [found] = [doc for doc in resources() if doc["kind"] == kind]
-    return found
+from tests.deploy.manifests import (
+    BASE,
+    ROOT,
+    Reasons,
+    Resource,
+    kubeconform,
+    kustomized,
+    of_kind,
+    pod_of,
+    server_of,
+    workload,
+)
 
 
 def test_schemas_accept_every_resource(schemas: pathlib.Path) -> None:
-    verdicts = kubeconform(schemas, yaml.safe_dump_all(resources()))
-    assert sorted(verdicts) == sorted(f"statusValid {doc['kind']}" for doc in resources())
+    verdicts = kubeconform(schemas, kustomized())
+    assert sorted(verdicts) == sorted(f"statusValid {one['kind']}" for one in kustomized())
 
 
-@pytest.mark.parametrize(
-    ("right", "wrong", "named"),
-    [
-        ("readOnlyRootFilesystem:", "readOnlyRootFileSystem:", "readOnlyRootFileSystem"),
-        ("port: 50051", "port: grpc", "/startupProbe/grpc/port"),
-    ],
-)
-def test_schemas_refuse_a_mistake(
-    schemas: pathlib.Path, right: str, wrong: str, named: str
-) -> None:
-    text = (MANIFESTS / "deployment.yaml").read_text()
-    assert right in text
-    [verdict] = kubeconform(schemas, text.replace(right, wrong))
+def test_schemas_refuse_an_unknown_field(schemas: pathlib.Path) -> None:
+    wrong = copy.deepcopy(workload(kustomized()))
+    security = wrong["spec"]["template"]["spec"]["containers"][0]["securityContext"]
+    security["readOnlyRootFileSystem"] = security.pop("readOnlyRootFilesystem")
+    [verdict] = kubeconform(schemas, [wrong])
     assert verdict.startswith("statusInvalid Deployment")
-    assert named in verdict
+    assert "readOnlyRootFileSystem" in verdict
+
+
+def test_schemas_refuse_a_value_of_the_wrong_type(schemas: pathlib.Path) -> None:
+    wrong = copy.deepcopy(workload(kustomized()))
+    wrong["spec"]["template"]["spec"]["containers"][0]["startupProbe"]["grpc"]["port"] = "grpc"
+    [verdict] = kubeconform(schemas, [wrong])
+    assert verdict.startswith("statusInvalid Deployment")
+    assert "/startupProbe/grpc/port" in verdict
+
+
+def test_pods_are_restricted(restricted: Reasons) -> None:
+    assert restricted([workload(kustomized())["spec"]["template"]]) == [[]]
+
+
+# What the profile asks for, each broken once: fields of the pod, fields of its container, reason.
+BROKEN: list[tuple[Resource, Resource, str]] = [
+    ({"hostNetwork": True}, {}, "host namespaces"),
+    ({"volumes": [{"name": "v", "hostPath": {"path": "/v"}}]}, {}, "restricted volume types"),
+    ({"volumes": [{"name": "v", "nfs": {"server": "s", "path": "/"}}]}, {}, "restricted volume"),
+    ({"securityContext": {"runAsUser": 65532}}, {}, "runAsNonRoot != true"),
+    ({"securityContext": {"runAsNonRoot": True}}, {}, "seccompProfile"),
+    ({"securityContext": {"runAsUser": 0}}, {}, "runAsUser=0"),
+    (
+        {"securityContext": {"sysctls": [{"name": "kernel.x", "value": "1"}]}},
+        {},
+        "forbidden sysctls",
+    ),
+    ({}, {"securityContext": {}}, "allowPrivilegeEscalation != false"),
+    ({}, {"securityContext": {"allowPrivilegeEscalation": False}}, "unrestricted capabilities"),
+    ({}, {"securityContext": {"privileged": True}}, "privileged"),
+    ({}, {"securityContext": {"procMount": "Unmasked"}}, "procMount"),
+    ({}, {"securityContext": {"seLinuxOptions": {"user": "u"}}}, "seLinuxOptions"),
+    ({}, {"ports": [{"containerPort": 50051, "hostPort": 50051}]}, "hostPort"),
+    ({}, {"livenessProbe": {"tcpSocket": {"port": 1, "host": "h"}}}, "probe or lifecycle host"),
+]
+
+
+@pytest.mark.parametrize(("pod", "container", "reason"), BROKEN, ids=str)
+def test_a_pod_that_is_not_restricted_is_seen(
+    restricted: Reasons, pod: Resource, container: Resource, reason: str
+) -> None:
+    template = copy.deepcopy(workload(kustomized())["spec"]["template"])
+    template["spec"].update(pod)
+    template["spec"]["containers"][0].update(container)
+    [found] = restricted([template])
+    assert [one for one in found if one.startswith(reason)]
 
 
 def test_kustomization_lists_every_manifest() -> None:
-    listed = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())["resources"]
-    present = sorted(path.name for path in MANIFESTS.glob("*.yaml"))
+    listed = yaml.safe_load((BASE / "kustomization.yaml").read_text())["resources"]
+    present = sorted(path.name for path in BASE.glob("*.yaml"))
     assert sorted([*listed, "kustomization.yaml"]) == present
 
 
 def test_selectors_find_the_pods() -> None:
-    labels = only("Deployment")["spec"]["template"]["metadata"]["labels"].items()
-    deployment = only("Deployment")["spec"]["selector"]["matchLabels"].items()
-    budget = only("PodDisruptionBudget")["spec"]["selector"]["matchLabels"].items()
-    services = [doc["spec"]["selector"].items() for doc in resources() if doc["kind"] == "Service"]
-    for selector in [deployment, budget, *services]:
+    labels = workload(kustomized())["spec"]["template"]["metadata"]["labels"].items()
+    deployment = workload(kustomized())["spec"]["selector"]["matchLabels"].items()
+    [budget] = of_kind(kustomized(), "PodDisruptionBudget")
+    services = [one["spec"]["selector"].items() for one in of_kind(kustomized(), "Service")]
+    for selector in [deployment, budget["spec"]["selector"]["matchLabels"].items(), *services]:
         assert selector <= labels
 
 
 def test_ports_and_user_are_those_of_the_image() -> None:
     dockerfile = (ROOT / "Dockerfile").read_text()
-    pod = only("Deployment")["spec"]["template"]["spec"]
-    [container] = pod["containers"]
+    container = server_of(kustomized())
     exposed = {int(port) for port in re.findall(r"^EXPOSE (.*)$", dockerfile, re.M)[0].split()}
     assert {port["containerPort"] for port in container["ports"]} == exposed
     [user] = re.findall(r"^USER (\d+):\d+$", dockerfile, re.M)
-    assert pod["securityContext"]["runAsUser"] == int(user)
+    assert pod_of(kustomized())["securityContext"]["runAsUser"] == int(user)
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert container[probe]["grpc"]["port"] in exposed

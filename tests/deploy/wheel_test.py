@@ -91,6 +91,8 @@ def test_one_version_is_everywhere(wheel: pathlib.Path) -> None:
     assert str(read_metadata(wheel).version) == version
     manifest = yaml.safe_load((ROOT / "deploy/kubernetes/kustomization.yaml").read_text())
     assert [image["newTag"] for image in manifest["images"]] == [version]
+    chart = yaml.safe_load((ROOT / "deploy/helm/attnbias/Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (version, version)
 
 
 def test_both_packages_run_on_the_same_pythons(wheel: pathlib.Path) -> None:
@@ -126,6 +128,21 @@ def test_no_python_is_left_between(site: pathlib.Path) -> None:
     # What runs these tests may have been told to ignore some, as a shell's background jobs are.
     other = subprocess.run(["/bin/cat", "/proc/self/status"], check=True, stdout=subprocess.PIPE)
     assert ignored_signals(said) == ignored_signals(other.stdout.decode())
+
+
+def test_commands_of_the_client_are_the_clients(site: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Where it is not installed, the program says what is lacking."""
+    without = run(site, "attnbias", "cache", "/etc/hostname")
+    assert without.stdout == pathlib.Path("/etc/hostname").read_text()
+    both = pathlib.Path(shutil.copytree(site, tmp_path / "site"))
+    (both / "attnbias").mkdir()
+    (both / "attnbias" / "__main__.py").write_text(
+        "import sys\ndef main(prog): print(prog, *sys.argv[1:]); return 3\n"
+    )
+    for command in ("cache", "export"):
+        done = run(both, "attnbias", command, "--x")
+        assert (done.stdout, done.returncode) == (f"attnbias {command} --x\n", 3)
+    assert run(both, "attnbias", "/etc/hostname", "cache").stdout == without.stdout
 
 
 def test_the_exit_code_is_the_programs(site: pathlib.Path) -> None:

@@ -233,7 +233,7 @@ def test_check_config_prints_what_is_in_effect() -> None:
     effective = dict(line.split("=", 1) for line in done.stdout.splitlines())
     assert effective["memory-budget"] == str(2 << 30)
     assert effective["drain-grace"] == "7s"
-    assert effective["listen"] == "0.0.0.0:50051"
+    assert effective["listen"] == "[::]:50051"
     assert effective["kernels"] in ("avx512", "avx2", "neon", "scalar")
 
 

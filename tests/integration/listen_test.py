@@ -42,6 +42,20 @@ def test_every_client_reaches_a_socket_file(start_server: Any, path: pathlib.Pat
             assert bias.view()[0, 1, 0] == -0.5
 
 
+def test_the_tool_says_in_one_line_that_a_server_has_no_tls(shared_server: Any) -> None:
+    tool = os.environ["ATTNBIAS_CLI_BINARY"]
+    done = subprocess.run(
+        [tool, "--server", shared_server.address, "health", "--tls"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 1
+    assert " answers, but not with TLS: leave out --tls (" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_all_addresses_are_named_and_served(start_server: Any, path: pathlib.Path) -> None:
     server = start_server(f"--listen=127.0.0.1:0,unix:{path}", "--listen=127.0.0.1:0")
     addresses = server.address.split(", ")

@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from tests.integration.contract import SERVICE, alibi, message, sinusoid, spec
-from tests.integration.server import Details, eventually, refused, settled
+from tests.integration.server import Details, Server, eventually, refused, settled
 from tests.integration.stream_test import DENSE, dense_alibi
 from tests.tools import http2
 
@@ -165,6 +165,40 @@ def test_exhausted_budget_asks_to_try_again(start_server: Any) -> None:
         holder.cancel()
         eventually(lambda: not held(), "the memory given back")
         assert len(stub.tensor(large).data) == 12000 * 64 * 4
+
+
+@pytest.mark.parametrize(
+    ("flags", "readiness"), [((), "SERVING"), (("--overload-unready",), "NOT_SERVING")]
+)
+def test_readiness_while_the_budget_is_used_up(
+    start_server: Any, flags: tuple[str, ...], readiness: str
+) -> None:
+    ids = {"position_ids": [{"positions": [i * 7 % 10007 for i in range(20000)]}]}
+    rows = spec(sinusoidal={"dim": 1024}, table=ids)
+
+    def held_by_a_stream(server: Server) -> int:
+        """What one takes that nobody reads, once it has all that it takes."""
+        before = 0.0
+        while (used := server.metrics()["attnbias_memory_used_bytes"]) != before or not used:
+            before = used
+            time.sleep(0.3)
+        return int(used)
+
+    # Too small for a band to be kept.
+    roomy = start_server("--memory-budget=12MiB")
+    with roomy.connect() as stub:
+        holder = stub.stream(rows, max_chunk_bytes=2**21)
+        next(holder)
+        held = held_by_a_stream(roomy)
+    tight = start_server(f"--memory-budget={held + held // 50}", *flags)
+    with tight.connect() as stub:
+        holder = stub.stream(rows, max_chunk_bytes=2**21)
+        next(holder)
+        assert held_by_a_stream(tight) == held
+        eventually(lambda: stub.check("readiness") == readiness, "readiness")
+        assert stub.check("liveness") == stub.check("") == "SERVING"
+        holder.cancel()
+        eventually(lambda: stub.check("readiness") == "SERVING", "readiness again")
 
 
 def test_a_need_beyond_the_whole_budget_is_no_matter_of_waiting(start_server: Any) -> None:

@@ -57,6 +57,8 @@ class Server:
             )
         self.address = self._announced("listening on ")
         self.metrics_address = self._announced("metrics on ")
+        probes = any(flag.startswith("--probe-listen=") for flag in flags)
+        self.probe_address = self._announced("probes on ") if probes else ""
 
     def _announced(self, start: str) -> str:
         assert self.process.stdout is not None
@@ -101,26 +103,36 @@ class Server:
     def descriptors(self) -> int:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
+    def exposition(self) -> str:
+        """What Prometheus reads."""
+        with urllib.request.urlopen(f"http://{self.metrics_address}/metrics") as response:
+            return str(response.read().decode())
+
     def metrics(self) -> dict[str, float]:
         """Every sample, by name with labels."""
-        with urllib.request.urlopen(f"http://{self.metrics_address}/metrics") as response:
-            lines = response.read().decode().splitlines()
+        lines = self.exposition().splitlines()
         samples = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
         return {name: float(value) for name, value in samples}
 
-    def connect(self) -> "Stub":
-        return Stub(self.address)
+    def connect(self, credentials: grpc.ChannelCredentials | None = None) -> "Stub":
+        return Stub(self.address, credentials)
 
 
 class Stub:
-    """The service's methods on a channel of their own, whose messages may be of any size."""
+    """The service's methods on a channel of their own, whose messages may be of any size.
 
-    def __init__(self, address: str) -> None:
+    In plaintext, unless there are credentials.
+    """
+
+    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None = None) -> None:
         options = [
             ("grpc.max_receive_message_length", -1),
             ("grpc.use_local_subchannel_pool", 1),
         ]
-        self.channel = grpc.insecure_channel(address, options)
+        if credentials is None:
+            self.channel = grpc.insecure_channel(address, options)
+        else:
+            self.channel = grpc.secure_channel(address, credentials, options)
         self.describe = self._unary("DescribeTensor")
         self.get = self._unary("GetTensor")
         self.tables = self._unary("ListTables")

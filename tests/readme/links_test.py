@@ -10,6 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = [
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "client").glob("*/README.md")),
+    *sorted((ROOT / "deploy").rglob("*.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)#?([^)\s]*)\)")

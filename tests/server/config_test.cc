@@ -13,6 +13,7 @@ namespace attnbias::config_test {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 std::variant<ServerConfig, ExitCode> Parse(std::vector<const char*> flags) {
   flags.insert(flags.begin(), "attnbias-server");
@@ -36,8 +37,8 @@ std::pair<int, std::string> Refused(std::vector<const char*> flags) {
 
 TEST(Config, HasTheDocumentedDefaults) {
   const ServerConfig config = Parsed({});
-  EXPECT_THAT(config.listen, testing::ElementsAre("0.0.0.0:50051"));
-  EXPECT_EQ(config.metrics_listen, "0.0.0.0:9464");
+  EXPECT_THAT(config.listen, testing::ElementsAre("[::]:50051"));
+  EXPECT_EQ(config.metrics_listen, "[::]:9464");
   EXPECT_GT(config.memory_budget_bytes, 0);
   EXPECT_GE(config.threads, 1);
   EXPECT_FALSE(config.check_config);
@@ -114,19 +115,24 @@ TEST(Config, TellsWhichKernelsAreUsed) {
 
 TEST(Config, WarnsOfVariablesThatNoFlagHas) {
   setenv("ATTNBIAS_MEMORY_BUGDET", "1GiB", 1);
-  setenv("ATTNBIAS_SERVER", "the clients'", 1);
   setenv("ATTNBIAS_THREADS", "2", 1);
+  const char* const of_clients[] = {
+      "ATTNBIAS_SERVER",           "ATTNBIAS_CLIENT_TLS",
+      "ATTNBIAS_CLIENT_TLS_CA",    "ATTNBIAS_CLIENT_TLS_CERT",
+      "ATTNBIAS_CLIENT_TLS_KEY",   "ATTNBIAS_CLIENT_TOKEN",
+      "ATTNBIAS_CLIENT_TOKEN_FILE"};
+  for (const char* name : of_clients) setenv(name, "the clients'", 1);
   const std::vector<std::string> warnings = Parsed({}).warnings;
   unsetenv("ATTNBIAS_MEMORY_BUGDET");
-  unsetenv("ATTNBIAS_SERVER");
   unsetenv("ATTNBIAS_THREADS");
+  for (const char* name : of_clients) unsetenv(name);
   EXPECT_THAT(
       warnings,
       testing::Contains("ATTNBIAS_MEMORY_BUGDET: no flag has this variable"));
-  EXPECT_THAT(
-      warnings,
-      testing::Not(testing::Contains(testing::AnyOf(
-          HasSubstr("ATTNBIAS_SERVER:"), HasSubstr("ATTNBIAS_THREADS")))));
+  EXPECT_THAT(warnings,
+              testing::Not(testing::Contains(testing::AnyOf(
+                  HasSubstr("ATTNBIAS_SERVER:"), HasSubstr("ATTNBIAS_CLIENT"),
+                  HasSubstr("ATTNBIAS_THREADS")))));
 }
 
 TEST(Config, WarnsOfABudgetBeyondTheMemory) {
@@ -142,7 +148,7 @@ TEST(Config, TellsWhatIsInEffect) {
   EXPECT_THAT(config.effective, HasSubstr("drain-grace=2s\n"));
   EXPECT_THAT(config.effective, HasSubstr("threads=3\n"));
   EXPECT_THAT(config.effective, HasSubstr("progress-timeout=1m\n"));
-  EXPECT_THAT(config.effective, HasSubstr("listen=0.0.0.0:50051\n"));
+  EXPECT_THAT(config.effective, HasSubstr("listen=[::]:50051\n"));
 }
 
 struct Bad {
@@ -175,6 +181,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Bad{"--max-connections=0", "--max-connections"},
                     Bad{"--log-format=xml", "--log-format"},
                     Bad{"--log-level=loud", "--log-level"},
+                    Bad{"--access-log=some", "--access-log"},
                     Bad{"--no-such-flag", "--no-such-flag"}));
 
 TEST(Config, HelpEndsWithZero) {
@@ -183,6 +190,23 @@ TEST(Config, HelpEndsWithZero) {
   EXPECT_THAT(testing::internal::GetCapturedStdout(),
               HasSubstr("ATTNBIAS_MEMORY_BUDGET"));
   EXPECT_EQ(std::get<ExitCode>(result).value, 0);
+}
+
+TEST(Config, HelpIsTheSameOnEveryMachine) {
+  testing::internal::CaptureStdout();
+  Parse({"--help"});
+  const std::string help = testing::internal::GetCapturedStdout();
+  const ServerConfig here = Parsed({});
+  const auto shown = [](const std::string& value, const std::string& variable) {
+    return "=" + value + " (Env:" + variable + ")";
+  };
+  EXPECT_THAT(help,
+              Not(HasSubstr(shown(std::to_string(here.memory_budget_bytes),
+                                  "ATTNBIAS_MEMORY_BUDGET"))));
+  EXPECT_THAT(
+      help,
+      Not(HasSubstr(shown(std::to_string(here.threads), "ATTNBIAS_THREADS"))));
+  EXPECT_THAT(help, Not(HasSubstr(shown(here.kernels, "ATTNBIAS_KERNELS"))));
 }
 
 }  // namespace

@@ -74,13 +74,16 @@ TEST_F(HealthTest, BeforeReadinessOnlyLivenessServes) {
   for (const char* name : {"", "readiness", kService}) {
     EXPECT_EQ(Check(name), HealthCheckResponse::NOT_SERVING) << name;
   }
+  EXPECT_FALSE(health_.ready());
 }
 
 TEST_F(HealthTest, OverloadConcernsReadinessAlone) {
   health_.SetServing(true);
   EXPECT_EQ(Check("readiness"), HealthCheckResponse::SERVING);
+  EXPECT_TRUE(health_.ready());
   health_.SetOverloaded(true);
   EXPECT_EQ(Check("readiness"), HealthCheckResponse::NOT_SERVING);
+  EXPECT_FALSE(health_.ready());
   for (const char* name : {"", "liveness", kService}) {
     EXPECT_EQ(Check(name), HealthCheckResponse::SERVING) << name;
   }

@@ -27,21 +27,24 @@ TEST(PlanMemo, FindsWhatWasInsertedUnderTheSameBytes) {
   EXPECT_EQ(memo.Find("ab", NoTables()), nullptr);
 }
 
-TEST(PlanMemo, ForgetsAllPlansWithTheTablesTheyMayHaveNamed) {
+TEST(PlanMemo, ForgetsThePlansOfTablesThatAreGone) {
   PlanMemo memo;
+  TableSetPtr first = std::make_shared<const TableSet>();
+  TableSetPtr second = std::make_shared<const TableSet>();
   PlannedRequestPtr planned = Planned("A");
   const std::weak_ptr<const PlannedRequest> watch = planned;
-  memo.Insert("a", NoTables(), std::move(planned));
-  TableSetPtr others = std::make_shared<const TableSet>();
-  EXPECT_EQ(memo.Find("a", others), nullptr);
-  EXPECT_TRUE(watch.expired());
-  memo.Insert("a", others, Planned("B"));
-  EXPECT_EQ(memo.Find("a", others)->header, "B");
-  EXPECT_EQ(memo.Find("a", NoTables()), nullptr);
+  memo.Insert("a", first, std::move(planned));
+  EXPECT_EQ(memo.Find("a", second), nullptr);
+  memo.Insert("a", second, Planned("B"));
+  EXPECT_EQ(memo.Find("a", first)->header, "A");
+  EXPECT_EQ(memo.Find("a", second)->header, "B");
   // It does not keep a set of tables alive.
-  const std::weak_ptr<const TableSet> set = others;
-  others.reset();
-  EXPECT_TRUE(set.expired());
+  const std::weak_ptr<const TableSet> gone = first;
+  first.reset();
+  EXPECT_TRUE(gone.expired());
+  memo.Insert("a", NoTables(), Planned("C"));
+  EXPECT_TRUE(watch.expired());
+  EXPECT_EQ(memo.Find("a", second)->header, "B");
 }
 
 TEST(PlanMemo, DoesNotRememberLargeRequests) {

@@ -33,7 +33,9 @@ ServerConfig SmallConfig() {
 
 class ServerTest : public testing::Test {
  protected:
-  static void SetUpTestSuite() { InitLogging("text", "off"); }
+  static void SetUpTestSuite() {
+    InitLogging({.level = "off", .access = "off"});
+  }
 
   void Start(const ServerConfig& config) {
     server_ = Server::Create(config).value();

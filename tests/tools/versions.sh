@@ -5,7 +5,14 @@
 GO_MINIMUM=1.26
 GRPCURL=github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4
 KUBECONFORM=github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
+HELM=helm.sh/helm/v3/cmd/helm@v3.22.0
+KUSTOMIZE=sigs.k8s.io/kustomize/kustomize/v5@v5.8.2
+CERT_MANAGER=github.com/cert-manager/cert-manager@v1.21.2
+PROMETHEUS_OPERATOR=github.com/prometheus-operator/prometheus-operator@v0.85.0
 TOXIPROXY=github.com/Shopify/toxiproxy/v2/cmd/server@v2.12.0
 PROTOC_GEN_GO=google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
 PROTOC_GEN_GO_GRPC=google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
+# The one whose schemas manifests are held against, and the one that they are run on.
 KUBERNETES=1.37.0
+KUBERNETES_RUN=1.34.1
+COREDNS=github.com/coredns/coredns@v1.12.4

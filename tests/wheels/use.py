@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 
 import numpy as np
@@ -76,8 +77,10 @@ def main() -> None:
         with attnbias.Client(address) as client:
             check_alibi(client)
         check_libraries(pid)
-    with attnbias.LocalServer() as client:
-        check_alibi(client)
+    with tempfile.TemporaryDirectory() as folder:
+        with attnbias.LocalServer(cache=folder) as client:
+            check_alibi(client)
+        assert " alibi " in run("attnbias", "cache", "ls", "--cache", folder)
 
 
 main()

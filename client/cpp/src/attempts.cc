@@ -20,9 +20,11 @@ void WaitUntil(grpc::Channel& channel, absl::Time end) {
 
 }  // namespace
 
-Attempts::Attempts(const ClientOptions& options, grpc::Channel* channel)
+Attempts::Attempts(const ClientOptions& options, grpc::Channel* channel,
+                   BearerToken* token)
     : options_(options),
       channel_(channel),
+      token_(token),
       deadline_(absl::Now() + options.timeout),
       state_(options.max_attempts,
              [random = std::minstd_rand(std::random_device{}())]() mutable {
@@ -34,10 +36,13 @@ void Attempts::Prepare(grpc::ClientContext* context) const {
   for (const auto& [key, value] : options_.metadata) {
     context->AddMetadata(key, value);
   }
+  if (token_ != nullptr) {
+    context->AddMetadata("authorization", token_->Authorization());
+  }
 }
 
 absl::Status Attempts::ErrorOf(const grpc::Status& status) const {
-  return FromRpc(status, options_.target);
+  return FromRpc(status, options_, token_ != nullptr);
 }
 
 bool Attempts::WaitAfter(const CallEnd& end) {

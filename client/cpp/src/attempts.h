@@ -8,6 +8,7 @@
 
 #include "absl/time/time.h"
 #include "attnbias/client.h"
+#include "client/cpp/src/bearer_token.h"
 #include "client/cpp/src/retry_state.h"
 
 namespace attnbias {
@@ -15,10 +16,11 @@ namespace attnbias {
 // For one thread.
 class Attempts {
  public:
-  // Both outlive this. The timeout counts from now on.
-  Attempts(const ClientOptions& options, grpc::Channel* channel);
+  // All outlive this; `token` may be null. The timeout counts from now on.
+  Attempts(const ClientOptions& options, grpc::Channel* channel,
+           BearerToken* token);
 
-  // For the next attempt: metadata, and what is left of the time.
+  // For the next attempt: metadata and token, and what is left of the time.
   void Prepare(grpc::ClientContext* context) const;
 
   // How an attempt that ended so is told.
@@ -33,6 +35,7 @@ class Attempts {
  private:
   const ClientOptions& options_;
   grpc::Channel* const channel_;
+  BearerToken* const token_;
   const absl::Time deadline_;
   RetryState state_;
 };

@@ -3,7 +3,6 @@
 
 #include <grpc/impl/codegen/grpc_types.h>
 #include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
 #include <cstdlib>
@@ -11,9 +10,8 @@
 #include <string>
 #include <variant>
 
-#include "absl/strings/match.h"
-#include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
+#include "client/cpp/src/target.h"
+#include "client/cpp/src/tls.h"
 
 namespace attnbias {
 namespace {
@@ -50,23 +48,6 @@ const Options& Defaults() {
   return *defaults;
 }
 
-// Whether it is on this machine: a proxy named in the environment cannot reach
-// it.
-bool IsLoopback(absl::string_view target) {
-  if (absl::StartsWith(target, "unix:") ||
-      absl::StartsWith(target, "unix-abstract:")) {
-    return true;
-  }
-  for (const absl::string_view scheme : {"ipv4:", "ipv6:", "dns:///", "dns:"}) {
-    if (absl::ConsumePrefix(&target, scheme)) break;
-  }
-  for (const absl::string_view host :
-       {"localhost:", "127.", "[::1]", "[0:0:0:0:0:0:0:1]"}) {
-    if (absl::StartsWith(target, host)) return true;
-  }
-  return false;
-}
-
 // gRPC takes receive buffers from malloc, 64 KiB each, and frees a message's
 // worth of them at once. glibc would hand them back to the system and fault
 // them in again for every message, a third of the time of a large download.
@@ -83,8 +64,13 @@ void KeepReceiveBuffers() {
 std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
   KeepReceiveBuffers();
   Options merged = options.channel_options;
-  if (IsLoopback(options.target)) {
+  if (IsOnThisMachine(options.target)) {
+    // A proxy named in the environment cannot reach it.
     merged.insert({GRPC_ARG_ENABLE_HTTP_PROXY, 0});
+  }
+  if (!options.tls->server_name.empty()) {
+    merged.insert(
+        {GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, options.tls->server_name});
   }
   merged.insert(Defaults().begin(), Defaults().end());
   grpc::ChannelArguments arguments;
@@ -95,8 +81,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
       arguments.SetString(name, std::get<std::string>(value));
     }
   }
-  return grpc::CreateCustomChannel(
-      options.target, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(options.target, CredentialsOf(*options.tls),
+                                   arguments);
 }
 
 }  // namespace attnbias

@@ -12,7 +12,7 @@
 namespace attnbias {
 
 // A channel of its own, tuned for large payloads and for this client's own
-// retries.
+// retries. The options' target and TLS are resolved.
 std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options);
 
 }  // namespace attnbias

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "attnbias/client.h"
 
+#include <google/protobuf/text_format.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/support/byte_buffer.h>
@@ -11,10 +12,12 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "attnbias/v1/service.grpc.pb.h"
 #include "client/cpp/src/attempts.h"
+#include "client/cpp/src/bearer_token.h"
 #include "client/cpp/src/channel.h"
 #include "client/cpp/src/chunk.h"
 #include "client/cpp/src/disk_cache.h"
@@ -23,6 +26,7 @@
 #include "client/cpp/src/health_check.h"
 #include "client/cpp/src/retry_state.h"
 #include "client/cpp/src/target.h"
+#include "client/cpp/src/tls.h"
 #include "client/cpp/src/unary_call.h"
 
 namespace attnbias {
@@ -33,6 +37,9 @@ constexpr char kDescribe[] = "/attnbias.v1.AttentionBiasService/DescribeTensor";
 constexpr size_t kAlignment = 64;
 // The most that the contract allows.
 constexpr int kTablesPerPage = 1000;
+// Of each field of a request, in an error: characters, and bytes of a table.
+constexpr size_t kMostBrief = 200;
+constexpr int64_t kMostBriefNumbers = 16;
 
 absl::Status Validate(const ClientOptions& options) {
   if (options.timeout <= absl::ZeroDuration()) {
@@ -65,6 +72,26 @@ absl::StatusOr<AlignedBytes> Allocate(int64_t size) {
   return bytes;
 }
 
+// What is asked for in one line: of the encoding, the extent and the output
+// each as much as there is room for.
+std::string Brief(const v1::TensorSpec& spec) {
+  google::protobuf::TextFormat::Printer printer;
+  printer.SetSingleLineMode(true);
+  printer.SetUseShortRepeatedPrimitives(true);
+  printer.SetTruncateStringFieldLongerThan(kMostBriefNumbers);
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  spec.GetReflection()->ListFields(spec, &fields);
+  std::string line;
+  for (const auto* field : fields) {
+    std::string text;
+    printer.PrintFieldValueToString(spec, field, -1, &text);
+    if (text.size() > kMostBrief) text.replace(kMostBrief, text.npos, "... ");
+    absl::StrAppend(&line, line.empty() ? "" : " ", field->name(), " { ", text,
+                    "}");
+  }
+  return line;
+}
+
 absl::Status Offline() {
   return absl::UnavailableError(
       "the client is offline (offline = true), and this needs a server");
@@ -83,15 +110,19 @@ absl::StatusOr<v1::TensorHeader> HeaderIn(grpc::ByteBuffer* response) {
 }  // namespace
 
 struct Client::Connection {
-  // The options' target and cache folder are resolved.
-  explicit Connection(const ClientOptions& client_options)
+  // The options' target, TLS and cache folder are resolved.
+  Connection(const ClientOptions& client_options,
+             std::unique_ptr<BearerToken> bearer_token)
       : options(client_options),
+        token(std::move(bearer_token)),
         channel(MakeChannel(client_options)),
         stub(v1::AttentionBiasService::NewStub(channel)) {
     if (!options.cache_folder->empty()) cache.emplace(*options.cache_folder);
   }
 
-  Attempts NewAttempts() const { return Attempts(options, channel.get()); }
+  Attempts NewAttempts() const {
+    return Attempts(options, channel.get(), token.get());
+  }
 
   // `call(context)` again and again until it succeeds or fails for good.
   template <typename Call>
@@ -134,7 +165,7 @@ struct Client::Connection {
     grpc::ByteBuffer kept(&slice, 1);
     absl::StatusOr<v1::TensorHeader> header = HeaderIn(&kept);
     if (header.ok()) return *std::move(header);
-    if (options.offline) return Missing();
+    if (options.offline) return Missing(spec);
     return std::nullopt;
   }
 
@@ -147,7 +178,7 @@ struct Client::Connection {
     std::optional<Tensor> found;
     if (MayTrust(spec)) found = cache->Find(key);
     if (!found.has_value()) {
-      if (options.offline) return Missing();
+      if (options.offline) return Missing(spec);
       // It may be there under another request.
       const auto header = AskForHeader(spec, attempts);
       if (!header.ok()) return header.status();
@@ -165,10 +196,11 @@ struct Client::Connection {
     return cache.has_value() && (options.offline || !NamesATable(spec));
   }
 
-  absl::Status Missing() const {
+  absl::Status Missing(const v1::TensorSpec& spec) const {
     return absl::NotFoundError(absl::StrCat(
-        "offline: ", cache->folder(), " does not have what is asked for; ",
-        "export it, or get it once in Python with this cache, in these words"));
+        "offline: ", cache->folder(), " does not have ", Brief(spec),
+        "; export it, or get it once in Python with this cache, in these "
+        "words"));
   }
 
   absl::StatusOr<v1::TensorHeader> Fetch(const v1::TensorSpec& spec,
@@ -181,6 +213,7 @@ struct Client::Connection {
   }
 
   const ClientOptions options;
+  const std::unique_ptr<BearerToken> token;      // null: none
   const std::shared_ptr<grpc::Channel> channel;  // the stub holds it too
   const std::unique_ptr<v1::AttentionBiasService::Stub> stub;
   std::optional<DiskCache> cache;
@@ -195,6 +228,17 @@ absl::StatusOr<Client> Client::Create(const ClientOptions& options) {
   if (!target.ok()) return target.status();
   absl::StatusOr<std::string> folder = CacheFolderFrom(options.cache_folder);
   if (!folder.ok()) return folder.status();
+  absl::StatusOr<TlsOptions> tls = TlsFrom(options.tls);
+  if (!tls.ok()) return tls.status();
+  absl::StatusOr<std::unique_ptr<BearerToken>> token =
+      BearerToken::From(options);
+  if (!token.ok()) return token.status();
+  if (*token != nullptr && !tls->enabled && !IsOnThisMachine(*target)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        (*token)->name(), ": got one for ", *target,
+        ", which is not on this machine, in plaintext that others could read: ",
+        "set ClientOptions::tls"));
+  }
   if (options.offline && folder->empty()) {
     return absl::InvalidArgumentError(
         "offline: got true without a cache, want cache_folder, or "
@@ -203,7 +247,9 @@ absl::StatusOr<Client> Client::Create(const ClientOptions& options) {
   ClientOptions resolved = options;
   resolved.target = *std::move(target);
   resolved.cache_folder = *std::move(folder);
-  return Client(std::make_shared<const Connection>(resolved));
+  resolved.tls = *std::move(tls);
+  return Client(
+      std::make_shared<const Connection>(resolved, *std::move(token)));
 }
 
 absl::StatusOr<v1::TensorHeader> Client::Describe(

@@ -4,21 +4,24 @@
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <openssl/evp.h>
+#include <pwd.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/cpp/src/header_check.h"
 #include "client/cpp/src/mapped_file.h"
@@ -40,6 +43,22 @@ constexpr char kKeyPrefix[] = "attnbias request 1\n";
 constexpr size_t kLengthBytes = 8;
 constexpr size_t kPayloadAlignment = 64;
 constexpr size_t kNameDigits = 64;
+constexpr size_t kMostPasswdBytes = 16384;
+
+// That of a user, or of "" of whoever runs this; "" where there is none.
+std::string HomeOf(const std::string& user) {
+  const char* const named = std::getenv("HOME");
+  if (user.empty() && named != nullptr) return named;
+  passwd entry = {};
+  passwd* found = nullptr;
+  std::vector<char> text(kMostPasswdBytes);
+  if (user.empty()) {
+    getpwuid_r(getuid(), &entry, text.data(), text.size(), &found);
+  } else {
+    getpwnam_r(user.c_str(), &entry, text.data(), text.size(), &found);
+  }
+  return found != nullptr ? found->pw_dir : "";
+}
 
 std::string Checksum(std::string_view bytes) {
   return absl::StrCat(
@@ -126,16 +145,30 @@ std::optional<Tensor> TensorIn(const std::shared_ptr<const MappedFile>& file,
 absl::StatusOr<std::string> CacheFolderFrom(
     const std::optional<std::string>& folder) {
   const char* const named = std::getenv(kVariable);
-  std::string path = folder.value_or(named != nullptr ? named : "");
-  const char* const home = std::getenv("HOME");
-  if (home != nullptr && (path == "~" || absl::StartsWith(path, "~/"))) {
-    path.replace(0, 1, home);
-  }
-  struct stat status = {};
-  if (stat(path.c_str(), &status) == 0 && !S_ISDIR(status.st_mode)) {
+  const std::string given = folder.value_or(named != nullptr ? named : "");
+  if (given.empty()) return given;
+  const auto refused = [&](const std::string& why) {
     return absl::InvalidArgumentError(
         absl::StrCat(folder.has_value() ? "cache_folder" : kVariable, ": got ",
-                     path, ", which is a file; want a folder"));
+                     given, ", ", why));
+  };
+  std::string path = given;
+  if (path.front() == '~') {
+    const size_t end = std::min(path.find('/'), path.size());
+    const std::string home = HomeOf(path.substr(1, end - 1));
+    if (home.empty()) return refused("where ~ is nobody's; want a path");
+    path.replace(0, end, home);
+  }
+  std::error_code error;
+  path = std::filesystem::absolute(path, error);
+  if (error) {
+    return refused(absl::StrCat("in a folder that cannot be named: ",
+                                error.message(), "; want an absolute path"));
+  }
+  const std::filesystem::file_status status =
+      std::filesystem::status(path, error);
+  if (exists(status) && !is_directory(status)) {
+    return refused("which is a file; want a folder");
   }
   return path;
 }

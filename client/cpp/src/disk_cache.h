@@ -16,8 +16,8 @@
 
 namespace attnbias {
 
-// The folder that a client reads; "" is none. INVALID_ARGUMENT where it is a
-// file.
+// The folder that a client reads, as an absolute path; "" is none. "~" and
+// "~user" are homes. INVALID_ARGUMENT where it is a file, or the home nobody's.
 absl::StatusOr<std::string> CacheFolderFrom(
     const std::optional<std::string>& folder);
 

@@ -2,6 +2,7 @@
 #include "client/cpp/src/rpc_status.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/cord.h"
@@ -33,43 +34,92 @@ std::optional<Detail> FindDetail(const std::string& serialized) {
   return std::nullopt;
 }
 
-// `says` is how gRPC names the reason for having no connection.
-std::string WhyUnreached(absl::string_view says, absl::string_view target) {
-  if (absl::StartsWith(says, "DNS resolution failed")) {
-    return absl::StrCat(target, " is not found: is the name right?");
+// How gRPC names the reason for having no connection, and what it means.
+constexpr std::pair<const char*, const char*> kReasons[] = {
+    {"DNS resolution failed", "is not found: is the name right?"},
+    {"wrong version number",
+     "answers, but not with TLS: leave out ClientOptions::tls"},
+    {"certificate verify failed",
+     "has a certificate that is not trusted here, or has expired: set its "
+     "authority's, TlsOptions::ca_file"},
+    {"Hostname Verification",
+     "has a certificate for another name: ask it by one of its names, or set "
+     "TlsOptions::server_name"},
+    {"Failed parsing HTTP/2",
+     "answers, but not with gRPC: is it the right port?"},
+};
+
+// How a server was spoken to, and how else it may want it.
+std::string HowSpokenTo(const TlsOptions& tls) {
+  if (!tls.enabled) {
+    return "in plaintext: does it need TLS? Set ClientOptions::tls";
   }
-  if (absl::StrContains(says, "Failed parsing HTTP/2")) {
-    return absl::StrCat(target,
-                        " answers, but not with gRPC: is it the right port?");
+  if (!tls.cert_file.empty()) {
+    return absl::StrCat("over TLS: does it trust the certificate in ",
+                        tls.cert_file, "?");
   }
-  if (absl::StrContains(says, "Socket closed") ||
-      absl::StrContains(says, "reset by peer")) {
-    return absl::StrCat(target,
-                        " answers, but not with gRPC in plaintext: does it "
-                        "need TLS? This client has none");
+  return "over TLS: does it want a certificate? Set TlsOptions::cert_file and "
+         "key_file";
+}
+
+std::string WhyUnreached(absl::string_view says, const ClientOptions& options) {
+  for (const auto& [sign, why] : kReasons) {
+    if (absl::StrContains(says, sign)) {
+      return absl::StrCat(options.target, " ", why);
+    }
   }
-  return absl::StrCat("nothing answers at ", target,
+  for (const char* sign : {"Socket closed", "reset by peer", "handshake"}) {
+    if (absl::StrContains(says, sign)) {
+      return absl::StrCat(options.target, " answers, but not with gRPC ",
+                          HowSpokenTo(*options.tls));
+    }
+  }
+  return absl::StrCat("nothing answers at ", options.target,
                       ": is the server running? attnbias-server starts one, "
                       "ClientOptions::target asks another");
 }
 
-std::string MessageOf(const grpc::Status& status, absl::string_view target) {
+// What to try, where that is known.
+std::string Advice(const grpc::Status& status, const ClientOptions& options,
+                   bool has_token) {
   const std::string& says = status.error_message();
-  if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return says;
-  for (const absl::string_view start :
-       {"connections to all backends failing",
-        "failed to connect to all addresses", "DNS resolution failed"}) {
-    if (!absl::StartsWith(says, start)) continue;
-    return absl::StrCat(WhyUnreached(says, target), " (", says, ")");
+  const std::string& target = options.target;
+  switch (status.error_code()) {
+    case grpc::StatusCode::UNAVAILABLE:
+      for (const absl::string_view start :
+           {"connections to all backends failing",
+            "failed to connect to all addresses", "DNS resolution failed"}) {
+        if (absl::StartsWith(says, start)) return WhyUnreached(says, options);
+      }
+      return "";
+    case grpc::StatusCode::UNAUTHENTICATED:
+      if (has_token) {
+        return absl::StrCat(target,
+                            " does not know this token: is it of this server, "
+                            "and still valid?");
+      }
+      return absl::StrCat(target,
+                          " wants to know who calls: set "
+                          "ClientOptions::token_file, or "
+                          "TlsOptions::cert_file and key_file");
+    case grpc::StatusCode::PERMISSION_DENIED:
+      return absl::StrCat(target,
+                          " does not let this caller do it: ask those who run "
+                          "it, or call with another token or certificate");
+    default:
+      return "";
   }
-  return says;
 }
 
 }  // namespace
 
-absl::Status FromRpc(const grpc::Status& status, absl::string_view target) {
+absl::Status FromRpc(const grpc::Status& status, const ClientOptions& options,
+                     bool has_token) {
+  std::string message = status.error_message();
+  const std::string advice = Advice(status, options, has_token);
+  if (!advice.empty()) message = absl::StrCat(advice, " (", message, ")");
   absl::Status result(static_cast<absl::StatusCode>(status.error_code()),
-                      MessageOf(status, target));
+                      message);
   if (!result.ok() && !status.error_details().empty()) {
     result.SetPayload(kDetailsUrl, absl::Cord(status.error_details()));
   }

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cpp/src/target.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -96,6 +100,21 @@ bool HasNoPort(absl::string_view target) {
          parts[0] != "http" && parts[0] != "https";
 }
 
+// Of "host:port", where an IPv6 address stands in brackets.
+bool IsLoopback(absl::string_view host_and_port) {
+  std::string host(host_and_port.substr(0, host_and_port.rfind(':')));
+  if (host == "localhost") return true;
+  in_addr v4 = {};
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) {
+    return ntohl(v4.s_addr) >> 24 == 127;
+  }
+  if (!absl::StartsWith(host, "[")) return false;
+  host = host.substr(1, host.size() - 2);
+  in6_addr v6 = {};
+  return inet_pton(AF_INET6, host.c_str(), &v6) == 1 &&
+         IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> TargetFrom(absl::string_view target) {
@@ -116,6 +135,19 @@ absl::StatusOr<std::string> TargetFrom(absl::string_view target) {
     hosts.push_back(*with_port);
   }
   return absl::StrCat(scheme, absl::StrJoin(hosts, ","));
+}
+
+bool IsOnThisMachine(absl::string_view target) {
+  for (const absl::string_view scheme : {"unix:", "unix-abstract:"}) {
+    if (absl::StartsWith(target, scheme)) return true;
+  }
+  for (const absl::string_view scheme : {"ipv4:", "ipv6:", "dns:"}) {
+    if (absl::ConsumePrefix(&target, scheme)) {
+      absl::ConsumePrefix(&target, "///");
+      break;
+    }
+  }
+  return absl::c_all_of(absl::StrSplit(target, ','), IsLoopback);
 }
 
 }  // namespace attnbias

@@ -14,6 +14,9 @@ namespace attnbias {
 // `target`, for what names no server.
 absl::StatusOr<std::string> TargetFrom(absl::string_view target);
 
+// Whether a target of TargetFrom is reached without a network.
+bool IsOnThisMachine(absl::string_view target);
+
 }  // namespace attnbias
 
 #endif  // ATTNBIAS_CLIENT_CPP_SRC_TARGET_H_

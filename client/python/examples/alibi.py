@@ -1,26 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BLOOM, whose ALiBi is one row of numbers, made once.
+"""BLOOM, MPT and Falcon, whose ALiBi is one row of numbers, made once."""
 
-python alibi.py [TARGET]      without a target, with a server of its own
-"""
-
-import sys
-
+# %% Models with random weights; or .from_pretrained(...)
 import torch
 import transformers
 
 import attnbias
 
 torch.manual_seed(0)
-config = transformers.BloomConfig(vocab_size=1000, hidden_size=96, n_layer=2, n_head=6)
-model = transformers.BloomForCausalLM(config).eval().requires_grad_(False)
-prompt = torch.randint(3, config.vocab_size, (1, 100))
-options = {"max_new_tokens": 28, "do_sample": False}
-own = model.generate(prompt, **options)
+CONFIGS = [
+    transformers.BloomConfig(vocab_size=1000, hidden_size=96, n_layer=2, n_head=6),
+    transformers.MptConfig(vocab_size=1000, d_model=96, n_layers=2, n_heads=6),
+    transformers.FalconConfig(
+        vocab_size=1000, hidden_size=96, num_hidden_layers=2, num_attention_heads=6, alibi=True
+    ),
+]
+models = [transformers.AutoModelForCausalLM.from_config(config).eval() for config in CONFIGS]
 
-with attnbias.Client(sys.argv[1]) if sys.argv[1:] else attnbias.LocalServer() as client:
-    attached = attnbias.attach(model, client, max_length=128)
+# %% What they say by themselves
+prompt = torch.randint(3, 1000, (1, 100))
+options = {"max_new_tokens": 28, "do_sample": False, "pad_token_id": 0}
+own = [model.generate(prompt, **options) for model in models]
 
-with attached:
-    print(*attached.report(), sep="\n")
-    assert torch.equal(model.generate(prompt, **options), own)
+# %% What they say with the numbers of a server
+with attnbias.LocalServer() as client:  # or attnbias.Client("host")
+    attached = [attnbias.attach(model, client, max_length=128) for model in models]
+
+for model, tokens, handle in zip(models, own, attached, strict=True):
+    print(*handle.report(), sep="\n")
+    assert torch.equal(model.generate(prompt, **options), tokens)
+    handle.detach()

@@ -1,11 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Llama 3.1's rotary positions, correctly rounded: what transformers' own are far out.
+"""Llama 3.1's rotary positions, correctly rounded: what transformers' own are far out."""
 
-python rotary.py [TARGET]      without a target, with a server of its own
-"""
-
-import sys
-
+# %% A model with random weights; or .from_pretrained(...)
 import numpy as np
 import torch
 import transformers
@@ -31,14 +27,17 @@ config = transformers.LlamaConfig(
         "original_max_position_embeddings": 8192,
     },
 )
-model = transformers.LlamaForCausalLM(config).eval().requires_grad_(False)
+model = transformers.LlamaForCausalLM(config).eval()
+
+# %% What it says by itself, and its cosines of the last position
 prompt = torch.randint(config.vocab_size, (1, 100))
 options = {"max_new_tokens": 28, "do_sample": False}
 own_tokens = model.generate(prompt, **options)
 last, like = torch.tensor([[LENGTH - 1]]), torch.zeros(1)
 own_cos, _ = model.model.rotary_emb(like, last)
 
-with attnbias.Client(sys.argv[1]) if sys.argv[1:] else attnbias.LocalServer() as client:
+# %% With the tables of a server
+with attnbias.LocalServer() as client:  # or attnbias.Client("host")
     attached = attnbias.attach(model, client, max_length=LENGTH)
 
 with attached:
@@ -46,6 +45,7 @@ with attached:
     cos, _ = model.model.rotary_emb(like, last)
     assert torch.equal(model.generate(prompt, **options), own_tokens)
 
+# %% How far apart they are
 exact = np.float32(np.cos(float(LENGTH - 1)))  # of the first pair, which turns by 1 a position
 print(f"cosine of position {LENGTH - 1}: {cos[0, 0, 0]:.9f}, exactly {exact:.9f}")
 print(f"transformers' own are off by up to {(own_cos - cos).abs().max():.1e} there")

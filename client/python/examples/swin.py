@@ -1,11 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Swin, whose layers gather the same bias out of their tables for all images.
+"""Swin, whose layers gather the same bias out of their tables for all images."""
 
-python swin.py [TARGET]      without a target, with a server of its own
-"""
-
-import sys
-
+# %% A model with random weights; or .from_pretrained(...)
 import torch
 import transformers
 
@@ -13,14 +9,17 @@ import attnbias
 
 torch.manual_seed(0)
 config = transformers.SwinConfig(depths=[1, 1], num_heads=[3, 6], embed_dim=48)
-model = transformers.SwinModel(config).eval().requires_grad_(False)
+model = transformers.SwinModel(config).eval().requires_grad_(False)  # nothing is to be learned
 for name, table in model.named_parameters():
     if name.endswith("relative_position_bias_table"):
         table.normal_()  # it is zeros in an untrained model
+
+# %% What it sees by itself
 images = torch.randn(1, 3, 224, 224)
 own = model(images).last_hidden_state
 
-with attnbias.Client(sys.argv[1]) if sys.argv[1:] else attnbias.LocalServer() as client:
+# %% With biases that are made once
+with attnbias.LocalServer() as client:  # or attnbias.Client("host")
     attached = attnbias.attach(model, client, max_length=config.window_size**2)
 
 with attached:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import crc32c
 import grpc
@@ -110,19 +110,30 @@ def retry_info(seconds: float) -> error_details_pb2.RetryInfo:
     return error_details_pb2.RetryInfo(retry_delay=delay)
 
 
+class Caller(NamedTuple):
+    """How a call said who makes it, and the connection that it came over."""
+
+    authorization: str | None
+    certificate_name: str | None
+    """The common name."""
+    peer: str
+
+
 class FakeServer:
     """Answers the n-th StreamTensor with the n-th entry of its script, the last one for ever.
 
     Args:
         port: where it listens on loopback; 0 is any that is free.
+        credentials: None is plaintext.
     """
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, credentials: grpc.ServerCredentials | None = None) -> None:
         self.script: Script = []
         self.describe: list[Any] = []
         self.requests: list[service_pb2.StreamTensorRequest] = []
         self.describe_calls = 0
         self.metadata: dict[str, str | bytes] = {}
+        self.callers: list[Caller] = []
         self.logits: Callable[[Iterator[Any], grpc.ServicerContext], Iterator[Any]] | None = None
         self.info = service_pb2.GetServerInfoResponse(version="1.2.3")
         self.tables: dict[str, service_pb2.ListTablesResponse] = {}
@@ -131,7 +142,12 @@ class FakeServer:
         self._lock = threading.Lock()
         self._server = grpc.server(ThreadPoolExecutor(16))
         self._server.add_generic_rpc_handlers((self._attnbias(), self._health()))
-        self.target = f"127.0.0.1:{self._server.add_insecure_port(f'127.0.0.1:{port}')}"
+        address = f"127.0.0.1:{port}"
+        if credentials is None:
+            port = self._server.add_insecure_port(address)
+        else:
+            port = self._server.add_secure_port(address, credentials)
+        self.target = f"127.0.0.1:{port}"
 
     def __enter__(self) -> Self:
         self._server.start()
@@ -139,6 +155,23 @@ class FakeServer:
 
     def __exit__(self, *_: object) -> None:
         self._server.stop(None).wait()
+
+    def _noted(self, answer: Callable[[Any, grpc.ServicerContext], Any]) -> Any:
+        """The answer, and a note of who asks for it."""
+
+        def noted(request: Any, context: grpc.ServicerContext) -> Any:
+            metadata = dict(context.invocation_metadata())
+            names = context.auth_context().get("x509_common_name", [])
+            self.callers.append(
+                Caller(
+                    authorization=metadata.get("authorization"),
+                    certificate_name=names[0].decode() if names else None,
+                    peer=context.peer(),
+                )
+            )
+            return answer(request, context)
+
+        return noted
 
     def _stream(
         self, request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
@@ -171,25 +204,25 @@ class FakeServer:
             "attnbias.v1.AttentionBiasService",
             {
                 "StreamTensor": grpc.unary_stream_rpc_method_handler(
-                    self._stream, service_pb2.StreamTensorRequest.FromString, None
+                    self._noted(self._stream), service_pb2.StreamTensorRequest.FromString, None
                 ),
                 "ComputeLogits": grpc.stream_stream_rpc_method_handler(
-                    self._compute_logits,
+                    self._noted(self._compute_logits),
                     logits_pb2.ComputeLogitsRequest.FromString,
                     logits_pb2.ComputeLogitsResponse.SerializeToString,
                 ),
                 "DescribeTensor": grpc.unary_unary_rpc_method_handler(
-                    self._describe,
+                    self._noted(self._describe),
                     service_pb2.DescribeTensorRequest.FromString,
                     service_pb2.DescribeTensorResponse.SerializeToString,
                 ),
                 "ListTables": grpc.unary_unary_rpc_method_handler(
-                    lambda request, _context: self.tables[request.page_token],
+                    self._noted(lambda request, _context: self.tables[request.page_token]),
                     service_pb2.ListTablesRequest.FromString,
                     service_pb2.ListTablesResponse.SerializeToString,
                 ),
                 "GetServerInfo": grpc.unary_unary_rpc_method_handler(
-                    lambda _request, _context: self.info,
+                    self._noted(lambda _request, _context: self.info),
                     service_pb2.GetServerInfoRequest.FromString,
                     service_pb2.GetServerInfoResponse.SerializeToString,
                 ),
@@ -201,12 +234,16 @@ class FakeServer:
             "grpc.health.v1.Health",
             {
                 "Check": grpc.unary_unary_rpc_method_handler(
-                    lambda _request, _context: health_pb2.HealthCheckResponse(status=self.health),
+                    self._noted(
+                        lambda _request, _context: health_pb2.HealthCheckResponse(
+                            status=self.health
+                        )
+                    ),
                     health_pb2.HealthCheckRequest.FromString,
                     health_pb2.HealthCheckResponse.SerializeToString,
                 ),
                 "Watch": grpc.unary_stream_rpc_method_handler(
-                    self._watch,
+                    self._noted(self._watch),
                     health_pb2.HealthCheckRequest.FromString,
                     health_pb2.HealthCheckResponse.SerializeToString,
                 ),

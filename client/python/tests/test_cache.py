@@ -439,6 +439,11 @@ def test_a_pickled_client_has_the_same_cache(
     [
         ({"cache": 3}, TypeError, "cache: got an object of int; want a folder"),
         ({"cache": __file__}, ValueError, f"cache: got '{__file__}', which is a file"),
+        (
+            {"cache": "~who-is-this/a"},
+            ValueError,
+            "cache: got '~who-is-this/a', where ~ is nobody's",
+        ),
         ({"cache": "x", "cache_bytes": 0}, ValueError, "cache_bytes: got 0, want at least 1"),
         ({"cache": "x", "cache_bytes": 1.5}, TypeError, "cache_bytes: got an object of float"),
         ({"cache": "x", "cache_bytes": True}, TypeError, "cache_bytes: got True; want a number"),
@@ -872,6 +877,52 @@ def test_first_users_fetch_once(server: FakeServer, folder: Path) -> None:
     assert len(files(folder)) == 2
 
 
+WORK = """
+import sys, attnbias
+target, folder, own, others = sys.argv[1:]
+with attnbias.Client(target, max_attempts=1, cache=folder) as client:
+    def say(dim):
+        table = client.get(attnbias.Sinusoidal(dim=int(dim)), positions=1000)
+        print(table.tobytes().hex(), flush=True)
+    say(own)
+    sys.stdin.readline()
+    say(own)
+    say(others)
+    try:
+        say(8)
+    except attnbias.UnavailableError:
+        print("nobody answers", flush=True)
+"""
+
+
+@pytest.mark.usefixtures("real_target")  # skips where there is no server
+def test_workers_go_on_when_the_server_is_killed(folder: Path) -> None:
+    dims = (4, 6)
+    server = attnbias.LocalServer(cache="")
+    want = {}
+    with server as client:
+        for dim in dims:
+            want[dim] = client.get(attnbias.Sinusoidal(dim=dim), positions=1000)
+        workers = [
+            subprocess.Popen(
+                [sys.executable, "-c", WORK, server.target, folder, *map(str, order)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for order in (dims, dims[::-1])
+        ]
+        for worker, dim in zip(workers, dims, strict=True):
+            assert worker.stdout is not None
+            assert worker.stdout.readline() == want[dim].tobytes().hex() + "\n"
+        assert server._running is not None
+        server._running.process.kill()
+        server._running.process.wait()
+        for worker, order in zip(workers, (dims, dims[::-1]), strict=True):
+            said = worker.communicate("\n", timeout=60)[0].split("\n")
+            assert said == [*(want[dim].tobytes().hex() for dim in order), "nobody answers", ""]
+
+
 def test_a_writer_that_is_killed_leaves_nothing_that_is_believed(
     server: FakeServer, folder: Path
 ) -> None:
@@ -933,7 +984,7 @@ with attnbias.Client("127.0.0.1:1", cache=sys.argv[1], offline=True) as client:
     client.get(attnbias.Sinusoidal(dim=8), positions=8)
     say("ready")
     say(pss())
-    table = client.get(attnbias.Sinusoidal(dim=512), positions=32768)
+    table = client.get(attnbias.Sinusoidal(dim=512), positions=131072)
     say(float(table.sum()))
     say(pss())
 """
@@ -942,8 +993,8 @@ with attnbias.Client("127.0.0.1:1", cache=sys.argv[1], offline=True) as client:
 def test_processes_share_one_copy(real_target: str, folder: Path) -> None:
     with attnbias.Client(real_target, timeout=60, cache=folder) as client:
         client.get(attnbias.Sinusoidal(dim=8), positions=8)
-        size = client.get(attnbias.Sinusoidal(dim=512), positions=32768).nbytes
-    assert size == 64 << 20
+        size = client.get(attnbias.Sinusoidal(dim=512), positions=131072).nbytes
+    assert size == 256 << 20
     holders = [
         subprocess.Popen(
             [sys.executable, "-c", HOLD, folder],
@@ -979,7 +1030,8 @@ def test_processes_share_one_copy(real_target: str, folder: Path) -> None:
     finally:
         for holder in holders:
             holder.communicate(timeout=60)
-    assert size <= (after - before) * 1024 < 1.2 * size
+    # Also as other processes come and go, with which these share libraries.
+    assert 0.9 * size < (after - before) * 1024 < 1.2 * size
 
 
 def test_bf16_is_mapped(real_target: str, connect: Connect, folder: Path) -> None:

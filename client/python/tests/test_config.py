@@ -181,6 +181,23 @@ def test_rope_types(rope: dict[str, Any], fields: dict[str, Any]) -> None:
         ),
         ({"use_mrope": True}, "use_mrope: got True, want no such field"),
         ({"rotary_pct": 0.25}, "rotary_pct: got 0.25, want no such field"),
+        *(
+            ({name: 2}, f"{name}: got 2, want no such field")
+            for name in (
+                "use_dynamic_ntk",
+                "ntk_alpha",
+                "yarn_factor",
+                "longrope_scaling",
+                "use_logn_attn",
+                "use_rel_pos",
+                "rel_bias",
+                "use_abs_pos",
+                "abs_pos_embed",
+                "use_xpos",
+                "posemb",
+                "sinusoidal_pos",
+            )
+        ),
     ],
 )
 def test_words_that_are_refused(fields: dict[str, Any], message: str) -> None:
@@ -189,7 +206,15 @@ def test_words_that_are_refused(fields: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{"use_mrope": False}, {"rope_scaling": None}, {"n_positions": 7}, {"properties": 1}]
+    "fields",
+    [
+        {"use_mrope": False},
+        {"use_dynamic_ntk": False},
+        {"rope_scaling": None},
+        {"n_positions": 7},
+        {"properties": 1},
+        {"purpose": "chat"},
+    ],
 )
 def test_what_is_off_or_says_nothing_of_positions_is_ignored(fields: dict[str, Any]) -> None:
     assert rotary_of(**fields) == rotary_of()
@@ -343,11 +368,40 @@ def test_it_is_printed_without_what_is_not_set() -> None:
             {"hidden_size": 8, "num_attention_heads": 9},
             "num_attention_heads: got 9, want at most hidden_size, which is 8",
         ),
+        ({"head_dim": 1 << 31}, "head_dim: got 2147483648, want an integer of at most 2147483647"),
     ],
 )
 def test_numbers_that_make_no_model_are_refused(config: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         attnbias.from_config({"model_type": "llama", **config})
+
+
+@pytest.mark.parametrize(
+    ("model_type", "name", "more"),
+    [
+        ("t5", "num_heads", {}),
+        ("umt5", "num_layers", {}),
+        ("umt5", "num_decoder_layers", {}),
+        ("mpnet", "num_attention_heads", {}),
+        ("bloom", "n_head", {}),
+        ("mpt", "n_heads", {}),
+        ("falcon", "num_attention_heads", {"alibi": True}),
+        ("bert", "num_hidden_layers", {"position_embedding_type": "relative_key"}),
+        ("beit", "num_hidden_layers", {"use_relative_position_bias": True}),
+        ("beit", "num_attention_heads", {"use_shared_relative_position_bias": True}),
+    ],
+)
+def test_heads_and_layers_are_bounded(model_type: str, name: str, more: dict[str, Any]) -> None:
+    """None of them is listed before it is known to be few."""
+    says = rf"^{name}: got 1{'0' * 30}, want an integer of at most 65536$"
+    with pytest.raises(ValueError, match=says):
+        from_config({"model_type": model_type, name: 10**30, **more})
+
+
+@pytest.mark.parametrize("name", ["depths", "num_heads"])
+def test_stages_are_bounded(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{name}: .*, want a list of integers of at most 65536"):
+        from_config({"model_type": "swin", **SWIN, name: [2, 10**30]})
 
 
 def test_fields_have_names() -> None:

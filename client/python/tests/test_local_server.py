@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -253,11 +254,20 @@ def test_a_temporary_folder_that_suits_no_socket(
     assert not list((tmp_path / name).iterdir())
 
 
+def test_it_is_in_plaintext_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATTNBIAS_CLIENT_TLS", "1")
+    monkeypatch.setenv("ATTNBIAS_CLIENT_TOKEN_FILE", "/nowhere")
+    with attnbias.LocalServer("--threads=1") as client:
+        assert pickle.loads(pickle.dumps(client)).health()
+
+
 @pytest.mark.parametrize(
     ("flags", "options", "says"),
     [
         ((1,), {}, "flags: got an object of int"),
         ((), {"credentials": object()}, "credentials: got some, want none"),
+        ((), {"tls": True}, "tls: got some, want none: the socket is in plaintext"),
+        ((), {"token": "abc"}, "token: got some, want none"),
         ((), {"time_out": 1}, "unexpected keyword argument 'time_out'"),
     ],
 )

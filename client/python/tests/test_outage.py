@@ -109,7 +109,11 @@ def test_what_is_no_server_of_grpc_is_said_so(connect: Connect) -> None:
         for target, credentials, what in [
             (web, None, f"{web} answers, but not with gRPC: is it the right port?"),
             (mute, None, f"{mute} answers, but not with gRPC in plaintext: does it need TLS?"),
-            (server.target, tls, f"{server.target} answers, but not with TLS: leave out cred"),
+            (
+                server.target,
+                tls,
+                f"{server.target} answers, but not with TLS: leave out tls",
+            ),
             ("no.such.host.invalid", None, "no.such.host.invalid:50051 is not found"),
             ("unix:/nowhere", None, "nothing answers at unix:/nowhere: is the server running?"),
         ]:

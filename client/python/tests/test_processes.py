@@ -58,6 +58,8 @@ def total(client: attnbias.Client, length: int) -> float:
 def test_a_pickled_client_is_opened_anew(client: attnbias.Client) -> None:
     options: dict[str, Any] = {
         "timeout": 5,
+        "tls": False,
+        "token": "",
         "metadata": (("a", "b"),),
         "channel_options": {"grpc.lb_policy_name": "pick_first"},
         "max_attempts": 3,

@@ -10,11 +10,14 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import itertools
+import math
 import os
 import pickle
+import re
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from datetime import timedelta
 from multiprocessing import get_context
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -31,7 +34,6 @@ from attnbias._memory import allocate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from attnbias._shards import Layout
 
@@ -568,6 +570,58 @@ def test_each_process_fetches_what_it_holds(
     assert [held for _, held in compact] == [whole // 4] * 4
 
 
+def gather_shards(target: str) -> int:
+    """Each rank's shards in every layout, brought together by torch, against the whole."""
+    import torch  # noqa: PLC0415
+    import torch.distributed as dist  # noqa: PLC0415
+
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    tupe = attnbias.Tupe(
+        num_heads=8,
+        num_buckets=16,
+        relative_table=TABLE.reshape(-1, 8)[:17],
+        reset_class_token=True,
+    )
+    alibi = attnbias.ALiBi(num_heads=8, variant="key_from_end")
+    t5 = attnbias.T5(
+        bidirectional=True, num_heads=8, num_buckets=16, table=TABLE.reshape(-1, 8)[:16]
+    )
+    checked = 0
+
+    def gathered(mine: Any) -> list[Any]:
+        parts = [torch.empty_like(mine) for _ in range(ranks)]
+        dist.all_gather(parts, mine.contiguous())
+        return parts
+
+    with attnbias.Client(target, timeout=60) as client:
+        for encoding, options in ((t5, {"causal": True}), (alibi, {}), (tupe, {"dtype": "bf16"})):
+            bias: Any = client.get(encoding, queries=32, keys=32, **options)
+            whole = attnbias.to_torch(bias.dense())
+            heads = bias.shard(rank, ranks, heads=True)
+            assert bits(torch.cat(gathered(heads.to_torch()))) == bits(whole)
+            for layout in LAYOUTS:
+                tokens = [rows_of(bias, each, ranks, layout) for each in range(ranks)]
+                mine = bias.shard(rank, ranks, queries=layout)
+                rows = torch.empty_like(whole)
+                for source, part in enumerate(gathered(mine.to_torch())):
+                    rows[:, tokens[source]] = part
+                assert bits(rows) == bits(whole)
+                # What a rank sees in the steps of a ring: the keys of one rank after another.
+                steps = torch.empty_like(whole[:, tokens[rank]])
+                for source in range(ranks):
+                    step = mine.shard(source, ranks, keys=layout)
+                    steps[:, :, tokens[source]] = step.to_torch()
+                assert bits(steps) == bits(whole[:, tokens[rank]])
+                checked += 1
+    return checked
+
+
+def test_shards_gathered_from_all_ranks_are_the_whole(
+    group: Callable[..., list[Any]], real_target: str
+) -> None:
+    assert group(gather_shards, real_target) == [3 * len(LAYOUTS)] * RANKS
+
+
 def use_half_a_group(target: str) -> tuple[tuple[int, ...], int, list[int]]:
     """On a mesh of two of the four ranks."""
     import torch.distributed as dist  # noqa: PLC0415
@@ -594,6 +648,72 @@ def test_a_process_outside_the_mesh_fetches_nothing(
     inside: Any = ((6, 4, 4), 48, [192])
     outside: Any = ((6, 4, 4), 0, [])
     assert group(use_half_a_group, real_target) == [inside, outside, inside, outside]
+
+
+HUGE_MESH = (64, 128)
+HUGE: dict[str, Any] = {"queries": 65536, "keys": 65536}
+
+
+def own_memory(name: str) -> int:
+    """Bytes that the kernel says of this process."""
+    found = re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+def hold_a_piece_of_what_is_huge(target: str, rank: int) -> list[tuple[int, list[int], int]]:
+    """As one rank of many, of which torch makes believe.
+
+    Returns:
+        For a dense answer, and for the compact one: bytes that this rank holds; what it fetched;
+        by how much its memory grew at most.
+    """
+    import torch.distributed as dist  # noqa: PLC0415
+    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
+    from torch.distributed.tensor import Shard  # noqa: PLC0415
+    from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415
+
+    ranks = math.prod(HUGE_MESH)
+    dist.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())
+    mesh = init_device_mesh("cpu", HUGE_MESH)
+    alibi = attnbias.ALiBi(num_heads=HUGE_MESH[0])
+    head, chunk = divmod(rank, HUGE_MESH[1])
+    rows = HUGE["queries"] // HUGE_MESH[1]
+    found = []
+    with attnbias.Client(target, timeout=60) as client:
+        whole = client.get(alibi, **HUGE)
+        want = whole.window(heads=(head, head + 1), queries=(chunk * rows, (chunk + 1) * rows))
+        options: Any = {"device_mesh": mesh, "placements": [Shard(0), Shard(1)]}
+        client.get(alibi, queries=256, keys=256, form="dense", **options)  # what is taken once
+        for form in ("dense", None):
+            Path("/proc/self/clear_refs").write_text("5")  # the highest so far is what is used now
+            before = own_memory("VmRSS")
+            with payloads() as fetched:
+                tensor = client.get(alibi, **HUGE, form=form, **options)
+            grown = own_memory("VmHWM") - before
+            assert tensor.shape == (HUGE_MESH[0], HUGE["queries"], HUGE["keys"])
+            local = tensor.to_local().numpy()
+            same(local, want.view())
+            found.append((local.nbytes, fetched, grown))
+            del local, tensor
+    return found
+
+
+def test_a_shard_of_what_no_machine_can_hold(real_target: str) -> None:
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("torch is not installed")
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        found = pool.submit(hold_a_piece_of_what_is_huge, real_target, 4999).result(120)
+    whole = HUGE_MESH[0] * HUGE["queries"] * HUGE["keys"] * 4
+    share = whole // math.prod(HUGE_MESH)
+    diagonals = 4 * (HUGE["queries"] // HUGE_MESH[1] + HUGE["keys"] - 1)
+    assert (whole, share) == (1 << 40, 128 << 20)
+    assert [(held, fetched) for held, fetched, _ in found] == [
+        (share, [share]),
+        (share, [diagonals]),
+    ]
+    for _, _, grown in found:  # a second copy would be two shares
+        assert 0.9 * share < grown < 1.9 * share
 
 
 def see_errors(target: str) -> list[str]:
@@ -734,6 +854,44 @@ def shard_on_devices() -> None:
             step = bias.shard(1, 4, queries=layout).shard(source, 4, keys=layout)
             block = np.ix_(range(3), *(rows_of(bias, r, 4, layout) for r in (1, source)))
             same(np.asarray(step.to_jax()), dense[block])
+
+
+def join_on_devices(target: str) -> int:
+    """Each device holds the shard of its rank in a grid of query and key ranks; JAX joins them."""
+    import jax  # noqa: PLC0415
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: PLC0415
+
+    grid = (4, 2)
+    mesh = Mesh(np.reshape(jax.devices(), grid), ("queries", "keys"))
+    sharding = NamedSharding(mesh, PartitionSpec(None, "queries", "keys"))
+    checked = 0
+    with attnbias.Client(target, timeout=60) as client:
+        for encoding in (T5, attnbias.ALiBi(num_heads=6, variant="key_from_end")):
+            bias: Any = client.get(encoding, queries=16, keys=16)
+            dense = bias.dense()
+            for layout in LAYOUTS:
+                shards = []
+                for ranks, device in np.ndenumerate(mesh.devices):
+                    part = bias.shard(ranks[0], grid[0], queries=layout)
+                    part = part.shard(ranks[1], grid[1], keys=layout)
+                    shards.append(part.to_jax(device))
+                joined = jax.make_array_from_single_device_arrays(bias.shape, sharding, shards)
+                rows, columns = (
+                    [token for rank in range(n) for token in rows_of(bias, rank, n, layout)]
+                    for n in grid
+                )
+                assert len(joined.addressable_shards) == len(jax.devices())
+                same(np.asarray(joined), dense[:, rows][:, :, columns])
+                whole = joined[:, np.argsort(rows)][:, :, np.argsort(columns)]
+                same(np.asarray(whole), dense)
+                checked += 1
+    return checked
+
+
+def test_shards_joined_on_devices_are_the_whole(
+    devices: Callable[..., Any], real_target: str
+) -> None:
+    assert devices(join_on_devices, real_target) == 2 * len(LAYOUTS)
 
 
 def test_jax_gets_the_same_shards(devices: Callable[..., Any]) -> None:

@@ -36,6 +36,23 @@ namespace attnbias {
 // Called from the thread of the call, before it waits to try again; with why.
 using RetryFn = std::function<void(const absl::Status& error)>;
 
+// TLS with a server. Files are PEM. Those that change are read again within
+// seconds, for connections made from then on; replace a certificate and its key
+// together, as by a link to their folder.
+struct TlsOptions {
+  // False is plaintext.
+  bool enabled = true;
+  // Certificates of the authorities that may have signed the server's; empty:
+  // those that the system trusts.
+  std::string ca_file = "";
+  // The client's own certificate, for a server that asks for one, and after it
+  // those between it and its authority; and its private key, not encrypted.
+  std::string cert_file = "";
+  std::string key_file = "";
+  // A name that the server's certificate has to have; empty: the target's.
+  std::string server_name = "";
+};
+
 struct ClientOptions {
   // Where the server is, as gRPC names it: "host:port", "unix:/run/a.sock".
   std::string target = "localhost:50051";
@@ -47,7 +64,16 @@ struct ClientOptions {
   // Attempts in a row that bring no byte before a call fails; 1: no retries. By
   // default `timeout` alone is the bound.
   std::optional<int> max_attempts = std::nullopt;
-  // What each call carries, as {"authorization", "Bearer ..."}.
+  // Without a value what the environment says: ATTNBIAS_CLIENT_TLS=1 or the
+  // files that ATTNBIAS_CLIENT_TLS_CA, _CERT and _KEY name, else plaintext.
+  std::optional<TlsOptions> tls = std::nullopt;
+  // A bearer token that says who calls: itself, or a file that is read again
+  // when it changes. Empty: none. Without a value of either what the
+  // environment says: ATTNBIAS_CLIENT_TOKEN_FILE or ATTNBIAS_CLIENT_TOKEN. It
+  // leaves this machine only over TLS.
+  std::optional<std::string> token = std::nullopt;
+  std::optional<std::string> token_file = std::nullopt;
+  // What each call carries besides, as {"tenant", "a"}.
   std::vector<std::pair<std::string, std::string>> metadata = {};
   // gRPC's own, in place of this library's, as {"grpc.lb_policy_name",
   // "pick_first"}. By default calls go to all addresses of the target in turn,
@@ -57,7 +83,9 @@ struct ClientOptions {
   RetryFn on_retry = nullptr;
   // A folder that the Python client fills (docs/cache.md): what it has is
   // mapped from there, read-only, without a call. Nothing is written to it.
-  // Without a value the one that ATTNBIAS_CACHE_DIR names; empty: none.
+  // Without a value the one that ATTNBIAS_CACHE_DIR names; empty: none. "~" and
+  // "~user" are homes; what is relative is so to the program's folder when the
+  // client is made.
   std::optional<std::string> cache_folder = std::nullopt;
   // Never asks a server: what the cache lacks is NOT_FOUND, and what only a
   // server can say UNAVAILABLE.

@@ -28,6 +28,11 @@ func (m *messages) Recv() (*pb.StreamTensorResponse, error) {
 	return first, nil
 }
 
+func assemble(stream receiver) (*tensor, error) {
+	got := &tensor{}
+	return got, got.receive(stream)
+}
+
 func header(bytes int64) *pb.StreamTensorResponse {
 	return &pb.StreamTensorResponse{Header: &pb.TensorHeader{TotalBytes: bytes}}
 }

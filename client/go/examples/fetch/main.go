@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command fetch reads two tensors from a server: a small one in one message and
-// a larger one as a stream, both checked against their checksums.
+// a larger one as a stream, both checked against their checksums. Calls that
+// fail are made again until the time is over; a stream goes on where it broke.
 package main
 
 import (
@@ -13,8 +14,6 @@ import (
 	"math"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
@@ -39,22 +38,18 @@ var sinusoidal = &pb.TensorSpec{
 func main() {
 	server := flag.String("server", "localhost", "where the server is; without a port, at 50051")
 	timeout := flag.Duration("timeout", 10*time.Second, "time for the whole program")
+	who := securityFlags(flag.CommandLine)
 	flag.Parse()
 
 	ctx, cancel := context.WithTimeout(context.Background(), *timeout)
 	defer cancel()
-	if err := run(ctx, *server); err != nil {
+	if err := run(ctx, *server, *who); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, server string) error {
-	target, err := targetFrom(server)
-	if err != nil {
-		return err
-	}
-	plaintext := grpc.WithTransportCredentials(insecure.NewCredentials())
-	connection, err := grpc.NewClient(target, plaintext)
+func run(ctx context.Context, server string, who security) error {
+	connection, err := dial(server, who)
 	if err != nil {
 		return err
 	}

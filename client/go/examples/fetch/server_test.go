@@ -12,9 +12,6 @@ import (
 	"syscall"
 	"testing"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
 
@@ -58,8 +55,7 @@ func stop(t *testing.T, server *exec.Cmd) {
 
 func connect(t *testing.T) pb.AttentionBiasServiceClient {
 	t.Helper()
-	plaintext := grpc.WithTransportCredentials(insecure.NewCredentials())
-	connection, err := grpc.NewClient(startServer(t), plaintext)
+	connection, err := dial(startServer(t), security{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +104,7 @@ func TestStreamIsSinusoidal(t *testing.T) {
 }
 
 func TestProgramEndsWell(t *testing.T) {
-	if err := run(t.Context(), startServer(t)); err != nil {
+	if err := run(t.Context(), startServer(t), security{}); err != nil {
 		t.Error(err)
 	}
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"regexp"
 	"strconv"
 	"strings"
@@ -58,4 +59,20 @@ func withPort(host string) (string, bool) {
 	}
 	port, err := strconv.ParseUint(parts[2], 10, 16)
 	return host, err == nil && port > 0
+}
+
+var hostsOf = regexp.MustCompile(`^(?:(?:dns|ipv[46]):(?:///)?)?(.*)$`)
+
+// isOnThisMachine says whether a target of targetFrom is reached without a network.
+func isOnThisMachine(target string) bool {
+	if strings.HasPrefix(target, "unix:") || strings.HasPrefix(target, "unix-abstract:") {
+		return true
+	}
+	for _, address := range strings.Split(hostsOf.FindStringSubmatch(target)[1], ",") {
+		host, _, err := net.SplitHostPort(address)
+		if err != nil || host != "localhost" && !net.ParseIP(host).IsLoopback() {
+			return false
+		}
+	}
+	return true
 }

@@ -38,3 +38,17 @@ func TestTargetThatIsNone(t *testing.T) {
 		}
 	}
 }
+
+func TestTargetIsOnThisMachine(t *testing.T) {
+	for given, want := range map[string]bool{
+		"localhost": true, "127.0.0.1:1": true, "[::1]:1": true, "dns:///localhost": true,
+		"ipv4:127.0.0.1,127.0.0.2": true, "unix:/run/a.sock": true,
+		"host": false, "localhost.example": false, "127.0.0.1.example": false, "10.0.0.1": false,
+		"dns://9.9.9.9/localhost": false, "ipv4:127.0.0.1,10.0.0.1": false, "xds:///a": false,
+	} {
+		target, err := targetFrom(given)
+		if got := isOnThisMachine(target); got != want || err != nil {
+			t.Errorf("%q: got %t, %v, want %t", given, got, err, want)
+		}
+	}
+}

@@ -119,6 +119,9 @@ from attnbias._tensors import (
     KeyRow,
     Toeplitz,
 )
+from attnbias._tls import (
+    Tls,
+)
 from attnbias._torch import (
     to_torch,
 )
@@ -198,6 +201,7 @@ __all__ = [
     "TableInfo",
     "TensorInfo",
     "TensorPart",
+    "Tls",
     "Toeplitz",
     "TransformerXL",
     "Tupe",

@@ -13,6 +13,7 @@ from attnbias import _export
 from attnbias._cache import Cache, key_of
 from attnbias._client import CACHE_VARIABLE, Client
 from attnbias._errors import Error
+from attnbias._tls import tls_from_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -34,9 +35,14 @@ What takes a learned table cannot be asked for without it, and is left out.
 """
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; the exit status is 1 where it failed, 2 where it was not understood."""
-    parser = _Parser(prog="python -m attnbias", description=__doc__)
+def main(arguments: Sequence[str] | None = None, prog: str = "python -m attnbias") -> int:
+    """Runs a command; the exit status is 1 where it failed, 2 where it was not understood.
+
+    Args:
+        arguments: None is what this process was given.
+        prog: what the command is called.
+    """
+    parser = _Parser(prog=prog, description=__doc__)
     options = _with_commands(parser).parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = options.run
     try:
@@ -85,6 +91,7 @@ def _with_commands(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         help="host, host:port, [IPv6]:port, unix:/path or another target of gRPC; by default that "
         "which ATTNBIAS_SERVER names, else localhost",
     )
+    _add_security(export)
     export.add_argument(
         "--dtype",
         choices=("f64", "f32", "f16", "bf16"),
@@ -104,6 +111,29 @@ def _with_commands(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     return parser
 
 
+def _add_security(export: argparse.ArgumentParser) -> None:
+    """The flags of ``attnbias``, the command-line tool."""
+    variable = "by default what ATTNBIAS_CLIENT_{} says".format
+    export.add_argument(
+        "--tls",
+        action="store_true",
+        help="TLS, trusting the authorities that the system trusts; " + variable("TLS"),
+    )
+    for name, what in {
+        "ca": "TLS, trusting the authorities in a PEM file",
+        "cert": "TLS, showing the certificate in a PEM file",
+        "key": "the private key of that certificate, a PEM file",
+    }.items():
+        default = variable(f"TLS_{name.upper()}")
+        export.add_argument(f"--tls-{name}", metavar="FILE", help=f"{what}; {default}")
+    export.add_argument(
+        "--token-file",
+        metavar="FILE",
+        type=Path,
+        help="a file with a bearer token, which says who calls; " + variable("TOKEN_FILE"),
+    )
+
+
 def _length(text: str) -> int:
     length = int(text) if text.isascii() and text.isdigit() else 0
     if length < 1:
@@ -114,7 +144,10 @@ def _length(text: str) -> int:
 def _export_all(options: argparse.Namespace) -> int:
     dtype: DType | None = options.dtype
     wishes = list(_export.of_encodings(options.config, options.max_length, dtype))
-    with Client(options.server, cache=options.cache) as client:
+    tls = tls_from_environment(
+        on=options.tls, ca=options.tls_ca, cert=options.tls_cert, key=options.tls_key
+    )
+    with Client(options.server, tls=tls, token=options.token_file, cache=options.cache) as client:
         if _export.can_attach():
             wishes += _export.of_attach(options.config, options.max_length, client)
         else:

@@ -61,6 +61,8 @@ class AsyncConnection:
         with _forks.lock:
             _forks.require_usable()
             self._enter()
+            if self.endpoint.renew():  # calls under way go on over the channel that they have
+                self._channel, self._methods = None, {}
             if self._channel is None:
                 self._channel = self.endpoint.open_async()
             if method not in self._methods:
@@ -150,7 +152,7 @@ class AsyncCalls:
 
     def _begin(self, method: Method, message: Any, timeout: float | None) -> Any:
         begin = self._connection.of(method)
-        return begin(message, timeout=timeout, metadata=self._endpoint.metadata)
+        return begin(message, timeout=timeout, metadata=self._endpoint.call_metadata())
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:

@@ -312,8 +312,13 @@ class Cache:
 
 
 def require_folder(folder: str | os.PathLike[str], name: str) -> Path:
-    """Where it is; refuses a file with a ValueError that names ``name``."""
-    path = Path(folder).expanduser().absolute()
+    """Where it is; refuses a file, or a home of nobody's, with a ValueError that names ``name``."""
+    try:
+        path = Path(folder).expanduser().absolute()
+    except RuntimeError as error:
+        raise ValueError(
+            f"{name}: got {str(folder)!r}, where ~ is nobody's; want a path"
+        ) from error
     if os.path.isfile(path):  # Path's own raises where it may not look
         raise ValueError(f"{name}: got {str(folder)!r}, which is a file; want a folder")
     return path

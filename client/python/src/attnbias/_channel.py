@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,9 +11,16 @@ import grpc.aio
 import grpc.experimental
 
 from attnbias._errors import UnavailableError
+from attnbias._target import is_on_this_machine, target_from
+from attnbias._tls import Certificates, certificates_from
+from attnbias._token import token_from
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    import os
+    from collections.abc import Mapping, Sequence
+
+    from attnbias._tls import Tls
+    from attnbias._token import Token
 
 _WINDOW_BYTES: Final = 16 << 20
 _MAX_FRAME_BYTES: Final = (1 << 24) - 1  # HTTP/2's own limit
@@ -48,23 +54,29 @@ _SYNC_OPTIONS: Final[Mapping[str, Any]] = {
     grpc.experimental.ChannelOptions.SingleThreadedUnaryStream: 1,
 }
 
-# Targets on this machine: a proxy named in the environment cannot reach them.
-_LOOPBACK: Final = re.compile(
-    r"unix(-abstract)?:|((ipv[46]|dns):(///)?)?"
-    r"(localhost|127(\.\d+){3}|\[?(::1|0:0:0:0:0:0:0:1)\]?)(:\d+)?$"
-)
-
 
 @dataclass(frozen=True)
 class Endpoint:
     """Where a server is, and how it is talked to."""
 
     target: str
-    credentials: grpc.ChannelCredentials | None
+    security: grpc.ChannelCredentials | Certificates | None
+    """None is plaintext."""
+    token: Token | None
     metadata: tuple[tuple[str, str], ...]
     options: Mapping[str, Any]
     offline: bool = False
     """Whether it is never to be talked to."""
+
+    @property
+    def is_plaintext(self) -> bool:
+        """Whether others on the way could read what is sent."""
+        return self.security is None
+
+    @property
+    def has_certificate(self) -> bool:
+        """Whether a certificate of the client's own is known to say who calls."""
+        return isinstance(self.security, Certificates) and self.security.has_own
 
     def open(self) -> grpc.Channel:
         """A channel whose calls block."""
@@ -74,11 +86,57 @@ class Endpoint:
         """A channel of the running event loop."""
         return self._open(grpc.aio, {})
 
+    def renew(self) -> bool:
+        """Whether channels that were opened before have other certificates than a new one."""
+        return isinstance(self.security, Certificates) and self.security.renew()
+
+    def call_metadata(self) -> tuple[tuple[str, str], ...]:
+        """What a call that begins now carries."""
+        return self.metadata if self.token is None else (*self.metadata, self.token.as_metadata())
+
     def _open(self, kind: Any, more: Mapping[str, Any]) -> Any:
         if self.offline:
             raise UnavailableError("the client is offline (offline=True), and this needs a server")
-        local = {"grpc.enable_http_proxy": 0} if _LOOPBACK.match(self.target) else {}
-        merged = list({**_OPTIONS, **more, **local, **self.options}.items())
-        if self.credentials is None:
+        options = {**_OPTIONS, **more}
+        if is_on_this_machine(self.target):  # a proxy named in the environment cannot reach it
+            options["grpc.enable_http_proxy"] = 0
+        security = self.security
+        if isinstance(security, Certificates):
+            if security.server_name is not None:
+                options["grpc.ssl_target_name_override"] = security.server_name
+            security = security.credentials()
+        merged = list({**options, **self.options}.items())
+        if security is None:
             return kind.insecure_channel(self.target, merged)
-        return kind.secure_channel(self.target, self.credentials, merged)
+        return kind.secure_channel(self.target, security, merged)
+
+
+def endpoint_to(
+    target: str | None,
+    *,
+    tls: bool | Tls | None,
+    token: str | os.PathLike[str] | None,
+    credentials: grpc.ChannelCredentials | None,
+    metadata: Sequence[tuple[str, str]],
+    options: Mapping[str, Any],
+    offline: bool,
+) -> Endpoint:
+    """What the arguments of a client mean.
+
+    Raises:
+        TypeError: one is of the wrong type.
+        ValueError: one names nothing, or two contradict each other.
+    """
+    target = target_from(target)
+    security: grpc.ChannelCredentials | Certificates | None = credentials
+    if credentials is None:
+        security = certificates_from(tls)
+    elif tls is not None:
+        raise ValueError(f"tls: got {tls} beside credentials; want one of the two")
+    sent = token_from(token, metadata)
+    if sent is not None and security is None and not is_on_this_machine(target):
+        raise ValueError(
+            f"{sent.name}: got one for {target}, which is not on this machine, in plaintext that "
+            "others could read: pass tls=True, or tls=attnbias.Tls(ca=FILE)"
+        )
+    return Endpoint(target, security, sent, tuple(metadata), dict(options), offline)

@@ -22,7 +22,7 @@ from attnbias._calls import (
     Method,
     run,
 )
-from attnbias._channel import Endpoint
+from attnbias._channel import endpoint_to
 from attnbias._checks import refuse_unknown, require_instance
 from attnbias._connection import CallGroup, Connection
 from attnbias._description import ask_for_description, read_description
@@ -43,7 +43,6 @@ from attnbias._results import to_result
 from attnbias._retry import Deadline, ask
 from attnbias._sharded_request import ShardedRequest
 from attnbias._sharding import to_sharding
-from attnbias._target import target_from
 from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:
@@ -63,6 +62,7 @@ if TYPE_CHECKING:
     from attnbias._sharded_request import Piece
     from attnbias._sharding import Sharding
     from attnbias._tables import TableInfo
+    from attnbias._tls import Tls
 
 Out = TypeVar("Out")
 
@@ -81,6 +81,8 @@ class BaseClient:
         target: str | None = None,
         *,
         timeout: float | None = _DEFAULT_TIMEOUT,
+        tls: bool | Tls | None = None,
+        token: str | os.PathLike[str] | None = None,
         credentials: grpc.ChannelCredentials | None = None,
         metadata: Sequence[tuple[str, str]] = (),
         channel_options: Mapping[str, Any] | None = None,
@@ -100,24 +102,34 @@ class BaseClient:
             if value and self._cache is None:
                 want = f"want cache=FOLDER, or {CACHE_VARIABLE}"
                 raise ValueError(f"{name}: got {value} without a cache; {want}")
-        self._endpoint = Endpoint(
-            target_from(target),
-            credentials,
-            tuple(metadata),
-            dict(channel_options or {}),
-            offline,
+        self._tls = tls
+        self._token = token
+        self._credentials = credentials
+        self._endpoint = endpoint_to(
+            target,
+            tls=tls,
+            token=token,
+            credentials=credentials,
+            metadata=metadata,
+            options=channel_options or {},
+            offline=offline,
         )
         self._open()
 
     def __getstate__(self) -> dict[str, Any]:
-        if self._endpoint.credentials is not None:
-            name = type(self).__name__
+        cannot = f"cannot pickle a {type(self).__name__} with"
+        if self._credentials is not None:
+            raise TypeError(f"{cannot} credentials: make one in each process, or pass tls=")
+        if isinstance(self._token, str) and self._token:
             raise TypeError(
-                f"cannot pickle a {name} with credentials: make one in each process instead"
+                f"{cannot} a token, which whoever has the pickle could read: pass its file as "
+                "token=pathlib.Path(...), or name that in ATTNBIAS_CLIENT_TOKEN_FILE"
             )
         return {
             "target": self._endpoint.target,
             "timeout": self._timeout,
+            "tls": self._tls,
+            "token": self._token,
             "metadata": self._endpoint.metadata,
             "channel_options": self._endpoint.options,
             "max_attempts": self._max_attempts,
@@ -294,8 +306,17 @@ class Client(BaseClient):
             None is what the environment variable ``ATTNBIAS_SERVER`` says, else
             this machine.
         timeout: seconds that a call may take, retries included; None for ever.
-        credentials: for TLS, as of ``grpc.ssl_channel_credentials``; None is plaintext.
-        metadata: pairs that each call carries, as ``[("authorization", "Bearer ...")]``.
+        tls: True is TLS with a server whose certificate the system trusts,
+            ``attnbias.Tls(ca=..., cert=..., key=...)`` with others, False plaintext.
+            None is what the environment says: ``ATTNBIAS_CLIENT_TLS=1`` or the files
+            that ``ATTNBIAS_CLIENT_TLS_CA``, ``..._CERT`` and ``..._KEY`` name, else
+            plaintext.
+        token: what says who calls, as ``pathlib.Path("/run/secrets/attnbias")``: a file
+            with a bearer token, read again when it changes. A str is the token itself,
+            "" is none. None is what the environment says: ``ATTNBIAS_CLIENT_TOKEN_FILE``
+            or ``ATTNBIAS_CLIENT_TOKEN``. It leaves this machine only over TLS.
+        credentials: gRPC's own, as of ``grpc.ssl_channel_credentials``, in place of ``tls``.
+        metadata: pairs that each call carries, as ``[("tenant", "a")]``.
         channel_options: gRPC's own, in place of this package's, as
             ``{"grpc.lb_policy_name": "pick_first"}``. By default calls go to all
             addresses of the target in turn, names are looked up again when one

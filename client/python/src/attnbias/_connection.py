@@ -67,6 +67,8 @@ class Connection:
             _forks.require_usable()
             if self._closed:
                 raise CancelledError(CLOSED)
+            if self.endpoint.renew():
+                self.rest()
             if self._channel is None:
                 self._channel = self.endpoint.open()
                 self._methods = {}
@@ -111,7 +113,7 @@ class CallGroup:
         while True:
             with contextlib.suppress(CallInterrupted), self._beginning(method) as (begin, _):
                 left = deadline.remaining()
-                return begin(message, timeout=left, metadata=self._endpoint.metadata)
+                return begin(message, timeout=left, metadata=self._endpoint.call_metadata())
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -119,7 +121,7 @@ class CallGroup:
     ) -> AsyncIterator[_Stream]:
         """See Calls."""
         with self._beginning(method) as (begin, channel):
-            call = begin(messages, timeout=timeout, metadata=self._endpoint.metadata)
+            call = begin(messages, timeout=timeout, metadata=self._endpoint.call_metadata())
         with self._running(call):
             yield _Stream(call, partial(self._translated, channel))
 
@@ -198,7 +200,7 @@ class CallGroup:
                 self._beginning(CHECK_HEALTH) as (check, _),
             ):
                 waiting = check.future(
-                    request, metadata=self._endpoint.metadata, wait_for_ready=True
+                    request, metadata=self._endpoint.call_metadata(), wait_for_ready=True
                 )
                 stack.callback(_cancel, waiting)
             yield

@@ -124,7 +124,7 @@ class NotFoundError(Error):
 
 
 class PermissionDeniedError(Error):
-    """The caller may not do this."""
+    """The caller, by its token or certificate, may not do this."""
 
     code = grpc.StatusCode.PERMISSION_DENIED
 
@@ -178,7 +178,7 @@ class DataLossError(Error):
 
 
 class UnauthenticatedError(Error):
-    """The caller did not say who it is."""
+    """The caller did not say who it is, or not so that the server believes it."""
 
     code = grpc.StatusCode.UNAUTHENTICATED
 
@@ -220,38 +220,65 @@ _UNREACHED: Final = re.compile(
 
 _WHY_UNREACHED: Final = {
     "^errors resolving|^DNS": "{target} is not found: is the name right?",
-    "WRONG_VERSION_NUMBER": "{target} answers, but not with TLS: leave out credentials",
-    "CERTIFICATE_VERIFY_FAILED|Hostname Verification": (
+    "WRONG_VERSION_NUMBER": "{target} answers, but not with TLS: leave out tls, or credentials",
+    "has expired": "{target} has a certificate that has expired",
+    "CERTIFICATE_VERIFY_FAILED": (
         "{target} has a certificate that is not trusted here: pass its authority's, as "
-        "credentials=grpc.ssl_channel_credentials(root_certificates=...)"
+        "tls=attnbias.Tls(ca=FILE)"
+    ),
+    "Hostname Verification|not in peer cert": (
+        "{target} has a certificate for another name: ask it by one of its names, or pass one as "
+        "tls=attnbias.Tls(server_name=NAME)"
     ),
     "Failed parsing HTTP/2": "{target} answers, but not with gRPC: is it the right port?",
-    "Socket closed|reset by peer|handshake": "{target} answers, but not with gRPC {how}",
+    "Socket closed|reset by peer|handshake|alert": "{target} answers, but not with gRPC {how}",
     "": (
         "nothing answers at {target}: is the server running? attnbias.LocalServer() starts one, "
         "Client(target) asks another"
     ),
 }
 
+_CERTIFICATE: Final = "tls=attnbias.Tls(cert=FILE, key=FILE)"
+_WHO_CALLS: Final = (
+    "{target} wants to know who calls: pass token=pathlib.Path(FILE), or " + _CERTIFICATE
+)
+_NOT_THIS_TOKEN: Final = "{target} does not know this token: is it of this server, and still valid?"
+_NOT_THIS_CALLER: Final = (
+    "{target} does not let this caller do it: ask those who run it, or call with another token or "
+    "certificate"
+)
+
 
 def from_rpc_error(error: grpc.RpcError, endpoint: Endpoint) -> Error:
     """Turns what gRPC raises into an Error."""
     code = error.code()
     cls = _BY_CODE.get(code, Error)
-    message = in_arguments(error.details() or "")
-    if code is grpc.StatusCode.UNAVAILABLE and (unreached := _UNREACHED.match(message)):
-        message = _unreached(unreached["last"] or message, endpoint)
+    message = _with_advice(code, in_arguments(error.details() or ""), endpoint)
     return cls(message, code=code, details=_decode_details(error), pushback=_pushback(error))
 
 
-def _unreached(says: str, endpoint: Endpoint) -> str:
-    """What to try, and what gRPC says, in one line."""
-    why = next(why for sign, why in _WHY_UNREACHED.items() if re.search(sign, says))
-    if endpoint.credentials is None:
-        how = "in plaintext: does it need TLS? pass credentials=..."
+def _with_advice(code: grpc.StatusCode, says: str, endpoint: Endpoint) -> str:
+    """In one line what to try, where that is known, and what gRPC or the server says."""
+    if code is grpc.StatusCode.UNAVAILABLE and (unreached := _UNREACHED.match(says)):
+        says = unreached["last"] or says
+        advice = next(why for sign, why in _WHY_UNREACHED.items() if re.search(sign, says))
+    elif code is grpc.StatusCode.UNAUTHENTICATED:
+        advice = _WHO_CALLS if endpoint.token is None else _NOT_THIS_TOKEN
+    elif code is grpc.StatusCode.PERMISSION_DENIED:
+        advice = _NOT_THIS_CALLER
     else:
-        how = "over TLS with these credentials"
-    return f"{why.format(target=endpoint.target, how=how)} ({' '.join(says.split())})"
+        return says
+    advice = advice.format(target=endpoint.target, how=_how(endpoint))
+    return f"{advice} ({' '.join(says.split())})"
+
+
+def _how(endpoint: Endpoint) -> str:
+    """How a server was spoken to, and how else it may want it."""
+    if endpoint.is_plaintext:
+        return "in plaintext: does it need TLS? pass tls=True, or tls=attnbias.Tls(ca=FILE)"
+    if endpoint.has_certificate:
+        return "over TLS: does it trust the certificate in tls.cert?"
+    return f"over TLS: does it want a certificate? pass {_CERTIFICATE}"
 
 
 def _pushback(error: Any) -> float | None:

@@ -62,7 +62,7 @@ class LocalServer:
 
     It ends with the block, with ``close()``, or with the process, even one that is killed. Other
     processes may use the client too, inherited or pickled, as long as this one lives. Its log is
-    kept in a file until then; ``--log-level=info`` logs each call.
+    kept in a file until then; ``--access-log=all`` logs each call.
 
     The program is the one that ``ATTNBIAS_SERVER_BINARY`` names, else that of the package
     attnbias_server (``pip install 'attnbias[server]'``), else ``attnbias-server`` on the PATH.
@@ -75,8 +75,10 @@ class LocalServer:
     def __init__(self, *flags: str, **options: Any) -> None:
         for flag in flags:
             require_instance(flag, str, "flags", "str, as '--threads=2'")
-        if options.get("credentials") is not None:
-            raise TypeError("credentials: got some, want none: the socket is in plaintext")
+        for name in ("credentials", "tls", "token"):
+            if options.get(name):
+                raise TypeError(f"{name}: got some, want none: the socket is in plaintext")
+        options |= {"tls": False, "token": ""}  # whatever the environment says
         if options.get("offline"):
             raise ValueError(
                 "offline: got True, want False: the server is asked whether it is ready"
@@ -100,7 +102,10 @@ class LocalServer:
 
     @property
     def target(self) -> str:
-        """What other clients connect to, as ``attnbias.aio.Client(server.target)``."""
+        """What other clients connect to, as ``attnbias.aio.Client(server.target, tls=False)``.
+
+        ``tls`` need not be said where the environment says nothing of it.
+        """
         if self._running is None:
             raise RuntimeError("the server is not running: start() it")
         return _target(self._running.folder)
@@ -214,7 +219,8 @@ def _target(folder: Path) -> str:
 
 def _flags(folder: Path) -> tuple[str, ...]:
     listen = f"--listen={_target(folder)}"
-    return listen, "--metrics-listen=127.0.0.1:0", "--log-level=warning"
+    quiet = "--log-level=warning", "--access-log=errors"
+    return listen, "--metrics-listen=127.0.0.1:0", *quiet
 
 
 def _close_output(process: subprocess.Popen[bytes]) -> None:

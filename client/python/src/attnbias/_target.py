@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from typing import Final
@@ -38,6 +39,21 @@ def target_from(target: str | None) -> str:
         return _with_ports(given, _VARIABLE if given != "localhost" else "target")
     require_instance(target, str, "target", "a str, as 'localhost:50051'")
     return _with_ports(target, "target")
+
+
+def is_on_this_machine(target: str) -> bool:
+    """Whether a target of ``target_from`` is reached without a network."""
+    if target.startswith(("unix:", "unix-abstract:")):
+        return True
+    hosts = re.sub(r"^(dns|ipv[46]):(///)?", "", target).split(",")
+    return all(_is_loopback(host.rpartition(":")[0]) for host in hosts)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:  # a name
+        return False
 
 
 def _with_ports(target: str, name: str) -> str:

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The console scripts: each becomes the program of its name."""
+"""The console scripts: each becomes the program of its name.
+
+The Python client has commands of the tool that the program does not have; with it they are here.
+"""
 
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import signal
 import sys
 from typing import NoReturn
 
 from attnbias_server import PROGRAMS
+
+_OF_THE_CLIENT = ("export", "cache")
 
 
 def _made_for() -> str:
@@ -39,6 +45,9 @@ def attnbias_server() -> NoReturn:
     _become("attnbias-server")
 
 
-def attnbias() -> NoReturn:
+def attnbias() -> int:
     """The command-line tool."""
+    if sys.argv[1:2] and sys.argv[1] in _OF_THE_CLIENT and importlib.util.find_spec("attnbias"):
+        code: int = importlib.import_module("attnbias.__main__").main(prog="attnbias")
+        return code
     _become("attnbias")

@@ -16,8 +16,12 @@ if TYPE_CHECKING:
 
 # Names of fields that bear on positions, but for bounds of lengths.
 _OF_POSITIONS: Final = re.compile(
-    r"(?!max_|num_|n_)(.*_)?(m?rope|rotary|alibi|position|pos_|relative)"
+    r"(?!max_|num_|n_)(.*_)?"
+    r"((m|long|xd)?rope|rotary|ntk|yarn|logn(_|$)|alibi|sinusoid"
+    r"|position|x?pos(_|$)|posemb|relative|rel_(att|bias|pos))"
 )
+_MOST: Final = 2**31 - 1  # of any integer: no tensor is as large
+_MOST_COUNT: Final = 65536  # as many heads as a server takes
 
 
 @dataclass(frozen=True)
@@ -54,19 +58,27 @@ class ConfigFields:
         """Whether the field is set. A null is not, unless by default something is there."""
         return self.get(name) is not None or self._defaults.get(name) is not None
 
-    def integer(self, name: str, least: int = 1) -> int:
-        """An integer that is at least ``least``."""
+    def integer(self, name: str, least: int = 1, most: int = _MOST) -> int:
+        """An integer from ``least`` to ``most``."""
         value = self.get(name)
         if not _is_integer(value, least):
             self.refuse(name, f"an integer of at least {least}")
+        if value > most:
+            self.refuse(name, f"an integer of at most {most}")
         return int(value)
 
+    def count(self, name: str) -> int:
+        """How many heads or layers there are, of which each is listed."""
+        return self.integer(name, most=_MOST_COUNT)
+
     def integers(self, name: str, least: int = 1) -> tuple[int, ...]:
-        """A list of integers, each at least ``least``."""
+        """A list of integers from ``least`` to the most that ``count`` takes."""
         value = self.get(name)
         is_list = isinstance(value, (list, tuple))
         if not is_list or not all(_is_integer(each, least) for each in value):
             self.refuse(name, f"a list of integers of at least {least}")
+        if any(each > _MOST_COUNT for each in value):
+            self.refuse(name, f"a list of integers of at most {_MOST_COUNT}")
         return tuple(value)
 
     def sides(self, name: str) -> tuple[int, int]:

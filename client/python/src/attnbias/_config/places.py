@@ -45,7 +45,7 @@ TableOf: TypeAlias = "Callable[[str], str | None]"
 def _t5_of(config: ConfigFields, table: str | None, *, bidirectional: bool) -> T5:
     return T5(
         bidirectional=bidirectional,
-        num_heads=config.integer("num_attention_heads"),
+        num_heads=config.count("num_attention_heads"),
         num_buckets=config.integer("relative_attention_num_buckets"),
         max_distance=config.integer("relative_attention_max_distance"),
         table=table,
@@ -62,8 +62,8 @@ def t5(config: ConfigFields, table: TableOf) -> Places:
 
 def umt5(config: ConfigFields, table: TableOf) -> Places:
     """A table for each layer."""
-    layers = {"encoder": config.integer("num_hidden_layers")}
-    layers["decoder"] = config.integer("num_decoder_layers")
+    layers = {"encoder": config.count("num_hidden_layers")}
+    layers["decoder"] = config.count("num_decoder_layers")
     return {
         place: _t5_of(config, table(place), bidirectional=side == "encoder")
         for side, count in layers.items()
@@ -82,7 +82,7 @@ def longt5(config: ConfigFields, table: TableOf) -> Places:
 def mpnet(config: ConfigFields, table: TableOf) -> Places:
     bias = T5(
         bidirectional=True,
-        num_heads=config.integer("num_attention_heads"),
+        num_heads=config.count("num_attention_heads"),
         num_buckets=32,
         max_distance=128,
         table=table("encoder"),
@@ -104,7 +104,7 @@ def _bloom_slopes(num_heads: int) -> list[float]:
 
 
 def bloom(config: ConfigFields, _: TableOf) -> Places:
-    num_heads = config.integer("num_attention_heads")
+    num_heads = config.count("num_attention_heads")
     slopes = _bloom_slopes(num_heads)
     return {"decoder": ALiBi(num_heads=num_heads, slopes=slopes, variant="key_from_start")}
 
@@ -114,7 +114,7 @@ def falcon(config: ConfigFields, _: TableOf) -> Places:
         return rotary_places(config, RotaryModel())
     for name in ("rope_parameters", "rope_scaling", "rope_theta"):
         config.get(name)  # transformers writes them all the same
-    num_heads = config.integer("num_attention_heads")
+    num_heads = config.count("num_attention_heads")
     slopes = [float(ml_dtypes.bfloat16(slope)) for slope in _bloom_slopes(num_heads)]
     return {"decoder": ALiBi(num_heads=num_heads, slopes=slopes, variant="key_from_start")}
 
@@ -124,7 +124,7 @@ def mpt(config: ConfigFields, _: TableOf) -> Places:
     attention.require("alibi", only=True)
     attention.require("alibi_bias_max", only=8)
     attention.refuse_unread_of_positions()
-    num_heads = config.integer("num_attention_heads")
+    num_heads = config.count("num_attention_heads")
     most = 1 << (num_heads - 1).bit_length()
     powers = (np.float32(2.0 ** float(np.float32(k * 8 / most))) for k in range(1, most + 1))
     slopes = [float(1 / power) for power in powers]
@@ -191,7 +191,7 @@ def bert(config: ConfigFields, table: TableOf, *, offset: int = 0) -> Places:
         place: Shaw(
             left=reach, right=reach, table=table(place), beyond="refuse", sign="query_minus_key"
         )
-        for place in _layers(config.integer("num_hidden_layers"))
+        for place in _layers(config.count("num_hidden_layers"))
     }
 
 
@@ -275,12 +275,12 @@ def beit(config: ConfigFields, table: TableOf) -> Places:
     if config.flag("use_shared_relative_position_bias"):
         sites.append("encoder")
     if config.flag("use_relative_position_bias"):
-        sites += _layers(config.integer("num_hidden_layers"))
+        sites += _layers(config.count("num_hidden_layers"))
     places: Places = {
         place: Beit(
             window_height=height,
             window_width=width,
-            num_heads=config.integer("num_attention_heads"),
+            num_heads=config.count("num_attention_heads"),
             table=table(place),
         )
         for place in sites

@@ -38,7 +38,12 @@ def hold(changes: Changes, module: Any, numbers: torch.Tensor) -> None:
 
 
 def held(module: Any) -> torch.Tensor | None:
-    """The numbers; None if a parameter is no longer what they were made of, or about to learn."""
+    """The numbers; None if a parameter is no longer what they were made of, or about to learn.
+
+    Also None under torch.compile: a program does not see that a weight has changed.
+    """
+    if torch.compiler.is_compiling():
+        return None
     origin, weights = getattr(module, _MADE_OF), list(module.parameters())
     if len(origin) != len(weights):
         return None

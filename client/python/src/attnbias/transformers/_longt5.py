@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Final
 
 from transformers.models.longt5.modeling_longt5 import (
@@ -34,9 +35,8 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
         # Of a block's queries, and of the keys of that before it, its own, and that after it.
         spans: Any = {"queries": (block, 2 * block), "keys": 3 * block, "query_offset": 0}
         request = Request(_t5.encoding_of(module), values="buckets", **spans)
-        yield Site(
-            path, "compute_bias", module, request, _with_local_bias, _t5.INDEX_BYTES * 3 * block**2
-        )
+        replace = functools.partial(_with_local_bias, wanted.max_length)
+        yield Site(path, "compute_bias", module, request, replace, _t5.INDEX_BYTES * 3 * block**2)
         if isinstance(module, LongT5TransientGlobalAttention):
             # Positions are counted in blocks of another size; padding is in block -1.
             globals_ = wanted.max_length // module.global_block_size
@@ -47,9 +47,16 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
     yield from _t5.sites(wanted, (LongT5Attention,))
 
 
-def _with_local_bias(changes: Changes, module: Any, answer: Toeplitz) -> None:
+def _with_local_bias(max_length: int, changes: Changes, module: Any, answer: Toeplitz) -> None:
     _t5.add_buckets(changes, module, answer)
     changes.set_method(module, "compute_bias", _local_bias)
+    # Its bias is of a block, whatever the length is.
+    changes.add_pre_hook(module, functools.partial(_check_length, max_length))
+
+
+def _check_length(max_length: int, _: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+    hidden_states = args[0] if args else options["hidden_states"]
+    require_length(hidden_states.shape[1], max_length)
 
 
 def _local_bias(module: Any, block_length: int) -> torch.Tensor:
@@ -64,10 +71,7 @@ def _with_global_buckets(changes: Changes, module: Any, answer: Toeplitz) -> Non
 
 def _global_buckets(module: Any, relative_position: torch.Tensor, **_: Any) -> torch.Tensor:
     buckets: torch.Tensor = module.attnbias_global_buckets
-    most = buckets.shape[0] // 2
-    blocks = relative_position.shape[-1]
-    require_length(blocks * module.global_block_size, most * module.global_block_size)
-    return buckets[relative_position + most]
+    return buckets[relative_position + buckets.shape[0] // 2]
 
 
 FAMILY: Final = Family(attentions=("eager",), sites=_sites)

@@ -159,6 +159,8 @@ def _rows(module: Any, position_ids: torch.Tensor, layer_type: str) -> torch.Ten
     )
 
 
+# It looks at the positions, and may ask the server.
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _rows_of_length(
     module: Any,
     position_ids: torch.Tensor,

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/resolver/dns"
+)
+
+func init() {
+	// gRPC itself looks a name up at most every 30 s; replicas are replaced in 5.
+	dns.SetMinResolutionInterval(500 * time.Millisecond)
+}
+
+// dial prepares a connection with the settings that all clients of attnbias have; see "What the
+// clients do" in docs/operations/clients.md.
+func dial(server string, who security) (*grpc.ClientConn, error) {
+	target, err := targetFrom(server)
+	if err != nil {
+		return nil, err
+	}
+	options, err := who.options(target)
+	if err != nil {
+		return nil, err
+	}
+	return grpc.NewClient(target, append(options,
+		// Every replica behind the name gets its share, and one that goes is left out.
+		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
+		// A peer that is silent while a call waits for it is given up after 10 + 5 s.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{
+			Time: 10 * time.Second, Timeout: 5 * time.Second,
+		}),
+		// A server that restarts is found again within a tenth of a second.
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: backoff.Config{
+				BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2,
+				MaxDelay: 2 * time.Second,
+			},
+			MinConnectTimeout: 20 * time.Second,
+		}),
+		// This program retries by itself, until its time is over.
+		grpc.WithDisableRetry(),
+	)...)
+}

@@ -1,0 +1,24 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Makes pages of the manual out of what a program and its subcommands say of themselves:
+# make-manual.sh FOLDER VERSION PROGRAM. Needs help2man.
+set -euo pipefail
+folder=$1 version=$2 program=$3
+
+# make_page NAME WORD…
+make_page() {
+  local page=$folder/$1.1 help
+  help=$("${@:2}" --help)
+  # help2man takes a command's last word for its name.
+  help2man --no-info --version-string="$version" --name="$(head -n 1 <<<"$help")" "${*:2}" |
+    sed "/^\.SH NAME$/{n;s/^.* \\\\- /$1 \\\\- /}" >"$page"
+  gzip -9fn "$page"
+}
+
+rm -rf "$folder"
+mkdir -p "$folder"
+mapfile -t commands < <("$program" --help | sed -n '/^Subcommands:$/,/^$/s/^  \([a-z]\+\) .*/\1/p')
+for command in "${commands[@]}"; do
+  make_page "${program##*/}-$command" "$program" "$command"
+done
+make_page "${program##*/}" "$program"

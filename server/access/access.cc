@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/access/access.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/invalid.h"
+#include "core/base/status_macros.h"
+#include "grpcpp/security/auth_context.h"
+#include "server/client_metadata.h"
+#include "server/grpc_status.h"
+
+namespace attnbias {
+namespace {
+
+// Who calls over a socket file, and says nothing else.
+constexpr char kSocketName[] = "unix";
+
+// Accounts without calls are forgotten when there are so many.
+constexpr size_t kMaxIdleAccounts = 1024;
+
+absl::Status Unauthenticated(std::string_view reason,
+                             const std::string& message) {
+  return WithReason(absl::UnauthenticatedError(message), reason);
+}
+
+absl::Status NoName() {
+  return Unauthenticated(
+      "NO_CREDENTIALS",
+      "this server wants to know who calls: send the metadata 'authorization: "
+      "Bearer TOKEN', or a client certificate where it asks for one");
+}
+
+// The token of a call; nullopt without the metadata.
+absl::StatusOr<std::optional<std::string>> BearerToken(
+    const grpc::CallbackServerContext& context) {
+  std::string_view value =
+      OnlyValue(context.client_metadata(), "authorization");
+  if (value.empty()) return std::nullopt;
+  if (!absl::StartsWithIgnoreCase({value.data(), value.size()}, "Bearer ")) {
+    return Unauthenticated("NOT_A_BEARER_TOKEN",
+                           "the metadata 'authorization' has another scheme, "
+                           "want 'Bearer TOKEN'");
+  }
+  value.remove_prefix(sizeof("Bearer ") - 1);
+  return std::string(value);
+}
+
+// What the peer's certificate, if it has shown one, calls it.
+std::vector<std::string> CertificateNames(
+    const grpc::CallbackServerContext& context) {
+  const std::shared_ptr<const grpc::AuthContext> peer = context.auth_context();
+  std::vector<std::string> names;
+  if (!peer->IsPeerAuthenticated()) return names;
+  for (const grpc::string_ref& name : peer->GetPeerIdentity()) {
+    names.emplace_back(name.data(), name.size());
+  }
+  return names;
+}
+
+std::string ChosenName(const std::vector<std::string>& names,
+                       const Policy& policy) {
+  for (const std::string& name : names) {
+    if (policy.Names(name)) return name;
+  }
+  return names.front();
+}
+
+absl::Status CheckTogether(const AccessFiles& files) {
+  const CertificateFiles& tls = files.tls;
+  if (tls.certificate.empty() != tls.key.empty()) {
+    return tls.key.empty() ? Invalid("--tls-cert: needs --tls-key")
+                           : Invalid("--tls-key: needs --tls-cert");
+  }
+  if (!tls.client_ca.empty() && tls.empty()) {
+    return Invalid("--tls-client-ca: needs --tls-cert and --tls-key");
+  }
+  if (!files.policy.empty() && files.tokens.empty() && tls.client_ca.empty()) {
+    return Invalid(
+        "--policy: needs --tokens or --tls-client-ca, which give callers "
+        "names");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Access>> Access::Load(const AccessFiles& files) {
+  ATTNBIAS_RETURN_IF_ERROR(CheckTogether(files));
+  std::unique_ptr<Access> access(new Access());
+  access->asks_for_names_ =
+      !files.tokens.empty() || !files.tls.client_ca.empty();
+  if (!files.tls.empty()) {
+    auto loaded = Reloaded<Certificates>::Load(
+        "certificates", files.tls.paths(),
+        [tls = files.tls](const std::vector<std::string>& contents) {
+          return CheckCertificates(tls, contents);
+        });
+    if (!loaded.ok()) return Located("--tls-cert", loaded.status());
+    access->certificates_ = *std::move(loaded);
+  }
+  if (!files.tokens.empty()) {
+    auto loaded = Reloaded<Tokens>::Load(
+        "tokens", {files.tokens},
+        [path = files.tokens](const std::vector<std::string>& contents) {
+          return Tokens::Parse(path, contents.front());
+        });
+    if (!loaded.ok()) return Located("--tokens", loaded.status());
+    access->tokens_ = *std::move(loaded);
+  }
+  if (!files.policy.empty()) {
+    auto loaded = Reloaded<Policy>::Load(
+        "policy", {files.policy},
+        [path = files.policy](const std::vector<std::string>& contents) {
+          return Policy::Parse(path, contents.front());
+        });
+    if (!loaded.ok()) return Located("--policy", loaded.status());
+    access->policy_ = *std::move(loaded);
+  }
+  return access;
+}
+
+absl::StatusOr<Identity> Access::Identify(
+    const grpc::CallbackServerContext& context) const {
+  if (!asks_for_names_) return Identity{};
+  static const auto& everything =
+      *new std::shared_ptr<const Policy>(new Policy(Policy::Everything()));
+  const std::shared_ptr<const Policy> policy =
+      policy_ == nullptr ? everything : policy_->Get();
+  ATTNBIAS_ASSIGN_OR_RETURN(const std::string name, NameOf(context, *policy));
+  std::shared_ptr<const Rights> rights = policy->Find(name);
+  if (rights == nullptr) {
+    return WithReason(absl::PermissionDeniedError(absl::StrCat(
+                          "the policy has no entry for ", Shortened(name))),
+                      "CALLER_WITHOUT_RIGHTS");
+  }
+  return Identity{AccountOf(name), std::move(rights)};
+}
+
+absl::StatusOr<std::string> Access::NameOf(
+    const grpc::CallbackServerContext& context, const Policy& policy) const {
+  if (tokens_ != nullptr) {
+    ATTNBIAS_ASSIGN_OR_RETURN(const std::optional<std::string> token,
+                              BearerToken(context));
+    if (token.has_value()) {
+      const std::shared_ptr<const Tokens> tokens = tokens_->Get();
+      if (const std::string* name = tokens->NameOf(*token)) return *name;
+      return Unauthenticated("UNKNOWN_TOKEN",
+                             "got a token that this server does not know");
+    }
+  }
+  const std::vector<std::string> names = CertificateNames(context);
+  if (!names.empty()) return ChosenName(names, policy);
+  if (absl::StartsWith(context.peer(), "unix:")) return kSocketName;
+  return NoName();
+}
+
+std::shared_ptr<Account> Access::AccountOf(const std::string& name) const {
+  MutexLock lock(mutex_);
+  std::shared_ptr<Account>& account = accounts_[name];
+  if (account != nullptr) return account;
+  account = std::make_shared<Account>(name);
+  std::shared_ptr<Account> made = account;
+  if (accounts_.size() > kMaxIdleAccounts) {
+    absl::erase_if(accounts_, [](const auto& entry) {
+      return entry.second.use_count() == 1;
+    });
+  }
+  return made;
+}
+
+void Access::Refresh() {
+  if (certificates_ != nullptr) certificates_->Refresh();
+  if (tokens_ != nullptr) tokens_->Refresh();
+  if (policy_ != nullptr) policy_->Refresh();
+}
+
+bool Access::tls_failed() const {
+  return certificates_ != nullptr && certificates_->failed();
+}
+
+bool Access::files_failed() const {
+  return (tokens_ != nullptr && tokens_->failed()) ||
+         (policy_ != nullptr && policy_->failed());
+}
+
+}  // namespace attnbias

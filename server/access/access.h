@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who calls, and what they may do.
+#ifndef ATTNBIAS_SERVER_ACCESS_ACCESS_H_
+#define ATTNBIAS_SERVER_ACCESS_ACCESS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/mutex.h"
+#include "core/mount/registry.h"
+#include "grpcpp/server_context.h"
+#include "server/access/certificates.h"
+#include "server/access/pacer.h"
+#include "server/access/policy.h"
+#include "server/access/reloaded.h"
+#include "server/access/tokens.h"
+
+namespace attnbias {
+
+// The values of --tls-cert, --tls-key, --tls-client-ca, --tokens and --policy;
+// empty where they are not given.
+struct AccessFiles {
+  CertificateFiles tls;
+  std::string tokens;
+  std::string policy;
+
+  bool empty() const { return tls.empty() && tokens.empty(); }
+};
+
+// What all calls of one name have in common.
+struct Account {
+  explicit Account(std::string name) : name(std::move(name)) {}
+
+  const std::string name;
+  std::atomic<int64_t> calls{0};
+  Pacer pacer;
+};
+
+// A caller that has a name; empty where the server asks for none.
+struct Identity {
+  std::shared_ptr<Account> account;
+  std::shared_ptr<const Rights> rights;
+
+  explicit operator bool() const { return account != nullptr; }
+};
+
+// Safe for any number of threads.
+class Access {
+ public:
+  // INVALID_ARGUMENT, naming the flag, for files that cannot be used and flags
+  // that do not go together.
+  static absl::StatusOr<std::unique_ptr<Access>> Load(const AccessFiles& files);
+
+  // Who calls: by bearer token, else by certificate, else as whoever may write
+  // to the server's socket file, "unix". Their names are Tokens' and of a
+  // certificate the first of its alternative names, or its common name, that
+  // the policy has an entry for, or the first.
+  //
+  // UNAUTHENTICATED    none of these, or a token that is not known
+  // PERMISSION_DENIED  a name that may do nothing
+  absl::StatusOr<Identity> Identify(
+      const grpc::CallbackServerContext& context) const;
+
+  // The certificates that new connections have; null without TLS.
+  std::shared_ptr<const Certificates> certificates() const {
+    return certificates_ == nullptr ? nullptr : certificates_->Get();
+  }
+  bool has_tokens() const { return tokens_ != nullptr; }
+  // Whether callers have to have a name.
+  bool asks_for_names() const { return asks_for_names_; }
+
+  // Reads the files again, as Reloaded does.
+  void Refresh();
+  // Whether the certificates, or tokens and policy, on disk cannot be used.
+  bool tls_failed() const;
+  bool files_failed() const;
+
+ private:
+  Access() = default;
+
+  // The name of whoever calls.
+  absl::StatusOr<std::string> NameOf(const grpc::CallbackServerContext& context,
+                                     const Policy& policy) const;
+  std::shared_ptr<Account> AccountOf(const std::string& name) const;
+
+  std::unique_ptr<Reloaded<Certificates>> certificates_;
+  std::unique_ptr<Reloaded<Tokens>> tokens_;
+  std::unique_ptr<Reloaded<Policy>> policy_;
+  bool asks_for_names_ = false;
+  mutable Mutex mutex_;
+  // Of names that have calls under way, and some that had.
+  mutable absl::flat_hash_map<std::string, std::shared_ptr<Account>> accounts_
+      ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_SERVER_ACCESS_ACCESS_H_

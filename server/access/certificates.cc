@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/access/certificates.h"
+
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
+#include <memory>
+
+#include "absl/time/clock.h"
+#include "core/base/invalid.h"
+#include "core/base/status_macros.h"
+
+namespace attnbias {
+namespace {
+
+struct Free {
+  void operator()(BIO* bio) const { BIO_free(bio); }
+  void operator()(X509* certificate) const { X509_free(certificate); }
+  void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
+};
+template <typename T>
+using Owned = std::unique_ptr<T, Free>;
+
+Owned<BIO> Bytes(const std::string& content) {
+  return Owned<BIO>(
+      BIO_new_mem_buf(content.data(), static_cast<int>(content.size())));
+}
+
+// The certificates in a PEM file; at least one.
+absl::StatusOr<std::vector<Owned<X509>>> ReadCertificates(
+    const std::string& path, const std::string& content) {
+  const Owned<BIO> bytes = Bytes(content);
+  std::vector<Owned<X509>> chain;
+  while (X509* const next =
+             PEM_read_bio_X509(bytes.get(), nullptr, nullptr, nullptr)) {
+    chain.emplace_back(next);
+  }
+  // The end of the file is an error to OpenSSL too; any other is a block that
+  // cannot be read.
+  const bool ended =
+      ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
+  ERR_clear_error();
+  if (chain.empty() || !ended) {
+    return Invalid(path, ": got something else, want certificates in PEM");
+  }
+  return chain;
+}
+
+absl::StatusOr<Owned<EVP_PKEY>> ReadKey(const std::string& path,
+                                        const std::string& content) {
+  // Asked for a passphrase, OpenSSL itself would ask the terminal.
+  bool encrypted = false;
+  const auto refuse = [](char*, int, int, void* asked) {
+    *static_cast<bool*>(asked) = true;
+    return -1;
+  };
+  Owned<EVP_PKEY> key(PEM_read_bio_PrivateKey(Bytes(content).get(), nullptr,
+                                              +refuse, &encrypted));
+  ERR_clear_error();
+  if (encrypted)
+    return Invalid(path, ": got an encrypted key, want a plain one");
+  if (key == nullptr) {
+    return Invalid(path, ": got something else, want a private key in PEM");
+  }
+  return key;
+}
+
+absl::StatusOr<absl::Time> ExpiryOf(const std::string& path,
+                                    const X509& certificate) {
+  tm parts = {};
+  if (ASN1_TIME_to_tm(X509_get0_notAfter(&certificate), &parts) != 1) {
+    return Invalid(path, ": the certificate does not say when it expires");
+  }
+  return absl::FromTM(parts, absl::UTCTimeZone());
+}
+
+}  // namespace
+
+std::vector<std::string> CertificateFiles::paths() const {
+  std::vector<std::string> all = {certificate, key};
+  if (!client_ca.empty()) all.push_back(client_ca);
+  return all;
+}
+
+absl::StatusOr<Certificates> CheckCertificates(
+    const CertificateFiles& files, const std::vector<std::string>& contents) {
+  Certificates made;
+  made.certificate = contents[0];
+  made.key = contents[1];
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      const auto chain, ReadCertificates(files.certificate, made.certificate));
+  ATTNBIAS_ASSIGN_OR_RETURN(const auto key, ReadKey(files.key, made.key));
+  const bool match =
+      X509_check_private_key(chain.front().get(), key.get()) == 1;
+  ERR_clear_error();
+  if (!match) {
+    return Invalid(files.key, ": the key is not that of the certificate in ",
+                   files.certificate);
+  }
+  ATTNBIAS_ASSIGN_OR_RETURN(made.expiry,
+                            ExpiryOf(files.certificate, *chain.front()));
+  if (made.expiry <= absl::Now()) {
+    return Invalid(files.certificate, ": the certificate expired on ",
+                   absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", made.expiry,
+                                    absl::UTCTimeZone()));
+  }
+  if (contents.size() > 2) {
+    made.client_ca = contents[2];
+    ATTNBIAS_RETURN_IF_ERROR(
+        ReadCertificates(files.client_ca, made.client_ca).status());
+  }
+  return made;
+}
+
+}  // namespace attnbias

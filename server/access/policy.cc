@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/access/policy.h"
+
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "access/policy.pb.h"
+#include "core/base/invalid.h"
+#include "core/base/status_macros.h"
+#include "google/protobuf/util/json_util.h"
+#include "server/access/tokens.h"
+
+namespace attnbias {
+namespace {
+
+constexpr char kOthers[] = "*";
+
+absl::Status AddMethod(const std::string& name, Rights* rights) {
+  bool known = name == "*";
+  for (int i = 0; i < kNumMethods; ++i) {
+    const auto method = static_cast<Method>(i);
+    if (name != "*" && name != NameOf(method)) continue;
+    rights->methods.set(i);
+    known = true;
+  }
+  if (known) return absl::OkStatus();
+  return Invalid(
+      "methods: got '", Shortened(absl::CEscape(name)),
+      "', want a method of AttentionBiasService, as GetTensor, or *");
+}
+
+absl::StatusOr<Rights> RightsOf(const access::PolicyFile::Rights& file) {
+  Rights rights;
+  for (const std::string& method : file.methods()) {
+    ATTNBIAS_RETURN_IF_ERROR(AddMethod(method, &rights));
+  }
+  rights.table_prefixes.assign(file.tables().begin(), file.tables().end());
+  if (file.has_memory_share()) {
+    rights.memory_share = file.memory_share();
+    if (!(rights.memory_share > 0 && rights.memory_share <= 1)) {
+      return Invalid("memory_share: got ", rights.memory_share,
+                     ", want a number above 0 and at most 1");
+    }
+  }
+  if (file.has_concurrent_calls()) {
+    rights.concurrent_calls = file.concurrent_calls();
+    if (rights.concurrent_calls < 1) {
+      return Invalid("concurrent_calls: got ", rights.concurrent_calls,
+                     ", want at least 1");
+    }
+  }
+  if (file.has_bytes_per_second()) {
+    rights.bytes_per_second = file.bytes_per_second();
+    if (!(rights.bytes_per_second >= 1)) {
+      return Invalid("bytes_per_second: got ", rights.bytes_per_second,
+                     ", want at least 1");
+    }
+  }
+  return rights;
+}
+
+}  // namespace
+
+Rights Rights::All() {
+  Rights rights;
+  rights.methods.set();
+  rights.table_prefixes = {""};
+  return rights;
+}
+
+absl::StatusOr<Policy> Policy::Parse(const std::string& path,
+                                     const std::string& content) {
+  access::PolicyFile file;
+  const auto parsed =
+      google::protobuf::util::JsonStringToMessage(content, &file);
+  if (!parsed.ok()) return Invalid(path, ": ", parsed.message().ToString());
+  Policy policy;
+  for (const auto& [name, entry] : file.callers()) {
+    const std::string place =
+        absl::StrCat(path, ": callers.", Shortened(absl::CEscape(name)));
+    if (!IsCallerName(name)) {
+      return Invalid(place,
+                     ": got a name that no caller can have, want 1 to "
+                     "128 printable ASCII characters without spaces");
+    }
+    absl::StatusOr<Rights> rights = RightsOf(entry);
+    if (!rights.ok()) return Located(place, rights.status());
+    auto shared = std::make_shared<const Rights>(*std::move(rights));
+    if (name == kOthers) {
+      policy.others_ = std::move(shared);
+    } else {
+      policy.callers_.emplace(name, std::move(shared));
+    }
+  }
+  return policy;
+}
+
+Policy Policy::Everything() {
+  Policy policy;
+  policy.others_ = std::make_shared<const Rights>(Rights::All());
+  return policy;
+}
+
+std::shared_ptr<const Rights> Policy::Find(const std::string& name) const {
+  const auto found = callers_.find(name);
+  return found == callers_.end() ? others_ : found->second;
+}
+
+}  // namespace attnbias

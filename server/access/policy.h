@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What callers may do, by name.
+#ifndef ATTNBIAS_SERVER_ACCESS_POLICY_H_
+#define ATTNBIAS_SERVER_ACCESS_POLICY_H_
+
+#include <bitset>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "server/metrics.h"
+
+namespace attnbias {
+
+// Of one caller.
+struct Rights {
+  std::bitset<kNumMethods> methods;
+  // What the names of mounted tables begin with that it may use.
+  std::vector<std::string> table_prefixes;
+  // What it may hold of the memory budget.
+  double memory_share = 1;
+  int64_t concurrent_calls = std::numeric_limits<int64_t>::max();
+  double bytes_per_second = std::numeric_limits<double>::infinity();
+
+  bool MayCall(Method method) const {
+    return methods.test(static_cast<size_t>(method));
+  }
+
+  static Rights All();
+};
+
+class Policy {
+ public:
+  // Of the JSON in the file `path`: see policy.proto. INVALID_ARGUMENT, naming
+  // path and place, for anything else.
+  static absl::StatusOr<Policy> Parse(const std::string& path,
+                                      const std::string& content);
+
+  // Grants everybody everything.
+  static Policy Everything();
+
+  // Null for a name that may do nothing.
+  std::shared_ptr<const Rights> Find(const std::string& name) const;
+
+  // Whether the name has an entry of its own.
+  bool Names(const std::string& name) const { return callers_.contains(name); }
+
+ private:
+  absl::flat_hash_map<std::string, std::shared_ptr<const Rights>> callers_;
+  // Of names without an entry.
+  std::shared_ptr<const Rights> others_;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_SERVER_ACCESS_POLICY_H_

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the time of a call goes.
+#ifndef ATTNBIAS_SERVER_PHASES_H_
+#define ATTNBIAS_SERVER_PHASES_H_
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace attnbias {
+
+enum class Phase : uint8_t {
+  kPlan,     // the request is checked, decoded and planned
+  kWait,     // its next step waits for a thread
+  kCompute,  // its numbers are found or made, perhaps for another call
+  kWrite     // gRPC and the client take the answer
+};
+inline constexpr std::array<std::string_view, 4> kPhaseNames = {
+    "plan", "wait", "compute", "write"};
+inline constexpr size_t kNumPhases = kPhaseNames.size();
+
+// 0 for a phase that a call has not been in.
+using PhaseTimes = std::array<std::chrono::nanoseconds, kNumPhases>;
+
+// A call is in one phase at a time, or in none. Not safe for concurrent use.
+class PhaseClock {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // A call begins with planning.
+  explicit PhaseClock(Clock::time_point start) : since_(start) {}
+
+  void Enter(Phase phase) { Switch(phase); }
+  // What follows is the client's time: the call waits for it to send.
+  void Leave() { Switch(std::nullopt); }
+
+  // The phases of a call that ends at `now`.
+  PhaseTimes End(Clock::time_point now) {
+    Stop(now);
+    return spent_;
+  }
+
+ private:
+  void Switch(std::optional<Phase> next) {
+    if (next == phase_) return;
+    Stop(Clock::now());
+    phase_ = next;
+  }
+
+  void Stop(Clock::time_point now) {
+    if (phase_) spent_[static_cast<size_t>(*phase_)] += now - since_;
+    since_ = now;
+  }
+
+  std::optional<Phase> phase_ = Phase::kPlan;
+  Clock::time_point since_;
+  PhaseTimes spent_{};
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_SERVER_PHASES_H_

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/transport.h"
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "grpcpp/resource_quota.h"
+#include "server/limits.h"
+
+namespace attnbias {
+namespace {
+
+// What gRPC may hold of requests that have not come whole. Beyond it, it ends
+// some of these calls with RESOURCE_EXHAUSTED.
+constexpr size_t kTransportBytes = size_t{64} << 20;
+
+// Reflections at once, and the one thread that waits for them.
+constexpr int kReflectionThreads = 16;
+
+class ReflectionRemoval final : public grpc::ServerBuilderOption {
+ public:
+  void UpdateArguments(grpc::ChannelArguments* /*args*/) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>*
+                         plugins) override {
+    std::erase_if(*plugins, [](const auto& plugin) {
+      return plugin->name() == "proto_server_reflection";
+    });
+  }
+};
+
+int Milliseconds(absl::Duration duration) {
+  return static_cast<int>(absl::ToInt64Milliseconds(duration));
+}
+
+}  // namespace
+
+void ConfigureTransport(const TransportOptions& options,
+                        grpc::ServerBuilder& builder) {
+  builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
+  // gRPC checks a message's size only after it has inflated it: half a megabyte
+  // becomes more than half a gigabyte.
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                             options.max_concurrent_streams);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
+                             Milliseconds(options.keepalive_time));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                             Milliseconds(options.keepalive_timeout));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  // Clients ping every 10 s; whoever pings more often than twice that is
+  // closed.
+  builder.AddChannelArgument(
+      GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
+  // The grace that gRPC gives calls then is endless by default.
+  if (options.max_connection_age > absl::ZeroDuration()) {
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
+                               Milliseconds(options.max_connection_age));
+  }
+  // Only reflection is served by threads of this kind, one for each of its
+  // streams.
+  builder.SetResourceQuota(grpc::ResourceQuota()
+                               .SetMaxThreads(kReflectionThreads)
+                               .Resize(kTransportBytes));
+  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
+}
+
+std::unique_ptr<grpc::ServerBuilderOption> WithoutReflection() {
+  return std::make_unique<ReflectionRemoval>();
+}
+
+Entrance::Entrance(grpc::ServerBuilder& builder,
+                   std::shared_ptr<grpc::ServerCredentials> credentials)
+    : credentials_(std::move(credentials)),
+      acceptor_(builder.experimental().AddExternalConnectionAcceptor(
+          grpc::ServerBuilder::experimental_type::ExternalConnectionType::
+              FROM_FD,
+          credentials_)) {}
+
+void Entrance::Enter(int fd) {
+  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters
+      connection;
+  connection.fd = fd;
+  acceptor_->HandleNewConnection(&connection);
+}
+
+}  // namespace attnbias

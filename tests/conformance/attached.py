@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of attached models share."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+
+def state(model: PreTrainedModel) -> dict[str, Any]:
+    """All that a module is: the dictionaries and sets in it by their members."""
+
+    def frozen(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: id(item) for key, item in value.items()}
+        return set(value) if isinstance(value, set) else id(value)
+
+    found = {
+        path: {name: frozen(value) for name, value in vars(module).items()}
+        for path, module in model.named_modules()
+    }
+    implementations = [
+        module.config._attn_implementation
+        for module in model.modules()
+        if isinstance(module, PreTrainedModel)
+    ]
+    return {"modules": found, "implementations": implementations}
+
+
+def assert_close(ours: Tensor, theirs: Tensor) -> None:
+    """To 1e-5 of the greatest."""
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5 * float(theirs.abs().max()))
+
+
+def gradients_of(model: Any, output: Tensor) -> dict[str, Tensor]:
+    """Those of all parameters, by what an output comes to."""
+    model.zero_grad()
+    output.square().mean().backward()
+    return {path: p.grad.clone() for path, p in model.named_parameters() if p.grad is not None}
+
+
+def assert_same_gradients(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
+    assert ours.keys() == theirs.keys()
+    assert any(gradient.any() for gradient in theirs.values())
+    for path, gradient in theirs.items():
+        assert_close(ours[path], gradient)
+
+
+def compiled(model: Any, backend: str = "eager") -> Any:
+    """In one piece: nothing of the attached code may break the graph."""
+    torch.compiler.reset()
+    return torch.compile(model, backend=backend, fullgraph=True)
+
+
+def make_other(module: Any) -> None:
+    """Of a class that may compute otherwise."""
+    module.__class__ = type("Other", (type(module),), {})
+
+
+def other_attention(attention: str) -> str:
+    return "sdpa" if attention == "eager" else "eager"
+
+
+def counted_sdpa(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One more item whenever attention is SDPA's."""
+    calls: list[int] = []
+    own = functional.scaled_dot_product_attention
+
+    def attend(*arguments: Any, **options: Any) -> Tensor:
+        calls.append(1)
+        return own(*arguments, **options)
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", attend)
+    return calls

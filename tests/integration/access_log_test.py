@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lines that calls leave: which do, where their time went, what they are called."""
+
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.integration.contract import SERVICE, alibi, message, sinusoid
+from tests.integration.logits_test import queries_of, rows_of, spec_of
+from tests.integration.server import PATIENCE, Server, refused, settled
+from tests.integration.stream_test import DENSE
+from tests.tools import http2
+
+PHASES = ("plan", "wait", "compute", "write")
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+SANE = re.compile(r"[A-Za-z0-9_.:/+=-]{1,128}")
+
+
+def calls(server: Server) -> list[dict[str, Any]]:
+    """The lines of a server's calls, which it ends."""
+    assert server.stop() == 0
+    return [line for line in server.json_log() if line["message"] == "call"]
+
+
+def phases(call: dict[str, Any]) -> dict[str, float]:
+    return {phase: call[f"{phase}_milliseconds"] for phase in PHASES}
+
+
+@pytest.mark.parametrize(
+    ("which", "codes"), [("all", ["OK", "INVALID_ARGUMENT"]), ("errors", ["INVALID_ARGUMENT"])]
+)
+@pytest.mark.parametrize("level", ["off", "info"])
+def test_which_calls_are_logged_is_no_matter_of_the_level(
+    start_server: Any, which: str, codes: list[str], level: str
+) -> None:
+    server = start_server(f"--access-log={which}", log_level=level)
+    with server.connect() as stub:
+        stub.header(alibi(4, 8))
+        settled(server)
+        refused(lambda: stub.header(alibi(0, 8)))
+    assert server.stop() == 0
+    lines = server.log().splitlines()
+    of_calls = [line for line in lines if " call " in line]
+    assert [re.findall(r" code=(\S+)", line) for line in of_calls] == [[code] for code in codes]
+    assert " warning call method=DescribeTensor " in of_calls[-1]
+    assert (len(lines) > len(of_calls)) is (level == "info")
+
+
+def test_no_call_need_be_logged(start_server: Any) -> None:
+    server = start_server("--access-log=off")
+    with server.connect() as stub:
+        stub.header(alibi(4, 8))
+        refused(lambda: stub.header(alibi(0, 8)))
+    assert server.stop() == 0
+    assert server.log().endswith(" info drained\n")
+    assert " call " not in server.log()
+
+
+def test_the_phases_of_a_call_make_up_its_time(start_server: Any) -> None:
+    server = start_server("--log-format=json")
+    with server.connect() as stub:
+        for _ in range(2):
+            stub.tensor(alibi(4, 8))
+            settled(server)
+        stub.payload(alibi(4, 512, **DENSE))
+    cold, kept, stream = calls(server)
+    for call in cold, kept, stream:
+        assert sum(phases(call).values()) == pytest.approx(call["milliseconds"])
+    assert all(spent > 0 for spent in phases(cold).values())
+    # It is answered without a change of thread.
+    assert kept["wait_milliseconds"] == 0
+    assert stream["write_milliseconds"] > 0
+
+
+def test_a_client_that_reads_late_makes_its_stream_write_long(start_server: Any) -> None:
+    server = start_server("--log-format=json")
+    with server.connect() as stub:
+        stream = stub.stream(alibi(8, 1024, **DENSE))
+        next(stream)
+        time.sleep(0.5)
+        assert sum(len(reply.data) for reply in stream) == 8 * 1024 * 1024 * 4
+    (call,) = calls(server)
+    assert call["write_milliseconds"] > 450
+    assert call["milliseconds"] - call["write_milliseconds"] < 450
+
+
+def test_a_tensor_that_is_made_while_it_is_streamed_is_computed(start_server: Any) -> None:
+    """It is too large to keep, and takes longer than its client takes to read it."""
+    server = start_server(
+        "--log-format=json", "--memory-budget=32MiB", "--threads=1", "--kernels=scalar"
+    )
+    with server.connect() as stub:
+        for reply in stub.stream(sinusoid(1 << 13, 1024, data_type="DATA_TYPE_F64")):
+            del reply
+    (call,) = calls(server)
+    assert call["compute_milliseconds"] > 50
+
+
+def test_the_clients_own_time_is_in_no_phase(start_server: Any) -> None:
+    server = start_server("--log-format=json")
+
+    def requests() -> Iterator[Any]:
+        time.sleep(0.3)
+        yield spec_of(5, 7)
+        time.sleep(0.3)
+        yield rows_of(0, queries_of(5))
+
+    with server.connect() as stub:
+        list(stub.logits(requests()))
+    (call,) = calls(server)
+    assert 500 < call["milliseconds"] - sum(phases(call).values()) < call["milliseconds"]
+    assert all(spent > 0 for spent in phases(call).values())
+
+
+def test_a_call_has_the_clients_request_id_and_trace(start_server: Any) -> None:
+    server = start_server("--log-format=json")
+    metadata = (("x-request-id", "order-7/a"), ("traceparent", TRACE))
+    with server.connect() as stub:
+        stub.get(_request(4), metadata=metadata)
+        settled(server)
+        error = refused(lambda: stub.get(_request(0), metadata=metadata))
+    assert dict(error.trailing_metadata())["x-request-id"] == "order-7/a"
+    found = [(call["request_id"], call["trace"], call["code"]) for call in calls(server)]
+    assert found == [
+        ("order-7/a", TRACE, "OK"),
+        ("order-7/a", TRACE, "INVALID_ARGUMENT"),
+    ]
+
+
+def test_a_call_without_a_request_id_is_given_one(start_server: Any) -> None:
+    server = start_server("--log-format=json")
+    with server.connect() as stub:
+        for _ in range(3):
+            stub.get(_request(4))
+        settled(server)
+        error = refused(lambda: stub.get(_request(0)))
+    lines = calls(server)
+    made = [call["request_id"] for call in lines]
+    assert dict(error.trailing_metadata())["x-request-id"] == made[-1]
+    assert len(set(made)) == len(made) == 4
+    assert all(SANE.fullmatch(name) for name in made)
+    assert {call["trace"] for call in lines} == {""}
+
+
+HOSTILE_IDS = [
+    *("evil " * 1000, "evil" * 40, 'evil" code=OK', "evil\\n", "évil", "evil\u2028"),
+    *("evil\n2026-01-01T00:00:00Z info call", "evil\0", "evil\x1b[2J"),
+]
+HOSTILE_TRACES = [TRACE + "-evil", TRACE + "\x7fevil", "ff" + TRACE[2:], *HOSTILE_IDS]
+HOSTILE = [("x-request-id", value) for value in HOSTILE_IDS] + [
+    ("traceparent", value) for value in HOSTILE_TRACES
+]
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_hostile_names_stay_out_of_the_log(start_server: Any, form: str) -> None:
+    server = start_server(f"--log-format={form}")
+    with server.connect() as stub:
+        for key, value in HOSTILE:
+            if value.isascii() and value.isprintable():
+                stub.get(_request(4), metadata=[(key, value)])
+        stub.get(_request(4), metadata=[("x-request-id", "evil")] * 2)
+    # What gRPC's own clients would not send.
+    for key, value in HOSTILE:
+        if len(value) < 100:
+            send_as_it_is(server, {key.replace("-", "_"): value})
+    settled(server)
+    assert server.stop() == 0
+    log = server.log()
+    assert not re.search("vil|4bf9", log)
+    if form == "text":
+        lines = log.splitlines()
+        assert all(re.match(r"\d{4}-\d\d-\d\dT\S+Z (info|warning) ", line) for line in lines)
+        names = re.findall(" request_id=([^ ]*) trace= error=", log)
+    else:
+        names = [line["request_id"] for line in server.json_log() if "request_id" in line]
+    assert len(names) > 10
+    assert all(SANE.fullmatch(name) for name in names)
+
+
+def send_as_it_is(server: Server, headers: dict[str, str]) -> None:
+    connection = http2.Connection(server.address)
+    body = http2.framed(_request(4).SerializeToString())
+    stream = connection.begin(f"/{SERVICE}/GetTensor", body, **headers)
+    assert http2.pump([connection], lambda: stream.ended or connection.closed, PATIENCE)
+    connection.close()
+
+
+def test_long_names_cost_no_memory(start_server: Any) -> None:
+    server = start_server()
+    metadata = (("x-request-id", "x" * 6000), ("traceparent", "0" * 6000))
+    with server.connect() as stub:
+        for _ in range(100):
+            stub.get(_request(4), metadata=metadata)
+        before = server.resident_bytes()
+        for _ in range(1000):
+            stub.get(_request(4), metadata=metadata)
+        assert server.resident_bytes() - before < 4 << 20
+
+
+def _request(heads: int) -> Any:
+    return message("GetTensorRequest")(spec=alibi(heads, 8))

@@ -1,0 +1,561 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TLS, tokens and the policy: who may call what, and what happens when the files change."""
+
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import threading
+import time
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from tests.integration.certificates import Authority, Pair
+from tests.integration.contract import message, sinusoid, spec
+from tests.integration.server import (
+    PATIENCE,
+    Details,
+    Server,
+    Stub,
+    eventually,
+    no_call_is_open,
+    refused,
+)
+
+HERE = "DNS:localhost,IP:127.0.0.1"
+ALIBI = spec(alibi={"num_heads": 8}, pair={"query_length": 64, "key_length": 64})
+DENSE = spec(
+    alibi={"num_heads": 8},
+    pair={"query_length": 1024, "key_length": 1024},
+    output={"form": "FORM_DENSE"},
+)
+DENSE_BYTES = 8 * 1024 * 1024 * 4
+
+
+class Files:
+    """What a server with TLS, tokens and a policy reads, and what its clients need."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        self.authority = Authority(folder)
+        self.certificate, self.key = folder / "tls.pem", folder / "tls.key"
+        self.tokens, self.policy = folder / "tokens", folder / "policy.json"
+        self.install(self.authority.sign("server", alternatives=HERE))
+
+    def install(self, pair: Pair) -> None:
+        replace(self.key, pair.key.read_text())
+        replace(self.certificate, pair.certificate.read_text())
+
+    def tls(self, *more: str) -> tuple[str, ...]:
+        return (f"--tls-cert={self.certificate}", f"--tls-key={self.key}", *more)
+
+    def write_tokens(self, **tokens: str) -> str:
+        digests = {name: hashlib.sha256(token.encode()) for name, token in tokens.items()}
+        lines = [f"{name} sha256:{digest.hexdigest()}\n" for name, digest in digests.items()]
+        replace(self.tokens, "# of this test\n\n" + "".join(lines))
+        return f"--tokens={self.tokens}"
+
+    def write_policy(self, **callers: Any) -> str:
+        replace(self.policy, json.dumps({"callers": callers}))
+        return f"--policy={self.policy}"
+
+    def credentials(
+        self, token: str = "", client: Pair | None = None, authority: Authority | None = None
+    ) -> grpc.ChannelCredentials:
+        channel = grpc.ssl_channel_credentials(
+            (authority or self.authority).certificate.read_bytes(),
+            client and client.key.read_bytes(),
+            client and client.certificate.read_bytes(),
+        )
+        if not token:
+            return channel
+        call = grpc.access_token_call_credentials(token)
+        return grpc.composite_channel_credentials(channel, call)
+
+
+def replace(path: pathlib.Path, text: str) -> None:
+    """As files that are read should be replaced: the new one takes the old one's name."""
+    path.with_suffix(".new").write_text(text)
+    path.with_suffix(".new").rename(path)
+
+
+@pytest.fixture
+def files(tmp_path: pathlib.Path) -> Files:
+    return Files(tmp_path)
+
+
+def handshake(address: str, credentials: grpc.ChannelCredentials) -> bool:
+    """Whether a new connection comes about."""
+    with Stub(address, credentials) as stub:
+        try:
+            return stub.check("liveness") == "SERVING"
+        except grpc.RpcError as refusal:
+            return refusal.code() != grpc.StatusCode.UNAVAILABLE
+
+
+def rejected(server: Server, reason: str) -> float:
+    return server.metrics()[f'attnbias_rejected_total{{reason="{reason}"}}']
+
+
+def test_tls_is_spoken_and_nothing_else(start_server: Any, files: Files) -> None:
+    server = start_server(*files.tls())
+    with server.connect(files.credentials()) as stub:
+        assert len(stub.payload(DENSE)) == DENSE_BYTES
+    with server.connect() as stub:
+        assert refused(lambda: stub.tensor(ALIBI)).code() == grpc.StatusCode.UNAVAILABLE
+    stranger = Authority(files.folder, "stranger")
+    assert not handshake(server.address, files.credentials(authority=stranger))
+
+
+def test_certificates_change_under_load(start_server: Any, files: Files) -> None:
+    server = start_server(*files.tls(), log_level="info")
+    other = Authority(files.folder, "other")
+    expiry = server.metrics()["attnbias_tls_certificate_expiry_seconds"]
+    assert expiry == pytest.approx(time.time() + 2 * 86400, abs=3600)
+    done, calls = threading.Event(), 0
+
+    def call() -> None:
+        nonlocal calls
+        with server.connect(files.credentials()) as stub:
+            while not done.is_set():
+                assert len(stub.payload(DENSE)) == DENSE_BYTES
+                calls += 1
+
+    failures: list[Exception] = []
+
+    def guarded() -> None:
+        try:
+            call()
+        except Exception as error:
+            failures.append(error)
+
+    caller = threading.Thread(target=guarded)
+    caller.start()
+    try:
+        for garbage in ("garbage", "", files.key.read_text()):
+            replace(files.certificate, garbage)
+            eventually(lambda: server.metrics()["attnbias_tls_reload_failed"] == 1, "noticed")
+            assert handshake(server.address, files.credentials())
+        expired = files.authority.sign("expired", alternatives=HERE, days=-1)
+        files.install(expired)
+        eventually(lambda: "the certificate expired on" in server.log(), "expiry noticed")
+        files.install(other.sign("new", alternatives=HERE))
+        eventually(lambda: server.metrics()["attnbias_tls_reload_failed"] == 0, "mended")
+        eventually(
+            lambda: handshake(server.address, files.credentials(authority=other)), "the new one"
+        )
+        assert not handshake(server.address, files.credentials())
+        before = calls
+        eventually(lambda: calls > before, "calls on the old connection")
+    finally:
+        done.set()
+        caller.join()
+    assert not failures
+    errors = [line for line in server.log().splitlines() if " error " in line]
+    assert all("certificates: those read before stay in use" in line for line in errors)
+    assert "certificates: read anew" in server.log()
+
+
+def test_probes_are_answered_in_plaintext(start_server: Any, files: Files) -> None:
+    flags = ("--probe-listen=127.0.0.1:0", "--drain-notice=5s")
+    server = start_server(*files.tls(*flags), files.write_tokens(a="t"))
+    with Stub(server.probe_address) as probe:
+        eventually(lambda: probe.check("readiness") == "SERVING", "ready")
+        assert probe.check("liveness") == "SERVING"
+        assert refused(lambda: probe.tensor(ALIBI)).code() == grpc.StatusCode.UNIMPLEMENTED
+        reflect = probe.channel.stream_stream(
+            "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+        )
+        assert refused(lambda: reflect(iter([b""]))).code() == grpc.StatusCode.UNIMPLEMENTED
+        server.terminate()
+        eventually(lambda: probe.check("readiness") == "NOT_SERVING", "draining is seen")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "reason"),
+    [
+        ((), "NO_CREDENTIALS"),
+        ((("authorization", "Bearer t0ken"),), "UNKNOWN_TOKEN"),
+        ((("authorization", "Bearer "),), "UNKNOWN_TOKEN"),
+        ((("authorization", "Basic dDpw"),), "NOT_A_BEARER_TOKEN"),
+    ],
+)
+def test_who_has_no_token_is_refused(
+    start_server: Any, files: Files, metadata: Any, reason: str
+) -> None:
+    server = start_server(*files.tls(), files.write_tokens(trainer="secret"))
+    request = message("GetTensorRequest")(spec=ALIBI)
+    with server.connect(files.credentials()) as stub:
+        error = refused(lambda: stub.get(request, metadata=metadata))
+        assert error.code() == grpc.StatusCode.UNAUTHENTICATED
+        assert Details(error).reason == reason
+        assert Details(error).retry_seconds is None
+        for call in (stub.header, stub.payload):
+            assert refused(lambda call=call: call(ALIBI)).code() == error.code()
+        assert refused(lambda: stub.logits([])).code() == error.code()
+        assert stub.check("readiness") == "SERVING"
+    assert rejected(server, "unauthenticated") == 4
+    assert "t0ken" not in server.log()
+
+
+def test_tokens_change(start_server: Any, files: Files) -> None:
+    server = start_server(*files.tls(), files.write_tokens(trainer="0ld"))
+    with (
+        server.connect(files.credentials("0ld")) as first,
+        server.connect(files.credentials("n3w")) as second,
+    ):
+        assert first.tensor(ALIBI)
+        refused(lambda: second.tensor(ALIBI))
+        replace(files.tokens, "trainer n3w\n")
+        eventually(lambda: server.metrics()["attnbias_access_reload_failed"] == 1, "noticed")
+        assert first.tensor(ALIBI)
+        assert "n3w" not in server.log()
+        files.write_tokens(trainer="n3w")
+        eventually(lambda: server.metrics()["attnbias_access_reload_failed"] == 0, "mended")
+        assert second.tensor(ALIBI)
+        assert refused(lambda: first.tensor(ALIBI)).code() == grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_a_client_certificate_names_its_caller(start_server: Any, files: Files) -> None:
+    named = files.authority.sign("node-1", alternatives="URI:spiffe://here/trainer,DNS:node-1")
+    plain = files.authority.sign("reader")
+    unknown = files.authority.sign("nobody")
+    strange = Authority(files.folder, "stranger").sign("trainer")
+    policy = files.write_policy(
+        **{"spiffe://here/trainer": {"methods": ["*"]}, "reader": {"methods": ["DescribeTensor"]}}
+    )
+    server = start_server(*files.tls(f"--tls-client-ca={files.authority.certificate}"), policy)
+    assert not handshake(server.address, files.credentials())
+    assert not handshake(server.address, files.credentials(client=strange))
+    with server.connect(files.credentials(client=named)) as stub:
+        assert stub.tensor(ALIBI)
+    with server.connect(files.credentials(client=plain)) as stub:
+        assert stub.header(ALIBI)
+        error = refused(lambda: stub.tensor(ALIBI))
+        assert (error.code(), Details(error).reason) == (
+            grpc.StatusCode.PERMISSION_DENIED,
+            "METHOD_NOT_ALLOWED",
+        )
+        assert error.details() == "reader may not call GetTensor"
+    with server.connect(files.credentials(client=unknown)) as stub:
+        error = refused(lambda: stub.header(ALIBI))
+        assert Details(error).reason == "CALLER_WITHOUT_RIGHTS"
+    eventually(lambda: no_call_is_open(server.metrics()), "every call ended")
+    named_in_log = re.findall(r"identity=(\S*) code=(\w+)", server.log())
+    assert named_in_log == [
+        ("spiffe://here/trainer", "OK"),
+        ("reader", "OK"),
+        ("reader", "PERMISSION_DENIED"),
+        ("", "PERMISSION_DENIED"),
+    ]
+    assert rejected(server, "permission_denied") == 2
+
+
+def test_a_token_does_where_a_certificate_would(start_server: Any, files: Files) -> None:
+    authority = f"--tls-client-ca={files.authority.certificate}"
+    server = start_server(*files.tls(authority), files.write_tokens(trainer="secret"))
+    with server.connect(files.credentials("secret")) as stub:
+        assert stub.tensor(ALIBI)
+    with server.connect(files.credentials(client=files.authority.sign("node"))) as stub:
+        assert stub.tensor(ALIBI)
+    with server.connect(files.credentials()) as stub:
+        assert refused(lambda: stub.tensor(ALIBI)).code() == grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_tables_are_granted_by_the_beginning_of_their_names(
+    start_server: Any, files: Files
+) -> None:
+    tables = files.folder / "tables"
+    tables.mkdir()
+    for name in ("ours", "theirs"):
+        table = np.full((32, 2), len(name), "f4")
+        save_file({"bias": table}, tables / f"{name}.safetensors")
+    policy = files.write_policy(
+        trainer={"methods": ["*"], "tables": ["ours:"]},
+        reader={"methods": ["*"]},
+        root={"methods": ["*"], "tables": [""]},
+    )
+    tokens = files.write_tokens(trainer="t", reader="r", root="a")
+    server = start_server(*files.tls(f"--tables={tables}"), tokens, policy)
+
+    def t5(**table: Any) -> Any:
+        fields = {"num_heads": 2, "bidirectional": True, "table": table}
+        return spec(t5=fields, pair={"query_length": 4, "key_length": 4})
+
+    def names(stub: Stub) -> list[str]:
+        return [table.name for table in stub.tables(message("ListTablesRequest")()).tables]
+
+    with (
+        server.connect(files.credentials("t")) as trainer,
+        server.connect(files.credentials("r")) as reader,
+        server.connect(files.credentials("a")) as root,
+    ):
+        assert names(root) == ["ours:bias", "theirs:bias"]
+        assert names(trainer) == ["ours:bias"]
+        assert names(reader) == []
+        digest = root.header(t5(name="theirs:bias")).resolved_spec.t5.table.sha256
+        # Twice: the second answer to `root` is remembered by the request's bytes.
+        for _ in range(2):
+            assert root.tensor(t5(name="theirs:bias")).data
+            assert trainer.tensor(t5(name="ours:bias")).data
+            error = refused(lambda: trainer.tensor(t5(name="theirs:bias")))
+            assert error.code() == grpc.StatusCode.PERMISSION_DENIED
+            assert Details(error).fields == ["spec.t5.table.name"]
+            # Whether there is such a table is not told either.
+            assert refused(lambda: trainer.tensor(t5(name="none"))).code() == error.code()
+        missing = refused(lambda: trainer.tensor(t5(sha256=digest)))
+        assert missing.code() == grpc.StatusCode.NOT_FOUND
+        inline = {"data_type": 2, "shape": [32, 2], "data": bytes(256)}
+        assert reader.tensor(t5(inline_table=inline)).data
+
+
+def test_a_caller_has_so_many_calls_at_once(start_server: Any, files: Files) -> None:
+    policy = files.write_policy(
+        few={"methods": ["*"], "concurrent_calls": 2}, many={"methods": ["*"]}
+    )
+    server = start_server(*files.tls(), files.write_tokens(few="f", many="m"), policy)
+    with (
+        server.connect(files.credentials("f")) as few,
+        server.connect(files.credentials("f")) as again,
+        server.connect(files.credentials("m")) as many,
+    ):
+        held = [few.stream(DENSE, max_chunk_bytes=4096) for _ in range(2)]
+        for stream in held:
+            next(stream)
+        error = refused(lambda: again.tensor(ALIBI))
+        assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert Details(error).reason == "CALLER_LIMIT"
+        assert Details(error).retry_seconds == 1
+        assert many.tensor(ALIBI)
+        held[0].cancel()
+
+        def admitted() -> bool:
+            try:
+                return bool(again.tensor(ALIBI).data)
+            except grpc.RpcError:
+                return False
+
+        eventually(admitted, "room for another call")
+
+
+def test_a_caller_holds_no_more_than_its_share_of_memory(start_server: Any, files: Files) -> None:
+    policy = files.write_policy(
+        small={"methods": ["*"], "memory_share": 0.125}, large={"methods": ["*"]}
+    )
+    tokens = files.write_tokens(small="s", large="l")
+    server = start_server(*files.tls("--memory-budget=64MiB"), tokens, policy)
+
+    with (
+        server.connect(files.credentials("s")) as small,
+        server.connect(files.credentials("l")) as large,
+    ):
+        kept = sinusoid(
+            1024, 1024
+        )  # 4 MiB: an eighth of the budget, more than one of what `small` has
+        assert large.payload(kept)
+        # What it asks for is made piece by piece, and what is kept for others is left alone.
+        for seed in range(40):
+            request = sinusoid(512, 256)
+            request.sinusoidal.base = 100 + seed
+            assert len(small.payload(request)) == 512 * 256 * 4
+            assert server.metrics()["attnbias_memory_used_bytes"] < (4 + 8 + 2) * 2**20
+        misses = server.metrics()["attnbias_cache_misses_total"]
+        assert large.payload(kept)
+        assert server.metrics()["attnbias_cache_misses_total"] == misses
+        assert server.metrics()["attnbias_cache_evictions_total"] > 0
+        # A request that would take more at once than its caller may ever have.
+        network = spec(
+            t5={
+                "num_heads": 128,
+                "num_buckets": 4096,
+                "max_distance": 8192,
+                "bidirectional": True,
+                "table": {
+                    "inline_table": {
+                        "data_type": 2,
+                        "shape": [4096, 128],
+                        "data": bytes(4 * 4096 * 128),
+                    }
+                },
+            },
+            pair={"query_length": 4, "key_length": 4},
+        )
+        error = refused(lambda: small.tensor(network))
+        assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert "all that this caller may have" in error.details()
+        assert large.tensor(network).data
+
+
+def test_what_a_caller_is_sent_is_spread_over_time(start_server: Any, files: Files) -> None:
+    policy = files.write_policy(
+        slow={"methods": ["*"], "bytes_per_second": 8 * 2**20}, quick={"methods": ["*"]}
+    )
+    server = start_server(*files.tls(), files.write_tokens(slow="s", quick="q"), policy)
+    with (
+        server.connect(files.credentials("s")) as slow,
+        server.connect(files.credentials("q")) as quick,
+    ):
+        begin = time.monotonic()
+        assert len(slow.payload(DENSE)) == DENSE_BYTES  # 32 MiB
+        assert time.monotonic() - begin > 3
+        # A call that is cancelled does not wait for its turn.
+        stream = slow.stream(DENSE)
+        next(stream)
+        stream.cancel()
+        assert len(quick.payload(DENSE)) == DENSE_BYTES
+        small = spec(alibi={"num_heads": 8}, pair={"query_length": 2**15, "key_length": 2**15})
+        # They come together, and so all are let in; what comes after them is not.
+        answers = [slow.get.future(message("GetTensorRequest")(spec=small)) for _ in range(16)]
+        for answer in answers:
+            answer.exception()
+        assert Details(refused(lambda: slow.tensor(small))).reason == "CALLER_LIMIT"
+        assert quick.tensor(small).data
+        server.terminate()
+        assert server.process.wait(PATIENCE) == 0
+
+
+def test_a_socket_file_stands_for_a_name(start_server: Any, files: Files) -> None:
+    socket = files.folder / "a.sock"
+    policy = files.write_policy(unix={"methods": ["DescribeTensor"]}, t={"methods": ["*"]})
+    flags = (f"--listen=unix:{socket},127.0.0.1:0", "--socket-mode=0600")
+    start_server(*flags, *files.tls(), files.write_tokens(t="t"), policy)
+    assert socket.stat().st_mode & 0o777 == 0o600
+    request = message("GetTensorRequest")(spec=ALIBI)
+    with Stub(f"unix:{socket}") as stub:
+        assert stub.header(ALIBI)
+        assert refused(lambda: stub.tensor(ALIBI)).code() == grpc.StatusCode.PERMISSION_DENIED
+        assert stub.get(request, metadata=(("authorization", "bearer t"),)).data
+
+
+def test_a_change_of_the_policy_counts_for_the_next_call(start_server: Any, files: Files) -> None:
+    tokens = files.write_tokens(trainer="t")
+    server = start_server(*files.tls(), tokens, files.write_policy(trainer={"methods": ["*"]}))
+    with server.connect(files.credentials("t")) as stub:
+        assert stub.tensor(ALIBI)
+        replace(files.policy, '{"callers": {"trainer": {"methods": ["GetTensors"]}}}')
+        eventually(lambda: server.metrics()["attnbias_access_reload_failed"] == 1, "noticed")
+        assert "callers.trainer: methods: got 'GetTensors'" in server.log()
+        assert stub.tensor(ALIBI)
+        files.write_policy(trainer={"methods": ["DescribeTensor"]})
+        eventually(lambda: server.metrics()["attnbias_access_reload_failed"] == 0, "mended")
+        assert refused(lambda: stub.tensor(ALIBI)).code() == grpc.StatusCode.PERMISSION_DENIED
+
+
+def say(*flags: str) -> str:
+    """What a server says to flags that it cannot use."""
+    done = subprocess.run(
+        [os.environ["ATTNBIAS_SERVER_BINARY"], "--check-config", *flags],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 2
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("policy", "complaint"),
+    [
+        ("", "policy.json: "),
+        ("[]", "policy.json: "),
+        ('{"caller": {}}', "Cannot find field"),
+        ('{"callers": {"a": {"method": []}}}', "Cannot find field"),
+        (
+            '{"callers": {"a": {"methods": ["get"]}}}',
+            "callers.a: methods: got 'get', want a method",
+        ),
+        (
+            '{"callers": {"a": {"memory_share": 0}}}',
+            "callers.a: memory_share: got 0, want a number",
+        ),
+        ('{"callers": {"a": {"memory_share": 1.5}}}', "memory_share: got 1.5"),
+        ('{"callers": {"a": {"memory_share": "NaN"}}}', "memory_share: got nan"),
+        ('{"callers": {"a": {"concurrent_calls": 0}}}', "concurrent_calls: got 0, want at least 1"),
+        ('{"callers": {"a": {"bytes_per_second": -1}}}', "bytes_per_second: got -1"),
+        ('{"callers": {"a b": {}}}', "got a name that no caller can have"),
+        ('{"callers": {"a": {}, "a": {}}}', "a"),
+    ],
+)
+def test_a_policy_that_cannot_be_used_is_named(files: Files, policy: str, complaint: str) -> None:
+    files.policy.write_text(policy)
+    said = say(files.write_tokens(a="t"), f"--policy={files.policy}")
+    assert said.startswith(f"--policy: {files.policy}: ") or "--policy: " in said
+    assert complaint in said
+
+
+def test_files_that_cannot_be_used_are_named(files: Files) -> None:
+    cert, key = f"--tls-cert={files.certificate}", f"--tls-key={files.key}"
+    missing = files.folder / "missing"
+    assert "--tls-cert: needs --tls-key" in say(cert)
+    assert "--tls-key: needs --tls-cert" in say(key)
+    assert "--tls-client-ca: needs --tls-cert" in say(f"--tls-client-ca={files.certificate}")
+    assert "--policy: needs --tokens or --tls-client-ca" in say(files.write_policy())
+    assert f"{missing}: no such file" in say(f"--tls-cert={missing}", key)
+    assert "want a private key in PEM" in say(cert, f"--tls-key={files.certificate}")
+    assert "want certificates in PEM" in say(f"--tls-cert={files.key}", key)
+    other = files.authority.sign("other")
+    assert "the key is not that of the certificate in" in say(cert, f"--tls-key={other.key}")
+    locked = files.folder / "locked.key"
+    subprocess.run(
+        ["openssl", "ec", "-aes128", "-passout", "pass:x", "-in", files.key, "-out", locked],
+        check=True,
+        capture_output=True,
+    )
+    assert "got an encrypted key, want a plain one" in say(cert, f"--tls-key={locked}")
+    files.install(files.authority.sign("old", days=-1))
+    assert re.search(r"the certificate expired on \d{4}-\d\d-\d\d", say(cert, key))
+    for line, complaint in {
+        "trainer secret": "line 2: the token of trainer is not given by its digest",
+        "trainer": "line 2: got 1 words, want NAME sha256:DIGEST",
+        "tr\x01iner sha256:" + 64 * "0": "line 2: got the name 'tr\\001iner'",
+        f"a sha256:{64 * '0'}\nb sha256:{64 * '0'}": "line 3: b has the token of a",
+    }.items():
+        files.tokens.write_text(f"\n{line}\n")
+        said = say(f"--tokens={files.tokens}")
+        assert complaint in said
+        assert "secret" not in said
+
+
+def test_an_old_connection_ends_between_its_calls(start_server: Any) -> None:
+    server = start_server("--max-connection-age=1s")
+    with server.connect() as stub:
+        stream = stub.stream(DENSE, max_chunk_bytes=2**18)
+        got = 0
+        for reply in stream:
+            got += len(reply.data)
+            time.sleep(0.02)  # beyond the age
+        assert got == DENSE_BYTES
+        peers: set[str] = set()
+
+        def reconnected() -> bool:
+            context = stub.get.with_call(message("GetTensorRequest")(spec=ALIBI))[1]
+            peers.add(context.peer() if hasattr(context, "peer") else "")
+            log = server.log()
+            return len(set(re.findall(r"peer=(\S+)", log))) > 1
+
+        eventually(reconnected, "a second connection")
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None or os.geteuid() != 0, reason="needs root")
+def test_all_addresses_of_a_machine_without_ipv6_are_ipv4s(tmp_path: pathlib.Path) -> None:
+    script = (
+        "sysctl -qw net.ipv6.conf.all.disable_ipv6=1 && ip link set lo up && "
+        'exec "$0" --listen=[::]:0 --metrics-listen=[::]:0'
+    )
+    with subprocess.Popen(
+        ["unshare", "--net", "sh", "-c", script, os.environ["ATTNBIAS_SERVER_BINARY"]],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        process.terminate()
+    assert line.startswith("listening on ")

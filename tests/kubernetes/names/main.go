@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// CoreDNS, with what it takes to answer for the names of a cluster and no more.
+package main
+
+import (
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/coremain"
+	_ "github.com/coredns/coredns/plugin/bind"
+	_ "github.com/coredns/coredns/plugin/errors"
+	_ "github.com/coredns/coredns/plugin/kubernetes"
+)
+
+func main() {
+	dnsserver.Directives = []string{"bind", "errors", "kubernetes"}
+	coremain.Run()
+}

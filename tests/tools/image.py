@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds images without an engine or a registry.
+
+The base image is made with debootstrap, once; buildah builds and runs with chroot
+isolation, which needs root and no more.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CACHE = pathlib.Path(os.environ["ATTNBIAS_CACHE"])
+BASE = "debian:bookworm-slim"
+
+
+def output(*command: object, **environment: str) -> str:
+    return subprocess.run(
+        [str(word) for word in command],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | environment,
+    ).stdout.strip()
+
+
+class Buildah:
+    """buildah with a storage of its own."""
+
+    def __init__(self, folder: pathlib.Path, machine: list[str]) -> None:
+        # Storage that knows no other driver's needs: no overlay, no user namespace.
+        storage = folder / "storage.conf"
+        storage.write_text(
+            f'[storage]\ndriver = "vfs"\ngraphroot = "{folder}/storage"\nrunroot = "{folder}/run"\n'
+        )
+        environment = (f"CONTAINERS_STORAGE_CONF={storage}", "BUILDAH_ISOLATION=chroot")
+        self._machine = (*machine, "env", *environment, "CONTAINER_ENGINE=buildah")
+
+    def __call__(self, *words: object) -> str:
+        return output(*self._machine, "buildah", *words)
+
+    def build(self, tag: str, context: pathlib.Path) -> None:
+        self("build", "--quiet", "--pull-never", "--tag", tag, context)
+
+    def build_as_users_do(self, *more: str) -> None:
+        output(*self._machine, ROOT / "dev", "image", "--quiet", "--pull-never", *more)
+
+    def write_bill(self) -> None:
+        output(*self._machine, ROOT / "dev", "bill")
+
+    def command(self, container: str, *words: str) -> list[str]:
+        return [*self._machine, "buildah", "run", container, "--", *words]
+
+    def config(self, image: str) -> dict[str, Any]:
+        config: dict[str, Any] = json.loads(self("inspect", "--type=image", image))["Docker"]
+        return dict(config["config"])
+
+
+@contextlib.contextmanager
+def root_mount() -> Iterator[list[str]]:
+    """What to put before a command that needs "/" to be a mount, where it is not one.
+
+    That is so in a plain chroot; bound to another place, "/" is a mount there.
+    """
+    mounts = pathlib.Path("/proc/self/mountinfo").read_text().splitlines()
+    if any(line.split()[4] == "/" for line in mounts):
+        yield []
+        return
+    # Not among pytest's own folders, which are removed with all they hold.
+    folder = tempfile.mkdtemp(prefix="attnbias-machine-")
+    output("mount", "--rbind", "/", folder)
+    try:
+        yield ["chroot", folder]
+    finally:
+        output("umount", "--recursive", "--lazy", folder)
+        os.rmdir(folder)
+
+
+@contextlib.contextmanager
+def buildah_in(folder: pathlib.Path, machine: list[str]) -> Iterator[Buildah]:
+    """buildah that has the base image, until the `with` block ends."""
+    buildah = Buildah(folder, machine)
+    buildah.build(BASE, _base_context())
+    yield buildah
+    buildah("rm", "--all")
+    buildah("rmi", "--all", "--force")
+
+
+def _base_context() -> pathlib.Path:
+    """The folder to build a minimal Debian 12 image from, as debootstrap makes it."""
+    context = CACHE / "debian-bookworm"
+    if not context.exists():
+        part = CACHE / "debian-bookworm.part"
+        output("rm", "-rf", part)
+        output("debootstrap", "--variant=minbase", "bookworm", part / "root")
+        output("tar", "-C", part / "root", "-cf", part / "root.tar", ".")
+        output("rm", "-rf", part / "root")
+        (part / "Dockerfile").write_text("FROM scratch\nADD root.tar /\n")
+        part.rename(context)
+    return context

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash disable=SC2154  # $root and $cache are set by the sourcing script
+# Builds Debian packages into build/packages, in a folder for each release of Debian, and beside
+# each its bill of materials. Each release has a machine that builds for it. The image has such a
+# bill too.
+# shellcheck source=tests/tools/bare_machine.sh
+source "$root/tests/tools/bare_machine.sh"
+packages=$root/build/packages
+suites=(bookworm trixie)
+
+# Makes the machine that builds for a suite. Sets `machine` to its folder, and `there` to the words
+# that run a command in it, with this tree: need_build_machine SUITE
+need_build_machine() {
+  local hash files=("$root"/cmake/debian-packages{,-deb}.txt
+    "$root"/tests/tools/{make_build_machine,bare_machine}.sh)
+  hash=$(cat "${files[@]}" | sha256sum)
+  machine=$cache/machines/$1-${hash:0:12}
+  need_once "$machine" "$root/tests/tools/make_build_machine.sh" "$machine" "$1"
+  mapfile -t there < <(env | grep '^CCACHE_')
+  there=(in_machine "$machine" "$root" "$root $CCACHE_DIR" env "${there[@]}")
+}
+
+# Makes FILE.spdx.json of what dpkg knows of packages. Their sources are named where apt, in a
+# machine of the same release, knows them: bill_of_materials NAME MACHINE FILE ENTRIES
+bill_of_materials() {
+  debsbom generate --sbom-type spdx --validate --from-pkglist --distro-name "$1" --root "$2" \
+    --distro-arch "$(dpkg --print-architecture)" --out "$3" <<<"$4"
+}
+
+# The packages in a machine that have the libraries which a program there is linked with.
+packages_of_libraries() {
+  # A file of /usr/lib may be known as one of /lib.
+  # shellcheck disable=SC2016  # the inner shell's
+  "${there[@]}" bash -euo pipefail -c '
+    ldd "$1" | grep -o " /[^ ]*" | xargs realpath | sed "s:^\(/usr\)\?:*:" |
+      xargs dpkg-query --search | sed "s/: .*//"' bash "$1"
+}
+
+# Of a package, the libraries that its programs take from others, and whose headers are compiled in.
+write_bill() {
+  local package=$1 unpacked=$root/$folder/unpacked program names entries
+  rm -rf "$unpacked"
+  dpkg-deb --extract "$package" "$unpacked"
+  names=$(grep -- '-dev$' cmake/debian-packages.txt)
+  for program in "$unpacked"/usr/bin/*; do
+    [[ ! -e $program ]] || names+=$'\n'$(packages_of_libraries "$program")
+  done
+  mapfile -t names < <(sort -u <<<"$names")
+  # The package itself last: by the first line debsbom tells such entries from a list of names.
+  entries=$("${there[@]}" dpkg-query --status "${names[@]}")
+  entries+=$'\n\n'$(dpkg-deb --field "$package")$'\nStatus: install ok installed'
+  bill_of_materials "$(dpkg-deb --field "$package" Package)" "$machine" "${package%.deb}" "$entries"
+}
+
+build_packages_for() {
+  local suite=$1 machine there package folder=build/packages-$1
+  need_build_machine "$suite"
+  "${there[@]}" cmake --fresh --preset release -B "$folder" -DATTNBIAS_CUDA=OFF \
+    -DATTNBIAS_PACKAGES=ON -DCMAKE_INSTALL_PREFIX=/usr
+  "${there[@]}" cmake --build "$folder"
+  rm -rf "$folder/_CPack_Packages"
+  mkdir -p "$packages/$suite"
+  "${there[@]}" cpack --config "$folder/CPackConfig.cmake" -B "$folder"
+  for package in "$folder"/*.deb; do
+    mv "$package" "$packages/$suite"
+    write_bill "$packages/$suite/${package##*/}"
+  done
+}
+
+build_packages() {
+  local suite
+  ((EUID == 0)) || die "packages: making a machine of each Debian release needs root"
+  (($#)) || set -- "${suites[@]}"
+  for suite in "$@"; do
+    [[ " ${suites[*]} " == *" $suite "* ]] ||
+      die "no packages for $suite; there are: ${suites[*]}"
+  done
+  need_packages "$root/tests/tools/debian-packages-packages.txt"
+  need_venv bill
+  rm -rf "$packages"
+  for suite in "$@"; do
+    (build_packages_for "$suite")
+  done
+}
