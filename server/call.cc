@@ -30,7 +30,7 @@ constexpr int64_t kCallBytes = int64_t{16} << 10;
 constexpr int64_t kCopies = 4;
 
 // What a caller whose bytes per second are limited may have waiting to be sent
-// before a GetTensor is refused.
+// before a GetTensor or a ModelInfer is refused.
 constexpr std::chrono::seconds kLongestBacklog(1);
 
 // On a clock that nobody sets. The system's, in nanoseconds, ends in 2262, and
@@ -157,7 +157,7 @@ absl::Status Call::CheckAllowed() {
         " calls under way, all that it may have; try again later"));
   }
   // Streams wait for their turn; one answer comes at once or not at all.
-  if (method_ == Method::kGetTensor &&
+  if ((method_ == Method::kGetTensor || method_ == Method::kModelInfer) &&
       account.pacer.Backlog() > kLongestBacklog) {
     return CallerLimit(absl::StrCat(
         Shortened(account.name), " may be sent ", rights.bytes_per_second,
@@ -186,12 +186,13 @@ absl::Status Call::HoldDecoded(int64_t bytes) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<PlanPtr> Call::MakePlan(const v1::TensorSpec& spec) {
+absl::StatusOr<PlanPtr> Call::MakePlan(const v1::TensorSpec& spec,
+                                       std::string_view path) {
   absl::StatusOr<TensorSpec> decoded = DecodeSpec(spec, *tables_);
-  if (!decoded.ok()) return Under("spec", decoded.status());
+  if (!decoded.ok()) return Under(path, decoded.status());
   absl::StatusOr<PlanPtr> plan =
       environment_.engine.MakePlan(*std::move(decoded));
-  if (!plan.ok()) return Under("spec", plan.status());
+  if (!plan.ok()) return Under(path, plan.status());
   plan_ = *plan;
   return plan;
 }

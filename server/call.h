@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -86,8 +87,10 @@ class Call {
   // waits for the answer.
   absl::Status CheckWanted() const;
 
-  // The plan of a request. The messages of its errors begin with "spec.".
-  absl::StatusOr<PlanPtr> MakePlan(const v1::TensorSpec& spec);
+  // The plan of a request. `path` is where the spec stands in it, for messages;
+  // empty where the fields of a spec are those of the request.
+  absl::StatusOr<PlanPtr> MakePlan(const v1::TensorSpec& spec,
+                                   std::string_view path = "spec");
 
   // Before the call has any effect: whether it is allowed. Takes memory from
   // the budget, until the call ends: for the call itself and for so many bytes

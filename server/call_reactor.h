@@ -91,19 +91,28 @@ class CallReactor : public Reactor {
   // Runs `step` with the payload of `plan`, on a thread of the executor.
   template <typename Step>
   void GetPayload(const PlanPtr& plan, Step step) {
+    TryGetPayload(plan, [this, step](absl::StatusOr<PayloadPtr> payload) {
+      if (!payload.ok()) return End(payload.status());
+      step(*std::move(payload));
+    });
+  }
+
+  // The same, with errors, for calls that go on after one.
+  template <typename Done>
+  void TryGetPayload(const PlanPtr& plan, Done done) {
     Engine& engine = call_.environment().engine;
     if (PayloadPtr kept = engine.Find(plan, caller_)) {
-      return step(std::move(kept));
+      return done(std::move(kept));
     }
     call_.phases().Enter(Phase::kCompute);
-    engine.Get(plan, caller_, [this, step](absl::StatusOr<PayloadPtr> payload) {
-      if (caller_->cancelled()) return End(call_.WhyCancelled());
-      if (!payload.ok()) return End(payload.status());
+    engine.Get(plan, caller_, [this, done](absl::StatusOr<PayloadPtr> payload) {
+      if (caller_->cancelled()) return done(call_.WhyCancelled());
+      if (!payload.ok()) return done(payload.status());
       call_.phases().Enter(Phase::kWait);
       // Others wait for the thread that this is called on.
       call_.environment().executor.Continue(
-          caller_, [step, payload = *std::move(payload)]() mutable {
-            step(std::move(payload));
+          caller_, [done, payload = *std::move(payload)]() mutable {
+            done(std::move(payload));
           });
     });
   }

@@ -171,6 +171,10 @@ void AddNetworkFlags(CLI::App& app, ServerConfig& config) {
   AddSwitch(
       app, "--reflection", config.reflection,
       "Whether clients may ask for the service's description, as grpcurl does");
+  AddSwitch(
+      app, "--oip", config.oip,
+      "Whether the Open Inference Protocol is served too, to Triton's and "
+      "KServe's clients");
 }
 
 void AddAccessFlags(CLI::App& app, AccessFiles& files) {

@@ -42,6 +42,8 @@ struct ServerConfig {
   TransportOptions transport;
   // Whether clients may ask for the service's description.
   bool reflection = true;
+  // Whether the Open Inference Protocol is served beside the contract.
+  bool oip = true;
   // Whether overload makes the server NOT_SERVING as "readiness".
   bool overload_unready = false;
   // How long the server goes on as usual after it has said NOT_SERVING, so that

@@ -59,7 +59,7 @@ absl::Status WithReason(absl::Status status, std::string_view reason) {
 }
 
 absl::Status Under(std::string_view parent, const absl::Status& status) {
-  if (FieldOf(status).empty()) return status;
+  if (parent.empty() || FieldOf(status).empty()) return status;
   return WithMessage(status,
                      absl::StrCat(std::string(parent), ".", status.message()));
 }

@@ -17,7 +17,7 @@ absl::Status WithReason(absl::Status status, std::string_view reason);
 
 // Prefixes the field path that the message begins with: "alibi.num_heads: ..."
 // under "spec" becomes "spec.alibi.num_heads: ...". Errors that name no field
-// stay as they are: those are not about the request.
+// stay as they are: those are not about the request. So do all under nothing.
 absl::Status Under(std::string_view parent, const absl::Status& status);
 
 // The same, its message of a kilobyte at most: a client refuses a status, which

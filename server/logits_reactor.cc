@@ -28,51 +28,22 @@ absl::Status NoSpec() {
 
 LogitsReactor::LogitsReactor(CallEnvironment* environment,
                              grpc::CallbackServerContext* context)
-    : OutputPump(environment, Method::kComputeLogits, context) {
-  absl::Status status = call_.CheckWanted();
-  if (status.ok()) status = call_.Admit(0);
-  if (!status.ok()) {
-    End(status);
-    return;
-  }
-  StartRead(&incoming_);
-  mutex_.Lock();
-  ProceedAndUnlock();
+    : RequestPump(environment, Method::kComputeLogits, context) {
+  Start();
 }
 
 LogitsReactor::~LogitsReactor() {
   call_.environment().engine.Unpark(parked_.lock().get());
 }
 
-void LogitsReactor::OnReadDone(bool ok) {
-  const absl::Status held = ok ? HoldIncoming() : absl::OkStatus();
-  mutex_.Lock();
-  if (ok) {
-    asked_ = waiting_ = true;
-    status_.Update(held);
-  } else {
-    half_closed_ = true;
-    if (call_.context().IsCancelled()) status_.Update(call_.WhyCancelled());
-    if (!asked_) status_.Update(NoSpec());
-  }
-  ProceedAndUnlock();
-}
-
-// What was read counts against the budget until it has been worked on.
-absl::Status LogitsReactor::HoldIncoming() {
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      incoming_memory_,
-      call_.environment().engine.Reserve(
-          static_cast<int64_t>(incoming_.Length()), *caller_));
-  return absl::OkStatus();
-}
+absl::Status LogitsReactor::NoRequest() const { return NoSpec(); }
 
 void LogitsReactor::Make() {
   if (IsUnfinished()) return Compute();
-  const ByteBudget::Reservation until_taken = std::move(incoming_memory_);
+  const Incoming incoming = TakeRequest();
   ByteBudget::Reservation decoded_memory;
   absl::StatusOr<v1::ComputeLogitsRequest> request =
-      TakeRequest(decoded_memory);
+      ParseNext(incoming.bytes, decoded_memory);
   if (!request.ok()) return Made(request.status());
   if (plan_ == nullptr) {
     absl::StatusOr<LogitsPlanPtr> plan = MakePlan(*request);
@@ -95,15 +66,8 @@ void LogitsReactor::Make() {
   Compute();
 }
 
-// The request that waits. The next is read meanwhile: Make keeps the call from
-// ending while gRPC is being told to.
-absl::StatusOr<v1::ComputeLogitsRequest> LogitsReactor::TakeRequest(
-    ByteBudget::Reservation& memory) {
-  const auto bytes = std::exchange(incoming_, grpc::ByteBuffer());
-  mutex_.Lock();
-  waiting_ = false;
-  mutex_.Unlock();
-  StartRead(&incoming_);
+absl::StatusOr<v1::ComputeLogitsRequest> LogitsReactor::ParseNext(
+    const grpc::ByteBuffer& bytes, ByteBudget::Reservation& memory) {
   ATTNBIAS_RETURN_IF_ERROR(call_.CheckWanted());
   // The spec stays as long as the call, rows only until they are taken.
   using Request = v1::ComputeLogitsRequest;

@@ -14,24 +14,16 @@
 #include "core/logits/positional_logits.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
-#include "server/output_pump.h"
+#include "server/request_pump.h"
 
 namespace attnbias {
 
-// At any time at most one request is worked on, one is being read (or waits,
-// read) and one message is being written (or waits, made): a client that sends
-// faster than it reads is held back by flow control. A read that is left over
-// ends with the call.
-class LogitsReactor final
-    : public OutputPump<
-          grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>> {
+class LogitsReactor final : public RequestPump {
  public:
   LogitsReactor(CallEnvironment* environment,
                 grpc::CallbackServerContext* context);
 
   ~LogitsReactor() override;
-
-  void OnReadDone(bool ok) override;
 
  private:
   // Rows under way.
@@ -43,17 +35,11 @@ class LogitsReactor final
     int64_t made = 0;
   };
 
-  bool IsUnfinished() const { return work_.made < work_.lines; }
-  absl::Status HoldIncoming();
+  bool IsUnfinished() const override { return work_.made < work_.lines; }
+  absl::Status NoRequest() const override;
   void Make() override;
-  bool HasWork() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return IsUnfinished() || waiting_;
-  }
-  bool AwaitsClient() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return !half_closed_;
-  }
-  absl::StatusOr<v1::ComputeLogitsRequest> TakeRequest(
-      ByteBudget::Reservation& memory);
+  absl::StatusOr<v1::ComputeLogitsRequest> ParseNext(
+      const grpc::ByteBuffer& bytes, ByteBudget::Reservation& memory);
   absl::StatusOr<LogitsPlanPtr> MakePlan(
       const v1::ComputeLogitsRequest& request) const;
   absl::Status Accept(const v1::ComputeLogitsRequest& request);
@@ -71,15 +57,6 @@ class LogitsReactor final
   // made again then.
   std::weak_ptr<const PositionalLogits> parked_;
   Work work_;
-
-  // Being read, or read and waiting.
-  grpc::ByteBuffer incoming_;
-  ByteBudget::Reservation incoming_memory_;
-
-  // There has been a request; incoming_ is one; there will be no more.
-  bool asked_ ABSL_GUARDED_BY(mutex_) = false;
-  bool waiting_ ABSL_GUARDED_BY(mutex_) = false;
-  bool half_closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace attnbias

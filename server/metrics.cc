@@ -9,6 +9,7 @@
 #include "absl/algorithm/container.h"
 #include "attnbias/v1/service.pb.h"
 #include "google/protobuf/descriptor.h"
+#include "inference/inference.pb.h"
 #include "prometheus/gauge.h"
 #include "prometheus/text_serializer.h"
 #include "server/process_metrics.h"
@@ -26,9 +27,17 @@ const prometheus::Histogram::BucketBoundaries kSecondsBuckets = {
     0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02,
     0.05,    0.1,    0.2,    0.5,    1,     2,     5,     10,   60};
 
-const google::protobuf::ServiceDescriptor& Service() {
-  return *v1::GetTensorRequest::descriptor()->file()->FindServiceByName(
-      "AttentionBiasService");
+const google::protobuf::MethodDescriptor& DescriptorOf(Method method) {
+  const auto& own =
+      *v1::GetTensorRequest::descriptor()->file()->FindServiceByName(
+          "AttentionBiasService");
+  const auto& inference =
+      *inference::ModelInferRequest::descriptor()->file()->FindServiceByName(
+          "GRPCInferenceService");
+  const int index = static_cast<int>(method);
+  return index < own.method_count()
+             ? *own.method(index)
+             : *inference.method(index - own.method_count());
 }
 
 prometheus::Labels LabelsOf(const google::protobuf::MethodDescriptor& method) {
@@ -42,9 +51,7 @@ prometheus::Labels LabelsOf(const google::protobuf::MethodDescriptor& method) {
 
 }  // namespace
 
-const std::string& NameOf(Method method) {
-  return Service().method(static_cast<int>(method))->name();
-}
+const std::string& NameOf(Method method) { return DescriptorOf(method).name(); }
 
 Metrics::Metrics()
     : stream_bytes_(AddCounter("attnbias_stream_bytes_total",
@@ -99,7 +106,7 @@ void Metrics::RegisterMethods() {
                       .Help("Time from the request to the end of its call")
                       .Register(registry_);
   for (int i = 0; i < kNumMethods; ++i) {
-    prometheus::Labels labels = LabelsOf(*Service().method(i));
+    prometheus::Labels labels = LabelsOf(DescriptorOf(static_cast<Method>(i)));
     methods_[i].started = &started.Add(labels);
     methods_[i].messages_sent = &sent.Add(labels);
     methods_[i].seconds = &seconds.Add(labels, kSecondsBuckets);
@@ -118,7 +125,7 @@ void Metrics::RegisterPhases() {
   for (int i = 0; i < kNumMethods; ++i) {
     for (size_t phase = 0; phase < kNumPhases; ++phase) {
       methods_[i].phases[phase] =
-          &seconds.Add({{"grpc_method", Service().method(i)->name()},
+          &seconds.Add({{"grpc_method", NameOf(static_cast<Method>(i))},
                         {"phase", std::string(kPhaseNames[phase])}},
                        kSecondsBuckets);
     }

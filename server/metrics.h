@@ -21,16 +21,27 @@
 
 namespace attnbias {
 
-// The methods of AttentionBiasService, in the contract's order.
+// The methods of AttentionBiasService, then those of GRPCInferenceService, in
+// the order of their contracts.
 enum class Method : uint8_t {
   kDescribeTensor,
   kGetTensor,
   kStreamTensor,
   kListTables,
   kComputeLogits,
-  kGetServerInfo
+  kGetServerInfo,
+  kServerLive,
+  kServerReady,
+  kModelReady,
+  kServerMetadata,
+  kModelMetadata,
+  kModelConfig,
+  kModelStatistics,
+  kRepositoryIndex,
+  kModelInfer,
+  kModelStreamInfer
 };
-inline constexpr int kNumMethods = 6;
+inline constexpr int kNumMethods = 16;
 const std::string& NameOf(Method method);
 
 // Safe for any number of threads.

@@ -42,7 +42,7 @@ constexpr std::chrono::milliseconds kMinTablesPeriod(100);
 constexpr std::chrono::milliseconds kAccessPeriod(1000);
 constexpr std::chrono::milliseconds kNever = std::chrono::hours(24 * 36525);
 
-std::chrono::milliseconds Milliseconds(absl::Duration duration) {
+std::chrono::milliseconds InMilliseconds(absl::Duration duration) {
   return absl::ToChronoMilliseconds(duration);
 }
 
@@ -78,8 +78,8 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
       engine_({.memory_budget_bytes = config.memory_budget_bytes,
                .max_tensor_bytes = config.max_tensor_bytes},
               backend_->kernels(), &pool_, metrics_.get()),
-      stall_watch_(Milliseconds(config.progress_timeout),
-                   Milliseconds(config.idle_timeout), &engine_.budget()),
+      stall_watch_(InMilliseconds(config.progress_timeout),
+                   InMilliseconds(config.idle_timeout), &engine_.budget()),
       cancelled_task_(kCancelledPeriod,
                       [this] {
                         engine_.DropCancelled();
@@ -88,7 +88,8 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
       environment_{engine_, pool_, *metrics_, stall_watch_, *access_},
       table_mounts_(config.tables, config.memory_budget_bytes,
                     &environment_.tables),
-      service_(&environment_, [this] { return MakeInfo(); }) {}
+      service_(&environment_, [this] { return MakeInfo(); }),
+      inference_service_(&environment_, [this] { return health_.ready(); }) {}
 
 Server::~Server() {
   readiness_task_.reset();
@@ -126,10 +127,10 @@ absl::Status Server::Start() {
   readiness_task_.emplace(kReadinessPeriod, [this] { UpdateReadiness(); });
   if (!config_.tables.empty()) {
     const bool watched = config_.tables_poll > absl::ZeroDuration();
-    tables_task_.emplace(
-        watched ? std::max(kMinTablesPeriod, Milliseconds(config_.tables_poll))
-                : kNever,
-        [this] { table_mounts_.Refresh(); });
+    tables_task_.emplace(watched ? std::max(kMinTablesPeriod,
+                                            InMilliseconds(config_.tables_poll))
+                                 : kNever,
+                         [this] { table_mounts_.Refresh(); });
   }
   return absl::OkStatus();
 }
@@ -191,6 +192,7 @@ void Server::StartGrpc() {
   if (!config_.reflection) builder.SetOption(WithoutReflection());
   ConfigureTransport(config_.transport, builder);
   builder.RegisterService(&service_);
+  if (config_.oip) builder.RegisterService(&inference_service_);
   builder.RegisterService(&health_);
   file_entrance_.emplace(builder, grpc::InsecureServerCredentials());
   port_entrance_.emplace(
@@ -297,14 +299,14 @@ void Server::Drain() {
   LogInfo("draining");
   readiness_task_.reset();
   health_.SetServing(false);
-  std::this_thread::sleep_for(Milliseconds(config_.drain_notice));
+  std::this_thread::sleep_for(InMilliseconds(config_.drain_notice));
   acceptor_->Stop();
   environment_.draining = true;
   stall_watch_.CloseIdle(Draining());
   keep_warm_.reset();
   health_.FinishWatchers();
   const auto deadline =
-      std::chrono::system_clock::now() + Milliseconds(config_.drain_grace);
+      std::chrono::system_clock::now() + InMilliseconds(config_.drain_grace);
   // Once gRPC has told a connection to go away, it closes it as soon as its
   // last call has left the process. If a window update of the client then meets
   // the closed socket, the system drops what the client has not read. So a
@@ -315,7 +317,7 @@ void Server::Drain() {
     std::this_thread::sleep_for(kDrainPoll);
   }
   // Calls that were cancelled may finish a piece of work, but not for ever.
-  last_resort_.emplace(Milliseconds(config_.drain_grace) + kLastPieces, [] {
+  last_resort_.emplace(InMilliseconds(config_.drain_grace) + kLastPieces, [] {
     LogError("computations still run after the grace; they end here");
     std::_Exit(0);
   });

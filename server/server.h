@@ -22,6 +22,7 @@
 #include "server/health_service.h"
 #include "server/metrics.h"
 #include "server/metrics_listener.h"
+#include "server/oip/inference_service.h"
 #include "server/overload_gate.h"
 #include "server/periodic_task.h"
 #include "server/probe_port.h"
@@ -92,6 +93,7 @@ class Server {
   TableMounts table_mounts_;
   HealthService health_;
   TensorService service_;
+  InferenceService inference_service_;
   std::vector<PlanPtr> precompute_;
   std::unique_ptr<MetricsListener> metrics_listener_;
   std::unique_ptr<Acceptor> acceptor_;

@@ -9,35 +9,11 @@
 #include "server/get_reactor.h"
 #include "server/list_tables.h"
 #include "server/logits_reactor.h"
+#include "server/one_step.h"
 #include "server/stream_reactor.h"
 
 namespace attnbias {
 namespace {
-
-// A call that is answered in one step.
-class OneStep final : public CallReactor<grpc::ServerUnaryReactor> {
- public:
-  using CallReactor::CallReactor;
-
-  // `make(call, request, response)` makes the answer.
-  template <typename Request, typename Make>
-  void Answer(const grpc::ByteBuffer& bytes, grpc::ByteBuffer* response,
-              Make make) {
-    Begin(bytes, [this, &bytes, response, make] {
-      const absl::Status status = Try<Request>(bytes, response, make);
-      if (status.ok()) call_.AnswerSent();
-      End(status);
-    });
-  }
-
- private:
-  template <typename Request, typename Make>
-  absl::Status Try(const grpc::ByteBuffer& bytes, grpc::ByteBuffer* response,
-                   const Make& make) {
-    ATTNBIAS_ASSIGN_OR_RETURN(const auto request, call_.Parse<Request>(bytes));
-    return make(call_, request, response);
-  }
-};
 
 class Describe final : public CallReactor<grpc::ServerUnaryReactor> {
  public:

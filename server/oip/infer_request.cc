@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/oip/infer_request.h"
+
+#include <cstdint>
+#include <map>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/invalid.h"
+#include "core/base/status_macros.h"
+#include "server/codec/known.h"
+#include "server/oip/data_types.h"
+#include "server/oip/spec_field.h"
+
+namespace attnbias {
+namespace {
+
+using InputTensor = inference::ModelInferRequest::InferInputTensor;
+
+// What Triton's clients ask of streams. The last answer of each request says
+// that it is the last, so that no empty one is needed.
+constexpr char kEmptyFinalResponse[] = "triton_enable_empty_final_response";
+
+absl::Status SetParameters(const Model& model,
+                           const inference::ModelInferRequest& request,
+                           v1::TensorSpec* spec) {
+  // In order, so that what is set twice is told alike each time.
+  const std::map<std::string, inference::InferParameter> parameters(
+      request.parameters().begin(), request.parameters().end());
+  for (const auto& [path, value] : parameters) {
+    if (path == kEmptyFinalResponse) continue;
+    ATTNBIAS_ASSIGN_OR_RETURN(const SpecField field,
+                              SpecField::Find(model, path, spec));
+    ATTNBIAS_RETURN_IF_ERROR(field.Set(value));
+  }
+  return absl::OkStatus();
+}
+
+// Tensors in the memory of both, classification: what other servers have.
+template <typename Parameters>
+absl::Status CheckNoParameters(const std::string& tensor,
+                               const Parameters& parameters) {
+  if (parameters.empty()) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat(Shortened(tensor), ".parameters: got '",
+                   Shortened(parameters.begin()->first),
+                   "', which this server does not know"));
+}
+
+int64_t BytesOf(const std::string& datatype) {
+  if (datatype == kOipPositions) return sizeof(int64_t);
+  const auto type = absl::c_find(kOipDataTypes, datatype);
+  if (type == kOipDataTypes.end()) return 0;
+  return SizeOf(static_cast<DataType>(type - kOipDataTypes.begin() + 1));
+}
+
+// Of the numbers as they stand in `contents`, little-endian as this machine.
+std::string Bytes(const inference::InferTensorContents& contents) {
+  std::string bytes;
+  const auto append = [&bytes](const auto& numbers) {
+    bytes.append(reinterpret_cast<const char*>(numbers.data()),
+                 numbers.size() * sizeof(numbers[0]));
+  };
+  append(contents.int_contents());
+  append(contents.int64_contents());
+  append(contents.fp32_contents());
+  append(contents.fp64_contents());
+  return bytes;
+}
+
+absl::Status CheckSize(const InputTensor& input, int64_t got) {
+  const int64_t element = BytesOf(input.datatype());
+  if (element == 0) {
+    return Invalid(input.name(), ".datatype: got '",
+                   Shortened(input.datatype()),
+                   "', want FP64, FP32, FP16, BF16 or INT64");
+  }
+  int64_t want = element;
+  for (const int64_t length : input.shape()) {
+    if (length < 0 || __builtin_mul_overflow(want, length, &want)) {
+      return Invalid(input.name(), ".shape: got an axis of ", length,
+                     ", want the lengths of a tensor");
+    }
+  }
+  if (got == want) return absl::OkStatus();
+  return Invalid(input.name(), ": got ", got, " bytes, want ", want,
+                 " for its shape and datatype");
+}
+
+absl::Status SetInputs(const Model& model,
+                       inference::ModelInferRequest& request,
+                       v1::TensorSpec* spec) {
+  const int raw = request.raw_input_contents_size();
+  if (raw != 0 && raw != request.inputs_size()) {
+    return Invalid("raw_input_contents: got ", raw, ", want ",
+                   request.inputs_size(), ", one for each input, or none");
+  }
+  for (int i = 0; i < request.inputs_size(); ++i) {
+    const InputTensor& input = request.inputs(i);
+    ATTNBIAS_ASSIGN_OR_RETURN(const SpecField field,
+                              SpecField::Find(model, input.name(), spec));
+    ATTNBIAS_RETURN_IF_ERROR(
+        CheckNoParameters(input.name(), input.parameters()));
+    if (raw != 0 && input.has_contents()) {
+      return Invalid(input.name(),
+                     ".contents: set beside raw_input_contents, want one");
+    }
+    std::string data = raw != 0
+                           ? std::move(*request.mutable_raw_input_contents(i))
+                           : Bytes(input.contents());
+    ATTNBIAS_RETURN_IF_ERROR(
+        CheckSize(input, static_cast<int64_t>(data.size())));
+    ATTNBIAS_RETURN_IF_ERROR(field.Set(input, std::move(data)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<InferRequest> DecodeInferRequest(
+    const Model& model, inference::ModelInferRequest request) {
+  InferRequest decoded;
+  ATTNBIAS_RETURN_IF_ERROR(SetParameters(model, request, &decoded.spec));
+  ATTNBIAS_RETURN_IF_ERROR(SetInputs(model, request, &decoded.spec));
+  model.Choose(&decoded.spec);
+  ATTNBIAS_RETURN_IF_ERROR(CheckKnown(decoded.spec));
+  for (const auto& output : request.outputs()) {
+    ATTNBIAS_RETURN_IF_ERROR(
+        CheckNoParameters(output.name(), output.parameters()));
+    decoded.outputs.push_back(output.name());
+  }
+  decoded.id = std::move(*request.mutable_id());
+  return decoded;
+}
+
+}  // namespace attnbias

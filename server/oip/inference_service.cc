@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/oip/inference_service.h"
+
+#include <utility>
+
+#include "core/base/status_macros.h"
+#include "server/frame.h"
+#include "server/oip/infer_reactor.h"
+#include "server/oip/model.h"
+#include "server/oip/stream_infer_reactor.h"
+#include "server/one_step.h"
+
+namespace attnbias {
+namespace {
+
+constexpr const char* kExtensions[] = {"model_configuration", "parameters",
+                                       "statistics"};
+
+// A call whose answer `make(request, answer)` fills in.
+template <typename Request, typename Answer, typename Make>
+grpc::ServerUnaryReactor* AnswerWith(CallEnvironment* environment,
+                                     Method method,
+                                     grpc::CallbackServerContext* context,
+                                     const grpc::ByteBuffer* bytes,
+                                     grpc::ByteBuffer* response, Make make) {
+  auto* call = new OneStep(environment, method, context);
+  call->Answer<Request>(
+      *bytes, response,
+      [make](Call&, const Request& request, grpc::ByteBuffer* serialized) {
+        Answer answer;
+        ATTNBIAS_RETURN_IF_ERROR(make(request, &answer));
+        *serialized = Serialized(answer);
+        return absl::OkStatus();
+      });
+  return call;
+}
+
+}  // namespace
+
+InferenceService::InferenceService(CallEnvironment* environment,
+                                   std::function<bool()> ready)
+    : environment_(*environment), ready_(std::move(ready)) {}
+
+grpc::ServerUnaryReactor* InferenceService::ServerLive(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+    grpc::ByteBuffer* response) {
+  using Answer = inference::ServerLiveResponse;
+  return AnswerWith<inference::ServerLiveRequest, Answer>(
+      &environment_, Method::kServerLive, context, request, response,
+      [](const auto&, Answer* answer) {
+        answer->set_live(true);
+        return absl::OkStatus();
+      });
+}
+
+grpc::ServerUnaryReactor* InferenceService::ServerReady(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+    grpc::ByteBuffer* response) {
+  using Answer = inference::ServerReadyResponse;
+  return AnswerWith<inference::ServerReadyRequest, Answer>(
+      &environment_, Method::kServerReady, context, request, response,
+      [this](const auto&, Answer* answer) {
+        answer->set_ready(ready_());
+        return absl::OkStatus();
+      });
+}
+
+grpc::ServerUnaryReactor* InferenceService::ModelReady(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+    grpc::ByteBuffer* response) {
+  using Answer = inference::ModelReadyResponse;
+  return AnswerWith<inference::ModelReadyRequest, Answer>(
+      &environment_, Method::kModelReady, context, request, response,
+      [this](const auto& asked, Answer* answer) {
+        answer->set_ready(ready_() &&
+                          Model::Find("", asked.name(), asked.version()).ok());
+        return absl::OkStatus();
+      });
+}
+
+grpc::ServerUnaryReactor* InferenceService::ServerMetadata(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+    grpc::ByteBuffer* response) {
+  using Answer = inference::ServerMetadataResponse;
+  return AnswerWith<inference::ServerMetadataRequest, Answer>(
+      &environment_, Method::kServerMetadata, context, request, response,
+      [](const auto&, Answer* answer) {
+        answer->set_name(kPlatform);
+        answer->set_version(ATTNBIAS_VERSION);
+        for (const char* const name : kExtensions) answer->add_extensions(name);
+        return absl::OkStatus();
+      });
+}
+
+grpc::ServerUnaryReactor* InferenceService::ModelMetadata(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+    grpc::ByteBuffer* response) {
+  using Answer = inference::ModelMetadataResponse;
+  return AnswerWith<inference::ModelMetadataRequest, Answer>(
+      &environment_, Method::kModelMetadata, context, request, response,
+      [](const auto& asked, Answer* answer) {
+        ATTNBIAS_ASSIGN_OR_RETURN(
+            const Model* const model,
+            Model::Find("", asked.name(), asked.version()));
+        *answer = model->Metadata();
+        return absl::OkStatus();
+      });
+}
+
+grpc::ServerUnaryReactor* InferenceService::ModelConfig(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+    grpc::ByteBuffer* response) {
+  using Answer = inference::ModelConfigResponse;
+  return AnswerWith<inference::ModelConfigRequest, Answer>(
+      &environment_, Method::kModelConfig, context, request, response,
+      [](const auto& asked, Answer* answer) {
+        ATTNBIAS_ASSIGN_OR_RETURN(
+            const Model* const model,
+            Model::Find("", asked.name(), asked.version()));
+        *answer->mutable_config() = model->Config();
+        return absl::OkStatus();
+      });
+}
+
+grpc::ServerUnaryReactor* InferenceService::ModelStatistics(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+    grpc::ByteBuffer* response) {
+  using Answer = inference::ModelStatisticsResponse;
+  return AnswerWith<inference::ModelStatisticsRequest, Answer>(
+      &environment_, Method::kModelStatistics, context, request, response,
+      [this](const auto& asked, Answer* answer) {
+        if (asked.name().empty()) {
+          for (const Model& model : Model::All()) {
+            *answer->add_model_stats() = statistics_.Of(model);
+          }
+          return absl::OkStatus();
+        }
+        ATTNBIAS_ASSIGN_OR_RETURN(
+            const Model* const model,
+            Model::Find("", asked.name(), asked.version()));
+        *answer->add_model_stats() = statistics_.Of(*model);
+        return absl::OkStatus();
+      });
+}
+
+grpc::ServerUnaryReactor* InferenceService::RepositoryIndex(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+    grpc::ByteBuffer* response) {
+  using Answer = inference::RepositoryIndexResponse;
+  return AnswerWith<inference::RepositoryIndexRequest, Answer>(
+      &environment_, Method::kRepositoryIndex, context, request, response,
+      [](const auto&, Answer* answer) {
+        for (const Model& model : Model::All()) {
+          Answer::ModelIndex& index = *answer->add_models();
+          index.set_name(model.name());
+          index.set_version(kModelVersion);
+          index.set_state("READY");
+        }
+        return absl::OkStatus();
+      });
+}
+
+grpc::ServerUnaryReactor* InferenceService::ModelInfer(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+    grpc::ByteBuffer* response) {
+  return new InferReactor(&environment_, &statistics_, context, request,
+                          response);
+}
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>*
+InferenceService::ModelStreamInfer(grpc::CallbackServerContext* context) {
+  return new StreamInferReactor(&environment_, &statistics_, context);
+}
+
+}  // namespace attnbias

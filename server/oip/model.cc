@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/oip/model.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "attnbias/v1/options.pb.h"
+#include "attnbias/v1/service.pb.h"
+#include "core/base/invalid.h"
+
+namespace attnbias {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+
+constexpr char kOutputField[] = "output";
+
+// What a client may set: parameters, with their defaults, and inputs.
+struct Settings {
+  inference::ModelConfig* config;
+
+  void AddInput(const std::string& path, inference::DataType type) const {
+    inference::ModelInput& input = *config->add_input();
+    input.set_name(path);
+    input.set_data_type(type);
+    input.set_optional(true);
+  }
+
+  void AddFields(const Descriptor& type, const std::string& parent) const {
+    for (int i = 0; i < type.field_count(); ++i) {
+      AddField(*type.field(i),
+               absl::StrCat(parent, ".", type.field(i)->name()));
+    }
+  }
+
+  void AddField(const FieldDescriptor& field, const std::string& path) const {
+    const Descriptor* const type = field.message_type();
+    if (type == nullptr) {
+      (*config->mutable_parameters())[path].set_string_value(
+          field.options().GetExtension(v1::default_value));
+    } else if (type == v1::PositionList::descriptor()) {
+      AddInput(path, inference::TYPE_INT64);
+    } else if (type == v1::InlineTable::descriptor()) {
+      return;  // an input says it
+    } else {
+      if (type == v1::TableRef::descriptor()) {
+        AddInput(path, inference::TYPE_FP32);
+      }
+      AddFields(*type, field.is_repeated() ? path + ".0" : path);
+    }
+  }
+};
+
+// Names of parts, which core gives them; a test holds answers against them.
+std::vector<std::string_view> OutputsOf(const std::string& encoding,
+                                        const std::string& extent) {
+  if (encoding == "rotary") return {"cos", "sin"};
+  if (encoding == "xpos") return {"cos", "sin", "scale"};
+  if (extent == "table") return {"positions"};
+  if (extent == "grid") return {"block", "border", "dense"};
+  return {"diagonals", "row", "border", "dense"};
+}
+
+}  // namespace
+
+Model::Model(const FieldDescriptor* encoding)
+    : encoding_(encoding),
+      extent_(v1::TensorSpec::descriptor()->FindFieldByName(
+          encoding->message_type()->options().GetExtension(v1::extent))) {}
+
+const std::vector<Model>& Model::All() {
+  static const auto& all = *new std::vector<Model>([] {
+    std::vector<Model> models;
+    const auto& encodings =
+        *v1::TensorSpec::descriptor()->FindOneofByName("encoding");
+    for (int i = 0; i < encodings.field_count(); ++i) {
+      models.push_back(Model(encodings.field(i)));
+    }
+    return models;
+  }());
+  return all;
+}
+
+absl::StatusOr<const Model*> Model::Find(std::string_view prefix,
+                                         const std::string& name,
+                                         const std::string& version) {
+  for (const Model& model : All()) {
+    if (model.name() != name) continue;
+    if (version.empty() || version == kModelVersion) return &model;
+    return absl::NotFoundError(
+        absl::StrCat(std::string(prefix), "version: got '", Shortened(version),
+                     "', want '", kModelVersion, "' or nothing"));
+  }
+  const auto write_name = [](std::string* text, const Model& model) {
+    absl::StrAppend(text, model.name());
+  };
+  return absl::NotFoundError(
+      absl::StrCat(std::string(prefix), "name: got '", Shortened(name),
+                   "', want one of ", absl::StrJoin(All(), ", ", write_name)));
+}
+
+bool Model::Takes(std::string_view name) const {
+  return name == encoding_->name() || name == extent_->name() ||
+         name == kOutputField;
+}
+
+inference::ModelConfig Model::Config() const {
+  inference::ModelConfig config;
+  config.set_name(name());
+  config.set_platform(kPlatform);
+  config.set_backend(kPlatform);
+  config.mutable_model_transaction_policy()->set_decoupled(true);
+  const Settings settings{&config};
+  settings.AddField(*encoding_, encoding_->name());
+  settings.AddField(*extent_, extent_->name());
+  settings.AddField(
+      *v1::TensorSpec::descriptor()->FindFieldByName(kOutputField),
+      kOutputField);
+  for (const std::string_view output : OutputsOf(name(), extent_->name())) {
+    inference::ModelOutput& wire = *config.add_output();
+    wire.set_name(std::string(output));
+    wire.set_data_type(inference::TYPE_FP32);
+  }
+  return config;
+}
+
+inference::ModelMetadataResponse Model::Metadata() const {
+  const inference::ModelConfig config = Config();
+  inference::ModelMetadataResponse metadata;
+  metadata.set_name(name());
+  metadata.add_versions(kModelVersion);
+  metadata.set_platform(kPlatform);
+  const auto add = [](const auto& tensor, auto* wire) {
+    wire->set_name(tensor.name());
+    wire->set_datatype(inference::DataType_Name(tensor.data_type())
+                           .substr(std::string_view("TYPE_").size()));
+  };
+  for (const auto& input : config.input()) add(input, metadata.add_inputs());
+  for (const auto& output : config.output()) {
+    add(output, metadata.add_outputs());
+  }
+  return metadata;
+}
+
+}  // namespace attnbias

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Encodings as models of the Open Inference Protocol. All that is told of them
+// follows from the contract's descriptors.
+#ifndef ATTNBIAS_SERVER_OIP_MODEL_H_
+#define ATTNBIAS_SERVER_OIP_MODEL_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "attnbias/v1/service.pb.h"
+#include "google/protobuf/descriptor.h"
+#include "inference/inference.pb.h"
+
+namespace attnbias {
+
+// The one version that a model has.
+inline constexpr char kModelVersion[] = "1";
+inline constexpr char kPlatform[] = "attnbias";
+
+// An encoding of TensorSpec.
+class Model {
+ public:
+  // All of them, in the contract's order.
+  static const std::vector<Model>& All();
+
+  // NOT_FOUND for a name or a version that there is not. `prefix` is what the
+  // names of their fields begin with, for messages.
+  static absl::StatusOr<const Model*> Find(std::string_view prefix,
+                                           const std::string& name,
+                                           const std::string& version);
+
+  const std::string& name() const { return encoding_->name(); }
+
+  // Its place among All().
+  size_t index() const { return this - All().data(); }
+
+  // Whether a spec of this encoding may have the field `name` of TensorSpec.
+  bool Takes(std::string_view name) const;
+
+  // Makes `spec` one of this encoding, if only by its name.
+  void Choose(v1::TensorSpec* spec) const {
+    spec->GetReflection()->MutableMessage(spec, encoding_);
+  }
+
+  inference::ModelMetadataResponse Metadata() const;
+  inference::ModelConfig Config() const;
+
+ private:
+  explicit Model(const google::protobuf::FieldDescriptor* encoding);
+
+  // Fields of TensorSpec.
+  const google::protobuf::FieldDescriptor* encoding_;
+  const google::protobuf::FieldDescriptor* extent_;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_SERVER_OIP_MODEL_H_
