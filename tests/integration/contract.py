@@ -24,6 +24,7 @@ def _pool() -> descriptor_pool.DescriptorPool:
                 "--include_imports",
                 f"--descriptor_set_out={file.name}",
                 "attnbias/v1/service.proto",
+                "inference/inference.proto",
             ],
             check=True,
         )
@@ -40,6 +41,12 @@ def _pool() -> descriptor_pool.DescriptorPool:
 def message(name: str) -> Any:
     """The class of a message of attnbias.v1."""
     return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"attnbias.v1.{name}"))
+
+
+@functools.cache
+def inference_message(name: str) -> Any:
+    """The class of a message of the Open Inference Protocol."""
+    return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"inference.{name}"))
 
 
 def header_checksum(reply: Any) -> int:

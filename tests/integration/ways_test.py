@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every encoding with random hyperparameters, extents and outputs, by every way there is: Python,
-a unary call, a stream, and the tool into files of both formats. All have to be the same bits.
+a unary call, a stream, the tool into files of both formats, and both of the Open Inference
+Protocol. All have to be the same bits.
 
-Python's spec, the tool's words and the plain stub's message are made out of the same case, each by
-code of its own.
+Python's spec, the tool's words, the plain stub's message and that protocol's request are made out
+of the same case, each by code of its own.
 """
 
 import pathlib
@@ -16,7 +17,7 @@ import safetensors
 from google.protobuf import json_format
 
 import attnbias
-from tests.integration import ways
+from tests.integration import inference, ways
 from tests.integration.cases import CASES, Case, Random, case_of, encodings_of_the_contract
 from tests.integration.contract import message
 from tests.integration.server import Server, Stub
@@ -189,6 +190,12 @@ def test_every_way_gives_the_same_bits(
     spec = case.spec(**contract_extent(case, options), **contract_output(options))
     want = ways.by_unary_call(served.stub, spec)
     assert ways.by_stream(served.stub, spec, max_chunk_bytes=4096) == want
+
+    channel = served.stub.channel
+    assert inference.by_infer(channel, spec) == want
+    assert inference.by_stream_infer(channel, spec) == want
+    metadata = inference.call(channel, "ModelMetadata", name=encoding)
+    assert set(want) <= {output.name for output in metadata.outputs}
 
     got = served.client.get(python_encoding(case), **options)
     assert ways.parts_of(got, list(want)) == want
