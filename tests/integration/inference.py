@@ -126,6 +126,7 @@ def _add_positions(request: Any, path: str, lists: Iterable[Any]) -> None:
     request.inputs.add(name=path, datatype="INT64", shape=shape)
     request.raw_input_contents.append(
         b"".join(
-            number.to_bytes(8, "little", signed=True) for number in itertools.chain.from_iterable(axes)
+            number.to_bytes(8, "little", signed=True)
+            for number in itertools.chain.from_iterable(axes)
         )
     )

@@ -1,0 +1,403 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Open Inference Protocol: what it tells of models, what it refuses and in what words, and
+streams whose requests fail. That its tensors are right, ways_test tells.
+"""
+
+import hashlib
+import json
+import pathlib
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from tests.integration import ways
+from tests.integration.contract import alibi, inference_message, message
+from tests.integration.inference import (
+    SERVICE,
+    by_stream_infer,
+    call,
+    infer,
+    request_of,
+    set_parameter,
+    stream_infer,
+)
+from tests.integration.server import Details, Server, Stub, refused, settled
+
+Parameters = dict[str, Any]
+HEADS_AND_LENGTHS: Parameters = {
+    "alibi.num_heads": 2,
+    "pair.query_length": 3,
+    "pair.key_length": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def stub(shared_server: Server) -> Iterator[Stub]:
+    with shared_server.connect() as connected:
+        yield connected
+
+
+@pytest.fixture
+def channel(stub: Stub) -> grpc.Channel:
+    return stub.channel
+
+
+def ask(model: str, parameters: Parameters, **fields: Any) -> Any:
+    request = inference_message("ModelInferRequest")(model_name=model, **fields)
+    for path, value in parameters.items():
+        set_parameter(request, path, value)
+    return request
+
+
+def encodings() -> list[str]:
+    oneof = message("TensorSpec").DESCRIPTOR.oneofs_by_name["encoding"]
+    return [field.name for field in oneof.fields]
+
+
+def test_every_encoding_is_a_model(channel: grpc.Channel) -> None:
+    index = call(channel, "RepositoryIndex").models
+    assert [(model.name, model.version, model.state) for model in index] == [
+        (name, "1", "READY") for name in encodings()
+    ]
+    for name in encodings():
+        assert call(channel, "ModelReady", name=name, version="1").ready
+        metadata = call(channel, "ModelMetadata", name=name)
+        assert (metadata.name, list(metadata.versions)) == (name, ["1"])
+        config = call(channel, "ModelConfig", name=name).config
+        assert config.name == name
+        assert config.model_transaction_policy.decoupled
+        for kind in ("input", "output"):
+            assert [(tensor.name, tensor.datatype) for tensor in getattr(metadata, f"{kind}s")] == [
+                (tensor.name, oip_type(tensor.data_type)) for tensor in getattr(config, kind)
+            ]
+
+
+def oip_type(number: int) -> str:
+    enum = inference_message("ModelInput").DESCRIPTOR.fields_by_name["data_type"].enum_type
+    return str(enum.values_by_number[number].name.removeprefix("TYPE_"))
+
+
+def test_the_server_says_what_it_is(channel: grpc.Channel, stub: Stub) -> None:
+    assert call(channel, "ServerLive").live
+    assert call(channel, "ServerReady").ready
+    metadata = call(channel, "ServerMetadata")
+    info = stub.info(message("GetServerInfoRequest")())
+    assert (metadata.name, metadata.version) == ("attnbias", info.version)
+    assert not call(channel, "ModelReady", name="bert").ready
+    assert not call(channel, "ModelReady", name="alibi", version="2").ready
+
+
+def test_settings_are_those_of_the_contract(channel: grpc.Channel) -> None:
+    """A parameter for each field, with its default; an input for each table and list."""
+    config = call(channel, "ModelConfig", name="t5").config
+    parameters = {path: value.string_value for path, value in config.parameters.items()}
+    assert parameters["t5.num_heads"] == ""
+    assert parameters["t5.num_buckets"] == "32"
+    assert parameters["t5.bucket_rule"] == "BUCKET_RULE_EXACT"
+    assert parameters["output.mask.window_left"] == ""
+    assert "pair.queries.begin" in parameters
+    inputs = {tensor.name for tensor in config.input}
+    assert inputs == {"t5.table", "pair.query_positions", "pair.key_positions"}
+    assert all(tensor.optional for tensor in config.input)
+
+
+@pytest.mark.parametrize("model", encodings())
+def test_every_parameter_listed_can_be_set(channel: grpc.Channel, model: str) -> None:
+    """None is refused as a field that there is not."""
+    config = call(channel, "ModelConfig", name=model).config
+    for path in config.parameters:
+        error = refused(lambda path=path: infer(channel, ask(model, {path: "?"})))
+        assert "no such field" not in error.details()
+    for tensor in config.input:
+        request = ask(model, {})
+        request.inputs.add(name=tensor.name, datatype="BOOL", shape=[1])
+        request.raw_input_contents.append(b"1")
+        assert (
+            refused(lambda request=request: infer(channel, request))
+            .details()
+            .startswith(f"{tensor.name}.datatype: got 'BOOL', want ")
+        )
+
+
+BAD_PARAMETERS: dict[str, tuple[Parameters, str]] = {
+    "an unknown field": (
+        {"alibi.heads": 2},
+        "alibi.heads: alibi has no such field; ModelConfig lists them",
+    ),
+    "another model's": ({"t5.num_heads": 2}, "t5.num_heads: alibi has no such field"),
+    "another extent": ({"table.positions.end": 2}, "table.positions.end: alibi has no such field"),
+    "too deep": ({"alibi.num_heads.x": 2}, "alibi.num_heads.x: alibi has no such field"),
+    "nothing": ({"": 2}, ": alibi has no such field"),
+    "a number as text": ({"alibi.num_heads": "many"}, "alibi.num_heads: got many, want int32"),
+    "a bool as a number": ({"alibi.num_heads": True}, "alibi.num_heads: got true, want int32"),
+    "a number too large": (
+        {"alibi.num_heads": 1 << 40},
+        "alibi.num_heads: got 1099511627776, want int32",
+    ),
+    "a fraction": ({"alibi.num_heads": 2.5}, "alibi.num_heads: got 2.5, want int32"),
+    "a number as a bool": (
+        {"output.mask.causal": 1},
+        "output.mask.causal: got 1, want bool",
+    ),
+    "no such value": (
+        {"pair.alignment": "END"},
+        "pair.alignment: got 'END', want one of ALIGNMENT_UNSPECIFIED, ALIGNMENT_START, "
+        "ALIGNMENT_END",
+    ),
+    "no list": ({"alibi.slopes": "1, 2"}, "alibi.slopes: got 1, 2, want a JSON list, each double"),
+    "more than a value": (
+        {"alibi.slopes": '[1, 2], "num_heads": 3'},
+        'alibi.slopes: got [1, 2], "num_heads": 3, want a JSON list, each double',
+    ),
+    "no object": ({"pair.queries": "3"}, "pair.queries: got 3, want a Range as JSON"),
+    "twice": (
+        {"pair.queries": '{"end": 2}', "pair.queries.end": 3},
+        "pair.queries.end: set twice, want it once",
+    ),
+    "both of which one": (
+        {"pair.alignment": "ALIGNMENT_END", "pair.query_offset": 1},
+        "pair.query_offset: set beside alignment, want one of them",
+    ),
+    "Triton's own": ({"priority": 1}, "priority: alibi has no such field"),
+    "not allowed": (
+        {"alibi.num_heads": -1, "pair.query_length": 3, "pair.key_length": 3},
+        "alibi.num_heads: got -1, want an integer in [1, 65536]",
+    ),
+    "too deep a list": ({"alibi.slopes": "[" * 100000}, "alibi.slopes: got [[["),
+}
+
+
+@pytest.mark.parametrize("name", BAD_PARAMETERS)
+def test_a_bad_parameter_is_named(channel: grpc.Channel, name: str) -> None:
+    parameters, want = BAD_PARAMETERS[name]
+    error = refused(lambda: infer(channel, ask("alibi", parameters)))
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert error.details().startswith(want)
+    field = want.partition(": ")[0]
+    assert Details(error).fields == ([field] if field else [])
+
+
+def t5_request(**tensor: Any) -> Any:
+    request = ask(
+        "t5",
+        {
+            "t5.num_heads": 2,
+            "t5.bidirectional": True,
+            "pair.query_length": 3,
+            "pair.key_length": 3,
+        },
+    )
+    request.inputs.add(**{"name": "t5.table", "datatype": "FP32", "shape": [32, 2], **tensor})
+    return request
+
+
+def test_numbers_of_an_input_in_either_place(channel: grpc.Channel) -> None:
+    table = np.random.default_rng(7).standard_normal((32, 2)).astype("f4")
+    raw = t5_request()
+    raw.raw_input_contents.append(table.tobytes())
+    typed = t5_request(contents={"fp32_contents": table.ravel().tolist()})
+    (want,) = infer(channel, raw).raw_output_contents
+    assert list(infer(channel, typed).raw_output_contents) == [want]
+    assert np.frombuffer(want, "<f4").reshape(2, 5)[:, 2].tolist() == table[0].tolist()
+
+    doubles = t5_request(datatype="FP64", contents={"fp64_contents": table.ravel().tolist()})
+    assert list(infer(channel, doubles).raw_output_contents) == [want]
+
+
+BAD_INPUTS: dict[str, tuple[dict[str, Any], list[bytes], str]] = {
+    "too few bytes": ({}, [bytes(255)], "t5.table: got 255 bytes, want 256"),
+    "no numbers": ({}, [], "t5.table: got 0 bytes, want 256"),
+    "a negative length": ({"shape": [-1, 2]}, [bytes(256)], "t5.table.shape: got an axis of -1"),
+    "a shape too large": (
+        {"shape": [1 << 40, 1 << 40]},
+        [bytes(256)],
+        "t5.table.shape: got an axis of 1099511627776",
+    ),
+    "no type of numbers": ({"datatype": "BOOL"}, [bytes(64)], "t5.table.datatype: got 'BOOL'"),
+    "no type of a table": (
+        {"datatype": "INT64"},
+        [bytes(512)],
+        "t5.table.datatype: got 'INT64', want FP64, FP32, FP16 or BF16",
+    ),
+    "no input": ({"name": "t5.num_heads"}, [bytes(256)], "t5.num_heads: got an input, want a par"),
+    "unknown": ({"name": "t5.bias"}, [bytes(256)], "t5.bias: t5 has no such field"),
+    "not finite": ({}, [struct.pack("<64f", *[float("nan")] * 64)], "t5.table.inline_table: "),
+    "one too many": ({}, [bytes(256)] * 2, "raw_input_contents: got 2, want 1"),
+    "in both places": (
+        {"contents": {"fp32_contents": [0.0] * 64}},
+        [bytes(256)],
+        "t5.table.contents: set beside raw_input_contents",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_INPUTS)
+def test_a_bad_input_is_named(channel: grpc.Channel, name: str) -> None:
+    tensor, raw, want = BAD_INPUTS[name]
+    request = t5_request(**tensor)
+    request.raw_input_contents.extend(raw)
+    error = refused(lambda: infer(channel, request))
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert error.details().startswith(want)
+
+
+def test_a_table_as_input_and_by_name(channel: grpc.Channel) -> None:
+    request = t5_request()
+    request.raw_input_contents.append(bytes(256))
+    set_parameter(request, "t5.table.name", "some")
+    error = refused(lambda: infer(channel, request))
+    assert error.details() == ("t5.table: set as input and as parameter, want one of them")
+
+
+def test_positions_have_one_axis(channel: grpc.Channel) -> None:
+    request = ask("rotary", {"rotary.head_dim": 8})
+    request.inputs.add(name="table.position_ids", datatype="INT64", shape=[])
+    request.raw_input_contents.append(bytes(8))
+    error = refused(lambda: infer(channel, request))
+    assert error.details() == "table.position_ids.shape: got 0 axes, want 1 or 2"
+
+
+def test_what_only_other_servers_do(channel: grpc.Channel) -> None:
+    request = ask("alibi", HEADS_AND_LENGTHS)
+    output = request.outputs.add(name="diagonals")
+    output.parameters["shared_memory_region"].string_param = "here"
+    error = refused(lambda: infer(channel, request))
+    assert error.code() == grpc.StatusCode.UNIMPLEMENTED
+    assert error.details().startswith("diagonals.parameters: got 'shared_memory_region'")
+    load = channel.unary_unary(f"/{SERVICE}/RepositoryModelLoad")
+    assert refused(lambda: load(b"")).code() == grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_outputs_by_name(channel: grpc.Channel) -> None:
+    parameters = {"rotary.head_dim": 8, "table.positions.end": 3}
+    request = ask("rotary", parameters, outputs=[{"name": "sin"}], id="it")
+    response = infer(channel, request)
+    everything = infer(channel, ask("rotary", parameters))
+    assert response.id == "it"
+    assert [output.name for output in everything.outputs] == ["cos", "sin"]
+    assert [output.name for output in response.outputs] == ["sin"]
+    assert list(response.raw_output_contents) == [everything.raw_output_contents[1]]
+
+    request = ask("rotary", parameters, outputs=[{"name": "tan"}])
+    assert refused(lambda: infer(channel, request)).details() == (
+        "outputs: got 'tan', want cos or sin in this form"
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "fields", "want"),
+    [
+        ("ModelInfer", {"model_name": "bert"}, "model_name: got 'bert', want one of sinusoidal, "),
+        (
+            "ModelInfer",
+            {"model_name": "alibi", "model_version": "2"},
+            "model_version: got '2', want '1' or nothing",
+        ),
+        ("ModelMetadata", {"name": "bert"}, "name: got 'bert'"),
+        ("ModelConfig", {"name": "alibi", "version": "x"}, "version: got 'x'"),
+        ("ModelStatistics", {"name": "bert"}, "name: got 'bert'"),
+    ],
+)
+def test_no_such_model(
+    channel: grpc.Channel, method: str, fields: dict[str, str], want: str
+) -> None:
+    error = refused(lambda: call(channel, method, **fields))
+    assert error.code() == grpc.StatusCode.NOT_FOUND
+    assert error.details().startswith(want)
+
+
+def test_what_one_message_cannot_carry(channel: grpc.Channel) -> None:
+    big = alibi(16, 4096, form="FORM_DENSE")
+    error = refused(lambda: infer(channel, request_of(big)))
+    assert error.details() == (
+        f"outputs: got {1 << 30} bytes, want at most {256 << 20} in one message; ask with "
+        "ModelStreamInfer, or for less"
+    )
+    wide = alibi(1, 16384, form="FORM_DENSE")
+    (reply,) = stream_infer(channel, [request_of(wide)])
+    assert reply.error_message == (
+        f"INVALID_ARGUMENT: outputs: got {1 << 30} bytes at one index of dense's first axis, want "
+        f"at most {256 << 20}; ask for less"
+    )
+
+
+def test_a_stream_goes_on_after_errors(channel: grpc.Channel, stub: Stub) -> None:
+    dense = alibi(3, 600, form="FORM_DENSE")
+    requests = [
+        request_of(dense, id="a"),
+        ask("alibi", {"alibi.heads": 1}, id="b"),
+        ask("bert", {}, id="c"),
+        ask("alibi", HEADS_AND_LENGTHS, id="d"),
+    ]
+    replies = list(stream_infer(channel, requests))
+    said = [(reply.infer_response.id, reply.error_message.partition(" ")[0]) for reply in replies]
+    assert said == [
+        *[("a", "")] * 3,
+        ("b", "INVALID_ARGUMENT:"),
+        ("c", "NOT_FOUND:"),
+        ("d", ""),
+    ]
+    # A piece of a megabyte holds no head, so that each has its own.
+    assert by_stream_infer(channel, dense) == ways.by_stream(stub, dense)
+
+
+def test_a_stream_without_requests(channel: grpc.Channel) -> None:
+    assert list(stream_infer(channel, [])) == []
+
+
+def test_statistics(start_server: Callable[..., Server]) -> None:
+    server = start_server()
+    with server.connect() as stub:
+        infer(stub.channel, ask("alibi", HEADS_AND_LENGTHS))
+        refused(lambda: infer(stub.channel, ask("alibi", {})))
+        list(stream_infer(stub.channel, [ask("alibi", HEADS_AND_LENGTHS), ask("alibi", {})]))
+        settled(server)
+        (alibi_statistics,) = call(stub.channel, "ModelStatistics", name="alibi").model_stats
+        stats = alibi_statistics.inference_stats
+        assert (stats.success.count, stats.fail.count) == (2, 2)
+        assert stats.success.ns > 0
+        assert alibi_statistics.inference_count == 2
+        assert alibi_statistics.last_inference > 0
+        everything = call(stub.channel, "ModelStatistics").model_stats
+        assert [model.name for model in everything] == encodings()
+        assert sum(model.inference_count for model in everything) == 2
+
+
+def test_a_stream_that_is_left_gives_all_back(start_server: Callable[..., Server]) -> None:
+    server = start_server()
+    with server.connect() as stub:
+        replies: Any = stream_infer(stub.channel, [request_of(alibi(64, 2048, form="FORM_DENSE"))])
+        next(replies)
+        replies.cancel()
+        settled(server)
+
+
+def test_it_can_be_left_out(start_server: Callable[..., Server]) -> None:
+    server = start_server("--oip=false")
+    with server.connect() as stub:
+        error = refused(lambda: call(stub.channel, "ServerLive"))
+        assert error.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_the_policy_holds_here_too(
+    start_server: Callable[..., Server], tmp_path: pathlib.Path
+) -> None:
+    tokens, policy = tmp_path / "tokens", tmp_path / "policy.json"
+    tokens.write_text(f"worker sha256:{hashlib.sha256(b'secret').hexdigest()}\n")
+    policy.write_text(
+        json.dumps({"callers": {"worker": {"methods": ["ServerLive", "ModelInfer"]}}})
+    )
+    server = start_server(f"--tokens={tokens}", f"--policy={policy}")
+    with server.connect() as stub:
+        ask_live = stub.channel.unary_unary(f"/{SERVICE}/ServerLive")
+        ask_index = stub.channel.unary_unary(f"/{SERVICE}/RepositoryIndex")
+        metadata = [("authorization", "Bearer secret")]
+        assert refused(lambda: ask_live(b"")).code() == grpc.StatusCode.UNAUTHENTICATED
+        ask_live(b"", metadata=metadata)
+        error = refused(lambda: ask_index(b"", metadata=metadata))
+        assert error.code() == grpc.StatusCode.PERMISSION_DENIED
+        assert error.details() == "worker may not call RepositoryIndex"
