@@ -27,7 +27,7 @@ absl::Status AddMethod(const std::string& name, Rights* rights) {
   if (known) return absl::OkStatus();
   return Invalid(
       "methods: got '", Shortened(absl::CEscape(name)),
-      "', want a method of AttentionBiasService, as GetTensor, or *");
+      "', want a method, as GetTensor, or *");
 }
 
 absl::StatusOr<Rights> RightsOf(const access::PolicyFile::Rights& file) {

@@ -11,7 +11,7 @@ quick_steps=(layers contract format cpp python)
 # shellcheck disable=SC2034  # read by dev
 cuda_steps=(cuda_cpp cuda_code cuda_server cuda_device)
 # What --all adds: other builds, other machines, other engines.
-rest_steps=(locks deploy helm envoy neon asan tsan container wheels packages peers
+rest_steps=(locks deploy helm envoy oip neon asan tsan container wheels packages peers
   "${cuda_steps[@]}" bare)
 # Only when named.
 long_steps=(attack fuzz exhaustive kubernetes cuda_container)
@@ -286,6 +286,17 @@ step_envoy() {
   install_python_client
   need_envoy
   pytest "${at_once[@]}" tests/envoy
+}
+
+# Triton's and KServe's own clients, which cannot share a process.
+step_oip() {
+  build dev attnbias-server
+  local folder file
+  folder=$(venv_of oip)
+  need_once "$folder" make_venv "$folder" oip
+  for file in tests/oip/*_test.py; do
+    "$folder/bin/python" -m pytest "$file"
+  done
 }
 
 # A bare machine that has the README's two commands, and nothing else.
