@@ -18,6 +18,7 @@ from tests.bench import (
     lengths,
     logits,
     models,
+    oip,
     report,
     sizing,
     small_requests,
@@ -53,6 +54,7 @@ GROUPS: dict[str, Group] = {
     "small": small,
     "cache": cache.rows,
     "sizing": sizing.rows,
+    "oip": oip.rows,
     "model": models.rows,
 }
 

@@ -18,9 +18,10 @@ def binary(name: str) -> str:
 
 
 @contextlib.contextmanager
-def rounds_of(name: str, *arguments: object) -> Iterator[Round]:
-    """A program that runs a round for each line it is given."""
-    command = [binary(name), *map(str, arguments)]
+def rounds_of(program: str, *arguments: object) -> Iterator[Round]:
+    """A program, one of this folder's where it is no path, that runs a round for each line it is
+    given."""
+    command = [program if "/" in program else binary(program), *map(str, arguments)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -33,7 +34,7 @@ def rounds_of(name: str, *arguments: object) -> Iterator[Round]:
             to.flush()
             return float(back.readline())
 
-        assert back.readline() == "ready\n", f"{name} failed"
+        assert back.readline() == "ready\n", f"{program} failed"
         yield run
 
 

@@ -144,6 +144,27 @@ need_keras_hub() {
   export KERAS_BACKEND=torch KERAS_TORCH_DEVICE=cpu KERAS_HOME=$cache/keras
 }
 
+# Says where Triton's and KServe's clients are. Their packages do not go with the tests'.
+need_oip_clients() {
+  local folder
+  folder=$(venv_of oip)
+  need_once "$folder" make_venv "$folder" oip
+  export OIP_PYTHON=$folder/bin/python
+}
+
+# Triton itself, without the packages of its Python interface.
+install_triton() {
+  "$(venv_of oip)/bin/pip" install --quiet --no-deps --target "$1" \
+    -r "$root/tests/tools/requirements-triton.txt"
+}
+
+need_triton() {
+  need_oip_clients
+  TRITON_PACKAGE=$(venv_of triton)
+  need_once "$TRITON_PACKAGE" install_triton "$TRITON_PACKAGE"
+  export TRITON_PACKAGE
+}
+
 # Says where the CUDA compiler is: the machine's own, or one from PyPI's packages.
 need_cuda() {
   local folder hash

@@ -291,11 +291,10 @@ step_envoy() {
 # Triton's and KServe's own clients, which cannot share a process.
 step_oip() {
   build dev attnbias-server
-  local folder file
-  folder=$(venv_of oip)
-  need_once "$folder" make_venv "$folder" oip
+  need_oip_clients
+  local file
   for file in tests/oip/*_test.py; do
-    "$folder/bin/python" -m pytest "$file"
+    "$OIP_PYTHON" -m pytest "$file"
   done
 }
 

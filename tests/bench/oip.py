@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Open Inference Protocol against Triton itself, both asked by Triton's own client."""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.bench.measure import Round, Row, by_turns, compare
+from tests.bench.programs import Server, rounds_of
+
+NUM_BYTES = 128 << 20
+AGAINST = "a model of Triton's Python backend with the answer ready, in one message"
+
+
+def rows(running: Server, repetitions: int) -> Iterator[Row]:
+    with (
+        triton() as address,
+        client("stream", running.target) as stream,
+        client("infer", running.target) as infer,
+        client("triton", address) as theirs,
+    ):
+        times = by_turns({"stream": stream, "infer": infer, "theirs": theirs}, repetitions)
+    for way, what, goal in [
+        ("stream", "128 MiB by Triton's client, streamed into one array", 5.0),
+        ("infer", "128 MiB by Triton's client, in one message", None),
+    ]:
+        yield compare(
+            what=what,
+            against=AGAINST,
+            ours=times[way],
+            theirs=times["theirs"],
+            goal=goal,
+            num_bytes=NUM_BYTES,
+        )
+
+
+def client(way: str, address: str) -> contextlib.AbstractContextManager[Round]:
+    script = str(Path(__file__).with_name("oip_client.py"))
+    return rounds_of(os.environ["OIP_PYTHON"], script, way, address)
+
+
+@contextlib.contextmanager
+def triton() -> Iterator[str]:
+    """Triton with the model of this folder, which takes seconds to load; gives its address."""
+    package = Path(os.environ["TRITON_PACKAGE"])
+    root = package / "pytriton" / "tritonserver"
+    with tempfile.TemporaryDirectory() as folder:
+        backend = Path(folder, "python")
+        shutil.copytree(root / "backends" / "python", backend)
+        version = sysconfig.get_python_version()
+        shutil.copy(root / "python_backend_stubs" / version / "triton_python_backend_stub", backend)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        command = [
+            str(root / "bin" / "tritonserver"),
+            f"--model-repository={Path(__file__).with_name('triton')}",
+            f"--backend-directory={folder}",
+            "--grpc-address=127.0.0.1",
+            f"--grpc-port={port}",
+            "--allow-http=false",
+            "--allow-metrics=false",
+        ]
+        environment = os.environ | {"LD_LIBRARY_PATH": str(package / "nvidia_pytriton.libs")}
+        with subprocess.Popen(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process:
+            try:
+                yield f"127.0.0.1:{port}"
+            finally:
+                process.terminate()

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Triton's client in a process of its own: `infer ADDRESS`, `stream ADDRESS` or `triton ADDRESS`.
+
+For each line that it is given it fetches 128 MiB and says how many seconds that took.
+"""
+
+import contextlib
+import queue
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import tritonclient.grpc as triton
+
+HEADS, LENGTH = 32, 1024
+ALIBI: dict[str, Any] = {
+    "alibi.num_heads": HEADS,
+    "pair.query_length": LENGTH,
+    "pair.key_length": LENGTH,
+    "output.form": "FORM_DENSE",
+}
+
+
+def infer(client: Any) -> Any:
+    return client.infer("alibi", [], parameters=ALIBI).as_numpy("dense")
+
+
+def infer_from_triton(client: Any) -> Any:
+    heads = triton.InferInput("heads", [1], "INT64")
+    heads.set_data_from_numpy(np.array([HEADS]))
+    return client.infer("dense", [heads]).as_numpy("dense")
+
+
+class Stream:
+    """Pieces into one array, whose pages exist."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._out = np.zeros((HEADS, LENGTH, LENGTH), np.float32)
+        client.start_stream(lambda result, error: self._answers.put((result, error)))
+
+    def fetch(self) -> Any:
+        self._client.async_stream_infer("alibi", [], parameters=ALIBI)
+        last = False
+        while not last:
+            result, error = self._answers.get()
+            assert error is None, error
+            piece = result.as_numpy("dense")
+            begin = result.get_output("dense").parameters["begin"].int64_param
+            self._out[begin : begin + len(piece)] = piece
+            last = result.get_response().parameters["triton_final_response"].bool_param
+        return self._out
+
+
+def await_model(client: Any, name: str) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        with contextlib.suppress(triton.InferenceServerException):
+            if client.is_model_ready(name):
+                return
+        assert time.monotonic() < deadline, f"{name} is not ready"
+        time.sleep(0.1)
+
+
+def main() -> None:
+    way, address = sys.argv[1:]
+    client = triton.InferenceServerClient(address)
+    await_model(client, "dense" if way == "triton" else "alibi")
+    stream = Stream(client) if way == "stream" else None
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        start = time.perf_counter()
+        if stream is not None:
+            array = stream.fetch()
+        else:
+            array = infer(client) if way == "infer" else infer_from_triton(client)
+        elapsed = time.perf_counter() - start
+        assert array.nbytes == 128 << 20
+        print(elapsed, flush=True)
+
+
+if __name__ == "__main__":
+    main()
