@@ -315,6 +315,7 @@ def test_a_caller_has_so_many_calls_at_once(start_server: Any, files: Files) -> 
         assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
         assert Details(error).reason == "CALLER_LIMIT"
         assert Details(error).retry_seconds == 1
+        assert (rejected(server, "caller_limit"), rejected(server, "overload")) == (1, 0)
         assert many.tensor(ALIBI)
         held[0].cancel()
 
