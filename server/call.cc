@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "core/base/invalid.h"
+#include "core/base/reason.h"
 #include "core/base/status_macros.h"
 #include "server/client_metadata.h"
 #include "server/codec/spec_codec.h"
@@ -16,7 +17,6 @@
 #include "server/limits.h"
 #include "server/logging.h"
 #include "server/request_id.h"
-#include "server/status_codes.h"
 #include "server/trace_context.h"
 
 namespace attnbias {
@@ -77,11 +77,6 @@ TableSetPtr TablesOf(const absl::StatusOr<Identity>& identity,
                      TableSetPtr mounted) {
   if (!identity.ok() || !*identity) return mounted;
   return mounted->Under(identity->rights->table_prefixes);
-}
-
-// RESOURCE_EXHAUSTED of a limit that is the caller's own.
-absl::Status CallerLimit(const std::string& message) {
-  return WithReason(absl::ResourceExhaustedError(message), "CALLER_LIMIT");
 }
 
 }  // namespace
@@ -220,7 +215,7 @@ void Call::MessageSent(int64_t bytes) {
 
 grpc::Status Call::End(const absl::Status& status) {
   end_ = WithShortMessage(status);
-  if (const auto rejection = RowOf(status).rejection) {
+  if (const auto rejection = RejectionOf(status)) {
     environment_.metrics.Rejected(*rejection);
   }
   if (const std::optional<absl::Duration> delay = RetryDelay(status)) {

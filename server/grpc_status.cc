@@ -8,6 +8,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/invalid.h"
+#include "core/base/reason.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "server/status_codes.h"
@@ -15,7 +16,6 @@
 namespace attnbias {
 namespace {
 
-constexpr char kReasonUrl[] = "attnbias/reason";
 constexpr char kDomain[] = "attnbias";
 
 // The path that a message begins with, or nothing.
@@ -44,19 +44,13 @@ absl::Status WithMessage(const absl::Status& status, std::string message) {
 
 google::rpc::ErrorInfo InfoOf(const absl::Status& status) {
   google::rpc::ErrorInfo info;
-  const absl::optional<absl::Cord> reason = status.GetPayload(kReasonUrl);
-  info.set_reason(reason ? std::string(*reason)
-                         : std::string(RowOf(status).reason));
+  const std::string reason = ReasonOf(status);
+  info.set_reason(reason.empty() ? std::string(RowOf(status).reason) : reason);
   info.set_domain(kDomain);
   return info;
 }
 
 }  // namespace
-
-absl::Status WithReason(absl::Status status, std::string_view reason) {
-  status.SetPayload(kReasonUrl, absl::Cord(std::string(reason)));
-  return status;
-}
 
 absl::Status Under(std::string_view parent, const absl::Status& status) {
   if (parent.empty() || FieldOf(status).empty()) return status;
@@ -66,6 +60,11 @@ absl::Status Under(std::string_view parent, const absl::Status& status) {
 
 absl::Status WithShortMessage(const absl::Status& status) {
   return WithMessage(status, Shortened(status.message(), 1 << 10));
+}
+
+std::optional<Rejection> RejectionOf(const absl::Status& status) {
+  if (ReasonOf(status) == kCallerLimit) return Rejection::kCallerLimit;
+  return RowOf(status).rejection;
 }
 
 std::optional<absl::Duration> RetryDelay(const absl::Status& status) {

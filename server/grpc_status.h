@@ -9,11 +9,9 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "grpcpp/support/status.h"
+#include "server/status_codes.h"
 
 namespace attnbias {
-
-// A status whose ErrorInfo will have `reason` in place of its code's own.
-absl::Status WithReason(absl::Status status, std::string_view reason);
 
 // Prefixes the field path that the message begins with: "alibi.num_heads: ..."
 // under "spec" becomes "spec.alibi.num_heads: ...". Errors that name no field
@@ -24,11 +22,15 @@ absl::Status Under(std::string_view parent, const absl::Status& status);
 // has the message three times over, that is larger than 8.
 absl::Status WithShortMessage(const absl::Status& status);
 
+// As what the call is counted that ends so; empty for what is not turned away.
+std::optional<Rejection> RejectionOf(const absl::Status& status);
+
 // How long the caller should wait before it tries again; empty where that would
 // not help.
 std::optional<absl::Duration> RetryDelay(const absl::Status& status);
 
-// Same code and message. Details: ErrorInfo always; BadRequest where the
+// Same code and message. Details: ErrorInfo always, with the status's reason or
+// else its code's own; BadRequest where the
 // message begins with a field's path and ": "; RetryInfo where RetryDelay is.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 

@@ -18,7 +18,7 @@ namespace attnbias {
 namespace {
 
 constexpr std::string_view kRejectionNames[] = {
-    "overload",       "draining",        "connection_limit",
+    "overload",       "caller_limit",    "draining",         "connection_limit",
     "stalled_client", "unauthenticated", "permission_denied"};
 static_assert(std::size(kRejectionNames) == kNumRejections);
 

@@ -15,13 +15,14 @@ namespace attnbias {
 // Why something was turned away that was not a mistake of the caller.
 enum class Rejection : uint8_t {
   kOverload,
+  kCallerLimit,
   kDraining,
   kConnectionLimit,
   kStalledClient,
   kUnauthenticated,
   kPermissionDenied
 };
-inline constexpr int kNumRejections = 6;
+inline constexpr int kNumRejections = 7;
 
 struct StatusCodeRow {
   // In metrics: the names of go-grpc-middleware, which dashboards know.

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/invalid.h"
+#include "core/base/reason.h"
 #include "core/base/status_macros.h"
 
 namespace attnbias {
@@ -29,10 +30,10 @@ int64_t RoundUpToPowerOfTwo(int64_t value) {
 }
 
 absl::Status MoreThanItMayHave(const Holder& holder) {
-  return absl::ResourceExhaustedError(
-      absl::StrCat("the ", holder.max_bytes,
-                   " bytes of memory that this caller may have are in use; try "
-                   "again later"));
+  return CallerLimit(absl::StrCat(
+      "the ", holder.max_bytes,
+      " bytes of memory that this caller may have are in use; try again "
+      "later"));
 }
 
 absl::Status MoreThanItsShare() {

@@ -8,10 +8,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/invalid.h"
+#include "core/base/reason.h"
 #include "core/base/status_macros.h"
 #include "grpcpp/security/auth_context.h"
 #include "server/client_metadata.h"
-#include "server/grpc_status.h"
 
 namespace attnbias {
 namespace {
@@ -22,7 +22,7 @@ constexpr char kSocketName[] = "unix";
 // Accounts without calls are forgotten when there are so many.
 constexpr size_t kMaxIdleAccounts = 1024;
 
-absl::Status Unauthenticated(std::string_view reason,
+absl::Status Unauthenticated(absl::string_view reason,
                              const std::string& message) {
   return WithReason(absl::UnauthenticatedError(message), reason);
 }

@@ -20,6 +20,7 @@
 #include "attnbias/client.h"
 #include "tests/client/certificates.h"
 #include "tests/client/fake_server.h"
+#include "tests/client/security_folder.h"
 
 namespace attnbias::security_test {
 namespace {
@@ -45,11 +46,9 @@ std::shared_ptr<grpc::ServerCredentials> Tls(const Identity& identity,
   return grpc::SslServerCredentials(options);
 }
 
-class SecurityTest : public ::testing::Test {
+class SecurityTest : public ::testing::Test, protected SecurityFolder {
  protected:
   SecurityTest() {
-    folder_ = ::testing::TempDir() + "security_XXXXXX";
-    EXPECT_NE(mkdtemp(folder_.data()), nullptr);
     const Identity trainer = clients_.Sign("trainer");
     for (const auto& [name, text] :
          std::map<std::string, std::string>{{"ca.pem", authority_.pem()},
@@ -60,19 +59,6 @@ class SecurityTest : public ::testing::Test {
                                             {"text", "no PEM"}}) {
       Replace(name, text);
     }
-  }
-  ~SecurityTest() override {
-    for (const char* name :
-         {"ATTNBIAS_CLIENT_TLS", "ATTNBIAS_CLIENT_TLS_CA",
-          "ATTNBIAS_CLIENT_TLS_CERT", "ATTNBIAS_CLIENT_TLS_KEY",
-          "ATTNBIAS_CLIENT_TOKEN_FILE", "ATTNBIAS_CLIENT_TOKEN"}) {
-      unsetenv(name);
-    }
-    std::filesystem::remove_all(folder_);
-  }
-
-  std::string Path(const std::string& name) const {
-    return absl::StrCat(folder_, "/", name);
   }
 
   // As whoever renews it does: at once.
@@ -108,7 +94,6 @@ class SecurityTest : public ::testing::Test {
   const Authority clients_{"authority of clients"};
   const Authority other_{"other"};
   const Identity server_identity_ = authority_.Sign("server");
-  std::string folder_;
 };
 
 // One call of each kind.
@@ -347,8 +332,8 @@ TEST_F(SecurityTest, NamesTheOptionThatIsWrong) {
   const std::string key = Path("key.pem");
   EXPECT_EQ(message({.tls = TlsOptions{.ca_file = "/nowhere"}}),
             "tls.ca_file: cannot read \"/nowhere\": No such file or directory");
-  EXPECT_EQ(message({.tls = TlsOptions{.ca_file = folder_}}),
-            "tls.ca_file: cannot read \"" + folder_ + "\": Is a directory");
+  EXPECT_EQ(message({.tls = TlsOptions{.ca_file = folder()}}),
+            "tls.ca_file: cannot read \"" + folder() + "\": Is a directory");
   EXPECT_EQ(
       message({.tls = TlsOptions{.ca_file = text}}),
       "tls.ca_file: got \"" + text + "\", want a PEM file with certificates");

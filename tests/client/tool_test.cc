@@ -14,6 +14,7 @@
 #include "client/cli/progress_line.h"
 #include "tests/client/certificates.h"
 #include "tests/client/fake_server.h"
+#include "tests/client/security_folder.h"
 
 namespace attnbias::tool_test {
 namespace {
@@ -101,24 +102,13 @@ TEST_F(ToolTest, TakesTheServerFromTheEnvironment) {
   ::unsetenv("ATTNBIAS_SERVER");
 }
 
-class SecureToolTest : public ToolTest {
+class SecureToolTest : public ToolTest, protected SecurityFolder {
  protected:
   SecureToolTest() {
-    folder_ = ::testing::TempDir() + "tool_XXXXXX";
-    EXPECT_NE(mkdtemp(folder_.data()), nullptr);
-    std::ofstream(folder_ + "/ca") << authority_.pem();
-    std::ofstream(folder_ + "/cert") << own_.certificate;
-    std::ofstream(folder_ + "/key") << own_.key;
-    std::ofstream(folder_ + "/token") << "abc";
-  }
-  ~SecureToolTest() override {
-    for (const char* name :
-         {"ATTNBIAS_CLIENT_TLS", "ATTNBIAS_CLIENT_TLS_CA",
-          "ATTNBIAS_CLIENT_TLS_CERT", "ATTNBIAS_CLIENT_TLS_KEY",
-          "ATTNBIAS_CLIENT_TOKEN_FILE", "ATTNBIAS_CLIENT_TOKEN"}) {
-      unsetenv(name);
-    }
-    std::filesystem::remove_all(folder_);
+    std::ofstream(Path("ca")) << authority_.pem();
+    std::ofstream(Path("cert")) << own_.certificate;
+    std::ofstream(Path("key")) << own_.key;
+    std::ofstream(Path("token")) << "abc";
   }
 
   int RunSecurely(std::vector<std::string> arguments) {
@@ -128,7 +118,6 @@ class SecureToolTest : public ToolTest {
 
   const Authority authority_;
   const Identity own_ = authority_.Sign("me");
-  std::string folder_;
   FakeServer secure_{[this] {
     grpc::SslServerCredentialsOptions options(
         GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY);
@@ -141,23 +130,23 @@ class SecureToolTest : public ToolTest {
 };
 
 TEST_F(SecureToolTest, TakesCertificatesAndTokenByFlag) {
-  EXPECT_EQ(RunSecurely({"health", "--tls-ca", folder_ + "/ca", "--tls-cert",
-                         folder_ + "/cert", "--tls-key", folder_ + "/key",
-                         "--token-file", folder_ + "/token"}),
-            0)
+  EXPECT_EQ(
+      RunSecurely({"health", "--tls-ca", Path("ca"), "--tls-cert", Path("cert"),
+                   "--tls-key", Path("key"), "--token-file", Path("token")}),
+      0)
       << err_.str();
   EXPECT_EQ(secure_.callers().back().authorization, "Bearer abc");
   EXPECT_EQ(secure_.callers().back().certificate_name, "me");
 }
 
 TEST_F(SecureToolTest, TakesThemFromTheEnvironment) {
-  ::setenv("ATTNBIAS_CLIENT_TLS_CA", (folder_ + "/ca").c_str(), 1);
+  ::setenv("ATTNBIAS_CLIENT_TLS_CA", Path("ca").c_str(), 1);
   ::setenv("ATTNBIAS_CLIENT_TOKEN", "from-environment", 1);
   EXPECT_EQ(RunSecurely({"health"}), 0) << err_.str();
   EXPECT_EQ(secure_.callers().back().authorization, "Bearer from-environment");
-  ::setenv("ATTNBIAS_CLIENT_TLS_CERT", (folder_ + "/cert").c_str(), 1);
-  ::setenv("ATTNBIAS_CLIENT_TLS_KEY", (folder_ + "/key").c_str(), 1);
-  ::setenv("ATTNBIAS_CLIENT_TOKEN_FILE", (folder_ + "/token").c_str(), 1);
+  ::setenv("ATTNBIAS_CLIENT_TLS_CERT", Path("cert").c_str(), 1);
+  ::setenv("ATTNBIAS_CLIENT_TLS_KEY", Path("key").c_str(), 1);
+  ::setenv("ATTNBIAS_CLIENT_TOKEN_FILE", Path("token").c_str(), 1);
   EXPECT_EQ(RunSecurely({"health"}), 0) << err_.str();
   EXPECT_EQ(secure_.callers().back().authorization, "Bearer abc");
   EXPECT_EQ(secure_.callers().back().certificate_name, "me");
@@ -173,10 +162,10 @@ TEST_F(SecureToolTest, SaysWhatToTryInFlags) {
   EXPECT_EQ(RunSecurely({"health"}), 1);
   EXPECT_THAT(err_.str(), HasSubstr("does it need TLS? Set --tls ("));
   const Authority other("other");
-  std::ofstream(folder_ + "/other") << other.pem();
-  EXPECT_EQ(RunSecurely({"health", "--tls-ca", folder_ + "/other"}), 1);
+  std::ofstream(Path("other")) << other.pem();
+  EXPECT_EQ(RunSecurely({"health", "--tls-ca", Path("other")}), 1);
   EXPECT_THAT(err_.str(), HasSubstr("set its authority's, --tls-ca FILE ("));
-  EXPECT_EQ(Run({"health", "--tls-ca", folder_ + "/ca"}), 1);
+  EXPECT_EQ(Run({"health", "--tls-ca", Path("ca")}), 1);
   EXPECT_THAT(err_.str(), HasSubstr("not with TLS: leave out --tls ("));
   server_.ThenDescribe([](v1::DescribeTensorResponse*) {
     return grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "no");
@@ -190,19 +179,19 @@ TEST_F(SecureToolTest, SaysWhatToTryInFlags) {
 }
 
 TEST_F(SecureToolTest, AFileThatIsWrongIsAMistakeOfTheCommandLine) {
-  EXPECT_EQ(RunSecurely({"health", "--tls-ca", folder_ + "/token"}), 2);
-  EXPECT_EQ(err_.str(), "attnbias: --tls-ca: got \"" + folder_ +
-                            "/token\", want a PEM file with certificates\n");
-  EXPECT_EQ(RunSecurely({"health", "--tls-cert", folder_ + "/cert"}), 2);
-  EXPECT_EQ(err_.str(), "attnbias: --tls-cert: got \"" + folder_ +
-                            "/cert\", want --tls-key beside it\n");
+  EXPECT_EQ(RunSecurely({"health", "--tls-ca", Path("token")}), 2);
+  EXPECT_EQ(err_.str(), "attnbias: --tls-ca: got \"" + Path("token") +
+                            "\", want a PEM file with certificates\n");
+  EXPECT_EQ(RunSecurely({"health", "--tls-cert", Path("cert")}), 2);
+  EXPECT_EQ(err_.str(), "attnbias: --tls-cert: got \"" + Path("cert") +
+                            "\", want --tls-key beside it\n");
   EXPECT_EQ(RunSecurely({"health", "--token-file", "/nowhere"}), 2);
   EXPECT_EQ(err_.str(),
             "attnbias: --token-file: cannot read \"/nowhere\": No such file or "
             "directory\n");
-  EXPECT_EQ(RunAlone({"health", "--server", "host", "--token-file",
-                      folder_ + "/token"}),
-            2);
+  EXPECT_EQ(
+      RunAlone({"health", "--server", "host", "--token-file", Path("token")}),
+      2);
   EXPECT_THAT(err_.str(), StartsWith("attnbias: --token-file: got one for "));
   EXPECT_THAT(err_.str(), HasSubstr("could read: set --tls\n"));
 }

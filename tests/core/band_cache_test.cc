@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/reason.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/counting_observer.h"
@@ -263,10 +264,13 @@ TEST_F(BandCacheTest, AHolderMakesRoomForItselfAmongItsOwn) {
     EXPECT_EQ(cache_.Find("ours", {0, 1}), nullptr);
     EXPECT_NE(cache_.Find("theirs", {0, 1}), nullptr);
     // On whatever connection.
-    EXPECT_THAT(cache_.Reserve(1, Caller("a second connection", capped)),
+    const absl::Status refusal =
+        cache_.Reserve(1, Caller("a second connection", capped)).status();
+    EXPECT_THAT(refusal,
                 StatusIs(absl::StatusCode::kResourceExhausted,
                          HasSubstr("the 2000 bytes of memory that this caller "
                                    "may have are in use")));
+    EXPECT_EQ(ReasonOf(refusal), kCallerLimit);
     EXPECT_THAT(cache_.Reserve(1, *other), IsOk());
   }
   EXPECT_THAT(cache_.Reserve(2001, *caller),

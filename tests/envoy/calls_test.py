@@ -14,8 +14,8 @@ import attnbias
 from tests.attack.attack import HEALTH
 from tests.envoy.conftest import StartEdge
 from tests.envoy.edge import Config, Edge, cluster_of
-from tests.integration.contract import SERVICE, alibi, message, sinusoid, spec
-from tests.integration.server import PATIENCE, Server, Stub, eventually, refused
+from tests.integration.contract import SERVICE, alibi, message, sinusoid
+from tests.integration.server import PATIENCE, Stub, eventually, hold_memory, refused
 from tests.integration.stream_test import DENSE, dense_alibi
 from tests.integration.traffic import Traffic
 
@@ -142,24 +142,6 @@ def test_a_new_replica_gets_its_share(start_edge: StartEdge) -> None:
     assert traffic.failures == []
     shares = [late - early for early, late in zip(before, after, strict=True)]
     assert min(shares) >= 0.4 * sum(shares)
-
-
-def hold_memory(server: Server, stub: Stub) -> Any:
-    """A stream that is not read on, which holds 4 MiB or more."""
-    # Rows picked by a list are chunks of memory of their own: one is under way, one waits.
-    ids = {"position_ids": [{"positions": [i * 7 % 10007 for i in range(20000)]}]}
-    holder = stub.stream(spec(sinusoidal={"dim": 1024}, table=ids), max_chunk_bytes=2**21)
-    next(holder)
-
-    def is_held() -> bool:
-        sent, used = "attnbias_stream_bytes_total", "attnbias_memory_used_bytes"
-        before = server.metrics()
-        time.sleep(0.3)
-        after = server.metrics()
-        return before[sent] == after[sent] and after[used] >= 2 * 2**21
-
-    eventually(is_held, "the stream held back")
-    return holder
 
 
 def test_a_replica_that_is_full_is_asked_again_after_its_delay(start_edge: StartEdge) -> None:

@@ -8,7 +8,6 @@ import pathlib
 import re
 import shutil
 import subprocess
-import threading
 import time
 from typing import Any
 
@@ -27,7 +26,9 @@ from tests.integration.server import (
     eventually,
     no_call_is_open,
     refused,
+    run_server,
 )
+from tests.integration.traffic import Traffic
 
 HERE = "DNS:localhost,IP:127.0.0.1"
 ALIBI = spec(alibi={"num_heads": 8}, pair={"query_length": 64, "key_length": 64})
@@ -119,26 +120,11 @@ def test_certificates_change_under_load(start_server: Any, files: Files) -> None
     other = Authority(files.folder, "other")
     expiry = server.metrics()["attnbias_tls_certificate_expiry_seconds"]
     assert expiry == pytest.approx(time.time() + 2 * 86400, abs=3600)
-    done, calls = threading.Event(), 0
 
     def call() -> None:
-        nonlocal calls
-        with server.connect(files.credentials()) as stub:
-            while not done.is_set():
-                assert len(stub.payload(DENSE)) == DENSE_BYTES
-                calls += 1
+        assert len(old.payload(DENSE)) == DENSE_BYTES
 
-    failures: list[Exception] = []
-
-    def guarded() -> None:
-        try:
-            call()
-        except Exception as error:
-            failures.append(error)
-
-    caller = threading.Thread(target=guarded)
-    caller.start()
-    try:
+    with server.connect(files.credentials()) as old, Traffic(call, threads=1) as traffic:
         for garbage in ("garbage", "", files.key.read_text()):
             replace(files.certificate, garbage)
             eventually(lambda: server.metrics()["attnbias_tls_reload_failed"] == 1, "noticed")
@@ -152,12 +138,8 @@ def test_certificates_change_under_load(start_server: Any, files: Files) -> None
             lambda: handshake(server.address, files.credentials(authority=other)), "the new one"
         )
         assert not handshake(server.address, files.credentials())
-        before = calls
-        eventually(lambda: calls > before, "calls on the old connection")
-    finally:
-        done.set()
-        caller.join()
-    assert not failures
+        traffic.wait_for(2)  # on the old connection
+    assert traffic.failures == []
     errors = [line for line in server.log().splitlines() if " error " in line]
     assert all("certificates: those read before stay in use" in line for line in errors)
     assert "certificates: read anew" in server.log()
@@ -333,6 +315,7 @@ def test_a_caller_has_so_many_calls_at_once(start_server: Any, files: Files) -> 
         assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
         assert Details(error).reason == "CALLER_LIMIT"
         assert Details(error).retry_seconds == 1
+        assert (rejected(server, "caller_limit"), rejected(server, "overload")) == (1, 0)
         assert many.tensor(ALIBI)
         held[0].cancel()
 
@@ -450,13 +433,7 @@ def test_a_change_of_the_policy_counts_for_the_next_call(start_server: Any, file
 
 def say(*flags: str) -> str:
     """What a server says to flags that it cannot use."""
-    done = subprocess.run(
-        [os.environ["ATTNBIAS_SERVER_BINARY"], "--check-config", *flags],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
+    done = run_server("--check-config", *flags)
     assert done.returncode == 2
     return done.stderr
 

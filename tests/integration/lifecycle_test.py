@@ -2,11 +2,9 @@
 """Start, readiness, drain and end of the process."""
 
 import json
-import os
 import pathlib
 import signal
 import socket
-import subprocess
 from typing import Any
 
 import grpc
@@ -14,21 +12,10 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from tests.integration.contract import alibi, message, sinusoid, spec
-from tests.integration.server import PATIENCE, Server, eventually, refused
+from tests.integration.server import PATIENCE, Server, eventually, refused, run_server
 from tests.integration.stream_test import DENSE, dense_alibi
 
 NAMES = ["", "attnbias.v1.AttentionBiasService", "liveness", "readiness"]
-
-
-def run(*flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [os.environ["ATTNBIAS_SERVER_BINARY"], *flags],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        env=os.environ | environment,
-        check=False,
-    )
 
 
 def test_sigterm_in_mid_stream_completes_the_stream(start_server: Any) -> None:
@@ -198,26 +185,26 @@ def test_bad_precompute_file_is_a_configuration_error(
 ) -> None:
     path = tmp_path / "specs.json"
     path.write_text(content)
-    done = run(f"--precompute={path}", "--check-config")
+    done = run_server(f"--precompute={path}", "--check-config")
     assert done.returncode == 2
     assert "--precompute" in done.stderr
     assert mention in done.stderr
 
 
 def test_missing_precompute_file(tmp_path: pathlib.Path) -> None:
-    done = run(f"--precompute={tmp_path / 'none.json'}", "--listen=127.0.0.1:0")
+    done = run_server(f"--precompute={tmp_path / 'none.json'}", "--listen=127.0.0.1:0")
     assert done.returncode == 2
     assert "no such file" in done.stderr
 
 
 def test_a_folder_is_no_precompute_file(tmp_path: pathlib.Path) -> None:
-    done = run(f"--precompute={tmp_path}", "--check-config")
+    done = run_server(f"--precompute={tmp_path}", "--check-config")
     assert done.returncode == 2
     assert f"--precompute: {tmp_path}: got a folder, want a regular file" in done.stderr
 
 
 def test_precompute_that_does_not_fit_ends_the_process(tmp_path: pathlib.Path) -> None:
-    done = run(
+    done = run_server(
         write_specs(tmp_path / "specs.json", SMALL, SINUSOID),
         "--memory-budget=1MiB",
         "--listen=127.0.0.1:0",
@@ -228,7 +215,7 @@ def test_precompute_that_does_not_fit_ends_the_process(tmp_path: pathlib.Path) -
 
 
 def test_check_config_prints_what_is_in_effect() -> None:
-    done = run("--check-config", "--memory-budget=2GiB", ATTNBIAS_DRAIN_GRACE="7s")
+    done = run_server("--check-config", "--memory-budget=2GiB", ATTNBIAS_DRAIN_GRACE="7s")
     assert done.returncode == 0, done.stderr
     effective = dict(line.split("=", 1) for line in done.stdout.splitlines())
     assert effective["memory-budget"] == str(2 << 30)
@@ -247,16 +234,16 @@ def test_check_config_prints_what_is_in_effect() -> None:
     ],
 )
 def test_check_config_names_the_mistake(flags: list[str], mention: str) -> None:
-    done = run("--check-config", *flags)
+    done = run_server("--check-config", *flags)
     assert done.returncode == 2
     assert mention in done.stderr
 
 
 def test_a_port_in_use_ends_the_process_with_one_clear_line(shared_server: Server) -> None:
-    done = run(f"--listen={shared_server.address}", "--metrics-listen=127.0.0.1:0")
+    done = run_server(f"--listen={shared_server.address}", "--metrics-listen=127.0.0.1:0")
     assert done.returncode == 1
     assert f"cannot listen on {shared_server.address}" in done.stderr
-    done = run("--listen=127.0.0.1:0", f"--metrics-listen={shared_server.metrics_address}")
+    done = run_server("--listen=127.0.0.1:0", f"--metrics-listen={shared_server.metrics_address}")
     assert done.returncode == 1
     assert f"cannot serve metrics on {shared_server.metrics_address}" in done.stderr
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import attnbias
-from tests.integration.server import PATIENCE
+from tests.integration.server import PATIENCE, run_server
 from tests.integration.ways import run_tool
 
 
@@ -21,13 +21,7 @@ def path(tmp_path: pathlib.Path) -> pathlib.Path:
 
 def failed(*flags: str) -> str:
     """What a server says that cannot start."""
-    done = subprocess.run(
-        [os.environ["ATTNBIAS_SERVER_BINARY"], "--metrics-listen=127.0.0.1:0", *flags],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
+    done = run_server("--metrics-listen=127.0.0.1:0", *flags)
     assert done.returncode == 1
     return done.stderr
 

@@ -67,6 +67,7 @@ def test_metrics_exist_before_the_first_call(start_server: Any) -> None:
         "attnbias_cuda_fallbacks_total",
         "attnbias_cuda_in_use",
         'attnbias_rejected_total{reason="overload"}',
+        'attnbias_rejected_total{reason="caller_limit"}',
         'attnbias_rejected_total{reason="draining"}',
         'attnbias_rejected_total{reason="connection_limit"}',
         'attnbias_rejected_total{reason="stalled_client"}',

@@ -4,7 +4,6 @@
 import contextlib
 import pathlib
 import struct
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,7 +11,7 @@ import grpc
 import pytest
 
 from tests.integration.contract import SERVICE, alibi, message, sinusoid, spec
-from tests.integration.server import Details, Server, eventually, refused, settled
+from tests.integration.server import Details, eventually, hold_memory, refused, settled
 from tests.integration.stream_test import DENSE, dense_alibi
 from tests.tools import http2
 
@@ -140,19 +139,7 @@ def test_a_slow_reader_that_makes_progress_is_left_alone(start_server: Any) -> N
 def test_exhausted_budget_asks_to_try_again(start_server: Any) -> None:
     server = start_server("--memory-budget=12MiB")
     with server.connect() as stub:
-        # Rows picked by a list are chunks of memory of their own: one is under way, one waits.
-        ids = {"position_ids": [{"positions": [i * 7 % 10007 for i in range(20000)]}]}
-        holder = stub.stream(spec(sinusoidal={"dim": 1024}, table=ids), max_chunk_bytes=2**21)
-        next(holder)
-
-        def held() -> bool:
-            sent, used = "attnbias_stream_bytes_total", "attnbias_memory_used_bytes"
-            before = server.metrics()
-            time.sleep(0.3)
-            after = server.metrics()
-            return before[sent] == after[sent] and after[used] >= 2 * 2**21
-
-        eventually(held, "the stream held back")
+        holder = hold_memory(server, stub)
         large = sinusoid(12000, 64)  # 2.9 MiB and rotations
         error = refused(lambda: stub.tensor(large))
         assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -163,7 +150,7 @@ def test_exhausted_budget_asks_to_try_again(start_server: Any) -> None:
         assert stub.check("liveness") == "SERVING"
         assert stub.payload(alibi(8, 64, **DENSE)) == dense_alibi(8, 64, 64).tobytes()
         holder.cancel()
-        eventually(lambda: not held(), "the memory given back")
+        settled(server)
         assert len(stub.tensor(large).data) == 12000 * 64 * 4
 
 
@@ -173,28 +160,15 @@ def test_exhausted_budget_asks_to_try_again(start_server: Any) -> None:
 def test_readiness_while_the_budget_is_used_up(
     start_server: Any, flags: tuple[str, ...], readiness: str
 ) -> None:
-    ids = {"position_ids": [{"positions": [i * 7 % 10007 for i in range(20000)]}]}
-    rows = spec(sinusoidal={"dim": 1024}, table=ids)
-
-    def held_by_a_stream(server: Server) -> int:
-        """What one takes that nobody reads, once it has all that it takes."""
-        before = 0.0
-        while (used := server.metrics()["attnbias_memory_used_bytes"]) != before or not used:
-            before = used
-            time.sleep(0.3)
-        return int(used)
-
     # Too small for a band to be kept.
     roomy = start_server("--memory-budget=12MiB")
     with roomy.connect() as stub:
-        holder = stub.stream(rows, max_chunk_bytes=2**21)
-        next(holder)
-        held = held_by_a_stream(roomy)
+        holder = hold_memory(roomy, stub)
+        held = int(roomy.metrics()["attnbias_memory_used_bytes"])
     tight = start_server(f"--memory-budget={held + held // 50}", *flags)
     with tight.connect() as stub:
-        holder = stub.stream(rows, max_chunk_bytes=2**21)
-        next(holder)
-        assert held_by_a_stream(tight) == held
+        holder = hold_memory(tight, stub)
+        assert tight.metrics()["attnbias_memory_used_bytes"] == held
         eventually(lambda: stub.check("readiness") == readiness, "readiness")
         assert stub.check("liveness") == stub.check("") == "SERVING"
         holder.cancel()

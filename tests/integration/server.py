@@ -18,7 +18,7 @@ from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
-from tests.integration.contract import SERVICE, message
+from tests.integration.contract import SERVICE, message, spec
 
 PATIENCE = 60  # seconds, for what must happen but takes as long as the machine takes
 
@@ -222,12 +222,43 @@ def refused(call: Callable[[], Any]) -> grpc.RpcError:
     raise AssertionError(f"the call succeeded with {result!r:.200}")
 
 
+def run_server(*flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A server that ends by itself: it cannot start, or only checks its configuration."""
+    return subprocess.run(
+        [os.environ["ATTNBIAS_SERVER_BINARY"], *flags],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=os.environ | environment,
+        check=False,
+    )
+
+
 def eventually(condition: Callable[[], bool], what: str) -> None:
     """Waits for something that has no event to wait for."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, f"never happened: {what}"
         time.sleep(0.01)
+
+
+def hold_memory(server: Server, stub: Stub) -> Any:
+    """A stream that is not read on, which holds 4 MiB or more."""
+    # Rows picked by a list are chunks of memory of their own: one is under way, one waits.
+    ids = {"position_ids": [{"positions": [i * 7 % 10007 for i in range(20000)]}]}
+    holder = stub.stream(spec(sinusoidal={"dim": 1024}, table=ids), max_chunk_bytes=2**21)
+    next(holder)
+
+    def is_held() -> bool:
+        sent = "attnbias_stream_bytes_total"
+        before = server.metrics()
+        time.sleep(0.3)
+        after = server.metrics()
+        held = after["attnbias_memory_used_bytes"] - after["attnbias_cache_bytes"]
+        return before[sent] == after[sent] and held >= 2 * 2**21
+
+    eventually(is_held, "the stream held back")
+    return holder
 
 
 def no_call_is_open(metrics: dict[str, float]) -> bool:

@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from tests.integration.contract import message, spec
-from tests.integration.server import Details, Server, eventually, refused
+from tests.integration.server import Details, Server, eventually, refused, run_server
 
 BIAS = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
 CONFIG = {"model_type": "t5", "num_heads": 2, "relative_attention_max_distance": 64}
@@ -213,16 +213,7 @@ def test_what_cannot_be_mounted_ends_the_start(
     tmp_path: pathlib.Path, flag: str, says: str
 ) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "gpt7"}')
-    ended = subprocess.run(
-        [
-            os.environ["ATTNBIAS_SERVER_BINARY"],
-            "--check-config",
-            flag.format(folder=tmp_path),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = run_server("--check-config", flag.format(folder=tmp_path))
     assert ended.returncode == 2
     assert says in ended.stderr
 
@@ -231,13 +222,7 @@ def test_lists_of_tables_come_from_the_environment_too(tmp_path: pathlib.Path) -
     write_checkpoint(tmp_path / "a")
     write_checkpoint(tmp_path / "b")
     folders = f"a={tmp_path / 'a'},b={tmp_path / 'b'}"
-    ended = subprocess.run(
-        [os.environ["ATTNBIAS_SERVER_BINARY"], "--check-config"],
-        env=os.environ | {"ATTNBIAS_CHECKPOINT": folders},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    ended = run_server("--check-config", ATTNBIAS_CHECKPOINT=folders)
     assert f"checkpoint={folders}\n" in ended.stdout
 
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/grpc_status.h"
 
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
+#include "core/base/reason.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "gtest/gtest.h"
@@ -72,6 +74,13 @@ TEST(ToGrpcStatus, KeepsAReasonOfItsOwn) {
   EXPECT_EQ(info->reason(), "WHY");
   EXPECT_EQ(info->domain(), "attnbias");
   EXPECT_FALSE(DetailOf<google::rpc::BadRequest>(status));
+}
+
+TEST(RejectionOf, TellsWhoseLimitItIs) {
+  EXPECT_EQ(RejectionOf(absl::ResourceExhaustedError("")),
+            Rejection::kOverload);
+  EXPECT_EQ(RejectionOf(CallerLimit("")), Rejection::kCallerLimit);
+  EXPECT_EQ(RejectionOf(absl::InvalidArgumentError("")), std::nullopt);
 }
 
 TEST(ToGrpcStatus, EveryCodeHasItsRow) {

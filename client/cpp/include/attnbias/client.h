@@ -77,8 +77,8 @@ struct ClientOptions {
   std::vector<std::pair<std::string, std::string>> metadata = {};
   // gRPC's own, in place of this library's, as {"grpc.lb_policy_name",
   // "pick_first"}. By default calls go to all addresses of the target in turn,
-  // names are looked up again when one fails, and a peer that is silent while a
-  // call waits is given up after 15 s.
+  // names are looked up again when a connection ends, and a peer that is silent
+  // while a call waits is given up after 15 s.
   std::map<std::string, std::variant<int, std::string>> channel_options = {};
   RetryFn on_retry = nullptr;
   // A folder that the Python client fills (docs/cache.md): what it has is

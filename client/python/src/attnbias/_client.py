@@ -319,8 +319,8 @@ class Client(BaseClient):
         metadata: pairs that each call carries, as ``[("tenant", "a")]``.
         channel_options: gRPC's own, in place of this package's, as
             ``{"grpc.lb_policy_name": "pick_first"}``. By default calls go to all
-            addresses of the target in turn, names are looked up again when one
-            fails, and a peer that is silent for 15 s while a call waits is given up.
+            addresses of the target in turn, names are looked up again when a connection
+            ends, and a peer that is silent for 15 s while a call waits is given up.
         max_attempts: how often a call is made, at most, before its error is raised;
             a stream that has made progress begins to count anew. By default the
             timeout alone is the bound.
