@@ -143,7 +143,8 @@ extern "C" {
 ssize_t recvmsg(int fd, msghdr* message, int flags) {
   static const auto hidden = attnbias::Hidden<decltype(&recvmsg)>("recvmsg");
   const ssize_t size = hidden(fd, message, flags);
-  if (size <= 0) return size;
+  // Other flags ask for other things than the next bytes.
+  if (size <= 0 || flags != 0) return size;
   attnbias::HeaderBound* const bound = attnbias::Connections::Get().Find(fd);
   if (bound == nullptr ||
       attnbias::PassAll(*bound, *message, static_cast<size_t>(size))) {

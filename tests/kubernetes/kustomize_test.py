@@ -168,7 +168,10 @@ def test_a_pod_without_a_network(service: Service, figures: Figures) -> None:
     load.tell(figures, "a pod's network cut")
 
 
-def test_its_memory_limit_under_attack(service: Service, figures: Figures) -> None:
+@pytest.mark.parametrize("limit", ["256Mi", "1Gi"])
+def test_its_memory_limit_under_attack(service: Service, figures: Figures, limit: str) -> None:
+    memory = (f"--requests=memory={limit}", f"--limits=memory={limit}")
+    service.kubectl("set", "resources", "deployment/attnbias", *memory)
     [pod] = service.settle(1)
     address = f"{pod.address}:50051"
     for name in MEMORY:
@@ -180,7 +183,7 @@ def test_its_memory_limit_under_attack(service: Service, figures: Figures) -> No
         assert after.restarts == 0, f"killed by {MEMORY[name].what}"
     figures.add(
         "kubernetes",
-        f"its limit of 1Gi under each of {len(MEMORY)} attacks",
+        f"its limit of {limit} under each of {len(MEMORY)} attacks",
         f"{mib(pod.peak_resident_bytes())} at most, no restart",
         "no restart",
     )
