@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bounds the headers of a call before gRPC reads them.
 //
-// gRPC 1.51 bounds them frame by frame, and only once the client has said that
-// it knows the bound. So CONTINUATION frames without end take gigabytes in
-// seconds, which its memory quota does not prevent.
+// gRPC 1.51 keeps what CONTINUATION frames bring for as long as headers do not
+// end. Its bound on metadata does not stop that, and its memory quota not in
+// time: a few connections take gigabytes in seconds.
 #ifndef ATTNBIAS_SERVER_HEADER_BOUND_H_
 #define ATTNBIAS_SERVER_HEADER_BOUND_H_
 
