@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "grpcpp/resource_quota.h"
+#include "server/header_bound.h"
 #include "server/limits.h"
 
 namespace attnbias {
@@ -82,6 +83,7 @@ Entrance::Entrance(grpc::ServerBuilder& builder,
           credentials_)) {}
 
 void Entrance::Enter(int fd) {
+  BoundHeadersOf(fd);
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters
       connection;
   connection.fd = fd;

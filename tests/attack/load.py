@@ -414,6 +414,7 @@ MEMORY: dict[str, Calls | Flood] = {
     ),
     "resets": Flood("5000 calls that are reset at once", resets),
     "headers": Flood("64 MiB of headers of one call", endless_headers),
+    "many_headers": Flood("the same of 8 calls, one by one", endless_headers, connections=8),
     "pings": Flood("1.6 million pings, no answer read", pings),
     "settings": Flood("1.6 million settings, no answer read", many_settings),
     "half_frames": Flood("900 calls with half a frame of data", half_frame, connections=900),

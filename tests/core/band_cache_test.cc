@@ -244,6 +244,20 @@ TEST_F(BandCacheTest, ABandIsItsMakersUntilItIsEvicted) {
   EXPECT_THAT(cache_.Reserve(1, *large), IsOk());
 }
 
+TEST_F(BandCacheTest, BandsOfThoseWhoHaveGoneMakeNoShareSmaller) {
+  for (int i = 0; i < 10; ++i) {
+    const auto gone = std::make_shared<Caller>("gone " + std::to_string(i));
+    Result made;
+    cache_.Get(Spec(std::string(1, static_cast<char>('a' + i)), {0, 8}), gone,
+               made.Callback());
+    WaitForHolders(*made.Wait(), 2);
+  }
+  const Caller large("large");
+  const auto some = *cache_.Reserve(1500, large);
+  EXPECT_THAT(cache_.Reserve(5000, Caller("small")), Not(IsOk()));
+  EXPECT_THAT(cache_.Reserve(1000, large), IsOk()) << "has less than half";
+}
+
 TEST_F(BandCacheTest, AHolderMakesRoomForItselfAmongItsOwn) {
   const Holder capped = {.name = "capped", .max_bytes = 2000};
   const auto caller = std::make_shared<Caller>("a connection", capped);

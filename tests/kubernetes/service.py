@@ -191,8 +191,8 @@ class Load:
     def failures(self) -> list[Exception]:
         return [failure for one in self._traffic for failure in one.failures]
 
-    def tell(self, figures: Figures, what: str) -> None:
-        """Asserts, too, that no call failed."""
+    def tell(self, figures: Figures, what: str, bound: float | None = None) -> None:
+        """Asserts, too, that no call failed, and none took more than `bound` seconds."""
         failures = self.failures()
         seconds = [second for one in self._traffic for second in one.seconds]
         figures.add(
@@ -200,9 +200,10 @@ class Load:
             what,
             f"{len(seconds) + len(failures)} calls, {len(failures)} failed, the slowest "
             f"{max(seconds):.1f} s, in {time.monotonic() - self._began:.0f} s",
-            "0 failed",
+            "0 failed" if bound is None else f"0 failed, {bound:.0f} s",
         )
         assert failures == []
+        assert bound is None or max(seconds) <= bound, "a call had to wait for a replica"
 
 
 def calling(client: attnbias.Client) -> Callable[[], None]:
