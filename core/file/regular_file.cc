@@ -124,4 +124,17 @@ absl::StatusOr<std::string> RegularFile::Read(int64_t begin,
   return bytes;
 }
 
+absl::StatusOr<std::string> ReadRegularFile(const std::string& path,
+                                            int64_t most,
+                                            const std::string& folder) {
+  const absl::StatusOr<RegularFile> file = RegularFile::Open(path, folder);
+  if (!file.ok()) return file.status();
+  if (file->size() > most) {
+    return Refused(path, ": got ", file->size(), " bytes, want at most ", most);
+  }
+  absl::StatusOr<std::string> content = file->Read(0, file->size());
+  if (!content.ok()) return Refused(path, ": ", content.status().message());
+  return content;
+}
+
 }  // namespace attnbias

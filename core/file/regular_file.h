@@ -45,6 +45,12 @@ class RegularFile {
   int64_t size_ = 0;
 };
 
+// All of a file, as Open has it. INVALID_ARGUMENT too if it has more than
+// `most` bytes.
+absl::StatusOr<std::string> ReadRegularFile(const std::string& path,
+                                            int64_t most,
+                                            const std::string& folder = "");
+
 }  // namespace attnbias
 
 #endif  // ATTNBIAS_CORE_FILE_REGULAR_FILE_H_

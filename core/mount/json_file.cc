@@ -18,24 +18,12 @@ constexpr int64_t kMaxBytes = int64_t{64} << 20;
 constexpr int kMaxDepth = 100;
 constexpr size_t kExcerptBytes = 100;
 
-absl::StatusOr<std::string> ReadText(const std::string& path,
-                                     const std::string& folder) {
-  ATTNBIAS_ASSIGN_OR_RETURN(const RegularFile file,
-                            RegularFile::Open(path, folder));
-  if (file.size() > kMaxBytes) {
-    return Invalid(path, ": got ", file.size(), " bytes, want at most ",
-                   kMaxBytes);
-  }
-  absl::StatusOr<std::string> text = file.Read(0, file.size());
-  if (!text.ok()) return Located(path, text.status());
-  return text;
-}
-
 }  // namespace
 
 absl::StatusOr<json> ReadJsonFile(const std::string& path,
                                   const std::string& folder) {
-  ATTNBIAS_ASSIGN_OR_RETURN(const std::string text, ReadText(path, folder));
+  ATTNBIAS_ASSIGN_OR_RETURN(const std::string text,
+                            ReadRegularFile(path, kMaxBytes, folder));
   bool too_deep = false;
   const auto keep = [&too_deep](int depth, json::parse_event_t /*event*/,
                                 json& /*value*/) {

@@ -4,6 +4,7 @@
 #define ATTNBIAS_SERVER_ACCESS_RELOADED_H_
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -15,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/mutex.h"
 #include "core/base/status_macros.h"
-#include "server/access/small_file.h"
+#include "core/file/regular_file.h"
 #include "server/logging.h"
 
 namespace attnbias {
@@ -70,7 +71,8 @@ class Reloaded {
   absl::Status Read() {
     Contents contents;
     for (const std::string& path : paths_) {
-      ATTNBIAS_ASSIGN_OR_RETURN(std::string content, ReadSmallFile(path));
+      ATTNBIAS_ASSIGN_OR_RETURN(std::string content,
+                                ReadRegularFile(path, kMostBytes));
       contents.push_back(std::move(content));
     }
     if (contents == contents_) return absl::OkStatus();
@@ -80,6 +82,9 @@ class Reloaded {
     value_ = std::make_shared<const Value>(std::move(value));
     return absl::OkStatus();
   }
+
+  // Of a file.
+  static constexpr int64_t kMostBytes = 1 << 20;
 
   const std::string what_;
   const std::vector<std::string> paths_;

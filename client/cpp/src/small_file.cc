@@ -10,6 +10,12 @@
 #include "absl/strings/str_cat.h"
 
 namespace attnbias {
+namespace {
+
+// A certificate or a token has a few thousand; a device never ends.
+constexpr size_t kMostBytes = 1 << 20;
+
+}  // namespace
 
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path,
                                           absl::string_view name) {
@@ -21,6 +27,10 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& path,
     while (const size_t size =
                std::fread(block, 1, sizeof(block), file.get())) {
       bytes.append(block, size);
+      if (bytes.size() > kMostBytes) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            name, ": \"", path, "\" has more than ", kMostBytes, " bytes"));
+      }
     }
     if (std::ferror(file.get()) == 0) return bytes;
   }
