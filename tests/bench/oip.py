@@ -67,7 +67,10 @@ def triton() -> Iterator[str]:
             "--allow-http=false",
             "--allow-metrics=false",
         ]
-        environment = os.environ | {"LD_LIBRARY_PATH": str(package / "nvidia_pytriton.libs")}
+        environment = os.environ | {
+            "LD_LIBRARY_PATH": str(package / "nvidia_pytriton.libs"),
+            "PYTHONPATH": str(package),
+        }
         with subprocess.Popen(
             command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as process:
