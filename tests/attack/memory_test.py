@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In a container of 300 MiB no load gets the server killed, or beyond what its page promises. All of
-them in turn do not kill it in 256 MiB."""
+"""In a container of 300 MiB no load gets the server killed, or beyond what its page promises.
+All of them in turn do not kill it in 256 MiB."""
 
 import contextlib
 import time
