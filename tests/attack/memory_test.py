@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In a container of 300 MiB no load gets the server killed, or beyond what its page promises."""
+"""In a container of 300 MiB no load gets the server killed, or beyond what its page promises.
+All of them in turn do not kill it in 256 MiB."""
 
 import contextlib
 import time
@@ -13,6 +14,7 @@ from tests.integration.server import Server
 from tests.tools import control_groups
 
 CONTAINER = 300 * MIB
+SMALL_CONTAINER = 256 * MIB
 MOST_SECONDS = 5
 """A load that has not done all it can by then is taken as it is."""
 
@@ -58,3 +60,17 @@ def test_memory(name: str, threads: int, figures: Figures) -> None:
     assert alive, f"killed in a container of {mib(CONTAINER)}"
     assert peak <= BUDGET + PROCESS
     assert recovered, f"no small call answered in {RECOVERY_SECONDS} s after the attack"
+
+
+def test_one_after_another(figures: Figures) -> None:
+    """What one load has taken goes back before the next."""
+    with contextlib.ExitStack() as stack:
+        group = stack.enter_context(control_groups.limited_memory(SMALL_CONTAINER))
+        flags = ("--threads=1", f"--memory-budget={BUDGET}")
+        server = stack.enter_context(Server(*flags, prefix=control_groups.inside(group)))
+        for name, load in MEMORY.items():
+            with Attack(name, server.address) as attack:
+                endure(server, attack)
+            assert is_well(server), f"killed or silent after {load.what}"
+        peak = server.peak_resident_bytes()
+    figures.add("memory", "all of them in turn", mib(peak), mib(SMALL_CONTAINER))
