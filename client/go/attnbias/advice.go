@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attnbias
+
+import (
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+)
+
+// How gRPC and Go say that there is no connection, and what that means; the first that fits.
+var reasons = []struct{ sign, why string }{
+	{"name resolver error", "%s is not found: is the name right?"},
+	{"no such host", "%s is not found: is the name right?"},
+	{"first record does not look like a TLS handshake",
+		"%s answers, but not with TLS: leave out WithTLS"},
+	{"certificate has expired", "%s has a certificate that has expired"},
+	{"unknown authority",
+		"%s has a certificate that is not trusted here: name its authority's, as TLS.CA"},
+	{"certificate is valid for", "%s has a certificate for another name: ask it by one of its names, " +
+		"or give one as TLS.ServerName"},
+	{"doesn't contain any IP SANs", "%s has a certificate for another name: ask it by one of its " +
+		"names, or give one as TLS.ServerName"},
+	{"looked like an HTTP/1.1 header", "%s answers, but not with gRPC: is it the right port?"},
+}
+
+// advised says in one line what to try, where that is known, and then what gRPC or the server said.
+func (c *Client) advised(err *Error) *Error {
+	if advice := c.advice(err); advice != "" {
+		err.Message = fmt.Sprintf(advice, c.target) + " (" + err.Message + ")"
+	}
+	return err
+}
+
+func (c *Client) advice(err *Error) string {
+	switch err.Code {
+	case codes.Unavailable:
+		return c.whyUnreached(err.Message)
+	case codes.Unauthenticated:
+		if c.who.token != nil {
+			return "%s does not know this token: is it of this server, and still valid?"
+		}
+		return "%s wants to know who calls: add WithTokenFile, or TLS.Cert and TLS.Key"
+	case codes.PermissionDenied:
+		return "%s does not let this caller do it: ask those who run it, or call with another token " +
+			"or certificate"
+	}
+	return ""
+}
+
+func (c *Client) whyUnreached(says string) string {
+	for _, reason := range reasons {
+		if strings.Contains(says, reason.sign) {
+			return reason.why
+		}
+	}
+	for _, sign := range []string{"error reading server preface", "authentication handshake failed"} {
+		if strings.Contains(says, sign) {
+			return "%s answers, but not with gRPC " + c.howSpokenTo()
+		}
+	}
+	if strings.Contains(says, "Error while dialing") {
+		return "nothing answers at %s: is the server running? attnbias-server starts one, " +
+			"New(target) asks another"
+	}
+	return ""
+}
+
+// howSpokenTo is how the server was spoken to, and how else it may want it.
+func (c *Client) howSpokenTo() string {
+	switch {
+	case c.who.tls == nil:
+		return "in plaintext: does it need TLS? Add WithTLS"
+	case c.who.tls.Cert != "":
+		return "over TLS: does it trust the certificate in " + strings.ReplaceAll(c.who.tls.Cert, "%", "%%") + "?"
+	default:
+		return "over TLS: does it want a certificate? Give TLS.Cert and TLS.Key"
+	}
+}
