@@ -7,12 +7,12 @@ import (
 	"strings"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 )
 
 // How gRPC and Go say that there is no connection, and what that means; the first that fits.
 var reasons = []struct{ sign, why string }{
-	{"name resolver error", "%s is not found: is the name right?"},
-	{"no such host", "%s is not found: is the name right?"},
+	{"no children to pick from", "%s is not found: is the name right?"},
 	{"first record does not look like a TLS handshake",
 		"%s answers, but not with TLS: leave out WithTLS"},
 	{"certificate has expired", "%s has a certificate that has expired"},
@@ -25,6 +25,9 @@ var reasons = []struct{ sign, why string }{
 	{"looked like an HTTP/1.1 header", "%s answers, but not with gRPC: is it the right port?"},
 }
 
+// How they say that who answers closed the connection.
+var closed = []string{"server preface", "handshake failed", "broken pipe", "reset by peer", "EOF"}
+
 // advised says in one line what to try, where that is known, and then what gRPC or the server said.
 func (c *Client) advised(err *Error) *Error {
 	if advice := c.advice(err); advice != "" {
@@ -36,7 +39,11 @@ func (c *Client) advised(err *Error) *Error {
 func (c *Client) advice(err *Error) string {
 	switch err.Code {
 	case codes.Unavailable:
-		return c.whyUnreached(err.Message)
+		// The state of a connection that was never made, or could not be made again.
+		if c.connection.GetState() == connectivity.TransientFailure {
+			return c.whyUnreached(err.Message)
+		}
+		return ""
 	case codes.Unauthenticated:
 		if c.who.token != nil {
 			return "%s does not know this token: is it of this server, and still valid?"
@@ -55,14 +62,14 @@ func (c *Client) whyUnreached(says string) string {
 			return reason.why
 		}
 	}
-	for _, sign := range []string{"error reading server preface", "authentication handshake failed"} {
-		if strings.Contains(says, sign) {
-			return "%s answers, but not with gRPC " + c.howSpokenTo()
-		}
-	}
 	if strings.Contains(says, "Error while dialing") {
 		return "nothing answers at %s: is the server running? attnbias-server starts one, " +
 			"New(target) asks another"
+	}
+	for _, sign := range closed {
+		if strings.Contains(says, sign) {
+			return "%s answers, but not with gRPC " + c.howSpokenTo()
+		}
 	}
 	return ""
 }

@@ -25,7 +25,7 @@ func readHeader(message *rawMessage, header proto.Message) error {
 		return corrupt("stream: the first message has no header")
 	}
 	got := crc32.Checksum(read.header, castagnoli)
-	// A server before 0.1 sends none.
+	// An older server sends none.
 	if want := read.headerCRC32C; want != nil && *want != got {
 		return corrupt("header: got CRC-32C %08x, want %08x", got, *want)
 	}
