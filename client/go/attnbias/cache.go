@@ -3,8 +3,6 @@
 package attnbias
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,15 +18,11 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
-
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
 
 const (
 	cacheVariable = "ATTNBIAS_CACHE_DIR"
-	keyPrefix     = "attnbias request 1\n"
 	tensorSuffix  = ".safetensors"
 	// After so long a draft that nobody holds is nobody's.
 	staleAfter = time.Minute
@@ -123,40 +117,6 @@ func withHome(path string) (string, error) {
 		return "", err
 	}
 	return filepath.Join(found.HomeDir, rest), nil
-}
-
-// cacheKey is what a request is filed under. Go's protobuf writes fields in ascending order where no
-// other field stands between those of a oneof; a test sees to that.
-func cacheKey(spec *pb.TensorSpec) (string, error) {
-	serialised, err := proto.MarshalOptions{Deterministic: true}.Marshal(spec)
-	if err != nil { // text that is not UTF-8
-		return "", invalid("spec: %v", err)
-	}
-	digest := sha256.Sum256(append([]byte(keyPrefix), serialised...))
-	return hex.EncodeToString(digest[:]), nil
-}
-
-// namesATable says whether a request means a table by its name, under which a server may have another
-// one.
-func namesATable(message protoreflect.Message) bool {
-	if ref, ok := message.Interface().(*pb.TableRef); ok {
-		_, byName := ref.Source.(*pb.TableRef_Name)
-		return byName
-	}
-	found := false
-	message.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
-		switch {
-		case field.Message() == nil:
-		case field.IsList():
-			for i := range value.List().Len() {
-				found = found || namesATable(value.List().Get(i).Message())
-			}
-		default:
-			found = namesATable(value.Message())
-		}
-		return !found
-	})
-	return found
 }
 
 func (c *cache) path(kind, name string) string { return filepath.Join(c.folder, kind, name) }
@@ -277,9 +237,10 @@ func createDraft(path string) (*os.File, error) {
 	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 }
 
-// store keeps what was fetched, and gives it mapped; nil where it cannot be kept.
-func (c *cache) store(d *draft, tensor *Tensor) *Tensor {
-	head, err := headOf(tensor)
+// store keeps what was fetched, and gives it mapped; nil where it cannot be kept. The mask is what was
+// asked for; the header lacks one that hides nothing.
+func (c *cache) store(d *draft, tensor *Tensor, mask *pb.Mask) *Tensor {
+	head, err := headOf(tensor, mask)
 	size := int64(len(head) + len(tensor.bytes))
 	if err == nil && c.maxBytes > 0 && size > c.maxBytes {
 		err = fmt.Errorf("its file has %d bytes, WithCacheBytes is %d", size, c.maxBytes)

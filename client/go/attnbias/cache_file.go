@@ -77,8 +77,8 @@ func readTensorFile(file []byte, fingerprint string, verify bool) (*Tensor, erro
 }
 
 // headOf is what stands before the payload in its file.
-func headOf(tensor *Tensor) ([]byte, error) {
-	metadata, err := metadataOf(tensor.header)
+func headOf(tensor *Tensor, mask *pb.Mask) ([]byte, error) {
+	metadata, err := metadataOf(tensor.header, mask)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func headOf(tensor *Tensor) ([]byte, error) {
 
 // metadataOf is what docs/protocol.md has a file say, so that the Python client makes the answer of
 // it again.
-func metadataOf(header *pb.TensorHeader) (map[string]string, error) {
+func metadataOf(header *pb.TensorHeader, mask *pb.Mask) (map[string]string, error) {
 	resolved, err := toJSON(header.ResolvedSpec)
 	if err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func metadataOf(header *pb.TensorHeader) (map[string]string, error) {
 	metadata["attnbias.diagonals.first_relative_position"] =
 		strconv.FormatInt(first.FirstRelativePosition, 10)
 	metadata["attnbias.diagonals.vectors"] = strconv.FormatBool(areVectors(header))
-	if mask := header.ResolvedSpec.GetOutput().GetMask(); mask != nil {
+	if mask.GetCausal() || mask != nil && (mask.WindowLeft != nil || mask.WindowRight != nil) {
 		without := &pb.Mask{
 			Causal: mask.Causal, WindowLeft: mask.WindowLeft, WindowRight: mask.WindowRight,
 		}

@@ -118,7 +118,7 @@ func (c *cached) fetch(
 	if err != nil || draft == nil {
 		return tensor, err
 	}
-	if kept := c.cache.store(draft, tensor); kept != nil {
+	if kept := c.cache.store(draft, tensor, c.spec.GetOutput().GetMask()); kept != nil {
 		return kept, nil
 	}
 	return tensor, nil

@@ -29,7 +29,8 @@ func (a *attempts) progressed() { a.failures = 0 }
 // waitAfter returns nil when the next attempt may begin, and an error where there is none.
 func (a *attempts) waitAfter(ctx context.Context, err *Error) error {
 	a.failures++
-	if ctx.Err() != nil || !isTransient(err) || a.failures == a.client.maxAttempts {
+	if ctx.Err() != nil || a.client.offline || !isTransient(err) ||
+		a.failures == a.client.maxAttempts {
 		return err
 	}
 	// Full jitter: callers that failed together do not come back together.
