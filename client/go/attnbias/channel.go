@@ -39,6 +39,7 @@ func dial(target string, who *security, more []grpc.DialOption) (*grpc.ClientCon
 		}),
 		// Attempts are this package's.
 		grpc.WithDisableRetry(),
+		grpc.WithResolvers(addressList("ipv4"), addressList("ipv6")),
 		grpc.WithInitialWindowSize(windowBytes),
 		grpc.WithInitialConnWindowSize(windowBytes),
 	)

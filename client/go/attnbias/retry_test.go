@@ -15,8 +15,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/resolver"
-	"google.golang.org/grpc/resolver/manual"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -177,25 +175,27 @@ func TestErrorsHaveDetails(t *testing.T) {
 }
 
 func TestReplicasShareTheCalls(t *testing.T) {
-	one, other := listen(t, "127.0.0.1:0"), listen(t, "127.0.0.1:0")
+	one, other := listen(t, "127.0.0.1:0"), listen(t, "[::1]:0")
 	first, _ := serve(t, one)
 	second, stop := serve(t, other)
-	replicas := manual.NewBuilderWithScheme("replicas")
-	replicas.InitialState(resolver.State{Addresses: []resolver.Address{
-		{Addr: one.Addr().String()}, {Addr: other.Addr().String()},
-	}})
-	client := clientOf(t, "replicas:///any", WithDialOptions(grpc.WithResolvers(replicas)))
-	call := func() {
+	for _, target := range []string{
+		"ipv4:" + one.Addr().String() + "," + other.Addr().String(),
+		"ipv6:///" + other.Addr().String() + "," + one.Addr().String(),
+	} {
+		first.calls, second.calls = 0, 0
+		client := clientOf(t, target)
+		for first.calls < 10 || second.calls < 10 {
+			if _, err := client.ServerInfo(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	client := clientOf(t, "ipv4:"+one.Addr().String()+","+other.Addr().String())
+	stop()
+	for range 20 {
 		if _, err := client.ServerInfo(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-	}
-	for first.calls < 10 || second.calls < 10 {
-		call()
-	}
-	stop()
-	for range 20 {
-		call()
 	}
 }
 
