@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/resolver"
 )
 
-// addressList resolves targets such as ipv4:1.2.3.4:50051,5.6.7.8:50051, which other languages' gRPC
-// has of its own. Its value is the scheme.
+// addressList resolves targets such as ipv4:1.2.3.4:50051,5.6.7.8:50051, which other languages'
+// gRPC has of its own. Its value is the scheme.
 type addressList string
 
 func (a addressList) Scheme() string { return string(a) }

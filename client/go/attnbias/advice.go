@@ -10,6 +10,9 @@ import (
 	"google.golang.org/grpc/connectivity"
 )
 
+const anotherName = "%s has a certificate for another name: ask it by one of its names, or give " +
+	"one as TLS.ServerName"
+
 // How gRPC and Go say that there is no connection, and what that means; the first that fits.
 var reasons = []struct{ sign, why string }{
 	{"no children to pick from", "%s is not found: is the name right?"},
@@ -18,10 +21,8 @@ var reasons = []struct{ sign, why string }{
 	{"certificate has expired", "%s has a certificate that has expired"},
 	{"unknown authority",
 		"%s has a certificate that is not trusted here: name its authority's, as TLS.CA"},
-	{"certificate is valid for", "%s has a certificate for another name: ask it by one of its names, " +
-		"or give one as TLS.ServerName"},
-	{"doesn't contain any IP SANs", "%s has a certificate for another name: ask it by one of its " +
-		"names, or give one as TLS.ServerName"},
+	{"certificate is valid for", anotherName},
+	{"doesn't contain any IP SANs", anotherName},
 	{"looked like an HTTP/1.1 header", "%s answers, but not with gRPC: is it the right port?"},
 }
 
@@ -50,8 +51,8 @@ func (c *Client) advice(err *Error) string {
 		}
 		return "%s wants to know who calls: add WithTokenFile, or TLS.Cert and TLS.Key"
 	case codes.PermissionDenied:
-		return "%s does not let this caller do it: ask those who run it, or call with another token " +
-			"or certificate"
+		return "%s does not let this caller do it: ask those who run it, or call with another " +
+			"token or certificate"
 	}
 	return ""
 }
@@ -80,7 +81,7 @@ func (c *Client) howSpokenTo() string {
 	case c.who.tls == nil:
 		return "in plaintext: does it need TLS? Add WithTLS"
 	case c.who.tls.Cert != "":
-		return "over TLS: does it trust the certificate in " + strings.ReplaceAll(c.who.tls.Cert, "%", "%%") + "?"
+		return "over TLS: does it trust the certificate in TLS.Cert?"
 	default:
 		return "over TLS: does it want a certificate? Give TLS.Cert and TLS.Key"
 	}

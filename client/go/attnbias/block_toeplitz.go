@@ -20,8 +20,9 @@ type BlockToeplitz[T Element] struct {
 	border               []T // [heads, 3]; nil: no class token
 }
 
-// AsBlockToeplitz reads a tensor of form BLOCK_TOEPLITZ_2D, with a border or without, where it lies.
-// It is ErrInvalidArgument where the tensor has another form, or its numbers are of another type.
+// AsBlockToeplitz reads a tensor of form BLOCK_TOEPLITZ_2D, with a border or without, where it
+// lies. It is ErrInvalidArgument where the tensor has another form, or its numbers are of another
+// type.
 func AsBlockToeplitz[T Element](tensor *Tensor) (*BlockToeplitz[T], error) {
 	form := pb.Form_FORM_BLOCK_TOEPLITZ_2D
 	if err := requireForm(tensor, form, min(max(len(tensor.header.Parts), 1), 2)); err != nil {
@@ -49,8 +50,8 @@ func AsBlockToeplitz[T Element](tensor *Tensor) (*BlockToeplitz[T], error) {
 	return b, nil
 }
 
-// borderOf is the numbers [heads, 3] of a class token: what it gives every other key, what every other
-// query gives it, and what it gives itself.
+// borderOf is the numbers [heads, 3] of a class token: what it gives every other key, what every
+// other query gives it, and what it gives itself.
 func borderOf[T Element](tensor *Tensor, heads int) ([]T, error) {
 	part := tensor.header.Parts[1]
 	border, err := arrayOf[T](tensor, part)

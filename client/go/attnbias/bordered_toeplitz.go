@@ -6,7 +6,8 @@ import (
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
 
-// BorderedToeplitz is a Toeplitz over positions of which 0 is a class token with numbers of its own.
+// BorderedToeplitz is a Toeplitz over positions of which 0 is a class token with numbers of its
+// own.
 type BorderedToeplitz[T Element] struct {
 	pairs
 	inner                *Toeplitz[T]

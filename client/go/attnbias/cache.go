@@ -28,8 +28,9 @@ const (
 	staleAfter = time.Minute
 )
 
-// cache is a folder that keeps payloads, shared by all processes of a machine; docs/cache.md describes
-// it. A file in it is whole from the moment that it has its name, and is never written again.
+// cache is a folder that keeps payloads, shared by all processes of a machine; docs/cache.md
+// describes it. A file in it is whole from the moment that it has its name, and is never written
+// again.
 type cache struct {
 	folder   string
 	maxBytes int64 // 0: any
@@ -54,7 +55,8 @@ type known struct {
 
 var (
 	fingerprintForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
-	knownForm       = regexp.MustCompile(`^([0-9a-f]{64}) ([0-9]{1,19}) ([0-9]{1,19}) ([0-9]{1,20})\n$`)
+	knownForm       = regexp.MustCompile(
+		`^([0-9a-f]{64}) ([0-9]{1,19}) ([0-9]{1,19}) ([0-9]{1,20})\n$`)
 )
 
 func parseKnown(line []byte) (known, bool) {
@@ -125,8 +127,8 @@ func (c *cache) tensorPath(fingerprint string) string {
 	return c.path("tensors", fingerprint+tensorSuffix)
 }
 
-// find gives the tensor of a request, mapped; nil where it has to be fetched. The fingerprint is the
-// tensor's; "" is that which the request had before.
+// find gives the tensor of a request, mapped; nil where it has to be fetched. The fingerprint is
+// the tensor's; "" is that which the request had before.
 func (c *cache) find(key, fingerprint string) *Tensor {
 	line, err := os.ReadFile(c.path("requests", key))
 	before, _ := parseKnown(line)
@@ -237,8 +239,8 @@ func createDraft(path string) (*os.File, error) {
 	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 }
 
-// store keeps what was fetched, and gives it mapped; nil where it cannot be kept. The mask is what was
-// asked for; the header lacks one that hides nothing.
+// store keeps what was fetched, and gives it mapped; nil where it cannot be kept. The mask is what
+// was asked for; the header lacks one that hides nothing.
 func (c *cache) store(d *draft, tensor *Tensor, mask *pb.Mask) *Tensor {
 	head, err := headOf(tensor, mask)
 	size := int64(len(head) + len(tensor.bytes))

@@ -35,8 +35,8 @@ func damaged(fingerprint, format string, values ...any) error {
 	return &damagedError{fingerprint, fmt.Sprintf(format, values...)}
 }
 
-// readTensorFile finds header and payload in a file of the cache. The payload is read if it is to be
-// verified.
+// readTensorFile finds header and payload in a file of the cache. The payload is read if it is to
+// be verified.
 func readTensorFile(file []byte, fingerprint string, verify bool) (*Tensor, error) {
 	if len(file) < lengthBytes {
 		return nil, damaged(fingerprint, "it has %d bytes", len(file))

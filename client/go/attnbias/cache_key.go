@@ -26,8 +26,8 @@ func cacheKey(spec *pb.TensorSpec) (string, error) {
 	return hex.EncodeToString(digest[:]), nil
 }
 
-// appendAscending serialises a message with its fields in ascending order of their numbers, as other
-// languages do; Go's own writes those of a oneof last.
+// appendAscending serialises a message with its fields in ascending order of their numbers, as
+// other languages do; Go's own writes those of a oneof last.
 func appendAscending(to []byte, message protoreflect.Message) ([]byte, error) {
 	var fields []protoreflect.FieldDescriptor
 	message.Range(func(field protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
@@ -70,8 +70,8 @@ func appendInner(
 		protowire.AppendTag(to, field.Number(), protowire.BytesType), serialised), err
 }
 
-// namesATable says whether a request means a table by its name, under which a server may have another
-// one.
+// namesATable says whether a request means a table by its name, under which a server may have
+// another one.
 func namesATable(message protoreflect.Message) bool {
 	if ref, ok := message.Interface().(*pb.TableRef); ok {
 		_, byName := ref.Source.(*pb.TableRef_Name)

@@ -27,8 +27,8 @@ import (
 // Nothing listens there.
 const nobody = "127.0.0.1:1"
 
-// python runs a program that has the package attnbias, the server's address in SERVER and the cache's
-// folder in FOLDER, and returns what it prints.
+// python runs a program that has the package attnbias, the server's address in SERVER and the
+// cache's folder in FOLDER, and returns what it prints.
 func python(t *testing.T, folder, program string) string {
 	t.Helper()
 	command := exec.Command("python", "-c", "import os, attnbias\n"+program)
@@ -46,7 +46,8 @@ var shared = []string{
 	"attnbias.ALiBi(num_heads=2), queries=6, keys=6, causal=True",
 	"attnbias.ALiBi(num_heads=2, variant='key_from_end'), queries=5, keys=5, dtype='f16'",
 	"attnbias.ALiBi(num_heads=3), queries=(2, 7), keys=(1, 9), heads=(1, 3), query_offset=4",
-	"attnbias.ALiBi(num_heads=2), queries=4, keys=4, form='dense', dtype='f64', fill=-9, causal=True",
+	"attnbias.ALiBi(num_heads=2), queries=4, keys=4, form='dense', dtype='f64', fill=-9, " +
+		"causal=True",
 	"attnbias.Rotary(head_dim=8), positions=16, dtype='bf16'",
 	"attnbias.Sinusoidal(dim=4), position_ids=[3, 1, 4, 1, 5]",
 	"attnbias.ALiBi(num_heads=2), queries=6, keys=6, window_left=9",
@@ -154,7 +155,8 @@ func TestWhatWasFetchedIsKept(t *testing.T) {
 			t.Errorf("got %v", tensor.Bytes())
 		}
 	}
-	same := specOf(t, "alibi { num_heads: 1 alibi_bias_max: 8 } pair { query_length: 2 key_length: 2 }")
+	same := specOf(t, "alibi { num_heads: 1 alibi_bias_max: 8 } "+
+		"pair { query_length: 2 key_length: 2 }")
 	get(t, client, same) // which other words for it cost one question
 	if len(f.offsets) != 1 || f.described != 2 {
 		t.Errorf("got %d transfers and %d questions, want 1 and 2", len(f.offsets), f.described)
@@ -164,11 +166,9 @@ func TestWhatWasFetchedIsKept(t *testing.T) {
 		!slices.Equal(out[:], payload) {
 		t.Errorf("got %v, %v", out, err)
 	}
-	if _, err := GetInto(t.Context(), client, alibi, out[:2]); !errors.Is(err, ErrInvalidArgument) {
-		t.Errorf("got %v, want %v", err, ErrInvalidArgument)
-	}
-	if _, err := GetInto[float32](t.Context(), client, alibi, nil); !errors.Is(err, ErrInvalidArgument) {
-		t.Errorf("got %v, want %v", err, ErrInvalidArgument)
+	for _, few := range [][]float32{out[:2], nil} {
+		_, err := GetInto(t.Context(), client, alibi, few)
+		expectError(t, err, ErrInvalidArgument, "bytes, want at least 12")
 	}
 	small := clientOf(t, client.target, WithCache(folder), WithMaxTensorBytes(8))
 	if _, err := small.Get(t.Context(), alibi); !errors.Is(err, ErrTooLarge) {
@@ -263,9 +263,7 @@ func TestOfflineNeverAsks(t *testing.T) {
 		func() error { _, err := offline.Describe(t.Context(), alibi); return err },
 	} {
 		err := ask()
-		if !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), folder+" does not have { ") {
-			t.Errorf("got %v, want %v", err, ErrNotFound)
-		}
+		expectError(t, err, ErrNotFound, folder+" does not have { ")
 	}
 	if _, err := offline.ServerInfo(t.Context()); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("got %v, want %v", err, ErrUnavailable)
@@ -363,7 +361,8 @@ func TestDraftsOfTheDeadAreSwept(t *testing.T) {
 	long := time.Now().Add(-2 * staleAfter)
 	for _, name := range []string{old, held} {
 		path := filepath.Join(folder, "drafts", name)
-		if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chtimes(path, long, long)); err != nil {
+		replaceFile(t, path, nil)
+		if err := os.Chtimes(path, long, long); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -381,8 +380,9 @@ func TestDraftsOfTheDeadAreSwept(t *testing.T) {
 
 // What Python has for the same, so that the test needs no Python.
 func TestKeysAreTheContracts(t *testing.T) {
-	spec := specOf(t, "alibi { num_heads: 2 } pair { query_length: 6 key_length: 6 query_offset: 0 "+
-		"keys { begin: 1 end: 4 } } output { mask { causal: true fill_lowest: true } }")
+	spec := specOf(t, "alibi { num_heads: 2 } "+
+		"pair { query_length: 6 key_length: 6 query_offset: 0 keys { begin: 1 end: 4 } } "+
+		"output { mask { causal: true fill_lowest: true } }")
 	const want = "a103faf8e35ed9184614aa31954c1efe57c8eca79e1817e443c5ceca27898dfa"
 	if got, err := cacheKey(spec); got != want || err != nil {
 		t.Errorf("got %s, %v, want %s", got, err, want)

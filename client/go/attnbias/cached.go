@@ -150,6 +150,6 @@ func (c *cached) missing() error {
 	if len(brief) > mostBrief {
 		brief = brief[:mostBrief] + "..."
 	}
-	return failed(codes.NotFound, "WithOffline: %s does not have { %s }: get it once, in these words, "+
-		"with a client that has this cache and is not offline", c.cache.folder, brief)
+	return failed(codes.NotFound, "WithOffline: %s does not have { %s }: get it once, in these "+
+		"words, with a client that has this cache and is not offline", c.cache.folder, brief)
 }

@@ -42,7 +42,7 @@ type Client struct {
 // An error is ErrInvalidArgument and names the option or the variable that is wrong.
 func New(target string, options ...Option) (*Client, error) {
 	if !littleEndian() {
-		return nil, failed(codes.Unimplemented, "this machine is big-endian, want a little-endian one")
+		return nil, failed(codes.Unimplemented, "this machine is big-endian, want little-endian")
 	}
 	s, err := settingsOf(options)
 	if err != nil {
@@ -79,8 +79,8 @@ func littleEndian() bool { return binary.NativeEndian.Uint16([]byte{1, 0}) == 1 
 // Close ends the connection and the calls that use it. Tensors stay as they are.
 func (c *Client) Close() error { return c.connection.Close() }
 
-// Get fetches a tensor, or maps what a cache has. A broken stream goes on where it broke; ErrCorrupt
-// is what does not match its checksums or its header.
+// Get fetches a tensor, or maps what a cache has. A broken stream goes on where it broke;
+// ErrCorrupt is what does not match its checksums or its header.
 func (c *Client) Get(
 	ctx context.Context, spec *pb.TensorSpec, options ...GetOption,
 ) (*Tensor, error) {
@@ -90,8 +90,8 @@ func (c *Client) Get(
 	return c.get(ctx, spec, reserve, options)
 }
 
-// GetInto is [Client.Get] into memory of the caller's: the whole payload in the first numbers of out,
-// which has to be large enough and of the element type that is sent, else the error is
+// GetInto is [Client.Get] into memory of the caller's: the whole payload in the first numbers of
+// out, which has to be large enough and of the element type that is sent, else the error is
 // ErrInvalidArgument. What out holds after an error is not specified.
 func GetInto[T Element](
 	ctx context.Context, client *Client, spec *pb.TensorSpec, out []T, options ...GetOption,
@@ -100,11 +100,13 @@ func GetInto[T Element](
 	reserve := func(header *pb.TensorHeader) ([]byte, error) {
 		for _, part := range header.Parts {
 			if part.DataType != dataTypeOf[T]() {
-				return nil, invalid("out: got %T, want numbers of the tensor's %v", out, part.DataType)
+				return nil, invalid("out: got %T, want numbers of the tensor's %v", out,
+					part.DataType)
 			}
 		}
 		if int64(len(memory)) < header.TotalBytes {
-			return nil, invalid("out: got %d bytes, want at least %d", len(memory), header.TotalBytes)
+			return nil, invalid("out: got %d bytes, want at least %d", len(memory),
+				header.TotalBytes)
 		}
 		return memory[:header.TotalBytes], nil
 	}
@@ -143,8 +145,8 @@ func (c *Client) get(
 	return c.newCached(spec).get(ctx, fetch)
 }
 
-// Describe says what Get would give, without computing or sending it; ErrCorrupt is a header that does
-// not match its checksum. A cache may answer.
+// Describe says what Get would give, without computing or sending it; ErrCorrupt is a header that
+// does not match its checksum. A cache may answer.
 func (c *Client) Describe(ctx context.Context, spec *pb.TensorSpec) (*pb.TensorHeader, error) {
 	if err := requireSpec(spec); err != nil {
 		return nil, err

@@ -9,7 +9,8 @@ import (
 	"path/filepath"
 )
 
-// draft is a file in the making, whose lock is the right to make it. The kernel frees it at a death.
+// draft is a file in the making, whose lock is the right to make it. The kernel frees it at a
+// death.
 type draft struct {
 	key, path string
 	file      *os.File

@@ -37,7 +37,8 @@ var (
 	ErrTooLarge = errors.New("attnbias: too large")
 	// ErrFingerprintMismatch: the server would no longer send the bytes that were begun.
 	ErrFingerprintMismatch = errors.New("attnbias: fingerprint mismatch")
-	// ErrAborted: the server ended the call, as it does to a client that stops reading or sending.
+	// ErrAborted: the server ended the call, as it does to a client that stops reading or
+	// sending.
 	ErrAborted = errors.New("attnbias: aborted")
 	// ErrUnavailable: no server could be reached, or it went away; or the client is offline.
 	ErrUnavailable = errors.New("attnbias: unavailable")
@@ -121,8 +122,8 @@ func corrupt(format string, values ...any) *Error {
 	return failed(codes.DataLoss, format, values...)
 }
 
-// errorOf turns what gRPC returns into an Error; what is one stays as it is. The trailer is that of the
-// call; nil where there was none.
+// errorOf turns what gRPC returns into an Error; what is one stays as it is. The trailer is that of
+// the call; nil where there was none.
 func errorOf(err error, trailer func() metadata.MD) *Error {
 	var own *Error
 	if errors.As(err, &own) {

@@ -170,7 +170,7 @@ func ExampleError() {
 // TLS, a token in a file, and a folder that all programs of the machine share.
 func ExampleNew() {
 	client, err := attnbias.New("attnbias.example",
-		attnbias.WithTLS(attnbias.TLS{CA: "/etc/attnbias/ca.pem"}),
+		attnbias.WithTLS(attnbias.TLS{CA: "/no/ca.pem"}),
 		attnbias.WithTokenFile("/run/secrets/attnbias-token"),
 		attnbias.WithCache("~/.cache/attnbias"),
 	)
@@ -179,7 +179,7 @@ func ExampleNew() {
 		return
 	}
 	defer client.Close()
-	// Output: attnbias: InvalidArgument: TLS.CA: open /etc/attnbias/ca.pem: no such file or directory
+	// Output: attnbias: InvalidArgument: TLS.CA: open /no/ca.pem: no such file or directory
 }
 
 // The rows of a decoder, one at a time over one stream.

@@ -5,10 +5,12 @@ package attnbias
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"hash/crc32"
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -119,7 +121,8 @@ func (f *fake) DescribeTensor(
 	defer f.mutex.Unlock()
 	f.described++
 	header := payloadHeader()
-	return &pb.DescribeTensorResponse{Header: header, HeaderCrc32C: proto.Uint32(sumOf(header))}, nil
+	sum := proto.Uint32(sumOf(header))
+	return &pb.DescribeTensorResponse{Header: header, HeaderCrc32C: sum}, nil
 }
 
 func (f *fake) StreamTensor(request *pb.StreamTensorRequest, stream tensorStream) error {
@@ -178,8 +181,9 @@ func serve(t *testing.T, listener net.Listener, options ...grpc.ServerOption) (*
 // clientOf is a client that says nothing while it waits.
 func clientOf(t *testing.T, target string, options ...Option) *Client {
 	t.Helper()
-	quiet := WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))
-	client, err := New(target, append([]Option{quiet, WithTimeout(20 * time.Second)}, options...)...)
+	silent := WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	defaults := []Option{silent, WithTimeout(20 * time.Second)}
+	client, err := New(target, append(defaults, options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,4 +205,11 @@ func littleEndianFloats(values ...float32) []byte {
 		data, _ = binary.Append(data, binary.LittleEndian, value)
 	}
 	return data
+}
+
+func expectError(t *testing.T, err, is error, says string) {
+	t.Helper()
+	if !errors.Is(err, is) || !strings.Contains(err.Error(), says) {
+		t.Errorf("got %v, want %q with %q", err, is, says)
+	}
 }

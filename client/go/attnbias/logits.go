@@ -24,9 +24,9 @@ const (
 	blockAnswerBytes = 16 << 20
 )
 
-// Logits computes positional logits over a stream that stays open from one call of Rows to the next,
-// as for a decoder. In is the element type of the rows that are sent, Out that of the answers. One
-// goroutine may use it at a time.
+// Logits computes positional logits over a stream that stays open from one call of Rows to the
+// next, as for a decoder. In is the element type of the rows that are sent, Out that of the
+// answers. One goroutine may use it at a time.
 type Logits[In, Out Float] struct {
 	client *Client
 	spec   *pb.LogitsSpec
@@ -40,8 +40,8 @@ type Logits[In, Out Float] struct {
 }
 
 // NewLogits prepares a stream for one spec, whose data_type and output_data_type are In and Out, or
-// not set; the first call of Rows begins it. Close it in the end. It is ErrInvalidArgument where the
-// types are others.
+// not set; the first call of Rows begins it. Close it in the end. It is ErrInvalidArgument where
+// the types are others.
 func NewLogits[In, Out Float](client *Client, spec *pb.LogitsSpec) (*Logits[In, Out], error) {
 	if spec == nil {
 		return nil, invalid("spec: got nil, want an *attnbiaspb.LogitsSpec")
@@ -110,8 +110,8 @@ func (l *Logits[In, Out]) rowsInBlock() (int, error) {
 	heads := int(l.spec.NumHeads)
 	row := max(heads*l.row*elementSize[In](), 1)
 	if row > maxRequestBytes {
-		return 0, invalid("rows: one row of all heads has %d bytes, want at most %d; ask for fewer "+
-			"heads at once", row, maxRequestBytes)
+		return 0, invalid("rows: one row of all heads has %d bytes, want at most %d; ask for "+
+			"fewer heads at once", row, maxRequestBytes)
 	}
 	answer := max(heads*l.width*elementSize[Out](), 1)
 	return max(min(blockBytes/row, blockAnswerBytes/answer), 1), nil
@@ -132,7 +132,8 @@ func (l *Logits[In, Out]) end() {
 
 // begin opens a stream and reads its header.
 func (l *Logits[In, Out]) begin() error {
-	stream, err := l.client.newStream(l.streamContext, pb.AttentionBiasService_ComputeLogits_FullMethodName)
+	const method = pb.AttentionBiasService_ComputeLogits_FullMethodName
+	stream, err := l.client.newStream(l.streamContext, method)
 	if err != nil {
 		return err
 	}

@@ -157,9 +157,7 @@ func TestWrongRowsAreNamed(t *testing.T) {
 		},
 	} {
 		err := call()
-		if !errors.Is(err, ErrInvalidArgument) || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want one with %q", err, want)
-		}
+		expectError(t, err, ErrInvalidArgument, want)
 	}
 }
 
@@ -241,25 +239,19 @@ func TestWrongAnswersAreRefused(t *testing.T) {
 		f, client := fakeAndClient(t)
 		f.logits = logitsServer(1, nil, spoil)
 		_, err := smallLogits(t, client).Rows(t.Context(), 0, 1, someRows(3))
-		if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want one with %q", err, want)
-		}
+		expectError(t, err, ErrCorrupt, want)
 	}
 	f, client := fakeAndClient(t)
 	f.logits = logitsServer(0, nil, nil)
 	_, err := smallLogits(t, client).Rows(t.Context(), 0, 1, someRows(3))
-	if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "ended in OK before all rows") {
-		t.Errorf("got %v, want %v", err, ErrCorrupt)
-	}
+	expectError(t, err, ErrCorrupt, "ended in OK before all rows")
 	wide := shawKeys()
 	stream, err := NewLogits[float32, float32](client, wide)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = stream.Rows(t.Context(), 0, 1, someRows(6))
-	if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "header: got 1 heads, width 2") {
-		t.Errorf("got %v, want one about the header", err)
-	}
+	expectError(t, err, ErrCorrupt, "header: got 1 heads, width 2")
 }
 
 func TestLogitsEndWithTheirContext(t *testing.T) {

@@ -21,8 +21,8 @@ func TestMain(m *testing.M) {
 	os.Exit(runWithServer(m))
 }
 
-// runWithServer runs the tests beside the server that ATTNBIAS_SERVER_BINARY names. Without it those
-// that take one are skipped, and so are the examples.
+// runWithServer runs the tests beside the server that ATTNBIAS_SERVER_BINARY names. Without it
+// those that take one are skipped, and so are the examples.
 func runWithServer(m *testing.M) int {
 	binary := os.Getenv("ATTNBIAS_SERVER_BINARY")
 	if binary == "" {

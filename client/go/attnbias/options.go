@@ -46,8 +46,8 @@ type settings struct {
 
 type getSettings struct{ progress func(done, total int64) }
 
-// WithTimeout bounds each call, its retries and waits included; more than 0, by default 5 minutes. A
-// context may end it earlier. Give a large tensor over a slow link more.
+// WithTimeout bounds each call, its retries and waits included; more than 0, by default 5 minutes.
+// A context may end it earlier. Give a large tensor over a slow link more.
 func WithTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.timeout = timeout }
 }
@@ -58,14 +58,14 @@ func WithMaxAttempts(attempts int) Option {
 	return func(s *settings) { s.maxAttempts = &attempts }
 }
 
-// WithMaxTensorBytes has larger payloads refused, with ErrTooLarge, before memory is taken for them;
-// more than 0, by default 16 GiB.
+// WithMaxTensorBytes has larger payloads refused, with ErrTooLarge, before memory is taken for
+// them; more than 0, by default 16 GiB.
 func WithMaxTensorBytes(bytes int64) Option {
 	return func(s *settings) { s.maxTensorBytes = bytes }
 }
 
-// WithTLS has the client speak TLS; TLS{} trusts those that the system trusts. Without it, and without
-// [WithPlaintext], the environment counts: ATTNBIAS_CLIENT_TLS=1, or the files that
+// WithTLS has the client speak TLS; TLS{} trusts those that the system trusts. Without it, and
+// without [WithPlaintext], the environment counts: ATTNBIAS_CLIENT_TLS=1, or the files that
 // ATTNBIAS_CLIENT_TLS_CA, ..._CERT and ..._KEY name, else plaintext.
 func WithTLS(tls TLS) Option {
 	return func(s *settings) { s.tls, s.plaintext = &tls, false }
@@ -89,27 +89,27 @@ func WithTokenFile(path string) Option {
 }
 
 // WithCache names a folder that keeps what was fetched, as "~/.cache/attnbias"; "" is none. Whoever
-// asks for the same, in any process and with the Python client too, has it mapped from there, without
-// a call. What is mapped stays so until the program ends. Without this option the environment counts:
-// ATTNBIAS_CACHE_DIR.
+// asks for the same, in any process and with the Python client too, has it mapped from there,
+// without a call. What is mapped stays so until the program ends. Without this option the
+// environment counts: ATTNBIAS_CACHE_DIR.
 func WithCache(folder string) Option {
 	return func(s *settings) { s.cache = &folder }
 }
 
-// WithCacheBytes is what the tensors of the cache may take; beyond it those asked for longest ago are
-// removed. At least 1. By default there is no bound.
+// WithCacheBytes is what the tensors of the cache may take; beyond it those asked for longest ago
+// are removed. At least 1. By default there is no bound.
 func WithCacheBytes(bytes int64) Option {
 	return func(s *settings) { s.cacheBytes = &bytes }
 }
 
-// WithOffline never asks a server: what the cache does not have is ErrNotFound, and what only a server
-// can say ErrUnavailable.
+// WithOffline never asks a server: what the cache does not have is ErrNotFound, and what only a
+// server can say ErrUnavailable.
 func WithOffline() Option {
 	return func(s *settings) { s.offline = true }
 }
 
-// WithLogger is told, once for each call, why it waits to be made again, and what a cache cannot do;
-// by default [slog.Default].
+// WithLogger is told, once for each call, why it waits to be made again, and what a cache cannot
+// do; by default [slog.Default].
 func WithLogger(logger *slog.Logger) Option {
 	return func(s *settings) { s.logger = logger }
 }
@@ -120,8 +120,8 @@ func WithDialOptions(options ...grpc.DialOption) Option {
 	return func(s *settings) { s.dialOptions = append(s.dialOptions, options...) }
 }
 
-// WithProgress is told, after each part of a payload that comes, how many bytes have come and how many
-// there are. What a cache has comes at once, and untold.
+// WithProgress is told, after each part of a payload that comes, how many bytes have come and how
+// many there are. What a cache has comes at once, and untold.
 func WithProgress(progress func(done, total int64)) GetOption {
 	return func(s *getSettings) { s.progress = progress }
 }

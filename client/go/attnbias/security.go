@@ -179,8 +179,8 @@ func (b *bearer) renew() error {
 	}
 	token := strings.TrimSpace(string(text))
 	if !isToken(token) {
-		return invalid("%s: got %q, which does not hold a token, want visible characters of ASCII, "+
-			"without spaces", b.name, b.file)
+		return invalid("%s: got %q, which does not hold a token, want visible characters of "+
+			"ASCII, without spaces", b.name, b.file)
 	}
 	b.last.Store(&token)
 	return nil

@@ -11,7 +11,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"errors"
 	"math/big"
 	"net"
 	"net/http"
@@ -195,9 +194,7 @@ func TestAdviceFitsTheServer(t *testing.T) {
 		}
 		client := clientOf(t, test.target, options...)
 		_, err := client.ServerInfo(t.Context())
-		if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("got %v, want one with %q", err, test.want)
-		}
+		expectError(t, err, ErrUnavailable, test.want)
 	}
 	named := clientOf(t, good, WithTLS(TLS{CA: trusted, ServerName: "server"}))
 	if _, err := named.ServerInfo(t.Context()); err != nil {
@@ -235,9 +232,7 @@ func TestWhatCannotBeUsedIsNamed(t *testing.T) {
 		{"host", WithToken("abc"), "WithToken: got one for host:50051, which is not on this"},
 	} {
 		_, err := New(test.target, test.option)
-		if !errors.Is(err, ErrInvalidArgument) || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("got error %v, want one with %q", err, test.want)
-		}
+		expectError(t, err, ErrInvalidArgument, test.want)
 	}
 }
 
@@ -260,9 +255,9 @@ func TestOptionsBeatTheEnvironment(t *testing.T) {
 	}
 	expect := func(isTLS bool, file, token string, options ...Option) {
 		t.Helper()
-		gotTLS, gotFile, gotToken := read(options...)
-		if gotTLS != isTLS || gotFile != file || gotToken != token {
-			t.Errorf("got %t, %q, %q, want %t, %q, %q", gotTLS, gotFile, gotToken, isTLS, file, token)
+		hasTLS, ca, sent := read(options...)
+		if hasTLS != isTLS || ca != file || sent != token {
+			t.Errorf("got %t, %q, %q, want %t, %q, %q", hasTLS, ca, sent, isTLS, file, token)
 		}
 	}
 	expect(false, "", "")

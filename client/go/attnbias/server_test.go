@@ -95,8 +95,10 @@ func TestToeplitzIsItsDenseTensor(t *testing.T) {
 	for _, text := range []string{
 		"alibi { num_heads: 3 } pair { query_length: 6 key_length: 9 alignment: ALIGNMENT_END }",
 		"alibi { num_heads: 3 } pair { query_length: 9 key_length: 9 queries { begin: 2 end: 8 } }",
-		"alibi { num_heads: 3 } pair { query_length: 9 key_length: 9 } output { mask { causal: true } }",
-		"alibi { num_heads: 3 } pair { query_positions { positions: [4, 5, 6, 7, 8, 9] } key_length: 9 }",
+		"alibi { num_heads: 3 } pair { query_length: 9 key_length: 9 } " +
+			"output { mask { causal: true } }",
+		"alibi { num_heads: 3 } pair { query_positions { positions: [4, 5, 6, 7, 8, 9] } " +
+			"key_length: 9 }",
 		"alibi { num_heads: 3 } pair { query_length: 7 key_length: 7 heads { begin: 1 end: 3 } }",
 	} {
 		spec := specOf(t, text)
@@ -144,9 +146,7 @@ func TestElementTypes(t *testing.T) {
 		func(number BFloat16) float64 { return float64(number.Float32()) })
 	_, err := AsToeplitz[float32](get(t, client, spec("BF16")))
 	const want = "element type: got float32, want that of the tensor's DATA_TYPE_BF16"
-	if !errors.Is(err, ErrInvalidArgument) || !strings.Contains(err.Error(), want) {
-		t.Errorf("got %v, want one with %q", err, want)
-	}
+	expectError(t, err, ErrInvalidArgument, want)
 }
 
 // expectAlibi holds numbers against a formula: their slopes are 2^-4 and 2^-8.
@@ -172,7 +172,8 @@ func expectAlibi[T Element](
 
 func TestIndicesHaveNoHeads(t *testing.T) {
 	client := realClient(t)
-	spec := specOf(t, "t5 { num_heads: 2 bidirectional: true } pair { query_length: 40 key_length: 30 "+
+	spec := specOf(t, "t5 { num_heads: 2 bidirectional: true } "+
+		"pair { query_length: 40 key_length: 30 "+
 		"alignment: ALIGNMENT_START } output { values: VALUES_BUCKETS }")
 	got, err := AsToeplitz[int32](get(t, client, spec))
 	if err != nil {
@@ -212,7 +213,8 @@ func TestVectorsAreTheirDenseTensor(t *testing.T) {
 				for j := range part.Keys() {
 					for c, is := range want.Row(h, i+2, j+3) {
 						if part.Vector(h, i, j)[c] != is || part.Row(h, i)[3*j+c] != is {
-							t.Fatalf("head %d, query %d, key %d: got %v", h, i, j, part.Vector(h, i, j))
+							t.Fatalf("head %d, query %d, key %d: got %v", h, i, j,
+								part.Vector(h, i, j))
 						}
 					}
 				}
@@ -320,12 +322,10 @@ func TestTablesHaveRows(t *testing.T) {
 		}
 	}
 	_, err = AsArray[float32](get(t, client, spec), "cos")
-	if err == nil || !strings.Contains(err.Error(), `got "cos", want one of the tensor's parts: posi`) {
-		t.Errorf("got %v", err)
-	}
+	expectError(t, err, ErrInvalidArgument, `"cos", want one of the tensor's parts: positions`)
 	expectPanic(t, "got 1 indices, want one for each axis of [4096 512]", func() { table.At(1) })
 	expectPanic(t, "got 2 indices", func() { table.Row(1, 2) })
-	expectPanic(t, "index out of range: got 4096, want one of [0, 4096)", func() { table.Row(4096) })
+	expectPanic(t, "index out of range: got 4096, want one of", func() { table.Row(4096) })
 }
 
 func TestViewsCopyNothing(t *testing.T) {
@@ -361,7 +361,8 @@ func TestViewsCopyNothing(t *testing.T) {
 		t.Errorf("got room for %d numbers after a row, want none", cap(bias.Row(0, 5))-512)
 	}
 	// The structure itself, and its shape: whatever the size.
-	if allocated := testing.AllocsPerRun(100, func() { AsToeplitz[float32](tensor) }); allocated > 4 {
+	allocated := testing.AllocsPerRun(100, func() { AsToeplitz[float32](tensor) })
+	if allocated > 4 {
 		t.Errorf("got %v allocations, want at most 4", allocated)
 	}
 }
@@ -384,21 +385,15 @@ func TestWrongIndicesAreNamed(t *testing.T) {
 		"Window.Heads: got [-1, 1), want a part of [0, 2)":  {Heads: Span{-1, 1}},
 	} {
 		_, err := bias.Window(wrong)
-		if !errors.Is(err, ErrInvalidArgument) || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want one with %q", err, want)
-		}
+		expectError(t, err, ErrInvalidArgument, want)
 	}
-	for want, as := range map[string]func() error{
-		"want FORM_KEY_ROW":                func() error { _, err := AsKeyRow[float32](tensor); return err },
-		"want FORM_TOEPLITZ with a border": func() error { _, err := AsBorderedToeplitz[float32](tensor); return err },
-		"want FORM_BLOCK_TOEPLITZ_2D":      func() error { _, err := AsBlockToeplitz[float32](tensor); return err },
-	} {
-		err := as()
-		if !errors.Is(err, ErrInvalidArgument) || !strings.Contains(err.Error(), want) ||
-			!strings.Contains(err.Error(), "got one of [diagonals of FORM_TOEPLITZ]") {
-			t.Errorf("got %v, want one with %q", err, want)
-		}
-	}
+	const got = "tensor: got one of [diagonals of FORM_TOEPLITZ], want FORM_"
+	_, err = AsKeyRow[float32](tensor)
+	expectError(t, err, ErrInvalidArgument, got+"KEY_ROW")
+	_, err = AsBorderedToeplitz[float32](tensor)
+	expectError(t, err, ErrInvalidArgument, got+"TOEPLITZ with a border")
+	_, err = AsBlockToeplitz[float32](tensor)
+	expectError(t, err, ErrInvalidArgument, got+"BLOCK_TOEPLITZ_2D")
 }
 
 func expectPanic(t *testing.T, want string, call func()) {
@@ -436,7 +431,8 @@ func TestServerIsDescribed(t *testing.T) {
 	_, err = client.Describe(t.Context(), spec)
 	var found *Error
 	if !errors.As(err, &found) || !errors.Is(err, ErrInvalidArgument) ||
-		len(found.FieldViolations) != 1 || found.FieldViolations[0].Field != "spec.pair.key_length" {
+		len(found.FieldViolations) != 1 ||
+		found.FieldViolations[0].Field != "spec.pair.key_length" {
 		t.Errorf("got %v, want one about spec.pair.key_length", err)
 	}
 }

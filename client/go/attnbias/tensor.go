@@ -49,15 +49,15 @@ type Tensor struct {
 	bytes  []byte
 }
 
-// Header describes the payload: its parts, its fingerprint, the request as the server understood it.
-// It is not to be changed.
+// Header describes the payload: its parts, its fingerprint, the request as the server understood
+// it. It is not to be changed.
 func (t *Tensor) Header() *pb.TensorHeader { return t.header }
 
 // Fingerprint is 64 hex digits. Equal fingerprint, equal bytes: from any server, on any day.
 func (t *Tensor) Fingerprint() string { return t.header.Fingerprint }
 
-// Bytes is the whole payload as it came: little-endian, row-major, the parts of the header one after
-// another. It is not a copy. What a cache has is mapped: who writes to it ends the program.
+// Bytes is the whole payload as it came: little-endian, row-major, the parts of the header one
+// after another. It is not a copy. What a cache has is mapped: who writes to it ends the program.
 func (t *Tensor) Bytes() []byte { return t.bytes }
 
 // Array is the numbers of one part of a payload.
@@ -68,9 +68,9 @@ type Array[T Element] struct {
 	Shape []int
 }
 
-// AsArray gives the numbers of the part of that name, as "dense", "positions", "cos" or "sin", where
-// they lie. It is ErrInvalidArgument where the tensor has no such part, or its numbers are of another
-// type.
+// AsArray gives the numbers of the part of that name, as "dense", "positions", "cos" or "sin",
+// where they lie. It is ErrInvalidArgument where the tensor has no such part, or its numbers are of
+// another type.
 func AsArray[T Element](tensor *Tensor, name string) (Array[T], error) {
 	var names []string
 	for _, part := range tensor.header.Parts {
@@ -124,7 +124,8 @@ func (a Array[T]) Row(index ...int) []T {
 }
 
 func outOfRange(name string, index, length int) string {
-	return fmt.Sprintf("attnbias: %s out of range: got %d, want one of [0, %d)", name, index, length)
+	return fmt.Sprintf("attnbias: %s out of range: got %d, want one of [0, %d)", name, index,
+		length)
 }
 
 // memoryFor is aligned for any element.

@@ -147,8 +147,8 @@ func (t *Toeplitz[T]) Row(h, i int) []T {
 	return t.data[begin:end:end]
 }
 
-// Diagonals is the (Queries() + Keys() - 1) * Dim() numbers of head h, by ascending key minus query;
-// not a copy.
+// Diagonals is the (Queries() + Keys() - 1) * Dim() numbers of head h, by ascending key minus
+// query; not a copy.
 func (t *Toeplitz[T]) Diagonals(h int) []T {
 	t.checkRow(h, 0)
 	begin := h * t.stride
@@ -156,8 +156,8 @@ func (t *Toeplitz[T]) Diagonals(h int) []T {
 	return t.data[begin:end:end]
 }
 
-// Window is a part of the tensor over the same memory; not a copy. It is ErrInvalidArgument where the
-// part is empty or not all inside.
+// Window is a part of the tensor over the same memory; not a copy. It is ErrInvalidArgument where
+// the part is empty or not all inside.
 func (t *Toeplitz[T]) Window(window Window) (*Toeplitz[T], error) {
 	in, err := window.within(t.heads, t.queries, t.keys)
 	if err != nil {
@@ -198,7 +198,8 @@ func areVectors(header *pb.TensorHeader) bool {
 	return false
 }
 
-// requireForm refuses a tensor whose first part has another form, or that has another number of parts.
+// requireForm refuses a tensor whose first part has another form, or that has another number of
+// parts.
 func requireForm(tensor *Tensor, form pb.Form, parts int) error {
 	got := tensor.header.Parts
 	if len(got) == parts && got[0].Form == form {
