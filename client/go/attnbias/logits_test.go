@@ -9,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -256,17 +257,21 @@ func TestWrongAnswersAreRefused(t *testing.T) {
 
 func TestLogitsEndWithTheirContext(t *testing.T) {
 	f, client := fakeAndClient(t)
+	answers := logitsServer(5, nil, func(*pb.ComputeLogitsResponse) {})
+	var calls atomic.Int32
 	f.logits = func(stream logitsStream) error {
+		if calls.Add(1) > 1 {
+			return answers(stream)
+		}
 		<-stream.Context().Done()
 		return status.Error(codes.Unavailable, "away")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(20*time.Millisecond, cancel)
+	time.AfterFunc(100*time.Millisecond, cancel)
 	stream := smallLogits(t, client)
 	if _, err := stream.Rows(ctx, 0, 1, someRows(3)); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
-	f.logits = logitsServer(5, nil, func(*pb.ComputeLogitsResponse) {})
 	if _, err := stream.Rows(t.Context(), 0, 1, someRows(3)); err != nil {
 		t.Error(err)
 	}
