@@ -91,7 +91,8 @@ func faults() []fault {
 	moved := spoilt(func(h *pb.TensorHeader) { h.Parts[0].Offset = 4 })
 	unknown := spoilt(func(h *pb.TensorHeader) { h.Parts[0].DataType = 99 })
 	huge := spoilt(func(h *pb.TensorHeader) {
-		h.Parts[0].Shape, h.Parts[0].SizeBytes = []int64{math.MaxInt64/4 + 1}, 0
+		h.Parts[0].Shape = []int64{1 << 31, 1 << 31} // whose bytes are 2^64
+		h.Parts[0].SizeBytes, h.TotalBytes = 0, 0
 	})
 	type stream = []*pb.StreamTensorResponse
 	return []fault{
