@@ -218,7 +218,9 @@ step_fuzz() {
       -error_exitcode=1 -artifact_prefix=build/fuzz/findings/ \
       "build/fuzz/corpus/$name" "build/fuzz/seeds/$name"
   done
-  (cd client/go && go test -run '^$' -fuzz FuzzAssemble -fuzztime "${fuzz_runs}x" ./examples/fetch)
+  for name in FuzzAssemble FuzzReadChunk; do
+    (cd client/go && go test -run '^$' -fuzz "$name" -fuzztime "${fuzz_runs}x" ./attnbias)
+  done
 }
 
 step_python() {
@@ -231,7 +233,8 @@ step_python() {
 
 step_go() {
   build dev
-  (cd client/go && go test -count=1 -v ./...)
+  install_python_client # whose cache is shared
+  (cd client/go && go vet ./... && go test -race -count=1 -v ./...)
 }
 
 step_integration() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package attnbias
 
 import (
 	"time"
@@ -11,6 +11,9 @@ import (
 	"google.golang.org/grpc/resolver/dns"
 )
 
+// Room for several chunks on their way.
+const windowBytes = 16 << 20
+
 func init() {
 	// gRPC itself looks a name up at most every 30 s; replicas are replaced in 5.
 	dns.SetMinResolutionInterval(500 * time.Millisecond)
@@ -18,16 +21,8 @@ func init() {
 
 // dial prepares a connection with the settings that all clients of attnbias have; see "What the
 // clients do" in docs/operations/clients.md.
-func dial(server string, who security) (*grpc.ClientConn, error) {
-	target, err := targetFrom(server)
-	if err != nil {
-		return nil, err
-	}
-	options, err := who.options(target)
-	if err != nil {
-		return nil, err
-	}
-	return grpc.NewClient(target, append(options,
+func dial(target string, who *security, more []grpc.DialOption) (*grpc.ClientConn, error) {
+	options := append(who.options(),
 		// Every replica behind the name gets its share, and one that goes is left out.
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
 		// A peer that is silent while a call waits for it is given up after 10 + 5 s.
@@ -42,7 +37,15 @@ func dial(server string, who security) (*grpc.ClientConn, error) {
 			},
 			MinConnectTimeout: 20 * time.Second,
 		}),
-		// This program retries by itself, until its time is over.
+		// Attempts are this package's.
 		grpc.WithDisableRetry(),
-	)...)
+		grpc.WithResolvers(addressList("ipv4"), addressList("ipv6")),
+		grpc.WithInitialWindowSize(windowBytes),
+		grpc.WithInitialConnWindowSize(windowBytes),
+	)
+	connection, err := grpc.NewClient(target, append(options, more...)...)
+	if err != nil {
+		return nil, invalid("target: got %q: %v", target, err)
+	}
+	return connection, nil
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package attnbias
 
 import (
 	"strings"
@@ -33,7 +33,7 @@ func TestTargetThatIsNone(t *testing.T) {
 		"https://host:1", "unix:", "ipv4:", "ipv4:1.2.3.4,", "dns:///", "host:1:2",
 	} {
 		got, err := targetFrom(given)
-		if err == nil || !strings.Contains(err.Error(), "server: got") {
+		if err == nil || !strings.Contains(err.Error(), "target: got") {
 			t.Errorf("%q: got %q, %v, want an error", given, got, err)
 		}
 	}

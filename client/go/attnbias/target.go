@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package attnbias
 
 import (
-	"fmt"
 	"net"
 	"regexp"
 	"strconv"
@@ -38,7 +37,7 @@ func targetFrom(target string) (string, error) {
 	for i, host := range hosts {
 		withPort, ok := withPort(host)
 		if !ok {
-			return "", fmt.Errorf("server: got %q, want host, host:port, [IPv6]:port, "+
+			return "", invalid("target: got %q, want host, host:port, [IPv6]:port, "+
 				"unix:/path or another target of gRPC", target)
 		}
 		hosts[i] = withPort

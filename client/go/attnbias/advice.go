@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attnbias
+
+import (
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+)
+
+const anotherName = "%s has a certificate for another name: ask it by one of its names, or give " +
+	"one as TLS.ServerName"
+
+// How gRPC and Go say that there is no connection, and what that means; the first that fits.
+var reasons = []struct{ sign, why string }{
+	{"no children to pick from", "%s is not found: is the name right?"},
+	{"first record does not look like a TLS handshake",
+		"%s answers, but not with TLS: leave out WithTLS"},
+	{"certificate has expired", "%s has a certificate that has expired"},
+	{"unknown authority",
+		"%s has a certificate that is not trusted here: name its authority's, as TLS.CA"},
+	{"certificate is valid for", anotherName},
+	{"doesn't contain any IP SANs", anotherName},
+	{"looked like an HTTP/1.1 header", "%s answers, but not with gRPC: is it the right port?"},
+}
+
+// How they say that who answers closed the connection.
+var closed = []string{"server preface", "handshake failed", "broken pipe", "reset by peer", "EOF"}
+
+// advised says in one line what to try, where that is known, and then what gRPC or the server said.
+func (c *Client) advised(err *Error) *Error {
+	if advice := c.advice(err); advice != "" {
+		err.Message = fmt.Sprintf(advice, c.target) + " (" + err.Message + ")"
+	}
+	return err
+}
+
+func (c *Client) advice(err *Error) string {
+	switch err.Code {
+	case codes.Unavailable:
+		// The state of a connection that was never made, or could not be made again.
+		if c.connection.GetState() == connectivity.TransientFailure {
+			return c.whyUnreached(err.Message)
+		}
+		return ""
+	case codes.Unauthenticated:
+		if c.who.token != nil {
+			return "%s does not know this token: is it of this server, and still valid?"
+		}
+		return "%s wants to know who calls: add WithTokenFile, or TLS.Cert and TLS.Key"
+	case codes.PermissionDenied:
+		return "%s does not let this caller do it: ask those who run it, or call with another " +
+			"token or certificate"
+	}
+	return ""
+}
+
+func (c *Client) whyUnreached(says string) string {
+	for _, reason := range reasons {
+		if strings.Contains(says, reason.sign) {
+			return reason.why
+		}
+	}
+	if strings.Contains(says, "Error while dialing") {
+		return "nothing answers at %s: is the server running? attnbias-server starts one, " +
+			"New(target) asks another"
+	}
+	for _, sign := range closed {
+		if strings.Contains(says, sign) {
+			return "%s answers, but not with gRPC " + c.howSpokenTo()
+		}
+	}
+	return ""
+}
+
+// howSpokenTo is how the server was spoken to, and how else it may want it.
+func (c *Client) howSpokenTo() string {
+	switch {
+	case c.who.tls == nil:
+		return "in plaintext: does it need TLS? Add WithTLS"
+	case c.who.tls.Cert != "":
+		return "over TLS: does it trust the certificate in TLS.Cert?"
+	default:
+		return "over TLS: does it want a certificate? Give TLS.Cert and TLS.Key"
+	}
+}

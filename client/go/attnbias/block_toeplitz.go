@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attnbias
+
+import (
+	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
+)
+
+// BlockToeplitz is a tensor [heads, tokens, tokens] over the tokens of a grid, row after row, whose
+// numbers depend on their displacement alone. With token i in row r(i) and column c(i):
+//
+//	At(h, i, j) = block[h, r(j) - r(i) + height - 1, c(j) - c(i) + width - 1]
+//
+// With a border, token 0 is a class token with numbers of its own, and those of the grid follow it.
+type BlockToeplitz[T Element] struct {
+	pairs
+	height, width        int
+	firstQuery, firstKey int // tokens
+	block                []T // [heads, 2 height - 1, 2 width - 1]
+	border               []T // [heads, 3]; nil: no class token
+}
+
+// AsBlockToeplitz reads a tensor of form BLOCK_TOEPLITZ_2D, with a border or without, where it
+// lies. It is ErrInvalidArgument where the tensor has another form, or its numbers are of another
+// type.
+func AsBlockToeplitz[T Element](tensor *Tensor) (*BlockToeplitz[T], error) {
+	form := pb.Form_FORM_BLOCK_TOEPLITZ_2D
+	if err := requireForm(tensor, form, min(max(len(tensor.header.Parts), 1), 2)); err != nil {
+		return nil, err
+	}
+	part := tensor.header.Parts[0]
+	block, err := arrayOf[T](tensor, part)
+	if err != nil {
+		return nil, err
+	}
+	shape := block.Shape
+	if len(shape) != 3 || shape[1]%2 == 0 || shape[2]%2 == 0 {
+		return nil, corrupt("header: part %q has shape %v, want heads and two odd lengths",
+			part.Name, shape)
+	}
+	b := &BlockToeplitz[T]{height: (shape[1] + 1) / 2, width: (shape[2] + 1) / 2, block: block.Data}
+	tokens := b.height * b.width
+	if len(tensor.header.Parts) == 2 {
+		if b.border, err = borderOf[T](tensor, shape[0]); err != nil {
+			return nil, err
+		}
+		tokens++
+	}
+	b.pairs = pairs{shape[0], tokens, tokens}
+	return b, nil
+}
+
+// borderOf is the numbers [heads, 3] of a class token: what it gives every other key, what every
+// other query gives it, and what it gives itself.
+func borderOf[T Element](tensor *Tensor, heads int) ([]T, error) {
+	part := tensor.header.Parts[1]
+	border, err := arrayOf[T](tensor, part)
+	if err != nil {
+		return nil, err
+	}
+	if part.Name != "border" || len(border.Shape) != 2 || border.Shape[0] != heads ||
+		border.Shape[1] != 3 {
+		return nil, corrupt("header: part %q has shape %v, want a border of [%d, 3]", part.Name,
+			border.Shape, heads)
+	}
+	return border.Data, nil
+}
+
+// At is the number of query i and key j in head h.
+func (b *BlockToeplitz[T]) At(h, i, j int) T {
+	b.check(h, i, j)
+	i, j = i+b.firstQuery, j+b.firstKey
+	if b.border != nil {
+		if i == 0 || j == 0 {
+			return b.border[3*h+borderPlace(i == 0, j == 0)]
+		}
+		i, j = i-1, j-1
+	}
+	down := j/b.width - i/b.width + b.height - 1
+	across := j%b.width - i%b.width + b.width - 1
+	return b.block[(h*(2*b.height-1)+down)*(2*b.width-1)+across]
+}
+
+// borderPlace is which of a border's three numbers belongs to a pair with the class token.
+func borderPlace(isQuery, isKey bool) int {
+	switch {
+	case !isKey:
+		return 0
+	case !isQuery:
+		return 1
+	default:
+		return 2
+	}
+}
+
+// Window is a part of the tensor over the same memory, as [Toeplitz.Window].
+func (b *BlockToeplitz[T]) Window(window Window) (*BlockToeplitz[T], error) {
+	in, err := window.within(b.heads, b.queries, b.keys)
+	if err != nil {
+		return nil, err
+	}
+	part := *b
+	part.pairs = pairs{in.Heads.length(), in.Queries.length(), in.Keys.length()}
+	part.firstQuery += in.Queries.Begin
+	part.firstKey += in.Keys.Begin
+	part.block = b.block[in.Heads.Begin*(2*b.height-1)*(2*b.width-1):]
+	if b.border != nil {
+		part.border = b.border[3*in.Heads.Begin:]
+	}
+	return &part, nil
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attnbias
+
+import (
+	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
+)
+
+// BorderedToeplitz is a Toeplitz over positions of which 0 is a class token with numbers of its
+// own.
+type BorderedToeplitz[T Element] struct {
+	pairs
+	inner                *Toeplitz[T]
+	border               []T // [heads, 3]
+	classQuery, classKey int // where position 0 is among queries and keys, or would be
+}
+
+// AsBorderedToeplitz reads a tensor of form TOEPLITZ with a border, where it lies. It is
+// ErrInvalidArgument where the tensor has another form, or its numbers are of another type.
+func AsBorderedToeplitz[T Element](tensor *Tensor) (*BorderedToeplitz[T], error) {
+	if err := requireForm(tensor, pb.Form_FORM_TOEPLITZ, 2); err != nil {
+		return nil, err
+	}
+	inner, err := toeplitzIn[T](tensor)
+	if err != nil {
+		return nil, err
+	}
+	border, err := borderOf[T](tensor, inner.heads)
+	if err != nil {
+		return nil, err
+	}
+	pair := tensor.header.ResolvedSpec.GetPair()
+	return &BorderedToeplitz[T]{
+		pairs: inner.pairs, inner: inner, border: border,
+		classQuery: -int(pair.GetQueryOffset() + pair.GetQueries().GetBegin()),
+		classKey:   -int(pair.GetKeys().GetBegin()),
+	}, nil
+}
+
+// At is the number of query i and key j in head h.
+func (b *BorderedToeplitz[T]) At(h, i, j int) T {
+	number := b.inner.At(h, i, j)
+	if i == b.classQuery || j == b.classKey {
+		return b.border[3*h+borderPlace(i == b.classQuery, j == b.classKey)]
+	}
+	return number
+}
+
+// Window is a part of the tensor over the same memory, as [Toeplitz.Window].
+func (b *BorderedToeplitz[T]) Window(window Window) (*BorderedToeplitz[T], error) {
+	in, err := window.within(b.heads, b.queries, b.keys)
+	if err != nil {
+		return nil, err
+	}
+	inner, err := b.inner.Window(window)
+	if err != nil {
+		return nil, err
+	}
+	return &BorderedToeplitz[T]{
+		pairs: inner.pairs, inner: inner, border: b.border[3*in.Heads.Begin:],
+		classQuery: b.classQuery - in.Queries.Begin, classKey: b.classKey - in.Keys.Begin,
+	}, nil
+}

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attnbias
+
+import (
+	"context"
+	"encoding/binary"
+	"log/slog"
+	"os"
+	"time"
+	"unsafe"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+
+	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
+)
+
+// The most that the contract allows.
+const tablesPerPage = 1000
+
+// Client is a connection to a server. Any number of goroutines may call it at once.
+type Client struct {
+	target         string
+	connection     *grpc.ClientConn
+	who            *security
+	timeout        time.Duration
+	maxAttempts    int // 0: any number
+	maxTensorBytes int64
+	cache          *cache // nil: none
+	offline        bool
+	logger         *slog.Logger
+}
+
+// New prepares a connection; the first call makes it.
+//
+// The target is "host", "host:port" or another target of gRPC, as "unix:/run/a.sock"; the port is
+// 50051 if not said. "" is what the environment variable ATTNBIAS_SERVER says, else this machine.
+//
+// An error is ErrInvalidArgument and names the option or the variable that is wrong.
+func New(target string, options ...Option) (*Client, error) {
+	if !littleEndian() {
+		return nil, failed(codes.Unimplemented, "this machine is big-endian, want little-endian")
+	}
+	s, err := settingsOf(options)
+	if err != nil {
+		return nil, err
+	}
+	if target == "" {
+		target = os.Getenv("ATTNBIAS_SERVER")
+	}
+	if target == "" {
+		target = "localhost"
+	}
+	if target, err = targetFrom(target); err != nil {
+		return nil, err
+	}
+	c := &Client{target: target, timeout: s.timeout, maxTensorBytes: s.maxTensorBytes,
+		offline: s.offline, logger: s.logger}
+	if s.maxAttempts != nil {
+		c.maxAttempts = *s.maxAttempts
+	}
+	if c.cache, err = cacheOf(s); err != nil {
+		return nil, err
+	}
+	if c.who, err = securityOf(s, target); err != nil {
+		return nil, err
+	}
+	if c.connection, err = dial(target, c.who, s.dialOptions); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func littleEndian() bool { return binary.NativeEndian.Uint16([]byte{1, 0}) == 1 }
+
+// Close ends the connection and the calls that use it. Tensors stay as they are.
+func (c *Client) Close() error { return c.connection.Close() }
+
+// Get fetches a tensor, or maps what a cache has. A broken stream goes on where it broke;
+// ErrCorrupt is what does not match its checksums or its header.
+func (c *Client) Get(
+	ctx context.Context, spec *pb.TensorSpec, options ...GetOption,
+) (*Tensor, error) {
+	reserve := func(header *pb.TensorHeader) ([]byte, error) {
+		return memoryFor(header.TotalBytes), nil
+	}
+	return c.get(ctx, spec, reserve, options)
+}
+
+// GetInto is [Client.Get] into memory of the caller's: the whole payload in the first numbers of
+// out, which has to be large enough and of the element type that is sent, else the error is
+// ErrInvalidArgument. What out holds after an error is not specified.
+func GetInto[T Element](
+	ctx context.Context, client *Client, spec *pb.TensorSpec, out []T, options ...GetOption,
+) (*Tensor, error) {
+	memory := bytesOf(out)
+	reserve := func(header *pb.TensorHeader) ([]byte, error) {
+		for _, part := range header.Parts {
+			if part.DataType != dataTypeOf[T]() {
+				return nil, invalid("out: got %T, want numbers of the tensor's %v", out,
+					part.DataType)
+			}
+		}
+		if int64(len(memory)) < header.TotalBytes {
+			return nil, invalid("out: got %d bytes, want at least %d", len(memory),
+				header.TotalBytes)
+		}
+		return memory[:header.TotalBytes], nil
+	}
+	tensor, err := client.get(ctx, spec, reserve, options)
+	if err != nil || unsafe.SliceData(tensor.bytes) == unsafe.SliceData(memory) {
+		return tensor, err
+	}
+	memory, err = reserve(tensor.header) // it came out of a cache
+	if err != nil {
+		return nil, err
+	}
+	copy(memory, tensor.bytes)
+	return &Tensor{tensor.header, memory}, nil
+}
+
+func (c *Client) get(
+	ctx context.Context, spec *pb.TensorSpec, reserve func(*pb.TensorHeader) ([]byte, error),
+	options []GetOption,
+) (*Tensor, error) {
+	if err := requireSpec(spec); err != nil {
+		return nil, err
+	}
+	var s getSettings
+	for _, option := range options {
+		option(&s)
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	fetch := func() (*Tensor, error) {
+		d := download{client: c, spec: spec, reserve: reserve, progress: s.progress}
+		return d.run(ctx)
+	}
+	if c.cache == nil {
+		return fetch()
+	}
+	return c.newCached(spec).get(ctx, fetch)
+}
+
+// Describe says what Get would give, without computing or sending it; ErrCorrupt is a header that
+// does not match its checksum. A cache may answer.
+func (c *Client) Describe(ctx context.Context, spec *pb.TensorSpec) (*pb.TensorHeader, error) {
+	if err := requireSpec(spec); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	if c.cache != nil {
+		return c.newCached(spec).describe(ctx)
+	}
+	answer, err := c.askForDescription(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	return tensorHeaderIn(answer)
+}
+
+// askForDescription gives a DescribeTensorResponse as it came.
+func (c *Client) askForDescription(ctx context.Context, spec *pb.TensorSpec) ([]byte, error) {
+	var answer rawMessage
+	err := c.ask(ctx, pb.AttentionBiasService_DescribeTensor_FullMethodName,
+		&pb.DescribeTensorRequest{Spec: spec}, &answer)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.free()
+	return answer.slices.Materialize(), nil
+}
+
+// ServerInfo says what the server is and what it accepts.
+func (c *Client) ServerInfo(ctx context.Context) (*pb.GetServerInfoResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	answer := &pb.GetServerInfoResponse{}
+	err := c.ask(ctx, pb.AttentionBiasService_GetServerInfo_FullMethodName,
+		&pb.GetServerInfoRequest{}, answer)
+	if err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// ListTables are the learned tables that the server has mounted, in the order of their names.
+func (c *Client) ListTables(ctx context.Context) ([]*pb.TableInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	var tables []*pb.TableInfo
+	request := &pb.ListTablesRequest{PageSize: tablesPerPage}
+	for {
+		page := &pb.ListTablesResponse{}
+		err := c.ask(ctx, pb.AttentionBiasService_ListTables_FullMethodName, request, page)
+		if err != nil {
+			return nil, err
+		}
+		tables = append(tables, page.Tables...)
+		if page.NextPageToken == "" {
+			return tables, nil
+		}
+		request.PageToken = page.NextPageToken
+	}
+}
+
+// CheckHealth says whether the server ("") or one of its services is serving. It asks once.
+func (c *Client) CheckHealth(ctx context.Context, service string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	answer := &healthpb.HealthCheckResponse{}
+	err := c.askOnce(ctx, healthpb.Health_Check_FullMethodName,
+		&healthpb.HealthCheckRequest{Service: service}, answer)
+	if err != nil {
+		return false, err
+	}
+	return answer.Status == healthpb.HealthCheckResponse_SERVING, nil
+}
+
+// ask makes a call with one answer, again where that may help.
+func (c *Client) ask(ctx context.Context, method string, request, answer any) error {
+	for tries := c.newAttempts(); ; {
+		err := c.askOnce(ctx, method, request, answer)
+		if err == nil {
+			return nil
+		}
+		if err := tries.waitAfter(ctx, err); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *Client) askOnce(ctx context.Context, method string, request, answer any) *Error {
+	if c.offline {
+		return offlineError()
+	}
+	var trailer metadata.MD
+	err := c.connection.Invoke(ctx, method, request, answer, raw, grpc.Trailer(&trailer))
+	if err != nil {
+		return c.advised(errorOf(err, func() metadata.MD { return trailer }))
+	}
+	return nil
+}
+
+var bothWays = &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
+
+func (c *Client) newStream(ctx context.Context, method string) (grpc.ClientStream, error) {
+	if c.offline {
+		return nil, offlineError()
+	}
+	return c.connection.NewStream(ctx, bothWays, method, raw)
+}
+
+func (c *Client) newAttempts() *attempts { return &attempts{client: c} }
+
+func offlineError() *Error {
+	return failed(codes.Unavailable, "the client is offline (WithOffline), and this needs a server")
+}
+
+func requireSpec(spec *pb.TensorSpec) error {
+	if spec == nil {
+		return invalid("spec: got nil, want an *attnbiaspb.TensorSpec")
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attnbias
+
+import (
+	"hash/crc32"
+	"math"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
+)
+
+// readHeader reads the message that carries a header alone into header, whatever its class. The
+// message is freed.
+func readHeader(message *rawMessage, header proto.Message) error {
+	defer message.free()
+	read, err := readChunk(message.slices, nil)
+	if err != nil {
+		return err
+	}
+	if read.header == nil {
+		return corrupt("stream: the first message has no header")
+	}
+	got := crc32.Checksum(read.header, castagnoli)
+	// An older server sends none.
+	if want := read.headerCRC32C; want != nil && *want != got {
+		return corrupt("header: got CRC-32C %08x, want %08x", got, *want)
+	}
+	if err := proto.Unmarshal(read.header, header); err != nil {
+		return corrupt("header: %v", err)
+	}
+	return nil
+}
+
+// readTensorHeader is readHeader of what describes a payload, and checks that it adds up.
+func readTensorHeader(message *rawMessage) (*pb.TensorHeader, error) {
+	header := &pb.TensorHeader{}
+	if err := readHeader(message, header); err != nil {
+		return nil, err
+	}
+	return header, checkHeader(header)
+}
+
+// tensorHeaderIn is readTensorHeader of a message that was kept.
+func tensorHeaderIn(message []byte) (*pb.TensorHeader, error) {
+	return readTensorHeader(&rawMessage{mem.BufferSlice{mem.SliceBuffer(message)}})
+}
+
+// checkHeader holds a header's sizes against each other.
+func checkHeader(header *pb.TensorHeader) error {
+	end := int64(0)
+	for _, part := range header.Parts {
+		size, ok := sizeOf(part)
+		if !ok || part.Offset != end || part.SizeBytes != size || size > math.MaxInt64-end {
+			return corrupt("header: part %q at byte %d has shape %v of %v in %d bytes, which does "+
+				"not add up", part.Name, part.Offset, part.Shape, part.DataType, part.SizeBytes)
+		}
+		end += size
+	}
+	if header.TotalBytes != end {
+		return corrupt("header.total_bytes: got %d, want %d, the sum of its parts",
+			header.TotalBytes, end)
+	}
+	return nil
+}
+
+func sizeOf(part *pb.TensorPart) (int64, bool) {
+	size, known := elementSizes[part.DataType]
+	if !known {
+		return 0, false
+	}
+	for _, length := range part.Shape {
+		if length < 0 || length > 0 && size > math.MaxInt64/length {
+			return 0, false
+		}
+		size *= length
+	}
+	return size, true
+}
+
+// checkSize refuses a payload before memory is taken for it.
+func checkSize(bytes, most int64) error {
+	if bytes > most {
+		return failed(codes.ResourceExhausted, "WithMaxTensorBytes: the tensor has %d bytes, this "+
+			"client takes at most %d", bytes, most)
+	}
+	return nil
+}

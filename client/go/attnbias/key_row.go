@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attnbias
+
+import (
+	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
+)
+
+// KeyRow is a tensor [heads, queries, keys] that is the same for every query:
+//
+//	At(h, i, j) = Row(h, i)[j]
+type KeyRow[T Element] struct {
+	pairs
+	stride int // from the row of one head to that of the next
+	data   []T
+}
+
+// AsKeyRow reads a tensor of form KEY_ROW, where it lies. It is ErrInvalidArgument where the tensor
+// has another form, or its numbers are of another type.
+func AsKeyRow[T Element](tensor *Tensor) (*KeyRow[T], error) {
+	if err := requireForm(tensor, pb.Form_FORM_KEY_ROW, 1); err != nil {
+		return nil, err
+	}
+	part := tensor.header.Parts[0]
+	array, err := arrayOf[T](tensor, part)
+	if err != nil {
+		return nil, err
+	}
+	queries, keys := lengthsOf(tensor.header.ResolvedSpec.GetPair())
+	if len(array.Shape) != 2 || array.Shape[1] != keys || queries < 1 || keys < 1 {
+		return nil, corrupt("header: part %q has shape %v for %d queries and %d keys", part.Name,
+			array.Shape, queries, keys)
+	}
+	return &KeyRow[T]{pairs{array.Shape[0], queries, keys}, keys, array.Data}, nil
+}
+
+// At is the number of query i and key j in head h.
+func (k *KeyRow[T]) At(h, i, j int) T {
+	k.check(h, i, j)
+	return k.data[h*k.stride+j]
+}
+
+// Row is the Keys() numbers of query i in head h; not a copy.
+func (k *KeyRow[T]) Row(h, i int) []T {
+	k.checkRow(h, i)
+	begin := h * k.stride
+	return k.data[begin : begin+k.keys : begin+k.keys]
+}
+
+// Window is a part of the tensor over the same memory, as [Toeplitz.Window].
+func (k *KeyRow[T]) Window(window Window) (*KeyRow[T], error) {
+	in, err := window.within(k.heads, k.queries, k.keys)
+	if err != nil {
+		return nil, err
+	}
+	part := *k
+	part.pairs = pairs{in.Heads.length(), in.Queries.length(), in.Keys.length()}
+	part.data = k.data[in.Heads.Begin*k.stride+in.Keys.Begin:]
+	return &part, nil
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attnbias
+
+import (
+	"context"
+	"errors"
+	"hash/crc32"
+	"io"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
+)
+
+const (
+	// What a request may hold, less what is beside its data.
+	maxRequestBytes = 8<<20 - 4096
+	// Blocks large enough for the cost of a message, small enough that sending, computing and
+	// receiving overlap.
+	blockBytes       = 2 << 20
+	blockAnswerBytes = 16 << 20
+)
+
+// Logits computes positional logits over a stream that stays open from one call of Rows to the
+// next, as for a decoder. In is the element type of the rows that are sent, Out that of the
+// answers. One goroutine may use it at a time.
+type Logits[In, Out Float] struct {
+	client *Client
+	spec   *pb.LogitsSpec
+	row    int // numbers of one head in a row that is sent
+	width  int // and in its answer
+
+	stream grpc.ClientStream // nil: none has begun
+	// The stream's own, which outlives the call of Rows that opens it.
+	streamContext context.Context
+	cancel        context.CancelFunc
+}
+
+// NewLogits prepares a stream for one spec, whose data_type and output_data_type are In and Out, or
+// not set; the first call of Rows begins it. Close it in the end. It is ErrInvalidArgument where
+// the types are others.
+func NewLogits[In, Out Float](client *Client, spec *pb.LogitsSpec) (*Logits[In, Out], error) {
+	if spec == nil {
+		return nil, invalid("spec: got nil, want an *attnbiaspb.LogitsSpec")
+	}
+	spec = proto.CloneOf(spec)
+	for _, field := range []struct {
+		name string
+		is   *pb.DataType
+		want pb.DataType
+	}{
+		{"spec.data_type", &spec.DataType, dataTypeOf[In]()},
+		{"spec.output_data_type", &spec.OutputDataType, dataTypeOf[Out]()},
+	} {
+		if *field.is != pb.DataType_DATA_TYPE_UNSPECIFIED && *field.is != field.want {
+			return nil, invalid("%s: got %v, want %v, the type argument's", field.name, *field.is,
+				field.want)
+		}
+		*field.is = field.want
+	}
+	l := &Logits[In, Out]{client: client, spec: spec, row: int(spec.HeadDim),
+		width: int(spec.KeyLength)}
+	if _, isValues := spec.Term.(*pb.LogitsSpec_ShawValues); isValues {
+		l.row, l.width = l.width, l.row
+	}
+	if spec.BiasAlone {
+		l.row = 0
+	}
+	return l, nil
+}
+
+// Rows computes the answers [heads, count, width] to the rows first, ..., first + count - 1 of the
+// queries, row-major. The rows are [heads, count, head_dim]; for shaw_values [heads, count,
+// key_length]; with bias_alone there are none. Width is key_length; for shaw_values head_dim.
+//
+// A stream that breaks is begun anew, where its answers ended.
+func (l *Logits[In, Out]) Rows(
+	ctx context.Context, first int64, count int, rows []In,
+) ([]Out, error) {
+	heads := int(l.spec.NumHeads)
+	if count < 1 {
+		return nil, invalid("count: got %d, want at least 1", count)
+	}
+	if want := heads * count * l.row; len(rows) != want {
+		return nil, invalid("rows: got %d numbers, want %d for %d heads, %d rows and %d columns",
+			len(rows), want, heads, count, l.row)
+	}
+	size := int64(heads) * int64(count) * int64(l.width) * int64(elementSize[Out]())
+	if err := checkSize(size, l.client.maxTensorBytes); err != nil {
+		return nil, err
+	}
+	step, err := l.rowsInBlock()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.client.timeout)
+	defer cancel()
+	work := &rowsInWork[In, Out]{
+		Logits: l, heads: heads, first: first, count: count, step: step, rows: rows,
+		answer: make([]Out, heads*count*l.width),
+	}
+	return work.run(ctx)
+}
+
+// rowsInBlock is how many rows one message carries.
+func (l *Logits[In, Out]) rowsInBlock() (int, error) {
+	heads := int(l.spec.NumHeads)
+	row := max(heads*l.row*elementSize[In](), 1)
+	if row > maxRequestBytes {
+		return 0, invalid("rows: one row of all heads has %d bytes, want at most %d; ask for "+
+			"fewer heads at once", row, maxRequestBytes)
+	}
+	answer := max(heads*l.width*elementSize[Out](), 1)
+	return max(min(blockBytes/row, blockAnswerBytes/answer), 1), nil
+}
+
+// Close ends the stream.
+func (l *Logits[In, Out]) Close() error {
+	l.end()
+	return nil
+}
+
+func (l *Logits[In, Out]) end() {
+	if l.cancel != nil {
+		l.cancel()
+	}
+	l.stream, l.cancel = nil, nil
+}
+
+// begin opens a stream and reads its header.
+func (l *Logits[In, Out]) begin() error {
+	const method = pb.AttentionBiasService_ComputeLogits_FullMethodName
+	stream, err := l.client.newStream(l.streamContext, method)
+	if err != nil {
+		return err
+	}
+	l.stream = stream
+	err = stream.SendMsg(&pb.ComputeLogitsRequest{Spec: l.spec})
+	if err != nil && !errors.Is(err, io.EOF) { // which says why when it is read
+		return err
+	}
+	var message rawMessage
+	if err := stream.RecvMsg(&message); err != nil {
+		return endOf(err)
+	}
+	header := &pb.LogitsHeader{}
+	if err := readHeader(&message, header); err != nil {
+		return err
+	}
+	if header.NumHeads != int64(l.spec.NumHeads) || header.Width != int64(l.width) ||
+		header.DataType != dataTypeOf[Out]() {
+		return corrupt("header: got %d heads, width %d and %v, want %d, %d and %v", header.NumHeads,
+			header.Width, header.DataType, l.spec.NumHeads, l.width, dataTypeOf[Out]())
+	}
+	return nil
+}
+
+// rowsInWork is one call of Rows.
+type rowsInWork[In, Out Float] struct {
+	*Logits[In, Out]
+	heads    int
+	first    int64
+	count    int
+	step     int // rows of a block
+	rows     []In
+	answer   []Out
+	answered int // rows
+}
+
+// run makes attempts until all rows are answered.
+func (w *rowsInWork[In, Out]) run(ctx context.Context) ([]Out, error) {
+	for tries := w.client.newAttempts(); ; {
+		before := w.answered
+		err := w.attempt(ctx)
+		if err == nil {
+			return w.answer, nil
+		}
+		failure := w.failure(ctx, err)
+		w.end()
+		if w.answered > before {
+			tries.progressed()
+		}
+		if err := tries.waitAfter(ctx, failure); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// attempt sends what has no answer yet, in blocks, and puts their answers in their places.
+func (w *rowsInWork[In, Out]) attempt(ctx context.Context) error {
+	if w.stream == nil {
+		w.streamContext, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	}
+	stop := context.AfterFunc(ctx, w.cancel)
+	defer stop()
+	if w.stream == nil {
+		if err := w.begin(); err != nil {
+			return err
+		}
+	}
+	sent := make(chan struct{})
+	stream, begin := w.stream, w.answered
+	go func() {
+		defer close(sent)
+		w.send(stream, begin)
+	}()
+	err := w.receive()
+	if err != nil {
+		w.cancel() // what is sent no longer waits
+	}
+	<-sent // the rows are the caller's again only when nobody reads them
+	return err
+}
+
+// failure is what an attempt ended with.
+func (w *rowsInWork[In, Out]) failure(ctx context.Context, err error) *Error {
+	if ctx.Err() != nil { // which has cancelled the stream
+		err = ctx.Err()
+	}
+	var trailer func() metadata.MD
+	if w.stream != nil {
+		trailer = w.stream.Trailer
+	}
+	return w.client.advised(errorOf(err, trailer))
+}
+
+// send sends the rows from there on. Why it cannot is said to who receives.
+func (w *rowsInWork[In, Out]) send(stream grpc.ClientStream, begin int) {
+	for ; begin < w.count; begin += w.step {
+		end := min(begin+w.step, w.count)
+		block := make([]In, 0, w.heads*(end-begin)*w.row)
+		for h := range w.heads {
+			row := h * w.count
+			block = append(block, w.rows[(row+begin)*w.row:(row+end)*w.row]...)
+		}
+		data := bytesOf(block)
+		err := stream.SendMsg(&pb.ComputeLogitsRequest{
+			FirstRow: w.first + int64(begin), NumRows: int64(end - begin),
+			Crc32C: proto.Uint32(crc32.Checksum(data, castagnoli)), Data: data,
+		})
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (w *rowsInWork[In, Out]) receive() error {
+	for w.answered < w.count {
+		end := min(w.answered+w.step, w.count)
+		block, err := w.receiveBlock(end)
+		if err != nil {
+			return err
+		}
+		size := (end - w.answered) * w.width
+		for h := range w.heads {
+			copy(w.answer[(h*w.count+w.answered)*w.width:][:size], block[h*size:])
+		}
+		w.answered = end
+	}
+	return nil
+}
+
+// receiveBlock is the answer to the rows that end there, once all of it has come and was checked.
+func (w *rowsInWork[In, Out]) receiveBlock(end int) ([]Out, error) {
+	block := make([]Out, w.heads*(end-w.answered)*w.width)
+	memory, received := bytesOf(block), 0
+	for received < len(memory) {
+		var message rawMessage
+		if err := w.stream.RecvMsg(&message); err != nil {
+			return nil, endOf(err)
+		}
+		read, err := readChunk(message.slices, memory[received:])
+		message.free()
+		if err != nil {
+			return nil, err
+		}
+		if first := w.first + int64(w.answered); read.firstRow != first ||
+			read.offset != int64(received) {
+			return nil, corrupt("chunk: got offset %d of row %d, want offset %d of row %d",
+				read.offset, read.firstRow, received, first)
+		}
+		received += read.size
+	}
+	return block, nil
+}
+
+func endOf(err error) error {
+	if errors.Is(err, io.EOF) {
+		return corrupt("stream: ended in OK before all rows were answered")
+	}
+	return err
+}
+
+func elementSize[T Element]() int { return int(elementSizes[dataTypeOf[T]()]) }

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attnbias
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+)
+
+const (
+	firstBackoff   = 100 * time.Millisecond
+	largestBackoff = 2 * time.Second
+)
+
+// attempts decides when a failed call is made again. All calls of this service may be repeated.
+type attempts struct {
+	client   *Client
+	failures int // in a row
+	told     bool
+}
+
+// progressed forgets earlier failures.
+func (a *attempts) progressed() { a.failures = 0 }
+
+// waitAfter returns nil when the next attempt may begin, and an error where there is none.
+func (a *attempts) waitAfter(ctx context.Context, err *Error) error {
+	a.failures++
+	if ctx.Err() != nil || a.client.offline || !isTransient(err) ||
+		a.failures == a.client.maxAttempts {
+		return err
+	}
+	// Full jitter: callers that failed together do not come back together.
+	most := min(firstBackoff<<min(a.failures-1, 5), largestBackoff)
+	end, _ := ctx.Deadline() // every call has one
+	left := time.Until(end)
+	// At most half of the time, so that there is some for a last attempt.
+	delay := time.Duration(rand.Float64() * float64(min(most, left/2)))
+	least, _ := err.RetryDelay()
+	delay = max(delay, least)
+	if left <= max(delay, firstBackoff) {
+		return err
+	}
+	if !a.told { // so that a wrong target is not waited for in silence
+		a.told = true
+		a.client.logger.Warn("attnbias: trying again", "target", a.client.target, "for", left,
+			"error", err.Message)
+	}
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		ended := errorOf(ctx.Err(), nil)
+		ended.Message += ", while waiting to try again after: " + err.Message
+		return ended
+	case <-timer.C:
+		return nil
+	}
+}
+
+// isTransient says whether another attempt may help.
+func isTransient(err *Error) bool {
+	switch err.Code {
+	case codes.Unavailable, codes.Aborted, codes.Canceled:
+		// Canceled is how a server that shuts down may end a call.
+		return true
+	case codes.ResourceExhausted:
+		_, isLater := err.RetryDelay()
+		return isLater
+	default:
+		return strings.Contains(err.Message, "RST_STREAM")
+	}
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attnbias
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"os"
+	"regexp"
+	"strings"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+const (
+	tlsVariable       = "ATTNBIAS_CLIENT_TLS"
+	tokenVariable     = "ATTNBIAS_CLIENT_TOKEN"
+	tokenFileVariable = "ATTNBIAS_CLIENT_TOKEN_FILE"
+)
+
+// security is whom a client trusts and who it is.
+type security struct {
+	tls   *certificates // nil: plaintext
+	token *bearer       // nil: none
+}
+
+// securityOf is what the options say, or else the environment, for a target of targetFrom.
+func securityOf(s *settings, target string) (*security, error) {
+	who := &security{}
+	var err error
+	if who.tls, err = certificatesOf(s); err != nil {
+		return nil, err
+	}
+	if who.token, err = bearerOf(s); err != nil {
+		return nil, err
+	}
+	if who.token != nil && who.tls == nil && !isOnThisMachine(target) {
+		return nil, invalid("%s: got one for %s, which is not on this machine, in plaintext that "+
+			"others could read: add WithTLS", who.token.name, target)
+	}
+	return who, nil
+}
+
+func (s *security) options() []grpc.DialOption {
+	transport := insecure.NewCredentials()
+	if s.tls != nil {
+		transport = renewed{credentials.NewTLS(s.tls.last.Load()), s.tls}
+	}
+	options := []grpc.DialOption{grpc.WithTransportCredentials(transport)}
+	if s.token != nil {
+		options = append(options, grpc.WithPerRPCCredentials(s.token))
+	}
+	return options
+}
+
+// certificates are the files of a TLS, under the names that errors have for them.
+type certificates struct {
+	TLS
+	caName, certName, keyName string
+	last                      atomic.Pointer[tls.Config]
+}
+
+// certificatesOf is nil for plaintext.
+func certificatesOf(s *settings) (*certificates, error) {
+	if s.plaintext {
+		return nil, nil
+	}
+	held := &certificates{caName: "TLS.CA", certName: "TLS.Cert", keyName: "TLS.Key"}
+	if s.tls != nil {
+		held.TLS = *s.tls
+		return held, held.renew()
+	}
+	held.caName, held.certName = tlsVariable+"_CA", tlsVariable+"_CERT"
+	held.keyName = tlsVariable + "_KEY"
+	held.TLS = TLS{
+		CA: os.Getenv(held.caName), Cert: os.Getenv(held.certName), Key: os.Getenv(held.keyName),
+	}
+	on := os.Getenv(tlsVariable)
+	switch {
+	case on != "" && on != "0" && on != "1":
+		return nil, invalid("%s: got %q, want 1 or 0", tlsVariable, on)
+	case on == "0" || on == "" && held.TLS == TLS{}:
+		return nil, nil
+	}
+	return held, held.renew()
+}
+
+// renew reads the files.
+func (c *certificates) renew() error {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.ServerName}
+	if c.CA != "" {
+		pem, err := os.ReadFile(c.CA)
+		if err != nil {
+			return invalid("%s: %v", c.caName, err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return invalid("%s: got %q, want a PEM file with certificates", c.caName, c.CA)
+		}
+	}
+	if (c.Cert == "") != (c.Key == "") {
+		return invalid("%s and %s: got %q and %q, want both, or neither", c.certName, c.keyName,
+			c.Cert, c.Key)
+	}
+	if c.Cert != "" {
+		own, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+		if err != nil {
+			return invalid("%s %q and %s %q: %v", c.certName, c.Cert, c.keyName, c.Key, err)
+		}
+		config.Certificates = []tls.Certificate{own}
+	}
+	c.last.Store(config)
+	return nil
+}
+
+// renewed is TLS with what the files hold at each handshake.
+type renewed struct {
+	credentials.TransportCredentials
+	held *certificates
+}
+
+func (r renewed) ClientHandshake(
+	ctx context.Context, authority string, connection net.Conn,
+) (net.Conn, credentials.AuthInfo, error) {
+	if err := r.held.renew(); err != nil {
+		return nil, nil, err
+	}
+	return credentials.NewTLS(r.held.last.Load()).ClientHandshake(ctx, authority, connection)
+}
+
+func (r renewed) Clone() credentials.TransportCredentials { return r }
+
+// bearer sends a token with each call, of a file what it holds then.
+type bearer struct {
+	name string // what errors call it
+	file string // empty: it does not change
+	last atomic.Pointer[string]
+}
+
+// bearerOf is nil for none.
+func bearerOf(s *settings) (*bearer, error) {
+	switch {
+	case s.tokenFile != nil:
+		return newBearer("WithTokenFile", *s.tokenFile, "")
+	case s.token != nil && *s.token == "":
+		return nil, nil
+	case s.token != nil:
+		return newBearer("WithToken", "", *s.token)
+	case os.Getenv(tokenFileVariable) != "":
+		return newBearer(tokenFileVariable, os.Getenv(tokenFileVariable), "")
+	case os.Getenv(tokenVariable) != "":
+		return newBearer(tokenVariable, "", os.Getenv(tokenVariable))
+	}
+	return nil, nil
+}
+
+func newBearer(name, file, token string) (*bearer, error) {
+	b := &bearer{name: name, file: file}
+	if name == "WithTokenFile" || file != "" {
+		return b, b.renew()
+	}
+	if !isToken(token) {
+		return nil, invalid("%s: got text that is no token, want visible characters of ASCII, "+
+			"without spaces", name)
+	}
+	b.last.Store(&token)
+	return b, nil
+}
+
+func (b *bearer) renew() error {
+	text, err := os.ReadFile(b.file)
+	if err != nil {
+		return invalid("%s: %v", b.name, err)
+	}
+	token := strings.TrimSpace(string(text))
+	if !isToken(token) {
+		return invalid("%s: got %q, which does not hold a token, want visible characters of "+
+			"ASCII, without spaces", b.name, b.file)
+	}
+	b.last.Store(&token)
+	return nil
+}
+
+var visible = regexp.MustCompile("^[!-~]+$")
+
+func isToken(text string) bool { return visible.MatchString(text) }
+
+// GetRequestMetadata is called for each call. Where the file has no token now, the last one counts.
+func (b *bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	if b.file != "" {
+		_ = b.renew()
+	}
+	return map[string]string{"authorization": "Bearer " + *b.last.Load()}, nil
+}
+
+// RequireTransportSecurity is false: securityOf has seen to it.
+func (b *bearer) RequireTransportSecurity() bool { return false }

@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attnbias
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
+)
+
+// specOf is a request in protobuf's text.
+func specOf(t *testing.T, text string) *pb.TensorSpec {
+	t.Helper()
+	spec := &pb.TensorSpec{}
+	if err := prototext.Unmarshal([]byte(text), spec); err != nil {
+		t.Fatal(err)
+	}
+	return spec
+}
+
+// counting is a table of numbers no two of which are equal, and which F16 has exactly.
+func counting(shape ...int64) *pb.TableRef {
+	size := int64(1)
+	for _, length := range shape {
+		size *= length
+	}
+	numbers := make([]float32, size)
+	for i := range numbers {
+		numbers[i] = float32(i) + 1
+	}
+	return InlineTable(numbers, shape...)
+}
+
+func get(t *testing.T, client *Client, spec *pb.TensorSpec) *Tensor {
+	t.Helper()
+	tensor, err := client.Get(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tensor
+}
+
+// dense is the same as an array of numbers.
+func dense[T Element](t *testing.T, client *Client, spec *pb.TensorSpec) Array[T] {
+	t.Helper()
+	spec = proto.CloneOf(spec)
+	if spec.Output == nil {
+		spec.Output = &pb.Output{}
+	}
+	spec.Output.Form = pb.Form_FORM_DENSE
+	array, err := AsArray[T](get(t, client, spec), "dense")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return array
+}
+
+// view is what all structures over pairs have.
+type view[T Element] interface {
+	Heads() int
+	Queries() int
+	Keys() int
+	At(h, i, j int) T
+}
+
+// expectDense holds a part of a structure that begins at head, query and key against all of it.
+func expectDense[T Element](t *testing.T, got view[T], want Array[T], head, query, key int) {
+	t.Helper()
+	for h := range got.Heads() {
+		for i := range got.Queries() {
+			for j := range got.Keys() {
+				if at, is := got.At(h, i, j), want.At(h+head, i+query, j+key); at != is {
+					t.Fatalf("head %d, query %d, key %d: got %v, want %v", h, i, j, at, is)
+				}
+			}
+		}
+	}
+}
+
+// A part of what has at least 2 heads, 6 queries and 7 keys, and where it begins.
+var (
+	window       = Window{Heads: Span{1, 2}, Queries: Span{1, 5}, Keys: Span{0, 6}}
+	insideWindow = Window{Queries: Span{1, 4}, Keys: Span{2, 6}}
+)
+
+func TestToeplitzIsItsDenseTensor(t *testing.T) {
+	client := realClient(t)
+	for _, text := range []string{
+		"alibi { num_heads: 3 } pair { query_length: 6 key_length: 9 alignment: ALIGNMENT_END }",
+		"alibi { num_heads: 3 } pair { query_length: 9 key_length: 9 queries { begin: 2 end: 8 } }",
+		"alibi { num_heads: 3 } pair { query_length: 9 key_length: 9 } " +
+			"output { mask { causal: true } }",
+		"alibi { num_heads: 3 } pair { query_positions { positions: [4, 5, 6, 7, 8, 9] } " +
+			"key_length: 9 }",
+		"alibi { num_heads: 3 } pair { query_length: 7 key_length: 7 heads { begin: 1 end: 3 } }",
+	} {
+		spec := specOf(t, text)
+		got, err := AsToeplitz[float32](get(t, client, spec))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := dense[float32](t, client, spec)
+		expectDense(t, got, want, 0, 0, 0)
+		part, err := got.Window(window)
+		if err != nil {
+			t.Fatal(err)
+		}
+		expectDense(t, part, want, 1, 1, 0)
+		if first := got.FirstRelativePosition() + int64(got.Queries()) - 5; part.
+			FirstRelativePosition() != first {
+			t.Errorf("got first relative position %d, want %d", part.FirstRelativePosition(), first)
+		}
+		if part, err = part.Window(insideWindow); err != nil {
+			t.Fatal(err)
+		}
+		expectDense(t, part, want, 1, 2, 2)
+		for i := range part.Queries() {
+			for j, number := range part.Row(0, i) {
+				if number != part.At(0, i, j) || part.Vector(0, i, j)[0] != number ||
+					part.Diagonals(0)[j-i+part.Queries()-1] != number {
+					t.Errorf("query %d, key %d: got %v, want %v", i, j, number, part.At(0, i, j))
+				}
+			}
+		}
+	}
+}
+
+func TestElementTypes(t *testing.T) {
+	client := realClient(t)
+	spec := func(name string) *pb.TensorSpec {
+		return specOf(t, "alibi { num_heads: 2 } pair { query_length: 7 key_length: 7 } output { "+
+			"data_type: DATA_TYPE_"+name+" }")
+	}
+	expectAlibi(t, client, spec("F64"), func(number float64) float64 { return number })
+	expectAlibi(t, client, spec("F32"), func(number float32) float64 { return float64(number) })
+	expectAlibi(t, client, spec("F16"),
+		func(number Float16) float64 { return float64(number.Float32()) })
+	expectAlibi(t, client, spec("BF16"),
+		func(number BFloat16) float64 { return float64(number.Float32()) })
+	_, err := AsToeplitz[float32](get(t, client, spec("BF16")))
+	const want = "element type: got float32, want that of the tensor's DATA_TYPE_BF16"
+	expectError(t, err, ErrInvalidArgument, want)
+}
+
+// expectAlibi holds numbers against a formula: their slopes are 2^-4 and 2^-8.
+func expectAlibi[T Element](
+	t *testing.T, client *Client, spec *pb.TensorSpec, value func(T) float64,
+) {
+	t.Helper()
+	got, err := AsToeplitz[T](get(t, client, spec))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for h := range 2 {
+		for i := range 7 {
+			for j := range 7 {
+				want := -math.Ldexp(math.Abs(float64(j-i)), -4*(h+1))
+				if is := value(got.At(h, i, j)); is != want {
+					t.Errorf("head %d, query %d, key %d: got %v, want %v", h, i, j, is, want)
+				}
+			}
+		}
+	}
+}
+
+func TestIndicesHaveNoHeads(t *testing.T) {
+	client := realClient(t)
+	spec := specOf(t, "t5 { num_heads: 2 bidirectional: true } "+
+		"pair { query_length: 40 key_length: 30 "+
+		"alignment: ALIGNMENT_START } output { values: VALUES_BUCKETS }")
+	got, err := AsToeplitz[int32](get(t, client, spec))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := dense[int32](t, client, spec)
+	if got.Heads() != 1 || len(want.Shape) != 2 {
+		t.Fatalf("got %d heads, and dense %v", got.Heads(), want.Shape)
+	}
+	want.Shape = append([]int{1}, want.Shape...)
+	expectDense(t, got, want, 0, 0, 0)
+}
+
+func TestVectorsAreTheirDenseTensor(t *testing.T) {
+	client := realClient(t)
+	for _, table := range []*pb.TableRef{counting(5, 3), counting(2, 5, 3)} {
+		spec := specOf(t, "shaw { left: 2 right: 2 } pair { query_length: 6 key_length: 8 "+
+			"alignment: ALIGNMENT_START }")
+		spec.GetShaw().Table = table
+		got, err := AsToeplitz[float32](get(t, client, spec))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := dense[float32](t, client, spec)
+		if len(want.Shape) == 3 {
+			want.Shape = append([]int{1}, want.Shape...)
+		}
+		if got.Heads() != want.Shape[0] || got.Dim() != 3 {
+			t.Fatalf("got %d heads and dim %d, want %v", got.Heads(), got.Dim(), want.Shape)
+		}
+		part, err := got.Window(Window{Queries: Span{2, 5}, Keys: Span{3, 7}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for h := range got.Heads() {
+			for i := range part.Queries() {
+				for j := range part.Keys() {
+					for c, is := range want.Row(h, i+2, j+3) {
+						if part.Vector(h, i, j)[c] != is || part.Row(h, i)[3*j+c] != is {
+							t.Fatalf("head %d, query %d, key %d: got %v", h, i, j,
+								part.Vector(h, i, j))
+						}
+					}
+				}
+			}
+		}
+		expectPanic(t, "want Vector", func() { got.At(0, 0, 0) })
+	}
+}
+
+func TestKeyRowIsItsDenseTensor(t *testing.T) {
+	client := realClient(t)
+	spec := specOf(t, "alibi { num_heads: 3 variant: ALIBI_VARIANT_KEY_FROM_START } "+
+		"pair { query_length: 6 key_length: 9 alignment: ALIGNMENT_END }")
+	got, err := AsKeyRow[float32](get(t, client, spec))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := dense[float32](t, client, spec)
+	expectDense(t, got, want, 0, 0, 0)
+	part, err := got.Window(window)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expectDense(t, part, want, 1, 1, 0)
+	if row := part.Row(0, 3); len(row) != 6 || row[5] != part.At(0, 3, 5) {
+		t.Errorf("got row %v", row)
+	}
+}
+
+func TestGridsAreTheirDenseTensor(t *testing.T) {
+	client := realClient(t)
+	swin := specOf(t, "swin { window_height: 2 window_width: 4 num_heads: 3 }")
+	swin.GetSwin().Table = counting(21, 3)
+	beit := specOf(t, "beit { window_height: 2 window_width: 4 num_heads: 3 }")
+	beit.GetBeit().Table = counting(24, 3)
+	some := proto.CloneOf(beit)
+	some.Extent = &pb.TensorSpec_Grid{Grid: &pb.GridExtent{Heads: &pb.Range{Begin: 1, End: 3}}}
+	for _, spec := range []*pb.TensorSpec{swin, beit, some} {
+		got, err := AsBlockToeplitz[float32](get(t, client, spec))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := dense[float32](t, client, spec)
+		expectDense(t, got, want, 0, 0, 0)
+		part, err := got.Window(window)
+		if err != nil {
+			t.Fatal(err)
+		}
+		expectDense(t, part, want, 1, 1, 0)
+		if part, err = part.Window(insideWindow); err != nil {
+			t.Fatal(err)
+		}
+		expectDense(t, part, want, 1, 2, 2)
+	}
+}
+
+func TestBorderedToeplitzIsItsDenseTensor(t *testing.T) {
+	client := realClient(t)
+	for _, extent := range []string{
+		"", "queries { begin: 1 end: 8 }", "keys { begin: 2 end: 9 }",
+	} {
+		spec := specOf(t, "tupe { num_heads: 3 num_buckets: 8 max_distance: 16 "+
+			"reset_class_token: true } pair { query_length: 9 key_length: 9 "+extent+"}")
+		spec.GetTupe().RelativeTable = counting(9, 3)
+		got, err := AsBorderedToeplitz[float32](get(t, client, spec))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := dense[float32](t, client, spec)
+		expectDense(t, got, want, 0, 0, 0)
+		part, err := got.Window(window)
+		if err != nil {
+			t.Fatal(err)
+		}
+		expectDense(t, part, want, 1, 1, 0)
+		if part, err = part.Window(insideWindow); err != nil {
+			t.Fatal(err)
+		}
+		expectDense(t, part, want, 1, 2, 2)
+	}
+}
+
+func TestTablesHaveRows(t *testing.T) {
+	client := realClient(t)
+	spec := specOf(t, "sinusoidal { dim: 512 base: 10000 } table { positions { end: 4096 } }")
+	table, err := AsArray[float32](get(t, client, spec), "positions")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if table.Shape[0] != 4096 || table.Shape[1] != 512 {
+		t.Fatalf("got shape %v", table.Shape)
+	}
+	// The sine of Go's library is not the correctly rounded one, but near it.
+	const tolerance = 1e-7
+	for position := range 4096 {
+		for column, value := range table.Row(position) {
+			sin, cos := math.Sincos(float64(position) * math.Pow(10000, -float64(column&^1)/512))
+			want := sin
+			if column%2 == 1 {
+				want = cos
+			}
+			if math.Abs(float64(value)-want) > tolerance {
+				t.Fatalf("position %v, column %d: got %v, want %v", position, column, value, want)
+			}
+		}
+	}
+	_, err = AsArray[float32](get(t, client, spec), "cos")
+	expectError(t, err, ErrInvalidArgument, `"cos", want one of the tensor's parts: positions`)
+	expectPanic(t, "got 1 indices, want one for each axis of [4096 512]", func() { table.At(1) })
+	expectPanic(t, "got 2 indices", func() { table.Row(1, 2) })
+	expectPanic(t, "index out of range: got 4096, want one of", func() { table.Row(4096) })
+}
+
+func TestViewsCopyNothing(t *testing.T) {
+	client := realClient(t)
+	spec := specOf(t, "alibi { num_heads: 4 } pair { query_length: 512 key_length: 512 }")
+	tensor := get(t, client, spec)
+	bias, err := AsToeplitz[float32](tensor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := uintptr(unsafe.Pointer(unsafe.SliceData(tensor.Bytes())))
+	row := uintptr(unsafe.Pointer(unsafe.SliceData(bias.Row(1, 511))))
+	if row-begin != 4*1023 {
+		t.Errorf("got a row at byte %d, want %d", row-begin, 4*1023)
+	}
+	var sum float32
+	if allocated := testing.AllocsPerRun(100, func() {
+		for i := range 512 {
+			sum += bias.Row(3, i)[i] + bias.At(0, i, 0) + bias.Vector(2, 0, i)[0]
+		}
+	}); allocated != 0 {
+		t.Errorf("got %v allocations, want none", allocated)
+	}
+	array := dense[float32](t, client, spec)
+	if allocated := testing.AllocsPerRun(100, func() {
+		for i := range 512 {
+			sum += array.Row(3, i)[i] + array.At(0, i, 0)
+		}
+	}); allocated != 0 {
+		t.Errorf("got %v allocations, want none", allocated)
+	}
+	if cap(bias.Row(0, 5)) != 512 {
+		t.Errorf("got room for %d numbers after a row, want none", cap(bias.Row(0, 5))-512)
+	}
+	// The structure itself, and its shape: whatever the size.
+	allocated := testing.AllocsPerRun(100, func() { AsToeplitz[float32](tensor) })
+	if allocated > 4 {
+		t.Errorf("got %v allocations, want at most 4", allocated)
+	}
+}
+
+func TestWrongIndicesAreNamed(t *testing.T) {
+	client := realClient(t)
+	spec := specOf(t, "alibi { num_heads: 2 } pair { query_length: 4 key_length: 5 "+
+		"alignment: ALIGNMENT_START }")
+	tensor := get(t, client, spec)
+	bias, err := AsToeplitz[float32](tensor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expectPanic(t, "head out of range: got 2, want one of [0, 2)", func() { bias.At(2, 0, 0) })
+	expectPanic(t, "query out of range: got -1, want one of [0, 4)", func() { bias.Row(0, -1) })
+	expectPanic(t, "key out of range: got 5, want one of [0, 5)", func() { bias.Vector(0, 0, 5) })
+	for want, wrong := range map[string]Window{
+		"Window.Queries: got [1, 5), want a part of [0, 4)": {Queries: Span{1, 5}},
+		"Window.Keys: got [2, 2), want a part of [0, 5)":    {Keys: Span{2, 2}},
+		"Window.Heads: got [-1, 1), want a part of [0, 2)":  {Heads: Span{-1, 1}},
+	} {
+		_, err := bias.Window(wrong)
+		expectError(t, err, ErrInvalidArgument, want)
+	}
+	const got = "tensor: got one of [diagonals of FORM_TOEPLITZ], want FORM_"
+	_, err = AsKeyRow[float32](tensor)
+	expectError(t, err, ErrInvalidArgument, got+"KEY_ROW")
+	_, err = AsBorderedToeplitz[float32](tensor)
+	expectError(t, err, ErrInvalidArgument, got+"TOEPLITZ with a border")
+	_, err = AsBlockToeplitz[float32](tensor)
+	expectError(t, err, ErrInvalidArgument, got+"BLOCK_TOEPLITZ_2D")
+}
+
+func expectPanic(t *testing.T, want string, call func()) {
+	t.Helper()
+	defer func() {
+		t.Helper()
+		if said, _ := recover().(string); !strings.Contains(said, want) {
+			t.Errorf("got panic %q, want one with %q", said, want)
+		}
+	}()
+	call()
+}
+
+func TestServerIsDescribed(t *testing.T) {
+	client := realClient(t)
+	info, err := client.ServerInfo(t.Context())
+	if err != nil || info.Version == "" || len(info.Encodings) == 0 {
+		t.Errorf("got %v, %v", info, err)
+	}
+	if tables, err := client.ListTables(t.Context()); err != nil || len(tables) > 0 {
+		t.Errorf("got %v, %v, want no tables", tables, err)
+	}
+	if serving, err := client.CheckHealth(t.Context(), ""); err != nil || !serving {
+		t.Errorf("got %t, %v, want it to serve", serving, err)
+	}
+	if _, err := client.CheckHealth(t.Context(), "other"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("got %v, want %v", err, ErrNotFound)
+	}
+	spec := specOf(t, "alibi { num_heads: 2 } pair { query_length: 4 key_length: 4 }")
+	header, err := client.Describe(t.Context(), spec)
+	if err != nil || header.Fingerprint != get(t, client, spec).Fingerprint() {
+		t.Errorf("got %v, %v", header, err)
+	}
+	spec.GetPair().KeyLength = -1
+	_, err = client.Describe(t.Context(), spec)
+	var found *Error
+	if !errors.As(err, &found) || !errors.Is(err, ErrInvalidArgument) ||
+		len(found.FieldViolations) != 1 ||
+		found.FieldViolations[0].Field != "spec.pair.key_length" {
+		t.Errorf("got %v, want one about spec.pair.key_length", err)
+	}
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attnbias
+
+import (
+	"fmt"
+	"strings"
+	"unsafe"
+
+	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
+)
+
+// Element is what the numbers of a tensor may be: those of the contract's DataType.
+type Element interface {
+	float64 | float32 | Float16 | BFloat16 | int32
+}
+
+// Float is an Element that a learned table, or a row for positional logits, may have.
+type Float interface {
+	float64 | float32 | Float16 | BFloat16
+}
+
+var elementSizes = map[pb.DataType]int64{
+	pb.DataType_DATA_TYPE_F64:  8,
+	pb.DataType_DATA_TYPE_F32:  4,
+	pb.DataType_DATA_TYPE_F16:  2,
+	pb.DataType_DATA_TYPE_BF16: 2,
+	pb.DataType_DATA_TYPE_I32:  4,
+}
+
+func dataTypeOf[T Element]() pb.DataType {
+	switch any(*new(T)).(type) {
+	case float64:
+		return pb.DataType_DATA_TYPE_F64
+	case float32:
+		return pb.DataType_DATA_TYPE_F32
+	case Float16:
+		return pb.DataType_DATA_TYPE_F16
+	case BFloat16:
+		return pb.DataType_DATA_TYPE_BF16
+	default:
+		return pb.DataType_DATA_TYPE_I32
+	}
+}
+
+// Tensor is a payload and its description. Any number of goroutines may read it.
+type Tensor struct {
+	header *pb.TensorHeader
+	bytes  []byte
+}
+
+// Header describes the payload: its parts, its fingerprint, the request as the server understood
+// it. It is not to be changed.
+func (t *Tensor) Header() *pb.TensorHeader { return t.header }
+
+// Fingerprint is 64 hex digits. Equal fingerprint, equal bytes: from any server, on any day.
+func (t *Tensor) Fingerprint() string { return t.header.Fingerprint }
+
+// Bytes is the whole payload as it came: little-endian, row-major, the parts of the header one
+// after another. It is not a copy. What a cache has is mapped: who writes to it ends the program.
+func (t *Tensor) Bytes() []byte { return t.bytes }
+
+// Array is the numbers of one part of a payload.
+type Array[T Element] struct {
+	// Data is row-major, and not a copy; see [Tensor.Bytes].
+	Data []T
+	// Shape is the length of each axis.
+	Shape []int
+}
+
+// AsArray gives the numbers of the part of that name, as "dense", "positions", "cos" or "sin",
+// where they lie. It is ErrInvalidArgument where the tensor has no such part, or its numbers are of
+// another type.
+func AsArray[T Element](tensor *Tensor, name string) (Array[T], error) {
+	var names []string
+	for _, part := range tensor.header.Parts {
+		if part.Name == name {
+			return arrayOf[T](tensor, part)
+		}
+		names = append(names, part.Name)
+	}
+	return Array[T]{}, invalid("name: got %q, want one of the tensor's parts: %s", name,
+		strings.Join(names, ", "))
+}
+
+func arrayOf[T Element](tensor *Tensor, part *pb.TensorPart) (Array[T], error) {
+	if part.DataType != dataTypeOf[T]() {
+		return Array[T]{}, invalid("element type: got %T, want that of the tensor's %v", *new(T),
+			part.DataType)
+	}
+	array := Array[T]{Data: numbersIn[T](tensor.bytes[part.Offset:][:part.SizeBytes])}
+	for _, length := range part.Shape {
+		array.Shape = append(array.Shape, int(length))
+	}
+	return array, nil
+}
+
+// At is one number; there is an index for each axis.
+func (a Array[T]) At(index ...int) T {
+	if len(index) != len(a.Shape) {
+		panic(fmt.Sprintf("attnbias: got %d indices, want one for each axis of %v", len(index),
+			a.Shape))
+	}
+	return a.Row(index[:len(index)-1]...)[index[len(index)-1]]
+}
+
+// Row is the last axis at an index of each other: not a copy. Row(position) is that of a table,
+// Row(head, query) one of a dense bias.
+func (a Array[T]) Row(index ...int) []T {
+	last := len(a.Shape) - 1
+	if len(index) != last {
+		panic(fmt.Sprintf("attnbias: got %d indices, want one for each axis of %v but the last",
+			len(index), a.Shape))
+	}
+	row := 0
+	for axis, i := range index {
+		if uint(i) >= uint(a.Shape[axis]) {
+			panic(outOfRange("index", i, a.Shape[axis]))
+		}
+		row = row*a.Shape[axis] + i
+	}
+	width := a.Shape[last]
+	return a.Data[row*width : (row+1)*width : (row+1)*width]
+}
+
+func outOfRange(name string, index, length int) string {
+	return fmt.Sprintf("attnbias: %s out of range: got %d, want one of [0, %d)", name, index,
+		length)
+}
+
+// memoryFor is aligned for any element.
+func memoryFor(bytes int64) []byte {
+	return bytesOf(make([]uint64, (bytes+7)/8))[:bytes]
+}
+
+// bytesOf is the memory of numbers.
+func bytesOf[T Element | uint64](numbers []T) []byte {
+	size := len(numbers) * int(unsafe.Sizeof(*new(T)))
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(numbers))), size)
+}
+
+// numbersIn is bytesOf the other way; the memory is aligned.
+func numbersIn[T Element](memory []byte) []T {
+	count := len(memory) / int(unsafe.Sizeof(*new(T)))
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(memory))), count)
+}
+
+// InlineTable is a learned table that travels with the request: its numbers, row-major, at most
+// 2 MiB, and the length of each axis. T5's is [num_buckets, num_heads], unless its layout says
+// otherwise. What does not fit is refused by the server.
+func InlineTable[T Float](numbers []T, shape ...int64) *pb.TableRef {
+	return &pb.TableRef{Source: &pb.TableRef_InlineTable{InlineTable: &pb.InlineTable{
+		DataType: dataTypeOf[T](),
+		Shape:    shape,
+		Data:     append([]byte(nil), bytesOf(numbers)...),
+	}}}
+}
