@@ -65,8 +65,9 @@ func WithMaxTensorBytes(bytes int64) Option {
 }
 
 // WithTLS has the client speak TLS; TLS{} trusts those that the system trusts. Without it, and
-// without [WithPlaintext], the environment counts: ATTNBIAS_CLIENT_TLS=1, or the files that
-// ATTNBIAS_CLIENT_TLS_CA, ..._CERT and ..._KEY name, else plaintext.
+// without [WithPlaintext], the environment counts: ATTNBIAS_CLIENT_TLS=1, the files that
+// ATTNBIAS_CLIENT_TLS_CA, ..._CERT and ..._KEY name, or the name that ..._SERVER_NAME is, else
+// plaintext.
 func WithTLS(tls TLS) Option {
 	return func(s *settings) { s.tls, s.plaintext = &tls, false }
 }

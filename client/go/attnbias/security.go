@@ -79,6 +79,7 @@ func certificatesOf(s *settings) (*certificates, error) {
 	held.keyName = tlsVariable + "_KEY"
 	held.TLS = TLS{
 		CA: os.Getenv(held.caName), Cert: os.Getenv(held.certName), Key: os.Getenv(held.keyName),
+		ServerName: os.Getenv(tlsVariable + "_SERVER_NAME"),
 	}
 	on := os.Getenv(tlsVariable)
 	switch {

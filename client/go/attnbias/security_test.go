@@ -273,6 +273,11 @@ func TestOptionsBeatTheEnvironment(t *testing.T) {
 	t.Setenv("ATTNBIAS_CLIENT_TLS", "1")
 	t.Setenv("ATTNBIAS_CLIENT_TLS_CA", "")
 	expect(true, "", "Bearer of-a-file")
+	t.Setenv("ATTNBIAS_CLIENT_TLS", "")
+	t.Setenv("ATTNBIAS_CLIENT_TLS_SERVER_NAME", "other.example")
+	if who := clientOf(t, "localhost").who; who.tls == nil || who.tls.ServerName != "other.example" {
+		t.Errorf("got %+v, want TLS with a server of that name", who.tls)
+	}
 	t.Setenv("ATTNBIAS_CLIENT_TLS", "2")
 	_, err := New("localhost")
 	if err == nil || !strings.Contains(err.Error(), `ATTNBIAS_CLIENT_TLS: got "2", want 1 or 0`) {
