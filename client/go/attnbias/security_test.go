@@ -275,7 +275,8 @@ func TestOptionsBeatTheEnvironment(t *testing.T) {
 	expect(true, "", "Bearer of-a-file")
 	t.Setenv("ATTNBIAS_CLIENT_TLS", "")
 	t.Setenv("ATTNBIAS_CLIENT_TLS_SERVER_NAME", "other.example")
-	if who := clientOf(t, "localhost").who; who.tls == nil || who.tls.ServerName != "other.example" {
+	who := clientOf(t, "localhost").who
+	if who.tls == nil || who.tls.ServerName != "other.example" {
 		t.Errorf("got %+v, want TLS with a server of that name", who.tls)
 	}
 	t.Setenv("ATTNBIAS_CLIENT_TLS", "2")
