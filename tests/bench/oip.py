@@ -48,12 +48,13 @@ def client(way: str, address: str) -> contextlib.AbstractContextManager[Round]:
 @contextlib.contextmanager
 def triton() -> Iterator[str]:
     """Triton with the model of this folder, which takes seconds to load; gives its address."""
-    package = Path(os.environ["TRITON_PACKAGE"])
-    root = package / "pytriton" / "tritonserver"
+    venv = Path(os.environ["TRITON_VENV"])
+    version = sysconfig.get_python_version()
+    packages = venv / "lib" / f"python{version}" / "site-packages"
+    root = packages / "pytriton" / "tritonserver"
     with tempfile.TemporaryDirectory() as folder:
         backend = Path(folder, "python")
         shutil.copytree(root / "backends" / "python", backend)
-        version = sysconfig.get_python_version()
         shutil.copy(root / "python_backend_stubs" / version / "triton_python_backend_stub", backend)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -68,8 +69,9 @@ def triton() -> Iterator[str]:
             "--allow-metrics=false",
         ]
         environment = os.environ | {
-            "LD_LIBRARY_PATH": str(package / "nvidia_pytriton.libs"),
-            "PYTHONPATH": str(package),
+            "LD_LIBRARY_PATH": str(packages / "nvidia_pytriton.libs"),
+            # The backend takes its packages from where this path's interpreter has them.
+            "PATH": f"{venv / 'bin'}:{os.environ['PATH']}",
         }
         with subprocess.Popen(
             command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

@@ -154,15 +154,15 @@ need_oip_clients() {
 
 # Triton itself, without the packages of its Python interface.
 install_triton() {
-  "$(venv_of oip)/bin/pip" install --quiet --no-deps --target "$1" \
-    -r "$root/tests/tools/requirements-triton.txt"
+  /usr/bin/python3 -m venv "$1" &&
+    "$1/bin/pip" install --quiet --no-deps -r "$root/tests/tools/requirements-triton.txt"
 }
 
 need_triton() {
   need_oip_clients
-  TRITON_PACKAGE=$(venv_of triton)
-  need_once "$TRITON_PACKAGE" install_triton "$TRITON_PACKAGE"
-  export TRITON_PACKAGE
+  TRITON_VENV=$(venv_of triton)
+  need_once "$TRITON_VENV" install_triton "$TRITON_VENV"
+  export TRITON_VENV
 }
 
 # Says where the CUDA compiler is: the machine's own, or one from PyPI's packages.
