@@ -7,15 +7,17 @@ import (
 	"strings"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
 )
+
+// How gRPC says that a name has no address.
+const noAddress = "no children to pick from"
 
 const anotherName = "%s has a certificate for another name: ask it by one of its names, or give " +
 	"one as TLS.ServerName"
 
 // How gRPC and Go say that there is no connection, and what that means; the first that fits.
 var reasons = []struct{ sign, why string }{
-	{"no children to pick from", "%s is not found: is the name right?"},
+	{noAddress, "%s is not found: is the name right?"},
 	{"first record does not look like a TLS handshake",
 		"%s answers, but not with TLS: leave out WithTLS"},
 	{"certificate has expired", "%s has a certificate that has expired"},
@@ -40,9 +42,11 @@ func (c *Client) advised(err *Error) *Error {
 func (c *Client) advice(err *Error) string {
 	switch err.Code {
 	case codes.Unavailable:
-		// The state of a connection that was never made, or could not be made again.
-		if c.connection.GetState() == connectivity.TransientFailure {
-			return c.whyUnreached(err.Message)
+		// What a server itself says begins otherwise.
+		for _, sign := range []string{"connection error: desc", noAddress, "write "} {
+			if strings.HasPrefix(err.Message, sign) {
+				return c.whyUnreached(err.Message)
+			}
 		}
 		return ""
 	case codes.Unauthenticated:
