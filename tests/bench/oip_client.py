@@ -66,8 +66,12 @@ def await_model(client: Any, name: str) -> None:
 
 def main() -> None:
     way, address = sys.argv[1:]
-    client = triton.InferenceServerClient(address)
-    await_model(client, "dense" if way == "triton" else "alibi")
+    with triton.InferenceServerClient(address) as client:
+        await_model(client, "dense" if way == "triton" else "alibi")
+        serve(client, way)
+
+
+def serve(client: Any, way: str) -> None:
     stream = Stream(client) if way == "stream" else None
     print("ready", flush=True)
     for _ in sys.stdin:
