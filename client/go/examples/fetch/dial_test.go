@@ -340,9 +340,16 @@ func TestServerLearnsWhoCalls(t *testing.T) {
 	f, _ = serve(t, listen(t, address), wantsToKnow)
 	expect("Bearer later", "renewed")
 
+	misnamed := who
+	misnamed.serverName = "other.example"
+	_, err := getTensor(within(t, time.Second), clientOf(t, address, misnamed), alibi)
+	if err == nil || !strings.Contains(err.Error(), "to match other.example") {
+		t.Errorf("got %v, want an error about the name", err)
+	}
+
 	replace(t, who.ca, pemOf("CERTIFICATE", clients.certificate.Raw))
 	stranger := clientOf(t, address, who)
-	_, err := getTensor(within(t, time.Second), stranger, alibi)
+	_, err = getTensor(within(t, time.Second), stranger, alibi)
 	if err == nil || !strings.Contains(err.Error(), "certificate signed by unknown authority") {
 		t.Errorf("got %v, want an error about the authority", err)
 	}
@@ -388,6 +395,10 @@ func TestFlagsBeatTheEnvironment(t *testing.T) {
 	want := security{ca: "a", cert: "c", tokenFile: "u", token: "abc"}
 	if got := read("-tls-cert", "c", "-token-file", "u"); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+	t.Setenv("ATTNBIAS_CLIENT_TLS_SERVER_NAME", "n")
+	if got := read().serverName; got != "n" {
+		t.Errorf("got %q, want n", got)
 	}
 	t.Setenv("ATTNBIAS_CLIENT_TLS", "0")
 	if got := read(); got.usesTLS() {

@@ -22,6 +22,7 @@ import (
 type security struct {
 	tls           bool   // with those that the system trusts, if no ca is named
 	ca, cert, key string // each means TLS
+	serverName    string // so does this: of the server's certificate, if not the target's
 	tokenFile     string
 	token         string // without a tokenFile
 }
@@ -31,25 +32,30 @@ func securityFlags(flags *flag.FlagSet) *security {
 	s := &security{token: os.Getenv("ATTNBIAS_CLIENT_TOKEN")}
 	on := os.Getenv("ATTNBIAS_CLIENT_TLS")
 	flags.BoolVar(&s.tls, "tls", on == "1", "TLS, trusting those that the system trusts")
-	for _, file := range []struct {
-		path             *string
+	for _, option := range []struct {
+		value            *string
 		name, what, from string
 	}{
 		{&s.ca, "tls-ca", "TLS, trusting the authorities in a PEM `file`", "TLS_CA"},
 		{&s.cert, "tls-cert", "TLS, showing the certificate in a PEM `file`", "TLS_CERT"},
 		{&s.key, "tls-key", "the private key of that certificate, a PEM `file`", "TLS_KEY"},
+		{&s.serverName, "tls-server-name",
+			"TLS, with a server whose certificate has this `name`, not the target's",
+			"TLS_SERVER_NAME"},
 		{&s.tokenFile, "token-file", "a `file` with a bearer token: who calls", "TOKEN_FILE"},
 	} {
-		named := os.Getenv("ATTNBIAS_CLIENT_" + file.from)
-		if on == "0" && file.from != "TOKEN_FILE" {
-			named = ""
+		said := os.Getenv("ATTNBIAS_CLIENT_" + option.from)
+		if on == "0" && option.from != "TOKEN_FILE" {
+			said = ""
 		}
-		flags.StringVar(file.path, file.name, named, file.what)
+		flags.StringVar(option.value, option.name, said, option.what)
 	}
 	return s
 }
 
-func (s security) usesTLS() bool { return s.tls || s.ca != "" || s.cert != "" || s.key != "" }
+func (s security) usesTLS() bool {
+	return s.tls || s.ca != "" || s.cert != "" || s.key != "" || s.serverName != ""
+}
 
 func (s security) hasToken() bool { return s.tokenFile != "" || s.token != "" }
 
@@ -79,7 +85,7 @@ func (s security) options(target string) ([]grpc.DialOption, error) {
 
 // config is TLS with what the files hold now.
 func (s security) config() (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: s.serverName}
 	if s.ca != "" {
 		pem, err := os.ReadFile(s.ca)
 		if err != nil {
