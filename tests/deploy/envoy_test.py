@@ -64,9 +64,10 @@ def test_every_file_is_where_envoy_looks_for_it() -> None:
     container, pod = server_of(kustomized(ENVOY)), pod_of(kustomized(ENVOY))
     folder = pathlib.PurePath(container["workingDir"])
     mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
-    assert mounted == {str(folder / name) for name in ("envoy.yaml", "certificate.yaml", "tls")}
+    files = {"envoy.yaml", "certificate.yaml", "ca.yaml"}
+    assert mounted == {str(folder / name) for name in (*files, "tls", "ca")}
     [made] = of_kind(kustomized(ENVOY), "ConfigMap")
-    assert set(made["data"]) == {"envoy.yaml", "certificate.yaml"}
+    assert set(made["data"]) == files
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert volumes["config"]["configMap"]["name"] == made["metadata"]["name"]
 
