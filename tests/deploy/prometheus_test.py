@@ -22,6 +22,7 @@ RULES_TEST = RULES.with_name("rules_test.yaml")
 DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "attnbias.json").read_text())
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 PAGE = ROOT / "docs" / "operations" / "runbook.md"
+WATCH = PAGE.with_name("watch.md")
 PAGE_URL = "https://github.com/attnbias/attnbias/blob/main/docs/operations/runbook.md"
 
 ALERTS = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
@@ -205,6 +206,13 @@ def test_what_the_server_lacks_is_seen(
 
 def test_the_metrics_pass_prometheus_own_checks(exposition: str) -> None:
     checked = promtool("check", "metrics", input=exposition)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_prometheus_takes_the_scrapes_of_the_page(tmp_path: pathlib.Path) -> None:
+    [shown] = re.findall(r"^```yaml\n(.*?)^```$", WATCH.read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "prometheus.yml").write_text(shown)
+    checked = promtool("check", "config", tmp_path / "prometheus.yml")
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
