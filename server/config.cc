@@ -18,6 +18,7 @@
 #include "server/host_port.h"
 #include "server/listening_socket.h"
 #include "server/machine_limits.h"
+#include "server/socket_file.h"
 
 namespace attnbias {
 namespace {
@@ -26,11 +27,11 @@ constexpr int kExitInvalid = 2;
 constexpr absl::string_view kPrefix = "ATTNBIAS_";
 // The clients' and the command-line tool's.
 constexpr absl::string_view kVariablesOfOthers[] = {
-    "ATTNBIAS_SERVER",           "ATTNBIAS_SERVER_BINARY",
-    "ATTNBIAS_CACHE_DIR",        "ATTNBIAS_CLIENT_TLS",
-    "ATTNBIAS_CLIENT_TLS_CA",    "ATTNBIAS_CLIENT_TLS_CERT",
-    "ATTNBIAS_CLIENT_TLS_KEY",   "ATTNBIAS_CLIENT_TOKEN",
-    "ATTNBIAS_CLIENT_TOKEN_FILE"};
+    "ATTNBIAS_SERVER",         "ATTNBIAS_SERVER_BINARY",
+    "ATTNBIAS_CACHE_DIR",      "ATTNBIAS_CLIENT_TLS",
+    "ATTNBIAS_CLIENT_TLS_CA",  "ATTNBIAS_CLIENT_TLS_CERT",
+    "ATTNBIAS_CLIENT_TLS_KEY", "ATTNBIAS_CLIENT_TLS_SERVER_NAME",
+    "ATTNBIAS_CLIENT_TOKEN",   "ATTNBIAS_CLIENT_TOKEN_FILE"};
 
 // --drain-grace is also ATTNBIAS_DRAIN_GRACE.
 void TakeFromEnvironment(CLI::Option* option) {
@@ -281,6 +282,14 @@ std::vector<std::string> Warnings(const CLI::App& app,
         });
     if (known) continue;
     warnings.push_back(absl::StrCat(name, ": no flag has this variable"));
+  }
+  const bool plaintext = config.access.tls.certificate.empty() &&
+                         !absl::c_all_of(config.listen, &IsUnix);
+  if (plaintext && !config.access.tokens.empty()) {
+    warnings.push_back(
+        "--tokens: without --tls-cert tokens come in plaintext, which others "
+        "on "
+        "the network may read");
   }
   const int64_t memory = MemoryLimit();
   if (config.memory_budget_bytes > memory) {

@@ -30,7 +30,7 @@ struct Settings {
   std::string server = "localhost";
   double timeout_seconds = 300;
   std::optional<bool> tls;
-  TlsOptions tls_files;
+  TlsOptions tls_options;
   std::string token_file;
   std::string health_service;
   TensorOptions tensor;
@@ -212,9 +212,10 @@ class Tool {
   }
 
   TlsOptions Tls() const {
-    TlsOptions tls = settings_.tls_files;
+    TlsOptions tls = settings_.tls_options;
     tls.enabled = settings_.tls.value_or(
-        !absl::StrCat(tls.ca_file, tls.cert_file, tls.key_file).empty());
+        !absl::StrCat(tls.ca_file, tls.cert_file, tls.key_file, tls.server_name)
+             .empty());
     return tls;
   }
 
@@ -388,23 +389,26 @@ void AddSecurityOptions(CLI::App* app, Settings* settings) {
          "TLS, trusting the authorities that the system trusts")
       ->envname("ATTNBIAS_CLIENT_TLS")
       ->group(security);
-  const auto add_file = [&](const std::string& name, std::string* path,
-                            const std::string& variable,
-                            const std::string& description) {
-    app->add_option(name, *path, description)
+  const auto add = [&](const std::string& name, std::string* value,
+                       const std::string& variable,
+                       const std::string& description) {
+    return app->add_option(name, *value, description)
         ->envname(variable)
         ->type_name("FILE")
         ->group(security);
   };
-  TlsOptions& files = settings->tls_files;
-  add_file("--tls-ca", &files.ca_file, "ATTNBIAS_CLIENT_TLS_CA",
-           "TLS, trusting the authorities in a PEM file");
-  add_file("--tls-cert", &files.cert_file, "ATTNBIAS_CLIENT_TLS_CERT",
-           "TLS, showing the certificate in a PEM file");
-  add_file("--tls-key", &files.key_file, "ATTNBIAS_CLIENT_TLS_KEY",
-           "The private key of that certificate, a PEM file");
-  add_file("--token-file", &settings->token_file, "ATTNBIAS_CLIENT_TOKEN_FILE",
-           "A file with a bearer token, which says who calls");
+  TlsOptions& tls = settings->tls_options;
+  add("--tls-ca", &tls.ca_file, "ATTNBIAS_CLIENT_TLS_CA",
+      "TLS, trusting the authorities in a PEM file");
+  add("--tls-cert", &tls.cert_file, "ATTNBIAS_CLIENT_TLS_CERT",
+      "TLS, showing the certificate in a PEM file");
+  add("--tls-key", &tls.key_file, "ATTNBIAS_CLIENT_TLS_KEY",
+      "The private key of that certificate, a PEM file");
+  add("--tls-server-name", &tls.server_name, "ATTNBIAS_CLIENT_TLS_SERVER_NAME",
+      "TLS, with a server whose certificate has this name, not the target's")
+      ->type_name("NAME");
+  add("--token-file", &settings->token_file, "ATTNBIAS_CLIENT_TOKEN_FILE",
+      "A file with a bearer token, which says who calls");
 }
 
 // Commands by name; the one on the command line is run.

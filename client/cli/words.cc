@@ -55,7 +55,7 @@ constexpr auto kWords =
         {"TlsOptions::ca_file", "--tls-ca FILE"},
         {"TlsOptions::cert_file and key_file",
          "--tls-cert FILE and --tls-key FILE"},
-        {", or set TlsOptions::server_name", ""},
+        {"TlsOptions::server_name", "--tls-server-name NAME"},
         {"tls.ca_file", "--tls-ca"},
         {"tls.cert_file", "--tls-cert"},
         {"tls.key_file", "--tls-key"},

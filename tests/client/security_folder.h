@@ -21,7 +21,8 @@ class SecurityFolder {
     for (const char* name :
          {"ATTNBIAS_CLIENT_TLS", "ATTNBIAS_CLIENT_TLS_CA",
           "ATTNBIAS_CLIENT_TLS_CERT", "ATTNBIAS_CLIENT_TLS_KEY",
-          "ATTNBIAS_CLIENT_TOKEN_FILE", "ATTNBIAS_CLIENT_TOKEN"}) {
+          "ATTNBIAS_CLIENT_TLS_SERVER_NAME", "ATTNBIAS_CLIENT_TOKEN_FILE",
+          "ATTNBIAS_CLIENT_TOKEN"}) {
       unsetenv(name);
     }
     std::filesystem::remove_all(folder_);

@@ -141,6 +141,10 @@ TEST_F(SecurityTest, AServerMayHaveAnotherName) {
   tls.server_name = "attnbias.example";
   const Client client = Make({.target = server.target(), .tls = tls});
   EXPECT_EQ(client.ServerInfo().status(), absl::OkStatus());
+  setenv("ATTNBIAS_CLIENT_TLS_CA", Path("ca.pem").c_str(), 1);
+  setenv("ATTNBIAS_CLIENT_TLS_SERVER_NAME", "attnbias.example", 1);
+  EXPECT_EQ(Make({.target = server.target()}).ServerInfo().status(),
+            absl::OkStatus());
 }
 
 TEST_F(SecurityTest, TheEnvironmentSaysWhatTheOptionsDoNot) {
@@ -266,12 +270,14 @@ TEST_F(SecurityTest, WhatIsWrongWithAConnectionIsSaid) {
   EXPECT_THAT(
       Failure({.target = mutual.target(), .tls = Trusting()}),
       StartsWith(mutual.target() +
-                 " answers, but not with gRPC over TLS: does it want a "
+                 " answers, but not with gRPC over TLS: is it starting or "
+                 "stopping, or does it want a "
                  "certificate? Set TlsOptions::cert_file and key_file ("));
   EXPECT_THAT(
       Failure({.target = mutual.target(), .tls = foreign}),
       StartsWith(mutual.target() +
-                 " answers, but not with gRPC over TLS: does it trust the "
+                 " answers, but not with gRPC over TLS: is it starting or "
+                 "stopping, or does it not trust the "
                  "certificate in " +
                  Path("cert.pem") + "? ("));
 }

@@ -116,17 +116,19 @@ class SecureToolTest : public ToolTest, protected SecurityFolder {
     return RunAlone(arguments);
   }
 
-  const Authority authority_;
-  const Identity own_ = authority_.Sign("me");
-  FakeServer secure_{[this] {
+  std::shared_ptr<grpc::ServerCredentials> Credentials(
+      const Identity& identity) const {
     grpc::SslServerCredentialsOptions options(
         GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY);
     options.pem_root_certs = authority_.pem();
-    const Identity identity = authority_.Sign("server");
     options.pem_key_cert_pairs.push_back(
         {.private_key = identity.key, .cert_chain = identity.certificate});
     return grpc::SslServerCredentials(options);
-  }()};
+  }
+
+  const Authority authority_;
+  const Identity own_ = authority_.Sign("me");
+  FakeServer secure_{Credentials(authority_.Sign("server"))};
 };
 
 TEST_F(SecureToolTest, TakesCertificatesAndTokenByFlag) {
@@ -156,6 +158,28 @@ TEST_F(SecureToolTest, TakesThemFromTheEnvironment) {
   }
   ::setenv("ATTNBIAS_CLIENT_TLS", "0", 1);
   EXPECT_EQ(Run({"health"}), 0) << err_.str();
+}
+
+TEST_F(SecureToolTest, AsksAServerOfAnotherName) {
+  FakeServer server(
+      Credentials(authority_.Sign("server", "DNS:attnbias.example")));
+  std::vector<std::string> arguments = {"health", "--server", server.target(),
+                                        "--tls-ca", Path("ca")};
+  EXPECT_EQ(RunAlone(arguments), 1);
+  EXPECT_THAT(err_.str(), HasSubstr("by one of its names, or set "
+                                    "--tls-server-name NAME ("));
+  ::setenv("ATTNBIAS_CLIENT_TLS_SERVER_NAME", "attnbias.example", 1);
+  EXPECT_EQ(RunAlone(arguments), 0) << err_.str();
+  ::setenv("ATTNBIAS_CLIENT_TLS_SERVER_NAME", "other.example", 1);
+  EXPECT_EQ(RunAlone(arguments), 1);
+  arguments.insert(arguments.end(), {"--tls-server-name", "attnbias.example"});
+  EXPECT_EQ(RunAlone(arguments), 0) << err_.str();
+}
+
+// Alone it is TLS, with the authorities that the system trusts.
+TEST_F(SecureToolTest, AServersNameIsNotAskedForInPlaintext) {
+  EXPECT_EQ(Run({"health", "--tls-server-name", "localhost"}), 1);
+  EXPECT_THAT(err_.str(), HasSubstr("not with TLS: leave out --tls ("));
 }
 
 TEST_F(SecureToolTest, SaysWhatToTryInFlags) {

@@ -2,6 +2,9 @@
 """Envoy's manifests are what Kubernetes accepts, and agree with its configuration."""
 
 import pathlib
+import re
+import shutil
+import subprocess
 from typing import Any
 
 import yaml
@@ -64,11 +67,32 @@ def test_every_file_is_where_envoy_looks_for_it() -> None:
     container, pod = server_of(kustomized(ENVOY)), pod_of(kustomized(ENVOY))
     folder = pathlib.PurePath(container["workingDir"])
     mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
-    assert mounted == {str(folder / name) for name in ("envoy.yaml", "certificate.yaml", "tls")}
+    files = {"envoy.yaml", "certificate.yaml", "ca.yaml"}
+    assert mounted == {str(folder / name) for name in (*files, "tls", "ca")}
     [made] = of_kind(kustomized(ENVOY), "ConfigMap")
-    assert set(made["data"]) == {"envoy.yaml", "certificate.yaml"}
+    assert set(made["data"]) == files
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert volumes["config"]["configMap"]["name"] == made["metadata"]["name"]
+
+
+def test_the_chart_is_found_by_the_name_and_the_certificate_that_the_page_sets(
+    tmp_path: pathlib.Path,
+) -> None:
+    folder = shutil.copytree(ENVOY, tmp_path / "envoy")
+    page = (ENVOY / "README.md").read_text().partition("### The chart with TLS and tokens")[2]
+    edits = re.findall("^sed .*$", page, re.MULTILINE)
+    subprocess.run(["bash", "-euc", "\n".join(edits)], cwd=folder, check=True)
+    [made] = of_kind(kustomized(folder), "ConfigMap")
+    [cluster, _] = yaml.safe_load(made["data"]["envoy.yaml"])["static_resources"]["clusters"]
+    [endpoint] = cluster["load_assignment"]["endpoints"][0]["lb_endpoints"]
+    name = "prod-pe-attnbias-headless"
+    assert endpoint["endpoint"]["address"]["socket_address"]["address"] == name
+    tls = cluster["transport_socket"]["typed_config"]["common_tls_context"]
+    trusted = tls["combined_validation_context"]
+    [wanted] = trusted["default_validation_context"]["match_typed_subject_alt_names"]
+    assert wanted["matcher"] == {"exact": name}
+    [secret] = yaml.safe_load(made["data"]["ca.yaml"])["resources"]
+    assert secret["name"] == trusted["validation_context_sds_secret_config"]["name"]
 
 
 def test_the_heap_leaves_room_in_the_memory() -> None:

@@ -507,6 +507,13 @@ def test_names_are_not_too_long() -> None:
         assert len(resource["metadata"]["name"]) <= 63
 
 
+def test_the_page_has_a_line_that_renders_the_chart() -> None:
+    [line] = re.findall(r"^\./dev (helm template .*)$", PAGE.read_text(), re.MULTILINE)
+    made = subprocess.run(line.split(), cwd=ROOT, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    assert documents(made.stdout) == rendered({})
+
+
 def test_notes_say_where_the_server_is(tmp_path: pathlib.Path) -> None:
     # Helm shows notes only of what it installs, so in a copy they are a resource.
     chart = shutil.copytree(CHART, tmp_path / "attnbias")
@@ -523,6 +530,8 @@ def test_notes_say_where_the_server_is(tmp_path: pathlib.Path) -> None:
     assert "localhost:50051" in notes("nothing")
     assert "unix:" not in notes("nothing")
     assert "unix:/run/attnbias/attnbias.sock" in notes("socket")
+    assert "WARNING: callers' tokens come in plaintext" in notes("tokens")
+    assert "plaintext" not in notes("nothing")
     assert "localhost:50052" in notes("tls of cert-manager")
     assert "attnbias-tls" in notes("tls of cert-manager")
 

@@ -22,6 +22,7 @@ RULES_TEST = RULES.with_name("rules_test.yaml")
 DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "attnbias.json").read_text())
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 PAGE = ROOT / "docs" / "operations" / "runbook.md"
+WATCH = PAGE.with_name("watch.md")
 PAGE_URL = "https://github.com/attnbias/attnbias/blob/main/docs/operations/runbook.md"
 
 ALERTS = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
@@ -44,7 +45,10 @@ def expression_of(target: dict[str, Any]) -> str:
     return re.sub(r"\$(\w+)", lambda name: VARIABLES[name[1]], target["expr"])
 
 
-EXPRESSIONS = [(rule["alert"], rule["expr"]) for rule in ALERTS] + [
+# What Envoy has, tests/envoy looks at.
+OF_EDGE = "envoy_"
+EDGE_EXPRESSIONS = [rule["expr"] for rule in ALERTS if OF_EDGE in rule["expr"]]
+EXPRESSIONS = [(rule["alert"], rule["expr"]) for rule in ALERTS if OF_EDGE not in rule["expr"]] + [
     (panel["title"], expression_of(target)) for panel in PANELS for target in panel["targets"]
 ]
 
@@ -61,7 +65,11 @@ def exposition(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def samples(exposition: str) -> list[Sample]:
-    """The labels of every sample of the server, __name__ among them."""
+    """The labels of every sample of the server, __name__ among them, and Prometheus' own."""
+    return [*samples_of(exposition), {"__name__": "up"}]
+
+
+def samples_of(exposition: str) -> list[Sample]:
     lines = [line for line in exposition.splitlines() if not line.startswith("#")]
     return [labels_of(line.rsplit(" ", 1)[0]) for line in lines]
 
@@ -161,14 +169,21 @@ def test_the_server_has_what_is_named(title: str, expression: str, samples: list
     assert unknown(expression, samples) == [], title
 
 
-def test_the_server_has_what_the_alerts_are_tested_with(samples: list[Sample]) -> None:
+def test_the_server_has_what_the_alerts_are_series_of_tests(samples: list[Sample]) -> None:
+    tested = series_of_tests()
+    assert tested
+    assert [one for one in tested if one not in samples] == []
+
+
+def series_of_tests(*, edge: bool = False) -> list[Sample]:
+    """The labels of series that alerts are tested with, the server's or Envoy's."""
     tests = yaml.safe_load(RULES_TEST.read_text())["tests"]
     given = {series["series"] for test in tests for series in test["input_series"]}
-    for series in given:
-        labels = labels_of(series)
-        for label in TARGET_LABELS:
-            del labels[label]
-        assert labels in samples
+    return [
+        {name: value for name, value in labels_of(series).items() if name not in TARGET_LABELS}
+        for series in given
+        if series.startswith(OF_EDGE) == edge
+    ]
 
 
 @pytest.mark.parametrize(
@@ -191,6 +206,13 @@ def test_what_the_server_lacks_is_seen(
 
 def test_the_metrics_pass_prometheus_own_checks(exposition: str) -> None:
     checked = promtool("check", "metrics", input=exposition)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_prometheus_takes_the_scrapes_of_the_page(tmp_path: pathlib.Path) -> None:
+    [shown] = re.findall(r"^```yaml\n(.*?)^```$", WATCH.read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "prometheus.yml").write_text(shown)
+    checked = promtool("check", "config", tmp_path / "prometheus.yml")
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 

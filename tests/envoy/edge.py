@@ -17,9 +17,9 @@ import grpc
 import yaml
 
 import attnbias
-from tests.envoy.mounted_secret import MountedSecret
+from tests.envoy.mounted_secret import Files, MountedSecret, tls
 from tests.envoy.names import Names, name_server
-from tests.integration.certificates import Authority, Pair
+from tests.integration.certificates import Authority
 from tests.integration.server import Server, Stub, eventually
 
 DEPLOYED = pathlib.Path(__file__).resolve().parents[2] / "deploy" / "envoy"
@@ -78,7 +78,8 @@ class Edge:
         self.replicas = replicas
         self._authority = Authority(folder)
         self.secret = MountedSecret(folder / "tls", self.new_certificate())
-        shutil.copy(DEPLOYED / "certificate.yaml", folder)
+        for name in ("certificate.yaml", "ca.yaml"):
+            shutil.copy(DEPLOYED / name, folder)
         self._admin = _free_port()
         config = deployed_config()
         self._place(config)
@@ -164,9 +165,9 @@ class Edge:
         pages = pathlib.Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]
         return int(pages) * os.sysconf("SC_PAGESIZE")
 
-    def new_certificate(self) -> Pair:
+    def new_certificate(self) -> Files:
         """Signed by the authority that clients trust; in the place of the one before."""
-        return self._authority.sign("edge", alternatives="DNS:localhost,IP:127.0.0.1")
+        return tls(self._authority.sign("edge", alternatives="DNS:localhost,IP:127.0.0.1"))
 
     def stub(self) -> Stub:
         """Calls that nobody but Envoy tries again."""

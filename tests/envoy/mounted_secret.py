@@ -3,29 +3,35 @@
 
 import pathlib
 import shutil
+from collections.abc import Mapping
 
 from tests.integration.certificates import Pair
 
-NAMES = Pair(pathlib.Path("tls.crt"), pathlib.Path("tls.key"))
+Files = Mapping[str, pathlib.Path]
+
+
+def tls(pair: Pair) -> Files:
+    """What a Secret of type kubernetes.io/tls has."""
+    return {"tls.crt": pair.certificate, "tls.key": pair.key}
 
 
 class MountedSecret:
-    """Has a certificate and its key, the last that were published."""
+    """Has copies of files by name, the last that were published."""
 
-    def __init__(self, folder: pathlib.Path, pair: Pair) -> None:
+    def __init__(self, folder: pathlib.Path, files: Files) -> None:
         self._folder = folder
         self._versions = 0
         folder.mkdir()
-        for name in NAMES:
-            (folder / name).symlink_to("..data" / name)
-        self.publish(pair)
+        for name in files:
+            (folder / name).symlink_to(f"..data/{name}")
+        self.publish(files)
 
-    def publish(self, pair: Pair) -> None:
-        """Puts both in the place of those before, at once."""
+    def publish(self, files: Files) -> None:
+        """Puts all in the place of those before, at once."""
         self._versions += 1
         version = self._folder / f"..version{self._versions}"
         version.mkdir()
-        for file, name in zip(pair, NAMES, strict=True):
+        for name, file in files.items():
             shutil.copy(file, version / name)
         link = self._folder / "..data_new"
         link.symlink_to(version.name)

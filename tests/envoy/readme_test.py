@@ -14,13 +14,11 @@ import sys
 import pytest
 import yaml
 
+from tests.deploy.prometheus_test import EDGE_EXPRESSIONS, samples_of, series_of_tests, unknown
 from tests.envoy.calls_test import small
-from tests.envoy.conftest import StartEdge
-from tests.envoy.edge import DEPLOYED, NAME, Edge, ask_metrics, cluster_of
-from tests.integration.certificates import Authority
-from tests.integration.stream_test import dense_alibi
+from tests.envoy.edge import DEPLOYED, Edge, ask_metrics
 from tests.readme.links_test import broken_links
-from tests.readme.readme_test import PROGRAMS, assert_printed, blocks
+from tests.readme.readme_test import PROGRAMS, ROOT, Block, assert_printed, blocks
 
 README = DEPLOYED / "README.md"
 REQUIREMENTS = pathlib.Path(__file__).parents[1] / "tools" / "requirements-envoy.txt"
@@ -46,40 +44,34 @@ def test_envoy_has_the_metrics_that_are_named(edge: Edge) -> None:
     assert named - has == set()
 
 
-def test_replicas_may_speak_tls(start_edge: StartEdge, tmp_path: pathlib.Path) -> None:
-    authority = Authority(tmp_path, "replicas")
-    replica = authority.sign("replica", alternatives=f"DNS:{NAME}")
-    shutil.copy(authority.certificate, tmp_path / "ca.crt")
-    [shown] = re.findall(r"^```yaml\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
-    edge = start_edge(
-        f"--tls-cert={replica.certificate}",
-        f"--tls-key={replica.key}",
-        change=lambda config: cluster_of(config, "attnbias").update(yaml.safe_load(shown)),
-    )
-    with edge.stub() as stub:
-        assert small(stub) == dense_alibi(4, 8, 8).tobytes()
+def test_envoy_has_what_the_alerts_name(edge: Edge) -> None:
+    samples = samples_of(ask_metrics(edge, "stats/prometheus"))
+    assert EDGE_EXPRESSIONS
+    for expression in EDGE_EXPRESSIONS:
+        assert unknown(expression, samples) == []
+    for tested in series_of_tests(edge=True):
+        assert any(tested.items() <= sample.items() for sample in samples)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="making a namespace needs root")
-def test_a_newcomer_gets_there(tmp_path: pathlib.Path) -> None:
-    folder = shutil.copytree(DEPLOYED, tmp_path / "envoy")
+@pytest.mark.parametrize("title", ["On one machine", "With TLS and tokens"])
+def test_a_newcomer_gets_there(title: str, tmp_path: pathlib.Path) -> None:
+    folder = shutil.copytree(DEPLOYED, tmp_path / "deploy" / "envoy")
+    (tmp_path / "proto").symlink_to(ROOT / "proto")
     hosts = shutil.copy("/etc/hosts", tmp_path)
-    found = blocks(README.read_text())
-    shell = "".join(block.code for block in found if block.language == "sh")
-    [python] = [block for block in found if block.language == "python"]
-    assert python.output is not None
-    (folder / "first.py").write_text(python.code)
+    [section] = re.findall(rf"^## {title}\n(.*?)^## ", README.read_text(), re.MULTILINE | re.DOTALL)
+    found = blocks(section)
+    assert [block.language for block in found].count("python") == 1
     programs = f"{pathlib.Path(os.environ['ENVOY_BINARY']).parent}:{PROGRAMS}"
     script = f"""
 ip link set lo up
 mount --bind {hosts} /etc/hosts
 exec 3>&1 >log 2>&1
-{shell}
-{sys.executable} -W error first.py >&3
+{"".join(map(in_shell, found))}
 """
     namespace = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child"]
     done = subprocess.run(
-        [*namespace, "bash", "-euc", script],
+        [*namespace, "bash", "-euo", "pipefail", "-c", script],
         check=False,
         cwd=folder,
         env=os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"},
@@ -87,4 +79,12 @@ exec 3>&1 >log 2>&1
         text=True,
     )
     assert done.returncode == 0, (folder / "log").read_text()
-    assert_printed(done.stdout, python.output)
+    assert_printed(done.stdout, "".join(block.output or "" for block in found))
+
+
+def in_shell(block: Block) -> str:
+    """What prints to 3 what the page shows."""
+    code = block.code
+    if block.language == "python":
+        code = f"{sys.executable} -W error - <<'END_OF_PYTHON'\n{code}END_OF_PYTHON\n"
+    return code if block.output is None else f"{{\n{code}}} >&3\n"

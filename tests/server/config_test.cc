@@ -117,10 +117,10 @@ TEST(Config, WarnsOfVariablesThatNoFlagHas) {
   setenv("ATTNBIAS_MEMORY_BUGDET", "1GiB", 1);
   setenv("ATTNBIAS_THREADS", "2", 1);
   const char* const of_clients[] = {
-      "ATTNBIAS_SERVER",           "ATTNBIAS_CLIENT_TLS",
-      "ATTNBIAS_CLIENT_TLS_CA",    "ATTNBIAS_CLIENT_TLS_CERT",
-      "ATTNBIAS_CLIENT_TLS_KEY",   "ATTNBIAS_CLIENT_TOKEN",
-      "ATTNBIAS_CLIENT_TOKEN_FILE"};
+      "ATTNBIAS_SERVER",         "ATTNBIAS_CLIENT_TLS",
+      "ATTNBIAS_CLIENT_TLS_CA",  "ATTNBIAS_CLIENT_TLS_CERT",
+      "ATTNBIAS_CLIENT_TLS_KEY", "ATTNBIAS_CLIENT_TLS_SERVER_NAME",
+      "ATTNBIAS_CLIENT_TOKEN",   "ATTNBIAS_CLIENT_TOKEN_FILE"};
   for (const char* name : of_clients) setenv(name, "the clients'", 1);
   const std::vector<std::string> warnings = Parsed({}).warnings;
   unsetenv("ATTNBIAS_MEMORY_BUGDET");
@@ -139,6 +139,17 @@ TEST(Config, WarnsOfABudgetBeyondTheMemory) {
   const auto of_budget = testing::Contains(HasSubstr("--memory-budget: got"));
   EXPECT_THAT(Parsed({"--memory-budget=1EiB"}).warnings, of_budget);
   EXPECT_THAT(Parsed({}).warnings, testing::Not(of_budget));
+}
+
+TEST(Config, WarnsOfTokensInPlaintext) {
+  const auto of_tokens = testing::Contains(HasSubstr("--tokens: without"));
+  EXPECT_THAT(Parsed({"--tokens=t"}).warnings, of_tokens);
+  EXPECT_THAT(Parsed({"--tokens=t", "--listen=unix:/s,localhost:1"}).warnings,
+              of_tokens);
+  EXPECT_THAT(Parsed({"--tokens=t", "--tls-cert=c", "--tls-key=k"}).warnings,
+              testing::Not(of_tokens));
+  EXPECT_THAT(Parsed({"--tokens=t", "--listen=unix:/s"}).warnings,
+              testing::Not(of_tokens));
 }
 
 TEST(Config, TellsWhatIsInEffect) {

@@ -55,11 +55,13 @@ std::string HowSpokenTo(const TlsOptions& tls) {
     return "in plaintext: does it need TLS? Set ClientOptions::tls";
   }
   if (!tls.cert_file.empty()) {
-    return absl::StrCat("over TLS: does it trust the certificate in ",
-                        tls.cert_file, "?");
+    return absl::StrCat(
+        "over TLS: is it starting or stopping, or does it not trust the "
+        "certificate in ",
+        tls.cert_file, "?");
   }
-  return "over TLS: does it want a certificate? Set TlsOptions::cert_file and "
-         "key_file";
+  return "over TLS: is it starting or stopping, or does it want a certificate? "
+         "Set TlsOptions::cert_file and key_file";
 }
 
 std::string WhyUnreached(absl::string_view says, const ClientOptions& options) {

@@ -17,6 +17,7 @@ namespace attnbias {
 namespace {
 
 constexpr char kOn[] = "ATTNBIAS_CLIENT_TLS";
+constexpr char kServerName[] = "ATTNBIAS_CLIENT_TLS_SERVER_NAME";
 
 // What errors call the files.
 struct Names {
@@ -56,10 +57,11 @@ absl::StatusOr<TlsOptions> TlsFromEnvironment() {
   }
   TlsOptions tls = {.ca_file = Variable(kVariables.ca),
                     .cert_file = Variable(kVariables.cert),
-                    .key_file = Variable(kVariables.key)};
-  const std::string files =
-      absl::StrCat(tls.ca_file, tls.cert_file, tls.key_file);
-  tls.enabled = on == "1" || (on.empty() && !files.empty());
+                    .key_file = Variable(kVariables.key),
+                    .server_name = Variable(kServerName)};
+  const std::string said =
+      absl::StrCat(tls.ca_file, tls.cert_file, tls.key_file, tls.server_name);
+  tls.enabled = on == "1" || (on.empty() && !said.empty());
   return tls;
 }
 

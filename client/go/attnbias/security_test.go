@@ -186,7 +186,7 @@ func TestAdviceFitsTheServer(t *testing.T) {
 		{"has a certificate for another name", good, &TLS{CA: trusted, ServerName: "x"}},
 		{"has a certificate that has expired", withTLS(servers.server("server", -time.Minute)),
 			&TLS{CA: trusted}},
-		{"does it want a certificate?", withTLS(wantsCertificate), &TLS{CA: trusted}},
+		{"or does it want a certificate?", withTLS(wantsCertificate), &TLS{CA: trusted}},
 	} {
 		options := []Option{WithMaxAttempts(1)}
 		if test.tls != nil {

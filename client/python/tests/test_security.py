@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SINUSOIDAL = attnbias.Sinusoidal(dim=1)
 ALIBI = attnbias.ALiBi(num_heads=2)
-VARIABLES = ("TLS", "TLS_CA", "TLS_CERT", "TLS_KEY", "TOKEN", "TOKEN_FILE")
+VARIABLES = ("TLS", "TLS_CA", "TLS_CERT", "TLS_KEY", "TLS_SERVER_NAME", "TOKEN", "TOKEN_FILE")
 
 
 @pytest.fixture(autouse=True)
@@ -132,11 +132,18 @@ def test_without_an_authority_it_is_the_systems(
         assert client.health()
 
 
-def test_a_server_may_have_another_name(pki: Pki, connect: Connect) -> None:
+def test_a_server_may_have_another_name(
+    pki: Pki, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
     misnamed = pki.authority.sign("server", "DNS:attnbias.example")
     tls = Tls(ca=pki.authority.ca, server_name="attnbias.example")
-    with serving(misnamed) as server, connect(server.target, tls=tls) as client:
-        assert client.health()
+    with serving(misnamed) as server:
+        with connect(server.target, tls=tls) as client:
+            assert client.health()
+        monkeypatch.setenv("ATTNBIAS_CLIENT_TLS_CA", str(pki.authority.ca))
+        monkeypatch.setenv("ATTNBIAS_CLIENT_TLS_SERVER_NAME", "attnbias.example")
+        with connect(server.target) as client:
+            assert client.health()
 
 
 def test_the_environment_says_what_the_arguments_do_not(
@@ -340,13 +347,14 @@ def test_what_is_wrong_with_a_connection_is_said(pki: Pki, connect: Connect) -> 
             (
                 mutual,
                 trusting,
-                "answers, but not with gRPC over TLS: does it want a certificate? pass "
-                "tls=attnbias.Tls(cert=FILE, key=FILE)",
+                "answers, but not with gRPC over TLS: is it starting or stopping, or does it "
+                "want a certificate? pass tls=attnbias.Tls(cert=FILE, key=FILE)",
             ),
             (
                 mutual,
                 Tls(ca=pki.authority.ca, cert=unknown.cert, key=unknown.key),
-                "answers, but not with gRPC over TLS: does it trust the certificate in tls.cert?",
+                "answers, but not with gRPC over TLS: is it starting or stopping, or does it not "
+                "trust the certificate in tls.cert?",
             ),
         ]:
             assert failure(connect, server.target, tls=options).startswith(
@@ -518,3 +526,4 @@ def test_the_command_takes_flags_and_the_environment(
     monkeypatch.setenv("ATTNBIAS_CLIENT_TLS", "0")
     assert export() == (False, None)
     assert export("--tls-ca", "a") == (Tls(ca="a", key="k"), None)
+    assert export("--tls-server-name", "n") == (Tls(key="k", server_name="n"), None)

@@ -64,8 +64,9 @@ struct ClientOptions {
   // Attempts in a row that bring no byte before a call fails; 1: no retries. By
   // default `timeout` alone is the bound.
   std::optional<int> max_attempts = std::nullopt;
-  // Without a value what the environment says: ATTNBIAS_CLIENT_TLS=1 or the
-  // files that ATTNBIAS_CLIENT_TLS_CA, _CERT and _KEY name, else plaintext.
+  // Without a value what the environment says: ATTNBIAS_CLIENT_TLS=1, the files
+  // that ATTNBIAS_CLIENT_TLS_CA, _CERT and _KEY name, or the server's name of
+  // ATTNBIAS_CLIENT_TLS_SERVER_NAME, else plaintext.
   std::optional<TlsOptions> tls = std::nullopt;
   // A bearer token that says who calls: itself, or a file that is read again
   // when it changes. Empty: none. Without a value of either what the

@@ -119,13 +119,18 @@ def _add_security(export: argparse.ArgumentParser) -> None:
         action="store_true",
         help="TLS, trusting the authorities that the system trusts; " + variable("TLS"),
     )
-    for name, what in {
-        "ca": "TLS, trusting the authorities in a PEM file",
-        "cert": "TLS, showing the certificate in a PEM file",
-        "key": "the private key of that certificate, a PEM file",
-    }.items():
-        default = variable(f"TLS_{name.upper()}")
-        export.add_argument(f"--tls-{name}", metavar="FILE", help=f"{what}; {default}")
+    for name, kind, what in (
+        ("ca", "FILE", "TLS, trusting the authorities in a PEM file"),
+        ("cert", "FILE", "TLS, showing the certificate in a PEM file"),
+        ("key", "FILE", "the private key of that certificate, a PEM file"),
+        (
+            "server-name",
+            "NAME",
+            "TLS, with a server whose certificate has this name, not the target's",
+        ),
+    ):
+        default = variable(f"TLS_{name.upper().replace('-', '_')}")
+        export.add_argument(f"--tls-{name}", metavar=kind, help=f"{what}; {default}")
     export.add_argument(
         "--token-file",
         metavar="FILE",
@@ -145,7 +150,11 @@ def _export_all(options: argparse.Namespace) -> int:
     dtype: DType | None = options.dtype
     wishes = list(_export.of_encodings(options.config, options.max_length, dtype))
     tls = tls_from_environment(
-        on=options.tls, ca=options.tls_ca, cert=options.tls_cert, key=options.tls_key
+        on=options.tls,
+        ca=options.tls_ca,
+        cert=options.tls_cert,
+        key=options.tls_key,
+        server_name=options.tls_server_name,
     )
     with Client(options.server, tls=tls, token=options.token_file, cache=options.cache) as client:
         if _export.can_attach():

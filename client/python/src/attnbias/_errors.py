@@ -238,6 +238,7 @@ _WHY_UNREACHED: Final = {
     ),
 }
 
+_CLOSED: Final = "over TLS: is it starting or stopping, "
 _CERTIFICATE: Final = "tls=attnbias.Tls(cert=FILE, key=FILE)"
 _WHO_CALLS: Final = (
     "{target} wants to know who calls: pass token=pathlib.Path(FILE), or " + _CERTIFICATE
@@ -277,8 +278,8 @@ def _how(endpoint: Endpoint) -> str:
     if endpoint.is_plaintext:
         return "in plaintext: does it need TLS? pass tls=True, or tls=attnbias.Tls(ca=FILE)"
     if endpoint.has_certificate:
-        return "over TLS: does it trust the certificate in tls.cert?"
-    return f"over TLS: does it want a certificate? pass {_CERTIFICATE}"
+        return f"{_CLOSED}or does it not trust the certificate in tls.cert?"
+    return f"{_CLOSED}or does it want a certificate? pass {_CERTIFICATE}"
 
 
 def _pushback(error: Any) -> float | None:

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 _ON: Final = "ATTNBIAS_CLIENT_TLS"
 _FILES: Final = ("ca", "cert", "key")
-_ARGUMENTS: Final = {field: f"tls.{field}" for field in _FILES}
-_VARIABLES: Final = {field: f"{_ON}_{field.upper()}" for field in _FILES}
+_FIELDS: Final = (*_FILES, "server_name")
+_ARGUMENTS: Final = {field: f"tls.{field}" for field in _FIELDS}
+_VARIABLES: Final = {field: f"{_ON}_{field.upper()}" for field in _FIELDS}
 _ROOTS_OF_GRPC: Final = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
 
 
@@ -60,7 +61,8 @@ class Certificates:
     """
 
     def __init__(self, tls: Tls, names: Mapping[str, str]) -> None:
-        require_instance(tls.server_name, (str, type(None)), "tls.server_name", "a name, or None")
+        name = tls.server_name
+        require_instance(name, (str, type(None)), names["server_name"], "a name, or None")
         self.server_name = tls.server_name
         self._names = names
         self._files: dict[str, Path] = {}
@@ -142,18 +144,18 @@ def tls_from_environment(*, on: bool = False, **given: str | None) -> bool | Tls
 
     Args:
         on: True whatever the environment says.
-        **given: files, in place of those of the environment.
+        **given: fields, in place of those of the environment.
 
     Raises:
         ValueError: ``ATTNBIAS_CLIENT_TLS`` is neither 1 nor 0.
     """
-    named = {field: given.get(field) or os.environ.get(_VARIABLES[field]) for field in _FILES}
-    files = {field: path for field, path in named.items() if path}
+    named = {field: given.get(field) or os.environ.get(_VARIABLES[field]) for field in _FIELDS}
+    fields = {field: value for field, value in named.items() if value}
     said = os.environ.get(_ON, "")
     if said not in ("", "0", "1"):
         raise ValueError(f"{_ON}: got {said!r}, want 1 or 0")
-    on = on or any(given.values()) or said == "1" or (not said and bool(files))
-    return Tls(**files) if on else False
+    on = on or any(given.values()) or said == "1" or (not said and bool(fields))
+    return Tls(**fields) if on else False
 
 
 def _system_roots() -> bytes | None:
