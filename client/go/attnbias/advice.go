@@ -85,9 +85,10 @@ func (c *Client) howSpokenTo() string {
 	case c.who.tls == nil:
 		return "in plaintext: does it need TLS? Add WithTLS"
 	case c.who.tls.Cert != "":
-		return "over TLS: is it starting or stopping, or does it not trust the certificate in TLS.Cert?"
+		return "over TLS: is it starting or stopping, or does it not trust the certificate in " +
+			"TLS.Cert?"
 	default:
-		return "over TLS: is it starting or stopping, or does it want a certificate? Give TLS.Cert " +
-			"and TLS.Key"
+		return "over TLS: is it starting or stopping, or does it want a certificate? Give " +
+			"TLS.Cert and TLS.Key"
 	}
 }
