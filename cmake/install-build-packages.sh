@@ -1,0 +1,22 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what building for an architecture takes, this machine's or arm64, and the packages of
+# further lists: install-build-packages.sh ARCHITECTURE [LIST…]. The name is Debian's. Libraries of
+# another architecture take the place of this machine's: only for machines that build for one.
+set -euo pipefail
+here=$(dirname "${BASH_SOURCE[0]}")
+architecture=$1
+lists=("$here/debian-packages.txt" "${@:2}")
+if [[ $architecture != "$(dpkg --print-architecture)" ]]; then
+  [[ $architecture == arm64 ]] || {
+    echo "$architecture: only such a machine builds for it" >&2
+    exit 1
+  }
+  dpkg --add-architecture arm64
+  lists+=("$here/debian-packages-aarch64.txt")
+fi
+export DEBIAN_FRONTEND=noninteractive
+apt-get -qq update
+sed -e '/^#/d' -e '/^$/d' -e "s/-dev$/&:$architecture/" "${lists[@]}" |
+  xargs apt-get -qq install -y --no-install-recommends >/dev/null
+apt-get clean
