@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what building for an architecture takes, this machine's or arm64, and the packages of
-# further lists: install-build-packages.sh ARCHITECTURE [LIST…]. The name is Debian's. Libraries of
+# Installs what building takes, for this machine's architecture or for arm64, and the packages of
+# further lists: install-build-packages.sh [ARCHITECTURE [LIST…]]. Names are Debian's. Libraries of
 # another architecture take the place of this machine's: only for machines that build for one.
 set -euo pipefail
 here=$(dirname "${BASH_SOURCE[0]}")
-architecture=$1
+architecture=${1:-$(dpkg --print-architecture)}
 lists=("$here/debian-packages.txt" "${@:2}")
 if [[ $architecture != "$(dpkg --print-architecture)" ]]; then
   [[ $architecture == arm64 ]] || {

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The packages of build/packages, on machines of their release that run systemd and little else."""
+"""The packages of build/packages, on machines of their release that run systemd and little else.
+
+Those for another architecture run by qemu, on machines that need_arm64 of setup.sh makes possible.
+"""
 
 import contextlib
 import json
@@ -21,7 +24,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILT = ROOT / "build" / "packages"
 EXAMPLE = ROOT / "client" / "cpp" / "examples" / "fetch.cc"
 CONSUMER = ROOT / "tests" / "packages" / "consumer"
-SUITES = sorted(path.name for path in BUILT.iterdir())
+# Debian's names of a release and an architecture.
+Place = tuple[str, str]
+PLACES: list[Place] = sorted(
+    {(path.parent.name, path.stem.rpartition("_")[2]) for path in BUILT.glob("*/*.deb")}
+)
 # What the tests take, beside what the packages depend on.
 TOOLS = ("systemd-sysv", "g++", "cmake", "make", "pkg-config")
 APT_GET = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-y")
@@ -43,11 +50,12 @@ def output(*command: object) -> str:
     return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def built(suite: str) -> list[pathlib.Path]:
-    return sorted((BUILT / suite).glob("*.deb"))
+def built(place: Place) -> list[pathlib.Path]:
+    suite, architecture = place
+    return sorted((BUILT / suite).glob(f"*_{architecture}.deb"))
 
 
-def make_machine(folder: pathlib.Path, suite: str) -> None:
+def make_machine(folder: pathlib.Path, place: Place) -> None:
     """A machine that has what the packages depend on, and not them."""
 
     def call(*words: object) -> str:
@@ -57,12 +65,12 @@ def make_machine(folder: pathlib.Path, suite: str) -> None:
     def inside(*words: object) -> str:
         return call("in_machine", folder, "/", BUILT, *words)
 
-    call("make_machine", folder, suite)
+    call("make_machine", folder, *place)
     inside(*APT_GET, "update")
     inside(*APT_GET, "install", "--no-install-recommends", *TOOLS)
-    planned = inside(*APT_GET, "install", "-s", "--no-install-recommends", *built(suite))
+    planned = inside(*APT_GET, "install", "-s", "--no-install-recommends", *built(place))
     names = re.findall(r"^Inst (\S+)", planned, re.MULTILINE)
-    ours = {path.name.split("_")[0] for path in built(suite)}
+    ours = {path.name.split("_")[0] for path in built(place)}
     others = [name for name in names if name not in ours]
     assert len(others) == len(names) - len(ours)
     inside(*APT_GET, "install", "--no-install-recommends", *others)
@@ -75,9 +83,9 @@ def tool(*arguments: str) -> list[str]:
 class Machine:
     """A running machine; its processes have namespaces of their own, and no network."""
 
-    def __init__(self, folder: pathlib.Path, suite: str, first_process: int) -> None:
+    def __init__(self, folder: pathlib.Path, place: Place, first_process: int) -> None:
         self.folder = folder
-        self.suite = suite
+        self.place = place
         self._enter = ["nsenter", "--all", "--root", "--wd", f"--target={first_process}"]
 
     def run(self, *command: object) -> subprocess.CompletedProcess[str]:
@@ -123,7 +131,7 @@ def wait_for_boot(machine: Machine) -> None:
 
 
 @contextlib.contextmanager
-def booted(folder: pathlib.Path, suite: str) -> Iterator[Machine]:
+def booted(folder: pathlib.Path, place: Place) -> Iterator[Machine]:
     nspawn = ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--private-network"]
     nspawn += ["--console=read-only", "--boot", f"--directory={folder}"]
     nspawn += [f"--bind-ro={path}" for path in (BUILT, EXAMPLE.parent, CONSUMER)]
@@ -131,7 +139,7 @@ def booted(folder: pathlib.Path, suite: str) -> Iterator[Machine]:
     environment = os.environ | {"SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"}
     with subprocess.Popen(nspawn, env=environment, stdin=subprocess.DEVNULL) as container:
         try:
-            machine = Machine(folder, suite, first_process(container.pid))
+            machine = Machine(folder, place, first_process(container.pid))
             wait_for_boot(machine)
             yield machine
             machine.run("systemctl", "poweroff")
@@ -140,7 +148,7 @@ def booted(folder: pathlib.Path, suite: str) -> Iterator[Machine]:
             container.kill()
 
 
-@pytest.fixture(scope="module", params=SUITES)
+@pytest.fixture(scope="module", params=PLACES, ids="-".join)
 def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
     # Not among pytest's own folders, which are removed with all they hold.
     folder = pathlib.Path(tempfile.mkdtemp(prefix="attnbias-packages-", dir="/var/tmp"))
@@ -159,7 +167,7 @@ def before(machine: Machine) -> set[str]:
 
 @pytest.fixture(scope="module")
 def installed(machine: Machine, before: set[str]) -> Machine:
-    machine.output(*APT_GET, "install", "--no-install-recommends", *built(machine.suite))
+    machine.output(*APT_GET, "install", "--no-install-recommends", *built(machine.place))
     return machine
 
 
@@ -269,7 +277,8 @@ def test_programs_are_hardened(installed: Machine, program: str) -> None:
 def test_the_bill_names_every_library_that_is_linked(installed: Machine, package: str) -> None:
     linked = re.findall(r" => (/\S+)", installed.output("ldd", f"/usr/bin/{package}"))
     assert len(linked) > 20
-    (bill,) = (BUILT / installed.suite).glob(f"{package}_*.spdx.json")
+    suite, architecture = installed.place
+    (bill,) = (BUILT / suite).glob(f"{package}_*_{architecture}.spdx.json")
     named = {item["name"] for item in json.loads(bill.read_text())["packages"]}
     for library in linked:
         real = installed.output("realpath", library).strip().removeprefix("/usr")
@@ -279,7 +288,7 @@ def test_the_bill_names_every_library_that_is_linked(installed: Machine, package
 
 
 def test_a_purge_leaves_nothing_behind(installed: Machine, before: set[str]) -> None:
-    names = [path.name.split("_")[0] for path in built(installed.suite)]
+    names = [path.name.split("_")[0] for path in built(installed.place)]
     installed.output(*APT_GET, "purge", *names)
     assert installed.run("systemctl", "is-active", UNIT).returncode != 0
     assert installed.state() ^ before == set()

@@ -7,6 +7,7 @@
 source "$root/tests/tools/bare_machine.sh"
 packages=$root/build/packages
 suites=(bookworm trixie)
+# This machine's first.
 architectures=(amd64 arm64)
 [[ $(uname -m) != aarch64 ]] || architectures=(arm64)
 
