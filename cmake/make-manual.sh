@@ -18,7 +18,8 @@ make_page() {
 
 rm -rf "$folder"
 mkdir -p "$folder"
-mapfile -t commands < <("${program[@]}" --help | sed -n '/^Subcommands:$/,/^$/s/^  \([a-z]\+\) .*/\1/p')
+mapfile -t commands < <("${program[@]}" --help |
+  sed -n '/^Subcommands:$/,/^$/s/^  \([a-z]\+\) .*/\1/p')
 for command in "${commands[@]}"; do
   make_page "$name-$command" "${program[@]}" "$command"
 done
