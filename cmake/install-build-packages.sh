@@ -17,6 +17,13 @@ if [[ $architecture != "$(dpkg --print-architecture)" ]]; then
 fi
 export DEBIAN_FRONTEND=noninteractive
 apt-get -qq update
-sed -e '/^#/d' -e '/^$/d' -e "s/-dev$/&:$architecture/" "${lists[@]}" |
+sed -e '/^#/d' -e '/^$/d' "${lists[@]}" |
+  while read -r name; do
+    # What is for all architectures apt 3 knows by its bare name alone.
+    if [[ $name == *-dev ]] && apt-cache show "$name:$architecture" &>/dev/null; then
+      name+=:$architecture
+    fi
+    echo "$name"
+  done |
   xargs apt-get -qq install -y --no-install-recommends >/dev/null
 apt-get clean

@@ -29,7 +29,8 @@ make_machine() {
   local machine=$1 suite=$2 architecture=${3:-$(dpkg --print-architecture)} packages="${*:4}"
   chmod 755 "$machine"  # apt drops to a user of its own
   debootstrap --arch="$architecture" --variant=minbase \
-    ${packages:+--include="${packages// /,}"} "$suite" "$machine" >"$machine.log" || { cat "$machine.log" >&2 && return 1; }
+    ${packages:+--include="${packages// /,}"} "$suite" "$machine" >"$machine.log" ||
+    { cat "$machine.log" >&2 && return 1; }
   rm "$machine.log"
   hand_in_network "$machine"
 }
