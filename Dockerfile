@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Targets: server (the last, and so the default) and cuda, which is the same with
 # the CUDA backend. For amd64 and arm64; the compiler is the building machine's own.
-# Not by the name of the image's own base: buildah 1.28 takes one platform for each name.
-FROM --platform=$BUILDPLATFORM debian:bookworm AS build
+FROM --platform=$BUILDPLATFORM debian:bookworm-slim AS build
 # Empty where an engine is not told a platform and knows nothing of it: then this machine's.
 ARG TARGETARCH
 WORKDIR /src
@@ -17,7 +16,8 @@ RUN --mount=type=cache,target=/ccache \
       -DCMAKE_SKIP_RPATH=ON -DCMAKE_EXE_LINKER_FLAGS=-s \
  && cmake --build build/image --target attnbias-server attnbias
 
-FROM debian:bookworm-slim AS runtime
+# Named again for buildah 1.28, which goes on with the platform of the stage before.
+FROM --platform=$TARGETPLATFORM debian:bookworm-slim AS runtime
 # What `ldd` lists for the two programs, and nothing else.
 RUN apt-get -qq update \
  && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds images without an engine or a registry.
 
-The base images are made with debootstrap, once; buildah builds and runs with chroot
+The base image is made with debootstrap, once; buildah builds and runs with chroot
 isolation, which needs root and no more. An image for another architecture needs a
 kernel that can run its programs, as need_arm64 of setup.sh sees to.
 """
@@ -17,8 +17,7 @@ from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CACHE = pathlib.Path(os.environ["ATTNBIAS_CACHE"])
-BUILD_BASE, BASE = "debian:bookworm", "debian:bookworm-slim"
-"""Of the Dockerfile's stages: what builds, and what is deployed."""
+BASE = "debian:bookworm-slim"
 
 
 def output(*command: object, **environment: str) -> str:
@@ -46,11 +45,11 @@ class Buildah:
     def __call__(self, *words: object) -> str:
         return output(*self._machine, "buildah", *words)
 
-    def build_base(self, tag: str, architecture: str) -> None:
-        """A minimal Debian 12 for `architecture`, as Debian names it."""
+    def build_base(self, architecture: str) -> None:
+        """Adds to the base image what it is for `architecture`, as Debian names it."""
         platform = f"--platform=linux/{architecture}"
         context = _base_context(architecture)
-        self("build", "--quiet", "--pull-never", platform, "--tag", tag, context)
+        self("build", "--quiet", "--pull-never", platform, "--manifest", BASE, context)
 
     def build_as_users_do(self, *more: str) -> None:
         output(*self._machine, ROOT / "dev", "image", "--quiet", "--pull-never", *more)
@@ -90,14 +89,14 @@ def root_mount() -> Iterator[list[str]]:
 def buildah_in(
     folder: pathlib.Path, machine: list[str], architecture: str | None = None
 ) -> Iterator[Buildah]:
-    """buildah that has the base images, until the `with` block ends.
+    """buildah that has the base image, until the `with` block ends.
 
     `architecture` is that of the image to build, by default this machine's.
     """
     buildah = Buildah(folder, machine)
     here = output("dpkg", "--print-architecture")
-    buildah.build_base(BUILD_BASE, here)
-    buildah.build_base(BASE, architecture or here)
+    for each in {here, architecture or here}:
+        buildah.build_base(each)
     yield buildah
     buildah("rm", "--all")
     buildah("rmi", "--all", "--force")
