@@ -90,6 +90,11 @@ def test_the_image_says_how_it_is_run(buildah: Buildah, container: str) -> None:
     assert config["Healthcheck"]["Test"] == ["CMD", "attnbias", "health"]
 
 
+def test_it_is_for_the_architecture_asked_for(root: str) -> None:
+    architecture = ("dpkg", "--print-architecture")
+    assert output("chroot", root, *architecture) == (ARCHITECTURE or output(*architecture))
+
+
 def test_the_readme_runs_it_as_it_is(buildah: Buildah, container: str) -> None:
     [command] = re.findall(r"^docker run (.+)$", (ROOT / "README.md").read_text(), re.MULTILINE)
     parser = argparse.ArgumentParser(exit_on_error=False)
