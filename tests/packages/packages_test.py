@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import pathlib
+import platform
 import re
 import shutil
 import subprocess
@@ -34,6 +35,7 @@ TOOLS = ("systemd-sysv", "g++", "cmake", "make", "pkg-config")
 APT_GET = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-y")
 UNIT = "attnbias-server.service"
 SERVER = "unix:/run/attnbias/attnbias.sock"
+ALIBI = ("get", "alibi", "num_heads=8", "--queries", "64", "--keys", "64", "--out")
 # In tenths, how exposed systemd may find the unit: what it is now.
 MOST_EXPOSED = 16
 SECONDS = 60
@@ -171,42 +173,65 @@ def installed(machine: Machine, before: set[str]) -> Machine:
     return machine
 
 
-def test_the_server_runs_as_its_user(installed: Machine) -> None:
-    assert installed.output("systemctl", "is-active", UNIT) == "active\n"
-    assert installed.output("systemctl", "is-enabled", UNIT) == "enabled\n"
-    process = installed.output("systemctl", "show", "--value", "--property=MainPID", UNIT).strip()
-    assert installed.output("stat", "-c", "%U %G", f"/proc/{process}") == "attnbias attnbias\n"
+@pytest.fixture
+def served(installed: Machine) -> Machine:
+    """A machine whose systemd runs the server."""
+    if installed.place == ("trixie", "arm64") and platform.machine() != "aarch64":
+        pytest.skip("Debian 12's qemu lacks the calls by which Debian 13's systemd starts a unit")
+    return installed
 
 
-def test_members_of_its_group_reach_its_socket_and_others_do_not(installed: Machine) -> None:
+def test_the_server_runs_as_its_user(served: Machine) -> None:
+    assert served.output("systemctl", "is-active", UNIT) == "active\n"
+    assert served.output("systemctl", "is-enabled", UNIT) == "enabled\n"
+    process = served.output("systemctl", "show", "--value", "--property=MainPID", UNIT).strip()
+    assert served.output("stat", "-c", "%U %G", f"/proc/{process}") == "attnbias attnbias\n"
+
+
+def test_members_of_its_group_reach_its_socket_and_others_do_not(served: Machine) -> None:
     nobody = ["setpriv", "--reuid=nobody", "--clear-groups"]
     health = tool("health")
-    assert installed.output(*nobody, "--regid=attnbias", *health) == "SERVING\n"
-    refused = installed.run(*nobody, "--regid=nogroup", *tool("--timeout=1", "health"))
+    assert served.output(*nobody, "--regid=attnbias", *health) == "SERVING\n"
+    refused = served.run(*nobody, "--regid=nogroup", *tool("--timeout=1", "health"))
     assert refused.returncode == 1
 
 
-def test_nobody_reaches_it_from_elsewhere(installed: Machine) -> None:
+def test_nobody_reaches_it_from_elsewhere(served: Machine) -> None:
     """Before somebody has changed its flags."""
-    listening = installed.output("cat", "/proc/net/tcp", "/proc/net/tcp6")
+    listening = served.output("cat", "/proc/net/tcp", "/proc/net/tcp6")
     addresses = re.findall(r"^ *\d+: (\w+:\w+) 0+:0000 0A ", listening, re.MULTILINE)
     assert addresses == [f"0100007F:{9464:04X}"]
 
 
-def test_the_tool_fetches_a_tensor(installed: Machine) -> None:
-    request = ("get", "alibi", "num_heads=8", "--queries", "64", "--keys", "64", "--out")
-    installed.output(*tool(*request, "/srv/alibi.npy"))
-    got = np.load(installed.folder / "srv" / "alibi.npy")
-    (installed.folder / "srv" / "alibi.npy").unlink()
+def check_alibi(file: pathlib.Path) -> None:
+    got = np.load(file)
+    file.unlink()
     slopes = 2.0 ** -np.arange(1, 9)
     np.testing.assert_array_equal(got, -slopes[:, None] * np.abs(np.arange(-63, 64)))
 
 
-def test_a_reload_and_a_restart_keep_it_running(installed: Machine) -> None:
+def test_the_tool_fetches_a_tensor(served: Machine) -> None:
+    served.output(*tool(*ALIBI, "/srv/alibi.npy"))
+    check_alibi(served.folder / "srv" / "alibi.npy")
+
+
+def test_the_server_runs_without_systemd(installed: Machine) -> None:
+    script = """
+        setpriv --reuid=attnbias --regid=attnbias --clear-groups attnbias-server \
+          --listen=127.0.0.1:50051 --metrics-listen=127.0.0.1:0 --drain-notice=0s >/dev/null &
+        attnbias --server=127.0.0.1:50051 "$@" /srv/alibi.npy
+        kill $!
+        wait $!
+    """
+    installed.shell(script, *ALIBI)
+    check_alibi(installed.folder / "srv" / "alibi.npy")
+
+
+def test_a_reload_and_a_restart_keep_it_running(served: Machine) -> None:
     for change in ("reload", "restart"):
-        installed.output("systemctl", change, UNIT)
+        served.output("systemctl", change, UNIT)
         # Calls wait for a server that is starting; `health` does not.
-        installed.output(*tool("info"))
+        served.output(*tool("info"))
 
 
 def test_systemd_finds_nothing_wrong_with_the_unit(installed: Machine) -> None:
@@ -254,17 +279,17 @@ def test_completion(installed: Machine, typed: str, completed: set[str]) -> None
 
 
 @pytest.mark.parametrize("how", ["cmake", "pkg-config"])
-def test_a_program_in_cpp_is_built_and_run(installed: Machine, how: str) -> None:
+def test_a_program_in_cpp_is_built_and_run(served: Machine, how: str) -> None:
     build = {
         "cmake": 'cmake -S "$1" -B /srv/build -DFETCH="$2" && cmake --build /srv/build',
         "pkg-config": 'mkdir /srv/build && g++ -std=c++20 "$2" -o /srv/build/fetch'
         " $(pkg-config --cflags --libs attnbias)",
     }
     try:
-        installed.shell(build[how], CONSUMER, EXAMPLE)
-        said = installed.output("/srv/build/fetch", SERVER)
+        served.shell(build[how], CONSUMER, EXAMPLE)
+        said = served.output("/srv/build/fetch", SERVER)
     finally:
-        shutil.rmtree(installed.folder / "srv" / "build")
+        shutil.rmtree(served.folder / "srv" / "build")
     assert "query 1023, key 1020 of head 0: -1.5\n" in said
 
 
