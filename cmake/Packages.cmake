@@ -10,7 +10,8 @@ function(attnbias_manual component target)
   set(script "${PROJECT_SOURCE_DIR}/cmake/make-manual.sh")
   add_custom_command(
     OUTPUT "${pages}/${target}.1.gz"
-    COMMAND "${script}" "${pages}" "${PROJECT_VERSION}" "$<TARGET_FILE:${target}>"
+    COMMAND "${script}" "${pages}" "${PROJECT_VERSION}" ${CMAKE_CROSSCOMPILING_EMULATOR}
+            "$<TARGET_FILE:${target}>"
     DEPENDS "${script}" ${target})
   add_custom_target(${target}_manual ALL DEPENDS "${pages}/${target}.1.gz")
   install(DIRECTORY "${pages}/" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1"
@@ -36,6 +37,10 @@ set(CPACK_PACKAGE_CONTACT "attnbias <attnbias@users.noreply.github.com>")
 set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+# This machine's, or the one that DEB_HOST_ARCH names.
+execute_process(COMMAND dpkg-architecture --query DEB_HOST_ARCH
+                OUTPUT_VARIABLE CPACK_DEBIAN_PACKAGE_ARCHITECTURE
+                OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 # So that an upgrade of Debian takes the packages for the new release.
 file(STRINGS /etc/os-release release REGEX "^VERSION_ID=")
 string(REGEX REPLACE "[^0-9]" "" release "${release}")

@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-# Compiles for aarch64 on another machine, against the folder that
-# make-aarch64-sysroot.sh makes; the preset release-aarch64 names it.
+# Compiles for aarch64 on another machine, for the preset release-aarch64: against the folder
+# ATTNBIAS_SYSROOT, which make-aarch64-sysroot.sh makes, or if unset against what
+# install-build-packages.sh has installed.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
 
-# Programs that run while building are this machine's.
+# Programs that run while building are this machine's, but for those that were built: they say
+# what is in their manual.
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -L "${CMAKE_SYSROOT}/")
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
+
+# As CMake has it by itself where it compiles for Debian on Debian.
+set(CMAKE_INSTALL_LIBDIR lib/aarch64-linux-gnu)
 
 set(ENV{PKG_CONFIG_SYSROOT_DIR} "${CMAKE_SYSROOT}")
 set(libraries "${CMAKE_SYSROOT}/usr/lib/aarch64-linux-gnu")

@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Makes pages of the manual out of what a program and its subcommands say of themselves:
-# make-manual.sh FOLDER VERSION PROGRAM. Needs help2man.
+# make-manual.sh FOLDER VERSION [EMULATOR…] PROGRAM. Needs help2man.
 set -euo pipefail
-folder=$1 version=$2 program=$3
+folder=$1 version=$2 program=("${@:3}") name=${!#}
+name=${name##*/}
 
 # make_page NAME WORD…
 make_page() {
@@ -17,8 +18,9 @@ make_page() {
 
 rm -rf "$folder"
 mkdir -p "$folder"
-mapfile -t commands < <("$program" --help | sed -n '/^Subcommands:$/,/^$/s/^  \([a-z]\+\) .*/\1/p')
+mapfile -t commands < <("${program[@]}" --help |
+  sed -n '/^Subcommands:$/,/^$/s/^  \([a-z]\+\) .*/\1/p')
 for command in "${commands[@]}"; do
-  make_page "${program##*/}-$command" "$program" "$command"
+  make_page "$name-$command" "${program[@]}" "$command"
 done
-make_page "${program##*/}" "$program"
+make_page "$name" "${program[@]}"

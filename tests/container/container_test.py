@@ -20,7 +20,15 @@ from tests.tools.server_process import running_server
 
 # Of the Dockerfile; none for the default.
 TARGET = os.environ.get("ATTNBIAS_IMAGE_TARGET")
+# As Debian names it; none for this machine's.
+ARCHITECTURE = os.environ.get("ATTNBIAS_IMAGE_ARCHITECTURE")
 SMALL_ALIBI = '{"spec":{"alibi":{"num_heads":8},"pair":{"query_length":4,"key_length":4}}}'
+ROTARY = '{"spec":{"rotary":{"head_dim":64},"table":{"positions":{"begin":99000,"end":99064}}}}'
+
+
+def fetched(server: str, request: str) -> str:
+    method = "attnbias.v1.AttentionBiasService/GetTensor"
+    return output("grpcurl", "-plaintext", "-d", request, server, method)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +39,7 @@ def machine() -> Iterator[list[str]]:
 
 @pytest.fixture(scope="module")
 def buildah(tmp_path_factory: pytest.TempPathFactory, machine: list[str]) -> Iterator[Buildah]:
-    with buildah_in(tmp_path_factory.mktemp("buildah"), machine) as buildah:
+    with buildah_in(tmp_path_factory.mktemp("buildah"), machine, ARCHITECTURE) as buildah:
         yield buildah
 
 
@@ -49,7 +57,8 @@ def target_options(target: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def container(buildah: Buildah) -> str:
-    buildah.build_as_users_do(*(target_options(TARGET) if TARGET else ()))
+    platform = [f"--platform=linux/{ARCHITECTURE}"] if ARCHITECTURE else []
+    buildah.build_as_users_do(*platform, *(target_options(TARGET) if TARGET else ()))
     return buildah("from", "--pull-never", "attnbias")
 
 
@@ -79,6 +88,11 @@ def test_the_image_says_how_it_is_run(buildah: Buildah, container: str) -> None:
     assert config["Entrypoint"] == ["attnbias-server"]
     assert sorted(config["ExposedPorts"]) == ["50051/tcp", "9464/tcp"]
     assert config["Healthcheck"]["Test"] == ["CMD", "attnbias", "health"]
+
+
+def test_it_is_for_the_architecture_asked_for(root: str) -> None:
+    architecture = ("dpkg", "--print-architecture")
+    assert output("chroot", root, *architecture) == (ARCHITECTURE or output(*architecture))
 
 
 def test_the_readme_runs_it_as_it_is(buildah: Buildah, container: str) -> None:
@@ -141,17 +155,20 @@ def test_it_serves_from_a_read_only_root(
 ) -> None:
     config = buildah.config("attnbias")
     with read_only_server(machine, root, config) as server:
-        answer = output(
-            "grpcurl",
-            "-plaintext",
-            "-d",
-            SMALL_ALIBI,
-            server,
-            "attnbias.v1.AttentionBiasService/GetTensor",
-        )
+        answer = fetched(server, SMALL_ALIBI)
         assert json.loads(answer)["header"]["parts"][0]["shape"] == ["8", "7"]
         [_, *health] = config["Healthcheck"]["Test"]
         output(*buildah.command(container, "env", f"ATTNBIAS_SERVER={server}", *health))
+
+
+@pytest.mark.skipif(ARCHITECTURE is None, reason="would compare this machine's with itself")
+@pytest.mark.parametrize("request_", [SMALL_ALIBI, ROTARY])
+def test_it_serves_what_a_server_of_this_machine_serves(
+    machine: list[str], buildah: Buildah, root: str, request_: str
+) -> None:
+    there = read_only_server(machine, root, buildah.config("attnbias"))
+    with there as server, running_server() as local:
+        assert fetched(server, request_) == fetched(local, request_)
 
 
 def test_the_health_check_fails_without_a_server(buildah: Buildah, container: str) -> None:

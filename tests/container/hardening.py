@@ -2,12 +2,11 @@
 """Which protections of cmake/Hardening.cmake a program lacks, as binutils read it."""
 
 import pathlib
-import platform
 import re
 import subprocess
 
-# How compilers mark where an indirect jump may land: endbr64, paciasp.
-LANDING_PADS = {"x86_64": b"\xf3\x0f\x1e\xfa", "aarch64": b"\x3f\x23\x03\xd5"}
+# How compilers mark where an indirect jump may land: endbr64, paciasp; by the e_machine of ELF.
+LANDING_PADS = {62: b"\xf3\x0f\x1e\xfa", 183: b"\x3f\x23\x03\xd5"}
 # Programs have a few in any case, from the compiler's own start files.
 FEW_LANDING_PADS = 100
 
@@ -20,7 +19,8 @@ def lacks(program: pathlib.Path) -> list[str]:
         stdout=subprocess.PIPE,
         text=True,
     ).stdout
-    pads = program.read_bytes().count(LANDING_PADS[platform.machine()])
+    content = program.read_bytes()
+    pads = content.count(LANDING_PADS[int.from_bytes(content[18:20], "little")])
     has = {
         "position-independent": re.search(r"FLAGS_1\).* PIE", text),
         "bound before it runs": re.search(r"FLAGS_1\).* NOW", text),

@@ -23,12 +23,14 @@ hand_in_network() {
   fi
 }
 
-# A machine with Debian's least, and the packages named: make_machine FOLDER SUITE [PACKAGE…]
+# A machine with Debian's least, and the packages named, of this machine's architecture or of
+# another that it can run: make_machine FOLDER SUITE [ARCHITECTURE [PACKAGE…]]
 make_machine() {
-  local machine=$1 suite=$2 packages="${*:3}"
+  local machine=$1 suite=$2 architecture=${3:-$(dpkg --print-architecture)} packages="${*:4}"
   chmod 755 "$machine"  # apt drops to a user of its own
-  debootstrap --variant=minbase ${packages:+--include="${packages// /,}"} "$suite" "$machine" \
-    >"$machine.log" || { cat "$machine.log" >&2 && return 1; }
+  debootstrap --arch="$architecture" --variant=minbase \
+    ${packages:+--include="${packages// /,}"} "$suite" "$machine" >"$machine.log" ||
+    { cat "$machine.log" >&2 && return 1; }
   rm "$machine.log"
   hand_in_network "$machine"
 }

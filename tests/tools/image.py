@@ -2,7 +2,8 @@
 """Builds images without an engine or a registry.
 
 The base image is made with debootstrap, once; buildah builds and runs with chroot
-isolation, which needs root and no more.
+isolation, which needs root and no more. An image for another architecture needs a
+kernel that can run its programs, as need_arm64 of setup.sh sees to.
 """
 
 import contextlib
@@ -44,8 +45,11 @@ class Buildah:
     def __call__(self, *words: object) -> str:
         return output(*self._machine, "buildah", *words)
 
-    def build(self, tag: str, context: pathlib.Path) -> None:
-        self("build", "--quiet", "--pull-never", "--tag", tag, context)
+    def build_base(self, architecture: str) -> None:
+        """Adds to the base image what it is for `architecture`, as Debian names it."""
+        platform = f"--platform=linux/{architecture}"
+        context = _base_context(architecture)
+        self("build", "--quiet", "--pull-never", platform, "--manifest", BASE, context)
 
     def build_as_users_do(self, *more: str) -> None:
         output(*self._machine, ROOT / "dev", "image", "--quiet", "--pull-never", *more)
@@ -82,22 +86,30 @@ def root_mount() -> Iterator[list[str]]:
 
 
 @contextlib.contextmanager
-def buildah_in(folder: pathlib.Path, machine: list[str]) -> Iterator[Buildah]:
-    """buildah that has the base image, until the `with` block ends."""
+def buildah_in(
+    folder: pathlib.Path, machine: list[str], architecture: str | None = None
+) -> Iterator[Buildah]:
+    """buildah that has the base image, until the `with` block ends.
+
+    `architecture` is that of the image to build, by default this machine's.
+    """
     buildah = Buildah(folder, machine)
-    buildah.build(BASE, _base_context())
+    here = output("dpkg", "--print-architecture")
+    for each in {here, architecture or here}:
+        buildah.build_base(each)
     yield buildah
     buildah("rm", "--all")
     buildah("rmi", "--all", "--force")
 
 
-def _base_context() -> pathlib.Path:
-    """The folder to build a minimal Debian 12 image from, as debootstrap makes it."""
-    context = CACHE / "debian-bookworm"
+def _base_context(architecture: str) -> pathlib.Path:
+    """The folder to build the image from, as debootstrap makes it."""
+    context = CACHE / f"debian-bookworm-{architecture}"
     if not context.exists():
-        part = CACHE / "debian-bookworm.part"
+        part = CACHE / f"debian-bookworm-{architecture}.part"
         output("rm", "-rf", part)
-        output("debootstrap", "--variant=minbase", "bookworm", part / "root")
+        arch = f"--arch={architecture}"
+        output("debootstrap", arch, "--variant=minbase", "bookworm", part / "root")
         output("tar", "-C", part / "root", "-cf", part / "root.tar", ".")
         output("rm", "-rf", part / "root")
         (part / "Dockerfile").write_text("FROM scratch\nADD root.tar /\n")

@@ -1,61 +1,72 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2154  # $root and $cache are set by the sourcing script
 # Builds Debian packages into build/packages, in a folder for each release of Debian, and beside
-# each its bill of materials. Each release has a machine that builds for it. The image has such a
-# bill too.
+# each its bill of materials. Each release and architecture has a machine that builds for it. The
+# image has such a bill too.
 # shellcheck source=tests/tools/bare_machine.sh
 source "$root/tests/tools/bare_machine.sh"
 packages=$root/build/packages
 suites=(bookworm trixie)
+# This machine's first.
+architectures=(amd64 arm64)
+[[ $(uname -m) != aarch64 ]] || architectures=(arm64)
 
-# Makes the machine that builds for a suite. Sets `machine` to its folder, and `there` to the words
-# that run a command in it, with this tree: need_build_machine SUITE
+# Makes the machine that builds for a suite and an architecture. Sets `machine` to its folder, and
+# `there` to the words that run a command in it, with this tree:
+# need_build_machine SUITE ARCHITECTURE
 need_build_machine() {
-  local hash files=("$root"/cmake/debian-packages{,-deb}.txt
+  local hash files=("$root"/cmake/{debian-packages{,-aarch64,-deb}.txt,install-build-packages.sh}
     "$root"/tests/tools/{make_build_machine,bare_machine}.sh)
   hash=$(cat "${files[@]}" | sha256sum)
-  machine=$cache/machines/$1-${hash:0:12}
-  need_once "$machine" "$root/tests/tools/make_build_machine.sh" "$machine" "$1"
+  machine=$cache/machines/$1-$2-${hash:0:12}
+  need_once "$machine" "$root/tests/tools/make_build_machine.sh" "$machine" "$1" "$2"
   mapfile -t there < <(env | grep '^CCACHE_')
-  there=(in_machine "$machine" "$root" "$root $CCACHE_DIR" env "${there[@]}")
+  there=(in_machine "$machine" "$root" "$root $CCACHE_DIR" env DEB_HOST_ARCH="$2" "${there[@]}")
 }
 
 # Makes FILE.spdx.json of what dpkg knows of packages. Their sources are named where apt, in a
-# machine of the same release, knows them: bill_of_materials NAME MACHINE FILE ENTRIES
+# machine of the same release, knows them: bill_of_materials NAME ARCHITECTURE MACHINE FILE ENTRIES
 bill_of_materials() {
-  debsbom generate --sbom-type spdx --validate --from-pkglist --distro-name "$1" --root "$2" \
-    --distro-arch "$(dpkg --print-architecture)" --out "$3" <<<"$4"
+  debsbom generate --sbom-type spdx --validate --from-pkglist --distro-name "$1" \
+    --distro-arch "$2" --root "$3" --out "$4" <<<"$5"
 }
 
-# The packages in a machine that have the libraries which a program there is linked with.
+# The packages in a machine that have the libraries which a program there is linked with:
+# packages_of_libraries PROGRAM ARCHITECTURE
 packages_of_libraries() {
+  local ldd=(ldd)
+  [[ $2 == "$(dpkg --print-architecture)" ]] ||
+    ldd=(qemu-aarch64 /lib/ld-linux-aarch64.so.1 --list)
   # A file of /usr/lib may be known as one of /lib.
   # shellcheck disable=SC2016  # the inner shell's
   "${there[@]}" bash -euo pipefail -c '
-    ldd "$1" | grep -o " /[^ ]*" | xargs realpath | sed "s:^\(/usr\)\?:*:" |
-      xargs dpkg-query --search | sed "s/: .*//"' bash "$1"
+    "$@" | grep -o " /[^ ]*" | xargs realpath | sed "s:^\(/usr\)\?:*:" |
+      xargs dpkg-query --search | sed "s/: .*//"' bash "${ldd[@]}" "$1"
 }
 
 # Of a package, the libraries that its programs take from others, and whose headers are compiled in.
 write_bill() {
-  local package=$1 unpacked=$root/$folder/unpacked program names entries
+  local package=$1 architecture=$2 unpacked=$root/$folder/unpacked program names entries
   rm -rf "$unpacked"
   dpkg-deb --extract "$package" "$unpacked"
   names=$(grep -- '-dev$' cmake/debian-packages.txt)
   for program in "$unpacked"/usr/bin/*; do
-    [[ ! -e $program ]] || names+=$'\n'$(packages_of_libraries "$program")
+    [[ ! -e $program ]] || names+=$'\n'$(packages_of_libraries "$program" "$architecture")
   done
   mapfile -t names < <(sort -u <<<"$names")
   # The package itself last: by the first line debsbom tells such entries from a list of names.
   entries=$("${there[@]}" dpkg-query --status "${names[@]}")
   entries+=$'\n\n'$(dpkg-deb --field "$package")$'\nStatus: install ok installed'
-  bill_of_materials "$(dpkg-deb --field "$package" Package)" "$machine" "${package%.deb}" "$entries"
+  bill_of_materials "$(dpkg-deb --field "$package" Package)" "$architecture" "$machine" \
+    "${package%.deb}" "$entries"
 }
 
 build_packages_for() {
-  local suite=$1 machine there package folder=build/packages-$1
-  need_build_machine "$suite"
-  "${there[@]}" cmake --fresh --preset release -B "$folder" -DATTNBIAS_CUDA=OFF \
+  local suite=$1 architecture=$2 preset=release machine there package
+  local folder=build/packages-$suite-$architecture
+  need_build_machine "$suite" "$architecture"
+  [[ $architecture == "$(dpkg --print-architecture)" ]] || preset=release-aarch64
+  "${there[@]}" cmake --fresh --preset "$preset" -B "$folder" -DATTNBIAS_CUDA=OFF \
     -DATTNBIAS_PACKAGES=ON -DCMAKE_INSTALL_PREFIX=/usr
   "${there[@]}" cmake --build "$folder"
   rm -rf "$folder/_CPack_Packages"
@@ -63,22 +74,29 @@ build_packages_for() {
   "${there[@]}" cpack --config "$folder/CPackConfig.cmake" -B "$folder"
   for package in "$folder"/*.deb; do
     mv "$package" "$packages/$suite"
-    write_bill "$packages/$suite/${package##*/}"
+    write_bill "$packages/$suite/${package##*/}" "$architecture"
   done
 }
 
+# build_packages [RELEASE|ARCHITECTURE…]
 build_packages() {
-  local suite
+  local word suite architecture for_suites=() for_architectures=()
   ((EUID == 0)) || die "packages: making a machine of each Debian release needs root"
-  (($#)) || set -- "${suites[@]}"
-  for suite in "$@"; do
-    [[ " ${suites[*]} " == *" $suite "* ]] ||
-      die "no packages for $suite; there are: ${suites[*]}"
+  for word in "$@"; do
+    case " ${suites[*]} / ${architectures[*]} " in
+      *" $word "*/*) for_suites+=("$word") ;;
+      */*" $word "*) for_architectures+=("$word") ;;
+      *) die "no packages for $word; there are: ${suites[*]} ${architectures[*]}" ;;
+    esac
   done
+  ((${#for_suites[@]})) || for_suites=("${suites[@]}")
+  ((${#for_architectures[@]})) || for_architectures=("${architectures[@]}")
   need_packages "$root/tests/tools/debian-packages-packages.txt"
   need_venv bill
   rm -rf "$packages"
-  for suite in "$@"; do
-    (build_packages_for "$suite")
+  for suite in "${for_suites[@]}"; do
+    for architecture in "${for_architectures[@]}"; do
+      (build_packages_for "$suite" "$architecture")
+    done
   done
 }

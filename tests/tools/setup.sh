@@ -74,6 +74,16 @@ need_test_packages() {
   need_packages "${lists[@]}"
 }
 
+# Lets this machine's kernel run programs for arm64, in whatever root they lie, as installing
+# qemu-user-static does where systemd runs.
+need_arm64() {
+  local formats=/proc/sys/fs/binfmt_misc
+  [[ $(uname -m) != aarch64 ]] || return 0
+  need_packages "$root/tests/tools/debian-packages-arm64.txt"
+  mountpoint --quiet "$formats" || mount -t binfmt_misc binfmt_misc "$formats"
+  [[ -e $formats/qemu-aarch64 ]] || cat /usr/lib/binfmt.d/qemu-aarch64.conf >"$formats/register"
+}
+
 # Makes a folder of the cache by running a command, once: need_once FOLDER COMMAND…
 # The folder's name must change with whatever decides its content.
 need_once() {

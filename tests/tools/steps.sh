@@ -11,7 +11,7 @@ quick_steps=(layers contract format cpp python)
 # shellcheck disable=SC2034  # read by dev
 cuda_steps=(cuda_cpp cuda_code cuda_server cuda_device)
 # What --all adds: other builds, other machines, other engines.
-rest_steps=(locks deploy helm envoy oip neon asan tsan container wheels packages peers
+rest_steps=(locks deploy helm envoy oip neon asan tsan container wheels packages container_arm64 peers
   "${cuda_steps[@]}" bare)
 # Only when named.
 long_steps=(attack fuzz exhaustive kubernetes cuda_container)
@@ -321,6 +321,7 @@ step_wheels() {
 # Debian packages, on machines of each release that have nothing else; minutes.
 step_packages() {
   ((EUID == 0)) || skip "making a bare machine needs root"
+  need_arm64
   build_packages
   pytest tests/packages
 }
@@ -328,6 +329,15 @@ step_packages() {
 step_container() {
   ((EUID == 0)) || skip "building an image without a container engine needs root"
   pytest tests/container
+}
+
+# The same for arm64, whose programs an emulator runs; minutes.
+step_container_arm64() {
+  ((EUID == 0)) || skip "building an image without a container engine needs root"
+  need_packages tests/tools/debian-packages-container.txt
+  need_arm64
+  build dev attnbias-server
+  ATTNBIAS_IMAGE_ARCHITECTURE=arm64 pytest tests/container
 }
 
 # The manifests and the chart on a Kubernetes of this machine's own; half an hour, and more for

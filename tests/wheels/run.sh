@@ -22,7 +22,7 @@ fi
 for suite in bookworm trixie; do
   machine=$(mktemp -d "${1:-/var/tmp}/attnbias-wheels.XXXXXX")
   trap 'rm -rf --one-file-system "$machine"' EXIT
-  make_machine "$machine" "$suite" python3-venv ca-certificates
+  make_machine "$machine" "$suite" '' python3-venv ca-certificates
   cp -r "$root/build/wheels" "$root/tests/wheels/use.py" "$machine"
   unshare --mount --pid --fork --kill-child "${BASH_SOURCE[0]}" --inside "$machine"
   rm -rf --one-file-system "$machine"
