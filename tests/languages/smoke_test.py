@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import subprocess
 
 import grpc
@@ -18,7 +19,12 @@ from tests.integration.server import Server, eventually
 
 HERE = pathlib.Path(__file__).parent
 REPOSITORY = os.environ["MAVEN_REPOSITORY"]
-MAVEN = ("mvn", "-q", "-o", f"-Dmaven.repo.local={REPOSITORY}", f"--file={HERE / 'java'}")
+MAVEN = ("mvn", "-B", "-q", "-o", f"-Dmaven.repo.local={REPOSITORY}", f"--file={HERE / 'java'}")
+PROGRAMS = {
+    "javascript": HERE / "javascript" / "smoke.js",
+    "java": HERE / "java" / "src" / "main" / "java" / "Smoke.java",
+}
+PAGE = HERE.parents[1] / "docs" / "other-languages.md"
 # More than a connection holds of what nobody reads.
 LONG = spec(
     alibi={"num_heads": 32},
@@ -36,10 +42,10 @@ def prepare(language: str) -> None:
 def start(language: str, *arguments: str) -> subprocess.Popen[bytes]:
     if language == "java":
         return subprocess.Popen([*MAVEN, "exec:java", f"-Dexec.args={' '.join(arguments)}"])
-    return subprocess.Popen(["node", HERE / "javascript" / "smoke.js", *arguments])
+    return subprocess.Popen(["node", PROGRAMS[language], *arguments])
 
 
-@pytest.mark.parametrize("language", ["javascript", "java"])
+@pytest.mark.parametrize("language", PROGRAMS)
 def test_a_program_of_the_contract_alone(language: str, tmp_path: pathlib.Path) -> None:
     prepare(language)
     authority = Authority(tmp_path)
@@ -72,3 +78,11 @@ def test_a_program_of_the_contract_alone(language: str, tmp_path: pathlib.Path) 
             for stream in held:
                 stream.cancel()
             assert program.wait(60) == 0
+
+
+@pytest.mark.parametrize(("mark", "language"), [("js", "javascript"), ("java", "java")])
+def test_the_page_shows_pieces_of_the_program(mark: str, language: str) -> None:
+    pieces = re.findall(rf"^```{mark}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert pieces
+    for piece in pieces:
+        assert piece in PROGRAMS[language].read_text()

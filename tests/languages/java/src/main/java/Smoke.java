@@ -92,7 +92,8 @@ public final class Smoke {
         .setAlibi(Alibi.newBuilder().setNumHeads(8))
         .setPair(PairExtent.newBuilder().setQueryLength(64).setKeyLength(48).setQueryOffset(3))
         .build();
-    var described = service.describeTensor(DescribeTensorRequest.newBuilder().setSpec(spec).build());
+    var described =
+        service.describeTensor(DescribeTensorRequest.newBuilder().setSpec(spec).build());
     var answer = service.getTensor(GetTensorRequest.newBuilder().setSpec(spec).build());
     check(answer.getHeader().equals(described.getHeader()), "header");
     check(crc32c(answer.getData()) == answer.getCrc32C(), "checksum");
