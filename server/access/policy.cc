@@ -25,9 +25,8 @@ absl::Status AddMethod(const std::string& name, Rights* rights) {
     known = true;
   }
   if (known) return absl::OkStatus();
-  return Invalid(
-      "methods: got '", Shortened(absl::CEscape(name)),
-      "', want a method, as GetTensor, or *");
+  return Invalid("methods: got '", Shortened(absl::CEscape(name)),
+                 "', want a method, as GetTensor, or *");
 }
 
 absl::StatusOr<Rights> RightsOf(const access::PolicyFile::Rights& file) {

@@ -11,7 +11,7 @@ WIDEST = 100
 TAB = 4
 FOLDERS = ("client", "cmake", "core", "deploy", "docs", "proto", "server", "tests")
 PATTERNS = (
-    *("*.md", "*.proto", "*.h", "*.cc", "*.cu", "*.py", "*.go", "*.sh"),
+    *("*.md", "*.proto", "*.h", "*.cc", "*.cu", "*.py", "*.go", "*.sh", "*.js", "*.java"),
     *("CMakeLists.txt", "*.cmake"),
 )
 # protoc's work.

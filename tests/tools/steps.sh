@@ -11,8 +11,8 @@ quick_steps=(layers contract format cpp python)
 # shellcheck disable=SC2034  # read by dev
 cuda_steps=(cuda_cpp cuda_code cuda_server cuda_device)
 # What --all adds: other builds, other machines, other engines.
-rest_steps=(locks deploy helm envoy oip neon asan tsan container wheels packages container_arm64 peers
-  "${cuda_steps[@]}" bare)
+rest_steps=(locks deploy helm envoy oip languages neon asan tsan container wheels packages
+  container_arm64 peers "${cuda_steps[@]}" bare)
 # Only when named.
 long_steps=(attack fuzz exhaustive kubernetes cuda_container)
 # Inputs that fuzzing makes for each of its targets.
@@ -299,6 +299,15 @@ step_oip() {
   for file in tests/oip/*_test.py; do
     "$OIP_PYTHON" -m pytest "$file"
   done
+}
+
+# Languages that have no client here, with stubs made from the contract.
+step_languages() {
+  build dev attnbias-server
+  install_python_client
+  need_node_modules
+  need_maven_repository
+  pytest tests/languages
 }
 
 # A bare machine that has the README's two commands, and nothing else.
