@@ -2,6 +2,7 @@
 """A program outside the tree that builds the C++ client together with itself."""
 
 import pathlib
+import re
 import subprocess
 
 import pytest
@@ -25,11 +26,15 @@ def test_a_program_builds_it_from_its_sources(tmp_path: pathlib.Path, kind: str)
         subprocess.run(["tar", "-xf", tarball, "-C", tmp_path], check=True)
         sources = tmp_path / "attnbias"
     build = tmp_path / "build"
-    options = [f"-DATTNBIAS={sources}", f"-DFETCH={EXAMPLE}", "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"]
+    options = [
+        f"-DATTNBIAS={sources}",
+        f"-DFETCH={EXAMPLE}",
+        "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache",
+    ]
     subprocess.run(["cmake", "-G", "Ninja", "-S", CONSUMER, "-B", build, *options], check=True)
     subprocess.run(["cmake", "--build", build, "--target", "fetch"], check=True)
     with running_server() as address:
         said = subprocess.run(
             [build / "fetch", address], check=True, capture_output=True, text=True
         ).stdout
-    assert said
+    assert re.search("^fingerprint [0-9a-f]{64}$", said, re.MULTILINE)
