@@ -111,6 +111,9 @@ class Call {
     return ParseRequest<Message>(bytes);
   }
 
+  // Gives back what Parse took, where a call goes on to another request.
+  void ForgetRequest() { decoded_memory_ = ByteBudget::Reservation(); }
+
   // Closes the call when its client stops reading or sending. Whoever writes,
   // or waits for the client, tells it so.
   StallWatch::Entry& stall_entry() { return stall_entry_; }

@@ -51,6 +51,9 @@ grpc::ByteBuffer FrameHeader(const Header& header) {
   return grpc::ByteBuffer(&fields, 1);
 }
 
+// The chunk's bytes alone.
+grpc::ByteBuffer BytesOf(const Chunk& chunk);
+
 // `fields`, serialised, and `chunk` as the bytes of `data_field`. The message
 // keeps the chunk's memory alive until it has been sent.
 grpc::ByteBuffer AppendData(std::string_view fields, int data_field,

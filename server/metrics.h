@@ -21,8 +21,8 @@
 
 namespace attnbias {
 
-// The methods of AttentionBiasService, then those of GRPCInferenceService, in
-// the order of their contracts.
+// The methods of AttentionBiasService, then those of GRPCInferenceService that
+// are more than questions of health, in the order of their contracts.
 enum class Method : uint8_t {
   kDescribeTensor,
   kGetTensor,
@@ -30,9 +30,6 @@ enum class Method : uint8_t {
   kListTables,
   kComputeLogits,
   kGetServerInfo,
-  kServerLive,
-  kServerReady,
-  kModelReady,
   kServerMetadata,
   kModelMetadata,
   kModelConfig,
@@ -41,7 +38,7 @@ enum class Method : uint8_t {
   kModelInfer,
   kModelStreamInfer
 };
-inline constexpr int kNumMethods = 16;
+inline constexpr int kNumMethods = 13;
 const std::string& NameOf(Method method);
 
 // Safe for any number of threads.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What StreamTensor and ComputeLogits have in common: a stream of messages.
+// What methods whose answer is a stream of messages have in common.
 #ifndef ATTNBIAS_SERVER_OUTPUT_PUMP_H_
 #define ATTNBIAS_SERVER_OUTPUT_PUMP_H_
 

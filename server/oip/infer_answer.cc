@@ -2,16 +2,18 @@
 #include "server/oip/infer_answer.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "attnbias/v1/tensor.pb.h"
 #include "core/base/invalid.h"
-#include "core/base/status_macros.h"
 #include "grpcpp/support/slice.h"
 #include "server/frame.h"
+#include "server/grpc_status.h"
 #include "server/limits.h"
 #include "server/oip/data_types.h"
 
@@ -56,15 +58,13 @@ grpc::ByteBuffer Joined(const std::string& first,
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
-grpc::ByteBuffer WithContents(const Response& response,
-                              absl::Span<const Chunk> chunks) {
-  std::vector<grpc::ByteBuffer> contents;
-  contents.reserve(chunks.size());
-  for (const Chunk& chunk : chunks) {
-    contents.push_back(
-        AppendData("", Response::kRawOutputContentsFieldNumber, chunk));
-  }
-  return Joined(response.SerializeAsString(), contents);
+// One of the response's raw_output_contents.
+grpc::ByteBuffer Contents(int64_t size, const std::vector<Chunk>& chunks) {
+  std::vector<grpc::ByteBuffer> slices;
+  slices.reserve(chunks.size());
+  for (const Chunk& chunk : chunks) slices.push_back(BytesOf(chunk));
+  return Joined(TagAndLength(Response::kRawOutputContentsFieldNumber, size),
+                slices);
 }
 
 }  // namespace
@@ -78,7 +78,12 @@ absl::StatusOr<std::vector<Part>> ChooseOutputs(const InferRequest& request,
                                                 const Plan& plan) {
   if (request.outputs.empty()) return plan.parts();
   std::vector<Part> outputs;
+  absl::flat_hash_set<std::string_view> names;
   for (const std::string& name : request.outputs) {
+    if (!names.insert(name).second) {
+      return Invalid("outputs: got '", Shortened(name),
+                     "' twice, want it once");
+    }
     const auto part = absl::c_find_if(
         plan.parts(), [&name](const Part& part) { return part.name == name; });
     if (part == plan.parts().end()) {
@@ -103,39 +108,50 @@ absl::Status CheckUnarySize(const std::vector<Part>& outputs) {
                  " in one message; ask with ModelStreamInfer, or for less");
 }
 
-absl::StatusOr<std::vector<Piece>> CutOutputs(
-    const std::vector<Part>& outputs) {
-  std::vector<Piece> pieces;
-  for (const Part& part : outputs) {
+absl::Status Pieces::Check() const {
+  for (const Part& part : outputs_) {
     const int64_t each = BytesOfIndex(part);
-    if (each > kMaxInferBytes) {
-      return Invalid("outputs: got ", each, " bytes at one index of ",
-                     std::string(part.name), "'s first axis, want at most ",
-                     kMaxInferBytes, "; ask for less");
-    }
-    const int64_t most = std::max<int64_t>(kDefaultChunkBytes / each, 1);
-    const int64_t length = part.shape.front();
-    for (int64_t begin = 0; begin < length; begin += most) {
-      pieces.push_back({part, {begin, std::min(begin + most, length)}});
-    }
+    if (each <= kMaxInferBytes) continue;
+    return Invalid("outputs: got ", each, " bytes at one index of ",
+                   std::string(part.name), "'s first axis, want at most ",
+                   kMaxInferBytes, "; ask for less");
   }
-  return pieces;
+  return absl::OkStatus();
 }
 
-grpc::ByteBuffer FrameInferResponse(const Model& model,
-                                    const InferRequest& request,
-                                    const Plan& plan,
-                                    const std::vector<Part>& outputs,
-                                    absl::Span<const Chunk> chunks) {
+Piece Pieces::Take() {
+  const Part& part = outputs_[output_];
+  const int64_t most =
+      std::max<int64_t>(kDefaultChunkBytes / BytesOfIndex(part), 1);
+  const int64_t length = part.shape.front();
+  const Range indices = {index_, std::min(index_ + most, length)};
+  Piece piece = {part, indices};
+  index_ = indices.end;
+  if (index_ == length) {
+    ++output_;
+    index_ = 0;
+  }
+  return piece;
+}
+
+grpc::ByteBuffer FrameInferResponse(
+    const Model& model, const InferRequest& request, const Plan& plan,
+    const std::vector<Part>& outputs,
+    const std::vector<std::vector<Chunk>>& chunks) {
   Response response = Begin(model, request, plan);
-  for (const Part& part : outputs) AddOutput(part, plan, &response);
-  return WithContents(response, chunks);
+  std::vector<grpc::ByteBuffer> contents;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    AddOutput(outputs[i], plan, &response);
+    contents.push_back(Contents(outputs[i].size_bytes, chunks[i]));
+  }
+  return Joined(response.SerializeAsString(), contents);
 }
 
 grpc::ByteBuffer FrameStreamResponse(const Model& model,
                                      const InferRequest& request,
                                      const Plan& plan, const Piece& piece,
-                                     bool last, const Chunk& chunk) {
+                                     bool last,
+                                     const std::vector<Chunk>& chunks) {
   Response response = Begin(model, request, plan);
   (*response.mutable_parameters())["triton_final_response"].set_bool_param(
       last);
@@ -144,7 +160,8 @@ grpc::ByteBuffer FrameStreamResponse(const Model& model,
   auto& parameters = *output.mutable_parameters();
   parameters["begin"].set_int64_param(piece.indices.begin);
   parameters["length"].set_int64_param(piece.part.shape.front());
-  const grpc::ByteBuffer inner = WithContents(response, {&chunk, 1});
+  const grpc::ByteBuffer inner = Joined(
+      response.SerializeAsString(), {Contents(piece.bytes().size(), chunks)});
   return Joined(
       TagAndLength(
           inference::ModelStreamInferResponse::kInferResponseFieldNumber,
@@ -155,8 +172,9 @@ grpc::ByteBuffer FrameStreamResponse(const Model& model,
 grpc::ByteBuffer FrameStreamError(const std::string& id,
                                   const absl::Status& status) {
   inference::ModelStreamInferResponse response;
-  response.set_error_message(absl::StrCat(
-      absl::StatusCodeToString(status.code()), ": ", status.message()));
+  response.set_error_message(
+      absl::StrCat(absl::StatusCodeToString(status.code()), ": ",
+                   WithShortMessage(status).message()));
   response.mutable_infer_response()->set_id(id);
   return Serialized(response);
 }

@@ -6,6 +6,7 @@
 
 #include "core/base/status_macros.h"
 #include "server/oip/infer_answer.h"
+#include "server/oip/read_range.h"
 
 namespace attnbias {
 
@@ -50,15 +51,14 @@ void InferReactor::ReadNext() {
   if (chunks_.size() == outputs_.size()) return Answer();
   call_.phases().Enter(Phase::kCompute);
   const Part& part = outputs_[chunks_.size()];
-  payload_->Read(part.offset, part.size_bytes,
-                 [this](absl::StatusOr<Chunk> chunk) {
-                   if (!chunk.ok()) {
-                     return End(caller_->cancelled() ? call_.WhyCancelled()
-                                                     : chunk.status());
-                   }
-                   chunks_.push_back(*std::move(chunk));
-                   ReadNext();
-                 });
+  ReadRange(payload_.get(), {part.offset, part.offset + part.size_bytes},
+            &call_.environment().executor, caller_,
+            [this](absl::StatusOr<std::vector<Chunk>> chunks) {
+              if (caller_->cancelled()) return End(call_.WhyCancelled());
+              if (!chunks.ok()) return End(chunks.status());
+              chunks_.push_back(*std::move(chunks));
+              ReadNext();
+            });
 }
 
 void InferReactor::Answer() {

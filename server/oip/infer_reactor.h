@@ -43,7 +43,7 @@ class InferReactor final : public CallReactor<grpc::ServerUnaryReactor> {
   std::vector<Part> outputs_;
   PayloadPtr payload_;
   // Of the first outputs.
-  std::vector<Chunk> chunks_;
+  std::vector<std::vector<Chunk>> chunks_;
   bool answered_ = false;
 };
 

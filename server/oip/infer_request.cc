@@ -56,29 +56,39 @@ absl::Status CheckParameters(const std::string& tensor,
   return absl::OkStatus();
 }
 
-int64_t BytesOf(const std::string& datatype) {
+int64_t ElementBytes(const std::string& datatype) {
   if (datatype == kOipPositions) return sizeof(int64_t);
   const auto type = absl::c_find(kOipDataTypes, datatype);
   if (type == kOipDataTypes.end()) return 0;
   return SizeOf(static_cast<DataType>(type - kOipDataTypes.begin() + 1));
 }
 
-// Of the numbers as they stand in `contents`, little-endian as this machine.
-std::string Bytes(const inference::InferTensorContents& contents) {
-  std::string bytes;
-  const auto append = [&bytes](const auto& numbers) {
-    bytes.append(reinterpret_cast<const char*>(numbers.data()),
-                 numbers.size() * sizeof(numbers[0]));
-  };
-  append(contents.int_contents());
-  append(contents.int64_contents());
-  append(contents.fp32_contents());
-  append(contents.fp64_contents());
-  return bytes;
+template <typename Numbers>
+std::string BytesIn(const Numbers& numbers) {
+  // Little-endian, as this machine.
+  return {reinterpret_cast<const char*>(numbers.data()),
+          numbers.size() * sizeof(numbers[0])};
+}
+
+// The list that belongs to the datatype, which is the only one.
+absl::StatusOr<std::string> ContentsOf(const InputTensor& input) {
+  const inference::InferTensorContents& contents = input.contents();
+  const std::string& type = input.datatype();
+  const bool has_others =
+      (type != kOipPositions && !contents.int64_contents().empty()) ||
+      (type != "FP32" && !contents.fp32_contents().empty()) ||
+      (type != "FP64" && !contents.fp64_contents().empty());
+  if (has_others) {
+    return Invalid(input.name(), ".contents: got numbers of another type than ",
+                   Shortened(type), ", want its own, or raw_input_contents");
+  }
+  if (type == "FP32") return BytesIn(contents.fp32_contents());
+  if (type == "FP64") return BytesIn(contents.fp64_contents());
+  return BytesIn(contents.int64_contents());
 }
 
 absl::Status CheckSize(const InputTensor& input, int64_t got) {
-  const int64_t element = BytesOf(input.datatype());
+  const int64_t element = ElementBytes(input.datatype());
   if (element == 0) {
     return Invalid(input.name(), ".datatype: got '",
                    Shortened(input.datatype()),
@@ -86,7 +96,7 @@ absl::Status CheckSize(const InputTensor& input, int64_t got) {
   }
   int64_t want = element;
   for (const int64_t length : input.shape()) {
-    if (length < 0 || __builtin_mul_overflow(want, length, &want)) {
+    if (length < 1 || __builtin_mul_overflow(want, length, &want)) {
       return Invalid(input.name(), ".shape: got an axis of ", length,
                      ", want the lengths of a tensor");
     }
@@ -113,9 +123,12 @@ absl::Status SetInputs(const Model& model,
       return Invalid(input.name(),
                      ".contents: set beside raw_input_contents, want one");
     }
-    std::string data = raw != 0
-                           ? std::move(*request.mutable_raw_input_contents(i))
-                           : Bytes(input.contents());
+    std::string data;
+    if (raw != 0) {
+      data = std::move(*request.mutable_raw_input_contents(i));
+    } else {
+      ATTNBIAS_ASSIGN_OR_RETURN(data, ContentsOf(input));
+    }
     ATTNBIAS_RETURN_IF_ERROR(
         CheckSize(input, static_cast<int64_t>(data.size())));
     ATTNBIAS_RETURN_IF_ERROR(field.Set(input, std::move(data)));
@@ -127,6 +140,12 @@ absl::Status SetInputs(const Model& model,
 
 absl::StatusOr<InferRequest> DecodeInferRequest(
     const Model& model, inference::ModelInferRequest request) {
+  // Every answer repeats it.
+  constexpr size_t kMaxIdBytes = 256;
+  if (request.id().size() > kMaxIdBytes) {
+    return Invalid("id: got ", request.id().size(), " bytes, want at most ",
+                   kMaxIdBytes);
+  }
   InferRequest decoded;
   ATTNBIAS_RETURN_IF_ERROR(SetParameters(model, request, &decoded.spec));
   ATTNBIAS_RETURN_IF_ERROR(SetInputs(model, request, &decoded.spec));

@@ -35,6 +35,12 @@ grpc::ServerUnaryReactor* AnswerWith(CallEnvironment* environment,
   return call;
 }
 
+grpc::ServerUnaryReactor* Finished(grpc::CallbackServerContext* context) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
 }  // namespace
 
 InferenceService::InferenceService(CallEnvironment* environment,
@@ -42,40 +48,28 @@ InferenceService::InferenceService(CallEnvironment* environment,
     : environment_(*environment), ready_(std::move(ready)) {}
 
 grpc::ServerUnaryReactor* InferenceService::ServerLive(
-    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
-    grpc::ByteBuffer* response) {
-  using Answer = inference::ServerLiveResponse;
-  return AnswerWith<inference::ServerLiveRequest, Answer>(
-      &environment_, Method::kServerLive, context, request, response,
-      [](const auto&, Answer* answer) {
-        answer->set_live(true);
-        return absl::OkStatus();
-      });
+    grpc::CallbackServerContext* context,
+    const inference::ServerLiveRequest* /*request*/,
+    inference::ServerLiveResponse* response) {
+  response->set_live(true);
+  return Finished(context);
 }
 
 grpc::ServerUnaryReactor* InferenceService::ServerReady(
-    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
-    grpc::ByteBuffer* response) {
-  using Answer = inference::ServerReadyResponse;
-  return AnswerWith<inference::ServerReadyRequest, Answer>(
-      &environment_, Method::kServerReady, context, request, response,
-      [this](const auto&, Answer* answer) {
-        answer->set_ready(ready_());
-        return absl::OkStatus();
-      });
+    grpc::CallbackServerContext* context,
+    const inference::ServerReadyRequest* /*request*/,
+    inference::ServerReadyResponse* response) {
+  response->set_ready(ready_());
+  return Finished(context);
 }
 
 grpc::ServerUnaryReactor* InferenceService::ModelReady(
-    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
-    grpc::ByteBuffer* response) {
-  using Answer = inference::ModelReadyResponse;
-  return AnswerWith<inference::ModelReadyRequest, Answer>(
-      &environment_, Method::kModelReady, context, request, response,
-      [this](const auto& asked, Answer* answer) {
-        answer->set_ready(ready_() &&
-                          Model::Find("", asked.name(), asked.version()).ok());
-        return absl::OkStatus();
-      });
+    grpc::CallbackServerContext* context,
+    const inference::ModelReadyRequest* request,
+    inference::ModelReadyResponse* response) {
+  response->set_ready(
+      ready_() && Model::Find("", request->name(), request->version()).ok());
+  return Finished(context);
 }
 
 grpc::ServerUnaryReactor* InferenceService::ServerMetadata(

@@ -14,14 +14,15 @@
 
 namespace attnbias {
 
-// All methods see raw messages, as those of TensorService.
+// Methods see raw messages, as those of TensorService, but for questions of
+// health.
 using Oip = inference::GRPCInferenceService;
-using ServerMethods = Oip::WithRawCallbackMethod_ServerLive<
-    Oip::WithRawCallbackMethod_ServerReady<
+using ServerMethods =
+    Oip::WithCallbackMethod_ServerLive<Oip::WithCallbackMethod_ServerReady<
         Oip::WithRawCallbackMethod_ServerMetadata<
             Oip::WithRawCallbackMethod_RepositoryIndex<Oip::Service>>>>;
-using ModelMethods = Oip::WithRawCallbackMethod_ModelReady<
-    Oip::WithRawCallbackMethod_ModelMetadata<
+using ModelMethods =
+    Oip::WithCallbackMethod_ModelReady<Oip::WithRawCallbackMethod_ModelMetadata<
         Oip::WithRawCallbackMethod_ModelConfig<
             Oip::WithRawCallbackMethod_ModelStatistics<ServerMethods>>>>;
 using InferenceServiceBase = Oip::WithRawCallbackMethod_ModelInfer<
@@ -33,15 +34,18 @@ class InferenceService final : public InferenceServiceBase {
   // SERVING.
   InferenceService(CallEnvironment* environment, std::function<bool()> ready);
 
-  grpc::ServerUnaryReactor* ServerLive(grpc::CallbackServerContext* context,
-                                       const grpc::ByteBuffer* request,
-                                       grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* ServerReady(grpc::CallbackServerContext* context,
-                                        const grpc::ByteBuffer* request,
-                                        grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* ModelReady(grpc::CallbackServerContext* context,
-                                       const grpc::ByteBuffer* request,
-                                       grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* ServerLive(
+      grpc::CallbackServerContext* context,
+      const inference::ServerLiveRequest* request,
+      inference::ServerLiveResponse* response) override;
+  grpc::ServerUnaryReactor* ServerReady(
+      grpc::CallbackServerContext* context,
+      const inference::ServerReadyRequest* request,
+      inference::ServerReadyResponse* response) override;
+  grpc::ServerUnaryReactor* ModelReady(
+      grpc::CallbackServerContext* context,
+      const inference::ModelReadyRequest* request,
+      inference::ModelReadyResponse* response) override;
   grpc::ServerUnaryReactor* ServerMetadata(grpc::CallbackServerContext* context,
                                            const grpc::ByteBuffer* request,
                                            grpc::ByteBuffer* response) override;

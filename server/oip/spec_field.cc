@@ -30,6 +30,9 @@ using InputTensor = inference::ModelInferRequest::InferInputTensor;
 
 // Elements that a path may make of a list of messages. No encoding has more.
 constexpr int kMaxIndex = 63;
+// As messages an empty object takes fifty times its text. Thousands of numbers
+// fit.
+constexpr size_t kMaxJsonBytes = size_t{64} << 10;
 
 absl::Status NoSuchField(const Model& model, const std::string& path) {
   return Invalid(Shortened(path), ": ", model.name(),
@@ -158,6 +161,10 @@ absl::Status SpecField::SetText(const std::string& text) const {
 }
 
 absl::Status SpecField::SetJson(const std::string& text) const {
+  if (text.size() > kMaxJsonBytes) {
+    return Invalid(path_, ": got JSON of ", text.size(),
+                   " bytes, want at most ", kMaxJsonBytes);
+  }
   const std::unique_ptr<Message> read(message_->New());
   std::vector<const FieldDescriptor*> set;
   const bool parsed =
@@ -198,7 +205,7 @@ absl::Status SpecField::SetTable(const InputTensor& tensor,
   auto& ref = static_cast<v1::TableRef&>(
       *message_->GetReflection()->MutableMessage(message_, field_));
   if (ref.source_case() != v1::TableRef::SOURCE_NOT_SET) {
-    return Invalid(path_, ": set as input and as parameter, want one of them");
+    return Invalid(path_, ": set twice, want it once");
   }
   v1::InlineTable& table = *ref.mutable_inline_table();
   table.set_data_type(
@@ -221,6 +228,10 @@ absl::Status SpecField::SetPositions(const InputTensor& tensor,
                    field_->is_repeated() ? " or 2" : "");
   }
   const int64_t lists = rank == 2 ? tensor.shape(0) : 1;
+  if (lists > kMaxIndex + 1) {
+    return Invalid(path_, ".shape: got ", lists, " lists, want at most ",
+                   kMaxIndex + 1);
+  }
   const int64_t list_bytes =
       tensor.shape(rank - 1) * static_cast<int64_t>(sizeof(int64_t));
   const Reflection& reflection = *message_->GetReflection();

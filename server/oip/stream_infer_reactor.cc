@@ -2,8 +2,10 @@
 #include "server/oip/stream_infer_reactor.h"
 
 #include <utility>
+#include <vector>
 
 #include "core/base/status_macros.h"
+#include "server/oip/read_range.h"
 
 namespace attnbias {
 
@@ -21,9 +23,9 @@ void StreamInferReactor::Make() {
   if (absl::Status status = call_.CheckWanted(); !status.ok()) {
     return Made(status);
   }
-  auto request = call_.Parse<inference::ModelInferRequest>(incoming.bytes);
-  if (!request.ok()) return Made(request.status());
   work_ = {.start = std::chrono::steady_clock::now()};
+  auto request = call_.Parse<inference::ModelInferRequest>(incoming.bytes);
+  if (!request.ok()) return Fail(request.status());
   work_.request.id = request->id();
   if (absl::Status status = MakePlan(*std::move(request)); !status.ok()) {
     return Fail(status);
@@ -43,27 +45,29 @@ absl::Status StreamInferReactor::MakePlan(
   ATTNBIAS_ASSIGN_OR_RETURN(
       work_.request, DecodeInferRequest(*work_.model, std::move(request)));
   ATTNBIAS_ASSIGN_OR_RETURN(work_.plan, call_.MakePlan(work_.request.spec, ""));
-  ATTNBIAS_ASSIGN_OR_RETURN(const std::vector<Part> outputs,
+  ATTNBIAS_ASSIGN_OR_RETURN(std::vector<Part> outputs,
                             ChooseOutputs(work_.request, *work_.plan));
-  ATTNBIAS_ASSIGN_OR_RETURN(work_.pieces, CutOutputs(outputs));
+  Pieces pieces(std::move(outputs));
+  ATTNBIAS_RETURN_IF_ERROR(pieces.Check());
+  work_.pieces = std::move(pieces);
   return absl::OkStatus();
 }
 
 void StreamInferReactor::MakePiece() {
-  const Piece& piece = work_.pieces[work_.made];
+  Piece piece = work_.pieces.Take();
   const Range bytes = piece.bytes();
-  work_.payload->Read(
-      bytes.begin, bytes.size(),
-      [this, &piece, size = bytes.size()](absl::StatusOr<Chunk> chunk) {
-        if (!chunk.ok()) return Fail(chunk.status());
-        ++work_.made;
-        const bool last = !IsUnfinished();
-        Message message{FrameStreamResponse(*work_.model, work_.request,
-                                            *work_.plan, piece, last, *chunk),
-                        size};
-        if (last) EndWork(true);
-        Made(std::move(message));
-      });
+  ReadRange(work_.payload.get(), bytes, &call_.environment().executor, caller_,
+            [this, piece = std::move(piece),
+             bytes](absl::StatusOr<std::vector<Chunk>> chunks) {
+              if (!chunks.ok()) return Fail(chunks.status());
+              const bool last = !IsUnfinished();
+              Message message{
+                  FrameStreamResponse(*work_.model, work_.request, *work_.plan,
+                                      piece, last, *chunks),
+                  bytes.size()};
+              if (last) EndWork(true);
+              Made(std::move(message));
+            });
 }
 
 // The stream goes on, unless nobody wants it any more.
@@ -80,6 +84,7 @@ void StreamInferReactor::EndWork(bool success) {
                     std::chrono::steady_clock::now() - work_.start);
   }
   work_ = Work();
+  call_.ForgetRequest();
 }
 
 }  // namespace attnbias

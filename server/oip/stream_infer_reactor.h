@@ -4,8 +4,6 @@
 #define ATTNBIAS_SERVER_OIP_STREAM_INFER_REACTOR_H_
 
 #include <chrono>
-#include <cstddef>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "core/engine/engine.h"
@@ -35,13 +33,10 @@ class StreamInferReactor final : public RequestPump {
     InferRequest request;
     PlanPtr plan;
     PayloadPtr payload;
-    std::vector<Piece> pieces;
-    size_t made = 0;
+    Pieces pieces;
   };
 
-  bool IsUnfinished() const override {
-    return work_.made < work_.pieces.size();
-  }
+  bool IsUnfinished() const override { return !work_.pieces.AreAllTaken(); }
   absl::Status NoRequest() const override { return absl::OkStatus(); }
   void Make() override;
   absl::Status MakePlan(inference::ModelInferRequest request);

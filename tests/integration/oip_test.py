@@ -5,6 +5,7 @@ streams whose requests fail. That its tensors are right, ways_test tells.
 
 import hashlib
 import json
+import math
 import pathlib
 import struct
 from collections.abc import Callable, Iterator
@@ -167,7 +168,11 @@ BAD_PARAMETERS: dict[str, tuple[Parameters, str]] = {
         {"alibi.num_heads": -1, "pair.query_length": 3, "pair.key_length": 3},
         "alibi.num_heads: got -1, want an integer in [1, 65536]",
     ),
-    "too deep a list": ({"alibi.slopes": "[" * 100000}, "alibi.slopes: got [[["),
+    "too deep a list": ({"alibi.slopes": "[" * 60000}, "alibi.slopes: got [[["),
+    "too long a list": (
+        {"alibi.slopes": "[" + "0," * 40000 + "0]"},
+        "alibi.slopes: got JSON of 80003 bytes, want at most 65536",
+    ),
 }
 
 
@@ -227,6 +232,11 @@ BAD_INPUTS: dict[str, tuple[dict[str, Any], list[bytes], str]] = {
     "unknown": ({"name": "t5.bias"}, [bytes(256)], "t5.bias: t5 has no such field"),
     "not finite": ({}, [struct.pack("<64f", *[float("nan")] * 64)], "t5.table.inline_table: "),
     "one too many": ({}, [bytes(256)] * 2, "raw_input_contents: got 2, want 1"),
+    "of another type": (
+        {"contents": {"fp64_contents": [0.0] * 32}},
+        [],
+        "t5.table.contents: got numbers of another type than FP32, want its own",
+    ),
     "in both places": (
         {"contents": {"fp32_contents": [0.0] * 64}},
         [bytes(256)],
@@ -250,15 +260,26 @@ def test_a_table_as_input_and_by_name(channel: grpc.Channel) -> None:
     request.raw_input_contents.append(bytes(256))
     set_parameter(request, "t5.table.name", "some")
     error = refused(lambda: infer(channel, request))
-    assert error.details() == ("t5.table: set as input and as parameter, want one of them")
+    assert error.details() == ("t5.table: set twice, want it once")
 
 
-def test_positions_have_one_axis(channel: grpc.Channel) -> None:
+@pytest.mark.parametrize(
+    ("shape", "want"),
+    [
+        ([], "table.position_ids.shape: got 0 axes, want 1 or 2"),
+        ([1, 1, 1], "table.position_ids.shape: got 3 axes, want 1 or 2"),
+        ([1 << 59, 0], "table.position_ids.shape: got an axis of 0, want the lengths"),
+        ([0, 1 << 60], "table.position_ids.shape: got an axis of 0, want the lengths"),
+        ([65, 1], "table.position_ids.shape: got 65 lists, want at most 64"),
+    ],
+)
+def test_positions_have_one_axis_or_two(
+    channel: grpc.Channel, shape: list[int], want: str
+) -> None:
     request = ask("rotary", {"rotary.head_dim": 8})
-    request.inputs.add(name="table.position_ids", datatype="INT64", shape=[])
-    request.raw_input_contents.append(bytes(8))
-    error = refused(lambda: infer(channel, request))
-    assert error.details() == "table.position_ids.shape: got 0 axes, want 1 or 2"
+    request.inputs.add(name="table.position_ids", datatype="INT64", shape=shape)
+    request.raw_input_contents.append(bytes(8 * math.prod(shape)))
+    assert refused(lambda: infer(channel, request)).details().startswith(want)
 
 
 def test_what_only_other_servers_do(channel: grpc.Channel) -> None:
@@ -286,6 +307,11 @@ def test_outputs_by_name(channel: grpc.Channel) -> None:
     assert refused(lambda: infer(channel, request)).details() == (
         "outputs: got 'tan', want cos or sin in this form"
     )
+    request = ask("rotary", parameters, outputs=[{"name": "sin"}] * 60000)
+    want = "outputs: got 'sin' twice, want it once"
+    assert refused(lambda: infer(channel, request)).details() == want
+    (reply,) = stream_infer(channel, [request])
+    assert reply.error_message == f"INVALID_ARGUMENT: {want}"
 
 
 @pytest.mark.parametrize(
@@ -331,6 +357,7 @@ def test_a_stream_goes_on_after_errors(channel: grpc.Channel, stub: Stub) -> Non
         request_of(dense, id="a"),
         ask("alibi", {"alibi.heads": 1}, id="b"),
         ask("bert", {}, id="c"),
+        ask("alibi", {}, id="c" * 257),
         ask("alibi", HEADS_AND_LENGTHS, id="d"),
     ]
     replies = list(stream_infer(channel, requests))
@@ -339,6 +366,7 @@ def test_a_stream_goes_on_after_errors(channel: grpc.Channel, stub: Stub) -> Non
         *[("a", "")] * 3,
         ("b", "INVALID_ARGUMENT:"),
         ("c", "NOT_FOUND:"),
+        ("c" * 257, "INVALID_ARGUMENT:"),
         ("d", ""),
     ]
     # A piece of a megabyte holds no head, so that each has its own.
@@ -389,15 +417,16 @@ def test_the_policy_holds_here_too(
     tokens, policy = tmp_path / "tokens", tmp_path / "policy.json"
     tokens.write_text(f"worker sha256:{hashlib.sha256(b'secret').hexdigest()}\n")
     policy.write_text(
-        json.dumps({"callers": {"worker": {"methods": ["ServerLive", "ModelInfer"]}}})
+        json.dumps({"callers": {"worker": {"methods": ["ServerMetadata", "ModelInfer"]}}})
     )
     server = start_server(f"--tokens={tokens}", f"--policy={policy}")
     with server.connect() as stub:
-        ask_live = stub.channel.unary_unary(f"/{SERVICE}/ServerLive")
+        ask_about = stub.channel.unary_unary(f"/{SERVICE}/ServerMetadata")
         ask_index = stub.channel.unary_unary(f"/{SERVICE}/RepositoryIndex")
         metadata = [("authorization", "Bearer secret")]
-        assert refused(lambda: ask_live(b"")).code() == grpc.StatusCode.UNAUTHENTICATED
-        ask_live(b"", metadata=metadata)
+        assert call(stub.channel, "ServerLive").live
+        assert refused(lambda: ask_about(b"")).code() == grpc.StatusCode.UNAUTHENTICATED
+        ask_about(b"", metadata=metadata)
         error = refused(lambda: ask_index(b"", metadata=metadata))
         assert error.code() == grpc.StatusCode.PERMISSION_DENIED
         assert error.details() == "worker may not call RepositoryIndex"
