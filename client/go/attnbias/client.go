@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"log/slog"
 	"os"
+	"sync"
 	"time"
 	"unsafe"
 
@@ -32,6 +33,8 @@ type Client struct {
 	cache          *cache // nil: none
 	offline        bool
 	logger         *slog.Logger
+	closeOnce      sync.Once
+	closed         chan struct{}
 }
 
 // New prepares a connection; the first call makes it.
@@ -58,7 +61,7 @@ func New(target string, options ...Option) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{target: target, timeout: s.timeout, maxTensorBytes: s.maxTensorBytes,
-		offline: s.offline, logger: s.logger}
+		offline: s.offline, logger: s.logger, closed: make(chan struct{})}
 	if s.maxAttempts != nil {
 		c.maxAttempts = *s.maxAttempts
 	}
@@ -76,8 +79,16 @@ func New(target string, options ...Option) (*Client, error) {
 
 func littleEndian() bool { return binary.NativeEndian.Uint16([]byte{1, 0}) == 1 }
 
-// Close ends the connection and the calls that use it. Tensors stay as they are.
-func (c *Client) Close() error { return c.connection.Close() }
+// Close ends the connection and the calls that use it, whose error is context.Canceled. Tensors
+// stay as they are.
+func (c *Client) Close() error {
+	var err error
+	c.closeOnce.Do(func() {
+		close(c.closed)
+		err = c.connection.Close()
+	})
+	return err
+}
 
 // Get fetches a tensor, or maps what a cache has. A broken stream goes on where it broke;
 // ErrCorrupt is what does not match its checksums or its header.

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"hash/crc32"
 	"io"
+	"math"
+	"math/bits"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -61,6 +63,19 @@ func NewLogits[In, Out Float](client *Client, spec *pb.LogitsSpec) (*Logits[In, 
 		}
 		*field.is = field.want
 	}
+	for _, field := range []struct {
+		name   string
+		length int64
+	}{
+		{"spec.num_heads", int64(spec.NumHeads)},
+		{"spec.head_dim", int64(spec.HeadDim)},
+		{"spec.key_length", spec.KeyLength},
+	} {
+		if field.length < 0 || field.length > 1<<40 {
+			return nil, invalid("%s: got %d, want at least 0 and at most 2^40", field.name,
+				field.length)
+		}
+	}
 	l := &Logits[In, Out]{client: client, spec: spec, row: int(spec.HeadDim),
 		width: int(spec.KeyLength)}
 	if _, isValues := spec.Term.(*pb.LogitsSpec_ShawValues); isValues {
@@ -84,13 +99,17 @@ func (l *Logits[In, Out]) Rows(
 	if count < 1 {
 		return nil, invalid("count: got %d, want at least 1", count)
 	}
-	if want := heads * count * l.row; len(rows) != want {
-		return nil, invalid("rows: got %d numbers, want %d for %d heads, %d rows and %d columns",
-			len(rows), want, heads, count, l.row)
+	size, fits := product(heads, count, l.width, elementSize[Out]())
+	if !fits {
+		size = math.MaxInt64
 	}
-	size := int64(heads) * int64(count) * int64(l.width) * int64(elementSize[Out]())
 	if err := checkSize(size, l.client.maxTensorBytes); err != nil {
 		return nil, err
+	}
+	want, fits := product(heads, count, l.row)
+	if !fits || int64(len(rows)) != want {
+		return nil, invalid("rows: got %d numbers, want %d for %d heads, %d rows and %d columns",
+			len(rows), want, heads, count, l.row)
 	}
 	step, err := l.rowsInBlock()
 	if err != nil {
@@ -103,6 +122,19 @@ func (l *Logits[In, Out]) Rows(
 		answer: make([]Out, heads*count*l.width),
 	}
 	return work.run(ctx)
+}
+
+// product is 0 and false where it is no int64; the factors are not negative.
+func product(factors ...int) (int64, bool) {
+	all := uint64(1)
+	for _, factor := range factors {
+		high, low := bits.Mul64(all, uint64(factor))
+		if high != 0 || low > math.MaxInt64 {
+			return 0, false
+		}
+		all = low
+	}
+	return int64(all), true
 }
 
 // rowsInBlock is how many rows one message carries.

@@ -213,6 +213,28 @@ func smallLogits(t *testing.T, client *Client) *Logits[float32, float32] {
 	return stream
 }
 
+func TestLogitsRefuseLengthsThatAreNone(t *testing.T) {
+	client := clientOf(t, "localhost")
+	for _, test := range []struct {
+		spec *pb.LogitsSpec
+		want string
+	}{
+		{&pb.LogitsSpec{NumHeads: -1}, "spec.num_heads: got -1, want at least 0"},
+		{&pb.LogitsSpec{HeadDim: -2}, "spec.head_dim: got -2, want"},
+		{&pb.LogitsSpec{KeyLength: 1 << 41}, "spec.key_length: got 2199023255552, want"},
+	} {
+		_, err := NewLogits[float32, float32](client, test.spec)
+		expectError(t, err, ErrInvalidArgument, test.want)
+	}
+	logits, err := NewLogits[float32, float32](client,
+		&pb.LogitsSpec{NumHeads: 8, KeyLength: 1 << 20, BiasAlone: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = logits.Rows(t.Context(), 0, 1<<60, nil)
+	expectError(t, err, ErrTooLarge, "WithMaxTensorBytes: the tensor has")
+}
+
 func TestLogitsGoOnAfterABreak(t *testing.T) {
 	f, client := fakeAndClient(t)
 	f.logits = logitsServer(2, broken, func(*pb.ComputeLogitsResponse) {})

@@ -29,6 +29,11 @@ func (a *attempts) progressed() { a.failures = 0 }
 // waitAfter returns nil when the next attempt may begin, and an error where there is none.
 func (a *attempts) waitAfter(ctx context.Context, err *Error) error {
 	a.failures++
+	select {
+	case <-a.client.closed:
+		return closedError()
+	default:
+	}
 	if ctx.Err() != nil || a.client.offline || !isTransient(err) ||
 		a.failures == a.client.maxAttempts {
 		return err
@@ -52,6 +57,8 @@ func (a *attempts) waitAfter(ctx context.Context, err *Error) error {
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	select {
+	case <-a.client.closed:
+		return closedError()
 	case <-ctx.Done():
 		ended := errorOf(ctx.Err(), nil)
 		ended.Message += ", while waiting to try again after: " + err.Message
@@ -60,6 +67,8 @@ func (a *attempts) waitAfter(ctx context.Context, err *Error) error {
 		return nil
 	}
 }
+
+func closedError() *Error { return failed(codes.Canceled, "the client is closed") }
 
 // isTransient says whether another attempt may help.
 func isTransient(err *Error) bool {

@@ -35,6 +35,33 @@ func later(delay time.Duration) error {
 		&errdetails.RetryInfo{RetryDelay: durationpb.New(delay)})
 }
 
+func TestCloseEndsWhatWaits(t *testing.T) {
+	listener := listen(t, "127.0.0.1:0")
+	address := listener.Addr().String()
+	listener.Close()
+	client := clientOf(t, address, WithLogger(slog.New(slog.DiscardHandler)))
+	done := make(chan error)
+	call := func() {
+		_, err := client.ServerInfo(t.Context())
+		done <- err
+	}
+	go call()
+	time.Sleep(50 * time.Millisecond)
+	for range 2 {
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for range 2 {
+		err := <-done
+		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "client is closed") {
+			t.Errorf("got %v, want that the client is closed", err)
+		}
+		go call()
+	}
+	<-done
+}
+
 func TestCallsWaitForAServer(t *testing.T) {
 	listener := listen(t, "127.0.0.1:0")
 	address := listener.Addr().String()
