@@ -273,9 +273,7 @@ def test_a_table_as_input_and_by_name(channel: grpc.Channel) -> None:
         ([65, 1], "table.position_ids.shape: got 65 lists, want at most 64"),
     ],
 )
-def test_positions_have_one_axis_or_two(
-    channel: grpc.Channel, shape: list[int], want: str
-) -> None:
+def test_positions_have_one_axis_or_two(channel: grpc.Channel, shape: list[int], want: str) -> None:
     request = ask("rotary", {"rotary.head_dim": 8})
     request.inputs.add(name="table.position_ids", datatype="INT64", shape=shape)
     request.raw_input_contents.append(bytes(8 * math.prod(shape)))
