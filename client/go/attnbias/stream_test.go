@@ -202,7 +202,7 @@ func TestStalledStreamEndsWithItsTime(t *testing.T) {
 			return err
 		}
 		<-stream.Context().Done()
-		return nil
+		return status.FromContextError(stream.Context().Err()).Err()
 	}
 	f, client := fakeAndClient(t, WithTimeout(100*time.Millisecond))
 	f.script = append(f.script, stall, stall)
