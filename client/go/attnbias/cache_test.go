@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -411,7 +412,12 @@ func TestHomesAreFound(t *testing.T) {
 	if c := clientOf(t, nobody, WithCache("")).cache; c != nil {
 		t.Errorf("got %q", c.folder)
 	}
-	if c := clientOf(t, nobody, WithCache("~root/a")).cache; c.folder != "/root/a" {
-		t.Errorf("got %q", c.folder)
+	who, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	named, want := "~"+who.Username+"/a", filepath.Join(who.HomeDir, "a")
+	if c := clientOf(t, nobody, WithCache(named)).cache; c.folder != want {
+		t.Errorf("got %q, want %q", c.folder, want)
 	}
 }
