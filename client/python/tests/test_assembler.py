@@ -40,7 +40,7 @@ def test_a_chunk_is_written_whole_or_not_at_all(
         else:
             with pytest.raises(DataLossError, match="chunk"):
                 assembler.add(message)
-        assert assembler.received == len(wanted)
+        assert assembler.at == len(wanted)
         assert memory.tobytes() == wanted.ljust(size, b"\0")
     assert assembler.complete == (len(wanted) == size)
 

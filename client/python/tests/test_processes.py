@@ -64,6 +64,7 @@ def test_a_pickled_client_is_opened_anew(client: attnbias.Client) -> None:
         "channel_options": {"grpc.lb_policy_name": "pick_first"},
         "max_attempts": 3,
         "max_tensor_bytes": 1 << 20,
+            "streams": 3,
         "cache": Path("/nowhere/cache"),
         "cache_bytes": 1 << 30,
         "offline": True,
@@ -268,7 +269,7 @@ class Channel:
 
 def test_forks_wait_for_all_that_is_done_in_grpc(monkeypatch: pytest.MonkeyPatch) -> None:
     channel = Channel()
-    monkeypatch.setattr("attnbias._channel.Endpoint.open", lambda _: channel)
+    monkeypatch.setattr("attnbias._channel.Endpoint.open", lambda _, *, spare: channel)
     client = attnbias.Client("host")
     group = client._connection.new_group()
 

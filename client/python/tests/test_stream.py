@@ -172,7 +172,7 @@ LIES = {
     "chunk that is not protobuf": (sends(HEADER, b"\x82\x01\xff\x01abc"), "are left"),
     "too many bytes": (
         sends(*PAYLOAD.messages(), table(sequence(5001)).chunk(20000, 20004)),
-        "ends at 20004, the payload at 20000",
+        "ends at 20004, want 20000 at most",
     ),
     "shape against size": (sends(*CONTRADICTION.messages()), "19996 bytes for shape"),
     "hole between parts": (sends(*HOLE.messages()), "begins at 4"),

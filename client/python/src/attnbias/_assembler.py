@@ -16,20 +16,23 @@ if TYPE_CHECKING:
 
 
 class Assembler:
-    """A payload in the making: its memory, and how much of it has come."""
+    """A range of a payload in the making: its memory, and how much of it has come.
 
-    def __init__(self, memory: npt.NDArray[np.uint8]) -> None:
+    Args:
+        memory: of the whole payload.
+        at: the first byte of the range.
+        end: the one after its last; None, or more than there are, is the payload's end.
+    """
+
+    def __init__(self, memory: npt.NDArray[np.uint8], at: int = 0, end: int | None = None) -> None:
         self._target: memoryview[Any] = memoryview(memory)  # type: ignore[arg-type]  # numpy's own, since 3.12
-        self.received = 0
+        self.at = at
+        self.end = len(self._target) if end is None else min(end, len(self._target))
 
     @property
     def complete(self) -> bool:
         """Whether every byte has come."""
-        return self.received == len(self._target)
-
-    def restart(self) -> None:
-        """Begins anew, with the same memory."""
-        self.received = 0
+        return self.at == self.end
 
     def add(self, message: bytes) -> int:
         """Copies one message's chunk to its place and says how many bytes that was.
@@ -38,16 +41,16 @@ class Assembler:
             DataLossError: it is not the next chunk, does not fit, or is damaged.
         """
         chunk = parse_chunk(message)
-        end = self.received + len(chunk.data)
-        if chunk.offset != self.received:
-            raise DataLossError(f"chunk: got offset {chunk.offset}, want {self.received}")
-        if end > len(self._target):
-            raise DataLossError(f"chunk: ends at {end}, the payload at {len(self._target)}")
+        end = self.at + len(chunk.data)
+        if chunk.offset != self.at:
+            raise DataLossError(f"chunk: got offset {chunk.offset}, want {self.at}")
+        if end > self.end:
+            raise DataLossError(f"chunk: ends at {end}, want {self.end} at most")
         checksum = crc32c.crc32c(chunk.data)
         if checksum != chunk.crc32c:
             raise DataLossError(
                 f"chunk at {chunk.offset}: crc32c is {checksum:08x}, promised {chunk.crc32c:08x}"
             )
-        self._target[self.received : end] = chunk.data
-        self.received = end
+        self._target[self.at : end] = chunk.data
+        self.at = end
         return len(chunk.data)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A channel of an event loop, opened at the first call, and the calls made over it."""
+"""Channels of an event loop, opened at the first call, and the calls made over them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from attnbias._connection import CLOSED
 from attnbias._errors import CallFailed, CancelledError, UnavailableError, from_rpc_error
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from google.protobuf.message import Message
 
-    from attnbias._calls import Method
+    from attnbias._calls import Method, Part
     from attnbias._channel import Endpoint
 
 _Result = TypeVar("_Result")
@@ -32,15 +32,18 @@ _LOST: Final = "the server ended the call; what it said was lost"
 
 
 class AsyncConnection:
-    """A channel of the event loop that uses it. Another loop gets another."""
+    """Channels of the event loop that uses them: the first, and spare ones for parts of a payload.
+
+    Another loop gets others.
+    """
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self.closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._channel: grpc.aio.Channel | None = None
+        self._channels: dict[int, grpc.aio.Channel] = {}
         self._closing = asyncio.Event()
-        self._methods: dict[Method, Any] = {}
+        self._methods: dict[tuple[int, Method], Any] = {}
         _forks.watch(self)
 
     def new_calls(self) -> AsyncCalls:
@@ -52,22 +55,23 @@ class AsyncConnection:
         self.closed = True
         self._closing.set()
         with _forks.lock:
-            channel, self._channel, self._methods = self._channel, None, {}
-        if channel is not None and self._loop is asyncio.get_running_loop():
-            await channel.close()
+            channels, self._channels, self._methods = self._channels, {}, {}
+        if self._loop is asyncio.get_running_loop():
+            for channel in channels.values():
+                await channel.close()
 
-    def of(self, method: Method) -> Any:
-        """What calls a method in the running loop."""
+    def of(self, method: Method, index: int) -> Any:
+        """What calls a method in the running loop, over the channel of an index."""
         with _forks.lock:
             _forks.require_usable()
             self._enter()
             if self.endpoint.renew():  # calls under way go on over the channel that they have
-                self._channel, self._methods = None, {}
-            if self._channel is None:
-                self._channel = self.endpoint.open_async()
-            if method not in self._methods:
-                self._methods[method] = method.of(self._channel)
-            return self._methods[method]
+                self._channels, self._methods = {}, {}
+            if index not in self._channels:
+                self._channels[index] = self.endpoint.open_async(spare=index > 0)
+            if (index, method) not in self._methods:
+                self._methods[index, method] = method.of(self._channels[index])
+            return self._methods[index, method]
 
     def require_open(self) -> None:
         """Raises CancelledError once the client is closed."""
@@ -89,7 +93,7 @@ class AsyncConnection:
         if self._loop is not loop:
             self._loop = loop
             self._closing = asyncio.Event()
-            self._channel, self._methods = None, {}
+            self._channels, self._methods = {}, {}
 
     def rest(self) -> bool:
         """See Forkable. The channel is its loop's to close."""
@@ -97,19 +101,25 @@ class AsyncConnection:
 
     def leave(self) -> bool:
         """See Forkable."""
-        inherited, self._channel = self._channel, None
-        if inherited is not None:
+        inherited, self._channels = self._channels, {}
+        if inherited:
             # Ending it would wait for threads that are not there: it is never to be freed.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object((inherited, self._methods)))
         self._loop, self._methods = None, {}
-        return inherited is not None
+        return bool(inherited)
 
 
 class AsyncCalls:
-    """See ``Calls``. What cancels a call is the cancelling of its task, or close()."""
+    """See ``Calls``. What cancels a call is the cancelling of its task, or close().
 
-    def __init__(self, connection: AsyncConnection) -> None:
+    Args:
+        connection: what the calls go over.
+        index: of its channel.
+    """
+
+    def __init__(self, connection: AsyncConnection, index: int = 0) -> None:
         self._connection = connection
+        self._index = index
         self._endpoint = connection.endpoint
         self.target = self._endpoint.target
 
@@ -129,6 +139,19 @@ class AsyncCalls:
             yield AsyncStream(call, self._translated)
         finally:
             call.cancel()  # does nothing to a call that has finished
+
+    async def together(self, parts: Sequence[Part]) -> None:
+        """See Calls. Each part is a task."""
+        tasks = [
+            asyncio.ensure_future(part(AsyncCalls(self._connection, index)))
+            for index, part in enumerate(parts)
+        ]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def wait(self, seconds: float) -> None:
         """See Calls. gRPC looks for the server by itself: a thread of its own reads the sockets."""
@@ -151,7 +174,7 @@ class AsyncCalls:
         await self._connection.pause(seconds)
 
     def _begin(self, method: Method, message: Any, timeout: float | None) -> Any:
-        begin = self._connection.of(method)
+        begin = self._connection.of(method, self._index)
         return begin(message, timeout=timeout, metadata=self._endpoint.call_metadata())
 
     @contextlib.contextmanager

@@ -105,8 +105,9 @@ class Cached:
             if (found := await self._find()) is not None:
                 return found
             answer = await ask_for_description(self._spec, self._options, self._deadline)
-            fingerprint = read_description(answer).fingerprint
-            find = partial(self._cache.find, self._key, fingerprint)
+            described = read_description(answer)
+            self._options.sizes.learn(self._spec, described.nbytes)
+            find = partial(self._cache.find, self._key, described.fingerprint)
             if (found := await self._options.calls.do(find)) is not None:
                 return found
             payload = await Download(self._spec, self._options, self._deadline).run()

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from attnbias._calls import Calls
+    from attnbias._sizes import Sizes
 
 
 @dataclass(frozen=True)
@@ -20,3 +21,10 @@ class CallOptions:
     timeout: float | None
     out: Any
     progress: bool | None
+    streams: int | None
+    """How many connections a large payload comes over; None is as many as are worth it."""
+    sizes: Sizes
+
+    def over(self, calls: Calls) -> CallOptions:
+        """The same, with other calls."""
+        return replace(self, calls=calls)

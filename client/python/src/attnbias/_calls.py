@@ -9,14 +9,14 @@ in one step. Retries, resuming and checksums are so written once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 from grpc_health.v1 import health_pb2
 
 from attnbias.v1 import logits_pb2, service_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from google.protobuf.message import Message
@@ -50,6 +50,7 @@ class Method:
 STREAM_TENSOR: Final = Method(
     f"/{_SERVICE}/StreamTensor", "unary_stream", service_pb2.StreamTensorRequest
 )
+GET_TENSOR: Final = Method(f"/{_SERVICE}/GetTensor", "unary_unary", service_pb2.GetTensorRequest)
 COMPUTE_LOGITS: Final = Method(
     f"/{_SERVICE}/ComputeLogits", "stream_stream", logits_pb2.ComputeLogitsRequest
 )
@@ -115,6 +116,13 @@ class Calls(Protocol):
         """Makes a call whose answer is a stream. It is over when the block is left, however."""
         ...
 
+    async def together(self, parts: Sequence[Part]) -> None:
+        """Does several parts of the work at once, each over a connection of its own.
+
+        Raises:
+            Exception: the first of theirs, when the others have ended, too.
+        """
+
     async def do(self, work: Callable[[], _Result]) -> _Result:
         """Does what takes the disk's time, to its end.
 
@@ -136,6 +144,9 @@ class Calls(Protocol):
         Raises:
             CancelledError: the calls were cancelled, or the client closed.
         """
+
+
+Part: TypeAlias = "Callable[[Calls], Coroutine[Any, Any, None]]"
 
 
 def run(coroutine: Coroutine[Any, Any, _Result]) -> _Result:

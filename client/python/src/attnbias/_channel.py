@@ -49,6 +49,9 @@ _OPTIONS: Final[Mapping[str, Any]] = {
     "grpc.http2.bdp_probe": 0,
 }
 
+# Connections beside the first serve one large payload, and are given up when it has come.
+_SPARE_OPTIONS: Final[Mapping[str, Any]] = {"grpc.client_idle_timeout_ms": 10_000}
+
 _SYNC_OPTIONS: Final[Mapping[str, Any]] = {
     # Chunks arrive in the caller's thread, without a hand-over for each.
     grpc.experimental.ChannelOptions.SingleThreadedUnaryStream: 1,
@@ -78,13 +81,13 @@ class Endpoint:
         """Whether a certificate of the client's own is known to say who calls."""
         return isinstance(self.security, Certificates) and self.security.has_own
 
-    def open(self) -> grpc.Channel:
+    def open(self, *, spare: bool) -> grpc.Channel:
         """A channel whose calls block."""
-        return self._open(grpc, _SYNC_OPTIONS)
+        return self._open(grpc, {**_SYNC_OPTIONS, **(_SPARE_OPTIONS if spare else {})})
 
-    def open_async(self) -> grpc.aio.Channel:
+    def open_async(self, *, spare: bool) -> grpc.aio.Channel:
         """A channel of the running event loop."""
-        return self._open(grpc.aio, {})
+        return self._open(grpc.aio, _SPARE_OPTIONS if spare else {})
 
     def renew(self) -> bool:
         """Whether channels that were opened before have other certificates than a new one."""

@@ -43,6 +43,7 @@ from attnbias._results import to_result
 from attnbias._retry import Deadline, ask
 from attnbias._sharded_request import ShardedRequest
 from attnbias._sharding import to_sharding
+from attnbias._sizes import Sizes
 from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:
@@ -88,13 +89,18 @@ class BaseClient:
         channel_options: Mapping[str, Any] | None = None,
         max_attempts: int | None = None,
         max_tensor_bytes: int = _DEFAULT_MAX_TENSOR_BYTES,
+        streams: int | None = None,
         cache: str | os.PathLike[str] | None = None,
         cache_bytes: int | None = None,
         offline: bool = False,
     ) -> None:
         if max_attempts is not None and max_attempts < 1:
             raise ValueError(f"max_attempts: got {max_attempts}, want at least 1, or None")
+        if streams is not None and streams < 1:
+            raise ValueError(f"streams: got {streams}, want at least 1, or None")
         self._timeout = _checked(timeout)
+        self._streams = streams
+        self._sizes = Sizes()
         self._max_attempts = max_attempts
         self._max_tensor_bytes = max_tensor_bytes
         self._cache = _cache_in(cache, cache_bytes)
@@ -134,6 +140,7 @@ class BaseClient:
             "channel_options": self._endpoint.options,
             "max_attempts": self._max_attempts,
             "max_tensor_bytes": self._max_tensor_bytes,
+            "streams": self._streams,
             "cache": self._cache.folder if self._cache is not None else "",
             "cache_bytes": self._cache.max_bytes if self._cache is not None else None,
             "offline": self._endpoint.offline,
@@ -228,7 +235,10 @@ class BaseClient:
     ) -> TensorInfo:
         if self._cache is not None:
             return await self._cached(request, options, deadline, self._cache).describe()
-        return read_description(await ask_for_description(request.to_spec(), options, deadline))
+        spec = request.to_spec()
+        info = read_description(await ask_for_description(spec, options, deadline))
+        options.sizes.learn(spec, info.nbytes)
+        return info
 
     async def _info(self, timeout: float | None) -> ServerInfo:
         message = service_pb2.GetServerInfoRequest()
@@ -289,6 +299,8 @@ class BaseClient:
             timeout=self._time_for(timeout),
             out=out,
             progress=progress,
+            streams=self._streams,
+            sizes=self._sizes,
         )
 
     def _time_for(self, timeout: float | None) -> float | None:
@@ -326,6 +338,10 @@ class Client(BaseClient):
             timeout alone is the bound.
         max_tensor_bytes: payloads larger than this are refused before memory is
             allocated for them.
+        streams: how many connections a payload of more than 16 MiB is fetched over, each
+            by a range of its own. None is as many, up to 8, as have a quarter of a second
+            of work at the rate of its first 16 MiB: one on this machine, several where the
+            way is long.
         cache: a folder that keeps what was fetched, as "~/.cache/attnbias". Whoever
             asks for the same has it mapped from there, without a call; arrays are
             then read-only. None is what the environment variable

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A channel whose calls block, opened at the first of them, and the calls made over it."""
+"""Channels whose calls block, opened at the first of them, and the calls made over them."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -13,15 +14,16 @@ import grpc
 from grpc_health.v1 import health_pb2
 
 from attnbias import _forks
-from attnbias._calls import CHECK_HEALTH, Method
+from attnbias._calls import CHECK_HEALTH, Method, run
 from attnbias._errors import CallFailed, CallInterrupted, CancelledError, from_rpc_error
 from attnbias._retry import Deadline
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from google.protobuf.message import Message
 
+    from attnbias._calls import Part
     from attnbias._channel import Endpoint
 
 CLOSED: Final = "the client is closed"
@@ -30,14 +32,17 @@ _Result = TypeVar("_Result")
 
 
 class Connection:
-    """A channel that opens when it is needed. Threads share it."""
+    """Channels that open when they are needed: the first, and spare ones for parts of a payload.
+
+    Threads share it.
+    """
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._closed = False
         self._groups: weakref.WeakSet[CallGroup] = weakref.WeakSet()
-        self._channel: grpc.Channel | None = None
-        self._methods: dict[Method, Any] = {}
+        self._channels: dict[int, grpc.Channel] = {}
+        self._methods: dict[tuple[int, Method], Any] = {}
         _forks.watch(self)
 
     def new_group(self) -> CallGroup:
@@ -54,40 +59,40 @@ class Connection:
         with _forks.lock:
             self._closed = True
             groups = list(self._groups)
-            channel, self._channel = self._channel, None
+            channels, self._channels = self._channels, {}
         for group in groups:
             group.cancel(CLOSED)
-        if channel is not None:
-            with _forks.in_grpc():
+        with _forks.in_grpc():
+            for channel in channels.values():
                 channel.close()
 
-    def of(self, method: Method) -> tuple[Any, grpc.Channel]:
-        """What calls a method, and the channel that it does so over."""
+    def of(self, method: Method, index: int) -> tuple[Any, grpc.Channel]:
+        """What calls a method over the channel of an index, and that channel."""
         with _forks.lock:
             _forks.require_usable()
             if self._closed:
                 raise CancelledError(CLOSED)
             if self.endpoint.renew():
                 self.rest()
-            if self._channel is None:
-                self._channel = self.endpoint.open()
-                self._methods = {}
-            if method not in self._methods:
-                self._methods[method] = method.of(self._channel)
-            return self._methods[method], self._channel
+            if index not in self._channels:
+                self._channels[index] = self.endpoint.open(spare=index > 0)
+            channel = self._channels[index]
+            if (index, method) not in self._methods:
+                self._methods[index, method] = method.of(channel)
+            return self._methods[index, method], channel
 
     def was_interrupted(self, channel: grpc.Channel) -> bool:
         """Whether a fork, and not the user, closed a channel. Returns after the fork."""
         with _forks.lock:
-            return channel is not self._channel and not self._closed
+            return channel not in self._channels.values() and not self._closed
 
     def rest(self) -> bool:
         """See Forkable."""
-        channel, self._channel = self._channel, None
+        channels, self._channels = self._channels, {}
         self._methods = {}
-        if channel is not None:
+        for channel in channels.values():
             channel.close()
-        return channel is not None
+        return bool(channels)
 
     def leave(self) -> bool:
         """See Forkable."""
@@ -96,14 +101,21 @@ class Connection:
 
 
 class CallGroup:
-    """Calls in flight, in any thread, that one cancel() ends. See ``Calls``."""
+    """Calls in flight, in any thread, that one cancel() ends. See ``Calls``.
 
-    def __init__(self, connection: Connection) -> None:
+    Args:
+        connection: what the calls go over.
+        index: of its channel.
+    """
+
+    def __init__(self, connection: Connection, index: int = 0) -> None:
         self._endpoint = connection.endpoint
         self.target = self._endpoint.target
         self._connection = connection
+        self._index = index
         self._lock = threading.RLock()  # a signal's handler may cancel
         self._calls: set[grpc.Call] = set()
+        self._parts: set[CallGroup] = set()
         self._cancelled = threading.Event()
         self._reason = ""
 
@@ -130,6 +142,22 @@ class CallGroup:
         with self._reconnecting():
             await self.pause(seconds)
 
+    async def together(self, parts: Sequence[Part]) -> None:
+        """See Calls. Each part has a thread."""
+        groups = [CallGroup(self._connection, index) for index in range(len(parts))]
+        with self._including(groups), ThreadPoolExecutor(len(parts), "attnbias-part") as pool:
+            try:
+                begun = [
+                    pool.submit(lambda part, group: run(part(group)), part, group)
+                    for part, group in zip(parts, groups, strict=True)
+                ]
+                for each in as_completed(begun):
+                    each.result()
+            except BaseException:
+                for group in groups:
+                    group.cancel("cancelled together with another part")
+                raise
+
     async def do(self, work: Callable[[], _Result]) -> _Result:
         """See Calls."""
         self._require_wanted()
@@ -145,9 +173,11 @@ class CallGroup:
         self._reason = reason
         self._cancelled.set()
         with self._lock:
-            calls = list(self._calls)
+            calls, parts = list(self._calls), list(self._parts)
         for call in calls:
             _cancel(call)
+        for part in parts:
+            part.cancel(reason)
 
     @contextlib.contextmanager
     def _beginning(self, method: Method) -> Iterator[tuple[Any, grpc.Channel]]:
@@ -155,7 +185,7 @@ class CallGroup:
         self._require_wanted()
         with contextlib.ExitStack() as stack:
             with _forks.lock:
-                begin, channel = self._connection.of(method)
+                begin, channel = self._connection.of(method, self._index)
                 stack.enter_context(self._translated(channel))
             yield begin, channel
 
@@ -185,6 +215,18 @@ class CallGroup:
             with self._lock:
                 self._calls.discard(call)
             _cancel(call)  # does nothing to a call that has finished
+
+    @contextlib.contextmanager
+    def _including(self, groups: list[CallGroup]) -> Iterator[None]:
+        """Has cancel() end these, too, during a block."""
+        with self._lock:
+            self._parts.update(groups)
+        try:
+            self._require_wanted()
+            yield
+        finally:
+            with self._lock:
+                self._parts.difference_update(groups)
 
     @contextlib.contextmanager
     def _reconnecting(self) -> Iterator[None]:

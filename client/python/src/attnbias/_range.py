@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A range of a payload over StreamTensor: begun, resumed where it broke, complete or an error."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from attnbias._assembler import Assembler
+from attnbias._calls import STREAM_TENSOR
+from attnbias._errors import (
+    CallFailed,
+    CallInterrupted,
+    DataLossError,
+    Error,
+    FailedPreconditionError,
+)
+from attnbias._header import read_header
+from attnbias._retry import Retry
+from attnbias.v1 import service_pb2
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from attnbias._call_options import CallOptions
+    from attnbias._retry import Deadline
+
+
+class PayloadChangedError(Exception):
+    """The request is now answered with another payload than the one that was begun."""
+
+    def __init__(self, error: Error) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class Target(Protocol):
+    """Where the ranges of a payload go."""
+
+    fingerprint: str
+    """Of the payload that was begun."""
+
+    def accept(self, header: service_pb2.TensorHeader, at: int) -> npt.NDArray[np.uint8]:
+        """The payload's memory, by the header that comes before its byte ``at``.
+
+        Raises:
+            DataLossError: the header is of another payload than the one begun.
+        """
+        ...
+
+    def advance(self, count: int) -> None:
+        """Hears that count more bytes are in their place."""
+
+
+class Range:
+    """Gets the bytes of a payload from begin to end, or to its last. Good for one run()."""
+
+    def __init__(
+        self,
+        spec: service_pb2.TensorSpec,
+        target: Target,
+        options: CallOptions,
+        deadline: Deadline,
+        *,
+        begin: int = 0,
+        end: int | None = None,
+    ) -> None:
+        self._spec = spec
+        self._target = target
+        self._calls = options.calls
+        self._deadline = deadline
+        self._at = begin
+        self._end = end
+        self._retry = Retry(options, deadline)
+        self._complete = False
+
+    async def run(self) -> None:
+        """Fetches all of it, retrying and resuming within the timeout.
+
+        Raises:
+            Error: the status of the last attempt.
+            PayloadChangedError: the rest is not to be had any more.
+        """
+        while not self._complete:
+            failure = None
+            try:
+                await self._attempt()
+            except CallInterrupted:
+                pass
+            except CallFailed as failed:
+                failure = failed.error
+            # Once every byte has come and was checked, the stream may end as it likes.
+            if failure is None or self._complete:
+                continue
+            if isinstance(failure, FailedPreconditionError) and self._at > 0:
+                raise PayloadChangedError(failure)
+            await self._retry.wait_after(failure)
+
+    async def _attempt(self) -> None:
+        """Makes one call, from where the last one broke."""
+        request = service_pb2.StreamTensorRequest(spec=self._spec, read_offset=self._at)
+        if self._end is not None:
+            request.read_limit = self._end - self._at
+        if self._at > 0:
+            request.expected_fingerprint = self._target.fingerprint
+        timeout = self._deadline.remaining()
+        async with self._calls.stream(STREAM_TENSOR, request, timeout) as stream:
+            first = read_header(await stream.read() or b"", service_pb2.StreamTensorResponse)
+            memory = self._target.accept(first.header, self._at)
+            assembler = Assembler(memory, self._at, self._end)
+            self._complete = assembler.complete
+            while (message := await stream.read()) is not None:
+                count = assembler.add(message)
+                if count > 0:
+                    self._at = assembler.at
+                    self._complete = assembler.complete
+                    self._target.advance(count)
+                    self._retry.progressed()
+        if not self._complete:
+            raise DataLossError(f"stream: ended in OK after {assembler.at} of {assembler.end}")
