@@ -134,6 +134,16 @@ def test_a_message_is_asked_for_again(
     assert waits[0] == 3
 
 
+def test_attempts_are_not_made_up_for_by_a_stream(server: FakeServer, connect: Connect) -> None:
+    server.script = [PAYLOAD.serve]
+    server.get = refuses(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_info(0))
+    with connect(server.target, max_attempts=2) as client:
+        client.get(SINUSOIDAL, positions=5000)
+        with pytest.raises(attnbias.ResourceExhaustedError, match="as planned"):
+            client.get(SINUSOIDAL, positions=5000)
+    assert (len(server.requests), len(server.get_requests)) == (1, 2)
+
+
 def refuses(code: grpc.StatusCode, *details: Any) -> Callable[[Any, grpc.ServicerContext], bytes]:
     def answer(_request: Any, context: grpc.ServicerContext) -> bytes:
         abort(context, code, "as planned", *details)
