@@ -198,8 +198,8 @@ step_tsan() {
 step_attack() {
   build dev
   install_python_client
-  need_go_tool "$TOXIPROXY"
-  TOXIPROXY_BINARY=$(type -P server) pytest tests/attack
+  need_toxiproxy
+  pytest tests/attack
 }
 
 # A compiler, a program and its inputs for each target; what these find joins their
