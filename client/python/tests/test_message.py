@@ -15,7 +15,7 @@ from attnbias import _sizes
 from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from either_client import Connect
@@ -25,7 +25,7 @@ PAYLOAD = table(sequence())
 
 
 @pytest.fixture
-def informed(server: FakeServer, client: attnbias.Client) -> Iterator[attnbias.Client]:
+def informed(server: FakeServer, client: attnbias.Client) -> attnbias.Client:
     """A client that has had the payload once, as a stream."""
     server.script = [PAYLOAD.serve]
     server.get = lambda _request, _context: PAYLOAD.message()
@@ -128,7 +128,12 @@ def test_a_message_is_asked_for_again(
             lambda _request, _context: PAYLOAD.message(),
         ]
     )
-    server.get = lambda request, context: next(answers)(request, context)  # noqa: PLW0108  # each call, another
+
+    def answer(request: Any, context: grpc.ServicerContext) -> bytes:
+        message: bytes = next(answers)(request, context)
+        return message
+
+    server.get = answer
     np.testing.assert_array_equal(informed.get(SINUSOIDAL, positions=5000), sequence())
     assert (len(server.requests), len(server.get_requests)) == (1, 3)
     assert waits[0] == 3

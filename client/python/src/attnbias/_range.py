@@ -37,8 +37,10 @@ class PayloadChangedError(Exception):
 class Target(Protocol):
     """Where the ranges of a payload go."""
 
-    fingerprint: str
-    """Of the payload that was begun."""
+    @property
+    def fingerprint(self) -> str:
+        """Of the payload that was begun."""
+        ...
 
     def accept(self, header: service_pb2.TensorHeader, at: int) -> npt.NDArray[np.uint8]:
         """The payload's memory, by the header that comes before its byte ``at``.
