@@ -41,7 +41,7 @@ constexpr uint32_t kDataTag = Tag(v1::StreamTensorResponse::kDataFieldNumber,
                                   WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 
 absl::Status Malformed() {
-  return absl::DataLossError("stream: a message is not a StreamTensorResponse");
+  return absl::DataLossError("message: it is not protobuf");
 }
 
 void PlainCopy(std::byte* to, const std::byte* from, size_t size) {
@@ -66,7 +66,7 @@ class ChunkReader {
     if (!in_.ConsumedEntireMessage()) return Malformed();
     if (computed_crc_ != sent_crc_) {
       return absl::DataLossError(absl::StrCat(
-          "stream: ", chunk_.size, " bytes at offset ", chunk_.offset,
+          "chunk: ", chunk_.size, " bytes at offset ", chunk_.offset,
           " have CRC-32C ", absl::Hex(computed_crc_, absl::kZeroPad8),
           ", want ", absl::Hex(sent_crc_, absl::kZeroPad8)));
     }
@@ -124,9 +124,9 @@ class ChunkReader {
     uint32_t size = 0;
     if (!in_.ReadVarint32(&size)) return Malformed();
     if (size > room_.size()) {
-      return absl::DataLossError(absl::StrCat(
-          "stream: got ", size, " bytes of data, want at most the ",
-          room_.size(), " that are missing"));
+      return absl::DataLossError(
+          absl::StrCat("chunk: got ", size, " bytes of data, want at most the ",
+                       room_.size(), " that are missing"));
     }
     chunk_.size = size;
     computed_crc_ = 0;

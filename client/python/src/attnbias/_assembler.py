@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import crc32c
 
 from attnbias._errors import DataLossError
-from attnbias._wire import parse_chunk
+from attnbias._wire import beyond, parse_chunk
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,16 +38,19 @@ class Assembler:
             DataLossError: it is not the next chunk, does not fit, or is damaged.
         """
         chunk = parse_chunk(message)
-        end = self.received + len(chunk.data)
-        if chunk.offset != self.received:
-            raise DataLossError(f"chunk: got offset {chunk.offset}, want {self.received}")
-        if end > len(self._target):
-            raise DataLossError(f"chunk: ends at {end}, the payload at {len(self._target)}")
+        size, missing = len(chunk.data), len(self._target) - self.received
+        if chunk.header is not None:
+            raise DataLossError("stream: a second header")
+        if size > missing:
+            raise beyond(size, missing)
         checksum = crc32c.crc32c(chunk.data)
         if checksum != chunk.crc32c:
             raise DataLossError(
-                f"chunk at {chunk.offset}: crc32c is {checksum:08x}, promised {chunk.crc32c:08x}"
+                f"chunk: {size} bytes at offset {chunk.offset} have CRC-32C {checksum:08x}, "
+                f"want {chunk.crc32c:08x}"
             )
-        self._target[self.received : end] = chunk.data
-        self.received = end
-        return len(chunk.data)
+        if chunk.offset != self.received:
+            raise DataLossError(f"chunk: got offset {chunk.offset}, want {self.received}")
+        self._target[self.received : self.received + size] = chunk.data
+        self.received += size
+        return size

@@ -49,6 +49,7 @@ class Download:
         self._retry = Retry(options, deadline)
         self._progress = Progress(options.progress)
         self._incoming: _Incoming | None = None
+        self._resumed = False
         self._may_restart = True
 
     async def run(self) -> Payload:
@@ -78,12 +79,13 @@ class Download:
     async def _attempt(self) -> None:
         """Makes one call, from where the last one broke."""
         request = service_pb2.StreamTensorRequest(spec=self._spec)
-        if self._incoming is not None and self._incoming.assembler.received > 0:
+        self._resumed = self._incoming is not None and self._incoming.assembler.received > 0
+        if self._incoming is not None and self._resumed:
             request.read_offset = self._incoming.assembler.received
             request.expected_fingerprint = self._incoming.payload.info.fingerprint
         timeout = self._deadline.remaining()
         async with self._options.calls.stream(STREAM_TENSOR, request, timeout) as stream:
-            first = read_header(await stream.read() or b"", service_pb2.StreamTensorResponse)
+            first = read_header(await stream.read(), service_pb2.StreamTensorResponse)
             incoming = self._begin(first.header)
             while (message := await stream.read()) is not None:
                 count = incoming.assembler.add(message)
@@ -92,16 +94,14 @@ class Download:
                     self._retry.progressed()
         if not incoming.assembler.complete:
             received, total = incoming.assembler.received, incoming.payload.info.nbytes
-            raise DataLossError(f"stream: ended in OK after {received} of {total}")
+            raise DataLossError(f"stream: ended after {received} bytes, want {total}")
 
     def _begin(self, header: service_pb2.TensorHeader) -> _Incoming:
         """Takes a header: of the rest of the payload begun, or of a new one."""
         info = to_tensor_info(header)
         begun = self._incoming
         if begun is not None and begun.assembler.received > 0:
-            wanted = begun.payload.info.fingerprint
-            if info.fingerprint != wanted:
-                raise DataLossError(f"resumed fingerprint: got {info.fingerprint}, want {wanted}")
+            _require_same(info, begun.payload.info)
             return begun
         memory = self._memory_for(info)
         self._incoming = _Incoming(Payload(info, memory, header), Assembler(memory))
@@ -122,8 +122,18 @@ class Download:
             assembler = self._incoming.assembler
             if assembler.complete:
                 return
-            if isinstance(error, FailedPreconditionError) and self._may_restart:
+            if isinstance(error, FailedPreconditionError) and self._resumed and self._may_restart:
                 self._may_restart = False
                 assembler.restart()
                 return
         await self._retry.wait_after(error)
+
+
+def _require_same(got: TensorInfo, want: TensorInfo) -> None:
+    """Holds the header of a stream that goes on against the first one."""
+    for name, value, wanted in (
+        ("fingerprint", got.fingerprint, want.fingerprint),
+        ("parts", got.parts, want.parts),
+    ):
+        if value != wanted:
+            raise DataLossError(f"stream: resumed with {name} {value}, want {wanted}")

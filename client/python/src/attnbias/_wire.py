@@ -25,15 +25,15 @@ class Chunk(NamedTuple):
     offset: int
     crc32c: int
     data: memoryview
-    header: memoryview
+    header: memoryview | None
     header_crc32c: int | None
     """None from a server that sends none."""
 
 
 def parse_chunk(message: bytes) -> Chunk:
     """Finds the fields of a chunk; raises DataLossError on bytes that are not protobuf."""
-    offset, crc32c, header_crc32c = 0, 0, None
-    data = header = memoryview(b"")
+    offset, crc32c, header_crc32c, header = 0, 0, None, None
+    data = memoryview(b"")
     at, end = 0, len(message)
     while at < end:
         tag, at = _read_varint(message, at)
@@ -48,7 +48,7 @@ def parse_chunk(message: bytes) -> Chunk:
         else:
             size = _fixed_size(wire_type)
         if size > end - at:
-            raise DataLossError(f"chunk: field {field} has {size} bytes, {end - at} are left")
+            raise malformed()
         value_bytes = memoryview(message)[at : at + size]
         if wire_type == _LENGTH_DELIMITED:
             if field == _DATA:
@@ -69,7 +69,7 @@ def _fixed_size(wire_type: int) -> int:
         return 4
     if wire_type == _FIXED64:
         return 8
-    raise DataLossError(f"chunk: wire type {wire_type} does not exist")
+    raise malformed()
 
 
 def _read_varint(message: bytes, at: int) -> tuple[int, int]:
@@ -78,4 +78,16 @@ def _read_varint(message: bytes, at: int) -> tuple[int, int]:
         value |= (byte & ~_MORE) << (7 * index)
         if not byte & _MORE:
             return value, at + index + 1
-    raise DataLossError("chunk: a varint does not end")
+    raise malformed()
+
+
+def malformed() -> DataLossError:
+    """What is wrong with bytes that no message has."""
+    return DataLossError("message: it is not protobuf")
+
+
+def beyond(size: int, missing: int) -> DataLossError:
+    """What is wrong with data of which less was wanted."""
+    return DataLossError(
+        f"chunk: got {size} bytes of data, want at most the {missing} that are missing"
+    )
