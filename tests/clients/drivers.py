@@ -84,6 +84,8 @@ def _by_tool(asked: Asked, settings: dict[str, Any], folder: pathlib.Path) -> Ou
     }
 
 
+TOOL_SETTINGS = {"timeout", "token"}
+"""Beside the target; the others have more."""
 DRIVERS: dict[str, Driver] = {
     "python": _by_python("sync"),
     "aio": _by_python("aio"),

@@ -140,7 +140,8 @@ async def _passing(context: Any) -> AsyncIterator[dict[str, Any]]:
     try:
         yield {"metadata": metadata, "timeout": context.time_remaining()}
     except grpc.aio.AioRpcError as error:
-        await context.abort(error.code(), error.details() or "", error.trailing_metadata())
+        trailers = tuple(error.trailing_metadata() or ())
+        await context.abort(error.code(), error.details() or "", trailers)
 
 
 def _status(refusal: Refusal) -> Any:
