@@ -16,6 +16,7 @@ from tests.clients.faults import (
     Fault,
     Refusal,
     chunk,
+    empty_chunk,
     flip_last,
     header,
     in_turn,
@@ -180,10 +181,16 @@ REFUSALS = {
 }
 
 
-def refused(code: str, reason: str = "", retry_seconds: float | None = None) -> Refusal:
-    return Refusal(grpc.StatusCode[code], "not now", reason, retry_seconds)
+def refused(
+    code: str,
+    reason: str = "",
+    retry_seconds: float | None = None,
+    trailers: tuple[tuple[str, str | bytes], ...] = (),
+) -> Refusal:
+    return Refusal(grpc.StatusCode[code], "not now", reason, retry_seconds, trailers)
 
 
+PUSHBACK, DETAILS = "grpc-retry-pushback-ms", "grpc-status-details-bin"
 OVERLOADED = refused("RESOURCE_EXHAUSTED", "OVERLOADED", 0.7)
 INTERRUPTED = {
     "draining": Trial(LARGE, in_turn(then(DRAINING, after=0), none), calls=2),
@@ -201,6 +208,25 @@ INTERRUPTED = {
         LARGE,
         then(refused("RESOURCE_EXHAUSTED", "OVERLOADED", 3600), after=0),
         fails=Fails("RESOURCE_EXHAUSTED", "not now", "OVERLOADED"),
+    ),
+    "`UNAVAILABLE`, 0.7 s": Trial(
+        LARGE, in_turn(then(refused("UNAVAILABLE", "", 0.7), after=0), none), calls=2, gap=0.7
+    ),
+    "`grpc-retry-pushback-ms: 700`": Trial(
+        LARGE,
+        in_turn(then(refused("RESOURCE_EXHAUSTED", trailers=((PUSHBACK, "700"),)), after=0), none),
+        calls=2,
+        gap=0.7,
+    ),
+    "`grpc-retry-pushback-ms: -1`": Trial(
+        LARGE,
+        then(refused("UNAVAILABLE", trailers=((PUSHBACK, "-1"),)), after=0),
+        fails=Fails("UNAVAILABLE", "not now"),
+    ),
+    "details of garbage": Trial(
+        LARGE,
+        then(refused("INVALID_ARGUMENT", trailers=((DETAILS, b"\xff\xff"),)), after=0),
+        fails=Fails("INVALID_ARGUMENT", "not now"),
     ),
     "`RESOURCE_EXHAUSTED` without a delay": Trial(
         LARGE,
@@ -260,6 +286,14 @@ CHUNKS = {
         LARGE,
         lambda _, messages: [*messages[:2], b"", *messages[2:]],
         fails=corrupt("chunk: got offset 0, want 1048576"),
+    ),
+    "a chunk of no bytes": Trial(
+        LARGE, lambda _, messages: [*messages[:2], empty_chunk(1 << 20), *messages[2:]]
+    ),
+    "a negative offset": Trial(
+        LARGE,
+        chunk(lambda reply: setattr(reply, "offset", -1)),
+        fails=corrupt("chunk: got offset -1, want 0"),
     ),
     "a message cut short": Trial(LARGE, replaced(2, lambda raw: raw[:-9]), fails=NOT_PROTOBUF),
     "a flipped bit": Trial(
@@ -324,7 +358,9 @@ HEADERS = {
     "a header of 5 MiB": Trial(
         LARGE,
         header(lambda owner: owner.derived.add(name="x" * (5 << 20))),
-        fails=Fails("RESOURCE_EXHAUSTED", "received message larger than max|too large a message"),
+        fails=Fails(
+            "RESOURCE_EXHAUSTED", "[Rr]eceived message larger than max|too large a message"
+        ),
     ),
     "a header that declares 1 TiB": Trial(
         LARGE,
@@ -357,6 +393,17 @@ HEADERS = {
         header(lambda owner: (owner.ClearField("parts"), owner.ClearField("total_bytes"))),
         fails=corrupt("header: it has no parts"),
     ),
+    "65 axes": Trial(
+        LARGE,
+        shape(5120, 256, *[1] * 63),
+        fails=corrupt("header: part positions has 65 axes, want at most 64"),
+    ),
+    "a header twice in its message": Trial(
+        LARGE,
+        replaced(0, lambda raw: raw + raw),
+        fails=corrupt("header: got CRC-32C [0-9a-f]{8}, want [0-9a-f]{8}"),
+    ),
+    "an unknown form": Trial(LARGE, part(lambda owner: setattr(owner, "form", 99))),
     "an unknown element type": Trial(
         LARGE,
         part(lambda owner: setattr(owner, "data_type", 99)),

@@ -20,6 +20,8 @@ class Refusal(NamedTuple):
     message: str
     reason: str = ""
     retry_seconds: float | None = None
+    trailers: tuple[tuple[str, str | bytes], ...] = ()
+    """Other metadata, or in place of those that the details make."""
 
 
 class Stall:
@@ -102,6 +104,11 @@ def message_with(header_bytes: bytes, checksum: int) -> bytes:
     """One with bytes that need not be a header's."""
     fields = message("DescribeTensorResponse")(header_crc32c=checksum).SerializeToString()
     return b"\x0a" + _varint(len(header_bytes)) + header_bytes + fields
+
+
+def empty_chunk(offset: int) -> bytes:
+    raw: bytes = message("StreamTensorResponse")(offset=offset).SerializeToString()
+    return raw
 
 
 def flip_last(raw: bytes) -> bytes:

@@ -11,13 +11,12 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any, NamedTuple, Self
 
 import grpc
-from google.protobuf import any_pb2, duration_pb2
+from google.protobuf import duration_pb2
 from google.rpc import error_details_pb2, status_pb2
-from grpc_status import rpc_status
 
 from tests.clients.faults import Cut, Fault, Refusal, Stall
 from tests.integration.contract import SERVICE, message
@@ -105,7 +104,7 @@ class Proxy(grpc.GenericRpcHandler):
                 case bytes():
                     await context.write(step)
                 case Refusal():
-                    await context.abort_with_status(_status(step))
+                    await context.abort(step.code, step.message, step.trailers or _details(step))
                 case Stall():
                     await asyncio.Event().wait()  # the client ends it
                 case Cut():
@@ -144,21 +143,13 @@ async def _passing(context: Any) -> AsyncIterator[dict[str, Any]]:
         await context.abort(error.code(), error.details() or "", trailers)
 
 
-def _status(refusal: Refusal) -> Any:
-    details = list(_details(refusal))
-    packed = [any_pb2.Any() for _ in details]
-    for into, detail in zip(packed, details, strict=True):
-        into.Pack(detail)
-    code = refusal.code.value[0]
-    return rpc_status.to_status(
-        status_pb2.Status(code=code, message=refusal.message, details=packed)
-    )
-
-
-def _details(refusal: Refusal) -> Iterator[Any]:
+def _details(refusal: Refusal) -> tuple[tuple[str, bytes], ...]:
+    """As a server sends what it says beside code and message."""
+    status = status_pb2.Status(code=refusal.code.value[0], message=refusal.message)
     if refusal.reason:
-        yield error_details_pb2.ErrorInfo(reason=refusal.reason, domain="attnbias")
+        status.details.add().Pack(error_details_pb2.ErrorInfo(reason=refusal.reason))
     if refusal.retry_seconds is not None:
         delay = duration_pb2.Duration()
         delay.FromNanoseconds(int(refusal.retry_seconds * 1e9))
-        yield error_details_pb2.RetryInfo(retry_delay=delay)
+        status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+    return (("grpc-status-details-bin", status.SerializeToString()),)

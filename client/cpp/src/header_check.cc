@@ -13,6 +13,9 @@
 namespace attnbias {
 namespace {
 
+// Of an array: numpy's limit, far from what any encoding has.
+constexpr int kMostAxes = 64;
+
 bool ShapeFits(const v1::TensorPart& part) {
   int64_t bytes = ElementSize(part.data_type());
   for (const int64_t extent : part.shape()) {
@@ -43,6 +46,11 @@ absl::Status CheckHeader(const v1::TensorHeader& header,
       return absl::UnimplementedError(
           absl::StrCat("header: part ", part.name(), " has data_type ",
                        part.data_type(), ", which this client does not know"));
+    }
+    if (part.shape_size() > kMostAxes) {
+      return absl::DataLossError(
+          absl::StrCat("header: part ", part.name(), " has ", part.shape_size(),
+                       " axes, want at most ", kMostAxes));
     }
     if (part.offset() != end || !ShapeFits(part) ||
         __builtin_add_overflow(end, part.size_bytes(), &end)) {

@@ -49,6 +49,9 @@ func tensorHeaderIn(message []byte) (*pb.TensorHeader, error) {
 	return readTensorHeader(&rawMessage{mem.BufferSlice{mem.SliceBuffer(message)}})
 }
 
+// Of an array: numpy's limit, far from what any encoding has.
+const mostAxes = 64
+
 // checkHeader holds a header's sizes against each other.
 func checkHeader(header *pb.TensorHeader) error {
 	if len(header.Parts) == 0 {
@@ -59,6 +62,10 @@ func checkHeader(header *pb.TensorHeader) error {
 		if _, known := elementSizes[part.DataType]; !known {
 			return failed(codes.Unimplemented, "header: part %s has data_type %d, which this "+
 				"client does not know", part.Name, part.DataType)
+		}
+		if axes := len(part.Shape); axes > mostAxes {
+			return corrupt("header: part %s has %d axes, want at most %d", part.Name, axes,
+				mostAxes)
 		}
 		size, ok := sizeOf(part)
 		if !ok || part.Offset != end || part.SizeBytes != size || size > math.MaxInt64-end {

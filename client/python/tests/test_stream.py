@@ -175,9 +175,15 @@ LIES = {
         sends(*PAYLOAD.messages(), table(sequence(5001)).chunk(20000, 20004)),
         "want at most the 0 that are missing",
     ),
-    "shape against size": (sends(*CONTRADICTION.messages()), "in 19996 bytes, which does not add up"),
+    "shape against size": (
+        sends(*CONTRADICTION.messages()),
+        "in 19996 bytes, which does not add up",
+    ),
     "hole between parts": (sends(*HOLE.messages()), "at byte 4 .* does not add up"),
-    "parts against total": (sends(*SHORT_TOTAL.messages()), "header.total_bytes: got 19996, want 20000"),
+    "parts against total": (
+        sends(*SHORT_TOTAL.messages()),
+        "header.total_bytes: got 19996, want 20000",
+    ),
 }
 
 

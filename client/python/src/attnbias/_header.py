@@ -22,6 +22,7 @@ def read_header(message: bytes | None, kind: type[_Response]) -> _Response:
 
     Args:
         message: None where the stream ended before it.
+        kind: of the message.
 
     Raises:
         DataLossError: it has no header, or a damaged one.

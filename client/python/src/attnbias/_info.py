@@ -172,7 +172,9 @@ def _to_part(part: tensor_pb2.TensorPart) -> TensorPart:
         )
     shape = tuple(part.shape)
     if len(shape) > _MOST_AXES:
-        raise DataLossError(f"header: part {part.name} has {len(shape)} axes")
+        raise DataLossError(
+            f"header: part {part.name} has {len(shape)} axes, want at most {_MOST_AXES}"
+        )
     if min(shape, default=1) < 0 or math.prod(shape) * dtype.itemsize != part.size_bytes:
         raise _not_adding_up(part)
     return TensorPart(

@@ -32,8 +32,8 @@ class Chunk(NamedTuple):
 
 def parse_chunk(message: bytes) -> Chunk:
     """Finds the fields of a chunk; raises DataLossError on bytes that are not protobuf."""
-    offset, crc32c, header_crc32c, header = 0, 0, None, None
-    data = memoryview(b"")
+    offset, crc32c, header_crc32c = 0, 0, None
+    data, header = memoryview(b""), None
     at, end = 0, len(message)
     while at < end:
         tag, at = _read_varint(message, at)
@@ -54,7 +54,8 @@ def parse_chunk(message: bytes) -> Chunk:
             if field == _DATA:
                 data = value_bytes
             elif field == _HEADER:
-                header = value_bytes
+                # One that comes in two pieces is what both are together, as protobuf has it.
+                header = value_bytes if header is None else memoryview(bytes(header) + value_bytes)
         elif wire_type == _FIXED32:
             if field == _CRC32C:
                 crc32c = int.from_bytes(value_bytes, "little")
