@@ -36,7 +36,8 @@ absl::StatusOr<v1::TensorHeader> Download::Run(const v1::TensorSpec& spec,
     CallEnd end;
     const absl::Status broken = Receive(attempts, &end);
     if (!broken.ok()) return broken;
-    if (end.status.ok()) break;
+    // Once every byte has come and was checked, the stream may end as it likes.
+    if (end.status.ok() || IsComplete()) break;
     if (end.status.error_code() == grpc::StatusCode::FAILED_PRECONDITION &&
         before > 0 && !restarted) {
       // The server's bytes have changed since the download began.
@@ -50,7 +51,7 @@ absl::StatusOr<v1::TensorHeader> Download::Run(const v1::TensorSpec& spec,
   if (!header_.has_value()) {
     return absl::DataLossError("stream: ended without a header");
   }
-  if (received_ < header_->total_bytes()) {
+  if (!IsComplete()) {
     return absl::DataLossError(absl::StrCat("stream: ended after ", received_,
                                             " bytes, want ",
                                             header_->total_bytes()));
@@ -78,22 +79,19 @@ absl::Status Download::Receive(const Attempts& attempts, CallEnd* end) {
   return absl::OkStatus();
 }
 
+bool Download::IsComplete() const {
+  return header_.has_value() && received_ == header_->total_bytes();
+}
+
 absl::Status Download::TakeHeader(Chunk chunk) {
   if (!chunk.header.has_value()) {
     return absl::DataLossError("stream: the first message has no header");
-  }
-  if (received_ > 0) {
-    if (chunk.header->fingerprint() == header_->fingerprint()) {
-      return absl::OkStatus();
-    }
-    return absl::DataLossError(absl::StrCat("stream: resumed with fingerprint ",
-                                            chunk.header->fingerprint(),
-                                            ", want ", header_->fingerprint()));
   }
   if (absl::Status status = CheckHeader(*chunk.header, max_tensor_bytes_);
       !status.ok()) {
     return status;
   }
+  if (received_ > 0) return CheckSame(*chunk.header, *header_);
   header_ = *std::move(chunk.header);
   auto memory = reserve_(*header_);
   if (!memory.ok()) return memory.status();
@@ -102,9 +100,12 @@ absl::Status Download::TakeHeader(Chunk chunk) {
 }
 
 absl::Status Download::TakeData(const Chunk& chunk) {
+  if (chunk.header.has_value()) {
+    return absl::DataLossError("stream: a second header");
+  }
   if (chunk.offset != received_) {
-    return absl::DataLossError(absl::StrCat(
-        "stream: got bytes at offset ", chunk.offset, ", want ", received_));
+    return absl::DataLossError(
+        absl::StrCat("chunk: got offset ", chunk.offset, ", want ", received_));
   }
   received_ += chunk.size;
   if (progress_) progress_(received_, header_->total_bytes());

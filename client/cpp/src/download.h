@@ -40,6 +40,7 @@ class Download {
   // Runs one stream to its end. A broken message is an error here; how the
   // server ended the stream is in `end`.
   absl::Status Receive(const Attempts& attempts, CallEnd* end);
+  bool IsComplete() const;
   absl::Status TakeHeader(Chunk chunk);
   absl::Status TakeData(const Chunk& chunk);
   void StartAfresh();

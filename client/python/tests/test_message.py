@@ -170,13 +170,13 @@ def without(**fields: Any) -> bytes:
 @pytest.mark.parametrize(
     ("message", "error"),
     [
-        (DAMAGED, "chunk at 0: crc32c is"),
-        (PAYLOAD.message()[:-1], "header: "),
+        (DAMAGED, "chunk: 20000 bytes at offset 0 have CRC-32C"),
+        (PAYLOAD.message()[:-1], "not protobuf"),
         (b"", "the first message has no header"),
-        (without(header_crc32c=1), "header: got crc32c"),
+        (without(header_crc32c=1), "header: got CRC-32C"),
         (
             service_pb2.GetTensorResponse(header=PAYLOAD.header).SerializeToString(),
-            "message: has 0 bytes of 20000",
+            "message: has 0 bytes, want 20000",
         ),
     ],
 )

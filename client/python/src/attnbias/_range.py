@@ -107,8 +107,8 @@ class Range:
             request.expected_fingerprint = self._target.fingerprint
         timeout = self._deadline.remaining()
         async with self._calls.stream(STREAM_TENSOR, request, timeout) as stream:
-            first = read_header(await stream.read() or b"", service_pb2.StreamTensorResponse)
-            memory = self._target.accept(first.header, self._at)
+            header = read_header(await stream.read(), service_pb2.TensorHeader)
+            memory = self._target.accept(header, self._at)
             assembler = Assembler(memory, self._at, self._end)
             self._complete = assembler.complete
             while (message := await stream.read()) is not None:
@@ -119,4 +119,4 @@ class Range:
                     self._target.advance(count)
                     self._retry.progressed()
         if not self._complete:
-            raise DataLossError(f"stream: ended in OK after {assembler.at} of {assembler.end}")
+            raise DataLossError(f"stream: ended after {assembler.at} bytes, want {assembler.end}")
