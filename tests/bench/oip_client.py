@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Triton's client in a process of its own: `WAY ADDRESS`.
 
-The ways are `infer` and `stream` of this project's server, `computed` and `ready` of Triton. For each line that it is given it fetches 128 MiB and says how many seconds that took.
+The ways are `infer` and `stream` of this project's server, `computed` and `ready` of Triton. For
+each line that it is given it fetches 128 MiB and says how many seconds that took.
 """
 
 import contextlib
