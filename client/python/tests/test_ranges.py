@@ -240,6 +240,7 @@ def test_a_range_that_goes_on_is_an_error(server: FakeServer, connect: Connect) 
         client.get(SINUSOIDAL, positions=5000)
 
 
-def test_streams_below_one_are_refused(connect: Connect) -> None:
-    with pytest.raises(ValueError, match="streams: got 0, want at least 1, or None"):
-        connect("nowhere", streams=0)
+@pytest.mark.parametrize("streams", [0, 65])
+def test_other_numbers_of_streams_are_refused(connect: Connect, streams: int) -> None:
+    with pytest.raises(ValueError, match=f"streams: got {streams}, want 1 to 64, or None"):
+        connect("nowhere", streams=streams)

@@ -70,6 +70,7 @@ Out = TypeVar("Out")
 _DEFAULT_TIMEOUT: Final = 300.0
 _DEFAULT_MAX_TENSOR_BYTES: Final = 16 << 30
 CALLS_IN_FLIGHT: Final = 8
+_MOST_STREAMS: Final = 64
 CACHE_VARIABLE: Final = "ATTNBIAS_CACHE_DIR"
 _TABLES_PER_PAGE: Final = 1000  # the most that the contract allows
 
@@ -96,8 +97,8 @@ class BaseClient:
     ) -> None:
         if max_attempts is not None and max_attempts < 1:
             raise ValueError(f"max_attempts: got {max_attempts}, want at least 1, or None")
-        if streams is not None and streams < 1:
-            raise ValueError(f"streams: got {streams}, want at least 1, or None")
+        if streams is not None and not 1 <= streams <= _MOST_STREAMS:
+            raise ValueError(f"streams: got {streams}, want 1 to {_MOST_STREAMS}, or None")
         self._timeout = _checked(timeout)
         self._streams = streams
         self._sizes = Sizes()
