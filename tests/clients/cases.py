@@ -15,9 +15,11 @@ from tests.clients.faults import (
     STALL,
     Fault,
     Refusal,
+    at,
     chunk,
     empty_chunk,
     flip_last,
+    from_beginning,
     header,
     in_turn,
     message_with,
@@ -448,4 +450,69 @@ RESUMED = {
     ),
 }
 
-TRIALS = ANSWERS | REFUSALS | INTERRUPTED | CHUNKS | HEADERS | RESUMED
+# What comes again may come in one message; what is large, by several calls at once.
+SMALL = _alibi(queries=37, keys=37)
+AGAIN = {
+    "twice": Trial(SMALL, settings={"times": 2}, calls=2),
+    "a flipped bit the second time": Trial(
+        SMALL,
+        in_turn(none, replaced(-1, flip_last)),
+        settings={"times": 2},
+        fails=corrupt("chunk: 2336 bytes at offset 0 have CRC-32C"),
+        calls=2,
+    ),
+    "a header of another checksum the second time": Trial(
+        SMALL,
+        in_turn(none, chunk(lambda reply: reply.header.parts[0].ClearField("name"), 0)),
+        settings={"times": 2},
+        fails=corrupt("header: got CRC-32C [0-9a-f]{8}, want [0-9a-f]{8}"),
+        calls=2,
+    ),
+    "an empty message the second time": Trial(
+        SMALL,
+        in_turn(none, lambda _, messages: [b"", *messages[1:]]),
+        settings={"times": 2},
+        fails=corrupt("stream: the first message has no header"),
+        calls=2,
+    ),
+    "a message cut short the second time": Trial(
+        SMALL,
+        in_turn(none, replaced(-1, lambda raw: raw[:-9])),
+        settings={"times": 2},
+        fails=NOT_PROTOBUF,
+        calls=2,
+    ),
+    "draining the second time": Trial(
+        SMALL, in_turn(none, then(DRAINING, after=0), none), settings={"times": 2}, calls=3
+    ),
+}
+# 24 MiB, and a place beyond the 16 MiB that come over one connection.
+HUGE, PLACE = _sinusoid(positions=(0, 24576)), 21 << 20
+RANGES = {
+    "24 MiB": Trial(HUGE, calls=None),
+    "24 MiB, a flipped bit": Trial(
+        HUGE,
+        at(PLACE, lambda rest: [flip_last(rest[0]), *rest[1:]]),
+        fails=corrupt(f"chunk: 1048576 bytes at offset {PLACE} have CRC-32C"),
+        calls=None,
+    ),
+    "24 MiB, `UNAVAILABLE` midway": Trial(HUGE, at(PLACE, lambda _: [DRAINING]), calls=None),
+    "24 MiB, connection reset midway": Trial(HUGE, at(PLACE, lambda _: [CUT]), calls=None),
+    "24 MiB, another fingerprint": Trial(
+        HUGE,
+        from_beginning(
+            at(PLACE, lambda _: [DRAINING]),
+            header(lambda owner: setattr(owner, "fingerprint", "0" * 64)),
+        ),
+        fails=corrupt("stream: resumed with fingerprint 0{64}, want [0-9a-f]{64}"),
+        calls=None,
+    ),
+    "24 MiB, `OK` midway": Trial(
+        HUGE,
+        at(PLACE, lambda _: []),
+        fails=corrupt(f"stream: ended after {PLACE} bytes, want"),
+        calls=None,
+    ),
+}
+
+TRIALS = ANSWERS | REFUSALS | INTERRUPTED | CHUNKS | HEADERS | RESUMED | AGAIN | RANGES
