@@ -85,6 +85,7 @@ class Range:
         """
         while not self._complete:
             failure = None
+            resumed = self._at > 0
             try:
                 await self._attempt()
             except CallInterrupted:
@@ -94,7 +95,7 @@ class Range:
             # Once every byte has come and was checked, the stream may end as it likes.
             if failure is None or self._complete:
                 continue
-            if isinstance(failure, FailedPreconditionError) and self._at > 0:
+            if isinstance(failure, FailedPreconditionError) and resumed:
                 raise PayloadChangedError(failure)
             await self._retry.wait_after(failure)
 
