@@ -88,9 +88,14 @@ class Trial:
     def outcome(self) -> str:
         """In words."""
         if self.fails is None:
-            return "the tensor" if self.calls == 1 else f"the tensor, after {self.calls} calls"
-        times = "" if self.calls in (1, None) else f" after {self.calls} calls"
-        return f"`{self.fails.status}`{times}"
+            return "the tensor" + (f", by {self._calls()}" if self._calls() else "")
+        return f"`{self.fails.status}`" + (f" after {self._calls()}" if self._calls() else "")
+
+    def _calls(self) -> str:
+        """Of one, and of those that nobody counts, nothing is said."""
+        if self.calls in (1, None):
+            return ""
+        return f"{self.calls} calls" + (f", {self.gap} s apart" if self.gap else "")
 
 
 def _alibi(fields: Fields | None = None, **options: Any) -> Asked:
@@ -195,37 +200,37 @@ def refused(
 PUSHBACK, DETAILS = "grpc-retry-pushback-ms", "grpc-status-details-bin"
 OVERLOADED = refused("RESOURCE_EXHAUSTED", "OVERLOADED", 0.7)
 INTERRUPTED = {
-    "draining": Trial(LARGE, in_turn(then(DRAINING, after=0), none), calls=2),
-    "draining without end": Trial(
+    "`UNAVAILABLE` at first": Trial(LARGE, in_turn(then(DRAINING, after=0), none), calls=2),
+    "`UNAVAILABLE` for ever, `max_attempts` 3": Trial(
         LARGE,
         then(DRAINING, after=0),
         settings={"max_attempts": 3},
         fails=Fails("UNAVAILABLE", "the server drains", "DRAINING"),
         calls=3,
     ),
-    "overloaded, 0.7 s": Trial(
+    "`RESOURCE_EXHAUSTED` twice, with a delay of 0.7 s": Trial(
         LARGE, in_turn(*[then(OVERLOADED, after=0)] * 2, none), calls=3, gap=0.7
     ),
-    "overloaded for longer than the timeout": Trial(
+    "`RESOURCE_EXHAUSTED`, with a delay beyond the timeout": Trial(
         LARGE,
         then(refused("RESOURCE_EXHAUSTED", "OVERLOADED", 3600), after=0),
         fails=Fails("RESOURCE_EXHAUSTED", "not now", "OVERLOADED"),
     ),
-    "`UNAVAILABLE`, 0.7 s": Trial(
+    "`UNAVAILABLE`, with a delay of 0.7 s": Trial(
         LARGE, in_turn(then(refused("UNAVAILABLE", "", 0.7), after=0), none), calls=2, gap=0.7
     ),
-    "`grpc-retry-pushback-ms: 700`": Trial(
+    "a trailer `grpc-retry-pushback-ms: 700`": Trial(
         LARGE,
         in_turn(then(refused("RESOURCE_EXHAUSTED", trailers=((PUSHBACK, "700"),)), after=0), none),
         calls=2,
         gap=0.7,
     ),
-    "`grpc-retry-pushback-ms: -1`": Trial(
+    "a trailer `grpc-retry-pushback-ms: -1`": Trial(
         LARGE,
         then(refused("UNAVAILABLE", trailers=((PUSHBACK, "-1"),)), after=0),
         fails=Fails("UNAVAILABLE", "not now"),
     ),
-    "details of garbage": Trial(
+    "`INVALID_ARGUMENT`, with details of garbage": Trial(
         LARGE,
         then(refused("INVALID_ARGUMENT", trailers=((DETAILS, b"\xff\xff"),)), after=0),
         fails=Fails("INVALID_ARGUMENT", "not now"),
@@ -235,7 +240,7 @@ INTERRUPTED = {
         then(refused("RESOURCE_EXHAUSTED"), after=0),
         fails=Fails("RESOURCE_EXHAUSTED", "not now"),
     ),
-    "`INTERNAL`": Trial(
+    "`INTERNAL` midway": Trial(
         LARGE, then(refused("INTERNAL"), after=2), fails=Fails("INTERNAL", "not now")
     ),
     "`UNAVAILABLE` midway": Trial(LARGE, resumed(none), calls=2),
@@ -453,7 +458,7 @@ RESUMED = {
 # What comes again may come in one message; what is large, by several calls at once.
 SMALL = _alibi(queries=37, keys=37)
 AGAIN = {
-    "twice": Trial(SMALL, settings={"times": 2}, calls=2),
+    "what it should, twice": Trial(SMALL, settings={"times": 2}, calls=2),
     "a flipped bit the second time": Trial(
         SMALL,
         in_turn(none, replaced(-1, flip_last)),
@@ -482,14 +487,14 @@ AGAIN = {
         fails=NOT_PROTOBUF,
         calls=2,
     ),
-    "draining the second time": Trial(
+    "`UNAVAILABLE` the second time": Trial(
         SMALL, in_turn(none, then(DRAINING, after=0), none), settings={"times": 2}, calls=3
     ),
 }
 # 24 MiB, and a place beyond the 16 MiB that come over one connection.
 HUGE, PLACE = _sinusoid(positions=(0, 24576)), 21 << 20
 RANGES = {
-    "24 MiB": Trial(HUGE, calls=None),
+    "what it should, 24 MiB": Trial(HUGE, calls=None),
     "24 MiB, a flipped bit": Trial(
         HUGE,
         at(PLACE, lambda rest: [flip_last(rest[0]), *rest[1:]]),
@@ -515,4 +520,15 @@ RANGES = {
     ),
 }
 
-TRIALS = ANSWERS | REFUSALS | INTERRUPTED | CHUNKS | HEADERS | RESUMED | AGAIN | RANGES
+# As the page has them.
+FAULTS = {
+    "Calls that end or stall": INTERRUPTED,
+    "Messages": CHUNKS,
+    "Headers": HEADERS,
+    "Streams that go on": RESUMED,
+    "A tensor of 2 KB, got twice": AGAIN,
+    "A tensor of 24 MiB": RANGES,
+}
+TRIALS = (
+    ANSWERS | REFUSALS | {name: trial for group in FAULTS.values() for name, trial in group.items()}
+)

@@ -9,13 +9,24 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.clients.cases import LONG, TRIALS, Fails, Trial
+from tests.clients.cases import FAULTS, LONG, TRIALS, Fails, Trial
 from tests.clients.drivers import DRIVERS, TOOL_SETTINGS, Outcome, sketch
 from tests.clients.proxy import Proxy
 from tests.integration import ways
 from tests.integration.server import Server
 
 Before = Callable[[Trial], Proxy]
+
+
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "operations" / "faults.md"
+
+
+def test_the_page_has_the_tables() -> None:
+    text = PAGE.read_text()
+    for heading, trials in FAULTS.items():
+        rows = [f"| {name} | {trial.outcome()} |\n" for name, trial in trials.items()]
+        table = "| the server sends | every client gives |\n|---|---|\n" + "".join(rows)
+        assert f"## {heading}\n\n{table}" in text
 
 
 @functools.cache
