@@ -2,7 +2,7 @@
 """What every client is asked for, and what has to come of it: the same for all of them."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import grpc
@@ -495,15 +495,15 @@ AGAIN = {
 HUGE, PLACE = _sinusoid(positions=(0, 24576)), 21 << 20
 RANGES = {
     "what it should, 24 MiB": Trial(HUGE, calls=None),
-    "24 MiB, a flipped bit": Trial(
+    "a flipped bit beyond 16 MiB": Trial(
         HUGE,
         at(PLACE, lambda rest: [flip_last(rest[0]), *rest[1:]]),
         fails=corrupt(f"chunk: 1048576 bytes at offset {PLACE} have CRC-32C"),
         calls=None,
     ),
-    "24 MiB, `UNAVAILABLE` midway": Trial(HUGE, at(PLACE, lambda _: [DRAINING]), calls=None),
-    "24 MiB, connection reset midway": Trial(HUGE, at(PLACE, lambda _: [CUT]), calls=None),
-    "24 MiB, another fingerprint": Trial(
+    "`UNAVAILABLE` beyond 16 MiB": Trial(HUGE, at(PLACE, lambda _: [DRAINING]), calls=None),
+    "connection reset beyond 16 MiB": Trial(HUGE, at(PLACE, lambda _: [CUT]), calls=None),
+    "another fingerprint beyond 16 MiB": Trial(
         HUGE,
         from_beginning(
             at(PLACE, lambda _: [DRAINING]),
@@ -512,12 +512,16 @@ RANGES = {
         fails=corrupt("stream: resumed with fingerprint 0{64}, want [0-9a-f]{64}"),
         calls=None,
     ),
-    "24 MiB, `OK` midway": Trial(
+    "`OK` beyond 16 MiB": Trial(
         HUGE,
         at(PLACE, lambda _: []),
         fails=corrupt(f"stream: ended after {PLACE} bytes, want"),
         calls=None,
     ),
+}
+RANGES |= {
+    f"{name}, `streams` 3": replace(trial, settings={"streams": 3})
+    for name, trial in RANGES.items()
 }
 
 # As the page has them.

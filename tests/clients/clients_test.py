@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.clients.cases import FAULTS, LONG, TRIALS, Fails, Trial
-from tests.clients.drivers import DRIVERS, TOOL_SETTINGS, Outcome, sketch
+from tests.clients.drivers import DRIVERS, LACKS, Outcome, sketch
 from tests.clients.proxy import Proxy
 from tests.integration import ways
 from tests.integration.server import Server
@@ -48,7 +48,7 @@ def right(server: Server, name: str) -> Outcome:
         (client, name)
         for client in DRIVERS
         for name, trial in TRIALS.items()
-        if client != "tool" or trial.settings.keys() <= TOOL_SETTINGS
+        if LACKS.get(client, set()).isdisjoint(trial.settings)
     ],
 )
 def test_every_client_does_the_same(
