@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Triton's client in a process of its own: `infer ADDRESS`, `stream ADDRESS` or `triton ADDRESS`.
+"""Triton's client in a process of its own: `WAY ADDRESS`.
 
-For each line that it is given it fetches 128 MiB and says how many seconds that took.
+The ways are `infer` and `stream` of this project's server, `computed` and `ready` of Triton. For
+each line that it is given it fetches 128 MiB and says how many seconds that took.
 """
 
 import contextlib
@@ -26,10 +27,12 @@ def infer(client: Any) -> Any:
     return client.infer("alibi", [], parameters=ALIBI).as_numpy("dense")
 
 
-def infer_from_triton(client: Any) -> Any:
+def infer_from_triton(client: Any, is_ready: bool) -> Any:
     heads = triton.InferInput("heads", [1], "INT64")
     heads.set_data_from_numpy(np.array([HEADS]))
-    return client.infer("dense", [heads]).as_numpy("dense")
+    ready = triton.InferInput("is_ready", [1], "BOOL")
+    ready.set_data_from_numpy(np.array([is_ready]))
+    return client.infer("dense", [heads, ready]).as_numpy("dense")
 
 
 class Stream:
@@ -67,7 +70,7 @@ def await_model(client: Any, name: str) -> None:
 def main() -> None:
     way, address = sys.argv[1:]
     with triton.InferenceServerClient(address) as client:
-        await_model(client, "dense" if way == "triton" else "alibi")
+        await_model(client, "alibi" if way in ("infer", "stream") else "dense")
         serve(client, way)
 
 
@@ -79,7 +82,7 @@ def serve(client: Any, way: str) -> None:
         if stream is not None:
             array = stream.fetch()
         else:
-            array = infer(client) if way == "infer" else infer_from_triton(client)
+            array = infer(client) if way == "infer" else infer_from_triton(client, way == "ready")
         elapsed = time.perf_counter() - start
         assert array.nbytes == 128 << 20
         print(elapsed, flush=True)
