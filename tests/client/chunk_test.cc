@@ -150,6 +150,21 @@ TEST(ReadChunk, RefusesEveryFlippedBitOfAHeader) {
   }
 }
 
+TEST(ReadChunk, ReadsAHeaderThatComesInTwoPieces) {
+  v1::StreamTensorResponse begin, end;
+  begin.mutable_header()->set_fingerprint("abc");
+  end.mutable_header()->set_total_bytes(24);
+  const std::string whole =
+      begin.header().SerializeAsString() + end.header().SerializeAsString();
+  end.set_header_crc32c(Crc32c(whole.data(), whole.size()));
+  std::string room;
+  const auto chunk =
+      Read(Cut(begin.SerializeAsString() + end.SerializeAsString(), {}), &room);
+  ASSERT_TRUE(chunk.ok()) << chunk.status();
+  EXPECT_EQ(chunk->header->fingerprint(), "abc");
+  EXPECT_EQ(chunk->header->total_bytes(), 24);
+}
+
 TEST(ReadChunk, RefusesMoreThanTheRoom) {
   std::string room(3, '-');
   const auto chunk = Read(Cut(Serialized("four"), {}), &room);

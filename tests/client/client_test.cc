@@ -313,6 +313,20 @@ TEST_F(ClientTest, NamesTheFieldsTheServerBlames) {
   EXPECT_EQ(violations[0].description, "got 0, want an integer in [1, 65536]");
 }
 
+TEST_F(ClientTest, SaysWhyTheServerRefused) {
+  google::rpc::ErrorInfo info;
+  info.set_reason("INVALID_FIELD");
+  server_.Then([=](const FakeStream&) {
+    return WithDetail(grpc::StatusCode::INVALID_ARGUMENT, "no", info);
+  });
+  server_.Then([](const FakeStream&) {
+    return grpc::Status(grpc::StatusCode::INTERNAL, "no");
+  });
+  const Client client = MakeClient();
+  EXPECT_EQ(Reason(client.Get(spec_).status()), "INVALID_FIELD");
+  EXPECT_EQ(Reason(client.Get(spec_).status()), "");
+}
+
 TEST_F(ClientTest, RefusesATensorOverItsLimit) {
   options_.max_tensor_bytes = kBytes - 1;
   server_.Then(SendsAll());
@@ -623,6 +637,12 @@ INSTANTIATE_TEST_SUITE_P(
                    WithHeader([](auto* h) {
                      h->mutable_parts(0)->set_shape(0, int64_t{1} << 62);
                      h->mutable_parts(0)->add_shape(int64_t{1} << 62);
+                   })},
+        Corruption{"TooManyAxes", "has 65 axes, want at most 64",
+                   WithHeader([](auto* h) {
+                     while (h->parts(0).shape_size() < 65) {
+                       h->mutable_parts(0)->add_shape(1);
+                     }
                    })},
         Corruption{"NoParts", "it has no parts",
                    WithHeader([](auto* h) { h->clear_parts(); })}),

@@ -2,7 +2,7 @@
 """What every client is asked for, and what has to come of it: the same for all of them."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import grpc
@@ -15,9 +15,11 @@ from tests.clients.faults import (
     STALL,
     Fault,
     Refusal,
+    at,
     chunk,
     empty_chunk,
     flip_last,
+    from_beginning,
     header,
     in_turn,
     message_with,
@@ -86,9 +88,14 @@ class Trial:
     def outcome(self) -> str:
         """In words."""
         if self.fails is None:
-            return "the tensor" if self.calls == 1 else f"the tensor, after {self.calls} calls"
-        times = "" if self.calls in (1, None) else f" after {self.calls} calls"
-        return f"`{self.fails.status}`{times}"
+            return "the tensor" + (f", by {self._calls()}" if self._calls() else "")
+        return f"`{self.fails.status}`" + (f" after {self._calls()}" if self._calls() else "")
+
+    def _calls(self) -> str:
+        """Of one, and of those that nobody counts, nothing is said."""
+        if self.calls in (1, None):
+            return ""
+        return f"{self.calls} calls" + (f", {self.gap} s apart" if self.gap else "")
 
 
 def _alibi(fields: Fields | None = None, **options: Any) -> Asked:
@@ -193,37 +200,37 @@ def refused(
 PUSHBACK, DETAILS = "grpc-retry-pushback-ms", "grpc-status-details-bin"
 OVERLOADED = refused("RESOURCE_EXHAUSTED", "OVERLOADED", 0.7)
 INTERRUPTED = {
-    "draining": Trial(LARGE, in_turn(then(DRAINING, after=0), none), calls=2),
-    "draining without end": Trial(
+    "`UNAVAILABLE` at first": Trial(LARGE, in_turn(then(DRAINING, after=0), none), calls=2),
+    "`UNAVAILABLE` for ever, `max_attempts` 3": Trial(
         LARGE,
         then(DRAINING, after=0),
         settings={"max_attempts": 3},
         fails=Fails("UNAVAILABLE", "the server drains", "DRAINING"),
         calls=3,
     ),
-    "overloaded, 0.7 s": Trial(
+    "`RESOURCE_EXHAUSTED` twice, with a delay of 0.7 s": Trial(
         LARGE, in_turn(*[then(OVERLOADED, after=0)] * 2, none), calls=3, gap=0.7
     ),
-    "overloaded for longer than the timeout": Trial(
+    "`RESOURCE_EXHAUSTED`, with a delay beyond the timeout": Trial(
         LARGE,
         then(refused("RESOURCE_EXHAUSTED", "OVERLOADED", 3600), after=0),
         fails=Fails("RESOURCE_EXHAUSTED", "not now", "OVERLOADED"),
     ),
-    "`UNAVAILABLE`, 0.7 s": Trial(
+    "`UNAVAILABLE`, with a delay of 0.7 s": Trial(
         LARGE, in_turn(then(refused("UNAVAILABLE", "", 0.7), after=0), none), calls=2, gap=0.7
     ),
-    "`grpc-retry-pushback-ms: 700`": Trial(
+    "a trailer `grpc-retry-pushback-ms: 700`": Trial(
         LARGE,
         in_turn(then(refused("RESOURCE_EXHAUSTED", trailers=((PUSHBACK, "700"),)), after=0), none),
         calls=2,
         gap=0.7,
     ),
-    "`grpc-retry-pushback-ms: -1`": Trial(
+    "a trailer `grpc-retry-pushback-ms: -1`": Trial(
         LARGE,
         then(refused("UNAVAILABLE", trailers=((PUSHBACK, "-1"),)), after=0),
         fails=Fails("UNAVAILABLE", "not now"),
     ),
-    "details of garbage": Trial(
+    "`INVALID_ARGUMENT`, with details of garbage": Trial(
         LARGE,
         then(refused("INVALID_ARGUMENT", trailers=((DETAILS, b"\xff\xff"),)), after=0),
         fails=Fails("INVALID_ARGUMENT", "not now"),
@@ -233,7 +240,7 @@ INTERRUPTED = {
         then(refused("RESOURCE_EXHAUSTED"), after=0),
         fails=Fails("RESOURCE_EXHAUSTED", "not now"),
     ),
-    "`INTERNAL`": Trial(
+    "`INTERNAL` midway": Trial(
         LARGE, then(refused("INTERNAL"), after=2), fails=Fails("INTERNAL", "not now")
     ),
     "`UNAVAILABLE` midway": Trial(LARGE, resumed(none), calls=2),
@@ -448,4 +455,84 @@ RESUMED = {
     ),
 }
 
-TRIALS = ANSWERS | REFUSALS | INTERRUPTED | CHUNKS | HEADERS | RESUMED
+# What comes again may come in one message; what is large, by several calls at once.
+SMALL = _alibi(queries=37, keys=37)
+AGAIN = {
+    "what it should, twice": Trial(SMALL, settings={"times": 2}, calls=2),
+    "a flipped bit the second time": Trial(
+        SMALL,
+        in_turn(none, replaced(-1, flip_last)),
+        settings={"times": 2},
+        fails=corrupt("chunk: 2336 bytes at offset 0 have CRC-32C"),
+        calls=2,
+    ),
+    "a header of another checksum the second time": Trial(
+        SMALL,
+        in_turn(none, chunk(lambda reply: reply.header.parts[0].ClearField("name"), 0)),
+        settings={"times": 2},
+        fails=corrupt("header: got CRC-32C [0-9a-f]{8}, want [0-9a-f]{8}"),
+        calls=2,
+    ),
+    "an empty message the second time": Trial(
+        SMALL,
+        in_turn(none, lambda _, messages: [b"", *messages[1:]]),
+        settings={"times": 2},
+        fails=corrupt("stream: the first message has no header"),
+        calls=2,
+    ),
+    "a message cut short the second time": Trial(
+        SMALL,
+        in_turn(none, replaced(-1, lambda raw: raw[:-9])),
+        settings={"times": 2},
+        fails=NOT_PROTOBUF,
+        calls=2,
+    ),
+    "`UNAVAILABLE` the second time": Trial(
+        SMALL, in_turn(none, then(DRAINING, after=0), none), settings={"times": 2}, calls=3
+    ),
+}
+# 24 MiB, and a place beyond the 16 MiB that come over one connection.
+HUGE, PLACE = _sinusoid(positions=(0, 24576)), 21 << 20
+RANGES = {
+    "what it should, 24 MiB": Trial(HUGE, calls=None),
+    "a flipped bit beyond 16 MiB": Trial(
+        HUGE,
+        at(PLACE, lambda rest: [flip_last(rest[0]), *rest[1:]]),
+        fails=corrupt(f"chunk: 1048576 bytes at offset {PLACE} have CRC-32C"),
+        calls=None,
+    ),
+    "`UNAVAILABLE` beyond 16 MiB": Trial(HUGE, at(PLACE, lambda _: [DRAINING]), calls=None),
+    "connection reset beyond 16 MiB": Trial(HUGE, at(PLACE, lambda _: [CUT]), calls=None),
+    "another fingerprint beyond 16 MiB": Trial(
+        HUGE,
+        from_beginning(
+            at(PLACE, lambda _: [DRAINING]),
+            header(lambda owner: setattr(owner, "fingerprint", "0" * 64)),
+        ),
+        fails=corrupt("stream: resumed with fingerprint 0{64}, want [0-9a-f]{64}"),
+        calls=None,
+    ),
+    "`OK` beyond 16 MiB": Trial(
+        HUGE,
+        at(PLACE, lambda _: []),
+        fails=corrupt(f"stream: ended after {PLACE} bytes, want"),
+        calls=None,
+    ),
+}
+RANGES |= {
+    f"{name}, `streams` 3": replace(trial, settings={"streams": 3})
+    for name, trial in RANGES.items()
+}
+
+# As the page has them.
+FAULTS = {
+    "Calls that end or stall": INTERRUPTED,
+    "Messages": CHUNKS,
+    "Headers": HEADERS,
+    "Streams that go on": RESUMED,
+    "A tensor of 2 KB, got twice": AGAIN,
+    "A tensor of 24 MiB": RANGES,
+}
+TRIALS = (
+    ANSWERS | REFUSALS | {name: trial for group in FAULTS.values() for name, trial in group.items()}
+)

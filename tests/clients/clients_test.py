@@ -9,13 +9,24 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.clients.cases import LONG, TRIALS, Fails, Trial
-from tests.clients.drivers import DRIVERS, TOOL_SETTINGS, Outcome, sketch
+from tests.clients.cases import FAULTS, LONG, TRIALS, Fails, Trial
+from tests.clients.drivers import DRIVERS, LACKS, Outcome, sketch
 from tests.clients.proxy import Proxy
 from tests.integration import ways
 from tests.integration.server import Server
 
 Before = Callable[[Trial], Proxy]
+
+
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "operations" / "faults.md"
+
+
+def test_the_page_has_the_tables() -> None:
+    text = PAGE.read_text()
+    for heading, trials in FAULTS.items():
+        rows = [f"| {name} | {trial.outcome()} |\n" for name, trial in trials.items()]
+        table = "| the server sends | every client gives |\n|---|---|\n" + "".join(rows)
+        assert f"## {heading}\n\n{table}" in text
 
 
 @functools.cache
@@ -37,7 +48,7 @@ def right(server: Server, name: str) -> Outcome:
         (client, name)
         for client in DRIVERS
         for name, trial in TRIALS.items()
-        if client != "tool" or trial.settings.keys() <= TOOL_SETTINGS
+        if LACKS.get(client, set()).isdisjoint(trial.settings)
     ],
 )
 def test_every_client_does_the_same(
@@ -51,9 +62,9 @@ def test_every_client_does_the_same(
         assert got == right(open_server, name)
     else:
         expect_failure(got, trial.fails)
-    times = [call.at for call in proxy.calls]
-    assert trial.calls in (None, len(times))
-    assert all(after - before >= trial.gap for before, after in itertools.pairwise(times))
+    assert trial.calls in (None, len(proxy.calls))
+    gaps = (later - earlier for earlier, later in itertools.pairwise(proxy.calls))
+    assert all(gap >= trial.gap for gap in gaps)
 
 
 def expect_failure(got: Outcome, want: Fails) -> None:

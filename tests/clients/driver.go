@@ -25,6 +25,7 @@ import (
 type settings struct {
 	Target         string
 	Request        json.RawMessage // a TensorSpec
+	Times          int
 	Timeout        float64
 	Token          *string
 	MaxAttempts    *int   `json:"max_attempts"`
@@ -38,14 +39,17 @@ type part struct {
 }
 
 func main() {
-	var s settings
+	s := settings{Times: 1}
 	check(json.Unmarshal([]byte(os.Args[1]), &s))
 	spec := &pb.TensorSpec{}
 	check(protojson.Unmarshal(s.Request, spec))
 	client, err := attnbias.New(s.Target, s.options()...)
 	check(err)
 	defer client.Close()
-	tensor, err := client.Get(context.Background(), spec)
+	var tensor *attnbias.Tensor
+	for range s.Times {
+		tensor, err = client.Get(context.Background(), spec)
+	}
 	line, marshalled := json.Marshal(outcome(tensor, err))
 	check(marshalled)
 	fmt.Println(string(line))

@@ -84,8 +84,12 @@ def _by_tool(asked: Asked, settings: dict[str, Any], folder: pathlib.Path) -> Ou
     }
 
 
-TOOL_SETTINGS = {"timeout", "token"}
-"""Beside the target; the others have more."""
+LACKS = {
+    "go": {"streams"},
+    "c++": {"streams"},
+    "tool": {"max_attempts", "max_tensor_bytes", "streams", "times"},
+}
+"""Settings that a client does not have; it has no part in trials with them."""
 DRIVERS: dict[str, Driver] = {
     "python": _by_python("sync"),
     "aio": _by_python("aio"),

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a faulty server does to the answers of StreamTensor.
+"""What a faulty server does to the answers that hold payloads.
 
 A fault gets the number of the call, counted from 0, and the messages that the real server would
-send: the header, and chunks from the offset that was asked for. It gives what is sent instead.
+send: the header, and chunks from the offset that was asked for, or all of a GetTensor in one
+message, whose fields have the same numbers. It gives what is sent instead.
 """
 
 from collections.abc import Callable, Iterable
@@ -56,10 +57,12 @@ def only(*order: int) -> Fault:
 
 
 def replaced(index: int, change: Callable[[bytes], bytes]) -> Fault:
-    """One message as other bytes."""
+    """One message as other bytes; -1 is the last."""
 
     def fault(_attempt: int, messages: list[bytes]) -> Iterable[Step]:
-        return [*messages[:index], change(messages[index]), *messages[index + 1 :]]
+        spoilt = list(messages)
+        spoilt[index] = change(spoilt[index])
+        return spoilt
 
     return fault
 
@@ -106,6 +109,30 @@ def message_with(header_bytes: bytes, checksum: int) -> bytes:
     return b"\x0a" + _varint(len(header_bytes)) + header_bytes + fields
 
 
+def at(offset: int, spoil: Callable[[list[bytes]], Iterable[Step]]) -> Fault:
+    """What becomes of the chunk at an offset, and of those after it in the same call. A call that
+    begins there is left alone.
+    """
+
+    def fault(_attempt: int, messages: list[bytes]) -> Iterable[Step]:
+        for index in range(2, len(messages)):
+            if _parsed(messages[index]).offset == offset:
+                return [*messages[:index], *spoil(messages[index:])]
+        return messages
+
+    return fault
+
+
+def from_beginning(first: Fault, rest: Fault) -> Fault:
+    """One fault for calls that begin with byte 0, one for those that begin later."""
+
+    def fault(attempt: int, messages: list[bytes]) -> Iterable[Step]:
+        is_rest = len(messages) > 1 and _parsed(messages[1]).offset > 0
+        return (rest if is_rest else first)(attempt, messages)
+
+    return fault
+
+
 def empty_chunk(offset: int) -> bytes:
     raw: bytes = message("StreamTensorResponse")(offset=offset).SerializeToString()
     return raw
@@ -117,10 +144,14 @@ def flip_last(raw: bytes) -> bytes:
 
 
 def _changed(raw: bytes, change: Change) -> bytes:
-    reply = message("StreamTensorResponse").FromString(raw)
+    reply = _parsed(raw)
     change(reply)
     spoiled: bytes = reply.SerializeToString()
     return spoiled
+
+
+def _parsed(raw: bytes) -> Any:
+    return message("StreamTensorResponse").FromString(raw)
 
 
 def _varint(value: int) -> bytes:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A server that spoils what it sends: it stands before a real one, passes every call on as bytes,
-and puts one fault into the answers of StreamTensor.
+and puts one fault into the answers that hold payloads.
 
 Between it and its clients is a forwarder of TCP, so that a fault can reset their connections.
 """
@@ -12,24 +12,20 @@ import struct
 import threading
 import time
 from collections.abc import AsyncIterator, Coroutine
-from typing import Any, NamedTuple, Self
+from functools import partial
+from typing import Any, Self
 
 import grpc
 from google.protobuf import duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 
 from tests.clients.faults import Cut, Fault, Refusal, Stall
-from tests.integration.contract import SERVICE, message
+from tests.integration.contract import SERVICE
 
 _RESET = struct.pack("ii", 1, 0)  # of SO_LINGER: closes at once, without a goodbye
 _PASSED_ON = ("authorization",)
-
-
-class Call(NamedTuple):
-    """A StreamTensor as it came."""
-
-    at: float
-    request: Any
+# On the wire a call of one message is a stream of one.
+_SPOILT = {f"/{SERVICE}/{method}" for method in ("StreamTensor", "GetTensor")}
 
 
 class Loop:
@@ -47,7 +43,8 @@ class Proxy(grpc.GenericRpcHandler):
     """Runs until the `with` block ends."""
 
     def __init__(self, loop: Loop, server: str, fault: Fault) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[float] = []
+        """When each call came that is for a payload."""
         self.target = ""
         self._loop = loop
         self._address = server
@@ -79,10 +76,9 @@ class Proxy(grpc.GenericRpcHandler):
 
     def service(self, handler_call_details: Any) -> Any:
         method = handler_call_details.method
-        if method == f"/{SERVICE}/StreamTensor":
-            return grpc.unary_stream_rpc_method_handler(self._stream_tensor)
+        if method in _SPOILT:
+            return grpc.unary_stream_rpc_method_handler(partial(self._spoil, method))
 
-        # On the wire a call of one message is a stream of one.
         async def pass_on(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
             async with _passing(context) as options:
                 async for answer in self._channel.stream_stream(method)(requests, **options):
@@ -90,12 +86,9 @@ class Proxy(grpc.GenericRpcHandler):
 
         return grpc.stream_stream_rpc_method_handler(pass_on)
 
-    async def _stream_tensor(self, request: bytes, context: Any) -> None:
+    async def _spoil(self, method: str, request: bytes, context: Any) -> None:
         attempt = len(self.calls)
-        self.calls.append(
-            Call(time.monotonic(), message("StreamTensorRequest").FromString(request))
-        )
-        method = f"/{SERVICE}/StreamTensor"
+        self.calls.append(time.monotonic())
         async with _passing(context) as options:
             call = self._channel.unary_stream(method)(request, **options)
             answers = [answer async for answer in call]

@@ -89,6 +89,11 @@ func faults() []fault {
 	}
 	long := spoilt(func(h *pb.TensorHeader) { h.TotalBytes = 16 })
 	moved := spoilt(func(h *pb.TensorHeader) { h.Parts[0].Offset = 4 })
+	deep := spoilt(func(h *pb.TensorHeader) {
+		for len(h.Parts[0].Shape) < 65 {
+			h.Parts[0].Shape = append(h.Parts[0].Shape, 1)
+		}
+	})
 	empty := spoilt(func(h *pb.TensorHeader) { h.Parts, h.TotalBytes = nil, 0 })
 	huge := spoilt(func(h *pb.TensorHeader) {
 		h.Parts[0].Shape = []int64{1 << 31, 1 << 31} // whose bytes are 2^64
@@ -103,6 +108,7 @@ func faults() []fault {
 		{"a wrong total", stream{long}, "total_bytes: got 16, want 12"},
 		{"a part elsewhere", stream{moved}, "does not add up"},
 		{"an impossible shape", stream{huge}, "does not add up"},
+		{"too many axes", stream{deep}, "has 65 axes, want at most 64"},
 		{"no parts", stream{empty}, "it has no parts"},
 		{"truncated", stream{whole, part(0)}, "ended after 4 bytes, want 12"},
 		{"corrupted", stream{whole, part(0), broken}, "at offset 4 have CRC-32C"},

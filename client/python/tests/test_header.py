@@ -75,6 +75,20 @@ def test_the_bytes_as_they_came_count() -> None:
     assert read_header(message, service_pb2.TensorHeader) == header
 
 
+def test_a_header_in_two_pieces_is_both_together() -> None:
+    begin, end = (
+        service_pb2.TensorHeader(fingerprint="abc"),
+        service_pb2.TensorHeader(total_bytes=24),
+    )
+    checksum = crc32c.crc32c(begin.SerializeToString() + end.SerializeToString())
+    message = service_pb2.StreamTensorResponse(header=begin).SerializeToString()
+    message += service_pb2.StreamTensorResponse(
+        header=end, header_crc32c=checksum
+    ).SerializeToString()
+    want = service_pb2.TensorHeader(fingerprint="abc", total_bytes=24)
+    assert read_header(message, service_pb2.TensorHeader) == want
+
+
 def test_a_checksum_of_zero_is_one() -> None:
     message = service_pb2.StreamTensorResponse(header=PAYLOAD.header, header_crc32c=0)
     with pytest.raises(attnbias.DataLossError, match=r"header: got CRC-32C [0-9a-f]{8}, want 0{8}"):

@@ -147,6 +147,15 @@ def test_resumed_header_with_another_fingerprint_is_data_loss(
         client.get(SINUSOIDAL, positions=5000)
 
 
+def test_resumed_header_with_other_parts_is_data_loss(
+    server: FakeServer, client: attnbias.Client
+) -> None:
+    other = table(sequence().reshape(50, 100))
+    server.script = [breaks_after(8000, grpc.StatusCode.UNAVAILABLE, retry_info(0)), other.serve]
+    with pytest.raises(attnbias.DataLossError, match="stream: resumed with parts"):
+        client.get(SINUSOIDAL, positions=5000)
+
+
 def damaged(message: bytes) -> bytes:
     """Flips the lowest bit of the last byte, which is data."""
     return message[:-1] + bytes([message[-1] ^ 1])
@@ -157,6 +166,11 @@ CONTRADICTION = table(sequence())
 CONTRADICTION.header.parts[0].size_bytes -= 4
 HOLE = table(sequence())
 HOLE.header.parts[0].offset = 4
+DEEP = table(sequence())
+DEEP.header.parts[0].shape.extend([1] * 64)
+NO_PARTS = table(sequence())
+del NO_PARTS.header.parts[:]
+NO_PARTS.header.total_bytes = 0
 SHORT_TOTAL = table(sequence())
 SHORT_TOTAL.header.total_bytes -= 4
 
@@ -164,6 +178,9 @@ LIES = {
     "checksum": (sends(HEADER, damaged(PAYLOAD.chunk(0, 100))), "have CRC-32C"),
     "gap": (sends(HEADER, PAYLOAD.chunk(0, 100), PAYLOAD.chunk(104, 200)), "got offset 104"),
     "repeated chunk": (sends(HEADER, *[PAYLOAD.chunk(0, 100)] * 2), "got offset 0, want 100"),
+    "second header": (sends(HEADER, HEADER), "stream: a second header"),
+    "no parts": (sends(NO_PARTS.first()), "it has no parts"),
+    "65 axes": (sends(DEEP.first()), "has 65 axes, want at most 64"),
     "end too early": (sends(*PAYLOAD.messages(0, 19999)), "ended after 19999 bytes, want 20000"),
     "header alone": (sends(HEADER), "ended after 0 bytes, want 20000"),
     "nothing": (sends(), "ended without a header"),

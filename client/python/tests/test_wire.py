@@ -18,6 +18,8 @@ CASES = [
     {"offset": (1 << 63) - 1, "crc32c": 0xFFFFFFFF, "data": b"y" * 300},
     {"offset": 300, "data": b"z" * 20000},
     {"crc32c": 7},
+    {"offset": -1},
+    {"offset": -(1 << 63)},
 ]
 
 

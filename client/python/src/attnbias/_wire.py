@@ -41,7 +41,7 @@ def parse_chunk(message: bytes) -> Chunk:
         if wire_type == _VARINT:
             value, at = _read_varint(message, at)
             if field == _OFFSET:
-                offset = value
+                offset = value - (value >> 63 << 64)  # it has a sign
             continue
         if wire_type == _LENGTH_DELIMITED:
             size, at = _read_varint(message, at)
