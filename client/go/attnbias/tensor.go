@@ -133,15 +133,17 @@ func memoryFor(bytes int64) []byte {
 	return bytesOf(make([]uint64, (bytes+7)/8))[:bytes]
 }
 
+func elementSize[T Element | uint64]() int { return int(unsafe.Sizeof(*new(T))) }
+
 // bytesOf is the memory of numbers.
 func bytesOf[T Element | uint64](numbers []T) []byte {
-	size := len(numbers) * int(unsafe.Sizeof(*new(T)))
+	size := len(numbers) * elementSize[T]()
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(numbers))), size)
 }
 
 // numbersIn is bytesOf the other way; the memory is aligned.
 func numbersIn[T Element](memory []byte) []T {
-	count := len(memory) / int(unsafe.Sizeof(*new(T)))
+	count := len(memory) / elementSize[T]()
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(memory))), count)
 }
 
