@@ -111,8 +111,8 @@ func (c *Client) Get(
 	return c.get(ctx, spec, reserve, options)
 }
 
-// GetInto is [Client.Get] into memory of the caller's: the whole payload in the first numbers of
-// out, which has to be large enough and of the element type that is sent, else the error is
+// GetInto does as [Client.Get], into memory of the caller's: the whole payload in the first numbers
+// of out, which has to be large enough and of the element type that is sent, else the error is
 // ErrInvalidArgument. What out holds after an error is not specified.
 func GetInto[T Element](
 	ctx context.Context, client *Client, spec *pb.TensorSpec, out []T, options ...GetOption,

@@ -65,14 +65,16 @@ func sumOf(header *pb.TensorHeader) uint32 {
 	if err != nil {
 		panic(err)
 	}
-	return crc32.Checksum(serialised, castagnoli)
+	return sumOfBytes(serialised)
 }
+
+func sumOfBytes(data []byte) uint32 { return crc32.Checksum(data, castagnoli) }
 
 // part is the chunk of one number of the payload.
 func part(index int) *pb.StreamTensorResponse {
 	data := bytesOf(payload)[chunkBytes*index:][:chunkBytes]
 	return &pb.StreamTensorResponse{
-		Offset: int64(chunkBytes * index), Crc32C: crc32.Checksum(data, castagnoli), Data: data,
+		Offset: int64(chunkBytes * index), Crc32C: sumOfBytes(data), Data: data,
 	}
 }
 
@@ -244,5 +246,3 @@ func expectError(t *testing.T, err, is error, says string) {
 		t.Errorf("got %v, want %q with %q", err, is, says)
 	}
 }
-
-func sumOfBytes(data []byte) uint32 { return crc32.Checksum(data, castagnoli) }

@@ -53,8 +53,8 @@ func WithTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.timeout = timeout }
 }
 
-// WithMaxAttempts is how often a call is made, at most, before its error is returned; a stream that
-// has made progress begins to count anew. At least 1. By default the timeout alone is the bound.
+// WithMaxAttempts bounds how often a call is made before its error is returned; a stream that has
+// made progress begins to count anew. At least 1. By default the timeout alone is the bound.
 func WithMaxAttempts(attempts int) Option {
 	return func(s *settings) { s.maxAttempts = &attempts }
 }
@@ -65,7 +65,7 @@ func WithMaxTensorBytes(bytes int64) Option {
 	return func(s *settings) { s.maxTensorBytes = bytes }
 }
 
-// WithStreams is over how many connections a payload of more than 16 MiB is fetched, each by a
+// WithStreams sets over how many connections a payload of more than 16 MiB is fetched, each by a
 // range of its own; at least 1. By default as many, up to 8, as have a quarter of a second of work
 // at the rate of its first 16 MiB: one on this machine, several where the way is long.
 func WithStreams(streams int) Option {
@@ -105,7 +105,7 @@ func WithCache(folder string) Option {
 	return func(s *settings) { s.cache = &folder }
 }
 
-// WithCacheBytes is what the tensors of the cache may take; beyond it those asked for longest ago
+// WithCacheBytes bounds what the tensors of the cache take; beyond it those asked for longest ago
 // are removed. At least 1. By default there is no bound.
 func WithCacheBytes(bytes int64) Option {
 	return func(s *settings) { s.cacheBytes = &bytes }
@@ -123,7 +123,7 @@ func WithLogger(logger *slog.Logger) Option {
 	return func(s *settings) { s.logger = logger }
 }
 
-// WithDialOptions are gRPC's own, which replace this package's: interceptors, credentials, window
+// WithDialOptions adds gRPC's own, which replace this package's: interceptors, credentials, window
 // sizes.
 func WithDialOptions(options ...grpc.DialOption) Option {
 	return func(s *settings) { s.dialOptions = append(s.dialOptions, options...) }
