@@ -16,6 +16,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
@@ -400,5 +401,28 @@ func TestMemoryIsTakenOnce(t *testing.T) {
 	expectError(t, err, ErrNotFound, "gone")
 	if took := after.TotalAlloc - before.TotalAlloc; took > 96*mib {
 		t.Errorf("took %d bytes, want those of the payload, %d", took, 64*mib)
+	}
+}
+
+// The real server: ranges, one stream and one message have the same bytes.
+func TestWaysToAPayloadAgree(t *testing.T) {
+	ranges, one := realClient(t, WithStreams(3)), realClient(t, WithStreams(1))
+	large := specOf(t, "alibi { num_heads: 1 } pair { query_length: 2400 key_length: 2400 } "+
+		"output { form: FORM_DENSE }")
+	got, want := get(t, ranges, large), get(t, one, large)
+	if len(want.Bytes()) < 20*mib || !bytes.Equal(got.Bytes(), want.Bytes()) ||
+		got.Fingerprint() != want.Fingerprint() {
+		t.Errorf("got %d bytes and fingerprint %s, want %d and %s", len(got.Bytes()),
+			got.Fingerprint(), len(want.Bytes()), want.Fingerprint())
+	}
+	small := specOf(t, "alibi { num_heads: 2 } pair { query_length: 4 key_length: 4 }")
+	streamed := get(t, one, small)
+	if !one.sizes.fitMessage(small) {
+		t.Error("got a size that is not remembered")
+	}
+	message := get(t, one, small)
+	if !bytes.Equal(message.Bytes(), streamed.Bytes()) ||
+		!proto.Equal(message.Header(), streamed.Header()) {
+		t.Errorf("got %v, want %v", message, streamed)
 	}
 }
