@@ -129,7 +129,7 @@ func (d *download) stream(ctx context.Context) error {
 	if streams == 0 {
 		streams = worthwhileStreams(rest, time.Since(began))
 	}
-	share := (rest + streams - 1) / streams
+	share := (rest-1)/streams + 1
 	return d.streamRest(ctx, (share+roundedTo-1)/roundedTo*roundedTo)
 }
 

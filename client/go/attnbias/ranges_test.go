@@ -331,7 +331,7 @@ func stalling(
 }
 
 func TestFirstFailureEndsTheOtherRanges(t *testing.T) {
-	f, client := fakeAndClient(t, WithStreams(3))
+	f, client := fakeAndClient(t, WithStreams(3), WithTimeout(time.Hour)) // which ends no range
 	reached, ended := make(chan int64, 3), make(chan int64, 3)
 	stall := stalling(largePayload(largeBytes), reached, ended)
 	f.stream = func(request *pb.StreamTensorRequest, stream tensorStream) error {

@@ -166,9 +166,13 @@ func TestWhatChangesTwiceIsGivenUp(t *testing.T) {
 	f, client := fakeAndClient(t)
 	begins := sends(broken, withHeader(payloadHeader()), part(0))
 	changed := sends(status.Error(codes.FailedPrecondition, "changed"))
-	f.script = append(f.script, begins, changed, begins, changed)
-	if _, err := client.Get(t.Context(), alibi); !errors.Is(err, ErrFingerprintMismatch) {
-		t.Errorf("got %v, want %v", err, ErrFingerprintMismatch)
+	for _, script := range [][]func(*pb.StreamTensorRequest, tensorStream) error{
+		{begins, changed, begins, changed}, {changed}, // of which nothing has begun
+	} {
+		f.script = script
+		if _, err := client.Get(t.Context(), alibi); !errors.Is(err, ErrFingerprintMismatch) {
+			t.Errorf("got %v, want %v", err, ErrFingerprintMismatch)
+		}
 	}
 }
 
