@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -150,6 +151,13 @@ func TestRangesCoverThePayload(t *testing.T) {
 		t.Errorf("got connections %v, want those there are: %v", again, peers)
 	}
 	expectNoRanges(t)
+	opened := client.connections.opened
+	client.Close()
+	for i, one := range opened {
+		if state := one.GetState(); state != connectivity.Shutdown {
+			t.Errorf("connection %d: got %v after Close", i, state)
+		}
+	}
 }
 
 func TestCacheIsFilledByRanges(t *testing.T) {
