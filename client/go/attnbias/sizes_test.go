@@ -110,6 +110,14 @@ func TestRefusedMessageIsStreamed(t *testing.T) {
 			}
 		})
 	}
+	f, client := fakeAndClient(t, WithMaxAttempts(1))
+	f.unary = func() (*pb.GetTensorResponse, error) { return nil, later(time.Millisecond) }
+	client.sizes.learn(alibi, 12)
+	_, err := client.Get(t.Context(), alibi)
+	expectError(t, err, ErrOverloaded, "later")
+	if len(f.offsets) > 0 {
+		t.Error("got a stream from a server that wants to be left alone")
+	}
 }
 
 func TestMessageIsChecked(t *testing.T) {
