@@ -30,6 +30,7 @@ type settings struct {
 	Token          *string
 	MaxAttempts    *int   `json:"max_attempts"`
 	MaxTensorBytes *int64 `json:"max_tensor_bytes"`
+	Streams        *int
 }
 
 type part struct {
@@ -66,6 +67,9 @@ func (s *settings) options() []attnbias.Option {
 	}
 	if s.MaxTensorBytes != nil {
 		options = append(options, attnbias.WithMaxTensorBytes(*s.MaxTensorBytes))
+	}
+	if s.Streams != nil {
+		options = append(options, attnbias.WithStreams(*s.Streams))
 	}
 	return options
 }

@@ -85,7 +85,6 @@ def _by_tool(asked: Asked, settings: dict[str, Any], folder: pathlib.Path) -> Ou
 
 
 LACKS = {
-    "go": {"streams"},
     "c++": {"streams"},
     "tool": {"max_attempts", "max_tensor_bytes", "streams", "times"},
 }

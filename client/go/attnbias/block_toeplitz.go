@@ -66,7 +66,7 @@ func borderOf[T Element](tensor *Tensor, heads int) ([]T, error) {
 	return border.Data, nil
 }
 
-// At is the number of query i and key j in head h.
+// At returns the number of query i and key j in head h.
 func (b *BlockToeplitz[T]) At(h, i, j int) T {
 	b.check(h, i, j)
 	i, j = i+b.firstQuery, j+b.firstKey
@@ -93,7 +93,7 @@ func borderPlace(isQuery, isKey bool) int {
 	}
 }
 
-// Window is a part of the tensor over the same memory, as [Toeplitz.Window].
+// Window returns a part of the tensor over the same memory, as [Toeplitz.Window].
 func (b *BlockToeplitz[T]) Window(window Window) (*BlockToeplitz[T], error) {
 	in, err := window.within(b.heads, b.queries, b.keys)
 	if err != nil {

@@ -37,7 +37,7 @@ func AsBorderedToeplitz[T Element](tensor *Tensor) (*BorderedToeplitz[T], error)
 	}, nil
 }
 
-// At is the number of query i and key j in head h.
+// At returns the number of query i and key j in head h.
 func (b *BorderedToeplitz[T]) At(h, i, j int) T {
 	number := b.inner.At(h, i, j)
 	if i == b.classQuery || j == b.classKey {
@@ -46,7 +46,7 @@ func (b *BorderedToeplitz[T]) At(h, i, j int) T {
 	return number
 }
 
-// Window is a part of the tensor over the same memory, as [Toeplitz.Window].
+// Window returns a part of the tensor over the same memory, as [Toeplitz.Window].
 func (b *BorderedToeplitz[T]) Window(window Window) (*BorderedToeplitz[T], error) {
 	in, err := window.within(b.heads, b.queries, b.keys)
 	if err != nil {

@@ -184,6 +184,23 @@ func TestWhatWasFetchedIsKept(t *testing.T) {
 	}
 }
 
+func TestCacheKeepsWhatWentIntoMemory(t *testing.T) {
+	f, client, folder := cacheAndFake(t)
+	var out [3]float32
+	for range 2 { // by the server, and by the cache
+		clear(out[:])
+		tensor, err := GetInto(t.Context(), client, alibi, out[:])
+		if err != nil || !slices.Equal(out[:], payload) ||
+			unsafe.SliceData(tensor.Bytes()) != unsafe.SliceData(bytesOf(out[:])) {
+			t.Errorf("got %v, %v", out, err)
+		}
+	}
+	if len(f.offsets) != 1 {
+		t.Errorf("got %d transfers, want 1", len(f.offsets))
+	}
+	expectTensors(t, folder, fingerprint)
+}
+
 func umask() os.FileMode {
 	mask := unix.Umask(0)
 	unix.Umask(mask)

@@ -47,11 +47,7 @@ func (c *cached) describe(ctx context.Context) (*pb.TensorHeader, error) {
 	if c.client.offline {
 		return nil, c.missing()
 	}
-	answer, err := c.client.askForDescription(ctx, c.spec)
-	if err != nil {
-		return nil, err
-	}
-	header, err := tensorHeaderIn(answer)
+	header, answer, err := c.client.askForDescription(ctx, c.spec)
 	if err == nil {
 		c.cache.storeDescription(key, answer)
 	}
@@ -103,11 +99,7 @@ func (c *cached) fetch(
 	if found, err := c.find(key); found != nil || err != nil {
 		return found, err
 	}
-	answer, err := c.client.askForDescription(ctx, c.spec)
-	if err != nil {
-		return nil, err
-	}
-	header, err := tensorHeaderIn(answer)
+	header, _, err := c.client.askForDescription(ctx, c.spec)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,8 @@
 package attnbias
 
 import (
+	"errors"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -19,10 +21,54 @@ func init() {
 	dns.SetMinResolutionInterval(500 * time.Millisecond)
 }
 
+// When a connection beside the first, which serves large payloads alone, is given up.
+const spareIdleTime = 10 * time.Second
+
+// connections are a client's, each opened when it is first needed: the first, and spare ones for
+// parts of a payload that come at once. Any number of goroutines may use it.
+type connections struct {
+	target string
+	who    *security
+	more   []grpc.DialOption
+
+	mutex  sync.Mutex
+	opened []*grpc.ClientConn
+	closed bool
+}
+
+// at is the connection of an index.
+func (c *connections) at(index int) (*grpc.ClientConn, error) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.closed {
+		return nil, closedError()
+	}
+	for len(c.opened) <= index {
+		opened, err := c.dial()
+		if err != nil {
+			return nil, err
+		}
+		c.opened = append(c.opened, opened)
+	}
+	return c.opened[index], nil
+}
+
+func (c *connections) close() error {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.closed = true
+	var errs []error
+	for _, opened := range c.opened {
+		errs = append(errs, opened.Close())
+	}
+	c.opened = nil
+	return errors.Join(errs...)
+}
+
 // dial prepares a connection with the settings that all clients of attnbias have; see "What the
 // clients do" in docs/operations/clients.md.
-func dial(target string, who *security, more []grpc.DialOption) (*grpc.ClientConn, error) {
-	options := append(who.options(),
+func (c *connections) dial() (*grpc.ClientConn, error) {
+	options := append(c.who.options(),
 		// Every replica behind the name gets its share, and one that goes is left out.
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
 		// A peer that is silent while a call waits for it is given up after 10 + 5 s.
@@ -43,9 +89,12 @@ func dial(target string, who *security, more []grpc.DialOption) (*grpc.ClientCon
 		grpc.WithInitialWindowSize(windowBytes),
 		grpc.WithInitialConnWindowSize(windowBytes),
 	)
-	connection, err := grpc.NewClient(target, append(options, more...)...)
+	if len(c.opened) > 0 {
+		options = append(options, grpc.WithIdleTimeout(spareIdleTime))
+	}
+	connection, err := grpc.NewClient(c.target, append(options, c.more...)...)
 	if err != nil {
-		return nil, invalid("target: got %q: %v", target, err)
+		return nil, invalid("target: got %q: %v", c.target, err)
 	}
 	return connection, nil
 }

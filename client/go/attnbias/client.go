@@ -9,7 +9,6 @@ import (
 	"os"
 	"sync"
 	"time"
-	"unsafe"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -22,14 +21,17 @@ import (
 // The most that the contract allows.
 const tablesPerPage = 1000
 
-// Client is a connection to a server. Any number of goroutines may call it at once.
+// Client is a connection to a server, and further ones while large payloads come. Any number of
+// goroutines may call it at once.
 type Client struct {
 	target         string
-	connection     *grpc.ClientConn
+	connections    *connections
 	who            *security
 	timeout        time.Duration
 	maxAttempts    int // 0: any number
 	maxTensorBytes int64
+	streams        int // 0: as many as are worth it
+	sizes          *sizes
 	cache          *cache // nil: none
 	offline        bool
 	logger         *slog.Logger
@@ -61,9 +63,12 @@ func New(target string, options ...Option) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{target: target, timeout: s.timeout, maxTensorBytes: s.maxTensorBytes,
-		offline: s.offline, logger: s.logger, closed: make(chan struct{})}
+		sizes: newSizes(), offline: s.offline, logger: s.logger, closed: make(chan struct{})}
 	if s.maxAttempts != nil {
 		c.maxAttempts = *s.maxAttempts
+	}
+	if s.streams != nil {
+		c.streams = *s.streams
 	}
 	if c.cache, err = cacheOf(s); err != nil {
 		return nil, err
@@ -71,7 +76,8 @@ func New(target string, options ...Option) (*Client, error) {
 	if c.who, err = securityOf(s, target); err != nil {
 		return nil, err
 	}
-	if c.connection, err = dial(target, c.who, s.dialOptions); err != nil {
+	c.connections = &connections{target: target, who: c.who, more: s.dialOptions}
+	if _, err = c.connections.at(0); err != nil { // which says what is wrong with the target
 		return nil, err
 	}
 	return c, nil
@@ -79,35 +85,39 @@ func New(target string, options ...Option) (*Client, error) {
 
 func littleEndian() bool { return binary.NativeEndian.Uint16([]byte{1, 0}) == 1 }
 
-// Close ends the connection and the calls that use it, whose error is context.Canceled. Tensors
+// Close ends the connections and the calls that use them, whose error is context.Canceled. Tensors
 // stay as they are.
 func (c *Client) Close() error {
 	var err error
 	c.closeOnce.Do(func() {
 		close(c.closed)
-		err = c.connection.Close()
+		err = c.connections.close()
 	})
 	return err
 }
 
-// Get fetches a tensor, or maps what a cache has. A broken stream goes on where it broke;
-// ErrCorrupt is what does not match its checksums or its header.
+// Get fetches a tensor, or maps what a cache has. A broken stream goes on where it broke; the error
+// of what does not match its checksums or its header is ErrCorrupt.
 func (c *Client) Get(
 	ctx context.Context, spec *pb.TensorSpec, options ...GetOption,
 ) (*Tensor, error) {
+	var memory []byte
 	reserve := func(header *pb.TensorHeader) ([]byte, error) {
-		return memoryFor(header.TotalBytes), nil
+		if int64(len(memory)) != header.TotalBytes { // as it is where a download begins anew
+			memory = memoryFor(header.TotalBytes)
+		}
+		return memory, nil
 	}
 	return c.get(ctx, spec, reserve, options)
 }
 
-// GetInto is [Client.Get] into memory of the caller's: the whole payload in the first numbers of
-// out, which has to be large enough and of the element type that is sent, else the error is
+// GetInto does as [Client.Get], into memory of the caller's: the whole payload in the first numbers
+// of out, which has to be large enough and of the element type that is sent, else the error is
 // ErrInvalidArgument. What out holds after an error is not specified.
 func GetInto[T Element](
 	ctx context.Context, client *Client, spec *pb.TensorSpec, out []T, options ...GetOption,
 ) (*Tensor, error) {
-	memory := bytesOf(out)
+	memory, written := bytesOf(out), false
 	reserve := func(header *pb.TensorHeader) ([]byte, error) {
 		for _, part := range header.Parts {
 			if part.DataType != dataTypeOf[T]() {
@@ -119,18 +129,20 @@ func GetInto[T Element](
 			return nil, invalid("out: got %d bytes, want at least %d", len(memory),
 				header.TotalBytes)
 		}
+		written = true
 		return memory[:header.TotalBytes], nil
 	}
 	tensor, err := client.get(ctx, spec, reserve, options)
-	if err != nil || unsafe.SliceData(tensor.bytes) == unsafe.SliceData(memory) {
-		return tensor, err
-	}
-	memory, err = reserve(tensor.header) // it came out of a cache
 	if err != nil {
 		return nil, err
 	}
-	copy(memory, tensor.bytes)
-	return &Tensor{tensor.header, memory}, nil
+	if !written { // it came out of a cache
+		if _, err := reserve(tensor.header); err != nil {
+			return nil, err
+		}
+		copy(memory, tensor.bytes)
+	}
+	return &Tensor{tensor.header, memory[:tensor.header.TotalBytes]}, nil
 }
 
 func (c *Client) get(
@@ -167,23 +179,27 @@ func (c *Client) Describe(ctx context.Context, spec *pb.TensorSpec) (*pb.TensorH
 	if c.cache != nil {
 		return c.newCached(spec).describe(ctx)
 	}
-	answer, err := c.askForDescription(ctx, spec)
-	if err != nil {
-		return nil, err
-	}
-	return tensorHeaderIn(answer)
+	header, _, err := c.askForDescription(ctx, spec)
+	return header, err
 }
 
-// askForDescription gives a DescribeTensorResponse as it came.
-func (c *Client) askForDescription(ctx context.Context, spec *pb.TensorSpec) ([]byte, error) {
+// askForDescription gives also the DescribeTensorResponse as it came.
+func (c *Client) askForDescription(
+	ctx context.Context, spec *pb.TensorSpec,
+) (*pb.TensorHeader, []byte, error) {
 	var answer rawMessage
 	err := c.ask(ctx, pb.AttentionBiasService_DescribeTensor_FullMethodName,
 		&pb.DescribeTensorRequest{Spec: spec}, &answer)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	defer answer.free()
-	return answer.slices.Materialize(), nil
+	asItCame := answer.slices.Materialize()
+	header, err := readTensorHeader(&answer)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.sizes.learn(spec, header.TotalBytes)
+	return header, asItCame, nil
 }
 
 // ServerInfo says what the server is and what it accepts.
@@ -199,7 +215,7 @@ func (c *Client) ServerInfo(ctx context.Context) (*pb.GetServerInfoResponse, err
 	return answer, nil
 }
 
-// ListTables are the learned tables that the server has mounted, in the order of their names.
+// ListTables returns the learned tables that the server has mounted, in the order of their names.
 func (c *Client) ListTables(ctx context.Context) ([]*pb.TableInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -250,7 +266,10 @@ func (c *Client) askOnce(ctx context.Context, method string, request, answer any
 		return offlineError()
 	}
 	var trailer metadata.MD
-	err := c.connection.Invoke(ctx, method, request, answer, raw, grpc.Trailer(&trailer))
+	connection, err := c.connections.at(0)
+	if err == nil {
+		err = connection.Invoke(ctx, method, request, answer, raw, grpc.Trailer(&trailer))
+	}
 	if err != nil {
 		return c.advised(errorOf(err, func() metadata.MD { return trailer }))
 	}
@@ -259,11 +278,17 @@ func (c *Client) askOnce(ctx context.Context, method string, request, answer any
 
 var bothWays = &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
 
-func (c *Client) newStream(ctx context.Context, method string) (grpc.ClientStream, error) {
+func (c *Client) newStream(
+	ctx context.Context, index int, method string,
+) (grpc.ClientStream, error) {
 	if c.offline {
 		return nil, offlineError()
 	}
-	return c.connection.NewStream(ctx, bothWays, method, raw)
+	connection, err := c.connections.at(index)
+	if err != nil {
+		return nil, err
+	}
+	return connection.NewStream(ctx, bothWays, method, raw)
 }
 
 func (c *Client) newAttempts() *attempts { return &attempts{client: c} }

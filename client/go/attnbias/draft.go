@@ -4,7 +4,6 @@ package attnbias
 
 import (
 	"errors"
-
 	"os"
 	"path/filepath"
 )

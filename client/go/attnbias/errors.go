@@ -101,8 +101,8 @@ func (e *Error) Is(target error) bool {
 // GRPCStatus lets [status.FromError] read the code and the message.
 func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.Message) }
 
-// RetryDelay is how long the server wants to be left alone: the longest there is where it wants no
-// other attempt, false where it did not say.
+// RetryDelay returns how long the server wants to be left alone: the longest there is where it
+// wants no other attempt, false where it did not say.
 func (e *Error) RetryDelay() (time.Duration, bool) {
 	if e.delay == nil {
 		return 0, false

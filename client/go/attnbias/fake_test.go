@@ -16,9 +16,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
@@ -63,14 +65,16 @@ func sumOf(header *pb.TensorHeader) uint32 {
 	if err != nil {
 		panic(err)
 	}
-	return crc32.Checksum(serialised, castagnoli)
+	return sumOfBytes(serialised)
 }
+
+func sumOfBytes(data []byte) uint32 { return crc32.Checksum(data, castagnoli) }
 
 // part is the chunk of one number of the payload.
 func part(index int) *pb.StreamTensorResponse {
 	data := bytesOf(payload)[chunkBytes*index:][:chunkBytes]
 	return &pb.StreamTensorResponse{
-		Offset: int64(chunkBytes * index), Crc32C: crc32.Checksum(data, castagnoli), Data: data,
+		Offset: int64(chunkBytes * index), Crc32C: sumOfBytes(data), Data: data,
 	}
 }
 
@@ -80,12 +84,17 @@ type tensorStream = grpc.ServerStreamingServer[pb.StreamTensorResponse]
 type fake struct {
 	pb.UnimplementedAttentionBiasServiceServer
 	script []func(*pb.StreamTensorRequest, tensorStream) error // of StreamTensor, in order
+	stream func(*pb.StreamTensorRequest, tensorStream) error   // and after it; nil: the payload
+	header *pb.TensorHeader                                    // of DescribeTensor
+	unary  func() (*pb.GetTensorResponse, error)               // of GetTensor; nil: there is none
 	errors []error                                             // of GetServerInfo, in order
 	logits func(grpc.BidiStreamingServer[pb.ComputeLogitsRequest, pb.ComputeLogitsResponse]) error
 
 	mutex     sync.Mutex
 	offsets   []int64
+	ranges    []asked
 	described int
+	messages  int // asked of GetTensor
 	calls     int
 	token     string
 	identity  string
@@ -120,15 +129,39 @@ func (f *fake) DescribeTensor(
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
 	f.described++
-	header := payloadHeader()
-	sum := proto.Uint32(sumOf(header))
-	return &pb.DescribeTensorResponse{Header: header, HeaderCrc32C: sum}, nil
+	sum := proto.Uint32(sumOf(f.header))
+	return &pb.DescribeTensorResponse{Header: f.header, HeaderCrc32C: sum}, nil
+}
+
+func (f *fake) GetTensor(
+	context.Context, *pb.GetTensorRequest,
+) (*pb.GetTensorResponse, error) {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	f.messages++
+	if f.unary == nil {
+		return nil, status.Error(codes.Unimplemented, "no GetTensor")
+	}
+	return f.unary()
+}
+
+// asked is a call of StreamTensor.
+type asked struct {
+	offset, limit int
+	fingerprint   string
+	peer          string // the client's address, another for each connection
 }
 
 func (f *fake) StreamTensor(request *pb.StreamTensorRequest, stream tensorStream) error {
 	f.mutex.Lock()
 	f.offsets = append(f.offsets, request.ReadOffset)
-	next := sends(nil, withHeader(payloadHeader()), part(0), part(1), part(2))
+	caller, _ := peer.FromContext(stream.Context())
+	f.ranges = append(f.ranges, asked{int(request.ReadOffset), int(request.ReadLimit),
+		request.ExpectedFingerprint, caller.Addr.String()})
+	next := f.stream
+	if next == nil {
+		next = sends(nil, withHeader(payloadHeader()), part(0), part(1), part(2))
+	}
 	if len(f.script) > 0 {
 		next, f.script = f.script[0], f.script[1:]
 	}
@@ -171,7 +204,7 @@ func listen(t *testing.T, address string) net.Listener {
 // serve runs a fake server until the test ends and returns it with what stops it before.
 func serve(t *testing.T, listener net.Listener, options ...grpc.ServerOption) (*fake, func()) {
 	t.Helper()
-	f, server := &fake{}, grpc.NewServer(options...)
+	f, server := &fake{header: payloadHeader()}, grpc.NewServer(options...)
 	pb.RegisterAttentionBiasServiceServer(server, f)
 	go server.Serve(listener)
 	t.Cleanup(server.Stop)

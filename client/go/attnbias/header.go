@@ -17,10 +17,18 @@ import (
 // message is freed.
 func readHeader(message *rawMessage, header proto.Message) error {
 	defer message.free()
-	read, err := readChunk(message.slices, nil)
+	read, err := readChunk(message.slices)
 	if err != nil {
 		return err
 	}
+	if err := read.copyData(message.slices, nil); err != nil { // there is none
+		return err
+	}
+	return parseHeader(read, header)
+}
+
+// parseHeader checks the header that came with a chunk.
+func parseHeader(read chunk, header proto.Message) error {
 	if read.header == nil {
 		return corrupt("stream: the first message has no header")
 	}
@@ -39,6 +47,15 @@ func readHeader(message *rawMessage, header proto.Message) error {
 func readTensorHeader(message *rawMessage) (*pb.TensorHeader, error) {
 	header := &pb.TensorHeader{}
 	if err := readHeader(message, header); err != nil {
+		return nil, err
+	}
+	return header, checkHeader(header)
+}
+
+// tensorHeaderOf is readTensorHeader of a message that has data, too.
+func tensorHeaderOf(read chunk) (*pb.TensorHeader, error) {
+	header := &pb.TensorHeader{}
+	if err := parseHeader(read, header); err != nil {
 		return nil, err
 	}
 	return header, checkHeader(header)

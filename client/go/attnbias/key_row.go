@@ -34,20 +34,20 @@ func AsKeyRow[T Element](tensor *Tensor) (*KeyRow[T], error) {
 	return &KeyRow[T]{pairs{array.Shape[0], queries, keys}, keys, array.Data}, nil
 }
 
-// At is the number of query i and key j in head h.
+// At returns the number of query i and key j in head h.
 func (k *KeyRow[T]) At(h, i, j int) T {
 	k.check(h, i, j)
 	return k.data[h*k.stride+j]
 }
 
-// Row is the Keys() numbers of query i in head h; not a copy.
+// Row returns the Keys() numbers of query i in head h; not a copy.
 func (k *KeyRow[T]) Row(h, i int) []T {
 	k.checkRow(h, i)
 	begin := h * k.stride
 	return k.data[begin : begin+k.keys : begin+k.keys]
 }
 
-// Window is a part of the tensor over the same memory, as [Toeplitz.Window].
+// Window returns a part of the tensor over the same memory, as [Toeplitz.Window].
 func (k *KeyRow[T]) Window(window Window) (*KeyRow[T], error) {
 	in, err := window.within(k.heads, k.queries, k.keys)
 	if err != nil {

@@ -165,7 +165,7 @@ func (l *Logits[In, Out]) end() {
 // begin opens a stream and reads its header.
 func (l *Logits[In, Out]) begin() error {
 	const method = pb.AttentionBiasService_ComputeLogits_FullMethodName
-	stream, err := l.client.newStream(l.streamContext, method)
+	stream, err := l.client.newStream(l.streamContext, 0, method)
 	if err != nil {
 		return err
 	}
@@ -205,7 +205,7 @@ type rowsInWork[In, Out Float] struct {
 // run makes attempts until all rows are answered.
 func (w *rowsInWork[In, Out]) run(ctx context.Context) ([]Out, error) {
 	for tries := w.client.newAttempts(); ; {
-		before := w.answered
+		before, reused := w.answered, w.stream != nil
 		err := w.attempt(ctx)
 		if err == nil {
 			return w.answer, nil
@@ -214,6 +214,8 @@ func (w *rowsInWork[In, Out]) run(ctx context.Context) ([]Out, error) {
 		w.end()
 		if w.answered > before {
 			tries.progressed()
+		} else if reused && isTransient(failure) && failure.delay == nil {
+			continue // it ended while nobody used it
 		}
 		if err := tries.waitAfter(ctx, failure); err != nil {
 			return nil, err
@@ -304,7 +306,10 @@ func (w *rowsInWork[In, Out]) receiveBlock(end int) ([]Out, error) {
 		if err := w.stream.RecvMsg(&message); err != nil {
 			return nil, endOf(err)
 		}
-		read, err := readChunk(message.slices, memory[received:])
+		read, err := readChunk(message.slices)
+		if err == nil {
+			err = read.copyData(message.slices, memory[received:])
+		}
 		message.free()
 		if err != nil {
 			return nil, err
@@ -325,5 +330,3 @@ func endOf(err error) error {
 	}
 	return err
 }
-
-func elementSize[T Element]() int { return int(elementSizes[dataTypeOf[T]()]) }

@@ -250,6 +250,23 @@ func TestLogitsGoOnAfterABreak(t *testing.T) {
 	}
 }
 
+func TestStreamThatEndedUnusedIsNoAttempt(t *testing.T) {
+	f, client := fakeAndClient(t, WithMaxAttempts(1))
+	f.logits = logitsServer(1, broken, func(*pb.ComputeLogitsResponse) {})
+	stream := smallLogits(t, client)
+	for row := range int64(3) {
+		if _, err := stream.Rows(t.Context(), row, 1, someRows(3)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.logits = logitsServer(0, broken, nil)
+	_, err := stream.Rows(t.Context(), 3, 1, someRows(3))
+	expectError(t, err, ErrUnavailable, "broken")
+	if f.calls != 4 {
+		t.Errorf("got %d calls, want 4", f.calls)
+	}
+}
+
 func TestWrongAnswersAreRefused(t *testing.T) {
 	for want, spoil := range map[string]func(*pb.ComputeLogitsResponse){
 		"have CRC-32C":          func(answer *pb.ComputeLogitsResponse) { answer.Crc32C++ },

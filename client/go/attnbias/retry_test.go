@@ -245,6 +245,8 @@ func TestWrongOptionsAreNamed(t *testing.T) {
 		"WithTimeout: got 0s, want more than 0":            {WithTimeout(0)},
 		"WithMaxAttempts: got 0, want at least 1":          {WithMaxAttempts(0)},
 		"WithMaxTensorBytes: got -1, want more than 0":     {WithMaxTensorBytes(-1)},
+		"WithStreams: got 0, want 1 to 64":                 {WithStreams(0)},
+		"WithStreams: got 65, want 1 to 64":                {WithStreams(65)},
 		"WithCacheBytes: got 0, want at least 1":           {WithCacheBytes(0)},
 		"WithCacheBytes: got 5 without a cache":            {WithCacheBytes(5)},
 		"WithOffline: got it without a cache":              {WithOffline()},

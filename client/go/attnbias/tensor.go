@@ -53,10 +53,10 @@ type Tensor struct {
 // it. It is not to be changed.
 func (t *Tensor) Header() *pb.TensorHeader { return t.header }
 
-// Fingerprint is 64 hex digits. Equal fingerprint, equal bytes: from any server, on any day.
+// Fingerprint returns 64 hex digits. Equal fingerprint, equal bytes: from any server, on any day.
 func (t *Tensor) Fingerprint() string { return t.header.Fingerprint }
 
-// Bytes is the whole payload as it came: little-endian, row-major, the parts of the header one
+// Bytes returns the whole payload as it came: little-endian, row-major, the parts of the header one
 // after another. It is not a copy. What a cache has is mapped: who writes to it ends the program.
 func (t *Tensor) Bytes() []byte { return t.bytes }
 
@@ -95,7 +95,7 @@ func arrayOf[T Element](tensor *Tensor, part *pb.TensorPart) (Array[T], error) {
 	return array, nil
 }
 
-// At is one number; there is an index for each axis.
+// At returns one number; there is an index for each axis.
 func (a Array[T]) At(index ...int) T {
 	if len(index) != len(a.Shape) {
 		panic(fmt.Sprintf("attnbias: got %d indices, want one for each axis of %v", len(index),
@@ -104,8 +104,8 @@ func (a Array[T]) At(index ...int) T {
 	return a.Row(index[:len(index)-1]...)[index[len(index)-1]]
 }
 
-// Row is the last axis at an index of each other: not a copy. Row(position) is that of a table,
-// Row(head, query) one of a dense bias.
+// Row returns the last axis at an index of each other: not a copy. Row(position) is that of a
+// table, Row(head, query) one of a dense bias.
 func (a Array[T]) Row(index ...int) []T {
 	last := len(a.Shape) - 1
 	if len(index) != last {
@@ -133,19 +133,21 @@ func memoryFor(bytes int64) []byte {
 	return bytesOf(make([]uint64, (bytes+7)/8))[:bytes]
 }
 
+func elementSize[T Element | uint64]() int { return int(unsafe.Sizeof(*new(T))) }
+
 // bytesOf is the memory of numbers.
 func bytesOf[T Element | uint64](numbers []T) []byte {
-	size := len(numbers) * int(unsafe.Sizeof(*new(T)))
+	size := len(numbers) * elementSize[T]()
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(numbers))), size)
 }
 
 // numbersIn is bytesOf the other way; the memory is aligned.
 func numbersIn[T Element](memory []byte) []T {
-	count := len(memory) / int(unsafe.Sizeof(*new(T)))
+	count := len(memory) / elementSize[T]()
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(memory))), count)
 }
 
-// InlineTable is a learned table that travels with the request: its numbers, row-major, at most
+// InlineTable makes a learned table that travels with the request: its numbers, row-major, at most
 // 2 MiB, and the length of each axis. T5's is [num_buckets, num_heads], unless its layout says
 // otherwise. What does not fit is refused by the server.
 func InlineTable[T Float](numbers []T, shape ...int64) *pb.TableRef {

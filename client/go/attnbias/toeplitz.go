@@ -42,13 +42,13 @@ func (s Span) length() int { return s.End - s.Begin }
 // pairs is how many heads, queries and keys a tensor is over.
 type pairs struct{ heads, queries, keys int }
 
-// Heads is the number of heads; 1 for numbers that all heads share.
+// Heads returns the number of heads; 1 for numbers that all heads share.
 func (p *pairs) Heads() int { return p.heads }
 
-// Queries is the number of queries: the rows of each head.
+// Queries returns the number of queries: the rows of each head.
 func (p *pairs) Queries() int { return p.queries }
 
-// Keys is the number of keys: the columns of each head.
+// Keys returns the number of keys: the columns of each head.
 func (p *pairs) Keys() int { return p.keys }
 
 func (p *pairs) check(h, i, j int) {
@@ -116,13 +116,14 @@ func toeplitzIn[T Element](tensor *Tensor) (*Toeplitz[T], error) {
 	return t, nil
 }
 
-// Dim is the number of columns of each vector; 1 for numbers.
+// Dim returns the number of columns of each vector; 1 for numbers.
 func (t *Toeplitz[T]) Dim() int { return t.dim }
 
-// FirstRelativePosition is the position of key 0 minus that of the last query: that of diagonal 0.
+// FirstRelativePosition returns the position of key 0 minus that of the last query: that of
+// diagonal 0.
 func (t *Toeplitz[T]) FirstRelativePosition() int64 { return t.first }
 
-// At is the number of query i and key j in head h. It panics for a Toeplitz of vectors.
+// At returns the number of query i and key j in head h. It panics for a Toeplitz of vectors.
 func (t *Toeplitz[T]) At(h, i, j int) T {
 	if t.dim != 1 {
 		panic("attnbias: At of a Toeplitz of vectors, want Vector")
@@ -131,15 +132,15 @@ func (t *Toeplitz[T]) At(h, i, j int) T {
 	return t.data[h*t.stride+j-i+t.queries-1]
 }
 
-// Vector is the Dim() numbers of query i and key j in head h; not a copy.
+// Vector returns the Dim() numbers of query i and key j in head h; not a copy.
 func (t *Toeplitz[T]) Vector(h, i, j int) []T {
 	t.check(h, i, j)
 	begin := h*t.stride + (j-i+t.queries-1)*t.dim
 	return t.data[begin : begin+t.dim : begin+t.dim]
 }
 
-// Row is the Keys() * Dim() numbers of query i in head h, key by key; not a copy. Rows share their
-// memory: row i is row i - 1 moved by one key.
+// Row returns the Keys() * Dim() numbers of query i in head h, key by key; not a copy. Rows share
+// their memory: row i is row i - 1 moved by one key.
 func (t *Toeplitz[T]) Row(h, i int) []T {
 	t.checkRow(h, i)
 	begin := h*t.stride + (t.queries-1-i)*t.dim
@@ -147,7 +148,7 @@ func (t *Toeplitz[T]) Row(h, i int) []T {
 	return t.data[begin:end:end]
 }
 
-// Diagonals is the (Queries() + Keys() - 1) * Dim() numbers of head h, by ascending key minus
+// Diagonals returns the (Queries() + Keys() - 1) * Dim() numbers of head h, by ascending key minus
 // query; not a copy.
 func (t *Toeplitz[T]) Diagonals(h int) []T {
 	t.checkRow(h, 0)
@@ -156,8 +157,8 @@ func (t *Toeplitz[T]) Diagonals(h int) []T {
 	return t.data[begin:end:end]
 }
 
-// Window is a part of the tensor over the same memory; not a copy. It is ErrInvalidArgument where
-// the part is empty or not all inside.
+// Window returns a part of the tensor over the same memory; not a copy. It is ErrInvalidArgument
+// where the part is empty or not all inside.
 func (t *Toeplitz[T]) Window(window Window) (*Toeplitz[T], error) {
 	in, err := window.within(t.heads, t.queries, t.keys)
 	if err != nil {

@@ -54,27 +54,44 @@ type chunk struct {
 	offset       int64
 	firstRow     int64
 	crc32c       uint32
-	size         int // of the data
+	begin, size  int // of the data in the message
 }
 
-// readChunk reads a message; its data goes to the beginning of room and is checked there.
-func readChunk(message mem.BufferSlice, room []byte) (chunk, error) {
+// readChunk reads a message, all but its data.
+func readChunk(message mem.BufferSlice) (chunk, error) {
 	var read chunk
-	in := fieldReader{message.Reader()}
+	in := readerOf(message)
 	defer in.Close()
 	for in.Remaining() > 0 {
-		if err := read.readField(in, room); err != nil {
+		if err := read.readField(in); err != nil {
 			return chunk{}, err
 		}
-	}
-	if got := crc32.Checksum(room[:read.size], castagnoli); got != read.crc32c {
-		return chunk{}, corrupt("chunk: %d bytes at offset %d have CRC-32C %08x, want %08x",
-			read.size, read.offset, got, read.crc32c)
 	}
 	return read, nil
 }
 
-func (c *chunk) readField(in fieldReader, room []byte) error {
+// copyData copies the data of the message to the beginning of room, and checks it there.
+func (c *chunk) copyData(message mem.BufferSlice, room []byte) error {
+	if c.size > len(room) {
+		return corrupt("chunk: got %d bytes of data, want at most the %d that are missing", c.size,
+			len(room))
+	}
+	in := readerOf(message)
+	defer in.Close()
+	if _, err := in.Discard(c.begin); err != nil {
+		return malformed()
+	}
+	if err := in.full(room[:c.size]); err != nil {
+		return err
+	}
+	if got := crc32.Checksum(room[:c.size], castagnoli); got != c.crc32c {
+		return corrupt("chunk: %d bytes at offset %d have CRC-32C %08x, want %08x", c.size,
+			c.offset, got, c.crc32c)
+	}
+	return nil
+}
+
+func (c *chunk) readField(in fieldReader) error {
 	number, kind, err := in.tag()
 	if err != nil {
 		return err
@@ -105,13 +122,13 @@ func (c *chunk) readField(in fieldReader, room []byte) error {
 	case protowire.Fixed64Type:
 		return in.full(make([]byte, 8))
 	case protowire.BytesType:
-		return c.readBytes(number, in, room)
+		return c.readBytes(number, in)
 	default:
 		return malformed()
 	}
 }
 
-func (c *chunk) readBytes(number protowire.Number, in fieldReader, room []byte) error {
+func (c *chunk) readBytes(number protowire.Number, in fieldReader) error {
 	size, err := in.varint()
 	if err != nil {
 		return err
@@ -125,21 +142,25 @@ func (c *chunk) readBytes(number protowire.Number, in fieldReader, room []byte) 
 		begin := len(c.header)
 		c.header = append(c.header, make([]byte, size)...)
 		return in.full(c.header[begin:])
-	case dataField:
-		if size > uint64(len(room)) {
-			return corrupt("chunk: got %d bytes of data, want at most the %d that are missing",
-				size, len(room))
-		}
-		c.size = int(size) // of data that comes twice the last, as protobuf has it
-		return in.full(room[:size])
-	default:
-		_, err := in.Discard(int(size))
-		return err
+	case dataField: // of data that comes twice the last, as protobuf has it
+		c.begin, c.size = in.at(), int(size)
 	}
+	_, err = in.Discard(int(size))
+	return err
 }
 
 // fieldReader reads protobuf's fields out of the pieces that gRPC received.
-type fieldReader struct{ *mem.Reader }
+type fieldReader struct {
+	*mem.Reader
+	length int
+}
+
+func readerOf(message mem.BufferSlice) fieldReader {
+	return fieldReader{message.Reader(), message.Len()}
+}
+
+// at is how many bytes were read.
+func (r fieldReader) at() int { return r.length - r.Remaining() }
 
 func (r fieldReader) tag() (protowire.Number, protowire.Type, error) {
 	tag, err := r.varint()
