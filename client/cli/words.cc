@@ -69,7 +69,8 @@ constexpr auto kWords =
         {".sha256:", ":"},
         {"ListTables has", "`attnbias tables` lists"},
         {"Received message larger than max",
-         "request: too large a message, have the server mount its tables "
+         "too large a message; if it is the request, have the server mount its "
+         "tables "
          "(--tables)"},
     });
 

@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 
 from tests.attack.figures import Figures
-from tests.attack.toxiproxy import Link, toxiproxy
+from tests.integration.toxiproxy import Link, toxiproxy
 from tests.integration.server import Server, eventually
 
 SECONDS = (0.1, 1, 5, 30)

@@ -19,6 +19,7 @@ from tests.bench import (
     logits,
     models,
     oip,
+    ranges,
     report,
     sizing,
     small_requests,
@@ -48,6 +49,7 @@ def sinusoidal(running: Server, repetitions: int) -> Iterator[Row]:
 GROUPS: dict[str, Group] = {
     "kernels": kernels.rows,
     "streams": streamed,
+    "ranges": ranges.rows,
     "t5": in_process.t5_rows,
     "sinusoidal": sinusoidal,
     "logits": logits.rows,

@@ -2,6 +2,7 @@
 """A dense bias of 2 GiB through the server: how fast, and in how much memory."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +41,10 @@ def flight_row(running: Server, repetitions: int) -> Row:
     """Both into the same array, whose pages exist; Flight with the batches that suit it best."""
     out = np.zeros((HEADS, LENGTH, LENGTH), np.float32)
     with attnbias.Client(running.target) as client, flight_server(DENSE_BYTES) as location:
-        fetch = do_get_into(location, out)
-        best = min(FLIGHT_BATCHES, key=lambda batch: timed(lambda: fetch(batch))())
+        fetch, best = do_get_into(location, out)
         rounds = {
             "ours": timed(lambda: client.get(ENCODING, **DENSE, out=out)),
-            "theirs": timed(lambda: fetch(best)),
+            "theirs": timed(fetch),
         }
         times = by_turns(rounds, repetitions)
     return compare(
@@ -56,8 +56,8 @@ def flight_row(running: Server, repetitions: int) -> Row:
     )
 
 
-def do_get_into(location: str, out: np.ndarray) -> Callable[[int], None]:
-    """A plain Flight client that reads record batches into one array."""
+def do_get_into(location: str, out: np.ndarray) -> tuple[Callable[[], None], int]:
+    """A plain Flight client that reads record batches into one array, and their best size."""
     client = flight.connect(location)
     flat = out.reshape(-1)
 
@@ -69,7 +69,8 @@ def do_get_into(location: str, out: np.ndarray) -> Callable[[int], None]:
             begin += len(column)
         assert begin == flat.size
 
-    return fetch
+    best = min(FLIGHT_BATCHES, key=lambda batch: timed(lambda: fetch(batch))())
+    return partial(fetch, best), best
 
 
 def memory_row(repetitions: int) -> Row:

@@ -154,7 +154,7 @@ TEST(ReadChunk, RefusesMoreThanTheRoom) {
   std::string room(3, '-');
   const auto chunk = Read(Cut(Serialized("four"), {}), &room);
   EXPECT_EQ(chunk.status(),
-            absl::DataLossError("stream: got 4 bytes of data, want at most the "
+            absl::DataLossError("chunk: got 4 bytes of data, want at most the "
                                 "3 that are missing"));
   EXPECT_EQ(room, "---");
 }

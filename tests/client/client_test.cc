@@ -555,17 +555,23 @@ INSTANTIATE_TEST_SUITE_P(
                    WithChunk([](auto* m) { m->set_crc32c(1); })},
         Corruption{"MissingChecksum", "have CRC-32C",
                    WithChunk([](auto* m) { m->clear_crc32c(); })},
-        Corruption{"Gap", "got bytes at offset 1000, want 0",
+        Corruption{"Gap", "got offset 1000, want 0",
                    WithChunk([](auto* m) { m->set_offset(1000); })},
-        Corruption{"NegativeOffset", "got bytes at offset -1, want 0",
+        Corruption{"NegativeOffset", "got offset -1, want 0",
                    WithChunk([](auto* m) { m->set_offset(-1); })},
         Corruption{"TooFewBytes", "ended after 1000 bytes, want 10000",
                    WithChunk([](auto*) {})},
-        Corruption{"Repetition", "got bytes at offset 0, want 1000",
+        Corruption{"Repetition", "got offset 0, want 1000",
                    [](const FakeStream& stream, const std::string& payload) {
                      stream.SendHeader(MakeHeader(payload, "f"));
                      stream.SendChunk(payload, 0, 1000);
                      stream.SendChunk(payload, 0, 1000);
+                     return grpc::Status::OK;
+                   }},
+        Corruption{"SecondHeader", "stream: a second header",
+                   [](const FakeStream& stream, const std::string& payload) {
+                     stream.SendHeader(MakeHeader(payload, "f"));
+                     stream.SendHeader(MakeHeader(payload, "f"));
                      return grpc::Status::OK;
                    }},
         Corruption{"TooManyBytes", "want at most the 0 that are missing",
@@ -622,10 +628,8 @@ INSTANTIATE_TEST_SUITE_P(
                      h->mutable_parts(0)->set_shape(0, int64_t{1} << 62);
                      h->mutable_parts(0)->add_shape(int64_t{1} << 62);
                    })},
-        Corruption{"UnknownType", "does not add up", WithHeader([](auto* h) {
-                     h->mutable_parts(0)->set_data_type(
-                         static_cast<v1::DataType>(99));
-                   })}),
+        Corruption{"NoParts", "it has no parts",
+                   WithHeader([](auto* h) { h->clear_parts(); })}),
     [](const auto& info) { return info.param.name; });
 
 // A replica that resumes with other bytes than it says.
@@ -637,6 +641,38 @@ TEST_F(ClientTest, AResumeWithAnotherFingerprintIsDataLoss) {
   EXPECT_EQ(MakeClient().Get(spec_).status(),
             absl::DataLossError(
                 "stream: resumed with fingerprint second, want first"));
+}
+
+// The same fingerprint, and so the same bytes, but of another shape.
+TEST_F(ClientTest, AResumeWithOtherPartsIsDataLoss) {
+  server_.Then(BreaksAfter3000(kBroken));
+  server_.Then([this](const FakeStream& stream) {
+    v1::TensorHeader header = MakeHeader(payload_, "first");
+    header.mutable_parts(0)->add_shape(1);
+    return stream.SendAll(payload_, header);
+  });
+  const absl::Status status = MakeClient().Get(spec_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr("stream: resumed with parts [name:"));
+}
+
+TEST_F(ClientTest, AnUnknownElementTypeIsUnimplemented) {
+  server_.Then([this](const FakeStream& stream) {
+    v1::TensorHeader header = header_;
+    header.mutable_parts(0)->set_data_type(static_cast<v1::DataType>(99));
+    return stream.SendAll(payload_, header);
+  });
+  EXPECT_EQ(MakeClient().Get(spec_).status().code(),
+            absl::StatusCode::kUnimplemented);
+}
+
+TEST_F(ClientTest, AWholePayloadMayEndAsItLikes) {
+  server_.Then([this](const FakeStream& stream) {
+    stream.SendAll(payload_, MakeHeader(payload_, "f"));
+    return kBroken;
+  });
+  EXPECT_TRUE(MakeClient().Get(spec_).ok());
+  EXPECT_EQ(server_.requests().size(), 1);
 }
 
 }  // namespace

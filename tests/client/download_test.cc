@@ -290,6 +290,17 @@ TEST_F(RangesTest, ItComesAnewOnlyOnce) {
             absl::FailedPreconditionError("fingerprint"));
 }
 
+TEST_F(RangesTest, OnlyWhatGoesOnMayFindAnotherPayload) {
+  ThenAll(1, [this](const FakeStream& stream) {
+    stream.SendHeader(MakeHeader(payload_, "first"));
+    stream.SendChunk(payload_, 0, kMebibyte);
+    return kGone;
+  });
+  EXPECT_EQ(MakeClient().Get(spec_).status(),
+            absl::FailedPreconditionError("fingerprint"));
+  EXPECT_EQ(Ranges().size(), 1u);
+}
+
 TEST_F(RangesTest, TheFirstFailureEndsTheOthers) {
   options_.streams = 3;
   google::rpc::RetryInfo info;
@@ -349,7 +360,7 @@ TEST_F(RangesTest, ARangeHasNoMoreThanWasAskedFor) {
     return grpc::Status::OK;
   });
   EXPECT_EQ(MakeClient().Get(spec_).status(),
-            absl::DataLossError("stream: got 4 bytes of data, want at most the "
+            absl::DataLossError("chunk: got 4 bytes of data, want at most the "
                                 "0 that are missing"));
 }
 
@@ -595,7 +606,7 @@ TEST_F(MessageTest, IsChecked) {
               m->clear_header();
               m->clear_header_crc32c();
             }),
-            "message: has no header");
+            "stream: the first message has no header");
   EXPECT_EQ(lost([](auto* m) {
               m->mutable_data()->resize(9'996);
               m->set_crc32c(Crc32c(m->data().data(), m->data().size()));
@@ -605,7 +616,7 @@ TEST_F(MessageTest, IsChecked) {
               m->mutable_data()->append(4, ' ');
               m->set_crc32c(Crc32c(m->data().data(), m->data().size()));
             }),
-            "stream: got 10004 bytes of data, want at most the 10000 that are "
+            "chunk: got 10004 bytes of data, want at most the 10000 that are "
             "missing");
   EXPECT_THAT(server_.requests(), IsEmpty());
 }

@@ -68,7 +68,8 @@ TEST(InFlags, FieldsOfAnEncodingKeepTheirNames) {
 
 TEST(InFlags, ATooLargeMessageHearsOfTables) {
   EXPECT_EQ(InFlags("Received message larger than max (9437200 vs. 8388608)"),
-            "request: too large a message, have the server mount its tables "
+            "too large a message; if it is the request, have the server mount "
+            "its tables "
             "(--tables) (9437200 vs. 8388608)");
 }
 

@@ -18,6 +18,8 @@ from tests.integration.contract import message
 
 Random = np.random.Generator
 Fields = dict[str, Any]
+Options = dict[str, Any]
+"""Extent and output in the words of Python's client."""
 
 FAR = 1 << 40
 TABLE_TYPES: list[Any] = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16]
@@ -53,6 +55,60 @@ class Case:
         _set_fields(owner, self.fields)
         return spec
 
+    def asked(self, options: Options) -> Any:
+        """A TensorSpec with what `options` say."""
+        return self.spec(**_extent(self, options), **_output(options))
+
+
+def _span(options: Options, name: str) -> Any:
+    """(begin, end) of a window, or None and the length."""
+    value = options[name]
+    return value if isinstance(value, tuple) else (None, value)
+
+
+def _extent(case: Case, options: Options) -> Options:
+    """The message of the extent, for a TensorSpec."""
+    if "positions" in options:
+        begin, end = options["positions"]
+        return {"table": {"positions": {"begin": begin, "end": end}}}
+    if "position_ids" in options:
+        axes = options["position_ids"] if case.axes > 1 else [options["position_ids"]]
+        return {"table": {"position_ids": [{"positions": axis} for axis in axes]}}
+    extent: Options = {}
+    for side, plural in (("query", "queries"), ("key", "keys")):
+        if f"{side}_position_ids" in options:
+            extent[f"{side}_positions"] = {"positions": options[f"{side}_position_ids"]}
+        elif plural in options:
+            begin, end = _span(options, plural)
+            if case.extent == "pair":
+                extent[f"{side}_length"] = end
+            if begin is not None:
+                extent[plural] = {"begin": begin, "end": end}
+    if "heads" in options:
+        extent["heads"] = dict(zip(("begin", "end"), options["heads"], strict=True))
+    if "align" in options:
+        extent["alignment"] = f"ALIGNMENT_{options['align'].upper()}"
+    if "query_offset" in options:
+        extent["query_offset"] = options["query_offset"]
+    return {case.extent: extent} if extent else {}
+
+
+def _output(options: Options) -> Options:
+    enums = {"dtype": ("data_type", "DATA_TYPE"), "form": ("form",) * 2, "values": ("values",) * 2}
+    output: Options = {
+        field: f"{prefix}_{options[name]}".upper()
+        for name, (field, prefix) in enums.items()
+        if name in options
+    }
+    output |= {name: options[name] for name in ("scale",) if name in options}
+    mask: Options = {
+        name: options[name] for name in ("causal", "window_left", "window_right") if name in options
+    }
+    if "fill" in options:
+        lowest = options["fill"] == "lowest"
+        mask |= {"fill_lowest": True} if lowest else {"fill_value": options["fill"]}
+    return {"output": output | ({"mask": mask} if mask else {})}
+
 
 def _set_fields(owner: Any, fields: Fields) -> None:
     for name, value in fields.items():
@@ -63,6 +119,8 @@ def _set_fields(owner: Any, fields: Fields) -> None:
             layout = fields.get(f"{name}_layout")
             more = {"layout": f"TABLE_LAYOUT_{layout}"} if layout else {}
             getattr(owner, name).CopyFrom(ways.table(value, **more))
+        elif isinstance(value, str) and descriptor.message_type is not None:
+            getattr(owner, name).name = value
         elif descriptor.message_type is not None:
             for part in value:
                 _set_fields(getattr(owner, name).add(), part)

@@ -18,13 +18,19 @@ from google.protobuf import json_format
 
 import attnbias
 from tests.integration import inference, ways
-from tests.integration.cases import CASES, Case, Random, case_of, encodings_of_the_contract
+from tests.integration.cases import (
+    CASES,
+    Case,
+    Options,
+    Random,
+    case_of,
+    encodings_of_the_contract,
+)
 from tests.integration.contract import message
 from tests.integration.server import Server, Stub
 
 SEEDS = range(12)
 DATA_TYPES = ("f64", "f32", "f16", "bf16")
-Options = dict[str, Any]
 
 
 class Served(NamedTuple):
@@ -130,56 +136,6 @@ def python_encoding(case: Case) -> attnbias.Encoding:
     return classes[case.encoding](**fields)
 
 
-def span(options: Options, name: str) -> Any:
-    """(begin, end) of a window, or None and the length."""
-    value = options[name]
-    return value if isinstance(value, tuple) else (None, value)
-
-
-def contract_extent(case: Case, options: Options) -> Options:
-    """The message of the extent, for a TensorSpec."""
-    if "positions" in options:
-        begin, end = options["positions"]
-        return {"table": {"positions": {"begin": begin, "end": end}}}
-    if "position_ids" in options:
-        axes = options["position_ids"] if case.axes > 1 else [options["position_ids"]]
-        return {"table": {"position_ids": [{"positions": axis} for axis in axes]}}
-    extent: Options = {}
-    for side, plural in (("query", "queries"), ("key", "keys")):
-        if f"{side}_position_ids" in options:
-            extent[f"{side}_positions"] = {"positions": options[f"{side}_position_ids"]}
-        elif plural in options:
-            begin, end = span(options, plural)
-            if case.extent == "pair":
-                extent[f"{side}_length"] = end
-            if begin is not None:
-                extent[plural] = {"begin": begin, "end": end}
-    if "heads" in options:
-        extent["heads"] = dict(zip(("begin", "end"), options["heads"], strict=True))
-    if "align" in options:
-        extent["alignment"] = f"ALIGNMENT_{options['align'].upper()}"
-    if "query_offset" in options:
-        extent["query_offset"] = options["query_offset"]
-    return {case.extent: extent} if extent else {}
-
-
-def contract_output(options: Options) -> Options:
-    enums = {"dtype": ("data_type", "DATA_TYPE"), "form": ("form",) * 2, "values": ("values",) * 2}
-    output: Options = {
-        field: f"{prefix}_{options[name]}".upper()
-        for name, (field, prefix) in enums.items()
-        if name in options
-    }
-    output |= {name: options[name] for name in ("scale",) if name in options}
-    mask: Options = {
-        name: options[name] for name in ("causal", "window_left", "window_right") if name in options
-    }
-    if "fill" in options:
-        lowest = options["fill"] == "lowest"
-        mask |= {"fill_lowest": True} if lowest else {"fill_value": options["fill"]}
-    return {"output": output | ({"mask": mask} if mask else {})}
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("encoding", CASES)
 def test_every_way_gives_the_same_bits(
@@ -187,7 +143,7 @@ def test_every_way_gives_the_same_bits(
 ) -> None:
     case = case_of(encoding, seed)
     options = options_of(case, np.random.default_rng(seed))
-    spec = case.spec(**contract_extent(case, options), **contract_output(options))
+    spec = case.asked(options)
     want = ways.by_unary_call(served.stub, spec)
     assert ways.by_stream(served.stub, spec, max_chunk_bytes=4096) == want
 
@@ -217,7 +173,7 @@ def test_files_of_both_clients_say_the_same(
 ) -> None:
     case = case_of(encoding, seed)
     options = options_of(case, np.random.default_rng(seed))
-    spec = case.spec(**contract_extent(case, options), **contract_output(options))
+    spec = case.asked(options)
     said = {}
     for name in ("python", "tool"):
         out = tmp_path / f"{name}.safetensors"

@@ -234,6 +234,13 @@ need_go_tool() {
   [[ :$PATH: == *":$folder:"* ]] || export PATH=$folder:$PATH
 }
 
+# Names the program that makes links slow, far or silent.
+need_toxiproxy() {
+  need_go_tool "$TOXIPROXY"
+  TOXIPROXY_BINARY=$(type -P server)
+  export TOXIPROXY_BINARY
+}
+
 # The folder with a Go module's files, fetched where that is not done yet: go_module NAME@VERSION
 go_module() {
   go mod download -json "$1" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p'

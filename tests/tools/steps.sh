@@ -4,7 +4,7 @@
 # counted. A step that ends with status 77 was skipped, its last line saying why.
 # Steps run under set -e, which && and || would switch off in what they call.
 # Packages that one step alone takes stand in debian-packages-STEP.txt.
-steps=(layers contract format lint build cpp python go integration grpcurl readme)
+steps=(layers contract format lint build cpp python go clients integration grpcurl readme)
 # What a small change needs: one build, no machine beside this one.
 # shellcheck disable=SC2034  # read by dev
 quick_steps=(layers contract format cpp python)
@@ -198,8 +198,8 @@ step_tsan() {
 step_attack() {
   build dev
   install_python_client
-  need_go_tool "$TOXIPROXY"
-  TOXIPROXY_BINARY=$(type -P server) pytest tests/attack
+  need_toxiproxy
+  pytest tests/attack
 }
 
 # A compiler, a program and its inputs for each target; what these find joins their
@@ -235,6 +235,17 @@ step_go() {
   build dev
   install_python_client # whose cache is shared
   (cd client/go && go vet ./... && go test -race -count=1 -v ./...)
+}
+
+# All clients before one faulty server.
+step_clients() {
+  build dev
+  install_python_client
+  export ATTNBIAS_CPP_DRIVER=$root/build/dev/bin/attnbias-driver
+  export ATTNBIAS_GO_DRIVER=$root/build/dev/bin/attnbias-go-driver
+  (cd client/go && go vet "$root/tests/clients/driver.go" &&
+    go build -o "$ATTNBIAS_GO_DRIVER" "$root/tests/clients/driver.go")
+  pytest "${at_once[@]}" tests/clients
 }
 
 step_integration() {

@@ -41,7 +41,7 @@ constexpr uint32_t kDataTag = Tag(v1::StreamTensorResponse::kDataFieldNumber,
                                   WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 
 absl::Status Malformed() {
-  return absl::DataLossError("stream: a message is not a StreamTensorResponse");
+  return absl::DataLossError("message: it is not protobuf");
 }
 
 void PlainCopy(std::byte* to, const std::byte* from, size_t size) {
@@ -67,16 +67,13 @@ class ChunkReader {
     if (!in_.ConsumedEntireMessage()) return Malformed();
     if (room_.has_value() && computed_crc_ != sent_crc_) {
       return absl::DataLossError(absl::StrCat(
-          "stream: ", chunk_.size, " bytes at offset ", chunk_.offset,
+          "chunk: ", chunk_.size, " bytes at offset ", chunk_.offset,
           " have CRC-32C ", absl::Hex(computed_crc_, absl::kZeroPad8),
           ", want ", absl::Hex(sent_crc_, absl::kZeroPad8)));
     }
-    if (sent_header_crc_.value_or(computed_header_crc_) !=
-        computed_header_crc_) {
-      return absl::DataLossError(absl::StrCat(
-          "header: got CRC-32C ",
-          absl::Hex(computed_header_crc_, absl::kZeroPad8), ", want ",
-          absl::Hex(*sent_header_crc_, absl::kZeroPad8)));
+    if (header_.has_value()) {
+      const absl::Status status = ParseHeader();
+      if (!status.ok()) return status;
     }
     return std::move(chunk_);
   }
@@ -108,16 +105,28 @@ class ChunkReader {
   }
 
   // By way of a string: reading a message out of a stream that ends inside it
-  // does not fail.
+  // does not fail. One that comes in two pieces is what both are together, as
+  // protobuf has it.
   bool ReadHeader() {
     uint32_t size = 0;
-    std::string header;
+    std::string piece;
     if (!in_.ReadVarint32(&size) ||
-        !in_.ReadString(&header, static_cast<int>(size))) {
+        !in_.ReadString(&piece, static_cast<int>(size))) {
       return false;
     }
-    computed_header_crc_ = Crc32c(header.data(), header.size());
-    return chunk_.header.emplace().ParseFromString(header);
+    header_ = header_.value_or("") + piece;
+    return true;
+  }
+
+  absl::Status ParseHeader() {
+    const uint32_t crc = Crc32c(header_->data(), header_->size());
+    if (sent_header_crc_.value_or(crc) != crc) {
+      return absl::DataLossError(absl::StrCat(
+          "header: got CRC-32C ", absl::Hex(crc, absl::kZeroPad8), ", want ",
+          absl::Hex(*sent_header_crc_, absl::kZeroPad8)));
+    }
+    return chunk_.header.emplace().ParseFromString(*header_) ? absl::OkStatus()
+                                                             : Malformed();
   }
 
   // A field that comes twice counts the last time, as protobuf has it.
@@ -128,9 +137,9 @@ class ChunkReader {
       return in_.Skip(static_cast<int>(size)) ? absl::OkStatus() : Malformed();
     }
     if (size > room_->size()) {
-      return absl::DataLossError(absl::StrCat(
-          "stream: got ", size, " bytes of data, want at most the ",
-          room_->size(), " that are missing"));
+      return absl::DataLossError(
+          absl::StrCat("chunk: got ", size, " bytes of data, want at most the ",
+                       room_->size(), " that are missing"));
     }
     chunk_.size = size;
     computed_crc_ = 0;
@@ -155,7 +164,7 @@ class ChunkReader {
   uint32_t sent_crc_ = 0;
   uint32_t computed_crc_ = 0;
   std::optional<uint32_t> sent_header_crc_;
-  uint32_t computed_header_crc_ = 0;
+  std::optional<std::string> header_;
 };
 
 }  // namespace

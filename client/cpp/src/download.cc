@@ -56,7 +56,7 @@ absl::Status Take(grpc::ByteBuffer* message, Payload* payload) {
   auto header = ReadHeader(message);
   if (!header.ok()) return header.status();
   if (!header->has_value()) {
-    return absl::DataLossError("message: has no header");
+    return absl::DataLossError("stream: the first message has no header");
   }
   const auto room = payload->Accept(**std::move(header), 0);
   if (!room.ok()) return room.status();
@@ -100,7 +100,7 @@ absl::Status Download::Run() {
     absl::Status status = Stream();
     // The server's bytes have changed since the download began: everything
     // comes anew, but only once.
-    if (absl::IsFailedPrecondition(status) && payload_.received() > 0) {
+    if (absl::IsFailedPrecondition(status) && has_gone_on_) {
       status = Stream();
     }
     if (!status.ok()) return status;
@@ -134,11 +134,15 @@ absl::StatusOr<bool> Download::Get() {
 absl::Status Download::Stream() {
   const absl::Time began = absl::Now();
   CallGroup group;
-  if (streams_ == 1) return Fetch(0, 0, std::nullopt, &group);
-  absl::Status status = Fetch(0, 0, kFirstBytes, &group);
-  const int64_t rest =
-      status.ok() ? payload_.header().total_bytes() - kFirstBytes : 0;
+  std::optional<int64_t> end;
+  if (streams_ != 1) end = kFirstBytes;
+  Range range(spec_, 0, end, &payload_, &group);
+  absl::Status status = Fetch(&range, 0, &group);
+  has_gone_on_ = range.HasGoneOn();
+  if (!status.ok() || !end.has_value()) return status;
+  const int64_t rest = payload_.header().total_bytes() - kFirstBytes;
   if (rest <= 0) return status;
+  has_gone_on_ = true;
   return Rest(streams_.has_value()
                   ? *streams_
                   : WorthwhileStreams(rest, absl::Now() - began));
@@ -152,8 +156,9 @@ absl::Status Download::Rest(int64_t streams) {
   CallGroup group;
   const auto fetch = [&](size_t index) {
     const int64_t begin = kFirstBytes + static_cast<int64_t>(index) * share;
-    const absl::Status status =
-        Fetch(index, begin, std::min(begin + share, total), &group);
+    Range range(spec_, begin, std::min(begin + share, total), &payload_,
+                &group);
+    const absl::Status status = Fetch(&range, index, &group);
     if (!status.ok()) group.Fail(status);
   };
   const auto ranges = static_cast<size_t>(Quotient(total - kFirstBytes, share));
@@ -167,12 +172,10 @@ absl::Status Download::Rest(int64_t streams) {
   return group.status();
 }
 
-absl::Status Download::Fetch(size_t index, int64_t begin,
-                             std::optional<int64_t> end, CallGroup* group) {
+absl::Status Download::Fetch(Range* range, size_t index, CallGroup* group) {
   const std::shared_ptr<grpc::Channel> channel = channels_.At(index);
-  Range range(spec_, begin, end, &payload_, group);
-  return range.Run(grpc::GenericStub(channel),
-                   attempts_.ForPart(channel.get(), group));
+  return range->Run(grpc::GenericStub(channel),
+                    attempts_.ForPart(channel.get(), group));
 }
 
 }  // namespace attnbias

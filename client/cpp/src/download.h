@@ -18,6 +18,7 @@
 #include "client/cpp/src/channels.h"
 #include "client/cpp/src/known_sizes.h"
 #include "client/cpp/src/payload.h"
+#include "client/cpp/src/range.h"
 
 namespace attnbias {
 
@@ -41,9 +42,8 @@ class Download {
   absl::StatusOr<bool> Get();
   absl::Status Stream();
   absl::Status Rest(int64_t streams);
-  // Fetches bytes [begin, end) over the channel of an index.
-  absl::Status Fetch(size_t index, int64_t begin, std::optional<int64_t> end,
-                     CallGroup* group);
+  // Over the channel of an index.
+  absl::Status Fetch(Range* range, size_t index, CallGroup* group);
 
   const v1::TensorSpec& spec_;
   const std::optional<int> streams_;
@@ -51,6 +51,8 @@ class Download {
   Channels& channels_;
   KnownSizes& sizes_;
   Payload& payload_;
+  // Whether what failed went on with a payload that was begun before.
+  bool has_gone_on_ = false;
 };
 
 }  // namespace attnbias

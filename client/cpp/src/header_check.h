@@ -10,10 +10,16 @@
 
 namespace attnbias {
 
-// DATA_LOSS if the header contradicts itself, RESOURCE_EXHAUSTED if its payload
-// is over `max_tensor_bytes`.
+// DATA_LOSS if the header contradicts itself, UNIMPLEMENTED if it has elements
+// that this client does not know, RESOURCE_EXHAUSTED if its payload is over
+// `max_tensor_bytes`.
 absl::Status CheckHeader(const v1::TensorHeader& header,
                          int64_t max_tensor_bytes);
+
+// DATA_LOSS if the header of a stream that goes on is not that of its
+// beginning.
+absl::Status CheckSame(const v1::TensorHeader& got,
+                       const v1::TensorHeader& want);
 
 }  // namespace attnbias
 

@@ -3,7 +3,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "client/cpp/src/header_check.h"
 
 namespace attnbias {
@@ -16,15 +15,14 @@ Payload::Payload(int64_t max_tensor_bytes, ReserveFn reserve,
 
 absl::StatusOr<absl::Span<std::byte>> Payload::Accept(v1::TensorHeader header,
                                                       int64_t at) {
-  if (at > 0) {
-    if (header.fingerprint() == header_->fingerprint()) return memory_;
-    return absl::DataLossError(absl::StrCat("stream: resumed with fingerprint ",
-                                            header.fingerprint(), ", want ",
-                                            header_->fingerprint()));
-  }
   if (absl::Status status = CheckHeader(header, max_tensor_bytes_);
       !status.ok()) {
     return status;
+  }
+  if (at > 0) {
+    absl::Status status = CheckSame(header, *header_);
+    if (!status.ok()) return status;
+    return memory_;
   }
   header_ = std::move(header);
   received_ = 0;

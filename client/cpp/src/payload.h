@@ -37,7 +37,6 @@ class Payload {
 
   // Of the payload that was begun.
   const v1::TensorHeader& header() const { return *header_; }
-  int64_t received() const { return received_; }
 
  private:
   const int64_t max_tensor_bytes_;

@@ -82,9 +82,12 @@ absl::Status Range::TakeHeader(Chunk chunk) {
 }
 
 absl::Status Range::TakeData(const Chunk& chunk) {
+  if (chunk.header.has_value()) {
+    return absl::DataLossError("stream: a second header");
+  }
   if (chunk.offset != at_) {
-    return absl::DataLossError(absl::StrCat("stream: got bytes at offset ",
-                                            chunk.offset, ", want ", at_));
+    return absl::DataLossError(
+        absl::StrCat("chunk: got offset ", chunk.offset, ", want ", at_));
   }
   at_ += chunk.size;
   group_.Tell([&] { payload_.Advance(chunk.size); });

@@ -30,6 +30,9 @@ class Range {
   // Gives the error of the last attempt.
   absl::Status Run(grpc::GenericStub stub, Attempts attempts);
 
+  // Whether the last attempt went on with a payload that was begun before it.
+  bool HasGoneOn() const { return request_.read_offset() > 0; }
+
  private:
   // Runs one stream to its end. A broken message is an error here; how the
   // server ended the stream is in `call_end`.

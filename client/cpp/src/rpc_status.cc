@@ -34,6 +34,11 @@ std::optional<Detail> FindDetail(const std::string& serialized) {
   return std::nullopt;
 }
 
+// Those that FromRpc kept; empty without any.
+std::string DetailsOf(const absl::Status& status) {
+  return std::string(status.GetPayload(kDetailsUrl).value_or(absl::Cord()));
+}
+
 // How gRPC names the reason for having no connection, and what it means.
 constexpr std::pair<const char*, const char*> kReasons[] = {
     {"DNS resolution failed", "is not found: is the name right?"},
@@ -135,12 +140,14 @@ std::optional<absl::Duration> RetryDelay(const grpc::Status& status) {
          absl::Nanoseconds(info->retry_delay().nanos());
 }
 
+std::string Reason(const absl::Status& status) {
+  const auto info = FindDetail<internal::ErrorInfo>(DetailsOf(status));
+  return info.has_value() ? info->reason() : "";
+}
+
 std::vector<FieldViolation> FieldViolations(const absl::Status& status) {
   std::vector<FieldViolation> violations;
-  const auto payload = status.GetPayload(kDetailsUrl);
-  if (!payload.has_value()) return violations;
-  const auto bad =
-      FindDetail<internal::BadRequest>(static_cast<std::string>(*payload));
+  const auto bad = FindDetail<internal::BadRequest>(DetailsOf(status));
   if (!bad.has_value()) return violations;
   for (const auto& violation : bad->field_violations()) {
     violations.push_back({violation.field(), violation.description()});

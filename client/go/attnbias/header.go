@@ -30,7 +30,7 @@ func readHeader(message *rawMessage, header proto.Message) error {
 		return corrupt("header: got CRC-32C %08x, want %08x", got, *want)
 	}
 	if err := proto.Unmarshal(read.header, header); err != nil {
-		return corrupt("header: %v", err)
+		return malformed()
 	}
 	return nil
 }
@@ -49,13 +49,27 @@ func tensorHeaderIn(message []byte) (*pb.TensorHeader, error) {
 	return readTensorHeader(&rawMessage{mem.BufferSlice{mem.SliceBuffer(message)}})
 }
 
+// Of an array: numpy's limit, far from what any encoding has.
+const mostAxes = 64
+
 // checkHeader holds a header's sizes against each other.
 func checkHeader(header *pb.TensorHeader) error {
+	if len(header.Parts) == 0 {
+		return corrupt("header: it has no parts")
+	}
 	end := int64(0)
 	for _, part := range header.Parts {
+		if _, known := elementSizes[part.DataType]; !known {
+			return failed(codes.Unimplemented, "header: part %s has data_type %d, which this "+
+				"client does not know", part.Name, part.DataType)
+		}
+		if axes := len(part.Shape); axes > mostAxes {
+			return corrupt("header: part %s has %d axes, want at most %d", part.Name, axes,
+				mostAxes)
+		}
 		size, ok := sizeOf(part)
 		if !ok || part.Offset != end || part.SizeBytes != size || size > math.MaxInt64-end {
-			return corrupt("header: part %q at byte %d has shape %v of %v in %d bytes, which does "+
+			return corrupt("header: part %s at byte %d has shape %v of %v in %d bytes, which does "+
 				"not add up", part.Name, part.Offset, part.Shape, part.DataType, part.SizeBytes)
 		}
 		end += size
@@ -68,10 +82,7 @@ func checkHeader(header *pb.TensorHeader) error {
 }
 
 func sizeOf(part *pb.TensorPart) (int64, bool) {
-	size, known := elementSizes[part.DataType]
-	if !known {
-		return 0, false
-	}
+	size := elementSizes[part.DataType]
 	for _, length := range part.Shape {
 		if length < 0 || length > 0 && size > math.MaxInt64/length {
 			return 0, false

@@ -133,7 +133,7 @@ func (d *download) receiveHeader(stream receiver) error {
 // requireSame holds the header of a stream that goes on against the first one.
 func requireSame(got, want *pb.TensorHeader) error {
 	if got.Fingerprint != want.Fingerprint {
-		return corrupt("stream: resumed with fingerprint %q, want %q",
+		return corrupt("stream: resumed with fingerprint %s, want %s",
 			got.Fingerprint, want.Fingerprint)
 	}
 	same := len(got.Parts) == len(want.Parts)
@@ -151,6 +151,9 @@ func (d *download) take(message rawMessage) error {
 	read, err := readChunk(message.slices, d.memory[d.received:])
 	if err != nil {
 		return err
+	}
+	if read.header != nil {
+		return corrupt("stream: a second header")
 	}
 	if read.offset != int64(d.received) {
 		return corrupt("chunk: got offset %d, want %d", read.offset, d.received)

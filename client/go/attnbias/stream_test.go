@@ -89,7 +89,7 @@ func faults() []fault {
 	}
 	long := spoilt(func(h *pb.TensorHeader) { h.TotalBytes = 16 })
 	moved := spoilt(func(h *pb.TensorHeader) { h.Parts[0].Offset = 4 })
-	unknown := spoilt(func(h *pb.TensorHeader) { h.Parts[0].DataType = 99 })
+	empty := spoilt(func(h *pb.TensorHeader) { h.Parts, h.TotalBytes = nil, 0 })
 	huge := spoilt(func(h *pb.TensorHeader) {
 		h.Parts[0].Shape = []int64{1 << 31, 1 << 31} // whose bytes are 2^64
 		h.Parts[0].SizeBytes, h.TotalBytes = 0, 0
@@ -103,10 +103,11 @@ func faults() []fault {
 		{"a wrong total", stream{long}, "total_bytes: got 16, want 12"},
 		{"a part elsewhere", stream{moved}, "does not add up"},
 		{"an impossible shape", stream{huge}, "does not add up"},
-		{"an unknown type", stream{unknown}, "does not add up"},
+		{"no parts", stream{empty}, "it has no parts"},
 		{"truncated", stream{whole, part(0)}, "ended after 4 bytes, want 12"},
 		{"corrupted", stream{whole, part(0), broken}, "at offset 4 have CRC-32C"},
 		{"reordered", stream{whole, part(1), part(0)}, "got offset 4, want 0"},
+		{"a second header", stream{whole, whole, part(0)}, "stream: a second header"},
 		{"repeated", stream{whole, part(0), part(0)}, "got offset 0, want 4"},
 		{"too much", stream{whole, part(0), part(1), part(2), extra}, "want at most the 0"},
 	}

@@ -168,4 +168,4 @@ func (r fieldReader) full(into []byte) error {
 	return nil
 }
 
-func malformed() error { return corrupt("message: it is not one of protobuf") }
+func malformed() error { return corrupt("message: it is not protobuf") }

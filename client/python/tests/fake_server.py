@@ -69,6 +69,12 @@ class Payload:
             offset=begin, crc32c=crc32c.crc32c(data), data=data
         ).SerializeToString()
 
+    def message(self) -> bytes:
+        """Header and bytes in one."""
+        return service_pb2.GetTensorResponse(
+            header=self.header, crc32c=crc32c.crc32c(self.data), data=self.data
+        ).SerializeToString()
+
     def messages(self, begin: int = 0, end: int | None = None, step: int = 1000) -> Iterator[bytes]:
         """The header, then the bytes [begin, end) in chunks."""
         yield self.first()
@@ -130,6 +136,8 @@ class FakeServer:
     def __init__(self, port: int = 0, credentials: grpc.ServerCredentials | None = None) -> None:
         self.script: Script = []
         self.describe: list[Any] = []
+        self.get: Callable[[Any, grpc.ServicerContext], bytes] | None = None
+        self.get_requests: list[service_pb2.GetTensorRequest] = []
         self.requests: list[service_pb2.StreamTensorRequest] = []
         self.describe_calls = 0
         self.metadata: dict[str, str | bytes] = {}
@@ -181,6 +189,13 @@ class FakeServer:
             self.requests.append(request)
         yield from step(request, context)
 
+    def _get(self, request: service_pb2.GetTensorRequest, context: grpc.ServicerContext) -> bytes:
+        if self.get is None:  # a server without the method: clients then stream
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, "")
+            raise AssertionError
+        self.get_requests.append(request)
+        return self.get(request, context)
+
     def _describe(
         self, request: service_pb2.DescribeTensorRequest, context: grpc.ServicerContext
     ) -> service_pb2.DescribeTensorResponse:
@@ -205,6 +220,9 @@ class FakeServer:
             {
                 "StreamTensor": grpc.unary_stream_rpc_method_handler(
                     self._noted(self._stream), service_pb2.StreamTensorRequest.FromString, None
+                ),
+                "GetTensor": grpc.unary_unary_rpc_method_handler(
+                    self._noted(self._get), service_pb2.GetTensorRequest.FromString, None
                 ),
                 "ComputeLogits": grpc.stream_stream_rpc_method_handler(
                     self._noted(self._compute_logits),

@@ -213,7 +213,7 @@ def test_a_payload_may_be_too_large_from_a_cache_too(
     get(cached)
     with (
         connect("127.0.0.1:1", cache=folder, max_tensor_bytes=100) as client,
-        pytest.raises(attnbias.ResourceExhaustedError, match="max_tensor_bytes is 100"),
+        pytest.raises(attnbias.ResourceExhaustedError, match="this client takes at most 100"),
     ):
         get(client)
 

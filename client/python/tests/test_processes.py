@@ -64,7 +64,7 @@ def test_a_pickled_client_is_opened_anew(client: attnbias.Client) -> None:
         "channel_options": {"grpc.lb_policy_name": "pick_first"},
         "max_attempts": 3,
         "max_tensor_bytes": 1 << 20,
-            "streams": 3,
+        "streams": 3,
         "cache": Path("/nowhere/cache"),
         "cache_bytes": 1 << 30,
         "offline": True,

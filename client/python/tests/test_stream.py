@@ -161,22 +161,29 @@ SHORT_TOTAL = table(sequence())
 SHORT_TOTAL.header.total_bytes -= 4
 
 LIES = {
-    "checksum": (sends(HEADER, damaged(PAYLOAD.chunk(0, 100))), "crc32c"),
+    "checksum": (sends(HEADER, damaged(PAYLOAD.chunk(0, 100))), "have CRC-32C"),
     "gap": (sends(HEADER, PAYLOAD.chunk(0, 100), PAYLOAD.chunk(104, 200)), "got offset 104"),
     "repeated chunk": (sends(HEADER, *[PAYLOAD.chunk(0, 100)] * 2), "got offset 0, want 100"),
-    "end too early": (sends(*PAYLOAD.messages(0, 19999)), "after 19999 of 20000"),
-    "header alone": (sends(HEADER), "after 0 of 20000"),
-    "nothing": (sends(), "no header"),
-    "no header": (sends(PAYLOAD.chunk(0, 100)), "no header"),
-    "header that is not protobuf": (sends(b"\xff\xff"), "header"),
-    "chunk that is not protobuf": (sends(HEADER, b"\x82\x01\xff\x01abc"), "are left"),
+    "end too early": (sends(*PAYLOAD.messages(0, 19999)), "ended after 19999 bytes, want 20000"),
+    "header alone": (sends(HEADER), "ended after 0 bytes, want 20000"),
+    "nothing": (sends(), "ended without a header"),
+    "no header": (sends(b""), "the first message has no header"),
+    "data instead": (sends(PAYLOAD.chunk(0, 100)), "want at most the 0 that are missing"),
+    "header that is not protobuf": (sends(b"\xff\xff"), "not protobuf"),
+    "chunk that is not protobuf": (sends(HEADER, b"\x82\x01\xff\x01abc"), "not protobuf"),
     "too many bytes": (
         sends(*PAYLOAD.messages(), table(sequence(5001)).chunk(20000, 20004)),
-        "ends at 20004, want 20000 at most",
+        "want at most the 0 that are missing",
     ),
-    "shape against size": (sends(*CONTRADICTION.messages()), "19996 bytes for shape"),
-    "hole between parts": (sends(*HOLE.messages()), "begins at 4"),
-    "parts against total": (sends(*SHORT_TOTAL.messages()), "total_bytes is 19996"),
+    "shape against size": (
+        sends(*CONTRADICTION.messages()),
+        "in 19996 bytes, which does not add up",
+    ),
+    "hole between parts": (sends(*HOLE.messages()), "at byte 4 .* does not add up"),
+    "parts against total": (
+        sends(*SHORT_TOTAL.messages()),
+        "header.total_bytes: got 19996, want 20000",
+    ),
 }
 
 

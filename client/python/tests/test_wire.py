@@ -63,7 +63,7 @@ def test_length_that_is_longer_than_need_be_is_read() -> None:
     ],
 )
 def test_broken_messages_are_data_loss(message: bytes) -> None:
-    with pytest.raises(DataLossError, match="chunk"):
+    with pytest.raises(DataLossError, match="message: it is not protobuf"):
         parse_chunk(message)
 
 

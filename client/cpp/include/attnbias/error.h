@@ -10,6 +10,10 @@
 
 namespace attnbias {
 
+// Why the server refused, for programs, as "TENSOR_TOO_LARGE_FOR_UNARY"; empty
+// if it did not say (docs/errors.md lists them).
+std::string Reason(const absl::Status& status);
+
 // One wrong field of a request.
 struct FieldViolation {
   std::string field;

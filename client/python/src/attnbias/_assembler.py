@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import crc32c
 
 from attnbias._errors import DataLossError
-from attnbias._wire import parse_chunk
+from attnbias._wire import beyond, parse_chunk
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+    from attnbias._wire import Chunk
 
 
 class Assembler:
@@ -41,16 +43,23 @@ class Assembler:
             DataLossError: it is not the next chunk, does not fit, or is damaged.
         """
         chunk = parse_chunk(message)
-        end = self.at + len(chunk.data)
-        if chunk.offset != self.at:
-            raise DataLossError(f"chunk: got offset {chunk.offset}, want {self.at}")
-        if end > self.end:
-            raise DataLossError(f"chunk: ends at {end}, want {self.end} at most")
+        if chunk.header is not None:
+            raise DataLossError("stream: a second header")
+        return self.put(chunk)
+
+    def put(self, chunk: Chunk) -> int:
+        """The same of a chunk that has been read, beside whatever header."""
+        size, missing = len(chunk.data), self.end - self.at
+        if size > missing:
+            raise beyond(size, missing)
         checksum = crc32c.crc32c(chunk.data)
         if checksum != chunk.crc32c:
             raise DataLossError(
-                f"chunk at {chunk.offset}: crc32c is {checksum:08x}, promised {chunk.crc32c:08x}"
+                f"chunk: {size} bytes at offset {chunk.offset} have CRC-32C {checksum:08x}, "
+                f"want {chunk.crc32c:08x}"
             )
-        self._target[self.at : end] = chunk.data
-        self.at = end
-        return len(chunk.data)
+        if chunk.offset != self.at:
+            raise DataLossError(f"chunk: got offset {chunk.offset}, want {self.at}")
+        self._target[self.at : self.at + size] = chunk.data
+        self.at += size
+        return size

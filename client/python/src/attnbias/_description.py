@@ -32,4 +32,4 @@ def read_description(answer: bytes) -> TensorInfo:
         DataLossError: it is damaged.
         UnimplementedError: it has an element type that this package does not know.
     """
-    return to_tensor_info(read_header(answer, service_pb2.DescribeTensorResponse).header)
+    return to_tensor_info(read_header(answer, service_pb2.TensorHeader))

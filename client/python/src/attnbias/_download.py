@@ -12,12 +12,13 @@ import grpc
 from attnbias._assembler import Assembler
 from attnbias._calls import GET_TENSOR
 from attnbias._errors import DataLossError, Error
-from attnbias._header import read_header
+from attnbias._header import header_of
 from attnbias._info import to_tensor_info
 from attnbias._memory import Payload, allocate, borrow, keep_freed_memory, require_within
 from attnbias._progress import Progress
 from attnbias._range import PayloadChangedError, Range
 from attnbias._retry import ask
+from attnbias._wire import parse_chunk
 from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:
@@ -85,12 +86,11 @@ class Download:
             if error.code in _TRY_A_STREAM and error.retry_delay is None:
                 return False
             raise
-        assembler = Assembler(
-            self.accept(read_header(message, service_pb2.GetTensorResponse).header, 0)
-        )
-        self.advance(assembler.add(message))
+        chunk = parse_chunk(message)
+        assembler = Assembler(self.accept(header_of(chunk, service_pb2.TensorHeader), 0))
+        self.advance(assembler.put(chunk))
         if not assembler.complete:
-            raise DataLossError(f"message: has {assembler.at} bytes of {assembler.end}")
+            raise DataLossError(f"message: has {assembler.at} bytes, want {assembler.end}")
         return True
 
     async def _stream(self) -> None:
@@ -137,10 +137,8 @@ class Download:
         if at == 0:
             self._payload = Payload(info, self._memory_for(info), header)
             self._progress.begin(info.nbytes)
-        elif info.fingerprint != self.fingerprint:
-            raise DataLossError(
-                f"resumed fingerprint: got {info.fingerprint}, want {self.fingerprint}"
-            )
+        else:
+            _require_same(info, self._begun().info)
         return self._begun().memory
 
     def advance(self, count: int) -> None:
@@ -158,6 +156,16 @@ class Download:
         if self._payload is not None and self._payload.info.nbytes == info.nbytes:
             return self._payload.memory
         return allocate(info)
+
+
+def _require_same(got: TensorInfo, want: TensorInfo) -> None:
+    """Holds the header of a stream that goes on against the first one."""
+    for name, value, wanted in (
+        ("fingerprint", got.fingerprint, want.fingerprint),
+        ("parts", got.parts, want.parts),
+    ):
+        if value != wanted:
+            raise DataLossError(f"stream: resumed with {name} {value}, want {wanted}")
 
 
 def _rounded_up(count: int) -> int:

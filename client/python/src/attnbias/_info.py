@@ -127,13 +127,17 @@ def to_tensor_info(header: service_pb2.TensorHeader) -> TensorInfo:
         UnimplementedError: it has an element type that this package does not know.
     """
     parts = tuple(_to_part(part) for part in header.parts)
+    if not parts:
+        raise DataLossError("header: it has no parts")
     end = 0
-    for part in parts:
+    for part in header.parts:
         if part.offset != end:
-            raise DataLossError(f"header: part {part.name} begins at {part.offset}, want {end}")
-        end += part.nbytes
+            raise _not_adding_up(part)
+        end += part.size_bytes
     if end != header.total_bytes:
-        raise DataLossError(f"header: parts end at {end}, total_bytes is {header.total_bytes}")
+        raise DataLossError(
+            f"header.total_bytes: got {header.total_bytes}, want {end}, the sum of its parts"
+        )
     return TensorInfo(
         parts=parts,
         nbytes=header.total_bytes,
@@ -162,14 +166,17 @@ def to_server_info(response: service_pb2.GetServerInfoResponse) -> ServerInfo:
 def _to_part(part: tensor_pb2.TensorPart) -> TensorPart:
     dtype = from_data_type(part.data_type)
     if dtype is None:
-        raise UnimplementedError(f"header: part {part.name} has data_type {part.data_type}")
+        raise UnimplementedError(
+            f"header: part {part.name} has data_type {part.data_type}, which this client does not "
+            "know"
+        )
     shape = tuple(part.shape)
     if len(shape) > _MOST_AXES:
-        raise DataLossError(f"header: part {part.name} has {len(shape)} axes")
-    if min(shape, default=1) < 0 or math.prod(shape) * dtype.itemsize != part.size_bytes:
         raise DataLossError(
-            f"header: part {part.name} has {part.size_bytes} bytes for shape {shape} of {dtype}"
+            f"header: part {part.name} has {len(shape)} axes, want at most {_MOST_AXES}"
         )
+    if min(shape, default=1) < 0 or math.prod(shape) * dtype.itemsize != part.size_bytes:
+        raise _not_adding_up(part)
     return TensorPart(
         name=part.name,
         dtype=dtype,
@@ -178,4 +185,12 @@ def _to_part(part: tensor_pb2.TensorPart) -> TensorPart:
         offset=part.offset,
         nbytes=part.size_bytes,
         first_relative_position=part.first_relative_position,
+    )
+
+
+def _not_adding_up(part: tensor_pb2.TensorPart) -> DataLossError:
+    return DataLossError(
+        f"header: part {part.name} at byte {part.offset} has shape {list(part.shape)} of "
+        f"{tensor_pb2.DataType.Name(part.data_type)} in {part.size_bytes} bytes, which does not "
+        "add up"
     )

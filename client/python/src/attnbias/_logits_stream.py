@@ -69,8 +69,7 @@ class LogitsStream:
         blocks = list(self._blocks())
         requests, timeout = self._requests(blocks), self._deadline.remaining()
         async with self._options.calls.stream(COMPUTE_LOGITS, requests, timeout) as stream:
-            first = read_header(await stream.read() or b"", logits_pb2.ComputeLogitsResponse)
-            self._check(first.header)
+            self._check(read_header(await stream.read(), logits_pb2.LogitsHeader))
             for begin, end in blocks:
                 await self._receive(stream, begin, end)
 

@@ -45,7 +45,8 @@ def require_within(info: TensorInfo, limit: int) -> None:
     """Refuses a payload that is larger than the caller said that one may be."""
     if info.nbytes > limit:
         raise ResourceExhaustedError(
-            f"payload: has {info.nbytes} bytes, max_tensor_bytes is {limit}"
+            f"max_tensor_bytes: the tensor has {info.nbytes} bytes, this client takes at most "
+            f"{limit}"
         )
 
 

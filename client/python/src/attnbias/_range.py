@@ -37,8 +37,10 @@ class PayloadChangedError(Exception):
 class Target(Protocol):
     """Where the ranges of a payload go."""
 
-    fingerprint: str
-    """Of the payload that was begun."""
+    @property
+    def fingerprint(self) -> str:
+        """Of the payload that was begun."""
+        ...
 
     def accept(self, header: service_pb2.TensorHeader, at: int) -> npt.NDArray[np.uint8]:
         """The payload's memory, by the header that comes before its byte ``at``.
@@ -83,6 +85,7 @@ class Range:
         """
         while not self._complete:
             failure = None
+            resumed = self._at > 0
             try:
                 await self._attempt()
             except CallInterrupted:
@@ -92,7 +95,7 @@ class Range:
             # Once every byte has come and was checked, the stream may end as it likes.
             if failure is None or self._complete:
                 continue
-            if isinstance(failure, FailedPreconditionError) and self._at > 0:
+            if isinstance(failure, FailedPreconditionError) and resumed:
                 raise PayloadChangedError(failure)
             await self._retry.wait_after(failure)
 
@@ -105,8 +108,8 @@ class Range:
             request.expected_fingerprint = self._target.fingerprint
         timeout = self._deadline.remaining()
         async with self._calls.stream(STREAM_TENSOR, request, timeout) as stream:
-            first = read_header(await stream.read() or b"", service_pb2.StreamTensorResponse)
-            memory = self._target.accept(first.header, self._at)
+            header = read_header(await stream.read(), service_pb2.TensorHeader)
+            memory = self._target.accept(header, self._at)
             assembler = Assembler(memory, self._at, self._end)
             self._complete = assembler.complete
             while (message := await stream.read()) is not None:
@@ -117,4 +120,4 @@ class Range:
                     self._target.advance(count)
                     self._retry.progressed()
         if not self._complete:
-            raise DataLossError(f"stream: ended in OK after {assembler.at} of {assembler.end}")
+            raise DataLossError(f"stream: ended after {assembler.at} bytes, want {assembler.end}")

@@ -25,7 +25,7 @@ class Chunk(NamedTuple):
     offset: int
     crc32c: int
     data: memoryview
-    header: memoryview
+    header: memoryview | None
     header_crc32c: int | None
     """None from a server that sends none."""
 
@@ -33,7 +33,7 @@ class Chunk(NamedTuple):
 def parse_chunk(message: bytes) -> Chunk:
     """Finds the fields of a chunk; raises DataLossError on bytes that are not protobuf."""
     offset, crc32c, header_crc32c = 0, 0, None
-    data = header = memoryview(b"")
+    data, header = memoryview(b""), None
     at, end = 0, len(message)
     while at < end:
         tag, at = _read_varint(message, at)
@@ -48,13 +48,14 @@ def parse_chunk(message: bytes) -> Chunk:
         else:
             size = _fixed_size(wire_type)
         if size > end - at:
-            raise DataLossError(f"chunk: field {field} has {size} bytes, {end - at} are left")
+            raise malformed()
         value_bytes = memoryview(message)[at : at + size]
         if wire_type == _LENGTH_DELIMITED:
             if field == _DATA:
                 data = value_bytes
             elif field == _HEADER:
-                header = value_bytes
+                # One that comes in two pieces is what both are together, as protobuf has it.
+                header = value_bytes if header is None else memoryview(bytes(header) + value_bytes)
         elif wire_type == _FIXED32:
             if field == _CRC32C:
                 crc32c = int.from_bytes(value_bytes, "little")
@@ -69,7 +70,7 @@ def _fixed_size(wire_type: int) -> int:
         return 4
     if wire_type == _FIXED64:
         return 8
-    raise DataLossError(f"chunk: wire type {wire_type} does not exist")
+    raise malformed()
 
 
 def _read_varint(message: bytes, at: int) -> tuple[int, int]:
@@ -78,4 +79,16 @@ def _read_varint(message: bytes, at: int) -> tuple[int, int]:
         value |= (byte & ~_MORE) << (7 * index)
         if not byte & _MORE:
             return value, at + index + 1
-    raise DataLossError("chunk: a varint does not end")
+    raise malformed()
+
+
+def malformed() -> DataLossError:
+    """What is wrong with bytes that no message has."""
+    return DataLossError("message: it is not protobuf")
+
+
+def beyond(size: int, missing: int) -> DataLossError:
+    """What is wrong with data of which less was wanted."""
+    return DataLossError(
+        f"chunk: got {size} bytes of data, want at most the {missing} that are missing"
+    )

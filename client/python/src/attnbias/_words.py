@@ -35,7 +35,7 @@ _WORDS: Final = {
     ".sha256:": ":",
     "ListTables has": "Client.list_tables() has",
     "Received message larger than max": (
-        "request: too large a message, have the server mount its tables (--tables)"
+        "too large a message; if it is the request, have the server mount its tables (--tables)"
     ),
 }
 _VALUES: Final = "|".join(

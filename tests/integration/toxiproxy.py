@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links to a server that can be made slow or silent, by toxiproxy."""
+"""Links to a server that can be made slow, far or silent, by toxiproxy."""
 
 import contextlib
 import json
@@ -32,6 +32,12 @@ class Link:
         """What the server sends on each connection comes no faster."""
         rate = max(1, int(bytes_per_second / 1000))
         with self._toxic("bandwidth", "downstream", rate=rate):
+            yield
+
+    @contextlib.contextmanager
+    def far(self, milliseconds: int) -> Iterator[None]:
+        """What the server sends comes so much later."""
+        with self._toxic("latency", "downstream", latency=milliseconds):
             yield
 
     @contextlib.contextmanager

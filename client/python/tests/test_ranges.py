@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A large payload by ranges, over connections of their own, and a small one in one message."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import numpy as np
+import pytest
+from fake_server import FINGERPRINT, FakeServer, Payload, abort, retry_info, sequence, table
+
+import attnbias
+from attnbias import _download
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from either_client import Connect
+
+    from attnbias.v1 import service_pb2
+
+    Step = Callable[[service_pb2.StreamTensorRequest, grpc.ServicerContext], Iterator[bytes]]
+
+SINUSOIDAL = attnbias.Sinusoidal(dim=1)
+PAYLOAD = table(sequence())  # of 20000 bytes
+OTHER = table(sequence() + 1, fingerprint="f" * 64)
+FIRST = 8000
+
+
+@pytest.fixture(autouse=True)
+def _small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_download, "_FIRST_BYTES", FIRST)
+    monkeypatch.setattr(_download, "_CHUNK_BYTES", 1000)
+
+
+def serves(payload: Payload) -> Step:
+    """What an honest server does."""
+
+    def step(
+        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
+        if request.expected_fingerprint not in ("", payload.header.fingerprint):
+            abort(context, grpc.StatusCode.FAILED_PRECONDITION, "expected_fingerprint: is another")
+        end = len(payload.data)
+        if request.read_limit:
+            end = min(end, request.read_offset + request.read_limit)
+        yield from payload.messages(request.read_offset, end)
+
+    return step
+
+
+def at(offset: int, step: Step, otherwise: Step | None = None) -> Step:
+    """A step for the calls that begin at an offset, and what the others have."""
+    otherwise = otherwise or serves(PAYLOAD)
+
+    def chosen(
+        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
+        yield from (step if request.read_offset == offset else otherwise)(request, context)
+
+    return chosen
+
+
+def breaks(code: grpc.StatusCode, *details: Any, after: int = 0) -> Step:
+    def step(
+        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
+        yield from PAYLOAD.messages(request.read_offset, request.read_offset + after)
+        abort(context, code, "as planned", *details)
+
+    return step
+
+
+def slow(step: Step, seconds: float) -> Step:
+    """That step, begun later."""
+
+    def late(
+        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
+        time.sleep(seconds)
+        yield from step(request, context)
+
+    return late
+
+
+def ranges_of(server: FakeServer) -> list[tuple[int, int]]:
+    """What was asked for, in order of place."""
+    return sorted((r.read_offset, r.read_limit) for r in server.requests)
+
+
+def test_each_range_comes_over_a_connection_of_its_own(
+    server: FakeServer, connect: Connect
+) -> None:
+    server.script = [serves(PAYLOAD)]
+    with connect(server.target, streams=3) as client:
+        np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
+        assert ranges_of(server) == [(0, FIRST), (8000, 4000), (12000, 4000), (16000, 4000)]
+        assert server.requests[0].expected_fingerprint == ""
+        assert {r.expected_fingerprint for r in server.requests[1:]} == {FINGERPRINT}
+        peers = [caller.peer for caller in server.callers]
+        assert len(set(peers)) == 3
+        assert peers[0] in peers[1:]
+        client.get(SINUSOIDAL, positions=5001)  # over the same
+        assert {caller.peer for caller in server.callers} == set(peers)
+
+
+def test_ranges_are_of_whole_chunks(server: FakeServer, connect: Connect) -> None:
+    server.script = [serves(PAYLOAD)]
+    with connect(server.target, streams=5) as client:
+        np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
+    assert ranges_of(server)[1:] == [(8000, 3000), (11000, 3000), (14000, 3000), (17000, 3000)]
+
+
+def test_one_stream_is_one_call(server: FakeServer, connect: Connect) -> None:
+    server.script = [serves(PAYLOAD)]
+    with connect(server.target, streams=1) as client:
+        np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
+    assert ranges_of(server) == [(0, 0)]
+
+
+def test_a_payload_of_one_range_is_one_call(server: FakeServer, connect: Connect) -> None:
+    server.script = [serves(table(sequence(FIRST // 4)))]
+    with connect(server.target, streams=4) as client:
+        client.get(SINUSOIDAL, positions=FIRST // 4)
+    assert ranges_of(server) == [(0, FIRST)]
+
+
+@pytest.mark.parametrize(("pause", "count"), [(0.0, 1), (0.3, 2)])
+def test_the_first_range_says_how_many_are_worth_it(
+    server: FakeServer,
+    connect: Connect,
+    monkeypatch: pytest.MonkeyPatch,
+    pause: float,
+    count: int,
+) -> None:
+    """A share of the rest is what a stream brings in a while: here in ten minutes, or 0.25 s."""
+    if not pause:
+        monkeypatch.setattr(_download, "_WORTHWHILE_SECONDS", 600)
+    server.script = [slow(serves(PAYLOAD), pause)]
+    with connect(server.target) as client:
+        np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
+    assert len(server.requests) == 1 + count
+
+
+def test_no_more_than_eight_are_worth_it(server: FakeServer, connect: Connect) -> None:
+    server.script = [slow(serves(table(sequence(50000))), 0.3)]
+    with connect(server.target) as client:
+        np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=50000), sequence(50000))
+    assert len(server.requests) == 1 + 8
+
+
+def test_a_range_that_breaks_is_resumed_alone(server: FakeServer, connect: Connect) -> None:
+    broken = breaks(grpc.StatusCode.UNAVAILABLE, retry_info(0), after=2500)
+    server.script = [at(12000, broken)]
+    with connect(server.target, streams=3) as client:
+        np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
+    expected = [(0, FIRST), (8000, 4000), (12000, 4000), (14500, 1500), (16000, 4000)]
+    assert ranges_of(server) == expected
+
+
+def test_a_payload_that_changes_comes_anew(server: FakeServer, connect: Connect) -> None:
+    server.script = [serves(PAYLOAD), serves(OTHER)]
+    with connect(server.target, streams=3) as client:
+        np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence() + 1)
+    assert [r.read_offset for r in server.requests if not r.expected_fingerprint] == [0, 0]
+
+
+def test_a_payload_that_keeps_changing_is_an_error(server: FakeServer, connect: Connect) -> None:
+    server.script = [at(0, serves(PAYLOAD), breaks(grpc.StatusCode.FAILED_PRECONDITION))]
+    with (
+        connect(server.target, streams=3) as client,
+        pytest.raises(attnbias.FailedPreconditionError, match="as planned"),
+    ):
+        client.get(SINUSOIDAL, positions=5000)
+    assert [r.read_offset for r in server.requests].count(0) == 2
+
+
+def test_the_first_failure_ends_the_others(server: FakeServer, connect: Connect) -> None:
+    begun, cancelled, left_alone = (threading.Event() for _ in range(3))
+
+    def stalls(
+        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
+        del request
+        context.add_callback(cancelled.set)
+        yield PAYLOAD.first()
+        begun.set()
+        if not cancelled.wait(5):
+            left_alone.set()
+
+    def fails(
+        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
+        begun.wait(60)
+        yield from breaks(grpc.StatusCode.PERMISSION_DENIED)(request, context)
+
+    server.script = [at(12000, stalls, at(16000, fails))]
+    with (
+        connect(server.target, streams=3) as client,
+        pytest.raises(attnbias.PermissionDeniedError, match="as planned"),
+    ):
+        client.get(SINUSOIDAL, positions=5000)
+    assert cancelled.wait(10)
+    assert not left_alone.is_set()
+
+
+def test_a_range_of_another_payload_is_an_error(server: FakeServer, connect: Connect) -> None:
+    def lies(
+        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
+        del context
+        yield from OTHER.messages(request.read_offset)
+
+    server.script = [at(12000, lies)]
+    with (
+        connect(server.target, streams=3) as client,
+        pytest.raises(attnbias.DataLossError, match=r"resumed with fingerprint f{64}, want 0123"),
+    ):
+        client.get(SINUSOIDAL, positions=5000)
+
+
+def test_a_range_that_goes_on_is_an_error(server: FakeServer, connect: Connect) -> None:
+    def goes_on(
+        request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
+        del context
+        yield from PAYLOAD.messages(request.read_offset)
+
+    server.script = [at(8000, goes_on)]
+    with (
+        connect(server.target, streams=3) as client,
+        pytest.raises(
+            attnbias.DataLossError,
+            match="got 1000 bytes of data, want at most the 0 that are missing",
+        ),
+    ):
+        client.get(SINUSOIDAL, positions=5000)
+
+
+def test_streams_below_one_are_refused(connect: Connect) -> None:
+    with pytest.raises(ValueError, match="streams: got 0, want at least 1, or None"):
+        connect("nowhere", streams=0)

@@ -1,0 +1,451 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every client is asked for, and what has to come of it: the same for all of them."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import grpc
+import numpy as np
+from crc32c import crc32c
+
+from tests.clients.faults import (
+    CUT,
+    DRAINING,
+    STALL,
+    Fault,
+    Refusal,
+    chunk,
+    empty_chunk,
+    flip_last,
+    header,
+    in_turn,
+    message_with,
+    none,
+    only,
+    part,
+    replaced,
+    resumed,
+    then,
+)
+from tests.integration.cases import Case, Fields, Options, case_of
+
+LONG = 60  # seconds, where nothing waits for a timeout
+
+
+class Asked(NamedTuple):
+    """A tensor, in the words of every client."""
+
+    case: Case
+    options: Options
+
+    def spec(self) -> Any:
+        return self.case.asked(self.options)
+
+    def in_python(self) -> dict[str, Any]:
+        """For JSON; arrays as their bytes."""
+        fields = {
+            name: (
+                {"dtype": value.dtype.name, "shape": value.shape, "hex": value.tobytes().hex()}
+                if isinstance(value, np.ndarray)
+                else value
+            )
+            for name, value in self.case.fields.items()
+        }
+        return {"encoding": self.case.encoding, "fields": fields, "options": self.options}
+
+
+@dataclass(frozen=True)
+class Fails:
+    """How a client has to fail."""
+
+    status: str
+    says: str = ""
+    """In the message, of any client."""
+    reason: str = ""
+    field: str = ""
+    """That the server blames, by its path in the contract."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A request under a fault."""
+
+    asked: Asked
+    fault: Fault = none
+    settings: dict[str, Any] = field(default_factory=dict)
+    fails: Fails | None = None
+    """None where the right bytes have to come."""
+    calls: int | None = 1
+    """That the server sees; None where that is a matter of time."""
+    guarded: bool = False
+    """Whether the server asks who calls."""
+    gap: float = 0
+    """Seconds between two calls, at least."""
+
+    def outcome(self) -> str:
+        """In words."""
+        if self.fails is None:
+            return "the tensor" if self.calls == 1 else f"the tensor, after {self.calls} calls"
+        times = "" if self.calls in (1, None) else f" after {self.calls} calls"
+        return f"`{self.fails.status}`{times}"
+
+
+def _alibi(fields: Fields | None = None, **options: Any) -> Asked:
+    return Asked(Case("alibi", {"num_heads": 8} | (fields or {}), "pair"), options)
+
+
+def _sinusoid(**options: Any) -> Asked:
+    return Asked(Case("sinusoidal", {"dim": 256, "layout": "INTERLEAVED"}, "table"), options)
+
+
+def _t5(table: Any) -> Asked:
+    fields = {"num_heads": 2, "bidirectional": True, "table": table}
+    return Asked(Case("t5", fields, "pair"), {"queries": 5, "keys": 7, "align": "end"})
+
+
+def _of(encoding: str, **options: Any) -> Asked:
+    return Asked(case_of(encoding, 1), options)
+
+
+TABLE = np.arange(64, dtype=np.float32).reshape(32, 2)
+# A mounted one, whose name is that of its file and its tensor.
+TABLE_FILE, TABLE_TENSOR = "it's 100%2F", 'layer.0/"relative" bias=[a,b]:@c '
+# 5 MiB: more than a GetTensor takes, in chunks of 1 MiB.
+LARGE = _sinusoid(positions=(0, 5120))
+
+ANSWERS = {
+    "diagonals": Trial(_alibi(queries=37, keys=37)),
+    "dense, a window, masked": Trial(
+        _alibi(queries=(3, 9), keys=(2, 9), heads=(1, 5), form="dense", dtype="f16", causal=True)
+    ),
+    "dense, one mask filled": Trial(
+        _alibi(queries=9, keys=9, form="dense", dtype="bf16", window_left=2, fill="lowest")
+    ),
+    "key row": Trial(_alibi({"variant": "KEY_FROM_END"}, queries=3, keys=11, align="end")),
+    "one number": Trial(_alibi(queries=1, keys=1, heads=(7, 8), dtype="f64")),
+    "table, positions listed": Trial(_sinusoid(position_ids=[5, -3, 5, 1 << 40], dtype="f64")),
+    "two parts": Trial(_of("rotary", positions=(7, 40))),
+    "block and border": Trial(_of("beit")),
+    "vectors": Trial(_of("shaw", queries=6, keys=6)),
+    "indices": Trial(_of("deberta", queries=20, keys=20, values="buckets")),
+    "learned table in the request": Trial(_t5(TABLE)),
+    "mounted table, an unusual name": Trial(_t5(f"{TABLE_FILE}:{TABLE_TENSOR}")),
+    "many chunks": Trial(LARGE),
+}
+
+REFUSALS = {
+    "no such heads": Trial(
+        _alibi({"num_heads": -1}, queries=4, keys=4),
+        fails=Fails(
+            "INVALID_ARGUMENT", "alibi.num_heads: ", "INVALID_FIELD", "spec.alibi.num_heads"
+        ),
+    ),
+    "no positions": Trial(
+        _sinusoid(positions=(4, 4)),
+        fails=Fails("INVALID_ARGUMENT", "positions: ", "INVALID_FIELD", "spec.table.positions"),
+    ),
+    "no such table": Trial(
+        _t5("nobody's"),
+        fails=Fails("NOT_FOUND", "t5.table", "TABLE_NOT_FOUND", "spec.t5.table.name"),
+    ),
+    "positions without numbers": Trial(
+        _of("learned_absolute", positions=(0, 100000)),
+        fails=Fails("OUT_OF_RANGE", "positions: ", "OUT_OF_RANGE", "spec.table.positions"),
+    ),
+    "no token": Trial(
+        _alibi(queries=4, keys=4),
+        guarded=True,
+        fails=Fails("UNAUTHENTICATED", "wants to know who calls", "NO_CREDENTIALS"),
+    ),
+    "unknown token": Trial(
+        _alibi(queries=4, keys=4),
+        guarded=True,
+        settings={"token": "guessed"},
+        fails=Fails("UNAUTHENTICATED", "does not know this token", "UNKNOWN_TOKEN"),
+    ),
+    "a token": Trial(_alibi(queries=4, keys=4), guarded=True, settings={"token": "all"}),
+    "a method that is not allowed": Trial(
+        _alibi(queries=4, keys=4),
+        guarded=True,
+        settings={"token": "little"},
+        fails=Fails("PERMISSION_DENIED", "does not let this caller do it", "METHOD_NOT_ALLOWED"),
+    ),
+    "larger than the client takes": Trial(
+        LARGE,
+        settings={"max_tensor_bytes": 5242879},
+        fails=Fails(
+            "RESOURCE_EXHAUSTED", "the tensor has 5242880 bytes, this client takes at most 5242879"
+        ),
+    ),
+}
+
+
+def refused(
+    code: str,
+    reason: str = "",
+    retry_seconds: float | None = None,
+    trailers: tuple[tuple[str, str | bytes], ...] = (),
+) -> Refusal:
+    return Refusal(grpc.StatusCode[code], "not now", reason, retry_seconds, trailers)
+
+
+PUSHBACK, DETAILS = "grpc-retry-pushback-ms", "grpc-status-details-bin"
+OVERLOADED = refused("RESOURCE_EXHAUSTED", "OVERLOADED", 0.7)
+INTERRUPTED = {
+    "draining": Trial(LARGE, in_turn(then(DRAINING, after=0), none), calls=2),
+    "draining without end": Trial(
+        LARGE,
+        then(DRAINING, after=0),
+        settings={"max_attempts": 3},
+        fails=Fails("UNAVAILABLE", "the server drains", "DRAINING"),
+        calls=3,
+    ),
+    "overloaded, 0.7 s": Trial(
+        LARGE, in_turn(*[then(OVERLOADED, after=0)] * 2, none), calls=3, gap=0.7
+    ),
+    "overloaded for longer than the timeout": Trial(
+        LARGE,
+        then(refused("RESOURCE_EXHAUSTED", "OVERLOADED", 3600), after=0),
+        fails=Fails("RESOURCE_EXHAUSTED", "not now", "OVERLOADED"),
+    ),
+    "`UNAVAILABLE`, 0.7 s": Trial(
+        LARGE, in_turn(then(refused("UNAVAILABLE", "", 0.7), after=0), none), calls=2, gap=0.7
+    ),
+    "`grpc-retry-pushback-ms: 700`": Trial(
+        LARGE,
+        in_turn(then(refused("RESOURCE_EXHAUSTED", trailers=((PUSHBACK, "700"),)), after=0), none),
+        calls=2,
+        gap=0.7,
+    ),
+    "`grpc-retry-pushback-ms: -1`": Trial(
+        LARGE,
+        then(refused("UNAVAILABLE", trailers=((PUSHBACK, "-1"),)), after=0),
+        fails=Fails("UNAVAILABLE", "not now"),
+    ),
+    "details of garbage": Trial(
+        LARGE,
+        then(refused("INVALID_ARGUMENT", trailers=((DETAILS, b"\xff\xff"),)), after=0),
+        fails=Fails("INVALID_ARGUMENT", "not now"),
+    ),
+    "`RESOURCE_EXHAUSTED` without a delay": Trial(
+        LARGE,
+        then(refused("RESOURCE_EXHAUSTED"), after=0),
+        fails=Fails("RESOURCE_EXHAUSTED", "not now"),
+    ),
+    "`INTERNAL`": Trial(
+        LARGE, then(refused("INTERNAL"), after=2), fails=Fails("INTERNAL", "not now")
+    ),
+    "`UNAVAILABLE` midway": Trial(LARGE, resumed(none), calls=2),
+    "`ABORTED` midway": Trial(LARGE, in_turn(then(refused("ABORTED"), after=3), none), calls=2),
+    "`CANCELLED` midway": Trial(LARGE, in_turn(then(refused("CANCELLED"), after=3), none), calls=2),
+    "`UNAVAILABLE` after each chunk": Trial(LARGE, then(DRAINING, after=2), calls=5),
+    "`INTERNAL` after the last byte": Trial(LARGE, then(refused("INTERNAL"), after=6)),
+    "connection reset before the header": Trial(LARGE, in_turn(then(CUT, after=0), none), calls=2),
+    "connection reset midway": Trial(LARGE, in_turn(then(CUT, after=3), none), calls=2),
+    "stalled before the header": Trial(
+        LARGE,
+        then(STALL, after=0),
+        settings={"timeout": 3},
+        fails=Fails("DEADLINE_EXCEEDED"),
+        calls=None,
+    ),
+    "stalled midway": Trial(
+        LARGE,
+        then(STALL, after=3),
+        settings={"timeout": 3},
+        fails=Fails("DEADLINE_EXCEEDED"),
+        calls=None,
+    ),
+}
+
+
+def corrupt(says: str) -> Fails:
+    return Fails("DATA_LOSS", says)
+
+
+NOT_PROTOBUF = corrupt("message: it is not protobuf")
+SHORT = "stream: ended after 4194304 bytes, want 5242880"
+CHUNKS = {
+    "the last chunk missing": Trial(LARGE, only(0, 1, 2, 3, 4), fails=corrupt(SHORT)),
+    "a chunk missing": Trial(
+        LARGE, only(0, 1, 3, 4, 5), fails=corrupt("chunk: got offset 2097152, want 1048576")
+    ),
+    "chunks in another order": Trial(
+        LARGE, only(0, 1, 3, 2, 4, 5), fails=corrupt("chunk: got offset 2097152, want 1048576")
+    ),
+    "a chunk twice": Trial(
+        LARGE, only(0, 1, 1, 2, 3, 4, 5), fails=corrupt("chunk: got offset 0, want 1048576")
+    ),
+    "a chunk beyond the end": Trial(
+        LARGE,
+        only(0, 1, 2, 3, 4, 5, 5),
+        fails=corrupt("chunk: got 1048576 bytes of data, want at most the 0 that are missing"),
+    ),
+    "an empty message": Trial(
+        LARGE,
+        lambda _, messages: [*messages[:2], b"", *messages[2:]],
+        fails=corrupt("chunk: got offset 0, want 1048576"),
+    ),
+    "a chunk of no bytes": Trial(
+        LARGE, lambda _, messages: [*messages[:2], empty_chunk(1 << 20), *messages[2:]]
+    ),
+    "a negative offset": Trial(
+        LARGE,
+        chunk(lambda reply: setattr(reply, "offset", -1)),
+        fails=corrupt("chunk: got offset -1, want 0"),
+    ),
+    "a message cut short": Trial(LARGE, replaced(2, lambda raw: raw[:-9]), fails=NOT_PROTOBUF),
+    "a flipped bit": Trial(
+        LARGE,
+        replaced(2, flip_last),
+        fails=corrupt("chunk: 1048576 bytes at offset 1048576 have CRC-32C [0-9a-f]{8}, want"),
+    ),
+    "no checksum": Trial(
+        LARGE,
+        chunk(lambda reply: reply.ClearField("crc32c")),
+        fails=corrupt("have CRC-32C [0-9a-f]{8}, want 00000000"),
+    ),
+}
+
+
+def shape(*lengths: int, size: int | None = None, total: bool = True) -> Fault:
+    """A header that declares another shape of F32, and the size that fits if nothing is said."""
+
+    def change(owner: Any) -> None:
+        owner.shape[:] = lengths
+        owner.size_bytes = 4 * math.prod(lengths) if size is None else size
+
+    return part(change, total=total)
+
+
+DOES_NOT_ADD_UP = corrupt("header: part positions at byte [08] has shape .* does not add up")
+HEADERS = {
+    "nothing, and `OK`": Trial(LARGE, only(), fails=corrupt("stream: ended without a header")),
+    "the header alone": Trial(
+        LARGE, only(0), fails=corrupt("stream: ended after 0 bytes, want 5242880")
+    ),
+    "chunks without a header": Trial(
+        LARGE,
+        only(1, 2, 3, 4, 5),
+        fails=corrupt("chunk: got 1048576 bytes of data, want at most the 0 that are missing"),
+    ),
+    "an empty first message": Trial(
+        LARGE,
+        lambda _, messages: [b"", *messages],
+        fails=corrupt("stream: the first message has no header"),
+    ),
+    "a second header": Trial(
+        LARGE, only(0, 0, 1, 2, 3, 4, 5), fails=corrupt("stream: a second header")
+    ),
+    "a second header midway": Trial(
+        LARGE, only(0, 1, 0, 2, 3, 4, 5), fails=corrupt("stream: a second header")
+    ),
+    "a header cut short": Trial(LARGE, replaced(0, lambda raw: raw[:-2]), fails=NOT_PROTOBUF),
+    "a header of garbage": Trial(
+        LARGE,
+        replaced(0, lambda _: message_with(b"\xff" * 9, crc32c(b"\xff" * 9))),
+        fails=NOT_PROTOBUF,
+    ),
+    "a header of another checksum": Trial(
+        LARGE,
+        chunk(lambda reply: reply.header.parts[0].ClearField("name"), 0),
+        fails=corrupt("header: got CRC-32C [0-9a-f]{8}, want [0-9a-f]{8}"),
+    ),
+    "a header without a checksum, of an older server": Trial(
+        LARGE, chunk(lambda reply: reply.ClearField("header_crc32c"), 0)
+    ),
+    "a header of 5 MiB": Trial(
+        LARGE,
+        header(lambda owner: owner.derived.add(name="x" * (5 << 20))),
+        fails=Fails(
+            "RESOURCE_EXHAUSTED", "[Rr]eceived message larger than max|too large a message"
+        ),
+    ),
+    "a header that declares 1 TiB": Trial(
+        LARGE,
+        shape(1 << 30, 256),
+        fails=Fails("RESOURCE_EXHAUSTED", "the tensor has 1099511627776 bytes, this client takes"),
+    ),
+    "a header that declares more than comes": Trial(
+        LARGE, shape(5121, 256), fails=corrupt("stream: ended after 5242880 bytes, want 5243904")
+    ),
+    "a header that declares less than comes": Trial(
+        LARGE,
+        shape(1024, 256),
+        fails=corrupt("chunk: got 1048576 bytes of data, want at most the 0 that are missing"),
+    ),
+    "a shape that is not the size": Trial(
+        LARGE, shape(5121, 256, size=5242880), fails=DOES_NOT_ADD_UP
+    ),
+    "negative lengths": Trial(LARGE, shape(-5120, -256), fails=DOES_NOT_ADD_UP),
+    "a shape beyond 64 bits": Trial(LARGE, shape(1 << 31, 1 << 31, size=0), fails=DOES_NOT_ADD_UP),
+    "a hole before the part": Trial(
+        LARGE, part(lambda owner: setattr(owner, "offset", 8)), fails=DOES_NOT_ADD_UP
+    ),
+    "a total that is not the sum": Trial(
+        LARGE,
+        shape(5121, 256, total=False),
+        fails=corrupt("header.total_bytes: got 5242880, want 5243904, the sum of its parts"),
+    ),
+    "no parts": Trial(
+        LARGE,
+        header(lambda owner: (owner.ClearField("parts"), owner.ClearField("total_bytes"))),
+        fails=corrupt("header: it has no parts"),
+    ),
+    "65 axes": Trial(
+        LARGE,
+        shape(5120, 256, *[1] * 63),
+        fails=corrupt("header: part positions has 65 axes, want at most 64"),
+    ),
+    "a header twice in its message": Trial(
+        LARGE,
+        replaced(0, lambda raw: raw + raw),
+        fails=corrupt("header: got CRC-32C [0-9a-f]{8}, want [0-9a-f]{8}"),
+    ),
+    "an unknown form": Trial(LARGE, part(lambda owner: setattr(owner, "form", 99))),
+    "an unknown element type": Trial(
+        LARGE,
+        part(lambda owner: setattr(owner, "data_type", 99)),
+        fails=Fails("UNIMPLEMENTED", "header: part positions has data_type 99"),
+    ),
+}
+
+MISMATCH = Refusal(grpc.StatusCode.FAILED_PRECONDITION, "other bytes", "FINGERPRINT_MISMATCH")
+BREAK = then(DRAINING, after=3)
+RESUMED = {
+    "resumed with another fingerprint": Trial(
+        LARGE,
+        resumed(header(lambda owner: setattr(owner, "fingerprint", "0" * 64))),
+        fails=corrupt("stream: resumed with fingerprint 0{64}, want [0-9a-f]{64}"),
+        calls=2,
+    ),
+    "resumed with another shape": Trial(
+        LARGE,
+        resumed(shape(256, 5120)),
+        fails=corrupt("stream: resumed with parts .*, want "),
+        calls=2,
+    ),
+    "resumed at the beginning": Trial(
+        LARGE,
+        resumed(chunk(lambda reply: setattr(reply, "offset", 0))),
+        fails=corrupt("chunk: got offset 0, want 2097152"),
+        calls=2,
+    ),
+    "`FAILED_PRECONDITION` to a resume": Trial(
+        LARGE, resumed(then(MISMATCH, after=0), none), calls=3
+    ),
+    "`FAILED_PRECONDITION` to a second resume": Trial(
+        LARGE,
+        in_turn(BREAK, then(MISMATCH, after=0), BREAK, then(MISMATCH, after=0)),
+        fails=Fails("FAILED_PRECONDITION", "other bytes", "FINGERPRINT_MISMATCH"),
+        calls=4,
+    ),
+    "`FAILED_PRECONDITION` midway": Trial(
+        LARGE,
+        then(MISMATCH, after=3),
+        fails=Fails("FAILED_PRECONDITION", "other bytes", "FINGERPRINT_MISMATCH"),
+    ),
+}
+
+TRIALS = ANSWERS | REFUSALS | INTERRUPTED | CHUNKS | HEADERS | RESUMED

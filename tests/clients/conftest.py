@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real server, the loop of the faulty ones, and the table at the end: what became of each case
+in each client.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from safetensors.numpy import save_file
+
+from tests.clients.cases import TABLE, TABLE_FILE, TABLE_TENSOR, TRIALS, Trial
+from tests.clients.drivers import DRIVERS
+from tests.clients.proxy import Loop, Proxy
+from tests.integration.server import Server
+
+_TRIAL = re.compile(r".*::test_every_client_does_the_same\[(.*?)-(.*)\]")
+
+
+@pytest.fixture(scope="session")
+def loop() -> Loop:
+    return Loop()
+
+
+@pytest.fixture(scope="session")
+def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """With a mounted table."""
+    tables = tmp_path_factory.mktemp("tables")
+    save_file({TABLE_TENSOR: TABLE}, tables / f"{TABLE_FILE}.safetensors")
+    with Server(f"--tables={tables}") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def guarded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Which asks who calls, and does not let everybody do everything."""
+    folder = tmp_path_factory.mktemp("guard")
+    tokens, policy = folder / "tokens", folder / "policy.json"
+    digests = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("all", "little")}
+    tokens.write_text("".join(f"{name} sha256:{digest}\n" for name, digest in digests.items()))
+    rights = {"all": {"methods": ["*"]}, "little": {"methods": ["GetServerInfo"]}}
+    policy.write_text(json.dumps({"callers": rights}))
+    with Server(f"--tokens={tokens}", f"--policy={policy}") as server:
+        yield server
+
+
+@pytest.fixture
+def before(loop: Loop, open_server: Server, guarded_server: Server) -> Callable[[Trial], Proxy]:
+    """What stands between a client and the server of a trial."""
+
+    def make(trial: Trial) -> Proxy:
+        server = guarded_server if trial.guarded else open_server
+        return Proxy(loop, server.address, trial.fault)
+
+    return make
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One row for each case."""
+    verdicts: dict[tuple[str, str], str] = {}
+    for verdict in ("passed", "failed"):
+        for report in terminalreporter.getreports(verdict):
+            found = re.fullmatch(
+                r".*::test_every_client_does_the_same\[(.*?)-(.*)\]", report.nodeid
+            )
+            if found:
+                verdicts[found[2], found[1]] = {"passed": "ok", "failed": "FAILED"}[verdict]
+    terminalreporter.section("clients")
+    rows = [("case", "what comes of it", *DRIVERS)]
+    for name, trial in TRIALS.items():
+        cells = [verdicts.get((name, client), "-") for client in DRIVERS]
+        if set(cells) != {"-"}:
+            rows.append((name, trial.outcome().replace("`", ""), *cells))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        terminalreporter.write_line("  ".join(cells).rstrip())

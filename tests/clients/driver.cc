@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C++ client for the suite: gets the tensor that a JSON names, and says in
+// one line of JSON what came of it.
+#include <google/protobuf/util/json_util.h>
+#include <openssl/sha.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/strip.h"
+#include "absl/types/span.h"
+#include "attnbias/client.h"
+#include "attnbias/error.h"
+
+namespace {
+
+using nlohmann::json;
+namespace v1 = attnbias::v1;
+
+attnbias::ClientOptions OptionsOf(const json& settings) {
+  attnbias::ClientOptions options{.target = settings.at("target")};
+  options.timeout = absl::Seconds(settings.at("timeout").get<double>());
+  if (settings.contains("token")) options.token = settings["token"];
+  if (settings.contains("max_attempts")) {
+    options.max_attempts = settings["max_attempts"].get<int>();
+  }
+  if (settings.contains("max_tensor_bytes")) {
+    options.max_tensor_bytes = settings["max_tensor_bytes"].get<int64_t>();
+  }
+  return options;
+}
+
+std::string Sha256(absl::Span<const std::byte> data) {
+  std::string digest(SHA256_DIGEST_LENGTH, '\0');
+  SHA256(reinterpret_cast<const uint8_t*>(data.data()), data.size(),
+         reinterpret_cast<uint8_t*>(digest.data()));
+  return absl::BytesToHexString(digest);
+}
+
+json Outcome(const absl::StatusOr<attnbias::Tensor>& tensor) {
+  if (!tensor.ok()) {
+    std::vector<std::string> fields;
+    for (const auto& violation : attnbias::FieldViolations(tensor.status())) {
+      fields.push_back(violation.field);
+    }
+    return {{"status", absl::StatusCodeToString(tensor.status().code())},
+            {"reason", attnbias::Reason(tensor.status())},
+            {"fields", fields},
+            {"message", tensor.status().message()}};
+  }
+  json parts = json::object();
+  for (int i = 0; i < tensor->header().parts_size(); ++i) {
+    const v1::TensorPart& part = tensor->header().parts(i);
+    parts[part.name()] = {
+        {"dtype",
+         absl::StripPrefix(v1::DataType_Name(part.data_type()), "DATA_TYPE_")},
+        {"shape",
+         std::vector<int64_t>(part.shape().begin(), part.shape().end())},
+        {"sha256", Sha256(tensor->part(i))}};
+  }
+  return {{"fingerprint", tensor->header().fingerprint()}, {"parts", parts}};
+}
+
+}  // namespace
+
+int main(int, char** argv) {
+  const json settings = json::parse(argv[1]);
+  v1::TensorSpec spec;
+  const auto parsed = google::protobuf::util::JsonStringToMessage(
+      settings.at("request").dump(), &spec);
+  const auto client = attnbias::Client::Create(OptionsOf(settings));
+  if (!parsed.ok() || !client.ok()) {
+    std::cerr << parsed.ToString() << "\n" << client.status() << "\n";
+    return 1;
+  }
+  std::cout << Outcome(client->Get(spec)).dump() << "\n";
+}

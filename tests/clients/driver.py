@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Python's clients for the suite: gets the tensor that a JSON names, and says in one line of JSON
+what came of it. `driver.py sync|aio REQUEST`
+"""
+
+import asyncio
+import hashlib
+import json
+import pathlib
+import sys
+import tempfile
+from typing import Any
+
+import numpy as np
+import safetensors
+from google.rpc import error_details_pb2
+
+import attnbias
+from attnbias import aio
+
+
+def encoding_of(asked: dict[str, Any]) -> attnbias.Encoding[Any]:
+    classes = {each.field: each for each in attnbias.Encoding.__subclasses__()}
+    fields = {name: array_or(value) for name, value in asked["fields"].items()}
+    return classes[asked["encoding"]](**fields)
+
+
+def array_or(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    raw = bytes.fromhex(value["hex"])
+    return np.frombuffer(raw, np.dtype(value["dtype"])).reshape(value["shape"])
+
+
+def options_of(asked: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no tuples, which are windows."""
+    windows = ("positions", "queries", "keys", "heads")
+    return {
+        name: tuple(value) if name in windows and isinstance(value, list) else value
+        for name, value in asked["options"].items()
+    }
+
+
+async def save_by_aio(path: pathlib.Path, asked: dict[str, Any], settings: dict[str, Any]) -> Any:
+    async with aio.Client(**settings) as client:
+        return await client.save(path, encoding_of(asked), **options_of(asked))
+
+
+def save_by_sync(path: pathlib.Path, asked: dict[str, Any], settings: dict[str, Any]) -> Any:
+    with attnbias.Client(**settings) as client:
+        return client.save(path, encoding_of(asked), **options_of(asked))
+
+
+def outcome(kind: str, asked: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "tensor.safetensors")
+        try:
+            if kind == "aio":
+                info = asyncio.run(save_by_aio(path, asked, settings))
+            else:
+                info = save_by_sync(path, asked, settings)
+        except attnbias.Error as error:
+            return {
+                "status": error.code.name,
+                "reason": error.reason,
+                "fields": [
+                    violation.field
+                    for detail in error.details
+                    if isinstance(detail, error_details_pb2.BadRequest)
+                    for violation in detail.field_violations
+                ],
+                "message": str(error),
+            }
+        return {"fingerprint": info.fingerprint, "parts": parts_in(path)}
+
+
+def parts_in(path: pathlib.Path) -> dict[str, Any]:
+    return {
+        name: {
+            "dtype": part["dtype"],
+            "shape": list(part["shape"]),
+            "sha256": hashlib.sha256(part["data"]).hexdigest(),
+        }
+        for name, part in safetensors.deserialize(path.read_bytes())
+    }
+
+
+if __name__ == "__main__":
+    settings = json.loads(sys.argv[2])
+    print(json.dumps(outcome(sys.argv[1], settings.pop("request"), settings)))

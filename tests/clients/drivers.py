@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The clients under test: programs that get one tensor and say what came of it.
+
+Python's, Go's and C++'s take the same JSON and give the same; the command-line tool is driven as
+itself, by its options, and what it wrote is read back.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import safetensors
+from google.protobuf import json_format
+
+from tests.clients.cases import Asked
+from tests.integration import ways
+
+HERE = pathlib.Path(__file__).parent
+PATIENCE = 120  # seconds, for what takes as long as the machine takes
+
+Outcome = dict[str, Any]
+"""Fingerprint and parts; or status, message, reason and fields, as far as the client says them."""
+Driver = Callable[[Asked, dict[str, Any], pathlib.Path], Outcome]
+"""Gets what is asked for with settings: target, timeout and others; may leave files in a folder."""
+
+
+def _by(program: list[str], request: Any, settings: dict[str, Any]) -> Outcome:
+    done = _run([*program, json.dumps(settings | {"request": request})])
+    assert done.returncode == 0, done.stderr
+    outcome: Outcome = json.loads(done.stdout)
+    return outcome
+
+
+def sketch(part: ways.Part) -> dict[str, Any]:
+    """What all clients say of a part of a payload."""
+    digest = hashlib.sha256(part.data).hexdigest()
+    return {"dtype": part.data_type, "shape": list(part.shape), "sha256": digest}
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+
+
+def _by_python(kind: str) -> Driver:
+    def get(asked: Asked, settings: dict[str, Any], _folder: pathlib.Path) -> Outcome:
+        return _by([sys.executable, str(HERE / "driver.py"), kind], asked.in_python(), settings)
+
+    return get
+
+
+def _by_contract(variable: str) -> Driver:
+    def get(asked: Asked, settings: dict[str, Any], _folder: pathlib.Path) -> Outcome:
+        request = json_format.MessageToDict(asked.spec())
+        return _by([os.environ[variable]], request, settings)
+
+    return get
+
+
+def _by_tool(asked: Asked, settings: dict[str, Any], folder: pathlib.Path) -> Outcome:
+    out = folder / "tensor.safetensors"
+    words = [f"--server={settings['target']}", f"--timeout={settings['timeout']}"]
+    if "token" in settings:
+        (folder / "token").write_text(settings["token"])
+        words.append(f"--token-file={folder / 'token'}")
+    words += ["get", *ways.command_line(asked.spec(), folder), f"--out={out}"]
+    done = _run([os.environ["ATTNBIAS_CLI_BINARY"], *words])
+    if done.returncode == 1:
+        status, _, message = done.stderr.splitlines()[-1].removeprefix("attnbias: ").partition(": ")
+        return {"status": status, "message": message}
+    assert done.returncode == 0, done.stderr
+    with safetensors.safe_open(out, "numpy") as file:
+        metadata = file.metadata()
+    return {
+        "fingerprint": metadata["attnbias.fingerprint"],
+        "parts": {
+            name: sketch(ways.Part(part["dtype"], tuple(part["shape"]), bytes(part["data"])))
+            for name, part in safetensors.deserialize(out.read_bytes())
+        },
+    }
+
+
+TOOL_SETTINGS = {"timeout", "token"}
+"""Beside the target; the others have more."""
+DRIVERS: dict[str, Driver] = {
+    "python": _by_python("sync"),
+    "aio": _by_python("aio"),
+    "go": _by_contract("ATTNBIAS_GO_DRIVER"),
+    "c++": _by_contract("ATTNBIAS_CPP_DRIVER"),
+    "tool": _by_tool,
+}

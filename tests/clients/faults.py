@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a faulty server does to the answers of StreamTensor.
+
+A fault gets the number of the call, counted from 0, and the messages that the real server would
+send: the header, and chunks from the offset that was asked for. It gives what is sent instead.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import grpc
+
+from tests.integration.contract import header_checksum, message
+
+
+class Refusal(NamedTuple):
+    """The stream ends with this status."""
+
+    code: grpc.StatusCode
+    message: str
+    reason: str = ""
+    retry_seconds: float | None = None
+    trailers: tuple[tuple[str, str | bytes], ...] = ()
+    """Other metadata, or in place of those that the details make."""
+
+
+class Stall:
+    """Nothing more comes, and the stream does not end."""
+
+
+class Cut:
+    """The connection is reset."""
+
+
+Step = bytes | Refusal | Stall | Cut
+Fault = Callable[[int, list[bytes]], Iterable[Step]]
+Change = Callable[[Any], object]
+"""Of a message or a header, in place."""
+
+STALL, CUT = Stall(), Cut()
+DRAINING = Refusal(grpc.StatusCode.UNAVAILABLE, "the server drains", "DRAINING")
+
+
+def none(_attempt: int, messages: list[bytes]) -> Iterable[Step]:
+    return messages
+
+
+def then(*steps: Step, after: int) -> Fault:
+    """The first messages, and then these steps."""
+    return lambda _, messages: [*messages[:after], *steps]
+
+
+def only(*order: int) -> Fault:
+    """Some of the messages, in another order."""
+    return lambda _, messages: [messages[index] for index in order]
+
+
+def replaced(index: int, change: Callable[[bytes], bytes]) -> Fault:
+    """One message as other bytes."""
+
+    def fault(_attempt: int, messages: list[bytes]) -> Iterable[Step]:
+        return [*messages[:index], change(messages[index]), *messages[index + 1 :]]
+
+    return fault
+
+
+def chunk(change: Change, index: int = 1) -> Fault:
+    """One chunk with other fields."""
+    return replaced(index, lambda raw: _changed(raw, change))
+
+
+def header(change: Change) -> Fault:
+    """Another header, whose checksum is right."""
+
+    def changed(reply: Any) -> None:
+        change(reply.header)
+        reply.header_crc32c = header_checksum(reply)
+
+    return chunk(changed, 0)
+
+
+def part(change: Change, *, total: bool = True) -> Fault:
+    """A header whose only part is another; the total fits if nothing else is said."""
+
+    def changed(owner: Any) -> None:
+        change(owner.parts[0])
+        if total:
+            owner.total_bytes = owner.parts[0].size_bytes
+
+    return header(changed)
+
+
+def in_turn(*each: Fault) -> Fault:
+    """One fault for each call, the last for all that follow."""
+    return lambda attempt, messages: each[min(attempt, len(each) - 1)](attempt, messages)
+
+
+def resumed(*each: Fault) -> Fault:
+    """The first call breaks after two chunks; those after it have these faults."""
+    return in_turn(then(DRAINING, after=3), *each)
+
+
+def message_with(header_bytes: bytes, checksum: int) -> bytes:
+    """One with bytes that need not be a header's."""
+    fields = message("DescribeTensorResponse")(header_crc32c=checksum).SerializeToString()
+    return b"\x0a" + _varint(len(header_bytes)) + header_bytes + fields
+
+
+def empty_chunk(offset: int) -> bytes:
+    raw: bytes = message("StreamTensorResponse")(offset=offset).SerializeToString()
+    return raw
+
+
+def flip_last(raw: bytes) -> bytes:
+    """A bit of the payload, of which data is the last field."""
+    return raw[:-1] + bytes([raw[-1] ^ 1])
+
+
+def _changed(raw: bytes, change: Change) -> bytes:
+    reply = message("StreamTensorResponse").FromString(raw)
+    change(reply)
+    spoiled: bytes = reply.SerializeToString()
+    return spoiled
+
+
+def _varint(value: int) -> bytes:
+    low, more = value & 0x7F, value >> 7
+    return bytes([low | 0x80]) + _varint(more) if more else bytes([low])

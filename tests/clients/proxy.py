@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server that spoils what it sends: it stands before a real one, passes every call on as bytes,
+and puts one fault into the answers of StreamTensor.
+
+Between it and its clients is a forwarder of TCP, so that a fault can reset their connections.
+"""
+
+import asyncio
+import contextlib
+import socket
+import struct
+import threading
+import time
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, NamedTuple, Self
+
+import grpc
+from google.protobuf import duration_pb2
+from google.rpc import error_details_pb2, status_pb2
+
+from tests.clients.faults import Cut, Fault, Refusal, Stall
+from tests.integration.contract import SERVICE, message
+
+_RESET = struct.pack("ii", 1, 0)  # of SO_LINGER: closes at once, without a goodbye
+_PASSED_ON = ("authorization",)
+
+
+class Call(NamedTuple):
+    """A StreamTensor as it came."""
+
+    at: float
+    request: Any
+
+
+class Loop:
+    """An event loop in a thread: gRPC wants all its servers of one process in the same."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+
+class Proxy(grpc.GenericRpcHandler):
+    """Runs until the `with` block ends."""
+
+    def __init__(self, loop: Loop, server: str, fault: Fault) -> None:
+        self.calls: list[Call] = []
+        self.target = ""
+        self._loop = loop
+        self._address = server
+        self._fault = fault
+        self._connections: set[asyncio.StreamWriter] = set()
+
+    def __enter__(self) -> Self:
+        self._loop.run(self._start())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.run(self._stop())
+
+    async def _start(self) -> None:
+        options = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
+        self._channel = grpc.aio.insecure_channel(self._address, options)
+        self._server = grpc.aio.server()
+        self._server.add_generic_rpc_handlers((self,))
+        self._port = self._server.add_insecure_port("127.0.0.1:0")
+        await self._server.start()
+        self._forwarder = await asyncio.start_server(self._forward, "127.0.0.1", 0)
+        self.target = f"127.0.0.1:{self._forwarder.sockets[0].getsockname()[1]}"
+
+    async def _stop(self) -> None:
+        self._forwarder.close()
+        self._cut()
+        await self._server.stop(None)
+        await self._channel.close()
+
+    def service(self, handler_call_details: Any) -> Any:
+        method = handler_call_details.method
+        if method == f"/{SERVICE}/StreamTensor":
+            return grpc.unary_stream_rpc_method_handler(self._stream_tensor)
+
+        # On the wire a call of one message is a stream of one.
+        async def pass_on(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+            async with _passing(context) as options:
+                async for answer in self._channel.stream_stream(method)(requests, **options):
+                    yield answer
+
+        return grpc.stream_stream_rpc_method_handler(pass_on)
+
+    async def _stream_tensor(self, request: bytes, context: Any) -> None:
+        attempt = len(self.calls)
+        self.calls.append(
+            Call(time.monotonic(), message("StreamTensorRequest").FromString(request))
+        )
+        method = f"/{SERVICE}/StreamTensor"
+        async with _passing(context) as options:
+            call = self._channel.unary_stream(method)(request, **options)
+            answers = [answer async for answer in call]
+        for step in self._fault(attempt, answers):
+            match step:
+                case bytes():
+                    await context.write(step)
+                case Refusal():
+                    await context.abort(step.code, step.message, step.trailers or _details(step))
+                case Stall():
+                    await asyncio.Event().wait()  # the client ends it
+                case Cut():
+                    self._cut()
+
+    def _cut(self) -> None:
+        open_ones = [writer for writer in self._connections if not writer.is_closing()]
+        for writer in open_ones:
+            connection: socket.socket = writer.get_extra_info("socket")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            writer.transport.abort()
+        self._connections = set()
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections.add(writer)
+        inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        await asyncio.gather(_pump(reader, inner_writer), _pump(inner_reader, writer))
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while piece := await reader.read(1 << 16):
+            writer.write(piece)
+            await writer.drain()
+    writer.close()
+
+
+@contextlib.asynccontextmanager
+async def _passing(context: Any) -> AsyncIterator[dict[str, Any]]:
+    """What a call to the real server takes; how it refuses is how the call inside ends."""
+    metadata = [(key, value) for key, value in context.invocation_metadata() if key in _PASSED_ON]
+    try:
+        yield {"metadata": metadata, "timeout": context.time_remaining()}
+    except grpc.aio.AioRpcError as error:
+        trailers = tuple(error.trailing_metadata() or ())
+        await context.abort(error.code(), error.details() or "", trailers)
+
+
+def _details(refusal: Refusal) -> tuple[tuple[str, bytes], ...]:
+    """As a server sends what it says beside code and message."""
+    status = status_pb2.Status(code=refusal.code.value[0], message=refusal.message)
+    if refusal.reason:
+        status.details.add().Pack(error_details_pb2.ErrorInfo(reason=refusal.reason))
+    if refusal.retry_seconds is not None:
+        delay = duration_pb2.Duration()
+        delay.FromNanoseconds(int(refusal.retry_seconds * 1e9))
+        status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+    return (("grpc-status-details-bin", status.SerializeToString()),)
