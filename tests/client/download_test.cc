@@ -492,7 +492,7 @@ TEST_F(MessageTest, IsWhatWasDescribedAsSmall) {
     EXPECT_EQ(total, 10'000);
     done.push_back(bytes);
   });
-  EXPECT_EQ(Text(tensor), small_);
+  ASSERT_EQ(Text(tensor), small_);
   EXPECT_EQ(tensor->header().fingerprint(), "first");
   EXPECT_THAT(done, ElementsAre(10'000));
   EXPECT_EQ(server_.get_calls(), 1);
