@@ -29,6 +29,7 @@ namespace {
 struct Settings {
   std::string server = "localhost";
   double timeout_seconds = 300;
+  std::optional<int> streams;
   std::optional<bool> tls;
   TlsOptions tls_options;
   std::string token_file;
@@ -193,6 +194,7 @@ class Tool {
         {.target = settings_.server,
          .timeout = absl::Seconds(settings_.timeout_seconds),
          .max_tensor_bytes = max_tensor_bytes,
+         .streams = settings_.streams,
          .tls = Tls(),
          .token_file = settings_.token_file.empty()
                            ? std::nullopt
@@ -428,6 +430,9 @@ Commands AddCommands(CLI::App* app, Settings* settings) {
         return absl::StrCat("got ", text, ", want seconds, more than 0");
       })
       ->capture_default_str();
+  app->add_option("--streams", settings->streams,
+                  "Connections that a tensor of more than 16 MiB is fetched "
+                  "over; if not given, as many as make it faster");
   AddSecurityOptions(app, settings);
   app->set_version_flag("--version", "attnbias " ATTNBIAS_VERSION);
   app->require_subcommand(1);

@@ -49,6 +49,7 @@ constexpr auto kWords =
         {"spec.pair.query_positions.positions", "--query-position-ids"},
         {"spec.table.position_ids", "--position-ids"},
         {"target: got", "--server: got"},
+        {"streams: got", "--streams: got"},
         {"ClientOptions::target", "--server HOST:PORT"},
         {"ClientOptions::tls", "--tls"},
         {"ClientOptions::token_file", "--token-file FILE"},

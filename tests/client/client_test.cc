@@ -91,9 +91,11 @@ TEST_F(ClientTest, GetsTheBytes) {
 // Larger than any buffer on the way, so that slices are cut everywhere.
 TEST_F(ClientTest, GetsManyMegabytes) {
   const std::string payload = MakePayload(20'000'000);
-  server_.Then([=](const FakeStream& stream) {
-    return stream.SendAll(payload, MakeHeader(payload, "large"), 1'234'567);
-  });
+  for (int i = 0; i < 2; ++i) {
+    server_.Then([=](const FakeStream& stream) {
+      return stream.SendAll(payload, MakeHeader(payload, "large"), 1'234'567);
+    });
+  }
   EXPECT_TRUE(Text(MakeClient().Get(spec_)) == payload);
 }
 
@@ -474,6 +476,7 @@ TEST(Client, HasTheDefaultsOfAllClients) {
   EXPECT_EQ(options.timeout, absl::Seconds(300));
   EXPECT_EQ(options.max_tensor_bytes, int64_t{16} << 30);
   EXPECT_EQ(options.max_attempts, std::nullopt);
+  EXPECT_EQ(options.streams, std::nullopt);
 }
 
 TEST_F(ClientTest, MetadataComesWithEachCall) {
@@ -504,6 +507,7 @@ TEST(Client, NamesTheOptionThatIsWrong) {
             "max_tensor_bytes: got 0, want more than 0");
   EXPECT_EQ(message({.max_attempts = 0}),
             "max_attempts: got 0, want at least 1");
+  EXPECT_EQ(message({.streams = 0}), "streams: got 0, want at least 1");
 }
 
 // What a stream must not be: each case is DATA_LOSS and says why.

@@ -73,14 +73,18 @@ struct FakeStream {
     return writer->Write(message);
   }
 
-  // The whole answer of a server in good health.
+  // The whole answer of a server in good health, or the range asked for.
   grpc::Status SendAll(const std::string& payload,
                        const v1::TensorHeader& header,
                        size_t chunk = 1000) const {
     SendHeader(header);
-    for (size_t at = static_cast<size_t>(request.read_offset());
-         at < payload.size(); at += chunk) {
-      SendChunk(payload, at, std::min(at + chunk, payload.size()));
+    const size_t begin = static_cast<size_t>(request.read_offset());
+    const size_t end =
+        request.read_limit() == 0
+            ? payload.size()
+            : std::min(begin + request.read_limit(), payload.size());
+    for (size_t at = begin; at < end; at += chunk) {
+      SendChunk(payload, at, std::min(at + chunk, end));
     }
     return grpc::Status::OK;
   }
@@ -94,6 +98,7 @@ struct Caller {
 };
 
 using Script = std::function<grpc::Status(const FakeStream&)>;
+using GetScript = std::function<grpc::Status(v1::GetTensorResponse*)>;
 using DescribeScript = std::function<grpc::Status(v1::DescribeTensorResponse*)>;
 
 inline grpc::Status WithDetail(grpc::StatusCode code,
@@ -120,6 +125,11 @@ class FakeServer final : public v1::AttentionBiasService::Service {
   void Then(Script script) {
     const std::lock_guard lock(mutex_);
     scripts_.push_back(std::move(script));
+  }
+  // Without a script there is no such method.
+  void ThenGet(GetScript script) {
+    const std::lock_guard lock(mutex_);
+    get_scripts_.push_back(std::move(script));
   }
   void ThenDescribe(DescribeScript script) {
     const std::lock_guard lock(mutex_);
@@ -156,6 +166,9 @@ class FakeServer final : public v1::AttentionBiasService::Service {
     return requests_;
   }
 
+  // Calls of GetTensor.
+  int get_calls() const { return get_calls_; }
+
   void set_health(grpc::health::v1::HealthCheckResponse::ServingStatus status) {
     health_.status = status;
   }
@@ -175,6 +188,23 @@ class FakeServer final : public v1::AttentionBiasService::Service {
       scripts_.pop_front();
     }
     return script(FakeStream{context, *request, writer});
+  }
+
+  grpc::Status GetTensor(grpc::ServerContext* context,
+                         const v1::GetTensorRequest*,
+                         v1::GetTensorResponse* response) override {
+    Note(*context);
+    ++get_calls_;
+    GetScript script;
+    {
+      const std::lock_guard lock(mutex_);
+      if (get_scripts_.empty()) {
+        return {grpc::StatusCode::UNIMPLEMENTED, "no such method"};
+      }
+      script = std::move(get_scripts_.front());
+      get_scripts_.pop_front();
+    }
+    return script(response);
   }
 
   grpc::Status DescribeTensor(grpc::ServerContext* context,
@@ -278,9 +308,11 @@ class FakeServer final : public v1::AttentionBiasService::Service {
 
   mutable std::mutex mutex_;
   std::deque<Script> scripts_;
+  std::deque<GetScript> get_scripts_;
   std::deque<DescribeScript> describe_scripts_;
   std::vector<v1::StreamTensorRequest> requests_;
   std::vector<Caller> callers_;
+  std::atomic<int> get_calls_ = 0;
   std::atomic<int> info_calls_ = 0;
   HealthService health_{this};
   const std::shared_ptr<grpc::ServerCredentials> credentials_;

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "attnbias/client.h"
 #include "client/cpp/src/bearer_token.h"
+#include "client/cpp/src/call_group.h"
 #include "client/cpp/src/retry_state.h"
 
 namespace attnbias {
@@ -19,6 +20,11 @@ class Attempts {
   // All outlive this; `token` may be null. The timeout counts from now on.
   Attempts(const ClientOptions& options, grpc::Channel* channel,
            BearerToken* token);
+
+  // Those of a part of the same call, within its time: over another channel,
+  // counted from the beginning, and none once the group has failed. Both
+  // outlive them.
+  Attempts ForPart(grpc::Channel* channel, CallGroup* group) const;
 
   // For the next attempt: metadata and token, and what is left of the time.
   void Prepare(grpc::ClientContext* context) const;
@@ -33,10 +39,18 @@ class Attempts {
   void Progressed() { state_.Progressed(); }
 
  private:
+  Attempts(const ClientOptions& options, grpc::Channel* channel,
+           BearerToken* token, absl::Time deadline, CallGroup* group);
+
+  bool IsWanted() const;
+  // False where an attempt is not wanted any more, and then at once.
+  bool WaitUntil(absl::Time end) const;
+
   const ClientOptions& options_;
   grpc::Channel* const channel_;
   BearerToken* const token_;
   const absl::Time deadline_;
+  CallGroup* const group_;  // null: it is a call by itself
   RetryState state_;
 };
 

@@ -48,6 +48,8 @@ const Options& Defaults() {
   return *defaults;
 }
 
+constexpr int kSpareIdleMilliseconds = 10'000;
+
 // gRPC takes receive buffers from malloc, 64 KiB each, and frees a message's
 // worth of them at once. glibc would hand them back to the system and fault
 // them in again for every message, a third of the time of a large download.
@@ -61,7 +63,8 @@ void KeepReceiveBuffers() {
 
 }  // namespace
 
-std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
+std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options,
+                                           ChannelUse use) {
   KeepReceiveBuffers();
   Options merged = options.channel_options;
   if (IsOnThisMachine(options.target)) {
@@ -71,6 +74,9 @@ std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
   if (!options.tls->server_name.empty()) {
     merged.insert(
         {GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, options.tls->server_name});
+  }
+  if (use == ChannelUse::kSpare) {
+    merged.insert({GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS, kSpareIdleMilliseconds});
   }
   merged.insert(Defaults().begin(), Defaults().end());
   grpc::ChannelArguments arguments;

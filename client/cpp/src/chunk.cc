@@ -50,7 +50,8 @@ void PlainCopy(std::byte* to, const std::byte* from, size_t size) {
 
 class ChunkReader {
  public:
-  ChunkReader(CodedInputStream* in, absl::Span<std::byte> room,
+  // Without room, payload is passed over.
+  ChunkReader(CodedInputStream* in, std::optional<absl::Span<std::byte>> room,
               Placement placement)
       : in_(*in),
         room_(room),
@@ -64,7 +65,7 @@ class ChunkReader {
       }
     }
     if (!in_.ConsumedEntireMessage()) return Malformed();
-    if (computed_crc_ != sent_crc_) {
+    if (room_.has_value() && computed_crc_ != sent_crc_) {
       return absl::DataLossError(absl::StrCat(
           "chunk: ", chunk_.size, " bytes at offset ", chunk_.offset,
           " have CRC-32C ", absl::Hex(computed_crc_, absl::kZeroPad8),
@@ -132,14 +133,17 @@ class ChunkReader {
   absl::Status ReadData() {
     uint32_t size = 0;
     if (!in_.ReadVarint32(&size)) return Malformed();
-    if (size > room_.size()) {
+    if (!room_.has_value()) {
+      return in_.Skip(static_cast<int>(size)) ? absl::OkStatus() : Malformed();
+    }
+    if (size > room_->size()) {
       return absl::DataLossError(
           absl::StrCat("chunk: got ", size, " bytes of data, want at most the ",
-                       room_.size(), " that are missing"));
+                       room_->size(), " that are missing"));
     }
     chunk_.size = size;
     computed_crc_ = 0;
-    for (std::byte* to = room_.data(); size > 0;) {
+    for (std::byte* to = room_->data(); size > 0;) {
       const void* from = nullptr;
       int run = 0;
       if (!in_.GetDirectBufferPointer(&from, &run)) return Malformed();
@@ -154,7 +158,7 @@ class ChunkReader {
   }
 
   CodedInputStream& in_;
-  const absl::Span<std::byte> room_;
+  const std::optional<absl::Span<std::byte>> room_;
   void (*const copy_)(std::byte*, const std::byte*, size_t);
   Chunk chunk_;
   uint32_t sent_crc_ = 0;
@@ -172,6 +176,17 @@ absl::StatusOr<Chunk> ReadChunk(grpc::ByteBuffer* message,
   if (!slices.status().ok()) return Malformed();
   CodedInputStream in(&slices);
   return ChunkReader(&in, room, placement).Read();
+}
+
+absl::StatusOr<std::optional<v1::TensorHeader>> ReadHeader(
+    grpc::ByteBuffer* message) {
+  grpc::ProtoBufferReader slices(message);
+  if (!slices.status().ok()) return Malformed();
+  CodedInputStream in(&slices);
+  absl::StatusOr<Chunk> chunk =
+      ChunkReader(&in, std::nullopt, Placement::kCached).Read();
+  if (!chunk.ok()) return chunk.status();
+  return std::move(chunk->header);
 }
 
 }  // namespace attnbias

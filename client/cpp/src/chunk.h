@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads one StreamTensorResponse out of gRPC's slices: the payload goes
 // straight to its place and is checksummed while it is in the cache. A
-// DescribeTensorResponse is read alike: it has its fields under the same
-// numbers.
+// DescribeTensorResponse or a GetTensorResponse is read alike: it has its
+// fields under the same numbers.
 #ifndef ATTNBIAS_CLIENT_CPP_SRC_CHUNK_H_
 #define ATTNBIAS_CLIENT_CPP_SRC_CHUNK_H_
 
@@ -34,6 +34,11 @@ enum class Placement { kCached, kStreamed };
 absl::StatusOr<Chunk> ReadChunk(grpc::ByteBuffer* message,
                                 absl::Span<std::byte> room,
                                 Placement placement);
+
+// The header of a message that may have payload too, to find room for that: as
+// ReadChunk has it, but `message` stays as it is.
+absl::StatusOr<std::optional<v1::TensorHeader>> ReadHeader(
+    grpc::ByteBuffer* message);
 
 }  // namespace attnbias
 

@@ -3,7 +3,6 @@
 
 #include <google/protobuf/text_format.h>
 #include <grpcpp/client_context.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
 
@@ -18,12 +17,14 @@
 #include "attnbias/v1/service.grpc.pb.h"
 #include "client/cpp/src/attempts.h"
 #include "client/cpp/src/bearer_token.h"
-#include "client/cpp/src/channel.h"
+#include "client/cpp/src/channels.h"
 #include "client/cpp/src/chunk.h"
 #include "client/cpp/src/disk_cache.h"
 #include "client/cpp/src/download.h"
 #include "client/cpp/src/header_check.h"
 #include "client/cpp/src/health_check.h"
+#include "client/cpp/src/known_sizes.h"
+#include "client/cpp/src/payload.h"
 #include "client/cpp/src/retry_state.h"
 #include "client/cpp/src/target.h"
 #include "client/cpp/src/tls.h"
@@ -55,6 +56,10 @@ absl::Status Validate(const ClientOptions& options) {
   if (options.max_attempts.has_value() && *options.max_attempts <= 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "max_attempts: got ", *options.max_attempts, ", want at least 1"));
+  }
+  if (options.streams.has_value() && *options.streams <= 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("streams: got ", *options.streams, ", want at least 1"));
   }
   return absl::OkStatus();
 }
@@ -115,7 +120,8 @@ struct Client::Connection {
              std::unique_ptr<BearerToken> bearer_token)
       : options(client_options),
         token(std::move(bearer_token)),
-        channel(MakeChannel(client_options)),
+        channels(options),
+        channel(channels.At(0)),
         stub(v1::AttentionBiasService::NewStub(channel)) {
     if (!options.cache_folder->empty()) cache.emplace(*options.cache_folder);
   }
@@ -151,7 +157,9 @@ struct Client::Connection {
         },
         std::move(attempts));
     if (!status.ok()) return status;
-    return HeaderIn(&response);
+    auto header = HeaderIn(&response);
+    if (header.ok()) sizes.Learn(spec, header->total_bytes());
+    return header;
   }
 
   // What the cache says without a server; nothing where that has to be asked.
@@ -206,17 +214,21 @@ struct Client::Connection {
   absl::StatusOr<v1::TensorHeader> Fetch(const v1::TensorSpec& spec,
                                          const ReserveFn& reserve,
                                          const ProgressFn& progress,
-                                         Attempts attempts) const {
-    grpc::GenericStub generic(channel);
-    Download download(&generic, options.max_tensor_bytes, reserve, progress);
-    return download.Run(spec, std::move(attempts));
+                                         const Attempts& attempts) const {
+    Payload payload(options.max_tensor_bytes, reserve, progress);
+    Download download(spec, options.streams, attempts, &channels, &sizes,
+                      &payload);
+    if (absl::Status status = download.Run(); !status.ok()) return status;
+    return payload.header();
   }
 
   const ClientOptions options;
-  const std::unique_ptr<BearerToken> token;      // null: none
-  const std::shared_ptr<grpc::Channel> channel;  // the stub holds it too
+  const std::unique_ptr<BearerToken> token;  // null: none
+  mutable Channels channels;
+  const std::shared_ptr<grpc::Channel> channel;  // the first of them
   const std::unique_ptr<v1::AttentionBiasService::Stub> stub;
   std::optional<DiskCache> cache;
+  mutable KnownSizes sizes;
 };
 
 Client::Client(std::shared_ptr<const Connection> connection)

@@ -1,121 +1,181 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cpp/src/download.h"
 
+#include <grpcpp/client_context.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/support/byte_buffer.h>
 
+#include <algorithm>
+#include <cmath>
+#include <future>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/cpp/src/header_check.h"
-#include "client/cpp/src/raw_stream.h"
+#include "absl/time/clock.h"
+#include "client/cpp/src/chunk.h"
+#include "client/cpp/src/range.h"
+#include "client/cpp/src/retry_state.h"
 #include "client/cpp/src/rpc_status.h"
+#include "client/cpp/src/unary_call.h"
 
 namespace attnbias {
 namespace {
 
-// From here on a payload is out of the last caches before it is read. Measured
-// over loopback, copying past them then saves a fifth of the client's time.
-constexpr size_t kStreamedBytes = 16 << 20;
+constexpr char kGetTensor[] = "/attnbias.v1.AttentionBiasService/GetTensor";
+
+// A connection's window: none waits for another inside of it.
+constexpr int64_t kFirstBytes = 16 << 20;
+// What ranges are rounded to, so that chunks stay whole.
+constexpr int64_t kChunkBytes = 1 << 20;
+// Of one stream: less is not worth another connection.
+constexpr absl::Duration kWorthwhile = absl::Milliseconds(250);
+constexpr int64_t kMostStreams = 8;
+
+int64_t Quotient(int64_t dividend, int64_t divisor) {
+  return (dividend + divisor - 1) / divisor;  // rounded up
+}
+
+// Whether a message is refused where a stream may not be: it has grown too
+// large, the caller may not call the method, or there is none.
+bool IsForAStream(const grpc::Status& status) {
+  switch (status.error_code()) {
+    case grpc::StatusCode::INVALID_ARGUMENT:
+    case grpc::StatusCode::PERMISSION_DENIED:
+    case grpc::StatusCode::UNIMPLEMENTED:
+      return true;
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      return !RetryDelay(status).has_value();
+    default:
+      return false;
+  }
+}
+
+absl::Status Take(grpc::ByteBuffer* message, Payload* payload) {
+  auto header = ReadHeader(message);
+  if (!header.ok()) return header.status();
+  if (!header->has_value()) {
+    return absl::DataLossError("stream: the first message has no header");
+  }
+  const auto room = payload->Accept(**std::move(header), 0);
+  if (!room.ok()) return room.status();
+  const auto chunk = ReadChunk(message, *room, Placement::kCached);
+  if (!chunk.ok()) return chunk.status();
+  if (chunk->size != static_cast<int64_t>(room->size())) {
+    return absl::DataLossError(absl::StrCat("message: has ", chunk->size,
+                                            " bytes, want ", room->size()));
+  }
+  payload->Advance(chunk->size);
+  return absl::OkStatus();
+}
 
 }  // namespace
 
-Download::Download(grpc::GenericStub* stub, int64_t max_tensor_bytes,
-                   ReserveFn reserve, const ProgressFn& progress)
-    : stub_(stub),
-      max_tensor_bytes_(max_tensor_bytes),
-      reserve_(std::move(reserve)),
-      progress_(progress) {}
+int64_t WorthwhileStreams(int64_t rest, absl::Duration first) {
+  const double worthwhile =
+      kFirstBytes *
+      std::max(1.0, absl::FDivDuration(kWorthwhile,
+                                       std::max(first, absl::Nanoseconds(1))));
+  return std::min(
+      kMostStreams,
+      static_cast<int64_t>(std::ceil(static_cast<double>(rest) / worthwhile)));
+}
 
-absl::StatusOr<v1::TensorHeader> Download::Run(const v1::TensorSpec& spec,
-                                               Attempts attempts) {
-  *request_.mutable_spec() = spec;
-  bool restarted = false;
-  for (;;) {
-    const int64_t before = received_;
-    CallEnd end;
-    const absl::Status broken = Receive(attempts, &end);
-    if (!broken.ok()) return broken;
-    // Once every byte has come and was checked, the stream may end as it likes.
-    if (end.status.ok() || IsComplete()) break;
-    if (end.status.error_code() == grpc::StatusCode::FAILED_PRECONDITION &&
-        before > 0 && !restarted) {
-      // The server's bytes have changed since the download began.
-      restarted = true;
-      StartAfresh();
-      continue;
+Download::Download(const v1::TensorSpec& spec, std::optional<int> streams,
+                   const Attempts& attempts, Channels* channels,
+                   KnownSizes* sizes, Payload* payload)
+    : spec_(spec),
+      streams_(streams),
+      attempts_(attempts),
+      channels_(*channels),
+      sizes_(*sizes),
+      payload_(*payload) {}
+
+absl::Status Download::Run() {
+  absl::StatusOr<bool> got = false;
+  if (sizes_.FitsMessage(spec_)) got = Get();
+  if (!got.ok()) return got.status();
+  if (!*got) {
+    absl::Status status = Stream();
+    // The server's bytes have changed since the download began: everything
+    // comes anew, but only once.
+    if (absl::IsFailedPrecondition(status) && has_gone_on_) {
+      status = Stream();
     }
-    if (received_ > before) attempts.Progressed();
-    if (!attempts.WaitAfter(end)) return attempts.ErrorOf(end.status);
+    if (!status.ok()) return status;
   }
-  if (!header_.has_value()) {
-    return absl::DataLossError("stream: ended without a header");
-  }
-  if (!IsComplete()) {
-    return absl::DataLossError(absl::StrCat("stream: ended after ", received_,
-                                            " bytes, want ",
-                                            header_->total_bytes()));
-  }
-  return *std::move(header_);
-}
-
-absl::Status Download::Receive(const Attempts& attempts, CallEnd* end) {
-  request_.set_read_offset(received_);
-  request_.set_expected_fingerprint(received_ > 0 ? header_->fingerprint()
-                                                  : "");
-  RawStream stream(stub_, request_, attempts);
-  grpc::ByteBuffer message;
-  for (bool first = true; stream.Read(&message); first = false) {
-    absl::StatusOr<Chunk> chunk = ReadChunk(
-        &message, first ? absl::Span<std::byte>() : memory_.subspan(received_),
-        memory_.size() < kStreamedBytes ? Placement::kCached
-                                        : Placement::kStreamed);
-    if (!chunk.ok()) return chunk.status();
-    absl::Status taken =
-        first ? TakeHeader(*std::move(chunk)) : TakeData(*chunk);
-    if (!taken.ok()) return taken;
-  }
-  *end = stream.Finish();
+  sizes_.Learn(spec_, payload_.header().total_bytes());
   return absl::OkStatus();
 }
 
-bool Download::IsComplete() const {
-  return header_.has_value() && received_ == header_->total_bytes();
+absl::StatusOr<bool> Download::Get() {
+  v1::GetTensorRequest request;
+  *request.mutable_spec() = spec_;
+  Attempts attempts = attempts_;
+  for (;;) {
+    grpc::ClientContext context;
+    attempts.Prepare(&context);
+    grpc::ByteBuffer message;
+    const grpc::Status status =
+        CallUnary(channels_.At(0), kGetTensor, request, &context, &message);
+    if (status.ok()) {
+      absl::Status taken = Take(&message, &payload_);
+      if (!taken.ok()) return taken;
+      return true;
+    }
+    if (IsForAStream(status)) return false;
+    if (!attempts.WaitAfter(CallEnd::Of(status, context))) {
+      return attempts.ErrorOf(status);
+    }
+  }
 }
 
-absl::Status Download::TakeHeader(Chunk chunk) {
-  if (!chunk.header.has_value()) {
-    return absl::DataLossError("stream: the first message has no header");
-  }
-  if (absl::Status status = CheckHeader(*chunk.header, max_tensor_bytes_);
-      !status.ok()) {
-    return status;
-  }
-  if (received_ > 0) return CheckSame(*chunk.header, *header_);
-  header_ = *std::move(chunk.header);
-  auto memory = reserve_(*header_);
-  if (!memory.ok()) return memory.status();
-  memory_ = memory->subspan(0, static_cast<size_t>(header_->total_bytes()));
-  return absl::OkStatus();
+absl::Status Download::Stream() {
+  const absl::Time began = absl::Now();
+  CallGroup group;
+  std::optional<int64_t> end;
+  if (streams_ != 1) end = kFirstBytes;
+  Range range(spec_, 0, end, &payload_, &group);
+  absl::Status status = Fetch(&range, 0, &group);
+  has_gone_on_ = range.HasGoneOn();
+  if (!status.ok() || !end.has_value()) return status;
+  const int64_t rest = payload_.header().total_bytes() - kFirstBytes;
+  if (rest <= 0) return status;
+  has_gone_on_ = true;
+  return Rest(streams_.has_value()
+                  ? *streams_
+                  : WorthwhileStreams(rest, absl::Now() - began));
 }
 
-absl::Status Download::TakeData(const Chunk& chunk) {
-  if (chunk.header.has_value()) {
-    return absl::DataLossError("stream: a second header");
+absl::Status Download::Rest(int64_t streams) {
+  const int64_t total = payload_.header().total_bytes();
+  const int64_t share =
+      Quotient(Quotient(total - kFirstBytes, streams), kChunkBytes) *
+      kChunkBytes;
+  CallGroup group;
+  const auto fetch = [&](size_t index) {
+    const int64_t begin = kFirstBytes + static_cast<int64_t>(index) * share;
+    Range range(spec_, begin, std::min(begin + share, total), &payload_,
+                &group);
+    const absl::Status status = Fetch(&range, index, &group);
+    if (!status.ok()) group.Fail(status);
+  };
+  const auto ranges = static_cast<size_t>(Quotient(total - kFirstBytes, share));
+  // Each has a thread, or its turn in this one where there are no more.
+  std::vector<std::future<void>> others;
+  for (size_t index = 1; index < ranges; ++index) {
+    others.push_back(std::async(fetch, index));
   }
-  if (chunk.offset != received_) {
-    return absl::DataLossError(
-        absl::StrCat("chunk: got offset ", chunk.offset, ", want ", received_));
-  }
-  received_ += chunk.size;
-  if (progress_) progress_(received_, header_->total_bytes());
-  return absl::OkStatus();
+  fetch(0);
+  for (std::future<void>& other : others) other.get();
+  return group.status();
 }
 
-void Download::StartAfresh() {
-  received_ = 0;
-  header_.reset();
-  memory_ = {};
+absl::Status Download::Fetch(Range* range, size_t index, CallGroup* group) {
+  const std::shared_ptr<grpc::Channel> channel = channels_.At(index);
+  return range->Run(grpc::GenericStub(channel),
+                    attempts_.ForPart(channel.get(), group));
 }
 
 }  // namespace attnbias

@@ -1,59 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
-// Brings one payload into memory, over as many streams as it takes.
+// Brings one payload into memory: in one message where it is known to fit, else
+// by one stream or by several.
 #ifndef ATTNBIAS_CLIENT_CPP_SRC_DOWNLOAD_H_
 #define ATTNBIAS_CLIENT_CPP_SRC_DOWNLOAD_H_
 
-#include <grpcpp/generic/generic_stub.h>
-
 #include <cstddef>
-#include <functional>
+#include <cstdint>
 #include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
+#include "absl/time/time.h"
 #include "attnbias/client.h"
 #include "attnbias/v1/service.pb.h"
 #include "client/cpp/src/attempts.h"
-#include "client/cpp/src/chunk.h"
-#include "client/cpp/src/retry_state.h"
+#include "client/cpp/src/call_group.h"
+#include "client/cpp/src/channels.h"
+#include "client/cpp/src/known_sizes.h"
+#include "client/cpp/src/payload.h"
+#include "client/cpp/src/range.h"
 
 namespace attnbias {
 
-// Finds memory for a payload of header.total_bytes(). Called again when a
-// download has to start afresh; the memory given before is then out of use.
-using ReserveFn = std::function<absl::StatusOr<absl::Span<std::byte>>(
-    const v1::TensorHeader& header)>;
+// How many streams are worth it for the rest of a payload, whose first range
+// took so long.
+int64_t WorthwhileStreams(int64_t rest, absl::Duration first);
 
 // For one thread and one call of Run.
 class Download {
  public:
-  // `stub` outlives this.
-  Download(grpc::GenericStub* stub, int64_t max_tensor_bytes, ReserveFn reserve,
-           const ProgressFn& progress);
+  // All outlive this.
+  Download(const v1::TensorSpec& spec, std::optional<int> streams,
+           const Attempts& attempts, Channels* channels, KnownSizes* sizes,
+           Payload* payload);
 
-  // The header of what now fills the reserved memory.
-  absl::StatusOr<v1::TensorHeader> Run(const v1::TensorSpec& spec,
-                                       Attempts attempts);
+  // The payload is whole then. Else gives the error of the last attempt.
+  absl::Status Run();
 
  private:
-  // Runs one stream to its end. A broken message is an error here; how the
-  // server ended the stream is in `end`.
-  absl::Status Receive(const Attempts& attempts, CallEnd* end);
-  bool IsComplete() const;
-  absl::Status TakeHeader(Chunk chunk);
-  absl::Status TakeData(const Chunk& chunk);
-  void StartAfresh();
+  // Gets it in one message; false where a stream has to.
+  absl::StatusOr<bool> Get();
+  absl::Status Stream();
+  absl::Status Rest(int64_t streams);
+  // Over the channel of an index.
+  absl::Status Fetch(Range* range, size_t index, CallGroup* group);
 
-  grpc::GenericStub* const stub_;
-  const int64_t max_tensor_bytes_;
-  const ReserveFn reserve_;
-  const ProgressFn& progress_;
-
-  v1::StreamTensorRequest request_;
-  std::optional<v1::TensorHeader> header_;
-  absl::Span<std::byte> memory_;
-  int64_t received_ = 0;
+  const v1::TensorSpec& spec_;
+  const std::optional<int> streams_;
+  const Attempts& attempts_;
+  Channels& channels_;
+  KnownSizes& sizes_;
+  Payload& payload_;
+  // Whether what failed went on with a payload that was begun before.
+  bool has_gone_on_ = false;
 };
 
 }  // namespace attnbias

@@ -13,8 +13,10 @@ constexpr char kStreamTensor[] =
 
 RawStream::RawStream(grpc::GenericStub* stub,
                      const v1::StreamTensorRequest& request,
-                     const Attempts& attempts) {
+                     const Attempts& attempts, CallGroup* group)
+    : group_(*group) {
   attempts.Prepare(&context_);
+  group_.Add(&context_);
   const grpc::Slice serialized(request.SerializeAsString());
   call_ = stub->PrepareCall(&context_, kStreamTensor, &queue_);
   call_->StartCall(nullptr);
@@ -30,6 +32,7 @@ RawStream::~RawStream() {
     context_.TryCancel();
     Finish();
   }
+  group_.Remove(&context_);
   queue_.Shutdown();
   void* tag = nullptr;
   bool ok = false;

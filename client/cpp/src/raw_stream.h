@@ -13,6 +13,7 @@
 
 #include "attnbias/v1/service.pb.h"
 #include "client/cpp/src/attempts.h"
+#include "client/cpp/src/call_group.h"
 #include "client/cpp/src/retry_state.h"
 
 namespace attnbias {
@@ -20,9 +21,9 @@ namespace attnbias {
 // For one thread. The call is cancelled if this ends before it does.
 class RawStream {
  public:
-  // `stub` outlives this.
+  // Stub and group, which may end the call, outlive this.
   RawStream(grpc::GenericStub* stub, const v1::StreamTensorRequest& request,
-            const Attempts& attempts);
+            const Attempts& attempts, CallGroup* group);
   ~RawStream();
 
   RawStream(const RawStream&) = delete;
@@ -38,6 +39,7 @@ class RawStream {
   // Waits for the one operation in flight; false if it failed.
   bool Wait();
 
+  CallGroup& group_;
   grpc::ClientContext context_;
   grpc::CompletionQueue queue_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cpp/src/known_sizes.h"
+
+#include <cstddef>
+
+#include "client/cpp/src/disk_cache.h"
+
+namespace attnbias {
+namespace {
+
+constexpr size_t kMostPayloads = 1024;
+// A larger spec is better asked for as a stream than remembered.
+constexpr size_t kMostSpecBytes = 64 << 10;
+// Of a GetTensorResponse: 4 MiB, less room for its header (docs/protocol.md).
+constexpr int64_t kMessageBytes = (4 << 20) - (64 << 10);
+
+}  // namespace
+
+void KnownSizes::Learn(const v1::TensorSpec& spec, int64_t bytes) {
+  if (spec.ByteSizeLong() > kMostSpecBytes) return;
+  const std::string key = CacheKey(spec);
+  const std::lock_guard lock(mutex_);
+  if (!bytes_.insert_or_assign(key, bytes).second) return;
+  oldest_first_.push_back(key);
+  if (oldest_first_.size() <= kMostPayloads) return;
+  bytes_.erase(oldest_first_.front());
+  oldest_first_.pop_front();
+}
+
+bool KnownSizes::FitsMessage(const v1::TensorSpec& spec) const {
+  if (spec.ByteSizeLong() > kMostSpecBytes) return false;
+  const std::string key = CacheKey(spec);
+  const std::lock_guard lock(mutex_);
+  const auto found = bytes_.find(key);
+  return found != bytes_.end() && found->second <= kMessageBytes;
+}
+
+}  // namespace attnbias

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sizes of payloads that a client has come to know, by their specs.
+#ifndef ATTNBIAS_CLIENT_CPP_SRC_KNOWN_SIZES_H_
+#define ATTNBIAS_CLIENT_CPP_SRC_KNOWN_SIZES_H_
+
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "attnbias/v1/service.pb.h"
+
+namespace attnbias {
+
+// The last thousand or so. For any thread.
+class KnownSizes {
+ public:
+  // Hears how many bytes a payload has.
+  void Learn(const v1::TensorSpec& spec, int64_t bytes);
+
+  // Whether a payload is known to fit one message.
+  bool FitsMessage(const v1::TensorSpec& spec) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::unordered_map<std::string, int64_t> bytes_;
+  std::deque<std::string> oldest_first_;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CLIENT_CPP_SRC_KNOWN_SIZES_H_
