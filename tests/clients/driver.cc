@@ -32,6 +32,9 @@ attnbias::ClientOptions OptionsOf(const json& settings) {
   if (settings.contains("max_tensor_bytes")) {
     options.max_tensor_bytes = settings["max_tensor_bytes"].get<int64_t>();
   }
+  if (settings.contains("streams")) {
+    options.streams = settings["streams"].get<int>();
+  }
   return options;
 }
 

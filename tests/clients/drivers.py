@@ -67,6 +67,8 @@ def _by_tool(asked: Asked, settings: dict[str, Any], folder: pathlib.Path) -> Ou
     if "token" in settings:
         (folder / "token").write_text(settings["token"])
         words.append(f"--token-file={folder / 'token'}")
+    if "streams" in settings:
+        words.append(f"--streams={settings['streams']}")
     words += ["get", *ways.command_line(asked.spec(), folder), f"--out={out}"]
     done = _run([os.environ["ATTNBIAS_CLI_BINARY"], *words])
     if done.returncode == 1:
@@ -85,8 +87,7 @@ def _by_tool(asked: Asked, settings: dict[str, Any], folder: pathlib.Path) -> Ou
 
 
 LACKS = {
-    "c++": {"streams"},
-    "tool": {"max_attempts", "max_tensor_bytes", "streams", "times"},
+    "tool": {"max_attempts", "max_tensor_bytes", "times"},
 }
 """Settings that a client does not have; it has no part in trials with them."""
 DRIVERS: dict[str, Driver] = {
