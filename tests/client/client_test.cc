@@ -507,7 +507,8 @@ TEST(Client, NamesTheOptionThatIsWrong) {
             "max_tensor_bytes: got 0, want more than 0");
   EXPECT_EQ(message({.max_attempts = 0}),
             "max_attempts: got 0, want at least 1");
-  EXPECT_EQ(message({.streams = 0}), "streams: got 0, want at least 1");
+  EXPECT_EQ(message({.streams = 0}), "streams: got 0, want 1 to 64");
+  EXPECT_EQ(message({.streams = 65}), "streams: got 65, want 1 to 64");
 }
 
 // What a stream must not be: each case is DATA_LOSS and says why.

@@ -101,7 +101,7 @@ TEST_F(ToolTest, StreamsCanBeGiven) {
   EXPECT_EQ(server_.requests()[0].read_limit(), 16 << 20);
   EXPECT_EQ(server_.requests()[1].read_limit(), 0);
   EXPECT_EQ(Get({"--streams", "0"}), 2);
-  EXPECT_EQ(err_.str(), "attnbias: --streams: got 0, want at least 1\n");
+  EXPECT_EQ(err_.str(), "attnbias: --streams: got 0, want 1 to 64\n");
 }
 
 TEST_F(ToolTest, OutputThatCannotBeWrittenIsAFailure) {

@@ -37,6 +37,7 @@ constexpr char kDescribe[] = "/attnbias.v1.AttentionBiasService/DescribeTensor";
 
 constexpr size_t kAlignment = 64;
 // The most that the contract allows.
+constexpr int kMaxStreams = 64;
 constexpr int kTablesPerPage = 1000;
 // Of each field of a request, in an error: characters, and bytes of a table.
 constexpr size_t kMostBrief = 200;
@@ -57,9 +58,10 @@ absl::Status Validate(const ClientOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat(
         "max_attempts: got ", *options.max_attempts, ", want at least 1"));
   }
-  if (options.streams.has_value() && *options.streams <= 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("streams: got ", *options.streams, ", want at least 1"));
+  if (options.streams.has_value() &&
+      (*options.streams < 1 || *options.streams > kMaxStreams)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "streams: got ", *options.streams, ", want 1 to ", kMaxStreams));
   }
   return absl::OkStatus();
 }

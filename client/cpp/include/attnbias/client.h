@@ -66,7 +66,7 @@ struct ClientOptions {
   // default `timeout` alone is the bound.
   std::optional<int> max_attempts = std::nullopt;
   // How many connections a payload of more than 16 MiB is fetched over, each by
-  // a range of its own; at least 1. By default as many, up to 8, as have a
+  // a range of its own; 1 to 64. By default as many, up to 8, as have a
   // quarter of a second of work at the rate of its first 16 MiB: few where the
   // way is fast, several where it is long.
   std::optional<int> streams = std::nullopt;
