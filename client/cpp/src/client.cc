@@ -36,8 +36,8 @@ namespace {
 constexpr char kDescribe[] = "/attnbias.v1.AttentionBiasService/DescribeTensor";
 
 constexpr size_t kAlignment = 64;
-// The most that the contract allows.
 constexpr int kMaxStreams = 64;
+// The most that the contract allows.
 constexpr int kTablesPerPage = 1000;
 // Of each field of a request, in an error: characters, and bytes of a table.
 constexpr size_t kMostBrief = 200;
