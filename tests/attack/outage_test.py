@@ -23,8 +23,8 @@ import numpy as np
 import pytest
 
 from tests.attack.figures import Figures
-from tests.integration.toxiproxy import Link, toxiproxy
 from tests.integration.server import Server, eventually
+from tests.integration.toxiproxy import Link, toxiproxy
 
 SECONDS = (0.1, 1, 5, 30)
 RECOVERY_SECONDS = 20

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -169,13 +171,68 @@ def test_a_payload_that_changes_comes_anew(server: FakeServer, connect: Connect)
 
 
 def test_a_payload_that_keeps_changing_is_an_error(server: FakeServer, connect: Connect) -> None:
-    server.script = [at(0, serves(PAYLOAD), breaks(grpc.StatusCode.FAILED_PRECONDITION))]
+    broken = breaks(grpc.StatusCode.UNAVAILABLE, retry_info(0), after=1000)
+    server.script = [at(0, broken, breaks(grpc.StatusCode.FAILED_PRECONDITION))]
     with (
         connect(server.target, streams=3) as client,
         pytest.raises(attnbias.FailedPreconditionError, match="as planned"),
     ):
         client.get(SINUSOIDAL, positions=5000)
     assert [r.read_offset for r in server.requests].count(0) == 2
+
+
+def test_replicas_with_different_tables_give_one_of_them(
+    server: FakeServer, connect: Connect
+) -> None:
+    server.script = [serves(PAYLOAD)]
+    with FakeServer() as other:
+        other.script = [serves(OTHER)]
+        with connect(f"ipv4:{server.target},{other.target}", streams=3) as client:
+            for _ in range(6):
+                got = client.get(SINUSOIDAL, positions=5000) - sequence()
+                assert got.min() == got.max()
+    assert server.requests
+    assert other.requests
+
+
+def test_a_wait_is_not_a_slow_way(
+    server: FakeServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_download, "_WORTHWHILE_SECONDS", 1.4)
+    busy = breaks(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_info(1))
+    server.script = [busy, serves(PAYLOAD)]
+    with connect(server.target) as client:
+        client.get(SINUSOIDAL, positions=5000)
+    assert len(server.requests) == 3
+
+
+def test_a_wait_is_told_of_once(
+    server: FakeServer, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    away = breaks(grpc.StatusCode.UNAVAILABLE, retry_info(0), after=1000)
+    server.script = [serves(PAYLOAD), away, away, away, serves(PAYLOAD)]
+    with connect(server.target, streams=3) as client:
+        np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
+    assert len([r for r in caplog.records if "again" in r.message]) == 1
+
+
+AFTER_MAIN = """
+import sys, threading
+import attnbias, attnbias._download
+attnbias._download._FIRST_BYTES = 8000
+client = attnbias.Client(sys.argv[1], streams=2)
+def late():
+    threading.main_thread().join()
+    print(client.get(attnbias.Sinusoidal(dim=1), positions=5000).size)
+threading.Thread(target=late).start()
+"""
+
+
+def test_a_thread_may_outlive_the_main_one(server: FakeServer) -> None:
+    server.script = [serves(PAYLOAD)]
+    command = [sys.executable, "-c", AFTER_MAIN, server.target]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("5000\n", "")
 
 
 def test_the_first_failure_ends_the_others(server: FakeServer, connect: Connect) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from attnbias._cache import key_of, names_a_table
-from attnbias._description import ask_for_description, read_description
+from attnbias._description import ask_for_description
 from attnbias._download import Download
 from attnbias._errors import NotFoundError
 from attnbias._files import metadata_of
@@ -59,8 +59,7 @@ class Cached:
                 return found
         if self._offline:
             raise self._missing()
-        answer = await ask_for_description(self._spec, self._options, self._deadline)
-        info = read_description(answer)
+        info, answer = await ask_for_description(self._spec, self._options, self._deadline)
         store = partial(self._cache.store_description, self._key, answer)
         await self._options.calls.do(store)
         return info
@@ -104,9 +103,7 @@ class Cached:
             draft = await self._lock(held)
             if (found := await self._find()) is not None:
                 return found
-            answer = await ask_for_description(self._spec, self._options, self._deadline)
-            described = read_description(answer)
-            self._options.sizes.learn(self._spec, described.nbytes)
+            described, _ = await ask_for_description(self._spec, self._options, self._deadline)
             find = partial(self._cache.find, self._key, described.fingerprint)
             if (found := await self._options.calls.do(find)) is not None:
                 return found

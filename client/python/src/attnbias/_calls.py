@@ -146,7 +146,7 @@ class Calls(Protocol):
         """
 
 
-Part: TypeAlias = "Callable[[Calls], Coroutine[Any, Any, None]]"
+Part: TypeAlias = "Callable[[Calls], Coroutine[Any, Any, Any]]"
 
 
 def run(coroutine: Coroutine[Any, Any, _Result]) -> _Result:

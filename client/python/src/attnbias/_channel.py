@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from attnbias._tls import Tls
     from attnbias._token import Token
 
-_WINDOW_BYTES: Final = 16 << 20
+WINDOW_BYTES: Final = 16 << 20
 _MAX_FRAME_BYTES: Final = (1 << 24) - 1  # HTTP/2's own limit
 
 _OPTIONS: Final[Mapping[str, Any]] = {
@@ -44,7 +44,7 @@ _OPTIONS: Final[Mapping[str, Any]] = {
     "grpc.enable_retries": 0,
     # Windows and frames of whole chunks from the first byte on, instead of
     # 64 KiB that grow: fewer, larger reads.
-    "grpc.http2.lookahead_bytes": _WINDOW_BYTES,
+    "grpc.http2.lookahead_bytes": WINDOW_BYTES,
     "grpc.http2.max_frame_size": _MAX_FRAME_BYTES,
     "grpc.http2.bdp_probe": 0,
 }

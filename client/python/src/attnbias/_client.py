@@ -25,7 +25,7 @@ from attnbias._calls import (
 from attnbias._channel import endpoint_to
 from attnbias._checks import refuse_unknown, require_instance
 from attnbias._connection import CallGroup, Connection
-from attnbias._description import ask_for_description, read_description
+from attnbias._description import ask_for_description
 from attnbias._download import Download
 from attnbias._errors import CallFailed, CallInterrupted, UnavailableError
 from attnbias._files import check_suffix, metadata_of, write
@@ -70,7 +70,7 @@ Out = TypeVar("Out")
 _DEFAULT_TIMEOUT: Final = 300.0
 _DEFAULT_MAX_TENSOR_BYTES: Final = 16 << 30
 CALLS_IN_FLIGHT: Final = 8
-_MOST_STREAMS: Final = 64
+_MAX_STREAMS: Final = 64
 CACHE_VARIABLE: Final = "ATTNBIAS_CACHE_DIR"
 _TABLES_PER_PAGE: Final = 1000  # the most that the contract allows
 
@@ -97,8 +97,8 @@ class BaseClient:
     ) -> None:
         if max_attempts is not None and max_attempts < 1:
             raise ValueError(f"max_attempts: got {max_attempts}, want at least 1, or None")
-        if streams is not None and not 1 <= streams <= _MOST_STREAMS:
-            raise ValueError(f"streams: got {streams}, want 1 to {_MOST_STREAMS}, or None")
+        if streams is not None and not 1 <= streams <= _MAX_STREAMS:
+            raise ValueError(f"streams: got {streams}, want 1 to {_MAX_STREAMS}, or None")
         self._timeout = _checked(timeout)
         self._streams = streams
         self._sizes = Sizes()
@@ -236,9 +236,7 @@ class BaseClient:
     ) -> TensorInfo:
         if self._cache is not None:
             return await self._cached(request, options, deadline, self._cache).describe()
-        spec = request.to_spec()
-        info = read_description(await ask_for_description(spec, options, deadline))
-        options.sizes.learn(spec, info.nbytes)
+        info, _ = await ask_for_description(request.to_spec(), options, deadline)
         return info
 
     async def _info(self, timeout: float | None) -> ServerInfo:
@@ -341,8 +339,8 @@ class Client(BaseClient):
             allocated for them.
         streams: how many connections a payload of more than 16 MiB is fetched over, each
             by a range of its own. None is as many, up to 8, as have a quarter of a second
-            of work at the rate of its first 16 MiB: one on this machine, several where the
-            way is long.
+            of work at the rate of its first 16 MiB: few where the way is fast, several
+            where it is long.
         cache: a folder that keeps what was fetched, as "~/.cache/attnbias". Whoever
             asks for the same has it mapped from there, without a call; arrays are
             then read-only. None is what the environment variable

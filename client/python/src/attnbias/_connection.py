@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -143,20 +142,32 @@ class CallGroup:
             await self.pause(seconds)
 
     async def together(self, parts: Sequence[Part]) -> None:
-        """See Calls. Each part has a thread."""
+        """See Calls. The first part is done in this thread, the others in their own."""
         groups = [CallGroup(self._connection, index) for index in range(len(parts))]
-        with self._including(groups), ThreadPoolExecutor(len(parts), "attnbias-part") as pool:
+        failures: list[BaseException] = []
+
+        def cancel() -> None:
+            for group in groups:
+                group.cancel("cancelled together with another part")
+
+        def do(part: Part, group: CallGroup) -> None:
             try:
-                begun = [
-                    pool.submit(lambda part, group: run(part(group)), part, group)
-                    for part, group in zip(parts, groups, strict=True)
-                ]
-                for each in as_completed(begun):
-                    each.result()
-            except BaseException:
-                for group in groups:
-                    group.cancel("cancelled together with another part")
-                raise
+                run(part(group))
+            except BaseException as failure:  # raised below
+                failures.append(failure)
+                cancel()
+
+        work = list(zip(parts, groups, strict=True))
+        threads = [threading.Thread(target=do, args=each) for each in work[1:]]
+        with self._including(groups):
+            try:
+                for thread in threads:
+                    thread.start()
+                do(*work[0])
+            finally:
+                _join(threads, cancel)
+        for failure in failures:
+            raise failure
 
     async def do(self, work: Callable[[], _Result]) -> _Result:
         """See Calls."""
@@ -250,6 +261,21 @@ class CallGroup:
     def _require_wanted(self) -> None:
         if self._cancelled.is_set():
             raise CancelledError(self._reason)
+
+
+def _join(threads: list[threading.Thread], cancel: Callable[[], None]) -> None:
+    """Returns when they have ended, sooner if the wait is interrupted."""
+    begun = [thread for thread in threads if thread.ident is not None]
+    if len(begun) < len(threads):
+        cancel()
+    try:
+        for thread in begun:
+            thread.join()
+    except BaseException:
+        cancel()
+        for thread in begun:
+            thread.join()
+        raise
 
 
 def _cancel(call: grpc.Call) -> None:

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 
 async def ask_for_description(
     spec: service_pb2.TensorSpec, options: CallOptions, deadline: Deadline
-) -> bytes:
-    """The server's answer, as it came."""
+) -> tuple[TensorInfo, bytes]:
+    """What the server says, and its answer as it came."""
     message = service_pb2.DescribeTensorRequest(spec=spec)
     answer: bytes = await ask(DESCRIBE_TENSOR, message, options, deadline)
-    return answer
+    info = read_description(answer)
+    options.sizes.learn(spec, info.nbytes)
+    return info, answer
 
 
 def read_description(answer: bytes) -> TensorInfo:

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-import time
+import math
+import threading
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +12,7 @@ import grpc
 
 from attnbias._assembler import Assembler
 from attnbias._calls import GET_TENSOR
+from attnbias._channel import WINDOW_BYTES
 from attnbias._errors import DataLossError, Error
 from attnbias._header import header_of
 from attnbias._info import to_tensor_info
@@ -26,20 +28,21 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from attnbias._call_options import CallOptions
-    from attnbias._calls import Calls, Part
+    from attnbias._calls import Calls
     from attnbias._info import TensorInfo
     from attnbias._retry import Deadline
 
 # How the rest of a payload is shared out once its first range has come.
-_FIRST_BYTES: Final = 16 << 20  # a connection's window: none waits for another inside of it
+_FIRST_BYTES: Final = WINDOW_BYTES  # none of them waits for another window
 _CHUNK_BYTES: Final = 1 << 20  # what ranges are rounded to, so that chunks stay whole
 _WORTHWHILE_SECONDS: Final = 0.25  # of one stream: less is not worth another connection
-_MOST_STREAMS: Final = 8
+_MOST_WORTHWHILE_STREAMS: Final = 8
 
-# A message is refused with these where a stream may not be: it has grown too large, the caller may
-# not call the method, or there is none.
-_TRY_A_STREAM: Final = {
-    grpc.StatusCode.INVALID_ARGUMENT,
+# A message is refused with these where a stream may not be: the payload has grown too large, or
+# this client cannot have any message: they are larger than it takes, it may not call the method, or
+# there is none.
+_TOO_LARGE: Final = grpc.StatusCode.INVALID_ARGUMENT
+_NO_MESSAGES: Final = {
     grpc.StatusCode.RESOURCE_EXHAUSTED,
     grpc.StatusCode.PERMISSION_DENIED,
     grpc.StatusCode.UNIMPLEMENTED,
@@ -57,6 +60,7 @@ class Download:
         self._deadline = deadline
         self._progress = Progress(options.progress)
         self._payload: Payload | None = None
+        self._lock = threading.Lock()
 
     async def run(self) -> Payload:
         """Fetches everything, retrying and resuming within the timeout.
@@ -69,10 +73,7 @@ class Download:
         keep_freed_memory()
         with self._progress:
             if not (self._options.sizes.fits_message(self._spec) and await self._get()):
-                try:
-                    await self._stream()
-                except PayloadChangedError:  # a table has: everything comes anew, but only once
-                    await self._stream_again()
+                await self._stream()
         payload = self._begun()
         self._options.sizes.learn(self._spec, payload.info.nbytes)
         return payload
@@ -83,9 +84,11 @@ class Download:
         try:
             message = await ask(GET_TENSOR, request, self._options, self._deadline)
         except Error as error:
-            if error.code in _TRY_A_STREAM and error.retry_delay is None:
-                return False
-            raise
+            if error.retry_delay is not None or error.code not in {_TOO_LARGE, *_NO_MESSAGES}:
+                raise
+            if error.code in _NO_MESSAGES:
+                self._options.sizes.fit_none()
+            return False
         chunk = parse_chunk(message)
         assembler = Assembler(self.accept(header_of(chunk, service_pb2.TensorHeader), 0))
         self.advance(assembler.put(chunk))
@@ -94,37 +97,45 @@ class Download:
         return True
 
     async def _stream(self) -> None:
-        streams = self._options.streams
-        began = time.monotonic()
-        await self._range(self._options.calls, 0, None if streams == 1 else _FIRST_BYTES)
+        try:
+            await self._stream_ranges()
+            return
+        except PayloadChangedError:
+            pass
+        # A table has changed, or has on some replicas. Everything comes anew from one of them.
+        try:
+            await self._range(self._options.calls)
+        except PayloadChangedError as changed:
+            raise changed.error from None
+
+    async def _stream_ranges(self) -> None:
+        streams, calls = self._options.streams, self._options.calls
+        if streams == 1:
+            await self._range(calls)
+            return
+        bytes_per_second = await self._range(calls, end=_FIRST_BYTES)
         total = self._begun().info.nbytes
         rest = total - _FIRST_BYTES
-        if streams == 1 or rest <= 0:
+        if rest <= 0:
             return
         if streams is None:
-            bytes_per_second = _FIRST_BYTES / (time.monotonic() - began)
-            worthwhile = max(_FIRST_BYTES, int(bytes_per_second * _WORTHWHILE_SECONDS))
-            streams = min(_MOST_STREAMS, -(-rest // worthwhile))
-        share = _rounded_up(-(-rest // streams))
-        await self._options.calls.together(
+            worthwhile = max(_FIRST_BYTES, bytes_per_second * _WORTHWHILE_SECONDS)
+            streams = min(_MOST_WORTHWHILE_STREAMS, math.ceil(rest / worthwhile))
+        share = math.ceil(rest / streams / _CHUNK_BYTES) * _CHUNK_BYTES
+        await calls.together(
             [
-                self._part(begin, min(begin + share, total))
+                partial(self._range, begin=begin, end=min(begin + share, total))
                 for begin in range(_FIRST_BYTES, total, share)
             ]
         )
 
-    async def _stream_again(self) -> None:
-        try:
-            await self._stream()
-        except PayloadChangedError as changed:
-            raise changed.error from None
-
-    def _part(self, begin: int, end: int) -> Part:
-        return partial(self._range, begin=begin, end=end)
-
-    async def _range(self, calls: Calls, begin: int, end: int | None) -> None:
-        options = self._options.over(calls)
-        await Range(self._spec, self, options, self._deadline, begin=begin, end=end).run()
+    async def _range(self, calls: Calls, begin: int = 0, end: int | None = None) -> float:
+        """Gets a range, and says at how many bytes a second."""
+        one = Range(
+            self._spec, self, self._options.over(calls), self._deadline, begin=begin, end=end
+        )
+        await one.run()
+        return one.bytes_per_second
 
     @property
     def fingerprint(self) -> str:
@@ -143,7 +154,8 @@ class Download:
 
     def advance(self, count: int) -> None:
         """See Target."""
-        self._progress.advance(count)
+        with self._lock:  # ranges have threads
+            self._progress.advance(count)
 
     def _begun(self) -> Payload:
         assert self._payload is not None
@@ -166,7 +178,3 @@ def _require_same(got: TensorInfo, want: TensorInfo) -> None:
     ):
         if value != wanted:
             raise DataLossError(f"stream: resumed with {name} {value}, want {wanted}")
-
-
-def _rounded_up(count: int) -> int:
-    return -(-count // _CHUNK_BYTES) * _CHUNK_BYTES

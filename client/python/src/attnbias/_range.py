@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from typing import TYPE_CHECKING, Protocol
 
 from attnbias._assembler import Assembler
@@ -75,6 +77,8 @@ class Range:
         self._end = end
         self._retry = Retry(options, deadline)
         self._complete = False
+        self.bytes_per_second = math.inf
+        """Of the attempt that completed it."""
 
     async def run(self) -> None:
         """Fetches all of it, retrying and resuming within the timeout.
@@ -101,6 +105,7 @@ class Range:
 
     async def _attempt(self) -> None:
         """Makes one call, from where the last one broke."""
+        began, first = time.monotonic(), self._at
         request = service_pb2.StreamTensorRequest(spec=self._spec, read_offset=self._at)
         if self._end is not None:
             request.read_limit = self._end - self._at
@@ -119,5 +124,6 @@ class Range:
                     self._complete = assembler.complete
                     self._target.advance(count)
                     self._retry.progressed()
+        self.bytes_per_second = (self._at - first) / (time.monotonic() - began)
         if not self._complete:
             raise DataLossError(f"stream: ended after {assembler.at} bytes, want {assembler.end}")

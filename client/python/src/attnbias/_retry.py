@@ -32,6 +32,8 @@ class Deadline:
         self._timeout = timeout
         seconds = math.inf if timeout is None or timeout > _FOREVER else timeout
         self._end = time.monotonic() + seconds
+        self.told = False
+        """Whether somebody was told that a call waits."""
 
     def remaining(self) -> float | None:
         """Seconds left; None without a limit.
@@ -52,7 +54,6 @@ class Retry:
         self._options = options
         self._deadline = deadline
         self._failures = 0
-        self._told = False
 
     def progressed(self) -> None:
         """Forgets earlier failures: there was progress."""
@@ -86,9 +87,9 @@ class Retry:
 
     def _tell(self, error: Error, left: float | None) -> None:
         """Says once that a call waits, so that a wrong target is not waited for in silence."""
-        if self._told:
+        if self._deadline.told:
             return
-        self._told = True
+        self._deadline.told = True
         bound = "" if left is None else f", for up to {left:.0f} s"
         _log.warning("%s; trying %s again%s", error, self._options.calls.target, bound)
 

@@ -18,21 +18,28 @@ _MESSAGE_BYTES: Final = (4 << 20) - (64 << 10)
 
 
 class Sizes:
-    """The payloads asked for last, and how large they were. Threads share it."""
+    """The sizes that were learnt last. Threads share it."""
 
     def __init__(self) -> None:
         self._nbytes: OrderedDict[str, int] = OrderedDict()
+        self._fit_none = False
 
     def learn(self, spec: service_pb2.TensorSpec, nbytes: int) -> None:
         """Hears how large a payload is."""
         if spec.ByteSize() > _MOST_SPEC_BYTES:
             return
-        self._nbytes[key_of(spec)] = nbytes
+        key = key_of(spec)
+        self._nbytes.pop(key, None)
+        self._nbytes[key] = nbytes
         while len(self._nbytes) > _MOST_PAYLOADS:
             self._nbytes.popitem(last=False)
 
+    def fit_none(self) -> None:
+        """Hears that this client gets nothing in one message."""
+        self._fit_none = True
+
     def fits_message(self, spec: service_pb2.TensorSpec) -> bool:
         """Whether a payload is known to fit one message."""
-        if spec.ByteSize() > _MOST_SPEC_BYTES:
+        if self._fit_none or spec.ByteSize() > _MOST_SPEC_BYTES:
             return False
         return self._nbytes.get(key_of(spec), _MESSAGE_BYTES + 1) <= _MESSAGE_BYTES
