@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <future>
+#include <limits>
 #include <mutex>
 #include <set>
 #include <string>
@@ -42,15 +43,17 @@ const auto kGone =
 
 TEST(WorthwhileStreams, FollowTheRate) {
   // At 64 MiB/s or less a range of 16 MiB is worth a stream.
-  EXPECT_EQ(WorthwhileStreams(1, absl::Seconds(1)), 1);
-  EXPECT_EQ(WorthwhileStreams(kFirst, absl::Seconds(1)), 1);
-  EXPECT_EQ(WorthwhileStreams(kFirst + 1, absl::Seconds(1)), 2);
-  EXPECT_EQ(WorthwhileStreams(3 * kFirst, absl::Milliseconds(250)), 3);
-  EXPECT_EQ(WorthwhileStreams(100 * kFirst, absl::Seconds(100)), 8);
+  EXPECT_EQ(WorthwhileStreams(1, kFirst), 1);
+  EXPECT_EQ(WorthwhileStreams(kFirst, kFirst), 1);
+  EXPECT_EQ(WorthwhileStreams(kFirst + 1, kFirst), 2);
+  EXPECT_EQ(WorthwhileStreams(3 * kFirst, 4 * kFirst), 3);
+  EXPECT_EQ(WorthwhileStreams(100 * kFirst, 1), 8);
   // Ten times as fast, ten times as much.
-  EXPECT_EQ(WorthwhileStreams(10 * kFirst, absl::Milliseconds(25)), 1);
-  EXPECT_EQ(WorthwhileStreams(10 * kFirst + 1, absl::Milliseconds(25)), 2);
-  EXPECT_EQ(WorthwhileStreams(1000 * kFirst, absl::ZeroDuration()), 1);
+  EXPECT_EQ(WorthwhileStreams(10 * kFirst, 40 * kFirst), 1);
+  EXPECT_EQ(WorthwhileStreams(10 * kFirst + 1, 40 * kFirst), 2);
+  EXPECT_EQ(
+      WorthwhileStreams(1000 * kFirst, std::numeric_limits<double>::infinity()),
+      1);
 }
 
 class DownloadTest : public ::testing::Test {
@@ -268,7 +271,7 @@ TEST_F(RangesTest, APayloadThatHasChangedComesAnew) {
   options_.streams = 2;
   ThenAll(1, Sends(payload_, "first"));
   ThenAll(2, [this](const FakeStream&) { return Meet(2) ? kGone : kBug; });
-  ThenAll(3, Sends(other, "second"));
+  ThenAll(1, Sends(other, "second"));
   std::vector<int64_t> done;
   std::string out(payload_.size(), 'x');
   const auto header = MakeClient().GetInto(
@@ -284,10 +287,14 @@ TEST_F(RangesTest, APayloadThatHasChangedComesAnew) {
 
 TEST_F(RangesTest, ItComesAnewOnlyOnce) {
   options_.streams = 2;
-  for (int i = 0; i < 2; ++i) {
-    ThenAll(1, Sends(payload_, "first"));
-    ThenAll(2, [](const FakeStream&) { return kGone; });
-  }
+  ThenAll(1, Sends(payload_, "first"));
+  ThenAll(2, [](const FakeStream&) { return kGone; });
+  ThenAll(1, [this](const FakeStream& stream) {
+    stream.SendHeader(MakeHeader(payload_, "first"));
+    stream.SendChunk(payload_, 0, kMebibyte);
+    return kBroken;
+  });
+  ThenAll(1, [](const FakeStream&) { return kGone; });
   EXPECT_EQ(MakeClient().Get(spec_).status(),
             absl::FailedPreconditionError("fingerprint"));
 }
@@ -571,6 +578,16 @@ TEST_F(MessageTest, IsRetried) {
   ThenMessage(Message(small_, "first"));
   EXPECT_EQ(Text(Informed(10'000).Get(spec_)), small_);
   EXPECT_THAT(server_.requests(), IsEmpty());
+}
+
+TEST_F(MessageTest, IsNotAskedForWhereNoneIsToBeHad) {
+  const Client client = Informed(10'000);
+  ThenRefuse({grpc::StatusCode::PERMISSION_DENIED, "no"});
+  for (int i = 0; i < 2; ++i) {
+    ThenAll(1, Sends(small_, "first"));
+    EXPECT_EQ(Text(client.Get(spec_)), small_);
+  }
+  EXPECT_EQ(server_.get_calls(), 1);
 }
 
 TEST_F(MessageTest, HasErrorsThatAreFinal) {

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/cpp/src/chunk.h"
 #include "client/cpp/src/range.h"
 #include "client/cpp/src/retry_state.h"
@@ -30,26 +29,27 @@ constexpr int64_t kFirstBytes = 16 << 20;
 // What ranges are rounded to, so that chunks stay whole.
 constexpr int64_t kChunkBytes = 1 << 20;
 // Of one stream: less is not worth another connection.
-constexpr absl::Duration kWorthwhile = absl::Milliseconds(250);
-constexpr int64_t kMostStreams = 8;
+constexpr double kWorthwhileSeconds = 0.25;
+constexpr int64_t kMostWorthwhileStreams = 8;
 
 int64_t Quotient(int64_t dividend, int64_t divisor) {
   return (dividend + divisor - 1) / divisor;  // rounded up
 }
 
-// Whether a message is refused where a stream may not be: it has grown too
-// large, the caller may not call the method, or there is none.
-bool IsForAStream(const grpc::Status& status) {
-  switch (status.error_code()) {
-    case grpc::StatusCode::INVALID_ARGUMENT:
-    case grpc::StatusCode::PERMISSION_DENIED:
-    case grpc::StatusCode::UNIMPLEMENTED:
-      return true;
-    case grpc::StatusCode::RESOURCE_EXHAUSTED:
-      return !RetryDelay(status).has_value();
-    default:
-      return false;
-  }
+// Whether this client gets nothing in one message: messages are larger than it
+// takes, it may not ask for any, or none exist.
+bool FitNone(grpc::StatusCode code) {
+  return code == grpc::StatusCode::RESOURCE_EXHAUSTED ||
+         code == grpc::StatusCode::PERMISSION_DENIED ||
+         code == grpc::StatusCode::UNIMPLEMENTED;
+}
+
+// Whether a message is refused where a stream may not be, and at once.
+bool IsForAStream(const CallEnd& end) {
+  const grpc::StatusCode code = end.status.error_code();
+  const bool has_grown = code == grpc::StatusCode::INVALID_ARGUMENT;
+  return (has_grown || FitNone(code)) && !end.pushback.has_value() &&
+         !RetryDelay(end.status).has_value();
 }
 
 absl::Status Take(grpc::ByteBuffer* message, Payload* payload) {
@@ -72,13 +72,11 @@ absl::Status Take(grpc::ByteBuffer* message, Payload* payload) {
 
 }  // namespace
 
-int64_t WorthwhileStreams(int64_t rest, absl::Duration first) {
+int64_t WorthwhileStreams(int64_t rest, double bytes_per_second) {
   const double worthwhile =
-      kFirstBytes *
-      std::max(1.0, absl::FDivDuration(kWorthwhile,
-                                       std::max(first, absl::Nanoseconds(1))));
+      std::max<double>(kFirstBytes, bytes_per_second * kWorthwhileSeconds);
   return std::min(
-      kMostStreams,
+      kMostWorthwhileStreams,
       static_cast<int64_t>(std::ceil(static_cast<double>(rest) / worthwhile)));
 }
 
@@ -98,10 +96,12 @@ absl::Status Download::Run() {
   if (!got.ok()) return got.status();
   if (!*got) {
     absl::Status status = Stream();
-    // The server's bytes have changed since the download began: everything
-    // comes anew, but only once.
+    // A table has changed, or has on some replicas. Everything comes anew from
+    // one of them.
     if (absl::IsFailedPrecondition(status) && has_gone_on_) {
-      status = Stream();
+      CallGroup group;
+      Range all(spec_, 0, std::nullopt, &payload_, &group);
+      status = Fetch(&all, 0, &group);
     }
     if (!status.ok()) return status;
   }
@@ -124,15 +124,16 @@ absl::StatusOr<bool> Download::Get() {
       if (!taken.ok()) return taken;
       return true;
     }
-    if (IsForAStream(status)) return false;
-    if (!attempts.WaitAfter(CallEnd::Of(status, context))) {
-      return attempts.ErrorOf(status);
+    const CallEnd end = CallEnd::Of(status, context);
+    if (IsForAStream(end)) {
+      if (FitNone(status.error_code())) sizes_.FitNone();
+      return false;
     }
+    if (!attempts.WaitAfter(end)) return attempts.ErrorOf(status);
   }
 }
 
 absl::Status Download::Stream() {
-  const absl::Time began = absl::Now();
   CallGroup group;
   std::optional<int64_t> end;
   if (streams_ != 1) end = kFirstBytes;
@@ -145,7 +146,7 @@ absl::Status Download::Stream() {
   has_gone_on_ = true;
   return Rest(streams_.has_value()
                   ? *streams_
-                  : WorthwhileStreams(rest, absl::Now() - began));
+                  : WorthwhileStreams(rest, range.bytes_per_second()));
 }
 
 absl::Status Download::Rest(int64_t streams) {

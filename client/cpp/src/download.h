@@ -10,7 +10,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "attnbias/client.h"
 #include "attnbias/v1/service.pb.h"
 #include "client/cpp/src/attempts.h"
@@ -22,9 +21,9 @@
 
 namespace attnbias {
 
-// How many streams are worth it for the rest of a payload, whose first range
-// took so long.
-int64_t WorthwhileStreams(int64_t rest, absl::Duration first);
+// How many streams are worth it for the rest of a payload, when one brings so
+// much.
+int64_t WorthwhileStreams(int64_t rest, double bytes_per_second);
 
 // For one thread and one call of Run.
 class Download {

@@ -32,7 +32,12 @@ bool KnownSizes::FitsMessage(const v1::TensorSpec& spec) const {
   const std::string key = CacheKey(spec);
   const std::lock_guard lock(mutex_);
   const auto found = bytes_.find(key);
-  return found != bytes_.end() && found->second <= kMessageBytes;
+  return !fit_none_ && found != bytes_.end() && found->second <= kMessageBytes;
+}
+
+void KnownSizes::FitNone() {
+  const std::lock_guard lock(mutex_);
+  fit_none_ = true;
 }
 
 }  // namespace attnbias

@@ -13,7 +13,7 @@
 
 namespace attnbias {
 
-// The last thousand or so. For any thread.
+// The last 1024 learnt. For any thread.
 class KnownSizes {
  public:
   // Hears how many bytes a payload has.
@@ -22,10 +22,14 @@ class KnownSizes {
   // Whether a payload is known to fit one message.
   bool FitsMessage(const v1::TensorSpec& spec) const;
 
+  // Hears that this client gets nothing in one message.
+  void FitNone();
+
  private:
   mutable std::mutex mutex_;
   std::unordered_map<std::string, int64_t> bytes_;
   std::deque<std::string> oldest_first_;
+  bool fit_none_ = false;
 };
 
 }  // namespace attnbias

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "client/cpp/src/raw_stream.h"
 
 namespace attnbias {
@@ -27,11 +29,16 @@ Range::Range(const v1::TensorSpec& spec, int64_t begin,
 absl::Status Range::Run(grpc::GenericStub stub, Attempts attempts) {
   for (;;) {
     const int64_t before = at_;
+    const absl::Time began = absl::Now();
     CallEnd call_end;
     absl::Status broken = Receive(&stub, attempts, &call_end);
     if (!broken.ok()) return broken;
     // Once every byte has come and was checked, the stream may end as it likes.
-    if (IsComplete()) return absl::OkStatus();
+    if (IsComplete()) {
+      bytes_per_second_ = static_cast<double>(at_ - before) /
+                          absl::ToDoubleSeconds(absl::Now() - began);
+      return absl::OkStatus();
+    }
     if (call_end.status.ok()) break;
     if (at_ > before) attempts.Progressed();
     if (!attempts.WaitAfter(call_end)) {

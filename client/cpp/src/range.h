@@ -33,6 +33,9 @@ class Range {
   // Whether the last attempt went on with a payload that was begun before it.
   bool HasGoneOn() const { return request_.read_offset() > 0; }
 
+  // Of the attempt that completed it.
+  double bytes_per_second() const { return bytes_per_second_; }
+
  private:
   // Runs one stream to its end. A broken message is an error here; how the
   // server ended the stream is in `call_end`.
@@ -49,6 +52,7 @@ class Range {
 
   v1::StreamTensorRequest request_;
   int64_t at_;
+  double bytes_per_second_ = 0;
   // Of the stream that runs, and the payload's memory by it.
   bool has_header_ = false;
   absl::Span<std::byte> memory_;

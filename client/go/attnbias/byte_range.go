@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"time"
 
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
@@ -21,6 +22,8 @@ type byteRange struct {
 	connection int // which of the client's
 	at         int // where the bytes that are missing begin
 	end        int // or the payload's, where that comes first
+
+	bytesPerSecond float64 // of the attempt that completed it
 }
 
 // receiver is the part of a stream that receive needs.
@@ -42,10 +45,12 @@ func (r *byteRange) room() []byte {
 // run fetches all of it.
 func (r *byteRange) run(ctx context.Context) error {
 	tries := r.download.client.newAttempts()
+	tries.told = &r.download.told
 	for {
-		before := r.at
+		before, began := r.at, time.Now()
 		err := r.fetchRest(ctx)
 		if err == nil {
+			r.bytesPerSecond = float64(r.at-before) / time.Since(began).Seconds()
 			return nil
 		}
 		if before > 0 && errors.Is(err, ErrFingerprintMismatch) {

@@ -291,7 +291,7 @@ func (c *Client) newStream(
 	return connection.NewStream(ctx, bothWays, method, raw)
 }
 
-func (c *Client) newAttempts() *attempts { return &attempts{client: c} }
+func (c *Client) newAttempts() *attempts { return &attempts{client: c, told: &sync.Once{}} }
 
 func offlineError() *Error {
 	return failed(codes.Unavailable, "the client is offline (WithOffline), and this needs a server")

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
@@ -19,7 +20,8 @@ const (
 	firstBytes     = windowBytes            // none of them waits for another window
 	roundedTo      = 1 << 20                // so that chunks stay whole
 	worthwhileTime = 250 * time.Millisecond // of one stream: less is not worth a connection
-	mostStreams    = 8
+
+	mostWorthwhileStreams = 8
 )
 
 // download gets one payload: in one message where it is known to fit, else by one stream or by
@@ -33,6 +35,8 @@ type download struct {
 	// Of the payload that was begun. Ranges that run at once only read these.
 	header *pb.TensorHeader
 	memory []byte
+
+	told sync.Once // see attempts
 
 	mutex    sync.Mutex
 	received int
@@ -55,9 +59,10 @@ func (d *download) fetch(ctx context.Context) error {
 	}
 	err := d.stream(ctx)
 	var changed *payloadChanged
-	if errors.As(err, &changed) { // everything comes anew, but only once
+	if errors.As(err, &changed) {
+		// A table has changed, or has on some replicas. Everything comes anew from one of them.
 		d.header, d.memory, d.received = nil, nil, 0
-		err = d.stream(ctx)
+		err = (&byteRange{download: d, end: unlimited}).run(ctx)
 	}
 	if errors.As(err, &changed) {
 		return changed.why
@@ -70,25 +75,21 @@ func (d *download) getMessage(ctx context.Context) (bool, error) {
 	var message rawMessage
 	err := d.client.ask(ctx, pb.AttentionBiasService_GetTensor_FullMethodName,
 		&pb.GetTensorRequest{Spec: d.spec}, &message)
-	if err != nil && mayBeStreamed(err) {
-		return false, nil
+	var failure *Error
+	if errors.As(err, &failure) && failure.delay == nil {
+		switch failure.Code {
+		case codes.InvalidArgument: // it has grown too large
+			return false, nil
+		case codes.ResourceExhausted, codes.PermissionDenied, codes.Unimplemented:
+			// Messages are larger than this client takes, it may not ask for any, or none exist.
+			d.client.sizes.fitNone()
+			return false, nil
+		}
 	}
 	if err != nil {
 		return false, err
 	}
 	return true, d.take(message)
-}
-
-// mayBeStreamed says whether a stream may get what one message was refused for: it has grown too
-// large, the caller may not call the method, or there is none.
-func mayBeStreamed(err error) bool {
-	for _, why := range []error{ErrInvalidArgument, ErrTooLarge, ErrPermissionDenied,
-		ErrUnimplemented} {
-		if errors.Is(err, why) {
-			return true
-		}
-	}
-	return false
 }
 
 // take has the payload be that of one message.
@@ -120,8 +121,8 @@ func (d *download) stream(ctx context.Context) error {
 	if d.client.streams == 1 {
 		return (&byteRange{download: d, end: unlimited}).run(ctx)
 	}
-	began := time.Now()
-	if err := (&byteRange{download: d, end: firstBytes}).run(ctx); err != nil {
+	first := &byteRange{download: d, end: firstBytes}
+	if err := first.run(ctx); err != nil {
 		return err
 	}
 	rest := len(d.memory) - firstBytes
@@ -130,17 +131,16 @@ func (d *download) stream(ctx context.Context) error {
 	}
 	streams := d.client.streams
 	if streams == 0 {
-		streams = worthwhileStreams(rest, time.Since(began))
+		streams = worthwhileStreams(rest, first.bytesPerSecond)
 	}
 	share := (rest-1)/streams + 1
 	return d.streamRest(ctx, (share+roundedTo-1)/roundedTo*roundedTo)
 }
 
-// worthwhileStreams is over how many streams the rest comes soonest, when the first bytes took so
-// long.
-func worthwhileStreams(rest int, first time.Duration) int {
-	worthwhile := max(firstBytes, firstBytes*worthwhileTime.Seconds()/first.Seconds())
-	return int(min(mostStreams, max(1, math.Ceil(float64(rest)/worthwhile))))
+// worthwhileStreams is over how many streams the rest comes soonest, when one brings so much.
+func worthwhileStreams(rest int, bytesPerSecond float64) int {
+	worthwhile := max(firstBytes, bytesPerSecond*worthwhileTime.Seconds())
+	return int(min(mostWorthwhileStreams, max(1, math.Ceil(float64(rest)/worthwhile))))
 }
 
 // streamRest gets what comes after the first bytes in ranges of such a size, all at once. The first

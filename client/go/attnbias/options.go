@@ -70,7 +70,7 @@ func WithMaxTensorBytes(bytes int64) Option {
 
 // WithStreams sets over how many connections a payload of more than 16 MiB is fetched, each by a
 // range of its own; 1 to 64. By default as many, up to 8, as have a quarter of a second of work
-// at the rate of its first 16 MiB: one on this machine, several where the way is long.
+// at the rate of its first 16 MiB: few where the way is fast, several where it is long.
 func WithStreams(streams int) Option {
 	return func(s *settings) { s.streams = &streams }
 }
@@ -133,7 +133,8 @@ func WithDialOptions(options ...grpc.DialOption) Option {
 }
 
 // WithProgress is told, after each part of a payload that comes, how many bytes have come and how
-// many there are. What a cache has comes at once, and untold.
+// many there are; from any goroutine, but never by two at once. What a cache has comes at once, and
+// untold.
 func WithProgress(progress func(done, total int64)) GetOption {
 	return func(s *getSettings) { s.progress = progress }
 }

@@ -197,7 +197,7 @@ func TestStreamsAreAsManyAsAreWorthIt(t *testing.T) {
 		{32*mib + 1, time.Second, 3},
 		{1 << 30, time.Second, 8},
 	} {
-		if got := worthwhileStreams(test.rest, test.first); got != test.want {
+		if got := worthwhileStreams(test.rest, firstBytes/test.first.Seconds()); got != test.want {
 			t.Errorf("%d bytes, the first 16 MiB in %v: got %d streams, want %d", test.rest,
 				test.first, got, test.want)
 		}
@@ -252,14 +252,14 @@ func TestBrokenRangeGoesOnAlone(t *testing.T) {
 	}
 }
 
-// changing answers a range of the rest, which the first so many payloads no longer have.
+// changing answers with one payload first, and then with another.
 func changing(
-	numbers []int32, times int32,
+	numbers []int32,
 ) (*atomic.Int32, func(*pb.StreamTensorRequest, tensorStream) error) {
 	first, then := streamsOf(numbers, fingerprint), streamsOf(numbers, otherFingerprint)
 	begun := &atomic.Int32{}
 	return begun, func(request *pb.StreamTensorRequest, stream tensorStream) error {
-		if request.ReadOffset == 0 && begun.Add(1) <= times {
+		if request.ReadOffset == 0 && begun.Add(1) == 1 {
 			return first(request, stream)
 		}
 		return then(request, stream)
@@ -269,14 +269,23 @@ func changing(
 func TestChangedPayloadComesAnewOnce(t *testing.T) {
 	f, client := fakeAndClient(t, WithStreams(3))
 	numbers := largePayload(largeBytes)
-	begun, stream := changing(numbers, 1)
+	begun, stream := changing(numbers)
 	f.stream = stream
 	tensor, err := client.Get(t.Context(), alibi)
 	if err != nil || tensor.Fingerprint() != otherFingerprint || begun.Load() != 2 ||
 		!bytes.Equal(tensor.Bytes(), bytesOf(numbers)) {
 		t.Errorf("got %v after %d beginnings", err, begun.Load())
 	}
-	begun, f.stream = changing(numbers, 2)
+	begun.Store(0)
+	breaks := sends(broken, withHeader(largeHeader(numbers, fingerprint)),
+		chunkOf(bytesOf(numbers), 0, mib))
+	f.stream = func(request *pb.StreamTensorRequest, stream tensorStream) error {
+		if request.ReadOffset > 0 {
+			return status.Error(codes.FailedPrecondition, "changed")
+		}
+		begun.Add(1)
+		return breaks(request, stream)
+	}
 	_, err = client.Get(t.Context(), alibi)
 	if !errors.Is(err, ErrFingerprintMismatch) || begun.Load() != 2 {
 		t.Errorf("got %v after %d beginnings, want %v after 2", err, begun.Load(),

@@ -6,6 +6,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -19,8 +20,8 @@ const (
 // attempts decides when a failed call is made again. All calls of this service may be repeated.
 type attempts struct {
 	client   *Client
-	failures int // in a row
-	told     bool
+	failures int        // in a row
+	told     *sync.Once // that a call waits, so that a wrong target is not waited for in silence
 }
 
 // progressed forgets earlier failures.
@@ -49,11 +50,10 @@ func (a *attempts) waitAfter(ctx context.Context, err *Error) error {
 	if left <= max(delay, firstBackoff) {
 		return err
 	}
-	if !a.told { // so that a wrong target is not waited for in silence
-		a.told = true
+	a.told.Do(func() {
 		a.client.logger.Warn("attnbias: trying again", "target", a.client.target, "for", left,
 			"error", err.Message)
-	}
+	})
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	select {

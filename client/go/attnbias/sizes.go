@@ -17,13 +17,15 @@ const (
 	messageBytes = 4<<20 - 64<<10
 )
 
-// sizes are those of the last payloads that a client came to know. Any number of goroutines may use
+// sizes are those of payloads that a client learnt of last. Any number of goroutines may use
 // it.
 type sizes struct {
 	mutex sync.Mutex
 	known map[string]int64 // by the key of the spec
 	keys  [1024]string     // of what is known, in a ring
 	next  int              // the oldest key's place
+
+	none bool // see fitNone
 }
 
 func newSizes() *sizes { return &sizes{known: map[string]int64{}} }
@@ -50,7 +52,14 @@ func (s *sizes) fitMessage(spec *pb.TensorSpec) bool {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	bytes, known := s.known[key]
-	return known && bytes <= messageBytes
+	return known && bytes <= messageBytes && !s.none
+}
+
+// fitNone hears that this client gets nothing in one message.
+func (s *sizes) fitNone() {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.none = true
 }
 
 // sizeKey is empty for what is not remembered.
