@@ -29,7 +29,7 @@ def socket_row(running: Server, repetitions: int) -> Row:
     ):
         times = by_turns({"ours": ours, "theirs": theirs}, repetitions)
     return compare(
-        what="Dense stream of 2 GiB, C++ client, into one buffer",
+        what="2 GiB dense, C++ client with its own choice of streams, into one buffer",
         against="plain blocking sockets, 1 MiB sends",
         **times,
         goal=1.0,
@@ -48,7 +48,7 @@ def flight_row(running: Server, repetitions: int) -> Row:
         }
         times = by_turns(rounds, repetitions)
     return compare(
-        what="Dense stream of 2 GiB, Python client, into one array",
+        what="2 GiB dense, Python client with its own choice of streams, into one array",
         against=f"pyarrow Flight DoGet of the same bytes, batches of {best >> 20} MiB",
         **times,
         goal=1.25,

@@ -494,14 +494,14 @@ AGAIN = {
 # 24 MiB, and a place beyond the 16 MiB that come over one connection.
 HUGE, PLACE = _sinusoid(positions=(0, 24576)), 21 << 20
 RANGES = {
-    "what it should, 24 MiB": Trial(HUGE, calls=None),
+    "what it should, 24 MiB": Trial(HUGE, calls=2),
     "a flipped bit beyond 16 MiB": Trial(
         HUGE,
         at(PLACE, lambda rest: [flip_last(rest[0]), *rest[1:]]),
         fails=corrupt(f"chunk: 1048576 bytes at offset {PLACE} have CRC-32C"),
         calls=None,
     ),
-    "`UNAVAILABLE` beyond 16 MiB": Trial(HUGE, at(PLACE, lambda _: [DRAINING]), calls=None),
+    "`UNAVAILABLE` beyond 16 MiB": Trial(HUGE, at(PLACE, lambda _: [DRAINING]), calls=3),
     "connection reset beyond 16 MiB": Trial(HUGE, at(PLACE, lambda _: [CUT]), calls=None),
     "another fingerprint beyond 16 MiB": Trial(
         HUGE,
@@ -520,7 +520,9 @@ RANGES = {
     ),
 }
 RANGES |= {
-    f"{name}, `streams` 3": replace(trial, settings={"streams": 3})
+    f"{name}, `streams` 3": replace(
+        trial, settings={"streams": 3}, calls=trial.calls and trial.calls + 2
+    )
     for name, trial in RANGES.items()
 }
 

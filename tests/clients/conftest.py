@@ -16,8 +16,6 @@ from tests.clients.drivers import DRIVERS
 from tests.clients.proxy import Loop, Proxy
 from tests.integration.server import Server
 
-_TRIAL = re.compile(r".*::test_every_client_does_the_same\[(.*?)-(.*)\]")
-
 
 @pytest.fixture(scope="session")
 def loop() -> Loop:

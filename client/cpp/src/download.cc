@@ -75,9 +75,9 @@ absl::Status Take(grpc::ByteBuffer* message, Payload* payload) {
 int64_t WorthwhileStreams(int64_t rest, double bytes_per_second) {
   const double worthwhile =
       std::max<double>(kFirstBytes, bytes_per_second * kWorthwhileSeconds);
-  return std::min(
-      kMostWorthwhileStreams,
-      static_cast<int64_t>(std::ceil(static_cast<double>(rest) / worthwhile)));
+  return std::clamp<int64_t>(
+      std::llround(std::ceil(static_cast<double>(rest) / worthwhile)), 1,
+      kMostWorthwhileStreams);
 }
 
 Download::Download(const v1::TensorSpec& spec, std::optional<int> streams,
