@@ -20,10 +20,8 @@ constexpr size_t kExcerptBytes = 100;
 
 }  // namespace
 
-absl::StatusOr<json> ReadJsonFile(const std::string& path,
-                                  const std::string& folder) {
-  ATTNBIAS_ASSIGN_OR_RETURN(const std::string text,
-                            ReadRegularFile(path, kMaxBytes, folder));
+absl::StatusOr<json> ParseJson(const std::string& path,
+                               const std::string& text) {
   bool too_deep = false;
   const auto keep = [&too_deep](int depth, json::parse_event_t /*event*/,
                                 json& /*value*/) {
@@ -36,6 +34,13 @@ absl::StatusOr<json> ReadJsonFile(const std::string& path,
   }
   if (content.is_discarded()) return Invalid(path, ": not JSON");
   return content;
+}
+
+absl::StatusOr<json> ReadJsonFile(const std::string& path,
+                                  const std::string& folder) {
+  ATTNBIAS_ASSIGN_OR_RETURN(const std::string text,
+                            ReadRegularFile(path, kMaxBytes, folder));
+  return ParseJson(path, text);
 }
 
 std::string Excerpt(const json& value) {

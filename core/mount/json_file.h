@@ -11,6 +11,11 @@
 
 namespace attnbias {
 
+// Of the text of the file `path`. INVALID_ARGUMENT, naming the file, for what
+// is not JSON or too deep.
+absl::StatusOr<nlohmann::json> ParseJson(const std::string& path,
+                                         const std::string& text);
+
 // Of a file that RegularFile::Open opens. INVALID_ARGUMENT, naming the file,
 // for what is not JSON, too large or too deep.
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path,

@@ -8,13 +8,37 @@
 #include "access/policy.pb.h"
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
+#include "core/mount/json_file.h"
 #include "google/protobuf/util/json_util.h"
+#include "nlohmann/json.hpp"
 #include "server/access/tokens.h"
 
 namespace attnbias {
 namespace {
 
 constexpr char kOthers[] = "*";
+
+std::string PlaceOf(const std::string& path, const std::string& caller) {
+  return absl::StrCat(path, ": callers.", Shortened(absl::CEscape(caller)));
+}
+
+// Which entry is no Rights, by its caller, whom protobuf only counts. OK where
+// something else is wrong.
+absl::Status CheckEntries(const std::string& path, const std::string& content) {
+  const absl::StatusOr<nlohmann::json> file = ParseJson(path, content);
+  if (!file.ok()) return absl::OkStatus();
+  const auto callers = file->find("callers");
+  if (callers == file->end() || !callers->is_object()) return absl::OkStatus();
+  for (const auto& [name, entry] : callers->items()) {
+    access::PolicyFile::Rights rights;
+    const auto parsed =
+        google::protobuf::util::JsonStringToMessage(entry.dump(), &rights);
+    if (!parsed.ok()) {
+      return Invalid(PlaceOf(path, name), ": ", parsed.message().ToString());
+    }
+  }
+  return absl::OkStatus();
+}
 
 absl::Status AddMethod(const std::string& name, Rights* rights) {
   bool known = name == "*";
@@ -73,11 +97,13 @@ absl::StatusOr<Policy> Policy::Parse(const std::string& path,
   access::PolicyFile file;
   const auto parsed =
       google::protobuf::util::JsonStringToMessage(content, &file);
-  if (!parsed.ok()) return Invalid(path, ": ", parsed.message().ToString());
+  if (!parsed.ok()) {
+    ATTNBIAS_RETURN_IF_ERROR(CheckEntries(path, content));
+    return Invalid(path, ": ", parsed.message().ToString());
+  }
   Policy policy;
   for (const auto& [name, entry] : file.callers()) {
-    const std::string place =
-        absl::StrCat(path, ": callers.", Shortened(absl::CEscape(name)));
+    const std::string place = PlaceOf(path, name);
     if (!IsCallerName(name)) {
       return Invalid(place,
                      ": got a name that no caller can have, want 1 to "

@@ -360,9 +360,9 @@ def test_the_server_takes_its_flags(case: str, pod_root: pathlib.Path) -> None:
 
 
 def test_flags_that_follow_from_values_are_the_servers() -> None:
-    schema = json.loads((CHART / "values.schema.json").read_text())
-    refused = schema["properties"]["extraFlags"]["items"]["not"]["pattern"]
-    names = set(re.findall("[a-z][-a-z]*", refused))
+    helpers = (CHART / "templates" / "_helpers.tpl").read_text()
+    [refused] = re.findall(r'"attnbias.flagsOfTheChart" -}}\n(.*?){{', helpers, re.DOTALL)
+    names = set(yaml.safe_load(refused))
     assert "listen" in names
     assert {f"--{name}" for name in names} <= set(
         re.findall("--[a-z][-a-z]*", ask_server("--help").stdout)
@@ -531,7 +531,12 @@ def test_notes_say_where_the_server_is(tmp_path: pathlib.Path) -> None:
     assert "unix:" not in notes("nothing")
     assert "unix:/run/attnbias/attnbias.sock" in notes("socket")
     assert "WARNING: callers' tokens come in plaintext" in notes("tokens")
-    assert "plaintext" not in notes("nothing")
+    assert "WARNING" not in notes("nothing")
+    assert "9464, path /metrics" in notes("nothing")
+    assert "Callers need" not in notes("nothing")
+    assert "Callers need a token.\n" in notes("tokens")
+    assert "Callers need a client certificate. The" in notes("client certificates")
+    assert "--tls-ca ca.crt \\\n    --tls-cert FILE --tls-key FILE" in notes("client certificates")
     assert "localhost:50052" in notes("tls of cert-manager")
     assert "attnbias-tls" in notes("tls of cert-manager")
 
@@ -554,23 +559,16 @@ REFUSED: list[tuple[Values, str]] = [
     ({"resources": {"memory": 1024}}, "/resources/memory"),
     ({"resources": {"memory": "1GB"}}, "/resources/memory"),
     ({"cuda": {"gpus": 0.5}}, "/cuda/gpus"),
-    ({"tables": {"configMap": "a", "persistentVolumeClaim": "b"}}, "/tables"),
-    ({"tables": {"folder": "a"}}, "/tables"),
     ({"tables": {"persistentVolumeClaim": "a", "folder": "/a"}}, "/tables/folder"),
     ({"tables": {"persistentVolumeClaim": "a", "folder": "a/../.."}}, "/tables/folder"),
     ({"tables": {"persistentVolumeClaim": "Models"}}, "/tables/persistentVolumeClaim"),
     ({"checkpoints": [{"name": "a"}]}, "/checkpoints/0"),
     ({"checkpoints": [{"name": "a/b", "persistentVolumeClaim": "c"}]}, "/checkpoints/0/name"),
     ({"precompute": "specs.json"}, "/precompute"),
-    ({"tls": {"secret": "a", "certManager": {"issuer": "b"}}}, "/tls"),
-    ({"tls": {"clientCaSecret": "a"}}, "/tls"),
     ({"tls": {"certManager": {"issuer": "a", "kind": "issuer"}}}, "/tls/certManager/kind"),
     ({"auth": {"tokens": "secret"}}, "tokens"),
-    ({"auth": {"policySecret": "policy"}}, "/auth/tokensSecret"),
-    ({"socket": {"hostPath": "/run/attnbias"}}, "/socket/hostPath"),
     ({"kind": "DaemonSet", "socket": {"hostPath": "run"}}, "/socket/hostPath"),
     ({"kind": "DaemonSet", "socket": {"mode": 432}}, "/socket/mode"),
-    ({"kind": "DaemonSet", "autoscaling": {"enabled": True}}, "/autoscaling/enabled"),
     ({"service": {"type": "ExternalName"}}, "/service/type"),
     ({"networkPolicy": {"enabled": True, "grpcFrom": []}}, "/networkPolicy/grpcFrom"),
     ({"networkPolicy": {"enabled": True, "grpcFrom": [{}]}}, "/networkPolicy/grpcFrom/0"),
@@ -578,8 +576,6 @@ REFUSED: list[tuple[Values, str]] = [
     ({"metrics": {"serviceMonitor": {"interval": "30"}}}, "/metrics/serviceMonitor/interval"),
     ({"maxSurge": "25%"}, "/maxSurge"),
     ({"extraFlags": ["log-format=json"]}, "/extraFlags/0"),
-    ({"extraFlags": ["--threads=8"]}, "/extraFlags/0"),
-    ({"extraFlags": ["--tables=/a"]}, "/extraFlags/0"),
     ({"extraEnv": [{"value": "a"}]}, "/extraEnv/0"),
     ({"podLabels": {"a": 1}}, "/podLabels/a"),
 ]
@@ -591,6 +587,84 @@ def test_bad_values_are_refused(values: Values, named: str) -> None:
     assert said.returncode != 0
     assert "schema" in said.stderr
     assert named in said.stderr
+
+
+# Values that do not go together, and what the chart wants instead.
+UNFIT: list[tuple[Values, str]] = [
+    (
+        {"image": {"repository": "example.org:5000/attnbias:1"}},
+        'image.repository: got "example.org:5000/attnbias:1", want the tag in image.tag',
+    ),
+    (
+        {"tables": {"configMap": "a", "persistentVolumeClaim": "b"}},
+        'tables.configMap: got "a" beside tables.persistentVolumeClaim, want one of them',
+    ),
+    (
+        {"tables": {"folder": "a"}},
+        'tables.folder: got "a", want tables.persistentVolumeClaim beside it',
+    ),
+    (
+        {"tls": {"secret": "a", "certManager": {"issuer": "b"}}},
+        'tls.secret: got "a" beside tls.certManager.issuer, want one of them',
+    ),
+    (
+        {"tls": {"clientCaSecret": "a"}},
+        'tls.clientCaSecret: got "a", want tls.secret or tls.certManager.issuer beside it',
+    ),
+    (
+        {"auth": {"policySecret": "a"}},
+        'auth.policySecret: got "a", want auth.tokensSecret or tls.clientCaSecret beside it',
+    ),
+    (
+        {"socket": {"hostPath": "/run/attnbias"}},
+        'socket.hostPath: got "/run/attnbias", want kind: DaemonSet beside it',
+    ),
+    (
+        {"kind": "DaemonSet", "autoscaling": {"enabled": True}},
+        "autoscaling.enabled: got true, want kind: Deployment beside it",
+    ),
+    (
+        {"terminationGracePeriodSeconds": 35},
+        "terminationGracePeriodSeconds: got 35, want more than 35",
+    ),
+    (
+        {"extraFlags": ["--threads=8"]},
+        'extraFlags: got "--threads=8", want the value resources.cpu',
+    ),
+    (
+        {"extraFlags": ["--tls-cert=/a"]},
+        'extraFlags: got "--tls-cert=/a", want the value tls.secret',
+    ),
+    (
+        {"extraFlags": ["--oip=false", "--policy"]},
+        'extraFlags: got "--policy", want the value auth.p',
+    ),
+]
+
+
+@pytest.mark.parametrize(("values", "complaint"), UNFIT, ids=str)
+def test_what_does_not_go_together_is_refused(values: Values, complaint: str) -> None:
+    said = helm("template", "attnbias", CHART, values=values)
+    assert said.returncode != 0
+    assert f": {complaint}" in said.stderr
+
+
+def test_a_repository_may_have_a_port() -> None:
+    repository = "example.org:5000/attnbias"
+    made = server_of(rendered({"image": {"repository": repository}}))
+    assert made["image"].startswith(f"{repository}:")
+
+
+def test_the_least_grace_period_is_that_of_the_servers_drain() -> None:
+    seconds = re.findall(r"--drain-(?:notice|grace) DURATION=(\d+)s", ask_server("--help").stdout)
+    assert sum(map(int, seconds)) == 35
+    assert rendered({"terminationGracePeriodSeconds": 36})
+
+
+def test_a_shorter_drain_may_have_a_shorter_grace_period() -> None:
+    short = {"terminationGracePeriodSeconds": 10}
+    assert rendered(short | {"extraFlags": ["--drain-notice=1s", "--drain-grace=5s"]})
+    assert rendered(short | {"extraEnv": [{"name": "ATTNBIAS_DRAIN_GRACE", "value": "4s"}]})
 
 
 def test_the_schema_lists_every_value() -> None:

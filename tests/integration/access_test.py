@@ -448,7 +448,9 @@ def say(*flags: str) -> str:
         ("", "policy.json: "),
         ("[]", "policy.json: "),
         ('{"caller": {}}', "Cannot find field"),
-        ('{"callers": {"a": {"method": []}}}', "Cannot find field"),
+        ('{"callers": {"a": {}, "b": {"method": []}}}', "callers.b: method: Cannot find field"),
+        ('{"callers": ["a"]}', "policy.json: "),
+        ('{"callers": {"a": ' + 200 * "[" + 200 * "]" + "}}", "policy.json: "),
         (
             '{"callers": {"a": {"methods": ["get"]}}}',
             "callers.a: methods: got 'get', want a method",

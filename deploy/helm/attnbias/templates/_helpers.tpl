@@ -152,3 +152,63 @@ app.kubernetes.io/part-of: {{ .Chart.Name }}
     - --socket-mode={{ $.Values.socket.mode }}
 {{- end }}
 {{- end -}}
+
+{{/* Flags that extraFlags may not have, and what is wanted instead. */}}
+{{- define "attnbias.flagsOfTheChart" -}}
+listen: the value socket.hostPath for a socket file, the chart's port is fixed
+socket-mode: the value socket.mode
+metrics-listen: no such flag, the chart's port is fixed
+probe-listen: no such flag, the chart's port is fixed
+threads: the value resources.cpu
+cuda-min-bytes: the value cuda.minBytes
+tables: the value tables
+checkpoint: the value checkpoints
+precompute: the value precompute
+tls-cert: the value tls.secret or tls.certManager.issuer
+tls-key: the value tls.secret or tls.certManager.issuer
+tls-client-ca: the value tls.clientCaSecret
+tokens: the value auth.tokensSecret
+policy: the value auth.policySecret
+{{- end -}}
+
+{{/* Fails where values do not go together; the schema has checked each of them. */}}
+{{- define "attnbias.validate" -}}
+{{- $tls := include "attnbias.tlsSecret" . -}}
+{{- with .Values -}}
+{{- if regexMatch ":[^/]*$" .image.repository -}}
+{{- fail (printf "image.repository: got %q, want the tag in image.tag" .image.repository) -}}
+{{- end -}}
+{{- if and .tables.configMap .tables.persistentVolumeClaim -}}
+{{- fail (printf "tables.configMap: got %q beside tables.persistentVolumeClaim, want one of them" .tables.configMap) -}}
+{{- end -}}
+{{- if and .tables.folder (not .tables.persistentVolumeClaim) -}}
+{{- fail (printf "tables.folder: got %q, want tables.persistentVolumeClaim beside it" .tables.folder) -}}
+{{- end -}}
+{{- if and .tls.secret .tls.certManager.issuer -}}
+{{- fail (printf "tls.secret: got %q beside tls.certManager.issuer, want one of them" .tls.secret) -}}
+{{- end -}}
+{{- if and .tls.clientCaSecret (not $tls) -}}
+{{- fail (printf "tls.clientCaSecret: got %q, want tls.secret or tls.certManager.issuer beside it" .tls.clientCaSecret) -}}
+{{- end -}}
+{{- if and .auth.policySecret (not .auth.tokensSecret) (not .tls.clientCaSecret) -}}
+{{- fail (printf "auth.policySecret: got %q, want auth.tokensSecret or tls.clientCaSecret beside it, which give callers names" .auth.policySecret) -}}
+{{- end -}}
+{{- if and .socket.hostPath (ne .kind "DaemonSet") -}}
+{{- fail (printf "socket.hostPath: got %q, want kind: DaemonSet beside it: two replicas of a node would want one file" .socket.hostPath) -}}
+{{- end -}}
+{{- if and .autoscaling.enabled (ne .kind "Deployment") -}}
+{{- fail (printf "autoscaling.enabled: got true, want kind: Deployment beside it: a %s has a replica for each node" .kind) -}}
+{{- end -}}
+{{- $drains := regexMatch "--drain-|ATTNBIAS_DRAIN_" (toJson (list .extraFlags .extraEnv)) -}}
+{{- if and (le (int .terminationGracePeriodSeconds) 35) (not $drains) -}}
+{{- fail (printf "terminationGracePeriodSeconds: got %d, want more than 35: a drain takes --drain-notice, 5 s, and --drain-grace, 30 s" (int .terminationGracePeriodSeconds)) -}}
+{{- end -}}
+{{- $ours := include "attnbias.flagsOfTheChart" $ | fromYaml -}}
+{{- range .extraFlags -}}
+{{- $name := . | trimPrefix "--" | splitList "=" | first -}}
+{{- if hasKey $ours $name -}}
+{{- fail (printf "extraFlags: got %q, want %s" . (get $ours $name)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
