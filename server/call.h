@@ -57,8 +57,10 @@ absl::StatusOr<Message> ParseRequest(const grpc::ByteBuffer& bytes) {
   grpc::ProtoBufferReader reader(&copy);
   // A parser that does not know where its input ends takes memory for whatever
   // length a field claims, up to 50 MB.
-  if (!reader.status().ok() || !message.ParseFromBoundedZeroCopyStream(
-                                   &reader, static_cast<int>(bytes.Length()))) {
+  if (!FieldsEndInside(bytes, *Message::descriptor()) ||
+      !reader.status().ok() ||
+      !message.ParseFromBoundedZeroCopyStream(
+          &reader, static_cast<int>(bytes.Length()))) {
     return Invalid("request: not a serialised ", Message::descriptor()->name());
   }
   ATTNBIAS_RETURN_IF_ERROR(CheckKnown(message));

@@ -41,6 +41,7 @@ absl::Status LogitsReactor::NoRequest() const { return NoSpec(); }
 void LogitsReactor::Make() {
   if (IsUnfinished()) return Compute();
   const Incoming incoming = TakeRequest();
+  if (!incoming.held.ok()) return Made(incoming.held);
   ByteBudget::Reservation decoded_memory;
   absl::StatusOr<v1::ComputeLogitsRequest> request =
       ParseNext(incoming.bytes, decoded_memory);

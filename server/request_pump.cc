@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <utility>
 
-#include "core/base/status_macros.h"
-
 namespace attnbias {
 
 void RequestPump::Start() {
@@ -21,11 +19,10 @@ void RequestPump::Start() {
 }
 
 void RequestPump::OnReadDone(bool ok) {
-  const absl::Status held = ok ? HoldIncoming() : absl::OkStatus();
+  if (ok) HoldIncoming();
   mutex_.Lock();
   if (ok) {
     asked_ = waiting_ = true;
-    status_.Update(held);
   } else {
     half_closed_ = true;
     if (call_.context().IsCancelled()) status_.Update(call_.WhyCancelled());
@@ -35,12 +32,14 @@ void RequestPump::OnReadDone(bool ok) {
 }
 
 // What was read counts against the budget until it has been worked on.
-absl::Status RequestPump::HoldIncoming() {
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      incoming_.memory,
-      call_.environment().engine.Reserve(
-          static_cast<int64_t>(incoming_.bytes.Length()), *caller_));
-  return absl::OkStatus();
+void RequestPump::HoldIncoming() {
+  auto memory = call_.environment().engine.Reserve(
+      static_cast<int64_t>(incoming_.bytes.Length()), *caller_);
+  if (memory.ok()) {
+    incoming_.memory = *std::move(memory);
+  } else {
+    incoming_ = {.held = memory.status()};
+  }
 }
 
 RequestPump::Incoming RequestPump::TakeRequest() {

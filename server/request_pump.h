@@ -33,10 +33,12 @@ class RequestPump
   // How a stream without any request ends.
   virtual absl::Status NoRequest() const = 0;
 
-  // A request that was read, which counts against the budget.
+  // A request that was read, which counts against the budget. Without memory
+  // for it there are no bytes, but the reason.
   struct Incoming {
     grpc::ByteBuffer bytes;
     ByteBudget::Reservation memory;
+    absl::Status held;
   };
 
   // The request that waits, in a Make with nothing unfinished. The next is read
@@ -44,7 +46,7 @@ class RequestPump
   Incoming TakeRequest();
 
  private:
-  absl::Status HoldIncoming();
+  void HoldIncoming();
   bool HasWork() final ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return IsUnfinished() || waiting_;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the command line reads out of .safetensors files and writes into them.
+// What the command line reads out of .safetensors files.
 #ifndef ATTNBIAS_CLIENT_CLI_SAFETENSORS_H_
 #define ATTNBIAS_CLIENT_CLI_SAFETENSORS_H_
 
@@ -18,10 +18,6 @@ namespace attnbias {
 absl::StatusOr<v1::InlineTable> ReadSafetensors(SafetensorsFile& file,
                                                 const std::string& name,
                                                 int64_t max_bytes);
-
-// What stands before the payload of `header`, whose parts become tensors of
-// their names; docs/protocol.md has the metadata.
-absl::StatusOr<std::string> SafetensorsHeader(const v1::TensorHeader& header);
 
 }  // namespace attnbias
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "attnbias/internal/safetensors_head.h"
 #include "client/cli/file_io.h"
 #include "client/cli/npy.h"
 #include "client/cli/safetensors.h"
@@ -95,7 +96,7 @@ absl::StatusOr<absl::Span<const std::byte>> BareBytes(const Tensor& tensor,
 absl::Status WriteTensorFile(const Tensor& tensor, const std::string& path,
                              const std::string& part) {
   if (!absl::EndsWith(path, kNpy)) {
-    const auto header = SafetensorsHeader(tensor.header());
+    const auto header = internal::SafetensorsHead(tensor.header());
     if (!header.ok()) return header.status();
     return WriteFileAtomically(path, {*header, AsText(tensor.bytes())});
   }

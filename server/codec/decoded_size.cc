@@ -24,21 +24,22 @@ class Walker {
  public:
   explicit Walker(CodedInputStream* in) : in_(*in) {}
 
-  // The fields up to the stream's limit.
-  void Walk(const Descriptor& type, int depth) {
-    if (depth > kMostDepth) return;
+  // The fields up to the stream's limit; false where they do not end there.
+  bool Walk(const Descriptor& type, int depth) {
+    if (depth > kMostDepth) return false;
     size_ += kObjectBytes;
     while (const uint32_t tag = in_.ReadTag()) {
       const int number = WireFormatLite::GetTagFieldNumber(tag);
       const FieldDescriptor* field = type.FindFieldByNumber(number);
       const auto wire_type = WireFormatLite::GetTagWireType(tag);
       if (wire_type != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
-        if (!WireFormatLite::SkipField(&in_, tag)) return;
+        if (!WireFormatLite::SkipField(&in_, tag)) return false;
         size_ += kNumberBytes;
       } else if (!WalkBytes(field, depth)) {
-        return;
+        return false;
       }
     }
+    return in_.BytesUntilLimit() == 0;
   }
 
   int64_t size() const { return size_; }
@@ -52,8 +53,7 @@ class Walker {
     if (static_cast<int64_t>(length) > in_.BytesUntilLimit()) return false;
     if (field != nullptr && field->message_type() != nullptr) {
       const auto outer = in_.PushLimit(static_cast<int>(length));
-      Walk(*field->message_type(), depth + 1);
-      const bool whole = in_.BytesUntilLimit() == 0;
+      const bool whole = Walk(*field->message_type(), depth + 1);
       in_.PopLimit(outer);
       return whole;
     }
@@ -80,16 +80,29 @@ class Walker {
   int64_t size_ = 0;
 };
 
-}  // namespace
+struct Walked {
+  int64_t size = 0;
+  bool whole = false;
+};
 
-int64_t DecodedSize(const grpc::ByteBuffer& bytes, const Descriptor& type) {
+Walked WalkAll(const grpc::ByteBuffer& bytes, const Descriptor& type) {
   grpc::ByteBuffer copy(bytes);  // of references
   grpc::ProtoBufferReader reader(&copy);
   CodedInputStream in(&reader);
   in.PushLimit(static_cast<int>(bytes.Length()));
   Walker walker(&in);
-  walker.Walk(type, 0);
-  return walker.size();
+  const bool whole = walker.Walk(type, 0);
+  return {.size = walker.size(), .whole = whole};
+}
+
+}  // namespace
+
+int64_t DecodedSize(const grpc::ByteBuffer& bytes, const Descriptor& type) {
+  return WalkAll(bytes, type).size;
+}
+
+bool FieldsEndInside(const grpc::ByteBuffer& bytes, const Descriptor& type) {
+  return WalkAll(bytes, type).whole;
 }
 
 }  // namespace attnbias

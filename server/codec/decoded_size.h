@@ -16,6 +16,11 @@ namespace attnbias {
 int64_t DecodedSize(const grpc::ByteBuffer& bytes,
                     const google::protobuf::Descriptor& type);
 
+// Whether each field ends inside the message that has it. Where one claims
+// more, protobuf's parser takes up to 50 MB for a text in it.
+bool FieldsEndInside(const grpc::ByteBuffer& bytes,
+                     const google::protobuf::Descriptor& type);
+
 }  // namespace attnbias
 
 #endif  // ATTNBIAS_SERVER_CODEC_DECODED_SIZE_H_

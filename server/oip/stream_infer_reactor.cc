@@ -24,6 +24,7 @@ void StreamInferReactor::Make() {
     return Made(status);
   }
   work_ = {.start = std::chrono::steady_clock::now()};
+  if (!incoming.held.ok()) return Fail(incoming.held);
   auto request = call_.Parse<inference::ModelInferRequest>(incoming.bytes);
   if (!request.ok()) return Fail(request.status());
   work_.request.id = request->id();

@@ -1,30 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C++ client and the folder in which the Python client keeps tensors.
-// tests/integration/cpp_cache_test.py has a folder that Python filled.
+// The C++ client and the folder in which it keeps tensors.
+// tests/integration/cpp_cache_test.py shares one with the other clients.
 #include "client/cpp/src/disk_cache.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pwd.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <csignal>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <functional>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "attnbias/client.h"
+#include "client/cpp/src/draft.h"
 #include "core/checksum/crc32c.h"
 #include "tests/client/fake_server.h"
 
@@ -80,6 +88,9 @@ class DiskCacheTest : public ::testing::Test {
     EXPECT_NE(mkdtemp(folder_.data()), nullptr);
     options_.cache_folder = folder_;
     options_.target = server_.target();
+    options_.on_cache_error = [this](const absl::Status& error) {
+      errors_.push_back(error);
+    };
     Write(TensorPath(), FileOf(header_, payload_));
     Write(LinePath(), absl::StrCat(kFingerprint, " 0 0 0\n"));
   }
@@ -103,12 +114,16 @@ class DiskCacheTest : public ::testing::Test {
     return bytes.str();
   }
 
-  std::map<std::string, std::string> Files() const {
-    std::map<std::string, std::string> files;
+  // By their paths in the folder.
+  std::vector<std::string> Files() const {
+    std::vector<std::string> files;
     for (const auto& entry :
          std::filesystem::recursive_directory_iterator(folder_)) {
-      if (entry.is_regular_file()) files[entry.path()] = Read(entry.path());
+      if (!entry.is_directory()) {
+        files.push_back(entry.path().lexically_relative(folder_));
+      }
     }
+    std::ranges::sort(files);
     return files;
   }
 
@@ -136,8 +151,16 @@ class DiskCacheTest : public ::testing::Test {
     });
   }
 
+  // A client of the same folder that asks no server.
+  Client Offline() const {
+    ClientOptions options = options_;
+    options.offline = true;
+    return *Client::Create(options);
+  }
+
   std::string folder_;
   ClientOptions options_;
+  std::vector<absl::Status> errors_;
   const std::string payload_ = MakePayload(kBytes);
   const v1::TensorHeader header_ = MakeHeader(payload_, kFingerprint);
   const std::string fresh_ = MakePayload(kBytes, 2);
@@ -256,11 +279,15 @@ TEST_F(DiskCacheTest, WhatIsDamagedIsFetched) {
     ASSERT_NE(bytes, file);
     std::filesystem::remove(TensorPath());
     Write(TensorPath(), bytes);
-    const auto before = Files();
+    errors_.clear();
     ThenFetch();
-    const auto tensor = MakeClient().Get(AlibiSpec());
-    EXPECT_EQ(Text(tensor), fresh_);
-    EXPECT_EQ(Files(), before);
+    EXPECT_EQ(Text(MakeClient().Get(AlibiSpec())), fresh_);
+    ASSERT_EQ(errors_.size(), 1u);
+    EXPECT_EQ(errors_[0].code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(
+        std::string(errors_[0].message()),
+        HasSubstr(absl::StrCat(kFingerprint, ".safetensors is damaged: ")));
+    EXPECT_EQ(Text(Offline().Get(AlibiSpec())), fresh_);
   }
 }
 
@@ -359,8 +386,9 @@ TEST_F(DiskCacheTest, AClientThatIsOfflineAsksNobody) {
               absl::NotFoundError(absl::StrCat(
                   "offline: ", folder_,
                   " does not have pair { query_length: 4 key_length: 5 } "
-                  "alibi { num_heads: 8 }; export it, or get it once in Python "
-                  "with this cache, in these words")));
+                  "alibi { num_heads: 8 }; export it, or get it once, in these "
+                  "words, with a client that has this cache and is not "
+                  "offline")));
   }
   EXPECT_EQ(client.ServerInfo().status().code(),
             absl::StatusCode::kUnavailable);
@@ -374,6 +402,18 @@ TEST_F(DiskCacheTest, AClientThatIsOfflineAsksNobody) {
   EXPECT_EQ(Client::Create(options_).status(),
             absl::InvalidArgumentError(
                 "offline: got true without a cache, want cache_folder, or "
+                "ATTNBIAS_CACHE_DIR"));
+}
+
+TEST_F(DiskCacheTest, AWrongBoundIsRefused) {
+  options_.cache_bytes = 0;
+  EXPECT_EQ(Client::Create(options_).status(),
+            absl::InvalidArgumentError("cache_bytes: got 0, want at least 1"));
+  options_.cache_bytes = 5;
+  options_.cache_folder = "";
+  EXPECT_EQ(Client::Create(options_).status(),
+            absl::InvalidArgumentError(
+                "cache_bytes: got 5 without a cache, want cache_folder, or "
                 "ATTNBIAS_CACHE_DIR"));
 }
 
@@ -399,6 +439,331 @@ TEST_F(DiskCacheTest, TheBoundHoldsHereToo) {
   options_.max_tensor_bytes = kBytes - 1;
   EXPECT_EQ(MakeClient().Get(AlibiSpec()).status().code(),
             absl::StatusCode::kResourceExhausted);
+}
+
+// What fills the folder: begins with one that is not there.
+class FillTest : public DiskCacheTest {
+ protected:
+  FillTest() {
+    std::filesystem::remove_all(folder_);
+    options_.timeout = absl::Seconds(60);
+  }
+
+  // What Get leaves there.
+  const std::vector<std::string> kept_ = {
+      absl::StrCat("requests/", kKey),
+      absl::StrCat("tensors/", kFingerprint, ".safetensors")};
+
+  static struct stat StatusOf(const std::string& path) {
+    struct stat status = {};
+    EXPECT_EQ(stat(path.c_str(), &status), 0) << path;
+    return status;
+  }
+
+  static std::string LineOf(const std::string& path) {
+    const struct stat status = StatusOf(path);
+    const int64_t time =
+        int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+    return absl::StrCat(kFingerprint, " ", status.st_size, " ", time, " ",
+                        status.st_ino, "\n");
+  }
+
+  static void SetTime(const std::string& path, absl::Time time) {
+    const timespec times[] = {absl::ToTimespec(time), absl::ToTimespec(time)};
+    EXPECT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+  }
+
+  static v1::TensorSpec OfHeads(int heads) {
+    v1::TensorSpec spec = AlibiSpec();
+    spec.mutable_alibi()->set_num_heads(heads);
+    return spec;
+  }
+  // Has a tensor of that name be asked for and kept, last used at `time`.
+  void Keep(const Client& client, int heads, char digit, absl::Time time) {
+    const v1::TensorHeader header =
+        MakeHeader(payload_, std::string(64, digit));
+    ThenDescribe(header);
+    server_.Then([this, header](const FakeStream& stream) {
+      return stream.SendAll(payload_, header);
+    });
+    EXPECT_EQ(Text(client.Get(OfHeads(heads))), payload_);
+    SetTime(absl::StrCat(folder_, "/requests/", CacheKey(OfHeads(heads))),
+            time);
+  }
+  // First digits of the fingerprints.
+  std::string Kept() const {
+    std::string digits;
+    for (const std::string& file : Files()) {
+      if (file.starts_with("tensors/")) digits += file[8];
+    }
+    return digits;
+  }
+};
+
+TEST_F(FillTest, WhatWasFetchedIsKept) {
+  ThenFetch();
+  const auto tensor = MakeClient().Get(AlibiSpec());
+  EXPECT_EQ(Text(tensor), fresh_);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(tensor->bytes().data()) % 64, 0u);
+  EXPECT_EQ(Files(), kept_);
+  EXPECT_EQ(Read(LinePath()), LineOf(TensorPath()));
+  server_.Stop();
+  for (const Client& client : {MakeClient(), Offline()}) {
+    const auto again = client.Get(AlibiSpec());
+    EXPECT_EQ(Text(again), fresh_);
+    EXPECT_EQ(again->header().SerializeAsString(),
+              fresh_header_.SerializeAsString());
+  }
+  EXPECT_EQ(errors_.size(), 0u);
+}
+
+TEST_F(FillTest, WhatIsGivenIsTheFileItself) {
+  ThenFetch();
+  const auto tensor = MakeClient().Get(AlibiSpec());
+  const auto address = reinterpret_cast<uintptr_t>(tensor->bytes().data());
+  std::ifstream maps("/proc/self/maps");
+  std::string line;
+  while (std::getline(maps, line)) {
+    uintptr_t begin = 0;
+    uintptr_t end = 0;
+    ASSERT_EQ(std::sscanf(line.c_str(), "%lx-%lx", &begin, &end), 2);
+    if (address < begin || address >= end) continue;
+    EXPECT_THAT(line, HasSubstr(" r--s "));
+    EXPECT_THAT(line, HasSubstr(TensorPath()));
+    return;
+  }
+  FAIL() << "nothing is mapped there";
+}
+
+TEST_F(FillTest, WhatComesIntoTheCallersMemoryIsKept) {
+  ThenFetch();
+  std::string out(kBytes + 2, 'x');
+  const auto span =
+      absl::MakeSpan(reinterpret_cast<std::byte*>(out.data()), out.size());
+  ASSERT_TRUE(MakeClient().GetInto(AlibiSpec(), span).ok());
+  EXPECT_EQ(out, fresh_ + "xx");
+  std::ranges::fill(out, 'y');  // it is not the file
+  EXPECT_EQ(Text(Offline().Get(AlibiSpec())), fresh_);
+  EXPECT_EQ(Files(), kept_);
+}
+
+TEST_F(FillTest, FilesFollowTheUmask) {
+  const mode_t before = umask(027);
+  ThenFetch();
+  EXPECT_EQ(Text(MakeClient().Get(AlibiSpec())), fresh_);
+  umask(before);
+  EXPECT_EQ(StatusOf(TensorPath()).st_mode & 0777, 0640u);
+  EXPECT_EQ(StatusOf(LinePath()).st_mode & 0777, 0640u);
+  EXPECT_EQ(StatusOf(folder_).st_mode & 0777, 0750u);
+}
+
+TEST_F(FillTest, WhatWasDescribedIsKnown) {
+  ThenDescribe(header_);
+  EXPECT_EQ(MakeClient().Describe(AlibiSpec())->fingerprint(), kFingerprint);
+  EXPECT_EQ(Files(),
+            std::vector<std::string>{absl::StrCat("descriptions/", kKey)});
+  EXPECT_EQ(MakeClient().Describe(AlibiSpec())->fingerprint(), kFingerprint);
+  EXPECT_EQ(Offline().Describe(AlibiSpec())->fingerprint(), kFingerprint);
+}
+
+TEST_F(FillTest, AFolderThatWasCopiedIsReadOnce) {
+  ThenFetch();
+  EXPECT_EQ(Text(MakeClient().Get(AlibiSpec())), fresh_);
+  SetTime(TensorPath(), absl::UnixEpoch());
+  EXPECT_EQ(Text(Offline().Get(AlibiSpec())), fresh_);
+  EXPECT_EQ(Read(LinePath()), LineOf(TensorPath()));
+}
+
+TEST_F(FillTest, AHitIsAUse) {
+  ThenFetch();
+  EXPECT_EQ(Text(MakeClient().Get(AlibiSpec())), fresh_);
+  SetTime(LinePath(), absl::UnixEpoch());
+  EXPECT_EQ(Text(Offline().Get(AlibiSpec())), fresh_);
+  EXPECT_GT(StatusOf(LinePath()).st_mtim.tv_sec, 0);
+}
+
+TEST_F(FillTest, OneFetchesForAll) {
+  ThenDescribe(header_);
+  server_.Then([this](const FakeStream& stream) {
+    absl::SleepFor(absl::Milliseconds(50));
+    return stream.SendAll(payload_, header_);
+  });
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back(
+        [this] { EXPECT_EQ(Text(MakeClient().Get(AlibiSpec())), payload_); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(server_.requests().size(), 1u);
+  EXPECT_EQ(Files(), kept_);
+}
+
+TEST_F(FillTest, TheTimeoutIsOfWaitingForAnotherToo) {
+  options_.timeout = absl::Milliseconds(100);
+  const auto draft = Draft::TryLock(absl::StrCat(folder_, "/drafts/", kKey));
+  ASSERT_TRUE(draft.ok() && *draft != nullptr);
+  EXPECT_EQ(
+      MakeClient().Get(AlibiSpec()).status(),
+      absl::DeadlineExceededError(
+          "timeout: 100ms are over, while another call fetches the same"));
+}
+
+TEST_F(FillTest, ACallThatFailsLeavesNothing) {
+  ThenDescribe(header_);
+  EXPECT_EQ(MakeClient().Get(AlibiSpec()).status(),
+            absl::InternalError("a stream without a script"));
+  EXPECT_EQ(Files(), std::vector<std::string>());
+}
+
+TEST_F(FillTest, WhatADeadWriterLeftIsWrittenOver) {
+  Write(absl::StrCat(folder_, "/drafts/", kKey), std::string(10 * kBytes, 'x'));
+  ThenFetch();
+  EXPECT_EQ(Text(MakeClient().Get(AlibiSpec())), fresh_);
+  EXPECT_EQ(Files(), kept_);
+  EXPECT_LT(StatusOf(TensorPath()).st_size, int64_t{2 * kBytes});
+}
+
+TEST_F(FillTest, DraftsOfTheDeadAreRemoved) {
+  const std::string drafts = folder_ + "/drafts/";
+  const std::string dead(64, 'd');
+  const std::string young(64, 'e');
+  const std::string held(64, 'f');
+  for (const std::string& name :
+       {dead, dead + ".0011", young, held, std::string("somebody's own")}) {
+    Write(drafts + name, "");
+    if (name != young) SetTime(drafts + name, absl::UnixEpoch());
+  }
+  const auto draft = Draft::TryLock(drafts + held);
+  ASSERT_TRUE(draft.ok() && *draft != nullptr);
+  ThenFetch();
+  EXPECT_EQ(Text(MakeClient().Get(AlibiSpec())), fresh_);
+  std::vector<std::string> want = kept_;
+  for (const std::string& name : {young, held, std::string("somebody's own")}) {
+    want.push_back("drafts/" + name);
+  }
+  std::ranges::sort(want);
+  EXPECT_EQ(Files(), want);
+}
+
+TEST_F(FillTest, ALockIsOfOne) {
+  const std::string path = folder_ + "/drafts/a";
+  auto draft = *Draft::TryLock(path);
+  ASSERT_NE(draft, nullptr);
+  EXPECT_EQ(*Draft::TryLock(path), nullptr);
+  std::filesystem::remove(path);  // a lock that was deleted is nobody's
+  auto other = *Draft::TryLock(path);
+  EXPECT_NE(other, nullptr);
+  draft.reset();  // and removes no one else's
+  EXPECT_TRUE(std::filesystem::exists(path));
+  other.reset();
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST_F(FillTest, TheBoundRemovesWhatWasUsedLongestAgo) {
+  const absl::Time now = absl::Now();
+  Keep(MakeClient(), 1, 'a', now - absl::Hours(1));
+  Keep(MakeClient(), 2, 'b', now - absl::Hours(3));
+  Keep(MakeClient(), 3, 'c', now - absl::Hours(2));
+  const int64_t size =
+      StatusOf(absl::StrCat(folder_, "/tensors/", std::string(64, 'a'),
+                            ".safetensors"))
+          .st_size;
+  Write(folder_ + "/tensors/notes.txt", std::string(4 * size, 'x'));
+  options_.cache_bytes = 3 * size;
+  const auto held = Offline().Get(OfHeads(2));
+  SetTime(absl::StrCat(folder_, "/requests/", CacheKey(OfHeads(2))),
+          now - absl::Hours(3));
+  Keep(MakeClient(), 4, 'd', now);
+  EXPECT_EQ(Kept(), "acdn");
+  EXPECT_EQ(Text(held), payload_);  // mapped, though its file is gone
+  EXPECT_FALSE(std::filesystem::exists(
+      absl::StrCat(folder_, "/requests/", CacheKey(OfHeads(2)))));
+  EXPECT_TRUE(std::filesystem::exists(
+      absl::StrCat(folder_, "/requests/", CacheKey(OfHeads(3)))));
+  options_.cache_bytes = 2 * size;
+  Keep(MakeClient(), 5, 'e', now);
+  EXPECT_EQ(Kept(), "den");
+  EXPECT_EQ(errors_.size(), 0u);
+}
+
+TEST_F(FillTest, WhatIsLargerThanTheBoundIsNotKept) {
+  options_.cache_bytes = kBytes;
+  const Client client = MakeClient();
+  for (int i = 0; i < 2; ++i) {
+    ThenFetch();
+    EXPECT_EQ(Text(client.Get(AlibiSpec())), fresh_);
+  }
+  EXPECT_EQ(Files(), std::vector<std::string>());
+  ASSERT_EQ(errors_.size(), 1u);
+  EXPECT_EQ(errors_[0].code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(errors_[0].message()),
+              HasSubstr("bytes, cache_bytes is 4000; calls go on without it"));
+}
+
+TEST_F(FillTest, AFolderThatCannotBeWrittenIsToldOfOnce) {
+  const std::string file = folder_ + "/file";
+  Write(file, "");
+  options_.cache_folder = file + "/inside";
+  const Client client = MakeClient();
+  for (int i = 0; i < 2; ++i) {
+    ThenFetch();
+    EXPECT_EQ(Text(client.Get(AlibiSpec())), fresh_);
+  }
+  ASSERT_EQ(errors_.size(), 1u);
+  EXPECT_THAT(std::string(errors_[0].message()),
+              HasSubstr("Not a directory; calls go on without it"));
+}
+
+TEST_F(FillTest, AFolderThatIsOnlyReadIsRead) {
+  ThenFetch();
+  EXPECT_EQ(Text(MakeClient().Get(AlibiSpec())), fresh_);
+  Write(LinePath(), absl::StrCat(kFingerprint, " 1 2 3\n"));
+  for (const char* name : {"/tensors", "/requests", "/drafts", ""}) {
+    std::filesystem::permissions(folder_ + name, std::filesystem::perms(0555));
+  }
+  const bool is_root = geteuid() == 0;  // who may write anywhere
+  if (is_root) {
+    ASSERT_EQ(seteuid(65534), 0);
+  }
+  const Client client = MakeClient();
+  EXPECT_EQ(Text(client.Get(AlibiSpec())), fresh_);
+  EXPECT_EQ(errors_.size(), 0u);
+  for (int i = 0; i < 2; ++i) {
+    ThenFetch();
+    EXPECT_EQ(Text(client.Get(OfHeads(2 + i))), fresh_);
+  }
+  if (is_root) {
+    ASSERT_EQ(seteuid(0), 0);
+  }
+  for (const char* name : {"", "/tensors", "/requests", "/drafts"}) {
+    std::filesystem::permissions(folder_ + name, std::filesystem::perms(0755));
+  }
+  ASSERT_EQ(errors_.size(), 1u);
+  EXPECT_THAT(
+      std::string(errors_[0].message()),
+      HasSubstr(absl::StrCat("the cache ", folder_, " cannot be written: ")));
+}
+
+TEST_F(FillTest, AFullDiskIsToldOfOnce) {
+  rlimit limit = {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const rlimit little = {.rlim_cur = 3000, .rlim_max = limit.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const Client client = MakeClient();
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &little), 0);
+  for (int i = 0; i < 2; ++i) {
+    ThenFetch();
+    EXPECT_EQ(Text(client.Get(AlibiSpec())), fresh_);
+  }
+  setrlimit(RLIMIT_FSIZE, &limit);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(Files(), std::vector<std::string>());
+  ASSERT_EQ(errors_.size(), 1u);
+  EXPECT_THAT(std::string(errors_[0].message()),
+              HasSubstr("does not keep what was fetched: "));
+  ThenFetch();
+  EXPECT_EQ(Text(client.Get(AlibiSpec())), fresh_);
+  EXPECT_EQ(Files(), kept_);
 }
 
 class CacheFolderTest : public DiskCacheTest {

@@ -331,7 +331,7 @@ TEST_F(TableFileTest, WritesSafetensors) {
       R"("attnbias.fingerprint":"f1","attnbias.resolved_spec":"{}"},)"
       R"("part0":{"data_offsets":[0,12],"dtype":"F32","shape":[1,3]},)"
       R"("part1":{"data_offsets":[12,24],"dtype":"F32","shape":[1,3]}})";
-  const size_t padded = (header.size() + 7) / 8 * 8;
+  const size_t padded = (8 + header.size() + 63) / 64 * 64 - 8;
   EXPECT_EQ(file, Safetensors(header + std::string(padded - header.size(), ' '),
                               kSixFloats));
 }

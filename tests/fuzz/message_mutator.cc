@@ -93,6 +93,12 @@ class Mutator {
       case FieldDescriptor::CPPTYPE_UINT32:
         return Change<uint32_t>(owner, field, &Reflection::GetUInt32,
                                 &Reflection::SetUInt32);
+      case FieldDescriptor::CPPTYPE_UINT64:
+        return Change<uint64_t>(owner, field, &Reflection::GetUInt64,
+                                &Reflection::SetUInt64);
+      case FieldDescriptor::CPPTYPE_FLOAT:
+        return Change<float>(owner, field, &Reflection::GetFloat,
+                             &Reflection::SetFloat);
       case FieldDescriptor::CPPTYPE_DOUBLE:
         return Change<double>(owner, field, &Reflection::GetDouble,
                               &Reflection::SetDouble);

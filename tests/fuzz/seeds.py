@@ -20,7 +20,9 @@ from safetensors.numpy import save
 
 from tests.integration.cases import CASES, Case, case_of
 from tests.integration.contract import message
+from tests.integration.inference import request_of
 from tests.integration.logits_test import BAD_SPECS, GRIDS, spec_of, table_of
+from tests.integration.oip_test import BAD_INPUTS, BAD_PARAMETERS, ask, t5_request
 from tests.integration.refusals_test import BAD_SPECS as BAD_TENSORS
 
 SEEDS = range(3)
@@ -107,13 +109,17 @@ def extents_of(case: Case) -> Iterator[dict[str, Any]]:
         yield {"pair": {"query_positions": {"positions": [2, 1]}, "key_length": 3}}
 
 
-def tensor_specs() -> Iterator[Any]:
+def good_specs() -> Iterator[Any]:
     for encoding in CASES:
         for seed in SEEDS:
             case = case_of(encoding, seed)
             for extent in extents_of(case):
                 for output in MASKS if case.extent == "pair" else MASKS[:1]:
                     yield case.spec(**extent, output=output)
+
+
+def tensor_specs() -> Iterator[Any]:
+    yield from good_specs()
     for bad in BAD_TENSORS.values():
         yield message("TensorSpec")(**bad.spec)
     pair = {"query_length": 2, "key_length": 2}
@@ -126,6 +132,17 @@ def tensor_requests() -> Iterator[bytes]:
     yield b"\xc2\x3e\xff\xff\xff\x07"  # an unknown field that claims 16 MB
     resumed = {"read_offset": 4, "read_limit": 9, "expected_fingerprint": "0" * 64}
     yield message("StreamTensorRequest")(spec=spec, **resumed).SerializeToString()
+
+
+def infer_requests() -> Iterator[bytes]:
+    for spec in good_specs():
+        yield request_of(spec).SerializeToString()
+    for parameters, _ in BAD_PARAMETERS.values():
+        yield ask("alibi", parameters).SerializeToString()
+    for tensor, raw, _ in BAD_INPUTS.values():
+        request = t5_request(**tensor)
+        request.raw_input_contents.extend(raw)
+        yield request.SerializeToString()
 
 
 def logits_requests() -> Iterator[bytes]:
@@ -205,6 +222,7 @@ def write(folder: pathlib.Path, name: str, inputs: Iterator[bytes]) -> None:
 
 def main(folder: pathlib.Path) -> None:
     write(folder, "tensor_request_fuzz", tensor_requests())
+    write(folder, "infer_request_fuzz", infer_requests())
     write(folder, "logits_request_fuzz", logits_requests())
     write(folder, "precompute_fuzz", precomputed())
     write(folder, "checkpoint_fuzz", checkpoints())

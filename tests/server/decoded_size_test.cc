@@ -95,5 +95,25 @@ TEST(DecodedSize, EndsWhereBytesAreNoMessage) {
   EXPECT_LT(SizeOfBytes(deep), 1 << 20);
 }
 
+// A spec, or a text in it, that claims more bytes than the request has.
+TEST(FieldsEndInside, WhateverALengthClaims) {
+  const auto inside = [](const std::string& bytes) {
+    const grpc::Slice slice(bytes);
+    return FieldsEndInside(grpc::ByteBuffer(&slice, 1),
+                           *v1::GetTensorRequest::descriptor());
+  };
+  EXPECT_TRUE(inside(""));
+  v1::GetTensorRequest request;
+  request.mutable_spec()->mutable_t5()->mutable_table()->set_name("a table");
+  const std::string bytes = request.SerializeAsString();
+  EXPECT_TRUE(inside(bytes));
+  for (size_t size = 1; size < bytes.size(); ++size) {
+    EXPECT_FALSE(inside(bytes.substr(0, size))) << size;
+  }
+  const std::string huge = "\x80\x80\x80\x80\x07";
+  EXPECT_FALSE(inside("\n" + huge + bytes.substr(2)));
+  EXPECT_FALSE(inside("\n" + huge + "\x82\x7d" + huge + "text"));
+}
+
 }  // namespace
 }  // namespace attnbias::decoded_size_test

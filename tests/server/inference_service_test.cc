@@ -118,6 +118,30 @@ TEST_F(InferenceServiceTest, ARequestWithoutMemoryDoesNotEndItsStream) {
   EXPECT_TRUE(call->Finish().ok());
 }
 
+TEST_F(InferenceServiceTest, ARequestThatCannotBeHeldDoesNotEndItsStream) {
+  auto large = DenseAlibi("large", 1, 2);
+  large.add_raw_input_contents(std::string(2 << 20, '\0'));
+  const ByteBudget::Reservation all =
+      *engine_.Reserve(int64_t{63} << 20, Caller("another"));
+  grpc::ClientContext context;
+  const auto call = stub_->ModelStreamInfer(&context);
+  inference::ModelStreamInferResponse response;
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(call->Write(large));
+    ASSERT_TRUE(call->Read(&response));
+    EXPECT_EQ(response.error_message().rfind("RESOURCE_EXHAUSTED: ", 0), 0U)
+        << response.error_message();
+    EXPECT_EQ(response.infer_response().id(), "");
+    ASSERT_TRUE(call->Write(DenseAlibi("small", 1, 2)));
+    ASSERT_TRUE(call->Read(&response));
+    EXPECT_EQ(response.error_message(), "");
+    EXPECT_EQ(response.infer_response().id(), "small");
+  }
+  call->WritesDone();
+  EXPECT_FALSE(call->Read(&response));
+  EXPECT_TRUE(call->Finish().ok());
+}
+
 TEST_F(InferenceServiceTest, CancelledAnywhereNothingIsHeld) {
   std::vector<std::thread> clients;
   clients.reserve(4);

@@ -13,7 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "attnbias/v1/service.grpc.pb.h"
 #include "client/cpp/src/attempts.h"
 #include "client/cpp/src/bearer_token.h"
@@ -21,6 +23,7 @@
 #include "client/cpp/src/chunk.h"
 #include "client/cpp/src/disk_cache.h"
 #include "client/cpp/src/download.h"
+#include "client/cpp/src/draft.h"
 #include "client/cpp/src/header_check.h"
 #include "client/cpp/src/health_check.h"
 #include "client/cpp/src/known_sizes.h"
@@ -35,6 +38,9 @@ namespace {
 
 constexpr char kDescribe[] = "/attnbias.v1.AttentionBiasService/DescribeTensor";
 
+// Between two looks at a lock that another has.
+constexpr absl::Duration kFirstPause = absl::Milliseconds(2);
+constexpr absl::Duration kLargestPause = absl::Milliseconds(50);
 constexpr size_t kAlignment = 64;
 constexpr int kMaxStreams = 64;
 // The most that the contract allows.
@@ -62,6 +68,10 @@ absl::Status Validate(const ClientOptions& options) {
       (*options.streams < 1 || *options.streams > kMaxStreams)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "streams: got ", *options.streams, ", want 1 to ", kMaxStreams));
+  }
+  if (options.cache_bytes.has_value() && *options.cache_bytes <= 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cache_bytes: got ", *options.cache_bytes, ", want at least 1"));
   }
   return absl::OkStatus();
 }
@@ -104,9 +114,11 @@ absl::Status Offline() {
       "the client is offline (offline = true), and this needs a server");
 }
 
-// The header of a DescribeTensorResponse. Consumes `response`.
-absl::StatusOr<v1::TensorHeader> HeaderIn(grpc::ByteBuffer* response) {
-  absl::StatusOr<Chunk> answer = ReadChunk(response, {}, Placement::kCached);
+// The header of a DescribeTensorResponse.
+absl::StatusOr<v1::TensorHeader> HeaderIn(const std::string& response) {
+  const grpc::Slice slice(response);
+  grpc::ByteBuffer message(&slice, 1);
+  absl::StatusOr<Chunk> answer = ReadChunk(&message, {}, Placement::kCached);
   if (!answer.ok()) return answer.status();
   if (!answer->header.has_value()) {
     return absl::DataLossError("DescribeTensor: the answer has no header");
@@ -125,7 +137,10 @@ struct Client::Connection {
         channels(options),
         channel(channels.At(0)),
         stub(v1::AttentionBiasService::NewStub(channel)) {
-    if (!options.cache_folder->empty()) cache.emplace(*options.cache_folder);
+    if (!options.cache_folder->empty()) {
+      cache = std::make_unique<DiskCache>(
+          *options.cache_folder, options.cache_bytes, options.on_cache_error);
+    }
   }
 
   Attempts NewAttempts() const {
@@ -147,11 +162,11 @@ struct Client::Connection {
     }
   }
 
-  absl::StatusOr<v1::TensorHeader> AskForHeader(const v1::TensorSpec& spec,
+  // A DescribeTensorResponse as it came, whose checksum is of its bytes.
+  absl::StatusOr<std::string> AskForDescription(const v1::TensorSpec& spec,
                                                 Attempts attempts) const {
     v1::DescribeTensorRequest request;
     *request.mutable_spec() = spec;
-    // As gRPC received it: a checksum needs the header's bytes as they came.
     grpc::ByteBuffer response;
     const absl::Status status = Try(
         [&](grpc::ClientContext* context) {
@@ -159,58 +174,115 @@ struct Client::Connection {
         },
         std::move(attempts));
     if (!status.ok()) return status;
-    auto header = HeaderIn(&response);
-    if (header.ok()) sizes.Learn(spec, header->total_bytes());
+    grpc::Slice slice;
+    if (!response.DumpToSingleSlice(&slice).ok()) {
+      return absl::InternalError("DescribeTensor: the answer cannot be read");
+    }
+    return std::string(reinterpret_cast<const char*>(slice.begin()),
+                       slice.size());
+  }
+
+  // What the cache has, else what the server would send, which is kept.
+  absl::StatusOr<v1::TensorHeader> Describe(const v1::TensorSpec& spec) const {
+    const std::string key = CacheKey(spec);
+    if (MayTrust(spec)) {
+      if (std::optional<Tensor> found = cache->Find(key)) {
+        return found->header();
+      }
+      auto header = HeaderIn(cache->FindDescription(key));
+      if (header.ok()) return header;
+      if (options.offline) return Missing(spec);
+    }
+    const auto answer = AskForDescription(spec, NewAttempts());
+    if (!answer.ok()) return answer.status();
+    auto header = HeaderIn(*answer);
+    if (!header.ok()) return header;
+    sizes.Learn(spec, header->total_bytes());
+    if (cache != nullptr) cache->StoreDescription(key, *answer);
     return header;
   }
 
-  // What the cache says without a server; nothing where that has to be asked.
-  // NOT_FOUND where it may not be.
-  absl::StatusOr<std::optional<v1::TensorHeader>> FindHeader(
-      const v1::TensorSpec& spec) const {
-    if (!MayTrust(spec)) return std::nullopt;
+  // What the cache has, else what `fetch()` gives, which is kept.
+  absl::StatusOr<Tensor> Get(
+      const v1::TensorSpec& spec, const Attempts& attempts,
+      absl::FunctionRef<absl::StatusOr<Tensor>()> fetch) const {
+    if (cache == nullptr) return fetch();
     const std::string key = CacheKey(spec);
-    if (std::optional<Tensor> found = cache->Find(key)) return found->header();
-    const grpc::Slice slice(cache->FindDescription(key));
-    grpc::ByteBuffer kept(&slice, 1);
-    absl::StatusOr<v1::TensorHeader> header = HeaderIn(&kept);
-    if (header.ok()) return *std::move(header);
-    if (options.offline) return Missing(spec);
-    return std::nullopt;
+    auto found = Find(key, spec);
+    if (!found.ok()) return found.status();
+    if (found->has_value()) return WithinBound(**std::move(found));
+    const auto draft = Lock(key, attempts.deadline());
+    if (!draft.ok()) return draft.status();
+    found = Find(key, spec);  // whoever had the lock may have brought it
+    if (!found.ok()) return found.status();
+    if (found->has_value()) return WithinBound(**std::move(found));
+    // It may be there under another request.
+    const auto answer = AskForDescription(spec, attempts);
+    if (!answer.ok()) return answer.status();
+    const auto header = HeaderIn(*answer);
+    if (!header.ok()) return header.status();
+    sizes.Learn(spec, header->total_bytes());
+    if (auto same = cache->Find(key, header->fingerprint())) {
+      return WithinBound(*std::move(same));
+    }
+    absl::StatusOr<Tensor> tensor = fetch();
+    if (tensor.ok() && *draft != nullptr) {
+      auto kept =
+          cache->Store(key, draft->get(), *tensor, spec.output().mask());
+      if (kept.has_value()) return *std::move(kept);
+    }
+    return tensor;
   }
 
-  // The tensor out of the cache; nothing where it has to be fetched. NOT_FOUND
-  // where it may not be.
-  absl::StatusOr<std::optional<Tensor>> Find(const v1::TensorSpec& spec,
-                                             const Attempts& attempts) const {
-    if (!cache.has_value()) return std::nullopt;
-    const std::string key = CacheKey(spec);
-    std::optional<Tensor> found;
-    if (MayTrust(spec)) found = cache->Find(key);
-    if (!found.has_value()) {
-      if (options.offline) return Missing(spec);
-      // It may be there under another request.
-      const auto header = AskForHeader(spec, attempts);
-      if (!header.ok()) return header.status();
-      found = cache->Find(key, header->fingerprint());
-    }
-    if (!found.has_value()) return std::nullopt;
-    const absl::Status status =
-        CheckHeader(found->header(), options.max_tensor_bytes);
-    if (!status.ok()) return status;
+  // What the cache has, without a call; nothing where a server has to be asked.
+  // NOT_FOUND where it may not be.
+  absl::StatusOr<std::optional<Tensor>> Find(const std::string& key,
+                                             const v1::TensorSpec& spec) const {
+    if (!MayTrust(spec)) return std::nullopt;
+    std::optional<Tensor> found = cache->Find(key);
+    if (!found.has_value() && options.offline) return Missing(spec);
     return found;
+  }
+
+  // The right to fetch the answer to a request, once nobody else has it; null
+  // where the folder cannot be written.
+  absl::StatusOr<std::unique_ptr<Draft>> Lock(const std::string& key,
+                                              absl::Time deadline) const {
+    for (absl::Duration pause = kFirstPause;;
+         pause = std::min(2 * pause, kLargestPause)) {
+      absl::StatusOr<std::unique_ptr<Draft>> draft = cache->TryLock(key);
+      if (!draft.ok()) {
+        cache->Warn("cannot be written", draft.status());
+        return nullptr;
+      }
+      if (*draft != nullptr) return draft;
+      const absl::Duration left = deadline - absl::Now();
+      if (left <= absl::ZeroDuration()) {
+        return absl::DeadlineExceededError(
+            absl::StrCat("timeout: ", absl::FormatDuration(options.timeout),
+                         " are over, while another call fetches the same"));
+      }
+      absl::SleepFor(std::min(pause, left));
+    }
+  }
+
+  absl::StatusOr<Tensor> WithinBound(Tensor tensor) const {
+    const absl::Status status =
+        CheckHeader(tensor.header(), options.max_tensor_bytes);
+    if (!status.ok()) return status;
+    return tensor;
   }
 
   // Whether a request means what it meant when it was filed.
   bool MayTrust(const v1::TensorSpec& spec) const {
-    return cache.has_value() && (options.offline || !NamesATable(spec));
+    return cache != nullptr && (options.offline || !NamesATable(spec));
   }
 
   absl::Status Missing(const v1::TensorSpec& spec) const {
     return absl::NotFoundError(absl::StrCat(
         "offline: ", cache->folder(), " does not have ", Brief(spec),
-        "; export it, or get it once in Python with this cache, in these "
-        "words"));
+        "; export it, or get it once, in these words, with a client that has "
+        "this cache and is not offline"));
   }
 
   absl::StatusOr<v1::TensorHeader> Fetch(const v1::TensorSpec& spec,
@@ -229,7 +301,7 @@ struct Client::Connection {
   mutable Channels channels;
   const std::shared_ptr<grpc::Channel> channel;  // the first of them
   const std::unique_ptr<v1::AttentionBiasService::Stub> stub;
-  std::optional<DiskCache> cache;
+  std::unique_ptr<DiskCache> cache;  // null: none
   mutable KnownSizes sizes;
 };
 
@@ -253,10 +325,13 @@ absl::StatusOr<Client> Client::Create(const ClientOptions& options) {
         ", which is not on this machine, in plaintext that others could read: ",
         "set ClientOptions::tls"));
   }
-  if (options.offline && folder->empty()) {
-    return absl::InvalidArgumentError(
-        "offline: got true without a cache, want cache_folder, or "
-        "ATTNBIAS_CACHE_DIR");
+  if (folder->empty() && (options.offline || options.cache_bytes.has_value())) {
+    const std::string got =
+        options.offline
+            ? "offline: got true"
+            : absl::StrCat("cache_bytes: got ", *options.cache_bytes);
+    return absl::InvalidArgumentError(absl::StrCat(
+        got, " without a cache, want cache_folder, or ATTNBIAS_CACHE_DIR"));
   }
   ClientOptions resolved = options;
   resolved.target = *std::move(target);
@@ -268,33 +343,29 @@ absl::StatusOr<Client> Client::Create(const ClientOptions& options) {
 
 absl::StatusOr<v1::TensorHeader> Client::Describe(
     const v1::TensorSpec& spec) const {
-  auto found = connection_->FindHeader(spec);
-  if (!found.ok()) return found.status();
-  if (found->has_value()) return **std::move(found);
-  return connection_->AskForHeader(spec, connection_->NewAttempts());
+  return connection_->Describe(spec);
 }
 
 absl::StatusOr<Tensor> Client::Get(const v1::TensorSpec& spec,
                                    const ProgressFn& progress) const {
   const Attempts attempts = connection_->NewAttempts();
-  auto found = connection_->Find(spec, attempts);
-  if (!found.ok()) return found.status();
-  if (found->has_value()) return **std::move(found);
-  AlignedBytes bytes;
-  auto header = connection_->Fetch(
-      spec,
-      [&bytes](
-          const v1::TensorHeader& h) -> absl::StatusOr<absl::Span<std::byte>> {
-        bytes.reset();
-        auto allocated = Allocate(h.total_bytes());
-        if (!allocated.ok()) return allocated.status();
-        bytes = *std::move(allocated);
-        return absl::MakeSpan(bytes.get(),
-                              static_cast<size_t>(h.total_bytes()));
-      },
-      progress, attempts);
-  if (!header.ok()) return header.status();
-  return Tensor(*std::move(header), std::move(bytes));
+  return connection_->Get(spec, attempts, [&]() -> absl::StatusOr<Tensor> {
+    AlignedBytes bytes;
+    auto header = connection_->Fetch(
+        spec,
+        [&bytes](const v1::TensorHeader& h)
+            -> absl::StatusOr<absl::Span<std::byte>> {
+          bytes.reset();
+          auto allocated = Allocate(h.total_bytes());
+          if (!allocated.ok()) return allocated.status();
+          bytes = *std::move(allocated);
+          return absl::MakeSpan(bytes.get(),
+                                static_cast<size_t>(h.total_bytes()));
+        },
+        progress, attempts);
+    if (!header.ok()) return header.status();
+    return Tensor(*std::move(header), std::move(bytes));
+  });
 }
 
 absl::StatusOr<v1::TensorHeader> Client::GetInto(
@@ -310,15 +381,23 @@ absl::StatusOr<v1::TensorHeader> Client::GetInto(
     return out;
   };
   const Attempts attempts = connection_->NewAttempts();
-  auto found = connection_->Find(spec, attempts);
-  if (!found.ok()) return found.status();
-  if (!found->has_value()) {
-    return connection_->Fetch(spec, reserve, progress, attempts);
+  bool is_there = false;
+  const auto tensor =
+      connection_->Get(spec, attempts, [&]() -> absl::StatusOr<Tensor> {
+        auto header = connection_->Fetch(spec, reserve, progress, attempts);
+        if (!header.ok()) return header.status();
+        is_there = true;
+        return Tensor(*std::move(header),
+                      std::shared_ptr<const std::byte[]>(
+                          std::shared_ptr<void>(),  // not owned
+                          out.data()));
+      });
+  if (!tensor.ok()) return tensor.status();
+  if (!is_there) {
+    if (auto room = reserve(tensor->header()); !room.ok()) return room.status();
+    std::ranges::copy(tensor->bytes(), out.begin());
   }
-  const Tensor& tensor = **found;
-  if (auto room = reserve(tensor.header()); !room.ok()) return room.status();
-  std::ranges::copy(tensor.bytes(), out.begin());
-  return tensor.header();
+  return tensor->header();
 }
 
 absl::StatusOr<v1::GetServerInfoResponse> Client::ServerInfo() const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cpp/src/disk_cache.h"
 
+#include <fcntl.h>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <openssl/evp.h>
@@ -12,9 +13,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
-#include <limits>
+#include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <random>
 #include <regex>
 #include <string_view>
 #include <system_error>
@@ -23,9 +24,11 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "client/cpp/src/header_check.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "client/cpp/src/mapped_file.h"
-#include "core/checksum/crc32c.h"
+#include "client/cpp/src/tensor_file.h"
 
 namespace attnbias {
 namespace {
@@ -33,15 +36,14 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
-using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
 using google::protobuf::io::StringOutputStream;
-using nlohmann::json;
 
 constexpr char kVariable[] = "ATTNBIAS_CACHE_DIR";
 constexpr char kKeyPrefix[] = "attnbias request 1\n";
-constexpr size_t kLengthBytes = 8;
-constexpr size_t kPayloadAlignment = 64;
+constexpr char kSuffix[] = ".safetensors";
+// After so long a draft that nobody holds is nobody's.
+constexpr absl::Duration kStale = absl::Minutes(1);
 constexpr size_t kNameDigits = 64;
 constexpr size_t kMostPasswdBytes = 16384;
 
@@ -60,11 +62,6 @@ std::string HomeOf(const std::string& user) {
   return found != nullptr ? found->pw_dir : "";
 }
 
-std::string Checksum(std::string_view bytes) {
-  return absl::StrCat(
-      absl::Hex(Crc32c(bytes.data(), bytes.size()), absl::kZeroPad8));
-}
-
 bool IsFingerprint(std::string_view text) {
   return text.size() == kNameDigits &&
          text.find_first_not_of("0123456789abcdef") == text.npos;
@@ -79,6 +76,12 @@ std::optional<std::string> FingerprintIn(const std::string& line) {
   return match[1].str();
 }
 
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  const auto file = MappedFile::Open(path);
+  if (!file.ok()) return file.status();
+  return std::string((*file)->bytes());
+}
+
 std::string LineOf(const std::string& fingerprint, const struct stat& status) {
   const int64_t time =
       int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
@@ -86,58 +89,9 @@ std::string LineOf(const std::string& fingerprint, const struct stat& status) {
                       status.st_ino, "\n");
 }
 
-// A file's metadata; empty where it is none that the cache writes.
-json MetadataIn(std::string_view text) {
-  const json content = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  const auto found = content.find("__metadata__");
-  return found != content.end() ? *found : json();
-}
-
-std::string TextOf(const json& metadata, const char* name) {
-  const auto found = metadata.find(name);
-  return found != metadata.end() && found->is_string()
-             ? found->get<std::string>()
-             : "";
-}
-
-std::optional<v1::TensorHeader> HeaderIn(const json& metadata) {
-  std::string bytes;
-  v1::TensorHeader header;
-  if (!absl::Base64Unescape(TextOf(metadata, "attnbias.header"), &bytes) ||
-      Checksum(bytes) != TextOf(metadata, "attnbias.header_crc32c") ||
-      !header.ParseFromString(bytes) ||
-      !CheckHeader(header, std::numeric_limits<int64_t>::max()).ok()) {
-    return std::nullopt;
-  }
-  return header;
-}
-
-// The tensor of a file, if that is whole; its payload is read unless
-// `verified`.
-std::optional<Tensor> TensorIn(const std::shared_ptr<const MappedFile>& file,
-                               const std::string& fingerprint, bool verified) {
-  const std::string_view bytes = file->bytes();
-  if (bytes.size() < kLengthBytes) return std::nullopt;
-  uint64_t length = 0;
-  CodedInputStream::ReadLittleEndian64FromArray(
-      reinterpret_cast<const uint8_t*>(bytes.data()), &length);
-  if (length > bytes.size() - kLengthBytes ||
-      (kLengthBytes + length) % kPayloadAlignment != 0) {
-    return std::nullopt;
-  }
-  const json metadata = MetadataIn(bytes.substr(kLengthBytes, length));
-  const std::string_view payload = bytes.substr(kLengthBytes + length);
-  std::optional<v1::TensorHeader> header = HeaderIn(metadata);
-  if (!header.has_value() || header->fingerprint() != fingerprint ||
-      static_cast<uint64_t>(header->total_bytes()) != payload.size()) {
-    return std::nullopt;
-  }
-  if (!verified && Checksum(payload) != TextOf(metadata, "attnbias.crc32c")) {
-    return std::nullopt;
-  }
-  return Tensor(*std::move(header),
-                std::shared_ptr<const std::byte[]>(
-                    file, reinterpret_cast<const std::byte*>(payload.data())));
+absl::Status Damaged(const std::string& fingerprint, absl::string_view how) {
+  return absl::DataLossError(
+      absl::StrCat(fingerprint, kSuffix, " is damaged: ", how));
 }
 
 }  // namespace
@@ -213,38 +167,217 @@ bool NamesATable(const Message& message) {
 }
 
 std::optional<Tensor> DiskCache::Find(
-    const std::string& key,
-    const std::optional<std::string>& fingerprint) const {
-  const std::string line = Read("requests", key);
-  const std::optional<std::string> known = FingerprintIn(line);
-  const std::string name = fingerprint.value_or(known.value_or(""));
-  if (!IsFingerprint(name)) return std::nullopt;
-  const auto file = MappedFile::Open(
-      absl::StrCat(folder_, "/tensors/", name, ".safetensors"));
-  if (file == nullptr) return std::nullopt;
-  const std::string now = LineOf(name, file->status());
-  std::optional<Tensor> tensor =
-      TensorIn(file, name, now == line || WasVerified(now));
-  if (tensor.has_value()) {
-    const std::lock_guard lock(mutex_);
-    verified_.insert(now);
+    const std::string& key, const std::optional<std::string>& fingerprint) {
+  const absl::StatusOr<std::string> line = ReadFile(PathOf("requests", key));
+  absl::Status status = line.status();
+  if (line.ok() || absl::IsNotFound(status)) {
+    const std::string before = line.value_or("");
+    const std::optional<std::string> known = FingerprintIn(before);
+    if (!fingerprint.has_value() && !known.has_value()) return std::nullopt;
+    absl::StatusOr<Opened> opened =
+        Open(fingerprint.has_value() ? *fingerprint : *known, before);
+    if (opened.ok()) {
+      Note(key, opened->line, before);
+      return std::move(opened->tensor);
+    }
+    status = opened.status();
   }
-  return tensor;
+  if (absl::IsDataLoss(status)) {
+    if (on_error_ != nullptr) on_error_(status);
+  } else if (!absl::IsNotFound(status)) {
+    Warn("cannot be read", status);
+  }
+  return std::nullopt;
 }
 
 std::string DiskCache::FindDescription(const std::string& key) const {
-  return Read("descriptions", key);
+  return ReadFile(PathOf("descriptions", key)).value_or("");
 }
 
-std::string DiskCache::Read(const char* kind, const std::string& key) const {
-  const auto file =
-      MappedFile::Open(absl::StrCat(folder_, "/", kind, "/", key));
-  return file == nullptr ? "" : std::string(file->bytes());
+void DiskCache::StoreDescription(const std::string& key,
+                                 const std::string& answer) const {
+  Replace("descriptions", key, answer);
 }
 
-bool DiskCache::WasVerified(const std::string& line) const {
+absl::StatusOr<std::unique_ptr<Draft>> DiskCache::TryLock(
+    const std::string& key) const {
+  return Draft::TryLock(PathOf("drafts", key));
+}
+
+std::optional<Tensor> DiskCache::Store(const std::string& key, Draft* draft,
+                                       const Tensor& tensor,
+                                       const v1::Mask& mask) {
+  absl::StatusOr<Tensor> kept = Keep(key, draft, tensor, mask);
+  if (kept.ok()) return *std::move(kept);
+  Warn("does not keep what was fetched", kept.status());
+  return std::nullopt;
+}
+
+void DiskCache::Warn(const std::string& what, const absl::Status& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(has_warned_, true)) return;
+  }
+  if (on_error_ == nullptr) return;
+  on_error_(absl::Status(
+      why.code(), absl::StrCat("the cache ", folder_, " ", what, ": ",
+                               why.message(), "; calls go on without it")));
+}
+
+std::string DiskCache::PathOf(const char* kind, const std::string& name) const {
+  return absl::StrCat(folder_, "/", kind, "/", name);
+}
+
+std::string DiskCache::TensorPath(const std::string& fingerprint) const {
+  return PathOf("tensors", absl::StrCat(fingerprint, kSuffix));
+}
+
+absl::StatusOr<DiskCache::Opened> DiskCache::Open(
+    const std::string& fingerprint, const std::string& trusted) {
+  if (!IsFingerprint(fingerprint)) {
+    return Damaged(fingerprint, "want 64 hex digits for a name");
+  }
+  const std::string path = TensorPath(fingerprint);
+  const auto file = MappedFile::Open(path);
+  if (!file.ok()) return file.status();
+  const std::string line = LineOf(fingerprint, (*file)->status());
+  bool verify = line != trusted;
+  if (verify) {
+    const std::lock_guard lock(mutex_);
+    verify = !verified_.contains(line);
+  }
+  absl::StatusOr<Tensor> tensor = ReadTensorFile(*file, fingerprint, verify);
+  if (!tensor.ok()) {
+    unlink(path.c_str());  // fails in a folder that is only read
+    return Damaged(fingerprint, tensor.status().message());
+  }
   const std::lock_guard lock(mutex_);
-  return verified_.contains(line);
+  verified_.insert(line);
+  return Opened{*std::move(tensor), line};
+}
+
+absl::StatusOr<Tensor> DiskCache::Keep(const std::string& key, Draft* draft,
+                                       const Tensor& tensor,
+                                       const v1::Mask& mask) {
+  const std::string& fingerprint = tensor.header().fingerprint();
+  if (!IsFingerprint(fingerprint)) {
+    return Damaged(fingerprint, "want 64 hex digits for a name");
+  }
+  const auto head = TensorFileHead(tensor, mask);
+  if (!head.ok()) return head.status();
+  const std::string_view payload(
+      reinterpret_cast<const char*>(tensor.bytes().data()),
+      tensor.bytes().size());
+  const auto size = static_cast<int64_t>(head->size() + payload.size());
+  if (max_bytes_.has_value() && size > *max_bytes_) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "its file has ", size, " bytes, cache_bytes is ", *max_bytes_));
+  }
+  Sweep();
+  MakeRoom(size);
+  if (absl::Status status = draft->Write({*head, payload}); !status.ok()) {
+    return status;
+  }
+  const absl::StatusOr<struct stat> written = draft->Sync();
+  if (!written.ok()) return written.status();
+  const std::string line = LineOf(fingerprint, *written);
+  // Before the tensor has its name: whoever waits for the draft finds both.
+  Note(key, line, "");
+  if (absl::Status status = draft->RenameTo(TensorPath(fingerprint));
+      !status.ok()) {
+    return status;
+  }
+  absl::StatusOr<Opened> opened = Open(fingerprint, line);
+  if (!opened.ok()) return opened.status();
+  return std::move(opened->tensor);
+}
+
+void DiskCache::Note(const std::string& key, const std::string& now,
+                     const std::string& before) const {
+  if (now == before) {
+    utimensat(AT_FDCWD, PathOf("requests", key).c_str(), nullptr, 0);
+    return;
+  }
+  Replace("requests", key, now);
+}
+
+void DiskCache::Replace(const char* kind, const std::string& key,
+                        const std::string& bytes) const {
+  std::random_device random;
+  const uint64_t number = uint64_t{random()} << 32 | random();
+  const auto draft = Draft::TryLock(PathOf(
+      "drafts", absl::StrCat(key, ".", absl::Hex(number, absl::kZeroPad16))));
+  if (!draft.ok() || *draft == nullptr || !(*draft)->Write({bytes}).ok()) {
+    return;
+  }
+  (*draft)->RenameTo(PathOf(kind, key)).IgnoreError();
+}
+
+void DiskCache::MakeRoom(int64_t size) const {
+  if (!max_bytes_.has_value()) return;
+  struct Known {
+    int64_t size;
+    absl::Time used = absl::InfinitePast();
+    std::vector<std::string> requests = {};  // their files
+  };
+  std::map<std::string, Known> tensors;
+  int64_t excess = size - *max_bytes_;
+  struct stat status = {};
+  for (const std::string& name : NamesIn("tensors")) {
+    const std::string fingerprint = name.substr(0, kNameDigits);
+    if (name != fingerprint + kSuffix ||
+        stat(TensorPath(fingerprint).c_str(), &status) != 0) {
+      continue;
+    }
+    tensors.emplace(fingerprint, Known{.size = status.st_size});
+    excess += status.st_size;
+  }
+  if (excess <= 0) return;
+  for (const std::string& key : NamesIn("requests")) {
+    const std::string path = PathOf("requests", key);
+    const auto known =
+        tensors.find(FingerprintIn(ReadFile(path).value_or("")).value_or(""));
+    if (known == tensors.end() || stat(path.c_str(), &status) != 0) continue;
+    const absl::Time used = absl::TimeFromTimespec(status.st_mtim);
+    known->second.used = std::max(known->second.used, used);
+    known->second.requests.push_back(path);
+  }
+  std::vector<std::string> oldest;
+  for (const auto& [fingerprint, known] : tensors) {
+    oldest.push_back(fingerprint);
+  }
+  std::ranges::stable_sort(oldest, {}, [&tensors](const std::string& name) {
+    return tensors.at(name).used;
+  });
+  for (const std::string& fingerprint : oldest) {
+    if (excess <= 0) return;
+    const Known& known = tensors.at(fingerprint);
+    unlink(TensorPath(fingerprint).c_str());
+    for (const std::string& path : known.requests) unlink(path.c_str());
+    excess -= known.size;
+  }
+}
+
+void DiskCache::Sweep() const {
+  for (const std::string& name : NamesIn("drafts")) {
+    struct stat status = {};
+    if (stat(PathOf("drafts", name).c_str(), &status) == 0 &&
+        absl::Now() - absl::TimeFromTimespec(status.st_mtim) >= kStale) {
+      TryLock(name).IgnoreError();  // and so removes it
+    }
+  }
+}
+
+std::vector<std::string> DiskCache::NamesIn(const char* kind) const {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(PathOf(kind, ""), error);
+       !error && entry != std::filesystem::directory_iterator();
+       entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    if (IsFingerprint(name.substr(0, name.find('.')))) names.push_back(name);
+  }
+  return names;
 }
 
 }  // namespace attnbias

@@ -9,13 +9,15 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/statusor.h"
+
 namespace attnbias {
 
 class MappedFile {
  public:
-  // Null where there is no such file, or none that can be mapped: an empty one,
-  // a folder.
-  static std::shared_ptr<const MappedFile> Open(const std::string& path);
+  // NOT_FOUND where there is no such file.
+  static absl::StatusOr<std::shared_ptr<const MappedFile>> Open(
+      const std::string& path);
 
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
@@ -32,7 +34,7 @@ class MappedFile {
   MappedFile(void* address, const struct stat& status)
       : address_(address), status_(status) {}
 
-  void* const address_;
+  void* const address_;  // null: the file is empty
   const struct stat status_;
 };
 

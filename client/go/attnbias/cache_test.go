@@ -42,7 +42,7 @@ func python(t *testing.T, folder, program string) string {
 	return string(said)
 }
 
-// What both clients ask for in these tests: arguments of Python's Client.get.
+// What the clients ask for in these tests: arguments of Python's Client.get.
 var shared = []string{
 	"attnbias.ALiBi(num_heads=2), queries=6, keys=6, causal=True",
 	"attnbias.ALiBi(num_heads=2, variant='key_from_end'), queries=5, keys=5, dtype='f16'",
@@ -134,6 +134,34 @@ def ask(*args, **kwargs):
 		program += "ask(" + arguments + ")\n"
 	}
 	python(t, folder, program)
+}
+
+func TestCppsFilesAreMapped(t *testing.T) {
+	direct, folder := realClient(t), t.TempDir()
+	specs := askedFor(t)
+	var asked strings.Builder
+	for _, spec := range specs {
+		serialised, err := proto.Marshal(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintln(&asked, hex.EncodeToString(serialised))
+	}
+	program := filepath.Join(filepath.Dir(os.Getenv("ATTNBIAS_SERVER_BINARY")), "attnbias-cpp-get")
+	command := exec.Command(program, serverAddress)
+	command.Env = append(os.Environ(), cacheVariable+"="+folder)
+	command.Stdin = strings.NewReader(asked.String())
+	command.Stderr = os.Stderr
+	if err := command.Run(); err != nil {
+		t.Fatal(err)
+	}
+	offline := clientOf(t, nobody, WithCache(folder), WithOffline())
+	for _, spec := range specs {
+		got, want := get(t, offline, spec), get(t, direct, spec)
+		if !bytes.Equal(got.Bytes(), want.Bytes()) || !proto.Equal(got.Header(), want.Header()) {
+			t.Errorf("%v: got %v, want %v", spec, got.Header(), want.Header())
+		}
+	}
 }
 
 // cacheAndFake are a client with a cache in a folder of its own, and its fake server.

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// A ModelInferRequest from its bytes to its plan and the pieces of its answer,
+// as the server takes it.
+#include <cstdint>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "core/base/status_macros.h"
+#include "core/engine/planner.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/slice.h"
+#include "inference/inference.pb.h"
+#include "server/call.h"
+#include "server/codec/spec_codec.h"
+#include "server/oip/infer_answer.h"
+#include "server/oip/infer_request.h"
+#include "server/oip/model.h"
+#include "tests/fuzz/heap_growth.h"
+#include "tests/fuzz/message_mutator.h"
+#include "tests/fuzz/mounted_tables.h"
+
+namespace attnbias {
+namespace {
+
+constexpr int64_t kMaxTensorBytes = int64_t{1} << 40;
+constexpr int64_t kFixedBytes = int64_t{8} << 20;
+constexpr int64_t kBytesPerByte = 64;
+// Longer answers are not cut to their end.
+constexpr int kFewPieces = 1000;
+
+struct Answer {
+  v1::TensorSpec spec;
+  PlanPtr plan;
+  std::vector<Part> outputs;
+};
+
+absl::StatusOr<PlanPtr> PlanOf(const v1::TensorSpec& message) {
+  ATTNBIAS_ASSIGN_OR_RETURN(TensorSpec spec,
+                            DecodeSpec(message, MountedTables()));
+  return MakePlan(std::move(spec), kMaxTensorBytes);
+}
+
+absl::StatusOr<Answer> AnswerTo(const grpc::ByteBuffer& bytes) {
+  ATTNBIAS_ASSIGN_OR_RETURN(auto message,
+                            ParseRequest<inference::ModelInferRequest>(bytes));
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      const Model* const model,
+      Model::Find("model_", message.model_name(), message.model_version()));
+  ATTNBIAS_ASSIGN_OR_RETURN(InferRequest request,
+                            DecodeInferRequest(*model, std::move(message)));
+  ATTNBIAS_ASSIGN_OR_RETURN(PlanPtr plan, PlanOf(request.spec));
+  ATTNBIAS_ASSIGN_OR_RETURN(std::vector<Part> outputs,
+                            ChooseOutputs(request, *plan));
+  return Answer{std::move(request.spec), std::move(plan), std::move(outputs)};
+}
+
+// Who asks for the same in the contract's own words has the same tensor.
+void CheckSpec(const Answer& answer) {
+  v1::TensorSpec read;
+  if (!read.ParseFromString(answer.spec.SerializeAsString())) std::abort();
+  const absl::StatusOr<PlanPtr> again = PlanOf(read);
+  if (!again.ok() || (*again)->fingerprint() != answer.plan->fingerprint()) {
+    std::abort();
+  }
+}
+
+// Each output is sent once, from its first byte to its last.
+void CheckPieces(const Answer& answer) {
+  Pieces pieces(answer.outputs);
+  if (!pieces.Check().ok()) return;
+  auto output = answer.outputs.begin();
+  int64_t next = 0;
+  for (int i = 0; i < kFewPieces && !pieces.AreAllTaken(); ++i) {
+    if (next == 0) next = output->offset;
+    const Range bytes = pieces.Take().bytes();
+    if (bytes.begin != next || bytes.end <= bytes.begin) std::abort();
+    next = bytes.end;
+    if (next == output->offset + output->size_bytes) {
+      ++output;
+      next = 0;
+    }
+  }
+  if (pieces.AreAllTaken() != (output == answer.outputs.end())) std::abort();
+}
+
+}  // namespace
+}  // namespace attnbias
+
+extern "C" int LLVMFuzzerInitialize(int* /*argc*/, char*** /*argv*/) {
+  attnbias::MountedTables();
+  attnbias::Model::All();
+  return 0;
+}
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size,
+                                          size_t max_size, unsigned seed) {
+  inference::ModelInferRequest message;
+  return attnbias::MutateMessage(&message, data, size, max_size, seed);
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  absl::StatusOr<attnbias::Answer> answer;
+  {
+    const attnbias::HeapGrowth growth;
+    const grpc::Slice slice(data, size);
+    answer = attnbias::AnswerTo(grpc::ByteBuffer(&slice, 1));
+    growth.ExpectAtMost(attnbias::kFixedBytes, attnbias::kBytesPerByte,
+                        static_cast<int64_t>(size));
+  }
+  if (!answer.ok()) return 0;
+  attnbias::CheckSpec(*answer);
+  attnbias::CheckPieces(*answer);
+  return 0;
+}
