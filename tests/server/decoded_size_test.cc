@@ -111,6 +111,7 @@ TEST(FieldsEndInside, WhateverALengthClaims) {
     EXPECT_FALSE(inside(bytes.substr(0, size))) << size;
   }
   const std::string huge = "\x80\x80\x80\x80\x07";
+  EXPECT_FALSE(inside(std::string(2, '\0')));  // no tag
   EXPECT_FALSE(inside("\n" + huge + bytes.substr(2)));
   EXPECT_FALSE(inside("\n" + huge + "\x82\x7d" + huge + "text"));
 }
