@@ -54,7 +54,7 @@ function credentials(caFile, tokenFile) {
   return grpc.credentials.combineChannelCredentials(tls, token);
 }
 
-// Throws where a field or a word is not the contract's: proto-loader leaves it out, and says nothing.
+// Throws where a field or an enum's value is not the contract's: proto-loader just leaves it out.
 function check(method, request) {
   const sent = method.requestDeserialize(method.requestSerialize(request));
   assert.partialDeepStrictEqual(sent, request);
