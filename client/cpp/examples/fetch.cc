@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "attnbias/client.h"
 #include "attnbias/error.h"
+#include "attnbias/toeplitz.h"
 
 namespace v1 = attnbias::v1;
 
@@ -15,7 +16,7 @@ constexpr int kHeads = 8;
 constexpr int kLength = 1024;
 
 int Fail(const absl::Status& status) {
-  std::cerr << status << "\n";
+  std::cerr << status.message() << "\n";
   for (const auto& violation : attnbias::FieldViolations(status)) {
     std::cerr << violation.field << ": " << violation.description << "\n";
   }
@@ -36,11 +37,11 @@ int main(int argc, char** argv) {
   // would be 32 MB.
   const absl::StatusOr<attnbias::Tensor> bias = client->Get(spec);
   if (!bias.ok()) return Fail(bias.status());
-  const auto* diagonals = reinterpret_cast<const float*>(bias->part(0).data());
-  const auto at = [diagonals](int head, int query, int key) {
-    return diagonals[head * (2 * kLength - 1) + key - query + kLength - 1];
-  };
-  std::cout << "query 1023, key 1020 of head 0: " << at(0, 1023, 1020) << "\n";
+  const auto view = attnbias::Toeplitz<float>::Of(*bias);
+  if (!view.ok()) return Fail(view.status());
+  // By head, query and key, which are not checked.
+  std::cout << "query 1023, key 1020 of head 0: " << (*view)(0, 1023, 1020)
+            << "\n";
 
   // The last query alone, every element: [kHeads, 1, kLength].
   spec.mutable_pair()->mutable_queries()->set_begin(kLength - 1);

@@ -54,8 +54,15 @@ function credentials(caFile, tokenFile) {
   return grpc.credentials.combineChannelCredentials(tls, token);
 }
 
+// Throws where a field or an enum's value is not the contract's: proto-loader just leaves it out.
+function check(method, request) {
+  const sent = method.requestDeserialize(method.requestSerialize(request));
+  assert.partialDeepStrictEqual(sent, request);
+}
+
 function call(client, method, request) {
-  return promisify(client[method].bind(client))(request);
+  check(client[method], request);
+  return promisify(client[method].bind(client))(request, { deadline: Date.now() + 60_000 });
 }
 
 function floats(data) {
@@ -103,15 +110,19 @@ async function read(stream) {
   let header = null;
   let payload = null;
   let received = 0;
-  for await (const message of stream) {
-    if (header === null) {
-      header = message.header;
-      payload = Buffer.alloc(header.total_bytes);
-    } else {
-      assert.equal(message.offset, received);
-      assert.equal(crc32c.buf(message.data) >>> 0, message.crc32c);
-      received += message.data.copy(payload, message.offset);
+  try {
+    for await (const message of stream) {
+      if (header === null) {
+        header = message.header;
+        payload = Buffer.alloc(header.total_bytes);
+      } else {
+        assert.equal(message.offset, received);
+        assert.equal(crc32c.buf(message.data) >>> 0, message.crc32c);
+        received += message.data.copy(payload, message.offset);
+      }
     }
+  } finally {
+    stream.cancel(); // of a stream that ended: nothing
   }
   assert.equal(received, header.total_bytes);
   return { header, payload };
@@ -131,7 +142,9 @@ async function checkT5(service) {
     pair: { query_length: length, key_length: length },
     output: { form: 'FORM_DENSE' },
   };
-  const { header, payload } = await read(service.StreamTensor({ spec }));
+  check(service.StreamTensor, { spec });
+  const stream = service.StreamTensor({ spec }, { deadline: Date.now() + 60_000 });
+  const { header, payload } = await read(stream);
   assert.deepEqual(header.parts[0].shape, [heads, length, length]);
   const values = floats(payload);
   for (let head = 0, i = 0; head < heads; head++) {
@@ -146,11 +159,19 @@ async function checkT5(service) {
 // What a status carries beside code and message, by the names of its messages.
 function details(error) {
   const [bytes] = error.metadata.get('grpc-status-details-bin');
+  if (!bytes) return {};
   const status = definitions['google.rpc.Status'].deserialize(bytes);
   return Object.fromEntries(status.details.map((any) => {
     const name = any.type_url.split('/').pop();
     return [name, definitions[name].deserialize(any.value)];
   }));
+}
+
+function checkNames() {
+  const { GetTensor } = attnbias.v1.AttentionBiasService.service;
+  for (const rotary of [{ head_dims: 8 }, { layout: 'INTERLEAVED' }]) {
+    assert.throws(() => check(GetTensor, { spec: { rotary } }), assert.AssertionError);
+  }
 }
 
 async function checkError(service) {
@@ -167,6 +188,7 @@ async function main(address, caFile, tokenFile) {
   assert.equal((await call(checker, 'Check', {})).status, 'SERVING');
   const options = { 'grpc.service_config': JSON.stringify(serviceConfig) };
   const service = new attnbias.v1.AttentionBiasService(address, channelCredentials, options);
+  checkNames();
   await checkServerInfo(service);
   await checkAlibi(service);
   await checkT5(service);

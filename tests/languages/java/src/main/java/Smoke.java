@@ -38,6 +38,7 @@ import java.nio.file.Path;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.TimeUnit;
 import java.util.zip.CRC32C;
 
 /**
@@ -130,8 +131,10 @@ public final class Smoke {
             .setTable(TableRef.newBuilder().setInlineTable(inline)))
         .setPair(PairExtent.newBuilder().setQueryLength(length).setKeyLength(length))
         .setOutput(Output.newBuilder().setForm(Form.FORM_DENSE));
-    FloatBuffer values = floats(
-        read(service.streamTensor(StreamTensorRequest.newBuilder().setSpec(spec).build())));
+    var stream = service
+        .withDeadlineAfter(1, TimeUnit.MINUTES)
+        .streamTensor(StreamTensorRequest.newBuilder().setSpec(spec).build());
+    FloatBuffer values = floats(read(stream));
     check(values.remaining() == heads * length * length, "size");
     for (int head = 0; head < heads; head++) {
       for (int query = 0; query < length; query++) {
