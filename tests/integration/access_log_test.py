@@ -80,11 +80,11 @@ def test_a_client_that_reads_late_makes_its_stream_write_long(start_server: Any)
     with server.connect() as stub:
         stream = stub.stream(alibi(8, 1024, **DENSE))
         next(stream)
-        time.sleep(1.5)
+        time.sleep(3)
         assert sum(len(reply.data) for reply in stream) == 8 * 1024 * 1024 * 4
     (call,) = calls(server)
-    assert call["write_milliseconds"] > 750
-    assert call["milliseconds"] - call["write_milliseconds"] < 750
+    assert call["milliseconds"] > 3000
+    assert call["write_milliseconds"] > call["milliseconds"] / 2
 
 
 def test_a_tensor_that_is_made_while_it_is_streamed_is_computed(start_server: Any) -> None:
