@@ -343,6 +343,8 @@ step_packages() {
   ((EUID == 0)) || skip "making a bare machine needs root"
   need_arm64
   build_packages
+  build dev
+  install_python_client
   pytest tests/packages
 }
 
