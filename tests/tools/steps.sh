@@ -344,7 +344,6 @@ step_packages() {
   need_arm64
   build_packages
   build dev
-  install_python_client
   pytest tests/packages
 }
 
