@@ -70,8 +70,7 @@ constexpr auto kWords =
         {"ListTables has", "`attnbias tables` lists"},
         {"Received message larger than max",
          "too large a message; if it is the request, have the server mount its "
-         "tables "
-         "(--tables)"},
+         "tables (--tables)"},
     });
 
 // Of all enums, "dense" and so on.
