@@ -25,7 +25,7 @@ inline constexpr int64_t kMaxChunkBytes = int64_t{2} << 20;
 
 // Answers up to this size, of remembered requests and from the cache, are made
 // on gRPC's own threads: a change of thread would cost more.
-inline constexpr int64_t kInlineBytes = int64_t{64} << 10;
+inline constexpr int64_t kInlineBytes = int64_t{1} << 20;
 
 }  // namespace attnbias
 

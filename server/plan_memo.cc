@@ -20,23 +20,29 @@ void PlanMemo::Insert(std::string request, const TableSetPtr& tables,
   if (std::max(request.size(), planned->header.size()) > kMaxRememberedBytes) {
     return;
   }
+  const size_t bytes = request.size() + planned->header.size();
   MutexLock lock(mutex_);
   if (!by_tables_.contains(tables)) ForgetGoneTablesLocked();
-  if (size_ >= kMaxRequests) {
+  if (size_ >= kMaxRequests || bytes_ + bytes > kMaxBytes) {
     by_tables_.clear();
-    size_ = 0;
+    size_ = bytes_ = 0;
   }
-  const bool is_new =
-      by_tables_[tables]
-          .insert_or_assign(std::move(request), std::move(planned))
-          .second;
-  if (is_new) ++size_;
+  // Whoever planned it at the same time has come to the same.
+  if (by_tables_[tables]
+          .emplace(std::move(request), std::move(planned))
+          .second) {
+    ++size_;
+    bytes_ += bytes;
+  }
 }
 
 void PlanMemo::ForgetGoneTablesLocked() {
   for (auto each = by_tables_.begin(); each != by_tables_.end();) {
     if (each->first.expired()) {
       size_ -= each->second.size();
+      for (const auto& [request, planned] : each->second) {
+        bytes_ -= request.size() + planned->header.size();
+      }
       each = by_tables_.erase(each);
     } else {
       ++each;

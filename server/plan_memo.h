@@ -29,8 +29,11 @@ using PlannedRequestPtr = std::shared_ptr<const PlannedRequest>;
 // Safe for any number of threads.
 class PlanMemo {
  public:
-  static constexpr size_t kMaxRememberedBytes = 4096;
+  // Enough for a learned table of a bias: T5's largest has 8 KiB, Swin's 21.
+  static constexpr size_t kMaxRememberedBytes = size_t{64} << 10;
   static constexpr size_t kMaxRequests = 1024;
+  // Of all requests and headers; their plans take a few times as much.
+  static constexpr size_t kMaxBytes = size_t{4} << 20;
 
   // Null when the request is not remembered with these tables.
   PlannedRequestPtr Find(const std::string& request, const TableSetPtr& tables);
@@ -41,17 +44,19 @@ class PlanMemo {
               PlannedRequestPtr planned);
 
  private:
-  void ForgetGoneTablesLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
   using WeakTables = std::weak_ptr<const TableSet>;
   using Requests = absl::flat_hash_map<std::string, PlannedRequestPtr>;
+
+  void ForgetGoneTablesLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Mutex mutex_;
   // Each caller sees one of a few sets: of all tables, or of those that a
   // policy grants.
   std::map<WeakTables, Requests, std::owner_less<>> by_tables_
       ABSL_GUARDED_BY(mutex_);
+  // Of all of them.
   size_t size_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace attnbias

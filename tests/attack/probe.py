@@ -63,11 +63,11 @@ class Probe:
 
 
 def probes() -> list[Probe]:
-    below, above = (_cached(size // 4) for size in ((64 << 10) - 64, (64 << 10) + 64))
+    below, above = (_cached(size // 4) for size in ((1 << 20) - 64, (1 << 20) + 64))
     return [
         Probe("small, cold", GET, small, goal=0.05),
-        Probe("cached, under 64 KiB", GET, lambda n: below, goal=0.05),
-        Probe("cached, over 64 KiB", GET, lambda n: above, goal=0.05),
+        Probe("cached, under 1 MiB", GET, lambda n: below, goal=0.05),
+        Probe("cached, over 1 MiB", GET, lambda n: above, goal=0.05),
         Probe("health", HEALTH, lambda n: http2.framed(b""), goal=0.02),
     ]
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from tests.bench.measure import Round
 
+GET_TENSOR = "/attnbias.v1.AttentionBiasService/GetTensor"
+
 
 def binary(name: str) -> str:
     """A program beside the server's binary."""

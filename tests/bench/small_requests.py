@@ -12,9 +12,8 @@ import grpc
 import attnbias
 from attnbias.v1 import service_pb2
 from tests.bench.measure import Row, by_turns, compare_rates
-from tests.bench.programs import Server, empty_server, rounds_of, server
+from tests.bench.programs import GET_TENSOR, Server, empty_server, rounds_of, server
 
-GET_TENSOR = "/attnbias.v1.AttentionBiasService/GetTensor"
 CLIENTS = 256
 
 

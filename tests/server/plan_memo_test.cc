@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/plan_memo.h"
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 namespace attnbias::plan_memo_test {
@@ -66,6 +67,28 @@ TEST(PlanMemo, StaysBounded) {
   EXPECT_EQ(memo.Find("0", NoTables()), nullptr);
   EXPECT_NE(memo.Find(std::to_string(PlanMemo::kMaxRequests), NoTables()),
             nullptr);
+}
+
+TEST(PlanMemo, StaysBoundedInBytes) {
+  PlanMemo memo;
+  const std::string largest(PlanMemo::kMaxRememberedBytes, 'x');
+  constexpr size_t kFit =
+      PlanMemo::kMaxBytes / (2 * PlanMemo::kMaxRememberedBytes);
+  const auto insert = [&](size_t index, const TableSetPtr& tables) {
+    std::string request = absl::StrCat(index);
+    request.resize(largest.size());
+    memo.Insert(request, tables, Planned(largest));
+    return request;
+  };
+  TableSetPtr gone = std::make_shared<const TableSet>();
+  for (size_t i = 1; i < kFit; ++i) insert(i, gone);
+  const std::string request = insert(0, NoTables());
+  // Those of tables that are gone no longer count.
+  gone.reset();
+  insert(0, std::make_shared<const TableSet>());
+  EXPECT_NE(memo.Find(request, NoTables()), nullptr);
+  for (size_t i = 1; i < kFit; ++i) insert(i, NoTables());
+  EXPECT_EQ(memo.Find(request, NoTables()), nullptr);
 }
 
 }  // namespace
