@@ -36,24 +36,28 @@ def infer_from_triton(client: Any, is_ready: bool) -> Any:
 
 
 class Stream:
-    """Pieces into one array, whose pages exist."""
+    """Pieces into one array, whose pages exist, by the thread that receives them."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._out = np.zeros((HEADS, LENGTH, LENGTH), np.float32)
-        client.start_stream(lambda result, error: self._answers.put((result, error)))
+        client.start_stream(self._receive)
+
+    def _receive(self, result: Any, error: Any) -> None:
+        if error is not None:
+            self._ended.put(error)
+            return
+        piece = result.as_numpy("dense")
+        begin = result.get_output("dense").parameters["begin"].int64_param
+        self._out[begin : begin + len(piece)] = piece
+        if result.get_response().parameters["triton_final_response"].bool_param:
+            self._ended.put(None)
 
     def fetch(self) -> Any:
         self._client.async_stream_infer("alibi", [], parameters=ALIBI)
-        last = False
-        while not last:
-            result, error = self._answers.get()
-            assert error is None, error
-            piece = result.as_numpy("dense")
-            begin = result.get_output("dense").parameters["begin"].int64_param
-            self._out[begin : begin + len(piece)] = piece
-            last = result.get_response().parameters["triton_final_response"].bool_param
+        error = self._ended.get()
+        assert error is None, error
         return self._out
 
 
