@@ -7,6 +7,7 @@ kernel that can run its programs, as need_arm64 of setup.sh sees to.
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import pathlib
@@ -105,13 +106,15 @@ def buildah_in(
 def _base_context(architecture: str) -> pathlib.Path:
     """The folder to build the image from, as debootstrap makes it."""
     context = CACHE / f"debian-bookworm-{architecture}"
-    if not context.exists():
-        part = CACHE / f"debian-bookworm-{architecture}.part"
-        output("rm", "-rf", part)
-        arch = f"--arch={architecture}"
-        output("debootstrap", arch, "--variant=minbase", "bookworm", part / "root")
-        output("tar", "-C", part / "root", "-cf", part / "root.tar", ".")
-        output("rm", "-rf", part / "root")
-        (part / "Dockerfile").write_text("FROM scratch\nADD root.tar /\n")
-        part.rename(context)
+    with context.with_suffix(".lock").open("w") as lock:  # other clones share the cache
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not context.exists():
+            part = context.with_suffix(".part")
+            output("rm", "-rf", part)
+            arch = f"--arch={architecture}"
+            output("debootstrap", arch, "--variant=minbase", "bookworm", part / "root")
+            output("tar", "-C", part / "root", "-cf", part / "root.tar", ".")
+            output("rm", "-rf", part / "root")
+            (part / "Dockerfile").write_text("FROM scratch\nADD root.tar /\n")
+            part.rename(context)
     return context
