@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from tests.deploy.manifests import (
-    ROOT,
+    ENVOY,
     Reasons,
     kubeconform,
     kustomized,
@@ -20,7 +20,6 @@ from tests.deploy.manifests import (
     workload,
 )
 
-ENVOY = ROOT / "deploy" / "envoy"
 MIB = 1 << 20
 
 

@@ -10,6 +10,7 @@ import yaml
 
 from tests.deploy.manifests import (
     BASE,
+    ENVOY,
     ROOT,
     Reasons,
     Resource,
@@ -95,6 +96,15 @@ def test_selectors_find_the_pods() -> None:
     services = [one["spec"]["selector"].items() for one in of_kind(kustomized(), "Service")]
     for selector in [deployment, budget["spec"]["selector"]["matchLabels"].items(), *services]:
         assert selector <= labels
+
+
+@pytest.mark.parametrize("folder", [BASE, ENVOY], ids=["attnbias", "envoy"])
+def test_one_replica_does_not_block_a_drain(folder: pathlib.Path) -> None:
+    [budget] = of_kind(kustomized(folder), "PodDisruptionBudget")
+    spec = {name: value for name, value in budget["spec"].items() if name != "selector"}
+    assert spec["maxUnavailable"] == 1
+    assert "minAvailable" not in spec
+    assert spec["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
 
 
 def test_ports_and_user_are_those_of_the_image() -> None:

@@ -13,6 +13,7 @@ import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BASE = ROOT / "deploy" / "kubernetes"
+ENVOY = ROOT / "deploy" / "envoy"
 CHART = ROOT / "deploy" / "helm" / "attnbias"
 # The Kubernetes whose schemas are asked.
 VERSION = os.environ["KUBERNETES"]
