@@ -56,7 +56,7 @@ bool GetReactor::AnswerAtOnce() {
   call_.SetPlan(planned_->plan);
   if (planned_->plan->total_bytes() > kInlineBytes) return false;
   PayloadPtr kept = environment.engine.Find(planned_->plan, caller_);
-  if (kept == nullptr) return false;
+  if (kept == nullptr || !kept->IsReadAtOnce()) return false;
   absl::Status status = Admit(request_);
   if (!status.ok()) {
     End(status);

@@ -23,8 +23,9 @@ inline constexpr int64_t kMinChunkBytes = 4096;
 inline constexpr int64_t kDefaultChunkBytes = int64_t{1} << 20;
 inline constexpr int64_t kMaxChunkBytes = int64_t{2} << 20;
 
-// Answers up to this size, of remembered requests and from the cache, are made
-// on gRPC's own threads: a change of thread would cost more.
+// Answers up to this size, of remembered requests and from the cache, are given
+// on gRPC's own threads, where they are read at once: a change of thread would
+// cost more.
 inline constexpr int64_t kInlineBytes = int64_t{1} << 20;
 
 }  // namespace attnbias

@@ -17,6 +17,9 @@ constexpr int64_t kShortestSlice = 4096;
 constexpr int64_t kFewestRowsForPrefixes = 16;
 constexpr int64_t kMostPrefixes = int64_t{1} << 18;
 
+// What is made in one turn.
+constexpr int64_t kBytesAtOnce = int64_t{64} << 10;
+
 // Whether each row lies in the band as it is sent.
 bool HasRowsInBand(const Plan& plan, const NumberSource& source) {
   return source.band != nullptr && plan.key_coordinates().is_range() &&
@@ -55,6 +58,12 @@ Payload::Payload(PlanPtr plan, NumberSource source, const KernelSet& kernels,
       plan_->hull().size() <= kMostPrefixes) {
     row_checksums_.emplace(row_bytes_, element_bytes_);
   }
+}
+
+bool Payload::IsReadAtOnce() const {
+  const bool is_sliced = sliceable_ && expansion_reader_ == nullptr;
+  return size_bytes() <= kBytesAtOnce ||
+         (is_sliced && plan_->query_coordinates().size() == 1);
 }
 
 void Payload::Read(int64_t offset, int64_t size, Done done) {
@@ -152,9 +161,10 @@ int64_t Payload::ElementsAtOnce() const {
   if (source.evaluator != nullptr) {
     return source.evaluator->batch();
   }
-  constexpr int64_t kBytes = int64_t{64} << 10;
-  if (row_bytes_ > kBytes) return std::max<int64_t>(kBytes / element_bytes_, 1);
-  return kBytes / row_bytes_ * (row_bytes_ / element_bytes_);
+  if (row_bytes_ > kBytesAtOnce) {
+    return std::max<int64_t>(kBytesAtOnce / element_bytes_, 1);
+  }
+  return kBytesAtOnce / row_bytes_ * (row_bytes_ / element_bytes_);
 }
 
 void Payload::MakeElements(Range elements, std::byte* out) const {

@@ -51,6 +51,10 @@ class Payload {
 
   int64_t size_bytes() const { return plan_->total_bytes(); }
 
+  // Whether reading everything takes no longer than hashing it: it lies in the
+  // band, in rows that do not overlap, or it is no more than is made in a turn.
+  bool IsReadAtOnce() const;
+
   // Gives bytes [offset, offset + size), which lie inside the payload, to
   // `done`: inside this call or, where they take longer than a turn, on a
   // thread of the executor. The next Read comes after that.

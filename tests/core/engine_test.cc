@@ -470,6 +470,26 @@ TEST_F(EngineTest, EndAlignmentMeetsTheLastKey) {
   EXPECT_THAT(Numbers(spec), ElementsAre(4, 3, 2, 1, 0, 0, 5, 4, 3, 2, 1, 0));
 }
 
+TEST_F(EngineTest, WhatLiesInTheBandIsReadAtOnceUnlessRowsOverlap) {
+  struct Case {
+    std::string name;
+    TensorSpec spec;
+    bool at_once;
+  };
+  const TableExtent table{.positions = Range{0, 2000}};
+  const Case cases[] = {
+      {"diagonals", {RandomT5(6, true), PairOf(4096, 4096), {}}, true},
+      {"table", {SinusoidalSpec{.dim = 96}, table, {}}, true},
+      {"small and dense", Dense({RandomT5(6, true), PairOf(40, 40), {}}), true},
+      {"dense", Dense({RandomT5(6, true), PairOf(40, 1500), {}}), false},
+      {"dense, short rows", Dense({RandomT5(6, true), PairOf(400, 400), {}}),
+       false},
+  };
+  for (const Case& c : cases) {
+    EXPECT_EQ(Get(Plan(c.spec))->IsReadAtOnce(), c.at_once) << c.name;
+  }
+}
+
 class TinyBudget : public EngineTest {
  protected:
   // Room for what one sinusoid keeps and a chunk, not for eight of the bands
