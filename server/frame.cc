@@ -19,18 +19,6 @@ void ReleaseOwner(void* owner) {
   delete static_cast<std::shared_ptr<const void>*>(owner);
 }
 
-void AddSlices(const Chunk& chunk, std::vector<grpc::Slice>* slices) {
-  // All pieces are referenced through one count.
-  const grpc::Slice memory(const_cast<std::byte*>(chunk.memory.data()),
-                           chunk.memory.size(), &ReleaseOwner,
-                           new std::shared_ptr<const void>(chunk.owner));
-  slices->reserve(slices->size() + chunk.pieces.size());
-  for (absl::Span<const std::byte> piece : chunk.pieces) {
-    const size_t offset = piece.data() - chunk.memory.data();
-    slices->push_back(memory.sub(offset, offset + piece.size()));
-  }
-}
-
 }  // namespace
 
 std::string TagAndLength(int field, size_t length) {
@@ -43,20 +31,28 @@ std::string TagAndLength(int field, size_t length) {
   return {bytes, at};
 }
 
-grpc::ByteBuffer BytesOf(const Chunk& chunk) {
-  std::vector<grpc::Slice> slices;
-  AddSlices(chunk, &slices);
-  return grpc::ByteBuffer(slices.data(), slices.size());
+int64_t AppendBytes(const Chunk& chunk, std::vector<grpc::Slice>* slices) {
+  // All pieces are referenced through one count.
+  const grpc::Slice memory(const_cast<std::byte*>(chunk.memory.data()),
+                           chunk.memory.size(), &ReleaseOwner,
+                           new std::shared_ptr<const void>(chunk.owner));
+  int64_t size = 0;
+  for (absl::Span<const std::byte> piece : chunk.pieces) {
+    const size_t offset = piece.data() - chunk.memory.data();
+    slices->push_back(memory.sub(offset, offset + piece.size()));
+    size += static_cast<int64_t>(piece.size());
+  }
+  return size;
 }
 
 grpc::ByteBuffer AppendData(std::string_view fields, int data_field,
                             const Chunk& chunk) {
-  size_t size = 0;
-  for (absl::Span<const std::byte> piece : chunk.pieces) size += piece.size();
-  std::string begin(fields);
-  begin += TagAndLength(data_field, size);
-  std::vector<grpc::Slice> slices = {grpc::Slice(begin)};
-  AddSlices(chunk, &slices);
+  std::vector<grpc::Slice> slices;
+  slices.reserve(1 + chunk.pieces.size());
+  slices.emplace_back();
+  const int64_t size = AppendBytes(chunk, &slices);
+  slices.front() =
+      grpc::Slice(std::string(fields) + TagAndLength(data_field, size));
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 

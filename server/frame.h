@@ -8,8 +8,10 @@
 #define ATTNBIAS_SERVER_FRAME_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "attnbias/v1/service.pb.h"
 #include "core/checksum/crc32c.h"
@@ -51,8 +53,8 @@ grpc::ByteBuffer FrameHeader(const Header& header) {
   return grpc::ByteBuffer(&fields, 1);
 }
 
-// The chunk's bytes alone.
-grpc::ByteBuffer BytesOf(const Chunk& chunk);
+// Appends the chunk's bytes, which it keeps alive, and gives their number.
+int64_t AppendBytes(const Chunk& chunk, std::vector<grpc::Slice>* slices);
 
 // `fields`, serialised, and `chunk` as the bytes of `data_field`. The message
 // keeps the chunk's memory alive until it has been sent.

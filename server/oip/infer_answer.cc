@@ -9,8 +9,10 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "attnbias/v1/tensor.pb.h"
 #include "core/base/invalid.h"
+#include "core/tensor/data_type.h"
 #include "grpcpp/support/slice.h"
 #include "server/frame.h"
 #include "server/grpc_status.h"
@@ -21,10 +23,6 @@ namespace attnbias {
 namespace {
 
 using Response = inference::ModelInferResponse;
-
-int64_t BytesOfIndex(const Part& part) {
-  return part.size_bytes / part.shape.front();
-}
 
 Response Begin(const Model& model, const InferRequest& request,
                const Plan& plan) {
@@ -42,37 +40,10 @@ Response::InferOutputTensor& AddOutput(const Part& part, const Plan& plan,
   Response::InferOutputTensor& output = *response->add_outputs();
   output.set_name(std::string(part.name));
   output.set_datatype(std::string(OipNameOf(plan.data_type())));
-  output.mutable_shape()->Assign(part.shape.begin(), part.shape.end());
   return output;
 }
 
-// `first`, and then all slices of `rest`.
-grpc::ByteBuffer Joined(const std::string& first,
-                        const std::vector<grpc::ByteBuffer>& rest) {
-  std::vector<grpc::Slice> slices = {grpc::Slice(first)};
-  for (const grpc::ByteBuffer& buffer : rest) {
-    std::vector<grpc::Slice> more;
-    (void)buffer.Dump(&more);
-    slices.insert(slices.end(), more.begin(), more.end());
-  }
-  return grpc::ByteBuffer(slices.data(), slices.size());
-}
-
-// One of the response's raw_output_contents.
-grpc::ByteBuffer Contents(int64_t size, const std::vector<Chunk>& chunks) {
-  std::vector<grpc::ByteBuffer> slices;
-  slices.reserve(chunks.size());
-  for (const Chunk& chunk : chunks) slices.push_back(BytesOf(chunk));
-  return Joined(TagAndLength(Response::kRawOutputContentsFieldNumber, size),
-                slices);
-}
-
 }  // namespace
-
-Range Piece::bytes() const {
-  const int64_t each = BytesOfIndex(part);
-  return {part.offset + indices.begin * each, part.offset + indices.end * each};
-}
 
 absl::StatusOr<std::vector<Part>> ChooseOutputs(const InferRequest& request,
                                                 const Plan& plan) {
@@ -108,65 +79,62 @@ absl::Status CheckUnarySize(const std::vector<Part>& outputs) {
                  " in one message; ask with ModelStreamInfer, or for less");
 }
 
-absl::Status Pieces::Check() const {
-  for (const Part& part : outputs_) {
-    const int64_t each = BytesOfIndex(part);
-    if (each <= kMaxInferBytes) continue;
-    return Invalid("outputs: got ", each, " bytes at one index of ",
-                   std::string(part.name), "'s first axis, want at most ",
-                   kMaxInferBytes, "; ask for less");
-  }
-  return absl::OkStatus();
-}
-
 Piece Pieces::Take() {
   const Part& part = outputs_[output_];
-  const int64_t most =
-      std::max<int64_t>(kDefaultChunkBytes / BytesOfIndex(part), 1);
-  const int64_t length = part.shape.front();
-  const Range indices = {index_, std::min(index_ + most, length)};
-  Piece piece = {part, indices};
-  index_ = indices.end;
-  if (index_ == length) {
+  const int64_t begin = part.offset + offset_;
+  offset_ = std::min(offset_ + kMaxChunkBytes, part.size_bytes);
+  Piece piece = {part, {begin, part.offset + offset_}};
+  if (offset_ == part.size_bytes) {
     ++output_;
-    index_ = 0;
+    offset_ = 0;
   }
   return piece;
 }
 
-grpc::ByteBuffer FrameInferResponse(
-    const Model& model, const InferRequest& request, const Plan& plan,
-    const std::vector<Part>& outputs,
-    const std::vector<std::vector<Chunk>>& chunks) {
+grpc::ByteBuffer FrameInferResponse(const Model& model,
+                                    const InferRequest& request,
+                                    const Plan& plan,
+                                    const std::vector<Part>& outputs,
+                                    absl::Span<const Chunk> chunks) {
   Response response = Begin(model, request, plan);
-  std::vector<grpc::ByteBuffer> contents;
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    AddOutput(outputs[i], plan, &response);
-    contents.push_back(Contents(outputs[i].size_bytes, chunks[i]));
+  std::vector<grpc::Slice> contents(1);
+  for (const Part& part : outputs) {
+    AddOutput(part, plan, &response)
+        .mutable_shape()
+        ->Assign(part.shape.begin(), part.shape.end());
+    contents.emplace_back(
+        TagAndLength(Response::kRawOutputContentsFieldNumber, part.size_bytes));
+    for (int64_t left = part.size_bytes; left > 0; chunks.remove_prefix(1)) {
+      left -= AppendBytes(chunks.front(), &contents);
+    }
   }
-  return Joined(response.SerializeAsString(), contents);
+  contents.front() = grpc::Slice(response.SerializeAsString());
+  return grpc::ByteBuffer(contents.data(), contents.size());
 }
 
 grpc::ByteBuffer FrameStreamResponse(const Model& model,
                                      const InferRequest& request,
                                      const Plan& plan, const Piece& piece,
-                                     bool last,
-                                     const std::vector<Chunk>& chunks) {
+                                     bool last, const Chunk& chunk) {
   Response response = Begin(model, request, plan);
   (*response.mutable_parameters())["triton_final_response"].set_bool_param(
       last);
-  Response::InferOutputTensor& output = AddOutput(piece.part, plan, &response);
-  output.set_shape(0, piece.indices.size());
+  const auto& [part, bytes] = piece;
+  const int64_t element = SizeOf(plan.data_type());
+  Response::InferOutputTensor& output = AddOutput(part, plan, &response);
+  output.add_shape(bytes.size() / element);
   auto& parameters = *output.mutable_parameters();
-  parameters["begin"].set_int64_param(piece.indices.begin);
-  parameters["length"].set_int64_param(piece.part.shape.front());
-  const grpc::ByteBuffer inner = Joined(
-      response.SerializeAsString(), {Contents(piece.bytes().size(), chunks)});
-  return Joined(
-      TagAndLength(
-          inference::ModelStreamInferResponse::kInferResponseFieldNumber,
-          inner.Length()),
-      {inner});
+  parameters["begin"].set_int64_param((bytes.begin - part.offset) / element);
+  parameters["shape"].set_string_param(
+      absl::StrCat("[", absl::StrJoin(part.shape, ", "), "]"));
+  const int contents = Response::kRawOutputContentsFieldNumber;
+  const std::string fields = response.SerializeAsString();
+  const size_t size = fields.size() +
+                      TagAndLength(contents, bytes.size()).size() +
+                      static_cast<size_t>(bytes.size());
+  const std::string begin = TagAndLength(
+      inference::ModelStreamInferResponse::kInferResponseFieldNumber, size);
+  return AppendData(begin + fields, contents, chunk);
 }
 
 grpc::ByteBuffer FrameStreamError(const std::string& id,

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "core/engine/payload.h"
 #include "core/engine/plan.h"
 #include "core/tensor/range.h"
@@ -34,47 +35,42 @@ absl::StatusOr<std::vector<Part>> ChooseOutputs(const InferRequest& request,
 // INVALID_ARGUMENT  one message cannot carry them
 absl::Status CheckUnarySize(const std::vector<Part>& outputs);
 
-// Indices of a part's first axis.
+// Elements of a part, in row-major order.
 struct Piece {
   Part part;
-  Range indices;
-
   // Where they lie in the payload.
-  Range bytes() const;
+  Range bytes;
 };
 
-// The pieces in which a stream sends outputs, one after another: of
-// kDefaultChunkBytes, or of one index where that has more.
+// The pieces in which outputs are read, one after another: of kMaxChunkBytes,
+// the last of each output of what is left.
 class Pieces {
  public:
   Pieces() = default;
   explicit Pieces(std::vector<Part> outputs) : outputs_(std::move(outputs)) {}
-
-  // INVALID_ARGUMENT  one message cannot carry what stands at one index
-  absl::Status Check() const;
 
   bool AreAllTaken() const { return output_ == outputs_.size(); }
   Piece Take();
 
  private:
   std::vector<Part> outputs_;
-  // Of the next piece.
+  // Of the next piece; the offset is from the output's beginning.
   size_t output_ = 0;
-  int64_t index_ = 0;
+  int64_t offset_ = 0;
 };
 
-// All outputs in one message; `chunks` are the bytes of each.
-grpc::ByteBuffer FrameInferResponse(
-    const Model& model, const InferRequest& request, const Plan& plan,
-    const std::vector<Part>& outputs,
-    const std::vector<std::vector<Chunk>>& chunks);
+// All outputs in one message; `chunks` are their bytes, in order.
+grpc::ByteBuffer FrameInferResponse(const Model& model,
+                                    const InferRequest& request,
+                                    const Plan& plan,
+                                    const std::vector<Part>& outputs,
+                                    absl::Span<const Chunk> chunks);
 
 // A ModelStreamInferResponse of one piece; `last` of its request.
 grpc::ByteBuffer FrameStreamResponse(const Model& model,
                                      const InferRequest& request,
                                      const Plan& plan, const Piece& piece,
-                                     bool last,
-                                     const std::vector<Chunk>& chunks);
+                                     bool last, const Chunk& chunk);
 
 // One that says why the request with this id failed.
 grpc::ByteBuffer FrameStreamError(const std::string& id,

@@ -5,8 +5,6 @@
 #include <utility>
 
 #include "core/base/status_macros.h"
-#include "server/oip/infer_answer.h"
-#include "server/oip/read_range.h"
 
 namespace attnbias {
 
@@ -44,21 +42,21 @@ absl::Status InferReactor::MakePlan() {
                             DecodeInferRequest(*model_, std::move(request)));
   ATTNBIAS_ASSIGN_OR_RETURN(plan_, call_.MakePlan(request_.spec, ""));
   ATTNBIAS_ASSIGN_OR_RETURN(outputs_, ChooseOutputs(request_, *plan_));
+  pieces_ = Pieces(outputs_);
   return CheckUnarySize(outputs_);
 }
 
 void InferReactor::ReadNext() {
-  if (chunks_.size() == outputs_.size()) return Answer();
   call_.phases().Enter(Phase::kCompute);
-  const Part& part = outputs_[chunks_.size()];
-  ReadRange(payload_.get(), {part.offset, part.offset + part.size_bytes},
-            &call_.environment().executor, caller_,
-            [this](absl::StatusOr<std::vector<Chunk>> chunks) {
-              if (caller_->cancelled()) return End(call_.WhyCancelled());
-              if (!chunks.ok()) return End(chunks.status());
-              chunks_.push_back(*std::move(chunks));
-              ReadNext();
-            });
+  const Range bytes = pieces_.Take().bytes;
+  payload_->Read(
+      bytes.begin, bytes.size(), [this](absl::StatusOr<Chunk> chunk) {
+        if (caller_->cancelled()) return End(call_.WhyCancelled());
+        if (!chunk.ok()) return End(chunk.status());
+        chunks_.push_back(*std::move(chunk));
+        if (pieces_.AreAllTaken()) return Answer();
+        call_.environment().executor.Continue(caller_, [this] { ReadNext(); });
+      });
 }
 
 void InferReactor::Answer() {

@@ -11,13 +11,14 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/call_reactor.h"
+#include "server/oip/infer_answer.h"
 #include "server/oip/infer_request.h"
 #include "server/oip/model.h"
 #include "server/oip/statistics.h"
 
 namespace attnbias {
 
-// planning -> computing (unless kept) -> reading one output after another ->
+// planning -> computing (unless kept) -> reading one piece after another ->
 // answered.
 class InferReactor final : public CallReactor<grpc::ServerUnaryReactor> {
  public:
@@ -42,8 +43,9 @@ class InferReactor final : public CallReactor<grpc::ServerUnaryReactor> {
   PlanPtr plan_;
   std::vector<Part> outputs_;
   PayloadPtr payload_;
-  // Of the first outputs.
-  std::vector<std::vector<Chunk>> chunks_;
+  Pieces pieces_;
+  // Of the pieces that are read.
+  std::vector<Chunk> chunks_;
   bool answered_ = false;
 };
 

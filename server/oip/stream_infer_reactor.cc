@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "core/base/status_macros.h"
-#include "server/oip/read_range.h"
 
 namespace attnbias {
 
@@ -48,27 +47,24 @@ absl::Status StreamInferReactor::MakePlan(
   ATTNBIAS_ASSIGN_OR_RETURN(work_.plan, call_.MakePlan(work_.request.spec, ""));
   ATTNBIAS_ASSIGN_OR_RETURN(std::vector<Part> outputs,
                             ChooseOutputs(work_.request, *work_.plan));
-  Pieces pieces(std::move(outputs));
-  ATTNBIAS_RETURN_IF_ERROR(pieces.Check());
-  work_.pieces = std::move(pieces);
+  work_.pieces = Pieces(std::move(outputs));
   return absl::OkStatus();
 }
 
 void StreamInferReactor::MakePiece() {
   Piece piece = work_.pieces.Take();
-  const Range bytes = piece.bytes();
-  ReadRange(work_.payload.get(), bytes, &call_.environment().executor, caller_,
-            [this, piece = std::move(piece),
-             bytes](absl::StatusOr<std::vector<Chunk>> chunks) {
-              if (!chunks.ok()) return Fail(chunks.status());
-              const bool last = !IsUnfinished();
-              Message message{
-                  FrameStreamResponse(*work_.model, work_.request, *work_.plan,
-                                      piece, last, *chunks),
-                  bytes.size()};
-              if (last) EndWork(true);
-              Made(std::move(message));
-            });
+  const Range bytes = piece.bytes;
+  work_.payload->Read(
+      bytes.begin, bytes.size(),
+      [this, piece = std::move(piece)](absl::StatusOr<Chunk> chunk) {
+        if (!chunk.ok()) return Fail(chunk.status());
+        const bool last = !IsUnfinished();
+        Message message{FrameStreamResponse(*work_.model, work_.request,
+                                            *work_.plan, piece, last, *chunk),
+                        piece.bytes.size()};
+        if (last) EndWork(true);
+        Made(std::move(message));
+      });
 }
 
 // The stream goes on, unless nobody wants it any more.

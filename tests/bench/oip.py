@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.bench.measure import Round, Row, by_turns, compare
-from tests.bench.programs import Server, rounds_of
+from tests.bench.programs import Server, rounds_of, server
 
 NUM_BYTES = 128 << 20
 MODEL = "a model of Triton's Python backend that"
@@ -24,18 +24,27 @@ AGAINST = {"computed": f"{MODEL} computes ALiBi by numpy", "ready": f"{MODEL} ha
 def rows(running: Server, repetitions: int) -> Iterator[Row]:
     with (
         triton() as address,
+        socket_file() as file,
         client("stream", running.target) as stream,
+        client("stream", file) as by_file,
         client("infer", running.target) as infer,
         client("computed", address) as computed,
         client("ready", address) as ready,
         client("stream", running.target, *KEEP_MEMORY) as kept_stream,
         client("computed", address, *KEEP_MEMORY) as kept_computed,
     ):
-        rounds = {"stream": stream, "infer": infer, "computed": computed, "ready": ready}
+        rounds = {
+            "stream": stream,
+            "by_file": by_file,
+            "infer": infer,
+            "computed": computed,
+            "ready": ready,
+        }
         times = by_turns(rounds, repetitions)
         kept = by_turns({"ours": kept_stream, "theirs": kept_computed}, repetitions)
     for way, what, goal in [
         ("stream", "128 MiB by Triton's client, streamed into one array", 5.0),
+        ("by_file", "the same by a socket file", 5.0),
         ("infer", "128 MiB by Triton's client, in one message", None),
     ]:
         for model, against in AGAINST.items():
@@ -54,6 +63,15 @@ def rows(running: Server, repetitions: int) -> Iterator[Row]:
         goal=None,
         num_bytes=NUM_BYTES,
     )
+
+
+@contextlib.contextmanager
+def socket_file() -> Iterator[str]:
+    """The target of a server with a socket file, which Triton does not have."""
+    with tempfile.TemporaryDirectory() as folder:
+        target = f"unix:{folder}/attnbias.sock"
+        with server(f"--listen={target}"):
+            yield target
 
 
 def client(way: str, address: str, *environment: str) -> contextlib.AbstractContextManager[Round]:

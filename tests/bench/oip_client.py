@@ -42,6 +42,7 @@ class Stream:
         self._client = client
         self._ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._out = np.zeros((HEADS, LENGTH, LENGTH), np.float32)
+        self._flat = self._out.reshape(-1)
         client.start_stream(self._receive)
 
     def _receive(self, result: Any, error: Any) -> None:
@@ -50,7 +51,7 @@ class Stream:
             return
         piece = result.as_numpy("dense")
         begin = result.get_output("dense").parameters["begin"].int64_param
-        self._out[begin : begin + len(piece)] = piece
+        self._flat[begin : begin + len(piece)] = piece
         if result.get_response().parameters["triton_final_response"].bool_param:
             self._ended.put(None)
 

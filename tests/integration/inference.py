@@ -15,6 +15,7 @@ from tests.integration.ways import Part, Parts
 
 SERVICE = "inference.GRPCInferenceService"
 DATA_TYPES = {"FP64": "F64", "FP32": "F32", "FP16": "F16", "BF16": "BF16", "INT32": "I32"}
+ELEMENT_BYTES = {"FP64": 8, "FP32": 4, "FP16": 2, "BF16": 2, "INT32": 4}
 OIP_TYPES = {short: name for name, short in DATA_TYPES.items()}
 
 
@@ -55,7 +56,7 @@ def by_infer(channel: grpc.Channel, spec: Any) -> Parts:
 
 
 def by_stream_infer(channel: grpc.Channel, spec: Any) -> Parts:
-    """Pieces put together along the first axis."""
+    """Pieces put together."""
     parts: Parts = {}
     replies = list(stream_infer(channel, [request_of(spec)]))
     for number, reply in enumerate(replies, 1):
@@ -63,13 +64,13 @@ def by_stream_infer(channel: grpc.Channel, spec: Any) -> Parts:
         response = reply.infer_response
         final = response.parameters["triton_final_response"].bool_param
         assert final == (number == len(replies))
-        (output,), (data,) = response.outputs, response.raw_output_contents
-        empty = Part(DATA_TYPES[output.datatype], (0, *output.shape[1:]), b"")
-        before = parts.get(output.name, empty)
-        assert output.parameters["begin"].int64_param == before.shape[0]
-        shape = (before.shape[0] + output.shape[0], *output.shape[1:])
-        assert shape[0] <= output.parameters["length"].int64_param
-        parts[output.name] = Part(before.data_type, shape, before.data + data)
+        (output,), (piece,) = response.outputs, response.raw_output_contents
+        shape = tuple(json.loads(output.parameters["shape"].string_param))
+        before = parts.get(output.name, Part(DATA_TYPES[output.datatype], shape, b""))
+        (elements,), element_bytes = output.shape, ELEMENT_BYTES[output.datatype]
+        assert len(piece) == elements * element_bytes
+        assert output.parameters["begin"].int64_param * element_bytes == len(before.data)
+        parts[output.name] = Part(before.data_type, shape, before.data + piece)
     return parts
 
 

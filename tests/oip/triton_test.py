@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Triton's own client, as it is, and the code of the guide."""
 
+import json
+import os
 import pathlib
 import re
 import subprocess
@@ -95,7 +97,9 @@ def test_triton_streams_and_counts(client: Any) -> None:
     assert [error is None for _, error in answers] == [True, False, True]
     assert "alibi.num_heads: not set, want" in str(answers[1][1])
     for result, _ in (answers[0], answers[2]):
-        assert np.array_equal(result.as_numpy("dense"), alibi_bias())
+        assert np.array_equal(result.as_numpy("dense"), alibi_bias().reshape(-1))
+        shape = result.get_output("dense").parameters["shape"].string_param
+        assert tuple(json.loads(shape)) == alibi_bias().shape
         assert result.get_response().parameters["triton_final_response"].bool_param
     after = client.get_inference_statistics("alibi").model_stats[0].inference_count
     assert after - before == 2
@@ -106,6 +110,14 @@ def test_triton_is_refused_in_its_own_words(client: Any) -> None:
         client.infer("alibi", [], parameters=dense(), priority=1)
     with pytest.raises(triton.InferenceServerException, match="UNIMPLEMENTED"):
         client.load_model("alibi")
+
+
+def test_triton_infers_by_a_socket_file(tmp_path: pathlib.Path) -> None:
+    target = f"unix:{tmp_path}/attnbias.sock"
+    command = [os.environ["ATTNBIAS_SERVER_BINARY"], f"--listen={target}"]
+    with running_server(command), triton.InferenceServerClient(target) as connected:
+        result = connected.infer("alibi", [], parameters=dense())
+        assert np.array_equal(result.as_numpy("dense"), alibi_bias())
 
 
 def test_the_guide_runs_as_it_stands(address: str) -> None:

@@ -85,10 +85,17 @@ TEST_F(InferenceServiceTest, PiecesAreTheWhole) {
   inference::ModelStreamInferResponse piece;
   int pieces = 0;
   for (; call->Read(&piece); ++pieces) {
+    const auto& output = piece.infer_response().outputs(0);
+    EXPECT_EQ(output.parameters().at("begin").int64_param(),
+              joined.size() / sizeof(float));
+    EXPECT_EQ(output.parameters().at("shape").string_param(), "[7, 400, 400]");
     joined += piece.infer_response().raw_output_contents(0);
+    ASSERT_EQ(output.shape_size(), 1);
+    EXPECT_EQ(joined.size() / sizeof(float),
+              output.parameters().at("begin").int64_param() + output.shape(0));
   }
   EXPECT_TRUE(call->Finish().ok());
-  EXPECT_EQ(pieces, 7);
+  EXPECT_EQ(pieces, 3);
   EXPECT_TRUE(joined == whole.raw_output_contents(0));
 }
 
