@@ -243,8 +243,8 @@ void AddLifecycleFlags(CLI::App& app, ServerConfig& config) {
               "A stream whose client takes nothing for so long is closed");
   AddDuration(app, "--idle-timeout", config.idle_timeout,
               absl::Milliseconds(100),
-              "A ComputeLogits whose client sends nothing for so long is "
-              "closed");
+              "A stream whose client sends nothing for so long, with all "
+              "answers read, is closed");
   Add(app, "--log-format", config.log_format, "text or json")
       ->check(CLI::IsMember({"text", "json"}));
   Add(app, "--log-level", config.log_level, "Least level that is logged")

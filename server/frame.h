@@ -53,7 +53,8 @@ grpc::ByteBuffer FrameHeader(const Header& header) {
   return grpc::ByteBuffer(&fields, 1);
 }
 
-// Appends the chunk's bytes, which it keeps alive, and gives their number.
+// Appends slices of the chunk's memory, which keep it alive; gives their size
+// in bytes.
 int64_t AppendBytes(const Chunk& chunk, std::vector<grpc::Slice>* slices);
 
 // `fields`, serialised, and `chunk` as the bytes of `data_field`. The message

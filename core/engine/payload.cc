@@ -61,9 +61,9 @@ Payload::Payload(PlanPtr plan, NumberSource source, const KernelSet& kernels,
 }
 
 bool Payload::IsReadAtOnce() const {
-  const bool is_sliced = sliceable_ && expansion_reader_ == nullptr;
+  if (expansion_reader_ != nullptr) return false;
   return size_bytes() <= kBytesAtOnce ||
-         (is_sliced && plan_->query_coordinates().size() == 1);
+         (sliceable_ && plan_->query_coordinates().size() == 1);
 }
 
 void Payload::Read(int64_t offset, int64_t size, Done done) {

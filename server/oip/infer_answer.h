@@ -59,7 +59,7 @@ class Pieces {
   int64_t offset_ = 0;
 };
 
-// All outputs in one message; `chunks` are their bytes, in order.
+// All outputs in one message; `chunks` are their bytes in order, none of two.
 grpc::ByteBuffer FrameInferResponse(const Model& model,
                                     const InferRequest& request,
                                     const Plan& plan,

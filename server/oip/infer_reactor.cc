@@ -55,6 +55,7 @@ void InferReactor::ReadNext() {
         if (!chunk.ok()) return End(chunk.status());
         chunks_.push_back(*std::move(chunk));
         if (pieces_.AreAllTaken()) return Answer();
+        call_.phases().Enter(Phase::kWait);
         call_.environment().executor.Continue(caller_, [this] { ReadNext(); });
       });
 }

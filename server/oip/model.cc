@@ -6,6 +6,7 @@
 #include "attnbias/v1/options.pb.h"
 #include "attnbias/v1/service.pb.h"
 #include "core/base/invalid.h"
+#include "core/base/reason.h"
 
 namespace attnbias {
 namespace {
@@ -14,6 +15,10 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 
 constexpr char kOutputField[] = "output";
+
+absl::Status NotFound(const std::string& message) {
+  return WithReason(absl::NotFoundError(message), "MODEL_NOT_FOUND");
+}
 
 // What a client may set: parameters, with their defaults, and inputs.
 struct Settings {
@@ -87,16 +92,16 @@ absl::StatusOr<const Model*> Model::Find(std::string_view prefix,
   for (const Model& model : All()) {
     if (model.name() != name) continue;
     if (version.empty() || version == kModelVersion) return &model;
-    return absl::NotFoundError(
-        absl::StrCat(std::string(prefix), "version: got '", Shortened(version),
-                     "', want '", kModelVersion, "' or nothing"));
+    return NotFound(absl::StrCat(std::string(prefix), "version: got '",
+                                 Shortened(version), "', want '", kModelVersion,
+                                 "' or nothing"));
   }
   const auto write_name = [](std::string* text, const Model& model) {
     absl::StrAppend(text, model.name());
   };
-  return absl::NotFoundError(
-      absl::StrCat(std::string(prefix), "name: got '", Shortened(name),
-                   "', want one of ", absl::StrJoin(All(), ", ", write_name)));
+  return NotFound(absl::StrCat(std::string(prefix), "name: got '",
+                               Shortened(name), "', want one of ",
+                               absl::StrJoin(All(), ", ", write_name)));
 }
 
 bool Model::Takes(std::string_view name) const {

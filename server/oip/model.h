@@ -25,8 +25,9 @@ class Model {
   // All of them, in the contract's order.
   static const std::vector<Model>& All();
 
-  // NOT_FOUND for a name or a version that there is not. `prefix` is what the
-  // names of their fields begin with, for messages.
+  // NOT_FOUND, for the reason MODEL_NOT_FOUND, where there is no such name or
+  // version. `prefix` is what the names of their fields begin with, for
+  // messages.
   static absl::StatusOr<const Model*> Find(std::string_view prefix,
                                            const std::string& name,
                                            const std::string& version);

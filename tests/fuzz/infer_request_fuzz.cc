@@ -13,6 +13,7 @@
 #include "inference/inference.pb.h"
 #include "server/call.h"
 #include "server/codec/spec_codec.h"
+#include "server/limits.h"
 #include "server/oip/infer_answer.h"
 #include "server/oip/infer_request.h"
 #include "server/oip/model.h"
@@ -73,7 +74,10 @@ void CheckPieces(const Answer& answer) {
   for (int i = 0; i < kFewPieces && !pieces.AreAllTaken(); ++i) {
     if (next == 0) next = output->offset;
     const Range bytes = pieces.Take().bytes;
-    if (bytes.begin != next || bytes.end <= bytes.begin) std::abort();
+    if (bytes.begin != next || bytes.size() <= 0 ||
+        bytes.size() > kMaxChunkBytes) {
+      std::abort();
+    }
     next = bytes.end;
     if (next == output->offset + output->size_bytes) {
       ++output;

@@ -331,6 +331,8 @@ def test_no_such_model(
 ) -> None:
     error = refused(lambda: call(channel, method, **fields))
     assert error.code() == grpc.StatusCode.NOT_FOUND
+    assert Details(error).reason == "MODEL_NOT_FOUND"
+    assert Details(error).fields == [want.partition(":")[0]]
     assert error.details().startswith(want)
 
 
@@ -353,6 +355,7 @@ def test_a_stream_goes_on_after_errors(channel: grpc.Channel, stub: Stub) -> Non
         ask("alibi", HEADS_AND_LENGTHS, id="d"),
     ]
     replies = list(stream_infer(channel, requests))
+    # 4.3 MB come in three pieces.
     said = [(reply.infer_response.id, reply.error_message.partition(" ")[0]) for reply in replies]
     assert said == [
         *[("a", "")] * 3,

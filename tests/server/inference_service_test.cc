@@ -72,10 +72,10 @@ class InferenceServiceTest : public testing::Test {
 TEST_F(InferenceServiceTest, PiecesAreTheWhole) {
   grpc::ClientContext one;
   inference::ModelInferResponse whole;
-  const auto request = DenseAlibi("a", 7, 400);
+  const auto request = DenseAlibi("a", 1, 1100);
   ASSERT_TRUE(stub_->ModelInfer(&one, request, &whole).ok());
   ASSERT_EQ(whole.raw_output_contents_size(), 1);
-  EXPECT_EQ(whole.raw_output_contents(0).size(), 7U * 400 * 400 * 4);
+  EXPECT_EQ(whole.raw_output_contents(0).size(), 1100U * 1100 * 4);
 
   grpc::ClientContext many;
   const auto call = stub_->ModelStreamInfer(&many);
@@ -88,7 +88,8 @@ TEST_F(InferenceServiceTest, PiecesAreTheWhole) {
     const auto& output = piece.infer_response().outputs(0);
     EXPECT_EQ(output.parameters().at("begin").int64_param(),
               joined.size() / sizeof(float));
-    EXPECT_EQ(output.parameters().at("shape").string_param(), "[7, 400, 400]");
+    EXPECT_EQ(output.parameters().at("shape").string_param(),
+              "[1, 1100, 1100]");
     joined += piece.infer_response().raw_output_contents(0);
     ASSERT_EQ(output.shape_size(), 1);
     EXPECT_EQ(joined.size() / sizeof(float),
