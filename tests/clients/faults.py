@@ -98,6 +98,11 @@ def in_turn(*each: Fault) -> Fault:
     return lambda attempt, messages: each[min(attempt, len(each) - 1)](attempt, messages)
 
 
+def for_calls(count: int, fault: Fault) -> Fault:
+    """A fault for the first calls alone."""
+    return lambda attempt, messages: (fault if attempt < count else none)(attempt, messages)
+
+
 def resumed(*each: Fault) -> Fault:
     """The first call breaks after two chunks; those after it have these faults."""
     return in_turn(then(DRAINING, after=3), *each)
