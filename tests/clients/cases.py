@@ -420,6 +420,7 @@ HEADERS = {
 }
 
 MISMATCH = Refusal(grpc.StatusCode.FAILED_PRECONDITION, "other bytes", "FINGERPRINT_MISMATCH")
+NOT_MOUNTED = Refusal(grpc.StatusCode.NOT_FOUND, "not mounted here", "TABLE_NOT_FOUND")
 BREAK = then(DRAINING, after=3)
 RESUMED = {
     "resumed with another fingerprint": Trial(
@@ -447,6 +448,13 @@ RESUMED = {
         LARGE,
         in_turn(BREAK, then(MISMATCH, after=0), BREAK, then(MISMATCH, after=0)),
         fails=Fails("FAILED_PRECONDITION", "other bytes", "FINGERPRINT_MISMATCH"),
+        calls=4,
+    ),
+    "`NOT_FOUND` to a resume": Trial(LARGE, resumed(then(NOT_MOUNTED, after=0), none), calls=3),
+    "`NOT_FOUND` to a second resume": Trial(
+        LARGE,
+        in_turn(BREAK, then(NOT_MOUNTED, after=0), BREAK, then(NOT_MOUNTED, after=0)),
+        fails=Fails("NOT_FOUND", "not mounted here", "TABLE_NOT_FOUND"),
         calls=4,
     ),
     "`FAILED_PRECONDITION` midway": Trial(
@@ -506,6 +514,9 @@ RANGES = {
     # A reset may take along all that its call was sent, so that it has to end some time.
     "connection reset beyond 16 MiB": Trial(
         HUGE, for_calls(10, at(PLACE, lambda _: [CUT])), calls=None
+    ),
+    "`NOT_FOUND` beyond 16 MiB": Trial(
+        HUGE, from_beginning(none, then(NOT_MOUNTED, after=0)), calls=None
     ),
     "another fingerprint beyond 16 MiB": Trial(
         HUGE,

@@ -96,9 +96,10 @@ absl::Status Download::Run() {
   if (!got.ok()) return got.status();
   if (!*got) {
     absl::Status status = Stream();
-    // A table has changed, or has on some replicas. Everything comes anew from
-    // one of them.
-    if (absl::IsFailedPrecondition(status) && has_gone_on_) {
+    // A table has changed or gone, on some replicas perhaps. Everything comes
+    // anew from one.
+    if (has_gone_on_ &&
+        (absl::IsFailedPrecondition(status) || absl::IsNotFound(status))) {
       CallGroup group;
       Range all(spec_, 0, std::nullopt, &payload_, &group);
       status = Fetch(&all, 0, &group);

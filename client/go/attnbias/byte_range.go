@@ -31,7 +31,8 @@ type receiver interface {
 	RecvMsg(message any) error
 }
 
-// payloadChanged says that the request is now answered with another payload than the one begun.
+// payloadChanged says that the rest of the payload begun is not to be had: another has taken its
+// place, or this replica has no such table.
 type payloadChanged struct{ why *Error }
 
 func (p *payloadChanged) Error() string { return p.why.Error() }
@@ -53,7 +54,8 @@ func (r *byteRange) run(ctx context.Context) error {
 			r.bytesPerSecond = float64(r.at-before) / time.Since(began).Seconds()
 			return nil
 		}
-		if before > 0 && errors.Is(err, ErrFingerprintMismatch) {
+		if before > 0 &&
+			(errors.Is(err, ErrFingerprintMismatch) || errors.Is(err, ErrNotFound)) {
 			return &payloadChanged{err}
 		}
 		if r.at > before {

@@ -60,7 +60,7 @@ func (d *download) fetch(ctx context.Context) error {
 	err := d.stream(ctx)
 	var changed *payloadChanged
 	if errors.As(err, &changed) {
-		// A table has changed, or has on some replicas. Everything comes anew from one of them.
+		// A table has changed or gone, on some replicas perhaps. Everything comes anew from one.
 		d.header, d.memory, d.received = nil, nil, 0
 		err = (&byteRange{download: d, end: unlimited}).run(ctx)
 	}

@@ -102,7 +102,7 @@ class Download:
             return
         except PayloadChangedError:
             pass
-        # A table has changed, or has on some replicas. Everything comes anew from one of them.
+        # A table has changed or gone, on some replicas perhaps. Everything comes anew from one.
         try:
             await self._range(self._options.calls)
         except PayloadChangedError as changed:

@@ -15,6 +15,7 @@ from attnbias._errors import (
     DataLossError,
     Error,
     FailedPreconditionError,
+    NotFoundError,
 )
 from attnbias._header import read_header
 from attnbias._retry import Retry
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 
 
 class PayloadChangedError(Exception):
-    """The request is now answered with another payload than the one that was begun."""
+    """The rest of the payload that was begun is not to be had: another has taken its place, or
+    this replica has no such table.
+    """
 
     def __init__(self, error: Error) -> None:
         super().__init__(error)
@@ -99,7 +102,7 @@ class Range:
             # Once every byte has come and was checked, the stream may end as it likes.
             if failure is None or self._complete:
                 continue
-            if isinstance(failure, FailedPreconditionError) and resumed:
+            if isinstance(failure, (FailedPreconditionError, NotFoundError)) and resumed:
                 raise PayloadChangedError(failure)
             await self._retry.wait_after(failure)
 
