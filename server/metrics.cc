@@ -28,10 +28,11 @@ const prometheus::Histogram::BucketBoundaries kSecondsBuckets = {
     0.05,    0.1,    0.2,    0.5,    1,     2,     5,     10,   60};
 
 const google::protobuf::MethodDescriptor& DescriptorOf(Method method) {
-  const auto& own =
+  // Looked up once: every call asks for its name.
+  static const auto& own =
       *v1::GetTensorRequest::descriptor()->file()->FindServiceByName(
           "AttentionBiasService");
-  const auto& inference =
+  static const auto& inference =
       *inference::ModelInferRequest::descriptor()->file()->FindServiceByName(
           "GRPCInferenceService");
   const int index = static_cast<int>(method);

@@ -24,7 +24,7 @@ import pytest
 
 from tests.attack.figures import Figures
 from tests.integration.server import Server, eventually
-from tests.integration.toxiproxy import Link, toxiproxy
+from tests.integration.toxiproxy import Link, Toxiproxy, toxiproxy
 
 SECONDS = (0.1, 1, 5, 30)
 RECOVERY_SECONDS = 20
@@ -121,11 +121,11 @@ def undisturbed(command: Command) -> str:
 class Cell:
     """A server and a link to it for each client."""
 
-    def __init__(self, stack: contextlib.ExitStack, api: str) -> None:
+    def __init__(self, stack: contextlib.ExitStack, through: Toxiproxy) -> None:
         self._stack = stack
         self._listen = f"--listen=127.0.0.1:{stack.enter_context(reserved_port())}"
         self.start_server()
-        self.links = {name: Link(api, self.server.address) for name in CLIENTS}
+        self.links = {name: Link(through, self.server.address) for name in CLIENTS}
 
     def start_server(self) -> None:
         self.server = self._stack.enter_context(Server(self._listen))
@@ -198,10 +198,12 @@ def run(client: Client, address: str, out: pathlib.Path) -> End:
     return End(at, "" if is_right(client, done.stdout, out) else "other bytes")
 
 
-def ends(kind: str, seconds: float, api: str, folder: pathlib.Path) -> dict[str, tuple[float, str]]:
+def ends(
+    kind: str, seconds: float, through: Toxiproxy, folder: pathlib.Path
+) -> dict[str, tuple[float, str]]:
     """For each client the seconds from the outage's end to its own, and its error or ""."""
     with contextlib.ExitStack() as stack:
-        cell = Cell(stack, api)
+        cell = Cell(stack, through)
         pool = stack.enter_context(ThreadPoolExecutor(len(CLIENTS)))
         with contextlib.ExitStack() as slow:
             runs = {}
@@ -236,9 +238,10 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
     for example in (cpp_example, go_example):
         undisturbed(example)  # before so much else goes on
     cells = list(itertools.product(OUTAGES, SECONDS))
-    with toxiproxy() as api, ThreadPoolExecutor(len(cells)) as pool:
+    with toxiproxy() as through, ThreadPoolExecutor(len(cells)) as pool:
         yield {
-            cell: pool.submit(ends, *cell, api, tmp_path_factory.mktemp("outage")) for cell in cells
+            cell: pool.submit(ends, *cell, through, tmp_path_factory.mktemp("outage"))
+            for cell in cells
         }
 
 

@@ -38,7 +38,7 @@ def streamed(running: Server, repetitions: int) -> Iterator[Row]:
 
 
 def small(running: Server, repetitions: int) -> Iterator[Row]:
-    yield small_requests.unary_row(running, repetitions, seconds=2)
+    yield from small_requests.unary_rows(running, repetitions, seconds=2)
     yield small_requests.one_computation_row()
 
 

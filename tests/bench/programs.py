@@ -92,6 +92,12 @@ def flight_server(num_bytes: int) -> Iterator[str]:
             process.terminate()
 
 
+def processor_seconds(pid: int) -> float:
+    """What a process has used since it began."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def said(process: subprocess.Popen[str], beginning: str) -> str:
     """The rest of the line that begins so."""
     assert process.stdout is not None

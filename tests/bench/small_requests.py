@@ -4,6 +4,7 @@
 import re
 import tempfile
 import urllib.request
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
@@ -17,7 +18,7 @@ from tests.bench.programs import GET_TENSOR, Server, empty_server, rounds_of, se
 CLIENTS = 256
 
 
-def unary_row(running: Server, repetitions: int, seconds: float) -> Row:
+def unary_rows(running: Server, repetitions: int, seconds: float) -> Iterator[Row]:
     """ALiBi of 8 heads and 64 x 64, 4 KiB, in the cache; the empty call has the same bytes."""
     encoding = attnbias.ALiBi(num_heads=8)
     spec = attnbias.Request(encoding, queries=64, keys=64).to_spec()
@@ -27,23 +28,31 @@ def unary_row(running: Server, repetitions: int, seconds: float) -> Row:
     with (
         tempfile.NamedTemporaryFile() as file,
         empty_server(len(response)) as empty,
+        server("--access-log=off") as silent,
     ):
         file.write(request)
         file.flush()
         arguments = [GET_TENSOR, file.name, seconds]
         with (
-            rounds_of("unary_load", running.target, *arguments) as ours,
-            rounds_of("unary_load", empty, *arguments) as theirs,
+            rounds_of("unary_load", running.target, *arguments) as logged,
+            rounds_of("unary_load", silent.target, *arguments) as unlogged,
+            rounds_of("unary_load", empty, *arguments) as bare,
         ):
-            samples = by_turns({"ours": ours, "theirs": theirs}, repetitions)
-    return compare_rates(
-        what=f"GetTensor of {len(request)} bytes in, {len(response)} out, calls a second",
-        against="an empty unary call of the same sizes",
-        **samples,
-        goal=0.85,
-        unit="1/s",
-        notes="The empty call is answered by a bare server of the same gRPC, without a log.",
-    )
+            rounds = {"logged": logged, "unlogged": unlogged, "bare": bare}
+            samples = by_turns(rounds, repetitions)
+    for way, what, goal in [
+        ("logged", f"GetTensor of {len(request)} bytes in, {len(response)} out", 0.85),
+        ("unlogged", "the same without a log of calls (--access-log=off)", None),
+    ]:
+        yield compare_rates(
+            what=f"{what}, calls a second",
+            against="an empty unary call of the same sizes",
+            ours=samples[way],
+            theirs=samples["bare"],
+            goal=goal,
+            unit="1/s",
+            notes="The empty call is answered by a bare server of the same gRPC, without a log.",
+        )
 
 
 def one_computation_row() -> Row:

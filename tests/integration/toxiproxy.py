@@ -9,23 +9,30 @@ import subprocess
 import urllib.request
 import uuid
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.integration.server import eventually
 
 Request = dict[str, Any]
 
 
+class Toxiproxy(NamedTuple):
+    """The process that all links of a test go through."""
+
+    api: str
+    pid: int
+
+
 class Link:
     """What a client is given in place of the server's address."""
 
-    def __init__(self, api: str, server: str) -> None:
+    def __init__(self, through: Toxiproxy, server: str) -> None:
+        proxies = f"{through.api}/proxies"
         made = _ask(
-            f"{api}/proxies",
-            {"name": uuid.uuid4().hex, "listen": "127.0.0.1:0", "upstream": server},
+            proxies, {"name": uuid.uuid4().hex, "listen": "127.0.0.1:0", "upstream": server}
         )
         self.address: str = made["listen"]
-        self._toxics = f"{api}/proxies/{made['name']}/toxics"
+        self._toxics = f"{proxies}/{made['name']}/toxics"
 
     @contextlib.contextmanager
     def slow(self, bytes_per_second: float) -> Iterator[None]:
@@ -56,15 +63,15 @@ class Link:
 
 
 @contextlib.contextmanager
-def toxiproxy() -> Iterator[str]:
-    """The address of its API, for links."""
+def toxiproxy() -> Iterator[Toxiproxy]:
+    """A toxiproxy, for links."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [os.environ["TOXIPROXY_BINARY"], "-host=127.0.0.1", f"-port={port}"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         try:
             eventually(lambda: _listens(port), "toxiproxy listens")
-            yield f"http://127.0.0.1:{port}"
+            yield Toxiproxy(f"http://127.0.0.1:{port}", process.pid)
         finally:
             process.kill()
 
