@@ -23,6 +23,10 @@ using InputTensor = inference::ModelInferRequest::InferInputTensor;
 // that it is the last, so that no empty one is needed.
 constexpr char kEmptyFinalResponse[] = "triton_enable_empty_final_response";
 
+// What Triton's clients send for arguments of its schedulers.
+constexpr std::string_view kScheduling[] = {
+    "priority", "sequence_end", "sequence_id", "sequence_start", "timeout"};
+
 absl::Status SetParameters(const Model& model,
                            const inference::ModelInferRequest& request,
                            v1::TensorSpec* spec) {
@@ -31,6 +35,10 @@ absl::Status SetParameters(const Model& model,
       request.parameters().begin(), request.parameters().end());
   for (const auto& [path, value] : parameters) {
     if (path == kEmptyFinalResponse) continue;
+    if (absl::c_linear_search(kScheduling, path)) {
+      return Invalid(path, ": this server has none of Triton's schedulers, "
+                     "want no sequence, priority or timeout");
+    }
     ATTNBIAS_ASSIGN_OR_RETURN(const SpecField field,
                               SpecField::Find(model, path, spec));
     ATTNBIAS_RETURN_IF_ERROR(field.Set(value));

@@ -104,9 +104,8 @@ absl::StatusOr<const Model*> Model::Find(std::string_view prefix,
                                absl::StrJoin(All(), ", ", write_name)));
 }
 
-bool Model::Takes(std::string_view name) const {
-  return name == encoding_->name() || name == extent_->name() ||
-         name == kOutputField;
+std::array<std::string_view, 3> Model::Fields() const {
+  return {encoding_->name(), extent_->name(), kOutputField};
 }
 
 inference::ModelConfig Model::Config() const {

@@ -4,6 +4,7 @@
 #ifndef ATTNBIAS_SERVER_OIP_MODEL_H_
 #define ATTNBIAS_SERVER_OIP_MODEL_H_
 
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,12 +38,14 @@ class Model {
   // Its place among All().
   size_t index() const { return this - All().data(); }
 
-  // Whether a spec of this encoding may have the field `name` of TensorSpec.
-  bool Takes(std::string_view name) const;
+  // The fields of TensorSpec that a spec of this encoding may have.
+  std::array<std::string_view, 3> Fields() const;
 
-  // Makes `spec` one of this encoding, if only by its name.
+  // Makes `spec` one of this encoding and its extent, if only by their names:
+  // what is missing is then missing in them.
   void Choose(v1::TensorSpec* spec) const {
     spec->GetReflection()->MutableMessage(spec, encoding_);
+    spec->GetReflection()->MutableMessage(spec, extent_);
   }
 
   inference::ModelMetadataResponse Metadata() const;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,8 @@
 namespace attnbias {
 namespace {
 
+using google::protobuf::EnumDescriptor;
+using google::protobuf::EnumValueDescriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::OneofDescriptor;
@@ -30,13 +33,20 @@ using InputTensor = inference::ModelInferRequest::InferInputTensor;
 
 // Elements that a path may make of a list of messages. No encoding has more.
 constexpr int kMaxIndex = 63;
+// How the name of each enum's first value ends, by the contract's linter.
+constexpr std::string_view kUnspecified = "UNSPECIFIED";
 // As messages an empty object takes fifty times its text. Thousands of numbers
 // fit.
 constexpr size_t kMaxJsonBytes = size_t{64} << 10;
 
+void AppendView(std::string* text, std::string_view view) {
+  text->append(view);
+}
+
 absl::Status NoSuchField(const Model& model, const std::string& path) {
   return Invalid(Shortened(path), ": ", model.name(),
-                 " has no such field; ModelConfig lists them");
+                 " has no such field; ModelConfig lists those of ",
+                 absl::StrJoin(model.Fields(), ", ", AppendView));
 }
 
 bool IsMessage(const FieldDescriptor& field) {
@@ -69,13 +79,21 @@ Message* Enter(Message* message, const FieldDescriptor& field,
   return reflection.MutableRepeatedMessage(message, &field, wanted);
 }
 
+// What all values' names begin with, which messages leave out: "FORM_".
+std::string_view PrefixOf(const EnumDescriptor& type) {
+  std::string_view prefix = type.value(0)->name();
+  prefix.remove_suffix(kUnspecified.size());
+  return prefix;
+}
+
 // What a field takes, in words.
 std::string Wanted(const FieldDescriptor& field) {
   std::string one = field.type_name();
   if (field.type() == FieldDescriptor::TYPE_ENUM) {
+    const EnumDescriptor& type = *field.enum_type();
     std::vector<std::string> names;
-    for (int i = 0; i < field.enum_type()->value_count(); ++i) {
-      names.push_back(field.enum_type()->value(i)->name());
+    for (int i = 1; i < type.value_count(); ++i) {
+      names.push_back(type.value(i)->name().substr(PrefixOf(type).size()));
     }
     one = absl::StrCat("one of ", absl::StrJoin(names, ", "));
   } else if (IsMessage(field)) {
@@ -90,7 +108,9 @@ absl::StatusOr<SpecField> SpecField::Find(const Model& model,
                                           const std::string& path,
                                           v1::TensorSpec* spec) {
   const std::vector<std::string> names = absl::StrSplit(path, '.');
-  if (!model.Takes(names.front())) return NoSuchField(model, path);
+  if (!absl::c_linear_search(model.Fields(), names.front())) {
+    return NoSuchField(model, path);
+  }
   Message* message = spec;
   for (size_t i = 0;; ++i) {
     const FieldDescriptor* const field =
@@ -151,7 +171,11 @@ absl::Status SpecField::SetText(const std::string& text) const {
     return absl::OkStatus();
   }
   if (field_->type() != FieldDescriptor::TYPE_ENUM) return SetJson(text);
-  const auto* const value = field_->enum_type()->FindValueByName(text);
+  const EnumDescriptor& type = *field_->enum_type();
+  const EnumValueDescriptor* value = type.FindValueByName(text);
+  if (value == nullptr) {
+    value = type.FindValueByName(std::string(PrefixOf(type)) + text);
+  }
   if (value == nullptr) {
     return Invalid(path_, ": got '", Shortened(text), "', want ",
                    Wanted(*field_));
@@ -198,7 +222,7 @@ absl::Status SpecField::Set(const InputTensor& tensor, std::string data) const {
 absl::Status SpecField::SetTable(const InputTensor& tensor,
                                  std::string data) const {
   const auto type = absl::c_find(kOipDataTypes, tensor.datatype());
-  if (type == kOipDataTypes.end()) {
+  if (type == kOipDataTypes.end() || *type == OipNameOf(DataType::kI32)) {
     return Invalid(path_, ".datatype: got '", Shortened(tensor.datatype()),
                    "', want FP64, FP32, FP16 or BF16");
   }

@@ -127,7 +127,7 @@ def test_every_parameter_listed_can_be_set(channel: grpc.Channel, model: str) ->
 BAD_PARAMETERS: dict[str, tuple[Parameters, str]] = {
     "an unknown field": (
         {"alibi.heads": 2},
-        "alibi.heads: alibi has no such field; ModelConfig lists them",
+        "alibi.heads: alibi has no such field; ModelConfig lists those of alibi, pair, output",
     ),
     "another model's": ({"t5.num_heads": 2}, "t5.num_heads: alibi has no such field"),
     "another extent": ({"table.positions.end": 2}, "table.positions.end: alibi has no such field"),
@@ -145,9 +145,8 @@ BAD_PARAMETERS: dict[str, tuple[Parameters, str]] = {
         "output.mask.causal: got 1, want bool",
     ),
     "no such value": (
-        {"pair.alignment": "END"},
-        "pair.alignment: got 'END', want one of ALIGNMENT_UNSPECIFIED, ALIGNMENT_START, "
-        "ALIGNMENT_END",
+        {"pair.alignment": "LAST"},
+        "pair.alignment: got 'LAST', want one of START, END",
     ),
     "no list": ({"alibi.slopes": "1, 2"}, "alibi.slopes: got 1, 2, want a JSON list, each double"),
     "more than a value": (
@@ -163,7 +162,11 @@ BAD_PARAMETERS: dict[str, tuple[Parameters, str]] = {
         {"pair.alignment": "ALIGNMENT_END", "pair.query_offset": 1},
         "pair.query_offset: set beside alignment, want one of them",
     ),
-    "Triton's own": ({"priority": 1}, "priority: alibi has no such field"),
+    "Triton's own": (
+        {"priority": 1},
+        "priority: this server has none of Triton's schedulers, want no sequence, priority or",
+    ),
+    "no extent": ({"alibi.num_heads": 2}, "pair.query_length: not set, want "),
     "not allowed": (
         {"alibi.num_heads": -1, "pair.query_length": 3, "pair.key_length": 3},
         "alibi.num_heads: got -1, want an integer in [1, 65536]",
@@ -228,6 +231,11 @@ BAD_INPUTS: dict[str, tuple[dict[str, Any], list[bytes], str]] = {
         [bytes(512)],
         "t5.table.datatype: got 'INT64', want FP64, FP32, FP16 or BF16",
     ),
+    "whole numbers": (
+        {"datatype": "INT32"},
+        [bytes(256)],
+        "t5.table.datatype: got 'INT32', want FP64, FP32, FP16 or BF16",
+    ),
     "no input": ({"name": "t5.num_heads"}, [bytes(256)], "t5.num_heads: got an input, want a par"),
     "unknown": ({"name": "t5.bias"}, [bytes(256)], "t5.bias: t5 has no such field"),
     "not finite": ({}, [struct.pack("<64f", *[float("nan")] * 64)], "t5.table.inline_table: "),
@@ -287,8 +295,20 @@ def test_what_only_other_servers_do(channel: grpc.Channel) -> None:
     error = refused(lambda: infer(channel, request))
     assert error.code() == grpc.StatusCode.UNIMPLEMENTED
     assert error.details().startswith("diagonals.parameters: got 'shared_memory_region'")
-    load = channel.unary_unary(f"/{SERVICE}/RepositoryModelLoad")
-    assert refused(lambda: load(b"")).code() == grpc.StatusCode.UNIMPLEMENTED
+    method = f"/{SERVICE}/RepositoryModelLoad"
+    error = refused(lambda: channel.unary_unary(method)(b""))
+    assert error.code() == grpc.StatusCode.UNIMPLEMENTED
+    assert error.details() == f"this server has no method {method}"
+    assert Details(error).reason == "UNKNOWN_METHOD"
+
+
+def test_a_value_by_its_short_name(channel: grpc.Channel) -> None:
+    short, whole = (
+        infer(channel, ask("alibi", HEADS_AND_LENGTHS | {"output.form": name}))
+        for name in ("DENSE", "FORM_DENSE")
+    )
+    assert short == whole
+    assert [output.name for output in short.outputs] == ["dense"]
 
 
 def test_outputs_by_name(channel: grpc.Channel) -> None:
@@ -303,7 +323,7 @@ def test_outputs_by_name(channel: grpc.Channel) -> None:
 
     request = ask("rotary", parameters, outputs=[{"name": "tan"}])
     assert refused(lambda: infer(channel, request)).details() == (
-        "outputs: got 'tan', want cos or sin in this form"
+        "outputs: got 'tan', want cos or sin; output.form decides which there are"
     )
     request = ask("rotary", parameters, outputs=[{"name": "sin"}] * 60000)
     want = "outputs: got 'sin' twice, want it once"
