@@ -224,9 +224,10 @@ grpc::Status Call::End(const absl::Status& status) {
         "grpc-retry-pushback-ms",
         std::to_string(absl::ToInt64Milliseconds(*delay)));
   }
+  if (end_.ok()) return grpc::Status::OK;
   // By which an operator finds the call's line in the log.
-  if (!end_.ok()) context_.AddTrailingMetadata(kRequestIdKey, request_id());
-  return ToGrpcStatus(end_);
+  context_.AddTrailingMetadata(kRequestIdKey, request_id());
+  return ToGrpcStatus(end_, request_id());
 }
 
 absl::Status CheckHeaderSize(int64_t message_bytes) {

@@ -72,7 +72,8 @@ std::optional<absl::Duration> RetryDelay(const absl::Status& status) {
   return absl::Seconds(1);
 }
 
-grpc::Status ToGrpcStatus(const absl::Status& status) {
+grpc::Status ToGrpcStatus(const absl::Status& status,
+                          const std::string& request_id) {
   if (status.ok()) return grpc::Status::OK;
   google::rpc::Status details;
   details.set_code(static_cast<int>(status.code()));
@@ -90,6 +91,11 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
     google::rpc::RetryInfo retry;
     retry.mutable_retry_delay()->set_seconds(absl::ToInt64Seconds(*delay));
     details.add_details()->PackFrom(retry);
+  }
+  if (!request_id.empty()) {
+    google::rpc::RequestInfo request;
+    request.set_request_id(request_id);
+    details.add_details()->PackFrom(request);
   }
   return {static_cast<grpc::StatusCode>(status.code()),
           std::string(status.message()), details.SerializeAsString()};

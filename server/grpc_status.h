@@ -30,9 +30,11 @@ std::optional<Rejection> RejectionOf(const absl::Status& status);
 std::optional<absl::Duration> RetryDelay(const absl::Status& status);
 
 // Same code and message. Details: ErrorInfo always, with the status's reason or
-// else its code's own; BadRequest where the
-// message begins with a field's path and ": "; RetryInfo where RetryDelay is.
-grpc::Status ToGrpcStatus(const absl::Status& status);
+// else its code's own; BadRequest where the message begins with a field's path
+// and ": "; RetryInfo where RetryDelay is; RequestInfo where the call has a
+// name, `request_id`.
+grpc::Status ToGrpcStatus(const absl::Status& status,
+                          const std::string& request_id = "");
 
 }  // namespace attnbias
 

@@ -21,10 +21,10 @@ class Refusal final : public grpc::ServerGenericBidiReactor {
 
 grpc::ServerGenericBidiReactor* UnknownMethods::CreateReactor(
     grpc::GenericCallbackServerContext* context) {
-  return new Refusal(
-      WithReason(absl::UnimplementedError(absl::StrCat(
-                     "this server has no method ", Shortened(context->method()))),
-                 "UNKNOWN_METHOD"));
+  return new Refusal(WithReason(
+      absl::UnimplementedError(absl::StrCat("this server has no method ",
+                                            Shortened(context->method()))),
+      "UNKNOWN_METHOD"));
 }
 
 }  // namespace attnbias

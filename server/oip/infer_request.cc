@@ -36,7 +36,8 @@ absl::Status SetParameters(const Model& model,
   for (const auto& [path, value] : parameters) {
     if (path == kEmptyFinalResponse) continue;
     if (absl::c_linear_search(kScheduling, path)) {
-      return Invalid(path, ": this server has none of Triton's schedulers, "
+      return Invalid(path,
+                     ": this server has none of Triton's schedulers, "
                      "want no sequence, priority or timeout");
     }
     ATTNBIAS_ASSIGN_OR_RETURN(const SpecField field,

@@ -13,7 +13,7 @@ from tests.clients.cases import FAULTS, LONG, TRIALS, Fails, Trial
 from tests.clients.drivers import DRIVERS, LACKS, Outcome, sketch
 from tests.clients.proxy import Proxy
 from tests.integration import ways
-from tests.integration.server import Server
+from tests.integration.server import Server, eventually
 
 Before = Callable[[Trial], Proxy]
 
@@ -65,6 +65,19 @@ def test_every_client_does_the_same(
     assert trial.calls in (None, len(proxy.calls))
     gaps = (later - earlier for earlier, later in itertools.pairwise(proxy.calls))
     assert all(gap >= trial.gap for gap in gaps)
+
+
+@pytest.mark.parametrize("client", [client for client in DRIVERS if client != "tool"])
+def test_an_error_says_what_the_log_calls_its_call(
+    client: str, before: Before, open_server: Server, tmp_path: pathlib.Path
+) -> None:
+    trial = TRIALS["no such table"]
+    with before(trial) as proxy:
+        got = DRIVERS[client](trial.asked, {"target": proxy.target, "timeout": LONG}, tmp_path)
+    assert got["request_id"]
+    eventually(
+        lambda: f" request_id={got['request_id']} " in open_server.log(), "the call is logged"
+    )
 
 
 def expect_failure(got: Outcome, want: Fails) -> None:

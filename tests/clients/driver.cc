@@ -53,6 +53,7 @@ json Outcome(const absl::StatusOr<attnbias::Tensor>& tensor) {
     }
     return {{"status", absl::StatusCodeToString(tensor.status().code())},
             {"reason", attnbias::Reason(tensor.status())},
+            {"request_id", attnbias::RequestId(tensor.status())},
             {"fields", fields},
             {"message", tensor.status().message()}};
   }

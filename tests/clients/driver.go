@@ -85,7 +85,7 @@ func outcome(tensor *attnbias.Tensor, err error) map[string]any {
 			fields = append(fields, violation.Field)
 		}
 		return map[string]any{"status": nameOf(failed.Code), "reason": failed.Reason,
-			"fields": fields, "message": failed.Message}
+			"request_id": failed.RequestID, "fields": fields, "message": failed.Message}
 	}
 	parts := map[string]part{}
 	for _, each := range tensor.Header().Parts {

@@ -69,6 +69,7 @@ def outcome(kind: str, asked: dict[str, Any], settings: dict[str, Any]) -> dict[
             return {
                 "status": error.code.name,
                 "reason": error.reason,
+                "request_id": error.request_id,
                 "fields": [
                     violation.field
                     for detail in error.details

@@ -24,7 +24,9 @@ HERE = pathlib.Path(__file__).parent
 PATIENCE = 120  # seconds, for what takes as long as the machine takes
 
 Outcome = dict[str, Any]
-"""Fingerprint and parts; or status, message, reason and fields, as far as the client says them."""
+"""Fingerprint and parts; or status, message, reason, fields and request_id, as far as the client
+says them.
+"""
 Driver = Callable[[Asked, dict[str, Any], pathlib.Path], Outcome]
 """Gets what is asked for with settings: target, timeout and others; may leave files in a folder."""
 

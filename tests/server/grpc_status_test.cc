@@ -50,6 +50,15 @@ TEST(ToGrpcStatus, NamesTheFieldOfABadRequest) {
   EXPECT_FALSE(DetailOf<google::rpc::RetryInfo>(status));
 }
 
+TEST(ToGrpcStatus, NamesTheCallThatHasAName) {
+  const absl::Status error = absl::InternalError("no");
+  const auto request =
+      DetailOf<google::rpc::RequestInfo>(ToGrpcStatus(error, "order-7"));
+  ASSERT_TRUE(request);
+  EXPECT_EQ(request->request_id(), "order-7");
+  EXPECT_FALSE(DetailOf<google::rpc::RequestInfo>(ToGrpcStatus(error)));
+}
+
 TEST(ToGrpcStatus, AsksToRetryWhatMaySucceedLater) {
   const absl::Status error =
       absl::ResourceExhaustedError("the budget: no room");

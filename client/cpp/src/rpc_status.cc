@@ -145,6 +145,11 @@ std::string Reason(const absl::Status& status) {
   return info.has_value() ? info->reason() : "";
 }
 
+std::string RequestId(const absl::Status& status) {
+  const auto info = FindDetail<internal::RequestInfo>(DetailsOf(status));
+  return info.has_value() ? info->request_id() : "";
+}
+
 std::vector<FieldViolation> FieldViolations(const absl::Status& status) {
   std::vector<FieldViolation> violations;
   const auto bad = FindDetail<internal::BadRequest>(DetailsOf(status));

@@ -31,8 +31,8 @@
 //
 // # Errors
 //
-// What fails is an [*Error], which has the server's code, message and details. [errors.Is] knows
-// the sentinels, as [ErrNotFound], and context.Canceled and context.DeadlineExceeded.
+// What fails is an [*Error], which has the server's code, message, reason and more. [errors.Is]
+// knows the sentinels, as [ErrNotFound], and context.Canceled and context.DeadlineExceeded.
 //
 // Calls are made again where that helps, as soon as the server wants it, until the context ends or
 // the time of [WithTimeout] is over; a broken stream goes on at the byte where it broke. All calls

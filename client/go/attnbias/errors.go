@@ -80,6 +80,8 @@ type Error struct {
 	Message string
 	// Reason is for programs, as TENSOR_TOO_LARGE_FOR_UNARY; empty without one.
 	Reason string
+	// RequestID is what the server's log calls the call; empty where no server says.
+	RequestID string
 	// FieldViolations are the fields of the request that the server blames.
 	FieldViolations []FieldViolation
 
@@ -138,6 +140,8 @@ func errorOf(err error, trailer func() metadata.MD) *Error {
 		switch detail := detail.(type) {
 		case *errdetails.ErrorInfo:
 			made.Reason = detail.Reason
+		case *errdetails.RequestInfo:
+			made.RequestID = detail.RequestId
 		case *errdetails.RetryInfo:
 			delay := detail.RetryDelay.AsDuration()
 			made.delay = &delay

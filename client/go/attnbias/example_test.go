@@ -52,6 +52,39 @@ func Example() {
 	// [0 -0.00390625 -0.0078125 -0.01171875]
 }
 
+// A causal window in the middle of a long sequence, dense and in BF16.
+func ExampleClient_Get() {
+	client := newClient()
+	defer client.Close()
+	tensor, err := client.Get(context.Background(), &pb.TensorSpec{
+		Encoding: &pb.TensorSpec_Alibi{Alibi: &pb.Alibi{NumHeads: 8}},
+		Extent: &pb.TensorSpec_Pair{Pair: &pb.PairExtent{
+			QueryLength: 65536, Queries: &pb.Range{Begin: 60000, End: 60002},
+			KeyLength: 65536, Keys: &pb.Range{Begin: 59998, End: 60002},
+		}},
+		Output: &pb.Output{
+			DataType: pb.DataType_DATA_TYPE_BF16,
+			Form:     pb.Form_FORM_DENSE,
+			Mask:     &pb.Mask{Causal: true},
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	bias, err := attnbias.AsArray[attnbias.BFloat16](tensor, "dense")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, number := range bias.Row(0, 0) { // head 0, query 60000
+		fmt.Println(number.Float32())
+	}
+	// Output:
+	// -1
+	// -0.5
+	// 0
+	// -Inf
+}
+
 // A learned table travels with the request.
 func ExampleInlineTable() {
 	client := newClient()

@@ -152,7 +152,11 @@ def test_rope_types(rope: dict[str, Any], fields: dict[str, Any]) -> None:
             {"rope_scaling": {"type": "linear", "factor": 2.0, "beta_fast": 32}},
             "rope_scaling.beta_fast: got 32, want no such field",
         ),
-        ({"rope_scaling": {"type": "linear"}}, "rope_scaling.factor: not set, want a number"),
+        (
+            {"rope_scaling": {"type": "linear", "factr": 2.0}},
+            "rope_scaling.factor: not set, want a number that a float can hold; "
+            "set are type, factr",
+        ),
         (
             {"rope_scaling": {"type": "linear", "factor": "2"}},
             "rope_scaling.factor: got '2', want a number",

@@ -14,6 +14,9 @@ namespace attnbias {
 // if it did not say (docs/errors.md lists them).
 std::string Reason(const absl::Status& status);
 
+// What the server's log calls the call; empty where no server says.
+std::string RequestId(const absl::Status& status);
+
 // One wrong field of a request.
 struct FieldViolation {
   std::string field;

@@ -85,6 +85,14 @@ class Error(Exception):
         return ""
 
     @property
+    def request_id(self) -> str:
+        """What the server's log calls the call; "" where no server says."""
+        for detail in self.details:
+            if isinstance(detail, error_details_pb2.RequestInfo):
+                return str(detail.request_id)
+        return ""
+
+    @property
     def retry_delay(self) -> float | None:
         """Seconds after which the server wants to be asked again.
 

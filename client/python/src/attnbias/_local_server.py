@@ -65,7 +65,7 @@ class LocalServer:
     kept in a file until then; ``--access-log=all`` logs each call.
 
     The program is the one that ``ATTNBIAS_SERVER_BINARY`` names, else that of the package
-    attnbias_server (``pip install 'attnbias[server]'``), else ``attnbias-server`` on the PATH.
+    attnbias_server (``attnbias[server]``, from wheels), else ``attnbias-server`` on the PATH.
 
     Args:
         *flags: the server's own, as ``"--threads=2"`` or ``"--tables=FOLDER"``.
@@ -200,7 +200,9 @@ def _program() -> str:
         return str(importlib.import_module("attnbias_server").PROGRAMS / _PROGRAM)
     if found := shutil.which(_PROGRAM):
         return found
-    raise FileNotFoundError(f"{_PROGRAM} is not installed: pip install 'attnbias[server]'")
+    raise FileNotFoundError(
+        f"{_PROGRAM} is not installed: install attnbias[server], or name a program as {_VARIABLE}"
+    )
 
 
 def _private_folder() -> Path:

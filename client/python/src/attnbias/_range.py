@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
 
 class PayloadChangedError(Exception):
-    """The rest of the payload that was begun is not to be had: another has taken its place, or
-    this replica has no such table.
-    """
+    """The rest of a payload is not to be had: it has changed, or this replica lacks its table."""
 
     def __init__(self, error: Error) -> None:
         super().__init__(error)

@@ -69,7 +69,10 @@ class Retry:
         self._failures += 1
         if not _is_transient(error) or self._failures == self._options.max_attempts:
             raise error
-        left = self._deadline.remaining()
+        try:
+            left = self._deadline.remaining()
+        except DeadlineExceededError:
+            raise error from None  # which says more
         delay = self._delay(left)
         if error.retry_delay is not None:
             delay = max(delay, error.retry_delay)

@@ -45,8 +45,11 @@ class ConfigFields:
     def refuse(self, name: str, want: str) -> NoReturn:
         """Raises a ValueError about the field."""
         name = self._name_given(name)
-        got = f"got {self._values[name]!r}" if name in self._values else "not set"
-        raise ValueError(f"{self._path}{name}: {got}, want {want}")
+        if name in self._values:
+            raise ValueError(f"{self._path}{name}: got {self._values[name]!r}, want {want}")
+        # In a part one of those that there are may be the one misspelt.
+        beside = f"; set are {', '.join(self._values)}" if self._path and self._values else ""
+        raise ValueError(f"{self._path}{name}: not set, want {want}{beside}")
 
     def get(self, name: str) -> Any:
         """The value as it is; the default where there is none."""
