@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -509,6 +510,18 @@ TEST(Client, NamesTheOptionThatIsWrong) {
             "max_attempts: got 0, want at least 1");
   EXPECT_EQ(message({.streams = 0}), "streams: got 0, want 1 to 64");
   EXPECT_EQ(message({.streams = 65}), "streams: got 65, want 1 to 64");
+  for (const char* const key : {"", "Tenant", "a key", "\xC3\xA4"}) {
+    EXPECT_EQ(message({.metadata = {{"tenant", "a"}, {key, "a"}}}),
+              absl::StrCat("metadata: got the key \"", absl::CHexEscape(key),
+                           "\", want lower-case letters, digits, and any of "
+                           "-_."));
+  }
+  for (const char* const value : {"Bearer a\n", "\xC3\xA4"}) {
+    EXPECT_EQ(message({.metadata = {{"authorization", value}}}),
+              "metadata: got a value of \"authorization\" with other "
+              "characters, want ASCII without control characters");
+    EXPECT_EQ(message({.metadata = {{"a-bin", value}}}), "");
+  }
 }
 
 // What a stream must not be: each case is DATA_LOSS and says why.

@@ -24,8 +24,8 @@ struct Unreached {
 
 class UnreachedServer : public testing::TestWithParam<Unreached> {};
 
-// As gRPC 1.51 says it of a closed port, of Python's http.server, of openssl's
-// s_server and of a name that nobody has.
+// As gRPC 1.51 says it of a closed port, of Python's http.server, of the port
+// of metrics, of openssl's s_server and of a name that nobody has.
 TEST_P(UnreachedServer, SaysWhatToTry) {
   const auto [says, told] = GetParam();
   EXPECT_EQ(Told(says), std::string(told) + " (" + says + ")");
@@ -48,6 +48,9 @@ INSTANTIATE_TEST_SUITE_P(
         Unreached{"connections to all backends failing; last error: "
                   "UNAVAILABLE: ipv4:127.0.0.1:1: Failed parsing HTTP/2",
                   "host:1 answers, but not with gRPC: is it the right port?"},
+        Unreached{"connections to all backends failing; last error: UNKNOWN: "
+                  "ipv4:127.0.0.1:1: Trying to connect an http1.x server",
+                  "host:1 answers, but not with gRPC: is it the right port?"},
         Unreached{"connections to all backends failing; last error: "
                   "UNAVAILABLE: ipv4:127.0.0.1:1: Socket closed",
                   "host:1 answers, but not with gRPC in plaintext: does it "
@@ -56,6 +59,16 @@ INSTANTIATE_TEST_SUITE_P(
                   "ARES_SUCCESS qtype=AAAA name=host is_balancer=0: Domain "
                   "name not found",
                   "host:1 is not found: is the name right?"}));
+
+TEST(FromRpc, ATimeoutThatPassedSaysWhose) {
+  const absl::Status status =
+      FromRpc(grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline"),
+              {.target = "host:1", .timeout = absl::Milliseconds(30)},
+              /*has_token=*/false);
+  EXPECT_EQ(status.message(),
+            "host:1 has not sent all of the answer within the timeout of 30ms "
+            "(Deadline)");
+}
 
 TEST(FromRpc, WhatAServerSaysStays) {
   EXPECT_EQ(Told("the server is draining"), "the server is draining");

@@ -2,6 +2,8 @@
 #include "attnbias/client.h"
 
 #include <google/protobuf/text_format.h>
+#include <grpc/grpc.h>
+#include <grpc/slice.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
@@ -14,6 +16,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "attnbias/v1/service.grpc.pb.h"
@@ -49,6 +52,25 @@ constexpr int kTablesPerPage = 1000;
 constexpr size_t kMostBrief = 200;
 constexpr int64_t kMostBriefNumbers = 16;
 
+// gRPC ends the program at a call with others.
+absl::Status CheckMetadata(const std::string& key, const std::string& value) {
+  const auto slice = [](const std::string& text) {
+    return grpc_slice_from_static_buffer(text.data(), text.size());
+  };
+  if (grpc_header_key_is_legal(slice(key)) == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("metadata: got the key \"", absl::CHexEscape(key),
+                     "\", want lower-case letters, digits, and any of -_."));
+  }
+  if (grpc_is_binary_header(slice(key)) == 0 &&
+      grpc_header_nonbin_value_is_legal(slice(value)) == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "metadata: got a value of \"", key,
+        "\" with other characters, want ASCII without control characters"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Validate(const ClientOptions& options) {
   if (options.timeout <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError(
@@ -72,6 +94,11 @@ absl::Status Validate(const ClientOptions& options) {
   if (options.cache_bytes.has_value() && *options.cache_bytes <= 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "cache_bytes: got ", *options.cache_bytes, ", want at least 1"));
+  }
+  for (const auto& [key, value] : options.metadata) {
+    if (absl::Status legal = CheckMetadata(key, value); !legal.ok()) {
+      return legal;
+    }
   }
   return absl::OkStatus();
 }

@@ -50,6 +50,7 @@ constexpr std::pair<const char*, const char*> kReasons[] = {
     {"Hostname Verification",
      "has a certificate for another name: ask it by one of its names, or set "
      "TlsOptions::server_name"},
+    {"http1.x server", "answers, but not with gRPC: is it the right port?"},
     {"Failed parsing HTTP/2",
      "answers, but not with gRPC: is it the right port?"},
 };
@@ -99,6 +100,11 @@ std::string Advice(const grpc::Status& status, const ClientOptions& options,
         if (absl::StartsWith(says, start)) return WhyUnreached(says, options);
       }
       return "";
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      return absl::StrCat(target,
+                          " has not sent all of the answer within the timeout "
+                          "of ",
+                          absl::FormatDuration(options.timeout));
     case grpc::StatusCode::UNAUTHENTICATED:
       if (has_token) {
         return absl::StrCat(target,

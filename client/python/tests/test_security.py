@@ -172,6 +172,20 @@ def test_the_environment_says_what_the_arguments_do_not(
         assert authorization() == "Bearer first"
 
 
+@pytest.mark.parametrize(
+    ("pair", "want"),
+    [
+        (("Tenant", "a"), "metadata: got the key 'Tenant', want lower-case letters"),
+        (("", "a"), "metadata: got the key '', want lower-case letters"),
+        (("authorization", "Bearer a\n"), "metadata: got a value of 'authorization' with other"),
+        (("tenant", "ä"), "metadata: got a value of 'tenant' with other characters, want ASCII"),
+    ],
+)
+def test_metadata_that_cannot_be_sent_are_named(pair: tuple[str, str], want: str) -> None:
+    with pytest.raises(ValueError, match=want):
+        attnbias.Client(metadata=[("team", "a"), pair])
+
+
 def test_a_token_file_is_read_again_when_it_changes(
     token_file: Path, caplog: pytest.LogCaptureFixture, connect: Connect
 ) -> None:

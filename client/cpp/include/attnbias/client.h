@@ -85,7 +85,8 @@ struct ClientOptions {
   // leaves this machine only over TLS.
   std::optional<std::string> token = std::nullopt;
   std::optional<std::string> token_file = std::nullopt;
-  // What each call carries besides, as {"tenant", "a"}.
+  // What each call carries besides, as {"tenant", "a"}: keys in lower case,
+  // values in ASCII unless the key ends in "-bin".
   std::vector<std::pair<std::string, std::string>> metadata = {};
   // gRPC's own, in place of this library's, as {"grpc.lb_policy_name",
   // "pick_first"}. By default calls go to all addresses of the target in turn,

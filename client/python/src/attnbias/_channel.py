@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,6 +52,8 @@ _OPTIONS: Final[Mapping[str, Any]] = {
 
 # Connections beside the first serve one large payload, and are given up when it has come.
 _SPARE_OPTIONS: Final[Mapping[str, Any]] = {"grpc.client_idle_timeout_ms": 10_000}
+
+_METADATA_KEY: Final = re.compile("[0-9a-z_.-]+")
 
 _SYNC_OPTIONS: Final[Mapping[str, Any]] = {
     # Chunks arrive in the caller's thread, without a hand-over for each.
@@ -137,9 +140,24 @@ def endpoint_to(
     elif tls is not None:
         raise ValueError(f"tls: got {tls} beside credentials; want one of the two")
     sent = token_from(token, metadata)
+    _require_legal(metadata)
     if sent is not None and security is None and not is_on_this_machine(target):
         raise ValueError(
             f"{sent.name}: got one for {target}, which is not on this machine, in plaintext that "
             "others could read: pass tls=True, or tls=attnbias.Tls(ca=FILE)"
         )
     return Endpoint(target, security, sent, tuple(metadata), dict(options), offline)
+
+
+def _require_legal(metadata: Sequence[tuple[str, str]]) -> None:
+    """Names what gRPC would refuse without a name, at each call."""
+    for key, value in metadata:
+        if not _METADATA_KEY.fullmatch(key):
+            raise ValueError(
+                f"metadata: got the key {key!r}, want lower-case letters, digits, and any of -_."
+            )
+        if not key.endswith("-bin") and not (value.isascii() and value.isprintable()):
+            raise ValueError(
+                f"metadata: got a value of {key!r} with other characters, want ASCII without "
+                "control characters"
+            )
