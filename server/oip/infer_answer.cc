@@ -63,7 +63,7 @@ absl::StatusOr<std::vector<Part>> ChooseOutputs(const InferRequest& request,
       };
       return Invalid("outputs: got '", Shortened(name), "', want ",
                      absl::StrJoin(plan.parts(), " or ", write_name),
-                     "; output.form decides which there are");
+                     ": this request has no other");
     }
     outputs.push_back(*part);
   }

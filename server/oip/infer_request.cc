@@ -23,7 +23,7 @@ using InputTensor = inference::ModelInferRequest::InferInputTensor;
 // that it is the last, so that no empty one is needed.
 constexpr char kEmptyFinalResponse[] = "triton_enable_empty_final_response";
 
-// What Triton's clients send for arguments of its schedulers.
+// Parameters that Triton's clients send for its schedulers.
 constexpr std::string_view kScheduling[] = {
     "priority", "sequence_end", "sequence_id", "sequence_start", "timeout"};
 
@@ -37,8 +37,8 @@ absl::Status SetParameters(const Model& model,
     if (path == kEmptyFinalResponse) continue;
     if (absl::c_linear_search(kScheduling, path)) {
       return Invalid(path,
-                     ": this server has none of Triton's schedulers, "
-                     "want no sequence, priority or timeout");
+                     ": got a setting of Triton's schedulers, want none: "
+                     "this server has no scheduler");
     }
     ATTNBIAS_ASSIGN_OR_RETURN(const SpecField field,
                               SpecField::Find(model, path, spec));

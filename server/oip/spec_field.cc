@@ -45,7 +45,7 @@ void AppendView(std::string* text, std::string_view view) {
 
 absl::Status NoSuchField(const Model& model, const std::string& path) {
   return Invalid(Shortened(path), ": ", model.name(),
-                 " has no such field; ModelConfig lists those of ",
+                 " has no such field, want one that ModelConfig lists, of ",
                  absl::StrJoin(model.Fields(), ", ", AppendView));
 }
 
@@ -79,7 +79,7 @@ Message* Enter(Message* message, const FieldDescriptor& field,
   return reflection.MutableRepeatedMessage(message, &field, wanted);
 }
 
-// What all values' names begin with, which messages leave out: "FORM_".
+// What the names of all values begin with, "FORM_". Errors leave it out.
 std::string_view PrefixOf(const EnumDescriptor& type) {
   std::string_view prefix = type.value(0)->name();
   prefix.remove_suffix(kUnspecified.size());

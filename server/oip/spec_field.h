@@ -31,8 +31,8 @@ class SpecField {
 
   // Each sets a field that is not set, or says INVALID_ARGUMENT.
 
-  // Of a string: text, an enum's name with or without what all its names begin
-  // with, or what JSON would have there.
+  // A string is text, the name of an enum's value with or without what all of
+  // them begin with, or JSON.
   absl::Status Set(const inference::InferParameter& value) const;
 
   // The numbers of a table or of lists of positions. `data` is what the

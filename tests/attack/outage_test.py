@@ -121,11 +121,11 @@ def undisturbed(command: Command) -> str:
 class Cell:
     """A server and a link to it for each client."""
 
-    def __init__(self, stack: contextlib.ExitStack, through: Toxiproxy) -> None:
+    def __init__(self, stack: contextlib.ExitStack, proxy: Toxiproxy) -> None:
         self._stack = stack
         self._listen = f"--listen=127.0.0.1:{stack.enter_context(reserved_port())}"
         self.start_server()
-        self.links = {name: Link(through, self.server.address) for name in CLIENTS}
+        self.links = {name: Link(proxy, self.server.address) for name in CLIENTS}
 
     def start_server(self) -> None:
         self.server = self._stack.enter_context(Server(self._listen))
@@ -199,11 +199,11 @@ def run(client: Client, address: str, out: pathlib.Path) -> End:
 
 
 def ends(
-    kind: str, seconds: float, through: Toxiproxy, folder: pathlib.Path
+    kind: str, seconds: float, proxy: Toxiproxy, folder: pathlib.Path
 ) -> dict[str, tuple[float, str]]:
     """For each client the seconds from the outage's end to its own, and its error or ""."""
     with contextlib.ExitStack() as stack:
-        cell = Cell(stack, through)
+        cell = Cell(stack, proxy)
         pool = stack.enter_context(ThreadPoolExecutor(len(CLIENTS)))
         with contextlib.ExitStack() as slow:
             runs = {}
@@ -238,9 +238,9 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
     for example in (cpp_example, go_example):
         undisturbed(example)  # before so much else goes on
     cells = list(itertools.product(OUTAGES, SECONDS))
-    with toxiproxy() as through, ThreadPoolExecutor(len(cells)) as pool:
+    with toxiproxy() as proxy, ThreadPoolExecutor(len(cells)) as pool:
         yield {
-            cell: pool.submit(ends, *cell, through, tmp_path_factory.mktemp("outage"))
+            cell: pool.submit(ends, *cell, proxy, tmp_path_factory.mktemp("outage"))
             for cell in cells
         }
 

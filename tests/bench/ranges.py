@@ -47,7 +47,7 @@ def rows(running: Server, repetitions: int) -> Iterator[Row]:
     out = np.zeros((HEADS, LENGTH, LENGTH), np.float32)
 
     def measure(
-        ours: str, theirs: str | None, work: Processes
+        ours: str, theirs: str | None, busy: Processes
     ) -> tuple[dict[str, list[float]], int]:
         """Seconds with several streams, with one and, where it says of whom, of Flight."""
         best = 0
@@ -56,15 +56,16 @@ def rows(running: Server, repetitions: int) -> Iterator[Row]:
                 name: partial(client.get, ENCODING, **DENSE, out=out)
                 for name, client in {"several": several, "one": one}.items()
             }
-            rounds["several"] = partial(work.doing, rounds["several"])
+            rounds["several"] = partial(busy.doing, rounds["several"])
             if theirs is not None:
                 rounds["flight"], best = do_get_into(theirs, out)
             timings = {name: timed(work) for name, work in rounds.items()}
             return by_turns(timings, repetitions), best
 
-    two = {"client": os.getpid(), "server": running.pid}
-    times, _ = measure(running.target, None, Processes(**two))
+    busy = Processes(client=os.getpid(), server=running.pid)
+    times, _ = measure(running.target, None, busy)
     yield row("on this machine", "one stream", times["several"], times["one"], ON_THIS_MACHINE)
+    yield busy_row("on this machine", busy)
     with flight_server(DENSE_BYTES) as location, toxiproxy() as proxy:
         links = [Link(proxy, server) for server in (running.target, location.split("//")[1])]
         for delay in DELAYS:
@@ -72,13 +73,13 @@ def rows(running: Server, repetitions: int) -> Iterator[Row]:
                 for link in links:
                     stack.enter_context(link.far(delay))
                 ours, theirs = (link.address for link in links)
-                work = Processes(toxiproxy=proxy.pid, **two)
-                times, best = measure(ours, f"grpc://{theirs}", work)
+                busy = Processes(client=os.getpid(), server=running.pid, toxiproxy=proxy.pid)
+                times, best = measure(ours, f"grpc://{theirs}", busy)
             where = f"over a delay of {delay} ms"
             flight = f"pyarrow Flight DoGet, batches of {best // MIB} MiB"
             yield row(where, "one stream", times["several"], times["one"], OVER_ONE_STREAM)
             yield row(where, flight, times["several"], times["flight"], OVER_FLIGHT)
-            yield busy_row(where, work)
+            yield busy_row(where, busy)
 
 
 def row(where: str, against: str, ours: list[float], theirs: list[float], goal: float) -> Row:
@@ -92,19 +93,20 @@ def row(where: str, against: str, ours: list[float], theirs: list[float], goal: 
     )
 
 
-def busy_row(where: str, work: Processes) -> Row:
+def busy_row(where: str, busy: Processes) -> Row:
     """What the rates above may be limited by."""
     cores = os.cpu_count() or 1
+    # The first round of all was a warm-up.
     used = ", ".join(
-        f"{name} {statistics.median(seconds):.2f} s" for name, seconds in work.seconds.items()
+        f"{name} {statistics.median(seconds[1:]):.2f} s" for name, seconds in busy.seconds.items()
     )
     return Row(
         what=f"Cores that the same keeps busy, {where}",
         against=f"all {cores}; processor time of one get: {used}",
         unit="cores",
-        ours=statistics.median(work.cores),
+        ours=statistics.median(busy.cores[1:]),
         theirs=cores,
         goal=None,
         more_is_better=True,
-        statistic=f"median of {len(work.cores)}",
+        statistic=f"median of {len(busy.cores[1:])}",
     )

@@ -518,8 +518,9 @@ TEST(Client, NamesTheOptionThatIsWrong) {
   }
   for (const char* const value : {"Bearer a\n", "\xC3\xA4"}) {
     EXPECT_EQ(message({.metadata = {{"authorization", value}}}),
-              "metadata: got a value of \"authorization\" with other "
-              "characters, want ASCII without control characters");
+              "metadata: got a value of \"authorization\" that is not "
+              "printable ASCII, want one that is, or a key that ends in "
+              "\"-bin\"");
     EXPECT_EQ(message({.metadata = {{"a-bin", value}}}), "");
   }
 }

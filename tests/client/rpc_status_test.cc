@@ -66,7 +66,7 @@ TEST(FromRpc, ATimeoutThatPassedSaysWhose) {
               {.target = "host:1", .timeout = absl::Milliseconds(30)},
               /*has_token=*/false);
   EXPECT_EQ(status.message(),
-            "host:1 has not sent all of the answer within the timeout of 30ms "
+            "no complete answer from host:1 within the timeout of 30ms "
             "(Deadline)");
 }
 

@@ -255,14 +255,14 @@ INTERRUPTED = {
         LARGE,
         then(STALL, after=0),
         settings={"timeout": 3},
-        fails=Fails("DEADLINE_EXCEEDED"),
+        fails=Fails("DEADLINE_EXCEEDED", "no complete answer from 127.0.0.1:"),
         calls=None,
     ),
     "stalled midway": Trial(
         LARGE,
         then(STALL, after=3),
         settings={"timeout": 3},
-        fails=Fails("DEADLINE_EXCEEDED"),
+        fails=Fails("DEADLINE_EXCEEDED", "no complete answer from 127.0.0.1:"),
         calls=None,
     ),
 }

@@ -127,7 +127,8 @@ def test_every_parameter_listed_can_be_set(channel: grpc.Channel, model: str) ->
 BAD_PARAMETERS: dict[str, tuple[Parameters, str]] = {
     "an unknown field": (
         {"alibi.heads": 2},
-        "alibi.heads: alibi has no such field; ModelConfig lists those of alibi, pair, output",
+        "alibi.heads: alibi has no such field, want one that ModelConfig lists, of alibi, pair, "
+        "output",
     ),
     "another model's": ({"t5.num_heads": 2}, "t5.num_heads: alibi has no such field"),
     "another extent": ({"table.positions.end": 2}, "table.positions.end: alibi has no such field"),
@@ -162,10 +163,10 @@ BAD_PARAMETERS: dict[str, tuple[Parameters, str]] = {
         {"pair.alignment": "ALIGNMENT_END", "pair.query_offset": 1},
         "pair.query_offset: set beside alignment, want one of them",
     ),
-    "Triton's own": (
-        {"priority": 1},
-        "priority: this server has none of Triton's schedulers, want no sequence, priority or",
-    ),
+    **{
+        f"Triton's {name}": ({name: 1}, f"{name}: got a setting of Triton's schedulers, want none")
+        for name in ("priority", "timeout", "sequence_id", "sequence_start", "sequence_end")
+    },
     "no extent": ({"alibi.num_heads": 2}, "pair.query_length: not set, want "),
     "not allowed": (
         {"alibi.num_heads": -1, "pair.query_length": 3, "pair.key_length": 3},
@@ -323,7 +324,7 @@ def test_outputs_by_name(channel: grpc.Channel) -> None:
 
     request = ask("rotary", parameters, outputs=[{"name": "tan"}])
     assert refused(lambda: infer(channel, request)).details() == (
-        "outputs: got 'tan', want cos or sin; output.form decides which there are"
+        "outputs: got 'tan', want cos or sin: this request has no other"
     )
     request = ask("rotary", parameters, outputs=[{"name": "sin"}] * 60000)
     want = "outputs: got 'sin' twice, want it once"

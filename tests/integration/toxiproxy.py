@@ -26,8 +26,8 @@ class Toxiproxy(NamedTuple):
 class Link:
     """What a client is given in place of the server's address."""
 
-    def __init__(self, through: Toxiproxy, server: str) -> None:
-        proxies = f"{through.api}/proxies"
+    def __init__(self, proxy: Toxiproxy, server: str) -> None:
+        proxies = f"{proxy.api}/proxies"
         made = _ask(
             proxies, {"name": uuid.uuid4().hex, "listen": "127.0.0.1:0", "upstream": server}
         )

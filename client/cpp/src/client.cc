@@ -66,7 +66,8 @@ absl::Status CheckMetadata(const std::string& key, const std::string& value) {
       grpc_header_nonbin_value_is_legal(slice(value)) == 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "metadata: got a value of \"", key,
-        "\" with other characters, want ASCII without control characters"));
+        "\" that is not printable ASCII, want one that is, or a key that ends "
+        "in \"-bin\""));
   }
   return absl::OkStatus();
 }

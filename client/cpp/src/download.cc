@@ -96,8 +96,8 @@ absl::Status Download::Run() {
   if (!got.ok()) return got.status();
   if (!*got) {
     absl::Status status = Stream();
-    // A table has changed or gone, on some replicas perhaps. Everything comes
-    // anew from one.
+    // A table has changed or is gone, perhaps only on some replicas. So all of
+    // the payload is fetched again, over one stream.
     if (has_gone_on_ &&
         (absl::IsFailedPrecondition(status) || absl::IsNotFound(status))) {
       CallGroup group;

@@ -40,6 +40,8 @@ std::string DetailsOf(const absl::Status& status) {
 }
 
 // How gRPC names the reason for having no connection, and what it means.
+constexpr char kOtherPort[] =
+    "answers, but not with gRPC: is it the right port?";
 constexpr std::pair<const char*, const char*> kReasons[] = {
     {"DNS resolution failed", "is not found: is the name right?"},
     {"wrong version number",
@@ -50,9 +52,8 @@ constexpr std::pair<const char*, const char*> kReasons[] = {
     {"Hostname Verification",
      "has a certificate for another name: ask it by one of its names, or set "
      "TlsOptions::server_name"},
-    {"http1.x server", "answers, but not with gRPC: is it the right port?"},
-    {"Failed parsing HTTP/2",
-     "answers, but not with gRPC: is it the right port?"},
+    {"http1.x server", kOtherPort},
+    {"Failed parsing HTTP/2", kOtherPort},
 };
 
 // How a server was spoken to, and how else it may want it.
@@ -101,9 +102,8 @@ std::string Advice(const grpc::Status& status, const ClientOptions& options,
       }
       return "";
     case grpc::StatusCode::DEADLINE_EXCEEDED:
-      return absl::StrCat(target,
-                          " has not sent all of the answer within the timeout "
-                          "of ",
+      return absl::StrCat("no complete answer from ", target,
+                          " within the timeout of ",
                           absl::FormatDuration(options.timeout));
     case grpc::StatusCode::UNAUTHENTICATED:
       if (has_token) {

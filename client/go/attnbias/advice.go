@@ -50,7 +50,7 @@ func (c *Client) advice(err *Error) string {
 		}
 		return ""
 	case codes.DeadlineExceeded:
-		return "%s has not sent all of the answer before the end of the context, or of WithTimeout"
+		return "no complete answer from %s within the time of the context, or of WithTimeout"
 	case codes.Unauthenticated:
 		if c.who.token != nil {
 			return "%s does not know this token: is it of this server, and still valid?"

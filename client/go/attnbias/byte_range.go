@@ -31,8 +31,8 @@ type receiver interface {
 	RecvMsg(message any) error
 }
 
-// payloadChanged says that the rest of the payload begun is not to be had: another has taken its
-// place, or this replica has no such table.
+// payloadChanged says that the rest of the payload begun cannot be fetched: the payload has
+// changed, or this replica lacks its table.
 type payloadChanged struct{ why *Error }
 
 func (p *payloadChanged) Error() string { return p.why.Error() }

@@ -60,7 +60,8 @@ func (d *download) fetch(ctx context.Context) error {
 	err := d.stream(ctx)
 	var changed *payloadChanged
 	if errors.As(err, &changed) {
-		// A table has changed or gone, on some replicas perhaps. Everything comes anew from one.
+		// A table has changed or is gone, perhaps only on some replicas. So all of the payload is
+		// fetched again, over one stream.
 		d.header, d.memory, d.received = nil, nil, 0
 		err = (&byteRange{download: d, end: unlimited}).run(ctx)
 	}

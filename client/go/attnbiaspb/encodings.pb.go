@@ -984,9 +984,9 @@ type T5 struct {
 	// Rows of the table, in [2, 4096]; when bidirectional even and at least 4,
 	// where one half serves keys to the right of the query.
 	NumBuckets *int32 `protobuf:"varint,2,opt,name=num_buckets,json=numBuckets,proto3,oneof" json:"num_buckets,omitempty"`
-	// Where the logarithm of distances ends: keys from here on are in the last
-	// bucket, and nearer ones too (with 32 / 128 from 91 on, in a decoder from
-	// 113). Larger than the number of exact buckets, at most 2^31 - 1.
+	// Where buckets stop growing with the logarithm of the distance: all keys at
+	// least this far are in the last bucket, and so are some nearer ones. Larger
+	// than the number of exact buckets, at most 2^31 - 1.
 	MaxDistance *int32 `protobuf:"varint,3,opt,name=max_distance,json=maxDistance,proto3,oneof" json:"max_distance,omitempty"`
 	// true for an encoder, false for a decoder (keys to the right of the query
 	// fall into bucket 0). Required: guessing it is the commonest error with T5.

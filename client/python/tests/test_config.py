@@ -154,8 +154,7 @@ def test_rope_types(rope: dict[str, Any], fields: dict[str, Any]) -> None:
         ),
         (
             {"rope_scaling": {"type": "linear", "factr": 2.0}},
-            "rope_scaling.factor: not set, want a number that a float can hold; "
-            "set are type, factr",
+            "rope_scaling.factor: not set, want a number that a float can hold; got type, factr",
         ),
         (
             {"rope_scaling": {"type": "linear", "factor": "2"}},

@@ -225,7 +225,7 @@ def test_where_the_program_is_looked_for(tmp_path: Path, monkeypatch: pytest.Mon
         attnbias.LocalServer().start()
     monkeypatch.delenv("ATTNBIAS_SERVER_BINARY")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match=r"install attnbias\[server\], or name a program"):
+    with pytest.raises(FileNotFoundError, match=r"install attnbias\[server\], or set ATTNBIAS"):
         attnbias.LocalServer().start()
     (tmp_path / "attnbias-server").symlink_to(real)
     with attnbias.LocalServer() as client:

@@ -15,7 +15,8 @@ import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import numpy as np
@@ -24,6 +25,8 @@ from cutting_proxy import CuttingProxy
 from fake_server import FakeServer, abort, header, retry_info, sequence, table
 
 import attnbias
+from attnbias._calls import run
+from attnbias._retry import Deadline, Retry
 from attnbias.v1 import service_pb2, tensor_pb2
 
 if TYPE_CHECKING:
@@ -181,6 +184,13 @@ def test_all_of_the_timeout_is_used(monkeypatch: pytest.MonkeyPatch, connect: Co
     ):
         client.info()
     assert time.monotonic() - begun > 3 - 0.2
+
+
+def test_what_fails_after_the_deadline_says_why() -> None:
+    options: Any = SimpleNamespace(max_attempts=None)
+    retry = Retry(options, Deadline(0))
+    with pytest.raises(attnbias.UnavailableError, match="gone"):
+        run(retry.wait_after(attnbias.UnavailableError("gone")))
 
 
 def test_health_asks_once(connect: Connect) -> None:

@@ -161,10 +161,10 @@ function details(error) {
   const [bytes] = error.metadata.get('grpc-status-details-bin');
   if (!bytes) return {};
   const status = definitions['google.rpc.Status'].deserialize(bytes);
-  return Object.fromEntries(status.details.map((any) => {
-    const name = any.type_url.split('/').pop();
-    return [name, definitions[name].deserialize(any.value)];
-  }));
+  return Object.fromEntries(status.details
+    .map((any) => [any.type_url.split('/').pop(), any.value])
+    .filter(([name]) => name in definitions) // a newer server may send others
+    .map(([name, value]) => [name, definitions[name].deserialize(value)]));
 }
 
 function checkNames() {

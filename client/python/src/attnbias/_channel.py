@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import grpc
 import grpc.aio
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from attnbias._tls import Tls
     from attnbias._token import Token
+
+Metadata: TypeAlias = "Sequence[tuple[str, str | bytes]]"
+"""What calls carry: printable ASCII, or bytes under a key that ends in ``-bin``."""
 
 WINDOW_BYTES: Final = 16 << 20
 _MAX_FRAME_BYTES: Final = (1 << 24) - 1  # HTTP/2's own limit
@@ -69,7 +72,7 @@ class Endpoint:
     security: grpc.ChannelCredentials | Certificates | None
     """None is plaintext."""
     token: Token | None
-    metadata: tuple[tuple[str, str], ...]
+    metadata: Metadata
     options: Mapping[str, Any]
     offline: bool = False
     """Whether it is never to be talked to."""
@@ -96,7 +99,7 @@ class Endpoint:
         """Whether channels that were opened before have other certificates than a new one."""
         return isinstance(self.security, Certificates) and self.security.renew()
 
-    def call_metadata(self) -> tuple[tuple[str, str], ...]:
+    def call_metadata(self) -> Metadata:
         """What a call that begins now carries."""
         return self.metadata if self.token is None else (*self.metadata, self.token.as_metadata())
 
@@ -123,7 +126,7 @@ def endpoint_to(
     tls: bool | Tls | None,
     token: str | os.PathLike[str] | None,
     credentials: grpc.ChannelCredentials | None,
-    metadata: Sequence[tuple[str, str]],
+    metadata: Metadata,
     options: Mapping[str, Any],
     offline: bool,
 ) -> Endpoint:
@@ -149,15 +152,19 @@ def endpoint_to(
     return Endpoint(target, security, sent, tuple(metadata), dict(options), offline)
 
 
-def _require_legal(metadata: Sequence[tuple[str, str]]) -> None:
+def _require_legal(metadata: Metadata) -> None:
     """Names what gRPC would refuse without a name, at each call."""
     for key, value in metadata:
-        if not _METADATA_KEY.fullmatch(key):
+        if not isinstance(key, str) or not _METADATA_KEY.fullmatch(key):
             raise ValueError(
                 f"metadata: got the key {key!r}, want lower-case letters, digits, and any of -_."
             )
-        if not key.endswith("-bin") and not (value.isascii() and value.isprintable()):
+        wanted = bytes if key.endswith("-bin") else str
+        if not isinstance(value, wanted):
+            got = type(value).__name__
+            raise TypeError(f"metadata: got {got} for {key!r}, want {wanted.__name__}")
+        if isinstance(value, str) and not (value.isascii() and value.isprintable()):
             raise ValueError(
-                f"metadata: got a value of {key!r} with other characters, want ASCII without "
-                "control characters"
+                f"metadata: got a value of {key!r} that is not printable ASCII, want one that is, "
+                "or bytes and a key that ends in '-bin'"
             )

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor, Placement
 
+    from attnbias._channel import Metadata
     from attnbias._encodings import Compact, Encoding
     from attnbias._logits import LogitsTerm
     from attnbias._request import CompactForm, CompactOptions, ListOptions
@@ -86,7 +87,7 @@ class BaseClient:
         tls: bool | Tls | None = None,
         token: str | os.PathLike[str] | None = None,
         credentials: grpc.ChannelCredentials | None = None,
-        metadata: Sequence[tuple[str, str]] = (),
+        metadata: Metadata = (),
         channel_options: Mapping[str, Any] | None = None,
         max_attempts: int | None = None,
         max_tensor_bytes: int = _DEFAULT_MAX_TENSOR_BYTES,
@@ -327,7 +328,8 @@ class Client(BaseClient):
             "" is none. None is what the environment says: ``ATTNBIAS_CLIENT_TOKEN_FILE``
             or ``ATTNBIAS_CLIENT_TOKEN``. It leaves this machine only over TLS.
         credentials: gRPC's own, as of ``grpc.ssl_channel_credentials``, in place of ``tls``.
-        metadata: pairs that each call carries, as ``[("tenant", "a")]``.
+        metadata: pairs that each call carries, as ``[("tenant", "a")]``: keys in lower case,
+            values in ASCII, or bytes under a key that ends in ``-bin``.
         channel_options: gRPC's own, in place of this package's, as
             ``{"grpc.lb_policy_name": "pick_first"}``. By default calls go to all
             addresses of the target in turn, names are looked up again when a connection

@@ -102,7 +102,8 @@ class Download:
             return
         except PayloadChangedError:
             pass
-        # A table has changed or gone, on some replicas perhaps. Everything comes anew from one.
+        # A table has changed or is gone, perhaps only on some replicas. So all of the payload is
+        # fetched again, over one stream.
         try:
             await self._range(self._options.calls)
         except PayloadChangedError as changed:

@@ -194,9 +194,8 @@ class T5(Encoding[Toeplitz]):
         bidirectional: True for an encoder, False for a decoder.
         num_heads: heads of the table, in [1, 65536].
         num_buckets: rows of the table, in [2, 4096]; bidirectional even and at least 4. Default 32.
-        max_distance: where the logarithm of distances ends: keys from here on are in the last
-            bucket, and nearer ones too (with 32 / 128 from 91 on, in a decoder from 113).
-            Default 128.
+        max_distance: where buckets stop growing with the logarithm of the distance: all keys at
+            least this far are in the last bucket, and so are some nearer ones. Default 128.
         table: the learned bias: a numpy array or torch tensor of f64, f32, f16 or bf16, at most 2
             MiB; the name of a table that the server has mounted, or its TableInfo
             (``Client.list_tables``); or "sha256:" and the 64 hex digits by which a TableInfo or a

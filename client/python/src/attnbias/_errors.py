@@ -272,7 +272,7 @@ def _with_advice(code: grpc.StatusCode, says: str, endpoint: Endpoint) -> str:
         says = unreached["last"] or says
         advice = next(why for sign, why in _WHY_UNREACHED.items() if re.search(sign, says))
     elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        advice = "{target} has not sent all of the answer within the timeout"
+        advice = "no complete answer from {target} within the timeout"
     elif code is grpc.StatusCode.UNAUTHENTICATED:
         advice = _WHO_CALLS if endpoint.token is None else _NOT_THIS_TOKEN
     elif code is grpc.StatusCode.PERMISSION_DENIED:

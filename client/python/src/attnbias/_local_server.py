@@ -201,7 +201,7 @@ def _program() -> str:
     if found := shutil.which(_PROGRAM):
         return found
     raise FileNotFoundError(
-        f"{_PROGRAM} is not installed: install attnbias[server], or name a program as {_VARIABLE}"
+        f"{_PROGRAM} is not installed: install attnbias[server], or set {_VARIABLE} to its path"
     )
 
 

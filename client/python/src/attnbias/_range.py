@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class PayloadChangedError(Exception):
-    """The rest of a payload is not to be had: it has changed, or this replica lacks its table."""
+    """The rest of a payload cannot be fetched: it has changed, or this replica lacks its table."""
 
     def __init__(self, error: Error) -> None:
         super().__init__(error)
@@ -86,7 +86,7 @@ class Range:
 
         Raises:
             Error: the status of the last attempt.
-            PayloadChangedError: the rest is not to be had any more.
+            PayloadChangedError: the rest cannot be fetched.
         """
         while not self._complete:
             failure = None

@@ -72,7 +72,7 @@ class Retry:
         try:
             left = self._deadline.remaining()
         except DeadlineExceededError:
-            raise error from None  # which says more
+            raise error from None  # it says why, the deadline only when
         delay = self._delay(left)
         if error.retry_delay is not None:
             delay = max(delay, error.retry_delay)

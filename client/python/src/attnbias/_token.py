@@ -57,7 +57,7 @@ def _checked(token: str, got: str) -> str:
 
 
 def token_from(
-    token: str | os.PathLike[str] | None, metadata: Sequence[tuple[str, str]]
+    token: str | os.PathLike[str] | None, metadata: Sequence[tuple[str, str | bytes]]
 ) -> Token | None:
     """What a client's ``token`` means; None is no token.
 

@@ -47,8 +47,8 @@ class ConfigFields:
         name = self._name_given(name)
         if name in self._values:
             raise ValueError(f"{self._path}{name}: got {self._values[name]!r}, want {want}")
-        # In a part one of those that there are may be the one misspelt.
-        beside = f"; set are {', '.join(self._values)}" if self._path and self._values else ""
+        # One of the fields that are set may be this one, misspelt.
+        beside = f"; got {', '.join(map(str, self._values))}" if self._path and self._values else ""
         raise ValueError(f"{self._path}{name}: not set, want {want}{beside}")
 
     def get(self, name: str) -> Any:
