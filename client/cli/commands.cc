@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "attnbias/client.h"
 #include "client/cli/heat_map.h"
@@ -19,6 +20,7 @@
 #include "client/cli/progress_line.h"
 #include "client/cli/report.h"
 #include "client/cli/sample.h"
+#include "client/cli/spec_fields.h"
 #include "client/cli/table_file.h"
 #include "client/cli/tensor_options.h"
 #include "client/cli/words.h"
@@ -104,6 +106,10 @@ class Tool {
     if (!client.ok()) return Usage(client.status());
     const auto tables = client->ListTables();
     if (!tables.ok()) return Failed(tables.status());
+    if (tables->empty()) {
+      terminal_.err << "attnbias: no tables: the server has mounted none, or "
+                       "its policy hides them\n";
+    }
     for (const v1::TableInfo& table : *tables) {
       terminal_.out << TableReport(table);
     }
@@ -288,7 +294,7 @@ void AddExtentOptions(CLI::App* command, TensorOptions* tensor) {
   const std::string table = "Extent of a table";
   command
       ->add_option("--positions", tensor->positions,
-                   "A length N, or a half-open range A:B")
+                   "The first N, or A:B: those in [A, B)")
       ->group(table);
   command
       ->add_option("--position-ids", tensor->position_ids,
@@ -299,13 +305,10 @@ void AddExtentOptions(CLI::App* command, TensorOptions* tensor) {
   const std::string pair = "Extent of queries and keys";
   command
       ->add_option("--queries", tensor->queries,
-                   "A length N, or a window A:B of length B; of a grid, the "
-                   "tokens A:B or the first N")
+                   "All of a length N, or A:B: of a length B those in [A, B); "
+                   "of a grid the first N tokens, or those in [A, B)")
       ->group(pair);
-  command
-      ->add_option("--keys", tensor->keys,
-                   "A length N, or a window A:B of length B")
-      ->group(pair);
+  command->add_option("--keys", tensor->keys, "As --queries")->group(pair);
   command
       ->add_option("--align", tensor->align,
                    "start: query 0 meets key 0; end: the last ones meet")
@@ -365,8 +368,9 @@ CLI::App* AddTensorCommand(CLI::App* app, const std::string& name,
       ->required();
   command
       ->add_option("field", settings->tensor.fields,
-                   "Its fields: dim=512, layout=concatenated, slopes=1,0.5, "
-                   "table=@FILE.safetensors:TENSOR")
+                   absl::StrCat("Its fields: dim=512, layout=concatenated, "
+                                "slopes=1,0.5; a table is ",
+                                kTableForms))
       ->type_name("NAME=VALUE");
   AddExtentOptions(command, &settings->tensor);
   AddOutputOptions(command, &settings->tensor);
@@ -375,7 +379,9 @@ CLI::App* AddTensorCommand(CLI::App* app, const std::string& name,
 
 // What a whole answer has, and a picture does not.
 void AddWholeOptions(CLI::App* command, TensorOptions* tensor) {
-  command->add_option("--heads", tensor->heads, "The first N, or a window A:B")
+  command
+      ->add_option("--heads", tensor->heads,
+                   "The first N, or A:B: those in [A, B)")
       ->group("Extent of queries and keys");
   command
       ->add_option("--form", tensor->form,
@@ -482,6 +488,23 @@ Commands AddCommands(CLI::App* app, Settings* settings) {
   };
 }
 
+// What a line that CLI11 refuses is told; `unknown` are its words that nothing
+// takes.
+std::string MistakeReport(const CLI::App& app, const CLI::ParseError& error,
+                          const std::vector<std::string>& unknown) {
+  if (unknown.empty()) {
+    return absl::StrCat("attnbias: ", error.what(), "; see --help\n");
+  }
+  std::string help = "`attnbias --help` lists them";
+  if (const std::vector<CLI::App*> given = app.get_subcommands();
+      !given.empty()) {
+    help = absl::StrCat("`attnbias ", given[0]->get_name(),
+                        " --help` and `attnbias --help` list them");
+  }
+  return absl::StrCat("attnbias: ", absl::StrJoin(unknown, " "),
+                      ": no such argument; ", help, "\n");
+}
+
 }  // namespace
 
 int RunTool(const std::vector<std::string>& arguments, Terminal terminal) {
@@ -504,11 +527,12 @@ int RunTool(const std::vector<std::string>& arguments, Terminal terminal) {
   } catch (const CLI::ParseError& error) {
     // CLI11 shows help before it looks at words that it does not know.
     const std::vector<std::string> unknown = app.remaining(true);
-    const int code =
-        unknown.empty()
-            ? app.exit(error, terminal.out, terminal.err)
-            : app.exit(CLI::ExtrasError(unknown), terminal.out, terminal.err);
-    return code == 0 ? kExitOk : kExitUsage;
+    if (unknown.empty() && error.get_exit_code() == 0) {
+      app.exit(error, terminal.out);
+      return kExitOk;
+    }
+    terminal.err << MistakeReport(app, error, unknown);
+    return kExitUsage;
   }
   const Tool tool(settings, terminal);
   const auto chosen = absl::c_find_if(

@@ -22,12 +22,14 @@ absl::StatusOr<v1::DataType> DataTypeOf(const std::string& dtype) {
 absl::StatusOr<SafetensorsEntry> FindTensor(const SafetensorsFile& file,
                                             const std::string& name) {
   if (const SafetensorsEntry* entry = file.FindOrOnly(name)) return *entry;
-  const auto add_name = [](std::string* out, const SafetensorsEntry& entry) {
-    out->append(entry.name);
+  const auto add_name = [&](std::string* out, const SafetensorsEntry& entry) {
+    absl::StrAppend(out, name.empty() ? ":" : "", entry.name);
   };
+  const std::string names = absl::StrJoin(file.entries(), ", ", add_name);
   return absl::InvalidArgumentError(
-      absl::StrCat("tensor: got \"", name, "\", want one of ",
-                   absl::StrJoin(file.entries(), ", ", add_name)));
+      name.empty()
+          ? absl::StrCat("got no tensor, want one after the name: ", names)
+          : absl::StrCat("tensor: got \"", name, "\", want one of ", names));
 }
 
 }  // namespace

@@ -142,9 +142,7 @@ class FieldWriter {
       return absl::OkStatus();
     }
     if (!absl::ConsumePrefix(&text, "@")) {
-      return Unwanted(text,
-                      "@FILE.safetensors:TENSOR, @FILE.npy, name:NAME or "
-                      "sha256:DIGEST");
+      return Unwanted(text, kTableForms);
     }
     auto read = ReadTableFile(std::string(text));
     if (!read.ok()) {

@@ -21,6 +21,10 @@
 
 namespace attnbias {
 
+// What a table may be on the command line.
+inline constexpr absl::string_view kTableForms =
+    "@FILE.safetensors:TENSOR, @FILE.npy, name:NAME or sha256:DIGEST";
+
 // The messages of TensorSpec's oneof `encoding`, in field order.
 std::vector<const google::protobuf::FieldDescriptor*> Encodings();
 

@@ -8,9 +8,12 @@
 #include <cstddef>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "attnbias/v1/service.pb.h"
 #include "client/cli/spec_fields.h"
 
@@ -23,16 +26,21 @@ constexpr auto kWords =
     std::to_array<std::pair<absl::string_view, absl::string_view>>({
         {"spec:", "request:"},
         {"spec.", ""},
+        {"spec.extent:", "request:"},
         {"spec.grid.", "--"},
         {"spec.output.data_type", "--dtype"},
         {"spec.output.form", "--form"},
-        {"spec.output.mask", "mask"},
+        {"spec.output.mask:", "--causal, --window-left or --window-right:"},
         {"spec.output.mask.fill_lowest", "--fill"},
         {"spec.output.mask.fill_value", "--fill"},
         {"spec.output.mask.window_left", "--window-left"},
         {"spec.output.mask.window_right", "--window-right"},
         {"spec.output.scale", "--scale"},
         {"spec.output.values", "--values"},
+        {"with form ", "with --form "},
+        {"want form ", "want --form "},
+        {"with values ", "with --values "},
+        {"or values ", "or --values "},
         {"spec.pair.", "--"},
         {"alignment", "--align"},
         {"spec.pair.alignment", "--align"},
@@ -62,7 +70,11 @@ constexpr auto kWords =
         {"tls.key_file", "--tls-key"},
         {"token_file:", "--token-file:"},
         {"].positions[", "]["},
+        {"got no source", "not set"},
+        {"name, inline_table or sha256", kTableForms},
         {"spec.table.positions", "--positions"},
+        {"spec.table: got both of positions and position_ids",
+         "--positions: got --position-ids beside it"},
         {".inline_table", ""},
         {".inline_table.data:", ":"},
         {".name:", ":"},
@@ -106,6 +118,16 @@ std::string WithLowerCaseValues(absl::string_view text) {
   return result;
 }
 
+// A table's layout is an argument of its own, named after the table's.
+std::string WithLayoutNamed(const std::string& text) {
+  const std::vector<std::string> parts = absl::StrSplit(text, ": got shape ");
+  const std::string table = parts[0].substr(parts[0].find('.') + 1);
+  return absl::StrReplaceAll(
+      text, {{"see the table's layout",
+              absl::StrCat("see ", table,
+                           "_layout, buckets_heads or heads_buckets")}});
+}
+
 }  // namespace
 
 // What stands in quotes is the caller's own. An apostrophe follows a letter.
@@ -126,7 +148,7 @@ std::string InFlags(absl::string_view message) {
     result += std::string(message.substr(quoted, size));
     message.remove_prefix(quoted + size);
   }
-  return result;
+  return WithLayoutNamed(result);
 }
 
 }  // namespace attnbias

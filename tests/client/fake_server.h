@@ -223,7 +223,9 @@ class FakeServer final : public v1::AttentionBiasService::Service {
     return script(response);
   }
 
-  // Three tables, one to a page.
+  void set_has_tables(bool has_tables) { has_tables_ = has_tables; }
+
+  // Three tables, one to a page; or none.
   grpc::Status ListTables(grpc::ServerContext* context,
                           const v1::ListTablesRequest* request,
                           v1::ListTablesResponse* response) override {
@@ -231,6 +233,7 @@ class FakeServer final : public v1::AttentionBiasService::Service {
     if (request->page_size() != 1000) {
       return {grpc::StatusCode::INVALID_ARGUMENT, "a page of another size"};
     }
+    if (!has_tables_) return grpc::Status::OK;
     const std::string& token = request->page_token();
     const int page = token.empty() ? 0 : std::stoi(token);
     v1::TableInfo* table = response->add_tables();
@@ -314,6 +317,7 @@ class FakeServer final : public v1::AttentionBiasService::Service {
   std::vector<Caller> callers_;
   std::atomic<int> get_calls_ = 0;
   std::atomic<int> info_calls_ = 0;
+  std::atomic<bool> has_tables_ = true;
   HealthService health_{this};
   const std::shared_ptr<grpc::ServerCredentials> credentials_;
   int port_ = 0;

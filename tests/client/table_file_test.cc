@@ -199,7 +199,7 @@ TEST_F(TableFileTest, NamesTheTensorsThatAreThere) {
   EXPECT_EQ(ErrorOf("t.safetensors", kTwoTensors, ":c"),
             "tensor: got \"c\", want one of a.weight, b");
   EXPECT_EQ(ErrorOf("t.safetensors", kTwoTensors),
-            "tensor: got \"\", want one of a.weight, b");
+            "got no tensor, want one after the name: :a.weight, :b");
   EXPECT_EQ(ErrorOf("t.safetensors", kTwoTensors, ":__metadata__"),
             "tensor: got \"__metadata__\", want one of a.weight, b");
 }

@@ -253,6 +253,16 @@ TEST_F(ToolTest, TablesAreListedWithTheirUse) {
                          "table 1\n  bf16 [32, 8] of"));
 }
 
+// Scripts that read the standard output get no table.
+TEST_F(ToolTest, WhereThereAreNoTablesItIsSaid) {
+  server_.set_has_tables(false);
+  EXPECT_EQ(Run({"tables"}), 0);
+  EXPECT_EQ(out_.str(), "");
+  EXPECT_EQ(err_.str(),
+            "attnbias: no tables: the server has mounted none, or its policy "
+            "hides them\n");
+}
+
 TEST_F(ToolTest, ListComesFromTheContract) {
   EXPECT_EQ(RunAlone({"list"}), 0);
   for (const char* line :
@@ -471,11 +481,32 @@ TEST_F(ToolTest, AWrongCommandLineIsExitCode2) {
   EXPECT_TRUE(server_.requests().empty());
 }
 
+TEST_F(ToolTest, AMistakeLeadsToTheHelp) {
+  EXPECT_EQ(Run({"get", "alibi", "num_heads=8", "--query", "4"}), 2);
+  EXPECT_EQ(err_.str(),
+            "attnbias: --query: no such argument; `attnbias get --help` and "
+            "`attnbias --help` list them\n");
+  EXPECT_EQ(Run({"fetch"}), 2);
+  EXPECT_EQ(err_.str(),
+            "attnbias: fetch: no such argument; `attnbias --help` lists "
+            "them\n");
+  EXPECT_EQ(Run({"show"}), 2);
+  EXPECT_EQ(err_.str(), "attnbias: encoding is required; see --help\n");
+}
+
 TEST_F(ToolTest, WhatThePythonPackageDoesIsNamed) {
   EXPECT_EQ(RunAlone({"cache", "ls"}), 2);
   EXPECT_EQ(err_.str(),
             "attnbias: cache: want python -m attnbias cache, of the Python "
             "package\n");
+}
+
+TEST_F(ToolTest, HelpSaysWhatATableAndAWindowMayBe) {
+  EXPECT_EQ(RunAlone({"get", "--help"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("A:B: of a length B those in [A, B); of a "
+                                    "grid the first N tokens"));
+  EXPECT_THAT(out_.str(), HasSubstr("a table is @FILE.safetensors:TENSOR, "
+                                    "@FILE.npy, name:NAME or sha256:DIGEST"));
 }
 
 TEST_F(ToolTest, HelpAndVersionAreNoMistakes) {

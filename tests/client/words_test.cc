@@ -32,11 +32,22 @@ TEST(InFlags, FieldsAreFlags) {
                      "--form: got table, want key_row or dense"),
            std::pair("spec.output.data_type: got I32, want F64, F32",
                      "--dtype: got i32, want f64, f32"),
-           std::pair("spec.output.mask: got a mask", "mask: got a mask"),
+           std::pair("spec.output.mask: got a mask with form KEY_ROW, want "
+                     "form DENSE",
+                     "--causal, --window-left or --window-right: got a mask "
+                     "with --form key_row, want --form dense"),
+           std::pair("spec.output.data_type: got F32, want I32 with values "
+                     "BUCKETS",
+                     "--dtype: got f32, want i32 with --values buckets"),
+           std::pair("spec.table: got both of positions and position_ids, "
+                     "want one of them",
+                     "--positions: got --position-ids beside it, want one of "
+                     "them"),
            std::pair("spec.output.mask.window_left: got -1",
                      "--window-left: got -1"),
            std::pair("spec.output.mask.fill_value: got NaN", "--fill: got NaN"),
            std::pair("spec: got lists", "request: got lists"),
+           std::pair("spec.extent: got shape [8]", "request: got shape [8]"),
        }) {
     EXPECT_EQ(InFlags(said), wanted);
   }
@@ -49,6 +60,20 @@ TEST(InFlags, FieldsOfAnEncodingKeepTheirNames) {
                      "rotary.rope_type: got yarn, want default"),
            std::pair("spec.t5.table.inline_table.data: got 3 bytes",
                      "t5.table: got 3 bytes"),
+           std::pair("spec.t5.table: got no source, want name, inline_table "
+                     "or sha256",
+                     "t5.table: not set, want @FILE.safetensors:TENSOR, "
+                     "@FILE.npy, name:NAME or sha256:DIGEST"),
+           std::pair(
+               "spec.tupe.relative_table: got shape [8, 32], want [32 "
+               "(num_buckets), 8 (num_heads)]; see the table's layout",
+               "tupe.relative_table: got shape [8, 32], want [32 "
+               "(num_buckets), 8 (num_heads)]; see relative_table_layout, "
+               "buckets_heads or heads_buckets"),
+           std::pair("spec.t5.table: not set, want a table of [8 buckets, 2 "
+                     "heads], or values BUCKETS",
+                     "t5.table: not set, want a table of [8 buckets, 2 heads], "
+                     "or --values buckets"),
            std::pair("spec.t5.table.inline_table: got nan",
                      "t5.table: got nan"),
            std::pair("spec.t5.table.name: got 'x', want the name of a mounted "
