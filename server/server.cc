@@ -194,7 +194,6 @@ void Server::StartGrpc() {
   builder.RegisterService(&service_);
   if (config_.oip) builder.RegisterService(&inference_service_);
   builder.RegisterService(&health_);
-  builder.RegisterCallbackGenericService(&unknown_methods_);
   file_entrance_.emplace(builder, grpc::InsecureServerCredentials());
   port_entrance_.emplace(
       builder, access_->certificates() == nullptr

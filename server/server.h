@@ -30,7 +30,6 @@
 #include "server/table_mounts.h"
 #include "server/tensor_service.h"
 #include "server/transport.h"
-#include "server/unknown_methods.h"
 #include "server/worker_pool.h"
 
 namespace attnbias {
@@ -95,7 +94,6 @@ class Server {
   HealthService health_;
   TensorService service_;
   InferenceService inference_service_;
-  UnknownMethods unknown_methods_;
   std::vector<PlanPtr> precompute_;
   std::unique_ptr<MetricsListener> metrics_listener_;
   std::unique_ptr<Acceptor> acceptor_;

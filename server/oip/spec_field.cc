@@ -97,7 +97,7 @@ std::string Wanted(const FieldDescriptor& field) {
     }
     one = absl::StrCat("one of ", absl::StrJoin(names, ", "));
   } else if (IsMessage(field)) {
-    one = absl::StrCat("a ", field.message_type()->name(), " as JSON");
+    one = absl::StrCat("a message ", field.message_type()->name(), " as JSON");
   }
   return field.is_repeated() ? absl::StrCat("a JSON list, each ", one) : one;
 }

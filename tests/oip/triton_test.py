@@ -108,7 +108,7 @@ def test_triton_streams_and_counts(client: Any) -> None:
 def test_triton_is_refused_in_its_own_words(client: Any) -> None:
     with pytest.raises(triton.InferenceServerException, match=r"^\[.*\] priority: got a sett"):
         client.infer("alibi", [], parameters=dense(), priority=1)
-    with pytest.raises(triton.InferenceServerException, match="this server has no method"):
+    with pytest.raises(triton.InferenceServerException, match="UNIMPLEMENTED"):
         client.load_model("alibi")
 
 

@@ -193,6 +193,17 @@ def test_what_fails_after_the_deadline_says_why() -> None:
         run(retry.wait_after(attnbias.UnavailableError("gone")))
 
 
+def test_what_nobody_waits_for_warns_of_no_wait(caplog: pytest.LogCaptureFixture) -> None:
+    class Cancelled:
+        async def pause(self, _seconds: float) -> None:
+            raise attnbias.CancelledError("together with another part")
+
+    options: Any = SimpleNamespace(max_attempts=None, calls=Cancelled())
+    with pytest.raises(attnbias.CancelledError):
+        run(Retry(options, Deadline(60)).wait_after(attnbias.UnavailableError("gone")))
+    assert not caplog.records
+
+
 def test_health_asks_once(connect: Connect) -> None:
     with (
         connect(f"127.0.0.1:{free_port()}", timeout=60) as client,

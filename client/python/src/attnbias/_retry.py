@@ -78,6 +78,7 @@ class Retry:
             delay = max(delay, error.retry_delay)
         if delay == math.inf or (left is not None and (delay >= left or left < _FIRST_BACKOFF)):
             raise error
+        await self._options.calls.pause(0)  # ends here where nobody wants the call any more
         self._tell(error, left)
         await self._options.calls.wait(delay)
 
