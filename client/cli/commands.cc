@@ -419,10 +419,7 @@ void AddSecurityOptions(CLI::App* app, Settings* settings) {
       "A file with a bearer token, which says who calls");
 }
 
-// Commands by name; the one on the command line is run.
-using Commands = std::vector<std::pair<CLI::App*, int (Tool::*)() const>>;
-
-Commands AddCommands(CLI::App* app, Settings* settings) {
+void AddConnectionOptions(CLI::App* app, Settings* settings) {
   app->add_option("--server", settings->server,
                   "Where the server listens; without a port, at 50051")
       ->envname("ATTNBIAS_SERVER")
@@ -440,6 +437,13 @@ Commands AddCommands(CLI::App* app, Settings* settings) {
                   "Connections that a tensor of more than 16 MiB is fetched "
                   "over; if not given, as many as make it faster");
   AddSecurityOptions(app, settings);
+}
+
+// Commands by name; the one on the command line is run.
+using Commands = std::vector<std::pair<CLI::App*, int (Tool::*)() const>>;
+
+Commands AddCommands(CLI::App* app, Settings* settings) {
+  AddConnectionOptions(app, settings);
   app->set_version_flag("--version", "attnbias " ATTNBIAS_VERSION);
   app->require_subcommand(1);
   app->fallthrough();

@@ -166,7 +166,8 @@ TEST_F(TableFileTest, RefusesNpyItCannotSend) {
   EXPECT_THAT(ErrorOf("a.npy", Npy("{'descr': '<f4', 'shape': (1,)}", "")),
               HasSubstr("no fortran_order"));
   EXPECT_EQ(
-      ErrorOf("a.npy", NpyF32("(1024, 513)", std::string(1024 * 513 * 4, 'x'))),
+      ErrorOf("a.npy",
+              NpyF32("(1024, 513)", std::string(size_t{1024} * 513 * 4, 'x'))),
       "got a tensor of 2101248 bytes, want at most 2097152 in a request; a "
       "larger one is mounted by the server (--tables)");
 }

@@ -268,8 +268,8 @@ TEST_F(ToolTest, ListComesFromTheContract) {
   for (const char* line :
        {"sinusoidal\n", "  dim           required            int32\n",
         "  base          default 10000       double\n",
-        "  layout        default interleaved interleaved | concatenated | "
-        "tensor2tensor\n",
+        ("  layout        default interleaved interleaved | concatenated | "
+         "tensor2tensor\n"),
         "t5\n", "  bidirectional required      bool\n",
         "  table_layout  optional      buckets_heads | heads_buckets\n",
         "alibi\n", "  slopes         optional          double,...\n",
@@ -522,7 +522,7 @@ TEST_F(ToolTest, HelpAndVersionAreNoMistakes) {
 class ShowTest : public ToolTest {
  protected:
   ShowTest() {
-    header_.set_total_bytes(8 * 199 * 4);
+    header_.set_total_bytes(int64_t{8} * 199 * 4);
     header_.set_fingerprint("abc");
     v1::TensorPart* part = header_.add_parts();
     part->set_name("diagonals");
