@@ -14,7 +14,7 @@ cuda_steps=(cuda_cpp cuda_code cuda_server cuda_device)
 rest_steps=(locks deploy helm envoy oip languages neon asan tsan container wheels packages
   container_arm64 peers "${cuda_steps[@]}" bare)
 # Only when named.
-long_steps=(attack fuzz exhaustive kubernetes cuda_container)
+long_steps=(attack fuzz exhaustive neighbours kubernetes cuda_container)
 # Inputs that fuzzing makes for each of its targets.
 fuzz_runs=20000
 # Tests that mostly wait, for a server or for time.
@@ -337,6 +337,14 @@ step_wheels() {
     need_sysroot
     pytest tests/wheels
   fi
+}
+
+# The client and packages that people have next to it, in environments made from PyPI; minutes and
+# gigabytes.
+step_neighbours() {
+  build dev attnbias-server
+  install_python_client
+  ATTNBIAS_WHEEL=$(printf '%s\n' build/wheel/*.whl) pytest tests/pip
 }
 
 # Debian packages, on machines of each release that have nothing else; minutes.
