@@ -113,10 +113,18 @@ def _compared(site: Site, answer: Any) -> str:
 
     if site.replace is None or site.compare is None:
         return site.reason
+    path = ".".join(filter(None, (site.path, site.method)))
     try:
-        require_same(".".join(filter(None, (site.path, site.method))), site.compare(answer))
+        for pair in site.compare(answer):
+            require_same(path, pair)
     except IncomparableError as reason:
         return str(reason)
+    except ValueError:
+        raise
+    except Exception as error:  # of the model's code, which was replaced by other code
+        raise ValueError(
+            f"model: got {path} with code of its own, which fails where it is compared: {error}"
+        ) from error
     return ""
 
 

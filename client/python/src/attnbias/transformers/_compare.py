@@ -7,7 +7,7 @@ import contextlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import torch
 
@@ -46,44 +46,42 @@ class Pair:
     cause: str = ""
 
 
-def require_same(path: str, pairs: Iterator[Pair]) -> None:
+def require_same(path: str, pair: Pair) -> None:
     """Refuses a module whose numbers are not the server's.
 
     Raises:
         ValueError: with the greatest difference beyond its bound.
-        IncomparableError: the module's numbers cannot be read.
     """
-    for pair in pairs:
-        own, served = (each.detach().cpu().double() for each in (pair.own, pair.served))
-        if own.shape != served.shape:
-            _refuse(
-                f"{path} with {pair.quantity} of shape {list(own.shape)}, "
-                f"want {list(served.shape)}, which the configuration describes",
-                pair.cause,
-            )
-        off = (own - served).abs()
-        off = torch.where((own == served) | (own.isnan() & served.isnan()), 0.0, off)
-        bound = torch.as_tensor(pair.bound, dtype=torch.float64).expand(off.shape)
-        beyond = ~(off <= bound)  # a NaN too
-        if not beyond.any():
-            continue
-        worst = torch.where(beyond, off.nan_to_num(math.inf, math.inf), -1.0).argmax()
-        place = [int(index) for index in torch.unravel_index(worst, off.shape)]
-        at = ", ".join(
-            f"{name} {values[index]}"
-            for (name, values), index in zip(pair.axes.items(), place, strict=True)
-        )
-        got, want, difference, most = (
-            float(each.flatten()[worst]) for each in (own, served, off, bound)
-        )
+    own, served = (each.detach().cpu().double() for each in (pair.own, pair.served))
+    if own.shape != served.shape:
         _refuse(
-            f"{path} with {pair.quantity} {got:.9g} at {at}, want the server's {want:.9g}; the "
-            f"largest difference is {difference:.3g}, where the bound is {most:.3g}",
+            f"{path} with {pair.quantity} of shape {list(own.shape)}, "
+            f"want {list(served.shape)}, which the configuration describes",
             pair.cause,
         )
+    off = (own - served).abs()
+    off = torch.where((own == served) | (own.isnan() & served.isnan()), 0.0, off)
+    bound = torch.as_tensor(pair.bound, dtype=torch.float64).expand(off.shape)
+    beyond = ~(off <= bound)  # a NaN too
+    if not beyond.any():
+        return
+    worst = torch.where(beyond, off.nan_to_num(math.inf, math.inf), -1.0).argmax()
+    place = [int(index) for index in torch.unravel_index(worst, off.shape)]
+    at = ", ".join(
+        f"{name} {values[index]}"
+        for (name, values), index in zip(pair.axes.items(), place, strict=True)
+    )
+    got, want, difference, most = (
+        float(each.flatten()[worst]) for each in (own, served, off, bound)
+    )
+    _refuse(
+        f"{path} with {pair.quantity} {got:.9g} at {at}, want the server's {want:.9g}; the "
+        f"largest difference is {difference:.3g}, where the bound is {most:.3g}",
+        pair.cause,
+    )
 
 
-def _refuse(what: str, cause: str) -> None:
+def _refuse(what: str, cause: str) -> NoReturn:
     raise ValueError(
         f"model: got {what}. {cause or 'The module was changed after it was made'}: "
         "load the model again, with the configuration that it shall have, and attach it before "

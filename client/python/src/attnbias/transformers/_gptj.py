@@ -51,10 +51,11 @@ def _pairs(attention: Any, answer: RotaryTables) -> Iterator[Pair]:
         own = attention._get_embed_positions(ids)[0].cpu()
     served = torch.cat([to_torch(part) for part in (answer.sin, answer.cos)], dim=-1)
     count = min(len(own), len(served))
-    own, served, pairs = own[:count], served[:count].to(own.dtype), served.shape[1] // 2
+    own, served, pairs = own[:count], served[:count], served.shape[1] // 2
     frequencies = _BASE ** -(torch.arange(pairs).double() / pairs)
     bound = angle_bound(range(count), frequencies, _BASE).repeat(1, 2)
-    rounding = max(2 * ULP, torch.finfo(own.dtype).eps) * served.double().abs()
+    held = torch.finfo(own.dtype)  # a cast of the model casts its table
+    rounding = max(2 * ULP, held.eps) * served.double().abs() + held.eps * held.tiny
     axes = {"position": range(count), "column": range(2 * pairs)}
     yield Pair("sin and cos", own, served, axes, bound + rounding)
 

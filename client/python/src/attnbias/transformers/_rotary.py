@@ -271,7 +271,7 @@ def check_positions(position_ids: torch.Tensor, max_length: int, *, least: int =
         or not position_ids.numel()
     ):
         return
-    fractions = position_ids[position_ids != position_ids.trunc()]
+    fractions = position_ids[(position_ids != position_ids.trunc()) | position_ids.isinf()]
     if fractions.numel():
         raise ValueError(
             f"position_ids: got {float(fractions[0])}, want whole numbers: the model was attached "
@@ -286,12 +286,12 @@ def check_positions(position_ids: torch.Tensor, max_length: int, *, least: int =
 def rows_of(position_ids: torch.Tensor, rows: int) -> torch.Tensor:
     """Row of each position p, which is that of |p|.
 
-    A fraction gets the row ``rows``, which no table has: torch's indexing refuses it in all modes,
-    and nothing waits for a device.
+    A fraction and a position beyond the table get the row ``rows``, which it does not have:
+    torch's indexing refuses that in all modes, and nothing waits for a device.
     """
-    whole = position_ids.long().abs()
+    whole = position_ids.long().clamp(-rows, rows).abs()  # the least integer has no magnitude
     if position_ids.is_floating_point():
-        whole = torch.where(whole == position_ids.abs(), whole, rows)
+        whole = torch.where(position_ids == position_ids.trunc(), whole, rows)
     return whole
 
 
