@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from attnbias.transformers._family import Wanted
 
 _ROW: Final = "attnbias_row"
-_ARGUMENTS: Final = ("input_ids", "past_key_values", "attention_mask", "inputs_embeds")
+# Those of a model's forward, as transformers names them from 5.24 on.
+_ARGUMENTS: Final = ("input_ids", "cache", "attention_mask", "inputs_embeds")
+_CACHE_BEFORE: Final = "past_key_values"
 _BITS: Final = {torch.float32: torch.int32, torch.bfloat16: torch.int16}
 _NUMBERS: Final = {bits: numbers for numbers, bits in _BITS.items()}
 
@@ -118,7 +120,8 @@ def show_all(
 
 def _shape(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int]:
     """Sequences and keys of a call, those of its cache included."""
-    cache = _named(args, kwargs).get("past_key_values")
+    given = _named(args, kwargs)
+    cache = given.get("cache", given.get(_CACHE_BEFORE))
     batch, length = _tokens(args, kwargs).shape[:2]
     return batch, length if cache is None else cache.get_mask_sizes(length, 0)[0]
 

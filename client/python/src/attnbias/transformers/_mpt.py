@@ -65,17 +65,19 @@ def _forward(
     attention: Any,
     hidden_states: torch.Tensor,
     position_bias: torch.Tensor,
-    past_key_values: Any = None,
+    *,
     attention_mask: Any = None,
-    **_: Any,
+    cache: Any = None,
+    past_key_values: Any = None,  # the cache's name before transformers 5.24
 ) -> tuple[torch.Tensor, None]:
     mixed = attention.Wqkv(hidden_states)
     if attention.clip_qkv:
         mixed = mixed.clamp(min=-attention.clip_qkv, max=attention.clip_qkv)
     by_heads = mixed.unflatten(-1, (3, attention.n_heads, attention.head_dim))
     query, key, value = by_heads.permute(2, 0, 3, 1, 4)
-    if past_key_values is not None:
-        key, value = past_key_values.update(key, value, attention.layer_idx)
+    cache = past_key_values if cache is None else cache
+    if cache is not None:
+        key, value = cache.update(key, value, attention.layer_idx)
     numbers = position_bias[:, 0, -key.shape[2] :].expand(key.shape[0], -1, -1)
     context, weights = attend(
         attention,

@@ -283,8 +283,8 @@ def check_positions(position_ids: torch.Tensor, max_length: int, *, least: int =
     require_length(last + 1, max_length)
 
 
-def rows_of(position_ids: torch.Tensor, rows: int) -> torch.Tensor:
-    """Row of each position p, which is that of |p|.
+def rows_of(position_ids: torch.Tensor, rows: int, *, signed: bool = True) -> torch.Tensor:
+    """Row of each position p, which is that of |p| if there are ``signed`` positions.
 
     A fraction and a position beyond the table get the row ``rows``, which it does not have:
     torch's indexing refuses that in all modes, and nothing waits for a device.
@@ -292,7 +292,7 @@ def rows_of(position_ids: torch.Tensor, rows: int) -> torch.Tensor:
     whole = position_ids.long().clamp(-rows, rows).abs()  # the least integer has no magnitude
     if position_ids.is_floating_point():
         whole = torch.where(position_ids == position_ids.trunc(), whole, rows)
-    return whole
+    return whole if signed else torch.where(position_ids < 0, rows, whole)
 
 
 def _fetcher(client: Client, encoding: Rotary) -> Callable[[int, int, int], torch.Tensor]:

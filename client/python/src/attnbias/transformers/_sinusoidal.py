@@ -10,7 +10,6 @@ import functools
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch.nn import functional
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 from transformers.models.pegasus.modeling_pegasus import PegasusSinusoidalPositionalEmbedding
 from transformers.models.whisper.modeling_whisper import WhisperEncoder, WhisperPositionalEmbedding
@@ -126,9 +125,8 @@ def _rows_at(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
     table = getattr(module, _TABLE)
     count = table.shape[0]
     _rotary.check_positions(position_ids, count)
-    # A negative index would count from the end where the code is compiled.
-    rows = torch.where(position_ids < 0, count, position_ids)
-    return _rows(module, functional.embedding(rows, table.to(rows.device)))
+    rows = _rotary.rows_of(position_ids, count, signed=False)
+    return _rows(module, table.to(rows.device)[rows])
 
 
 def _rows(module: Any, bits: torch.Tensor) -> torch.Tensor:
