@@ -42,9 +42,17 @@ class Changes:
         """
         self.set_method(module, "forward", _with_names(type(module).forward, functions))
 
-    def add_buffer(self, module: nn.Module, name: str, tensor: Tensor) -> None:
-        """Adds a tensor that goes where the module goes, and into no checkpoint."""
-        module.register_buffer(name, tensor, persistent=False)
+    def add_buffer(self, module: nn.Module, name: str, tensor: Tensor, near: Tensor) -> None:
+        """Adds a tensor that goes where the module goes, and into no checkpoint.
+
+        It is put on the device of ``near``, a tensor of the module. If that is on the meta device,
+        as with weights that are loaded later, the tensor keeps its numbers and stays where it is:
+        what reads it moves it.
+        """
+        if near.is_meta:
+            self.set(module, name, tensor)
+            return
+        module.register_buffer(name, tensor.to(near.device), persistent=False)
         self._undo.append(lambda: delattr(module, name))
 
     def set_numbers(self, parameter: nn.Parameter, numbers: Tensor) -> None:

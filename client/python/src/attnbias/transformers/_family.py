@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from attnbias._client import Client
     from attnbias._request import Request
     from attnbias.transformers._changes import Changes
+    from attnbias.transformers._compare import Pair
 
 Attention: TypeAlias = Literal["eager", "sdpa", "flex"]
 
@@ -36,7 +37,7 @@ class Wanted:
         """Those of a class, with their paths. Refuses subclasses: they may compute otherwise."""
         classes = known if isinstance(known, tuple) else (known,)
         for path, module in self.model.named_modules():
-            if type(module) in classes:
+            if _class_of(module) in classes:
                 yield path, module
             elif isinstance(module, classes):
                 names = " or ".join(kind.__name__ for kind in classes)
@@ -54,8 +55,10 @@ class Site:
         module: that module.
         request: what it needs; sites with the same Request share what is fetched. None is nothing.
         replace: puts what was fetched in its place, by ``Changes`` of the module. None leaves the
-            module as it is: the server lacks what it needs.
+            module as it is.
         spared_bytes: see ``Replacement``.
+        compare: the module's numbers beside those fetched; None where it has no numbers.
+        reason: why the module is left as it is.
     """
 
     path: str
@@ -64,6 +67,15 @@ class Site:
     request: Request | None
     replace: Callable[[Changes, Any, Any], None] | None
     spared_bytes: int
+    compare: Callable[[Any], Iterator[Pair]] | None = None
+    reason: str = ""
+
+
+def _class_of(module: nn.Module) -> type:
+    """The class of a module before FSDP made one of it that also shards."""
+    kind = type(module)
+    is_sharded = any(base.__name__ == "FSDPModule" for base in kind.__bases__)
+    return kind.__bases__[-1] if is_sharded else kind
 
 
 @dataclass(frozen=True)

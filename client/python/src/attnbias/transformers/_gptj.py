@@ -3,15 +3,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import functools
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from transformers.models.gptj import modeling_gptj
 
-from attnbias._config import from_config
+from attnbias._encodings import Rotary
 from attnbias._request import Request
+from attnbias._torch import to_torch
 from attnbias.transformers import _rotary
+from attnbias.transformers._compare import (
+    ULP,
+    Pair,
+    angle_bound,
+    probing,
+    require_readable,
+)
 from attnbias.transformers._family import Family, Site, Wanted
 
 if TYPE_CHECKING:
@@ -21,21 +29,43 @@ if TYPE_CHECKING:
     from attnbias.transformers._changes import Changes
 
 _TABLE: Final = "attnbias_table"
+_BASE: Final = 10000.0
 # From transformers 5.24 on. Before, each layer copies its whole table for every sequence.
 _EMBEDDING: Final = getattr(modeling_gptj, "GPTJRotaryEmbedding", None)
 
 
 def _sites(wanted: Wanted) -> Iterator[Site]:
-    encoding: Any = from_config(wanted.model.config)["rotary"]
-    compact = replace(encoding, layout="compact")
-    request = Request(compact, positions=wanted.max_length)
-    if _EMBEDDING is not None:
-        for path, module in wanted.modules(_EMBEDDING):
-            yield Site(path, "forward", module, request, _with_rows, 0)
-        return
-    for path, module in wanted.modules(modeling_gptj.GPTJAttention):
-        copied = module.embed_positions.nbytes
-        yield Site(path, "_get_embed_positions", module, request, _with_table, copied)
+    request: Request | None = None
+    for path, module in wanted.modules(_EMBEDDING or modeling_gptj.GPTJAttention):
+        if request is None:
+            encoding = Rotary(head_dim=module.embed_positions.shape[-1], layout="compact")
+            request = Request(encoding, positions=wanted.max_length)
+        compare = functools.partial(_pairs, module)
+        if _EMBEDDING is not None:
+            yield Site(path, "forward", module, request, _with_rows, 0, compare)
+        else:
+            copied = module.embed_positions.nbytes
+            yield Site(path, "_get_embed_positions", module, request, _with_table, copied, compare)
+
+
+def _pairs(module: Any, answer: RotaryTables) -> Iterator[Pair]:
+    """Rows of its table beside those that were fetched, as many as both have."""
+    require_readable(module.embed_positions)
+    served = torch.cat([to_torch(part) for part in (answer.sin, answer.cos)], dim=-1)
+    count, pairs = min(len(module.embed_positions), len(served)), served.shape[1] // 2
+    held = module.embed_positions.dtype  # a cast of the model casts its table
+    ids = torch.arange(count, device=module.embed_positions.device)[None]
+    with probing(module):
+        if _EMBEDDING is None:
+            own = module._get_embed_positions(ids)[0, :count]
+        else:
+            own = torch.cat(module.forward(ids.to(held), ids), dim=-1)[0]
+    frequencies = _BASE ** -(torch.arange(pairs).double() / pairs)
+    bound = angle_bound(range(count), frequencies, _BASE).repeat(1, 2)
+    served, numbers = served[:count], torch.finfo(held)
+    rounding = max(2 * ULP, numbers.eps) * served.double().abs() + numbers.eps * numbers.tiny
+    axes = {"position": range(count), "column": range(2 * pairs)}
+    yield Pair("sin and cos", own, served, axes, bound + rounding)
 
 
 def _with_rows(changes: Changes, embedding: Any, answer: RotaryTables) -> None:
@@ -50,21 +80,21 @@ def _with_table(changes: Changes, attention: Any, answer: RotaryTables) -> None:
 
 def _add_table(changes: Changes, module: Any, answer: RotaryTables) -> None:
     bits = _rotary.bits_of(answer.sin, answer.cos)  # in this order
-    device = module.embed_positions.device
-    changes.add_buffer(module, _TABLE, torch.cat(tuple(bits), dim=-1).to(device))
+    changes.add_buffer(module, _TABLE, torch.cat(tuple(bits), dim=-1), module.embed_positions)
 
 
 def _rows(
     embedding: Any, x: torch.Tensor, position_ids: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    table = _rotary.numbers_of(getattr(embedding, _TABLE))
+    table = _rotary.numbers_of(getattr(embedding, _TABLE), position_ids.device)
     _rotary.check_positions(position_ids, table.shape[0])
-    sin, cos = table[position_ids].to(x.dtype).chunk(2, dim=-1)
+    rows = _rotary.rows_of(position_ids, table.shape[0], signed=False)
+    sin, cos = table[rows].to(x.dtype).chunk(2, dim=-1)
     return sin, cos
 
 
 def _table(attention: Any, position_ids: torch.Tensor) -> torch.Tensor:
-    table = _rotary.numbers_of(getattr(attention, _TABLE))
+    table = _rotary.numbers_of(getattr(attention, _TABLE), position_ids.device)
     _rotary.check_positions(position_ids, table.shape[0])
     return table.expand(position_ids.shape[0], -1, -1)
 

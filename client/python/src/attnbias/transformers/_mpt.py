@@ -6,17 +6,17 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
 from transformers.models.mpt.modeling_mpt import MptAttention, MptModel
 
 from attnbias.transformers import _alibi
 from attnbias.transformers._bias import KeyRows
+from attnbias.transformers._compare import require_class_method
 from attnbias.transformers._family import Family, Site, Wanted
 from attnbias.transformers._flex import attend, refuse_weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import torch
 
     from attnbias._tensors import KeyRow
     from attnbias.transformers._changes import Changes
@@ -24,10 +24,20 @@ if TYPE_CHECKING:
 
 def _sites(wanted: Wanted) -> Iterator[Site]:
     for path, module in wanted.modules(MptModel):
-        request = _alibi.row_request(module, wanted.max_length)
+        if wanted.attention == "flex":
+            require_class_method(path, module, "forward")
+        own = functools.partial(_own_row, module)
+        request = _alibi.row_request(module, wanted.max_length, "key_from_end", own(2))
         replace = functools.partial(_with_row, wanted)
-        yield Site(path, "build_mpt_alibi_tensor", module, request, replace, 0)
+        compare = functools.partial(_alibi.compare_row, own(wanted.max_length))
+        yield Site(path, "build_mpt_alibi_tensor", module, request, replace, 0, compare)
     yield from _alibi.flex_sites(wanted, MptAttention, _forward)
+
+
+def _own_row(model: Any, length: int) -> torch.Tensor:
+    cpu = torch.device("cpu")
+    row: torch.Tensor = model.build_mpt_alibi_tensor(model.num_heads, length, device=cpu)
+    return row[:, 0]
 
 
 def _with_row(wanted: Wanted, changes: Changes, model: Any, answer: KeyRow) -> None:
@@ -43,10 +53,12 @@ def _check_weights(_: Any, __: tuple[Any, ...], options: dict[str, Any]) -> None
     refuse_weights(options)  # its attention is not told
 
 
-def _alibi_tensor(model: Any, *_: Any, **__: Any) -> torch.Tensor:
+def _alibi_tensor(
+    model: Any, *_: Any, device: torch.device | None = None, **__: Any
+) -> torch.Tensor:
     # Its attention takes the last keys. With as many as the model was attached with, a sequence
     # may be longer than the configuration's max_seq_len.
-    return _alibi.row_of(model)[:, None]
+    return _alibi.row_of(model, device)[:, None]
 
 
 def _forward(
