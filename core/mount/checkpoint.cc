@@ -92,7 +92,7 @@ class Reader {
     if (users_.empty()) {
       return Invalid(
           folder_.string(), ": none of the tensors that a ",
-          std::string(rules_.front().model_type), " has: ",
+          rules_.front().model_type, " has: ",
           absl::StrJoin(rules_, ", ", [](std::string* out, const Rule& rule) {
             out->append(rule.tensor);
           }));
@@ -160,7 +160,7 @@ class Reader {
       }
       const std::string name =
           absl::StrCat(name_, "/", match->site, rule.part.empty() ? "" : ".",
-                       std::string(rule.part));
+                       rule.part);
       ATTNBIAS_ASSIGN_OR_RETURN(MountedTable* const mounted,
                                 builder_.Add(name, file, WithoutBatch(entry)));
       User& user = users_[match->site];

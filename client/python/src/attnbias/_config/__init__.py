@@ -63,13 +63,13 @@ def from_config(config: ConfigSource, *, checkpoint: str | None = None) -> dict[
     values, source = _values_of(config)
     for name in values:
         require_instance(name, str, "config", "fields whose names are str")
-    fields = ConfigFields(values, {})
+    fields = ConfigFields(values)
 
     def table_of(place: str) -> str | None:
         return None if checkpoint is None else f"{checkpoint}/{place}"
 
     try:
-        if checkpoint is not None and not model_of(fields).mounted:
+        if checkpoint is not None and model_of(fields).tables is None:
             model_type = fields.get("model_type")
             raise ValueError(
                 f"checkpoint: got {checkpoint!r}, want None: "
