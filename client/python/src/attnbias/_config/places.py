@@ -122,8 +122,8 @@ def falcon(config: ConfigFields, _: TableOf) -> Places:
 
 def mpt(config: ConfigFields, _: TableOf) -> Places:
     attention = config.part("attn_config")
-    attention.require("alibi", only=True)
-    attention.require("alibi_bias_max", only=8)
+    attention.ignore("alibi", instead=True)
+    attention.ignore("alibi_bias_max", instead=8)
     attention.refuse_unread_of_positions()
     num_heads = config.count("num_attention_heads")
     most = 1 << (num_heads - 1).bit_length()
