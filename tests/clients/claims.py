@@ -71,24 +71,19 @@ def claims(*parts: dict[str, Any]) -> Fault:
     return header(change)
 
 
-def _shown(fields: dict[str, Any]) -> str:
-    """A part, as errors have it."""
-    data_type, form = (
-        fields[name].removeprefix(prefix)
-        for name, prefix in (("data_type", "DATA_TYPE_"), ("form", "FORM_"))
-    )
-    origin = f" from {fields.get('first_relative_position', 0)}" if form == "TOEPLITZ" else ""
-    return f"{fields['name']} {data_type} {form} {list(fields['shape'])}{origin}"
-
-
-def mismatch(want: str, *parts: dict[str, Any], asked: Asked = SMALL) -> Trial:
+def mismatch(says: str, *parts: dict[str, Any], asked: Asked = SMALL) -> Trial:
     """An answer of these parts where others were asked for."""
-    got = ", ".join(map(_shown, parts))
-    return Trial(asked, claims(*parts), fails=_got(got, want))
+    return Trial(asked, claims(*parts), fails=corrupt("header" + re.escape(says)))
 
 
-def _got(got: str, want: str) -> Fails:
-    return corrupt(re.escape(f"header: got {got}, want {want}"))
+def names(got: str, want: str, *parts: dict[str, Any], asked: Asked = SMALL) -> Trial:
+    """Parts whose names are others."""
+    return mismatch(f".parts: got [{got}], want [{want}]", *parts, asked=asked)
+
+
+def other(field: str, got: Any, want: Any, part: dict[str, Any], asked: Asked = SMALL) -> Trial:
+    """A part of which one field is another, the first that clients compare."""
+    return mismatch(f": part {part['name']} has {field} {got}, want {want}", part, asked=asked)
 
 
 def changed(field: str, value: Any) -> Fault:
@@ -97,12 +92,12 @@ def changed(field: str, value: Any) -> Fault:
 
 
 def _fingerprint(field: str, value: str) -> Trial:
-    # How a value is escaped is each language's.
+    # How a value is quoted and escaped is each language's.
     said = re.escape(value) if value.isprintable() else ".*"
     return Trial(
         SMALL,
         changed(field, value),
-        fails=corrupt(rf'header\.{field}: got "{said}", want 64 lowercase hex digits'),
+        fails=corrupt(rf"header\.{field}: got [\"']{said}[\"'], want 64 lowercase hex digits"),
     )
 
 
@@ -110,99 +105,90 @@ def first_part(fault: Callable[[Any], object]) -> Fault:
     return part(fault, total=False)
 
 
-WANT = "diagonals F32 TOEPLITZ [8, 73] from -36"
 DENSE = alibi(queries=5, keys=7, align="end", form="dense", dtype="f16")
 ROTARY = Asked(Case("rotary", {"head_dim": 8, "layout": "HALF"}, "table"), {"positions": (7, 40)})
-ROTARY_WANT = "cos F32 TABLE [33, 8], sin F32 TABLE [33, 8]"
-# Its number of columns only the server knows.
-NAMED = Asked(
-    Case("learned_absolute", {"table": f"{TABLE_FILE}:{TABLE_TENSOR}"}, "table"),
-    {"positions": (0, 8)},
+# Their numbers of columns, and whether there are heads, only the server knows.
+NAMED = {"table": f"{TABLE_FILE}:{TABLE_TENSOR}"}
+NAMED_TABLE = Asked(Case("learned_absolute", NAMED, "table"), {"positions": (0, 8)})
+NAMED_VECTORS = Asked(
+    Case("shaw", NAMED | {"left": 15, "right": 16}, "pair"), {"queries": 6, "keys": 6}
 )
-GRID = Asked(
-    Case(
-        "beit",
-        {
-            "window_height": 2,
-            "window_width": 3,
-            "num_heads": 2,
-            "table": np.zeros((18, 2), np.float32),
-        },
-        "grid",
-    ),
-    {},
-)
-GRID_WANT = "block F32 BLOCK_TOEPLITZ_2D [2, 3, 5], border F32 TABLE [2, 3]"
-SHAW = Asked(
-    Case("shaw", {"left": 1, "right": 1, "table": np.zeros((3, 4), np.float32)}, "pair"),
-    {"queries": 6, "keys": 6},
-)
+GRID = {"window_height": 2, "window_width": 3, "num_heads": 2}
+BORDERED = Asked(Case("beit", GRID | {"table": np.zeros((18, 2), np.float32)}, "grid"), {})
+SHAW = {"left": 1, "right": 1, "table": np.zeros((3, 4), np.float32)}
+VECTORS = Asked(Case("shaw", SHAW, "pair"), {"queries": 6, "keys": 6})
 BUCKETS = encoding("deberta", queries=20, keys=20, values="buckets")
 
-diagonals, cos, sin = (
-    claimed("diagonals", "F32", "TOEPLITZ", 8, 73, first=-36),
-    claimed("cos", "F32", "TABLE", 33, 8),
-    claimed("sin", "F32", "TABLE", 33, 8),
-)
+
+def diagonals(*shape: int, data_type: str = "F32", first: int = -36) -> dict[str, Any]:
+    return claimed("diagonals", data_type, "TOEPLITZ", *shape, first=first)
+
+
+COS, SIN = (claimed(name, "F32", "TABLE", 33, 8) for name in ("cos", "sin"))
 CLAIMS = {
-    "fewer diagonals": mismatch(WANT, claimed("diagonals", "F32", "TOEPLITZ", 8, 72, first=-36)),
-    "a dense `[1]`": mismatch(WANT, claimed("dense", "F32", "DENSE", 1)),
-    "`[0, 2^62]`": mismatch(WANT, claimed("diagonals", "F32", "TOEPLITZ", 0, 1 << 62, first=-36)),
+    "fewer diagonals": other("shape", [8, 72], [8, 73], diagonals(8, 72)),
+    "a dense `[1]`": names("dense", "diagonals", claimed("dense", "F32", "DENSE", 1)),
+    "`[0, 2^62]`": other("shape", [0, 1 << 62], [8, 73], diagonals(0, 1 << 62)),
     "`[0, 2^62]`, by the second call": Trial(
         SMALL,
-        in_turn(none, claims(claimed("diagonals", "F32", "TOEPLITZ", 0, 1 << 62, first=-36))),
+        in_turn(none, claims(diagonals(0, 1 << 62))),
         settings={"times": 2},
-        fails=_got("diagonals F32 TOEPLITZ [0, 4611686018427387904] from -36", WANT),
+        fails=corrupt(r"header: part diagonals has shape \[0, 4611686018427387904\], want"),
         calls=2,
     ),
-    "another number of heads": mismatch(
-        WANT, claimed("diagonals", "F32", "TOEPLITZ", 7, 73, first=-36)
+    "another number of heads": other("shape", [7, 73], [8, 73], diagonals(7, 73)),
+    "one axis more": other("shape", [8, 73, 1], [8, 73], diagonals(8, 73, 1)),
+    "one axis less": other("shape", [584], [8, 73], diagonals(584)),
+    "no axis": other("shape", [], [8, 73], diagonals()),
+    "another name": names("bias", "diagonals", claimed("bias", "F32", "TOEPLITZ", 8, 73)),
+    "an empty name": names("", "diagonals", claimed("", "F32", "TOEPLITZ", 8, 73)),
+    "another element type": other("data_type", "F16", "F32", diagonals(8, 73, data_type="F16")),
+    "another element type of the same size": other(
+        "data_type", "I32", "F32", diagonals(8, 73, data_type="I32")
     ),
-    "one axis more": mismatch(WANT, claimed("diagonals", "F32", "TOEPLITZ", 8, 73, 1, first=-36)),
-    "another name": mismatch(WANT, claimed("bias", "F32", "TOEPLITZ", 8, 73, first=-36)),
-    "another element type": mismatch(
-        WANT, claimed("diagonals", "F16", "TOEPLITZ", 8, 73, first=-36)
+    "another first relative position": other(
+        "first_relative_position", -35, -36, diagonals(8, 73, first=-35)
     ),
-    "another element type of the same size": mismatch(
-        WANT, claimed("diagonals", "I32", "TOEPLITZ", 8, 73, first=-36)
+    "the dense form, unasked": names(
+        "dense", "diagonals", claimed("dense", "F32", "DENSE", 8, 37, 37)
     ),
-    "another first relative position": mismatch(
-        WANT, claimed("diagonals", "F32", "TOEPLITZ", 8, 73, first=-35)
+    "another form of the same shape": other(
+        "form", "TABLE", "TOEPLITZ", claimed("diagonals", "F32", "TABLE", 8, 73, first=-36)
     ),
-    "the dense form, unasked": mismatch(WANT, claimed("dense", "F32", "DENSE", 8, 37, 37)),
-    "another form of the same shape": mismatch(WANT, claimed("diagonals", "F32", "TABLE", 8, 73)),
-    "a part twice": mismatch(WANT, diagonals, diagonals),
-    "a part besides": mismatch(WANT, diagonals, claimed("border", "F32", "TABLE", 8, 3)),
-    "diagonals for a dense tensor": mismatch(
-        "dense F16 DENSE [8, 5, 7]",
-        claimed("diagonals", "F16", "TOEPLITZ", 8, 11, first=-4),
-        asked=DENSE,
+    "a part twice": names("diagonals, diagonals", "diagonals", diagonals(8, 73), diagonals(8, 73)),
+    "a part besides": names(
+        "diagonals, border", "diagonals", diagonals(8, 73), claimed("border", "F32", "TABLE", 8, 3)
     ),
-    "queries for keys": mismatch(
-        "dense F16 DENSE [8, 5, 7]", claimed("dense", "F16", "DENSE", 8, 7, 5), asked=DENSE
+    "diagonals for a dense tensor": names(
+        "diagonals", "dense", diagonals(8, 11, data_type="F16", first=-4), asked=DENSE
     ),
-    "one of two parts": mismatch(ROTARY_WANT, cos, asked=ROTARY),
-    "two parts in another order": mismatch(ROTARY_WANT, sin, cos, asked=ROTARY),
-    "two parts of one name": mismatch(ROTARY_WANT, cos, cos, asked=ROTARY),
-    "a table without columns": mismatch(
-        "positions F32 TABLE [8, ?]", claimed("positions", "F32", "TABLE", 8, 0), asked=NAMED
+    "queries for keys": other(
+        "shape", [8, 7, 5], [8, 5, 7], claimed("dense", "F16", "DENSE", 8, 7, 5), DENSE
     ),
-    "a table of other positions": mismatch(
-        "positions F32 TABLE [8, ?]", claimed("positions", "F32", "TABLE", 2, 8), asked=NAMED
+    "one of two parts": names("cos", "cos, sin", COS, asked=ROTARY),
+    "two parts in another order": names("sin, cos", "cos, sin", SIN, COS, asked=ROTARY),
+    "two parts of one name": names("cos, cos", "cos, sin", COS, COS, asked=ROTARY),
+    "a table without columns": other(
+        "shape", [8, 0], "[8, any]", claimed("positions", "F32", "TABLE", 8, 0), NAMED_TABLE
     ),
-    "no border": mismatch(
-        GRID_WANT, claimed("block", "F32", "BLOCK_TOEPLITZ_2D", 2, 3, 5), asked=GRID
+    "a table of other positions": other(
+        "shape", [2, 8], "[8, any]", claimed("positions", "F32", "TABLE", 2, 8), NAMED_TABLE
     ),
-    "numbers for vectors": mismatch(
-        "diagonals F32 TOEPLITZ [11, 4] from -5",
-        claimed("diagonals", "F32", "TOEPLITZ", 11, first=-5),
-        asked=SHAW,
+    "vectors of no heads": other(
+        "shape",
+        [0, 11, 2],
+        "[11, any], perhaps after an axis of heads",
+        diagonals(0, 11, 2, first=-5),
+        NAMED_VECTORS,
     ),
-    "numbers for indices": mismatch(
-        "diagonals I32 TOEPLITZ [39] from -19",
-        claimed("diagonals", "F32", "TOEPLITZ", 39, first=-19),
-        asked=BUCKETS,
+    "no border": names(
+        "block",
+        "block, border",
+        claimed("block", "F32", "BLOCK_TOEPLITZ_2D", 2, 3, 5),
+        asked=BORDERED,
     ),
+    "numbers for vectors": other("shape", [11], [11, 4], diagonals(11, first=-5), VECTORS),
+    "numbers for indices": other("data_type", "F32", "I32", diagonals(39, first=-19), BUCKETS),
     "an empty fingerprint": _fingerprint("fingerprint", ""),
     "a fingerprint in upper case": _fingerprint("fingerprint", "A" * 64),
     "a fingerprint of 63 digits": _fingerprint("fingerprint", "a" * 63),
@@ -241,12 +227,12 @@ TEXTS = {
     "a part's name with terminal escapes": Trial(
         SMALL,
         first_part(lambda owner: setattr(owner, "name", ESCAPES)),
-        fails=corrupt("header: got .*owned.*, want diagonals"),
+        fails=corrupt(r"header\.parts: got \[.*owned.*\], want \[diagonals\]"),
     ),
     "a part's name that is long": Trial(
         SMALL,
         first_part(lambda owner: setattr(owner, "name", "x" * (1 << 20))),
-        fails=corrupt("^.{,100}header: got x{100}.{,900}, want diagonals.{,100}$"),
+        fails=corrupt(r"^.{,100}header\.parts: got \[x{50}.{,950}\], want \[diagonals\].{,100}$"),
     ),
     "a part's name with terminal escapes, whose size is wrong": Trial(
         SMALL,
