@@ -213,7 +213,7 @@ def _refusal() -> Refusal:
     return Refusal(grpc.StatusCode.INVALID_ARGUMENT, ESCAPES, trailers=trailers)
 
 
-# Messages and logs of all clients are free of control characters: each test looks.
+# Each test looks for control characters in messages and logs.
 OWNED = "owned"
 TEXTS = {
     "a status with terminal escapes": Trial(
