@@ -31,8 +31,8 @@ var reasons = []struct{ sign, why string }{
 // How they say that who answers closed the connection.
 var closed = []string{"server preface", "handshake failed", "broken pipe", "reset by peer", "EOF"}
 
-const nothingAnswers = "nothing answers at %s: is the server running? attnbias-server starts one, " +
-	"New(target) asks another"
+const nothingAnswers = "nothing answers at %s: is the server running? attnbias-server starts " +
+	"one, New(target) asks another"
 
 // advised says in one line what to try, where that is known, and then what gRPC or the server said.
 // It learns whether there was a connection.
