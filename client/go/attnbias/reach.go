@@ -43,7 +43,8 @@ func (c *Client) explained(ctx context.Context, err *Error) *Error {
 		if is := c.whyUnreached(reason); why == "" || why == nothingAnswers && is != "" {
 			why = is
 		}
-		reasons[i] = addresses[i] + ": " + reason
+		reason = strings.TrimPrefix(reason, "connection error: desc = ")
+		reasons[i] = addresses[i] + ": " + strings.Trim(reason, `"`)
 	}
 	if why == "" {
 		why = "%s cannot be reached"
