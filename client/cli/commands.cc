@@ -205,15 +205,13 @@ class Tool {
          .token_file = settings_.token_file.empty()
                            ? std::nullopt
                            : std::optional(settings_.token_file),
-         .on_retry =
-             [this, told = false](const absl::Status& error) mutable {
-               if (std::exchange(told, true)) return;
-               terminal_.err << "attnbias: " << InFlags(error.message())
-                             << "; trying " << settings_.server
-                             << " again, for up to "
-                             << settings_.timeout_seconds << " s\n";
-             },
-         .cache_folder = ""});  // what it shows is what the server says
+         .on_retry = [this, told = false](const absl::Status& error) mutable {
+           if (std::exchange(told, true)) return;
+           terminal_.err << "attnbias: " << InFlags(error.message())
+                         << "; trying " << settings_.server
+                         << " again, for up to " << settings_.timeout_seconds
+                         << " s\n";
+         }});
     if (client.ok()) return client;
     return absl::Status(client.status().code(),
                         InFlags(client.status().message()));

@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "attnbias/internal/safetensors_head.h"
 #include "client/cli/file_io.h"
 #include "client/cli/npy.h"
 #include "client/cli/safetensors.h"
@@ -96,7 +95,7 @@ absl::StatusOr<absl::Span<const std::byte>> BareBytes(const Tensor& tensor,
 absl::Status WriteTensorFile(const Tensor& tensor, const std::string& path,
                              const std::string& part) {
   if (!absl::EndsWith(path, kNpy)) {
-    const auto header = internal::SafetensorsHead(tensor.header());
+    const auto header = SafetensorsHead(tensor.header());
     if (!header.ok()) return header.status();
     return WriteFileAtomically(path, {*header, AsText(tensor.bytes())});
   }

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
-#include <filesystem>
 #include <future>
 #include <limits>
 #include <mutex>
@@ -518,20 +517,6 @@ TEST_F(MessageTest, IsWhatWasFetchedBefore) {
   }
   EXPECT_EQ(server_.get_calls(), 2);
   EXPECT_EQ(server_.requests().size(), 1u);
-}
-
-TEST_F(MessageTest, IsWhatACacheHasDescribed) {
-  std::string folder = ::testing::TempDir() + "message_XXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  options_.cache_folder = folder;
-  server_.ThenDescribe([this](v1::DescribeTensorResponse* response) {
-    *response->mutable_header() = MakeHeader(small_, std::string(64, 'a'));
-    return grpc::Status::OK;
-  });
-  ThenMessage(Message(small_, std::string(64, 'a')));
-  EXPECT_EQ(Text(MakeClient().Get(spec_)), small_);
-  EXPECT_THAT(server_.requests(), IsEmpty());
-  std::filesystem::remove_all(folder);
 }
 
 // 4 MiB less 64 KiB are the most.

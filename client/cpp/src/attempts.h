@@ -35,9 +35,6 @@ class Attempts {
   // Returns when the next attempt may begin; false where there is none.
   bool WaitAfter(const CallEnd& end);
 
-  // When the time is over.
-  absl::Time deadline() const { return deadline_; }
-
   // An attempt brought something.
   void Progressed() { state_.Progressed(); }
 
