@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "client/cli/commands.h"
 #include "client/cli/progress_line.h"
 #include "tests/client/certificates.h"
@@ -22,6 +23,49 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
+
+// The answer to a request: parts of one shape, one after the other.
+v1::TensorHeader MakeAnswer(const v1::TensorSpec& spec,
+                            const std::vector<std::string>& names,
+                            v1::Form form, const std::vector<int64_t>& shape,
+                            int64_t first_relative_position = 0) {
+  v1::TensorHeader header = MakeHeader("", "abc");
+  header.clear_parts();
+  *header.mutable_resolved_spec() = spec;
+  for (const std::string& name : names) {
+    v1::TensorPart* part = header.add_parts();
+    part->set_name(name);
+    part->set_form(form);
+    part->set_data_type(spec.output().data_type() == v1::DATA_TYPE_F16
+                            ? v1::DATA_TYPE_F16
+                            : v1::DATA_TYPE_F32);
+    part->mutable_shape()->Assign(shape.begin(), shape.end());
+    part->set_first_relative_position(first_relative_position);
+    int64_t bytes = ElementSize(part->data_type());
+    for (const int64_t length : shape) bytes *= length;
+    part->set_offset(header.total_bytes());
+    part->set_size_bytes(bytes);
+    header.set_total_bytes(header.total_bytes() + bytes);
+  }
+  return header;
+}
+
+// Sends such an answer, and zeros.
+Script Answers(const std::vector<std::string>& names, v1::Form form,
+               const std::vector<int64_t>& shape,
+               int64_t first_relative_position = 0) {
+  return [=](const FakeStream& stream) {
+    const v1::TensorHeader header = MakeAnswer(
+        stream.request.spec(), names, form, shape, first_relative_position);
+    return stream.SendAll(
+        std::string(static_cast<size_t>(header.total_bytes()), '\0'), header);
+  };
+}
+
+// Answers to ToolTest::Get.
+Script AnswersOfHeads(int64_t heads) {
+  return Answers({"diagonals"}, v1::FORM_TOEPLITZ, {heads, 3}, -1);
+}
 
 class ToolTest : public ::testing::Test {
  protected:
@@ -90,13 +134,8 @@ TEST_F(ToolTest, AServerThatIsNoneIsAMistakeOfTheCommandLine) {
 }
 
 TEST_F(ToolTest, StreamsCanBeGiven) {
-  const std::string payload = MakePayload(1000);
-  for (int i = 0; i < 2; ++i) {
-    server_.Then([&](const FakeStream& stream) {
-      return stream.SendAll(payload, MakeHeader(payload, "f"));
-    });
-  }
-  EXPECT_EQ(Get({}), 0);
+  for (int i = 0; i < 2; ++i) server_.Then(AnswersOfHeads(8));
+  EXPECT_EQ(Get({}), 0) << err_.str();
   EXPECT_EQ(Get({"--streams", "1"}), 0);
   EXPECT_EQ(server_.requests()[0].read_limit(), 16 << 20);
   EXPECT_EQ(server_.requests()[1].read_limit(), 0);
@@ -309,9 +348,12 @@ TEST_F(ToolTest, ListShowsTheEncodingsNamed) {
 
 TEST_F(ToolTest, DescribeShowsTheHeader) {
   const DescribeScript describe = [](v1::DescribeTensorResponse* response) {
+    v1::TensorSpec spec;
+    spec.mutable_alibi()->set_num_heads(1);
+    spec.mutable_pair()->set_query_length(2);
+    spec.mutable_pair()->set_key_length(2);
     v1::TensorHeader* header = response->mutable_header();
-    *header = MakeHeader(std::string(16, 'x'), "abc");
-    header->set_encoding_fingerprint("def");
+    *header = MakeAnswer(spec, {"diagonals"}, v1::FORM_TOEPLITZ, {1, 3}, -1);
     header->add_fully_masked_rows()->set_end(3);
     v1::DerivedValue* derived = header->add_derived();
     derived->set_name("slopes");
@@ -324,24 +366,24 @@ TEST_F(ToolTest, DescribeShowsTheHeader) {
       "describe", "alibi", "num_heads=1", "--queries", "2", "--keys", "2"};
   EXPECT_EQ(Run(line), 0) << err_.str();
   EXPECT_EQ(out_.str(),
-            "diagonals  [4]  f32  toeplitz  16 bytes\n"
-            "first relative position  0\n"
-            "fingerprint  abc\n"
-            "encoding fingerprint  def\n"
-            "total  16 bytes\n"
-            "fully masked queries  0:3\n"
-            "slopes  0.5\n");
+            absl::StrCat("diagonals  [1, 3]  f32  toeplitz  12 bytes\n"
+                         "first relative position  -1\n"
+                         "fingerprint  ",
+                         Fingerprint("abc"), "\nencoding fingerprint  ",
+                         Fingerprint("encoding"),
+                         "\n"
+                         "total  12 bytes\n"
+                         "fully masked queries  0:3\n"
+                         "slopes  0.5\n"));
   line.push_back("--json");
   EXPECT_EQ(Run(line), 0) << err_.str();
-  EXPECT_THAT(out_.str(), HasSubstr("\"total_bytes\": \"16\""));
-  EXPECT_THAT(out_.str(), HasSubstr("\"fingerprint\": \"abc\""));
+  EXPECT_THAT(out_.str(), HasSubstr("\"total_bytes\": \"12\""));
+  EXPECT_THAT(out_.str(),
+              HasSubstr("\"fingerprint\": \"" + Fingerprint("abc")));
 }
 
 TEST_F(ToolTest, EveryAxisHasPositionsOfItsOwn) {
-  const std::string payload(16, '\0');
-  server_.Then([=](const FakeStream& stream) {
-    return stream.SendAll(payload, MakeHeader(payload, "abc"));
-  });
+  server_.Then(Answers({"cos", "sin"}, v1::FORM_TABLE, {2, 4}));
   EXPECT_EQ(Run({"get", "rotary", "--position-ids", "-3,4", "--position-ids",
                  "5,-6", "head_dim=4"}),
             0)
@@ -354,10 +396,7 @@ TEST_F(ToolTest, EveryAxisHasPositionsOfItsOwn) {
 }
 
 TEST_F(ToolTest, GetSendsWhatWasTyped) {
-  const std::string payload(16, '\0');
-  server_.Then([=](const FakeStream& stream) {
-    return stream.SendAll(payload, MakeHeader(payload, "abc"));
-  });
+  server_.Then(Answers({"dense"}, v1::FORM_DENSE, {1, 1, 2}));
   EXPECT_EQ(Run({"get", "alibi", "num_heads=1", "slopes=-1,2", "--queries",
                  "4095:4096", "--keys", "4096", "--query-offset", "-5",
                  "--key-position-ids", "-3,4", "--dtype", "f16", "--causal"}),
@@ -370,57 +409,46 @@ TEST_F(ToolTest, GetSendsWhatWasTyped) {
   EXPECT_EQ(spec.pair().key_positions().positions(0), -3);
   EXPECT_EQ(spec.output().data_type(), v1::DATA_TYPE_F16);
   EXPECT_TRUE(spec.output().mask().causal());
-  EXPECT_EQ(out_.str(),
-            "            0            0            0            0\n"
-            "diagonals  [4]  f32  toeplitz  16 bytes\n"
-            "first relative position  0\n"
-            "fingerprint  abc\n");
+  EXPECT_EQ(out_.str(), absl::StrCat("            0            0\n"
+                                     "dense  [1, 1, 2]  f16  dense  4 bytes\n"
+                                     "fingerprint  ",
+                                     Fingerprint("abc"), "\n"));
 }
 
 TEST_F(ToolTest, HeadsHaveTheirNumbers) {
-  v1::TensorHeader header = MakeHeader(std::string(16, '\0'), "abc");
-  header.mutable_parts(0)->clear_shape();
-  header.mutable_parts(0)->add_shape(2);
-  header.mutable_parts(0)->add_shape(2);
-  header.mutable_resolved_spec()->mutable_pair()->mutable_heads()->set_begin(5);
-  server_.Then([header](const FakeStream& stream) {
-    return stream.SendAll(std::string(16, '\0'), header);
-  });
-  EXPECT_EQ(Get({}), 0) << err_.str();
-  EXPECT_THAT(out_.str(), StartsWith("head 5                0            0\n"
-                                     "head 6                0            0\n"));
+  server_.Then(AnswersOfHeads(2));
+  EXPECT_EQ(Get({"--heads", "5:7"}), 0) << err_.str();
+  EXPECT_THAT(
+      out_.str(),
+      StartsWith("head 5                0            0            0\n"
+                 "head 6                0            0            0\n"));
 }
 
 TEST_F(ToolTest, GetWritesBareBytes) {
   const std::string payload = MakePayload(4000);
-  v1::TensorHeader header = MakeHeader(payload, "abc");
-  header.mutable_parts(0)->set_shape(0, 900);
-  header.mutable_parts(0)->set_size_bytes(3600);
-  v1::TensorPart* border = header.add_parts();
-  *border = header.parts(0);
-  border->set_name("border");
-  border->set_shape(0, 100);
-  border->set_offset(3600);
-  border->set_size_bytes(400);
   for (int i = 0; i < 3; ++i) {
     server_.Then([=](const FakeStream& stream) {
-      return stream.SendAll(payload, header);
+      return stream.SendAll(payload,
+                            MakeAnswer(stream.request.spec(), {"cos", "sin"},
+                                       v1::FORM_TABLE, {125, 4}));
     });
   }
-  EXPECT_EQ(Get({"--out", "-"}), 0) << err_.str();
+  const auto get = [this](const std::vector<std::string>& more) {
+    std::vector<std::string> line = {
+        "get", "rotary", "head_dim=4", "--positions", "125", "--out", "-"};
+    line.insert(line.end(), more.begin(), more.end());
+    return Run(line);
+  };
+  EXPECT_EQ(get({}), 0) << err_.str();
   EXPECT_EQ(out_.str(), payload);
-  EXPECT_EQ(Get({"--out", "-", "--part", "border"}), 0) << err_.str();
-  EXPECT_EQ(out_.str(), payload.substr(3600));
-  EXPECT_EQ(Get({"--out", "-", "--part", "row"}), 1);
-  EXPECT_EQ(err_.str(),
-            "attnbias: --part: got row, want one of diagonals, border\n");
+  EXPECT_EQ(get({"--part", "sin"}), 0) << err_.str();
+  EXPECT_EQ(out_.str(), payload.substr(2000));
+  EXPECT_EQ(get({"--part", "row"}), 1);
+  EXPECT_EQ(err_.str(), "attnbias: --part: got row, want one of cos, sin\n");
 }
 
 TEST_F(ToolTest, AFileThatCannotBeWrittenHasNoCodeOfGrpc) {
-  const std::string payload = MakePayload(4000);
-  server_.Then([=](const FakeStream& stream) {
-    return stream.SendAll(payload, MakeHeader(payload, "abc"));
-  });
+  server_.Then(AnswersOfHeads(8));
   EXPECT_EQ(Get({"--out", "/no/such/folder/t.npy"}), 1);
   EXPECT_EQ(err_.str(),
             "attnbias: /no/such/folder/t.npy: cannot create: No such file or "
@@ -428,13 +456,10 @@ TEST_F(ToolTest, AFileThatCannotBeWrittenHasNoCodeOfGrpc) {
 }
 
 TEST_F(ToolTest, GetWritesAFile) {
-  const std::string payload = MakePayload(4000);
-  server_.Then([=](const FakeStream& stream) {
-    return stream.SendAll(payload, MakeHeader(payload, "abc"));
-  });
+  server_.Then(AnswersOfHeads(8));
   const std::string path = ::testing::TempDir() + "attnbias-tool-test.npy";
   EXPECT_EQ(Get({"--out", path}), 0) << err_.str();
-  EXPECT_EQ(std::filesystem::file_size(path), 128u + 4000u);
+  EXPECT_EQ(std::filesystem::file_size(path), 128u + 8u * 3u * 4u);
   std::filesystem::remove(path);
 }
 
@@ -522,15 +547,9 @@ TEST_F(ToolTest, HelpAndVersionAreNoMistakes) {
 class ShowTest : public ToolTest {
  protected:
   ShowTest() {
-    header_.set_total_bytes(int64_t{8} * 199 * 4);
-    header_.set_fingerprint("abc");
-    v1::TensorPart* part = header_.add_parts();
-    part->set_name("diagonals");
-    part->set_data_type(v1::DATA_TYPE_F32);
-    part->set_form(v1::FORM_TOEPLITZ);
-    part->add_shape(8);
-    part->add_shape(199);
-    part->set_size_bytes(header_.total_bytes());
+    v1::TensorSpec spec;
+    spec.mutable_alibi()->set_num_heads(8);
+    header_ = MakeAnswer(spec, {"diagonals"}, v1::FORM_TOEPLITZ, {8, 199}, -99);
     v1::PairExtent* pair = header_.mutable_resolved_spec()->mutable_pair();
     pair->set_query_length(100);
     pair->set_key_length(100);
@@ -577,13 +596,10 @@ class ShowTest : public ToolTest {
         payload.append(reinterpret_cast<const char*>(&number), sizeof(number));
       }
     }
-    v1::TensorHeader header = MakeHeader(payload, "abc");
-    *header.mutable_resolved_spec() = spec;
-    v1::TensorPart* part = header.mutable_parts(0);
-    part->set_form(v1::FORM_DENSE);
-    part->set_shape(0, 1);
-    part->add_shape(static_cast<int64_t>(queries.size()));
-    part->add_shape(static_cast<int64_t>(keys.size()));
+    const v1::TensorHeader header =
+        MakeAnswer(spec, {"dense"}, v1::FORM_DENSE,
+                   {1, static_cast<int64_t>(queries.size()),
+                    static_cast<int64_t>(keys.size())});
     return stream.SendAll(payload, header);
   }
 

@@ -7,6 +7,7 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include <cstdlib>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "attnbias/internal/printable.h"
 #include "attnbias/v1/service.grpc.pb.h"
 #include "client/cpp/src/attempts.h"
 #include "client/cpp/src/bearer_token.h"
@@ -38,6 +40,7 @@ constexpr size_t kAlignment = 64;
 constexpr int kMaxStreams = 64;
 // The most that the contract allows.
 constexpr int kTablesPerPage = 1000;
+constexpr int kMostPages = 1000;
 
 // gRPC ends the program at a call with others.
 absl::Status CheckMetadata(const std::string& key, const std::string& value) {
@@ -133,7 +136,7 @@ struct Client::Connection {
   absl::StatusOr<v1::TensorHeader> Fetch(const v1::TensorSpec& spec,
                                          const ReserveFn& reserve,
                                          const ProgressFn& progress) const {
-    Payload payload(options.max_tensor_bytes, reserve, progress);
+    Payload payload(spec, options.max_tensor_bytes, reserve, progress);
     const Attempts attempts = NewAttempts();
     Download download(spec, options.streams, attempts, &channels, &sizes,
                       &payload);
@@ -191,6 +194,9 @@ absl::StatusOr<v1::TensorHeader> Client::Describe(
   if (!header->has_value()) {
     return absl::DataLossError("DescribeTensor: the answer has no header");
   }
+  const absl::Status is_answer =
+      CheckHeader(**header, spec, std::numeric_limits<int64_t>::max());
+  if (!is_answer.ok()) return is_answer;
   connection_->sizes.Learn(spec, (*header)->total_bytes());
   return **std::move(header);
 }
@@ -245,21 +251,34 @@ absl::StatusOr<v1::GetServerInfoResponse> Client::ServerInfo() const {
 
 absl::StatusOr<std::vector<v1::TableInfo>> Client::ListTables() const {
   std::vector<v1::TableInfo> tables;
+  const Attempts attempts = connection_->NewAttempts();
   v1::ListTablesRequest request;
   request.set_page_size(kTablesPerPage);
-  do {
+  for (int page = 0; page < kMostPages; ++page) {
     v1::ListTablesResponse response;
     const absl::Status status = connection_->Try(
         [&](grpc::ClientContext* context) {
           return connection_->stub->ListTables(context, request, &response);
         },
-        connection_->NewAttempts());
+        attempts);
     if (!status.ok()) return status;
-    tables.insert(tables.end(), response.tables().begin(),
-                  response.tables().end());
+    for (v1::TableInfo& table : *response.mutable_tables()) {
+      if (!tables.empty() && table.name() <= tables.back().name()) {
+        return absl::DataLossError(
+            absl::StrCat("tables: got \"", internal::Excerpt(table.name()),
+                         "\" after \"", internal::Excerpt(tables.back().name()),
+                         "\", want names in ascending order"));
+      }
+      tables.push_back(std::move(table));
+    }
+    if (response.next_page_token().empty()) return tables;
+    if (response.tables().empty()) {
+      return absl::DataLossError("tables: got an empty page before the last");
+    }
     request.set_page_token(response.next_page_token());
-  } while (!request.page_token().empty());
-  return tables;
+  }
+  return absl::DataLossError(absl::StrCat("tables: got more than ", kMostPages,
+                                          " pages, want at most ", kMostPages));
 }
 
 absl::StatusOr<Health> Client::CheckHealth(const std::string& service) const {

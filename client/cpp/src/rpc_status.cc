@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "attnbias/error.h"
+#include "attnbias/internal/printable.h"
 #include "attnbias/internal/rpc.pb.h"
 
 namespace attnbias {
@@ -128,7 +129,7 @@ std::string Advice(const grpc::Status& status, const ClientOptions& options,
 
 absl::Status FromRpc(const grpc::Status& status, const ClientOptions& options,
                      bool has_token) {
-  std::string message = status.error_message();
+  std::string message = internal::Printable(status.error_message());
   const std::string advice = Advice(status, options, has_token);
   if (!advice.empty()) message = absl::StrCat(advice, " (", message, ")");
   absl::Status result(static_cast<absl::StatusCode>(status.error_code()),
@@ -148,12 +149,12 @@ std::optional<absl::Duration> RetryDelay(const grpc::Status& status) {
 
 std::string Reason(const absl::Status& status) {
   const auto info = FindDetail<internal::ErrorInfo>(DetailsOf(status));
-  return info.has_value() ? info->reason() : "";
+  return info.has_value() ? internal::Printable(info->reason()) : "";
 }
 
 std::string RequestId(const absl::Status& status) {
   const auto info = FindDetail<internal::RequestInfo>(DetailsOf(status));
-  return info.has_value() ? info->request_id() : "";
+  return info.has_value() ? internal::Printable(info->request_id()) : "";
 }
 
 std::vector<FieldViolation> FieldViolations(const absl::Status& status) {
@@ -161,7 +162,8 @@ std::vector<FieldViolation> FieldViolations(const absl::Status& status) {
   const auto bad = FindDetail<internal::BadRequest>(DetailsOf(status));
   if (!bad.has_value()) return violations;
   for (const auto& violation : bad->field_violations()) {
-    violations.push_back({violation.field(), violation.description()});
+    violations.push_back({internal::Printable(violation.field()),
+                          internal::Printable(violation.description())});
   }
   return violations;
 }

@@ -112,14 +112,16 @@ class Client {
   static absl::StatusOr<Client> Create(const ClientOptions& options);
 
   // What Get would give, without computing or sending it. DATA_LOSS if the
-  // header that arrives is not what its checksum says.
+  // header that arrives is not what its checksum says, or describes another
+  // tensor than the one that was requested.
   absl::StatusOr<v1::TensorHeader> Describe(const v1::TensorSpec& spec) const;
 
   // The tensor in memory of its own. A broken stream is resumed where it
   // broke. A large payload comes over several connections
   // where that is faster (see ClientOptions::streams), a small one whose size
   // the client has learnt already in one message. DATA_LOSS if what arrives is
-  // not what its checksums or header say.
+  // not what its checksums or header say, or not what was requested: other
+  // parts, names, forms, element types or shapes.
   absl::StatusOr<Tensor> Get(const v1::TensorSpec& spec,
                              const ProgressFn& progress = nullptr) const;
 
@@ -131,8 +133,9 @@ class Client {
 
   absl::StatusOr<v1::GetServerInfoResponse> ServerInfo() const;
 
-  // The learned tables that the server has mounted, by ascending name. The
-  // timeout bounds each page of a thousand.
+  // The learned tables that the server has mounted, by ascending name: at most a
+  // million. The timeout bounds all pages together. DATA_LOSS if pages do not
+  // end, or if names do not ascend.
   absl::StatusOr<std::vector<v1::TableInfo>> ListTables() const;
 
   // Health of the server ("") or of one of its services; never retried.
