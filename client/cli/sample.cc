@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "attnbias/internal/printable.h"
 #include "client/cli/numbers.h"
 #include "client/cli/spec_fields.h"
 
@@ -147,7 +148,8 @@ std::string TitleOf(const std::string& encoding, const v1::TensorHeader& whole,
   const v1::TensorSpec& spec = whole.resolved_spec();
   std::string title = encoding;
   if (whole.parts_size() > 1 && spec.has_table()) {
-    absl::StrAppend(&title, ", ", whole.parts(matrix.part).name());
+    absl::StrAppend(&title, ", ",
+                    internal::Printable(whole.parts(matrix.part).name()));
   }
   if (matrix.head.has_value()) {
     const int64_t heads =

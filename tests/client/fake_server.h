@@ -234,6 +234,7 @@ class FakeServer final : public v1::AttentionBiasService::Service {
   }
 
   void set_has_tables(bool has_tables) { has_tables_ = has_tables; }
+  void set_table_name(const std::string& name) { table_name_ = name; }
   void set_repeats_tables(bool repeats) { repeats_tables_ = repeats; }
 
   // Three tables, one to a page; or none; or pages without end.
@@ -248,7 +249,7 @@ class FakeServer final : public v1::AttentionBiasService::Service {
     const std::string& token = request->page_token();
     const int page = token.empty() || repeats_tables_ ? 0 : std::stoi(token);
     v1::TableInfo* table = response->add_tables();
-    table->set_name("table " + std::to_string(page));
+    table->set_name(table_name_ + std::to_string(page));
     table->set_sha256("ab12");
     table->set_data_type(v1::DATA_TYPE_BF16);
     table->add_shape(32);
@@ -330,6 +331,7 @@ class FakeServer final : public v1::AttentionBiasService::Service {
   std::atomic<int> info_calls_ = 0;
   std::atomic<bool> has_tables_ = true;
   std::atomic<bool> repeats_tables_ = false;
+  std::string table_name_ = "table ";
   HealthService health_{this};
   const std::shared_ptr<grpc::ServerCredentials> credentials_;
   int port_ = 0;

@@ -2,10 +2,13 @@
 // The attnbias tool from its arguments to its exit code.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pty.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -13,6 +16,8 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/commands.h"
 #include "client/cli/progress_line.h"
+#include "client/cli/screen.h"
+#include "client/cli/spec_fields.h"
 #include "tests/client/certificates.h"
 #include "tests/client/fake_server.h"
 #include "tests/client/security_folder.h"
@@ -20,6 +25,7 @@
 namespace attnbias::tool_test {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -382,6 +388,102 @@ TEST_F(ToolTest, DescribeShowsTheHeader) {
               HasSubstr("\"fingerprint\": \"" + Fingerprint("abc")));
 }
 
+// Every command that prints data prints JSON, and nothing but one value of it.
+TEST_F(ToolTest, PrintsJsonForScripts) {
+  const auto parsed = [this] {
+    return nlohmann::json::parse(out_.str(), nullptr,
+                                 /*allow_exceptions=*/false);
+  };
+  server_.set_health(grpc::health::v1::HealthCheckResponse::NOT_SERVING);
+  EXPECT_EQ(Run({"health", "--json"}), 1);
+  EXPECT_EQ(parsed()["status"], "NOT_SERVING");
+  EXPECT_EQ(Run({"info", "--json"}), 0);
+  EXPECT_EQ(parsed()["version"], "1.2.3");
+  EXPECT_EQ(parsed()["limits"].is_null(), true);  // the server sent none
+  EXPECT_EQ(Run({"tables", "--json"}), 0);
+  EXPECT_EQ(parsed()["tables"].size(), 3);
+  EXPECT_EQ(parsed()["tables"][2]["name"], "table 2");
+  server_.set_has_tables(false);
+  EXPECT_EQ(Run({"tables", "--json"}), 0);
+  EXPECT_EQ(parsed()["tables"], nlohmann::json::array());
+  EXPECT_EQ(RunAlone({"list", "--json"}), 0);
+  EXPECT_EQ(parsed()["encodings"].size(), Encodings().size());
+  EXPECT_EQ(RunAlone({"list", "rotary", "alibi", "--json"}), 0);
+  const nlohmann::json list = parsed()["encodings"];
+  EXPECT_EQ(list[0]["name"], "alibi");
+  EXPECT_EQ(list[0]["extent"], "pair");
+  EXPECT_EQ(list[0]["fields"][0],
+            nlohmann::json::parse(R"({"name": "num_heads", "type": "int32",
+                                      "required": true, "list": false})"));
+  EXPECT_EQ(list[0]["fields"][3]["values"][1], "causal");
+  EXPECT_EQ(list[0]["fields"][3]["default"], "symmetric");
+  EXPECT_EQ(list[1]["fields"][4]["needs"]["linear"],
+            nlohmann::json::array({"factor"}));
+  server_.Then(AnswersOfHeads(8));
+  EXPECT_EQ(Get({"--json"}), 0) << err_.str();
+  EXPECT_EQ(parsed()["parts"][0]["shape"], nlohmann::json::array({"8", "3"}));
+  EXPECT_EQ(parsed()["parts"][0]["offset"], "0");
+  const std::string path = ::testing::TempDir() + "attnbias-json-test.npy";
+  server_.Then(AnswersOfHeads(8));
+  EXPECT_EQ(Get({"--json", "--out", path}), 0) << err_.str();
+  EXPECT_EQ(parsed()["total_bytes"], "96");
+  EXPECT_EQ(std::filesystem::file_size(path), 128u + 96u);
+  std::filesystem::remove(path);
+  EXPECT_EQ(Get({"--json", "--out", "-"}), 2);
+  EXPECT_THAT(err_.str(),
+              StartsWith("attnbias: --json: got it beside --out -"));
+}
+
+// Renames a terminal's window, begins a line of its own, and turns it around.
+constexpr char kEscapes[] = "\x1b]0;owned\x07\n\u202e\u009b";
+constexpr char kEscaped[] = "\\x1b]0;owned\\x07\\x0a\\xe2\\x80\\xae\\xc2\\x9b";
+
+TEST_F(ToolTest, EscapesWhatAServerSends) {
+  google::rpc::BadRequest bad;
+  bad.add_field_violations()->set_field(kEscapes);
+  bad.mutable_field_violations(0)->set_description(kEscapes);
+  server_.Then([=](const FakeStream&) {
+    return WithDetail(grpc::StatusCode::INVALID_ARGUMENT, kEscapes, bad);
+  });
+  EXPECT_EQ(Get({}), 1);
+  EXPECT_EQ(err_.str(),
+            absl::StrCat("attnbias: INVALID_ARGUMENT: ", kEscaped, "\n"));
+  server_.Then([](const FakeStream&) {
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, kEscapes);
+  });
+  server_.Then(AnswersOfHeads(8));
+  EXPECT_EQ(Get({}), 0);
+  EXPECT_THAT(err_.str(),
+              StartsWith(absl::StrCat("attnbias: ", kEscaped, "; trying ")));
+  server_.Then([](const FakeStream& stream) {
+    v1::TensorHeader header = MakeAnswer(stream.request.spec(), {kEscapes},
+                                         v1::FORM_TOEPLITZ, {8, 3}, -1);
+    return stream.SendAll(std::string(96, '\0'), header);
+  });
+  EXPECT_EQ(Get({}), 1);
+  EXPECT_THAT(err_.str(), HasSubstr(absl::StrCat("got ", kEscaped, " f32")));
+  server_.ThenDescribe([](v1::DescribeTensorResponse* response) {
+    v1::TensorSpec resolved;
+    resolved.mutable_t5()->set_num_heads(8);
+    resolved.mutable_t5()->mutable_table()->set_name("w");
+    resolved.mutable_pair()->set_query_length(2);
+    resolved.mutable_pair()->set_key_length(2);
+    *response->mutable_header() =
+        MakeAnswer(resolved, {"diagonals"}, v1::FORM_TOEPLITZ, {8, 3}, -1);
+    response->mutable_header()->add_derived()->set_name(kEscapes);
+    return grpc::Status::OK;
+  });
+  EXPECT_EQ(
+      Run({"describe", "t5", "table=name:w", "--queries", "2", "--keys", "2"}),
+      0)
+      << err_.str();
+  EXPECT_THAT(out_.str(), HasSubstr(absl::StrCat("\n", kEscaped, "  ")));
+  server_.set_table_name(kEscapes);
+  EXPECT_EQ(Run({"tables"}), 0) << err_.str();
+  EXPECT_THAT(out_.str(), StartsWith(absl::StrCat(kEscaped, "0\n  bf16")));
+  EXPECT_THAT(out_.str(), HasSubstr(absl::StrCat("name:", kEscaped, "0")));
+}
+
 TEST_F(ToolTest, EveryAxisHasPositionsOfItsOwn) {
   server_.Then(Answers({"cos", "sin"}, v1::FORM_TABLE, {2, 4}));
   EXPECT_EQ(Run({"get", "rotary", "--position-ids", "-3,4", "--position-ids",
@@ -509,14 +611,31 @@ TEST_F(ToolTest, AWrongCommandLineIsExitCode2) {
 TEST_F(ToolTest, AMistakeLeadsToTheHelp) {
   EXPECT_EQ(Run({"get", "alibi", "num_heads=8", "--query", "4"}), 2);
   EXPECT_EQ(err_.str(),
-            "attnbias: --query: no such argument; `attnbias get --help` and "
-            "`attnbias --help` list them\n");
+            "attnbias: --query: no such argument (did you mean --queries?); "
+            "`attnbias get --help` and `attnbias --help` list them\n");
   EXPECT_EQ(Run({"fetch"}), 2);
   EXPECT_EQ(err_.str(),
             "attnbias: fetch: no such argument; `attnbias --help` lists "
             "them\n");
   EXPECT_EQ(Run({"show"}), 2);
   EXPECT_EQ(err_.str(), "attnbias: encoding is required; see --help\n");
+}
+
+TEST_F(ToolTest, SuggestsWhatWasMeant) {
+  EXPECT_EQ(Run({"tabels", "--json"}), 2);
+  EXPECT_EQ(err_.str(),
+            "attnbias: tabels --json: no such argument (did you mean tables?); "
+            "`attnbias --help` lists them\n");
+  EXPECT_EQ(Run({"get", "alibi", "--quereis=4"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("(did you mean --queries?)"));
+  EXPECT_EQ(Run({"--timout=4", "info"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("(did you mean --timeout?)"));
+  EXPECT_EQ(Run({"list", "sinosoidal"}), 2);
+  EXPECT_THAT(err_.str(), EndsWith("(did you mean sinusoidal?)\n"));
+  EXPECT_EQ(Run({"get", "alibi", "num_head=4"}), 2);
+  EXPECT_THAT(err_.str(), EndsWith("(did you mean num_heads?)\n"));
+  EXPECT_EQ(Run({std::string(100'000, 'x')}), 2);
+  EXPECT_THAT(err_.str(), Not(HasSubstr("did you mean")));
 }
 
 TEST_F(ToolTest, WhatThePythonPackageDoesIsNamed) {
@@ -682,6 +801,19 @@ TEST_F(ShowTest, HeadsAndPartsAreThoseThereAre) {
       "attnbias: --head: got a value, want none: the numbers are the same for "
       "all heads\n");
   EXPECT_TRUE(server_.requests().empty());
+}
+
+// As on a serial line: the terminal has no size.
+TEST(ScreenOf, HasASizeWhereTheTerminalReportsNone) {
+  int terminal = -1;
+  int other_end = -1;
+  const winsize none = {};
+  ASSERT_EQ(openpty(&other_end, &terminal, nullptr, nullptr, &none), 0);
+  const Screen screen = ScreenOf(terminal);
+  EXPECT_EQ(screen.columns, 80);
+  EXPECT_EQ(screen.lines, 44);
+  close(terminal);
+  close(other_end);
 }
 
 TEST(ProgressLine, AppearsOnlyWhenAFetchIsLong) {
