@@ -287,14 +287,12 @@ class Tool {
   }
 
   int FileFailed(const absl::Status& status) const {
-    terminal_.err << "attnbias: " << internal::Printable(status.message())
-                  << "\n";
+    terminal_.err << "attnbias: " << status.message() << "\n";
     return kExitFailed;
   }
 
   int Usage(const absl::Status& status) const {
-    terminal_.err << "attnbias: " << internal::Printable(status.message())
-                  << "\n";
+    terminal_.err << "attnbias: " << status.message() << "\n";
     return kExitUsage;
   }
 

@@ -344,9 +344,12 @@ std::string AsJson(const google::protobuf::Message& message) {
 }
 
 std::string ErrorReport(const absl::Status& status) {
-  std::string text =
-      absl::StrCat(absl::StatusCodeToString(status.code()), ": ",
-                   internal::Printable(InFlags(status.message())), "\n");
+  // What is lost is told in the server's words, which are not the caller's.
+  const std::string message = absl::IsDataLoss(status)
+                                  ? std::string(status.message())
+                                  : InFlags(status.message());
+  std::string text = absl::StrCat(absl::StatusCodeToString(status.code()), ": ",
+                                  message, "\n");
   for (const FieldViolation& violation : FieldViolations(status)) {
     if (absl::StrContains(status.message(), violation.field)) continue;
     absl::StrAppend(

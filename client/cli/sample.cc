@@ -114,7 +114,7 @@ absl::StatusOr<int> FindDrawnPart(const v1::TensorHeader& header,
     // A class token's numbers are drawn where they belong.
     if (each == "border") continue;
     if (name.empty() || name == each) return i;
-    names.push_back(each);
+    names.push_back(internal::Excerpt(each));
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "--part: got ", name, ", want one of ", absl::StrJoin(names, ", ")));

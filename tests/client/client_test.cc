@@ -698,9 +698,9 @@ TEST_F(ClientTest, AResumeWithOtherPartsIsDataLoss) {
   const absl::Status status = MakeClient().Get(spec_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(status.message(),
-              HasSubstr("stream: resumed with parts diagonals F32 TOEPLITZ "
-                        "[2500, 1] from 0, want diagonals F32 TOEPLITZ "
-                        "[2500] from 0"));
+              HasSubstr("stream: resumed with parts [diagonals F32 TOEPLITZ "
+                        "[2500, 1] from 0], want [diagonals F32 TOEPLITZ "
+                        "[2500] from 0]"));
 }
 
 TEST_F(ClientTest, AnUnknownElementTypeIsUnimplemented) {

@@ -461,7 +461,8 @@ TEST_F(ToolTest, EscapesWhatAServerSends) {
     return stream.SendAll(std::string(96, '\0'), header);
   });
   EXPECT_EQ(Get({}), 1);
-  EXPECT_THAT(err_.str(), HasSubstr(absl::StrCat("got ", kEscaped, " f32")));
+  EXPECT_THAT(err_.str(),
+              HasSubstr(absl::StrCat("got [", kEscaped, "], want ")));
   server_.ThenDescribe([](v1::DescribeTensorResponse* response) {
     v1::TensorSpec resolved;
     resolved.mutable_t5()->set_num_heads(8);
@@ -786,7 +787,7 @@ TEST_F(ShowTest, AnAnswerThatContradictsItselfIsRefused) {
     return stream.SendAll(payload, header);
   });
   EXPECT_EQ(Show({}), 1);
-  EXPECT_THAT(err_.str(), StartsWith("attnbias: DATA_LOSS: header: "));
+  EXPECT_THAT(err_.str(), StartsWith("attnbias: DATA_LOSS: header.parts: "));
 }
 
 TEST_F(ShowTest, HeadsAndPartsAreThoseThereAre) {

@@ -5,8 +5,8 @@
 #include <google/protobuf/message.h>
 
 #include <cstdint>
-#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
@@ -30,8 +30,8 @@ constexpr size_t kFingerprintDigits = 64;
 constexpr int64_t kBorderLength = 3;
 // Length of an axis that the request does not determine; at least 1.
 constexpr int64_t kAny = -1;
-// Of the parts of a header, in an error.
-constexpr size_t kMostParts = 16;
+// Of what a header lists, in an error.
+constexpr size_t kMostItems = 16;
 
 // Positions of queries or keys.
 struct Axis {
@@ -376,51 +376,91 @@ bool HasShape(const v1::TensorPart& part, const ExpectedPart& want) {
          });
 }
 
-bool Fits(const v1::TensorPart& part, const ExpectedPart& want,
-          v1::DataType type) {
-  return part.name() == want.name && part.data_type() == type &&
-         part.form() == want.form && HasShape(part, want) &&
-         part.first_relative_position() == want.first_relative_position;
+std::string Bracketed(std::vector<std::string> items) {
+  if (items.size() > kMostItems) {
+    items.resize(kMostItems);
+    items.push_back("...");
+  }
+  return absl::StrCat("[", absl::StrJoin(items, ", "), "]");
 }
 
-bool HasParts(const v1::TensorHeader& header, const Request& request) {
-  return absl::c_equal(
-      header.parts(), request.Parts(),
-      [type = request.data_type()](const auto& part, const auto& want) {
-        return Fits(part, want, type);
-      });
+template <typename Lengths>
+std::string ShapeAsText(const Lengths& shape) {
+  std::vector<std::string> lengths;
+  for (const int64_t length : shape) {
+    lengths.push_back(length == kAny ? "any" : absl::StrCat(length));
+  }
+  return Bracketed(lengths);
 }
 
 // "F32", or the number of a value that this client does not know.
-std::string Short(const std::string& value, int number,
-                  absl::string_view prefix) {
-  return value.empty() ? absl::StrCat(number)
-                       : std::string(absl::StripPrefix(value, prefix));
+std::string TypeAsText(v1::DataType type) {
+  const std::string& name = v1::DataType_Name(type);
+  return name.empty() ? absl::StrCat(type)
+                      : std::string(absl::StripPrefix(name, "DATA_TYPE_"));
 }
 
-std::string Described(absl::string_view name, v1::DataType type, v1::Form form,
-                      absl::string_view shape, int64_t first) {
-  std::string text = absl::StrCat(
-      name, " ", Short(v1::DataType_Name(type), type, "DATA_TYPE_"), " ",
-      Short(v1::Form_Name(form), form, "FORM_"), " [", shape, "]");
-  if (form == v1::FORM_TOEPLITZ) absl::StrAppend(&text, " from ", first);
-  return text;
+std::string FormAsText(v1::Form form) {
+  const std::string& name = v1::Form_Name(form);
+  return name.empty() ? absl::StrCat(form)
+                      : std::string(absl::StripPrefix(name, "FORM_"));
 }
 
-std::string PartsAsText(const Request& request) {
-  const v1::DataType type = request.data_type();
-  return absl::StrJoin(
-      request.Parts(), ", ",
-      [type](std::string* text, const ExpectedPart& part) {
-        const auto add = [](std::string* out, int64_t length) {
-          absl::StrAppend(out, length == kAny ? "?" : absl::StrCat(length));
-        };
-        absl::StrAppend(
-            text, Described(part.name, type, part.form,
-                            absl::StrCat(part.may_have_heads ? "heads?, " : "",
-                                         absl::StrJoin(part.shape, ", ", add)),
-                            part.first_relative_position));
-      });
+std::string NamesAsText(const v1::TensorHeader& header) {
+  std::vector<std::string> names;
+  for (const v1::TensorPart& part : header.parts()) {
+    names.push_back(internal::Excerpt(part.name()));
+  }
+  return Bracketed(std::move(names));
+}
+
+absl::Status CheckPart(const v1::TensorPart& part, const ExpectedPart& want,
+                       v1::DataType type) {
+  const auto other = [&](absl::string_view field, const auto& got,
+                         const auto& wanted) {
+    return absl::DataLossError(absl::StrCat("header: part ", want.name, " has ",
+                                            field, " ", got, ", want ",
+                                            wanted));
+  };
+  if (part.data_type() != type) {
+    return other("data_type", TypeAsText(part.data_type()), TypeAsText(type));
+  }
+  if (part.form() != want.form) {
+    return other("form", FormAsText(part.form()), FormAsText(want.form));
+  }
+  if (!HasShape(part, want)) {
+    return other(
+        "shape", ShapeAsText(part.shape()),
+        absl::StrCat(
+            ShapeAsText(want.shape),
+            want.may_have_heads ? ", perhaps after an axis of heads" : ""));
+  }
+  if (part.first_relative_position() != want.first_relative_position) {
+    return other("first_relative_position", part.first_relative_position(),
+                 want.first_relative_position);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckParts(const v1::TensorHeader& header,
+                        const Request& request) {
+  const std::vector<ExpectedPart> wanted = request.Parts();
+  std::vector<std::string> names;
+  for (const ExpectedPart& want : wanted) names.push_back(want.name);
+  if (!absl::c_equal(header.parts(), names,
+                     [](const auto& part, const auto& name) {
+                       return part.name() == name;
+                     })) {
+    return absl::DataLossError(absl::StrCat("header.parts: got ",
+                                            NamesAsText(header), ", want ",
+                                            Bracketed(names)));
+  }
+  absl::Status status;
+  for (int i = 0; i < header.parts_size(); ++i) {
+    status.Update(CheckPart(header.parts(i), wanted[static_cast<size_t>(i)],
+                            request.data_type()));
+  }
+  return status;
 }
 
 absl::Status CheckFingerprint(absl::string_view field,
@@ -441,15 +481,12 @@ absl::Status CheckFingerprint(absl::string_view field,
 std::string PartsAsText(const v1::TensorHeader& header) {
   std::vector<std::string> parts;
   for (const v1::TensorPart& part : header.parts()) {
-    if (parts.size() == kMostParts) {
-      parts.push_back("...");
-      break;
-    }
-    parts.push_back(Described(internal::Excerpt(part.name()), part.data_type(),
-                              part.form(), absl::StrJoin(part.shape(), ", "),
-                              part.first_relative_position()));
+    parts.push_back(absl::StrCat(
+        internal::Excerpt(part.name()), " ", TypeAsText(part.data_type()), " ",
+        FormAsText(part.form()), " ", ShapeAsText(part.shape()), " from ",
+        part.first_relative_position()));
   }
-  return absl::StrJoin(parts, ", ");
+  return Bracketed(std::move(parts));
 }
 
 absl::Status CheckAnswer(const v1::TensorHeader& header,
@@ -460,14 +497,13 @@ absl::Status CheckAnswer(const v1::TensorHeader& header,
   if (!status.ok()) return status;
   if (spec.encoding_case() == v1::TensorSpec::ENCODING_NOT_SET) return status;
   const Request request(spec);
-  if (!HasParts(header, request)) {
-    return absl::DataLossError(absl::StrCat("header: got ", PartsAsText(header),
-                                            ", want ", PartsAsText(request)));
-  }
+  status = CheckParts(header, request);
+  if (!status.ok()) return status;
   const v1::TensorSpec& resolved = header.resolved_spec();
   if (resolved.encoding_case() == spec.encoding_case()) {
     const Request understood(resolved);
-    if (understood.HasWindowOf(request) && HasParts(header, understood)) {
+    if (understood.HasWindowOf(request) &&
+        CheckParts(header, understood).ok()) {
       return absl::OkStatus();
     }
   }

@@ -10,8 +10,8 @@
 
 namespace attnbias::internal {
 
-// Returns `text` with each byte of a control character, of a character that
-// reorders or hides its neighbours, or of malformed UTF-8 as \xNN.
+// Returns `text` with each byte that is not a printable character of ASCII as
+// \xNN: control characters, and characters that turn text around.
 std::string Printable(absl::string_view text);
 
 // Returns the first hundred bytes of it, and "..." if there are more: what an
