@@ -33,6 +33,7 @@ namespace {
 struct Settings {
   std::string server = "localhost";
   double timeout_seconds = 300;
+  double connect_timeout_seconds = 10;
   std::optional<int> streams;
   std::optional<bool> tls;
   TlsOptions tls_options;
@@ -209,6 +210,7 @@ class Tool {
     absl::StatusOr<Client> client = Client::Create(
         {.target = settings_.server,
          .timeout = absl::Seconds(settings_.timeout_seconds),
+         .connect_timeout = absl::Seconds(settings_.connect_timeout_seconds),
          .max_tensor_bytes = max_tensor_bytes,
          .streams = settings_.streams,
          .tls = Tls(),
@@ -218,9 +220,7 @@ class Tool {
          .on_retry = [this, told = false](const absl::Status& error) mutable {
            if (std::exchange(told, true)) return;
            terminal_.err << "attnbias: " << InFlags(error.message())
-                         << "; trying " << settings_.server
-                         << " again, for up to " << settings_.timeout_seconds
-                         << " s\n";
+                         << "; trying " << settings_.server << " again\n";
          }});
     if (client.ok()) return client;
     return absl::Status(client.status().code(),
@@ -435,13 +435,18 @@ void AddConnectionOptions(CLI::App* app, Settings* settings) {
       ->envname("ATTNBIAS_SERVER")
       ->capture_default_str()
       ->type_name("HOST[:PORT]");
+  const auto is_positive = [](const std::string& text) -> std::string {
+    double seconds = 0;
+    if (absl::SimpleAtod(text, &seconds) && seconds > 0) return "";
+    return absl::StrCat("got ", text, ", want seconds, more than 0");
+  };
   app->add_option("--timeout", settings->timeout_seconds,
                   "Bound on the whole call, in seconds")
-      ->check([](const std::string& text) -> std::string {
-        double seconds = 0;
-        if (absl::SimpleAtod(text, &seconds) && seconds > 0) return "";
-        return absl::StrCat("got ", text, ", want seconds, more than 0");
-      })
+      ->check(is_positive)
+      ->capture_default_str();
+  app->add_option("--connect-timeout", settings->connect_timeout_seconds,
+                  "How long to try to get a connection at all, in seconds")
+      ->check(is_positive)
       ->capture_default_str();
   app->add_option("--streams", settings->streams,
                   "Connections that a tensor of more than 16 MiB is fetched "

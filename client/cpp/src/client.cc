@@ -6,6 +6,7 @@
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/byte_buffer.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <limits>
 #include <optional>
@@ -68,6 +69,11 @@ absl::Status Validate(const ClientOptions& options) {
         absl::StrCat("timeout: got ", absl::FormatDuration(options.timeout),
                      ", want more than 0"));
   }
+  if (options.connect_timeout <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "connect_timeout: got ", absl::FormatDuration(options.connect_timeout),
+        ", want more than 0"));
+  }
   if (options.max_tensor_bytes <= 0) {
     return absl::InvalidArgumentError(absl::StrCat("max_tensor_bytes: got ",
                                                    options.max_tensor_bytes,
@@ -116,7 +122,7 @@ struct Client::Connection {
         stub(v1::AttentionBiasService::NewStub(channel)) {}
 
   Attempts NewAttempts() const {
-    return Attempts(options, channel.get(), token.get());
+    return Attempts(options, channel.get(), token.get(), &reached);
   }
 
   // `call(context)` again and again until it succeeds or fails for good.
@@ -150,6 +156,7 @@ struct Client::Connection {
   const std::shared_ptr<grpc::Channel> channel;  // the first of them
   const std::unique_ptr<v1::AttentionBiasService::Stub> stub;
   mutable KnownSizes sizes;
+  mutable std::atomic<bool> reached = false;
 };
 
 Client::Client(std::shared_ptr<const Connection> connection)

@@ -11,6 +11,7 @@
 #include "attnbias/error.h"
 #include "attnbias/internal/printable.h"
 #include "attnbias/internal/rpc.pb.h"
+#include "client/cpp/src/unreached.h"
 
 namespace attnbias {
 namespace {
@@ -40,55 +41,6 @@ std::string DetailsOf(const absl::Status& status) {
   return std::string(status.GetPayload(kDetailsUrl).value_or(absl::Cord()));
 }
 
-// How gRPC names the reason for having no connection, and what it means.
-constexpr char kOtherPort[] =
-    "answers, but not with gRPC: is it the right port?";
-constexpr std::pair<const char*, const char*> kReasons[] = {
-    {"DNS resolution failed", "is not found: is the name right?"},
-    {"wrong version number",
-     "answers, but not with TLS: leave out ClientOptions::tls"},
-    {"certificate verify failed",
-     "has a certificate that is not trusted here, or has expired: set its "
-     "authority's, TlsOptions::ca_file"},
-    {"Hostname Verification",
-     "has a certificate for another name: ask it by one of its names, or set "
-     "TlsOptions::server_name"},
-    {"http1.x server", kOtherPort},
-    {"Failed parsing HTTP/2", kOtherPort},
-};
-
-// How a server was spoken to, and how else it may want it.
-std::string HowSpokenTo(const TlsOptions& tls) {
-  if (!tls.enabled) {
-    return "in plaintext: does it need TLS? Set ClientOptions::tls";
-  }
-  if (!tls.cert_file.empty()) {
-    return absl::StrCat(
-        "over TLS: is it starting or stopping, or does it not trust the "
-        "certificate in ",
-        tls.cert_file, "?");
-  }
-  return "over TLS: is it starting or stopping, or does it want a certificate? "
-         "Set TlsOptions::cert_file and key_file";
-}
-
-std::string WhyUnreached(absl::string_view says, const ClientOptions& options) {
-  for (const auto& [sign, why] : kReasons) {
-    if (absl::StrContains(says, sign)) {
-      return absl::StrCat(options.target, " ", why);
-    }
-  }
-  for (const char* sign : {"Socket closed", "reset by peer", "handshake"}) {
-    if (absl::StrContains(says, sign)) {
-      return absl::StrCat(options.target, " answers, but not with gRPC ",
-                          HowSpokenTo(*options.tls));
-    }
-  }
-  return absl::StrCat("nothing answers at ", options.target,
-                      ": is the server running? attnbias-server starts one, "
-                      "ClientOptions::target asks another");
-}
-
 // What to try, where that is known.
 std::string Advice(const grpc::Status& status, const ClientOptions& options,
                    bool has_token) {
@@ -96,12 +48,7 @@ std::string Advice(const grpc::Status& status, const ClientOptions& options,
   const std::string& target = options.target;
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
-      for (const absl::string_view start :
-           {"connections to all backends failing",
-            "failed to connect to all addresses", "DNS resolution failed"}) {
-        if (absl::StartsWith(says, start)) return WhyUnreached(says, options);
-      }
-      return "";
+      return IsUnreached(status) ? WhyUnreached(says, options) : "";
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return absl::StrCat("no complete answer from ", target,
                           " within the timeout of ",

@@ -60,6 +60,11 @@ struct ClientOptions {
   // Bound on one call, its retries and waits included; positive. Give a large
   // tensor over a slow link more.
   absl::Duration timeout = absl::Minutes(5);
+  // How long a call of a client that has never had a connection tries to get
+  // one, from the beginning of the call; positive. Then the call fails with
+  // UNAVAILABLE, the reason and what to try. A client that has had a connection
+  // tries until `timeout`: its server may be restarting.
+  absl::Duration connect_timeout = absl::Seconds(10);
   // A larger payload is refused before memory is taken for it.
   int64_t max_tensor_bytes = int64_t{16} << 30;
   // Attempts in a row that bring no byte before a call fails; 1: no retries. By
