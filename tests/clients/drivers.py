@@ -48,11 +48,14 @@ def sketch(part: ways.Part) -> dict[str, Any]:
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """What a program writes to a terminal holds no control characters, whatever a server sent."""
+    """Runs a program, whose log holds no control characters, whatever a server sent."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    for line in f"{done.stderr}{done.stdout}".split("\n"):
-        assert line.isprintable(), line
+    expect_printable(done.stderr)
     return done
+
+
+def expect_printable(text: str) -> None:
+    assert all(map(str.isprintable, text.split("\n"))), repr(text)
 
 
 def _by_python(kind: str) -> Driver:
@@ -93,6 +96,7 @@ def _by_tool(asked: Asked | None, settings: dict[str, Any], folder: pathlib.Path
         return {"status": status, "message": message}
     assert done.returncode == 0, done.stderr
     if asked is None:
+        expect_printable(done.stdout)
         return PRINTED
     with safetensors.safe_open(out, "numpy") as file:
         metadata = file.metadata()
