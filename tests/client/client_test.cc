@@ -512,6 +512,8 @@ TEST(Client, NamesTheOptionThatIsWrong) {
       "another target of gRPC");
   EXPECT_EQ(message({.timeout = absl::ZeroDuration()}),
             "timeout: got 0, want more than 0");
+  EXPECT_EQ(message({.connect_timeout = absl::ZeroDuration()}),
+            "connect_timeout: got 0, want more than 0");
   EXPECT_EQ(message({.max_tensor_bytes = 0}),
             "max_tensor_bytes: got 0, want more than 0");
   EXPECT_EQ(message({.max_attempts = 0}),

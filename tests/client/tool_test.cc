@@ -123,10 +123,10 @@ TEST_F(ToolTest, NobodyThereIsNotHealthy) {
 }
 
 TEST_F(ToolTest, WaitingForAServerIsSaidOnce) {
-  EXPECT_EQ(RunAlone({"info", "--server", "127.0.0.1:1", "--timeout", "1"}), 1);
+  EXPECT_EQ(RunAlone({"info", "--server", "127.0.0.1:1", "--connect-timeout", "1"}), 1);
   EXPECT_THAT(err_.str(),
               StartsWith("attnbias: nothing answers at 127.0.0.1:1: "));
-  const std::string notice = "trying 127.0.0.1:1 again, for up to 1 s\n";
+  const std::string notice = "trying 127.0.0.1:1 again\n";
   EXPECT_NE(err_.str().find(notice), std::string::npos);
   EXPECT_EQ(err_.str().find(notice), err_.str().rfind("trying"));
   EXPECT_THAT(err_.str(), HasSubstr("attnbias: UNAVAILABLE: "));
@@ -602,7 +602,8 @@ TEST_F(ToolTest, AWrongCommandLineIsExitCode2) {
         Line{"show", "alibi", "--queries", "2", "--keys", "2", "--head", "-1"},
         Line{"show", "alibi", "--queries", "2", "--keys", "2", "--heads", "1"},
         Line{"show", "alibi", "--queries", "2", "--keys", "2", "--png", "x"},
-        Line{"health", "--timeout", "0"}}) {
+        Line{"health", "--timeout", "0"},
+        Line{"health", "--connect-timeout", "0"}}) {
     EXPECT_EQ(Run(line), 2) << ::testing::PrintToString(line);
     EXPECT_NE(err_.str(), "") << ::testing::PrintToString(line);
   }

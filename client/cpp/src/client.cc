@@ -41,7 +41,7 @@ constexpr size_t kAlignment = 64;
 constexpr int kMaxStreams = 64;
 // The most that the contract allows.
 constexpr int kTablesPerPage = 1000;
-constexpr int kMostPages = 1000;
+constexpr int kMostPages = 100;
 
 // gRPC ends the program at a call with others.
 absl::Status CheckMetadata(const std::string& key, const std::string& value) {

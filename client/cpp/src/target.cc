@@ -140,8 +140,9 @@ absl::StatusOr<std::string> TargetFrom(absl::string_view target) {
 std::vector<std::string> HostsOf(absl::string_view target) {
   absl::string_view rest = target;
   const absl::string_view scheme = TakeSchemeOfHosts(&rest);
-  if (scheme.empty() && HasNoPort(target)) return {};
-  absl::ConsumePrefix(&rest, "///");
+  const bool has_own_resolver =
+      absl::StartsWith(scheme, "dns://") && scheme != "dns:///";
+  if (has_own_resolver || (scheme.empty() && HasNoPort(target))) return {};
   return absl::StrSplit(rest, ',');
 }
 

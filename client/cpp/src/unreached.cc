@@ -103,6 +103,11 @@ std::vector<std::string> Resolve(const std::vector<std::string>& hosts) {
   std::vector<std::string> addresses;
   for (const std::string& place : hosts) {
     const auto [host, port] = Split(place);
+    if (host == "localhost") {  // to gRPC both, whatever /etc/hosts says
+      addresses.push_back(absl::StrCat("ipv6:[::1]:", port));
+      addresses.push_back(absl::StrCat("ipv4:127.0.0.1:", port));
+      continue;
+    }
     const addrinfo hints = {.ai_flags = AI_NUMERICSERV,
                             .ai_family = AF_UNSPEC,
                             .ai_socktype = SOCK_STREAM};

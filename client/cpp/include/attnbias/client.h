@@ -139,7 +139,7 @@ class Client {
   absl::StatusOr<v1::GetServerInfoResponse> ServerInfo() const;
 
   // The learned tables that the server has mounted, by ascending name: at most a
-  // million. The timeout bounds all pages together. DATA_LOSS if pages do not
+  // hundred thousand. The timeout bounds all pages together. DATA_LOSS if pages do not
   // end, or if names do not ascend.
   absl::StatusOr<std::vector<v1::TableInfo>> ListTables() const;
 
