@@ -100,8 +100,7 @@ int main(int, char** argv) {
   v1::TensorSpec spec;
   google::protobuf::util::Status parsed;
   if (!request.is_null()) {
-    parsed =
-        google::protobuf::util::JsonStringToMessage(request.dump(), &spec);
+    parsed = google::protobuf::util::JsonStringToMessage(request.dump(), &spec);
   }
   const auto client = attnbias::Client::Create(OptionsOf(settings));
   if (!parsed.ok() || !client.ok()) {

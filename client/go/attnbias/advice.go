@@ -12,12 +12,16 @@ import (
 // How gRPC says that a name has no address.
 const noAddress = "no children to pick from"
 
+const silent = "%s accepts connections, and does not answer: is it the right port?"
+
 const anotherName = "%s has a certificate for another name: ask it by one of its names, or give " +
 	"one as TLS.ServerName"
 
 // How gRPC and Go say that there is no connection, and what that means; the first that fits.
 var reasons = []struct{ sign, why string }{
 	{noAddress, "%s is not found: is the name right?"},
+	{"handshake failed: context deadline exceeded", silent},
+	{"use of closed network connection", silent}, // by this side, whose time is over
 	{"first record does not look like a TLS handshake",
 		"%s answers, but not with TLS: leave out WithTLS"},
 	{"certificate has expired", "%s has a certificate that has expired"},
@@ -31,8 +35,8 @@ var reasons = []struct{ sign, why string }{
 // How they say that who answers closed the connection.
 var closed = []string{"server preface", "handshake failed", "broken pipe", "reset by peer", "EOF"}
 
-const nothingAnswers = "nothing answers at %s: is the server running? attnbias-server starts one, " +
-	"New(target) asks another"
+const nothingAnswers = "nothing answers at %s: is the server running? attnbias-server starts " +
+	"one, New(target) asks another"
 
 // advised says in one line what to try, where that is known, and then what gRPC or the server said.
 // It learns whether there was a connection.

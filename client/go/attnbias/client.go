@@ -149,7 +149,8 @@ func (c *Client) get(
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	d := download{client: c, spec: spec, want: expectedOf(spec), reserve: reserve, progress: s.progress}
+	d := download{client: c, spec: spec, want: expectedOf(spec), reserve: reserve,
+		progress: s.progress}
 	return d.run(ctx)
 }
 

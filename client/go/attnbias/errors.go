@@ -124,8 +124,8 @@ func corrupt(format string, values ...any) *Error {
 	return failed(codes.DataLoss, format, values...)
 }
 
-// errorOf turns what gRPC returns into an Error, whose texts are escaped; what is one stays as it is. The trailer is that of
-// the call; nil where there was none.
+// errorOf turns what gRPC returns into an Error, whose texts are escaped; what is one stays as it
+// is. The trailer is that of the call; nil where there was none.
 func errorOf(err error, trailer func() metadata.MD) *Error {
 	var own *Error
 	if errors.As(err, &own) {
@@ -135,20 +135,20 @@ func errorOf(err error, trailer func() metadata.MD) *Error {
 	if fromCall, ok := status.FromError(err); ok {
 		said = fromCall
 	}
-	made := &Error{Code: said.Code(), Message: escaped(said.Message())}
+	made := &Error{Code: said.Code(), Message: escaped(said.Message(), mostText)}
 	for _, detail := range said.Details() {
 		switch detail := detail.(type) {
 		case *errdetails.ErrorInfo:
-			made.Reason = escaped(detail.Reason)
+			made.Reason = brief(detail.Reason)
 		case *errdetails.RequestInfo:
-			made.RequestID = escaped(detail.RequestId)
+			made.RequestID = brief(detail.RequestId)
 		case *errdetails.RetryInfo:
 			delay := detail.RetryDelay.AsDuration()
 			made.delay = &delay
 		case *errdetails.BadRequest:
 			for _, one := range detail.FieldViolations {
 				made.FieldViolations = append(made.FieldViolations,
-					FieldViolation{escaped(one.Field), escaped(one.Description)})
+					FieldViolation{brief(one.Field), escaped(one.Description, mostText)})
 			}
 		}
 	}

@@ -42,8 +42,8 @@ func parseHeader(read chunk, header proto.Message) error {
 	return nil
 }
 
-// readTensorHeader is readHeader of what describes a payload, and checks that it adds up and is what
-// was asked for.
+// readTensorHeader is readHeader of what describes a payload, and checks that it adds up and is
+// what was asked for.
 func readTensorHeader(message *rawMessage, want *expected) (*pb.TensorHeader, error) {
 	header := &pb.TensorHeader{}
 	if err := readHeader(message, header); err != nil {

@@ -53,10 +53,10 @@ func WithTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.timeout = timeout }
 }
 
-// WithConnectTimeout bounds how long a client that has not reached its server yet keeps trying; more
-// than 0, by default 10 seconds. Then calls fail with ErrUnavailable and the reason, as that nothing
-// listens, a host is unknown, or a certificate is not trusted. Once a client has had a connection,
-// the same failures are retried for the time of [WithTimeout], because they can heal.
+// WithConnectTimeout bounds how long a client that has not reached its server yet keeps trying;
+// more than 0, by default 10 seconds. Then a call fails with ErrUnavailable and the reason, as that
+// nothing listens, a host is unknown, or a certificate is not trusted. Once a client has had a
+// connection, it retries the same failures for the time of [WithTimeout], because they can heal.
 func WithConnectTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.connectTimeout = timeout }
 }

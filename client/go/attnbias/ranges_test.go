@@ -223,7 +223,8 @@ func TestStreamsAreAsManyAsAreWorthIt(t *testing.T) {
 			}
 			return whole(request, stream)
 		}
-		if tensor := get(t, client, large(numbers)); !bytes.Equal(tensor.Bytes(), bytesOf(numbers)) {
+		tensor := get(t, client, large(numbers))
+		if !bytes.Equal(tensor.Bytes(), bytesOf(numbers)) {
 			t.Error("got other numbers")
 		}
 		expectRanges(t, f, want)

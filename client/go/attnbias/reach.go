@@ -15,8 +15,10 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// The most that each address of a target is tried for alone.
-const oneAddressTime = time.Second
+const (
+	oneAddressTime = time.Second // the most that each address of a target is tried for alone
+	mostAddresses  = 8           // that an error explains
+)
 
 // explained is an error with the reason of each address, where a target has several: gRPC says that
 // of one only, which may not be the telling one.
@@ -28,6 +30,8 @@ func (c *Client) explained(ctx context.Context, err *Error) *Error {
 	if len(addresses) < 2 {
 		return err
 	}
+	more := max(len(addresses)-mostAddresses, 0)
+	addresses = addresses[:len(addresses)-more]
 	reasons := make([]string, len(addresses))
 	var all sync.WaitGroup
 	for i, address := range addresses {
@@ -39,10 +43,14 @@ func (c *Client) explained(ctx context.Context, err *Error) *Error {
 		if is := c.whyUnreached(reason); why == "" || why == nothingAnswers && is != "" {
 			why = is
 		}
-		reasons[i] = addresses[i] + ": " + reason
+		reason = strings.TrimPrefix(reason, "connection error: desc = ")
+		reasons[i] = addresses[i] + ": " + strings.Trim(reason, `"`)
 	}
 	if why == "" {
 		why = "%s cannot be reached"
+	}
+	if more > 0 {
+		reasons = append(reasons, fmt.Sprintf("and %d addresses more", more))
 	}
 	err.Message = fmt.Sprintf(why, c.target) + " (" + strings.Join(reasons, "; ") + ")"
 	return err
@@ -62,6 +70,8 @@ func (c *Client) addresses(ctx context.Context) []string {
 		if err != nil { // as "unix:/run/a.sock"
 			return nil
 		}
+		ctx, cancel := context.WithTimeout(ctx, oneAddressTime)
+		defer cancel()
 		found, _ := net.DefaultResolver.LookupHost(ctx, host)
 		for i, address := range found {
 			found[i] = net.JoinHostPort(address, port)

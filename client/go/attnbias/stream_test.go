@@ -286,8 +286,8 @@ func FuzzAssemble(f *testing.F) {
 			&pb.StreamTensorResponse{Offset: offset, Crc32C: sum, Data: end},
 		))
 		whole := append(slices.Clone(begin), end...)
-		right := total > 0 && total == int64(len(whole)) && total%4 == 0 && offset == int64(len(begin)) &&
-			sum == crc32.Checksum(end, castagnoli)
+		right := total > 0 && total == int64(len(whole)) && total%4 == 0 &&
+			offset == int64(len(begin)) && sum == crc32.Checksum(end, castagnoli)
 		if right != (err == nil) {
 			t.Fatalf("right is %t, but the error is %v", right, err)
 		}

@@ -9,11 +9,19 @@ import (
 	"unicode/utf8"
 )
 
-// The most bytes of what a server names that stand in a message.
-const mostBrief = 400
+// The most bytes of a server's text that stand in a message: of one that is a message itself, and
+// of a name in one of this package.
+const (
+	mostText  = 8 << 10
+	mostBrief = 400
+)
 
-// escaped is a server's text for messages and logs: a terminal that shows it does nothing else.
-func escaped(text string) string {
+// escaped is a server's text for messages and logs, cut where it is long. A terminal shows it, and
+// does nothing else.
+func escaped(text string, most int) string {
+	if len(text) > most {
+		text = text[:most] + "..."
+	}
 	var safe strings.Builder
 	for i, letter := range text {
 		switch {
@@ -28,10 +36,5 @@ func escaped(text string) string {
 	return safe.String()
 }
 
-// brief is escaped, cut where it is long.
-func brief(text string) string {
-	if len(text) > mostBrief {
-		text = text[:mostBrief] + "..."
-	}
-	return escaped(text)
-}
+// brief is what a server calls something.
+func brief(text string) string { return escaped(text, mostBrief) }
