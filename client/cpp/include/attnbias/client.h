@@ -138,9 +138,9 @@ class Client {
 
   absl::StatusOr<v1::GetServerInfoResponse> ServerInfo() const;
 
-  // The learned tables that the server has mounted, by ascending name: at most a
-  // hundred thousand. The timeout bounds all pages together. DATA_LOSS if pages do not
-  // end, or if names do not ascend.
+  // The learned tables that the server has mounted, by ascending name: at most
+  // a hundred thousand. The timeout bounds all pages together. DATA_LOSS if
+  // pages do not end, or if names do not ascend.
   absl::StatusOr<std::vector<v1::TableInfo>> ListTables() const;
 
   // Health of the server ("") or of one of its services; never retried.
