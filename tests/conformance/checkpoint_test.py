@@ -454,7 +454,8 @@ def command_in(stderr: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "files", [["pytorch_model.bin"], ["model.fp16.safetensors"], ["model.fp16.safetensors", "x.bin"]]
+    "files",
+    [["pytorch_model.bin"], ["model.fp16.safetensors"], ["model.fp16.safetensors", "x.bin"]],
 )
 def test_the_command_that_an_error_names_makes_a_checkpoint(
     tmp_path: Path, files: list[str]

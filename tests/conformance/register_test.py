@@ -5,11 +5,13 @@ Rotary models are compared in from_config_test.py too, with all rope_types; mode
 learned, and the tables of checkpoints, in checkpoint_test.py.
 """
 
+import inspect
 import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -23,9 +25,11 @@ from checkpoint_test import CASES, check_config, make_model, of_patches
 from default_configs_test import COLUMNS, ROWS, Rope, cos_and_sin, module_of, relative_bound
 from from_config_test import NO_DEFAULT, REMOTE, ROTARY, make_config
 from transformers.initialization import no_init_weights
+from transformers.models.llama import modeling_llama
 
 import attnbias
 from attnbias._config.models import MODELS, UNSERVED
+from attnbias.transformers import _learned
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 IN_CHECKPOINT_TEST = {config.model_type for config, _ in CASES} | {"swinv2"}
@@ -48,7 +52,9 @@ IMAGES = {
     "image_size": 16,
     "patch_size": 4,
 }
-SINUSOIDAL = [name for name, rule in RULES.items() if rule == "sinusoidal" and name not in IN_FROM_CONFIG_TEST]
+SINUSOIDAL = [
+    name for name, rule in RULES.items() if rule == "sinusoidal" and name not in IN_FROM_CONFIG_TEST
+]
 AXIAL = [name for name, model in MODELS.items() if "default_type" in model.arguments]
 OF_LAYERS = [name for name, model in MODELS.items() if "layer_types" in model.arguments]
 WHOLES = [name for name, model in MODELS.items() if model.parts]
@@ -140,6 +146,13 @@ def test_learned_positions_are_the_rows_that_the_model_takes(
     assert len(rows) == len(encodings)
     for taken, encoding in zip(rows.values(), encodings.values(), strict=True):
         assert taken[:5] == [encoding.offset + position for position in range(5)]
+    if MODELS[model_type].attach == "learned":  # which finds tables by their names
+        found = [
+            f"{path}.weight"
+            for path, module in model.named_modules()
+            if path.rpartition(".")[2] in _learned._NAMES and isinstance(module, torch.nn.Embedding)
+        ]
+        assert found == list(rows)
 
 
 @pytest.mark.parametrize("model_type", OF_PATCHES)
@@ -228,9 +241,45 @@ def test_parts_have_the_defaults_of_their_types(model_type: str) -> None:
             assert got[f"{name}.{place}"] == encoding
 
 
+ATTACHED = [
+    name
+    for name, model in MODELS.items()
+    if model.attach == "rotary" and model.rule != "none" and "layer_types" not in model.arguments
+]
+
+
+@pytest.mark.parametrize("model_type", ATTACHED)
+def test_what_attach_takes_for_llamas_module_is_the_same_code(model_type: str) -> None:
+    model = hf.MODEL_MAPPING[hf.CONFIG_MAPPING[model_type]]
+    modeling = inspect.getmodule(model)
+    found = [kind for name, kind in vars(modeling).items() if name.endswith("RotaryEmbedding")]
+    assert len(found) == 1
+    if model_type != "deepseek_v2":  # which has complex numbers, and a forward of its own here
+        llama = inspect.getsource(modeling_llama.LlamaRotaryEmbedding.forward)
+        assert code_of(inspect.getsource(found[0].forward)) == code_of(llama)
+
+
+def code_of(source: str) -> str:
+    """Without comments, as one line."""
+    return " ".join(re.sub("#.*", "", source).split())
+
+
+def test_attach_unwraps_a_model_of_peft(client: attnbias.Client) -> None:
+    config = hf.LlamaConfig(
+        vocab_size=9, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2
+    )
+    model = hf.LlamaModel(config)
+    # As far as attach asks: peft itself is not among the packages of these tests.
+    wrapped: Any = SimpleNamespace(peft_config={}, get_base_model=lambda: model)
+    with attnbias.attach(wrapped, client, max_length=8) as attached:
+        assert [each.path for each in attached.report()] == ["rotary_emb.forward"]
+
+
 def test_codegen_and_roformer(client: attnbias.Client) -> None:
     """Whose rows are sines and then cosines, once for each pair."""
-    codegen = hf.AutoModel.from_config(hf.CodeGenConfig(n_layer=1, n_embd=64, n_head=4, rotary_dim=8))
+    codegen = hf.AutoModel.from_config(
+        hf.CodeGenConfig(n_layer=1, n_embd=64, n_head=4, rotary_dim=8)
+    )
     roformer = hf.AutoModel.from_config(
         hf.RoFormerConfig(hidden_size=64, num_attention_heads=4, num_hidden_layers=1)
     )
