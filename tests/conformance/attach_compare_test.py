@@ -37,9 +37,7 @@ Change = Callable[[Any, pytest.MonkeyPatch], None]
 def parts(model: Any, *names: str) -> list[Any]:
     """Modules of a model whose class has one of some names in it."""
     found = [
-        module
-        for module in model.modules()
-        if any(name in type(module).__name__ for name in names)
+        module for module in model.modules() if any(name in type(module).__name__ for name in names)
     ]
     assert found
     return found
@@ -174,10 +172,7 @@ ALIBI = "build_alibi_tensor"
 SINES = "SinusoidalPositionalEmbedding"
 CHANGES: dict[str, dict[str, Change]] = {
     **{name: ROTARY for name, file in _FILES.items() if file == "_rotary"},
-    **{
-        name: {"bias": replaced("compute_bias", "T5Attention")}
-        for name in ("t5", "mt5", "umt5")
-    },
+    **{name: {"bias": replaced("compute_bias", "T5Attention")} for name in ("t5", "mt5", "umt5")},
     "longt5": {
         "local bias": replaced("compute_bias", "LongT5TransientGlobalAttention"),
         "decoder's bias": replaced("compute_bias", "LongT5Attention"),
@@ -208,11 +203,7 @@ CHANGES: dict[str, dict[str, Change]] = {
         "table": one_number("embed_positions", "GPTJAttention"),
         "method": replaced("_get_embed_positions", "GPTJAttention"),
     },
-    **{
-        name: {"weight": learned_weight}
-        for name, file in _FILES.items()
-        if file == "_learned"
-    },
+    **{name: {"weight": learned_weight} for name, file in _FILES.items() if file == "_learned"},
 }
 CASES = [(name, change) for name, changes in CHANGES.items() for change in changes]
 
@@ -318,7 +309,9 @@ def test_a_forward_of_its_own_is_refused(
     model = attach_test.make(name)
     replaced("forward", kind)(model, monkeypatch)
     refused = refusal(model, client, attention="flex")
-    assert refused.endswith(f" with a forward of its own, want that of {kind}, which is to be replaced")
+    assert refused.endswith(
+        f" with a forward of its own, want that of {kind}, which is to be replaced"
+    )
 
 
 def test_a_server_with_other_numbers_is_refused(
@@ -454,9 +447,7 @@ LEFT = ("bert", "bart", "swin", "beit", "swinv2")  # whose answer is made of wei
 
 
 @pytest.mark.parametrize("model_type", SHARDED)
-def test_sharded(
-    client: attnbias.Client, sharded: Callable[[Any], None], model_type: str
-) -> None:
+def test_sharded(client: attnbias.Client, sharded: Callable[[Any], None], model_type: str) -> None:
     model = made(model_type).requires_grad_(True)
     want = output(model, model_type)
     sharded(model)

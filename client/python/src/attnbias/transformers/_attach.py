@@ -166,9 +166,7 @@ def _set_attention(changes: Changes, model: PreTrainedModel, attention: Attentio
         changes.set(config, "_attn_implementation_internal", name)
 
 
-def _report(
-    sites: list[Site], answers: dict[int, Any], reasons: list[str]
-) -> list[Replacement]:
+def _report(sites: list[Site], answers: dict[int, Any], reasons: list[str]) -> list[Replacement]:
     replacements, seen = [], set()
     for site, reason in zip(sites, reasons, strict=True):
         request = site.request
