@@ -148,17 +148,17 @@ def made(model_type: str) -> Any:
         return gemma_3_that_sees()
     if model_type == "longt5":
         return attach_test.make("longt5-global")
-    if model_type in attach_test.CONFIGS:
-        return attach_test.make(model_type)
-    if model_type in attach_sinusoidal_test.TYPES:
-        return attach_sinusoidal_test.new_model(model_type)
-    if model_type in attach_learned_test.KINDS:
-        return attach_learned_test.new_model(model_type)
-    if model_type in attach_windows_test.KINDS:
-        return attach_windows_test.new_model(model_type)
-    if model_type == "swinv2":
-        return attach_swin_v2_test.new_model()
-    return attach_rotary_test.new_model(model_type)
+    for known, make in (
+        (attach_test.CONFIGS, attach_test.make),
+        (attach_sinusoidal_test.TYPES, attach_sinusoidal_test.new_model),
+        (attach_learned_test.KINDS, attach_learned_test.new_model),
+        (attach_windows_test.KINDS, attach_windows_test.new_model),
+        (attach_rotary_test.MODELS, attach_rotary_test.new_model),
+    ):
+        if model_type in known:
+            return make(model_type)
+    assert model_type == "swinv2"
+    return attach_swin_v2_test.new_model()
 
 
 ROTARY: dict[str, Change] = {
