@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
-from grpc_health.v1 import health_pb2
-
+from attnbias._public.grpc.health.v1 import health_pb2
 from attnbias.v1 import logits_pb2, service_pb2
 
 if TYPE_CHECKING:

@@ -8,8 +8,6 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, Unpack, overload
 
-from grpc_health.v1 import health_pb2
-
 from attnbias._cache import Cache, require_bytes, require_folder
 from attnbias._cached import Cached
 from attnbias._call_options import CallOptions
@@ -38,6 +36,7 @@ from attnbias._info import (
 from attnbias._logits import LogitsOptions, LogitsRequest
 from attnbias._logits_stream import LogitsStream
 from attnbias._memory import Payload, part_of
+from attnbias._public.grpc.health.v1 import health_pb2
 from attnbias._request import Request, RequestOptions
 from attnbias._results import to_result
 from attnbias._retry import Deadline, ask

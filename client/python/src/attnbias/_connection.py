@@ -10,11 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
-from grpc_health.v1 import health_pb2
 
 from attnbias import _forks
 from attnbias._calls import CHECK_HEALTH, Method, run
 from attnbias._errors import CallFailed, CallInterrupted, CancelledError, from_rpc_error
+from attnbias._public.grpc.health.v1 import health_pb2
 from attnbias._retry import Deadline
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from typing_extensions import TypeVar
 
 from attnbias._checks import set_number
 from attnbias._enums import enum_name, set_enum
+from attnbias._generated import is_repeated
 from attnbias._grid import BlockToeplitz, BorderedToeplitz
 from attnbias._results import RotaryTables, XposTables
 from attnbias._tables import from_table_ref, to_table_ref
@@ -87,7 +88,7 @@ class Fields:
         if field.enum_type is not None:
             set_enum(message, field.name, value, path)
             return
-        if not field.is_repeated:
+        if not is_repeated(field):
             set_number(message, field.name, value, path)
             return
         try:
@@ -153,7 +154,7 @@ def from_spec(spec: service_pb2.TensorSpec) -> Encoding | None:
         elif field.enum_type is not None:
             values[field.name] = enum_name(field.enum_type, value)
         else:
-            values[field.name] = tuple(value) if field.is_repeated else value
+            values[field.name] = tuple(value) if is_repeated(field) else value
     return encoding(**values)
 
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from google.protobuf.message import DecodeError
-from google.rpc import error_details_pb2, status_pb2
-from grpc_status import rpc_status
 
+from attnbias._public.google.rpc import error_details_pb2, status_pb2
 from attnbias._words import in_arguments
 
 if TYPE_CHECKING:
@@ -195,14 +194,8 @@ _BY_CODE = {cls.code: cls for cls in Error.__subclasses__()}
 
 _DETAIL_TYPES = (
     error_details_pb2.BadRequest,
-    error_details_pb2.DebugInfo,
     error_details_pb2.ErrorInfo,
-    error_details_pb2.Help,
-    error_details_pb2.LocalizedMessage,
-    error_details_pb2.PreconditionFailure,
-    error_details_pb2.QuotaFailure,
     error_details_pb2.RequestInfo,
-    error_details_pb2.ResourceInfo,
     error_details_pb2.RetryInfo,
 )
 
@@ -304,11 +297,15 @@ def _pushback(error: Any) -> float | None:
 
 
 def _decode_details(error: Any) -> list[Message]:
+    """The details of a status, if they are of the status that gRPC has."""
+    packed = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin", b"")
     try:
-        status = rpc_status.from_call(error)
-    except (ValueError, DecodeError):  # the details contradict the status, or are not a Status
+        status = status_pb2.Status.FromString(packed)
+        if (status.code, status.message) != (error.code().value[0], error.details()):
+            return []
+        return _unpack(status)
+    except DecodeError:
         return []
-    return _unpack(status) if status is not None else []
 
 
 def _unpack(status: status_pb2.Status) -> list[Message]:

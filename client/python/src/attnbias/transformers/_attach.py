@@ -62,6 +62,8 @@ def attach(
         message = "attach: transformers is not installed; pip install 'attnbias[transformers]'"
         raise ImportError(message) from error
 
+    if hasattr(model, "peft_config") and hasattr(model, "get_base_model"):
+        model = model.get_base_model()  # what a PeftModel has put its adapters into
     want = "a model of transformers, such as transformers.T5Model"
     require_instance(model, transformers.PreTrainedModel, "model", want)
     require_instance(client, Client, "client", "an attnbias.Client")

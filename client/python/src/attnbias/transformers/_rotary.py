@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-import importlib
+import sys
 import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -31,6 +31,8 @@ from attnbias.transformers._family import Family, Site, Wanted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from transformers import PreTrainedModel
+
     from attnbias._client import Client
     from attnbias._results import RotaryTables
     from attnbias.transformers._changes import Changes
@@ -40,15 +42,15 @@ _LENGTHS_KEPT: Final = 4  # of a "dynamic" rope_type; each has a table of its ow
 
 def sites(wanted: Wanted) -> Iterator[Site]:
     """The module, once for each table that it has."""
-    for path, module in wanted.modules(_class_of(wanted.model.config.model_type)):
+    for path, module in wanted.modules(_class_of(wanted.model)):
         for layer_type, encoding, scale in _encodings_of(module):
             tables = _Tables(wanted, path, module, layer_type, encoding=encoding, scale=scale)
             yield from tables.sites()
 
 
-def _class_of(model_type: str) -> type:
-    folder = model_type.removesuffix("_text")
-    file = importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")
+def _class_of(model: PreTrainedModel) -> type:
+    names = (kind.__module__ for kind in type(model).__mro__)
+    file = sys.modules[next(name for name in names if name.startswith("transformers.models."))]
     (found,) = (kind for name, kind in vars(file).items() if name.endswith("RotaryEmbedding"))
     known: type = found
     return known
