@@ -14,6 +14,7 @@ from attnbias._assembler import Assembler
 from attnbias._calls import GET_TENSOR
 from attnbias._channel import WINDOW_BYTES
 from attnbias._errors import DataLossError, Error
+from attnbias._expected import check_answer
 from attnbias._header import header_of
 from attnbias._info import to_tensor_info
 from attnbias._memory import Payload, allocate, borrow, keep_freed_memory, require_within
@@ -146,6 +147,7 @@ class Download:
     def accept(self, header: service_pb2.TensorHeader, at: int) -> npt.NDArray[np.uint8]:
         """See Target."""
         info = to_tensor_info(header)
+        check_answer(header, self._spec)
         if at == 0:
             self._payload = Payload(info, self._memory_for(info), header)
             self._progress.begin(info.nbytes)
