@@ -599,20 +599,55 @@ def test_a_fingerprint_is_no_path(
     server: FakeServer, cached: attnbias.Client, folder: Path
 ) -> None:
     serve(server, table(VALUES, fingerprint="../../outside"))
-    for _ in range(2):
+    with pytest.raises(attnbias.DataLossError, match="fingerprint: got '../../outside', want 64"):
+        get(cached)
+    assert files(folder.parent) == []
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("method", ["get", "describe"])
+def test_a_request_that_names_another_tensor_is_asked_again(
+    server: FakeServer, cached: attnbias.Client, folder: Path, method: str
+) -> None:
+    get(cached)
+    named = request(folder)
+    other = table(VALUES[:500], fingerprint=OTHER)
+    serve(server, other)
+    cached.get(ENCODING, positions=500)
+    (line,) = (path for path in (folder / "requests").iterdir() if path != named)
+    named.write_bytes(line.read_bytes())
+    serve(server, table(VALUES))
+    if method == "get":
         np.testing.assert_array_equal(get(cached), VALUES)
-    assert not [path for path in files(folder.parent) if "outside" in path.name]
-    assert len(server.requests) == 2
+    else:
+        assert cached.describe(ENCODING, **POSITIONS).parts[0].shape == VALUES.shape
+    assert tensor(folder, OTHER).exists()
+
+
+def test_a_description_of_another_tensor_is_asked_for_again(
+    server: FakeServer, cached: attnbias.Client, folder: Path
+) -> None:
+    info = cached.describe(ENCODING, **POSITIONS)
+    (path,) = (folder / "descriptions").iterdir()
+    path.write_bytes(
+        service_pb2.DescribeTensorResponse(header=table(VALUES[:7]).header).SerializeToString()
+    )
+    assert cached.describe(ENCODING, **POSITIONS) == info
+    assert server.describe_calls == 2
 
 
 # Room
 
 
-def fill(server: FakeServer, client: attnbias.Client, dims: range) -> None:
-    for dim in dims:
-        serve(server, table(VALUES, fingerprint=f"{dim:064x}"))
+def numbered(number: int) -> attnbias.Request:
+    return attnbias.Request(attnbias.Sinusoidal(dim=5, base=10.0**number), positions=1000)
+
+
+def fill(server: FakeServer, client: attnbias.Client, numbers: range) -> None:
+    for number in numbers:
+        serve(server, table(VALUES, fingerprint=f"{number:064x}"))
         server.requests.clear()
-        client.get(attnbias.Sinusoidal(dim=dim), positions=1000)
+        client.get_many([numbered(number)])
 
 
 def test_the_least_recently_used_goes_first(
@@ -621,11 +656,11 @@ def test_the_least_recently_used_goes_first(
     cache = attnbias.Cache(folder)
     with connect(server.target, cache=folder, cache_bytes=80_000) as client:
         fill(server, client, range(1, 4))
-        spec = attnbias.Request(attnbias.Sinusoidal(dim=2), positions=1000).to_spec()
+        spec = numbered(2).to_spec()
         for path in (folder / "requests").iterdir():
             os.utime(path, (10, 10) if path.name == key_of(spec) else (20, 20))
-        held = client.get(attnbias.Sinusoidal(dim=2), positions=1000)  # used now
-        first = attnbias.Request(attnbias.Sinusoidal(dim=1), positions=1000).to_spec()
+        (held,) = client.get_many([numbered(2)])  # used now
+        first = numbered(1).to_spec()
         os.utime(folder / "requests" / key_of(first), (5, 5))
         fill(server, client, range(4, 5))
         assert {int(entry.info.fingerprint, 16) for entry in cache.entries()} == {2, 3, 4}

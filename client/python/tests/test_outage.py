@@ -52,7 +52,7 @@ def describes(
     _request: service_pb2.DescribeTensorRequest, _context: grpc.ServicerContext
 ) -> service_pb2.DescribeTensorResponse:
     array = np.zeros((2, 9), "f4")
-    made = header(("diagonals", tensor_pb2.FORM_TOEPLITZ, array))
+    made = header(("diagonals", tensor_pb2.FORM_TOEPLITZ, array), first_relative_position=-4)
     return service_pb2.DescribeTensorResponse(header=made)
 
 

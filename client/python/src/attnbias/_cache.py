@@ -20,6 +20,7 @@ import secrets
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
 
@@ -32,9 +33,11 @@ from attnbias._checks import require_instance
 from attnbias._description import read_description
 from attnbias._enums import enum_name
 from attnbias._errors import DataLossError, Error
+from attnbias._expected import check_answer
 from attnbias._folder import Folder, UnsafeError
 from attnbias._info import TensorInfo, to_tensor_info
 from attnbias._memory import Payload
+from attnbias._words import escaped
 from attnbias.v1 import service_pb2, tensor_pb2
 
 if TYPE_CHECKING:
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    Accept: TypeAlias = Callable[[TensorInfo], None]
+    Accept: TypeAlias = Callable[[service_pb2.TensorHeader], None]
 
 _TENSORS, _REQUESTS, _DESCRIPTIONS, _DRAFTS = "tensors", "requests", "descriptions", "drafts"
 _SUFFIX: Final = ".safetensors"
@@ -163,7 +166,8 @@ class Cache:
         Args:
             key: of the request, as ``key_of`` makes it.
             fingerprint: of the payload; None is the one that the request had before.
-            accept: is called before the payload is read; its DataLossError counts it as missing.
+            accept: is called with the header before the payload is read; its DataLossError counts
+                the payload as missing.
         """
         try:
             known = self._read_request(key)
@@ -176,7 +180,7 @@ class Cache:
         except FileNotFoundError:
             return None
         except (_DamagedError, DataLossError) as error:
-            _log.warning("%s; it counts as missing", error)
+            _log.warning("%s; it counts as missing", escaped(str(error)))
             return None
         except OSError as error:
             self.warn(f"cannot be read: {error}")
@@ -200,23 +204,16 @@ class Cache:
         except (OSError, ValueError, _DamagedError):
             return None
 
-    def find_description(self, key: str, accept: Accept = lambda _: None) -> TensorInfo | None:
-        """What a request's payload is; None where a server has to be asked.
-
-        Args:
-            key: as in ``find``.
-            accept: as in ``find``.
-        """
-        payload = self.find(key, accept=accept)
+    def find_description(self, key: str, spec: service_pb2.TensorSpec) -> TensorInfo | None:
+        """What a request's payload is; None where a server has to be asked."""
+        payload = self.find(key, accept=partial(check_answer, spec=spec))
         if payload is not None:
             return payload.info
         try:
             with self._inside(_DESCRIPTIONS) as descriptions:
-                info = read_description(descriptions.read(key, _MOST_HEAD_BYTES))
-            accept(info)
+                return read_description(descriptions.read(key, _MOST_HEAD_BYTES), spec)
         except (Error, OSError):
             return None
-        return info
 
     def store_description(self, key: str, answer: bytes) -> None:
         """Keeps what a server said that a request's payload is, as it came."""
@@ -262,7 +259,7 @@ class Cache:
         """Says once that the cache does not do what it is for."""
         if not self._has_warned:
             self._has_warned = True
-            _log.warning("the cache %s %s; calls go on without it", self.folder, why)
+            _log.warning("the cache %s %s; calls go on without it", self.folder, escaped(why))
 
     @contextlib.contextmanager
     def _inside(self, kind: str, *, create: bool = False) -> Iterator[Folder]:
@@ -281,7 +278,7 @@ class Cache:
         with self._inside(_TENSORS) as tensors:
             try:
                 file, stamp = _map(tensors, name)
-                accept(file.payload.info)
+                accept(file.payload.header)
                 if stamp != trusted and stamp not in self._checked:
                     file.check()
             except _DamagedError:

@@ -14,6 +14,7 @@ from attnbias._cache import key_of, names_a_table
 from attnbias._description import ask_for_description
 from attnbias._download import Download
 from attnbias._errors import NotFoundError
+from attnbias._expected import check_answer
 from attnbias._files import metadata_of
 from attnbias._memory import Payload, borrow, require_within
 from attnbias._results import to_result
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from attnbias._request import Request
     from attnbias._retry import Deadline
     from attnbias._sharded_request import Piece
+    from attnbias.v1 import service_pb2
 
 _FIRST_PAUSE: Final = 0.002  # seconds between two looks at a lock that another has
 _LARGEST_PAUSE: Final = 0.05
@@ -56,7 +58,7 @@ class Cached:
     async def describe(self) -> TensorInfo:
         """What the cache has, else what the server would send, which is kept."""
         if not self._may_differ:
-            find = partial(self._cache.find_description, self._key)
+            find = partial(self._cache.find_description, self._key, self._spec)
             if (found := await self._options.calls.do(find)) is not None:
                 return found
         if self._offline:
@@ -75,7 +77,6 @@ class Cached:
             ValueError: ``out`` does not fit the payload.
         """
         payload = await self._find() or await self._fetch()
-        require_within(payload.info, self._options.max_tensor_bytes)
         if self._options.out is None:
             payload.memory.flags.writeable = False
             return payload
@@ -94,9 +95,10 @@ class Cached:
             raise self._missing()
         return found
 
-    def _accept(self, info: TensorInfo) -> None:
-        """Refuses what the caller does not take, before it is read."""
-        require_within(info, self._options.max_tensor_bytes)
+    def _accept(self, header: service_pb2.TensorHeader) -> None:
+        """Refuses what is no answer, or more than the caller takes, before it is read."""
+        check_answer(header, self._spec)
+        require_within(header.total_bytes, self._options.max_tensor_bytes)
 
     def _missing(self) -> NotFoundError:
         return NotFoundError(

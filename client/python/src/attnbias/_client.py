@@ -27,7 +27,7 @@ from attnbias._checks import refuse_unknown, require_instance
 from attnbias._connection import CallGroup, Connection
 from attnbias._description import ask_for_description
 from attnbias._download import Download
-from attnbias._errors import CallFailed, CallInterrupted, UnavailableError
+from attnbias._errors import CallFailed, CallInterrupted, DataLossError, UnavailableError
 from attnbias._files import check_suffix, metadata_of, write
 from attnbias._info import (
     ServerInfo,
@@ -44,6 +44,7 @@ from attnbias._retry import Deadline, ask
 from attnbias._sharded_request import ShardedRequest
 from attnbias._sharding import to_sharding
 from attnbias._sizes import Sizes
+from attnbias._words import escaped
 from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ CALLS_IN_FLIGHT: Final = 8
 _MAX_STREAMS: Final = 64
 CACHE_VARIABLE: Final = "ATTNBIAS_CACHE_DIR"
 _TABLES_PER_PAGE: Final = 1000  # the most that the contract allows
+_MOST_PAGES: Final = 100  # a server that sends more of them never ends
 
 
 class BaseClient:
@@ -245,14 +247,27 @@ class BaseClient:
         return to_server_info(await self._ask(GET_SERVER_INFO, message, timeout))
 
     async def _list_tables(self, timeout: float | None) -> list[TableInfo]:
+        options = self._options(None, False, timeout)
+        deadline = Deadline(options.timeout)
         tables: list[TableInfo] = []
         message = service_pb2.ListTablesRequest(page_size=_TABLES_PER_PAGE)
-        while True:
-            page = await self._ask(LIST_TABLES, message, timeout)
-            tables += [to_table_info(table) for table in page.tables]
+        for _ in range(_MOST_PAGES):
+            page = await ask(LIST_TABLES, message, options, deadline)
+            for table in page.tables:
+                if tables and table.name <= tables[-1].name:
+                    raise DataLossError(
+                        f'tables: got "{escaped(table.name)}" after "{escaped(tables[-1].name)}", '
+                        "want names in ascending order"
+                    )
+                tables.append(to_table_info(table))
             message.page_token = page.next_page_token
             if not message.page_token:
                 return tables
+            if not page.tables:
+                raise DataLossError("tables: got an empty page before the last, want tables")
+        raise DataLossError(
+            f"tables: got more than {_MOST_PAGES} pages, want at most {_MOST_PAGES}"
+        )
 
     async def _health(self, service: str, timeout: float | None) -> bool:
         message = health_pb2.HealthCheckRequest(service=service)
@@ -654,7 +669,7 @@ class Client(BaseClient):
         """The learned tables that the server has mounted, by name.
 
         Args:
-            timeout: seconds for each page of a thousand, instead of the client's.
+            timeout: seconds for the whole list, instead of the client's.
         """
         return run(self._list_tables(timeout))
 

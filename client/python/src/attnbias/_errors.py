@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-from attnbias._words import in_arguments
+from attnbias._words import escaped, in_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ class Error(Exception):
     Attributes:
         code: the gRPC status code.
         message: what the server (or, for local failures, this package) said, in the words of
-            this package.
+            this package; control characters are escaped.
         details: the status's ``google.rpc`` detail messages, decoded; in the contract's words.
     """
 
@@ -56,7 +56,8 @@ class Error(Exception):
     ) -> None:
         self._pushback = pushback
         self.code = type(self).code if code is None else code
-        self.message = message
+        lines = message.split("\n")
+        self.message = message = "\n".join(escaped(line, _MOST_CHARACTERS) for line in lines)
         self.details = tuple(details)
         super().__init__(f"{self.code.name}: {message}")
 
@@ -69,7 +70,9 @@ class Error(Exception):
         """Which fields of the request were wrong, and how."""
         return tuple(
             FieldViolation(
-                *in_arguments(f"{violation.field}: {violation.description}").split(": ", 1)
+                *escaped(
+                    in_arguments(f"{violation.field}: {violation.description}"), _MOST_CHARACTERS
+                ).split(": ", 1)
             )
             for detail in self.details
             if isinstance(detail, error_details_pb2.BadRequest)
@@ -81,7 +84,7 @@ class Error(Exception):
         """The machine-readable reason, as in ``TENSOR_TOO_LARGE_FOR_UNARY``; "" without one."""
         for detail in self.details:
             if isinstance(detail, error_details_pb2.ErrorInfo):
-                return str(detail.reason)
+                return escaped(detail.reason)
         return ""
 
     @property
@@ -89,7 +92,7 @@ class Error(Exception):
         """What the server's log calls the call; "" where no server says."""
         for detail in self.details:
             if isinstance(detail, error_details_pb2.RequestInfo):
-                return str(detail.request_id)
+                return escaped(detail.request_id)
         return ""
 
     @property
@@ -191,6 +194,7 @@ class UnauthenticatedError(Error):
     code = grpc.StatusCode.UNAUTHENTICATED
 
 
+_MOST_CHARACTERS: Final = 1000  # of a message
 _BY_CODE = {cls.code: cls for cls in Error.__subclasses__()}
 
 _DETAIL_TYPES = (
@@ -262,7 +266,8 @@ def from_rpc_error(error: grpc.RpcError, endpoint: Endpoint) -> Error:
     """Turns what gRPC raises into an Error."""
     code = error.code()
     cls = _BY_CODE.get(code, Error)
-    message = _with_advice(code, in_arguments(error.details() or ""), endpoint)
+    says = escaped(in_arguments(error.details() or ""), _MOST_CHARACTERS)
+    message = _with_advice(code, says, endpoint)
     return cls(message, code=code, details=_decode_details(error), pushback=_pushback(error))
 
 
