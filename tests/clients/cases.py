@@ -3,6 +3,7 @@
 
 import math
 from dataclasses import replace
+from itertools import chain, repeat
 from typing import Any
 
 import grpc
@@ -219,6 +220,13 @@ CHUNKS = {
     ),
     "a chunk of no bytes": Trial(
         LARGE, lambda _, messages: [*messages[:2], empty_chunk(1 << 20), *messages[2:]]
+    ),
+    "chunks of no bytes, without end": Trial(
+        LARGE,
+        lambda _, messages: chain(messages[:2], repeat(empty_chunk(1 << 20))),
+        settings={"timeout": 3},
+        fails=Fails("DEADLINE_EXCEEDED", "no complete answer from 127.0.0.1:"),
+        calls=None,
     ),
     "a negative offset": Trial(
         LARGE,

@@ -7,15 +7,18 @@ import pathlib
 import re
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from tests.clients.cases import COLUMNS, FAULTS, TRIALS
 from tests.clients.drivers import DRIVERS, LACKS, PRINTED, Outcome, sketch
 from tests.clients.fronts import has_two_localhosts
 from tests.clients.proxy import Proxy
-from tests.clients.trial import LONG, Fails, Trial
+from tests.clients.trial import LONG, Asked, Fails, Trial
 from tests.integration import ways
+from tests.integration.cases import CASES, case_of
 from tests.integration.server import Server, eventually
+from tests.integration.ways_test import options_of
 
 Before = Callable[[Trial], Proxy]
 
@@ -37,6 +40,10 @@ def right(server: Server, name: str) -> Outcome:
     """What the server says without anything between."""
     asked = TRIALS[name].asked
     assert asked is not None
+    return answer_of(server, asked)
+
+
+def answer_of(server: Server, asked: Asked) -> Outcome:
     spec = asked.spec()
     with server.connect() as stub:
         parts = ways.by_stream(stub, spec)
@@ -89,6 +96,19 @@ def test_an_error_says_what_the_log_calls_its_call(
     eventually(
         lambda: f" request_id={got['request_id']} " in open_server.log(), "the call is logged"
     )
+
+
+# Python's clients and the tool are asked for these by the integration tests.
+@pytest.mark.parametrize("encoding", CASES)
+@pytest.mark.parametrize("client", ["go", "c++"])
+def test_no_right_answer_is_refused(
+    client: str, encoding: str, open_server: Server, tmp_path: pathlib.Path
+) -> None:
+    for seed in range(8):
+        case = case_of(encoding, seed)
+        asked = Asked(case, options_of(case, np.random.default_rng(seed)))
+        settings = {"target": open_server.address, "timeout": LONG}
+        assert DRIVERS[client](asked, settings, tmp_path) == answer_of(open_server, asked), asked
 
 
 def expect_failure(got: Outcome, want: Fails) -> None:

@@ -233,7 +233,6 @@ step_python() {
 
 step_go() {
   build dev
-  install_python_client # whose cache is shared
   (cd client/go && go vet ./... && go test -race -count=1 -v ./...)
 }
 

@@ -407,6 +407,38 @@ func expectPanic(t *testing.T, want string, call func()) {
 	call()
 }
 
+// A server that says in resolved_spec that it was asked for something else changes no view.
+func TestLengthsAreThoseOfTheRequest(t *testing.T) {
+	f, client := fakeAndClient(t)
+	header := payloadHeader()
+	resolved := header.ResolvedSpec.GetPair()
+	resolved.Queries, resolved.Keys = &pb.Range{Begin: 1, End: 2}, &pb.Range{End: 3}
+	f.script = append(f.script, sends(nil, withHeader(header), part(0), part(1), part(2)))
+	bias, err := AsToeplitz[float32](get(t, client, alibi))
+	if err != nil || bias.Queries() != 2 || bias.Keys() != 2 || bias.At(0, 1, 0) != payload[0] {
+		t.Errorf("got %v, %v, want 2 queries and 2 keys", bias, err)
+	}
+}
+
+// Requests that a server refuses make no client panic when it answers them.
+func TestAnyRequestDeterminesAnAnswer(t *testing.T) {
+	const most = "9223372036854775807"
+	for _, text := range []string{
+		"", "alibi {}", "pair {}", "swin {}", "deberta {} pair {}", "rotary { head_dim: -3 }",
+		"learned_absolute {}", "shaw {} pair { heads {} }", "sinusoidal {} table {}",
+		"shaw { table { inline_table { shape: 3 } } }",
+		"alibi {} output { form: FORM_TABLE }", "alibi {} output { form: FORM_BLOCK_TOEPLITZ_2D }",
+		"sinusoidal { dim: 1 } table { position_ids {} }",
+		"alibi { num_heads: -1 } pair { query_positions {} key_positions {} }",
+		"alibi { num_heads: 1 } pair { query_length: " + most + " key_length: " + most + " }",
+		"alibi { num_heads: 1 } pair { queries { begin: -" + most + " end: " + most + " } }",
+		"swin_v2 { window_height: 2147483647 window_width: 2147483647 num_heads: 1 } grid {}",
+	} {
+		err := expectedOf(specOf(t, text)).check(payloadHeader())
+		expectError(t, err, ErrCorrupt, "want")
+	}
+}
+
 func TestServerIsDescribed(t *testing.T) {
 	client := realClient(t)
 	info, err := client.ServerInfo(t.Context())
