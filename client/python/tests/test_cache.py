@@ -599,7 +599,7 @@ def test_a_fingerprint_is_no_path(
     server: FakeServer, cached: attnbias.Client, folder: Path
 ) -> None:
     serve(server, table(VALUES, fingerprint="../../outside"))
-    with pytest.raises(attnbias.DataLossError, match="fingerprint: got '../../outside', want 64"):
+    with pytest.raises(attnbias.DataLossError, match=r"fingerprint: got '../../outside', want 64"):
         get(cached)
     assert files(folder.parent) == []
     assert server.requests == []

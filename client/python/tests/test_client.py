@@ -341,7 +341,7 @@ def test_list_tables_of_encodings_whose_tables_have_one_layout(
 
 
 def table_info(name: str, **fields: Any) -> service_pb2.TableInfo:
-    given = {"sha256": "0" * 64, "data_type": tensor_pb2.DATA_TYPE_F32, "shape": [1]} | fields
+    given: Any = {"sha256": "0" * 64, "data_type": tensor_pb2.DATA_TYPE_F32, "shape": [1]} | fields
     return service_pb2.TableInfo(name=name, **given)
 
 
@@ -522,7 +522,7 @@ def test_an_answer_to_what_a_server_refuses_is_data_loss(
     server.script = [TOEPLITZ.serve]
     if encoding.extent == "pair":
         asked = {"keys": 1} | asked if "queries" in asked else asked
-    with pytest.raises(attnbias.DataLossError, match="^DATA_LOSS: header"):
+    with pytest.raises(attnbias.DataLossError, match=r"^DATA_LOSS: header"):
         client.get(encoding, **asked)
 
 

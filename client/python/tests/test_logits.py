@@ -455,7 +455,8 @@ def test_damage_is_data_loss(server: FakeServer, client: attnbias.Client, damage
 def test_another_header_is_data_loss(
     server: FakeServer, client: attnbias.Client, field: str, got: int, want: int
 ) -> None:
-    server.logits = Scripted(random(HEADS, 4, 4), **{field: got}).serve
+    fields: Any = {field: got}
+    server.logits = Scripted(random(HEADS, 4, 4), **fields).serve
     term = attnbias.ShawKeys(table=random(3, DIM), left=1, right=1)
     with pytest.raises(attnbias.DataLossError, match=rf"header\.{field}: got {got}, want {want}"):
         client.logits(term, random(HEADS, 4, DIM), keys=4, direction="bidirectional")

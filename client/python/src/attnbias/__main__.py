@@ -206,9 +206,9 @@ def _ls(options: argparse.Namespace) -> int:
                 entry.last_used.isoformat(timespec="seconds"),
             )
         )
-    rows = [tuple(map(escaped, row)) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
+    shown = [tuple(map(escaped, row)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    for row in shown:
         print(
             "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
         )

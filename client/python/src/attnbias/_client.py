@@ -38,6 +38,7 @@ from attnbias._info import (
 from attnbias._logits import LogitsOptions, LogitsRequest
 from attnbias._logits_stream import LogitsStream
 from attnbias._memory import Payload, part_of
+from attnbias._reach import explained
 from attnbias._request import Request, RequestOptions
 from attnbias._results import to_result
 from attnbias._retry import Deadline, ask
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
 Out = TypeVar("Out")
 
 _DEFAULT_TIMEOUT: Final = 300.0
+_DEFAULT_CONNECT_TIMEOUT: Final = 10.0
 _DEFAULT_MAX_TENSOR_BYTES: Final = 16 << 30
 CALLS_IN_FLIGHT: Final = 8
 _MAX_STREAMS: Final = 64
@@ -86,6 +88,7 @@ class BaseClient:
         target: str | None = None,
         *,
         timeout: float | None = _DEFAULT_TIMEOUT,
+        connect_timeout: float | None = _DEFAULT_CONNECT_TIMEOUT,
         tls: bool | Tls | None = None,
         token: str | os.PathLike[str] | None = None,
         credentials: grpc.ChannelCredentials | None = None,
@@ -102,7 +105,7 @@ class BaseClient:
             raise ValueError(f"max_attempts: got {max_attempts}, want at least 1, or None")
         if streams is not None and not 1 <= streams <= _MAX_STREAMS:
             raise ValueError(f"streams: got {streams}, want 1 to {_MAX_STREAMS}, or None")
-        self._timeout = _checked(timeout)
+        self._timeout = _checked(timeout, "timeout")
         self._streams = streams
         self._sizes = Sizes()
         self._max_attempts = max_attempts
@@ -123,6 +126,7 @@ class BaseClient:
             metadata=metadata,
             options=channel_options or {},
             offline=offline,
+            connect_timeout=_checked(connect_timeout, "connect_timeout"),
         )
         self._open()
 
@@ -138,6 +142,7 @@ class BaseClient:
         return {
             "target": self._endpoint.target,
             "timeout": self._timeout,
+            "connect_timeout": self._endpoint.connect_timeout,
             "tls": self._tls,
             "token": self._token,
             "metadata": self._endpoint.metadata,
@@ -271,11 +276,12 @@ class BaseClient:
 
     async def _health(self, service: str, timeout: float | None) -> bool:
         message = health_pb2.HealthCheckRequest(service=service)
-        left = Deadline(self._time_for(timeout)).remaining()
+        deadline = Deadline(self._time_for(timeout))
+        calls = self._new_calls()
         try:
-            response = await self._new_calls().ask(CHECK_HEALTH, message, left)
+            response = await calls.ask(CHECK_HEALTH, message, deadline.remaining())
         except CallFailed as failed:
-            failure = failed.error
+            failure = await explained(failed.error, calls, deadline)
         else:
             return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
         raise failure  # not inside except: gRPC's traceback says nothing more
@@ -319,7 +325,7 @@ class BaseClient:
         )
 
     def _time_for(self, timeout: float | None) -> float | None:
-        return self._timeout if timeout is None else _checked(timeout)
+        return self._timeout if timeout is None else _checked(timeout, "timeout")
 
 
 class Client(BaseClient):
@@ -333,6 +339,10 @@ class Client(BaseClient):
             None is what the environment variable ``ATTNBIAS_SERVER`` says, else
             this machine.
         timeout: seconds that a call may take, retries included; None for ever.
+        connect_timeout: seconds that a call of a client without a connection so far tries to get
+            one: with a closed port, an unknown name, another protocol or a wrong certificate it
+            then fails with an UnavailableError that gives the reason. After the first connection
+            the timeout alone bounds a call. None is as long as timeout.
         tls: True is TLS with a server whose certificate the system trusts,
             ``attnbias.Tls(ca=..., cert=..., key=...)`` with others, False plaintext.
             None is what the environment says: ``ATTNBIAS_CLIENT_TLS=1`` or the files
@@ -707,11 +717,11 @@ def _cache_in(folder: str | os.PathLike[str] | None, max_bytes: int | None) -> C
     return Cache(folder, max_bytes=max_bytes)
 
 
-def _checked(timeout: float | None) -> float | None:
-    if timeout is None:
+def _checked(seconds: float | None, name: str) -> float | None:
+    if seconds is None:
         return None
-    if not isinstance(timeout, (int, float)):
-        raise TypeError(f"timeout: got {timeout!r}, want seconds, more than 0, or None")
-    if timeout > 0:
-        return timeout
-    raise ValueError(f"timeout: got {timeout}, want seconds, more than 0, or None")
+    if not isinstance(seconds, (int, float)):
+        raise TypeError(f"{name}: got {seconds!r}, want seconds, more than 0, or None")
+    if seconds > 0:
+        return seconds
+    raise ValueError(f"{name}: got {seconds}, want seconds, more than 0, or None")

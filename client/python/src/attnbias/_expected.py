@@ -55,8 +55,7 @@ class ExpectedPart(NamedTuple):
         if self.may_have_heads and len(shape) == rank + 1 and shape[0] > 0:
             shape = shape[1:]
         return len(shape) == rank and all(
-            got > 0 and want in (None, got)
-            for got, want in zip(shape, self.shape, strict=True)
+            got > 0 and want in (None, got) for got, want in zip(shape, self.shape, strict=True)
         )
 
 

@@ -45,8 +45,7 @@ def require_within(nbytes: int, limit: int) -> None:
     """Refuses a payload that is larger than the caller said that one may be."""
     if nbytes > limit:
         raise ResourceExhaustedError(
-            f"max_tensor_bytes: the tensor has {nbytes} bytes, this client takes at most "
-            f"{limit}"
+            f"max_tensor_bytes: the tensor has {nbytes} bytes, this client takes at most {limit}"
         )
 
 

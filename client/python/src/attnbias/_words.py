@@ -38,7 +38,7 @@ _WORDS: Final = {
         "too large a message; if it is the request, have the server mount its tables (--tables)"
     ),
 }
-_MOST_CHARACTERS: Final = 300
+_MOST_CHARACTERS: Final = 400
 _VALUES: Final = "|".join(
     enum_name(enum, value.number).upper()
     for file in (tensor_pb2, encodings_pb2, logits_pb2)
@@ -72,7 +72,7 @@ def escaped(text: str, most: int = _MOST_CHARACTERS) -> str:
     text or have no width. A text of more than ``most`` characters is cut.
     """
     shown = "".join(each if each.isprintable() else _escape(each) for each in text[:most])
-    return shown if len(text) <= most else f"{shown}…"
+    return shown if len(text) <= most else f"{shown}..."
 
 
 def _escape(character: str) -> str:
