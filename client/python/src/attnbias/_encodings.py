@@ -163,6 +163,8 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
 
     A table ``[positions, dim]``; ask with ``positions`` or ``position_ids``.
 
+    Correctly rounded, and therefore not the framework's bits.
+
     Attributes:
         dim: columns, in [1, 65536].
         base: column pair i turns by base^(-2i/dim) radians a position; in [1, 1e18]. Default 10000.
@@ -189,6 +191,8 @@ class T5(Encoding[Toeplitz]):
     ``bias[h, i, j] = table[bucket(j - i), h]``, a Toeplitz; ask with ``queries``
     and ``keys``. With ``values="buckets"`` the answer is the bucket indices, i32
     without a head axis, and needs neither num_heads nor table.
+
+    The framework's bits.
 
     Attributes:
         bidirectional: True for an encoder, False for a decoder.
@@ -223,6 +227,8 @@ class ALiBi(Encoding[Compact]):
 
     Ask with ``queries`` and ``keys``. A Toeplitz for the variants "symmetric" and
     "causal", a KeyRow for "key_from_start" and "key_from_end".
+
+    With the framework's slopes, the framework's bits.
 
     Attributes:
         num_heads: number of slopes, in [1, 65536].
@@ -334,6 +340,8 @@ class TransformerXL(Encoding[Toeplitz]):
     Sines before cosines; zero for keys to the right of the query. A Toeplitz over
     vectors without a head axis; ask with ``queries`` and ``keys``.
 
+    Correctly rounded, and therefore not the framework's bits.
+
     Attributes:
         dim: d_model, even, in [2, 65536].
         base: column pair k turns by base^(-2k/dim) radians a position; in [1, 1e18]. Default 10000.
@@ -354,6 +362,8 @@ class XLNet(Encoding[Toeplitz]):
 
     Sines before cosines. A Toeplitz over vectors without a head axis; ask with
     ``queries`` and ``keys``.
+
+    Correctly rounded, and therefore not the framework's bits.
 
     Attributes:
         dim: d_model, even, in [2, 65536].
@@ -379,6 +389,8 @@ class Conformer(Encoding[Toeplitz]):
     The sinusoid of the signed distance i - j, interleaved. A Toeplitz over vectors
     without a head axis; ask with ``queries`` and ``keys``.
 
+    Correctly rounded, and therefore not the framework's bits.
+
     Attributes:
         dim: even, in [2, 65536].
         base: as TransformerXL's. Default 10000.
@@ -396,6 +408,8 @@ class SymmetricSinusoidal(Encoding[Toeplitz]):
     """The sinusoid of abs(i - j): relative, without direction.
 
     A Toeplitz over vectors without a head axis; ask with ``queries`` and ``keys``.
+
+    Correctly rounded, and therefore not the framework's bits.
 
     Attributes:
         dim: even, in [2, 65536].
@@ -718,6 +732,8 @@ class Rotary(Encoding[RotaryTables]):
     is given. Names are those of transformers' rope_parameters; a field that
     rope_type does not use must be left None.
 
+    Correctly rounded, and therefore not the framework's bits.
+
     Attributes:
         head_dim: dimension of a head, even, in [2, 65536].
         rope_theta: pair m turns by rope_theta^(-2m/dim) radians a position; in [1, 1e18]. Default
@@ -793,6 +809,8 @@ class Xpos(Encoding[XposTables]):
     queries are multiplied by scale, keys divided by it. Ask with ``positions`` or
     ``position_ids``.
 
+    Correctly rounded, and therefore not the framework's bits.
+
     Attributes:
         dim: columns of the layouts that have every pair twice; even, in [2, 65536].
         sequence_length: length that the table is for; scale is 1 at half of it, rounded down.
@@ -819,6 +837,8 @@ class MultiAxisSinusoidal(Encoding[npt.NDArray[Any]]):
     """Sinusoids of positions in several dimensions.
 
     A table ``[positions, dim]``; ask with ``position_ids``, one list per axis.
+
+    Correctly rounded, and therefore not the framework's bits.
 
     Attributes:
         dim: columns, in [2 num_axes, 65536].
