@@ -164,6 +164,8 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
 
     A table ``[positions, dim]``; ask with ``positions`` or ``position_ids``.
 
+    Correctly rounded, and therefore not the framework's bits.
+
     Attributes:
         dim: columns, in [1, 65536].
         base: column pair i turns by base^(-2i/dim) radians a position; in [1, 1e18]. Default 10000.
@@ -190,6 +192,8 @@ class T5(Encoding[Toeplitz]):
     ``bias[h, i, j] = table[bucket(j - i), h]``, a Toeplitz; ask with ``queries``
     and ``keys``. With ``values="buckets"`` the answer is the bucket indices, i32
     without a head axis, and needs neither num_heads nor table.
+
+    The framework's bits.
 
     Attributes:
         bidirectional: True for an encoder, False for a decoder.
@@ -224,6 +228,8 @@ class ALiBi(Encoding[Compact]):
 
     Ask with ``queries`` and ``keys``. A Toeplitz for the variants "symmetric" and
     "causal", a KeyRow for "key_from_start" and "key_from_end".
+
+    With the framework's slopes, the framework's bits.
 
     Attributes:
         num_heads: number of slopes, in [1, 65536].
@@ -335,6 +341,8 @@ class TransformerXL(Encoding[Toeplitz]):
     Sines before cosines; zero for keys to the right of the query. A Toeplitz over
     vectors without a head axis; ask with ``queries`` and ``keys``.
 
+    Correctly rounded, and therefore not the framework's bits.
+
     Attributes:
         dim: d_model, even, in [2, 65536].
         base: column pair k turns by base^(-2k/dim) radians a position; in [1, 1e18]. Default 10000.
@@ -355,6 +363,8 @@ class XLNet(Encoding[Toeplitz]):
 
     Sines before cosines. A Toeplitz over vectors without a head axis; ask with
     ``queries`` and ``keys``.
+
+    Correctly rounded, and therefore not the framework's bits.
 
     Attributes:
         dim: d_model, even, in [2, 65536].
@@ -380,6 +390,8 @@ class Conformer(Encoding[Toeplitz]):
     The sinusoid of the signed distance i - j, interleaved. A Toeplitz over vectors
     without a head axis; ask with ``queries`` and ``keys``.
 
+    Correctly rounded, and therefore not the framework's bits.
+
     Attributes:
         dim: even, in [2, 65536].
         base: as TransformerXL's. Default 10000.
@@ -397,6 +409,8 @@ class SymmetricSinusoidal(Encoding[Toeplitz]):
     """The sinusoid of abs(i - j): relative, without direction.
 
     A Toeplitz over vectors without a head axis; ask with ``queries`` and ``keys``.
+
+    Correctly rounded, and therefore not the framework's bits.
 
     Attributes:
         dim: even, in [2, 65536].
@@ -719,6 +733,8 @@ class Rotary(Encoding[RotaryTables]):
     is given. Names are those of transformers' rope_parameters; a field that
     rope_type does not use must be left None.
 
+    Correctly rounded, and therefore not the framework's bits.
+
     Attributes:
         head_dim: dimension of a head, even, in [2, 65536].
         rope_theta: pair m turns by rope_theta^(-2m/dim) radians a position; in [1, 1e18]. Default
@@ -794,6 +810,8 @@ class Xpos(Encoding[XposTables]):
     queries are multiplied by scale, keys divided by it. Ask with ``positions`` or
     ``position_ids``.
 
+    Correctly rounded, and therefore not the framework's bits.
+
     Attributes:
         dim: columns of the layouts that have every pair twice; even, in [2, 65536].
         sequence_length: length that the table is for; scale is 1 at half of it, rounded down.
@@ -820,6 +838,8 @@ class MultiAxisSinusoidal(Encoding[npt.NDArray[Any]]):
     """Sinusoids of positions in several dimensions.
 
     A table ``[positions, dim]``; ask with ``position_ids``, one list per axis.
+
+    Correctly rounded, and therefore not the framework's bits.
 
     Attributes:
         dim: columns, in [2 num_axes, 65536].
