@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import safetensors
-from google.rpc import error_details_pb2
+from attnbias._public.google.rpc import error_details_pb2
 
 import attnbias
 from attnbias import aio

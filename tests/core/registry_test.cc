@@ -103,8 +103,9 @@ TEST_F(Registry, AllTablesTogetherAreBounded) {
   ASSERT_THAT(Add(builder, "x", "two"), IsOk());
   EXPECT_THAT(Add(builder, "y", "one"),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr(":one: got 16 bytes, want all mounted tables "
-                                 "together to take at most 39")));
+                       HasSubstr(":one: got 16 bytes after 24 of other tables, want "
+                                 "all mounted tables together to take at most "
+                                 "39, half of the memory budget")));
 }
 
 TEST_F(Registry, AReplacedSetLivesWithItsReaders) {
