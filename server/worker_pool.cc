@@ -220,7 +220,9 @@ WorkerPool::Waiting WorkerPool::TakeTurnLocked(Lane** lane) {
 }
 
 bool WorkerPool::IsOverLocked() const {
-  return stopping_ && running_ == 0 && QueuedLocked() == 0;
+  // A task that was dispatched runs a moment later.
+  return stopping_ && running_ == 0 && uncut_running_ == 0 &&
+         QueuedLocked() == 0;
 }
 
 WorkerPool::Clock::duration WorkerPool::Run(Waiting& next) {
@@ -273,6 +275,7 @@ void WorkerPool::WorkUncut() {
     uncut_.Charge(own.task.caller->connection(), time);
     own.task = Waiting();
     --uncut_running_;
+    if (IsOverLocked()) WakeAllLocked();
   }
   std::erase(uncut_idle_, &own);
 }
