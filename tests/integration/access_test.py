@@ -335,9 +335,8 @@ def test_failed_handshakes_are_counted_and_logged_with_their_peer(
     host, port = server.address.rsplit(":", 1)
     # gRPC's own clients break off without an alert, of which the server learns nothing.
     distrustful = ssl.create_default_context(cafile=str(stranger.certificate))
-    with socket.create_connection((host, int(port))) as plain:
-        with pytest.raises(ssl.SSLError):
-            distrustful.wrap_socket(plain, server_hostname="localhost")
+    with socket.create_connection((host, int(port))) as plain, pytest.raises(ssl.SSLError):
+        distrustful.wrap_socket(plain, server_hostname="localhost")
     eventually(lambda: failures("refused_by_client") > 0, "refused_by_client")
     for _ in range(30):
         with socket.create_connection((host, int(port))) as plain:
