@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "attnbias/client.h"
+#include "attnbias/internal/printable.h"
 #include "client/cli/heat_map.h"
 #include "client/cli/numbers.h"
 #include "client/cli/png.h"
@@ -21,6 +22,7 @@
 #include "client/cli/report.h"
 #include "client/cli/sample.h"
 #include "client/cli/spec_fields.h"
+#include "client/cli/suggestion.h"
 #include "client/cli/table_file.h"
 #include "client/cli/tensor_options.h"
 #include "client/cli/words.h"
@@ -31,6 +33,7 @@ namespace {
 struct Settings {
   std::string server = "localhost";
   double timeout_seconds = 300;
+  double connect_timeout_seconds = 10;
   std::optional<int> streams;
   std::optional<bool> tls;
   TlsOptions tls_options;
@@ -71,18 +74,14 @@ class Tool {
     if (!client.ok()) return Usage(client.status());
     const auto health = client->CheckHealth(settings_.health_service);
     if (!health.ok()) return Failed(health.status());
-    switch (*health) {
-      case attnbias::Health::kServing:
-        terminal_.out << "SERVING\n";
-        return kExitOk;
-      case attnbias::Health::kNotServing:
-        terminal_.out << "NOT_SERVING\n";
-        return kExitFailed;
-      case attnbias::Health::kUnknown:
-        terminal_.out << "UNKNOWN\n";
-        return kExitFailed;
-    }
-    return kExitFailed;
+    const bool is_serving = *health == attnbias::Health::kServing;
+    const char* const status = is_serving ? "SERVING"
+                               : *health == attnbias::Health::kNotServing
+                                   ? "NOT_SERVING"
+                                   : "UNKNOWN";
+    terminal_.out << (settings_.json ? HealthAsJson(status)
+                                     : absl::StrCat(status, "\n"));
+    return is_serving ? kExitOk : kExitFailed;
   }
 
   int Info() const {
@@ -95,9 +94,10 @@ class Tool {
   }
 
   int List() const {
-    const auto list = EncodingList(settings_.names);
-    if (!list.ok()) return Usage(list.status());
-    terminal_.out << *list;
+    const auto encodings = EncodingsNamed(settings_.names);
+    if (!encodings.ok()) return Usage(encodings.status());
+    terminal_.out << (settings_.json ? EncodingListAsJson(*encodings)
+                                     : EncodingList(*encodings));
     return kExitOk;
   }
 
@@ -109,6 +109,12 @@ class Tool {
     if (tables->empty()) {
       terminal_.err << "attnbias: no tables: the server has mounted none, or "
                        "its policy hides them\n";
+    }
+    if (settings_.json) {
+      v1::ListTablesResponse list;
+      list.mutable_tables()->Assign(tables->begin(), tables->end());
+      terminal_.out << AsJson(list);
+      return kExitOk;
     }
     for (const v1::TableInfo& table : *tables) {
       terminal_.out << TableReport(table);
@@ -186,6 +192,11 @@ class Tool {
           CheckOutput(settings_.out, spec->output().data_type());
       if (!fits.ok()) return Usage(fits);
     }
+    if (settings_.json && settings_.out == kStandardOutput) {
+      return Usage(absl::InvalidArgumentError(
+          "--json: got it beside --out -, which writes bare bytes; want --out "
+          "FILE, or describe --json"));
+    }
     const auto client = Connect();
     if (!client.ok()) return Usage(client.status());
     const auto tensor = Fetch(*client, *spec);
@@ -199,21 +210,18 @@ class Tool {
     absl::StatusOr<Client> client = Client::Create(
         {.target = settings_.server,
          .timeout = absl::Seconds(settings_.timeout_seconds),
+         .connect_timeout = absl::Seconds(settings_.connect_timeout_seconds),
          .max_tensor_bytes = max_tensor_bytes,
          .streams = settings_.streams,
          .tls = Tls(),
          .token_file = settings_.token_file.empty()
                            ? std::nullopt
                            : std::optional(settings_.token_file),
-         .on_retry =
-             [this, told = false](const absl::Status& error) mutable {
-               if (std::exchange(told, true)) return;
-               terminal_.err << "attnbias: " << InFlags(error.message())
-                             << "; trying " << settings_.server
-                             << " again, for up to "
-                             << settings_.timeout_seconds << " s\n";
-             },
-         .cache_folder = ""});  // what it shows is what the server says
+         .on_retry = [this, told = false](const absl::Status& error) mutable {
+           if (std::exchange(told, true)) return;
+           terminal_.err << "attnbias: " << InFlags(error.message())
+                         << "; trying " << settings_.server << " again\n";
+         }});
     if (client.ok()) return client;
     return absl::Status(client.status().code(),
                         InFlags(client.status().message()));
@@ -253,21 +261,23 @@ class Tool {
                           static_cast<std::streamsize>(bytes->size()));
       return kExitOk;
     }
-    if (settings_.out.empty()) {
+    if (settings_.out.empty() && !settings_.json) {
       for (int i = 0; i < tensor.header().parts_size(); ++i) {
         if (tensor.header().parts_size() > 1) {
-          terminal_.out << tensor.header().parts(i).name() << ":\n";
+          terminal_.out << internal::Printable(tensor.header().parts(i).name())
+                        << ":\n";
         }
         terminal_.out << PreviewNumbers(
             tensor.header().parts(i), tensor.part(i),
             FirstHead(tensor.header().resolved_spec()));
       }
-    } else if (const absl::Status written =
-                   WriteTensorFile(tensor, settings_.out, settings_.part);
-               !written.ok()) {
-      return FileFailed(written);
+    } else if (!settings_.out.empty()) {
+      const absl::Status written =
+          WriteTensorFile(tensor, settings_.out, settings_.part);
+      if (!written.ok()) return FileFailed(written);
     }
-    terminal_.out << HeaderReport(tensor.header());
+    terminal_.out << (settings_.json ? AsJson(tensor.header())
+                                     : HeaderReport(tensor.header()));
     return kExitOk;
   }
 
@@ -425,13 +435,18 @@ void AddConnectionOptions(CLI::App* app, Settings* settings) {
       ->envname("ATTNBIAS_SERVER")
       ->capture_default_str()
       ->type_name("HOST[:PORT]");
+  const auto is_positive = [](const std::string& text) -> std::string {
+    double seconds = 0;
+    if (absl::SimpleAtod(text, &seconds) && seconds > 0) return "";
+    return absl::StrCat("got ", text, ", want seconds, more than 0");
+  };
   app->add_option("--timeout", settings->timeout_seconds,
                   "Bound on the whole call, in seconds")
-      ->check([](const std::string& text) -> std::string {
-        double seconds = 0;
-        if (absl::SimpleAtod(text, &seconds) && seconds > 0) return "";
-        return absl::StrCat("got ", text, ", want seconds, more than 0");
-      })
+      ->check(is_positive)
+      ->capture_default_str();
+  app->add_option("--connect-timeout", settings->connect_timeout_seconds,
+                  "How long to try to get a connection at all, in seconds")
+      ->check(is_positive)
       ->capture_default_str();
   app->add_option("--streams", settings->streams,
                   "Connections that a tensor of more than 16 MiB is fetched "
@@ -474,26 +489,45 @@ Commands AddCommands(CLI::App* app, Settings* settings) {
                    "The one of several parts to draw; the first if not given");
   show->add_option("--png", settings->png, "FILE.png instead of the terminal");
   CLI::App* info = app->add_subcommand("info", "What the server is");
-  for (CLI::App* command : {describe, info}) {
-    command->add_flag("--json", settings->json,
-                      "The server's answer, with the contract's names");
-  }
   CLI::App* list = app->add_subcommand("list", "Encodings and their fields");
   list->add_option("encoding", settings->names, "Only these");
+  CLI::App* tables =
+      app->add_subcommand("tables", "Learned tables that the server has");
+  for (CLI::App* command : {health, info, list, tables, describe, get}) {
+    command->add_flag("--json", settings->json,
+                      "JSON, with the contract's names; of get, without the "
+                      "numbers");
+  }
   return {
-      {health, &Tool::Health},
-      {info, &Tool::Info},
-      {list, &Tool::List},
-      {app->add_subcommand("tables", "Learned tables that the server has"),
-       &Tool::Tables},
-      {describe, &Tool::Describe},
-      {get, &Tool::Get},
+      {health, &Tool::Health}, {info, &Tool::Info},         {list, &Tool::List},
+      {tables, &Tool::Tables}, {describe, &Tool::Describe}, {get, &Tool::Get},
       {show, &Tool::Show},
   };
 }
 
-// What a line that CLI11 refuses is told; `unknown` are its words that nothing
-// takes.
+// The commands and flags that could stand after those that were recognised.
+std::vector<std::string> KnownWords(const CLI::App& app) {
+  std::vector<std::string> words;
+  const std::vector<CLI::App*> given = app.get_subcommands();
+  if (given.empty()) {
+    for (const CLI::App* command : app.get_subcommands(nullptr)) {
+      words.push_back(command->get_name());
+    }
+  }
+  std::vector<const CLI::App*> takers(given.begin(), given.end());
+  takers.push_back(&app);
+  for (const CLI::App* taker : takers) {
+    for (const CLI::Option* option : taker->get_options()) {
+      for (const std::string& name : option->get_lnames()) {
+        words.push_back(absl::StrCat("--", name));
+      }
+    }
+  }
+  return words;
+}
+
+// What is printed about a line that CLI11 refuses; `unknown` are its words that
+// nothing takes.
 std::string MistakeReport(const CLI::App& app, const CLI::ParseError& error,
                           const std::vector<std::string>& unknown) {
   if (unknown.empty()) {
@@ -505,8 +539,14 @@ std::string MistakeReport(const CLI::App& app, const CLI::ParseError& error,
     help = absl::StrCat("`attnbias ", given[0]->get_name(),
                         " --help` and `attnbias --help` list them");
   }
+  std::string meant;
+  const std::vector<std::string> known = KnownWords(app);
+  for (const std::string& word : unknown) {
+    if (!meant.empty()) break;
+    meant = DidYouMean(word.substr(0, word.find('=')), known);
+  }
   return absl::StrCat("attnbias: ", absl::StrJoin(unknown, " "),
-                      ": no such argument; ", help, "\n");
+                      ": no such argument", meant, "; ", help, "\n");
 }
 
 }  // namespace

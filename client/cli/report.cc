@@ -5,6 +5,9 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
@@ -15,6 +18,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "attnbias/error.h"
+#include "attnbias/internal/printable.h"
 #include "attnbias/v1/options.pb.h"
 #include "client/cli/spec_fields.h"
 #include "client/cli/words.h"
@@ -23,58 +27,109 @@ namespace attnbias {
 namespace {
 
 using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+using OrderedJson = nlohmann::ordered_json;
 
-std::string TypeOf(const FieldDescriptor& field) {
-  if (field.message_type() == v1::TableRef::descriptor()) {
-    return "@FILE.safetensors:TENSOR | @FILE.npy | name:NAME | sha256:DIGEST";
+constexpr int kIndent = 1;
+
+// Makes every string of `message`, those of its messages included, printable.
+void MakePrintable(Message* message) {
+  const Reflection* reflection = message->GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection->ListFields(*message, &fields);
+  for (const FieldDescriptor* field : fields) {
+    const bool is_text = field->cpp_type() == FieldDescriptor::CPPTYPE_STRING;
+    const bool is_message = field->message_type() != nullptr;
+    if (!field->is_repeated()) {
+      if (is_text) {
+        reflection->SetString(
+            message, field,
+            internal::Printable(reflection->GetString(*message, field)));
+      }
+      if (is_message) MakePrintable(reflection->MutableMessage(message, field));
+      continue;
+    }
+    for (int i = 0; i < reflection->FieldSize(*message, field); ++i) {
+      if (is_text) {
+        reflection->SetRepeatedString(
+            message, field, i,
+            internal::Printable(
+                reflection->GetRepeatedString(*message, field, i)));
+      }
+      if (is_message) {
+        MakePrintable(reflection->MutableRepeatedMessage(message, field, i));
+      }
+    }
   }
-  std::string type = field.enum_type() != nullptr
-                         ? absl::StrJoin(ShortNames(*field.enum_type()), " | ")
-                         : std::string(field.cpp_type_name());
-  return field.is_repeated() ? absl::StrCat(type, ",...") : type;
 }
+
+// A line of the list: a field that can be set.
+struct FieldRow {
+  std::string name;
+  // Of one value; "" if `values` lists them.
+  std::string type;
+  std::vector<std::string> values = {};
+  bool is_list = false;
+  bool is_required = false;
+  std::optional<std::string> default_value = std::nullopt;
+
+  std::string Need() const {
+    if (is_required) return "required";
+    return default_value ? absl::StrCat("default ", *default_value)
+                         : "optional";
+  }
+  std::string Type() const {
+    return absl::StrCat(values.empty() ? type : absl::StrJoin(values, " | "),
+                        is_list ? ",..." : "");
+  }
+};
 
 // A list is empty by default. Whether a table is needed depends on the values
 // asked for.
-std::string DefaultOf(const FieldDescriptor& field) {
+FieldRow RowOf(const FieldDescriptor& field) {
+  FieldRow row = {.name = field.name()};
+  if (field.message_type() == v1::TableRef::descriptor()) {
+    row.type =
+        "@FILE.safetensors:TENSOR | @FILE.npy | name:NAME | sha256:DIGEST";
+    return row;
+  }
+  if (field.enum_type() != nullptr) {
+    row.values = ShortNames(*field.enum_type());
+  } else {
+    row.type = field.cpp_type_name();
+  }
+  row.is_list = field.is_repeated();
   if (field.options().HasExtension(v1::default_value)) {
     const std::string& value = field.options().GetExtension(v1::default_value);
-    if (value.empty()) return "optional";
-    return absl::StrCat("default ", field.enum_type() != nullptr
-                                        ? ShortName(*field.enum_type(), value)
-                                        : value);
+    if (value.empty()) return row;
+    row.default_value = field.enum_type() != nullptr
+                            ? ShortName(*field.enum_type(), value)
+                            : value;
+  } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL &&
+             !field.has_presence()) {
+    row.default_value = "false";
+  } else {
+    row.is_required = !field.is_repeated();
   }
-  if (field.is_repeated() || field.message_type() != nullptr) return "optional";
-  if (field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL &&
-      !field.has_presence()) {
-    return "default false";
-  }
-  return "required";
+  return row;
 }
-
-// A line of the list.
-struct FieldRow {
-  std::string name;
-  std::string need;
-  std::string type;
-};
 
 std::vector<FieldRow> RowsOf(const google::protobuf::Descriptor& message) {
   std::vector<FieldRow> rows;
   for (int i = 0; i < message.field_count(); ++i) {
     const FieldDescriptor& field = *message.field(i);
     if (HasParts(field)) {
-      for (const FieldRow& row : RowsOf(*field.message_type())) {
-        rows.push_back(
-            {absl::StrCat(field.name(), ".N.", row.name), row.need, row.type});
+      for (FieldRow& row : RowsOf(*field.message_type())) {
+        row.name = absl::StrCat(field.name(), ".N.", row.name);
+        rows.push_back(std::move(row));
       }
       continue;
     }
-    rows.push_back({field.name(), DefaultOf(field), TypeOf(field)});
+    rows.push_back(RowOf(field));
     if (field.message_type() != v1::TableRef::descriptor()) continue;
-    rows.push_back(
-        {absl::StrCat(field.name(), "_layout"), "optional",
-         absl::StrJoin(ShortNames(*v1::TableLayout_descriptor()), " | ")});
+    rows.push_back({.name = absl::StrCat(field.name(), "_layout"),
+                    .values = ShortNames(*v1::TableLayout_descriptor())});
   }
   return rows;
 }
@@ -117,11 +172,11 @@ std::string FieldList(const FieldDescriptor& encoding) {
   int need_width = 0;
   for (const FieldRow& row : rows) {
     name_width = std::max(name_width, static_cast<int>(row.name.size()));
-    need_width = std::max(need_width, static_cast<int>(row.need.size()));
+    need_width = std::max(need_width, static_cast<int>(row.Need().size()));
   }
   for (const FieldRow& row : rows) {
     absl::StrAppendFormat(&text, "  %-*s %-*s %s\n", name_width, row.name,
-                          need_width, row.need, row.type);
+                          need_width, row.Need(), row.Type());
   }
   const auto& message = *encoding.message_type();
   for (int i = 0; i < message.field_count(); ++i) {
@@ -131,6 +186,40 @@ std::string FieldList(const FieldDescriptor& encoding) {
   return text;
 }
 
+OrderedJson ListOf(
+    const google::protobuf::RepeatedPtrField<std::string>& names) {
+  return std::vector<std::string>(names.begin(), names.end());
+}
+
+OrderedJson EncodingAsJson(const FieldDescriptor& encoding) {
+  OrderedJson fields = OrderedJson::array();
+  for (const FieldRow& row : RowsOf(*encoding.message_type())) {
+    OrderedJson field = {{"name", row.name}, {"required", row.is_required}};
+    if (row.values.empty()) {
+      field["type"] = row.type;
+    } else {
+      field["values"] = row.values;
+    }
+    field["list"] = row.is_list;
+    if (row.default_value) field["default"] = *row.default_value;
+    const auto* of = encoding.message_type()->FindFieldByName(row.name);
+    if (of != nullptr && of->enum_type() != nullptr) {
+      for (int i = 1; i < of->enum_type()->value_count(); ++i) {
+        const auto& value = *of->enum_type()->value(i);
+        const std::string name = ShortName(*of->enum_type(), value.name());
+        const auto& needs = value.options().GetRepeatedExtension(v1::needs);
+        const auto& takes = value.options().GetRepeatedExtension(v1::takes);
+        if (!needs.empty()) field["needs"][name] = ListOf(needs);
+        if (!takes.empty()) field["takes"][name] = ListOf(takes);
+      }
+    }
+    fields.push_back(std::move(field));
+  }
+  return {{"name", encoding.name()},
+          {"extent", ExtentOf(encoding)},
+          {"fields", std::move(fields)}};
+}
+
 // "f32" for DATA_TYPE_F32.
 std::string NameOf(v1::DataType type) {
   return ShortName(*v1::DataType_descriptor(), v1::DataType_Name(type));
@@ -138,23 +227,44 @@ std::string NameOf(v1::DataType type) {
 
 }  // namespace
 
-absl::StatusOr<std::string> EncodingList(
+absl::StatusOr<std::vector<const FieldDescriptor*>> EncodingsNamed(
     const std::vector<std::string>& names) {
-  std::string text;
-  for (const FieldDescriptor* encoding : Encodings()) {
-    if (names.empty() || absl::c_linear_search(names, encoding->name())) {
-      text += FieldList(*encoding);
-    }
-  }
   for (const std::string& name : names) {
     if (const absl::Status known = CheckEncoding(name); !known.ok()) {
       return known;
     }
   }
+  std::vector<const FieldDescriptor*> encodings = Encodings();
+  if (names.empty()) return encodings;
+  std::erase_if(encodings, [&](const FieldDescriptor* encoding) {
+    return !absl::c_linear_search(names, encoding->name());
+  });
+  return encodings;
+}
+
+std::string EncodingList(const std::vector<const FieldDescriptor*>& encodings) {
+  std::string text;
+  for (const FieldDescriptor* encoding : encodings) {
+    text += FieldList(*encoding);
+  }
   return text;
 }
 
-std::string TableReport(const v1::TableInfo& table) {
+std::string EncodingListAsJson(
+    const std::vector<const FieldDescriptor*>& encodings) {
+  OrderedJson list = OrderedJson::array();
+  for (const FieldDescriptor* encoding : encodings) {
+    list.push_back(EncodingAsJson(*encoding));
+  }
+  return OrderedJson{{"encodings", std::move(list)}}.dump(kIndent) + "\n";
+}
+
+std::string HealthAsJson(absl::string_view status) {
+  return OrderedJson{{"status", std::string(status)}}.dump(kIndent) + "\n";
+}
+
+std::string TableReport(v1::TableInfo table) {
+  MakePrintable(&table);
   std::string text =
       absl::StrCat(table.name(), "\n  ", NameOf(table.data_type()), " [",
                    absl::StrJoin(table.shape(), ", "), "] of ", table.source(),
@@ -165,7 +275,8 @@ std::string TableReport(const v1::TableInfo& table) {
   return text;
 }
 
-std::string HeaderReport(const v1::TensorHeader& header) {
+std::string HeaderReport(v1::TensorHeader header) {
+  MakePrintable(&header);
   std::string text;
   for (const v1::TensorPart& part : header.parts()) {
     absl::StrAppend(
@@ -182,7 +293,8 @@ std::string HeaderReport(const v1::TensorHeader& header) {
   return text;
 }
 
-std::string DescribeReport(const v1::TensorHeader& header) {
+std::string DescribeReport(v1::TensorHeader header) {
+  MakePrintable(&header);
   std::string text = HeaderReport(header);
   absl::StrAppend(&text, "encoding fingerprint  ",
                   header.encoding_fingerprint(), "\ntotal  ",
@@ -198,7 +310,8 @@ std::string DescribeReport(const v1::TensorHeader& header) {
   return text;
 }
 
-std::string InfoReport(const v1::GetServerInfoResponse& info) {
+std::string InfoReport(v1::GetServerInfoResponse info) {
+  MakePrintable(&info);
   std::vector<std::string> types;
   for (const int type : info.data_types()) {
     types.push_back(NameOf(static_cast<v1::DataType>(type)));
@@ -222,16 +335,21 @@ std::string InfoReport(const v1::GetServerInfoResponse& info) {
 std::string AsJson(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
   options.add_whitespace = true;
+  options.always_print_primitive_fields = true;
   options.preserve_proto_field_names = true;
-  std::string json;
+  std::string text;
   const auto status =
-      google::protobuf::util::MessageToJsonString(message, &json, options);
-  return status.ok() ? json : status.ToString();
+      google::protobuf::util::MessageToJsonString(message, &text, options);
+  return status.ok() ? text : status.ToString();
 }
 
 std::string ErrorReport(const absl::Status& status) {
+  // What is lost is told in the server's words, which are not the caller's.
+  const std::string message = absl::IsDataLoss(status)
+                                  ? std::string(status.message())
+                                  : InFlags(status.message());
   std::string text = absl::StrCat(absl::StatusCodeToString(status.code()), ": ",
-                                  InFlags(status.message()), "\n");
+                                  message, "\n");
   for (const FieldViolation& violation : FieldViolations(status)) {
     if (absl::StrContains(status.message(), violation.field)) continue;
     absl::StrAppend(

@@ -3,34 +3,49 @@
 #ifndef ATTNBIAS_CLIENT_CLI_REPORT_H_
 #define ATTNBIAS_CLIENT_CLI_REPORT_H_
 
+#include <google/protobuf/descriptor.h>
+
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "attnbias/v1/service.pb.h"
 
 namespace attnbias {
 
-// The encodings of these names, of no name all of them, with their fields,
-// types, defaults and enum values, out of the contract's descriptors.
-// INVALID_ARGUMENT for a name that none has.
-absl::StatusOr<std::string> EncodingList(const std::vector<std::string>& names);
+// The encodings of these names, or all if there are none. INVALID_ARGUMENT for
+// a name that no encoding has.
+absl::StatusOr<std::vector<const google::protobuf::FieldDescriptor*>>
+EncodingsNamed(const std::vector<std::string>& names);
+
+// Encodings with their fields, types, defaults and enum values, out of the
+// contract's descriptors.
+std::string EncodingList(
+    const std::vector<const google::protobuf::FieldDescriptor*>& encodings);
+std::string EncodingListAsJson(
+    const std::vector<const google::protobuf::FieldDescriptor*>& encodings);
+
+// Whether the server serves: "SERVING", "NOT_SERVING" or "UNKNOWN".
+std::string HealthAsJson(absl::string_view status);
+
+// Text of the server in the following is made printable.
 
 // A mounted table: name, type, shape, source, digest, and where its use is
 // known, what `get` would be told.
-std::string TableReport(const v1::TableInfo& table);
+std::string TableReport(v1::TableInfo table);
 
 // Parts, sizes, fingerprint.
-std::string HeaderReport(const v1::TensorHeader& header);
+std::string HeaderReport(v1::TensorHeader header);
 
 // The same, and what else there is to know before fetching.
-std::string DescribeReport(const v1::TensorHeader& header);
+std::string DescribeReport(v1::TensorHeader header);
 
 // What the server is, and its limits.
-std::string InfoReport(const v1::GetServerInfoResponse& info);
+std::string InfoReport(v1::GetServerInfoResponse info);
 
-// A message as JSON, its field names as in the contract.
+// A message as JSON, with all fields under the contract's names.
 std::string AsJson(const google::protobuf::Message& message);
 
 // Code and message in the words of the command line, then one line for each

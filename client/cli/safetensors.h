@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the command line reads out of .safetensors files.
+// The .safetensors files that the command line reads and writes.
 #ifndef ATTNBIAS_CLIENT_CLI_SAFETENSORS_H_
 #define ATTNBIAS_CLIENT_CLI_SAFETENSORS_H_
 
@@ -18,6 +18,11 @@ namespace attnbias {
 absl::StatusOr<v1::InlineTable> ReadSafetensors(SafetensorsFile& file,
                                                 const std::string& name,
                                                 int64_t max_bytes);
+
+// What stands before the payload in the file of a tensor: the parts of `header`
+// become tensors of their names; docs/protocol.md has the metadata. The payload
+// then begins at a multiple of 64 bytes.
+absl::StatusOr<std::string> SafetensorsHead(const v1::TensorHeader& header);
 
 }  // namespace attnbias
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "attnbias/internal/printable.h"
 #include "client/cli/numbers.h"
 #include "client/cli/spec_fields.h"
 
@@ -113,7 +114,7 @@ absl::StatusOr<int> FindDrawnPart(const v1::TensorHeader& header,
     // A class token's numbers are drawn where they belong.
     if (each == "border") continue;
     if (name.empty() || name == each) return i;
-    names.push_back(each);
+    names.push_back(internal::Excerpt(each));
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "--part: got ", name, ", want one of ", absl::StrJoin(names, ", ")));
@@ -147,7 +148,8 @@ std::string TitleOf(const std::string& encoding, const v1::TensorHeader& whole,
   const v1::TensorSpec& spec = whole.resolved_spec();
   std::string title = encoding;
   if (whole.parts_size() > 1 && spec.has_table()) {
-    absl::StrAppend(&title, ", ", whole.parts(matrix.part).name());
+    absl::StrAppend(&title, ", ",
+                    internal::Printable(whole.parts(matrix.part).name()));
   }
   if (matrix.head.has_value()) {
     const int64_t heads =

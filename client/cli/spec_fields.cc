@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "attnbias/v1/options.pb.h"
+#include "client/cli/suggestion.h"
 #include "client/cli/table_file.h"
 #include "google/protobuf/text_format.h"
 
@@ -271,9 +272,10 @@ absl::Status SetField(absl::string_view name, absl::string_view value,
       return absl::OkStatus();
     }
   }
+  const std::vector<std::string> names = SettableNames(*type);
   return absl::InvalidArgumentError(
       absl::StrCat(name, ": no such field, want one of ",
-                   absl::StrJoin(SettableNames(*type), ", ")));
+                   absl::StrJoin(names, ", "), DidYouMean(name, names)));
 }
 
 }  // namespace
@@ -316,9 +318,9 @@ absl::Status CheckEncoding(absl::string_view name) {
     if (encoding->name() == name) return absl::OkStatus();
     names.push_back(encoding->name());
   }
-  return absl::InvalidArgumentError(absl::StrCat("encoding: got \"", name,
-                                                 "\", want one of ",
-                                                 absl::StrJoin(names, ", ")));
+  return absl::InvalidArgumentError(
+      absl::StrCat("encoding: got \"", name, "\", want one of ",
+                   absl::StrJoin(names, ", "), DidYouMean(name, names)));
 }
 
 std::string ExtentOf(const FieldDescriptor& encoding) {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "attnbias/internal/safetensors_head.h"
+#include "attnbias/internal/printable.h"
 #include "client/cli/file_io.h"
 #include "client/cli/npy.h"
 #include "client/cli/safetensors.h"
@@ -33,7 +33,7 @@ absl::StatusOr<int> FindPart(const v1::TensorHeader& header,
   std::vector<std::string> names;
   for (int i = 0; i < header.parts_size(); ++i) {
     if (header.parts(i).name() == name) return i;
-    names.push_back(header.parts(i).name());
+    names.push_back(internal::Excerpt(header.parts(i).name()));
   }
   const std::string known = absl::StrJoin(names, ", ");
   if (!name.empty()) {
@@ -96,7 +96,7 @@ absl::StatusOr<absl::Span<const std::byte>> BareBytes(const Tensor& tensor,
 absl::Status WriteTensorFile(const Tensor& tensor, const std::string& path,
                              const std::string& part) {
   if (!absl::EndsWith(path, kNpy)) {
-    const auto header = internal::SafetensorsHead(tensor.header());
+    const auto header = SafetensorsHead(tensor.header());
     if (!header.ok()) return header.status();
     return WriteFileAtomically(path, {*header, AsText(tensor.bytes())});
   }

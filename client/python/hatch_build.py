@@ -1,36 +1,103 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generates attnbias/v1/*_pb2.py and its stubs from the contract at build time."""
+"""Generates the modules of the contract, ours and the public ones that it builds on.
+
+protoc's own Python code is refused by runtimes other than a few. So a module here
+holds the descriptor of its file, which any protobuf reads; protoc makes the stubs.
+"""
 
 from __future__ import annotations
 
 import importlib.resources
+import re
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-_PACKAGE = "attnbias/v1"
+_HERE: Final = Path(__file__).parent
+_OURS: Final = "attnbias/v1"
+# Under a package and in a pool of our own: other packages of a program may have theirs.
+_PUBLIC: Final = ("google/rpc", "grpc/health/v1")
+_PUBLIC_PACKAGE: Final = "attnbias/_public"
+
+_MODULE: Final = '''\
+"""Generated from {name}. Do not edit."""
+
+{imports}from attnbias import _generated
+
+_generated.load(globals(), _generated.{pool}, {serialized!r})
+'''
 
 
-def _proto_root(root: Path) -> Path:
+def version() -> str:
+    """The project's, as CMakeLists.txt has it; an sdist's is in its PKG-INFO."""
+    text = (_proto_root().parent / "CMakeLists.txt").read_text()
+    found = re.search(r"project\(attnbias VERSION (\S+)", text)
+    assert found is not None
+    return found[1]
+
+
+def _proto_root() -> Path:
     """Finds proto/: in an unpacked sdist it lies inside, in the repository two levels up."""
-    for candidate in (root / "proto", root.parent.parent / "proto"):
-        if (candidate / _PACKAGE).is_dir():
+    candidates = (_HERE / "proto", _HERE.parent.parent / "proto")
+    for candidate in candidates:
+        if (candidate / _OURS).is_dir():
             return candidate
-    message = f"no {_PACKAGE}/*.proto found in {root / 'proto'} or {root.parent.parent / 'proto'}"
+    message = (
+        f"contract: got {_HERE} without {candidates[0]} or {candidates[1]}, want a folder with the "
+        "files that define the messages. client/python alone is not enough: install it inside "
+        "a clone of the whole repository, or from a wheel or an sdist"
+    )
     raise FileNotFoundError(message)
 
 
 def _generate(protos: Path, target: Path) -> None:
     # Imported here: building an sdist needs no compiler.
+    from google.protobuf.descriptor_pb2 import FileDescriptorSet  # noqa: PLC0415
     from grpc_tools import protoc  # noqa: PLC0415
 
     well_known = importlib.resources.files("grpc_tools") / "_proto"
-    sources = sorted(str(p.relative_to(protos)) for p in (protos / _PACKAGE).glob("*.proto"))
-    arguments = [f"-I{protos}", f"-I{well_known}", f"--python_out={target}", f"--pyi_out={target}"]
-    if protoc.main(["protoc", *arguments, *sources]) != 0:
-        message = f"protoc failed on {protos / _PACKAGE}"
-        raise RuntimeError(message)
+    for folders, package, pool in (((_OURS,), "", "OURS"), (_PUBLIC, _PUBLIC_PACKAGE, "PUBLIC")):
+        sources = [
+            path.relative_to(protos).as_posix()
+            for folder in folders
+            for path in sorted((protos / folder).glob("*.proto"))
+        ]
+        (target / package).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory() as scratch:
+            descriptors = Path(scratch) / "set"
+            arguments = [f"-I{protos}", f"-I{well_known}", f"--pyi_out={target / package}"]
+            arguments.append(f"--descriptor_set_out={descriptors}")
+            if protoc.main(["protoc", *arguments, *sources]) != 0:
+                message = f"protoc failed on {protos}"
+                raise RuntimeError(message)
+            files = FileDescriptorSet.FromString(descriptors.read_bytes()).file
+        for file in files:
+            _clear_json_names(file)
+            module = target / package / file.name.replace(".proto", "_pb2.py")
+            serialized = file.SerializeToString()
+            imports = "".join(
+                f"import {name.removesuffix('.proto').replace('/', '.')}_pb2\n"
+                for name in file.dependency
+                if name.startswith(_OURS)
+            )
+            text = _MODULE.format(name=file.name, imports=imports, pool=pool, serialized=serialized)
+            module.write_text(text)
+
+
+def _clear_json_names(file: Any) -> None:
+    """Makes a descriptor what protoc has in its Python code: two of them may meet in a pool."""
+
+    def clear(messages: Any) -> None:
+        for message in messages:
+            for field in (*message.field, *message.extension):
+                field.ClearField("json_name")
+            clear(message.nested_type)
+
+    for field in file.extension:
+        field.ClearField("json_name")
+    clear(file.message_type)
 
 
 class ContractBuildHook(BuildHookInterface[Any]):
@@ -39,9 +106,9 @@ class ContractBuildHook(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """See hatchling."""
         del version  # "standard" and "editable" need the same files
-        root = Path(self.root)
-        protos = _proto_root(root)
+        protos = _proto_root()
         if self.target_name == "sdist":
-            build_data["force_include"][str(protos / _PACKAGE)] = f"proto/{_PACKAGE}"
+            for folder in (_OURS, *_PUBLIC):
+                build_data["force_include"][str(protos / folder)] = f"proto/{folder}"
         else:
-            _generate(protos, root / "src")
+            _generate(protos, _HERE / "src")

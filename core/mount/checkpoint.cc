@@ -10,8 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/encoding/make_encoding.h"
@@ -26,10 +29,11 @@ using nlohmann::json;
 
 constexpr char kModelFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
+constexpr char kAdapterFile[] = "adapter_config.json";
 
 absl::StatusOr<json> ReadJson(const std::filesystem::path& folder,
                               const char* file) {
-  absl::StatusOr<json> content = ReadJsonFile(folder / file, folder);
+  absl::StatusOr<json> content = ReadPythonJsonFile(folder / file, folder);
   if (!content.ok() || content->is_object()) return content;
   return Invalid((folder / file).string(), ": not a JSON object");
 }
@@ -55,6 +59,104 @@ absl::StatusOr<Contents> ReadIndex(const std::filesystem::path& folder) {
     contents[name].push_back(tensor);
   }
   return contents;
+}
+
+bool Exists(const std::filesystem::path& path) {
+  std::error_code unreadable;
+  return std::filesystem::exists(path, unreadable) || unreadable;
+}
+
+// The files of `folder` that hold weights, by their names.
+std::vector<std::string> WeightFiles(const std::filesystem::path& folder) {
+  static constexpr std::string_view kEndings[] = {
+      ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".h5",
+      ".msgpack",     ".index.json"};
+  std::vector<std::string> files;
+  std::error_code error;
+  for (std::filesystem::directory_iterator file(folder, error), end;
+       !error && file != end; file.increment(error)) {
+    const std::string name = file->path().filename();
+    const auto ends = [&name](std::string_view ending) {
+      return name.ends_with(ending);
+    };
+    const bool is_variants_index =
+        name.starts_with("model.safetensors.index.") && name.ends_with(".json");
+    if (is_variants_index || std::ranges::any_of(kEndings, ends)) {
+      files.push_back(name);
+    }
+  }
+  std::ranges::sort(files);
+  return files;
+}
+
+// The name that transformers gives `name` without its variant, such as "fp16"
+// in model.fp16.safetensors; empty where there is none.
+std::string WithoutVariant(const std::string& name) {
+  const std::vector<std::string> parts = absl::StrSplit(name, '.');
+  if (parts.size() == 3 && parts[0] == "model" && parts[2] == "safetensors") {
+    return kModelFile;
+  }
+  const bool is_index = parts.size() == 5 && parts[4] == "json" &&
+                        name.starts_with("model.safetensors.index.");
+  return is_index ? kIndexFile : "";
+}
+
+// One word of a shell's command.
+std::string ShellWord(const std::string& word) {
+  return absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
+}
+
+// What makes a checkpoint of the files that there are, as a message says it.
+std::string Conversion(const std::filesystem::path& folder,
+                       const std::vector<std::string>& files) {
+  for (const std::string& file : files) {
+    const std::string name = WithoutVariant(file);
+    if (!name.empty()) {
+      return absl::StrCat("; take one that lacks only the name: ln -s ",
+                          ShellWord(file), " ", ShellWord(folder / name));
+    }
+  }
+  const bool is_torch = std::ranges::any_of(files, [](const std::string& file) {
+    return file == "pytorch_model.bin" ||
+           file == "pytorch_model.bin.index.json";
+  });
+  if (is_torch) {
+    std::filesystem::path to = folder.lexically_normal();
+    if (!to.has_filename()) to = to.parent_path();
+    return absl::StrCat(
+        "; convert it: python -c 'from sys import argv; from transformers "
+        "import AutoModel; AutoModel.from_pretrained(argv[1])"
+        ".save_pretrained(argv[2])' ",
+        ShellWord(folder), " ",
+        ShellWord(to.string() + "-safetensors"));
+  }
+  return "; take the checkpoint in the format that transformers saves";
+}
+
+absl::Status NoModelFile(const std::filesystem::path& folder) {
+  constexpr size_t kMostNamed = 8;
+  std::vector<std::string> files = WeightFiles(folder);
+  const std::string conversion = Conversion(folder, files);
+  const size_t count = files.size();
+  if (count > kMostNamed) {
+    files.resize(kMostNamed);
+    files.push_back(absl::StrCat("and ", count - kMostNamed, " more"));
+  }
+  for (std::string& file : files) file = absl::CEscape(file);
+  return absl::NotFoundError(absl::StrCat(
+      folder.string(), ": got ",
+      files.empty() ? "no file of weights" : absl::StrJoin(files, ", "),
+      ", want ", kModelFile, ", or ", kIndexFile, " with its shards",
+      files.empty() ? "" : conversion));
+}
+
+// An adapter has no model of its own.
+absl::Status NoConfig(const std::filesystem::path& folder) {
+  return absl::NotFoundError(absl::StrCat(
+      folder.string(), ": got ", kAdapterFile, " without ", ModelConfig::kFile,
+      ", which is an adapter of PEFT; want the folder of its base model, "
+      "whose name is in ",
+      kAdapterFile, ": base_model_name_or_path"));
 }
 
 absl::Status Check(const EncodingSpec& spec) {
@@ -84,15 +186,17 @@ class Reader {
       return Invalid(folder_.string(), ": ", rules.status().message());
     }
     rules_ = *std::move(rules);
-    std::error_code unreadable;
-    ATTNBIAS_RETURN_IF_ERROR(
-        std::filesystem::exists(folder_ / kModelFile, unreadable) || unreadable
-            ? AddWholeModel()
-            : AddShards());
+    if (Exists(folder_ / kModelFile)) {
+      ATTNBIAS_RETURN_IF_ERROR(AddWholeModel());
+    } else if (Exists(folder_ / kIndexFile)) {
+      ATTNBIAS_RETURN_IF_ERROR(AddShards());
+    } else {
+      return NoModelFile(folder_);
+    }
     if (users_.empty()) {
       return Invalid(
           folder_.string(), ": none of the tensors that a ",
-          std::string(rules_.front().model_type), " has: ",
+          rules_.front().model_type, " has: ",
           absl::StrJoin(rules_, ", ", [](std::string* out, const Rule& rule) {
             out->append(rule.tensor);
           }));
@@ -160,7 +264,7 @@ class Reader {
       }
       const std::string name =
           absl::StrCat(name_, "/", match->site, rule.part.empty() ? "" : ".",
-                       std::string(rule.part));
+                       rule.part);
       ATTNBIAS_ASSIGN_OR_RETURN(MountedTable* const mounted,
                                 builder_.Add(name, file, WithoutBatch(entry)));
       User& user = users_[match->site];
@@ -209,6 +313,10 @@ class Reader {
 
 absl::Status AddCheckpoint(const std::string& name, const std::string& folder,
                            TableSetBuilder& builder) {
+  const std::filesystem::path path = folder;
+  if (!Exists(path / ModelConfig::kFile) && Exists(path / kAdapterFile)) {
+    return NoConfig(path);
+  }
   ATTNBIAS_ASSIGN_OR_RETURN(json config, ReadJson(folder, ModelConfig::kFile));
   return Reader(name, folder, std::move(config), &builder).Read();
 }

@@ -16,7 +16,8 @@ namespace attnbias {
 // Their names begin with "NAME/". INVALID_ARGUMENT for a model type that is not
 // known (the message lists those that are) or has no table here, a
 // configuration that its tensors contradict, a file that is damaged; NOT_FOUND
-// for one that is missing.
+// for one that is missing, the message saying what there is instead and what
+// converts it.
 absl::Status AddCheckpoint(const std::string& name, const std::string& folder,
                            TableSetBuilder& builder);
 

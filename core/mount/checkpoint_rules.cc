@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -15,10 +16,12 @@
 #include "core/encoding/spec/swin.h"
 #include "core/encoding/spec/swin_v2.h"
 #include "core/encoding/spec/t5.h"
+#include "core/mount/model_register.h"
 
 namespace attnbias {
 namespace {
 
+using nlohmann::json;
 using Lengths = std::vector<int64_t>;
 using FoundSpec = std::optional<EncodingSpec>;
 
@@ -29,6 +32,13 @@ template <int64_t kMoreRows>
 Lengths RowForEachPosition(ModelConfig& config, const Lengths& /*numbers*/) {
   return {config.Size("max_position_embeddings") + kMoreRows,
           config.Size("hidden_size")};
+}
+
+// Of a width of its own, which is then projected to the others'.
+Lengths RowForEachEmbeddedPosition(ModelConfig& config,
+                                   const Lengths& /*numbers*/) {
+  return {config.Size("max_position_embeddings"),
+          config.Size("embedding_size")};
 }
 
 Lengths RowForEachDistance(ModelConfig& config, const Lengths& /*numbers*/) {
@@ -51,7 +61,14 @@ std::array<int64_t, 2> GridOf(ModelConfig& config) {
 template <int64_t kMoreRows>
 Lengths RowForEachPatch(ModelConfig& config, const Lengths& /*numbers*/) {
   const auto [height, width] = GridOf(config);
-  return {1, height * width + kMoreRows, config.Size("hidden_size")};
+  return {height * width + kMoreRows, config.Size("hidden_size")};
+}
+
+template <Shape kShape>
+Lengths BatchOf(ModelConfig& config, const Lengths& numbers) {
+  Lengths lengths = kShape(config, numbers);
+  lengths.insert(lengths.begin(), 1);
+  return lengths;
 }
 
 // Swin's hidden_size is the last stage's; its positions are the first's.
@@ -97,11 +114,6 @@ Lengths HalfOfAPixel(ModelConfig& config, const Lengths& /*numbers*/) {
 
 Lengths RowForEachQuery(ModelConfig& config, const Lengths& /*numbers*/) {
   return {config.Size("num_queries"), config.Size("hidden_size")};
-}
-
-Lengths DebertasPositions(ModelConfig& config, const Lengths& /*numbers*/) {
-  return {config.Size("max_position_embeddings"),
-          config.Size("embedding_size")};
 }
 
 struct DebertaReach {
@@ -251,170 +263,63 @@ FoundSpec BeitPositions(const Site& site, ModelConfig& config) {
 
 constexpr std::string_view kAnyNumber = "*";
 
-constexpr Rule kRules[] = {
-    {"t5",
-     "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
-     "encoder", HeadsOfBuckets, T5Bias<true>},
-    {"t5",
-     "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
-     "decoder", HeadsOfBuckets, T5Bias<false>},
-    {"mt5",
-     "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
-     "encoder", HeadsOfBuckets, T5Bias<true>},
-    {"mt5",
-     "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
-     "decoder", HeadsOfBuckets, T5Bias<false>},
-    {"umt5",
-     "encoder.block.*.layer.0.SelfAttention.relative_attention_bias.weight",
-     "encoder.layers.*", HeadsOfBuckets, T5Bias<true>},
-    {"umt5",
-     "decoder.block.*.layer.0.SelfAttention.relative_attention_bias.weight",
-     "decoder.layers.*", HeadsOfBuckets, T5Bias<false>},
-    {"longt5",
-     "encoder.block.0.layer.0.LocalSelfAttention.relative_attention_bias."
-     "weight",
-     "encoder", HeadsOfBuckets, T5Bias<true>},
-    {"longt5",
-     "encoder.block.0.layer.0.TransientGlobalSelfAttention."
-     "relative_attention_bias.weight",
-     "encoder", HeadsOfBuckets, T5Bias<true>},
-    // Of positions counted in blocks.
-    {"longt5",
-     "encoder.block.0.layer.0.TransientGlobalSelfAttention."
-     "global_relative_attention_bias.weight",
-     "encoder.global", HeadsOfBuckets, T5Bias<true>},
-    {"longt5",
-     "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
-     "decoder", HeadsOfBuckets, T5Bias<false>},
-    {"bert", "embeddings.position_embeddings.weight", "positions",
-     RowForEachPosition<0>, BertPositions},
-    {"bert", "encoder.layer.*.attention.self.distance_embedding.weight",
-     "encoder.layers.*", RowForEachDistance, BertDistances},
-    {"roberta", "embeddings.position_embeddings.weight", "positions",
-     RowForEachPosition<0>, RobertaPositions},
-    {"roberta", "encoder.layer.*.attention.self.distance_embedding.weight",
-     "encoder.layers.*", RowForEachDistance, BertDistances},
-    {"gpt2", "wpe.weight", "positions", RowForEachPosition<0>,
-     PositionsFrom<0>},
-    {"opt", "decoder.embed_positions.weight", "positions",
-     RowForEachPosition<2>, PositionsFrom<2>},
-    {"bart", "encoder.embed_positions.weight", "encoder.positions",
-     RowForEachPosition<2>, PositionsFrom<2>},
-    {"bart", "decoder.embed_positions.weight", "decoder.positions",
-     RowForEachPosition<2>, PositionsFrom<2>},
-    // Its padding is 1 whatever the configuration says.
-    {"mpnet", "embeddings.position_embeddings.weight", "positions",
-     RowForEachPosition<0>, PositionsFrom<2>},
-    {"mpnet", "encoder.relative_attention_bias.weight", "encoder",
-     HeadsOfBuckets, MpnetBias},
-    {"swin", "embeddings.position_embeddings", "positions",
-     RowForEachPatchOfSwin<0>, PositionsFrom<0>},
-    {"swin",
-     "encoder.layers.*.blocks.*.attention.self.relative_position_bias_table",
-     "encoder.layers.*.blocks.*", HeadsOfSwinsWindow, SwinBias},
-    // One row more than there are tokens: the sum of the two fails.
-    {"swinv2", "embeddings.position_embeddings", "positions",
-     RowForEachPatchOfSwin<1>, nullptr},
-    {"swinv2",
-     "encoder.layers.*.blocks.*.attention.self.continuous_position_bias_mlp.0."
-     "weight",
-     "encoder.layers.*.blocks.*", SwinV2HiddenWeight, SwinV2Bias,
-     "mlp.0.weight"},
-    {"swinv2",
-     "encoder.layers.*.blocks.*.attention.self.continuous_position_bias_mlp.0."
-     "bias",
-     "encoder.layers.*.blocks.*", SwinV2HiddenBias, SwinV2Bias, "mlp.0.bias"},
-    {"swinv2",
-     "encoder.layers.*.blocks.*.attention.self.continuous_position_bias_mlp.2."
-     "weight",
-     "encoder.layers.*.blocks.*", SwinV2OutputWeight, SwinV2Bias,
-     "mlp.2.weight"},
-    {"beit", "embeddings.position_embeddings", "positions", RowForEachPatch<1>,
-     BeitPositions},
-    {"beit", "encoder.relative_position_bias.relative_position_bias_table",
-     "encoder", HeadsOfBeitsWindow, BeitBias},
-    {"beit",
-     "encoder.layer.*.attention.attention.relative_position_bias."
-     "relative_position_bias_table",
-     "encoder.layers.*", HeadsOfBeitsWindow, BeitBias},
-    {"vit", "embeddings.position_embeddings", "positions", RowForEachPatch<1>,
-     PositionsFrom<0>},
-    {"deit", "embeddings.position_embeddings", "positions", RowForEachPatch<2>,
-     PositionsFrom<0>},
-    // Where they are learned, and not sines.
-    {"detr", "position_embedding.row_embeddings.weight", "rows", HalfOfAPixel,
-     PositionsFrom<0>},
-    {"detr", "position_embedding.column_embeddings.weight", "columns",
-     HalfOfAPixel, PositionsFrom<0>},
-    {"detr", "query_position_embeddings.weight", "queries", RowForEachQuery,
-     PositionsFrom<0>},
-    {"deberta-v2", "embeddings.position_embeddings.weight", "positions",
-     DebertasPositions, PositionsFrom<0>},
-    {"deberta-v2", "encoder.rel_embeddings.weight", "encoder",
-     DebertasDistances, DebertaIndices},
-};
-
-// What transformers' class of a model type takes where config.json says
-// nothing: a number, a list, or the value of the field that is named.
-struct Defaults {
-  std::string_view model_type;
-  const char* fields;
-};
-
-constexpr char kVitDefaults[] = R"({
-  "image_size": 224, "patch_size": 16, "hidden_size": 768,
-  "num_attention_heads": 12})";
-constexpr char kSwinDefaults[] = R"({
-  "image_size": 224, "patch_size": 4, "embed_dim": 96,
-  "num_attention_heads": "num_heads", "num_heads": [3, 6, 12, 24],
-  "window_size": 7, "pretrained_window_sizes": [0, 0, 0, 0]})";
-constexpr char kT5Defaults[] = R"({
-  "num_attention_heads": "num_heads", "num_heads": 8,
-  "relative_attention_num_buckets": 32,
-  "relative_attention_max_distance": 128})";
-constexpr char kMt5Defaults[] = R"({
-  "num_attention_heads": "num_heads", "num_heads": 6,
-  "relative_attention_num_buckets": 32,
-  "relative_attention_max_distance": 128})";
-
-constexpr Defaults kDefaults[] = {
-    {"t5", kT5Defaults},
-    {"longt5", kT5Defaults},
-    {"mt5", kMt5Defaults},
-    {"umt5", kMt5Defaults},
-    {"bert", R"({"max_position_embeddings": 512, "hidden_size": 768,
-                 "num_attention_heads": 12})"},
-    {"roberta", R"({"max_position_embeddings": 512, "hidden_size": 768,
-                    "num_attention_heads": 12, "pad_token_id": 1})"},
-    {"mpnet", R"({"max_position_embeddings": 512, "hidden_size": 768,
-                  "num_attention_heads": 12,
-                  "relative_attention_num_buckets": 32})"},
-    {"gpt2", R"({"max_position_embeddings": "n_positions",
-                 "n_positions": 1024, "hidden_size": "n_embd",
-                 "n_embd": 768})"},
-    {"opt", R"({"max_position_embeddings": 2048, "hidden_size": 768})"},
-    {"bart", R"({"max_position_embeddings": 1024, "hidden_size": "d_model",
-                 "d_model": 1024})"},
-    {"swin", kSwinDefaults},
-    {"swinv2", kSwinDefaults},
-    {"beit", kVitDefaults},
-    {"vit", kVitDefaults},
-    {"deit", kVitDefaults},
-    {"detr", R"({"num_queries": 100, "hidden_size": "d_model",
-                 "d_model": 256})"},
-    {"deberta-v2", R"({"max_position_embeddings": 512,
-                       "max_relative_positions": -1, "position_buckets": -1,
-                       "embedding_size": "hidden_size",
-                       "hidden_size": 1536})"},
-};
-
-constexpr const Defaults* DefaultsOf(std::string_view model_type) {
-  return std::ranges::find(kDefaults, model_type, &Defaults::model_type);
+// The functions that the register names.
+const Shape* ShapeNamed(std::string_view name) {
+  static constexpr std::pair<std::string_view, Shape> kShapes[] = {
+      {"positions", RowForEachPosition<0>},
+      {"positions + 2", RowForEachPosition<2>},
+      {"embedded positions", RowForEachEmbeddedPosition},
+      {"distances", RowForEachDistance},
+      {"buckets", HeadsOfBuckets},
+      {"patches", RowForEachPatch<0>},
+      {"patches + 1", RowForEachPatch<1>},
+      {"batch of patches", BatchOf<RowForEachPatch<0>>},
+      {"batch of patches + 1", BatchOf<RowForEachPatch<1>>},
+      {"batch of patches + 2", BatchOf<RowForEachPatch<2>>},
+      {"swin positions", RowForEachPatchOfSwin<0>},
+      {"swin positions + 1", RowForEachPatchOfSwin<1>},
+      {"swin window", HeadsOfSwinsWindow},
+      {"swinv2 hidden weight", SwinV2HiddenWeight},
+      {"swinv2 hidden bias", SwinV2HiddenBias},
+      {"swinv2 output weight", SwinV2OutputWeight},
+      {"beit window", HeadsOfBeitsWindow},
+      {"half of a pixel", HalfOfAPixel},
+      {"queries", RowForEachQuery},
+      {"deberta distances", DebertasDistances},
+  };
+  const auto* const found = std::ranges::find(
+      kShapes, name, &std::pair<std::string_view, Shape>::first);
+  return found == std::end(kShapes) ? nullptr : &found->second;
 }
 
-static_assert(std::ranges::all_of(kRules, [](const Rule& rule) {
-  return DefaultsOf(rule.model_type) != std::end(kDefaults);
-}));
+const Use* UseNamed(std::string_view name) {
+  static constexpr std::pair<std::string_view, Use> kUses[] = {
+      // transformers itself cannot use the table.
+      {"", nullptr},
+      {"positions", PositionsFrom<0>},
+      {"positions from 2", PositionsFrom<2>},
+      {"positions unless relative", BertPositions},
+      {"positions after padding", RobertaPositions},
+      {"distances", BertDistances},
+      {"t5 encoder", T5Bias<true>},
+      {"t5 decoder", T5Bias<false>},
+      {"mpnet", MpnetBias},
+      {"swin", SwinBias},
+      {"swinv2", SwinV2Bias},
+      {"beit", BeitBias},
+      {"beit positions", BeitPositions},
+      {"deberta", DebertaIndices},
+  };
+  const auto* const found = std::ranges::find(
+      kUses, name, &std::pair<std::string_view, Use>::first);
+  return found == std::end(kUses) ? nullptr : &found->second;
+}
+
+// The register of model types: client/python/src/attnbias/_config/models.json.
+const json& Register() {
+  static const auto* const kRegister = new json(json::parse(ModelRegister()));
+  return *kRegister;
+}
 
 using Segments = std::vector<std::string>;
 
@@ -424,22 +329,40 @@ Segments Split(std::string_view name) {
 
 }  // namespace
 
+std::vector<std::string> MountedModelTypes() {
+  std::vector<std::string> known;
+  for (const auto& [name, model] : Register()["models"].items()) {
+    if (model.contains("tables")) known.push_back(name);
+  }
+  return known;
+}
+
 absl::StatusOr<std::vector<Rule>> RulesFor(ModelConfig& config) {
   const std::string model_type = config.String("model_type", "");
-  std::vector<Rule> rules;
-  std::vector<std::string> known;
-  for (const Rule& rule : kRules) {
-    if (rule.model_type == model_type) rules.push_back(rule);
-    if (known.empty() || known.back() != rule.model_type) {
-      known.emplace_back(rule.model_type);
-    }
-  }
-  if (rules.empty()) {
-    config.Refuse("model_type", absl::StrCat("'", model_type, "'"),
-                  absl::StrCat("one of ", absl::StrJoin(known, ", ")));
+  const json& models = Register()["models"];
+  const auto model = models.find(model_type);
+  if (model == models.end() || !model->contains("tables")) {
+    config.Refuse(
+        "model_type", absl::StrCat("'", model_type, "'"),
+        absl::StrCat("one of ", absl::StrJoin(MountedModelTypes(), ", ")));
     return config.status();
   }
-  config.SetDefaults(nlohmann::json::parse(DefaultsOf(model_type)->fields));
+  config.SetDefaults((*model)["defaults"]);
+  std::vector<Rule> rules;
+  for (const json& row : Register()["tables"][(*model)["tables"]]) {
+    const Shape* const shape = ShapeNamed(row["shape"].get<std::string_view>());
+    const Use* const use = UseNamed(row.value("use", ""));
+    if (shape == nullptr || use == nullptr) {
+      return absl::InternalError(
+          absl::StrCat("the register names no such function: ", row.dump()));
+    }
+    rules.push_back({.model_type = model_type,
+                     .tensor = row["tensor"],
+                     .site = row["place"],
+                     .shape = *shape,
+                     .use = *use,
+                     .part = row.value("part", "")});
+  }
   return rules;
 }
 

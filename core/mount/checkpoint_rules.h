@@ -2,7 +2,8 @@
 // Which tensors of which models hold positions, under the names that
 // transformers 5.23 and earlier save them by, and how the models use them: what
 // of an encoding's spec stands in config.json, and what is fixed in the model's
-// code.
+// code. The register of model types lists the tensors and names the functions
+// that are here.
 //
 // Facts are those of transformers 5.23, or of the last version that had them;
 // its own computation is what a spec's answer equals.
@@ -10,6 +11,7 @@
 #define ATTNBIAS_CORE_MOUNT_CHECKPOINT_RULES_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -28,9 +30,9 @@ struct Site {
   // Of the layer, or of stage and block, where the model has a table for each.
   std::vector<int64_t> numbers;
   // By what they are called beside one another; one alone has no name.
-  std::map<std::string_view, Table> tables;
+  std::map<std::string, Table, std::less<>> tables;
 
-  const Table& table() const { return tables.at(""); }
+  const Table& table() const { return tables.find("")->second; }
 };
 
 // What transformers gives a tensor, whose name has these numbers.
@@ -44,14 +46,14 @@ using Use = std::optional<EncodingSpec> (*)(const Site& site,
 // A tensor of a model type. "*" stands for the number of a layer, in the
 // tensor's name and in the site's; a tensor may have further segments in front.
 struct Rule {
-  std::string_view model_type;
-  std::string_view tensor;
-  std::string_view site;
+  std::string model_type;
+  std::string tensor;
+  std::string site;
   Shape shape;
   // Null where transformers itself cannot use the table.
   Use use;
   // Of the table among those of its site, if there are several.
-  std::string_view part = {};
+  std::string part;
 };
 
 // What a rule makes of a tensor's name.
@@ -59,6 +61,9 @@ struct Match {
   std::string site;
   std::vector<int64_t> numbers;
 };
+
+// In the order of the alphabet.
+std::vector<std::string> MountedModelTypes();
 
 // The rules of the configuration's model type, whose defaults the configuration
 // then has. INVALID_ARGUMENT for one that is

@@ -25,6 +25,12 @@ bool IsSize(const json& value) {
   return IsInteger(value) && value.get<int64_t>() > 0;
 }
 
+// Of a default that is the value of another field; empty for others.
+std::string FieldNamedBy(const json& value) {
+  const std::string text = value.is_string() ? value.get<std::string>() : "";
+  return text.starts_with('=') ? text.substr(1) : "";
+}
+
 }  // namespace
 
 std::string ModelConfig::String(const char* field, std::string_view otherwise) {
@@ -84,18 +90,21 @@ ModelConfig::Found ModelConfig::Find(const char* field) {
   static const auto* const kAbsent = new json();
   for (std::string name = field;;) {
     const auto said = content_.find(name);
-    if (said != content_.end()) {
+    const auto otherwise = defaults_.find(name);
+    const std::string other =
+        otherwise == defaults_.end() ? "" : FieldNamedBy(*otherwise);
+    // A null is what is not set, where another field has the value then.
+    if (said != content_.end() && (!said->is_null() || other.empty())) {
       reads_.push_back(absl::StrCat(name, " = ", Excerpt(*said)));
       return {name, *said};
     }
-    const auto otherwise = defaults_.find(name);
     if (otherwise == defaults_.end()) return {name, *kAbsent};
-    if (!otherwise->is_string()) {
+    if (other.empty()) {
       reads_.push_back(
           absl::StrCat(name, " = ", Excerpt(*otherwise), " by default"));
       return {name, *otherwise};
     }
-    name = otherwise->get<std::string>();
+    name = other;
   }
 }
 

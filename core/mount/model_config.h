@@ -23,7 +23,7 @@ class ModelConfig {
 
   explicit ModelConfig(nlohmann::json content) : content_(std::move(content)) {}
 
-  // By field; a string is the name of another field, whose value it is.
+  // By field; "=NAME" is the value of another field.
   void SetDefaults(nlohmann::json defaults) { defaults_ = std::move(defaults); }
 
   std::string String(const char* field, std::string_view otherwise);

@@ -56,14 +56,18 @@ struct Settings {
   }
 };
 
-// Names of parts, which core gives them; a test holds answers against them.
-std::vector<std::string_view> OutputsOf(const std::string& encoding,
+// Returns the names of all parts that an answer may have.
+std::vector<std::string_view> OutputsOf(const Descriptor& encoding,
                                         const std::string& extent) {
-  if (encoding == "rotary") return {"cos", "sin"};
-  if (encoding == "xpos") return {"cos", "sin", "scale"};
-  if (extent == "table") return {"positions"};
   if (extent == "grid") return {"block", "border", "dense"};
-  return {"diagonals", "row", "border", "dense"};
+  if (extent == "pair") return {"diagonals", "row", "border", "dense"};
+  std::vector<std::string_view> parts;
+  const auto& options = encoding.options();
+  for (int i = 0; i < options.ExtensionSize(v1::parts); ++i) {
+    parts.push_back(options.GetExtension(v1::parts, i));
+  }
+  if (parts.empty()) parts.push_back("positions");
+  return parts;
 }
 
 }  // namespace
@@ -120,7 +124,8 @@ inference::ModelConfig Model::Config() const {
   settings.AddField(
       *v1::TensorSpec::descriptor()->FindFieldByName(kOutputField),
       kOutputField);
-  for (const std::string_view output : OutputsOf(name(), extent_->name())) {
+  for (const std::string_view output :
+       OutputsOf(*encoding_->message_type(), extent_->name())) {
     inference::ModelOutput& wire = *config.add_output();
     wire.set_name(std::string(output));
     wire.set_data_type(inference::TYPE_FP32);

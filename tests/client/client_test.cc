@@ -67,8 +67,8 @@ class ClientTest : public ::testing::Test {
   const std::string payload_ = MakePayload(kBytes);
   const v1::TensorHeader header_ = MakeHeader(payload_, "first");
   const v1::TensorSpec spec_ = [] {
-    v1::TensorSpec spec;
-    spec.mutable_alibi()->set_num_heads(8);
+    v1::TensorSpec spec;  // without an encoding: any consistent answer fits
+    spec.mutable_output()->set_scale(8);
     return spec;
   }();
   // Last, so that it has stopped before what its scripts send is gone.
@@ -84,7 +84,7 @@ TEST_F(ClientTest, GetsTheBytes) {
   EXPECT_EQ(reinterpret_cast<uintptr_t>(tensor->bytes().data()) % 64, 0u);
   EXPECT_EQ(tensor->part(0).size(), kBytes);
   ASSERT_EQ(server_.requests().size(), 1u);
-  EXPECT_EQ(server_.requests()[0].spec().alibi().num_heads(), 8);
+  EXPECT_EQ(server_.requests()[0].spec().output().scale(), 8);
   EXPECT_EQ(server_.requests()[0].read_offset(), 0);
   EXPECT_EQ(server_.requests()[0].expected_fingerprint(), "");
 }
@@ -136,7 +136,7 @@ TEST_F(ClientTest, ResumesWhereTheStreamBroke) {
   const auto requests = server_.requests();
   ASSERT_EQ(requests.size(), 3u);
   EXPECT_EQ(requests[1].read_offset(), 3000);
-  EXPECT_EQ(requests[1].expected_fingerprint(), "first");
+  EXPECT_EQ(requests[1].expected_fingerprint(), Fingerprint("first"));
   EXPECT_EQ(requests[2].read_offset(), 6000);
 }
 
@@ -347,7 +347,7 @@ TEST_F(ClientTest, UnaryCallsAreRetriedToo) {
   });
   const auto header = MakeClient().Describe(spec_);
   ASSERT_TRUE(header.ok()) << header.status();
-  EXPECT_EQ(header->fingerprint(), "first");
+  EXPECT_EQ(header->fingerprint(), Fingerprint("first"));
 }
 
 TEST_F(ClientTest, ADamagedDescriptionIsDataLoss) {
@@ -381,6 +381,14 @@ TEST_F(ClientTest, ListsTheTablesOfAllPages) {
   ASSERT_TRUE(tables.ok()) << tables.status();
   ASSERT_EQ(tables->size(), 3);
   EXPECT_EQ((*tables)[2].name(), "table 2");
+}
+
+TEST_F(ClientTest, RefusesTablesThatDoNotAscend) {
+  server_.set_repeats_tables(true);
+  EXPECT_EQ(
+      MakeClient().ListTables().status(),
+      absl::DataLossError("tables: got \"table 0\" after \"table 0\", want "
+                          "names in ascending order"));
 }
 
 TEST_F(ClientTest, TellsHealth) {
@@ -504,6 +512,8 @@ TEST(Client, NamesTheOptionThatIsWrong) {
       "another target of gRPC");
   EXPECT_EQ(message({.timeout = absl::ZeroDuration()}),
             "timeout: got 0, want more than 0");
+  EXPECT_EQ(message({.connect_timeout = absl::ZeroDuration()}),
+            "connect_timeout: got 0, want more than 0");
   EXPECT_EQ(message({.max_tensor_bytes = 0}),
             "max_tensor_bytes: got 0, want more than 0");
   EXPECT_EQ(message({.max_attempts = 0}),
@@ -674,8 +684,9 @@ TEST_F(ClientTest, AResumeWithAnotherFingerprintIsDataLoss) {
     return stream.SendAll(payload_, MakeHeader(payload_, "second"));
   });
   EXPECT_EQ(MakeClient().Get(spec_).status(),
-            absl::DataLossError(
-                "stream: resumed with fingerprint second, want first"));
+            absl::DataLossError(absl::StrCat(
+                "stream: resumed with fingerprint ", Fingerprint("second"),
+                ", want ", Fingerprint("first"))));
 }
 
 // The same fingerprint, and so the same bytes, but of another shape.
@@ -688,7 +699,10 @@ TEST_F(ClientTest, AResumeWithOtherPartsIsDataLoss) {
   });
   const absl::Status status = MakeClient().Get(spec_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(status.message(), HasSubstr("stream: resumed with parts [name:"));
+  EXPECT_THAT(status.message(),
+              HasSubstr("stream: resumed with parts [diagonals F32 TOEPLITZ "
+                        "[2500, 1] from 0], want [diagonals F32 TOEPLITZ "
+                        "[2500] from 0]"));
 }
 
 TEST_F(ClientTest, AnUnknownElementTypeIsUnimplemented) {

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "attnbias/client.h"
 #include "attnbias/v1/service.grpc.pb.h"
 #include "core/checksum/crc32c.h"
@@ -37,11 +38,20 @@ inline std::string MakePayload(size_t size, uint32_t seed = 1) {
   return payload;
 }
 
+// A well-formed fingerprint, another one for each name.
+inline std::string Fingerprint(const std::string& name) {
+  std::string digits = absl::BytesToHexString(name);
+  digits.resize(64, '0');
+  return digits;
+}
+
+// Consistent by itself, as the answer to a request without an encoding is.
 inline v1::TensorHeader MakeHeader(const std::string& payload,
-                                   const std::string& fingerprint) {
+                                   const std::string& name) {
   v1::TensorHeader header;
   header.set_total_bytes(static_cast<int64_t>(payload.size()));
-  header.set_fingerprint(fingerprint);
+  header.set_fingerprint(Fingerprint(name));
+  header.set_encoding_fingerprint(Fingerprint("encoding"));
   v1::TensorPart* part = header.add_parts();
   part->set_name("diagonals");
   part->set_data_type(v1::DATA_TYPE_F32);
@@ -224,8 +234,10 @@ class FakeServer final : public v1::AttentionBiasService::Service {
   }
 
   void set_has_tables(bool has_tables) { has_tables_ = has_tables; }
+  void set_table_name(const std::string& name) { table_name_ = name; }
+  void set_repeats_tables(bool repeats) { repeats_tables_ = repeats; }
 
-  // Three tables, one to a page; or none.
+  // Three tables, one to a page; or none; or pages without end.
   grpc::Status ListTables(grpc::ServerContext* context,
                           const v1::ListTablesRequest* request,
                           v1::ListTablesResponse* response) override {
@@ -235,9 +247,9 @@ class FakeServer final : public v1::AttentionBiasService::Service {
     }
     if (!has_tables_) return grpc::Status::OK;
     const std::string& token = request->page_token();
-    const int page = token.empty() ? 0 : std::stoi(token);
+    const int page = token.empty() || repeats_tables_ ? 0 : std::stoi(token);
     v1::TableInfo* table = response->add_tables();
-    table->set_name("table " + std::to_string(page));
+    table->set_name(table_name_ + std::to_string(page));
     table->set_sha256("ab12");
     table->set_data_type(v1::DATA_TYPE_BF16);
     table->add_shape(32);
@@ -318,6 +330,8 @@ class FakeServer final : public v1::AttentionBiasService::Service {
   std::atomic<int> get_calls_ = 0;
   std::atomic<int> info_calls_ = 0;
   std::atomic<bool> has_tables_ = true;
+  std::atomic<bool> repeats_tables_ = false;
+  std::string table_name_ = "table ";
   HealthService health_{this};
   const std::shared_ptr<grpc::ServerCredentials> credentials_;
   int port_ = 0;

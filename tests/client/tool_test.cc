@@ -2,16 +2,22 @@
 // The attnbias tool from its arguments to its exit code.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pty.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "client/cli/commands.h"
 #include "client/cli/progress_line.h"
+#include "client/cli/screen.h"
+#include "client/cli/spec_fields.h"
 #include "tests/client/certificates.h"
 #include "tests/client/fake_server.h"
 #include "tests/client/security_folder.h"
@@ -19,9 +25,53 @@
 namespace attnbias::tool_test {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
+
+// The answer to a request: parts of one shape, one after the other.
+v1::TensorHeader MakeAnswer(const v1::TensorSpec& spec,
+                            const std::vector<std::string>& names,
+                            v1::Form form, const std::vector<int64_t>& shape,
+                            int64_t first_relative_position = 0) {
+  v1::TensorHeader header = MakeHeader("", "abc");
+  header.clear_parts();
+  *header.mutable_resolved_spec() = spec;
+  for (const std::string& name : names) {
+    v1::TensorPart* part = header.add_parts();
+    part->set_name(name);
+    part->set_form(form);
+    part->set_data_type(spec.output().data_type() == v1::DATA_TYPE_F16
+                            ? v1::DATA_TYPE_F16
+                            : v1::DATA_TYPE_F32);
+    part->mutable_shape()->Assign(shape.begin(), shape.end());
+    part->set_first_relative_position(first_relative_position);
+    int64_t bytes = ElementSize(part->data_type());
+    for (const int64_t length : shape) bytes *= length;
+    part->set_offset(header.total_bytes());
+    part->set_size_bytes(bytes);
+    header.set_total_bytes(header.total_bytes() + bytes);
+  }
+  return header;
+}
+
+// Sends such an answer, and zeros.
+Script Answers(const std::vector<std::string>& names, v1::Form form,
+               const std::vector<int64_t>& shape,
+               int64_t first_relative_position = 0) {
+  return [=](const FakeStream& stream) {
+    const v1::TensorHeader header = MakeAnswer(
+        stream.request.spec(), names, form, shape, first_relative_position);
+    return stream.SendAll(
+        std::string(static_cast<size_t>(header.total_bytes()), '\0'), header);
+  };
+}
+
+// Answers to ToolTest::Get.
+Script AnswersOfHeads(int64_t heads) {
+  return Answers({"diagonals"}, v1::FORM_TOEPLITZ, {heads, 3}, -1);
+}
 
 class ToolTest : public ::testing::Test {
  protected:
@@ -73,10 +123,12 @@ TEST_F(ToolTest, NobodyThereIsNotHealthy) {
 }
 
 TEST_F(ToolTest, WaitingForAServerIsSaidOnce) {
-  EXPECT_EQ(RunAlone({"info", "--server", "127.0.0.1:1", "--timeout", "1"}), 1);
+  EXPECT_EQ(
+      RunAlone({"info", "--server", "127.0.0.1:1", "--connect-timeout", "1"}),
+      1);
   EXPECT_THAT(err_.str(),
               StartsWith("attnbias: nothing answers at 127.0.0.1:1: "));
-  const std::string notice = "trying 127.0.0.1:1 again, for up to 1 s\n";
+  const std::string notice = "trying 127.0.0.1:1 again\n";
   EXPECT_NE(err_.str().find(notice), std::string::npos);
   EXPECT_EQ(err_.str().find(notice), err_.str().rfind("trying"));
   EXPECT_THAT(err_.str(), HasSubstr("attnbias: UNAVAILABLE: "));
@@ -90,13 +142,8 @@ TEST_F(ToolTest, AServerThatIsNoneIsAMistakeOfTheCommandLine) {
 }
 
 TEST_F(ToolTest, StreamsCanBeGiven) {
-  const std::string payload = MakePayload(1000);
-  for (int i = 0; i < 2; ++i) {
-    server_.Then([&](const FakeStream& stream) {
-      return stream.SendAll(payload, MakeHeader(payload, "f"));
-    });
-  }
-  EXPECT_EQ(Get({}), 0);
+  for (int i = 0; i < 2; ++i) server_.Then(AnswersOfHeads(8));
+  EXPECT_EQ(Get({}), 0) << err_.str();
   EXPECT_EQ(Get({"--streams", "1"}), 0);
   EXPECT_EQ(server_.requests()[0].read_limit(), 16 << 20);
   EXPECT_EQ(server_.requests()[1].read_limit(), 0);
@@ -309,9 +356,12 @@ TEST_F(ToolTest, ListShowsTheEncodingsNamed) {
 
 TEST_F(ToolTest, DescribeShowsTheHeader) {
   const DescribeScript describe = [](v1::DescribeTensorResponse* response) {
+    v1::TensorSpec spec;
+    spec.mutable_alibi()->set_num_heads(1);
+    spec.mutable_pair()->set_query_length(2);
+    spec.mutable_pair()->set_key_length(2);
     v1::TensorHeader* header = response->mutable_header();
-    *header = MakeHeader(std::string(16, 'x'), "abc");
-    header->set_encoding_fingerprint("def");
+    *header = MakeAnswer(spec, {"diagonals"}, v1::FORM_TOEPLITZ, {1, 3}, -1);
     header->add_fully_masked_rows()->set_end(3);
     v1::DerivedValue* derived = header->add_derived();
     derived->set_name("slopes");
@@ -324,24 +374,121 @@ TEST_F(ToolTest, DescribeShowsTheHeader) {
       "describe", "alibi", "num_heads=1", "--queries", "2", "--keys", "2"};
   EXPECT_EQ(Run(line), 0) << err_.str();
   EXPECT_EQ(out_.str(),
-            "diagonals  [4]  f32  toeplitz  16 bytes\n"
-            "first relative position  0\n"
-            "fingerprint  abc\n"
-            "encoding fingerprint  def\n"
-            "total  16 bytes\n"
-            "fully masked queries  0:3\n"
-            "slopes  0.5\n");
+            absl::StrCat("diagonals  [1, 3]  f32  toeplitz  12 bytes\n"
+                         "first relative position  -1\n"
+                         "fingerprint  ",
+                         Fingerprint("abc"), "\nencoding fingerprint  ",
+                         Fingerprint("encoding"),
+                         "\n"
+                         "total  12 bytes\n"
+                         "fully masked queries  0:3\n"
+                         "slopes  0.5\n"));
   line.push_back("--json");
   EXPECT_EQ(Run(line), 0) << err_.str();
-  EXPECT_THAT(out_.str(), HasSubstr("\"total_bytes\": \"16\""));
-  EXPECT_THAT(out_.str(), HasSubstr("\"fingerprint\": \"abc\""));
+  EXPECT_THAT(out_.str(), HasSubstr("\"total_bytes\": \"12\""));
+  EXPECT_THAT(out_.str(),
+              HasSubstr("\"fingerprint\": \"" + Fingerprint("abc")));
+}
+
+// Every command that prints data prints JSON, and nothing but one value of it.
+TEST_F(ToolTest, PrintsJsonForScripts) {
+  const auto parsed = [this] {
+    return nlohmann::json::parse(out_.str(), nullptr,
+                                 /*allow_exceptions=*/false);
+  };
+  server_.set_health(grpc::health::v1::HealthCheckResponse::NOT_SERVING);
+  EXPECT_EQ(Run({"health", "--json"}), 1);
+  EXPECT_EQ(parsed()["status"], "NOT_SERVING");
+  EXPECT_EQ(Run({"info", "--json"}), 0);
+  EXPECT_EQ(parsed()["version"], "1.2.3");
+  EXPECT_EQ(parsed()["limits"].is_null(), true);  // the server sent none
+  EXPECT_EQ(Run({"tables", "--json"}), 0);
+  EXPECT_EQ(parsed()["tables"].size(), 3);
+  EXPECT_EQ(parsed()["tables"][2]["name"], "table 2");
+  server_.set_has_tables(false);
+  EXPECT_EQ(Run({"tables", "--json"}), 0);
+  EXPECT_EQ(parsed()["tables"], nlohmann::json::array());
+  EXPECT_EQ(RunAlone({"list", "--json"}), 0);
+  EXPECT_EQ(parsed()["encodings"].size(), Encodings().size());
+  EXPECT_EQ(RunAlone({"list", "rotary", "alibi", "--json"}), 0);
+  const nlohmann::json list = parsed()["encodings"];
+  EXPECT_EQ(list[0]["name"], "alibi");
+  EXPECT_EQ(list[0]["extent"], "pair");
+  EXPECT_EQ(list[0]["fields"][0],
+            nlohmann::json::parse(R"({"name": "num_heads", "type": "int32",
+                                      "required": true, "list": false})"));
+  EXPECT_EQ(list[0]["fields"][3]["values"][1], "causal");
+  EXPECT_EQ(list[0]["fields"][3]["default"], "symmetric");
+  EXPECT_EQ(list[1]["fields"][4]["needs"]["linear"],
+            nlohmann::json::array({"factor"}));
+  server_.Then(AnswersOfHeads(8));
+  EXPECT_EQ(Get({"--json"}), 0) << err_.str();
+  EXPECT_EQ(parsed()["parts"][0]["shape"], nlohmann::json::array({"8", "3"}));
+  EXPECT_EQ(parsed()["parts"][0]["offset"], "0");
+  const std::string path = ::testing::TempDir() + "attnbias-json-test.npy";
+  server_.Then(AnswersOfHeads(8));
+  EXPECT_EQ(Get({"--json", "--out", path}), 0) << err_.str();
+  EXPECT_EQ(parsed()["total_bytes"], "96");
+  EXPECT_EQ(std::filesystem::file_size(path), 128u + 96u);
+  std::filesystem::remove(path);
+  EXPECT_EQ(Get({"--json", "--out", "-"}), 2);
+  EXPECT_THAT(err_.str(),
+              StartsWith("attnbias: --json: got it beside --out -"));
+}
+
+// Renames a terminal's window, begins a line of its own, and turns it around.
+constexpr char kEscapes[] = "\x1b]0;owned\x07\n\u202e\u009b";
+constexpr char kEscaped[] = "\\x1b]0;owned\\x07\\x0a\\xe2\\x80\\xae\\xc2\\x9b";
+
+TEST_F(ToolTest, EscapesWhatAServerSends) {
+  google::rpc::BadRequest bad;
+  bad.add_field_violations()->set_field(kEscapes);
+  bad.mutable_field_violations(0)->set_description(kEscapes);
+  server_.Then([=](const FakeStream&) {
+    return WithDetail(grpc::StatusCode::INVALID_ARGUMENT, kEscapes, bad);
+  });
+  EXPECT_EQ(Get({}), 1);
+  EXPECT_EQ(err_.str(),
+            absl::StrCat("attnbias: INVALID_ARGUMENT: ", kEscaped, "\n"));
+  server_.Then([](const FakeStream&) {
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, kEscapes);
+  });
+  server_.Then(AnswersOfHeads(8));
+  EXPECT_EQ(Get({}), 0);
+  EXPECT_THAT(err_.str(),
+              StartsWith(absl::StrCat("attnbias: ", kEscaped, "; trying ")));
+  server_.Then([](const FakeStream& stream) {
+    v1::TensorHeader header = MakeAnswer(stream.request.spec(), {kEscapes},
+                                         v1::FORM_TOEPLITZ, {8, 3}, -1);
+    return stream.SendAll(std::string(96, '\0'), header);
+  });
+  EXPECT_EQ(Get({}), 1);
+  EXPECT_THAT(err_.str(),
+              HasSubstr(absl::StrCat("got [", kEscaped, "], want ")));
+  server_.ThenDescribe([](v1::DescribeTensorResponse* response) {
+    v1::TensorSpec resolved;
+    resolved.mutable_t5()->set_num_heads(8);
+    resolved.mutable_t5()->mutable_table()->set_name("w");
+    resolved.mutable_pair()->set_query_length(2);
+    resolved.mutable_pair()->set_key_length(2);
+    *response->mutable_header() =
+        MakeAnswer(resolved, {"diagonals"}, v1::FORM_TOEPLITZ, {8, 3}, -1);
+    response->mutable_header()->add_derived()->set_name(kEscapes);
+    return grpc::Status::OK;
+  });
+  EXPECT_EQ(
+      Run({"describe", "t5", "table=name:w", "--queries", "2", "--keys", "2"}),
+      0)
+      << err_.str();
+  EXPECT_THAT(out_.str(), HasSubstr(absl::StrCat("\n", kEscaped, "  ")));
+  server_.set_table_name(kEscapes);
+  EXPECT_EQ(Run({"tables"}), 0) << err_.str();
+  EXPECT_THAT(out_.str(), StartsWith(absl::StrCat(kEscaped, "0\n  bf16")));
+  EXPECT_THAT(out_.str(), HasSubstr(absl::StrCat("name:", kEscaped, "0")));
 }
 
 TEST_F(ToolTest, EveryAxisHasPositionsOfItsOwn) {
-  const std::string payload(16, '\0');
-  server_.Then([=](const FakeStream& stream) {
-    return stream.SendAll(payload, MakeHeader(payload, "abc"));
-  });
+  server_.Then(Answers({"cos", "sin"}, v1::FORM_TABLE, {2, 4}));
   EXPECT_EQ(Run({"get", "rotary", "--position-ids", "-3,4", "--position-ids",
                  "5,-6", "head_dim=4"}),
             0)
@@ -354,10 +501,7 @@ TEST_F(ToolTest, EveryAxisHasPositionsOfItsOwn) {
 }
 
 TEST_F(ToolTest, GetSendsWhatWasTyped) {
-  const std::string payload(16, '\0');
-  server_.Then([=](const FakeStream& stream) {
-    return stream.SendAll(payload, MakeHeader(payload, "abc"));
-  });
+  server_.Then(Answers({"dense"}, v1::FORM_DENSE, {1, 1, 2}));
   EXPECT_EQ(Run({"get", "alibi", "num_heads=1", "slopes=-1,2", "--queries",
                  "4095:4096", "--keys", "4096", "--query-offset", "-5",
                  "--key-position-ids", "-3,4", "--dtype", "f16", "--causal"}),
@@ -370,57 +514,46 @@ TEST_F(ToolTest, GetSendsWhatWasTyped) {
   EXPECT_EQ(spec.pair().key_positions().positions(0), -3);
   EXPECT_EQ(spec.output().data_type(), v1::DATA_TYPE_F16);
   EXPECT_TRUE(spec.output().mask().causal());
-  EXPECT_EQ(out_.str(),
-            "            0            0            0            0\n"
-            "diagonals  [4]  f32  toeplitz  16 bytes\n"
-            "first relative position  0\n"
-            "fingerprint  abc\n");
+  EXPECT_EQ(out_.str(), absl::StrCat("            0            0\n"
+                                     "dense  [1, 1, 2]  f16  dense  4 bytes\n"
+                                     "fingerprint  ",
+                                     Fingerprint("abc"), "\n"));
 }
 
 TEST_F(ToolTest, HeadsHaveTheirNumbers) {
-  v1::TensorHeader header = MakeHeader(std::string(16, '\0'), "abc");
-  header.mutable_parts(0)->clear_shape();
-  header.mutable_parts(0)->add_shape(2);
-  header.mutable_parts(0)->add_shape(2);
-  header.mutable_resolved_spec()->mutable_pair()->mutable_heads()->set_begin(5);
-  server_.Then([header](const FakeStream& stream) {
-    return stream.SendAll(std::string(16, '\0'), header);
-  });
-  EXPECT_EQ(Get({}), 0) << err_.str();
-  EXPECT_THAT(out_.str(), StartsWith("head 5                0            0\n"
-                                     "head 6                0            0\n"));
+  server_.Then(AnswersOfHeads(2));
+  EXPECT_EQ(Get({"--heads", "5:7"}), 0) << err_.str();
+  EXPECT_THAT(
+      out_.str(),
+      StartsWith("head 5                0            0            0\n"
+                 "head 6                0            0            0\n"));
 }
 
 TEST_F(ToolTest, GetWritesBareBytes) {
   const std::string payload = MakePayload(4000);
-  v1::TensorHeader header = MakeHeader(payload, "abc");
-  header.mutable_parts(0)->set_shape(0, 900);
-  header.mutable_parts(0)->set_size_bytes(3600);
-  v1::TensorPart* border = header.add_parts();
-  *border = header.parts(0);
-  border->set_name("border");
-  border->set_shape(0, 100);
-  border->set_offset(3600);
-  border->set_size_bytes(400);
   for (int i = 0; i < 3; ++i) {
     server_.Then([=](const FakeStream& stream) {
-      return stream.SendAll(payload, header);
+      return stream.SendAll(payload,
+                            MakeAnswer(stream.request.spec(), {"cos", "sin"},
+                                       v1::FORM_TABLE, {125, 4}));
     });
   }
-  EXPECT_EQ(Get({"--out", "-"}), 0) << err_.str();
+  const auto get = [this](const std::vector<std::string>& more) {
+    std::vector<std::string> line = {
+        "get", "rotary", "head_dim=4", "--positions", "125", "--out", "-"};
+    line.insert(line.end(), more.begin(), more.end());
+    return Run(line);
+  };
+  EXPECT_EQ(get({}), 0) << err_.str();
   EXPECT_EQ(out_.str(), payload);
-  EXPECT_EQ(Get({"--out", "-", "--part", "border"}), 0) << err_.str();
-  EXPECT_EQ(out_.str(), payload.substr(3600));
-  EXPECT_EQ(Get({"--out", "-", "--part", "row"}), 1);
-  EXPECT_EQ(err_.str(),
-            "attnbias: --part: got row, want one of diagonals, border\n");
+  EXPECT_EQ(get({"--part", "sin"}), 0) << err_.str();
+  EXPECT_EQ(out_.str(), payload.substr(2000));
+  EXPECT_EQ(get({"--part", "row"}), 1);
+  EXPECT_EQ(err_.str(), "attnbias: --part: got row, want one of cos, sin\n");
 }
 
 TEST_F(ToolTest, AFileThatCannotBeWrittenHasNoCodeOfGrpc) {
-  const std::string payload = MakePayload(4000);
-  server_.Then([=](const FakeStream& stream) {
-    return stream.SendAll(payload, MakeHeader(payload, "abc"));
-  });
+  server_.Then(AnswersOfHeads(8));
   EXPECT_EQ(Get({"--out", "/no/such/folder/t.npy"}), 1);
   EXPECT_EQ(err_.str(),
             "attnbias: /no/such/folder/t.npy: cannot create: No such file or "
@@ -428,13 +561,10 @@ TEST_F(ToolTest, AFileThatCannotBeWrittenHasNoCodeOfGrpc) {
 }
 
 TEST_F(ToolTest, GetWritesAFile) {
-  const std::string payload = MakePayload(4000);
-  server_.Then([=](const FakeStream& stream) {
-    return stream.SendAll(payload, MakeHeader(payload, "abc"));
-  });
+  server_.Then(AnswersOfHeads(8));
   const std::string path = ::testing::TempDir() + "attnbias-tool-test.npy";
   EXPECT_EQ(Get({"--out", path}), 0) << err_.str();
-  EXPECT_EQ(std::filesystem::file_size(path), 128u + 4000u);
+  EXPECT_EQ(std::filesystem::file_size(path), 128u + 8u * 3u * 4u);
   std::filesystem::remove(path);
 }
 
@@ -474,7 +604,8 @@ TEST_F(ToolTest, AWrongCommandLineIsExitCode2) {
         Line{"show", "alibi", "--queries", "2", "--keys", "2", "--head", "-1"},
         Line{"show", "alibi", "--queries", "2", "--keys", "2", "--heads", "1"},
         Line{"show", "alibi", "--queries", "2", "--keys", "2", "--png", "x"},
-        Line{"health", "--timeout", "0"}}) {
+        Line{"health", "--timeout", "0"},
+        Line{"health", "--connect-timeout", "0"}}) {
     EXPECT_EQ(Run(line), 2) << ::testing::PrintToString(line);
     EXPECT_NE(err_.str(), "") << ::testing::PrintToString(line);
   }
@@ -484,14 +615,31 @@ TEST_F(ToolTest, AWrongCommandLineIsExitCode2) {
 TEST_F(ToolTest, AMistakeLeadsToTheHelp) {
   EXPECT_EQ(Run({"get", "alibi", "num_heads=8", "--query", "4"}), 2);
   EXPECT_EQ(err_.str(),
-            "attnbias: --query: no such argument; `attnbias get --help` and "
-            "`attnbias --help` list them\n");
+            "attnbias: --query: no such argument (did you mean --queries?); "
+            "`attnbias get --help` and `attnbias --help` list them\n");
   EXPECT_EQ(Run({"fetch"}), 2);
   EXPECT_EQ(err_.str(),
             "attnbias: fetch: no such argument; `attnbias --help` lists "
             "them\n");
   EXPECT_EQ(Run({"show"}), 2);
   EXPECT_EQ(err_.str(), "attnbias: encoding is required; see --help\n");
+}
+
+TEST_F(ToolTest, SuggestsWhatWasMeant) {
+  EXPECT_EQ(Run({"tabels", "--json"}), 2);
+  EXPECT_EQ(err_.str(),
+            "attnbias: tabels --json: no such argument (did you mean tables?); "
+            "`attnbias --help` lists them\n");
+  EXPECT_EQ(Run({"get", "alibi", "--quereis=4"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("(did you mean --queries?)"));
+  EXPECT_EQ(Run({"--timout=4", "info"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("(did you mean --timeout?)"));
+  EXPECT_EQ(Run({"list", "sinosoidal"}), 2);
+  EXPECT_THAT(err_.str(), EndsWith("(did you mean sinusoidal?)\n"));
+  EXPECT_EQ(Run({"get", "alibi", "num_head=4"}), 2);
+  EXPECT_THAT(err_.str(), EndsWith("(did you mean num_heads?)\n"));
+  EXPECT_EQ(Run({std::string(100'000, 'x')}), 2);
+  EXPECT_THAT(err_.str(), Not(HasSubstr("did you mean")));
 }
 
 TEST_F(ToolTest, WhatThePythonPackageDoesIsNamed) {
@@ -522,15 +670,9 @@ TEST_F(ToolTest, HelpAndVersionAreNoMistakes) {
 class ShowTest : public ToolTest {
  protected:
   ShowTest() {
-    header_.set_total_bytes(int64_t{8} * 199 * 4);
-    header_.set_fingerprint("abc");
-    v1::TensorPart* part = header_.add_parts();
-    part->set_name("diagonals");
-    part->set_data_type(v1::DATA_TYPE_F32);
-    part->set_form(v1::FORM_TOEPLITZ);
-    part->add_shape(8);
-    part->add_shape(199);
-    part->set_size_bytes(header_.total_bytes());
+    v1::TensorSpec spec;
+    spec.mutable_alibi()->set_num_heads(8);
+    header_ = MakeAnswer(spec, {"diagonals"}, v1::FORM_TOEPLITZ, {8, 199}, -99);
     v1::PairExtent* pair = header_.mutable_resolved_spec()->mutable_pair();
     pair->set_query_length(100);
     pair->set_key_length(100);
@@ -577,13 +719,10 @@ class ShowTest : public ToolTest {
         payload.append(reinterpret_cast<const char*>(&number), sizeof(number));
       }
     }
-    v1::TensorHeader header = MakeHeader(payload, "abc");
-    *header.mutable_resolved_spec() = spec;
-    v1::TensorPart* part = header.mutable_parts(0);
-    part->set_form(v1::FORM_DENSE);
-    part->set_shape(0, 1);
-    part->add_shape(static_cast<int64_t>(queries.size()));
-    part->add_shape(static_cast<int64_t>(keys.size()));
+    const v1::TensorHeader header =
+        MakeAnswer(spec, {"dense"}, v1::FORM_DENSE,
+                   {1, static_cast<int64_t>(queries.size()),
+                    static_cast<int64_t>(keys.size())});
     return stream.SendAll(payload, header);
   }
 
@@ -651,7 +790,7 @@ TEST_F(ShowTest, AnAnswerThatContradictsItselfIsRefused) {
     return stream.SendAll(payload, header);
   });
   EXPECT_EQ(Show({}), 1);
-  EXPECT_THAT(err_.str(), StartsWith("attnbias: DATA_LOSS: header: "));
+  EXPECT_THAT(err_.str(), StartsWith("attnbias: DATA_LOSS: header.parts: "));
 }
 
 TEST_F(ShowTest, HeadsAndPartsAreThoseThereAre) {
@@ -666,6 +805,19 @@ TEST_F(ShowTest, HeadsAndPartsAreThoseThereAre) {
       "attnbias: --head: got a value, want none: the numbers are the same for "
       "all heads\n");
   EXPECT_TRUE(server_.requests().empty());
+}
+
+// As on a serial line: the terminal has no size.
+TEST(ScreenOf, HasASizeWhereTheTerminalReportsNone) {
+  int terminal = -1;
+  int other_end = -1;
+  const winsize none = {};
+  ASSERT_EQ(openpty(&other_end, &terminal, nullptr, nullptr, &none), 0);
+  const Screen screen = ScreenOf(terminal);
+  EXPECT_EQ(screen.columns, 80);
+  EXPECT_EQ(screen.lines, 44);
+  close(terminal);
+  close(other_end);
 }
 
 TEST(ProgressLine, AppearsOnlyWhenAFetchIsLong) {

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every client is asked for, and what has to come of it: the same for all of them."""
+"""All cases: what every client is asked for, and what has to come of it."""
 
 import math
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from itertools import chain, repeat
+from typing import Any
 
 import grpc
-import numpy as np
 from crc32c import crc32c
 
+from tests.clients.claims import CLAIMS, TABLES, TEXTS
+from tests.clients.connections import CONNECTIONS
 from tests.clients.faults import (
     CUT,
     DRAINING,
@@ -31,150 +33,76 @@ from tests.clients.faults import (
     resumed,
     then,
 )
-from tests.integration.cases import Case, Fields, Options, case_of
-
-LONG = 60  # seconds, where nothing waits for a timeout
-
-
-class Asked(NamedTuple):
-    """A tensor, in the words of every client."""
-
-    case: Case
-    options: Options
-
-    def spec(self) -> Any:
-        return self.case.asked(self.options)
-
-    def in_python(self) -> dict[str, Any]:
-        """For JSON; arrays as their bytes."""
-        fields = {
-            name: (
-                {"dtype": value.dtype.name, "shape": value.shape, "hex": value.tobytes().hex()}
-                if isinstance(value, np.ndarray)
-                else value
-            )
-            for name, value in self.case.fields.items()
-        }
-        return {"encoding": self.case.encoding, "fields": fields, "options": self.options}
-
-
-@dataclass(frozen=True)
-class Fails:
-    """How a client has to fail."""
-
-    status: str
-    says: str = ""
-    """In the message, of any client."""
-    reason: str = ""
-    field: str = ""
-    """That the server blames, by its path in the contract."""
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A request under a fault."""
-
-    asked: Asked
-    fault: Fault = none
-    settings: dict[str, Any] = field(default_factory=dict)
-    fails: Fails | None = None
-    """None where the right bytes have to come."""
-    calls: int | None = 1
-    """That the server sees; None where that is a matter of time."""
-    guarded: bool = False
-    """Whether the server asks who calls."""
-    gap: float = 0
-    """Seconds between two calls, at least."""
-
-    def outcome(self) -> str:
-        """In words."""
-        if self.fails is None:
-            return "the tensor" + (f", by {self._calls()}" if self._calls() else "")
-        return f"`{self.fails.status}`" + (f" after {self._calls()}" if self._calls() else "")
-
-    def _calls(self) -> str:
-        """Of one, and of those that nobody counts, nothing is said."""
-        if self.calls in (1, None):
-            return ""
-        return f"{self.calls} calls" + (f", {self.gap} s apart" if self.gap else "")
-
-
-def _alibi(fields: Fields | None = None, **options: Any) -> Asked:
-    return Asked(Case("alibi", {"num_heads": 8} | (fields or {}), "pair"), options)
-
-
-def _sinusoid(**options: Any) -> Asked:
-    return Asked(Case("sinusoidal", {"dim": 256, "layout": "INTERLEAVED"}, "table"), options)
-
-
-def _t5(table: Any) -> Asked:
-    fields = {"num_heads": 2, "bidirectional": True, "table": table}
-    return Asked(Case("t5", fields, "pair"), {"queries": 5, "keys": 7, "align": "end"})
-
-
-def _of(encoding: str, **options: Any) -> Asked:
-    return Asked(case_of(encoding, 1), options)
-
-
-TABLE = np.arange(64, dtype=np.float32).reshape(32, 2)
-# A mounted one, whose name is that of its file and its tensor.
-TABLE_FILE, TABLE_TENSOR = "it's 100%2F", 'layer.0/"relative" bias=[a,b]:@c '
-# 5 MiB: more than a GetTensor takes, in chunks of 1 MiB.
-LARGE = _sinusoid(positions=(0, 5120))
+from tests.clients.trial import (
+    LARGE,
+    SMALL,
+    TABLE,
+    TABLE_FILE,
+    TABLE_TENSOR,
+    Asked,
+    Fails,
+    Trial,
+    alibi,
+    corrupt,
+    encoding,
+    sinusoid,
+    t5,
+)
+from tests.integration.cases import Case
 
 ANSWERS = {
-    "diagonals": Trial(_alibi(queries=37, keys=37)),
+    "diagonals": Trial(alibi(queries=37, keys=37)),
     "dense, a window, masked": Trial(
-        _alibi(queries=(3, 9), keys=(2, 9), heads=(1, 5), form="dense", dtype="f16", causal=True)
+        alibi(queries=(3, 9), keys=(2, 9), heads=(1, 5), form="dense", dtype="f16", causal=True)
     ),
     "dense, one mask filled": Trial(
-        _alibi(queries=9, keys=9, form="dense", dtype="bf16", window_left=2, fill="lowest")
+        alibi(queries=9, keys=9, form="dense", dtype="bf16", window_left=2, fill="lowest")
     ),
-    "key row": Trial(_alibi({"variant": "KEY_FROM_END"}, queries=3, keys=11, align="end")),
-    "one number": Trial(_alibi(queries=1, keys=1, heads=(7, 8), dtype="f64")),
-    "table, positions listed": Trial(_sinusoid(position_ids=[5, -3, 5, 1 << 40], dtype="f64")),
-    "two parts": Trial(_of("rotary", positions=(7, 40))),
-    "block and border": Trial(_of("beit")),
-    "vectors": Trial(_of("shaw", queries=6, keys=6)),
-    "indices": Trial(_of("deberta", queries=20, keys=20, values="buckets")),
-    "learned table in the request": Trial(_t5(TABLE)),
-    "mounted table, an unusual name": Trial(_t5(f"{TABLE_FILE}:{TABLE_TENSOR}")),
+    "key row": Trial(alibi({"variant": "KEY_FROM_END"}, queries=3, keys=11, align="end")),
+    "one number": Trial(alibi(queries=1, keys=1, heads=(7, 8), dtype="f64")),
+    "table, positions listed": Trial(sinusoid(position_ids=[5, -3, 5, 1 << 40], dtype="f64")),
+    "two parts": Trial(encoding("rotary", positions=(7, 40))),
+    "block and border": Trial(encoding("beit")),
+    "vectors": Trial(encoding("shaw", queries=6, keys=6)),
+    "indices": Trial(encoding("deberta", queries=20, keys=20, values="buckets")),
+    "learned table in the request": Trial(t5(TABLE)),
+    "mounted table, an unusual name": Trial(t5(f"{TABLE_FILE}:{TABLE_TENSOR}")),
     "many chunks": Trial(LARGE),
 }
 
 REFUSALS = {
     "no such heads": Trial(
-        _alibi({"num_heads": -1}, queries=4, keys=4),
+        alibi({"num_heads": -1}, queries=4, keys=4),
         fails=Fails(
             "INVALID_ARGUMENT", "alibi.num_heads: ", "INVALID_FIELD", "spec.alibi.num_heads"
         ),
     ),
     "no positions": Trial(
-        _sinusoid(positions=(4, 4)),
+        sinusoid(positions=(4, 4)),
         fails=Fails("INVALID_ARGUMENT", "positions: ", "INVALID_FIELD", "spec.table.positions"),
     ),
     "no such table": Trial(
-        _t5("nobody's"),
+        t5("nobody's"),
         fails=Fails("NOT_FOUND", "t5.table", "TABLE_NOT_FOUND", "spec.t5.table.name"),
     ),
     "positions without numbers": Trial(
-        _of("learned_absolute", positions=(0, 100000)),
+        encoding("learned_absolute", positions=(0, 100000)),
         fails=Fails("OUT_OF_RANGE", "positions: ", "OUT_OF_RANGE", "spec.table.positions"),
     ),
     "no token": Trial(
-        _alibi(queries=4, keys=4),
+        alibi(queries=4, keys=4),
         guarded=True,
         fails=Fails("UNAUTHENTICATED", "wants to know who calls", "NO_CREDENTIALS"),
     ),
     "unknown token": Trial(
-        _alibi(queries=4, keys=4),
+        alibi(queries=4, keys=4),
         guarded=True,
         settings={"token": "guessed"},
         fails=Fails("UNAUTHENTICATED", "does not know this token", "UNKNOWN_TOKEN"),
     ),
-    "a token": Trial(_alibi(queries=4, keys=4), guarded=True, settings={"token": "all"}),
+    "a token": Trial(alibi(queries=4, keys=4), guarded=True, settings={"token": "all"}),
     "a method that is not allowed": Trial(
-        _alibi(queries=4, keys=4),
+        alibi(queries=4, keys=4),
         guarded=True,
         settings={"token": "little"},
         fails=Fails("PERMISSION_DENIED", "does not let this caller do it", "METHOD_NOT_ALLOWED"),
@@ -267,11 +195,6 @@ INTERRUPTED = {
     ),
 }
 
-
-def corrupt(says: str) -> Fails:
-    return Fails("DATA_LOSS", says)
-
-
 NOT_PROTOBUF = corrupt("message: it is not protobuf")
 SHORT = "stream: ended after 4194304 bytes, want 5242880"
 CHUNKS = {
@@ -297,6 +220,13 @@ CHUNKS = {
     ),
     "a chunk of no bytes": Trial(
         LARGE, lambda _, messages: [*messages[:2], empty_chunk(1 << 20), *messages[2:]]
+    ),
+    "chunks of no bytes, without end": Trial(
+        LARGE,
+        lambda _, messages: chain(messages[:2], repeat(empty_chunk(1 << 20))),
+        settings={"timeout": 3},
+        fails=Fails("DEADLINE_EXCEEDED", "no complete answer from 127.0.0.1:"),
+        calls=None,
     ),
     "a negative offset": Trial(
         LARGE,
@@ -325,6 +255,11 @@ def shape(*lengths: int, size: int | None = None, total: bool = True) -> Fault:
         owner.size_bytes = 4 * math.prod(lengths) if size is None else size
 
     return part(change, total=total)
+
+
+def other_positions(got: str) -> str:
+    """What clients say of a header of LARGE with another shape."""
+    return rf"header: part positions has shape \[{got}\], want \[5120, 256\]"
 
 
 DOES_NOT_ADD_UP = corrupt("header: part positions at byte [08] has shape .* does not add up")
@@ -373,15 +308,15 @@ HEADERS = {
     "a header that declares 1 TiB": Trial(
         LARGE,
         shape(1 << 30, 256),
-        fails=Fails("RESOURCE_EXHAUSTED", "the tensor has 1099511627776 bytes, this client takes"),
+        fails=corrupt(other_positions("1073741824, 256")),
     ),
     "a header that declares more than comes": Trial(
-        LARGE, shape(5121, 256), fails=corrupt("stream: ended after 5242880 bytes, want 5243904")
+        LARGE, shape(5121, 256), fails=corrupt(other_positions("5121, 256"))
     ),
     "a header that declares less than comes": Trial(
         LARGE,
         shape(1024, 256),
-        fails=corrupt("chunk: got 1048576 bytes of data, want at most the 0 that are missing"),
+        fails=corrupt(other_positions("1024, 256")),
     ),
     "a shape that is not the size": Trial(
         LARGE, shape(5121, 256, size=5242880), fails=DOES_NOT_ADD_UP
@@ -411,7 +346,11 @@ HEADERS = {
         replaced(0, lambda raw: raw + raw),
         fails=corrupt("header: got CRC-32C [0-9a-f]{8}, want [0-9a-f]{8}"),
     ),
-    "an unknown form": Trial(LARGE, part(lambda owner: setattr(owner, "form", 99))),
+    "an unknown form": Trial(
+        LARGE,
+        part(lambda owner: setattr(owner, "form", 99)),
+        fails=corrupt("header: part positions has form 99, want TABLE"),
+    ),
     "an unknown element type": Trial(
         LARGE,
         part(lambda owner: setattr(owner, "data_type", 99)),
@@ -422,6 +361,19 @@ HEADERS = {
 MISMATCH = Refusal(grpc.StatusCode.FAILED_PRECONDITION, "other bytes", "FINGERPRINT_MISMATCH")
 NOT_MOUNTED = Refusal(grpc.StatusCode.NOT_FOUND, "not mounted here", "TABLE_NOT_FOUND")
 BREAK = then(DRAINING, after=3)
+# 5 MiB with as many columns as the server's table has, which no client knows.
+STRETCHED = Asked(
+    Case(
+        "learned_absolute",
+        {
+            "table": f"{TABLE_FILE}:{TABLE_TENSOR}",
+            "interpolation": "LINEAR",
+            "interpolated_length": 655360,
+        },
+        "table",
+    ),
+    {"positions": (0, 655360)},
+)
 RESUMED = {
     "resumed with another fingerprint": Trial(
         LARGE,
@@ -429,9 +381,9 @@ RESUMED = {
         fails=corrupt("stream: resumed with fingerprint 0{64}, want [0-9a-f]{64}"),
         calls=2,
     ),
-    "resumed with another shape": Trial(
-        LARGE,
-        resumed(shape(256, 5120)),
+    "resumed with another number of columns": Trial(
+        STRETCHED,
+        resumed(shape(655360, 3)),
         fails=corrupt("stream: resumed with parts .*, want "),
         calls=2,
     ),
@@ -465,7 +417,6 @@ RESUMED = {
 }
 
 # What comes again may come in one message; what is large, by several calls at once.
-SMALL = _alibi(queries=37, keys=37)
 AGAIN = {
     "what it should, twice": Trial(SMALL, settings={"times": 2}, calls=2),
     "a flipped bit the second time": Trial(
@@ -501,7 +452,7 @@ AGAIN = {
     ),
 }
 # 24 MiB, and a place beyond the 16 MiB that come over one connection.
-HUGE, PLACE = _sinusoid(positions=(0, 24576)), 21 << 20
+HUGE, PLACE = sinusoid(positions=(0, 24576)), 21 << 20
 RANGES = {
     "what it should, 24 MiB": Trial(HUGE, calls=2),
     "a flipped bit beyond 16 MiB": Trial(
@@ -543,13 +494,19 @@ RANGES |= {
 
 # As the page has them.
 FAULTS = {
+    "Connections": CONNECTIONS,
     "Calls that end or stall": INTERRUPTED,
     "Messages": CHUNKS,
     "Headers": HEADERS,
+    "Answers to something else": CLAIMS,
+    "Texts": TEXTS,
+    "Lists of tables": TABLES,
     "Streams that go on": RESUMED,
     "A tensor of 2 KB, got twice": AGAIN,
     "A tensor of 24 MiB": RANGES,
 }
+COLUMNS = {"Connections": "at the target"}
+"""Headings of the first column, where it is not what the server sends."""
 TRIALS = (
     ANSWERS | REFUSALS | {name: trial for group in FAULTS.values() for name, trial in group.items()}
 )

@@ -7,13 +7,18 @@ import pathlib
 import re
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
-from tests.clients.cases import FAULTS, LONG, TRIALS, Fails, Trial
-from tests.clients.drivers import DRIVERS, LACKS, Outcome, sketch
+from tests.clients.cases import COLUMNS, FAULTS, TRIALS
+from tests.clients.drivers import DRIVERS, LACKS, PRINTED, Outcome, sketch
+from tests.clients.fronts import has_two_localhosts
 from tests.clients.proxy import Proxy
+from tests.clients.trial import LONG, Asked, Fails, Trial
 from tests.integration import ways
+from tests.integration.cases import CASES, case_of
 from tests.integration.server import Server, eventually
+from tests.integration.ways_test import options_of
 
 Before = Callable[[Trial], Proxy]
 
@@ -25,14 +30,21 @@ def test_the_page_has_the_tables() -> None:
     text = PAGE.read_text()
     for heading, trials in FAULTS.items():
         rows = [f"| {name} | {trial.outcome()} |\n" for name, trial in trials.items()]
-        table = "| the server sends | every client gives |\n|---|---|\n" + "".join(rows)
+        column = COLUMNS.get(heading, "the server sends")
+        table = f"| {column} | every client gives |\n|---|---|\n" + "".join(rows)
         assert f"## {heading}\n\n{table}" in text
 
 
 @functools.cache
 def right(server: Server, name: str) -> Outcome:
     """What the server says without anything between."""
-    spec = TRIALS[name].asked.spec()
+    asked = TRIALS[name].asked
+    assert asked is not None
+    return answer_of(server, asked)
+
+
+def answer_of(server: Server, asked: Asked) -> Outcome:
+    spec = asked.spec()
     with server.connect() as stub:
         parts = ways.by_stream(stub, spec)
         fingerprint = stub.header(spec).fingerprint
@@ -55,10 +67,16 @@ def test_every_client_does_the_same(
     client: str, name: str, before: Before, open_server: Server, tmp_path: pathlib.Path
 ) -> None:
     trial = TRIALS[name]
+    if trial.on_localhost and not has_two_localhosts():
+        pytest.skip("localhost has one address on this machine")
     with before(trial) as proxy:
         settings = {"target": proxy.target, "timeout": LONG} | trial.settings
+        if "ca" in settings:
+            settings["ca"] = str(proxy.certificates / f"{settings['ca']}.pem")
         got = DRIVERS[client](trial.asked, settings, tmp_path)
-    if trial.fails is None:
+    if trial.tables is not None:
+        assert got == (PRINTED if client == "tool" else {"tables": trial.tables})
+    elif trial.fails is None:
         assert got == right(open_server, name)
     else:
         expect_failure(got, trial.fails)
@@ -80,9 +98,26 @@ def test_an_error_says_what_the_log_calls_its_call(
     )
 
 
+# Python's clients and the tool are asked for these by the integration tests.
+@pytest.mark.parametrize("encoding", CASES)
+@pytest.mark.parametrize("client", ["go", "c++"])
+def test_no_right_answer_is_refused(
+    client: str, encoding: str, open_server: Server, tmp_path: pathlib.Path
+) -> None:
+    for seed in range(8):
+        case = case_of(encoding, seed)
+        asked = Asked(case, options_of(case, np.random.default_rng(seed)))
+        settings = {"target": open_server.address, "timeout": LONG}
+        assert DRIVERS[client](asked, settings, tmp_path) == answer_of(open_server, asked), asked
+
+
 def expect_failure(got: Outcome, want: Fails) -> None:
     assert got.get("status") == want.status, got
     assert re.search(want.says, got["message"]), got
+    assert all(map(str.isprintable, [got["message"], *got.get("fields", [])])), got
     if "reason" in got:  # the tool is for people
+        assert got["reason"].isprintable()
+        assert got["request_id"].isprintable()
+    if "reason" in got and want.reason is not None:
         assert got["reason"] == want.reason
         assert got["fields"] == ([want.field] if want.field else [])

@@ -5,15 +5,19 @@ in each client.
 
 import hashlib
 import json
+import pathlib
 import re
 from collections.abc import Callable, Iterator
 
 import pytest
 from safetensors.numpy import save_file
 
-from tests.clients.cases import TABLE, TABLE_FILE, TABLE_TENSOR, TRIALS, Trial
+from tests.clients.cases import TRIALS
+from tests.clients.connections import AUTHORITIES, CERTIFICATES
 from tests.clients.drivers import DRIVERS
 from tests.clients.proxy import Loop, Proxy
+from tests.clients.trial import TABLE, TABLE_FILE, TABLE_TENSOR, Trial
+from tests.integration.certificates import Authority
 from tests.integration.server import Server
 
 
@@ -44,13 +48,25 @@ def guarded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]
         yield server
 
 
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A folder with authorities, and certificates that the first of them signed."""
+    folder = tmp_path_factory.mktemp("certificates")
+    signer, *_ = (Authority(folder, name) for name in AUTHORITIES)
+    for name, alternatives in CERTIFICATES.items():
+        signer.sign(name, alternatives=alternatives)
+    return folder
+
+
 @pytest.fixture
-def before(loop: Loop, open_server: Server, guarded_server: Server) -> Callable[[Trial], Proxy]:
+def before(
+    loop: Loop, open_server: Server, guarded_server: Server, certificates: pathlib.Path
+) -> Callable[[Trial], Proxy]:
     """What stands between a client and the server of a trial."""
 
     def make(trial: Trial) -> Proxy:
         server = guarded_server if trial.guarded else open_server
-        return Proxy(loop, server.address, trial.fault)
+        return Proxy(loop, server.address, trial.fault, trial.front, certificates)
 
     return make
 

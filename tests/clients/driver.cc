@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C++ client for the suite: gets the tensor that a JSON names, and says in
-// one line of JSON what came of it.
+// The C++ client for the suite: gets the tensor that a JSON names, or lists
+// tables, and says in one line of JSON what came of it.
 #include <google/protobuf/util/json_util.h>
 #include <openssl/sha.h>
 
@@ -35,6 +35,13 @@ attnbias::ClientOptions OptionsOf(const json& settings) {
   if (settings.contains("streams")) {
     options.streams = settings["streams"].get<int>();
   }
+  if (settings.contains("connect_timeout")) {
+    options.connect_timeout =
+        absl::Seconds(settings["connect_timeout"].get<double>());
+  }
+  if (settings.contains("ca")) {
+    options.tls = attnbias::TlsOptions{.ca_file = settings["ca"]};
+  }
   return options;
 }
 
@@ -45,18 +52,33 @@ std::string Sha256(absl::Span<const std::byte> data) {
   return absl::BytesToHexString(digest);
 }
 
-json Outcome(const absl::StatusOr<attnbias::Tensor>& tensor) {
-  if (!tensor.ok()) {
-    std::vector<std::string> fields;
-    for (const auto& violation : attnbias::FieldViolations(tensor.status())) {
-      fields.push_back(violation.field);
-    }
-    return {{"status", absl::StatusCodeToString(tensor.status().code())},
-            {"reason", attnbias::Reason(tensor.status())},
-            {"request_id", attnbias::RequestId(tensor.status())},
-            {"fields", fields},
-            {"message", tensor.status().message()}};
+json Failure(const absl::Status& status) {
+  std::vector<std::string> fields;
+  for (const auto& violation : attnbias::FieldViolations(status)) {
+    fields.push_back(violation.field);
   }
+  return {{"status", absl::StatusCodeToString(status.code())},
+          {"reason", attnbias::Reason(status)},
+          {"request_id", attnbias::RequestId(status)},
+          {"fields", fields},
+          {"message", status.message()}};
+}
+
+// The list of tables.
+json Tables(const attnbias::Client& client) {
+  const auto tables = client.ListTables();
+  if (!tables.ok()) return Failure(tables.status());
+  json names = json::array();
+  for (const v1::TableInfo& table : *tables) names.push_back(table.name());
+  return {{"tables", names}};
+}
+
+// The tensor of `spec`, which is got several times; of the last.
+json Get(const attnbias::Client& client, const v1::TensorSpec& spec,
+         int times) {
+  absl::StatusOr<attnbias::Tensor> tensor = absl::UnknownError("not asked for");
+  for (int i = times; i > 0; --i) tensor = client.Get(spec);
+  if (!tensor.ok()) return Failure(tensor.status());
   json parts = json::object();
   for (int i = 0; i < tensor->header().parts_size(); ++i) {
     const v1::TensorPart& part = tensor->header().parts(i);
@@ -74,16 +96,19 @@ json Outcome(const absl::StatusOr<attnbias::Tensor>& tensor) {
 
 int main(int, char** argv) {
   const json settings = json::parse(argv[1]);
+  const json& request = settings.at("request");
   v1::TensorSpec spec;
-  const auto parsed = google::protobuf::util::JsonStringToMessage(
-      settings.at("request").dump(), &spec);
+  google::protobuf::util::Status parsed;
+  if (!request.is_null()) {
+    parsed = google::protobuf::util::JsonStringToMessage(request.dump(), &spec);
+  }
   const auto client = attnbias::Client::Create(OptionsOf(settings));
   if (!parsed.ok() || !client.ok()) {
     std::cerr << parsed.ToString() << "\n" << client.status() << "\n";
     return 1;
   }
-  absl::StatusOr<attnbias::Tensor> tensor = absl::UnknownError("not asked for");
-  for (int i = settings.value("times", 1); i > 0; --i)
-    tensor = client->Get(spec);
-  std::cout << Outcome(tensor).dump() << "\n";
+  const json got = request.is_null()
+                       ? Tables(*client)
+                       : Get(*client, spec, settings.value("times", 1));
+  std::cout << got.dump(-1, ' ', /*ensure_ascii=*/true) << "\n";
 }

@@ -24,9 +24,11 @@ import (
 
 type settings struct {
 	Target         string
-	Request        json.RawMessage // a TensorSpec
+	Request        json.RawMessage // a TensorSpec; null for the list of tables
 	Times          int
 	Timeout        float64
+	ConnectTimeout *float64 `json:"connect_timeout"`
+	CA             *string  // a file with the authorities that may have signed
 	Token          *string
 	MaxAttempts    *int   `json:"max_attempts"`
 	MaxTensorBytes *int64 `json:"max_tensor_bytes"`
@@ -42,18 +44,45 @@ type part struct {
 func main() {
 	s := settings{Times: 1}
 	check(json.Unmarshal([]byte(os.Args[1]), &s))
-	spec := &pb.TensorSpec{}
-	check(protojson.Unmarshal(s.Request, spec))
 	client, err := attnbias.New(s.Target, s.options()...)
 	check(err)
 	defer client.Close()
+	var got map[string]any
+	if string(s.Request) == "null" {
+		got = tables(client)
+	} else {
+		got = get(client, s.Request, s.Times)
+	}
+	line, err := json.Marshal(got)
+	check(err)
+	fmt.Println(string(line))
+}
+
+// get gets a tensor, several times, and gives the last outcome.
+func get(client *attnbias.Client, request []byte, times int) map[string]any {
+	spec := &pb.TensorSpec{}
+	check(protojson.Unmarshal(request, spec))
 	var tensor *attnbias.Tensor
-	for range s.Times {
+	var err error
+	for range times {
 		tensor, err = client.Get(context.Background(), spec)
 	}
-	line, marshalled := json.Marshal(outcome(tensor, err))
-	check(marshalled)
-	fmt.Println(string(line))
+	if err != nil {
+		return failure(err)
+	}
+	return parts(tensor)
+}
+
+func tables(client *attnbias.Client) map[string]any {
+	listed, err := client.ListTables(context.Background())
+	if err != nil {
+		return failure(err)
+	}
+	names := []string{}
+	for _, table := range listed {
+		names = append(names, table.Name)
+	}
+	return map[string]any{"tables": names}
 }
 
 func (s *settings) options() []attnbias.Option {
@@ -71,22 +100,30 @@ func (s *settings) options() []attnbias.Option {
 	if s.Streams != nil {
 		options = append(options, attnbias.WithStreams(*s.Streams))
 	}
+	if s.ConnectTimeout != nil {
+		options = append(options,
+			attnbias.WithConnectTimeout(time.Duration(*s.ConnectTimeout*float64(time.Second))))
+	}
+	if s.CA != nil {
+		options = append(options, attnbias.WithTLS(attnbias.TLS{CA: *s.CA}))
+	}
 	return options
 }
 
-func outcome(tensor *attnbias.Tensor, err error) map[string]any {
-	if err != nil {
-		var failed *attnbias.Error
-		if !errors.As(err, &failed) {
-			log.Fatalf("%T: %v", err, err)
-		}
-		fields := []string{}
-		for _, violation := range failed.FieldViolations {
-			fields = append(fields, violation.Field)
-		}
-		return map[string]any{"status": nameOf(failed.Code), "reason": failed.Reason,
-			"request_id": failed.RequestID, "fields": fields, "message": failed.Message}
+func failure(err error) map[string]any {
+	var failed *attnbias.Error
+	if !errors.As(err, &failed) {
+		log.Fatalf("%T: %v", err, err)
 	}
+	fields := []string{}
+	for _, violation := range failed.FieldViolations {
+		fields = append(fields, violation.Field)
+	}
+	return map[string]any{"status": nameOf(failed.Code), "reason": failed.Reason,
+		"request_id": failed.RequestID, "fields": fields, "message": failed.Message}
+}
+
+func parts(tensor *attnbias.Tensor) map[string]any {
 	parts := map[string]part{}
 	for _, each := range tensor.Header().Parts {
 		data := tensor.Bytes()[each.Offset : each.Offset+each.SizeBytes]

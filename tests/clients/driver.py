@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import safetensors
-from google.rpc import error_details_pb2
+from attnbias._public.google.rpc import error_details_pb2
 
 import attnbias
 from attnbias import aio
@@ -41,30 +41,39 @@ def options_of(asked: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-async def save_by_aio(path: pathlib.Path, asked: dict[str, Any], settings: dict[str, Any]) -> Any:
-    times = settings.pop("times", 1)
+Request = dict[str, Any] | None
+"""A tensor; None for the list of tables."""
+
+
+async def ask_aio(path: pathlib.Path, asked: Request, settings: dict[str, Any], times: int) -> Any:
     async with aio.Client(**settings) as client:
+        if asked is None:
+            return await client.list_tables()
         for _ in range(times):
             info = await client.save(path, encoding_of(asked), **options_of(asked))
     return info
 
 
-def save_by_sync(path: pathlib.Path, asked: dict[str, Any], settings: dict[str, Any]) -> Any:
-    times = settings.pop("times", 1)
+def ask_sync(path: pathlib.Path, asked: Request, settings: dict[str, Any], times: int) -> Any:
     with attnbias.Client(**settings) as client:
+        if asked is None:
+            return client.list_tables()
         for _ in range(times):
             info = client.save(path, encoding_of(asked), **options_of(asked))
     return info
 
 
-def outcome(kind: str, asked: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+def outcome(kind: str, asked: Request, settings: dict[str, Any]) -> dict[str, Any]:
+    times = settings.pop("times", 1)
+    if "ca" in settings:
+        settings["tls"] = attnbias.Tls(ca=settings.pop("ca"))
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "tensor.safetensors")
         try:
             if kind == "aio":
-                info = asyncio.run(save_by_aio(path, asked, settings))
+                got = asyncio.run(ask_aio(path, asked, settings, times))
             else:
-                info = save_by_sync(path, asked, settings)
+                got = ask_sync(path, asked, settings, times)
         except attnbias.Error as error:
             return {
                 "status": error.code.name,
@@ -78,7 +87,9 @@ def outcome(kind: str, asked: dict[str, Any], settings: dict[str, Any]) -> dict[
                 ],
                 "message": str(error),
             }
-        return {"fingerprint": info.fingerprint, "parts": parts_in(path)}
+        if asked is None:
+            return {"tables": [table.name for table in got]}
+        return {"fingerprint": got.fingerprint, "parts": parts_in(path)}
 
 
 def parts_in(path: pathlib.Path) -> dict[str, Any]:

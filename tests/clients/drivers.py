@@ -17,18 +17,21 @@ from typing import Any
 import safetensors
 from google.protobuf import json_format
 
-from tests.clients.cases import Asked
+from tests.clients.trial import PATIENCE, Asked
 from tests.integration import ways
 
 HERE = pathlib.Path(__file__).parent
-PATIENCE = 120  # seconds, for what takes as long as the machine takes
 
 Outcome = dict[str, Any]
 """Fingerprint and parts; or status, message, reason, fields and request_id, as far as the client
 says them.
 """
-Driver = Callable[[Asked, dict[str, Any], pathlib.Path], Outcome]
-"""Gets what is asked for with settings: target, timeout and others; may leave files in a folder."""
+Driver = Callable[[Asked | None, dict[str, Any], pathlib.Path], Outcome]
+"""Gets what is asked for, or lists tables, with settings: target, timeout and others; may leave
+files in a folder.
+"""
+PRINTED: Outcome = {}
+"""What the tool gives of tables: they are for people."""
 
 
 def _by(program: list[str], request: Any, settings: dict[str, Any]) -> Outcome:
@@ -45,25 +48,33 @@ def sketch(part: ways.Part) -> dict[str, Any]:
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    """Runs a program, whose log holds no control characters, whatever a server sent."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    expect_printable(done.stderr)
+    return done
+
+
+def expect_printable(text: str) -> None:
+    assert all(map(str.isprintable, text.split("\n"))), repr(text)
 
 
 def _by_python(kind: str) -> Driver:
-    def get(asked: Asked, settings: dict[str, Any], _folder: pathlib.Path) -> Outcome:
-        return _by([sys.executable, str(HERE / "driver.py"), kind], asked.in_python(), settings)
+    def get(asked: Asked | None, settings: dict[str, Any], _folder: pathlib.Path) -> Outcome:
+        request = asked and asked.in_python()
+        return _by([sys.executable, str(HERE / "driver.py"), kind], request, settings)
 
     return get
 
 
 def _by_contract(variable: str) -> Driver:
-    def get(asked: Asked, settings: dict[str, Any], _folder: pathlib.Path) -> Outcome:
-        request = json_format.MessageToDict(asked.spec())
+    def get(asked: Asked | None, settings: dict[str, Any], _folder: pathlib.Path) -> Outcome:
+        request = asked and json_format.MessageToDict(asked.spec())
         return _by([os.environ[variable]], request, settings)
 
     return get
 
 
-def _by_tool(asked: Asked, settings: dict[str, Any], folder: pathlib.Path) -> Outcome:
+def _by_tool(asked: Asked | None, settings: dict[str, Any], folder: pathlib.Path) -> Outcome:
     out = folder / "tensor.safetensors"
     words = [f"--server={settings['target']}", f"--timeout={settings['timeout']}"]
     if "token" in settings:
@@ -71,12 +82,22 @@ def _by_tool(asked: Asked, settings: dict[str, Any], folder: pathlib.Path) -> Ou
         words.append(f"--token-file={folder / 'token'}")
     if "streams" in settings:
         words.append(f"--streams={settings['streams']}")
-    words += ["get", *ways.command_line(asked.spec(), folder), f"--out={out}"]
+    if "connect_timeout" in settings:
+        words.append(f"--connect-timeout={settings['connect_timeout']}")
+    if "ca" in settings:
+        words.append(f"--tls-ca={settings['ca']}")
+    if asked is None:
+        words.append("tables")
+    else:
+        words += ["get", *ways.command_line(asked.spec(), folder), f"--out={out}"]
     done = _run([os.environ["ATTNBIAS_CLI_BINARY"], *words])
     if done.returncode == 1:
         status, _, message = done.stderr.splitlines()[-1].removeprefix("attnbias: ").partition(": ")
         return {"status": status, "message": message}
     assert done.returncode == 0, done.stderr
+    if asked is None:
+        expect_printable(done.stdout)
+        return PRINTED
     with safetensors.safe_open(out, "numpy") as file:
         metadata = file.metadata()
     return {

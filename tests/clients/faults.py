@@ -33,7 +33,19 @@ class Cut:
     """The connection is reset."""
 
 
-Step = bytes | Refusal | Stall | Cut
+class Away(NamedTuple):
+    """The server goes away, and is back after some seconds."""
+
+    seconds: float
+
+
+class Pause(NamedTuple):
+    """Nothing comes for some seconds."""
+
+    seconds: float
+
+
+Step = bytes | Refusal | Stall | Cut | Away | Pause
 Fault = Callable[[int, list[bytes]], Iterable[Step]]
 Change = Callable[[Any], object]
 """Of a message or a header, in place."""

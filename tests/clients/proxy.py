@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A server that spoils what it sends: it stands before a real one, passes every call on as bytes,
-and puts one fault into the answers that hold payloads.
+and puts one fault into the answers that hold payloads or tables.
 
-Between it and its clients is a forwarder of TCP, so that a fault can reset their connections.
+Between it and its clients is a front, which forwards TCP so that a fault can reset connections.
 """
 
 import asyncio
 import contextlib
+import pathlib
 import socket
 import struct
 import threading
@@ -19,13 +20,16 @@ import grpc
 from google.protobuf import duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 
-from tests.clients.faults import Cut, Fault, Refusal, Stall
+from tests.clients.faults import Away, Cut, Fault, Pause, Refusal, Stall
+from tests.clients.fronts import Front, nothing, plain
 from tests.integration.contract import SERVICE
 
 _RESET = struct.pack("ii", 1, 0)  # of SO_LINGER: closes at once, without a goodbye
 _PASSED_ON = ("authorization",)
 # On the wire a call of one message is a stream of one.
-_SPOILT = {f"/{SERVICE}/{method}" for method in ("StreamTensor", "GetTensor")}
+_TABLES = f"/{SERVICE}/ListTables"
+"""Faults make up its answers: only a server that has a page knows its token."""
+_SPOILT = {_TABLES, f"/{SERVICE}/StreamTensor", f"/{SERVICE}/GetTensor"}
 
 
 class Loop:
@@ -42,13 +46,19 @@ class Loop:
 class Proxy(grpc.GenericRpcHandler):
     """Runs until the `with` block ends."""
 
-    def __init__(self, loop: Loop, server: str, fault: Fault) -> None:
+    def __init__(
+        self, loop: Loop, server: str, fault: Fault, front: Front, certificates: pathlib.Path
+    ) -> None:
         self.calls: list[float] = []
-        """When each call came that is for a payload."""
+        """When each call came that is for a payload or tables."""
         self.target = ""
+        self.certificates = certificates
         self._loop = loop
         self._address = server
         self._fault = fault
+        self._front = front
+        self._at_target = contextlib.AsyncExitStack()
+        self._away: asyncio.Task[None] | None = None
         self._connections: set[asyncio.StreamWriter] = set()
 
     def __enter__(self) -> Self:
@@ -65,11 +75,10 @@ class Proxy(grpc.GenericRpcHandler):
         self._server.add_generic_rpc_handlers((self,))
         self._port = self._server.add_insecure_port("127.0.0.1:0")
         await self._server.start()
-        self._forwarder = await asyncio.start_server(self._forward, "127.0.0.1", 0)
-        self.target = f"127.0.0.1:{self._forwarder.sockets[0].getsockname()[1]}"
+        self.target = await self._at_target.enter_async_context(self._front(self))
 
     async def _stop(self) -> None:
-        self._forwarder.close()
+        await self._at_target.aclose()
         self._cut()
         await self._server.stop(None)
         await self._channel.close()
@@ -89,9 +98,7 @@ class Proxy(grpc.GenericRpcHandler):
     async def _spoil(self, method: str, request: bytes, context: Any) -> None:
         attempt = len(self.calls)
         self.calls.append(time.monotonic())
-        async with _passing(context) as options:
-            call = self._channel.unary_stream(method)(request, **options)
-            answers = [answer async for answer in call]
+        answers = [] if method == _TABLES else await self._ask(method, request, context)
         for step in self._fault(attempt, answers):
             match step:
                 case bytes():
@@ -102,6 +109,25 @@ class Proxy(grpc.GenericRpcHandler):
                     await asyncio.Event().wait()  # the client ends it
                 case Cut():
                     self._cut()
+                case Pause():
+                    await asyncio.sleep(step.seconds)
+                case Away():  # a task of its own: the end of its connection cancels this one
+                    self._away = asyncio.create_task(self._go_away(step.seconds))
+                    await asyncio.Event().wait()
+
+    async def _ask(self, method: str, request: bytes, context: Any) -> list[bytes]:
+        async with _passing(context) as options:
+            call = self._channel.unary_stream(method)(request, **options)
+            return [answer async for answer in call]
+
+    async def _go_away(self, seconds: float) -> None:
+        await self._at_target.aclose()
+        self._cut()
+        host, _, port = self.target.rpartition(":")
+        place = host, int(port)
+        async with nothing(self, place):
+            await asyncio.sleep(seconds)
+        await self._at_target.enter_async_context(plain(self, place))
 
     def _cut(self) -> None:
         open_ones = [writer for writer in self._connections if not writer.is_closing()]
@@ -111,7 +137,8 @@ class Proxy(grpc.GenericRpcHandler):
             writer.transport.abort()
         self._connections = set()
 
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Takes one connection of a client."""
         self._connections.add(writer)
         inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", self._port)
         await asyncio.gather(_pump(reader, inner_writer), _pump(inner_reader, writer))

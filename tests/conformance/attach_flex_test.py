@@ -5,6 +5,7 @@ torch.compile makes its programs by code that is not compiled further: what a co
 them is in attach_test.py and client/python/tests/test_flex_attention.py.
 """
 
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +21,7 @@ from transformers.masking_utils import (
     sdpa_mask,
     sliding_window_causal_mask_function,
 )
+from transformers.models.bloom.modeling_bloom import BloomModel
 
 import attnbias
 from attnbias.transformers import _flex
@@ -53,7 +55,15 @@ def shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return called
 
 
-def in_parts(model: Any) -> Tensor:
+# The second from transformers 5.24 on.
+CACHE_NAMES = [
+    name
+    for name in ("past_key_values", "cache")
+    if name == "past_key_values" or name in inspect.signature(BloomModel.forward).parameters
+]
+
+
+def in_parts(model: Any, cache_name: str) -> Tensor:
     """Outputs of a decoder that has a past when most of its tokens come."""
     options: dict[str, Any] = {"use_cache": True}
     name = "input_ids"
@@ -61,20 +71,21 @@ def in_parts(model: Any) -> Tensor:
         options["encoder_outputs"] = model.get_encoder()(tokens(LENGTH))
         name = "decoder_input_ids"
     first = model(**options, **{name: tokens(LENGTH)[:, :PAST]})
-    options["past_key_values"] = first.past_key_values
+    options[cache_name] = getattr(first, cache_name)
     rest: Tensor = model(**options, **{name: tokens(LENGTH)[:, PAST:]}).logits
     return rest
 
 
+@pytest.mark.parametrize("cache_name", CACHE_NAMES)
 @pytest.mark.parametrize("name", ["t5", "umt5", "bloom", "mpt", "falcon"])
 def test_a_prompt_in_parts(
-    client: attnbias.Client, name: str, shapes: list[tuple[int, int]]
+    client: attnbias.Client, name: str, cache_name: str, shapes: list[tuple[int, int]]
 ) -> None:
     model = make(name, "flex")
     with torch.no_grad():
-        want = in_parts(model)
+        want = in_parts(model, cache_name)
         with attnbias.attach(model, client, max_length=MAX_LENGTH, attention="flex"):
-            assert_near([in_parts(model)], [want], "flex")
+            assert_near([in_parts(model, cache_name)], [want], "flex")
     assert (LENGTH - PAST, LENGTH) in shapes
 
 

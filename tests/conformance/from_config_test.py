@@ -25,7 +25,6 @@ from rotary_test import ROPES
 from transformers.models.bloom.modeling_bloom import _get_alibi_slopes, build_alibi_tensor
 from transformers.models.detr.modeling_detr import DetrSinePositionEmbedding
 from transformers.models.falcon.modeling_falcon import build_alibi_tensor as build_falcon_tensor
-from transformers.models.gptj.modeling_gptj import GPTJAttention
 
 import attnbias
 from attnbias._config.models import MODELS
@@ -41,8 +40,17 @@ SIZES = {
     "max_position_embeddings": 2048,
     "num_hidden_layers": 7,
 }
-TURNING = {"qk_rope_head_dim": 128}  # of DeepSeek's heads
-ROTARY = [name for name in MODELS if "rotary" in attnbias.from_config({"model_type": name})]
+ROTARY = [
+    name
+    for name, model in MODELS.items()
+    if model.rule in ("rotary", "falcon")
+    and not {"layer_types", "default_type"} & model.arguments.keys()
+    and name != "roformer"  # whose code has no words
+]
+LENGTHS = ("phi3", "phi4_multimodal")  # which have a field for the original one
+SECTIONS = {64: [24, 20, 20], 48: [16, 16, 16], 32: [12, 10, 10]}  # by pairs
+# Its default has an odd number of columns to turn.
+NO_DEFAULT = "glm4_moe"
 LAYERS = ["sliding_attention", "full_attention"]
 
 
@@ -53,18 +61,24 @@ def plain(server: str) -> Iterator[attnbias.Client]:
         yield connected
 
 
+# Whose code is another's.
+REMOTE = {"kimi_k2": "deepseek_v3"}
+
+
 def make_config(model_type: str, **fields: Any) -> Any:
-    return hf.CONFIG_MAPPING[model_type](**fields)
+    return hf.CONFIG_MAPPING[REMOTE.get(model_type, model_type)](**fields)
 
 
-@pytest.mark.parametrize("model_type", MODELS)
+@pytest.mark.parametrize("model_type", [name for name in MODELS if name != NO_DEFAULT])
 def test_what_a_config_leaves_out_is_transformers_default(model_type: str) -> None:
     default = attnbias.from_config(make_config(model_type))
     assert attnbias.from_config({"model_type": model_type}) == default
     assert attnbias.from_config(make_config(model_type).to_diff_dict()) == default
 
 
-@pytest.mark.parametrize("model_type", [name for name in ROTARY if name not in ("gptj", "phi3")])
+@pytest.mark.parametrize(
+    "model_type", [name for name in ROTARY if name not in (*LENGTHS, NO_DEFAULT)]
+)
 @pytest.mark.parametrize("rope_type", ["dynamic", "yarn"])
 def test_the_length_that_a_config_leaves_out(model_type: str, rope_type: str) -> None:
     scaling = {"rope_type": rope_type, "factor": 2.0}
@@ -76,58 +90,65 @@ def test_the_length_that_a_config_leaves_out(model_type: str, rope_type: str) ->
 def test_servers_mount_what_is_said_to_be_mounted(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "none"}')
     (known,) = re.findall("want one of (.*)", check_config(tmp_path).stderr)
-    mounted = {name for name, model in MODELS.items() if model.mounted}
+    mounted = {name for name, model in MODELS.items() if model.tables}
     assert set(re.findall(r"[\w-]+", known)) == mounted
 
 
 def sizes_of(model_type: str) -> Words:
+    sizes = SIZES | {MODELS[model_type].arguments.get("head_dim", "head_dim"): 128}
     if model_type == "falcon":  # which has no field for it
-        return {name: size for name, size in SIZES.items() if name != "head_dim"}
-    return SIZES | (TURNING if model_type.startswith("deepseek") else {})
+        del sizes["head_dim"]
+    return sizes
 
 
 def old_words(model_type: str, rope: Words) -> Words:
     """As configurations had them before transformers 5."""
-    rope = dict(rope)
-    theta = "rotary_emb_base" if model_type == "gpt_neox" else "rope_theta"
-    words: Words = {theta: rope.pop("rope_theta")}
+    model, rope = MODELS[model_type], dict(rope)
+    words: Words = {}
+    for word in ("rope_theta", "partial_rotary_factor"):
+        if word in rope:
+            words[model.arguments.get(word, word)] = rope.pop(word)
     rope["type"] = rope.pop("rope_type")
-    partial = rope.pop("partial_rotary_factor", None)
-    if partial is not None:
-        words["rotary_pct" if model_type == "gpt_neox" else "partial_rotary_factor"] = partial
-    return words | ({"rope_scaling": rope} if rope != {"type": "default"} else {})
+    is_needed = rope != {"type": "default"} or "rope_parameters" in model.defaults
+    return words | ({"rope_scaling": rope} if is_needed else {})
 
 
 def assert_rotary(
     client: attnbias.Client, encoding: Any, rope: Rope, positions: list[int] = ROWS
 ) -> None:
     """As near as float32 comes: an angle loses what its frequency does, times the position."""
+    axes = [positions]
+    if encoding.mrope_order is not None:
+        axes = [positions, positions[::-1], [*positions[1:], positions[0]]]
     if rope.words["rope_type"] in ("dynamic", "longrope"):
         with pytest.raises(attnbias.InvalidArgumentError, match="sequence_length: not set"):
-            client.get(encoding, position_ids=positions)
+            client.get(encoding, position_ids=axes if len(axes) > 1 else positions)
         encoding = replace(encoding, sequence_length=max(positions) + 1)
     module = module_of(rope)
-    want = cos_and_sin(rope, module, [positions])
-    got = client.get(encoding, position_ids=positions, dtype="f64")
-    bound = np.array(positions)[:, None] * relative_bound(rope) + 2.0**-21
+    want = cos_and_sin(rope, module, axes)
+    got = client.get(encoding, position_ids=axes if len(axes) > 1 else positions, dtype="f64")
+    bound = np.max(axes, axis=0)[:, None] * relative_bound(rope) + 2.0**-21
     for ours, theirs in zip((got.cos, got.sin), want, strict=True):
         assert ours.shape == theirs.shape
         assert np.all(np.abs(ours - theirs) <= bound)
 
 
 def supports(model_type: str, rope: Words) -> bool:
-    return model_type != "phi3" or rope["rope_type"] in ("default", "longrope")
+    return model_type not in LENGTHS or rope["rope_type"] in ("default", "longrope")
 
 
 @pytest.mark.parametrize("name", ROPES)
-@pytest.mark.parametrize("model_type", [name for name in ROTARY if name != "gptj"])
+@pytest.mark.parametrize("model_type", ROTARY)
 def test_rotary(plain: attnbias.Client, model_type: str, name: str) -> None:
     """By its words and by transformers' own object, old and new: all are the same encoding."""
     rope = {"partial_rotary_factor": 1.0} | ROPES[name]
     if not supports(model_type, rope):
         pytest.skip("transformers refuses it")
     sizes = sizes_of(model_type)
-    if model_type == "phi3":  # whose own length goes before that of its words
+    if "mrope_order" in MODELS[model_type].arguments:
+        pairs = int(64 * rope["partial_rotary_factor"])
+        rope["mrope_section"] = SECTIONS[pairs if rope["rope_type"] != "proportional" else 64]
+    if model_type in LENGTHS:  # whose own length goes before that of its words
         sizes["original_max_position_embeddings"] = 1024
     encodings = []
     for words in (old_words(model_type, rope), {"rope_parameters": dict(rope)}):
@@ -142,13 +163,15 @@ def test_rotary(plain: attnbias.Client, model_type: str, name: str) -> None:
 
 @pytest.mark.parametrize("factor", [0.5, 0.75])
 @pytest.mark.parametrize("rope_type", ["default", "linear"])
-@pytest.mark.parametrize("model_type", [name for name in ROTARY if name not in ("gptj", "phi3")])
+@pytest.mark.parametrize("model_type", [name for name in ROTARY if name not in LENGTHS])
 def test_part_of_a_head(
     plain: attnbias.Client, model_type: str, rope_type: str, factor: float
 ) -> None:
     rope = {"rope_type": rope_type, "rope_theta": 1e4, "partial_rotary_factor": factor}
     if rope_type == "linear":
         rope["factor"] = 3.0
+    if "mrope_order" in MODELS[model_type].arguments:
+        rope["mrope_section"] = SECTIONS[int(64 * factor)]
     config = make_config(model_type, **sizes_of(model_type), rope_parameters=dict(rope))
     turns = module_of(Rope(model_type, config, None, rope)).inv_freq.numel() * 2
     if turns != 128 * factor:  # transformers' default does not see the word
@@ -206,7 +229,8 @@ def test_gemma_3(client: attnbias.Client, name: str, old: bool) -> None:
 
 def test_gpt_j(client: attnbias.Client) -> None:
     config = hf.GPTJConfig(n_embd=128, n_head=2, n_positions=700, rotary_dim=16)
-    table = to_array(GPTJAttention(config, 0).embed_positions)
+    buffers = hf.GPTJModel(config).named_buffers()  # of a layer, or since 5.24 of the model
+    table = to_array(next(table for path, table in buffers if path.endswith("embed_positions")))
     sin, cos = np.split(table, 2, axis=1)
     got = client.get(attnbias.from_config(config)["rotary"], positions=700)
     for ours, theirs in ((got.cos, cos), (got.sin, sin)):

@@ -816,8 +816,8 @@ TEST_F(Checkpoint, WhatIsWrongIsNamed) {
                                HasSubstr("config.json: not a JSON object")));
   WriteConfig("{}");
   EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
-                               HasSubstr("model_type: got '', want one of t5, "
-                                         "mt5, umt5, longt5, bert")));
+                               HasSubstr("model_type: got '', want one of "
+                                         "albert, bart, beit, bert,")));
   WriteConfig(R"({"model_type":"llama"})");
   EXPECT_THAT(
       Load(),

@@ -139,19 +139,27 @@ need_transformers445() {
   export TRANSFORMERS445_PYTHON=$folder/bin/python
 }
 
-# keras-hub for the peers' own processes. It names further packages, which its
-# layers do not need.
-install_keras_hub() {
+# Packages for the peers' own processes, in a folder of their own: install_over_peers FOLDER NAME
+# Those that requirements-NAME.txt does not list are the peers'.
+install_over_peers() {
   "$(venv_of peers)/bin/pip" install --quiet --no-deps --target "$1" \
-    -r "$root/tests/tools/requirements-keras-hub.txt"
+    -r "$root/tests/tools/requirements-$2.txt"
 }
+
+# keras-hub names further packages, which its layers do not need.
 
 need_keras_hub() {
   local folder
   folder=$(venv_of keras-hub)
-  need_once "$folder" install_keras_hub "$folder"
+  need_once "$folder" install_over_peers "$folder" keras-hub
   export PYTHONPATH=$PYTHONPATH:$folder
   export KERAS_BACKEND=torch KERAS_TORCH_DEVICE=cpu KERAS_HOME=$cache/keras
+}
+
+# Names the folder of the newest transformers that the client accepts; the peers' own is the oldest.
+need_transformers_newest() {
+  TRANSFORMERS_NEWEST=$(venv_of transformers-newest)
+  need_once "$TRANSFORMERS_NEWEST" install_over_peers "$TRANSFORMERS_NEWEST" transformers-newest
 }
 
 # Says where Triton's and KServe's clients are. Their packages do not go with the tests'.

@@ -14,7 +14,7 @@ cuda_steps=(cuda_cpp cuda_code cuda_server cuda_device)
 rest_steps=(locks deploy helm envoy oip languages neon asan tsan container wheels packages
   container_arm64 peers "${cuda_steps[@]}" bare)
 # Only when named.
-long_steps=(attack fuzz exhaustive kubernetes cuda_container)
+long_steps=(attack fuzz exhaustive neighbours kubernetes cuda_container)
 # Inputs that fuzzing makes for each of its targets.
 fuzz_runs=20000
 # Tests that mostly wait, for a server or for time.
@@ -55,6 +55,7 @@ set_up_peers() {
   need_venv wheel
   need_venv peers
   need_transformers445
+  need_transformers_newest
   export_test_environment
   need_keras_hub
 }
@@ -233,7 +234,6 @@ step_python() {
 
 step_go() {
   build dev
-  install_python_client # whose cache is shared
   (cd client/go && go vet ./... && go test -race -count=1 -v ./...)
 }
 
@@ -338,6 +338,14 @@ step_wheels() {
   fi
 }
 
+# The client and packages that people have next to it, in environments made from PyPI; minutes and
+# gigabytes.
+step_neighbours() {
+  build dev attnbias-server
+  install_python_client
+  ATTNBIAS_WHEEL=$(printf '%s\n' build/wheel/*.whl) pytest tests/pip
+}
+
 # Debian packages, on machines of each release that have nothing else; minutes.
 step_packages() {
   ((EUID == 0)) || skip "making a bare machine needs root"
@@ -417,6 +425,11 @@ step_peers() {
   build dev
   install_python_client
   pytest -n 2 tests/conformance -m 'not exhaustive' ${peers_filter:+-k "$peers_filter"}
+  # What depends on transformers' version, with the newest.
+  PYTHONPATH=$TRANSFORMERS_NEWEST:$PYTHONPATH PEERS_TRANSFORMERS=newest pytest -n 2 \
+    tests/conformance/{attach*,checkpoint,default_configs,export,from_config,versions}_test.py \
+    -m 'not exhaustive' ${peers_filter:+-k "$peers_filter"} ||
+    [[ $? == 5 && -n ${peers_filter:-} ]] # none of these is among the filtered
   # The client's and README's own that need torch or JAX, which are skipped where these are not
   # installed.
   [[ -n ${peers_filter:-} ]] ||

@@ -6,6 +6,8 @@
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 
+#include <atomic>
+
 #include "absl/time/time.h"
 #include "attnbias/client.h"
 #include "client/cpp/src/bearer_token.h"
@@ -17,16 +19,19 @@ namespace attnbias {
 // For one thread.
 class Attempts {
  public:
-  // All outlive this; `token` may be null. The timeout counts from now on.
+  // All outlive this; `token` may be null. The timeouts count from now on.
+  // `reached` is whether the client has ever had a connection.
   Attempts(const ClientOptions& options, grpc::Channel* channel,
-           BearerToken* token);
+           BearerToken* token, std::atomic<bool>* reached);
 
   // Those of a part of the same call, within its time: over another channel,
   // counted from the beginning, and none once the group has failed. Both
   // outlive them.
   Attempts ForPart(grpc::Channel* channel, CallGroup* group) const;
 
-  // For the next attempt: metadata and token, and what is left of the time.
+  // For the next attempt: metadata and token, and what is left of the time:
+  // none if there was never a connection, and connect_timeout is over. Waits
+  // until the first connection is made or has failed.
   void Prepare(grpc::ClientContext* context) const;
 
   // How an attempt that ended so is told.
@@ -35,16 +40,17 @@ class Attempts {
   // Returns when the next attempt may begin; false where there is none.
   bool WaitAfter(const CallEnd& end);
 
-  // When the time is over.
-  absl::Time deadline() const { return deadline_; }
-
   // An attempt brought something.
   void Progressed() { state_.Progressed(); }
 
  private:
   Attempts(const ClientOptions& options, grpc::Channel* channel,
-           BearerToken* token, absl::Time deadline, CallGroup* group);
+           BearerToken* token, std::atomic<bool>* reached, absl::Time deadline,
+           absl::Time connect_deadline, CallGroup* group);
 
+  bool IsReached() const;
+  // When attempts end: until the first connection they have less time.
+  absl::Time End() const;
   bool IsWanted() const;
   // False where an attempt is not wanted any more, and then at once.
   bool WaitUntil(absl::Time end) const;
@@ -52,7 +58,9 @@ class Attempts {
   const ClientOptions& options_;
   grpc::Channel* const channel_;
   BearerToken* const token_;
+  std::atomic<bool>& reached_;
   const absl::Time deadline_;
+  const absl::Time connect_deadline_;
   CallGroup* const group_;  // null: it is a call by itself
   RetryState state_;
 };

@@ -8,7 +8,9 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "attnbias/internal/printable.h"
 #include "attnbias/tensor.h"
+#include "client/cpp/src/expected.h"
 
 namespace attnbias {
 namespace {
@@ -26,45 +28,41 @@ bool ShapeFits(const v1::TensorPart& part) {
   return bytes == part.size_bytes();
 }
 
-std::string Listed(const v1::TensorHeader& header) {
-  return absl::StrJoin(
-      header.parts(), ", ", [](std::string* out, const auto& part) {
-        absl::StrAppend(out, "[", part.ShortDebugString(), "]");
-      });
-}
-
 }  // namespace
 
 absl::Status CheckHeader(const v1::TensorHeader& header,
-                         int64_t max_tensor_bytes) {
+                         const v1::TensorSpec& spec, int64_t max_tensor_bytes) {
   if (header.parts().empty()) {
     return absl::DataLossError("header: it has no parts");
   }
   int64_t end = 0;
   for (const v1::TensorPart& part : header.parts()) {
     if (ElementSize(part.data_type()) == 0) {
-      return absl::UnimplementedError(
-          absl::StrCat("header: part ", part.name(), " has data_type ",
-                       part.data_type(), ", which this client does not know"));
+      return absl::UnimplementedError(absl::StrCat(
+          "header: part ", internal::Excerpt(part.name()), " has data_type ",
+          part.data_type(), ", which this client does not know"));
     }
     if (part.shape_size() > kMostAxes) {
       return absl::DataLossError(
-          absl::StrCat("header: part ", part.name(), " has ", part.shape_size(),
-                       " axes, want at most ", kMostAxes));
+          absl::StrCat("header: part ", internal::Excerpt(part.name()), " has ",
+                       part.shape_size(), " axes, want at most ", kMostAxes));
     }
     if (part.offset() != end || !ShapeFits(part) ||
         __builtin_add_overflow(end, part.size_bytes(), &end)) {
-      return absl::DataLossError(
-          absl::StrCat("header: part ", part.name(), " at byte ", part.offset(),
-                       " has shape [", absl::StrJoin(part.shape(), ", "),
-                       "] of ", v1::DataType_Name(part.data_type()), " in ",
-                       part.size_bytes(), " bytes, which does not add up"));
+      return absl::DataLossError(absl::StrCat(
+          "header: part ", internal::Excerpt(part.name()), " at byte ",
+          part.offset(), " has shape [", absl::StrJoin(part.shape(), ", "),
+          "] of ", v1::DataType_Name(part.data_type()), " in ",
+          part.size_bytes(), " bytes, which does not add up"));
     }
   }
   if (end != header.total_bytes()) {
     return absl::DataLossError(absl::StrCat("header.total_bytes: got ",
                                             header.total_bytes(), ", want ",
                                             end, ", the sum of its parts"));
+  }
+  if (absl::Status status = CheckAnswer(header, spec); !status.ok()) {
+    return status;
   }
   if (end > max_tensor_bytes) {
     return absl::ResourceExhaustedError(
@@ -77,14 +75,15 @@ absl::Status CheckHeader(const v1::TensorHeader& header,
 absl::Status CheckSame(const v1::TensorHeader& got,
                        const v1::TensorHeader& want) {
   if (got.fingerprint() != want.fingerprint()) {
-    return absl::DataLossError(absl::StrCat("stream: resumed with fingerprint ",
-                                            got.fingerprint(), ", want ",
-                                            want.fingerprint()));
+    return absl::DataLossError(absl::StrCat(
+        "stream: resumed with fingerprint ",
+        internal::Excerpt(got.fingerprint()), ", want ", want.fingerprint()));
   }
   if (!absl::c_equal(got.parts(), want.parts(),
                      &google::protobuf::util::MessageDifferencer::Equals)) {
-    return absl::DataLossError(absl::StrCat(
-        "stream: resumed with parts ", Listed(got), ", want ", Listed(want)));
+    return absl::DataLossError(absl::StrCat("stream: resumed with parts ",
+                                            PartsAsText(got), ", want ",
+                                            PartsAsText(want)));
   }
   return absl::OkStatus();
 }

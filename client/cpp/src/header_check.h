@@ -10,11 +10,11 @@
 
 namespace attnbias {
 
-// DATA_LOSS if the header contradicts itself, UNIMPLEMENTED if it has elements
-// that this client does not know, RESOURCE_EXHAUSTED if its payload is over
-// `max_tensor_bytes`.
+// DATA_LOSS if the header contradicts itself or is not an answer to the
+// request, UNIMPLEMENTED if it has elements that this client does not know,
+// RESOURCE_EXHAUSTED if its payload is over `max_tensor_bytes`.
 absl::Status CheckHeader(const v1::TensorHeader& header,
-                         int64_t max_tensor_bytes);
+                         const v1::TensorSpec& spec, int64_t max_tensor_bytes);
 
 // DATA_LOSS if the header of a stream that goes on is not that of its
 // beginning.

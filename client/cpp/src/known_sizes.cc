@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cpp/src/known_sizes.h"
 
-#include <cstddef>
-
-#include "client/cpp/src/disk_cache.h"
+#include <functional>
+#include <string>
 
 namespace attnbias {
 namespace {
@@ -14,11 +13,16 @@ constexpr size_t kMostSpecBytes = 64 << 10;
 // Of a GetTensorResponse: 4 MiB, less room for its header (docs/protocol.md).
 constexpr int64_t kMessageBytes = (4 << 20) - (64 << 10);
 
+// Two specs of one key cost a refused message, after which a stream is tried.
+size_t KeyOf(const v1::TensorSpec& spec) {
+  return std::hash<std::string>()(spec.SerializeAsString());
+}
+
 }  // namespace
 
 void KnownSizes::Learn(const v1::TensorSpec& spec, int64_t bytes) {
   if (spec.ByteSizeLong() > kMostSpecBytes) return;
-  const std::string key = CacheKey(spec);
+  const size_t key = KeyOf(spec);
   const std::lock_guard lock(mutex_);
   if (!bytes_.insert_or_assign(key, bytes).second) return;
   oldest_first_.push_back(key);
@@ -29,7 +33,7 @@ void KnownSizes::Learn(const v1::TensorSpec& spec, int64_t bytes) {
 
 bool KnownSizes::FitsMessage(const v1::TensorSpec& spec) const {
   if (spec.ByteSizeLong() > kMostSpecBytes) return false;
-  const std::string key = CacheKey(spec);
+  const size_t key = KeyOf(spec);
   const std::lock_guard lock(mutex_);
   const auto found = bytes_.find(key);
   return !fit_none_ && found != bytes_.end() && found->second <= kMessageBytes;

@@ -3,10 +3,10 @@
 #ifndef ATTNBIAS_CLIENT_CPP_SRC_KNOWN_SIZES_H_
 #define ATTNBIAS_CLIENT_CPP_SRC_KNOWN_SIZES_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <mutex>
-#include <string>
 #include <unordered_map>
 
 #include "attnbias/v1/service.pb.h"
@@ -27,8 +27,8 @@ class KnownSizes {
 
  private:
   mutable std::mutex mutex_;
-  std::unordered_map<std::string, int64_t> bytes_;
-  std::deque<std::string> oldest_first_;
+  std::unordered_map<size_t, int64_t> bytes_;  // by hashes of specs
+  std::deque<size_t> oldest_first_;
   bool fit_none_ = false;
 };
 

@@ -7,22 +7,23 @@
 
 namespace attnbias {
 
-Payload::Payload(int64_t max_tensor_bytes, ReserveFn reserve,
-                 const ProgressFn& progress)
-    : max_tensor_bytes_(max_tensor_bytes),
+Payload::Payload(const v1::TensorSpec& spec, int64_t max_tensor_bytes,
+                 ReserveFn reserve, const ProgressFn& progress)
+    : spec_(spec),
+      max_tensor_bytes_(max_tensor_bytes),
       reserve_(std::move(reserve)),
       progress_(progress) {}
 
 absl::StatusOr<absl::Span<std::byte>> Payload::Accept(v1::TensorHeader header,
                                                       int64_t at) {
-  if (absl::Status status = CheckHeader(header, max_tensor_bytes_);
-      !status.ok()) {
-    return status;
-  }
   if (at > 0) {
     absl::Status status = CheckSame(header, *header_);
     if (!status.ok()) return status;
     return memory_;
+  }
+  if (absl::Status status = CheckHeader(header, spec_, max_tensor_bytes_);
+      !status.ok()) {
+    return status;
   }
   header_ = std::move(header);
   received_ = 0;

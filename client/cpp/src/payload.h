@@ -23,12 +23,13 @@ using ReserveFn = std::function<absl::StatusOr<absl::Span<std::byte>>(
 // One thread begins it. Then any may take its other bytes.
 class Payload {
  public:
-  // `progress` outlives this.
-  Payload(int64_t max_tensor_bytes, ReserveFn reserve,
-          const ProgressFn& progress);
+  // `spec` and `progress` outlive this.
+  Payload(const v1::TensorSpec& spec, int64_t max_tensor_bytes,
+          ReserveFn reserve, const ProgressFn& progress);
 
   // All of its memory, by the header that comes before its byte `at`. Byte 0
-  // begins it, or begins it afresh. DATA_LOSS if another one was begun.
+  // begins it, or begins it afresh. DATA_LOSS if another one was begun, or if
+  // this one is not what the request asks for.
   absl::StatusOr<absl::Span<std::byte>> Accept(v1::TensorHeader header,
                                                int64_t at);
 
@@ -39,6 +40,7 @@ class Payload {
   const v1::TensorHeader& header() const { return *header_; }
 
  private:
+  const v1::TensorSpec& spec_;
   const int64_t max_tensor_bytes_;
   const ReserveFn reserve_;
   const ProgressFn& progress_;

@@ -9,7 +9,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "attnbias/error.h"
+#include "attnbias/internal/printable.h"
 #include "attnbias/internal/rpc.pb.h"
+#include "client/cpp/src/unreached.h"
 
 namespace attnbias {
 namespace {
@@ -39,55 +41,6 @@ std::string DetailsOf(const absl::Status& status) {
   return std::string(status.GetPayload(kDetailsUrl).value_or(absl::Cord()));
 }
 
-// How gRPC names the reason for having no connection, and what it means.
-constexpr char kOtherPort[] =
-    "answers, but not with gRPC: is it the right port?";
-constexpr std::pair<const char*, const char*> kReasons[] = {
-    {"DNS resolution failed", "is not found: is the name right?"},
-    {"wrong version number",
-     "answers, but not with TLS: leave out ClientOptions::tls"},
-    {"certificate verify failed",
-     "has a certificate that is not trusted here, or has expired: set its "
-     "authority's, TlsOptions::ca_file"},
-    {"Hostname Verification",
-     "has a certificate for another name: ask it by one of its names, or set "
-     "TlsOptions::server_name"},
-    {"http1.x server", kOtherPort},
-    {"Failed parsing HTTP/2", kOtherPort},
-};
-
-// How a server was spoken to, and how else it may want it.
-std::string HowSpokenTo(const TlsOptions& tls) {
-  if (!tls.enabled) {
-    return "in plaintext: does it need TLS? Set ClientOptions::tls";
-  }
-  if (!tls.cert_file.empty()) {
-    return absl::StrCat(
-        "over TLS: is it starting or stopping, or does it not trust the "
-        "certificate in ",
-        tls.cert_file, "?");
-  }
-  return "over TLS: is it starting or stopping, or does it want a certificate? "
-         "Set TlsOptions::cert_file and key_file";
-}
-
-std::string WhyUnreached(absl::string_view says, const ClientOptions& options) {
-  for (const auto& [sign, why] : kReasons) {
-    if (absl::StrContains(says, sign)) {
-      return absl::StrCat(options.target, " ", why);
-    }
-  }
-  for (const char* sign : {"Socket closed", "reset by peer", "handshake"}) {
-    if (absl::StrContains(says, sign)) {
-      return absl::StrCat(options.target, " answers, but not with gRPC ",
-                          HowSpokenTo(*options.tls));
-    }
-  }
-  return absl::StrCat("nothing answers at ", options.target,
-                      ": is the server running? attnbias-server starts one, "
-                      "ClientOptions::target asks another");
-}
-
 // What to try, where that is known.
 std::string Advice(const grpc::Status& status, const ClientOptions& options,
                    bool has_token) {
@@ -95,12 +48,7 @@ std::string Advice(const grpc::Status& status, const ClientOptions& options,
   const std::string& target = options.target;
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
-      for (const absl::string_view start :
-           {"connections to all backends failing",
-            "failed to connect to all addresses", "DNS resolution failed"}) {
-        if (absl::StartsWith(says, start)) return WhyUnreached(says, options);
-      }
-      return "";
+      return IsUnreached(status) ? WhyUnreached(says, options) : "";
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return absl::StrCat("no complete answer from ", target,
                           " within the timeout of ",
@@ -128,7 +76,7 @@ std::string Advice(const grpc::Status& status, const ClientOptions& options,
 
 absl::Status FromRpc(const grpc::Status& status, const ClientOptions& options,
                      bool has_token) {
-  std::string message = status.error_message();
+  std::string message = internal::Printable(status.error_message());
   const std::string advice = Advice(status, options, has_token);
   if (!advice.empty()) message = absl::StrCat(advice, " (", message, ")");
   absl::Status result(static_cast<absl::StatusCode>(status.error_code()),
@@ -148,12 +96,12 @@ std::optional<absl::Duration> RetryDelay(const grpc::Status& status) {
 
 std::string Reason(const absl::Status& status) {
   const auto info = FindDetail<internal::ErrorInfo>(DetailsOf(status));
-  return info.has_value() ? info->reason() : "";
+  return info.has_value() ? internal::Printable(info->reason()) : "";
 }
 
 std::string RequestId(const absl::Status& status) {
   const auto info = FindDetail<internal::RequestInfo>(DetailsOf(status));
-  return info.has_value() ? info->request_id() : "";
+  return info.has_value() ? internal::Printable(info->request_id()) : "";
 }
 
 std::vector<FieldViolation> FieldViolations(const absl::Status& status) {
@@ -161,7 +109,8 @@ std::vector<FieldViolation> FieldViolations(const absl::Status& status) {
   const auto bad = FindDetail<internal::BadRequest>(DetailsOf(status));
   if (!bad.has_value()) return violations;
   for (const auto& violation : bad->field_violations()) {
-    violations.push_back({violation.field(), violation.description()});
+    violations.push_back({internal::Printable(violation.field()),
+                          internal::Printable(violation.description())});
   }
   return violations;
 }

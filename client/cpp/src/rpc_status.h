@@ -13,9 +13,10 @@
 
 namespace attnbias {
 
-// Same code, same message; the details become a payload. Where there is no
-// connection at all, or the server does not take the caller for one that may,
-// the message says what to try. The options' target and TLS are resolved.
+// Same code, same message, made printable; the details become a payload. Where
+// there is no connection at all, or the server does not take the caller for one
+// that may, the message says what to try. The options' target and TLS are
+// resolved.
 absl::Status FromRpc(const grpc::Status& status, const ClientOptions& options,
                      bool has_token);
 

@@ -137,17 +137,21 @@ absl::StatusOr<std::string> TargetFrom(absl::string_view target) {
   return absl::StrCat(scheme, absl::StrJoin(hosts, ","));
 }
 
+std::vector<std::string> HostsOf(absl::string_view target) {
+  absl::string_view rest = target;
+  const absl::string_view scheme = TakeSchemeOfHosts(&rest);
+  const bool has_own_resolver =
+      absl::StartsWith(scheme, "dns://") && scheme != "dns:///";
+  if (has_own_resolver || (scheme.empty() && HasNoPort(target))) return {};
+  return absl::StrSplit(rest, ',');
+}
+
 bool IsOnThisMachine(absl::string_view target) {
   for (const absl::string_view scheme : {"unix:", "unix-abstract:"}) {
     if (absl::StartsWith(target, scheme)) return true;
   }
-  for (const absl::string_view scheme : {"ipv4:", "ipv6:", "dns:"}) {
-    if (absl::ConsumePrefix(&target, scheme)) {
-      absl::ConsumePrefix(&target, "///");
-      break;
-    }
-  }
-  return absl::c_all_of(absl::StrSplit(target, ','), IsLoopback);
+  const std::vector<std::string> hosts = HostsOf(target);
+  return !hosts.empty() && absl::c_all_of(hosts, IsLoopback);
 }
 
 }  // namespace attnbias

@@ -4,6 +4,7 @@
 #define ATTNBIAS_CLIENT_CPP_SRC_TARGET_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -13,6 +14,10 @@ namespace attnbias {
 // The target with port 50051 where a host has none. INVALID_ARGUMENT, naming
 // `target`, for what names no server.
 absl::StatusOr<std::string> TargetFrom(absl::string_view target);
+
+// Each "host:port" of a target of TargetFrom; none if it has no port, as a
+// file.
+std::vector<std::string> HostsOf(absl::string_view target);
 
 // Whether a target of TargetFrom is reached without a network.
 bool IsOnThisMachine(absl::string_view target);

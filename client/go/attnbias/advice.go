@@ -12,12 +12,16 @@ import (
 // How gRPC says that a name has no address.
 const noAddress = "no children to pick from"
 
+const silent = "%s accepts connections, and does not answer: is it the right port?"
+
 const anotherName = "%s has a certificate for another name: ask it by one of its names, or give " +
 	"one as TLS.ServerName"
 
 // How gRPC and Go say that there is no connection, and what that means; the first that fits.
 var reasons = []struct{ sign, why string }{
 	{noAddress, "%s is not found: is the name right?"},
+	{"handshake failed: context deadline exceeded", silent},
+	{"use of closed network connection", silent}, // by this side, whose time is over
 	{"first record does not look like a TLS handshake",
 		"%s answers, but not with TLS: leave out WithTLS"},
 	{"certificate has expired", "%s has a certificate that has expired"},
@@ -31,8 +35,16 @@ var reasons = []struct{ sign, why string }{
 // How they say that who answers closed the connection.
 var closed = []string{"server preface", "handshake failed", "broken pipe", "reset by peer", "EOF"}
 
+const nothingAnswers = "nothing answers at %s: is the server running? attnbias-server starts " +
+	"one, New(target) asks another"
+
 // advised says in one line what to try, where that is known, and then what gRPC or the server said.
+// It learns whether there was a connection.
 func (c *Client) advised(err *Error) *Error {
+	err.unreached = isUnreached(err)
+	if !err.unreached && err.Code != codes.DeadlineExceeded && err.Code != codes.Canceled {
+		c.reached.Store(true)
+	}
 	if advice := c.advice(err); advice != "" {
 		err.Message = fmt.Sprintf(advice, c.target) + " (" + err.Message + ")"
 	}
@@ -42,11 +54,8 @@ func (c *Client) advised(err *Error) *Error {
 func (c *Client) advice(err *Error) string {
 	switch err.Code {
 	case codes.Unavailable:
-		// What a server itself says begins otherwise.
-		for _, sign := range []string{"connection error: desc", noAddress, "write "} {
-			if strings.HasPrefix(err.Message, sign) {
-				return c.whyUnreached(err.Message)
-			}
+		if err.unreached {
+			return c.whyUnreached(err.Message)
 		}
 		return ""
 	case codes.DeadlineExceeded:
@@ -63,6 +72,16 @@ func (c *Client) advice(err *Error) string {
 	return ""
 }
 
+// isUnreached says whether there was no connection. What a server itself says begins otherwise.
+func isUnreached(err *Error) bool {
+	for _, sign := range []string{"connection error: desc", noAddress, "write "} {
+		if err.Code == codes.Unavailable && strings.HasPrefix(err.Message, sign) {
+			return true
+		}
+	}
+	return false
+}
+
 func (c *Client) whyUnreached(says string) string {
 	for _, reason := range reasons {
 		if strings.Contains(says, reason.sign) {
@@ -70,8 +89,7 @@ func (c *Client) whyUnreached(says string) string {
 		}
 	}
 	if strings.Contains(says, "Error while dialing") {
-		return "nothing answers at %s: is the server running? attnbias-server starts one, " +
-			"New(target) asks another"
+		return nothingAnswers
 	}
 	for _, sign := range closed {
 		if strings.Contains(says, sign) {

@@ -28,20 +28,15 @@ func AsBlockToeplitz[T Element](tensor *Tensor) (*BlockToeplitz[T], error) {
 	if err := requireForm(tensor, form, min(max(len(tensor.header.Parts), 1), 2)); err != nil {
 		return nil, err
 	}
-	part := tensor.header.Parts[0]
-	block, err := arrayOf[T](tensor, part)
+	block, err := arrayOf[T](tensor, tensor.header.Parts[0])
 	if err != nil {
 		return nil, err
 	}
 	shape := block.Shape
-	if len(shape) != 3 || shape[1]%2 == 0 || shape[2]%2 == 0 {
-		return nil, corrupt("header: part %q has shape %v, want heads and two odd lengths",
-			part.Name, shape)
-	}
 	b := &BlockToeplitz[T]{height: (shape[1] + 1) / 2, width: (shape[2] + 1) / 2, block: block.Data}
 	tokens := b.height * b.width
 	if len(tensor.header.Parts) == 2 {
-		if b.border, err = borderOf[T](tensor, shape[0]); err != nil {
+		if b.border, err = borderOf[T](tensor); err != nil {
 			return nil, err
 		}
 		tokens++
@@ -52,18 +47,9 @@ func AsBlockToeplitz[T Element](tensor *Tensor) (*BlockToeplitz[T], error) {
 
 // borderOf is the numbers [heads, 3] of a class token: what it gives every other key, what every
 // other query gives it, and what it gives itself.
-func borderOf[T Element](tensor *Tensor, heads int) ([]T, error) {
-	part := tensor.header.Parts[1]
-	border, err := arrayOf[T](tensor, part)
-	if err != nil {
-		return nil, err
-	}
-	if part.Name != "border" || len(border.Shape) != 2 || border.Shape[0] != heads ||
-		border.Shape[1] != 3 {
-		return nil, corrupt("header: part %q has shape %v, want a border of [%d, 3]", part.Name,
-			border.Shape, heads)
-	}
-	return border.Data, nil
+func borderOf[T Element](tensor *Tensor) ([]T, error) {
+	border, err := arrayOf[T](tensor, tensor.header.Parts[1])
+	return border.Data, err
 }
 
 // At returns the number of query i and key j in head h.

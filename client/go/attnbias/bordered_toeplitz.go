@@ -25,15 +25,14 @@ func AsBorderedToeplitz[T Element](tensor *Tensor) (*BorderedToeplitz[T], error)
 	if err != nil {
 		return nil, err
 	}
-	border, err := borderOf[T](tensor, inner.heads)
+	border, err := borderOf[T](tensor)
 	if err != nil {
 		return nil, err
 	}
-	pair := tensor.header.ResolvedSpec.GetPair()
 	return &BorderedToeplitz[T]{
 		pairs: inner.pairs, inner: inner, border: border,
-		classQuery: -int(pair.GetQueryOffset() + pair.GetQueries().GetBegin()),
-		classKey:   -int(pair.GetKeys().GetBegin()),
+		classQuery: -int(tensor.asked.window.queries.first),
+		classKey:   -int(tensor.asked.window.keys.first),
 	}, nil
 }
 

@@ -130,7 +130,7 @@ func (r *byteRange) receiveHeader(stream receiver) error {
 	if err != nil {
 		return err
 	}
-	header, err := readTensorHeader(&message)
+	header, err := readTensorHeader(&message, r.download.want)
 	if err != nil {
 		return err
 	}

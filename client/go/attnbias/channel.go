@@ -27,9 +27,10 @@ const spareIdleTime = 10 * time.Second
 // connections are a client's, each opened when it is first needed: the first, and spare ones for
 // parts of a payload that come at once. Any number of goroutines may use it.
 type connections struct {
-	target string
-	who    *security
-	more   []grpc.DialOption
+	target   string
+	who      *security
+	more     []grpc.DialOption
+	patience time.Duration // the most that one connection may take
 
 	mutex  sync.Mutex
 	opened []*grpc.ClientConn
@@ -65,10 +66,10 @@ func (c *connections) close() error {
 	return errors.Join(errs...)
 }
 
-// dial prepares a connection with the settings that all clients of attnbias have; see "What the
-// clients do" in docs/operations/clients.md.
-func (c *connections) dial() (*grpc.ClientConn, error) {
-	options := append(c.who.options(),
+// options are the settings that all clients of attnbias have; see "What the clients do" in
+// docs/operations/clients.md.
+func (c *connections) options() []grpc.DialOption {
+	return append(c.who.options(),
 		// Every replica behind the name gets its share, and one that goes is left out.
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
 		// A peer that is silent while a call waits for it is given up after 10 + 5 s.
@@ -81,7 +82,7 @@ func (c *connections) dial() (*grpc.ClientConn, error) {
 				BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2,
 				MaxDelay: 2 * time.Second,
 			},
-			MinConnectTimeout: 20 * time.Second,
+			MinConnectTimeout: min(20*time.Second, c.patience),
 		}),
 		// Attempts are this package's.
 		grpc.WithDisableRetry(),
@@ -89,6 +90,11 @@ func (c *connections) dial() (*grpc.ClientConn, error) {
 		grpc.WithInitialWindowSize(windowBytes),
 		grpc.WithInitialConnWindowSize(windowBytes),
 	)
+}
+
+// dial prepares a connection.
+func (c *connections) dial() (*grpc.ClientConn, error) {
+	options := c.options()
 	if len(c.opened) > 0 {
 		options = append(options, grpc.WithIdleTimeout(spareIdleTime))
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -18,8 +19,10 @@ import (
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
 )
 
-// The most that the contract allows.
-const tablesPerPage = 1000
+const (
+	tablesPerPage = 1000 // the most that the contract allows
+	mostPages     = 100
+)
 
 // Client is a connection to a server, and further ones while large payloads come. Any number of
 // goroutines may call it at once.
@@ -28,12 +31,12 @@ type Client struct {
 	connections    *connections
 	who            *security
 	timeout        time.Duration
-	maxAttempts    int // 0: any number
+	connectTimeout time.Duration
+	reached        atomic.Bool // whether there was a connection
+	maxAttempts    int         // 0: any number
 	maxTensorBytes int64
 	streams        int // 0: as many as are worth it
 	sizes          *sizes
-	cache          *cache // nil: none
-	offline        bool
 	logger         *slog.Logger
 	closeOnce      sync.Once
 	closed         chan struct{}
@@ -62,21 +65,20 @@ func New(target string, options ...Option) (*Client, error) {
 	if target, err = targetFrom(target); err != nil {
 		return nil, err
 	}
-	c := &Client{target: target, timeout: s.timeout, maxTensorBytes: s.maxTensorBytes,
-		sizes: newSizes(), offline: s.offline, logger: s.logger, closed: make(chan struct{})}
+	c := &Client{target: target, timeout: s.timeout, connectTimeout: s.connectTimeout,
+		maxTensorBytes: s.maxTensorBytes, sizes: newSizes(), logger: s.logger,
+		closed: make(chan struct{})}
 	if s.maxAttempts != nil {
 		c.maxAttempts = *s.maxAttempts
 	}
 	if s.streams != nil {
 		c.streams = *s.streams
 	}
-	if c.cache, err = cacheOf(s); err != nil {
-		return nil, err
-	}
 	if c.who, err = securityOf(s, target); err != nil {
 		return nil, err
 	}
-	c.connections = &connections{target: target, who: c.who, more: s.dialOptions}
+	c.connections = &connections{target: target, who: c.who, more: s.dialOptions,
+		patience: s.connectTimeout}
 	if _, err = c.connections.at(0); err != nil { // which says what is wrong with the target
 		return nil, err
 	}
@@ -96,7 +98,7 @@ func (c *Client) Close() error {
 	return err
 }
 
-// Get fetches a tensor, or maps what a cache has. A broken stream goes on where it broke; the error
+// Get fetches a tensor. A broken stream goes on where it broke; the error
 // of what does not match its checksums or its header is ErrCorrupt.
 func (c *Client) Get(
 	ctx context.Context, spec *pb.TensorSpec, options ...GetOption,
@@ -117,7 +119,7 @@ func (c *Client) Get(
 func GetInto[T Element](
 	ctx context.Context, client *Client, spec *pb.TensorSpec, out []T, options ...GetOption,
 ) (*Tensor, error) {
-	memory, written := bytesOf(out), false
+	memory := bytesOf(out)
 	reserve := func(header *pb.TensorHeader) ([]byte, error) {
 		for _, part := range header.Parts {
 			if part.DataType != dataTypeOf[T]() {
@@ -129,20 +131,9 @@ func GetInto[T Element](
 			return nil, invalid("out: got %d bytes, want at least %d", len(memory),
 				header.TotalBytes)
 		}
-		written = true
 		return memory[:header.TotalBytes], nil
 	}
-	tensor, err := client.get(ctx, spec, reserve, options)
-	if err != nil {
-		return nil, err
-	}
-	if !written { // it came out of a cache
-		if _, err := reserve(tensor.header); err != nil {
-			return nil, err
-		}
-		copy(memory, tensor.bytes)
-	}
-	return &Tensor{tensor.header, memory[:tensor.header.TotalBytes]}, nil
+	return client.get(ctx, spec, reserve, options)
 }
 
 func (c *Client) get(
@@ -158,48 +149,31 @@ func (c *Client) get(
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	fetch := func() (*Tensor, error) {
-		d := download{client: c, spec: spec, reserve: reserve, progress: s.progress}
-		return d.run(ctx)
-	}
-	if c.cache == nil {
-		return fetch()
-	}
-	return c.newCached(spec).get(ctx, fetch)
+	d := download{client: c, spec: spec, want: expectedOf(spec), reserve: reserve,
+		progress: s.progress}
+	return d.run(ctx)
 }
 
 // Describe says what Get would give, without computing or sending it; ErrCorrupt is a header that
-// does not match its checksum. A cache may answer.
+// does not match its checksum or the request.
 func (c *Client) Describe(ctx context.Context, spec *pb.TensorSpec) (*pb.TensorHeader, error) {
 	if err := requireSpec(spec); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	if c.cache != nil {
-		return c.newCached(spec).describe(ctx)
-	}
-	header, _, err := c.askForDescription(ctx, spec)
-	return header, err
-}
-
-// askForDescription gives also the DescribeTensorResponse as it came.
-func (c *Client) askForDescription(
-	ctx context.Context, spec *pb.TensorSpec,
-) (*pb.TensorHeader, []byte, error) {
 	var answer rawMessage
 	err := c.ask(ctx, pb.AttentionBiasService_DescribeTensor_FullMethodName,
 		&pb.DescribeTensorRequest{Spec: spec}, &answer)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	asItCame := answer.slices.Materialize()
-	header, err := readTensorHeader(&answer)
+	header, err := readTensorHeader(&answer, expectedOf(spec))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	c.sizes.learn(spec, header.TotalBytes)
-	return header, asItCame, nil
+	return header, nil
 }
 
 // ServerInfo says what the server is and what it accepts.
@@ -221,18 +195,28 @@ func (c *Client) ListTables(ctx context.Context) ([]*pb.TableInfo, error) {
 	defer cancel()
 	var tables []*pb.TableInfo
 	request := &pb.ListTablesRequest{PageSize: tablesPerPage}
-	for {
+	for range mostPages {
 		page := &pb.ListTablesResponse{}
 		err := c.ask(ctx, pb.AttentionBiasService_ListTables_FullMethodName, request, page)
 		if err != nil {
 			return nil, err
 		}
-		tables = append(tables, page.Tables...)
+		for _, table := range page.Tables {
+			if len(tables) > 0 && table.Name <= tables[len(tables)-1].Name {
+				return nil, corrupt(`tables: got "%s" after "%s", want names in ascending order`,
+					brief(table.Name), brief(tables[len(tables)-1].Name))
+			}
+			tables = append(tables, table)
+		}
 		if page.NextPageToken == "" {
 			return tables, nil
 		}
+		if len(page.Tables) == 0 {
+			return nil, corrupt("tables: got an empty page before the last")
+		}
 		request.PageToken = page.NextPageToken
 	}
+	return nil, corrupt("tables: got more than %d pages, want at most %d", mostPages, mostPages)
 }
 
 // CheckHealth says whether the server ("") or one of its services is serving. It asks once.
@@ -243,7 +227,7 @@ func (c *Client) CheckHealth(ctx context.Context, service string) (bool, error) 
 	err := c.askOnce(ctx, healthpb.Health_Check_FullMethodName,
 		&healthpb.HealthCheckRequest{Service: service}, answer)
 	if err != nil {
-		return false, err
+		return false, c.explained(ctx, err)
 	}
 	return answer.Status == healthpb.HealthCheckResponse_SERVING, nil
 }
@@ -262,9 +246,6 @@ func (c *Client) ask(ctx context.Context, method string, request, answer any) er
 }
 
 func (c *Client) askOnce(ctx context.Context, method string, request, answer any) *Error {
-	if c.offline {
-		return offlineError()
-	}
 	var trailer metadata.MD
 	connection, err := c.connections.at(0)
 	if err == nil {
@@ -273,6 +254,7 @@ func (c *Client) askOnce(ctx context.Context, method string, request, answer any
 	if err != nil {
 		return c.advised(errorOf(err, func() metadata.MD { return trailer }))
 	}
+	c.reached.Store(true)
 	return nil
 }
 
@@ -281,20 +263,19 @@ var bothWays = &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
 func (c *Client) newStream(
 	ctx context.Context, index int, method string,
 ) (grpc.ClientStream, error) {
-	if c.offline {
-		return nil, offlineError()
-	}
 	connection, err := c.connections.at(index)
 	if err != nil {
 		return nil, err
 	}
-	return connection.NewStream(ctx, bothWays, method, raw)
+	stream, err := connection.NewStream(ctx, bothWays, method, raw)
+	if err == nil { // which is said of a connection
+		c.reached.Store(true)
+	}
+	return stream, err
 }
 
-func (c *Client) newAttempts() *attempts { return &attempts{client: c, told: &sync.Once{}} }
-
-func offlineError() *Error {
-	return failed(codes.Unavailable, "the client is offline (WithOffline), and this needs a server")
+func (c *Client) newAttempts() *attempts {
+	return &attempts{client: c, began: time.Now(), told: &sync.Once{}}
 }
 
 func requireSpec(spec *pb.TensorSpec) error {

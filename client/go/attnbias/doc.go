@@ -35,8 +35,9 @@
 // knows the sentinels, as [ErrNotFound], and context.Canceled and context.DeadlineExceeded.
 //
 // Calls are made again where that helps, as soon as the server wants it, until the context ends or
-// the time of [WithTimeout] is over; a broken stream goes on at the byte where it broke. All calls
-// share their load among the addresses of a target.
+// the time of [WithTimeout] is over; a broken stream goes on at the byte where it broke. A client
+// that has not reached its server yet gives up after [WithConnectTimeout]. All calls share their
+// load among the addresses of a target.
 //
 // # gRPC
 //

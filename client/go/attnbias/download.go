@@ -29,6 +29,7 @@ const (
 type download struct {
 	client   *Client
 	spec     *pb.TensorSpec
+	want     *expected
 	reserve  func(*pb.TensorHeader) ([]byte, error) // exactly its total_bytes
 	progress func(done, total int64)                // nil: nobody wants to know
 
@@ -48,7 +49,7 @@ func (d *download) run(ctx context.Context) (*Tensor, error) {
 		return nil, err
 	}
 	d.client.sizes.learn(d.spec, d.header.TotalBytes)
-	return &Tensor{d.header, d.memory}, nil
+	return &Tensor{d.header, d.memory, d.want}, nil
 }
 
 func (d *download) fetch(ctx context.Context) error {
@@ -100,7 +101,7 @@ func (d *download) take(message rawMessage) error {
 	if err != nil {
 		return err
 	}
-	header, err := tensorHeaderOf(read)
+	header, err := tensorHeaderOf(read, d.want)
 	if err != nil {
 		return err
 	}

@@ -20,8 +20,7 @@ import (
 var (
 	// ErrInvalidArgument: the request, or an option, is wrong whatever the server's state.
 	ErrInvalidArgument = errors.New("attnbias: invalid argument")
-	// ErrNotFound: no such table or service on this server; or the client is offline, and its
-	// cache lacks what was asked for.
+	// ErrNotFound: no such table or service on this server.
 	ErrNotFound = errors.New("attnbias: not found")
 	// ErrOutOfRange: positions that the encoding has no numbers for.
 	ErrOutOfRange = errors.New("attnbias: out of range")
@@ -40,7 +39,7 @@ var (
 	// ErrAborted: the server ended the call, as it does to a client that stops reading or
 	// sending.
 	ErrAborted = errors.New("attnbias: aborted")
-	// ErrUnavailable: no server could be reached, or it went away; or the client is offline.
+	// ErrUnavailable: no server could be reached, or it went away.
 	ErrUnavailable = errors.New("attnbias: unavailable")
 	// ErrCorrupt: what came is not what was promised: a checksum, an offset, a length.
 	ErrCorrupt = errors.New("attnbias: corrupt")
@@ -85,7 +84,8 @@ type Error struct {
 	// FieldViolations are the fields of the request that the server blames.
 	FieldViolations []FieldViolation
 
-	delay *time.Duration
+	delay     *time.Duration
+	unreached bool // for want of a connection
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("attnbias: %v: %s", e.Code, e.Message) }
@@ -124,8 +124,8 @@ func corrupt(format string, values ...any) *Error {
 	return failed(codes.DataLoss, format, values...)
 }
 
-// errorOf turns what gRPC returns into an Error; what is one stays as it is. The trailer is that of
-// the call; nil where there was none.
+// errorOf turns what gRPC returns into an Error, whose texts are escaped; what is one stays as it
+// is. The trailer is that of the call; nil where there was none.
 func errorOf(err error, trailer func() metadata.MD) *Error {
 	var own *Error
 	if errors.As(err, &own) {
@@ -135,20 +135,20 @@ func errorOf(err error, trailer func() metadata.MD) *Error {
 	if fromCall, ok := status.FromError(err); ok {
 		said = fromCall
 	}
-	made := &Error{Code: said.Code(), Message: said.Message()}
+	made := &Error{Code: said.Code(), Message: escaped(said.Message(), mostText)}
 	for _, detail := range said.Details() {
 		switch detail := detail.(type) {
 		case *errdetails.ErrorInfo:
-			made.Reason = detail.Reason
+			made.Reason = brief(detail.Reason)
 		case *errdetails.RequestInfo:
-			made.RequestID = detail.RequestId
+			made.RequestID = brief(detail.RequestId)
 		case *errdetails.RetryInfo:
 			delay := detail.RetryDelay.AsDuration()
 			made.delay = &delay
 		case *errdetails.BadRequest:
 			for _, one := range detail.FieldViolations {
 				made.FieldViolations = append(made.FieldViolations,
-					FieldViolation{one.Field, one.Description})
+					FieldViolation{brief(one.Field), escaped(one.Description, mostText)})
 			}
 		}
 	}

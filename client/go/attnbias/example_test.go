@@ -200,12 +200,11 @@ func ExampleError() {
 	// spec.pair.key_length got -1, want an integer in [1, 2^40]
 }
 
-// TLS, a token in a file, and a folder that all programs of the machine share.
+// TLS, and a token in a file.
 func ExampleNew() {
 	client, err := attnbias.New("attnbias.example",
 		attnbias.WithTLS(attnbias.TLS{CA: "/no/ca.pem"}),
 		attnbias.WithTokenFile("/run/secrets/attnbias-token"),
-		attnbias.WithCache("~/.cache/attnbias"),
 	)
 	if errors.Is(err, attnbias.ErrInvalidArgument) {
 		fmt.Println(err)

@@ -38,6 +38,8 @@ var payload = []float32{1, 2, 3}
 const (
 	chunkBytes  = 4
 	fingerprint = "00000000000000000000000000000000000000000000000000000000000000ff"
+	// Of the encoding alone.
+	encodingFingerprint = "00000000000000000000000000000000000000000000000000000000000000ee"
 )
 
 func payloadHeader() *pb.TensorHeader {
@@ -46,7 +48,7 @@ func payloadHeader() *pb.TensorHeader {
 			Name: "diagonals", DataType: pb.DataType_DATA_TYPE_F32, Form: pb.Form_FORM_TOEPLITZ,
 			Shape: []int64{1, 3}, SizeBytes: 12, FirstRelativePosition: -1,
 		}},
-		TotalBytes: 12, Fingerprint: fingerprint,
+		TotalBytes: 12, Fingerprint: fingerprint, EncodingFingerprint: encodingFingerprint,
 		ResolvedSpec: &pb.TensorSpec{
 			Encoding: alibi.Encoding,
 			Extent: &pb.TensorSpec_Pair{Pair: &pb.PairExtent{

@@ -7,7 +7,6 @@ import (
 	"math"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
@@ -43,34 +42,30 @@ func parseHeader(read chunk, header proto.Message) error {
 	return nil
 }
 
-// readTensorHeader is readHeader of what describes a payload, and checks that it adds up.
-func readTensorHeader(message *rawMessage) (*pb.TensorHeader, error) {
+// readTensorHeader is readHeader of what describes a payload, and checks that it adds up and is
+// what was asked for.
+func readTensorHeader(message *rawMessage, want *expected) (*pb.TensorHeader, error) {
 	header := &pb.TensorHeader{}
 	if err := readHeader(message, header); err != nil {
 		return nil, err
 	}
-	return header, checkHeader(header)
+	return header, checkHeader(header, want)
 }
 
 // tensorHeaderOf is readTensorHeader of a message that has data, too.
-func tensorHeaderOf(read chunk) (*pb.TensorHeader, error) {
+func tensorHeaderOf(read chunk, want *expected) (*pb.TensorHeader, error) {
 	header := &pb.TensorHeader{}
 	if err := parseHeader(read, header); err != nil {
 		return nil, err
 	}
-	return header, checkHeader(header)
-}
-
-// tensorHeaderIn is readTensorHeader of a message that was kept.
-func tensorHeaderIn(message []byte) (*pb.TensorHeader, error) {
-	return readTensorHeader(&rawMessage{mem.BufferSlice{mem.SliceBuffer(message)}})
+	return header, checkHeader(header, want)
 }
 
 // Of an array: numpy's limit, far from what any encoding has.
 const mostAxes = 64
 
-// checkHeader holds a header's sizes against each other.
-func checkHeader(header *pb.TensorHeader) error {
+// checkHeader holds a header's sizes against each other, and all of it against the request.
+func checkHeader(header *pb.TensorHeader, want *expected) error {
 	if len(header.Parts) == 0 {
 		return corrupt("header: it has no parts")
 	}
@@ -78,16 +73,17 @@ func checkHeader(header *pb.TensorHeader) error {
 	for _, part := range header.Parts {
 		if _, known := elementSizes[part.DataType]; !known {
 			return failed(codes.Unimplemented, "header: part %s has data_type %d, which this "+
-				"client does not know", part.Name, part.DataType)
+				"client does not know", brief(part.Name), part.DataType)
 		}
 		if axes := len(part.Shape); axes > mostAxes {
-			return corrupt("header: part %s has %d axes, want at most %d", part.Name, axes,
-				mostAxes)
+			return corrupt("header: part %s has %d axes, want at most %d", brief(part.Name),
+				axes, mostAxes)
 		}
 		size, ok := sizeOf(part)
 		if !ok || part.Offset != end || part.SizeBytes != size || size > math.MaxInt64-end {
 			return corrupt("header: part %s at byte %d has shape %v of %v in %d bytes, which does "+
-				"not add up", part.Name, part.Offset, part.Shape, part.DataType, part.SizeBytes)
+				"not add up", brief(part.Name), part.Offset, part.Shape, part.DataType,
+				part.SizeBytes)
 		}
 		end += size
 	}
@@ -95,7 +91,7 @@ func checkHeader(header *pb.TensorHeader) error {
 		return corrupt("header.total_bytes: got %d, want %d, the sum of its parts",
 			header.TotalBytes, end)
 	}
-	return nil
+	return want.check(header)
 }
 
 func sizeOf(part *pb.TensorPart) (int64, bool) {

@@ -21,17 +21,12 @@ func AsKeyRow[T Element](tensor *Tensor) (*KeyRow[T], error) {
 	if err := requireForm(tensor, pb.Form_FORM_KEY_ROW, 1); err != nil {
 		return nil, err
 	}
-	part := tensor.header.Parts[0]
-	array, err := arrayOf[T](tensor, part)
+	array, err := arrayOf[T](tensor, tensor.header.Parts[0])
 	if err != nil {
 		return nil, err
 	}
-	queries, keys := lengthsOf(tensor.header.ResolvedSpec.GetPair())
-	if len(array.Shape) != 2 || array.Shape[1] != keys || queries < 1 || keys < 1 {
-		return nil, corrupt("header: part %q has shape %v for %d queries and %d keys", part.Name,
-			array.Shape, queries, keys)
-	}
-	return &KeyRow[T]{pairs{array.Shape[0], queries, keys}, keys, array.Data}, nil
+	of := tensor.asked.pairs(array.Shape[0])
+	return &KeyRow[T]{of, of.keys, array.Data}, nil
 }
 
 // At returns the number of query i and key j in head h.

@@ -4,7 +4,6 @@ package attnbias
 
 import (
 	"log/slog"
-	"os"
 	"time"
 
 	"google.golang.org/grpc"
@@ -34,6 +33,7 @@ const maxStreams = 64
 
 type settings struct {
 	timeout        time.Duration
+	connectTimeout time.Duration
 	maxAttempts    *int
 	maxTensorBytes int64
 	streams        *int
@@ -41,9 +41,6 @@ type settings struct {
 	plaintext      bool
 	token          *string
 	tokenFile      *string
-	cache          *string
-	cacheBytes     *int64
-	offline        bool
 	logger         *slog.Logger
 	dialOptions    []grpc.DialOption
 }
@@ -54,6 +51,14 @@ type getSettings struct{ progress func(done, total int64) }
 // A context may end it earlier. Give a large tensor over a slow link more.
 func WithTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.timeout = timeout }
+}
+
+// WithConnectTimeout bounds how long a client that has not reached its server yet keeps trying;
+// more than 0, by default 10 seconds. Then a call fails with ErrUnavailable and the reason, as that
+// nothing listens, a host is unknown, or a certificate is not trusted. Once a client has had a
+// connection, it retries the same failures for the time of [WithTimeout], because they can heal.
+func WithConnectTimeout(timeout time.Duration) Option {
+	return func(s *settings) { s.connectTimeout = timeout }
 }
 
 // WithMaxAttempts bounds how often a call is made before its error is returned; a stream that has
@@ -100,28 +105,7 @@ func WithTokenFile(path string) Option {
 	return func(s *settings) { s.token, s.tokenFile = nil, &path }
 }
 
-// WithCache names a folder that keeps what was fetched, as "~/.cache/attnbias"; "" is none. Whoever
-// asks for the same, in any process and with the Python client too, has it mapped from there,
-// without a call. What is mapped stays so until the program ends. Without this option the
-// environment counts: ATTNBIAS_CACHE_DIR.
-func WithCache(folder string) Option {
-	return func(s *settings) { s.cache = &folder }
-}
-
-// WithCacheBytes bounds what the tensors of the cache take; beyond it those asked for longest ago
-// are removed. At least 1. By default there is no bound.
-func WithCacheBytes(bytes int64) Option {
-	return func(s *settings) { s.cacheBytes = &bytes }
-}
-
-// WithOffline never asks a server: what the cache does not have is ErrNotFound, and what only a
-// server can say ErrUnavailable.
-func WithOffline() Option {
-	return func(s *settings) { s.offline = true }
-}
-
-// WithLogger is told, once for each call, why it waits to be made again, and what a cache cannot
-// do; by default [slog.Default].
+// WithLogger is told, once for each call, why it waits to be made again; by default [slog.Default].
 func WithLogger(logger *slog.Logger) Option {
 	return func(s *settings) { s.logger = logger }
 }
@@ -133,23 +117,19 @@ func WithDialOptions(options ...grpc.DialOption) Option {
 }
 
 // WithProgress is told, after each part of a payload that comes, how many bytes have come and how
-// many there are; from any goroutine, but never by two at once. What a cache has comes at once, and
-// untold.
+// many there are; from any goroutine, but never by two at once.
 func WithProgress(progress func(done, total int64)) GetOption {
 	return func(s *getSettings) { s.progress = progress }
 }
 
 func settingsOf(options []Option) (*settings, error) {
-	s := &settings{timeout: 5 * time.Minute, maxTensorBytes: 16 << 30}
+	s := &settings{timeout: 5 * time.Minute, connectTimeout: 10 * time.Second,
+		maxTensorBytes: 16 << 30}
 	for _, option := range options {
 		option(s)
 	}
 	if s.logger == nil {
 		s.logger = slog.Default()
-	}
-	if s.cache == nil {
-		folder := os.Getenv(cacheVariable)
-		s.cache = &folder
 	}
 	return s, s.check()
 }
@@ -157,6 +137,9 @@ func settingsOf(options []Option) (*settings, error) {
 func (s *settings) check() error {
 	if s.timeout <= 0 {
 		return invalid("WithTimeout: got %v, want more than 0", s.timeout)
+	}
+	if s.connectTimeout <= 0 {
+		return invalid("WithConnectTimeout: got %v, want more than 0", s.connectTimeout)
 	}
 	if s.maxTensorBytes <= 0 {
 		return invalid("WithMaxTensorBytes: got %d, want more than 0", s.maxTensorBytes)
@@ -166,16 +149,6 @@ func (s *settings) check() error {
 	}
 	if s.streams != nil && (*s.streams < 1 || *s.streams > maxStreams) {
 		return invalid("WithStreams: got %d, want 1 to %d", *s.streams, maxStreams)
-	}
-	if s.cacheBytes != nil && *s.cacheBytes < 1 {
-		return invalid("WithCacheBytes: got %d, want at least 1", *s.cacheBytes)
-	}
-	const want = "without a cache, want WithCache(folder), or " + cacheVariable
-	if *s.cache == "" && s.cacheBytes != nil {
-		return invalid("WithCacheBytes: got %d %s", *s.cacheBytes, want)
-	}
-	if *s.cache == "" && s.offline {
-		return invalid("WithOffline: got it %s", want)
 	}
 	return nil
 }

@@ -42,7 +42,19 @@ func largeHeader(numbers []int32, fingerprint string) *pb.TensorHeader {
 			Name: "dense", DataType: pb.DataType_DATA_TYPE_I32, Form: pb.Form_FORM_DENSE,
 			Shape: []int64{1, int64(len(numbers))}, SizeBytes: size,
 		}},
-		TotalBytes: size, Fingerprint: fingerprint, ResolvedSpec: alibi,
+		TotalBytes: size, Fingerprint: fingerprint, EncodingFingerprint: encodingFingerprint,
+		ResolvedSpec: large(numbers),
+	}
+}
+
+// large asks for as many indices.
+func large(numbers []int32) *pb.TensorSpec {
+	return &pb.TensorSpec{
+		Encoding: &pb.TensorSpec_Deberta{Deberta: &pb.Deberta{}},
+		Extent: &pb.TensorSpec_Pair{Pair: &pb.PairExtent{
+			QueryLength: 1, KeyLength: int64(len(numbers)),
+		}},
+		Output: &pb.Output{Form: pb.Form_FORM_DENSE},
 	}
 }
 
@@ -122,7 +134,7 @@ func TestRangesCoverThePayload(t *testing.T) {
 	numbers := largePayload(largeBytes)
 	f.stream = streamsOf(numbers, fingerprint)
 	var told []int64
-	tensor, err := client.Get(t.Context(), alibi,
+	tensor, err := client.Get(t.Context(), large(numbers),
 		WithProgress(func(done, total int64) { told = append(told, done, total) }))
 	if err != nil || !bytes.Equal(tensor.Bytes(), bytesOf(numbers)) {
 		t.Fatalf("got %v", err)
@@ -142,7 +154,7 @@ func TestRangesCoverThePayload(t *testing.T) {
 	}
 	f.ranges = nil
 	out := make([]int32, len(numbers)+1)
-	tensor, err = GetInto(t.Context(), client, alibi, out)
+	tensor, err = GetInto(t.Context(), client, large(numbers), out)
 	if err != nil || !slices.Equal(out[:len(numbers)], numbers) ||
 		&tensor.Bytes()[0] != &bytesOf(out)[0] {
 		t.Fatalf("got %v", err)
@@ -160,23 +172,11 @@ func TestRangesCoverThePayload(t *testing.T) {
 	}
 }
 
-func TestCacheIsFilledByRanges(t *testing.T) {
-	f, client, _ := cacheAndFake(t, WithStreams(3))
-	numbers := largePayload(largeBytes)
-	f.stream, f.header = streamsOf(numbers, fingerprint), largeHeader(numbers, fingerprint)
-	for range 2 {
-		if tensor := get(t, client, alibi); !bytes.Equal(tensor.Bytes(), bytesOf(numbers)) {
-			t.Error("got other numbers")
-		}
-	}
-	expectRanges(t, f, threeRanges())
-}
-
 func TestOneStreamIsOneCallWithoutLimit(t *testing.T) {
 	f, client := fakeAndClient(t, WithStreams(1))
 	numbers := largePayload(17 * mib)
 	f.stream = streamsOf(numbers, fingerprint)
-	if tensor := get(t, client, alibi); !bytes.Equal(tensor.Bytes(), bytesOf(numbers)) {
+	if tensor := get(t, client, large(numbers)); !bytes.Equal(tensor.Bytes(), bytesOf(numbers)) {
 		t.Error("got other numbers")
 	}
 	expectRanges(t, f, []asked{{}})
@@ -224,7 +224,8 @@ func TestStreamsAreAsManyAsAreWorthIt(t *testing.T) {
 			}
 			return whole(request, stream)
 		}
-		if tensor := get(t, client, alibi); !bytes.Equal(tensor.Bytes(), bytesOf(numbers)) {
+		tensor := get(t, client, large(numbers))
+		if !bytes.Equal(tensor.Bytes(), bytesOf(numbers)) {
 			t.Error("got other numbers")
 		}
 		expectRanges(t, f, want)
@@ -242,7 +243,7 @@ func TestBrokenRangeGoesOnAlone(t *testing.T) {
 		return sends(broken, withHeader(largeHeader(numbers, fingerprint)),
 			chunkOf(bytesOf(numbers), secondAt, secondAt+mib))(request, stream)
 	}
-	if tensor := get(t, client, alibi); !bytes.Equal(tensor.Bytes(), bytesOf(numbers)) {
+	if tensor := get(t, client, large(numbers)); !bytes.Equal(tensor.Bytes(), bytesOf(numbers)) {
 		t.Error("got other numbers")
 	}
 	rest := asked{offset: secondAt + mib, limit: 2 * mib, fingerprint: fingerprint}
@@ -271,7 +272,7 @@ func TestChangedPayloadComesAnewOnce(t *testing.T) {
 	numbers := largePayload(largeBytes)
 	begun, stream := changing(numbers)
 	f.stream = stream
-	tensor, err := client.Get(t.Context(), alibi)
+	tensor, err := client.Get(t.Context(), large(numbers))
 	if err != nil || tensor.Fingerprint() != otherFingerprint || begun.Load() != 2 ||
 		!bytes.Equal(tensor.Bytes(), bytesOf(numbers)) {
 		t.Errorf("got %v after %d beginnings", err, begun.Load())
@@ -292,7 +293,7 @@ func TestPayloadThatChangesAgainIsGivenUp(t *testing.T) {
 		begun.Add(1)
 		return breaks(request, stream)
 	}
-	_, err := client.Get(t.Context(), alibi)
+	_, err := client.Get(t.Context(), large(numbers))
 	if !errors.Is(err, ErrFingerprintMismatch) || begun.Load() != 2 {
 		t.Errorf("got %v after %d beginnings, want %v after 2", err, begun.Load(),
 			ErrFingerprintMismatch)
@@ -310,7 +311,7 @@ func TestRangeOfAnotherPayloadIsRefused(t *testing.T) {
 		}
 		return sends(nil, withHeader(largeHeader(numbers, otherFingerprint)))(request, stream)
 	}
-	_, err := client.Get(t.Context(), alibi)
+	_, err := client.Get(t.Context(), large(numbers))
 	expectError(t, err, ErrCorrupt, "resumed with fingerprint eeee")
 }
 
@@ -329,7 +330,7 @@ func TestRangeEndsWhereItWasTold(t *testing.T) {
 			}
 			return whole(request, stream)
 		}
-		_, err := client.Get(t.Context(), alibi)
+		_, err := client.Get(t.Context(), large(numbers))
 		expectError(t, err, ErrCorrupt, want)
 	}
 }
@@ -357,7 +358,8 @@ func stalling(
 func TestFirstFailureEndsTheOtherRanges(t *testing.T) {
 	f, client := fakeAndClient(t, WithStreams(3), WithTimeout(time.Hour)) // which ends no range
 	reached, ended := make(chan int64, 3), make(chan int64, 3)
-	stall := stalling(largePayload(largeBytes), reached, ended)
+	numbers := largePayload(largeBytes)
+	stall := stalling(numbers, reached, ended)
 	f.stream = func(request *pb.StreamTensorRequest, stream tensorStream) error {
 		if request.ReadOffset != secondAt {
 			return stall(request, stream)
@@ -366,7 +368,7 @@ func TestFirstFailureEndsTheOtherRanges(t *testing.T) {
 		<-reached
 		return status.Error(codes.Internal, "that one")
 	}
-	_, err := client.Get(t.Context(), alibi)
+	_, err := client.Get(t.Context(), large(numbers))
 	expectError(t, err, ErrInternal, "that one")
 	<-ended
 	<-ended
@@ -390,12 +392,13 @@ func TestRangesEndWithTheirContextAndTheirClient(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f, client := fakeAndClient(t, WithStreams(3))
 			reached, ended := make(chan int64, 3), make(chan int64, 3)
-			f.stream = stalling(largePayload(largeBytes), reached, ended)
+			numbers := largePayload(largeBytes)
+			f.stream = stalling(numbers, reached, ended)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			failed := make(chan error)
 			go func() {
-				_, err := client.Get(ctx, alibi)
+				_, err := client.Get(ctx, large(numbers))
 				failed <- err
 			}()
 			for range 3 {
@@ -420,7 +423,7 @@ func TestMemoryIsTakenOnce(t *testing.T) {
 		sends(status.Error(codes.NotFound, "gone")))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, err := client.Get(t.Context(), alibi)
+	_, err := client.Get(t.Context(), large(numbers))
 	runtime.ReadMemStats(&after)
 	expectError(t, err, ErrNotFound, "gone")
 	if took := after.TotalAlloc - before.TotalAlloc; took > 96*mib {
@@ -431,9 +434,9 @@ func TestMemoryIsTakenOnce(t *testing.T) {
 // The real server: ranges, one stream and one message have the same bytes.
 func TestWaysToAPayloadAgree(t *testing.T) {
 	ranges, one := realClient(t, WithStreams(3)), realClient(t, WithStreams(1))
-	large := specOf(t, "alibi { num_heads: 1 } pair { query_length: 2400 key_length: 2400 } "+
+	long := specOf(t, "alibi { num_heads: 1 } pair { query_length: 2400 key_length: 2400 } "+
 		"output { form: FORM_DENSE }")
-	got, want := get(t, ranges, large), get(t, one, large)
+	got, want := get(t, ranges, long), get(t, one, long)
 	if len(want.Bytes()) < 20*mib || !bytes.Equal(got.Bytes(), want.Bytes()) ||
 		got.Fingerprint() != want.Fingerprint() {
 		t.Errorf("got %d bytes and fingerprint %s, want %d and %s", len(got.Bytes()),

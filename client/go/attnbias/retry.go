@@ -20,6 +20,7 @@ const (
 // attempts decides when a failed call is made again. All calls of this service may be repeated.
 type attempts struct {
 	client   *Client
+	began    time.Time
 	failures int        // in a row
 	told     *sync.Once // that a call waits, so that a wrong target is not waited for in silence
 }
@@ -35,20 +36,24 @@ func (a *attempts) waitAfter(ctx context.Context, err *Error) error {
 		return closedError()
 	default:
 	}
-	if ctx.Err() != nil || a.client.offline || !isTransient(err) ||
+	if ctx.Err() != nil || !isTransient(err) ||
 		a.failures == a.client.maxAttempts {
-		return err
+		return a.client.explained(ctx, err)
 	}
 	// Full jitter: callers that failed together do not come back together.
 	most := min(firstBackoff<<min(a.failures-1, 5), largestBackoff)
 	end, _ := ctx.Deadline() // every call has one
+	if connected := a.began.Add(a.client.connectTimeout); err.unreached &&
+		!a.client.reached.Load() && connected.Before(end) {
+		end = connected
+	}
 	left := time.Until(end)
 	// At most half of the time, so that there is some for a last attempt.
 	delay := time.Duration(rand.Float64() * float64(min(most, left/2)))
 	least, _ := err.RetryDelay()
 	delay = max(delay, least)
 	if left <= max(delay, firstBackoff) {
-		return err
+		return a.client.explained(ctx, err)
 	}
 	a.told.Do(func() {
 		a.client.logger.Warn("attnbias: trying again", "target", a.client.target, "for", left,

@@ -169,13 +169,15 @@ func TestAdviceFitsTheServer(t *testing.T) {
 	plaintext := listener.Addr().String()
 	web := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(web.Close)
-	silent := listen(t, "127.0.0.1:0")
-	silent.Close()
+	silent, nothing := listen(t, "127.0.0.1:0").Addr().String(), listen(t, "127.0.0.1:0")
+	nothing.Close()
 	for _, test := range []struct {
 		want, target string
 		tls          *TLS
 	}{
-		{"nothing answers at 127.0.0.1:", silent.Addr().String(), nil},
+		{"nothing answers at 127.0.0.1:", nothing.Addr().String(), nil},
+		{"accepts connections, and does not answer", silent, nil},
+		{"accepts connections, and does not answer", silent, &TLS{CA: trusted}},
 		{"is not found: is the name right?", "no-such-host.invalid", nil},
 		{"answers, but not with gRPC: is it the right", web.Listener.Addr().String(), nil},
 		{"answers, but not with gRPC in plaintext: does it need TLS?", good, nil},
@@ -188,7 +190,7 @@ func TestAdviceFitsTheServer(t *testing.T) {
 			&TLS{CA: trusted}},
 		{"or does it want a certificate?", withTLS(wantsCertificate), &TLS{CA: trusted}},
 	} {
-		options := []Option{WithMaxAttempts(1)}
+		options := []Option{WithMaxAttempts(1), WithConnectTimeout(2 * time.Second)}
 		if test.tls != nil {
 			options = append(options, WithTLS(*test.tls))
 		}

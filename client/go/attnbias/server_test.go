@@ -407,6 +407,49 @@ func expectPanic(t *testing.T, want string, call func()) {
 	call()
 }
 
+// A server that resolves the request to another one is refused, even if the parts fit.
+func TestResolvedRequestIsTheOneThatWasMade(t *testing.T) {
+	for name, resolved := range map[string]*pb.TensorSpec{
+		"none":     nil,
+		"encoding": specOf(t, "kerple { num_heads: 1 } pair { query_length: 2 key_length: 2 }"),
+		// Has as many diagonals, from the same one on.
+		"lengths": specOf(t, "alibi { num_heads: 1 } pair { query_length: 2 key_length: 3 "+
+			"query_offset: 0 queries { begin: 1 end: 2 } }"),
+		"positions": specOf(t, "alibi { num_heads: 1 } pair { query_length: 3 key_length: 3 "+
+			"queries { begin: 1 end: 3 } keys { begin: 1 end: 3 } }"),
+		"heads": specOf(t, "alibi { num_heads: 2 } pair { query_length: 2 key_length: 2 "+
+			"heads { begin: 1 end: 2 } }"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, client := fakeAndClient(t)
+			header := payloadHeader()
+			header.ResolvedSpec = resolved
+			f.script = append(f.script, sends(nil, withHeader(header)))
+			_, err := client.Get(t.Context(), alibi)
+			expectError(t, err, ErrCorrupt, "header.resolved_spec: got another request")
+		})
+	}
+}
+
+// Requests that a server refuses make no client panic when it answers them.
+func TestAnyRequestDeterminesAnAnswer(t *testing.T) {
+	const most = "9223372036854775807"
+	for _, text := range []string{
+		"", "alibi {}", "pair {}", "swin {}", "deberta {} pair {}", "rotary { head_dim: -3 }",
+		"learned_absolute {}", "shaw {} pair { heads {} }", "sinusoidal {} table {}",
+		"shaw { table { inline_table { shape: 3 } } }",
+		"alibi {} output { form: FORM_TABLE }", "alibi {} output { form: FORM_BLOCK_TOEPLITZ_2D }",
+		"sinusoidal { dim: 1 } table { position_ids {} }",
+		"alibi { num_heads: -1 } pair { query_positions {} key_positions {} }",
+		"alibi { num_heads: 1 } pair { query_length: " + most + " key_length: " + most + " }",
+		"alibi { num_heads: 1 } pair { queries { begin: -" + most + " end: " + most + " } }",
+		"swin_v2 { window_height: 2147483647 window_width: 2147483647 num_heads: 1 } grid {}",
+	} {
+		err := expectedOf(specOf(t, text)).check(payloadHeader())
+		expectError(t, err, ErrCorrupt, "want")
+	}
+}
+
 func TestServerIsDescribed(t *testing.T) {
 	client := realClient(t)
 	info, err := client.ServerInfo(t.Context())

@@ -67,6 +67,6 @@ func sizeKey(spec *pb.TensorSpec) string {
 	if proto.Size(spec) > mostSpecBytes {
 		return ""
 	}
-	key, _ := cacheKey(spec) // of what cannot be serialised none
-	return key
+	key, _ := proto.MarshalOptions{Deterministic: true}.Marshal(spec)
+	return string(key) // empty for text that is not UTF-8
 }

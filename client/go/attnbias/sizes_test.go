@@ -63,17 +63,6 @@ func TestKnownSmallPayloadComesInOneMessage(t *testing.T) {
 	}
 }
 
-func TestCacheAsksForOneMessage(t *testing.T) {
-	f, client, _ := cacheAndFake(t)
-	f.unary = func() (*pb.GetTensorResponse, error) { return wholeMessage(), nil }
-	tensor := get(t, client, alibi)
-	if !slices.Equal(numbersIn[float32](tensor.Bytes()), payload) || f.messages != 1 ||
-		len(f.offsets) > 0 {
-		t.Errorf("got %v after %d messages and %d streams", tensor.Bytes(), f.messages,
-			len(f.offsets))
-	}
-}
-
 func TestRefusedMessageIsStreamed(t *testing.T) {
 	for name, test := range map[string]struct {
 		err               error

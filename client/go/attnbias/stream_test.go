@@ -52,15 +52,16 @@ func serialised(messages ...*pb.StreamTensorResponse) *recorded {
 	return &all
 }
 
-func newRange(maxBytes int64) *byteRange {
+func newRange(spec *pb.TensorSpec, maxBytes int64) *byteRange {
 	return &byteRange{end: unlimited, download: &download{
+		want:    expectedOf(spec),
 		client:  &Client{maxTensorBytes: maxBytes},
 		reserve: func(h *pb.TensorHeader) ([]byte, error) { return memoryFor(h.TotalBytes), nil },
 	}}
 }
 
 func TestChunksAreJoined(t *testing.T) {
-	r := newRange(100)
+	r := newRange(alibi, 100)
 	err := r.receive(serialised(withHeader(payloadHeader()), part(0), part(1), part(2)))
 	if got := r.download.memory; err != nil || !slices.Equal(numbersIn[float32](got), payload) {
 		t.Errorf("got %v, %v, want %v", got, err, payload)
@@ -184,16 +185,22 @@ func TestWhatChangesTwiceIsGivenUp(t *testing.T) {
 }
 
 func TestHeaderThatChangesIsRefused(t *testing.T) {
-	other, moved := payloadHeader(), payloadHeader()
+	// Its number of columns is the server's.
+	named := specOf(t, "learned_absolute { table { name: 'a' } } table { positions { end: 1 } }")
+	begun := payloadHeader()
+	begun.Parts[0].Name, begun.Parts[0].Form = "positions", pb.Form_FORM_TABLE
+	begun.Parts[0].FirstRelativePosition, begun.ResolvedSpec = 0, named
+	other, wider := proto.CloneOf(begun), proto.CloneOf(begun)
 	other.Fingerprint = strings.Repeat("0", 64)
-	moved.Parts[0].FirstRelativePosition = 0
+	wider.Parts[0].Shape = []int64{1, 4}
+	wider.Parts[0].SizeBytes, wider.TotalBytes = 16, 16
 	for want, header := range map[string]*pb.TensorHeader{
-		"resumed with fingerprint": other, "resumed with parts": moved,
+		"resumed with fingerprint": other, "resumed with parts": wider,
 	} {
 		f, client := fakeAndClient(t)
-		f.script = append(f.script, sends(broken, withHeader(payloadHeader()), part(0)),
+		f.script = append(f.script, sends(broken, withHeader(begun), part(0)),
 			sends(nil, withHeader(header), part(1), part(2)))
-		_, err := client.Get(t.Context(), alibi)
+		_, err := client.Get(t.Context(), named)
 		expectError(t, err, ErrCorrupt, want)
 	}
 }
@@ -259,20 +266,29 @@ func FuzzAssemble(f *testing.F) {
 	f.Add(int64(-1), []byte(nil), int64(0), uint32(0), []byte(nil))
 	f.Add(int64(math.MaxInt64), []byte("1"), int64(1), uint32(0), []byte(nil))
 	f.Fuzz(func(t *testing.T, total int64, begin []byte, offset int64, sum uint32, end []byte) {
-		header := &pb.TensorHeader{TotalBytes: total}
+		header := &pb.TensorHeader{TotalBytes: total, Fingerprint: fingerprint,
+			EncodingFingerprint: encodingFingerprint}
 		if total%4 == 0 {
 			header.Parts = []*pb.TensorPart{{
-				DataType: pb.DataType_DATA_TYPE_F32, Shape: []int64{total / 4}, SizeBytes: total,
+				Name: "positions", DataType: pb.DataType_DATA_TYPE_F32,
+				Form: pb.Form_FORM_TABLE, Shape: []int64{total / 4, 1}, SizeBytes: total,
 			}}
 		}
-		r := newRange(1 << 20)
+		spec := &pb.TensorSpec{
+			Encoding: &pb.TensorSpec_Sinusoidal{Sinusoidal: &pb.Sinusoidal{Dim: 1}},
+			Extent: &pb.TensorSpec_Table{Table: &pb.TableExtent{
+				Positions: &pb.Range{End: total / 4},
+			}},
+		}
+		header.ResolvedSpec = spec
+		r := newRange(spec, 1<<20)
 		err := r.receive(serialised(withHeader(header),
 			&pb.StreamTensorResponse{Crc32C: crc32.Checksum(begin, castagnoli), Data: begin},
 			&pb.StreamTensorResponse{Offset: offset, Crc32C: sum, Data: end},
 		))
 		whole := append(slices.Clone(begin), end...)
-		right := total == int64(len(whole)) && total%4 == 0 && offset == int64(len(begin)) &&
-			sum == crc32.Checksum(end, castagnoli)
+		right := total > 0 && total == int64(len(whole)) && total%4 == 0 &&
+			offset == int64(len(begin)) && sum == crc32.Checksum(end, castagnoli)
 		if right != (err == nil) {
 			t.Fatalf("right is %t, but the error is %v", right, err)
 		}

@@ -47,6 +47,7 @@ func dataTypeOf[T Element]() pb.DataType {
 type Tensor struct {
 	header *pb.TensorHeader
 	bytes  []byte
+	asked  *expected // which the header is
 }
 
 // Header describes the payload: its parts, its fingerprint, the request as the server understood
@@ -57,7 +58,7 @@ func (t *Tensor) Header() *pb.TensorHeader { return t.header }
 func (t *Tensor) Fingerprint() string { return t.header.Fingerprint }
 
 // Bytes returns the whole payload as it came: little-endian, row-major, the parts of the header one
-// after another. It is not a copy. What a cache has is mapped: who writes to it ends the program.
+// after another. It is not a copy.
 func (t *Tensor) Bytes() []byte { return t.bytes }
 
 // Array is the numbers of one part of a payload.

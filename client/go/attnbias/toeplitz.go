@@ -42,6 +42,11 @@ func (s Span) length() int { return s.End - s.Begin }
 // pairs is how many heads, queries and keys a tensor is over.
 type pairs struct{ heads, queries, keys int }
 
+// pairs is how many there are of so many heads.
+func (e *expected) pairs(heads int) pairs {
+	return pairs{heads, int(e.window.queries.length), int(e.window.keys.length)}
+}
+
 // Heads returns the number of heads; 1 for numbers that all heads share.
 func (p *pairs) Heads() int { return p.heads }
 
@@ -96,21 +101,15 @@ func toeplitzIn[T Element](tensor *Tensor) (*Toeplitz[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	queries, keys := lengthsOf(tensor.header.ResolvedSpec.GetPair())
 	t := &Toeplitz[T]{
-		pairs: pairs{1, queries, keys}, dim: 1, first: part.FirstRelativePosition,
-		data: array.Data,
+		pairs: tensor.asked.pairs(1), dim: 1, first: part.FirstRelativePosition, data: array.Data,
 	}
 	axes := array.Shape
-	if areVectors(tensor.header) && len(axes) > 0 {
+	if tensor.asked.areVectors {
 		t.dim, axes = axes[len(axes)-1], axes[:len(axes)-1]
 	}
 	if len(axes) == 2 {
 		t.heads, axes = axes[0], axes[1:]
-	}
-	if len(axes) != 1 || queries < 1 || keys < 1 || axes[0] != queries+keys-1 {
-		return nil, corrupt("header: part %q has shape %v for %d queries and %d keys", part.Name,
-			array.Shape, queries, keys)
 	}
 	t.stride = axes[0] * t.dim
 	return t, nil
@@ -170,33 +169,6 @@ func (t *Toeplitz[T]) Window(window Window) (*Toeplitz[T], error) {
 	part.first += int64(begin)
 	part.data = t.data[in.Heads.Begin*t.stride+begin*t.dim:]
 	return &part, nil
-}
-
-// lengthsOf is how many queries and keys a resolved spec is about.
-func lengthsOf(pair *pb.PairExtent) (queries, keys int) {
-	return lengthOf(pair.GetQueries(), pair.GetQueryPositions()),
-		lengthOf(pair.GetKeys(), pair.GetKeyPositions())
-}
-
-func lengthOf(window *pb.Range, positions *pb.PositionList) int {
-	if positions != nil {
-		return len(positions.Positions)
-	}
-	return int(window.GetEnd() - window.GetBegin())
-}
-
-// areVectors says whether a vector stands at each pair. Only the encoding tells: [heads, diagonals]
-// and [diagonals, dim] may be equal.
-func areVectors(header *pb.TensorHeader) bool {
-	if header.ResolvedSpec.GetOutput().GetValues() == pb.Values_VALUES_BUCKETS {
-		return false
-	}
-	switch header.ResolvedSpec.GetEncoding().(type) {
-	case *pb.TensorSpec_Shaw, *pb.TensorSpec_TransformerXl, *pb.TensorSpec_Xlnet,
-		*pb.TensorSpec_Conformer, *pb.TensorSpec_SymmetricSinusoidal:
-		return true
-	}
-	return false
 }
 
 // requireForm refuses a tensor whose first part has another form, or that has another number of

@@ -15,6 +15,7 @@ import (
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	descriptorpb "google.golang.org/protobuf/types/descriptorpb"
 	reflect "reflect"
+	sync "sync"
 	unsafe "unsafe"
 )
 
@@ -25,6 +26,66 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// How the numbers of an encoding repeat. An answer comes in the form of that
+// name, or in DENSE.
+type Structure int32
+
+const (
+	Structure_STRUCTURE_UNSPECIFIED       Structure = 0
+	Structure_STRUCTURE_TABLE             Structure = 1
+	Structure_STRUCTURE_TOEPLITZ          Structure = 2
+	Structure_STRUCTURE_KEY_ROW           Structure = 3
+	Structure_STRUCTURE_BLOCK_TOEPLITZ_2D Structure = 4
+	Structure_STRUCTURE_DENSE             Structure = 5
+)
+
+// Enum value maps for Structure.
+var (
+	Structure_name = map[int32]string{
+		0: "STRUCTURE_UNSPECIFIED",
+		1: "STRUCTURE_TABLE",
+		2: "STRUCTURE_TOEPLITZ",
+		3: "STRUCTURE_KEY_ROW",
+		4: "STRUCTURE_BLOCK_TOEPLITZ_2D",
+		5: "STRUCTURE_DENSE",
+	}
+	Structure_value = map[string]int32{
+		"STRUCTURE_UNSPECIFIED":       0,
+		"STRUCTURE_TABLE":             1,
+		"STRUCTURE_TOEPLITZ":          2,
+		"STRUCTURE_KEY_ROW":           3,
+		"STRUCTURE_BLOCK_TOEPLITZ_2D": 4,
+		"STRUCTURE_DENSE":             5,
+	}
+)
+
+func (x Structure) Enum() *Structure {
+	p := new(Structure)
+	*p = x
+	return p
+}
+
+func (x Structure) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Structure) Descriptor() protoreflect.EnumDescriptor {
+	return file_attnbias_v1_options_proto_enumTypes[0].Descriptor()
+}
+
+func (Structure) Type() protoreflect.EnumType {
+	return &file_attnbias_v1_options_proto_enumTypes[0]
+}
+
+func (x Structure) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Structure.Descriptor instead.
+func (Structure) EnumDescriptor() ([]byte, []int) {
+	return file_attnbias_v1_options_proto_rawDescGZIP(), []int{0}
+}
+
 var file_attnbias_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 	{
 		ExtendedType:  (*descriptorpb.FieldOptions)(nil),
@@ -32,6 +93,30 @@ var file_attnbias_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 		Field:         50100,
 		Name:          "attnbias.v1.default_value",
 		Tag:           "bytes,50100,opt,name=default_value",
+		Filename:      "attnbias/v1/options.proto",
+	},
+	{
+		ExtendedType:  (*descriptorpb.FieldOptions)(nil),
+		ExtensionType: (*Structure)(nil),
+		Field:         50105,
+		Name:          "attnbias.v1.structure_if_set",
+		Tag:           "varint,50105,opt,name=structure_if_set,enum=attnbias.v1.Structure",
+		Filename:      "attnbias/v1/options.proto",
+	},
+	{
+		ExtendedType:  (*descriptorpb.FieldOptions)(nil),
+		ExtensionType: (*bool)(nil),
+		Field:         50106,
+		Name:          "attnbias.v1.border_if_set",
+		Tag:           "varint,50106,opt,name=border_if_set",
+		Filename:      "attnbias/v1/options.proto",
+	},
+	{
+		ExtendedType:  (*descriptorpb.FieldOptions)(nil),
+		ExtensionType: (*bool)(nil),
+		Field:         50107,
+		Name:          "attnbias.v1.columns",
+		Tag:           "varint,50107,opt,name=columns",
 		Filename:      "attnbias/v1/options.proto",
 	},
 	{
@@ -51,11 +136,51 @@ var file_attnbias_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 		Filename:      "attnbias/v1/options.proto",
 	},
 	{
+		ExtendedType:  (*descriptorpb.EnumValueOptions)(nil),
+		ExtensionType: (*Structure)(nil),
+		Field:         50105,
+		Name:          "attnbias.v1.structure_of_value",
+		Tag:           "varint,50105,opt,name=structure_of_value,enum=attnbias.v1.Structure",
+		Filename:      "attnbias/v1/options.proto",
+	},
+	{
 		ExtendedType:  (*descriptorpb.MessageOptions)(nil),
 		ExtensionType: (*string)(nil),
 		Field:         50101,
 		Name:          "attnbias.v1.extent",
 		Tag:           "bytes,50101,opt,name=extent",
+		Filename:      "attnbias/v1/options.proto",
+	},
+	{
+		ExtendedType:  (*descriptorpb.MessageOptions)(nil),
+		ExtensionType: (*Structure)(nil),
+		Field:         50105,
+		Name:          "attnbias.v1.structure",
+		Tag:           "varint,50105,opt,name=structure,enum=attnbias.v1.Structure",
+		Filename:      "attnbias/v1/options.proto",
+	},
+	{
+		ExtendedType:  (*descriptorpb.MessageOptions)(nil),
+		ExtensionType: (*bool)(nil),
+		Field:         50106,
+		Name:          "attnbias.v1.border",
+		Tag:           "varint,50106,opt,name=border",
+		Filename:      "attnbias/v1/options.proto",
+	},
+	{
+		ExtendedType:  (*descriptorpb.MessageOptions)(nil),
+		ExtensionType: ([]string)(nil),
+		Field:         50108,
+		Name:          "attnbias.v1.parts",
+		Tag:           "bytes,50108,rep,name=parts",
+		Filename:      "attnbias/v1/options.proto",
+	},
+	{
+		ExtendedType:  (*descriptorpb.MessageOptions)(nil),
+		ExtensionType: (*bool)(nil),
+		Field:         50109,
+		Name:          "attnbias.v1.buckets_only",
+		Tag:           "varint,50109,opt,name=buckets_only",
 		Filename:      "attnbias/v1/options.proto",
 	},
 }
@@ -69,6 +194,19 @@ var (
 	//
 	// optional string default_value = 50100;
 	E_DefaultValue = &file_attnbias_v1_options_proto_extTypes[0]
+	// Structure of an encoding while this field is set.
+	//
+	// optional attnbias.v1.Structure structure_if_set = 50105;
+	E_StructureIfSet = &file_attnbias_v1_options_proto_extTypes[1]
+	// Whether an answer in a compact form has a border while this field is true.
+	//
+	// optional bool border_if_set = 50106;
+	E_BorderIfSet = &file_attnbias_v1_options_proto_extTypes[2]
+	// Whether the field determines the columns of an answer, its last axis: their
+	// number, or a table that has as many columns.
+	//
+	// optional bool columns = 50107;
+	E_Columns = &file_attnbias_v1_options_proto_extTypes[3]
 )
 
 // Extension fields to descriptorpb.EnumValueOptions.
@@ -78,9 +216,13 @@ var (
 	// named here goes with no value that does not name it.
 	//
 	// repeated string needs = 50102;
-	E_Needs = &file_attnbias_v1_options_proto_extTypes[1]
+	E_Needs = &file_attnbias_v1_options_proto_extTypes[4]
 	// repeated string takes = 50103;
-	E_Takes = &file_attnbias_v1_options_proto_extTypes[2]
+	E_Takes = &file_attnbias_v1_options_proto_extTypes[5]
+	// Structure of an encoding whose field has this value.
+	//
+	// optional attnbias.v1.Structure structure_of_value = 50105;
+	E_StructureOfValue = &file_attnbias_v1_options_proto_extTypes[6]
 )
 
 // Extension fields to descriptorpb.MessageOptions.
@@ -89,34 +231,90 @@ var (
 	// "grid".
 	//
 	// optional string extent = 50101;
-	E_Extent = &file_attnbias_v1_options_proto_extTypes[3]
+	E_Extent = &file_attnbias_v1_options_proto_extTypes[7]
+	// Structure of an encoding, unless one of its fields determines another.
+	//
+	// optional attnbias.v1.Structure structure = 50105;
+	E_Structure = &file_attnbias_v1_options_proto_extTypes[8]
+	// Whether an answer in a compact form has a border.
+	//
+	// optional bool border = 50106;
+	E_Border = &file_attnbias_v1_options_proto_extTypes[9]
+	// Names of the parts of a TABLE, in order. Default: "positions".
+	//
+	// repeated string parts = 50108;
+	E_Parts = &file_attnbias_v1_options_proto_extTypes[10]
+	// Whether an encoding has values BUCKETS only.
+	//
+	// optional bool buckets_only = 50109;
+	E_BucketsOnly = &file_attnbias_v1_options_proto_extTypes[11]
 )
 
 var File_attnbias_v1_options_proto protoreflect.FileDescriptor
 
 const file_attnbias_v1_options_proto_rawDesc = "" +
 	"\n" +
-	"\x19attnbias/v1/options.proto\x12\vattnbias.v1\x1a google/protobuf/descriptor.proto:D\n" +
-	"\rdefault_value\x12\x1d.google.protobuf.FieldOptions\x18\xb4\x87\x03 \x01(\tR\fdefaultValue:9\n" +
+	"\x19attnbias/v1/options.proto\x12\vattnbias.v1\x1a google/protobuf/descriptor.proto*\xa0\x01\n" +
+	"\tStructure\x12\x19\n" +
+	"\x15STRUCTURE_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fSTRUCTURE_TABLE\x10\x01\x12\x16\n" +
+	"\x12STRUCTURE_TOEPLITZ\x10\x02\x12\x15\n" +
+	"\x11STRUCTURE_KEY_ROW\x10\x03\x12\x1f\n" +
+	"\x1bSTRUCTURE_BLOCK_TOEPLITZ_2D\x10\x04\x12\x13\n" +
+	"\x0fSTRUCTURE_DENSE\x10\x05:D\n" +
+	"\rdefault_value\x12\x1d.google.protobuf.FieldOptions\x18\xb4\x87\x03 \x01(\tR\fdefaultValue:a\n" +
+	"\x10structure_if_set\x12\x1d.google.protobuf.FieldOptions\x18\xb9\x87\x03 \x01(\x0e2\x16.attnbias.v1.StructureR\x0estructureIfSet:C\n" +
+	"\rborder_if_set\x12\x1d.google.protobuf.FieldOptions\x18\xba\x87\x03 \x01(\bR\vborderIfSet:9\n" +
+	"\acolumns\x12\x1d.google.protobuf.FieldOptions\x18\xbb\x87\x03 \x01(\bR\acolumns:9\n" +
 	"\x05needs\x12!.google.protobuf.EnumValueOptions\x18\xb6\x87\x03 \x03(\tR\x05needs:9\n" +
-	"\x05takes\x12!.google.protobuf.EnumValueOptions\x18\xb7\x87\x03 \x03(\tR\x05takes:9\n" +
-	"\x06extent\x12\x1f.google.protobuf.MessageOptions\x18\xb5\x87\x03 \x01(\tR\x06extentB3Z1github.com/attnbias/attnbias/client/go/attnbiaspbb\x06proto3"
+	"\x05takes\x12!.google.protobuf.EnumValueOptions\x18\xb7\x87\x03 \x03(\tR\x05takes:i\n" +
+	"\x12structure_of_value\x12!.google.protobuf.EnumValueOptions\x18\xb9\x87\x03 \x01(\x0e2\x16.attnbias.v1.StructureR\x10structureOfValue:9\n" +
+	"\x06extent\x12\x1f.google.protobuf.MessageOptions\x18\xb5\x87\x03 \x01(\tR\x06extent:W\n" +
+	"\tstructure\x12\x1f.google.protobuf.MessageOptions\x18\xb9\x87\x03 \x01(\x0e2\x16.attnbias.v1.StructureR\tstructure:9\n" +
+	"\x06border\x12\x1f.google.protobuf.MessageOptions\x18\xba\x87\x03 \x01(\bR\x06border:7\n" +
+	"\x05parts\x12\x1f.google.protobuf.MessageOptions\x18\xbc\x87\x03 \x03(\tR\x05parts:D\n" +
+	"\fbuckets_only\x12\x1f.google.protobuf.MessageOptions\x18\xbd\x87\x03 \x01(\bR\vbucketsOnlyB3Z1github.com/attnbias/attnbias/client/go/attnbiaspbb\x06proto3"
 
+var (
+	file_attnbias_v1_options_proto_rawDescOnce sync.Once
+	file_attnbias_v1_options_proto_rawDescData []byte
+)
+
+func file_attnbias_v1_options_proto_rawDescGZIP() []byte {
+	file_attnbias_v1_options_proto_rawDescOnce.Do(func() {
+		file_attnbias_v1_options_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_attnbias_v1_options_proto_rawDesc), len(file_attnbias_v1_options_proto_rawDesc)))
+	})
+	return file_attnbias_v1_options_proto_rawDescData
+}
+
+var file_attnbias_v1_options_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_attnbias_v1_options_proto_goTypes = []any{
-	(*descriptorpb.FieldOptions)(nil),     // 0: google.protobuf.FieldOptions
-	(*descriptorpb.EnumValueOptions)(nil), // 1: google.protobuf.EnumValueOptions
-	(*descriptorpb.MessageOptions)(nil),   // 2: google.protobuf.MessageOptions
+	(Structure)(0),                        // 0: attnbias.v1.Structure
+	(*descriptorpb.FieldOptions)(nil),     // 1: google.protobuf.FieldOptions
+	(*descriptorpb.EnumValueOptions)(nil), // 2: google.protobuf.EnumValueOptions
+	(*descriptorpb.MessageOptions)(nil),   // 3: google.protobuf.MessageOptions
 }
 var file_attnbias_v1_options_proto_depIdxs = []int32{
-	0, // 0: attnbias.v1.default_value:extendee -> google.protobuf.FieldOptions
-	1, // 1: attnbias.v1.needs:extendee -> google.protobuf.EnumValueOptions
-	1, // 2: attnbias.v1.takes:extendee -> google.protobuf.EnumValueOptions
-	2, // 3: attnbias.v1.extent:extendee -> google.protobuf.MessageOptions
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	0, // [0:4] is the sub-list for extension extendee
-	0, // [0:0] is the sub-list for field type_name
+	1,  // 0: attnbias.v1.default_value:extendee -> google.protobuf.FieldOptions
+	1,  // 1: attnbias.v1.structure_if_set:extendee -> google.protobuf.FieldOptions
+	1,  // 2: attnbias.v1.border_if_set:extendee -> google.protobuf.FieldOptions
+	1,  // 3: attnbias.v1.columns:extendee -> google.protobuf.FieldOptions
+	2,  // 4: attnbias.v1.needs:extendee -> google.protobuf.EnumValueOptions
+	2,  // 5: attnbias.v1.takes:extendee -> google.protobuf.EnumValueOptions
+	2,  // 6: attnbias.v1.structure_of_value:extendee -> google.protobuf.EnumValueOptions
+	3,  // 7: attnbias.v1.extent:extendee -> google.protobuf.MessageOptions
+	3,  // 8: attnbias.v1.structure:extendee -> google.protobuf.MessageOptions
+	3,  // 9: attnbias.v1.border:extendee -> google.protobuf.MessageOptions
+	3,  // 10: attnbias.v1.parts:extendee -> google.protobuf.MessageOptions
+	3,  // 11: attnbias.v1.buckets_only:extendee -> google.protobuf.MessageOptions
+	0,  // 12: attnbias.v1.structure_if_set:type_name -> attnbias.v1.Structure
+	0,  // 13: attnbias.v1.structure_of_value:type_name -> attnbias.v1.Structure
+	0,  // 14: attnbias.v1.structure:type_name -> attnbias.v1.Structure
+	15, // [15:15] is the sub-list for method output_type
+	15, // [15:15] is the sub-list for method input_type
+	12, // [12:15] is the sub-list for extension type_name
+	0,  // [0:12] is the sub-list for extension extendee
+	0,  // [0:0] is the sub-list for field type_name
 }
 
 func init() { file_attnbias_v1_options_proto_init() }
@@ -129,13 +327,14 @@ func file_attnbias_v1_options_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_attnbias_v1_options_proto_rawDesc), len(file_attnbias_v1_options_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      1,
 			NumMessages:   0,
-			NumExtensions: 4,
+			NumExtensions: 12,
 			NumServices:   0,
 		},
 		GoTypes:           file_attnbias_v1_options_proto_goTypes,
 		DependencyIndexes: file_attnbias_v1_options_proto_depIdxs,
+		EnumInfos:         file_attnbias_v1_options_proto_enumTypes,
 		ExtensionInfos:    file_attnbias_v1_options_proto_extTypes,
 	}.Build()
 	File_attnbias_v1_options_proto = out.File

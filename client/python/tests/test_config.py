@@ -62,6 +62,10 @@ def test_what_is_no_source(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"config\.json"):
         from_config(tmp_path)
     path = tmp_path / "config.json"
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(FileNotFoundError, match=r"has no config\.json but adapter_config\.json; .*"
+                       r"base model, whose name is in adapter_config\.json"):
+        from_config(tmp_path)
     path.write_text("{")
     with pytest.raises(ValueError, match=r"config\.json: not JSON: "):
         from_config(path)
@@ -145,12 +149,10 @@ def test_rope_types(rope: dict[str, Any], fields: dict[str, Any]) -> None:
         ),
         ({"rope_parameters": {"rope_type": 3}}, "rope_parameters.rope_type: got 3, want one of "),
         (
-            {"rope_scaling": {"type": "linear", "factor": 2.0, "finetuned": True}},
-            "rope_scaling.finetuned: got True, want no such field: rope_type 'linear' has none",
-        ),
-        (
-            {"rope_scaling": {"type": "linear", "factor": 2.0, "beta_fast": 32}},
-            "rope_scaling.beta_fast: got 32, want no such field",
+            {"rope_scaling": {"type": "linear", "factor": 2.0, "fast": 32}},
+            "rope_scaling.fast: got 32, want a word of rope_type 'linear', or one that is ignored. "
+            "attnbias.attach(model, client, max_length=...) takes the numbers of the model's "
+            "module; or ask for Rotary(head_dim=..., inverse_frequencies=",
         ),
         (
             {"rope_scaling": {"type": "linear", "factr": 2.0}},
@@ -208,6 +210,54 @@ def test_words_that_are_refused(fields: dict[str, Any], message: str) -> None:
         rotary_of(**fields)
 
 
+def test_words_that_the_code_reads_itself_are_refused() -> None:
+    rope = {"rope_type": "dynamic", "factor": 1.0, "alpha": 1000.0}
+    with pytest.raises(ValueError, match=r"alpha: got 1000\.0, want none: .* attnbias\.attach"):
+        from_config({"model_type": "hunyuan_v1_dense", "rope_scaling": rope})
+
+
+@pytest.mark.parametrize(
+    ("config", "names"),
+    [
+        (LLAMA | {"rope_scaling": {"factor": 2.0}}, "rope_scaling.factor = 2.0"),
+        (
+            LLAMA | {"rope_scaling": {"type": "linear", "factor": 2, "finetuned": True}},
+            "rope_scaling.finetuned = True",
+        ),
+        (
+            LLAMA | {"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "attn_factor": 1.5}},
+            "rope_parameters.attn_factor = 1.5",
+        ),
+        (
+            LLAMA | {"rope_scaling": {"type": "yarn", "factor": 2, "low_freq_factor": 1, "alpha": 3}},
+            "rope_scaling.alpha = 3, rope_scaling.low_freq_factor = 1",
+        ),
+        ({"model_type": "mpt", "attn_config": {"alibi": False}}, "attn_config.alibi = False"),
+        (
+            {"model_type": "mpt", "attn_config": {"alibi_bias_max": 16}},
+            "attn_config.alibi_bias_max = 16",
+        ),
+        (
+            {"model_type": "bart", "static_position_embeddings": True},
+            "static_position_embeddings = True",
+        ),
+        ({"model_type": "gptj", "rotary": False}, "rotary = False"),
+    ],
+)
+def test_one_warning_names_what_the_code_ignores(config: dict[str, Any], names: str) -> None:
+    message = f"from_config: the model's code ignores {names}, and so do these encodings"
+    with pytest.warns(UserWarning, match=re.escape(message)) as warned:
+        from_config(config)
+    assert len(warned) == 1
+    assert warned[0].filename == __file__
+
+
+def test_what_says_the_same_as_the_code_is_no_warning(recwarn: pytest.WarningsRecorder) -> None:
+    from_config({"model_type": "mpt", "attn_config": {"alibi": True, "alibi_bias_max": 8}})
+    rotary_of(rope_scaling={"type": "linear", "factor": 2.0, "beta_fast": None})
+    assert not recwarn.list
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -224,9 +274,9 @@ def test_what_is_off_or_says_nothing_of_positions_is_ignored(fields: dict[str, A
 
 
 def test_an_unknown_model_type() -> None:
-    with pytest.raises(ValueError, match=r"got 'lama', want one of bart, .*did you mean 'llama'"):
+    with pytest.raises(ValueError, match=r"got 'lama', want one of .*bart, .*did you mean 'llama'"):
         from_config({"model_type": "lama"})
-    with pytest.raises(ValueError, match=r"^model_type: not set, want one of bart, "):
+    with pytest.raises(ValueError, match=r"^model_type: not set, want one of .*bart, "):
         from_config({})
 
 
@@ -247,6 +297,36 @@ def test_layers_that_differ() -> None:
         ValueError, match=r"text_config\.rope_parameters\.full_attention\.rope_type"
     ):
         from_config({"model_type": "gemma3", "text_config": text})
+
+
+def test_layers_do_not_see_truncate() -> None:
+    """Their code looks for it beside the layers' words."""
+    words = {"rope_type": "yarn", "factor": 2.0, "truncate": False}
+    config = {"model_type": "gemma3_text", "rope_parameters": {"full_attention": words}}
+    with pytest.warns(UserWarning, match="full_attention.truncate = False"):
+        encoding: Any = from_config(config)["rotary.full_attention"]
+    assert encoding.truncate is None
+
+
+def test_what_has_nothing_that_is_served_says_why() -> None:
+    with pytest.raises(ValueError, match=r"got 'mamba', want one .* served: it has no positions"):
+        from_config({"model_type": "mamba"})
+
+
+def test_older_files_of_a_whole() -> None:
+    """Fields of the text beside a part, which has the model_type of the whole."""
+    scaling = {"type": "mrope", "mrope_section": [16, 24, 24]}
+    text = {"hidden_size": 256, "num_attention_heads": 2, "rope_scaling": scaling}
+    flat = {"model_type": "qwen2_5_vl", **text, "vision_config": {"model_type": "qwen2_5_vl"}}
+    places = from_config(flat)
+    assert places == from_config({"model_type": "qwen2_5_vl", "text_config": text})
+    assert places["text.rotary"] == Rotary(
+        head_dim=128,
+        rope_theta=1e6,
+        rope_type="default",
+        mrope_section=(16, 24, 24),
+        mrope_order="chunked",
+    )
 
 
 def test_tables_have_the_names_of_a_checkpoint() -> None:
@@ -322,19 +402,10 @@ def test_berts_distances() -> None:
             "relative_attention_num_buckets: got 64, want 32, with which the model's code computes",
         ),
         (
-            {"model_type": "mpt", "attn_config": {"alibi_bias_max": 16}},
-            "attn_config.alibi_bias_max: got 16, want 8",
-        ),
-        ({"model_type": "mpt", "attn_config": {"alibi": False}}, "attn_config.alibi: got False"),
-        (
             {"model_type": "mpt", "attn_config": {"rope": True}},
             "attn_config.rope: got True, want no",
         ),
         ({"model_type": "falcon", "alibi": "yes"}, "alibi: got 'yes', want true or false"),
-        (
-            {"model_type": "bart", "static_position_embeddings": True},
-            "static_position_embeddings: ",
-        ),
         (
             {"model_type": "swin", "depths": [2, 2], "num_heads": [3]},
             "num_heads: got [3], want one for each of 2 stages",

@@ -37,11 +37,6 @@ namespace attnbias {
 // try again; with why.
 using RetryFn = std::function<void(const absl::Status& error)>;
 
-// Called from the thread of a call, which goes on without the cache: once where
-// the folder does not do what it is for, as where it cannot be written; and
-// with DATA_LOSS for each file that is damaged, which counts as missing.
-using CacheErrorFn = std::function<void(const absl::Status& error)>;
-
 // TLS with a server. Files are PEM. Those that change are read again within
 // seconds, for connections made from then on; replace a certificate and its key
 // together, as by a link to their folder.
@@ -65,6 +60,11 @@ struct ClientOptions {
   // Bound on one call, its retries and waits included; positive. Give a large
   // tensor over a slow link more.
   absl::Duration timeout = absl::Minutes(5);
+  // How long a call of a client that has never had a connection tries to get
+  // one, from the beginning of the call; positive. Then the call fails with
+  // UNAVAILABLE, the reason and what to try. A client that has had a connection
+  // tries until `timeout`: its server may be restarting.
+  absl::Duration connect_timeout = absl::Seconds(10);
   // A larger payload is refused before memory is taken for it.
   int64_t max_tensor_bytes = int64_t{16} << 30;
   // Attempts in a row that bring no byte before a call fails; 1: no retries. By
@@ -94,19 +94,6 @@ struct ClientOptions {
   // while a call waits is given up after 15 s.
   std::map<std::string, std::variant<int, std::string>> channel_options = {};
   RetryFn on_retry = nullptr;
-  // A folder that keeps what was fetched (docs/cache.md): whoever asks for the
-  // same, in any process and with the clients in Python and Go too, has it
-  // mapped from there, read-only, without a call. Without a value the one that
-  // ATTNBIAS_CACHE_DIR names; empty: none. "~" and "~user" are homes; what is
-  // relative is so to the program's folder when the client is made.
-  std::optional<std::string> cache_folder = std::nullopt;
-  // What the tensors of the cache may take; beyond it those asked for longest
-  // ago are removed. At least 1; by default there is no bound.
-  std::optional<int64_t> cache_bytes = std::nullopt;
-  CacheErrorFn on_cache_error = nullptr;
-  // Never asks a server: what the cache lacks is NOT_FOUND, and what only a
-  // server can say UNAVAILABLE.
-  bool offline = false;
 };
 
 // Called from a thread of the call, never from two at once, after each chunk
@@ -130,14 +117,16 @@ class Client {
   static absl::StatusOr<Client> Create(const ClientOptions& options);
 
   // What Get would give, without computing or sending it. DATA_LOSS if the
-  // header that arrives is not what its checksum says. A cache may answer.
+  // header that arrives is not what its checksum says, or describes another
+  // tensor than the one that was requested.
   absl::StatusOr<v1::TensorHeader> Describe(const v1::TensorSpec& spec) const;
 
-  // The tensor in memory of its own, or mapped from the cache. A broken stream
-  // is resumed where it broke. A large payload comes over several connections
+  // The tensor in memory of its own. A broken stream is resumed where it
+  // broke. A large payload comes over several connections
   // where that is faster (see ClientOptions::streams), a small one whose size
   // the client has learnt already in one message. DATA_LOSS if what arrives is
-  // not what its checksums or header say.
+  // not what its checksums or header say, or not what was requested: other
+  // parts, names, forms, element types or shapes.
   absl::StatusOr<Tensor> Get(const v1::TensorSpec& spec,
                              const ProgressFn& progress = nullptr) const;
 
@@ -149,8 +138,9 @@ class Client {
 
   absl::StatusOr<v1::GetServerInfoResponse> ServerInfo() const;
 
-  // The learned tables that the server has mounted, by ascending name. The
-  // timeout bounds each page of a thousand.
+  // The learned tables that the server has mounted, by ascending name: at most
+  // a hundred thousand. The timeout bounds all pages together. DATA_LOSS if
+  // pages do not end, or if names do not ascend.
   absl::StatusOr<std::vector<v1::TableInfo>> ListTables() const;
 
   // Health of the server ("") or of one of its services; never retried.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a server said about an error beyond its code and message.
+// What a server said about an error beyond its code and message. All text is
+// printable: control characters are escaped, as \x1b.
 #ifndef ATTNBIAS_CLIENT_CPP_INCLUDE_ATTNBIAS_ERROR_H_
 #define ATTNBIAS_CLIENT_CPP_INCLUDE_ATTNBIAS_ERROR_H_
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
-from grpc_health.v1 import health_pb2
-
+from attnbias._public.grpc.health.v1 import health_pb2
 from attnbias.v1 import logits_pb2, service_pb2
 
 if TYPE_CHECKING:
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from google.protobuf.message import Message
+
+    from attnbias._channel import Endpoint
 
 _SERVICE: Final = "attnbias.v1.AttentionBiasService"
 _HEALTH: Final = "grpc.health.v1.Health"
@@ -100,7 +101,12 @@ class Stream(Protocol):
 class Calls(Protocol):
     """The calls of one request to this package, which end together."""
 
-    target: str
+    endpoint: Endpoint
+
+    @property
+    def has_reached(self) -> bool:
+        """Whether the client has had a connection to its server."""
+        ...
 
     async def ask(self, method: Method, message: Any, timeout: float | None) -> Any:
         """Makes a call with one answer.

@@ -14,6 +14,7 @@ from attnbias._assembler import Assembler
 from attnbias._calls import GET_TENSOR
 from attnbias._channel import WINDOW_BYTES
 from attnbias._errors import DataLossError, Error
+from attnbias._expected import check_answer
 from attnbias._header import header_of
 from attnbias._info import to_tensor_info
 from attnbias._memory import Payload, allocate, borrow, keep_freed_memory, require_within
@@ -146,6 +147,7 @@ class Download:
     def accept(self, header: service_pb2.TensorHeader, at: int) -> npt.NDArray[np.uint8]:
         """See Target."""
         info = to_tensor_info(header)
+        check_answer(header, self._spec)
         if at == 0:
             self._payload = Payload(info, self._memory_for(info), header)
             self._progress.begin(info.nbytes)
@@ -163,7 +165,7 @@ class Download:
         return self._payload
 
     def _memory_for(self, info: TensorInfo) -> npt.NDArray[np.uint8]:
-        require_within(info, self._options.max_tensor_bytes)
+        require_within(info.nbytes, self._options.max_tensor_bytes)
         if self._options.out is not None:
             return borrow(self._options.out, info)
         if self._payload is not None and self._payload.info.nbytes == info.nbytes:

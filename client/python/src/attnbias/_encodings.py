@@ -17,6 +17,7 @@ from typing_extensions import TypeVar
 
 from attnbias._checks import set_number
 from attnbias._enums import enum_name, set_enum
+from attnbias._generated import is_repeated
 from attnbias._grid import BlockToeplitz, BorderedToeplitz
 from attnbias._results import RotaryTables, XposTables
 from attnbias._tables import from_table_ref, to_table_ref
@@ -87,7 +88,7 @@ class Fields:
         if field.enum_type is not None:
             set_enum(message, field.name, value, path)
             return
-        if not field.is_repeated:
+        if not is_repeated(field):
             set_number(message, field.name, value, path)
             return
         try:
@@ -153,7 +154,7 @@ def from_spec(spec: service_pb2.TensorSpec) -> Encoding | None:
         elif field.enum_type is not None:
             values[field.name] = enum_name(field.enum_type, value)
         else:
-            values[field.name] = tuple(value) if field.is_repeated else value
+            values[field.name] = tuple(value) if is_repeated(field) else value
     return encoding(**values)
 
 
@@ -162,6 +163,8 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
     """Sinusoidal absolute positions (Vaswani et al. 2017, section 3.5).
 
     A table ``[positions, dim]``; ask with ``positions`` or ``position_ids``.
+
+    Correctly rounded, and therefore not the framework's bits.
 
     Attributes:
         dim: columns, in [1, 65536].
@@ -190,6 +193,8 @@ class T5(Encoding[Toeplitz]):
     ``bias[h, i, j] = table[bucket(j - i), h]``, a Toeplitz; ask with ``queries``
     and ``keys``. With ``values="buckets"`` the answer is the bucket indices, i32
     without a head axis, and needs neither num_heads nor table.
+
+    The framework's bits.
 
     Attributes:
         bidirectional: True for an encoder, False for a decoder.
@@ -224,6 +229,8 @@ class ALiBi(Encoding[Compact]):
 
     Ask with ``queries`` and ``keys``. A Toeplitz for the variants "symmetric" and
     "causal", a KeyRow for "key_from_start" and "key_from_end".
+
+    With the framework's slopes, the framework's bits.
 
     Attributes:
         num_heads: number of slopes, in [1, 65536].
@@ -335,6 +342,8 @@ class TransformerXL(Encoding[Toeplitz]):
     Sines before cosines; zero for keys to the right of the query. A Toeplitz over
     vectors without a head axis; ask with ``queries`` and ``keys``.
 
+    Correctly rounded, and therefore not the framework's bits.
+
     Attributes:
         dim: d_model, even, in [2, 65536].
         base: column pair k turns by base^(-2k/dim) radians a position; in [1, 1e18]. Default 10000.
@@ -355,6 +364,8 @@ class XLNet(Encoding[Toeplitz]):
 
     Sines before cosines. A Toeplitz over vectors without a head axis; ask with
     ``queries`` and ``keys``.
+
+    Correctly rounded, and therefore not the framework's bits.
 
     Attributes:
         dim: d_model, even, in [2, 65536].
@@ -380,6 +391,8 @@ class Conformer(Encoding[Toeplitz]):
     The sinusoid of the signed distance i - j, interleaved. A Toeplitz over vectors
     without a head axis; ask with ``queries`` and ``keys``.
 
+    Correctly rounded, and therefore not the framework's bits.
+
     Attributes:
         dim: even, in [2, 65536].
         base: as TransformerXL's. Default 10000.
@@ -397,6 +410,8 @@ class SymmetricSinusoidal(Encoding[Toeplitz]):
     """The sinusoid of abs(i - j): relative, without direction.
 
     A Toeplitz over vectors without a head axis; ask with ``queries`` and ``keys``.
+
+    Correctly rounded, and therefore not the framework's bits.
 
     Attributes:
         dim: even, in [2, 65536].
@@ -719,6 +734,8 @@ class Rotary(Encoding[RotaryTables]):
     is given. Names are those of transformers' rope_parameters; a field that
     rope_type does not use must be left None.
 
+    Correctly rounded, and therefore not the framework's bits.
+
     Attributes:
         head_dim: dimension of a head, even, in [2, 65536].
         rope_theta: pair m turns by rope_theta^(-2m/dim) radians a position; in [1, 1e18]. Default
@@ -794,6 +811,8 @@ class Xpos(Encoding[XposTables]):
     queries are multiplied by scale, keys divided by it. Ask with ``positions`` or
     ``position_ids``.
 
+    Correctly rounded, and therefore not the framework's bits.
+
     Attributes:
         dim: columns of the layouts that have every pair twice; even, in [2, 65536].
         sequence_length: length that the table is for; scale is 1 at half of it, rounded down.
@@ -820,6 +839,8 @@ class MultiAxisSinusoidal(Encoding[npt.NDArray[Any]]):
     """Sinusoids of positions in several dimensions.
 
     A table ``[positions, dim]``; ask with ``position_ids``, one list per axis.
+
+    Correctly rounded, and therefore not the framework's bits.
 
     Attributes:
         dim: columns, in [2 num_axes, 65536].

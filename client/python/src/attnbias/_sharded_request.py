@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from attnbias._generated import is_repeated
 from attnbias._results import holds_vectors, shape_of, to_tables
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def _lists(extent: Any, axis: str) -> Iterator[Any]:
     """The lists of positions along an axis; none where a range has them."""
     for field, value in extent.ListFields():
         if field.name == _LISTS.get(axis):
-            yield from value if field.is_repeated else [value]
+            yield from value if is_repeated(field) else [value]
 
 
 def _shapes(info: TensorInfo, request: Request) -> dict[str, tuple[int, ...]]:

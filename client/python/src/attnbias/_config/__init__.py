@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from attnbias._checks import require_instance
 from attnbias._config.fields import ConfigFields
@@ -15,6 +16,9 @@ from attnbias._config.models import model_of, places_of
 
 if TYPE_CHECKING:
     from attnbias._encodings import Encoding
+
+
+_MOST_LEVELS: Final = 100  # a server's bound
 
 
 class Configuration(Protocol):
@@ -46,6 +50,9 @@ def from_config(config: ConfigSource, *, checkpoint: str | None = None) -> dict[
     - ``sequence_length`` of a Rotary whose rope_type is "dynamic" or "longrope";
     - ``axis_lengths`` of DETR's sinusoids, the rows and columns of its feature map.
 
+    The table of model types in docs/models.md says which are known, and where positions are
+    counted otherwise than from 0. Fields that the model's code ignores are ignored with a warning.
+
     Args:
         config: a dict, an object with ``to_dict()``, or a path: of config.json or of the folder
             that has it. What it leaves out is what transformers' class takes.
@@ -53,9 +60,10 @@ def from_config(config: ConfigSource, *, checkpoint: str | None = None) -> dict[
             NAME=FOLDER): tables are then named.
 
     Raises:
+        TypeError: config is none of these.
         ValueError: a field bears on positions and is not understood, a model_type is not known, or
             servers mount no checkpoints of it.
-        OSError: there is no such file.
+        OSError: there is no such file; the error says what is in the folder.
     """
     require_instance(checkpoint, (str, type(None)), "checkpoint", "a name, or None")
     if checkpoint == "":
@@ -63,21 +71,28 @@ def from_config(config: ConfigSource, *, checkpoint: str | None = None) -> dict[
     values, source = _values_of(config)
     for name in values:
         require_instance(name, str, "config", "fields whose names are str")
-    fields = ConfigFields(values, {})
+    fields = ConfigFields(values)
 
     def table_of(place: str) -> str | None:
         return None if checkpoint is None else f"{checkpoint}/{place}"
 
     try:
-        if checkpoint is not None and not model_of(fields).mounted:
+        if checkpoint is not None and model_of(fields).tables is None:
             model_type = fields.get("model_type")
             raise ValueError(
                 f"checkpoint: got {checkpoint!r}, want None: "
                 f"servers mount no tables of model_type {model_type!r}"
             )
-        return places_of(fields, table_of)
+        places = places_of(fields, table_of)
     except ValueError as error:
         raise ValueError(f"{source}{error}") from None
+    if fields.ignored:
+        warnings.warn(
+            f"from_config: {source}the model's code ignores {', '.join(fields.ignored)}, "
+            "and so do these encodings",
+            stacklevel=2,
+        )
+    return places
 
 
 def _values_of(config: ConfigSource) -> tuple[Mapping[str, Any], str]:
@@ -96,13 +111,46 @@ def _values_of(config: ConfigSource) -> tuple[Mapping[str, Any], str]:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """As transformers reads it, and as a server does: NaN and Infinity are numbers."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
+        json.dumps(values, ensure_ascii=False).encode()  # halves of surrogate pairs are no text
     except FileNotFoundError:
-        want = "config.json or its folder"
-        raise FileNotFoundError(f"config: got {str(path)!r}, want {want}") from None
-    except ValueError as error:
+        raise FileNotFoundError(_no_config(path)) from None
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not JSON: {error}") from None
     if not isinstance(values, dict):
         raise ValueError(f"{path}: got {type(values).__name__}, want a JSON object")
+    if _is_deeper(values, _MOST_LEVELS):
+        raise ValueError(f"{path}: nested deeper than {_MOST_LEVELS} levels")
     return values
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, (dict, list)):
+        return False
+    inside = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deeper(each, levels - 1) for each in inside)
+
+
+def _no_config(path: Path) -> str:
+    """What there is in place of config.json."""
+    folder = path.parent
+    want = "config.json or its folder"
+    if path.name != "config.json" or not folder.is_dir():
+        return f"config: got {str(path)!r}, want {want}"
+    files = sorted(each.name for each in folder.iterdir())
+    got = f"config: got {str(folder)!r}, which has no config.json but {', '.join(files[:8]) or '-'}"
+    if "adapter_config.json" in files:
+        want = (
+            "the folder of the adapter's base model, whose name is in adapter_config.json: "
+            "base_model_name_or_path"
+        )
+    elif "model_index.json" in files:
+        want = "the folder of one of the pipeline's parts, such as text_encoder"
+    elif any(name.endswith(".gguf") for name in files):
+        want = (
+            "config.json or a configuration: "
+            "transformers.AutoConfig.from_pretrained(FOLDER, gguf_file=NAME) reads one out of GGUF"
+        )
+    return f"{got}; want {want}"

@@ -35,12 +35,18 @@ class ConfigFields:
     """The fields of a configuration, or of a dict in it whose name is ``path``."""
 
     def __init__(
-        self, values: Mapping[str, Any], defaults: Mapping[str, Any], path: str = ""
+        self,
+        values: Mapping[str, Any],
+        defaults: Mapping[str, Any] = MappingProxyType({}),
+        path: str = "",
+        ignored: list[str] | None = None,
     ) -> None:
         self._values = values
         self._defaults = defaults
         self._path = path
         self._read: set[str] = set()
+        # Fields that the model's code ignores, of the whole configuration.
+        self.ignored: list[str] = [] if ignored is None else ignored
 
     def refuse(self, name: str, want: str) -> NoReturn:
         """Raises a ValueError about the field."""
@@ -56,6 +62,10 @@ class ConfigFields:
         name = self._name_given(name)
         value = self._values.get(name)
         return value if name in self._values else self._defaults.get(name)
+
+    def has(self, name: str) -> bool:
+        """Whether the configuration itself has something there: neither a default nor empty."""
+        return bool(self._values.get(self._name_given(name)))
 
     def is_set(self, name: str) -> bool:
         """Whether the field is set. A null is not, unless by default something is there."""
@@ -127,16 +137,38 @@ class ConfigFields:
         value = self.get(name)
         if value is not None and not isinstance(value, dict):
             self.refuse(name, "a dict")
-        return ConfigFields(value or {}, defaults, f"{self._path}{name}.")
+        return ConfigFields(value or {}, defaults, f"{self._path}{name}.", self.ignored)
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> ConfigFields:
         """The same fields, none of them read; ``defaults`` beside those that there were."""
-        return ConfigFields(self._values, {**defaults, **self._defaults}, self._path)
+        merged = {**defaults, **self._defaults}
+        return ConfigFields(self._values, merged, self._path, self.ignored)
+
+    def all_as(self, model_type: str) -> ConfigFields:
+        """The same fields, none of them read, under that ``model_type``; here all are read."""
+        self._read.update(self._values)
+        values = {**self._values, "model_type": model_type}
+        return ConfigFields(values, {}, self._path, self.ignored)
 
     def require(self, name: str, only: Any) -> None:
         """Refuses a value other than the one with which the model's code computes."""
         if self.is_set(name) and self.get(name) != only:
             self.refuse(name, f"{only!r}, with which the model's code computes whatever this says")
+
+    def ignore(self, name: str, instead: Any = None) -> None:
+        """Accepts a field that the model's code does not read.
+
+        The field is ``ignored`` if it is set to another value than ``instead``, with which the
+        code computes.
+        """
+        value = self.get(name)
+        if name in self._values and value is not None and value != instead:
+            self.ignored.append(f"{self._path}{name} = {value!r}")
+
+    def ignore_unread(self, name: str) -> None:
+        """Accepts a field that the model's code does not read, unless it was asked for."""
+        if name not in self._read:
+            self.ignore(name)
 
     def refuse_unread_of_positions(self) -> None:
         """Refuses what bears on positions by its name, is not off, and was not asked for."""
@@ -144,11 +176,11 @@ class ConfigFields:
             if _OF_POSITIONS.match(name) and self._values[name]:
                 self.refuse(name, "no such field: what it does to positions is not known here")
 
-    def refuse_unread(self, of: str) -> None:
-        """Refuses whatever has a value and was not asked for; ``of`` is what has no such field."""
+    def refuse_unread(self, want: str) -> None:
+        """Refuses whatever has a value and was not asked for."""
         for name, value in self._values.items():
             if name not in self._read and value is not None:
-                self.refuse(name, f"no such field: {of} has none")
+                self.refuse(name, want)
 
     def _name_given(self, name: str) -> str:
         """The name under which the value stands."""

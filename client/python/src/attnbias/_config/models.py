@@ -1,14 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The models of transformers whose encodings are known: their places, and their fields' defaults.
+"""The register of transformers' model types, which is models.json.
 
-Facts are those of transformers 5.23; a test compares the defaults with its classes'.
+``from_config``, ``export`` and ``attach`` read it here; servers have it compiled in, for
+``--checkpoint``; the table in docs/models.md is made of it. Facts are those of transformers 5.23;
+tests compare them with its classes.
+
+- ``models`` has a row for each model type that is known: the arguments of ``Model``. The default
+  "=NAME" of a field is the value of the field NAME.
+- ``tables`` are the tensors of checkpoints that hold positions, by the name that a row's ``tables``
+  gives: see core/mount/checkpoint_rules.h.
+- ``unserved`` lists the model types that are known to have nothing that is served, by the reason.
 """
 
 from __future__ import annotations
 
 import difflib
 import functools
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 from attnbias._config import places
@@ -16,9 +27,42 @@ from attnbias._config.fields import As, ConfigFields
 from attnbias._config.rotary import RotaryModel, rotary_places
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from attnbias._config.places import Places, TableOf
+
+
+def _rotary(config: ConfigFields, _: TableOf, **arguments: Any) -> Places:
+    return rotary_places(config, RotaryModel(**arguments))
+
+
+_RULES: Final[Mapping[str, Callable[..., Places]]] = {
+    "none": lambda _config, _table: {},
+    "rotary": _rotary,
+    **{
+        rule.__name__: rule
+        for rule in (
+            places.t5,
+            places.umt5,
+            places.longt5,
+            places.mpnet,
+            places.bloom,
+            places.falcon,
+            places.mpt,
+            places.deberta_v2,
+            places.learned,
+            places.of_both_sides,
+            places.sinusoidal,
+            places.whisper,
+            places.bert,
+            places.roberta,
+            places.swin,
+            places.swin_v2,
+            places.beit,
+            places.detr,
+            places.gptj,
+            places.granitemoehybrid,
+        )
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -26,217 +70,58 @@ class Model:
     """A model type.
 
     Attributes:
-        places: its encodings.
+        rule: names the function that makes its encodings.
+        arguments: those of that function, beside the configuration.
         defaults: what its fields are that a configuration leaves out, of those that are read.
-        only: fields that its code does not read, with the value that it computes with.
+        only: fields that its code does not read, with the value that it computes with; another
+            value is refused, since weights go with it.
+        ignored: the same, where nothing goes with another value: it is accepted with a warning.
         unused: fields whose names speak of positions, but change nothing.
-        mounted: whether servers mount its checkpoints.
         parts: the model types of its parts by name; the part's configuration is ``NAME_config``.
+        flat: the part whose fields stand beside the parts, where it has no configuration: older
+            files have them so.
+        note: for readers of docs/models.md.
+        tables: names the tensors that servers mount; None where they mount no checkpoints of it.
+        attach: the module of ``attnbias.transformers`` that replaces its positions, without the
+            underscore; None where ``attach`` does not know it.
     """
 
-    places: Callable[[ConfigFields, TableOf], Places] = lambda _config, _table: {}
+    rule: str = "none"
+    arguments: Mapping[str, Any] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     only: Mapping[str, Any] = field(default_factory=dict)
+    ignored: Mapping[str, Any] = field(default_factory=dict)
     unused: tuple[str, ...] = ()
-    mounted: bool = False
     parts: Mapping[str, str] = field(default_factory=dict)
+    flat: str | None = None
+    note: str = ""
+    tables: str | None = None
+    attach: str | None = None
 
 
-def _rotary(
-    head_dim: int | None = None,
-    *,
-    model: RotaryModel | None = None,
-    unused: tuple[str, ...] = (),
-    **defaults: Any,
-) -> Model:
-    """A model with nothing but rotary positions; ``head_dim`` is the default of the field."""
-    rotary_model = model or RotaryModel()
-    words = {"rope_theta": 10000.0, "partial_rotary_factor": 1.0, "head_dim": head_dim} | defaults
-    return Model(lambda config, _: rotary_places(config, rotary_model), words, unused=unused)
+def _default(value: Any) -> Any:
+    is_name = isinstance(value, str) and value.startswith("=")
+    return As(value[1:]) if is_name else value
 
 
-_T5_DEFAULTS: Final = {
-    "num_attention_heads": As("num_heads"),
-    "num_heads": 8,
-    "relative_attention_num_buckets": 32,
-    "relative_attention_max_distance": 128,
-    "num_hidden_layers": As("num_layers"),
-    "num_layers": 8,
-    "num_decoder_layers": As("num_layers"),
-    "encoder_attention_type": "local",
-}
-_BERT_DEFAULTS: Final = {
-    "position_embedding_type": "absolute",
-    "max_position_embeddings": 512,
-    "num_hidden_layers": 12,
-    "pad_token_id": 1,
-}
-_SWIN_DEFAULTS: Final = {
-    "image_size": 224,
-    "patch_size": 4,
-    "depths": (2, 2, 6, 2),
-    "num_attention_heads": As("num_heads"),
-    "num_heads": (3, 6, 12, 24),
-    "window_size": 7,
-    "pretrained_window_sizes": (0, 0, 0, 0),
-    "use_absolute_embeddings": False,
-}
-_BART_LIKE: Final = functools.partial(places.of_both_sides, offset=2)
-# Of fairseq's configurations, from which they come.
-_BART_ONLY: Final = {"static_position_embeddings": False, "extra_pos_embeddings": 2}
-_SINES: Final = {"static_position_embeddings": True}
+def _model(row: dict[str, Any]) -> Model:
+    defaults = {name: _default(value) for name, value in row.pop("defaults", {}).items()}
+    return Model(defaults=defaults, **row)
 
 
-def _d_model(size: int) -> dict[str, Any]:
-    return {"hidden_size": As("d_model"), "d_model": size}
+def _read() -> dict[str, Any]:
+    text = resources.files("attnbias._config").joinpath("models.json").read_text(encoding="utf-8")
+    content: dict[str, Any] = json.loads(text)
+    return content
 
 
-def _sizes(hidden_size: int, num_attention_heads: int, length: int) -> dict[str, Any]:
-    return {
-        "hidden_size": hidden_size,
-        "num_attention_heads": num_attention_heads,
-        "max_position_embeddings": length,
-    }
-
-
+_REGISTER: Final = _read()
 MODELS: Final[Mapping[str, Model]] = {
-    "t5": Model(places.t5, _T5_DEFAULTS, mounted=True),
-    "mt5": Model(places.t5, _T5_DEFAULTS | {"num_heads": 6}, mounted=True),
-    "umt5": Model(places.umt5, _T5_DEFAULTS | {"num_heads": 6}, mounted=True),
-    "longt5": Model(places.longt5, _T5_DEFAULTS, mounted=True),
-    "mpnet": Model(
-        places.mpnet,
-        {"num_attention_heads": 12},
-        only={"relative_attention_num_buckets": 32},
-        mounted=True,
-    ),
-    "bloom": Model(
-        places.bloom,
-        {"num_attention_heads": As("n_head"), "n_head": 8},
-        unused=("offset_alibi",),  # a constant, which its code does not add
-    ),
-    "mpt": Model(
-        places.mpt,
-        {"num_attention_heads": As("n_heads"), "n_heads": 16},
-        unused=("learned_pos_emb",),  # its code has no such table
-    ),
-    "falcon": Model(
-        places.falcon,
-        {
-            "alibi": False,
-            "rope_theta": 10000.0,
-            "partial_rotary_factor": 1.0,
-            **_sizes(4544, 71, 2048),
-        },
-    ),
-    "deberta-v2": Model(
-        places.deberta_v2,
-        {
-            "position_biased_input": True,
-            "relative_attention": False,
-            "position_buckets": -1,
-            "max_relative_positions": -1,
-            "max_position_embeddings": 512,
-        },
-        unused=("pos_att_type",),  # which terms there are, of the same indices
-        mounted=True,
-    ),
-    "bert": Model(places.bert, _BERT_DEFAULTS, mounted=True),
-    "roberta": Model(places.roberta, _BERT_DEFAULTS, mounted=True),
-    "gpt2": Model(places.learned, mounted=True),
-    "opt": Model(functools.partial(places.learned, offset=2), mounted=True),
-    "bart": Model(_BART_LIKE, only=_BART_ONLY, mounted=True),
-    "mbart": Model(_BART_LIKE, only=_BART_ONLY),
-    "plbart": Model(_BART_LIKE, only=_BART_ONLY),
-    "blenderbot": Model(places.of_both_sides),
-    "blenderbot-small": Model(places.of_both_sides),
-    "marian": Model(
-        places.sinusoidal, _d_model(1024), only=_SINES, unused=("extra_pos_embeddings",)
-    ),
-    "pegasus": Model(
-        places.sinusoidal, _d_model(1024), only=_SINES, unused=("extra_pos_embeddings",)
-    ),
-    "whisper": Model(places.whisper, _d_model(384)),
-    "vit": Model(places.learned, mounted=True),
-    "deit": Model(places.learned, mounted=True),
-    "siglip_vision_model": Model(places.learned),
-    "swin": Model(places.swin, _SWIN_DEFAULTS, mounted=True),
-    "swinv2": Model(
-        places.swin_v2, _SWIN_DEFAULTS, only={"use_absolute_embeddings": False}, mounted=True
-    ),
-    "beit": Model(
-        places.beit,
-        {
-            "image_size": 224,
-            "patch_size": 16,
-            "num_attention_heads": 12,
-            "num_hidden_layers": 12,
-            "use_shared_relative_position_bias": False,
-            "use_relative_position_bias": False,
-            "use_absolute_position_embeddings": False,
-        },
-        mounted=True,
-    ),
-    "detr": Model(places.detr, _d_model(256) | {"position_embedding_type": "sine"}, mounted=True),
-    "gptj": Model(places.gptj, {"rotary_dim": 64}, only={"rotary": True}),
-    "gpt_neox": _rotary(
-        model=RotaryModel(
-            rope_theta="rotary_emb_base", partial_rotary_factor="rotary_pct", is_partial=True
-        ),
-        rotary_emb_base=10000.0,
-        rotary_pct=0.25,
-        **_sizes(6144, 64, 2048),
-    ),
-    "llama": _rotary(**_sizes(4096, 32, 2048)),
-    "mistral": _rotary(**_sizes(4096, 32, 131072)),
-    "mixtral": _rotary(rope_theta=1e6, **_sizes(4096, 32, 131072)),
-    "qwen2": _rotary(**_sizes(4096, 32, 32768)),
-    "qwen2_moe": _rotary(**_sizes(2048, 16, 32768)),
-    "qwen3": _rotary(128, **_sizes(4096, 32, 32768)),
-    "qwen3_moe": _rotary(**_sizes(2048, 32, 32768)),
-    "gemma": _rotary(256, **_sizes(3072, 16, 8192)),
-    "gemma2": _rotary(256, **_sizes(2304, 8, 8192)),
-    "gemma3_text": _rotary(
-        256,
-        model=RotaryModel(
-            layer_types={
-                "full_attention": "rope_theta",
-                "sliding_attention": "rope_local_base_freq",
-            }
-        ),
-        rope_theta=1e6,
-        rope_local_base_freq=10000.0,
-        **_sizes(2304, 8, 131072),
-    ),
-    "gemma3": Model(parts={"text": "gemma3_text", "vision": "siglip_vision_model"}),
-    "phi": _rotary(
-        model=RotaryModel(is_partial=True), partial_rotary_factor=0.5, **_sizes(2048, 32, 2048)
-    ),
-    "phi3": _rotary(
-        model=RotaryModel(is_partial=True, renamed_types={"su": "longrope", "yarn": "longrope"}),
-        original_max_position_embeddings=4096,
-        **_sizes(3072, 32, 4096),
-    ),
-    "deepseek_v2": _rotary(
-        model=RotaryModel(head_dim="qk_rope_head_dim", layout="compact"),
-        qk_rope_head_dim=64,
-        **_sizes(4096, 32, 2048),
-    ),
-    "deepseek_v3": _rotary(
-        model=RotaryModel(head_dim="qk_rope_head_dim"),
-        unused=("rope_interleave",),  # how queries are laid out to be turned
-        qk_rope_head_dim=64,
-        **_sizes(7168, 128, 4096),
-    ),
-    "olmo2": _rotary(**_sizes(4096, 32, 2048)),
-    "granite": _rotary(**_sizes(4096, 32, 2048)),
-    "starcoder2": _rotary(**_sizes(3072, 24, 4096)),
-    "stablelm": _rotary(
-        model=RotaryModel(is_partial=True), partial_rotary_factor=0.25, **_sizes(2560, 32, 4096)
-    ),
-    "cohere": _rotary(
-        model=RotaryModel(layout="interleaved"), rope_theta=500000.0, **_sizes(8192, 64, 8192)
-    ),
+    name: _model(row) for name, row in _REGISTER["models"].items()
+}
+# The reasons, by model type.
+UNSERVED: Final[Mapping[str, str]] = {
+    name: why for why, names in _REGISTER["unserved"].items() for name in names
 }
 
 
@@ -246,21 +131,35 @@ def places_of(config: ConfigFields, table_of: TableOf) -> Places:
     fields = config.with_defaults(model.defaults)
     for name, only in model.only.items():
         fields.require(name, only)
+    for name, instead in model.ignored.items():
+        fields.ignore(name, instead)
     for name in model.unused:
         fields.get(name)
-    found = dict(model.places(fields, table_of))
-    for part, model_type in model.parts.items():
-        of_part = places_of(fields.part(f"{part}_config", {"model_type": model_type}), table_of)
+    rule = functools.partial(_RULES[model.rule], **model.arguments)
+    found = dict(rule(fields, table_of))
+    for part in model.parts:
+        of_part = places_of(_part(fields, model, part), table_of)
         found |= {f"{part}.{place}": encoding for place, encoding in of_part.items()}
     fields.refuse_unread_of_positions()
     return found
 
 
+def _part(fields: ConfigFields, model: Model, name: str) -> ConfigFields:
+    model_type, field_name = model.parts[name], f"{name}_config"
+    if name == model.flat and not fields.has(field_name):
+        return fields.all_as(model_type)
+    part = fields.part(field_name, {"model_type": model_type})
+    # Older files give a part the model_type of the whole.
+    return part.all_as(model_type) if part.get("model_type") == fields.get("model_type") else part
+
+
 def model_of(config: ConfigFields) -> Model:
     """The model that its ``model_type`` names."""
     name = config.get("model_type")
-    if not isinstance(name, str) or name not in MODELS:
-        near = difflib.get_close_matches(str(name), MODELS)
-        meant = f" (did you mean {' or '.join(map(repr, near))}?)" if near else ""
-        config.refuse("model_type", f"one of {', '.join(sorted(MODELS))}{meant}")
-    return MODELS[name]
+    if isinstance(name, str) and name in MODELS:
+        return MODELS[name]
+    if isinstance(name, str) and name in UNSERVED:
+        config.refuse("model_type", f"one with encodings that are served: {UNSERVED[name]}")
+    near = difflib.get_close_matches(str(name), MODELS)
+    meant = f" (did you mean {' or '.join(map(repr, near))}?)" if near else ""
+    config.refuse("model_type", f"one of {', '.join(sorted(MODELS))}{meant}")

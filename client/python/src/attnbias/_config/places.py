@@ -29,8 +29,9 @@ from attnbias._encodings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from attnbias._choices import SinusoidalLayout
     from attnbias._config.fields import ConfigFields
     from attnbias._encodings import Encoding
 
@@ -121,8 +122,8 @@ def falcon(config: ConfigFields, _: TableOf) -> Places:
 
 def mpt(config: ConfigFields, _: TableOf) -> Places:
     attention = config.part("attn_config")
-    attention.require("alibi", only=True)
-    attention.require("alibi_bias_max", only=8)
+    attention.ignore("alibi", instead=True)
+    attention.ignore("alibi_bias_max", instead=8)
     attention.refuse_unread_of_positions()
     num_heads = config.count("num_attention_heads")
     most = 1 << (num_heads - 1).bit_length()
@@ -167,9 +168,15 @@ def of_both_sides(config: ConfigFields, table: TableOf, *, offset: int = 0) -> P
     }
 
 
-def sinusoidal(config: ConfigFields, _: TableOf) -> Places:
-    encoding = Sinusoidal(dim=config.integer("hidden_size"), layout="concatenated")
-    return {"encoder.positions": encoding, "decoder.positions": encoding}
+def sinusoidal(
+    config: ConfigFields,
+    _: TableOf,
+    *,
+    layout: SinusoidalLayout = "concatenated",
+    sides: Sequence[str] = ("encoder", "decoder"),
+) -> Places:
+    encoding = Sinusoidal(dim=config.integer("hidden_size"), layout=layout)
+    return {f"{side}.positions": encoding for side in sides}
 
 
 def whisper(config: ConfigFields, table: TableOf) -> Places:
@@ -305,6 +312,15 @@ def detr(config: ConfigFields, table: TableOf) -> Places:
 
 
 # Rotary positions.
+
+
+def granitemoehybrid(config: ConfigFields, _: TableOf) -> Places:
+    """It has positions only where the configuration asks for them."""
+    places = rotary_places(config, RotaryModel())
+    kinds = ["rope", "nope"]
+    is_set = config.is_set("position_embedding_type")
+    kind = config.choice("position_embedding_type", kinds) if is_set else "nope"
+    return places if kind == "rope" else {}
 
 
 def gptj(config: ConfigFields, _: TableOf) -> Places:

@@ -14,9 +14,9 @@ from attnbias._config.fields import ConfigFields
 from attnbias._encodings import Rotary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from attnbias._choices import RotaryLayout
+    from attnbias._choices import MropeOrder, RotaryLayout
     from attnbias._encodings import Encoding
 
 
@@ -26,22 +26,35 @@ class RotaryModel:
 
     Attributes:
         head_dim: the field that says how many columns of a head there are for positions.
+        hidden_size: the field with the columns of all heads, where it has no head_dim.
         rope_theta: the field that says so where the words do not.
         partial_rotary_factor: the same.
         is_partial: whether its default rope_type has a partial_rotary_factor.
         layout: of its columns.
+        default_type: the rope_type that it has instead of "default".
         renamed_types: rope_types that it has under other names.
-        layer_types: where layers differ by type, the field that each type's rope_theta once was;
-            what was rope_scaling is the first one's.
+        layer_types: where layers differ by type, the field that each type's rope_theta once was,
+            or its rope_theta if no field changes it.
+        scales_all_types: whether the rope_scaling of old applies to all of these types, and not
+            only to the first.
+        reads: words of its own, which no encoding has.
+        mrope_order: how pairs are dealt out to the axes of positions, if there are several.
+        mrope_section: pairs of each axis if the words do not say.
     """
 
     head_dim: str = "head_dim"
+    hidden_size: str = "hidden_size"
     rope_theta: str = "rope_theta"
     partial_rotary_factor: str = "partial_rotary_factor"
     is_partial: bool = False
     layout: RotaryLayout | None = None
+    default_type: str = "default"
     renamed_types: Mapping[str, str] = field(default_factory=dict)
-    layer_types: Mapping[str, str] = field(default_factory=dict)
+    layer_types: Mapping[str, str | float] = field(default_factory=dict)
+    scales_all_types: bool = False
+    reads: tuple[str, ...] = ()
+    mrope_order: MropeOrder | None = None
+    mrope_section: Sequence[int] | None = None
 
 
 class _RopeType(NamedTuple):
@@ -77,7 +90,27 @@ _ROPE_TYPES: Final = {
         needs=("factor", "low_freq_factor", "high_freq_factor"), original_length=True
     ),
     "proportional": _RopeType(takes=("factor",)),
+    "axial": _RopeType(),
 }
+# Words that transformers reads only for some rope_types and models, and those that no code of it
+# reads: published configurations have them.
+_IGNORED_ELSEWHERE: Final = {
+    *(word for each in _ROPE_TYPES.values() for word in (*each.needs, *each.takes)),
+    "original_max_position_embeddings",
+    "max_position_embeddings",
+    "mrope_section",
+    "mrope_interleaved",
+    "alpha",
+    "attn_factor",
+    "finetuned",
+    "llama_4_scaling_beta",
+    "long_mscale",
+    "short_mscale",
+}
+_AS_ATTACHED: Final = (
+    "attnbias.attach(model, client, max_length=...) takes the numbers of the model's module; or "
+    "ask for Rotary(head_dim=..., inverse_frequencies=module.inv_freq.tolist())"
+)
 _NOT_NUMBERS: Final[Mapping[str, Callable[[ConfigFields, str], Any]]] = {
     "truncate": ConfigFields.flag,
     "short_factor": ConfigFields.numbers,
@@ -87,7 +120,7 @@ _NOT_NUMBERS: Final[Mapping[str, Callable[[ConfigFields, str], Any]]] = {
 
 def rotary_places(config: ConfigFields, model: RotaryModel) -> dict[str, Encoding]:
     """The encoding of all layers at ``rotary``, or of each type at ``rotary.TYPE``."""
-    old, new = (bool(config.get(name)) for name in ("rope_scaling", "rope_parameters"))
+    old, new = (config.has(name) for name in ("rope_scaling", "rope_parameters"))
     if old and new:
         config.refuse("rope_scaling", "none beside rope_parameters")
     rope = config.part("rope_scaling" if old else "rope_parameters")
@@ -96,15 +129,17 @@ def rotary_places(config: ConfigFields, model: RotaryModel) -> dict[str, Encodin
         return {"rotary": _rotary(config, model, rope, model.rope_theta)}
     places: dict[str, Encoding] = {}
     for layer_type, theta in model.layer_types.items():
-        scaled = rope if not places else ConfigFields({}, {})
+        scaled = rope if not places or model.scales_all_types else ConfigFields({})
         words = scaled if old else rope.part(layer_type)
         places[f"rotary.{layer_type}"] = _rotary(config, model, words, theta)
     if not old:
-        rope.refuse_unread(f"a model with {' and '.join(model.layer_types)}")
+        rope.refuse_unread(f"words under {' and '.join(model.layer_types)}")
     return places
 
 
-def _rotary(config: ConfigFields, model: RotaryModel, rope: ConfigFields, theta: str) -> Rotary:
+def _rotary(
+    config: ConfigFields, model: RotaryModel, rope: ConfigFields, theta: str | float
+) -> Rotary:
     rope_type = _rope_type(rope, model)
     needs, takes, original_length = _ROPE_TYPES[rope_type]
     fields: dict[str, Any] = {
@@ -114,37 +149,61 @@ def _rotary(config: ConfigFields, model: RotaryModel, rope: ConfigFields, theta:
         "layout": model.layout,
         "rope_type": rope_type,
     }
+    if model.layer_types:  # whose code looks for it beside the layers' words, in vain
+        takes = tuple(word for word in takes if word != "truncate")
     for word in (*needs, *filter(rope.is_set, takes)):
         fields[word] = _NOT_NUMBERS.get(word, ConfigFields.number)(rope, word)
     if original_length:
         fields["original_max_position_embeddings"] = _original_length(config, model, rope)
     if rope_type == "dynamic" or (rope_type == "longrope" and fields.keys().isdisjoint(takes)):
         fields["max_position_embeddings"] = config.integer("max_position_embeddings")
-    rope.refuse_unread(f"rope_type {rope_type!r}")
+    if model.mrope_order is not None:
+        fields |= _mrope(model, rope)
+    _refuse_or_ignore(model, rope, rope_type)
     _check_columns(config, model, rope, fields)
     return Rotary(**_without_zeros(fields))
+
+
+def _mrope(model: RotaryModel, rope: ConfigFields) -> dict[str, Any]:
+    rope.ignore("mrope_interleaved", instead=model.mrope_order == "interleaved")
+    is_set = model.mrope_section is None or rope.is_set("mrope_section")
+    section = rope.integers("mrope_section") if is_set else model.mrope_section
+    return {"mrope_order": model.mrope_order, "mrope_section": section}
+
+
+def _refuse_or_ignore(model: RotaryModel, rope: ConfigFields, rope_type: str) -> None:
+    """Refuses words that would change numbers, or may; ignores what the model's code ignores."""
+    for word in model.reads:
+        if rope.is_set(word):
+            rope.refuse(word, f"none: the model's code computes with it. {_AS_ATTACHED}")
+    for word in sorted(_IGNORED_ELSEWHERE):
+        rope.ignore_unread(word)
+    rope.refuse_unread(f"a word of rope_type {rope_type!r}, or one that is ignored. {_AS_ATTACHED}")
 
 
 def _rope_type(rope: ConfigFields, model: RotaryModel) -> str:
     name = "rope_type" if rope.is_set("rope_type") else "type"
     if not rope.is_set(name):
-        return "default"
+        return model.default_type
     rope.is_set("type")  # the old name may stand beside the new one
     word = rope.choice(name, [*_ROPE_TYPES, *model.renamed_types])
-    return model.renamed_types.get(word, word)
+    word = model.renamed_types.get(word, word)
+    return model.default_type if word == "default" else word
 
 
 def _head_dim(config: ConfigFields, model: RotaryModel) -> int:
     if config.is_set(model.head_dim):
         return config.integer(model.head_dim)
-    columns, heads = config.integer("hidden_size"), config.integer("num_attention_heads")
+    columns, heads = config.integer(model.hidden_size), config.integer("num_attention_heads")
     if heads > columns:
-        config.refuse("num_attention_heads", f"at most hidden_size, which is {columns}")
+        config.refuse("num_attention_heads", f"at most {model.hidden_size}, which is {columns}")
     return columns // heads
 
 
-def _own_or_models(rope: ConfigFields, word: str, config: ConfigFields, name: str) -> float:
-    models = config.number(name)
+def _own_or_models(
+    rope: ConfigFields, word: str, config: ConfigFields, name: str | float
+) -> float:
+    models = name if isinstance(name, float) else config.number(name)
     return rope.number(word) if rope.is_set(word) else models
 
 

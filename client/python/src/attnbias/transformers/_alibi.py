@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from transformers.masking_utils import create_causal_mask
 
 from attnbias._config import from_config
+from attnbias._encodings import ALiBi
 from attnbias._request import Request
 from attnbias._torch import to_torch
 from attnbias.transformers._bias import require_length
+from attnbias.transformers._compare import ULP, Pair, require_class_method
 from attnbias.transformers._family import Site
 
 if TYPE_CHECKING:
@@ -20,38 +23,74 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+    from attnbias._choices import AlibiVariant
     from attnbias._dtypes import DType
     from attnbias._tensors import KeyRow
     from attnbias.transformers._changes import Changes
     from attnbias.transformers._family import Wanted
 
 _ROW: Final = "attnbias_row"
-_ARGUMENTS: Final = ("input_ids", "past_key_values", "attention_mask", "inputs_embeds")
+# Those of a model's forward, as transformers names them from 5.24 on.
+_ARGUMENTS: Final = ("input_ids", "cache", "attention_mask", "inputs_embeds")
+_CACHE_BEFORE: Final = "past_key_values"
 _BITS: Final = {torch.float32: torch.int32, torch.bfloat16: torch.int16}
 _NUMBERS: Final = {bits: numbers for numbers, bits in _BITS.items()}
 
 
-def row_request(model: Any, length: int, dtype: DType = "f32") -> Request:
-    """A row of ``length`` keys with the slopes of transformers' code."""
-    encoding = from_config(model.config)["decoder"]
+def row_request(
+    model: Any, length: int, variant: AlibiVariant, pair: torch.Tensor, dtype: DType = "f32"
+) -> Request:
+    """A row of ``length`` keys with the slopes of transformers' code.
+
+    Args:
+        model: its configuration states the number of heads.
+        length: number of keys.
+        variant: what slopes multiply.
+        pair: the model's own numbers of two keys, ``[heads, 2]``. They have its slopes, which are
+            asked for if ``from_config`` refuses the configuration.
+        dtype: of the row.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of fields that change nothing, as comparing proves
+            encoding: Any = from_config(model.config)["decoder"]
+    except (KeyError, ValueError):
+        slopes = pair.double().abs().amax(-1)
+        encoding = ALiBi(num_heads=len(slopes), slopes=slopes.tolist(), variant=variant)
     return Request(encoding, queries=length, keys=length, dtype=dtype)
+
+
+def compare_row(
+    own: torch.Tensor, answer: KeyRow, *, places: torch.Tensor | None = None
+) -> Iterator[Pair]:
+    """The row that a model makes, ``[heads, keys]``, beside that which was fetched.
+
+    Slopes are powers whose last bit depends on the processor, and so does a float32's product.
+    ``places`` are those of the keys in the row; None is all.
+    """
+    served = to_torch(answer.row)
+    if places is not None:
+        served = served[:, places]
+    bound = 2 * ULP * served.double().abs() if served.dtype == torch.float32 else 0.0
+    axes = {"head": range(served.shape[0]), "key": range(served.shape[1])}
+    yield Pair("slope times position", own, served, axes, bound)
 
 
 def add_row(changes: Changes, model: Any, answer: KeyRow) -> None:
     """Adds the numbers where the model is, as bits: a cast of the model is none of theirs."""
-    row = to_torch(answer.row, next(model.parameters()).device)
-    changes.add_buffer(model, _ROW, row.view(_BITS[row.dtype]))
+    row = to_torch(answer.row)
+    changes.add_buffer(model, _ROW, row.view(_BITS[row.dtype]), next(model.parameters()))
 
 
-def row_of(model: Any) -> torch.Tensor:
-    """The numbers, ``[heads, keys]``."""
+def row_of(model: Any, device: torch.device | None = None) -> torch.Tensor:
+    """The numbers, ``[heads, keys]``, on a device; None is that of the model."""
     bits: torch.Tensor = getattr(model, _ROW)
-    return bits.view(_NUMBERS[bits.dtype])
+    return bits.view(_NUMBERS[bits.dtype]).to(device)
 
 
 def row_at(model: Any, positions: torch.Tensor) -> torch.Tensor:
     """The numbers of positions ``[batch, keys]``, as ``[batch, heads, keys]``."""
-    return row_of(model)[:, positions].transpose(0, 1)
+    return row_of(model, positions.device)[:, positions].transpose(0, 1)
 
 
 def positions_of(attention_mask: torch.Tensor) -> torch.Tensor:
@@ -71,7 +110,8 @@ def show_all(
     """A hook before the forward of a model: gives it a mask where it has none."""
     if _named(args, kwargs).get("attention_mask") is not None:
         return args, kwargs
-    mask = torch.ones(_shape(args, kwargs), dtype=torch.int64, device=row_of(model).device)
+    tokens, shape = _tokens(args, kwargs), _shape(args, kwargs)
+    mask = torch.ones(shape, dtype=torch.int64, device=tokens.device)
     place = _ARGUMENTS.index("attention_mask")
     if len(args) > place:
         return (*args[:place], mask, *args[place + 1 :]), kwargs
@@ -81,9 +121,17 @@ def show_all(
 def _shape(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int]:
     """Sequences and keys of a call, those of its cache included."""
     given = _named(args, kwargs)
-    tokens, cache = given.get("input_ids"), given.get("past_key_values")
-    batch, length = (given["inputs_embeds"] if tokens is None else tokens).shape[:2]
+    cache = given.get("cache", given.get(_CACHE_BEFORE))
+    batch, length = _tokens(args, kwargs).shape[:2]
     return batch, length if cache is None else cache.get_mask_sizes(length, 0)[0]
+
+
+def _tokens(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    """Those of a call, or what is embedded of them."""
+    given = _named(args, kwargs)
+    tokens: torch.Tensor | None = given.get("input_ids")
+    embedded: torch.Tensor = given["inputs_embeds"] if tokens is None else tokens
+    return embedded
 
 
 def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -117,6 +165,7 @@ def flex_sites(
     pairs = wanted.model.config.num_attention_heads * wanted.max_length**2
     replace = functools.partial(_with_forward, forward)
     for path, module in wanted.modules(kind):
+        require_class_method(path, module, "forward")
         scores = next(module.parameters()).dtype.itemsize * pairs
         yield Site(path, "forward", module, None, replace, scores)
 

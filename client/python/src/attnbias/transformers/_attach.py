@@ -31,7 +31,8 @@ def attach(
         print(attached.report())
         model(tokens)
 
-    What the model needs is fetched here, once. Learned tables of biases stay the model's own: the
+    What the model needs is fetched here, once, and compared with what the model has: docs/models.md
+    states how near it has to be. Learned tables of biases stay the model's own: the
     server says which of their rows belong where. Learned tables of positions are the server's, if
     it has the very same numbers. The model can be trained, moved, cast and saved.
 
@@ -46,12 +47,13 @@ def attach(
             nor attention weights, and on a CPU no gradients. Not every family can have it.
 
     Returns:
-        What was replaced, and the way back.
+        What was replaced, what could not be compared, and the way back.
 
     Raises:
         ImportError: transformers is not installed.
-        ValueError: a model that is not known, attached already or not loaded, an attention that it
-            cannot run with, or a table of positions that the server does not have.
+        ValueError: a model that is not known or is attached already, an attention that it cannot
+            run with, a table of positions that the server does not have, or a module whose numbers
+            are not the server's. The model is unchanged.
         Error: the server's.
     """
     try:
@@ -60,13 +62,15 @@ def attach(
         message = "attach: transformers is not installed; pip install 'attnbias[transformers]'"
         raise ImportError(message) from error
 
+    if hasattr(model, "peft_config") and hasattr(model, "get_base_model"):
+        model = model.get_base_model()  # what a PeftModel has put its adapters into
     want = "a model of transformers, such as transformers.T5Model"
     require_instance(model, transformers.PreTrainedModel, "model", want)
     require_instance(client, Client, "client", "an attnbias.Client")
     if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1:
         raise ValueError(f"max_length: got {max_length!r}, want an integer from 1 on")
     family = family_of(model.config.model_type)
-    _refuse_unready(model)
+    _refuse_attached(model)
     chosen = _attention_of(model, attention, family)
     sites = list(family.sites(Wanted(model, max_length, chosen, client)))
     if not sites:
@@ -78,6 +82,7 @@ def attach(
         if site.request is not None and site.replace is not None
     }
     answers = dict(zip(requests, client.get_many(requests.values()), strict=True))
+    reasons = [_compared(site, answers.get(id(site.request))) for site in sites]
 
     changes = Changes()
     try:
@@ -91,17 +96,38 @@ def attach(
     except BaseException:
         changes.undo()
         raise
-    return Attached(changes, tuple(_report(sites, answers)))
+    return Attached(changes, tuple(_report(sites, answers, reasons)))
 
 
-def _refuse_unready(model: PreTrainedModel) -> None:
+def _refuse_attached(model: PreTrainedModel) -> None:
     for path, module in model.named_modules():
         if _MARK in vars(module):
             message = f"model: got one that is attached already ({path}): detach() it first"
             raise ValueError(message)
-    for path, parameter in model.named_parameters():
-        if parameter.is_meta:
-            raise ValueError(f"model: got {path} on the meta device: load its weights first")
+
+
+def _compared(site: Site, answer: Any) -> str:
+    """Why a site is left or could not be compared; empty if it was."""
+    from attnbias.transformers._compare import (  # noqa: PLC0415  # imports torch
+        IncomparableError,
+        require_same,
+    )
+
+    if site.replace is None or site.compare is None:
+        return site.reason
+    path = ".".join(filter(None, (site.path, site.method)))
+    try:
+        for pair in site.compare(answer):
+            require_same(path, pair)
+    except IncomparableError as reason:
+        return str(reason)
+    except ValueError:
+        raise
+    except Exception as error:  # of the model's code, which was replaced by other code
+        raise ValueError(
+            f"model: got {path} with code of its own, which fails where it is compared: {error}"
+        ) from error
+    return ""
 
 
 def _attention_of(
@@ -142,9 +168,9 @@ def _set_attention(changes: Changes, model: PreTrainedModel, attention: Attentio
         changes.set(config, "_attn_implementation_internal", name)
 
 
-def _report(sites: list[Site], answers: dict[int, Any]) -> list[Replacement]:
+def _report(sites: list[Site], answers: dict[int, Any], reasons: list[str]) -> list[Replacement]:
     replacements, seen = [], set()
-    for site in sites:
+    for site, reason in zip(sites, reasons, strict=True):
         request = site.request
         fetched = 0
         if id(request) in answers and id(request) not in seen:
@@ -157,6 +183,7 @@ def _report(sites: list[Site], answers: dict[int, Any]) -> list[Replacement]:
                 fetched_bytes=fetched,
                 spared_bytes=site.spared_bytes,
                 left=site.replace is None,
+                reason=reason,
             )
         )
     return replacements

@@ -77,7 +77,7 @@ def of_few_shapes(tensor: torch.Tensor) -> torch.Tensor:
 
 def embedded(
     buckets: torch.Tensor,
-    table: nn.Module,
+    table: nn.Embedding,
     *,
     queries: int,
     keys: int,
@@ -102,7 +102,7 @@ def embedded(
     if not isinstance(past, torch.Tensor) and not whole:
         buckets = buckets[first - queries + 1 : first + keys]
         first = queries - 1
-    return Diagonals(table(buckets).t().contiguous(), first)
+    return Diagonals(table(buckets.to(table.weight.device)).t().contiguous(), first)
 
 
 def require_length(length: int, max_length: int) -> None:

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
 from torch.nn import functional
 from transformers.models.bloom.modeling_bloom import BloomAttention, BloomModel
 
@@ -16,20 +18,26 @@ from attnbias.transformers._flex import attend
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import torch
-
     from attnbias._tensors import KeyRow
     from attnbias.transformers._changes import Changes
 
 
 def _sites(wanted: Wanted) -> Iterator[Site]:
     for path, module in wanted.modules(BloomModel):
-        request = _alibi.row_request(module, wanted.max_length)
-        yield Site(path, "build_alibi_tensor", module, request, _with_row, 0)
+        own = functools.partial(_own_row, module)
+        request = _alibi.row_request(module, wanted.max_length, "key_from_start", own(2))
+        compare = functools.partial(_alibi.compare_row, own(wanted.max_length))
+        yield Site(path, "build_alibi_tensor", module, request, _with_row, 0, compare)
     for site in _alibi.flex_sites(wanted, BloomAttention, _forward):
         if site.module.pretraining_tp > 1 and site.module.slow_but_exact:
             raise ValueError('attention: got "flex" for a BLOOM with slow_but_exact, want "eager"')
         yield site
+
+
+def _own_row(model: Any, length: int) -> torch.Tensor:
+    mask = torch.ones(1, length, dtype=torch.int64, device="cpu")
+    row: torch.Tensor = model.build_alibi_tensor(mask, model.num_heads, torch.float32)
+    return row[:, 0]
 
 
 def _with_row(changes: Changes, model: Any, answer: KeyRow) -> None:

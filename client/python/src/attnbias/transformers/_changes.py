@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from types import FunctionType, MethodType
+import functools
+from types import CellType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -34,15 +35,24 @@ class Changes:
         self.set(module, name, MethodType(function, module))
 
     def set_names(self, module: nn.Module, **functions: Callable[..., Any]) -> None:
-        """Makes a module's forward anew, with other functions for some of its file."""
-        forward = type(module).forward
-        names = forward.__globals__ | functions
-        remade = FunctionType(forward.__code__, names, "forward", forward.__defaults__)
-        self.set_method(module, "forward", remade)
+        """Remakes a module's forward with other functions for some of its file.
 
-    def add_buffer(self, module: nn.Module, name: str, tensor: Tensor) -> None:
-        """Adds a tensor that goes where the module goes, and into no checkpoint."""
-        module.register_buffer(name, tensor, persistent=False)
+        Raises:
+            ValueError: the forward uses no function of that name.
+        """
+        self.set_method(module, "forward", _with_names(type(module).forward, functions))
+
+    def add_buffer(self, module: nn.Module, name: str, tensor: Tensor, near: Tensor) -> None:
+        """Adds a tensor that goes where the module goes, and into no checkpoint.
+
+        It is put on the device of ``near``, a tensor of the module. If that is on the meta device,
+        as with weights that are loaded later, the tensor keeps its numbers and stays where it is:
+        what reads it moves it.
+        """
+        if near.is_meta:
+            self.set(module, name, tensor)
+            return
+        module.register_buffer(name, tensor.to(near.device), persistent=False)
         self._undo.append(lambda: delattr(module, name))
 
     def set_numbers(self, parameter: nn.Parameter, numbers: Tensor) -> None:
@@ -66,3 +76,21 @@ class Changes:
         """Puts everything back."""
         while self._undo:
             self._undo.pop()()
+
+
+def _with_names(function: FunctionType, functions: dict[str, Callable[..., Any]]) -> FunctionType:
+    """A copy of a function, below its decorators, that finds other functions by these names."""
+    inner = getattr(function, "__wrapped__", None)
+    names, cells = function.__globals__, function.__closure__
+    if inner is None:
+        for name in functions.keys() - set(function.__code__.co_names):
+            raise ValueError(f"model: got {function.__qualname__}, which does not use {name}")
+        names = names | functions
+    else:
+        remade = _with_names(inner, functions)
+        cells = tuple(CellType(remade) if c.cell_contents is inner else c for c in cells or ())
+    copy = FunctionType(function.__code__, names, function.__name__, function.__defaults__, cells)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    if inner is not None:
+        functools.update_wrapper(copy, remade)
+    return copy

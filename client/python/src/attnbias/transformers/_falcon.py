@@ -12,6 +12,7 @@ from transformers.models.falcon.modeling_falcon import FalconAttention, FalconMo
 
 from attnbias.transformers import _alibi, _rotary
 from attnbias.transformers._bias import KeyRows, require_length
+from attnbias.transformers._compare import require_class_method
 from attnbias.transformers._family import Family, Site, Wanted
 from attnbias.transformers._flex import attend
 
@@ -33,11 +34,23 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
                 )
             yield from _rotary.sites(wanted)
             continue
+        require_class_method(path, module, "forward")
         # That of the last, rounded as all are.
-        last = int(_rounded(torch.tensor(wanted.max_length - 1)))
-        request = _alibi.row_request(module, last + 1, "bf16")
-        yield Site(path, _NAME, module, request, functools.partial(_with_row, wanted), 0)
+        places = _rounded(torch.arange(wanted.max_length, device="cpu"))
+        last = int(places[-1])
+        own = functools.partial(_own_row, module)
+        request = _alibi.row_request(module, last + 1, "key_from_start", own(2), "bf16")
+        replace = functools.partial(_with_row, wanted)
+        compare = functools.partial(_alibi.compare_row, own(wanted.max_length), places=places)
+        yield Site(path, _NAME, module, request, replace, 0, compare)
         yield from _alibi.flex_sites(wanted, FalconAttention, _forward)
+
+
+def _own_row(model: Any, length: int) -> torch.Tensor:
+    mask = torch.ones(1, length, dtype=torch.int64, device="cpu")
+    build = type(model).forward.__globals__[_NAME]
+    row: torch.Tensor = build(mask, model.num_heads, torch.bfloat16)
+    return row[:, 0]
 
 
 def _with_row(wanted: Wanted, changes: Changes, model: Any, answer: KeyRow) -> None:

@@ -32,7 +32,7 @@ def hold(changes: Changes, module: Any, numbers: torch.Tensor) -> None:
             "model: got weights made under torch.inference_mode(), whose changes are not counted; "
             "want them made outside"
         )
-    changes.add_buffer(module, _NUMBERS, numbers)
+    changes.add_buffer(module, _NUMBERS, numbers, numbers)
     made_of = ((weight, weight._version) for weight in module.parameters())
     changes.set(module, _MADE_OF, _Origin(made_of))
 

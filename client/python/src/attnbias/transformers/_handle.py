@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 class Replacement:
     """A computation that was replaced, or a learned table that was left.
 
+    Before anything was replaced, the model's numbers were compared with the server's.
+
     Attributes:
         path: of the module, as ``model.named_modules()`` has it, and the method or parameter.
         encoding: what was fetched for it; None where the model adds zeros, which are left out.
         fetched_bytes: bytes of the answer; 0 where another replacement fetched it.
         spared_bytes: of tensors that are no longer made, at max_length and a batch of one.
-        left: whether it is as it was, since neither server nor cache has the table.
+        left: whether it is as it was.
+        reason: why it was left, or else why its numbers could not be compared with the server's;
+            empty if they were.
     """
 
     path: str
@@ -30,13 +34,15 @@ class Replacement:
     fetched_bytes: int
     spared_bytes: int
     left: bool = False
+    reason: str = ""
 
     def __str__(self) -> str:
         if self.left:
-            return f"{self.path}: left as it is; neither server nor cache has {self.encoding}"
+            return f"{self.path}: left as it is; {self.reason}"
         by = "nothing" if self.encoding is None else str(self.encoding)
         sizes = f"{self.fetched_bytes} bytes fetched, {self.spared_bytes} no longer made"
-        return f"{self.path}: {by}; {sizes}"
+        compared = f"; not compared with what the model has: {self.reason}" if self.reason else ""
+        return f"{self.path}: {by}; {sizes}{compared}"
 
 
 class Attached:

@@ -7,19 +7,18 @@ that is done to them, stay the model's.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from torch import nn
 
-from attnbias._config import from_config
 from attnbias._encodings import LearnedAbsolute
 from attnbias._errors import NotFoundError, UnavailableError
 from attnbias._memory import part_of
 from attnbias._request import Request
 from attnbias._tables import digest_of
 from attnbias._torch import to_numpy, to_torch
+from attnbias.transformers._compare import Pair, unreadable
 from attnbias.transformers._family import Family, Site, Wanted
 
 if TYPE_CHECKING:
@@ -35,37 +34,49 @@ _NAMES: Final = ("embed_positions", "position_embeddings", "wpe")
 
 
 def _sites(wanted: Wanted) -> Iterator[Site]:
-    places = from_config(wanted.model.config).values()
-    # Both sides of a model have the same, but for the table.
-    for encoding in [each for each in places if isinstance(each, LearnedAbsolute)][:1]:
-        for path, module in wanted.model.named_modules():
-            if path.rpartition(".")[2] in _NAMES and isinstance(module, nn.Embedding):
-                yield site(wanted, path, module, encoding, required=True)
+    for path, module in wanted.model.named_modules():
+        if path.rpartition(".")[2] in _NAMES and isinstance(module, nn.Embedding):
+            yield site(wanted, path, module, required=True)
 
 
-def site(wanted: Wanted, path: str, module: nn.Embedding, encoding: Any, *, required: bool) -> Site:
-    """A module whose weight is the table of an encoding.
+def _offset(module: nn.Embedding) -> int:
+    """The row of position 0: BART and OPT have a number, RoBERTa what follows its padding."""
+    after_padding = 0 if module.padding_idx is None else module.padding_idx + 1
+    return int(getattr(module, "offset", after_padding))
+
+
+def site(wanted: Wanted, path: str, module: nn.Embedding, *, required: bool) -> Site:
+    """A module whose weight is a table of positions.
 
     Raises:
         ValueError: it is required, and the server does not have it.
     """
-    if module.weight.is_meta:  # as where a cache is filled: there are no numbers to digest
-        without = Request(replace(encoding, table=module.weight), positions=len(module.weight))
-        return Site(path, "weight", module, without, None, 0)
+    offset = _offset(module)
+    reason = unreadable(module.weight)
+    if reason:  # there are no numbers to digest
+        encoding = LearnedAbsolute(table=module.weight, offset=offset)
+        request = Request(encoding, positions=len(module.weight))
+        return Site(path, "weight", module, request, None, 0, reason=reason)
     table = to_numpy(module.weight.cpu())
-    encoding = replace(encoding, table=f"sha256:{digest_of(table)}")
-    first = -(encoding.offset or 0)
-    extent: Any = {"positions": (first, first + len(table)), "dtype": table.dtype}
+    encoding = LearnedAbsolute(table=f"sha256:{digest_of(table)}", offset=offset)
+    extent: Any = {"positions": (-offset, len(table) - offset), "dtype": table.dtype}
     try:
         info = wanted.client.describe(encoding, **extent)
     except NotFoundError as missing:
         if required:
             got = f"{path}.weight, {table.dtype} {list(table.shape)} of {encoding.table}"
             _refuse(wanted, got, table.shape, missing)
-        put = None
-    else:
-        put = partial(_put, cache=wanted.client._cache, info=info)
-    return Site(path, "weight", module, Request(encoding, **extent), put, 0)
+        reason = f"neither server nor cache has {encoding}"
+        return Site(path, "weight", module, Request(encoding, **extent), None, 0, reason=reason)
+    put = partial(_put, cache=wanted.client._cache, info=info)
+    compare = partial(_pairs, module)
+    return Site(path, "weight", module, Request(encoding, **extent), put, 0, compare)
+
+
+def _pairs(module: nn.Embedding, answer: npt.NDArray[Any]) -> Iterator[Pair]:
+    own, served = module.weight.detach(), to_torch(answer)
+    axes = {"row": range(len(own)), "column": range(own.shape[1])}
+    yield Pair("weight", own, served, axes)
 
 
 def _refuse(wanted: Wanted, got: str, shape: tuple[int, ...], missing: NotFoundError) -> NoReturn:

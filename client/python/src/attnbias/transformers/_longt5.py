@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
 from transformers.models.longt5.modeling_longt5 import (
     LongT5Attention,
     LongT5LocalAttention,
@@ -13,17 +14,18 @@ from transformers.models.longt5.modeling_longt5 import (
 )
 
 from attnbias._request import Request
+from attnbias._torch import to_torch
 from attnbias.transformers import _t5
 from attnbias.transformers._bias import Diagonals, dense, require_length
+from attnbias.transformers._compare import probing
 from attnbias.transformers._family import Family, Site, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import torch
-
     from attnbias._tensors import Toeplitz
     from attnbias.transformers._changes import Changes
+    from attnbias.transformers._compare import Pair
 
 
 def _sites(wanted: Wanted) -> Iterator[Site]:
@@ -36,15 +38,39 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
         spans: Any = {"queries": (block, 2 * block), "keys": 3 * block, "query_offset": 0}
         request = Request(_t5.encoding_of(module), values="buckets", **spans)
         replace = functools.partial(_with_local_bias, wanted.max_length)
-        yield Site(path, "compute_bias", module, request, replace, _t5.INDEX_BYTES * 3 * block**2)
+        compare = functools.partial(_local_pairs, module)
+        spared = _t5.INDEX_BYTES * 3 * block**2
+        yield Site(path, "compute_bias", module, request, replace, spared, compare)
         if isinstance(module, LongT5TransientGlobalAttention):
             # Positions are counted in blocks of another size; padding is in block -1.
             globals_ = wanted.max_length // module.global_block_size
             request = Request(
                 _t5.encoding_of(module), queries=globals_ + 1, keys=globals_ + 1, values="buckets"
             )
-            yield Site(path, "_relative_position_bucket", module, request, _with_global_buckets, 0)
+            method, compare = "_relative_position_bucket", functools.partial(_global_pairs, module)
+            yield Site(path, method, module, request, _with_global_buckets, 0, compare)
     yield from _t5.sites(wanted, (LongT5Attention,))
+
+
+def _local_pairs(module: Any, answer: Toeplitz) -> Iterator[Pair]:
+    """Buckets of a block's first query and of its last: all relative positions."""
+    block = module.block_len
+    with probing(module, relative_attention_bias=_t5.numbered(module)):
+        bias = module.compute_bias(block)[0, 0]
+    own = torch.cat((bias[:, -1], bias[:, 0, -(block - 1) :]), dim=-1) if block > 1 else bias[:, 0]
+    yield _t5.bucket_pair(own, to_torch(answer.diagonals))
+
+
+def _global_pairs(module: Any, answer: Toeplitz) -> Iterator[Pair]:
+    served = to_torch(answer.diagonals)
+    reach = len(served) // 2
+    own = module._relative_position_bucket(
+        torch.arange(-reach, reach + 1, device="cpu"),
+        bidirectional=not module.is_decoder,
+        num_buckets=module.relative_attention_num_buckets,
+        max_distance=module.relative_attention_max_distance,
+    )
+    yield _t5.bucket_pair(own[None], served)
 
 
 def _with_local_bias(max_length: int, changes: Changes, module: Any, answer: Toeplitz) -> None:
@@ -60,7 +86,8 @@ def _check_length(max_length: int, _: Any, args: tuple[Any, ...], options: dict[
 
 
 def _local_bias(module: Any, block_length: int) -> torch.Tensor:
-    numbers = module.relative_attention_bias(module.attnbias_buckets).t()
+    table = module.relative_attention_bias
+    numbers = table(module.attnbias_buckets.to(table.weight.device)).t()
     return dense(Diagonals(numbers, block_length - 1), block_length, 3 * block_length)[None]
 
 
@@ -70,7 +97,7 @@ def _with_global_buckets(changes: Changes, module: Any, answer: Toeplitz) -> Non
 
 
 def _global_buckets(module: Any, relative_position: torch.Tensor, **_: Any) -> torch.Tensor:
-    buckets: torch.Tensor = module.attnbias_global_buckets
+    buckets: torch.Tensor = module.attnbias_global_buckets.to(relative_position.device)
     return buckets[relative_position + buckets.shape[0] // 2]
 
 

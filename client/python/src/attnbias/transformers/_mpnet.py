@@ -3,34 +3,51 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
-from attnbias._config import from_config
+from attnbias._encodings import T5
 from attnbias._request import Request
+from attnbias._torch import to_torch
 from attnbias.transformers import _t5
 from attnbias.transformers._bias import dense, embedded
+from attnbias.transformers._compare import probing
 from attnbias.transformers._family import Family, Site, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import torch
-
     from attnbias._tensors import Toeplitz
     from attnbias.transformers._changes import Changes
+    from attnbias.transformers._compare import Pair
 
-_BUCKETS: Final = 32
+_BUCKETS: Final = 32  # whatever the configuration says
+_MAX_DISTANCE: Final = 128
 
 
 def _sites(wanted: Wanted) -> Iterator[Site]:
     for path, module in wanted.modules(MPNetEncoder):
         length = wanted.max_length
-        encoding = from_config(module.config)["encoder"]
+        encoding = T5(
+            bidirectional=True,
+            num_buckets=_BUCKETS,
+            max_distance=_MAX_DISTANCE,
+            bucket_rule="float32_log",
+        )
         request = Request(encoding, queries=length, keys=length, values="buckets")
         spared = _t5.INDEX_BYTES * length**2
-        yield Site(path, "compute_position_bias", module, request, _with_bias, spared)
+        compare = functools.partial(_pairs, module, length)
+        yield Site(path, "compute_position_bias", module, request, _with_bias, spared, compare)
+
+
+def _pairs(module: Any, length: int, answer: Toeplitz) -> Iterator[Pair]:
+    with probing(module, relative_attention_bias=_t5.numbered(module)):
+        bias = module.compute_position_bias(torch.empty(1, length, 0, device="cpu"))[0]
+    own = torch.cat((bias[:, -1], bias[:, 0, 1:]), dim=-1)
+    yield _t5.bucket_pair(own, to_torch(answer.diagonals))
 
 
 def _with_bias(changes: Changes, module: Any, answer: Toeplitz) -> None:

@@ -6,17 +6,17 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
 from transformers.models.mpt.modeling_mpt import MptAttention, MptModel
 
 from attnbias.transformers import _alibi
 from attnbias.transformers._bias import KeyRows
+from attnbias.transformers._compare import require_class_method
 from attnbias.transformers._family import Family, Site, Wanted
 from attnbias.transformers._flex import attend, refuse_weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import torch
 
     from attnbias._tensors import KeyRow
     from attnbias.transformers._changes import Changes
@@ -24,10 +24,20 @@ if TYPE_CHECKING:
 
 def _sites(wanted: Wanted) -> Iterator[Site]:
     for path, module in wanted.modules(MptModel):
-        request = _alibi.row_request(module, wanted.max_length)
+        if wanted.attention == "flex":
+            require_class_method(path, module, "forward")
+        own = functools.partial(_own_row, module)
+        request = _alibi.row_request(module, wanted.max_length, "key_from_end", own(2))
         replace = functools.partial(_with_row, wanted)
-        yield Site(path, "build_mpt_alibi_tensor", module, request, replace, 0)
+        compare = functools.partial(_alibi.compare_row, own(wanted.max_length))
+        yield Site(path, "build_mpt_alibi_tensor", module, request, replace, 0, compare)
     yield from _alibi.flex_sites(wanted, MptAttention, _forward)
+
+
+def _own_row(model: Any, length: int) -> torch.Tensor:
+    cpu = torch.device("cpu")
+    row: torch.Tensor = model.build_mpt_alibi_tensor(model.num_heads, length, device=cpu)
+    return row[:, 0]
 
 
 def _with_row(wanted: Wanted, changes: Changes, model: Any, answer: KeyRow) -> None:
@@ -43,27 +53,31 @@ def _check_weights(_: Any, __: tuple[Any, ...], options: dict[str, Any]) -> None
     refuse_weights(options)  # its attention is not told
 
 
-def _alibi_tensor(model: Any, *_: Any, **__: Any) -> torch.Tensor:
+def _alibi_tensor(
+    model: Any, *_: Any, device: torch.device | None = None, **__: Any
+) -> torch.Tensor:
     # Its attention takes the last keys. With as many as the model was attached with, a sequence
     # may be longer than the configuration's max_seq_len.
-    return _alibi.row_of(model)[:, None]
+    return _alibi.row_of(model, device)[:, None]
 
 
 def _forward(
     attention: Any,
     hidden_states: torch.Tensor,
     position_bias: torch.Tensor,
-    past_key_values: Any = None,
+    *,
     attention_mask: Any = None,
-    **_: Any,
+    cache: Any = None,
+    past_key_values: Any = None,  # the cache's name before transformers 5.24
 ) -> tuple[torch.Tensor, None]:
     mixed = attention.Wqkv(hidden_states)
     if attention.clip_qkv:
         mixed = mixed.clamp(min=-attention.clip_qkv, max=attention.clip_qkv)
     by_heads = mixed.unflatten(-1, (3, attention.n_heads, attention.head_dim))
     query, key, value = by_heads.permute(2, 0, 3, 1, 4)
-    if past_key_values is not None:
-        key, value = past_key_values.update(key, value, attention.layer_idx)
+    cache = past_key_values if cache is None else cache
+    if cache is not None:
+        key, value = cache.update(key, value, attention.layer_idx)
     numbers = position_bias[:, 0, -key.shape[2] :].expand(key.shape[0], -1, -1)
     context, weights = attend(
         attention,

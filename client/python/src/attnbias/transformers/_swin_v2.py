@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -12,6 +14,7 @@ from attnbias._encodings import SwinV2
 from attnbias._request import Request
 from attnbias._torch import to_torch
 from attnbias.transformers import _frozen
+from attnbias.transformers._compare import ULP, Pair, unreadable
 from attnbias.transformers._family import Family, Site, Wanted
 
 if TYPE_CHECKING:
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from attnbias.transformers._changes import Changes
 
 _NETWORK: Final = "continuous_position_bias_mlp"
+_COORDINATE_ULPS: Final = 8  # of float32: a sum, a logarithm and two divisions
+_FLOAT64: Final = 2.0**-40  # what sums of float64 may be off by
 
 
 def _sites(wanted: Wanted) -> Iterator[Site]:
@@ -34,7 +39,33 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
             * (hidden.out_features + output.out_features)
         )
         request = Request(encoding, dtype="f64")  # to be rounded once
-        yield Site(f"{path}.{_NETWORK}", "forward", network, request, _with_outputs, spared)
+        reason = unreadable(*network.parameters(), attention.relative_coords_table)
+        site = functools.partial(Site, f"{path}.{_NETWORK}", "forward", network, request)
+        if reason:
+            yield site(None, spared, reason=reason)
+        else:
+            yield site(_with_outputs, spared, functools.partial(_pairs, attention))
+
+
+def _pairs(attention: Any, answer: BlockToeplitz) -> Iterator[Pair]:
+    """The network in float64, of the coordinates that the module has, beside the answer.
+
+    Those are float32 and then of the model's type; all else is exact to more digits than count.
+    """
+    network = copy.deepcopy(getattr(attention, _NETWORK)).double()
+    coordinates = attention.relative_coords_table.detach()
+    hidden, _, output = network
+    with torch.no_grad():
+        own = 16 * network.forward(coordinates.double()).sigmoid()
+        sizes = coordinates.double().abs() @ hidden.weight.abs().t() @ output.weight.abs().t()
+    digits = torch.finfo(coordinates.dtype).eps / 2 + _COORDINATE_ULPS * ULP
+    # A sigmoid is no steeper than 1/4.
+    bound = (4 * digits * sizes + _FLOAT64).cpu()
+    served = to_torch(answer.block).flip(-2, -1).movedim(0, -1)
+    height, width, _ = served.shape
+    rows, columns = (range(-(side // 2), side // 2 + 1) for side in (height, width))
+    axes = {"row": rows, "column": columns, "head": range(served.shape[-1])}
+    yield Pair("bias", own[0], served, axes, bound[0])
 
 
 def _encoding_of(attention: Any) -> SwinV2:

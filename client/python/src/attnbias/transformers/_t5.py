@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+from torch import nn
 from transformers.models.mt5.modeling_mt5 import MT5Attention
 from transformers.models.t5.modeling_t5 import T5Attention
 from transformers.models.umt5.modeling_umt5 import UMT5Attention
@@ -13,13 +16,12 @@ from attnbias._encodings import T5
 from attnbias._request import Request
 from attnbias._torch import to_torch
 from attnbias.transformers._bias import Diagonals, dense, embedded
+from attnbias.transformers._compare import Pair, probing
 from attnbias.transformers._family import Family, Site, Wanted
 from attnbias.transformers._flex import LEAST_QUERIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import torch
 
     from attnbias._tensors import Toeplitz
     from attnbias.transformers._changes import Changes
@@ -50,6 +52,7 @@ def sites(wanted: Wanted, attentions: tuple[type, ...] = ATTENTIONS) -> Iterator
             requests.setdefault(key, request),
             _with_compact_bias if flex else _with_dense_bias,
             INDEX_BYTES * pairs + (bias_bytes if flex else 0),
+            functools.partial(_pairs, module),
         )
 
 
@@ -61,6 +64,36 @@ def encoding_of(module: Any) -> T5:
         max_distance=module.relative_attention_max_distance,
         bucket_rule="float32_log",
     )
+
+
+def numbered(module: Any) -> nn.Embedding:
+    """In place of its table, one whose row b is b in each column: biases are then buckets.
+
+    So what is compared is what is fetched, wherever the weights are.
+    """
+    rows, heads = module.relative_attention_bias.weight.shape
+    numbers = torch.arange(rows, dtype=torch.float64, device="cpu")
+    return nn.Embedding.from_pretrained(numbers[:, None].repeat(1, heads))
+
+
+def _pairs(module: Any, answer: Toeplitz) -> Iterator[Pair]:
+    """Buckets of the first query and of the last, whose keys have all relative positions."""
+    served = to_torch(answer.diagonals)
+    length = (len(served) + 1) // 2
+    with probing(module, relative_attention_bias=numbered(module)):
+        first, last = (
+            module.compute_bias(1, length, device=torch.device("cpu"), past_seen_tokens=past)
+            for past in (0, length - 1)
+        )
+    own = torch.cat((last[0, :, 0], first[0, :, 0, 1:]), dim=-1)
+    yield bucket_pair(own, served)
+
+
+def bucket_pair(own: torch.Tensor, served: torch.Tensor) -> Pair:
+    """Buckets of each head, ``[heads, relative positions]``, beside those that were fetched."""
+    reach = len(served) // 2
+    axes = {"head": range(len(own)), "relative position": range(-reach, len(served) - reach)}
+    return Pair("bucket", own, served.expand(len(own), -1), axes)
 
 
 def _with_compact_bias(changes: Changes, module: Any, answer: Toeplitz) -> None:
@@ -77,8 +110,8 @@ def add_buckets(
     changes: Changes, module: Any, answer: Toeplitz, name: str = "attnbias_buckets"
 ) -> None:
     """Adds the rows of the module's table, for each relative position, where the table is."""
-    device = module.relative_attention_bias.weight.device
-    changes.add_buffer(module, name, to_torch(answer.diagonals, device))
+    near = module.relative_attention_bias.weight
+    changes.add_buffer(module, name, to_torch(answer.diagonals), near)
 
 
 def _without_bias(changes: Changes, module: Any, _: None) -> None:

@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import functools
 from typing import TYPE_CHECKING, Any, Final
 
 from transformers.models.beit.modeling_beit import BeitRelativePositionBias
 from transformers.models.swin.modeling_swin import SwinRelativePositionBias
 
-from attnbias._config import from_config
 from attnbias._encodings import Beit, Swin
 from attnbias._request import Request
 from attnbias._torch import to_torch
 from attnbias.transformers import _frozen
+from attnbias.transformers._compare import Pair, probing, unreadable
 from attnbias.transformers._family import Family, Site, Wanted
 
 if TYPE_CHECKING:
@@ -27,28 +27,40 @@ if TYPE_CHECKING:
 
 def _sites(wanted: Wanted) -> Iterator[Site]:
     known = (SwinRelativePositionBias, BeitRelativePositionBias)
-    modules = list(wanted.modules(known))
-    # Both have their biases in the order of from_config's places, a shared one first.
-    encodings = [
-        encoding
-        for encoding in from_config(wanted.model.config).values()
-        if isinstance(encoding, (Swin, Beit))
-    ]
-    for (path, module), encoding in zip(modules, encodings, strict=True):
+    for path, module in wanted.modules(known):
         table = module.relative_position_bias_table
-        request = Request(replace(encoding, table=table))
-        heads, area = table.shape[1], module.window_size[0] * module.window_size[1]
-        tokens = area + 1 if isinstance(encoding, Beit) else area
+        (height, width), heads = module.window_size, table.shape[1]
+        kind = Beit if _is_beit(module) else Swin
+        request = Request(
+            kind(window_height=height, window_width=width, num_heads=heads, table=table)
+        )
+        tokens = height * width + 1 if _is_beit(module) else height * width
         spared = table.dtype.itemsize * heads * tokens**2
-        yield Site(path, "forward", module, request, _with_bias, spared)
+        reason = unreadable(table)
+        if reason:
+            yield Site(path, "forward", module, request, None, spared, reason=reason)
+        else:
+            compare = functools.partial(_pairs, module)
+            yield Site(path, "forward", module, request, _with_bias, spared, compare)
+
+
+def _is_beit(module: Any) -> bool:
+    return isinstance(module, BeitRelativePositionBias)
+
+
+def _pairs(module: Any, answer: BlockToeplitz) -> Iterator[Pair]:
+    with probing(module):
+        own = module.forward(module.window_size) if _is_beit(module) else module.forward()
+    served = to_torch(answer).to(own.dtype)
+    axes = dict(zip(("head", "query", "key"), map(range, served.shape), strict=True))
+    yield Pair("bias", own[0], served, axes)
 
 
 def _with_bias(changes: Changes, module: Any, answer: BlockToeplitz) -> None:
     table = module.relative_position_bias_table
     bias = to_torch(answer, table.device)[None].contiguous()
     _frozen.hold(changes, module, bias.to(table.dtype))
-    is_beit = isinstance(module, BeitRelativePositionBias)
-    changes.set_method(module, "forward", _of_patches if is_beit else _of_window)
+    changes.set_method(module, "forward", _of_patches if _is_beit(module) else _of_window)
 
 
 def _of_window(module: Any) -> torch.Tensor:

@@ -1,0 +1,514 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cpp/src/expected.h"
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "attnbias/internal/printable.h"
+#include "attnbias/v1/options.pb.h"
+
+namespace attnbias {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+
+constexpr size_t kFingerprintDigits = 64;
+constexpr int64_t kBorderLength = 3;
+// Length of an axis that the request does not determine; at least 1.
+constexpr int64_t kAny = -1;
+// Of what a header lists, in an error.
+constexpr size_t kMostItems = 16;
+
+// Positions of queries or keys.
+struct Axis {
+  int64_t first = 0;
+  int64_t last = 0;
+  int64_t size = 0;
+  bool is_range = true;
+
+  bool operator==(const Axis&) const = default;
+};
+
+struct ExpectedPart {
+  std::string name;
+  v1::Form form;
+  std::vector<int64_t> shape;
+  // Key position minus query position of diagonal 0; 0 in other forms.
+  int64_t first_relative_position = 0;
+  // Whether an axis of heads may come first: of vectors, only the table tells.
+  bool may_have_heads = false;
+};
+
+// Requests that servers refuse may hold any number.
+int64_t Sum(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) +
+                              static_cast<uint64_t>(b));
+}
+int64_t Difference(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) -
+                              static_cast<uint64_t>(b));
+}
+
+Axis RangeOf(int64_t begin, int64_t end) {
+  return {.first = begin,
+          .last = Difference(end, 1),
+          .size = Difference(end, begin)};
+}
+
+Axis RangeOf(const v1::Range& range) {
+  return RangeOf(range.begin(), range.end());
+}
+
+Axis ListOf(const v1::PositionList& list) {
+  if (list.positions().empty()) return {};
+  Axis axis = {.first = list.positions(0),
+               .last = *list.positions().rbegin(),
+               .size = list.positions_size()};
+  for (int i = 0; i < list.positions_size(); ++i) {
+    axis.is_range &= list.positions(i) == Sum(axis.first, i);
+  }
+  return axis;
+}
+
+Axis Moved(const Axis& axis, int64_t offset) {
+  return {.first = Sum(axis.first, offset),
+          .last = Sum(axis.last, offset),
+          .size = axis.size,
+          .is_range = axis.is_range};
+}
+
+absl::string_view NameOf(v1::Form form) {
+  switch (form) {
+    case v1::FORM_TOEPLITZ:
+      return "diagonals";
+    case v1::FORM_KEY_ROW:
+      return "row";
+    case v1::FORM_BLOCK_TOEPLITZ_2D:
+      return "block";
+    default:
+      return "dense";
+  }
+}
+
+// What the fields of a request determine of its answer.
+class Request {
+ public:
+  // `spec` has an encoding, and outlives this.
+  explicit Request(const v1::TensorSpec& spec)
+      : spec_(spec),
+        encoding_(EncodingOf(spec)),
+        type_(*encoding_.GetDescriptor()),
+        has_indices_(spec.output().values() == v1::VALUES_BUCKETS ||
+                     type_.options().GetExtension(v1::buckets_only)),
+        structure_(type_.options().GetExtension(v1::structure)),
+        has_border_(type_.options().GetExtension(v1::border)) {
+    std::vector<const FieldDescriptor*> fields;
+    reflection().ListFields(encoding_, &fields);
+    for (const FieldDescriptor* field : fields) {
+      has_border_ |= field->options().GetExtension(v1::border_if_set);
+      Restructure(field->options().GetExtension(v1::structure_if_set));
+      if (field->is_repeated() || field->enum_type() == nullptr) continue;
+      Restructure(reflection()
+                      .GetEnum(encoding_, field)
+                      ->options()
+                      .GetExtension(v1::structure_of_value));
+    }
+    SetAxes();
+  }
+
+  v1::DataType data_type() const {
+    if (spec_.output().data_type() != v1::DATA_TYPE_UNSPECIFIED) {
+      return spec_.output().data_type();
+    }
+    return has_indices_ ? v1::DATA_TYPE_I32 : v1::DATA_TYPE_F32;
+  }
+
+  // Whether both ask for the same window, by queries, keys or positions.
+  bool HasWindowOf(const Request& other) const {
+    return queries_ == other.queries_ && keys_ == other.keys_ &&
+           FirstHead() == other.FirstHead();
+  }
+
+  // In the order of the payload.
+  std::vector<ExpectedPart> Parts() const {
+    return structure_ == v1::STRUCTURE_TABLE ? Tables() : Pairs();
+  }
+
+ private:
+  static const Message& EncodingOf(const v1::TensorSpec& spec) {
+    const Reflection& reflection = *spec.GetReflection();
+    return reflection.GetMessage(
+        spec, reflection.GetOneofFieldDescriptor(
+                  spec, spec.GetDescriptor()->FindOneofByName("encoding")));
+  }
+
+  void Restructure(v1::Structure structure) {
+    if (structure != v1::STRUCTURE_UNSPECIFIED) structure_ = structure;
+  }
+
+  void SetAxes() {
+    if (structure_ == v1::STRUCTURE_TABLE) {
+      const v1::TableExtent& table = spec_.table();
+      queries_ = table.position_ids().empty() ? RangeOf(table.positions())
+                                              : ListOf(table.position_ids(0));
+      return;
+    }
+    if (structure_ == v1::STRUCTURE_BLOCK_TOEPLITZ_2D) {
+      const v1::GridExtent& grid = spec_.grid();
+      const Axis whole = RangeOf(0, Tokens());
+      queries_ = grid.has_queries() ? RangeOf(grid.queries()) : whole;
+      keys_ = grid.has_keys() ? RangeOf(grid.keys()) : whole;
+      return;
+    }
+    const v1::PairExtent& pair = spec_.pair();
+    const int64_t offset =
+        pair.alignment() == v1::ALIGNMENT_END
+            ? Difference(pair.key_length(), pair.query_length())
+            : pair.query_offset();
+    queries_ = pair.has_query_positions() ? ListOf(pair.query_positions())
+               : pair.has_queries()
+                   ? Moved(RangeOf(pair.queries()), offset)
+                   : Moved(RangeOf(0, pair.query_length()), offset);
+    keys_ = pair.has_key_positions() ? ListOf(pair.key_positions())
+            : pair.has_keys()        ? RangeOf(pair.keys())
+                                     : RangeOf(0, pair.key_length());
+  }
+
+  std::vector<ExpectedPart> Tables() const {
+    std::vector<int64_t> shape = {queries_.size};
+    AddColumns(&shape);
+    std::vector<ExpectedPart> parts;
+    const auto& options = type_.options();
+    for (int i = 0; i < options.ExtensionSize(v1::parts); ++i) {
+      parts.push_back({.name = options.GetExtension(v1::parts, i),
+                       .form = v1::FORM_TABLE,
+                       .shape = shape});
+    }
+    if (parts.empty()) {
+      parts.push_back(
+          {.name = "positions", .form = v1::FORM_TABLE, .shape = shape});
+    }
+    return parts;
+  }
+
+  std::vector<ExpectedPart> Pairs() const {
+    const v1::Form asked = spec_.output().form();
+    const v1::Form form = asked == v1::FORM_UNSPECIFIED ? CompactForm() : asked;
+    ExpectedPart part = {.name = std::string(NameOf(form)), .form = form};
+    std::vector<int64_t> heads = Heads(&part.may_have_heads);
+    part.shape = heads;
+    AddInnerAxes(form, &part.shape);
+    AddColumns(&part.shape);
+    if (form == v1::FORM_TOEPLITZ) {
+      part.first_relative_position = Difference(keys_.first, queries_.last);
+    }
+    std::vector<ExpectedPart> parts = {part};
+    if (has_border_ && form != v1::FORM_DENSE) {
+      heads.push_back(kBorderLength);
+      parts.push_back(
+          {.name = "border", .form = v1::FORM_TABLE, .shape = heads});
+    }
+    return parts;
+  }
+
+  v1::Form CompactForm() const {
+    const Axis whole = RangeOf(0, Tokens());
+    switch (structure_) {
+      case v1::STRUCTURE_TOEPLITZ:
+        if (queries_.is_range && keys_.is_range) return v1::FORM_TOEPLITZ;
+        return v1::FORM_DENSE;
+      case v1::STRUCTURE_KEY_ROW:
+        return v1::FORM_KEY_ROW;
+      case v1::STRUCTURE_BLOCK_TOEPLITZ_2D:
+        if (queries_ == whole && keys_ == whole) {
+          return v1::FORM_BLOCK_TOEPLITZ_2D;
+        }
+        return v1::FORM_DENSE;
+      default:
+        return v1::FORM_DENSE;
+    }
+  }
+
+  // Those between heads and columns.
+  void AddInnerAxes(v1::Form form, std::vector<int64_t>* shape) const {
+    switch (form) {
+      case v1::FORM_TOEPLITZ:
+        shape->push_back(Difference(Sum(queries_.size, keys_.size), 1));
+        break;
+      case v1::FORM_KEY_ROW:
+        shape->push_back(keys_.size);
+        break;
+      case v1::FORM_BLOCK_TOEPLITZ_2D:
+        shape->push_back(2 * Number("window_height") - 1);
+        shape->push_back(2 * Number("window_width") - 1);
+        break;
+      default:
+        shape->push_back(queries_.size);
+        shape->push_back(keys_.size);
+    }
+  }
+
+  // The last axis of an answer whose numbers have columns.
+  void AddColumns(std::vector<int64_t>* shape) const {
+    if (has_indices_) return;
+    for (int i = 0; i < type_.field_count(); ++i) {
+      const FieldDescriptor& field = *type_.field(i);
+      if (!field.options().GetExtension(v1::columns)) continue;
+      if (field.message_type() == nullptr) {
+        shape->push_back(Rotated(Number(field.name())));
+      } else {
+        const std::vector<int64_t> table = ShapeOf(field);
+        shape->push_back(table.empty() ? kAny : table.back());
+      }
+      return;
+    }
+  }
+
+  // The columns of a rotary table; of other tables, all of them.
+  int64_t Rotated(int64_t columns) const {
+    if (const auto* factor = type_.FindFieldByName("partial_rotary_factor")) {
+      if (Value("rope_type") != v1::ROPE_TYPE_PROPORTIONAL &&
+          reflection().HasField(encoding_, factor)) {
+        const double part = static_cast<double>(columns) *
+                            reflection().GetDouble(encoding_, factor);
+        if (part >= 0 && part < static_cast<double>(columns)) {
+          columns = static_cast<int64_t>(part);
+        }
+      }
+      columns -= columns % 2;
+    }
+    const auto* layout = type_.FindFieldByName("layout");
+    const bool is_compact =
+        layout != nullptr &&
+        layout->enum_type() == v1::RotaryLayout_descriptor() &&
+        Value("layout") == v1::ROTARY_LAYOUT_COMPACT;
+    return is_compact ? columns / 2 : columns;
+  }
+
+  // The first axis of an answer that has heads.
+  std::vector<int64_t> Heads(bool* may_have_them) const {
+    if (has_indices_) return {};
+    if (spec_.has_pair() && spec_.pair().has_heads()) {
+      return {RangeOf(spec_.pair().heads()).size};
+    }
+    if (spec_.has_grid() && spec_.grid().has_heads()) {
+      return {RangeOf(spec_.grid().heads()).size};
+    }
+    if (type_.FindFieldByName("num_heads") != nullptr) {
+      const int64_t heads = Number("num_heads");
+      return {heads == 0 ? kAny : heads};
+    }
+    const auto* field = type_.FindFieldByName("table");
+    if (field == nullptr) return {};
+    std::vector<int64_t> table = ShapeOf(*field);
+    *may_have_them = table.empty();
+    // Rows and columns are its last axes.
+    table.resize(table.size() < 2 ? 0 : table.size() - 2);
+    return table;
+  }
+
+  int64_t FirstHead() const {
+    return spec_.has_grid() ? spec_.grid().heads().begin()
+                            : spec_.pair().heads().begin();
+  }
+
+  // The tokens of a grid, and its class token.
+  int64_t Tokens() const {
+    return Number("window_height") * Number("window_width") +
+           (has_border_ ? 1 : 0);
+  }
+
+  // The shape of a table in the request; empty for one that the server has.
+  std::vector<int64_t> ShapeOf(const FieldDescriptor& field) const {
+    const auto& shape = static_cast<const v1::TableRef&>(
+                            reflection().GetMessage(encoding_, &field))
+                            .inline_table()
+                            .shape();
+    return {shape.begin(), shape.end()};
+  }
+
+  // 0 without such a field.
+  int64_t Number(const std::string& name) const {
+    const FieldDescriptor* field = type_.FindFieldByName(name);
+    return field == nullptr ? 0 : reflection().GetInt32(encoding_, field);
+  }
+
+  int Value(const std::string& name) const {
+    return reflection().GetEnumValue(encoding_, type_.FindFieldByName(name));
+  }
+
+  const Reflection& reflection() const { return *encoding_.GetReflection(); }
+
+  const v1::TensorSpec& spec_;
+  const Message& encoding_;
+  const Descriptor& type_;
+  const bool has_indices_;
+  v1::Structure structure_;
+  bool has_border_;
+  Axis queries_;  // of a table, its positions
+  Axis keys_;
+};
+
+bool HasShape(const v1::TensorPart& part, const ExpectedPart& want) {
+  auto length = part.shape().begin();
+  const auto rank = static_cast<int>(want.shape.size());
+  if (want.may_have_heads && part.shape_size() == rank + 1 && *length > 0) {
+    ++length;
+  }
+  return part.shape().end() - length == rank &&
+         absl::c_all_of(want.shape, [&](int64_t wanted) {
+           const int64_t got = *length++;
+           return got > 0 && (wanted == kAny || got == wanted);
+         });
+}
+
+std::string Bracketed(std::vector<std::string> items) {
+  if (items.size() > kMostItems) {
+    items.resize(kMostItems);
+    items.push_back("...");
+  }
+  return absl::StrCat("[", absl::StrJoin(items, ", "), "]");
+}
+
+template <typename Lengths>
+std::string ShapeAsText(const Lengths& shape) {
+  std::vector<std::string> lengths;
+  for (const int64_t length : shape) {
+    lengths.push_back(length == kAny ? "any" : absl::StrCat(length));
+  }
+  return Bracketed(lengths);
+}
+
+// "F32", or the number of a value that this client does not know.
+std::string TypeAsText(v1::DataType type) {
+  const std::string& name = v1::DataType_Name(type);
+  return name.empty() ? absl::StrCat(type)
+                      : std::string(absl::StripPrefix(name, "DATA_TYPE_"));
+}
+
+std::string FormAsText(v1::Form form) {
+  const std::string& name = v1::Form_Name(form);
+  return name.empty() ? absl::StrCat(form)
+                      : std::string(absl::StripPrefix(name, "FORM_"));
+}
+
+std::string NamesAsText(const v1::TensorHeader& header) {
+  std::vector<std::string> names;
+  for (const v1::TensorPart& part : header.parts()) {
+    names.push_back(internal::Excerpt(part.name()));
+  }
+  return Bracketed(std::move(names));
+}
+
+absl::Status CheckPart(const v1::TensorPart& part, const ExpectedPart& want,
+                       v1::DataType type) {
+  const auto other = [&](absl::string_view field, const auto& got,
+                         const auto& wanted) {
+    return absl::DataLossError(absl::StrCat("header: part ", want.name, " has ",
+                                            field, " ", got, ", want ",
+                                            wanted));
+  };
+  if (part.data_type() != type) {
+    return other("data_type", TypeAsText(part.data_type()), TypeAsText(type));
+  }
+  if (part.form() != want.form) {
+    return other("form", FormAsText(part.form()), FormAsText(want.form));
+  }
+  if (!HasShape(part, want)) {
+    return other(
+        "shape", ShapeAsText(part.shape()),
+        absl::StrCat(
+            ShapeAsText(want.shape),
+            want.may_have_heads ? ", perhaps after an axis of heads" : ""));
+  }
+  if (part.first_relative_position() != want.first_relative_position) {
+    return other("first_relative_position", part.first_relative_position(),
+                 want.first_relative_position);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckParts(const v1::TensorHeader& header,
+                        const Request& request) {
+  const std::vector<ExpectedPart> wanted = request.Parts();
+  std::vector<std::string> names;
+  for (const ExpectedPart& want : wanted) names.push_back(want.name);
+  if (!absl::c_equal(header.parts(), names,
+                     [](const auto& part, const auto& name) {
+                       return part.name() == name;
+                     })) {
+    return absl::DataLossError(absl::StrCat("header.parts: got ",
+                                            NamesAsText(header), ", want ",
+                                            Bracketed(names)));
+  }
+  absl::Status status;
+  for (int i = 0; i < header.parts_size(); ++i) {
+    status.Update(CheckPart(header.parts(i), wanted[static_cast<size_t>(i)],
+                            request.data_type()));
+  }
+  return status;
+}
+
+absl::Status CheckFingerprint(absl::string_view field,
+                              const std::string& value) {
+  const auto is_digit = [](char c) {
+    return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f');
+  };
+  if (value.size() == kFingerprintDigits && absl::c_all_of(value, is_digit)) {
+    return absl::OkStatus();
+  }
+  return absl::DataLossError(absl::StrCat("header.", field, ": got \"",
+                                          internal::Excerpt(value),
+                                          "\", want 64 lowercase hex digits"));
+}
+
+}  // namespace
+
+std::string PartsAsText(const v1::TensorHeader& header) {
+  std::vector<std::string> parts;
+  for (const v1::TensorPart& part : header.parts()) {
+    parts.push_back(absl::StrCat(
+        internal::Excerpt(part.name()), " ", TypeAsText(part.data_type()), " ",
+        FormAsText(part.form()), " ", ShapeAsText(part.shape()), " from ",
+        part.first_relative_position()));
+  }
+  return Bracketed(std::move(parts));
+}
+
+absl::Status CheckAnswer(const v1::TensorHeader& header,
+                         const v1::TensorSpec& spec) {
+  absl::Status status = CheckFingerprint("fingerprint", header.fingerprint());
+  status.Update(
+      CheckFingerprint("encoding_fingerprint", header.encoding_fingerprint()));
+  if (!status.ok()) return status;
+  if (spec.encoding_case() == v1::TensorSpec::ENCODING_NOT_SET) return status;
+  const Request request(spec);
+  status = CheckParts(header, request);
+  if (!status.ok()) return status;
+  const v1::TensorSpec& resolved = header.resolved_spec();
+  if (resolved.encoding_case() == spec.encoding_case()) {
+    const Request understood(resolved);
+    if (understood.HasWindowOf(request) &&
+        CheckParts(header, understood).ok()) {
+      return absl::OkStatus();
+    }
+  }
+  return absl::DataLossError(
+      "header.resolved_spec: got another request, want the one that was made");
+}
+
+}  // namespace attnbias

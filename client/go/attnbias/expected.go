@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attnbias
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	pb "github.com/attnbias/attnbias/client/go/attnbiaspb"
+)
+
+// anyLength is an axis whose length only the server knows.
+const anyLength = -1
+
+// The length of a border's last axis.
+const borderLength = 3
+
+var partNames = map[pb.Form]string{
+	pb.Form_FORM_TOEPLITZ:          "diagonals",
+	pb.Form_FORM_KEY_ROW:           "row",
+	pb.Form_FORM_DENSE:             "dense",
+	pb.Form_FORM_BLOCK_TOEPLITZ_2D: "block",
+}
+
+var fingerprintForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// expected is the answer that a request determines. The contract's own options (options.proto)
+// describe each encoding, so this file names none.
+type expected struct {
+	encoding   protoreflect.Name
+	parts      []expectedPart
+	dataType   pb.DataType
+	window     extent
+	areVectors bool // whether a vector stands at each pair
+}
+
+// extent is the queries and keys of pairs, and their first head; or the positions of a table, as
+// queries.
+type extent struct {
+	queries, keys axis
+	firstHead     int64
+}
+
+type expectedPart struct {
+	name         string
+	form         pb.Form
+	shape        []int64 // without the axis of heads if mayHaveHeads
+	mayHaveHeads bool    // of vectors only the table tells
+	first        int64   // relative position of diagonal 0; 0 in other forms
+}
+
+// axis is the positions of queries or keys.
+type axis struct {
+	first, last, length int64
+	isRange             bool
+}
+
+func (a axis) moved(by int64) axis {
+	a.first += by
+	a.last += by
+	return a
+}
+
+// check compares a header with the request.
+func (e *expected) check(header *pb.TensorHeader) error {
+	for _, field := range []struct{ name, value string }{
+		{"fingerprint", header.Fingerprint},
+		{"encoding_fingerprint", header.EncodingFingerprint},
+	} {
+		if !fingerprintForm.MatchString(field.value) {
+			return corrupt(`header.%s: got "%s", want 64 lowercase hex digits`, field.name,
+				brief(field.value))
+		}
+	}
+	var got, want []string
+	for _, part := range header.Parts {
+		got = append(got, part.Name)
+	}
+	for _, part := range e.parts {
+		want = append(want, part.name)
+	}
+	if !slices.Equal(got, want) {
+		return corrupt("header.parts: got [%s], want [%s]", brief(strings.Join(got, ", ")),
+			strings.Join(want, ", "))
+	}
+	if err := e.checkParts(header.Parts); err != nil {
+		return err
+	}
+	understood := expectedOf(header.ResolvedSpec)
+	if understood.encoding != e.encoding || understood.window != e.window ||
+		len(understood.parts) != len(e.parts) || understood.checkParts(header.Parts) != nil {
+		return corrupt("header.resolved_spec: got another request, want the one that was made")
+	}
+	return nil
+}
+
+// checkParts compares parts, of which there are as many as wanted.
+func (e *expected) checkParts(parts []*pb.TensorPart) error {
+	for i, part := range parts {
+		if err := e.parts[i].check(part, e.dataType); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check compares all but the name.
+func (e *expectedPart) check(part *pb.TensorPart, dataType pb.DataType) error {
+	differs := func(field string, got, want any) error {
+		return corrupt("header: part %s has %s %v, want %v", e.name, field, got, want)
+	}
+	switch {
+	case part.DataType != dataType:
+		return differs("data_type", valueName(part.DataType), valueName(dataType))
+	case part.Form != e.form:
+		return differs("form", valueName(part.Form), valueName(e.form))
+	case !e.hasShape(part.Shape):
+		return differs("shape", commaSeparated(part.Shape), e.shapeText())
+	case part.FirstRelativePosition != e.first:
+		return differs("first_relative_position", part.FirstRelativePosition, e.first)
+	}
+	return nil
+}
+
+func (e *expectedPart) hasShape(shape []int64) bool {
+	if e.mayHaveHeads && len(shape) == len(e.shape)+1 && shape[0] > 0 {
+		shape = shape[1:]
+	}
+	if len(shape) != len(e.shape) {
+		return false
+	}
+	for i, length := range shape {
+		if length < 1 || e.shape[i] != anyLength && length != e.shape[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func (e *expectedPart) shapeText() string {
+	text := strings.ReplaceAll(commaSeparated(e.shape), fmt.Sprint(anyLength), "any")
+	if e.mayHaveHeads {
+		text += ", perhaps after an axis of heads"
+	}
+	return text
+}
+
+func commaSeparated(shape []int64) string {
+	return strings.ReplaceAll(fmt.Sprint(shape), " ", ", ")
+}
+
+// valueName is "F32" for DATA_TYPE_F32, the number of a value that the contract does not have.
+func valueName(value protoreflect.Enum) string {
+	values := value.Descriptor().Values()
+	found := values.ByNumber(value.Number())
+	if found == nil {
+		return fmt.Sprint(value.Number())
+	}
+	prefix := strings.TrimSuffix(string(values.ByNumber(0).Name()), "UNSPECIFIED")
+	return strings.TrimPrefix(string(found.Name()), prefix)
+}
+
+// expectedOf reads a request. One that the server refuses may determine anything.
+func expectedOf(spec *pb.TensorSpec) *expected {
+	r, ok := newRequest(spec)
+	if !ok {
+		return &expected{}
+	}
+	e := &expected{encoding: r.encoding.Descriptor().Name(),
+		dataType: spec.GetOutput().GetDataType()}
+	if e.dataType == pb.DataType_DATA_TYPE_UNSPECIFIED {
+		e.dataType = pb.DataType_DATA_TYPE_F32
+		if r.hasIndices {
+			e.dataType = pb.DataType_DATA_TYPE_I32
+		}
+	}
+	columns := r.columns()
+	if r.structure == pb.Structure_STRUCTURE_TABLE {
+		e.window.queries = r.positions()
+		for _, name := range r.tableParts() {
+			e.parts = append(e.parts, expectedPart{name: name, form: pb.Form_FORM_TABLE,
+				shape: append([]int64{e.window.queries.length}, columns...)})
+		}
+		return e
+	}
+	e.areVectors = len(columns) > 0
+	queries, keys := r.axes()
+	e.window = extent{queries, keys, r.headWindow().GetBegin()}
+	form := spec.GetOutput().GetForm()
+	if form == pb.Form_FORM_UNSPECIFIED {
+		form = r.compactForm(queries, keys)
+	}
+	heads, mayHaveHeads := r.heads()
+	first := expectedPart{name: partNames[form], form: form, mayHaveHeads: mayHaveHeads}
+	first.shape = append(append(first.shape, heads...), r.inner(form, queries, keys)...)
+	first.shape = append(first.shape, columns...)
+	if form == pb.Form_FORM_TOEPLITZ {
+		first.first = keys.first - queries.last
+	}
+	e.parts = append(e.parts, first)
+	if r.hasBorder && form != pb.Form_FORM_DENSE {
+		e.parts = append(e.parts, expectedPart{name: "border", form: pb.Form_FORM_TABLE,
+			shape: append(append([]int64{}, heads...), borderLength)})
+	}
+	return e
+}
+
+// request is a spec, and what its encoding's options say with these fields.
+type request struct {
+	spec       *pb.TensorSpec
+	encoding   protoreflect.Message
+	fields     protoreflect.FieldDescriptors
+	structure  pb.Structure
+	hasBorder  bool
+	hasIndices bool
+}
+
+// newRequest is false for a spec without an encoding.
+func newRequest(spec *pb.TensorSpec) (*request, bool) {
+	message := spec.ProtoReflect()
+	chosen := message.WhichOneof(message.Descriptor().Oneofs().ByName("encoding"))
+	if chosen == nil {
+		return nil, false
+	}
+	encoding := message.Get(chosen).Message()
+	options := encoding.Descriptor().Options()
+	r := &request{
+		spec: spec, encoding: encoding, fields: encoding.Descriptor().Fields(),
+		structure: proto.GetExtension(options, pb.E_Structure).(pb.Structure),
+		hasBorder: proto.GetExtension(options, pb.E_Border).(bool),
+		hasIndices: spec.GetOutput().GetValues() == pb.Values_VALUES_BUCKETS ||
+			proto.GetExtension(options, pb.E_BucketsOnly).(bool),
+	}
+	encoding.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		if proto.GetExtension(field.Options(), pb.E_BorderIfSet).(bool) {
+			r.hasBorder = true
+		}
+		r.override(field.Options(), pb.E_StructureIfSet)
+		if field.Enum() != nil && !field.IsList() {
+			if named := field.Enum().Values().ByNumber(value.Enum()); named != nil {
+				r.override(named.Options(), pb.E_StructureOfValue)
+			}
+		}
+		return true
+	})
+	return r, true
+}
+
+func (r *request) override(options proto.Message, by protoreflect.ExtensionType) {
+	if other := proto.GetExtension(options, by).(pb.Structure); other != 0 {
+		r.structure = other
+	}
+}
+
+func (r *request) tableParts() []string {
+	names := proto.GetExtension(r.encoding.Descriptor().Options(), pb.E_Parts).([]string)
+	if len(names) == 0 {
+		return []string{"positions"}
+	}
+	return names
+}
+
+func (r *request) compactForm(queries, keys axis) pb.Form {
+	whole := rangeOf(&pb.Range{End: r.tokens()})
+	switch r.structure {
+	case pb.Structure_STRUCTURE_TOEPLITZ:
+		if queries.isRange && keys.isRange {
+			return pb.Form_FORM_TOEPLITZ
+		}
+	case pb.Structure_STRUCTURE_KEY_ROW:
+		return pb.Form_FORM_KEY_ROW
+	case pb.Structure_STRUCTURE_BLOCK_TOEPLITZ_2D:
+		if queries == whole && keys == whole {
+			return pb.Form_FORM_BLOCK_TOEPLITZ_2D
+		}
+	}
+	return pb.Form_FORM_DENSE
+}
+
+// inner is the axes between heads and columns.
+func (r *request) inner(form pb.Form, queries, keys axis) []int64 {
+	switch form {
+	case pb.Form_FORM_TOEPLITZ:
+		return []int64{max(queries.length+keys.length-1, 0)}
+	case pb.Form_FORM_KEY_ROW:
+		return []int64{keys.length}
+	case pb.Form_FORM_BLOCK_TOEPLITZ_2D:
+		return []int64{max(2*r.number("window_height")-1, 0), max(2*r.number("window_width")-1, 0)}
+	default:
+		return []int64{queries.length, keys.length}
+	}
+}
+
+// number is that of a field; 0 of one that the encoding does not have.
+func (r *request) number(name protoreflect.Name) int64 {
+	field := r.fields.ByName(name)
+	if field == nil {
+		return 0
+	}
+	return r.encoding.Get(field).Int()
+}
+
+// positions are those of the first axis.
+func (r *request) positions() axis {
+	extent := r.spec.GetTable()
+	if extent.GetPositions() == nil && len(extent.GetPositionIds()) > 0 {
+		return listOf(extent.PositionIds[0])
+	}
+	return rangeOf(extent.GetPositions())
+}
+
+// tokens are those of a grid, its class token among them.
+func (r *request) tokens() int64 {
+	tokens := r.number("window_height") * r.number("window_width")
+	if r.hasBorder {
+		tokens++
+	}
+	return tokens
+}
+
+func (r *request) axes() (queries, keys axis) {
+	if r.structure == pb.Structure_STRUCTURE_BLOCK_TOEPLITZ_2D {
+		extent := r.spec.GetGrid()
+		return rangeOr(extent.GetQueries(), r.tokens()), rangeOr(extent.GetKeys(), r.tokens())
+	}
+	extent := r.spec.GetPair()
+	offset := extent.GetQueryOffset()
+	if extent.GetAlignment() == pb.Alignment_ALIGNMENT_END {
+		offset = extent.KeyLength - extent.QueryLength
+	}
+	queries, keys = listOf(extent.GetQueryPositions()), listOf(extent.GetKeyPositions())
+	if extent.GetQueryPositions() == nil {
+		queries = rangeOr(extent.GetQueries(), extent.GetQueryLength()).moved(offset)
+	}
+	if extent.GetKeyPositions() == nil {
+		keys = rangeOr(extent.GetKeys(), extent.GetKeyLength())
+	}
+	return queries, keys
+}
+
+func rangeOf(span *pb.Range) axis {
+	length := max(span.GetEnd()-span.GetBegin(), 0)
+	return axis{span.GetBegin(), span.GetEnd() - 1, length, true}
+}
+
+// rangeOr is a window, or all.
+func rangeOr(span *pb.Range, length int64) axis {
+	if span == nil {
+		span = &pb.Range{End: length}
+	}
+	return rangeOf(span)
+}
+
+func listOf(list *pb.PositionList) axis {
+	positions := list.GetPositions()
+	if len(positions) == 0 {
+		return axis{}
+	}
+	last := len(positions) - 1
+	a := axis{positions[0], positions[last], int64(len(positions)), true}
+	for i, position := range positions {
+		a.isRange = a.isRange && position == a.first+int64(i)
+	}
+	return a
+}
+
+// columns is the last axis of an answer whose numbers have columns, else empty.
+func (r *request) columns() []int64 {
+	if r.hasIndices {
+		return nil
+	}
+	for i := range r.fields.Len() {
+		field := r.fields.Get(i)
+		if !proto.GetExtension(field.Options(), pb.E_Columns).(bool) {
+			continue
+		}
+		if field.Message() == nil {
+			return []int64{r.rotated(r.encoding.Get(field).Int())}
+		}
+		if shape := shapeOf(r.encoding.Get(field).Message()); len(shape) > 0 {
+			return shape[len(shape)-1:]
+		}
+		return []int64{anyLength}
+	}
+	return nil
+}
+
+// rotated is the columns of a rotary table; of other tables all of them.
+func (r *request) rotated(columns int64) int64 {
+	if part := r.fields.ByName("partial_rotary_factor"); part != nil {
+		isWhole := r.enum("rope_type") == pb.RopeType_ROPE_TYPE_PROPORTIONAL.Number()
+		if !isWhole && r.encoding.Has(part) {
+			columns = int64(float64(columns) * r.encoding.Get(part).Float())
+		}
+		columns -= columns % 2
+	}
+	layout := r.fields.ByName("layout")
+	if layout != nil && layout.Enum() == pb.RotaryLayout(0).Descriptor() &&
+		r.enum("layout") == pb.RotaryLayout_ROTARY_LAYOUT_COMPACT.Number() {
+		columns /= 2
+	}
+	return columns
+}
+
+func (r *request) enum(name protoreflect.Name) protoreflect.EnumNumber {
+	return r.encoding.Get(r.fields.ByName(name)).Enum()
+}
+
+// headWindow is nil for all heads.
+func (r *request) headWindow() *pb.Range {
+	if window := r.spec.GetPair().GetHeads(); window != nil {
+		return window
+	}
+	return r.spec.GetGrid().GetHeads()
+}
+
+// heads is the first axis of an answer that has heads, and whether there may be one besides.
+func (r *request) heads() ([]int64, bool) {
+	if r.hasIndices {
+		return nil, false
+	}
+	if window := r.headWindow(); window != nil {
+		return []int64{rangeOf(window).length}, false
+	}
+	if r.fields.ByName("num_heads") != nil {
+		if heads := r.number("num_heads"); heads != 0 {
+			return []int64{heads}, false
+		}
+		return []int64{anyLength}, false
+	}
+	table := r.fields.ByName("table")
+	if table == nil {
+		return nil, false
+	}
+	shape := shapeOf(r.encoding.Get(table).Message())
+	return shape[:max(len(shape)-2, 0)], len(shape) == 0
+}
+
+// shapeOf is that of a table in the request; empty of one that the server has.
+func shapeOf(table protoreflect.Message) []int64 {
+	return table.Interface().(*pb.TableRef).GetInlineTable().GetShape()
+}

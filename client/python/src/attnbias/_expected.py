@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Derives from a request what its answer must be, and compares the two.
+
+The contract's own options (options.proto) describe each encoding, so this module names none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from attnbias._errors import DataLossError
+from attnbias._words import escaped
+from attnbias.v1 import encodings_pb2, options_pb2, service_pb2, tensor_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_FINGERPRINT: Final = re.compile(r"[0-9a-f]{64}")
+_NAMES: Final = {
+    tensor_pb2.FORM_TOEPLITZ: "diagonals",
+    tensor_pb2.FORM_KEY_ROW: "row",
+    tensor_pb2.FORM_DENSE: "dense",
+    tensor_pb2.FORM_BLOCK_TOEPLITZ_2D: "block",
+}
+_BORDER_LENGTH: Final = 3
+
+Length = int | None
+"""Length of an axis; None if the request does not determine it."""
+Axis = Sequence[int]
+"""Positions of queries or keys."""
+
+
+class ExpectedPart(NamedTuple):
+    """A part that an answer must have.
+
+    Attributes:
+        name: of the part.
+        form: of the part.
+        shape: of the part, without the axis of heads if ``may_have_heads``.
+        may_have_heads: whether an axis of heads may come first: of vectors, only the table tells.
+        first_relative_position: key position minus query position of diagonal 0; 0 in other forms.
+    """
+
+    name: str
+    form: tensor_pb2.Form
+    shape: tuple[Length, ...]
+    may_have_heads: bool = False
+    first_relative_position: int = 0
+
+    def has_shape(self, shape: Sequence[int]) -> bool:
+        """Whether a shape is that of this part."""
+        rank = len(self.shape)
+        if self.may_have_heads and len(shape) == rank + 1 and shape[0] > 0:
+            shape = shape[1:]
+        return len(shape) == rank and all(
+            got > 0 and want in (None, got) for got, want in zip(shape, self.shape, strict=True)
+        )
+
+
+def check_answer(header: service_pb2.TensorHeader, spec: service_pb2.TensorSpec) -> None:
+    """Compares a header with the request.
+
+    Raises:
+        DataLossError: the header describes another tensor than the one that was requested, or a
+            fingerprint is malformed.
+    """
+    for name in ("fingerprint", "encoding_fingerprint"):
+        value = getattr(header, name)
+        if not _FINGERPRINT.fullmatch(value):
+            raise DataLossError(
+                f"header.{name}: got '{escaped(value)}', want 64 lowercase hex digits"
+            )
+    try:
+        request = _Request(spec)
+        wanted, data_type = request.parts(), request.data_type()
+    except (ArithmeticError, LookupError, ValueError):
+        raise DataLossError("header: got an answer to a request that can have none") from None
+    names = [[part.name for part in parts] for parts in (header.parts, wanted)]
+    if names[0] != names[1]:
+        got, want = (escaped(", ".join(each)) for each in names)
+        raise DataLossError(f"header.parts: got [{got}], want [{want}]")
+    for part, expected in zip(header.parts, wanted, strict=True):
+        if part.data_type != data_type:
+            raise _other(part, "data_type", *map(_name_of_type, (part.data_type, data_type)))
+        if part.form != expected.form:
+            raise _other(part, "form", *map(_name_of_form, (part.form, expected.form)))
+        if not expected.has_shape(part.shape):
+            raise _other(part, "shape", list(part.shape), _written(expected))
+        if part.first_relative_position != expected.first_relative_position:
+            field = "first_relative_position"
+            raise _other(part, field, getattr(part, field), expected.first_relative_position)
+
+
+def _other(part: tensor_pb2.TensorPart, field: str, got: object, want: object) -> DataLossError:
+    return DataLossError(f"header: part {part.name} has {field} {got}, want {want}")
+
+
+def _name_of_type(number: int) -> str:
+    return tensor_pb2.DataType.Name(number).removeprefix("DATA_TYPE_")
+
+
+def _name_of_form(number: int) -> str:
+    value = tensor_pb2.Form.DESCRIPTOR.values_by_number.get(number)
+    return str(number) if value is None else value.name.removeprefix("FORM_")
+
+
+def _written(part: ExpectedPart) -> str:
+    lengths = ", ".join("any" if length is None else str(length) for length in part.shape)
+    return f"[{lengths}]" + (", perhaps after an axis of heads" if part.may_have_heads else "")
+
+
+class _Request:
+    """What the fields of a request determine of its answer."""
+
+    def __init__(self, spec: service_pb2.TensorSpec) -> None:
+        self._spec = spec
+        self._encoding: Any = getattr(spec, spec.WhichOneof("encoding") or "")
+        self._fields = self._encoding.DESCRIPTOR.fields_by_name
+        self._options = self._encoding.DESCRIPTOR.GetOptions().Extensions
+        self._has_indices = (
+            spec.output.values == tensor_pb2.VALUES_BUCKETS
+            or self._options[options_pb2.buckets_only]
+        )
+        self._structure = self._options[options_pb2.structure]
+        self._has_border = self._options[options_pb2.border]
+        for field, value in self._encoding.ListFields():
+            options = field.GetOptions().Extensions
+            self._has_border |= options[options_pb2.border_if_set]
+            self._structure = options[options_pb2.structure_if_set] or self._structure
+            if field.enum_type is not None:
+                options = field.enum_type.values_by_number[value].GetOptions().Extensions
+                self._structure = options[options_pb2.structure_of_value] or self._structure
+
+    def data_type(self) -> tensor_pb2.DataType:
+        """The element type of every part."""
+        default = tensor_pb2.DATA_TYPE_I32 if self._has_indices else tensor_pb2.DATA_TYPE_F32
+        return self._spec.output.data_type or default
+
+    def parts(self) -> list[ExpectedPart]:
+        """The parts in the order of the payload."""
+        if self._structure == options_pb2.STRUCTURE_TABLE:
+            names = self._options[options_pb2.parts] or ["positions"]
+            shape = (self._positions(), *self._columns())
+            return [ExpectedPart(name, tensor_pb2.FORM_TABLE, shape) for name in names]
+        if self._structure == options_pb2.STRUCTURE_BLOCK_TOEPLITZ_2D:
+            queries, keys = self._grid_axes()
+        else:
+            queries, keys = self._pair_axes()
+        form = self._spec.output.form or self._compact_form(queries, keys)
+        heads, may_have_heads = self._heads()
+        shape = (*heads, *self._inner_shape(form, queries, keys), *self._columns())
+        first = keys[0] - queries[-1] if form == tensor_pb2.FORM_TOEPLITZ else 0
+        parts = [ExpectedPart(_NAMES[form], form, shape, may_have_heads, first)]
+        if self._has_border and form != tensor_pb2.FORM_DENSE:
+            parts.append(ExpectedPart("border", tensor_pb2.FORM_TABLE, (*heads, _BORDER_LENGTH)))
+        return parts
+
+    def _compact_form(self, queries: Axis, keys: Axis) -> tensor_pb2.Form:
+        are_ranges = isinstance(queries, range) and isinstance(keys, range)
+        if self._structure == options_pb2.STRUCTURE_TOEPLITZ and are_ranges:
+            return tensor_pb2.FORM_TOEPLITZ
+        if self._structure == options_pb2.STRUCTURE_KEY_ROW:
+            return tensor_pb2.FORM_KEY_ROW
+        whole = range(self._tokens())
+        if self._structure == options_pb2.STRUCTURE_BLOCK_TOEPLITZ_2D and queries == keys == whole:
+            return tensor_pb2.FORM_BLOCK_TOEPLITZ_2D
+        return tensor_pb2.FORM_DENSE
+
+    def _inner_shape(self, form: tensor_pb2.Form, queries: Axis, keys: Axis) -> Iterable[int]:
+        """The axes between heads and columns."""
+        if form == tensor_pb2.FORM_TOEPLITZ:
+            return (len(queries) + len(keys) - 1,)
+        if form == tensor_pb2.FORM_KEY_ROW:
+            return (len(keys),)
+        if form == tensor_pb2.FORM_BLOCK_TOEPLITZ_2D:
+            encoding = self._encoding
+            return (2 * encoding.window_height - 1, 2 * encoding.window_width - 1)
+        return (len(queries), len(keys))
+
+    def _positions(self) -> int:
+        extent = self._spec.table
+        if extent.HasField("positions"):
+            return len(_range_of(extent.positions))
+        return len(extent.position_ids[0].positions)
+
+    def _tokens(self) -> int:
+        """The tokens of a grid, and its class token."""
+        if "window_height" not in self._fields:
+            return 0
+        encoding = self._encoding
+        return int(encoding.window_height * encoding.window_width + self._has_border)
+
+    def _grid_axes(self) -> tuple[Axis, Axis]:
+        extent, whole = self._spec.grid, range(self._tokens())
+        return (
+            _range_of(extent.queries) if extent.HasField("queries") else whole,
+            _range_of(extent.keys) if extent.HasField("keys") else whole,
+        )
+
+    def _pair_axes(self) -> tuple[Axis, Axis]:
+        extent = self._spec.pair
+        offset = extent.query_offset
+        if extent.alignment == tensor_pb2.ALIGNMENT_END:
+            offset = extent.key_length - extent.query_length
+        return (
+            _axis(extent, "query", "queries", offset),
+            _axis(extent, "key", "keys", 0),
+        )
+
+    def _columns(self) -> tuple[Length, ...]:
+        """The last axis of an answer whose numbers have columns."""
+        if self._has_indices:
+            return ()
+        for name, field in self._fields.items():
+            if field.GetOptions().Extensions[options_pb2.columns]:
+                value = getattr(self._encoding, name)
+                if isinstance(value, tensor_pb2.TableRef):
+                    return (_shape_of(value)[-1],) if _shape_of(value) else (None,)
+                return (self._rotated(value),)
+        return ()
+
+    def _rotated(self, columns: int) -> int:
+        """The columns of a rotary table; of other tables, all of them."""
+        encoding = self._encoding
+        if "partial_rotary_factor" in self._fields:
+            is_whole = encoding.rope_type == encodings_pb2.ROPE_TYPE_PROPORTIONAL
+            if not is_whole and encoding.HasField("partial_rotary_factor"):
+                columns = int(columns * encoding.partial_rotary_factor)
+            columns -= columns % 2
+        layout = self._fields.get("layout")
+        if layout is None or layout.enum_type != encodings_pb2.RotaryLayout.DESCRIPTOR:
+            return columns
+        return columns // 2 if encoding.layout == encodings_pb2.ROTARY_LAYOUT_COMPACT else columns
+
+    def _heads(self) -> tuple[tuple[Length, ...], bool]:
+        """The first axis of an answer that has heads, and whether there may be one besides."""
+        if self._has_indices:
+            return (), False
+        extent = getattr(self._spec, self._spec.WhichOneof("extent") or "grid")
+        if extent.HasField("heads"):
+            return (len(_range_of(extent.heads)),), False
+        if "num_heads" in self._fields:
+            return (self._encoding.num_heads or None,), False
+        if "table" not in self._fields:
+            return (), False
+        *heads, _rows, _columns = _shape_of(self._encoding.table) or (None, None)
+        return tuple(heads), not _shape_of(self._encoding.table)
+
+
+def _shape_of(table: tensor_pb2.TableRef) -> tuple[int, ...]:
+    """The shape of a table in the request; () of one that the server has."""
+    return tuple(table.inline_table.shape)
+
+
+def _range_of(span: tensor_pb2.Range) -> range:
+    return range(span.begin, span.end)
+
+
+def _axis(extent: tensor_pb2.PairExtent, side: str, window: str, offset: int) -> Axis:
+    """The positions of the queries or keys of a request."""
+    if extent.HasField(f"{side}_positions"):
+        positions = getattr(extent, f"{side}_positions").positions
+        whole = range(positions[0], positions[0] + len(positions))
+        return whole if list(positions) == list(whole) else positions
+    if extent.HasField(window):
+        span = _range_of(getattr(extent, window))
+    else:
+        span = range(getattr(extent, f"{side}_length"))
+    return range(span.start + offset, span.stop + offset)

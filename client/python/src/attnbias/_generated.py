@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the messages of a generated module, by the means that protobuf has had since 4.25."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from google.protobuf import (
+    any_pb2,
+    descriptor_pb2,  # noqa: F401  # OURS then has it
+    descriptor_pool,
+    duration_pb2,
+    message,
+)
+from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
+from google.protobuf.reflection import GeneratedProtocolMessageType
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+OURS: Final = descriptor_pool.Default()
+"""Holds our own contract, whose options extend messages of this pool."""
+PUBLIC: Final = descriptor_pool.DescriptorPool()
+"""Holds google.rpc and grpc.health.v1: the default pool has those of a program's other packages."""
+
+
+def load(module: dict[str, Any], pool: Any, serialized: bytes) -> None:
+    """Adds a file to a pool, and its messages, enumerations and extensions to a module.
+
+    Args:
+        module: ``globals()`` of the module.
+        pool: has the files that this one imports.
+        serialized: a FileDescriptorProto.
+    """
+    file = pool.AddSerializedFile(serialized)
+    module["DESCRIPTOR"] = file
+    module.update(file.extensions_by_name)
+    for name, enum in file.enum_types_by_name.items():
+        module[name] = EnumTypeWrapper(enum)
+        module.update({value.name: value.number for value in enum.values})
+    for name, descriptor in file.message_types_by_name.items():
+        module[name] = _message_class(descriptor, name, module["__name__"])
+
+
+def is_repeated(field: FieldDescriptor) -> bool:
+    """Whether a field holds a list; protobuf before 6.31 has no ``field.is_repeated``."""
+    return isinstance(field.default_value, list)
+
+
+def _message_class(descriptor: Descriptor, path: str, module: str) -> type[message.Message]:
+    names: dict[str, Any] = {
+        nested.name: _message_class(nested, f"{path}.{nested.name}", module)
+        for nested in descriptor.nested_types
+    }
+    names |= {"DESCRIPTOR": descriptor, "__module__": module, "__qualname__": path}
+    make: Any = GeneratedProtocolMessageType
+    made: type[message.Message] = make(descriptor.name, (message.Message,), names)
+    return made
+
+
+for _imported in (any_pb2, duration_pb2):
+    load({"__name__": __name__}, PUBLIC, _imported.DESCRIPTOR.serialized_pb)

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compares the numbers of a module with those that are going to replace them."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from torch import nn
+
+ULP: Final = 2.0**-23  # of float32, relative to a power of two
+_HALF_ULP: Final = ULP / 2
+_ANGLE_ROUNDINGS: Final = 16  # of a frequency, its scaling, and its product with a position
+
+
+class IncomparableError(Exception):
+    """The module's numbers cannot be read here; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Numbers of a module, and the server's for the same places.
+
+    Attributes:
+        quantity: name of the numbers.
+        own: the module's, on any device.
+        served: the server's, of the same shape.
+        axes: by the name of each axis, what its indices stand for.
+        bound: greatest difference, which broadcasts to the shape; 0 for equal numbers.
+        cause: what probably made them differ, for the error.
+    """
+
+    quantity: str
+    own: torch.Tensor
+    served: torch.Tensor
+    axes: Mapping[str, Sequence[int]]
+    bound: torch.Tensor | float = 0.0
+    cause: str = ""
+
+
+def require_same(path: str, pair: Pair) -> None:
+    """Refuses a module whose numbers are not the server's.
+
+    Raises:
+        ValueError: with the greatest difference beyond its bound.
+    """
+    own, served = (each.detach().cpu().double() for each in (pair.own, pair.served))
+    if own.shape != served.shape:
+        _refuse(
+            f"{path} with {pair.quantity} of shape {list(own.shape)}, "
+            f"want {list(served.shape)}, which the configuration describes",
+            pair.cause,
+        )
+    off = (own - served).abs()
+    off = torch.where((own == served) | (own.isnan() & served.isnan()), 0.0, off)
+    bound = torch.as_tensor(pair.bound, dtype=torch.float64).expand(off.shape)
+    beyond = ~(off <= bound)  # a NaN too
+    if not beyond.any():
+        return
+    worst = torch.where(beyond, off.nan_to_num(math.inf, math.inf), -1.0).argmax()
+    place = [int(index) for index in torch.unravel_index(worst, off.shape)]
+    at = ", ".join(
+        f"{name} {values[index]}"
+        for (name, values), index in zip(pair.axes.items(), place, strict=True)
+    )
+    got, want, difference, most = (
+        float(each.flatten()[worst]) for each in (own, served, off, bound)
+    )
+    _refuse(
+        f"{path} with {pair.quantity} {got:.9g} at {at}, want the server's {want:.9g}; the "
+        f"largest difference is {difference:.3g}, where the bound is {most:.3g}",
+        pair.cause,
+    )
+
+
+def _refuse(what: str, cause: str) -> NoReturn:
+    raise ValueError(
+        f"model: got {what}. {cause or 'The module was changed after it was made'}: "
+        "load the model again, with the configuration that it shall have, and attach it before "
+        "anything in it is changed; or leave it unattached"
+    )
+
+
+def unreadable(*tensors: torch.Tensor) -> str:
+    """Why the numbers of one of some tensors cannot be read; empty if they can."""
+    for tensor in tensors:
+        if tensor.is_meta:
+            return "its numbers are on the meta device"
+        if hasattr(tensor, "full_tensor"):  # reading a DTensor takes all processes
+            return f"its numbers are sharded ({type(tensor).__name__})"
+    return ""
+
+
+def require_readable(*tensors: torch.Tensor) -> None:
+    """Raises an IncomparableError if the numbers of a tensor cannot be read."""
+    reason = unreadable(*tensors)
+    if reason:
+        raise IncomparableError(reason)
+
+
+@contextlib.contextmanager
+def probing(module: nn.Module, **attributes: Any) -> Iterator[None]:
+    """Sets attributes of a module and undoes at the end all that its own code changes."""
+    before = dict(vars(module))
+    inner = {name: dict(value) for name, value in before.items() if type(value) is dict}
+    contents = [
+        (buffer, buffer.clone()) for buffer in module.buffers(recurse=False) if not buffer.is_meta
+    ]
+    try:
+        for name, value in attributes.items():
+            setattr(module, name, value)
+        with torch.no_grad():
+            yield
+    finally:
+        for name, value in inner.items():
+            before[name].clear()
+            before[name].update(value)
+        vars(module).clear()
+        vars(module).update(before)
+        with torch.no_grad():
+            for buffer, numbers in contents:
+                if not torch.equal(buffer, numbers):
+                    buffer.copy_(numbers)
+
+
+def probes(length: int) -> list[int]:
+    """Some of the positions below a length: the first, the last, and those about powers of two."""
+    powers = (1 << exponent for exponent in range(length.bit_length()))
+    near = {place for power in powers for place in (power - 1, power, power * 3 // 2)}
+    return sorted({0, length - 1} | {place for place in near if place < length})
+
+
+def angle_bound(
+    positions: Sequence[int], frequencies: torch.Tensor, rope_theta: float
+) -> torch.Tensor:
+    """How far float32 arithmetic may be from angles, ``[positions, pairs]``.
+
+    A frequency is a power of rope_theta, whose exponent is rounded; then come roundings of what
+    scales it, and of its product with the position.
+
+    Args:
+        positions: of the rows.
+        frequencies: of the pairs, before anything makes them smaller.
+        rope_theta: the base of the powers.
+    """
+    relative = (_ANGLE_ROUNDINGS + math.log(max(rope_theta, 1.0))) * _HALF_ULP
+    return torch.tensor(positions).double()[:, None] * frequencies.double() * relative
+
+
+def held_in(numbers: torch.Tensor) -> torch.dtype:
+    """The narrowest type that holds all of them: that of a checkpoint, if the model was cast."""
+    for dtype in (torch.bfloat16, torch.float16):
+        if torch.equal(numbers.to(dtype).to(numbers.dtype), numbers):
+            return dtype
+    return numbers.dtype
+
+
+def require_class_method(path: str, module: nn.Module, name: str) -> None:
+    """Refuses a module with a method of its own, which attach would put out of use."""
+    if name in vars(module):
+        raise ValueError(
+            f"model: got {path} with a {name} of its own, want that of {type(module).__name__}, "
+            "which is to be replaced"
+        )

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a request determines of its answer, written out by hand.
+#include "client/cpp/src/expected.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "tests/client/fake_server.h"
+
+namespace attnbias::expected_test {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+v1::TensorSpec Parsed(const std::string& text) {
+  v1::TensorSpec spec;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &spec))
+      << text;
+  return spec;
+}
+
+// A request, and its answer: for each part its name, element type, form, shape
+// and first relative position. "?" is a length that only the server knows.
+struct Case {
+  const char* request;
+  const char* answer;
+};
+
+// The header of such an answer, in which all unknown lengths are `any`.
+v1::TensorHeader HeaderOf(const Case& the_case, int64_t any = 3) {
+  v1::TensorHeader header = MakeHeader("", "f");
+  header.clear_parts();
+  *header.mutable_resolved_spec() = Parsed(the_case.request);
+  for (const absl::string_view text : absl::StrSplit(the_case.answer, " | ")) {
+    const std::vector<std::string> words = absl::StrSplit(text, ' ');
+    v1::TensorPart* part = header.add_parts();
+    part->set_name(words[0]);
+    v1::DataType type = v1::DATA_TYPE_UNSPECIFIED;
+    EXPECT_TRUE(v1::DataType_Parse("DATA_TYPE_" + words[1], &type)) << text;
+    part->set_data_type(type);
+    v1::Form form = v1::FORM_UNSPECIFIED;
+    EXPECT_TRUE(v1::Form_Parse("FORM_" + words[2], &form)) << text;
+    part->set_form(form);
+    for (const std::string& length :
+         std::vector<std::string>(absl::StrSplit(words[3], ','))) {
+      part->add_shape(length == "?" ? any : std::stoll(length));
+    }
+    if (words.size() > 4) part->set_first_relative_position(stoll(words[4]));
+  }
+  return header;
+}
+
+class Answer : public ::testing::TestWithParam<Case> {
+ protected:
+  // What the answer is refused with after a change.
+  static std::string Refused(
+      const std::function<void(v1::TensorHeader*)>& change) {
+    v1::TensorHeader header = HeaderOf(GetParam());
+    change(&header);
+    const absl::Status status = CheckAnswer(header, Parsed(GetParam().request));
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+    return std::string(status.message());
+  }
+};
+
+TEST_P(Answer, IsAccepted) {
+  for (const int64_t any : {1, 3}) {
+    EXPECT_EQ(
+        CheckAnswer(HeaderOf(GetParam(), any), Parsed(GetParam().request)),
+        absl::OkStatus());
+  }
+}
+
+TEST_P(Answer, IsNotAnyOther) {
+  EXPECT_THAT(Refused([](auto* h) { h->add_parts()->set_name("more"); }),
+              StartsWith("header.parts: got ["));
+  EXPECT_THAT(Refused([](auto* h) { h->mutable_parts()->RemoveLast(); }),
+              StartsWith("header.parts: got ["));
+  for (int i = 0; i < HeaderOf(GetParam()).parts_size(); ++i) {
+    const auto has = [&](const std::string& field, const auto& change) {
+      EXPECT_THAT(Refused([&](auto* h) { change(h->mutable_parts(i)); }),
+                  HasSubstr(absl::StrCat(" has ", field)));
+    };
+    EXPECT_THAT(
+        Refused([&](auto* h) { h->mutable_parts(i)->set_name("bias"); }),
+        StartsWith("header.parts: got ["));
+    has("data_type F64",
+        [](auto* part) { part->set_data_type(v1::DATA_TYPE_F64); });
+    has("form 99",
+        [](auto* part) { part->set_form(static_cast<v1::Form>(99)); });
+    has("first_relative_position 7",
+        [](auto* part) { part->set_first_relative_position(7); });
+    has("shape []", [](auto* part) { part->clear_shape(); });
+    has("shape [", [](auto* part) { part->mutable_shape()->RemoveLast(); });
+    for (int axis = 0; axis < HeaderOf(GetParam()).parts(i).shape_size();
+         ++axis) {
+      has("shape [", [axis](auto* part) { part->set_shape(axis, 0); });
+    }
+    // An axis of heads may be there if the request does not determine it.
+    has("shape [", [](auto* part) {
+      part->add_shape(1);
+      part->add_shape(1);
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Requests, Answer,
+    ::testing::Values(
+        Case{"sinusoidal { dim: 6 } table { positions { begin: -3 end: 4 } }",
+             "positions F32 TABLE 7,6"},
+        Case{"sinusoidal { dim: 6 } table { position_ids { positions: [9, 1] } "
+             "} output { data_type: DATA_TYPE_BF16 }",
+             "positions BF16 TABLE 2,6"},
+        Case{"learned_absolute { table { name: 'w' } } table { positions { "
+             "end: 4 } }",
+             "positions F32 TABLE 4,?"},
+        Case{"learned_absolute { table { inline_table { shape: [9, 5] } } } "
+             "table { positions { end: 4 } }",
+             "positions F32 TABLE 4,5"},
+        // floor(10 / 2) is 5, and 4 are even.
+        Case{"rotary { head_dim: 10 partial_rotary_factor: 0.5 } table { "
+             "positions { end: 4 } }",
+             "cos F32 TABLE 4,4 | sin F32 TABLE 4,4"},
+        Case{"rotary { head_dim: 10 layout: ROTARY_LAYOUT_COMPACT } table { "
+             "positions { end: 4 } }",
+             "cos F32 TABLE 4,5 | sin F32 TABLE 4,5"},
+        Case{"rotary { head_dim: 8 rope_type: ROPE_TYPE_PROPORTIONAL "
+             "partial_rotary_factor: 0.5 } table { positions { end: 4 } }",
+             "cos F32 TABLE 4,8 | sin F32 TABLE 4,8"},
+        Case{"xpos { dim: 4 } table { positions { end: 1 } }",
+             "cos F32 TABLE 1,4 | sin F32 TABLE 1,4 | scale F32 TABLE 1,4"},
+        Case{"alibi { num_heads: 8 } pair { query_length: 3 key_length: 5 "
+             "alignment: ALIGNMENT_END }",
+             "diagonals F32 TOEPLITZ 8,7 -4"},
+        Case{"alibi { num_heads: 8 } pair { query_length: 9 key_length: 9 "
+             "query_offset: 2 queries { begin: 3 end: 5 } keys { begin: 1 end: "
+             "4 } heads { begin: 6 end: 8 } } output { data_type: "
+             "DATA_TYPE_F16 }",
+             "diagonals F16 TOEPLITZ 2,4 -5"},
+        Case{"alibi { num_heads: 8 } pair { query_positions { positions: [4, "
+             "5, 6] } key_positions { positions: [2, 3] } }",
+             "diagonals F32 TOEPLITZ 8,4 -4"},
+        Case{"alibi { num_heads: 8 } pair { query_positions { positions: [4, "
+             "6] } key_positions { positions: [2, 3] } }",
+             "dense F32 DENSE 8,2,2"},
+        Case{"alibi { num_heads: 8 variant: ALIBI_VARIANT_KEY_FROM_END } pair "
+             "{ query_length: 3 key_length: 5 }",
+             "row F32 KEY_ROW 8,5"},
+        Case{"t5 { num_heads: 8 } pair { query_length: 3 key_length: 3 } "
+             "output { values: VALUES_BUCKETS }",
+             "diagonals I32 TOEPLITZ 5 -2"},
+        Case{"kerple { p: [1, 2] } pair { query_length: 1 key_length: 1 }",
+             "diagonals F32 TOEPLITZ ?,1 0"},
+        Case{"fire { num_heads: 2 } pair { query_length: 3 key_length: 4 }",
+             "dense F32 DENSE 2,3,4"},
+        Case{"deberta {} pair { query_length: 3 key_length: 4 } output { form: "
+             "FORM_DENSE }",
+             "dense I32 DENSE 3,4"},
+        Case{"shaw { table { sha256: 'ab' } } pair { query_length: 3 "
+             "key_length: 4 }",
+             "diagonals F32 TOEPLITZ 6,? -2"},
+        Case{"shaw { table { sha256: 'ab' } } pair { query_length: 3 "
+             "key_length: 4 }",
+             "diagonals F32 TOEPLITZ ?,6,? -2"},
+        Case{"shaw { table { inline_table { shape: [2, 7, 16] } } } pair { "
+             "query_length: 3 key_length: 4 }",
+             "diagonals F32 TOEPLITZ 2,6,16 -2"},
+        Case{"conformer { dim: 16 } pair { query_length: 3 key_length: 3 }",
+             "diagonals F32 TOEPLITZ 5,16 -2"},
+        Case{"swin { window_height: 2 window_width: 3 num_heads: 4 }",
+             "block F32 BLOCK_TOEPLITZ_2D 4,3,5"},
+        Case{"swin { window_height: 2 window_width: 3 num_heads: 4 } grid { "
+             "queries { begin: 1 end: 3 } }",
+             "dense F32 DENSE 4,2,6"},
+        Case{"beit { window_height: 2 window_width: 3 num_heads: 4 } grid { "
+             "queries { end: 7 } }",
+             "block F32 BLOCK_TOEPLITZ_2D 4,3,5 | border F32 TABLE 4,3"},
+        Case{"tupe { num_heads: 4 reset_class_token: true } pair { "
+             "query_length: 3 key_length: 3 }",
+             "diagonals F32 TOEPLITZ 4,5 -2 | border F32 TABLE 4,3"},
+        Case{"tupe { num_heads: 4 reset_class_token: true position_table { "
+             "name: 'w' } } pair { query_length: 3 key_length: 3 }",
+             "dense F32 DENSE 4,3,3"}));
+
+class Lie : public ::testing::Test {
+ protected:
+  Lie() {
+    v1::TensorPart* part = header_.mutable_parts(0);
+    part->mutable_shape()->Add(7);
+    part->set_first_relative_position(-4);
+    *header_.mutable_resolved_spec() = Parsed(
+        "alibi { num_heads: 8 } pair { query_length: 3 key_length: 5 "
+        "query_offset: 2 queries { end: 3 } keys { end: 5 } heads { "
+        "end: 8 } }");
+  }
+
+  // What a header is refused with after `change`.
+  std::string Refused(const std::function<void(v1::TensorHeader*)>& change) {
+    v1::TensorHeader header = header_;
+    change(&header);
+    const absl::Status status = CheckAnswer(header, spec_);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+    return std::string(status.message());
+  }
+
+  const v1::TensorSpec spec_ = Parsed(
+      "alibi { num_heads: 8 } pair { query_length: 3 key_length: 5 "
+      "alignment: ALIGNMENT_END }");
+  v1::TensorHeader header_ = MakeHeader(std::string(32, '\0'), "f");
+};
+
+TEST_F(Lie, IsNoneOfWhatWasAskedFor) {
+  EXPECT_EQ(CheckAnswer(header_, spec_), absl::OkStatus());
+}
+
+TEST_F(Lie, IsQuotedBesideWhatIsWanted) {
+  EXPECT_EQ(Refused([](auto* h) { h->mutable_parts(0)->set_shape(1, 6); }),
+            "header: part diagonals has shape [8, 6], want [8, 7]");
+  EXPECT_EQ(
+      Refused([](auto* h) { h->mutable_parts(0)->set_form(v1::FORM_DENSE); }),
+      "header: part diagonals has form DENSE, want TOEPLITZ");
+  EXPECT_EQ(Refused([](auto* h) {
+              h->mutable_parts(0)->set_data_type(v1::DATA_TYPE_I32);
+            }),
+            "header: part diagonals has data_type I32, want F32");
+  EXPECT_EQ(Refused([](auto* h) { h->mutable_parts(0)->set_name("\x1b[2J"); }),
+            "header.parts: got [\\x1b[2J], want [diagonals]");
+  EXPECT_THAT(Refused([](auto* h) {
+                for (int i = 0; i < 1000; ++i) *h->add_parts() = h->parts(0);
+              }),
+              EndsWith(", diagonals, ...], want [diagonals]"));
+  EXPECT_LT(Refused([](auto* h) {
+              h->mutable_parts(0)->set_name(std::string(1 << 20, 'x'));
+            }).size(),
+            200);
+}
+
+TEST_F(Lie, AboutTheRequestIsRefused) {
+  for (const char* resolved :
+       {"", "t5 { num_heads: 8 } pair { query_length: 3 key_length: 5 }",
+        "alibi { num_heads: 8 } table { positions { end: 3 } }",
+        // As many diagonals, from the same one on.
+        "alibi { num_heads: 8 } pair { query_length: 1 key_length: 7 "
+        "query_offset: 4 }",
+        "alibi { num_heads: 8 } pair { query_length: 3 key_length: 5 "
+        "query_offset: 2 heads { begin: 1 end: 9 } }",
+        "alibi { num_heads: 8 } pair { query_length: 3 key_length: 5 "
+        "query_offset: 2 } output { form: FORM_DENSE }"}) {
+    EXPECT_THAT(Refused([&](auto* h) {
+                  *h->mutable_resolved_spec() = Parsed(resolved);
+                }),
+                HasSubstr("header.resolved_spec: got another request"))
+        << resolved;
+  }
+}
+
+TEST_F(Lie, IsAFingerprintOfOtherCharacters) {
+  for (const std::string& value :
+       {std::string(), std::string(63, 'a'), std::string(65, 'a'),
+        std::string(64, 'A'), std::string(64, 'g'), std::string(64, '\n')}) {
+    EXPECT_THAT(Refused([&](auto* h) { h->set_fingerprint(value); }),
+                EndsWith("\", want 64 lowercase hex digits"));
+    EXPECT_THAT(Refused([&](auto* h) { h->set_encoding_fingerprint(value); }),
+                HasSubstr("header.encoding_fingerprint: got \""));
+  }
+}
+
+// No header fits a request that no server takes, whatever its numbers are.
+TEST(CheckAnswer, SurvivesEveryRequest) {
+  constexpr const char* kLeast = "-9223372036854775808";
+  constexpr const char* kMost = "9223372036854775807";
+  for (const std::string low : {kLeast, "-1", "0", kMost}) {
+    for (const std::string high : {kLeast, "-1", "0", kMost}) {
+      for (const std::string& request :
+           {absl::StrCat("sinusoidal { dim: -2147483648 } table { positions { "
+                         "begin: ",
+                         low, " end: ", high, " } }"),
+            absl::StrCat("rotary { head_dim: -1 partial_rotary_factor: nan } "
+                         "table { position_ids { positions: ",
+                         low, " } }"),
+            absl::StrCat("alibi { num_heads: -1 } pair { query_length: ", low,
+                         " key_length: ", high, " alignment: ALIGNMENT_END }"),
+            absl::StrCat("alibi { num_heads: -1 } pair { query_positions {} "
+                         "query_offset: ",
+                         low, " keys { begin: ", low, " end: ", high, "} }"),
+            absl::StrCat("beit { window_height: -2147483648 window_width: "
+                         "2147483647 num_heads: -1 } grid { queries { begin: ",
+                         low, " end: ", high, " } }")}) {
+        EXPECT_EQ(CheckAnswer(MakeHeader("", "f"), Parsed(request)).code(),
+                  absl::StatusCode::kDataLoss)
+            << request;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace attnbias::expected_test

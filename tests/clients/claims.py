@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers whose answers are consistent, and not what was asked for; and what they do to a terminal
+or to a loop that believes them.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import numpy as np
+from google.protobuf import any_pb2
+from google.rpc import error_details_pb2, status_pb2
+
+from tests.clients.faults import (
+    Fault,
+    Pause,
+    Refusal,
+    Step,
+    header,
+    in_turn,
+    none,
+    part,
+    then,
+)
+from tests.clients.trial import (
+    LARGE,
+    SMALL,
+    TABLE_FILE,
+    TABLE_TENSOR,
+    Asked,
+    Fails,
+    Trial,
+    alibi,
+    corrupt,
+    encoding,
+)
+from tests.integration.cases import Case
+from tests.integration.contract import message
+
+ESCAPES = "\x1b]0;owned\x07\n\u202eline"
+"""Renames a terminal's window, begins a line of its own, and turns it around."""
+WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "I32": 4}
+
+
+def claimed(
+    name: str, data_type: str, form: str, *shape: int, first: int | None = None
+) -> dict[str, Any]:
+    """A part of a header, and the size that fits."""
+    first_position = {} if first is None else {"first_relative_position": first}
+    return first_position | {
+        "name": name,
+        "data_type": f"DATA_TYPE_{data_type}",
+        "form": f"FORM_{form}",
+        "shape": shape,
+        "size_bytes": WIDTHS[data_type] * math.prod(shape),
+    }
+
+
+def claims(*parts: dict[str, Any]) -> Fault:
+    """A header with these parts, one after the other."""
+
+    def change(owner: Any) -> None:
+        owner.ClearField("parts")
+        owner.total_bytes = 0
+        for fields in parts:
+            owner.parts.add(offset=owner.total_bytes, **fields)
+            owner.total_bytes += fields["size_bytes"]
+
+    return header(change)
+
+
+def mismatch(says: str, *parts: dict[str, Any], asked: Asked = SMALL) -> Trial:
+    """An answer of these parts where others were asked for."""
+    return Trial(asked, claims(*parts), fails=corrupt("header" + re.escape(says)))
+
+
+def names(got: str, want: str, *parts: dict[str, Any], asked: Asked = SMALL) -> Trial:
+    """Parts whose names are others."""
+    return mismatch(f".parts: got [{got}], want [{want}]", *parts, asked=asked)
+
+
+def other(field: str, got: Any, want: Any, part: dict[str, Any], asked: Asked = SMALL) -> Trial:
+    """A part of which one field is another, the first that clients compare."""
+    return mismatch(f": part {part['name']} has {field} {got}, want {want}", part, asked=asked)
+
+
+def changed(field: str, value: Any) -> Fault:
+    """A header with another value of a field."""
+    return header(lambda owner: setattr(owner, field, value))
+
+
+def _fingerprint(field: str, value: str) -> Trial:
+    # How a value is quoted and escaped is each language's.
+    said = re.escape(value) if value.isprintable() else ".*"
+    return Trial(
+        SMALL,
+        changed(field, value),
+        fails=corrupt(rf"header\.{field}: got [\"']{said}[\"'], want 64 lowercase hex digits"),
+    )
+
+
+def first_part(fault: Callable[[Any], object]) -> Fault:
+    return part(fault, total=False)
+
+
+DENSE = alibi(queries=5, keys=7, align="end", form="dense", dtype="f16")
+ROTARY = Asked(Case("rotary", {"head_dim": 8, "layout": "HALF"}, "table"), {"positions": (7, 40)})
+# Their numbers of columns, and whether there are heads, only the server knows.
+NAMED = {"table": f"{TABLE_FILE}:{TABLE_TENSOR}"}
+NAMED_TABLE = Asked(Case("learned_absolute", NAMED, "table"), {"positions": (0, 8)})
+NAMED_VECTORS = Asked(
+    Case("shaw", NAMED | {"left": 15, "right": 16}, "pair"), {"queries": 6, "keys": 6}
+)
+GRID = {"window_height": 2, "window_width": 3, "num_heads": 2}
+BORDERED = Asked(Case("beit", GRID | {"table": np.zeros((18, 2), np.float32)}, "grid"), {})
+SHAW = {"left": 1, "right": 1, "table": np.zeros((3, 4), np.float32)}
+VECTORS = Asked(Case("shaw", SHAW, "pair"), {"queries": 6, "keys": 6})
+BUCKETS = encoding("deberta", queries=20, keys=20, values="buckets")
+
+
+def diagonals(*shape: int, data_type: str = "F32", first: int = -36) -> dict[str, Any]:
+    return claimed("diagonals", data_type, "TOEPLITZ", *shape, first=first)
+
+
+COS, SIN = (claimed(name, "F32", "TABLE", 33, 8) for name in ("cos", "sin"))
+CLAIMS = {
+    "fewer diagonals": other("shape", [8, 72], [8, 73], diagonals(8, 72)),
+    "a dense `[1]`": names("dense", "diagonals", claimed("dense", "F32", "DENSE", 1)),
+    "`[0, 2^62]`": other("shape", [0, 1 << 62], [8, 73], diagonals(0, 1 << 62)),
+    "`[0, 2^62]`, by the second call": Trial(
+        SMALL,
+        in_turn(none, claims(diagonals(0, 1 << 62))),
+        settings={"times": 2},
+        fails=corrupt(r"header: part diagonals has shape \[0, 4611686018427387904\], want"),
+        calls=2,
+    ),
+    "another number of heads": other("shape", [7, 73], [8, 73], diagonals(7, 73)),
+    "one axis more": other("shape", [8, 73, 1], [8, 73], diagonals(8, 73, 1)),
+    "one axis less": other("shape", [584], [8, 73], diagonals(584)),
+    "no axis": other("shape", [], [8, 73], diagonals()),
+    "another name": names("bias", "diagonals", claimed("bias", "F32", "TOEPLITZ", 8, 73)),
+    "an empty name": names("", "diagonals", claimed("", "F32", "TOEPLITZ", 8, 73)),
+    "another element type": other("data_type", "F16", "F32", diagonals(8, 73, data_type="F16")),
+    "another element type of the same size": other(
+        "data_type", "I32", "F32", diagonals(8, 73, data_type="I32")
+    ),
+    "another first relative position": other(
+        "first_relative_position", -35, -36, diagonals(8, 73, first=-35)
+    ),
+    "the dense form, unasked": names(
+        "dense", "diagonals", claimed("dense", "F32", "DENSE", 8, 37, 37)
+    ),
+    "another form of the same shape": other(
+        "form", "TABLE", "TOEPLITZ", claimed("diagonals", "F32", "TABLE", 8, 73, first=-36)
+    ),
+    "a part twice": names("diagonals, diagonals", "diagonals", diagonals(8, 73), diagonals(8, 73)),
+    "a part besides": names(
+        "diagonals, border", "diagonals", diagonals(8, 73), claimed("border", "F32", "TABLE", 8, 3)
+    ),
+    "diagonals for a dense tensor": names(
+        "diagonals", "dense", diagonals(8, 11, data_type="F16", first=-4), asked=DENSE
+    ),
+    "queries for keys": other(
+        "shape", [8, 7, 5], [8, 5, 7], claimed("dense", "F16", "DENSE", 8, 7, 5), DENSE
+    ),
+    "one of two parts": names("cos", "cos, sin", COS, asked=ROTARY),
+    "two parts in another order": names("sin, cos", "cos, sin", SIN, COS, asked=ROTARY),
+    "two parts of one name": names("cos, cos", "cos, sin", COS, COS, asked=ROTARY),
+    "a table without columns": other(
+        "shape", [8, 0], "[8, any]", claimed("positions", "F32", "TABLE", 8, 0), NAMED_TABLE
+    ),
+    "a table of other positions": other(
+        "shape", [2, 8], "[8, any]", claimed("positions", "F32", "TABLE", 2, 8), NAMED_TABLE
+    ),
+    "vectors of no heads": other(
+        "shape",
+        [0, 11, 2],
+        "[11, any], perhaps after an axis of heads",
+        diagonals(0, 11, 2, first=-5),
+        NAMED_VECTORS,
+    ),
+    "no border": names(
+        "block",
+        "block, border",
+        claimed("block", "F32", "BLOCK_TOEPLITZ_2D", 2, 3, 5),
+        asked=BORDERED,
+    ),
+    "numbers for vectors": other("shape", [11], [11, 4], diagonals(11, first=-5), VECTORS),
+    "numbers for indices": other("data_type", "F32", "I32", diagonals(39, first=-19), BUCKETS),
+    "an empty fingerprint": _fingerprint("fingerprint", ""),
+    "a fingerprint in upper case": _fingerprint("fingerprint", "A" * 64),
+    "a fingerprint of 63 digits": _fingerprint("fingerprint", "a" * 63),
+    "a fingerprint and a new line": _fingerprint("fingerprint", "a" * 64 + "\n"),
+    "an empty encoding fingerprint": _fingerprint("encoding_fingerprint", ""),
+    "an encoding fingerprint in upper case": _fingerprint("encoding_fingerprint", "A" * 64),
+}
+
+
+def _refusal() -> Refusal:
+    """Whose every text is hostile."""
+    status = status_pb2.Status(code=grpc.StatusCode.INVALID_ARGUMENT.value[0], message=ESCAPES)
+    for detail in (
+        error_details_pb2.ErrorInfo(reason=ESCAPES, domain=ESCAPES),
+        error_details_pb2.RequestInfo(request_id=ESCAPES),
+        error_details_pb2.BadRequest(field_violations=[{"field": ESCAPES, "description": ESCAPES}]),
+    ):
+        packed = any_pb2.Any()
+        packed.Pack(detail)
+        status.details.append(packed)
+    trailers = (("grpc-status-details-bin", status.SerializeToString()),)
+    return Refusal(grpc.StatusCode.INVALID_ARGUMENT, ESCAPES, trailers=trailers)
+
+
+# Each test looks for control characters in messages and logs.
+OWNED = "owned"
+TEXTS = {
+    "a status with terminal escapes": Trial(
+        SMALL,
+        then(_refusal(), after=0),
+        fails=Fails("INVALID_ARGUMENT", OWNED, reason=None),
+    ),
+    "`UNAVAILABLE` with terminal escapes, at first": Trial(
+        SMALL, in_turn(then(Refusal(grpc.StatusCode.UNAVAILABLE, ESCAPES), after=0), none), calls=2
+    ),
+    "a part's name with terminal escapes": Trial(
+        SMALL,
+        first_part(lambda owner: setattr(owner, "name", ESCAPES)),
+        fails=corrupt(r"header\.parts: got \[.*owned.*\], want \[diagonals\]"),
+    ),
+    "a part's name that is long": Trial(
+        SMALL,
+        first_part(lambda owner: setattr(owner, "name", "x" * (1 << 20))),
+        fails=corrupt(r"^.{,100}header\.parts: got \[x{50}.{,950}\], want \[diagonals\].{,100}$"),
+    ),
+    "a part's name with terminal escapes, whose size is wrong": Trial(
+        SMALL,
+        first_part(lambda owner: (setattr(owner, "name", ESCAPES), setattr(owner, "offset", 8))),
+        fails=corrupt("header: part .*owned.* does not add up"),
+    ),
+    "a fingerprint with terminal escapes": _fingerprint("fingerprint", ESCAPES),
+    "another fingerprint with terminal escapes, to a resume": Trial(
+        LARGE,
+        in_turn(
+            then(Refusal(grpc.StatusCode.UNAVAILABLE, "not now"), after=3),
+            changed("fingerprint", ESCAPES),
+        ),
+        fails=corrupt("owned"),
+        calls=2,
+    ),
+}
+
+
+def pages(page: Callable[[int], tuple[list[str], str]], *first: Step) -> Fault:
+    """An answer to ListTables for the number of its call: names, and the token of the next."""
+
+    def fault(attempt: int, _messages: list[bytes]) -> list[Step]:
+        names, token = page(attempt)
+        answer = message("ListTablesResponse")(
+            tables=[
+                {"name": name, "sha256": "0" * 64, "data_type": "DATA_TYPE_F32", "shape": [1]}
+                for name in names
+            ],
+            next_page_token=token,
+        )
+        return [*first, answer.SerializeToString()]
+
+    return fault
+
+
+TABLES = {
+    "a table's name with terminal escapes": Trial(
+        None, pages(lambda _: ([ESCAPES], "")), tables=[ESCAPES]
+    ),
+    "two pages": Trial(
+        None, pages(lambda call: (["ab"[call]], "" if call else "a")), tables=["a", "b"], calls=2
+    ),
+    "pages without end, each empty": Trial(
+        None,
+        pages(lambda call: ([], str(call))),
+        fails=corrupt("tables: got an empty page before the last"),
+    ),
+    "pages without end, all the same": Trial(
+        None,
+        pages(lambda _: (["b"], "b")),
+        fails=corrupt('tables: got "b" after "b", want names in ascending order'),
+        calls=2,
+    ),
+    "pages without end, in order": Trial(
+        None,
+        pages(lambda call: ([f"{call:04}"], f"{call:04}")),
+        fails=corrupt("tables: got more than 100 pages, want at most 100"),
+        calls=100,
+    ),
+    "pages without end, one a second": Trial(
+        None,
+        pages(lambda call: ([f"{call:04}"], f"{call:04}"), Pause(1)),
+        settings={"timeout": 3},
+        fails=Fails("DEADLINE_EXCEEDED"),
+        calls=None,
+    ),
+}

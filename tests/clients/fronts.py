@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stands at the target of a client: the faulty server, or something else.
+
+A front is given what is behind it, and gives the target while its block runs.
+"""
+
+import asyncio
+import pathlib
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol
+
+Connection = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Behind(Protocol):
+    """The faulty server in plaintext, and the certificates of fronts that speak TLS."""
+
+    certificates: pathlib.Path
+
+    async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Takes one connection."""
+
+
+Front = Callable[[Behind], AbstractAsyncContextManager[str]]
+Place = tuple[str, int]
+"""An address and a port, 0 for a free one."""
+HERE: Place = ("127.0.0.1", 0)
+
+
+def plain(behind: Behind, place: Place = HERE) -> AbstractAsyncContextManager[str]:
+    """The faulty server."""
+    return _listening(behind.forward, place)
+
+
+def over_tls(certificate: str) -> Callable[..., AbstractAsyncContextManager[str]]:
+    """The faulty server, over TLS with a certificate of this name."""
+
+    def front(behind: Behind, place: Place = HERE) -> AbstractAsyncContextManager[str]:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.set_alpn_protocols(["h2"])
+        folder = behind.certificates
+        context.load_cert_chain(folder / f"{certificate}.pem", folder / f"{certificate}.key")
+        return _listening(behind.forward, place, context)
+
+    return front
+
+
+@asynccontextmanager
+async def nothing(_behind: Behind, place: Place = HERE) -> AsyncIterator[str]:
+    """A port that refuses connections."""
+    with _bound(place) as held:
+        yield _address(held)
+
+
+@asynccontextmanager
+async def unknown_host(_behind: Behind) -> AsyncIterator[str]:
+    """A name without an address, as RFC 6761 has it."""
+    yield "nowhere.invalid:50051"
+
+
+def http(_behind: Behind) -> AbstractAsyncContextManager[str]:
+    """A server of HTTP/1.1."""
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1 << 10)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        writer.close()
+
+    return _listening(refuse, HERE)
+
+
+def silent(_behind: Behind) -> AbstractAsyncContextManager[str]:
+    """Accepts connections, and never sends a byte."""
+
+    async def ignore(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        await asyncio.Event().wait()
+
+    return _listening(ignore, HERE)
+
+
+def late(seconds: float) -> Front:
+    """Nothing, and after some seconds the faulty server."""
+
+    @asynccontextmanager
+    async def front(behind: Behind) -> AsyncIterator[str]:
+        held = _bound(HERE)
+
+        async def listen() -> None:
+            with held:
+                await asyncio.sleep(seconds)
+                async with await asyncio.start_server(behind.forward, sock=held):
+                    await asyncio.Event().wait()
+
+        listening = asyncio.create_task(listen())
+        try:
+            yield _address(held)
+        finally:
+            listening.cancel()
+
+    return front
+
+
+def addresses(*fronts: Front) -> Front:
+    """A target of several addresses, of one front each."""
+
+    @asynccontextmanager
+    async def front(behind: Behind) -> AsyncIterator[str]:
+        first, second = fronts
+        async with first(behind) as one, second(behind) as other:
+            yield f"ipv4:{one},{other}"
+
+    return front
+
+
+def localhost(on_ipv6: Any, on_ipv4: Any) -> Front:
+    """The name of this machine, with one front for each of its addresses, at one port."""
+
+    @asynccontextmanager
+    async def front(behind: Behind) -> AsyncIterator[str]:
+        async with on_ipv4(behind) as ipv4:
+            port = int(ipv4.rpartition(":")[2])
+            async with on_ipv6(behind, ("::1", port)):
+                yield f"localhost:{port}"
+
+    return front
+
+
+def has_two_localhosts() -> bool:
+    found = socket.getaddrinfo("localhost", 0, type=socket.SOCK_STREAM)
+    return {address[0] for *_, address in found} >= {"127.0.0.1", "::1"}
+
+
+@asynccontextmanager
+async def _listening(
+    handler: Connection, place: Place, context: ssl.SSLContext | None = None
+) -> AsyncIterator[str]:
+    server = await asyncio.start_server(handler, sock=_bound(place), ssl=context)
+    try:
+        yield _address(server.sockets[0])
+    finally:
+        server.close()
+
+
+def _bound(place: Place) -> socket.socket:
+    """A socket that does not listen yet: who connects to it is refused."""
+    bound = socket.socket(socket.AF_INET6 if ":" in place[0] else socket.AF_INET)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind(place)
+    return bound
+
+
+def _address(bound: Any) -> str:
+    host, port, *_ = bound.getsockname()
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
