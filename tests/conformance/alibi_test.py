@@ -223,3 +223,21 @@ def test_one_sided_heads_are_two_answers(client: attnbias.Client) -> None:
     seen = np.tri(length, dtype=bool)
     assert np.array_equal(left, np.where(seen, -slopes * distance, -np.inf))
     assert np.array_equal(right, np.where(seen.T, -slopes * distance, -np.inf))
+
+
+def test_unequal_slopes_are_a_sum_of_two_answers(client: attnbias.Client) -> None:
+    length = 50
+    left, right = (
+        client.get(
+            attnbias.ALiBi(num_heads=3, slopes=slopes, variant="causal"),
+            queries=length,
+            keys=length,
+            form="dense",
+        )
+        for slopes in ([0.5, 0.25, 0.125], [0.0625, 1.0, 0.75])
+    )
+    distance = np.subtract.outer(np.arange(length), np.arange(length))
+    to_left = np.float32([0.5, 0.25, 0.125])[:, None, None] * distance
+    to_right = np.float32([0.0625, 1.0, 0.75])[:, None, None] * distance
+    want = np.where(distance > 0, -to_left, to_right)
+    assert np.array_equal(left + right.transpose(0, 2, 1), want)

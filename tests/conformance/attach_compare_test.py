@@ -27,11 +27,13 @@ from torch.distributed.fsdp import fully_shard
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 import attnbias
-from attnbias.transformers._family import _FILES
+from attnbias._config.models import MODELS
+from attnbias.transformers import _rotary
 
 __all__ = ["client_of_tables", "mounted"]  # fixtures
 
 Change = Callable[[Any, pytest.MonkeyPatch], None]
+FAMILIES = {name: model.attach for name, model in MODELS.items() if model.attach is not None}
 
 
 def parts(model: Any, *names: str) -> list[Any]:
@@ -148,17 +150,17 @@ def made(model_type: str) -> Any:
         return gemma_3_that_sees()
     if model_type == "longt5":
         return attach_test.make("longt5-global")
-    if model_type in attach_test.CONFIGS:
-        return attach_test.make(model_type)
-    if model_type in attach_sinusoidal_test.TYPES:
-        return attach_sinusoidal_test.new_model(model_type)
-    if model_type in attach_learned_test.KINDS:
-        return attach_learned_test.new_model(model_type)
-    if model_type in attach_windows_test.KINDS:
-        return attach_windows_test.new_model(model_type)
-    if model_type == "swinv2":
-        return attach_swin_v2_test.new_model()
-    return attach_rotary_test.new_model(model_type)
+    for known, make in (
+        (attach_test.CONFIGS, attach_test.make),
+        (attach_sinusoidal_test.TYPES, attach_sinusoidal_test.new_model),
+        (attach_learned_test.KINDS, attach_learned_test.new_model),
+        (attach_windows_test.KINDS, attach_windows_test.new_model),
+        (attach_rotary_test.MODELS, attach_rotary_test.new_model),
+    ):
+        if model_type in known:
+            return make(model_type)
+    assert model_type == "swinv2"
+    return attach_swin_v2_test.new_model()
 
 
 ROTARY: dict[str, Change] = {
@@ -171,7 +173,7 @@ ROTARY: dict[str, Change] = {
 ALIBI = "build_alibi_tensor"
 SINES = "SinusoidalPositionalEmbedding"
 CHANGES: dict[str, dict[str, Change]] = {
-    **{name: ROTARY for name, file in _FILES.items() if file == "_rotary"},
+    **dict.fromkeys(("gemma3", *attach_rotary_test.MODELS), ROTARY),
     **{name: {"bias": replaced("compute_bias", "T5Attention")} for name in ("t5", "mt5", "umt5")},
     "longt5": {
         "local bias": replaced("compute_bias", "LongT5TransientGlobalAttention"),
@@ -203,19 +205,54 @@ CHANGES: dict[str, dict[str, Change]] = {
         "table": one_number("embed_positions", "GPTJAttention"),
         "method": replaced("_get_embed_positions", "GPTJAttention"),
     },
-    **{name: {"weight": learned_weight} for name, file in _FILES.items() if file == "_learned"},
+    **{name: {"weight": learned_weight} for name in attach_learned_test.SAME},
 }
 CASES = [(name, change) for name, changes in CHANGES.items() for change in changes]
 
 
-def test_each_model_type_is_here() -> None:
-    assert CHANGES.keys() == _FILES.keys()
+def test_each_family_is_here() -> None:
+    assert {FAMILIES[name] for name in CHANGES} == set(FAMILIES.values())
+
+
+def of_defaults(model_type: str) -> Any:
+    """A model without weights, but with the rotary modules of transformers' own defaults."""
+    config = transformers.AutoConfig.for_model(model_type)
+    with torch.device("meta"):
+        model = transformers.AutoModel.from_config(config, attn_implementation="eager")
+    for path, module in [*model.named_modules()]:
+        if type(module) is _rotary._class_of(model):
+            model.set_submodule(path, type(module)(module.config))
+    return model
+
+
+def test_every_rotary_model_is_compared(server: str) -> None:
+    compared = set()
+    with attnbias.Client(server) as client:
+        for model_type in (name for name, family in FAMILIES.items() if family == "rotary"):
+            try:
+                model = of_defaults(model_type)
+            # Of parts of models, and of defaults that transformers itself fails with.
+            except (AttributeError, ImportError, TypeError, ValueError):
+                continue
+            if not any("RotaryEmbedding" in type(module).__name__ for module in model.modules()):
+                continue  # by default it has no positions
+            with attnbias.attach(model, client, max_length=64) as attached:
+                report = attached.report()
+            assert not any(one.reason for one in report), model_type
+            if any(one.encoding.inverse_frequencies for one in report):
+                continue  # from_config refuses it, so what it has is asked for
+            for name, buffer in model.named_buffers():
+                if name.endswith("inv_freq") and not buffer.is_meta:
+                    buffer.mul_(1.001)
+            assert "the largest difference is " in refusal(model, client), model_type
+            compared.add(model_type)
+    assert len(compared) >= 90
 
 
 def numbers(model: Any) -> dict[str, Tensor]:
     """Copies of all weights and buffers."""
     named = [*model.named_parameters(), *model.named_buffers()]
-    return {name: tensor.detach().clone() for name, tensor in named}
+    return {name: tensor.detach().clone() for name, tensor in named if not tensor.is_meta}
 
 
 def refusal(model: Any, client: attnbias.Client, **options: Any) -> str:
@@ -237,7 +274,7 @@ def test_a_changed_model_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = made(model_type)
-    served = client_of_tables if _FILES[model_type] == "_learned" else client
+    served = client_of_tables if FAMILIES[model_type] == "learned" else client
     with torch.no_grad():
         CHANGES[model_type][change](model, monkeypatch)
     refused = refusal(model, served)
@@ -338,8 +375,6 @@ IGNORED: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("words", IGNORED)
 def test_words_that_transformers_ignores(client: attnbias.Client, words: str) -> None:
-    if words == "short_mscale":
-        pytest.skip("with longrope a length decides the frequencies: from_config has to know it")
     rope_type, added = IGNORED[words]
     model = attach_rotary_test.new_model("llama", rope_of(rope_type, **added))
     own = copy.deepcopy(model)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """position_ids of attached models: one rule for eager and compiled code.
 
-A row has the numbers of p and −p, as transformers computes them. A position that no row has is
+A row has the numbers of p and -p, as transformers computes them. A position that no row has is
 refused in all modes: what is compiled is refused by torch's own indexing.
 """
 
@@ -107,9 +107,11 @@ def test_errors_of_positions(client: attnbias.Client) -> None:
         made = rows(model.model.rotary_emb, None)
         with pytest.raises(ValueError, match=r"^position_ids: got 2\.5, want whole numbers: "):
             made([[0.0, 2.5]])
-        with pytest.raises(ValueError, match="^position_ids: got -96, want positions from -95 on$"):
+        with pytest.raises(
+            ValueError, match=r"^position_ids: got -96, want positions from -95 on$"
+        ):
             made([[-96]])
-        with pytest.raises(ValueError, match="^max_length: .* attached with 96, and got 97 "):
+        with pytest.raises(ValueError, match=r"^max_length: .* attached with 96, and got 97 "):
             made([[96]])
 
 

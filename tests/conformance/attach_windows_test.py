@@ -93,9 +93,10 @@ def test_outputs(
     calls, by_sdpa = counted(model, monkeypatch), counted_sdpa(monkeypatch)
     before, keys = state(model), [*model.state_dict()]
     want = output(own)
-    calls.clear()
     by_sdpa.clear()
     with attnbias.attach(model, client, max_length=64, attention=attention):
+        assert len(calls) == 2 * len(biases(model))  # of the untouched model, and to compare
+        calls.clear()
         assert [*model.state_dict()] == keys
         assert torch.equal(output(model), want)
         assert not calls

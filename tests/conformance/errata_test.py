@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The errors of popular write-ups that docs/encodings/ lists, by their numbers."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -18,6 +19,11 @@ def test_the_inner_product_is_not_monotone(client: attnbias.Client) -> None:
     products = table @ table[0]
     assert products[[0, 1, 5]] == pytest.approx([256, 249.1020978, 189.5966677], abs=1e-6)
     assert np.any(np.diff(products) > 0)
+
+
+def test_bf16_tells_few_positions_apart() -> None:
+    """The figure of Transformer-XL, which forms positions in the model's own type."""
+    assert len(np.unique(np.arange(4096).astype(ml_dtypes.bfloat16))) == 769
 
 
 def buckets(client: attnbias.Client, *, bidirectional: bool) -> dict[int, int]:

@@ -2,6 +2,8 @@
 """Sinusoids of several axes against the modules of vision models and against the formulas."""
 
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import mpmath
@@ -11,7 +13,12 @@ import torch
 import transformers as hf
 from bits import Array, assert_same_bits, to_array
 from real import NUMPY_TYPES, PRECISION, rounded_array, sinusoid, timing_signal
-from transformers import CONFIG_MAPPING, AutoModel
+from transformers import CONFIG_MAPPING, AutoModel, AutoModelForObjectDetection
+from transformers.models.aimv2.modeling_aimv2 import Aimv2VisionEmbeddings
+from transformers.models.edgetam.modeling_edgetam import EdgeTamSinePositionEmbedding
+from transformers.models.granite_docling.modeling_granite_docling import (
+    GraniteDoclingPositionEmbedding,
+)
 from transformers.models.omdet_turbo.modeling_omdet_turbo import OmDetTurboHybridEncoder
 from transformers.models.vit_mae.modeling_vit_mae import ViTMAEEmbeddings
 
@@ -32,14 +39,25 @@ FRACTIONS: dict[str, dict[str, float]] = {
     "maskformer": {},
     "mask2former": {},
     "oneformer": {},
+    "edgetam": {},
+    "edgetam_video": {},
     "sam2": {},
     "sam2_video": {},
     "sam3": {},
     "sam3_lite_text": {},
     "sam3_tracker_video": {},
 }
+OF_IMAGES = re.compile(r"\w*(SinePosition|PositionEmbeddingSine)")
 # Those whose rows and columns count from 0, and as they are.
-COUNTS = ["rt_detr", "rt_detr_v2", "d_fine", "deimv2", "pp_doclayout_v3"]
+COUNTS = [
+    "rt_detr",
+    "rt_detr_v2",
+    "d_fine",
+    "deimv2",
+    "pp_doclayout_v2",
+    "pp_doclayout_v3",
+    "pp_doclayout_v4",
+]
 
 
 def model_of(model_type: str) -> torch.nn.Module:
@@ -49,13 +67,16 @@ def model_of(model_type: str) -> torch.nn.Module:
     if getattr(getattr(config, "backbone_config", None), "model_type", "") == "timm_backbone":
         stages = [f"stage{i}" for i in range(1, 5)]
         config = config_class(backbone_config=hf.ResNetConfig(out_features=stages))
+    auto = AutoModelForObjectDetection if model_type == "pp_doclayout_v2" else AutoModel
     with torch.device("meta"):
-        return AutoModel.from_config(config)
+        return auto.from_config(config)
 
 
 def position_modules(model_type: str) -> list[Any]:
+    if model_type == "edgetam":  # whose backbone needs timm
+        return [EdgeTamSinePositionEmbedding(num_position_features=128, normalize=True)]
     modules = model_of(model_type).modules()
-    found = [module for module in modules if "SinePosition" in type(module).__name__]
+    found = [module for module in modules if OF_IMAGES.match(type(module).__name__)]
     assert found
     return found
 
@@ -125,6 +146,43 @@ def test_mae(client: attnbias.Client) -> None:
     rows, columns = grid(7, 7, 0)
     encoding = attnbias.MultiAxisSinusoidal(dim=768, num_axes=2, layout="CONCATENATED")
     assert_same_bits(client.get(encoding, position_ids=[columns, rows]), want)
+
+
+def test_aimv2(client: attnbias.Client) -> None:
+    """As the model adds them to patches of zeros. Columns before rows, as in ViT-MAE."""
+    config = hf.Aimv2VisionConfig(hidden_size=64, patch_size=2, is_native=True)
+    embeddings = Aimv2VisionEmbeddings(config)
+    torch.nn.init.zeros_(embeddings.patch_embed.bias)
+    with torch.no_grad():
+        want = to_array(embeddings(torch.zeros(1, 3, 2 * HEIGHT, 2 * WIDTH))[0])
+    rows, columns = grid(HEIGHT, WIDTH, 0)
+    encoding = attnbias.MultiAxisSinusoidal(dim=64, num_axes=2, layout="CONCATENATED")
+    assert_same_bits(client.get(encoding, position_ids=[columns, rows]), want)
+
+
+def test_granite_docling(client: attnbias.Client) -> None:
+    """Columns before rows."""
+    want = to_array(GraniteDoclingPositionEmbedding(64, 20).pos_embed)
+    rows, columns = grid(20, 20, 0)
+    encoding = attnbias.MultiAxisSinusoidal(dim=64, num_axes=2, layout="CONCATENATED")
+    assert_same_bits(client.get(encoding, position_ids=[columns, rows]), want.reshape(400, 64))
+
+
+def test_every_module_of_an_image_is_compared() -> None:
+    """By name: classes of sines, and the modules that build a table of two axes."""
+    compared = {
+        type(module).__name__
+        for model_type in [*FRACTIONS, *COUNTS]
+        for module in position_modules(model_type)
+    }
+    found, builders = set(), set()
+    for path in Path(hf.models.__path__[0]).glob("*/modeling_*.py"):
+        text = path.read_text()
+        found.update(filter(OF_IMAGES.match, re.findall(r"^class (\w+)", text, re.MULTILINE)))
+        if "def build_2d_sinusoidal_position_embedding" in text:
+            builders.add(path.parent.name)
+    assert found - compared == set()
+    assert builders == {*COUNTS, "aimv2", "granite_docling", "vit_mae"}
 
 
 def test_omdet_turbo(client: attnbias.Client) -> None:

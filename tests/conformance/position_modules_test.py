@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every module of transformers that makes or learns one vector for each position of a sequence.
+"""Every module and function of transformers that makes or learns one vector for each position of
+a sequence.
 
-Each is served, or stands in the table of docs/encodings.md. Those of images are in
-multi_axis_sinusoidal_test.py.
+Each is served, or stands in the table of docs/encodings.md, of which every row is run. Those of
+images are in multi_axis_sinusoidal_test.py, those of distances in relative_sinusoid_test.py, rotary
+ones in default_configs_test.py and advice_test.py.
 """
 
+import ast
 import importlib
 import inspect
 import re
@@ -16,13 +19,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers as hf
 from bits import Array, assert_same_bits, to_array
 from bounds import assert_near
+from pages import names_in, section_of
 from transformers import models
+from transformers.models.pp_doclayout_v2.configuration_pp_doclayout_v2 import (
+    PPDocLayoutV2ReadingOrderConfig,
+)
 
 import attnbias
 
-DOCS = Path(__file__).parents[2] / "docs" / "encodings.md"
 NAME = re.compile(
     r"^class (\w*(?:Sin[a-z]*(?:Position|Embed)|Learned\w*Position)\w*)\(", re.MULTILINE
 )
@@ -90,11 +97,11 @@ def rows_of(module: Any) -> Array:
     return to_array(module(positions, **scale))
 
 
-def documented() -> dict[str, str]:
-    """What the table of docs/encodings.md says of each module in it."""
-    table = DOCS.read_text().split("### Position modules\n")[1]
-    rows = re.findall(r"^\| (`[^|]*) \| ([^|]*) \|", table, re.MULTILINE)
-    return {name: why for names, why in rows for name in re.findall(r"`(\w+)`", names)}
+ADVICE = {
+    name: row.cells
+    for row in section_of("encodings.md", "Position modules")
+    for name in names_in(row.cells[0])
+}
 
 
 def sines_first(rows: Array) -> Array:
@@ -108,8 +115,8 @@ def cosines_first(rows: Array) -> Array:
 
 @pytest.mark.parametrize("name", SINUSOIDAL)
 def test_sinusoidal(client: attnbias.Client, name: str) -> None:
-    why = documented().get(MODULES[name].__name__, "")
-    arranged: Callable[[Array], Array] = cosines_first if "cosines" in why else sines_first
+    _, _, ask = ADVICE.get(MODULES[name].__name__, ("", "", ""))
+    arranged = cosines_first if "exchange the halves" in ask else sines_first
     want = rows_of(make(MODULES[name]))
     # fairseq's have zeros for padding.
     positions = [p for p in range(LENGTH) if want[p].any()]
@@ -142,4 +149,368 @@ def test_learned(client: attnbias.Client, name: str) -> None:
 def test_there_are_many() -> None:
     assert len(LEARNED) >= 12
     assert len(SINUSOIDAL) >= 25
-    assert documented().keys() <= {kind.__name__ for kind in MODULES.values()}
+
+
+Case = Callable[[attnbias.Client], None]
+CASES: dict[str, Case] = {}
+
+
+def case(*names: str) -> Callable[[Case], Case]:
+    """Makes a function the case of these names in the page's table."""
+
+    def add(function: Case) -> Case:
+        CASES.update(dict.fromkeys(names, function))
+        return function
+
+    return add
+
+
+def code_of(family: str, name: str) -> Any:
+    return getattr(importlib.import_module(f"{models.__name__}.{family}.modeling_{family}"), name)
+
+
+def check(
+    client: attnbias.Client, layout: str, want: Array, positions: list[int], **fields: Any
+) -> None:
+    """Against rows for these positions."""
+    scale = fields.pop("scale", 1.0)
+    encoding = attnbias.Sinusoidal(dim=want.shape[1], layout=layout, **fields)
+    got = client.get(encoding, position_ids=positions, scale=scale)
+    assert_near(got, want, np.array(positions) * fields.get("min_timescale", 1))
+
+
+ALL = list(range(LENGTH))
+
+
+@case("create_sinusoidal_embeddings", "_create_sinusoidal_embeddings")
+def create_sinusoidal_embeddings(client: attnbias.Client) -> None:
+    for family, name in (
+        ("distilbert", "create_sinusoidal_embeddings"),
+        ("distilbert", "_create_sinusoidal_embeddings"),
+        ("flaubert", "create_sinusoidal_embeddings"),
+        ("xlm", "create_sinusoidal_embeddings"),
+    ):
+        table = torch.empty(LENGTH, DIM)
+        code_of(family, name)(LENGTH, DIM, table)
+        check(client, "INTERLEAVED", to_array(table), ALL)
+
+
+@case("get_sinusoid_encoding_table")
+def videomae(client: attnbias.Client) -> None:
+    table = code_of("videomae", "get_sinusoid_encoding_table")(LENGTH, DIM)[0]
+    check(client, "INTERLEAVED", to_array(table), ALL)
+
+
+@case("Florence2VisionPositionalEmbeddingCosine1D")
+def florence_2(client: attnbias.Client) -> None:
+    vision = SimpleNamespace(embed_dim=[4, DIM], max_temporal_embeddings=LENGTH)
+    kind = code_of("florence2", "Florence2VisionPositionalEmbeddingCosine1D")
+    rows = kind(SimpleNamespace(vision_config=vision))(torch.empty(1, LENGTH, DIM))
+    check(client, "INTERLEAVED", to_array(rows), ALL)
+
+
+@case("Nemotron3_5TranscribeSpeakerEmbedding")
+def speakers(client: attnbias.Client) -> None:
+    kind = code_of("nemotron3_5_transcribe", "Nemotron3_5TranscribeSpeakerEmbedding")
+    module = kind(SimpleNamespace(num_speakers=8, hidden_size=DIM))
+    check(client, "INTERLEAVED", to_array(module(torch.eye(8))), list(range(8)))
+
+
+@case("positional_encoding", "create_sinusoidal_positions", "ZoeDepthPatchTransformerEncoder")
+def functions(client: attnbias.Client) -> None:
+    ctrl = code_of("ctrl", "positional_encoding")(LENGTH, DIM, torch.float32)
+    check(client, "CONCATENATED", to_array(ctrl), ALL)
+    video_prism = code_of("videoprism", "create_sinusoidal_positions")(LENGTH, DIM)
+    check(client, "CONCATENATED", to_array(video_prism), ALL)
+    zoe_depth = code_of("zoedepth", "ZoeDepthPatchTransformerEncoder").positional_encoding_1d
+    check(client, "CONCATENATED", to_array(zoe_depth(None, 1, LENGTH, DIM)[0]), ALL)
+
+
+@case("MusicgenSinusoidalPositionalEmbedding", "MusicgenMelodySinusoidalPositionalEmbedding")
+def musicgen(client: attnbias.Client) -> None:
+    for family, name in (
+        ("musicgen", "MusicgenSinusoidalPositionalEmbedding"),
+        ("musicgen_melody", "MusicgenMelodySinusoidalPositionalEmbedding"),
+    ):
+        rows = to_array(code_of(family, name)(LENGTH, DIM).weights)
+        check(client, "TENSOR2TENSOR", cosines_first(rows), ALL)
+
+
+def refuses_fractions(client: attnbias.Client) -> None:
+    with pytest.raises((TypeError, ValueError), match="position_ids"):
+        client.get(attnbias.Sinusoidal(dim=DIM), position_ids=[0.5])
+
+
+@case(
+    "VibeVoiceDiffusionHeadSinusoidalEmbedding",
+    "PocketTTSTimestepEmbedding",
+    "GradiumPhononTTSTimestepEmbedding",
+    "VoxtralRealtimeTimeEmbedding",
+)
+def times(client: attnbias.Client) -> None:
+    at = torch.arange(LENGTH).float()
+    vibe_voice = make(code_of("vibevoice", "VibeVoiceDiffusionHeadSinusoidalEmbedding"))
+    voxtral = code_of("voxtral_realtime", "VoxtralRealtimeTimeEmbedding")(DIM)
+    rows = [vibe_voice(at), torch.stack([voxtral(time) for time in at])]
+    for family, name in (
+        ("pocket_tts", "PocketTTSTimestepEmbedding"),
+        ("gradium_phonon_tts", "GradiumPhononTTSTimestepEmbedding"),
+    ):
+        config: Any = SimpleNamespace(frequency_embedding_size=DIM, max_period=10000)
+        angles = at[:, None] * code_of(family, name).compute_default_freqs(config)
+        rows.append(torch.cat([angles.cos(), angles.sin()], dim=1))
+    for each in rows:
+        check(client, "CONCATENATED", cosines_first(to_array(each)), ALL)
+    refuses_fractions(client)
+
+
+@case("SinusPositionEmbedding")
+def qwen_2_5_omni(client: attnbias.Client) -> None:
+    rows = code_of("qwen2_5_omni", "SinusPositionEmbedding")(DIM)(torch.arange(LENGTH) / 1000)
+    check(client, "TENSOR2TENSOR", to_array(rows), ALL)
+    refuses_fractions(client)
+
+
+@case("PI0TimestepEmbeddings")
+def pi_0(client: attnbias.Client) -> None:
+    """Times between 0 and 1 differ."""
+    kind = code_of("pi0", "PI0TimestepEmbeddings")
+    dit = SimpleNamespace(hidden_size=DIM)
+    module = kind(SimpleNamespace(dit_config=dit, min_period=4e-3, max_period=4.0))
+    rows = to_array(module(torch.tensor([0.0, 0.5, 1.0])))
+    assert np.min(np.abs(np.diff(rows, axis=0)).max(axis=1)) > 0.1
+    refuses_fractions(client)
+
+
+@case("BrosPositionalEmbedding1D")
+def bros(client: attnbias.Client) -> None:
+    module = code_of("bros", "BrosPositionalEmbedding1D")(
+        SimpleNamespace(dim_bbox_sinusoid_emb_1d=DIM)
+    )
+    differences = torch.arange(-20, 20).float()
+    rows = module(differences[:, None, None])[:, 0, 0]
+    check(client, "CONCATENATED", to_array(rows), list(range(-20, 20)))
+    refuses_fractions(client)
+
+
+BOXES = ("conditional_detr", "dab_detr", "grounding_dino", "lw_detr", "mm_grounding_dino")
+
+
+@case("encode_sinusoidal_position_embedding", "DeformableDetrModel")
+def boxes(client: attnbias.Client) -> None:
+    """Coordinates between 0 and 1 differ."""
+    for family in (*BOXES, "rf_detr"):
+        encode = code_of(family, "encode_sinusoidal_position_embedding")
+        rows = to_array(encode(torch.tensor([[0.0, 0.0], [0.5, 0.0], [1.0, 0.0]])))
+        assert np.min(np.abs(np.diff(rows, axis=0)).max(axis=1)) > 0.1
+    config = SimpleNamespace(config=SimpleNamespace(d_model=DIM))
+    encode = code_of("deformable_detr", "DeformableDetrModel").get_proposal_pos_embed
+    rows = to_array(encode(config, torch.tensor([[[-3.0] * 4, [0.0] * 4, [3.0] * 4]]))[0])
+    assert np.min(np.abs(np.diff(rows, axis=0)).max(axis=1)) > 0.1
+    refuses_fractions(client)
+
+
+@case("CanaryPositionalEmbedding")
+def canary(client: attnbias.Client) -> None:
+    module = code_of("canary", "CanaryPositionalEmbedding")(LENGTH, DIM)
+    scale = 1 / np.sqrt(DIM)
+    check(client, "CONCATENATED", to_array(module(torch.arange(LENGTH))), ALL, scale=scale)
+
+
+@case("SpeechT5ScaledPositionalEncoding")
+def speech_t5(client: attnbias.Client) -> None:
+    module = code_of("speecht5", "SpeechT5ScaledPositionalEncoding")(0.0, DIM)
+    with torch.no_grad():
+        module.alpha.fill_(0.75)
+        rows = module(torch.zeros(1, LENGTH, DIM))[0]
+    check(client, "INTERLEAVED", to_array(rows), ALL, scale=0.75)
+
+
+@case("FunAsrNanoPositionEmbedding")
+def fun_asr_nano(client: attnbias.Client) -> None:
+    module = code_of("fun_asr_nano", "FunAsrNanoPositionEmbedding")(LENGTH, DIM)
+    rows = module(torch.empty(1, LENGTH - 1, DIM))
+    check(client, "TENSOR2TENSOR", to_array(rows), ALL[1:])
+
+
+@case("TimesFmPositionalEmbedding", "TimesFm2_5PositionalEmbedding")
+def times_fm(client: attnbias.Client) -> None:
+    scales = {"min_timescale": 2, "max_timescale": 5000}
+    for family, name in (
+        ("timesfm", "TimesFmPositionalEmbedding"),
+        ("timesfm2_5", "TimesFm2_5PositionalEmbedding"),
+    ):
+        module = code_of(family, name)(SimpleNamespace(hidden_size=DIM, **scales))
+        check(client, "TENSOR2TENSOR", to_array(module(LENGTH)[0]), ALL, **scales)
+
+
+@case("PatchTSTPositionalEncoding", "PatchTSMixerPositionalEncoding")
+def patches_in_time(client: attnbias.Client) -> None:
+    table = client.get(attnbias.Sinusoidal(dim=DIM), positions=LENGTH, dtype="f64")
+    got = (table - table.mean()) / (10 * table.std(ddof=1))
+    config: Any = SimpleNamespace(
+        use_cls_token=False,
+        num_input_channels=1,
+        d_model=DIM,
+        num_patches=LENGTH,
+        positional_encoding_type="sincos",
+        positional_dropout=0.0,
+        use_positional_encoding=True,
+    )
+    patch_tst = code_of("patchtst", "PatchTSTPositionalEncoding")(config, LENGTH)
+    mixer = code_of("patchtsmixer", "PatchTSMixerPositionalEncoding")(config)
+    for module in (patch_tst, mixer):
+        assert_near(got, to_array(module.position_enc), np.arange(LENGTH))
+
+
+@case("Kimi_K25VisionPositionEmbeddings")
+def kimi(client: attnbias.Client) -> None:
+    sizes = {"hidden_size": DIM, "pos_emb_height": 2, "pos_emb_width": 2}
+    kind = code_of("kimi_k25", "Kimi_K25VisionPositionEmbeddings")
+    rows = to_array(kind(SimpleNamespace(pos_emb_time=LENGTH, **sizes)).time_position_embeddings)
+    assert not rows[0].any()
+    check(client, "CONCATENATED", rows[1:], ALL)
+
+
+def sines_then_cosines(client: attnbias.Client, frequencies: Array, positions: list[int]) -> Array:
+    encoding = attnbias.Rotary(
+        head_dim=2 * len(frequencies),
+        inverse_frequencies=frequencies.tolist(),
+        layout="compact",
+    )
+    tables = client.get(encoding, position_ids=positions)
+    return np.concatenate([tables.sin, tables.cos], axis=1)
+
+
+@case("get_1d_sine_pe")
+def pointers(client: attnbias.Client) -> None:
+    most, half = 15, DIM // 2
+    frequencies = np.repeat(10000.0 ** (-2 * np.arange(half // 2) / half) / most, 2)
+    got = sines_then_cosines(client, frequencies, list(range(16)))
+    for family in ("sam2_video", "sam3_tracker_video", "edgetam_video"):
+        want = code_of(family, "get_1d_sine_pe")(torch.arange(16) / most, DIM)
+        assert_near(got, to_array(want), np.ones(16))
+
+
+@case("generate_fourier_features")
+def perceiver(client: attnbias.Client) -> None:
+    linear = code_of("perceiver", "build_linear_positions")([LENGTH])[None]
+    features = code_of("perceiver", "generate_fourier_features")(
+        linear, num_bands=6, max_resolution=[LENGTH], concat_pos=False
+    )
+    frequencies = np.pi * np.linspace(1, LENGTH / 2, 6) / (LENGTH - 1)
+    got = sines_then_cosines(client, frequencies, [2 * i + 1 - LENGTH for i in ALL])
+    assert_near(got, to_array(features), np.full(LENGTH, LENGTH * np.pi / 2))
+
+
+@case("Gemma3nAudioRelativePositionEmbedding", "Gemma4AudioRelPositionalEncoding")
+def gemma_audio(client: attnbias.Client) -> None:
+    config = hf.Gemma3nAudioConfig(hidden_size=24, conf_num_attention_heads=2)
+    gemma_3n = code_of("gemma3n", "Gemma3nAudioRelativePositionEmbedding")(config)
+    far = list(range(gemma_3n.max_backward, -gemma_3n.max_forward - 1, -1))
+    signal = gemma_3n._get_timing_signal_1d_pos(torch.tensor([far]), torch.float32)[0]
+    check(client, "TENSOR2TENSOR", to_array(signal), far)
+
+    gemma_4 = code_of("gemma4", "Gemma4AudioRelPositionalEncoding")(hf.Gemma4AudioConfig())
+    rows = to_array(gemma_4(torch.empty(0))[0])
+    check(client, "TENSOR2TENSOR", rows, list(range(len(rows) - 1, -1, -1)))
+
+
+@case("FunnelAttentionStructure")
+def funnel(client: attnbias.Client) -> None:
+    config = hf.FunnelConfig(d_model=DIM, attention_type="relative_shift")
+    structure = code_of("funnel", "FunnelAttentionStructure")(config).eval()
+    cpu = torch.device("cpu")
+    (first, _), (second, _), *_ = structure.get_position_embeds(LENGTH, torch.float32, cpu)
+    check(client, "CONCATENATED", to_array(first), list(range(LENGTH, -LENGTH, -1)))
+    distances = list(range(len(second), -len(second), -2))
+    check(client, "CONCATENATED", to_array(second), distances[: len(second)])
+
+
+def learned_angles(family: str, name: str) -> Any:
+    return code_of(family, name)(SimpleNamespace(scale=1.0, num_pos_feats=8, hidden_size=16))
+
+
+@case(
+    "SamPositionalEmbedding",
+    "Sam2PositionalEmbedding",
+    "Sam2VideoPositionalEmbedding",
+    "Sam3TrackerPositionalEmbedding",
+    "Sam3TrackerVideoPositionalEmbedding",
+    "SamHQPositionalEmbedding",
+    "EdgeTamPositionalEmbedding",
+    "EdgeTamVideoPositionalEmbedding",
+)
+def sam(_: attnbias.Client) -> None:
+    """Other weights give other angles at the same coordinates."""
+    for family, name in (
+        ("sam", "SamPositionalEmbedding"),
+        ("sam2", "Sam2PositionalEmbedding"),
+        ("sam2_video", "Sam2VideoPositionalEmbedding"),
+        ("sam3_tracker", "Sam3TrackerPositionalEmbedding"),
+        ("sam3_tracker_video", "Sam3TrackerVideoPositionalEmbedding"),
+        ("sam_hq", "SamHQPositionalEmbedding"),
+        ("edgetam", "EdgeTamPositionalEmbedding"),
+        ("edgetam_video", "EdgeTamVideoPositionalEmbedding"),
+    ):
+        coordinates = torch.full((1, 1, 1, 2), 0.25)
+        with torch.no_grad():
+            one, another = (learned_angles(family, name)(coordinates) for _ in range(2))
+        assert not torch.equal(one, another)
+
+
+@case("PPDocLayoutV2PositionRelationEmbedding")
+def relations_of_boxes(_: attnbias.Client) -> None:
+    """Boxes of another size have other angles at the same centres."""
+    kind = code_of("pp_doclayout_v2", "PPDocLayoutV2PositionRelationEmbedding")
+    module = kind(PPDocLayoutV2ReadingOrderConfig())
+    small, large = (torch.tensor([[[0.5, 0.5, size, size]]]) for size in (0.1, 0.2))
+    angles = [module.box_relative_encoding(box, small) for box in (small, large)]
+    assert not torch.equal(*angles)
+
+
+def test_every_row_has_a_case() -> None:
+    assert ADVICE.keys() == CASES.keys()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_the_page_says_to_ask_for(client: attnbias.Client, name: str) -> None:
+    CASES[name](client)
+
+
+# Sines that other tests compare, by the names of what takes them.
+ELSEWHERE = re.compile(
+    r"(Rotary|Ro[Pp][Ee]).*Embedding|^(ClvpSelfAttention|LightGluePositionalEncoder"
+    r"|MLCDVisionModel|rotate_queries_or_keys)$"  # default_configs_test.py, advice_test.py
+    r"|SinePositionEmbedding|PositionEmbeddingSine|^build_2d_sinusoidal_position_embedding$"
+    r"|^OmDetTurboHybridEncoder$"  # multi_axis_sinusoidal_test.py
+    r"|Conformer\w*RelPosition|EncoderRelPosition|^(Wav2Vec2BertRelPositionalEmbedding"
+    r"|XLNetModel)$"  # relative_sinusoid_test.py
+    r"|^sinusoids$"  # sinusoidal_peers_test.py
+)
+# What fills a module's table at initialisation, as the module itself does.
+COPIES = re.compile(r"PreTrainedModel$")
+# Waves of sound, activations, and a duration.
+NO_POSITIONS = re.compile(r"Snake|ISTFTHead$|sinc_filter|^GradiumPhononTTSModel$")
+
+
+def takes_sines(node: ast.AST) -> bool:
+    return any(
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr in ("sin", "polar")
+        for call in ast.walk(node)
+    )
+
+
+def test_every_sine_of_transformers_is_known() -> None:
+    unknown = set()
+    tested = {kind.__name__ for kind in MODULES.values()} | ADVICE.keys()
+    for path in sorted(Path(models.__path__[0]).glob("*/modeling_*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if not isinstance(node, (ast.ClassDef, ast.FunctionDef)) or node.name in tested:
+                continue
+            known = any(names.search(node.name) for names in (ELSEWHERE, COPIES, NO_POSITIONS))
+            if not known and takes_sines(node):
+                unknown.add(f"{path.parent.name}.{node.name}")
+    assert unknown == set()

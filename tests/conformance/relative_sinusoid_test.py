@@ -11,8 +11,20 @@ import torch
 from bits import Array, assert_same_bits, to_array
 from bounds import assert_near
 from real import rounded_array, sinusoid
-from transformers import Wav2Vec2ConformerConfig, XLNetConfig, XLNetModel
+from transformers import XLNetConfig, XLNetModel
+from transformers.models.fastspeech2_conformer.modeling_fastspeech2_conformer import (
+    FastSpeech2ConformerRelPositionalEncoding,
+)
+from transformers.models.nemotron_asr_streaming.modeling_nemotron_asr_streaming import (
+    NemotronAsrStreamingEncoderRelPositionalEncoding,
+)
 from transformers.models.parakeet.modeling_parakeet import ParakeetEncoderRelPositionalEncoding
+from transformers.models.seamless_m4t.modeling_seamless_m4t import (
+    SeamlessM4TConformerRelPositionalEmbedding,
+)
+from transformers.models.wav2vec2_bert.modeling_wav2vec2_bert import (
+    Wav2Vec2BertRelPositionalEmbedding,
+)
 from transformers.models.wav2vec2_conformer.modeling_wav2vec2_conformer import (
     Wav2Vec2ConformerRelPositionalEmbedding,
 )
@@ -85,17 +97,45 @@ def test_xlnet(client: attnbias.Client, queries: int, keys: int, clamp_len: int 
     assert not uni[~seen].any()
 
 
+def test_xlnet_of_both_directions(client: attnbias.Client) -> None:
+    """With bi_data the second half of a batch has the distances with the opposite sign."""
+    config = XLNetConfig(
+        vocab_size=8, d_model=16, n_layer=1, n_head=2, d_inner=4, bi_data=True, attn_type="bi"
+    )
+    encodings = to_array(XLNetModel(config).relative_positional_encoding(30, 40, bsz=2))
+    distance = 40 - np.arange(len(encodings))
+    for half, sign in ((0, 1), (1, -1)):
+        table = attnbias.Sinusoidal(dim=16, layout="CONCATENATED")
+        got = client.get(table, position_ids=(sign * distance).tolist())
+        assert_near(got, encodings[:, half], distance)
+
+
 @pytest.mark.parametrize("length", [1, 4, 65, 400])
 def test_conformer(client: attnbias.Client, length: int) -> None:
     hidden = torch.zeros(1, length, 24)
-    config = Wav2Vec2ConformerConfig(hidden_size=24, max_source_positions=500)
-    wav2vec2 = Wav2Vec2ConformerRelPositionalEmbedding(config)(hidden)[0]
-    parakeet_config: Any = SimpleNamespace(hidden_size=24, max_position_embeddings=500)
-    parakeet = ParakeetEncoderRelPositionalEncoding(parakeet_config)(hidden)[0]
+    config: Any = SimpleNamespace(
+        hidden_size=24, max_source_positions=500, max_position_embeddings=500
+    )
+    fast_speech_2 = FastSpeech2ConformerRelPositionalEncoding(
+        config, {"positional_dropout_rate": 0.0}
+    )
+    peers = [
+        fast_speech_2(hidden)[1],
+        *(
+            kind(config)(hidden)
+            for kind in (
+                NemotronAsrStreamingEncoderRelPositionalEncoding,
+                ParakeetEncoderRelPositionalEncoding,
+                SeamlessM4TConformerRelPositionalEmbedding,
+                Wav2Vec2BertRelPositionalEmbedding,
+                Wav2Vec2ConformerRelPositionalEmbedding,
+            )
+        ),
+    ]
     got = client.get(attnbias.Conformer(dim=24), queries=length, keys=length)
     distance = np.arange(length - 1, -length, -1)
-    for peer in (wav2vec2, parakeet):
-        assert_near(got.diagonals, to_array(peer), distance)
+    for peer in peers:
+        assert_near(got.diagonals, to_array(peer[0]), distance)
 
 
 def transformer_xl_scores(query: Array, encodings: Array) -> Array:

@@ -98,3 +98,27 @@ def test_x_transformers(client: attnbias.Client) -> None:
     # The scale is a power of two, so that nothing is rounded by undoing it.
     assert scale == 0.125
     assert_near(got / scale, want / scale, np.arange(start, start + length))
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_one_timescale(client: attnbias.Client, dim: int) -> None:
+    """Peers divide by zero; tensor2tensor, whose code this is, does not."""
+    with pytest.raises(ZeroDivisionError):
+        m2m_100(10, dim)
+    timescales = dim // 2
+    increment = np.log(10000) / max(timescales - 1, 1)
+    angles = np.outer(np.arange(10), np.exp(-increment * np.arange(timescales)))
+    want = np.pad(np.concatenate([np.sin(angles), np.cos(angles)], axis=1), ((0, 0), (0, dim % 2)))
+    got = client.get(attnbias.Sinusoidal(dim=dim, layout="TENSOR2TENSOR"), positions=10)
+    assert_near(got, want, np.arange(10))
+
+
+def test_layers_of_tensor2tensor(client: attnbias.Client) -> None:
+    """Its get_layer_timing_signal_sinusoid_1d: the signal of as many positions as layers, of which
+    layer n adds row n everywhere."""
+    layers, dim = 6, 16
+    increment = np.log(10000) / (dim // 2 - 1)
+    angles = np.outer(np.arange(layers), np.exp(-increment * np.arange(dim // 2)))
+    signal = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+    got = client.get(attnbias.Sinusoidal(dim=dim, layout="TENSOR2TENSOR"), positions=layers)
+    assert_near(got, signal, np.arange(layers))

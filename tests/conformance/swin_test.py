@@ -194,3 +194,12 @@ def test_swin_v2(
     error = np.abs(mirrored.transpose(1, 2, 0) - exact)
     assert (error <= ROUNDINGS * 2.0**-53 * (moves + 16)).all()
     assert_near_transformers(client.get(encoding), module, sides)
+
+
+def test_a_pretrained_side_of_one_has_no_coordinates(client: attnbias.Client) -> None:
+    """transformers' are infinite or NaN there; the server refuses it."""
+    module = swin_v2_module(2, (4, 4), (1, 1))
+    assert not np.isfinite(to_array(module.relative_coords_table)).any()
+    encoding = swin_v2_of(module, pretrained_window_height=1, pretrained_window_width=1)
+    with pytest.raises(attnbias.InvalidArgumentError, match="pretrained_window_height"):
+        client.get(encoding)

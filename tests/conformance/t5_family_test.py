@@ -1,17 +1,53 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models that have T5's bias under other names, bit for bit against their own code."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
-from bits import assert_same_bits, to_array
-from transformers import LongT5Config, MPNetConfig, MT5Config, UMT5Config
+from bits import Array, assert_same_bits, to_array
+from transformers import (
+    CpmAntConfig,
+    LayoutLMv2Config,
+    LayoutLMv3Config,
+    LongT5Config,
+    MPNetConfig,
+    MT5Config,
+    Pix2StructTextConfig,
+    Pop2PianoConfig,
+    SwitchTransformersConfig,
+    UMT5Config,
+)
+from transformers.models.cpmant.modeling_cpmant import CpmAntSegmentPositionEmbedding
+from transformers.models.layoutlmv2.modeling_layoutlmv2 import LayoutLMv2Encoder
+from transformers.models.layoutlmv3.modeling_layoutlmv3 import (
+    LayoutLMv3Encoder,
+    LayoutLMv3SelfAttention,
+)
 from transformers.models.longt5.modeling_longt5 import (
     LongT5LocalAttention,
     LongT5TransientGlobalAttention,
 )
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 from transformers.models.mt5.modeling_mt5 import MT5Attention
+from transformers.models.pix2struct.modeling_pix2struct import Pix2StructTextAttention
+from transformers.models.pop2piano.modeling_pop2piano import Pop2PianoAttention
+from transformers.models.pp_doclayout_v2.configuration_pp_doclayout_v2 import (
+    PPDocLayoutV2ReadingOrderConfig,
+)
+from transformers.models.pp_doclayout_v2.modeling_pp_doclayout_v2 import (
+    PPDocLayoutV2ReadingOrderEncoder,
+)
+from transformers.models.prophetnet.modeling_prophetnet import compute_relative_buckets
+from transformers.models.switch_transformers.modeling_switch_transformers import (
+    SwitchTransformersAttention,
+)
+from transformers.models.udop.modeling_udop import (
+    RelativePositionBias1D,
+    RelativePositionBiasHorizontal,
+    RelativePositionBiasVertical,
+)
 from transformers.models.umt5.modeling_umt5 import UMT5Attention
 from transformers.models.wavlm.modeling_wavlm import WavLMAttention
 
@@ -124,3 +160,168 @@ def test_wavlm(client: attnbias.Client) -> None:
             want = to_array(attention.compute_bias(queries, keys))
         got = client.get(encoding, queries=queries, keys=keys, align="start")
         assert_same_bits(got.view(), np.ascontiguousarray(want))
+
+
+def by_positions(
+    client: attnbias.Client, linear: torch.nn.Linear, ids: list[int], **buckets: int
+) -> Array:
+    """A bias of pairs of positions; a Linear's weight is [heads, buckets]."""
+    encoding = attnbias.T5(
+        num_heads=linear.out_features,
+        bidirectional=True,
+        table=linear.weight.detach(),
+        table_layout="heads_buckets",
+        **buckets,
+    )
+    got = client.get(encoding, query_position_ids=ids, key_position_ids=ids)
+    return np.ascontiguousarray(got)
+
+
+@pytest.mark.parametrize(
+    ("config_class", "encoder_class", "method"),
+    [
+        (LayoutLMv2Config, LayoutLMv2Encoder, "_calculate_{}d_position_embeddings"),
+        (LayoutLMv3Config, LayoutLMv3Encoder, "_cal_{}d_pos_emb"),
+    ],
+)
+def test_layoutlm(
+    client: attnbias.Client, config_class: Any, encoder_class: Any, method: str
+) -> None:
+    """The sequence, left edges and lower edges of boxes up to 1000."""
+    config = config_class(
+        hidden_size=24, num_attention_heads=6, num_hidden_layers=1, intermediate_size=8
+    )
+    encoder = encoder_class(config)
+    random = np.random.default_rng(1)
+    boxes = torch.tensor(random.integers(0, 1001, (1, 40, 4)))
+    ids = torch.tensor(random.integers(2, 514, (1, 40)))
+    with torch.no_grad():
+        sequence = to_array(getattr(encoder, method.format(1))(ids)[0])
+        plane = to_array(getattr(encoder, method.format(2))(boxes)[0])
+    got = by_positions(client, encoder.rel_pos_bias, ids[0].tolist())
+    assert_same_bits(got, sequence)
+    sizes = {"num_buckets": 64, "max_distance": 256}
+    left, lower = (
+        by_positions(client, linear, boxes[0, :, edge].tolist(), **sizes)
+        for linear, edge in ((encoder.rel_pos_x_bias, 0), (encoder.rel_pos_y_bias, 3))
+    )
+    assert_same_bits(left + lower, plane)
+
+
+@pytest.mark.parametrize("spatial", [False, True])
+def test_layoutlmv3_divides(spatial: bool) -> None:
+    """Only its bias reaches the scores where queries are zeros."""
+    config = LayoutLMv3Config(
+        hidden_size=24, num_attention_heads=6, has_spatial_attention_bias=spatial
+    )
+    attention = LayoutLMv3SelfAttention(config).eval()
+    for projection in (attention.query, attention.key):
+        torch.nn.init.zeros_(projection.weight)
+        torch.nn.init.zeros_(projection.bias)
+    biases = torch.randn(2, 1, 6, 5, 5)
+    with torch.no_grad():
+        _, weights, *_ = attention(
+            torch.randn(1, 5, 24), torch.zeros(1), rel_pos=biases[0], rel_2d_pos=biases[1]
+        )
+        want = (biases.sum(0) if spatial else biases[0]) / 2  # d_head is 4
+    assert torch.allclose(weights, want.softmax(-1), atol=1e-6)
+
+
+def test_pp_doclayout_v2(client: attnbias.Client) -> None:
+    config = PPDocLayoutV2ReadingOrderConfig(
+        hidden_size=24,
+        num_attention_heads=6,
+        num_hidden_layers=1,
+        intermediate_size=8,
+        has_relative_attention_bias=True,
+    )
+    encoder = PPDocLayoutV2ReadingOrderEncoder(config)
+    ids = torch.arange(300)[None]
+    with torch.no_grad():
+        want = to_array(encoder._cal_1d_pos_emb(ids)[0])
+    assert_same_bits(by_positions(client, encoder.rel_pos_bias, ids[0].tolist()), want)
+
+
+@pytest.mark.parametrize("axis", ["sequence", "horizontal", "vertical"])
+def test_udop(client: attnbias.Client, axis: str) -> None:
+    """Centres between 0 and 1, in float32: a hundred times a difference is truncated."""
+    classes: dict[str, Any] = {
+        "sequence": RelativePositionBias1D,
+        "horizontal": RelativePositionBiasHorizontal,
+        "vertical": RelativePositionBiasVertical,
+    }
+    bias = classes[axis](num_heads=6).eval()
+    table = randomised(bias.relative_attention_bias)
+    boxes = torch.rand(1, 60, 4, generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        want = to_array(bias(torch.ones(1, 60), boxes)[0])
+    if axis == "sequence":
+        encoding = attnbias.T5(num_heads=6, bidirectional=True, table=table)
+        assert_same_bits(client.get(encoding, queries=60, keys=60).view(), want)
+        return
+    encoding = attnbias.T5(num_heads=6, bidirectional=True, max_distance=100, table=table)
+    got = client.get(encoding, queries=101, keys=101)
+    first = 0 if axis == "horizontal" else 1
+    centres = boxes[0, :, [first, first + 2]].mean(dim=-1)
+    differences = to_array((100 * (centres[None] - centres[:, None])).long())
+    pairs = got.diagonals[:, differences - got.first_relative_position]
+    assert_same_bits(np.ascontiguousarray(pairs), want)
+
+
+def compute_bias(attention: Any, queries: int, keys: int) -> Array:
+    with torch.no_grad():
+        return to_array(attention.compute_bias(queries, keys)[0])
+
+
+def test_t5_by_another_name(client: attnbias.Client) -> None:
+    sizes = {"d_model": 16, "d_kv": 4, "num_heads": 4}
+    attentions = [
+        (kind(config(**sizes, is_decoder=is_decoder), True, layer_idx=0), is_decoder)
+        for kind, config in (
+            (SwitchTransformersAttention, SwitchTransformersConfig),
+            (Pop2PianoAttention, Pop2PianoConfig),
+        )
+        for is_decoder in (False, True)
+    ]
+    pix2struct: Any = Pix2StructTextConfig(hidden_size=16, d_kv=4, num_heads=4)
+    attentions.append((Pix2StructTextAttention(pix2struct, True, layer_idx=0), True))
+    for attention, is_decoder in attentions:
+        table = randomised(attention.relative_attention_bias)
+        encoding = attnbias.T5(num_heads=4, bidirectional=not is_decoder, table=table)
+        got = client.get(encoding, queries=300, keys=300)
+        assert_same_bits(got.view(), compute_bias(attention, 300, 300))
+
+
+def test_prophetnet(client: attnbias.Client) -> None:
+    relative = torch.arange(300)[None] - torch.arange(300)[:, None]
+    want = to_array(compute_relative_buckets(32, 128, relative))
+    encoding = attnbias.T5(bidirectional=False)
+    got = client.get(encoding, queries=300, keys=300, values="buckets")
+    assert np.array_equal(got.view(), want)
+
+
+def test_cpm_ant(client: attnbias.Client) -> None:
+    config = CpmAntConfig(num_attention_heads=6)
+    module = CpmAntSegmentPositionEmbedding(config)
+    torch.nn.init.normal_(module.relative_attention_bias)
+    length, buckets = 3000, config.position_bias_num_buckets
+    assert (buckets, config.position_bias_max_distance) == (512, 2048)
+    positions = torch.arange(length)[None]
+    segments = (torch.arange(length) * 3 // length)[None]
+    with torch.no_grad():
+        want = to_array(module(positions, positions, segments, segments)[0])
+    table = module.relative_attention_bias.detach()
+    encoding = attnbias.T5(
+        num_heads=6,
+        num_buckets=buckets,
+        max_distance=2048,
+        bidirectional=True,
+        bucket_rule="float32_log",
+        table=table[:buckets].contiguous(),
+    )
+    got = client.get(encoding, queries=length, keys=length)
+    one = to_array(segments[0])
+    rows = buckets + one[:, None] * config.segment_types + one
+    within = one[:, None] == one
+    pairs = np.where(within, got.view(), to_array(table).T[:, rows])
+    assert_same_bits(np.ascontiguousarray(pairs), want)

@@ -91,7 +91,8 @@ class Payload:
 
 
 def sequence(count: int = 5000) -> npt.NDArray[np.float32]:
-    return np.arange(count, dtype=np.float32)
+    """A table of one column, as Sinusoidal(dim=1) has it."""
+    return np.arange(count, dtype=np.float32)[:, None]
 
 
 def table(array: npt.NDArray[Any], **fields: Any) -> Payload:

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import logging
 import math
 import os
 import pickle
+import re
 import resource
 import signal
+import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -27,6 +31,7 @@ from fake_server import FINGERPRINT, FakeServer, Payload, sequence, table
 
 import attnbias
 from attnbias import aio
+from attnbias.__main__ import main
 from attnbias._cache import key_of
 from attnbias.v1 import service_pb2
 
@@ -594,20 +599,55 @@ def test_a_fingerprint_is_no_path(
     server: FakeServer, cached: attnbias.Client, folder: Path
 ) -> None:
     serve(server, table(VALUES, fingerprint="../../outside"))
-    for _ in range(2):
+    with pytest.raises(attnbias.DataLossError, match=r"fingerprint: got '../../outside', want 64"):
+        get(cached)
+    assert files(folder.parent) == []
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("method", ["get", "describe"])
+def test_a_request_that_names_another_tensor_is_asked_again(
+    server: FakeServer, cached: attnbias.Client, folder: Path, method: str
+) -> None:
+    get(cached)
+    named = request(folder)
+    other = table(VALUES[:500], fingerprint=OTHER)
+    serve(server, other)
+    cached.get(ENCODING, positions=500)
+    (line,) = (path for path in (folder / "requests").iterdir() if path != named)
+    named.write_bytes(line.read_bytes())
+    serve(server, table(VALUES))
+    if method == "get":
         np.testing.assert_array_equal(get(cached), VALUES)
-    assert not [path for path in files(folder.parent) if "outside" in path.name]
-    assert len(server.requests) == 2
+    else:
+        assert cached.describe(ENCODING, **POSITIONS).parts[0].shape == VALUES.shape
+    assert tensor(folder, OTHER).exists()
+
+
+def test_a_description_of_another_tensor_is_asked_for_again(
+    server: FakeServer, cached: attnbias.Client, folder: Path
+) -> None:
+    info = cached.describe(ENCODING, **POSITIONS)
+    (path,) = (folder / "descriptions").iterdir()
+    path.write_bytes(
+        service_pb2.DescribeTensorResponse(header=table(VALUES[:7]).header).SerializeToString()
+    )
+    assert cached.describe(ENCODING, **POSITIONS) == info
+    assert server.describe_calls == 2
 
 
 # Room
 
 
-def fill(server: FakeServer, client: attnbias.Client, dims: range) -> None:
-    for dim in dims:
-        serve(server, table(VALUES, fingerprint=f"{dim:064x}"))
+def numbered(number: int) -> attnbias.Request:
+    return attnbias.Request(attnbias.Sinusoidal(dim=5, base=10.0**number), positions=1000)
+
+
+def fill(server: FakeServer, client: attnbias.Client, numbers: range) -> None:
+    for number in numbers:
+        serve(server, table(VALUES, fingerprint=f"{number:064x}"))
         server.requests.clear()
-        client.get(attnbias.Sinusoidal(dim=dim), positions=1000)
+        client.get_many([numbered(number)])
 
 
 def test_the_least_recently_used_goes_first(
@@ -616,11 +656,11 @@ def test_the_least_recently_used_goes_first(
     cache = attnbias.Cache(folder)
     with connect(server.target, cache=folder, cache_bytes=80_000) as client:
         fill(server, client, range(1, 4))
-        spec = attnbias.Request(attnbias.Sinusoidal(dim=2), positions=1000).to_spec()
+        spec = numbered(2).to_spec()
         for path in (folder / "requests").iterdir():
             os.utime(path, (10, 10) if path.name == key_of(spec) else (20, 20))
-        held = client.get(attnbias.Sinusoidal(dim=2), positions=1000)  # used now
-        first = attnbias.Request(attnbias.Sinusoidal(dim=1), positions=1000).to_spec()
+        (held,) = client.get_many([numbered(2)])  # used now
+        first = numbered(1).to_spec()
         os.utime(folder / "requests" / key_of(first), (5, 5))
         fill(server, client, range(4, 5))
         assert {int(entry.info.fingerprint, 16) for entry in cache.entries()} == {2, 3, 4}
@@ -819,15 +859,269 @@ if os.fork() == 0:
     os._exit(0)
 os.close(says_so)
 assert os.read(forked, 1) == b"x"
-assert draft.path.exists()
+assert (cache.folder / "drafts" / "key").exists()
 assert cache.try_lock("key") is None
-draft._file.close()  # as the kernel does for one that dies
+os.close(draft._lock)  # as the kernel does for one that dies
 assert cache.try_lock("key") is not None
 """
 
 
 def test_a_lock_ends_with_its_holder_though_a_child_lives(folder: Path) -> None:
     subprocess.run([sys.executable, "-c", OUTLIVE, folder], timeout=60, check=True)
+
+
+# Files and folders that somebody else put there
+
+KEY = key_of(attnbias.Request(ENCODING, **POSITIONS).to_spec())
+PLACES = {
+    "request": f"requests/{KEY}",
+    "description": f"descriptions/{KEY}",
+    "tensor": f"tensors/{FINGERPRINT}.safetensors",
+    "lock": f"drafts/{KEY}",
+    "draft": f"drafts/{KEY}.safetensors",
+}
+SHADOWED = {"description": ["request"], "lock": ["tensor"], "draft": ["tensor"]}
+"""What is in the way of looking at a place."""
+HUGE = 64 << 30
+USE_AND_KEEP_HOUSE = """
+import resource, sys, attnbias
+from attnbias.__main__ import main
+resource.setrlimit(resource.RLIMIT_DATA, (8 << 30, 8 << 30))
+target, *folders = sys.argv[1:]
+for folder in folders:
+    print(folder, file=sys.stderr)
+    with attnbias.Client(target, timeout=60, cache=folder) as client:
+        info = client.describe(attnbias.Sinusoidal(dim=5), positions=1000)
+        for _ in range(2):
+            table = client.get(attnbias.Sinusoidal(dim=5), positions=1000)
+            assert (info.nbytes, float(table.sum())) == (20000, 12497500.0)
+    for command in ("ls", "verify", "clear"):
+        main(["cache", command, "--cache", folder])
+"""
+
+
+def sparse(path: Path, *, head: int) -> None:
+    """A file that has no end, and what it begins with where it is a tensor."""
+    path.write_bytes(head.to_bytes(8, "little"))
+    os.truncate(path, HUGE)
+
+
+def socket_at(path: Path) -> None:
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as listening:
+        try:
+            os.chdir(path.parent)  # what a socket's path may have is little
+            listening.bind(path.name)
+        finally:
+            os.chdir("/")
+
+
+def open_to_all(path: Path) -> None:
+    path.write_bytes(b"x" * 3000)
+    path.chmod(0o666)
+
+
+TRAPS: dict[str, Callable[[Path, Path], Any]] = {
+    "a link to a file": lambda path, victim: path.symlink_to(victim),
+    "another name of a file": lambda path, victim: path.hardlink_to(victim),
+    "a link to nothing": lambda path, victim: path.symlink_to(victim.with_name("new")),
+    "a link without end": lambda path, _: path.symlink_to("/dev/zero"),
+    "a link to itself": lambda path, _: path.symlink_to(path.name),
+    "a fifo": lambda path, _: os.mkfifo(path),
+    "a socket": lambda path, _: socket_at(path),
+    "a folder": lambda path, _: path.mkdir(),
+    "a sparse file": lambda path, _: sparse(path, head=0),
+    "a sparse file with a long head": lambda path, _: sparse(path, head=HUGE - 8),
+    "a file that all can write": lambda path, _: open_to_all(path),
+}
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+def test_a_trap_in_the_folder_is_not_stepped_into(
+    server: FakeServer, tmp_path: Path, trap: str
+) -> None:
+    serve(server, table(VALUES))
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    os.utime(victim, ns=(0, 0))
+    folders = [tmp_path / place for place in PLACES]
+    for folder, place in zip(folders, PLACES, strict=True):
+        with attnbias.Client(server.target, timeout=60, cache=folder) as client:
+            get(client)  # so that what is not in the way is there
+        path = folder / PLACES[place]
+        path.parent.mkdir(exist_ok=True)
+        path.unlink(missing_ok=True)
+        for shadowed in SHADOWED.get(place, ()):
+            (folder / PLACES[shadowed]).unlink()
+        TRAPS[trap](path, victim)
+    command = [sys.executable, "-c", USE_AND_KEEP_HOUSE, server.target, *map(str, folders)]
+    subprocess.run(command, timeout=30, check=True)
+    assert victim.read_text() == "precious"
+    assert victim.stat().st_mtime_ns == 0
+    assert not victim.with_name("new").exists()
+
+
+def test_a_device_is_not_read(server: FakeServer, folder: Path) -> None:
+    serve(server, table(VALUES))
+    (folder / "requests").mkdir(parents=True)
+    try:
+        os.mknod(folder / PLACES["request"], 0o600 | stat.S_IFCHR, os.makedev(1, 5))  # /dev/zero
+    except PermissionError:
+        pytest.skip("only root makes devices")
+    with start(USE, server.target, str(folder)) as process:
+        assert float(process.communicate(timeout=30)[0].split()[1]) == float(VALUES.sum())
+
+
+@pytest.mark.parametrize("kind", ["tensors", "requests", "descriptions", "drafts"])
+@pytest.mark.parametrize("how", ["link", "file", "open to all"])
+def test_a_folder_in_the_folder_may_be_a_trap_too(
+    *,
+    server: FakeServer,
+    connect: Connect,
+    folder: Path,
+    tmp_path: Path,
+    kind: str,
+    how: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    serve(server, table(VALUES))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    folder.mkdir()
+    if how == "link":
+        (folder / kind).symlink_to(elsewhere)
+    elif how == "file":
+        (folder / kind).touch()
+    else:
+        (folder / kind).mkdir()
+        (folder / kind).chmod(0o777)
+    with connect(server.target, timeout=60, cache=folder) as client:
+        client.describe(ENCODING, **POSITIONS)
+        for _ in range(2):
+            np.testing.assert_array_equal(get(client), VALUES)
+    assert list(elsewhere.iterdir()) == []
+    assert len(caplog.records) == (kind != "descriptions")
+    if kind != "descriptions":
+        assert str(folder / kind) in caplog.text
+    if how == "open to all" and kind != "descriptions":
+        assert f"want 0700: chmod 700 {folder / kind}" in caplog.text
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775, 0o757, 0o702])
+def test_a_folder_that_others_can_write_is_refused(
+    connect: Connect,
+    folder: Path,
+    mode: int,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder.mkdir()
+    folder.chmod(mode)
+    want = (
+        f": {folder}: got mode {mode:04o}, with which other users can write it; "
+        f"want 0700: chmod 700 {folder}"
+    )
+    with pytest.raises(ValueError, match=r"^cache: ") as refused:
+        connect("localhost", cache=folder)
+    assert str(refused.value) == f"cache{want}"
+    with pytest.raises(ValueError, match=r"^folder: ") as refused:
+        attnbias.Cache(folder)
+    assert str(refused.value) == f"folder{want}"
+    monkeypatch.setenv("ATTNBIAS_CACHE_DIR", str(folder))
+    with pytest.raises(ValueError, match=r"^ATTNBIAS_CACHE_DIR: "):
+        connect("localhost")
+    assert main(["cache", "ls"]) == 1
+    assert want in capsys.readouterr().err
+    folder.chmod(0o700)
+    connect("localhost", cache=folder).close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
+def test_a_folder_of_another_user_is_refused(connect: Connect, folder: Path) -> None:
+    folder.mkdir()
+    os.chown(folder, 12345, -1)
+    want = f"cache: {folder}: got one that belongs to user 12345, want one of user 0's own"
+    with pytest.raises(ValueError, match=re.escape(want)):
+        connect("localhost", cache=folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_file_of_another_user_is_fetched_again(
+    server: FakeServer, cached: attnbias.Client, folder: Path
+) -> None:
+    get(cached)
+    os.chown(tensor(folder), 12345, -1)
+    np.testing.assert_array_equal(get(cached), VALUES)
+    assert len(server.requests) == 2
+
+
+def test_a_link_to_a_folder_of_the_users_own_is_followed(
+    server: FakeServer, connect: Connect, tmp_path: Path
+) -> None:
+    serve(server, table(VALUES))
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "scratch")
+    with connect(server.target, timeout=60, cache=tmp_path / "link") as client:
+        get(client)
+    assert tensor(tmp_path / "scratch").exists()
+
+
+def test_a_folder_that_is_opened_to_all_later_is_left_alone(
+    server: FakeServer,
+    cached: attnbias.Client,
+    folder: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    get(cached)
+    before = files(folder)
+    folder.chmod(0o777)
+    for _ in range(2):
+        np.testing.assert_array_equal(get(cached), VALUES)
+    assert len(server.requests) == 3
+    assert files(folder) == before
+    (record,) = caplog.records
+    assert f"chmod 700 {folder}" in record.message
+
+
+def test_what_it_makes_no_group_can_write(cached: attnbias.Client, folder: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        for _ in range(2):
+            get(cached)
+    finally:
+        os.umask(before)
+    for path in (folder, *folder.rglob("*")):
+        assert path.stat().st_mode & 0o022 == 0
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_lock_that_is_kept_is_waited_for_only_so_long(
+    *,
+    server: FakeServer,
+    connect: Connect,
+    folder: Path,
+    calls: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    serve(server, table(VALUES))
+    monkeypatch.setattr("attnbias._cached._MOST_WAIT", 0.2, raising=False)
+    (folder / "drafts").mkdir(parents=True)
+    with (
+        (folder / PLACES["lock"]).open("w") as lock,
+        connect(server.target, timeout=10, cache=folder) as client,
+    ):
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for _ in range(calls):
+            np.testing.assert_array_equal(get(client), VALUES)
+        assert len(server.requests) == calls
+        (record,) = caplog.records
+        assert record.message == (
+            f"the cache {folder} has been locked for 0.2 s: drafts/{KEY}; calls go on without it"
+        )
+        lock.close()
+        get(client)
+        get(client)
+        assert len(server.requests) == calls + 1
 
 
 # Several processes
@@ -843,8 +1137,8 @@ DIE = """
 import os, signal
 from attnbias._cache import Draft
 def write(self, head, memory):
-    self._file.write(head + memory[:len(memory) // 2].tobytes())
-    self._file.flush()
+    with self._drafts.create(self._name) as file:
+        file.write(head + memory[:len(memory) // 2].tobytes())
     os.kill(os.getpid(), signal.SIGKILL)
 Draft.write = write
 """
@@ -930,8 +1224,9 @@ def test_a_writer_that_is_killed_leaves_nothing_that_is_believed(
     with start(DIE + USE, server.target, str(folder)) as process:
         process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
-    (draft,) = files(folder)
-    assert draft.parent.name == "drafts"
+    lock, draft = files(folder)
+    assert lock.parent.name == draft.parent.name == "drafts"
+    assert lock.stat().st_size == 0
     assert draft.stat().st_size > VALUES.nbytes // 2
     with start(USE, server.target, str(folder)) as process:
         assert float(process.communicate(timeout=60)[0].split()[1]) == float(VALUES.sum())
@@ -939,8 +1234,9 @@ def test_a_writer_that_is_killed_leaves_nothing_that_is_believed(
     assert files(folder) == [request(folder), tensor(folder)]
 
 
-def test_what_a_dead_writer_left_is_written_over(cached: attnbias.Client, folder: Path) -> None:
-    draft = folder / "drafts" / key_of(attnbias.Request(ENCODING, **POSITIONS).to_spec())
+def test_what_a_dead_writer_left_is_replaced(cached: attnbias.Client, folder: Path) -> None:
+    key = key_of(attnbias.Request(ENCODING, **POSITIONS).to_spec())
+    draft = folder / "drafts" / f"{key}.safetensors"
     draft.parent.mkdir(parents=True)
     draft.write_bytes(bytes(3 * VALUES.nbytes))
     get(cached)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 import safetensors
 from fake_server import FINGERPRINT, FakeServer, Payload, abort, retry_info, sequence, table
-from google.rpc import error_details_pb2
+from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2
 from safetensors.numpy import load_file
 
@@ -27,10 +28,12 @@ if TYPE_CHECKING:
 ALIBI = attnbias.ALiBi(num_heads=2)
 SIZE: dict[str, Any] = {"queries": 4, "keys": 6, "align": "end"}
 DIAGONALS = sequence(2 * 9).reshape(2, 9)
-TOEPLITZ = Payload(("diagonals", tensor_pb2.FORM_TOEPLITZ, DIAGONALS), first_relative_position=-3)
+TOEPLITZ = Payload(("diagonals", tensor_pb2.FORM_TOEPLITZ, DIAGONALS), first_relative_position=-5)
+ROTARY = attnbias.Rotary(head_dim=2)
+COS, SIN = sequence(8).reshape(2, 2, 2)
 TWO_PARTS_OF = (
-    ("cos", tensor_pb2.FORM_TABLE, sequence(4).reshape(2, 2)),
-    ("sin", tensor_pb2.FORM_TABLE, sequence(6).reshape(2, 3)),
+    ("cos", tensor_pb2.FORM_TABLE, COS),
+    ("sin", tensor_pb2.FORM_TABLE, SIN),
 )
 TWO_PARTS = Payload(*TWO_PARTS_OF)
 
@@ -40,20 +43,20 @@ def test_toeplitz_knows_its_window(server: FakeServer, client: attnbias.Client) 
     got = client.get(ALIBI, queries=(2, 6), keys=(3, 9), align="end")
     assert isinstance(got, attnbias.Toeplitz)
     assert (got.query_length, got.key_length) == (4, 6)
-    assert got.first_relative_position == -3
+    assert got.first_relative_position == -5
     assert got.fingerprint == FINGERPRINT
     np.testing.assert_array_equal(got.diagonals, DIAGONALS, strict=True)
 
 
 def test_toeplitz_over_a_position_list(server: FakeServer, client: attnbias.Client) -> None:
     server.script = [TOEPLITZ.serve]
-    got = client.get(ALIBI, query_position_ids=range(4), key_position_ids=range(6))
+    got = client.get(ALIBI, query_position_ids=range(2, 6), key_position_ids=range(6))
     assert got.shape == (2, 4, 6)
 
 
 def test_toeplitz_of_another_size_is_data_loss(server: FakeServer, client: attnbias.Client) -> None:
     server.script = [TOEPLITZ.serve]
-    with pytest.raises(attnbias.DataLossError, match="want 10 as the last axis"):
+    with pytest.raises(attnbias.DataLossError, match=r"has shape \[2, 9\], want \[2, 10\]"):
         client.get(ALIBI, queries=4, keys=7, align="end")
 
 
@@ -77,9 +80,9 @@ def test_dense_is_an_array(server: FakeServer, client: attnbias.Client) -> None:
 
 def test_several_parts_are_a_named_tuple(server: FakeServer, client: attnbias.Client) -> None:
     server.script = [TWO_PARTS.serve]
-    cos, sin = got = client.get(ALIBI, **SIZE)
-    np.testing.assert_array_equal(got.cos, sequence(4).reshape(2, 2), strict=True)
-    np.testing.assert_array_equal(got.sin, sequence(6).reshape(2, 3), strict=True)
+    cos, sin = got = client.get(ROTARY, positions=2)
+    np.testing.assert_array_equal(got.cos, COS, strict=True)
+    np.testing.assert_array_equal(got.sin, SIN, strict=True)
     assert cos is got.cos
     assert sin is got.sin
 
@@ -151,17 +154,17 @@ def test_describe(server: FakeServer, client: attnbias.Client) -> None:
     masked = Payload(*TWO_PARTS_OF)
     masked.header.fully_masked_rows.add(begin=1, end=3)
     server.describe = [describes(masked)]
-    info = client.describe(ALIBI, **SIZE)
+    info = client.describe(ROTARY, positions=2)
     assert info.fingerprint == FINGERPRINT
-    assert info.nbytes == 40
+    assert info.nbytes == 32
     assert info.fully_masked_rows == ((1, 3),)
     assert info.parts[1] == attnbias.TensorPart(
         name="sin",
         dtype=np.dtype(np.float32),
         form="table",
-        shape=(2, 3),
+        shape=(2, 2),
         offset=16,
-        nbytes=24,
+        nbytes=16,
         first_relative_position=0,
     )
 
@@ -274,7 +277,9 @@ def test_list_tables_turns_pages(server: FakeServer, client: attnbias.Client) ->
         source="model.safetensors:w",
         spec=service_pb2.TensorSpec(t5=t5),
     )
-    positions = service_pb2.TableInfo(name="n", data_type=tensor_pb2.DATA_TYPE_F32, shape=[4])
+    positions = service_pb2.TableInfo(
+        name="n", sha256="cd" * 32, data_type=tensor_pb2.DATA_TYPE_F32, shape=[4]
+    )
     server.tables = {
         "": service_pb2.ListTablesResponse(tables=[decoder], next_page_token="2"),
         "2": service_pb2.ListTablesResponse(tables=[positions]),
@@ -316,10 +321,10 @@ def test_list_tables_of_encodings_whose_tables_have_one_layout(
         output_weight=ref("m/2.weight"),
     )
     infos = [
-        service_pb2.TableInfo(name="m", data_type=tensor_pb2.DATA_TYPE_F32, spec=spec)
-        for spec in (
-            service_pb2.TensorSpec(learned_absolute=positions),
-            service_pb2.TensorSpec(swin_v2=swin),
+        table_info(name, spec=spec)
+        for name, spec in (
+            ("a", service_pb2.TensorSpec(learned_absolute=positions)),
+            ("b", service_pb2.TensorSpec(swin_v2=swin)),
         )
     ]
     server.tables = {"": service_pb2.ListTablesResponse(tables=infos)}
@@ -333,6 +338,192 @@ def test_list_tables_of_encodings_whose_tables_have_one_layout(
         hidden_bias="m/0.bias",
         output_weight="m/2.weight",
     )
+
+
+def table_info(name: str, **fields: Any) -> service_pb2.TableInfo:
+    given: Any = {"sha256": "0" * 64, "data_type": tensor_pb2.DATA_TYPE_F32, "shape": [1]} | fields
+    return service_pb2.TableInfo(name=name, **given)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"sha256": "A" * 64}, "table m has sha256 A{64}, want 64 lowercase hex digits"),
+        ({"shape": []}, r"table m has shape \[\], want lengths of at least 1"),
+        ({"shape": [0, 1 << 62]}, r"table m has shape \[0, 4611686018427387904\], want lengths"),
+        ({"shape": [2, -1]}, r"table m has shape \[2, -1\], want lengths"),
+        ({"spec": service_pb2.TensorSpec(shaw=encodings_pb2.Shaw(left=1))}, "table m has a spec"),
+    ],
+)
+def test_a_table_that_none_can_be_is_data_loss(
+    server: FakeServer, client: attnbias.Client, fields: dict[str, Any], says: str
+) -> None:
+    server.tables = {"": service_pb2.ListTablesResponse(tables=[table_info("m", **fields)])}
+    with pytest.raises(attnbias.DataLossError, match=says):
+        client.list_tables()
+
+
+class Pages(dict[str, service_pb2.ListTablesResponse]):
+    """Pages without end: each names the next."""
+
+    def __init__(self, name: str, seconds: float = 0) -> None:
+        super().__init__()
+        self.calls = 0
+        self._name = name
+        self._seconds = seconds
+
+    def __getitem__(self, token: str) -> service_pb2.ListTablesResponse:
+        self.calls += 1
+        time.sleep(self._seconds)
+        names = [self._name.format(self.calls)] if self._name else []
+        return service_pb2.ListTablesResponse(
+            tables=map(table_info, names), next_page_token=str(self.calls)
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "calls"),
+    [
+        ("", "tables: got an empty page before the last", 1),
+        ("b", 'tables: got "b" after "b", want names in ascending order', 2),
+        ("{:04}", "tables: got more than 100 pages, want at most 100", 100),
+    ],
+)
+def test_pages_without_end_end(
+    server: FakeServer, connect: Connect, name: str, says: str, calls: int
+) -> None:
+    server.tables = pages = Pages(name)
+    with (
+        connect(server.target, timeout=60) as client,
+        pytest.raises(attnbias.DataLossError, match=says),
+    ):
+        client.list_tables()
+    assert pages.calls == calls
+
+
+def test_a_timeout_bounds_all_pages(server: FakeServer, connect: Connect) -> None:
+    server.tables = pages = Pages("{:04}", seconds=0.3)
+    with (
+        connect(server.target, timeout=60) as client,
+        pytest.raises(attnbias.DeadlineExceededError),
+    ):
+        client.list_tables(timeout=1)
+    assert pages.calls <= 4
+
+
+ESCAPES = "\x1b]0;owned\x07\r\n\x9b2J\u202eline\u2028"
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNAVAILABLE])
+def test_what_a_server_says_has_no_terminal_escapes(
+    server: FakeServer, connect: Connect, code: grpc.StatusCode, caplog: pytest.LogCaptureFixture
+) -> None:
+    violation = error_details_pb2.BadRequest.FieldViolation(field=ESCAPES, description=ESCAPES)
+    details = (
+        error_details_pb2.ErrorInfo(reason=ESCAPES, domain=ESCAPES),
+        error_details_pb2.RequestInfo(request_id=ESCAPES),
+        error_details_pb2.BadRequest(field_violations=[violation]),
+    )
+    status = status_pb2.Status(code=code.value[0], message=ESCAPES)
+    for detail in details:
+        status.details.add().Pack(detail)
+
+    def abort_so(_request: Any, context: grpc.ServicerContext) -> None:
+        context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+        context.abort(code, ESCAPES)
+
+    server.describe = [abort_so]
+    with (
+        connect(server.target, max_attempts=2) as client,
+        pytest.raises(attnbias.Error) as caught,
+    ):
+        client.describe(ALIBI, **SIZE)
+    error = caught.value
+    (violated,) = error.field_violations
+    said = [str(error), repr(error), error.message, error.reason, error.request_id, repr(violated)]
+    said += [violated.field, violated.description, caplog.text.rstrip("\n")]
+    assert all("owned" in each for each in said[:-1])
+    assert all(map(str.isprintable, said))
+    assert bool(caplog.records) == (code is grpc.StatusCode.UNAVAILABLE)
+
+
+@pytest.mark.parametrize("change", ["name", "size", "dtype", "fingerprint"])
+def test_what_a_header_says_has_no_terminal_escapes(
+    server: FakeServer, client: attnbias.Client, change: str
+) -> None:
+    payload = table(sequence(4))
+    (part,) = payload.header.parts
+    if change == "fingerprint":
+        payload.header.fingerprint = ESCAPES
+    else:
+        part.name = ESCAPES
+    if change == "size":
+        part.size_bytes += 1
+    if change == "dtype":
+        part.data_type = 99  # type: ignore[assignment]
+    server.script = [payload.serve]
+    with pytest.raises(attnbias.Error, match="owned") as caught:
+        client.get(attnbias.Sinusoidal(dim=1), positions=4)
+    assert str(caught.value).isprintable()
+
+
+def test_a_table_has_no_terminal_escapes_where_it_is_shown(
+    server: FakeServer, client: attnbias.Client
+) -> None:
+    server.tables = {
+        "": service_pb2.ListTablesResponse(tables=[table_info(ESCAPES, source=ESCAPES)])
+    }
+    (info,) = client.list_tables()
+    assert info.name == ESCAPES
+    assert repr(info).isprintable()
+
+
+def test_what_a_server_says_at_length_is_cut(server: FakeServer, client: attnbias.Client) -> None:
+    payload = table(sequence(4))
+    payload.header.parts[0].name = "x" * (1 << 20)
+    server.script = [payload.serve]
+    with pytest.raises(attnbias.DataLossError, match=r"got \[x{50}") as caught:
+        client.get(attnbias.Sinusoidal(dim=1), positions=4)
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"position_ids": []}, {"positions": (4, 4)}, {"positions": (9, 4)}, {"form": "dense"}],
+)
+def test_an_answer_to_what_has_none_is_data_loss(
+    server: FakeServer, client: attnbias.Client, options: dict[str, Any]
+) -> None:
+    server.script = [table(np.zeros((0, 1), np.float32)).serve]
+    asked = {"positions": 4} | options if "position_ids" not in options else options
+    with pytest.raises(attnbias.DataLossError):
+        client.get(attnbias.Sinusoidal(dim=1), **asked)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "asked"),
+    [
+        (ALIBI, {"queries": 4, "keys": 4, "form": "table"}),
+        (ALIBI, {"query_position_ids": [], "key_position_ids": []}),
+        (ALIBI, {"queries": (3, 3), "keys": (3, 3), "align": "end"}),
+        (attnbias.LearnedRelative(right=1, symmetric=True, table=np.zeros(2)), {"queries": 1}),
+        (attnbias.Shaw(left=1, right=1, table=np.zeros(3)), {"queries": 1}),
+        (attnbias.LearnedAbsolute(table=np.zeros(())), {"positions": 1}),
+        (attnbias.Rotary(head_dim=4, partial_rotary_factor=float("nan")), {"positions": 1}),
+        (attnbias.Rotary(head_dim=4, partial_rotary_factor=float("inf")), {"positions": 1}),
+        (attnbias.Sinusoidal(dim=1), {"positions": (-(1 << 63), (1 << 63) - 1)}),
+        (attnbias.Swin(window_height=-2, window_width=2), {}),
+    ],
+    ids=str,
+)
+def test_an_answer_to_what_a_server_refuses_is_data_loss(
+    server: FakeServer, client: attnbias.Client, encoding: Any, asked: dict[str, Any]
+) -> None:
+    server.script = [TOEPLITZ.serve]
+    if encoding.extent == "pair":
+        asked = {"keys": 1} | asked if "queries" in asked else asked
+    with pytest.raises(attnbias.DataLossError, match=r"^DATA_LOSS: header"):
+        client.get(encoding, **asked)
 
 
 def test_a_table_of_an_unknown_type_is_unimplemented(
@@ -359,11 +550,11 @@ def test_safetensors_hold_all_parts(
     server: FakeServer, client: attnbias.Client, tmp_path: Path
 ) -> None:
     server.script = [TWO_PARTS.serve]
-    info = client.save(tmp_path / "rotary.safetensors", ALIBI, **SIZE)
+    info = client.save(tmp_path / "rotary.safetensors", ROTARY, positions=2)
     assert info.fingerprint == FINGERPRINT
     loaded = load_file(tmp_path / "rotary.safetensors")
-    np.testing.assert_array_equal(loaded["cos"], sequence(4).reshape(2, 2), strict=True)
-    np.testing.assert_array_equal(loaded["sin"], sequence(6).reshape(2, 3), strict=True)
+    np.testing.assert_array_equal(loaded["cos"], COS, strict=True)
+    np.testing.assert_array_equal(loaded["sin"], SIN, strict=True)
 
 
 def test_safetensors_say_what_a_toeplitz_is(
@@ -377,7 +568,7 @@ def test_safetensors_say_what_a_toeplitz_is(
             "attnbias.encoding_fingerprint": "e" * 64,
             "attnbias.query_length": "4",
             "attnbias.key_length": "6",
-            "attnbias.diagonals.first_relative_position": "-3",
+            "attnbias.diagonals.first_relative_position": "-5",
             "attnbias.diagonals.vectors": "false",
             "attnbias.resolved_spec": "{}",
         }
@@ -390,7 +581,7 @@ def test_bf16_files_keep_their_bits(
     values = sequence(6).reshape(2, 3).astype(ml_dtypes.bfloat16)
     server.script = [table(values).serve]
     path = tmp_path / f"t.{suffix}"
-    client.save(path, ALIBI, **SIZE)
+    client.save(path, attnbias.Sinusoidal(dim=3), positions=2, dtype="bf16")
     if suffix == "npy":
         loaded = np.load(path).view(ml_dtypes.bfloat16)
         np.testing.assert_array_equal(loaded, values, strict=True)
@@ -406,7 +597,7 @@ def test_failed_save_leaves_the_old_file(
     path.write_bytes(b"old")
     server.script = [TWO_PARTS.serve]
     with pytest.raises(ValueError, match=r"a \.npy holds one array, got cos, sin"):
-        client.save(path, ALIBI, **SIZE)
+        client.save(path, ROTARY, positions=2)
     assert path.read_bytes() == b"old"
     assert [file.name for file in tmp_path.iterdir()] == ["t.npy"]
 
@@ -423,7 +614,7 @@ def test_progress_bar_counts_to_the_end(
     server: FakeServer, client: attnbias.Client, capfd: pytest.CaptureFixture[str]
 ) -> None:
     server.script = [table(sequence(4096)).serve]
-    client.get(ALIBI, **SIZE, progress=True)
+    client.get(attnbias.Sinusoidal(dim=1), positions=4096, progress=True)
     assert "16.0k/16.0k" in capfd.readouterr().err
 
 
@@ -438,5 +629,5 @@ def test_no_progress_bar_unasked_without_a_terminal(
     monkeypatch.setattr("attnbias._progress._WORTHWHILE_BYTES", 0)
     monkeypatch.setattr("attnbias._progress._PATIENCE", 0)
     server.script = [table(sequence(4096)).serve]
-    client.get(ALIBI, **SIZE, progress=progress)
+    client.get(attnbias.Sinusoidal(dim=1), positions=4096, progress=progress)
     assert capfd.readouterr().err == ""

@@ -61,7 +61,7 @@ def test_a_mask_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "bias.safetensors"
     mask = attnbias.Mask(window_left=0, window_right=3)
     bias = attnbias.Toeplitz(
-        sequence(9)[None], query_length=4, key_length=6, first_relative_position=-3, mask=mask
+        sequence(9).T, query_length=4, key_length=6, first_relative_position=-3, mask=mask
     )
     for part in (bias, bias.window(queries=(3, 4), keys=1)):
         attnbias.save(part, path)
@@ -114,7 +114,7 @@ def test_a_file_has_the_mode_that_the_umask_leaves(tmp_path: Path, suffix: str, 
 DIAGONALS = sequence(2 * 9).reshape(2, 9)
 TOEPLITZ = Payload(
     ("diagonals", tensor_pb2.FORM_TOEPLITZ, DIAGONALS),
-    first_relative_position=-3,
+    first_relative_position=-5,
     resolved_spec=SPEC,
 )
 
@@ -129,7 +129,7 @@ def test_what_the_client_saved_is_what_it_gets(
     got = client.get(encoding, **asked)
     again = attnbias.load(tmp_path / "bias.safetensors")
     assert_same(again, got)
-    assert again.first_relative_position == -3
+    assert again.first_relative_position == -5
     assert again.fingerprint == FINGERPRINT
     assert again.resolved_spec.output.mask.causal
 
@@ -141,7 +141,8 @@ def test_tables_come_back(
 ) -> None:
     values = sequence(24).reshape(4, 6).astype(dtype)
     server.script = [table(values).serve]
-    client.save(tmp_path / f"t.{suffix}", attnbias.Sinusoidal(dim=6), positions=4)
+    dtype = values.dtype.name
+    client.save(tmp_path / f"t.{suffix}", attnbias.Sinusoidal(dim=6), positions=4, dtype=dtype)
     np.testing.assert_array_equal(attnbias.load(tmp_path / f"t.{suffix}"), values, strict=True)
 
 

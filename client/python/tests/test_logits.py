@@ -382,10 +382,11 @@ def test_a_refusal_names_the_argument(
 class Scripted:
     """What the fake server answers a ComputeLogits with, damaged as a test wants."""
 
-    def __init__(self, answer: Array, damage: str = "") -> None:
+    def __init__(self, answer: Array, damage: str = "", **fields: Any) -> None:
         self.may_break = threading.Event()
         self.answer = answer
         self.damage = damage
+        self.fields = fields
         self.first_rows: list[int] = []
         self.calls = 0
 
@@ -393,9 +394,8 @@ class Scripted:
         self.calls += 1
         heads, _, width = self.answer.shape
         next(requests)
-        header = logits_pb2.LogitsHeader(
-            num_heads=heads, width=width, data_type=tensor_pb2.DATA_TYPE_F32
-        )
+        fields = {"num_heads": heads, "width": width, "data_type": tensor_pb2.DATA_TYPE_F32}
+        header = logits_pb2.LogitsHeader(**fields | self.fields)
         yield logits_pb2.ComputeLogitsResponse(header=header)
         for request in requests:
             self.first_rows.append(request.first_row)
@@ -438,6 +438,27 @@ def test_damage_is_data_loss(server: FakeServer, client: attnbias.Client, damage
     server.logits = Scripted(random(HEADS, 4, 4), damage).serve
     term = attnbias.ShawKeys(table=random(3, DIM), left=1, right=1)
     with pytest.raises(attnbias.DataLossError):
+        client.logits(term, random(HEADS, 4, DIM), keys=4, direction="bidirectional")
+
+
+@pytest.mark.parametrize(
+    ("field", "got", "want"),
+    [
+        ("num_heads", HEADS + 1, HEADS),
+        ("width", 0, 4),
+        ("width", 1 << 62, 4),
+        ("data_type", tensor_pb2.DATA_TYPE_F64, tensor_pb2.DATA_TYPE_F32),
+        ("data_type", 99, tensor_pb2.DATA_TYPE_F32),
+        ("query_offset", 1, 0),
+    ],
+)
+def test_another_header_is_data_loss(
+    server: FakeServer, client: attnbias.Client, field: str, got: int, want: int
+) -> None:
+    fields: Any = {field: got}
+    server.logits = Scripted(random(HEADS, 4, 4), **fields).serve
+    term = attnbias.ShawKeys(table=random(3, DIM), left=1, right=1)
+    with pytest.raises(attnbias.DataLossError, match=rf"header\.{field}: got {got}, want {want}"):
         client.logits(term, random(HEADS, 4, DIM), keys=4, direction="bidirectional")
 
 

@@ -8,20 +8,29 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import numpy as np
 import pytest
-from fake_server import FakeServer, abort, retry_info, sequence, table
+from fake_server import FakeServer, Payload, abort, retry_info, sequence, table
 
 import attnbias
 from attnbias import _sizes
 from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from either_client import Connect
 
 SINUSOIDAL = attnbias.Sinusoidal(dim=1)
 PAYLOAD = table(sequence())
+
+
+def as_many(request: Any) -> Payload:
+    """A table of as many positions as are asked for."""
+    return table(sequence(request.spec.table.positions.end))
+
+
+def serve_as_many(request: Any, context: grpc.ServicerContext) -> Iterator[bytes]:
+    yield from as_many(request).serve(request, context)
 
 
 @pytest.fixture
@@ -44,13 +53,14 @@ def test_what_came_once_comes_in_one_message(server: FakeServer, informed: attnb
 def test_it_may_be_written_into_the_callers_memory(
     server: FakeServer, informed: attnbias.Client
 ) -> None:
-    out = np.zeros(5000, np.float32)
+    out = np.zeros((5000, 1), np.float32)
     assert informed.get(SINUSOIDAL, positions=5000, out=out) is out
     np.testing.assert_array_equal(out, sequence())
     assert len(server.get_requests) == 1
 
 
 def test_another_request_is_not_known(server: FakeServer, informed: attnbias.Client) -> None:
+    server.script = [serve_as_many]
     informed.get(SINUSOIDAL, positions=4999)
     assert (len(server.requests), len(server.get_requests)) == (2, 0)
 
@@ -92,6 +102,8 @@ def test_as_many_are_remembered(
     server: FakeServer, informed: attnbias.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_sizes, "_MOST_PAYLOADS", 2)
+    server.script = [serve_as_many]
+    server.get = lambda request, _context: as_many(request).message()
     for positions in (4998, 4999):
         informed.get(SINUSOIDAL, positions=positions)
     assert len(server.get_requests) == 0

@@ -98,7 +98,7 @@ def test_what_is_no_memory_is_a_type_error(server: FakeServer, client: attnbias.
 def test_toeplitz_lies_in_out(server: FakeServer, client: attnbias.Client) -> None:
     diagonals = sequence(2 * 9).reshape(2, 9)
     payload = Payload(
-        ("diagonals", tensor_pb2.FORM_TOEPLITZ, diagonals), first_relative_position=-3
+        ("diagonals", tensor_pb2.FORM_TOEPLITZ, diagonals), first_relative_position=-5
     )
     server.script = [payload.serve]
     out = np.zeros((2, 9), np.float32)
@@ -126,7 +126,7 @@ def test_tables_of_several_shapes_lie_in_one_axis(
         ("block", tensor_pb2.FORM_BLOCK_TOEPLITZ_2D, sequence(9).reshape(1, 3, 3)),
         ("border", tensor_pb2.FORM_TABLE, sequence(3).reshape(1, 3)),
     )
-    beit = attnbias.Beit(window_height=2, window_width=2)
+    beit = attnbias.Beit(window_height=2, window_width=2, num_heads=1, table="w")
     server.script = [payload.serve] * 2
     out = np.zeros(12, np.float32)
     assert client.get(beit, out=out) is out

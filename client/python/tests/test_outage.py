@@ -52,13 +52,18 @@ def describes(
     _request: service_pb2.DescribeTensorRequest, _context: grpc.ServicerContext
 ) -> service_pb2.DescribeTensorResponse:
     array = np.zeros((2, 9), "f4")
-    made = header(("diagonals", tensor_pb2.FORM_TOEPLITZ, array))
+    made = header(("diagonals", tensor_pb2.FORM_TOEPLITZ, array), first_relative_position=-4)
     return service_pb2.DescribeTensorResponse(header=made)
+
+
+def refuses(_requests: object, context: grpc.ServicerContext) -> Any:
+    abort(context, grpc.StatusCode.INVALID_ARGUMENT, "as planned")
 
 
 def answering(port: int = 0) -> FakeServer:
     server = FakeServer(port)
     server.script = [table(sequence()).serve]
+    server.logits = refuses
     server.describe = [describes]
     return server
 
@@ -88,6 +93,121 @@ def test_the_timeout_bounds_the_waiting(connect: Connect) -> None:
     with (
         connect(f"127.0.0.1:{free_port()}", timeout=1) as client,
         pytest.raises(attnbias.UnavailableError, match=r"nothing answers at .*Connection refused"),
+    ):
+        client.info()
+
+
+# The first connection
+
+
+def test_the_first_connection_has_a_timeout_of_its_own(connect: Connect) -> None:
+    with connect(f"127.0.0.1:{free_port()}", connect_timeout=1, timeout=600) as client:
+        for call in CALLS.values():
+            with pytest.raises(attnbias.UnavailableError, match=r"nothing answers .* refused\)$"):
+                call(client)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_server_that_accepts_and_is_silent_is_given_up(connect: Connect, tls: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with (
+            connect(f"127.0.0.1:{port}", tls=tls, connect_timeout=1, timeout=600) as client,
+            pytest.raises(attnbias.UnavailableError, match="accepts connections, but does not ans"),
+        ):
+            client.info()
+
+
+def test_without_a_timeout_of_its_own_the_first_connection_has_the_calls(connect: Connect) -> None:
+    port = free_port()
+    with (
+        connect(f"127.0.0.1:{port}", connect_timeout=None, timeout=60) as client,
+        ThreadPoolExecutor() as pool,
+    ):
+        waiting = pool.submit(client.info)
+        time.sleep(0.5)
+        with answering(port):
+            assert waiting.result(timeout=30) is not None
+
+
+def test_an_answer_may_take_longer_than_the_first_connection(
+    server: FakeServer, connect: Connect
+) -> None:
+    def late(request: Any, context: grpc.ServicerContext) -> Iterator[bytes]:
+        time.sleep(1)
+        yield from table(sequence()).serve(request, context)
+
+    server.script = [late]
+    with connect(server.target, connect_timeout=0.3, timeout=60) as client:
+        np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
+
+
+@pytest.mark.parametrize("first", ["an answer", "an error", "a stream"])
+def test_a_server_that_was_there_once_is_waited_for(connect: Connect, first: str) -> None:
+    port = free_port()
+    options: dict[str, Any] = {"connect_timeout": 0.5, "timeout": 60}
+    with connect(f"127.0.0.1:{port}", **options) as client, ThreadPoolExecutor() as pool:
+        with answering(port):
+            if first == "an answer":
+                client.info()
+            elif first == "a stream":
+                client.get(SINUSOIDAL, positions=5000)
+            else:
+                with pytest.raises(attnbias.InvalidArgumentError):
+                    client.logits(
+                        attnbias.ShawKeys(table=np.ones((3, 2)), left=1, right=1),
+                        np.ones((1, 4, 2)),
+                        keys=4,
+                        direction="bidirectional",
+                    )
+        waiting = pool.submit(client.info)
+        time.sleep(1.5)
+        assert not waiting.done()
+        with answering(port):
+            assert waiting.result(timeout=30) is not None
+
+
+@pytest.mark.parametrize("health", [False, True])
+def test_each_address_has_its_own_reason(connect: Connect, health: bool) -> None:
+    nowhere = f"127.0.0.1:{free_port()}"
+    with says(b"HTTP/1.1 400 Bad Request\r\n\r\n") as web:
+        for first, second in [(nowhere, web), (web, nowhere)]:
+            target = f"ipv4:{first},{second}"
+            with (
+                connect(target, connect_timeout=1, timeout=600) as client,
+                pytest.raises(attnbias.UnavailableError) as caught,
+            ):
+                client.health() if health else client.info()
+            advice, _, reasons = caught.value.message.partition(" (")
+            assert advice == f"{target} answers, but not with gRPC: is it the right port?"
+            of_first, of_second = reasons.split("; ")
+            assert of_first.startswith(f"{first}: ")
+            assert of_second.startswith(f"{second}: ")
+            assert "Connection refused" in (of_first if first == nowhere else of_second)
+            assert "HTTP/2" in (of_first if first == web else of_second)
+
+
+def test_localhost_has_two_addresses(connect: Connect) -> None:
+    with says(b"HTTP/1.1 400 Bad Request\r\n\r\n") as web:
+        port = web.rpartition(":")[2]
+        with (
+            connect(f"localhost:{port}", connect_timeout=1, timeout=600) as client,
+            pytest.raises(attnbias.UnavailableError) as caught,
+        ):
+            client.info()
+    assert caught.value.message.startswith(f"localhost:{port} answers, but not with gRPC: is it")
+    assert f"([::1]:{port}: " in caught.value.message
+    assert f"; 127.0.0.1:{port}: " in caught.value.message
+
+
+def test_where_a_proxy_is_asked_no_address_is(
+    monkeypatch: pytest.MonkeyPatch, connect: Connect
+) -> None:
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setattr("attnbias._reach.addresses_of", None)
+    with (
+        connect("192.0.2.1", connect_timeout=1) as client,
+        pytest.raises(attnbias.UnavailableError),
     ):
         client.info()
 
@@ -187,7 +307,7 @@ def test_all_of_the_timeout_is_used(monkeypatch: pytest.MonkeyPatch, connect: Co
 
 
 def test_what_fails_after_the_deadline_says_why() -> None:
-    options: Any = SimpleNamespace(max_attempts=None)
+    options: Any = SimpleNamespace(max_attempts=None, calls=None)
     retry = Retry(options, Deadline(0))
     with pytest.raises(attnbias.UnavailableError, match="gone"):
         run(retry.wait_after(attnbias.UnavailableError("gone")))
@@ -212,10 +332,13 @@ def test_health_asks_once(connect: Connect) -> None:
         client.health()
 
 
+@pytest.mark.parametrize("name", ["timeout", "connect_timeout"])
 @pytest.mark.parametrize("timeout", ["5", [1]])
-def test_timeouts_are_numbers(server: FakeServer, timeout: object, connect: Connect) -> None:
-    with pytest.raises(TypeError, match=r"timeout: got .*, want seconds"):
-        connect(server.target, timeout=timeout)
+def test_timeouts_are_numbers(
+    server: FakeServer, name: str, timeout: object, connect: Connect
+) -> None:
+    with pytest.raises(TypeError, match=rf"^{name}: got .*, want seconds"):
+        connect(server.target, **{name: timeout})
 
 
 @pytest.mark.parametrize("target", [5, b"localhost"])
@@ -226,8 +349,9 @@ def test_targets_are_text(target: object, connect: Connect) -> None:
 
 @pytest.mark.parametrize("timeout", [0, -1.0, float("nan")])
 def test_timeouts_are_positive(server: FakeServer, timeout: float, connect: Connect) -> None:
-    with pytest.raises(ValueError, match=r"timeout: got .*, want seconds, more than 0, or None"):
-        connect(server.target, timeout=timeout)
+    for name in ("timeout", "connect_timeout"):
+        with pytest.raises(ValueError, match=rf"^{name}: got .*, want seconds, more than 0, or N"):
+            connect(server.target, **{name: timeout})
     with (
         connect(server.target) as client,
         pytest.raises(ValueError, match=r"timeout: got .*, want seconds"),
@@ -237,7 +361,8 @@ def test_timeouts_are_positive(server: FakeServer, timeout: float, connect: Conn
 
 @pytest.mark.parametrize("timeout", [None, float("inf"), 1e300, 10**400, 7.6e9])
 def test_a_timeout_without_end(timeout: float | None, connect: Connect) -> None:
-    with answering() as server, connect(server.target, timeout=timeout) as client:
+    times: dict[str, Any] = {"timeout": timeout, "connect_timeout": timeout}
+    with answering() as server, connect(server.target, **times) as client:
         assert client.info().version == "1.2.3"
         assert len(client.get(SINUSOIDAL, positions=5000)) == 5000
         assert client.health()
@@ -291,6 +416,7 @@ def test_defaults_are_those_of_all_clients() -> None:
     """Those of the C++ client, which its tests hold too."""
     parameters = inspect.signature(attnbias.Client).parameters
     assert parameters["timeout"].default == 300
+    assert parameters["connect_timeout"].default == 10
     assert parameters["max_tensor_bytes"].default == 16 << 30
     assert parameters["max_attempts"].default is None
 

@@ -78,7 +78,8 @@ def replace(path: Path, new: bytes) -> None:
 def describes(
     _request: service_pb2.DescribeTensorRequest, _context: grpc.ServicerContext
 ) -> service_pb2.DescribeTensorResponse:
-    made = header(("diagonals", tensor_pb2.FORM_TOEPLITZ, np.zeros((2, 9), "f4")))
+    array = np.zeros((2, 9), "f4")
+    made = header(("diagonals", tensor_pb2.FORM_TOEPLITZ, array), first_relative_position=-4)
     return service_pb2.DescribeTensorResponse(header=made)
 
 

@@ -150,10 +150,11 @@ def test_resumed_header_with_another_fingerprint_is_data_loss(
 def test_resumed_header_with_other_parts_is_data_loss(
     server: FakeServer, client: attnbias.Client
 ) -> None:
-    other = table(sequence().reshape(50, 100))
+    encoding = attnbias.LearnedAbsolute(table="of any number of columns")
+    other = table(np.tile(sequence(), 2))
     server.script = [breaks_after(8000, grpc.StatusCode.UNAVAILABLE, retry_info(0)), other.serve]
     with pytest.raises(attnbias.DataLossError, match="stream: resumed with parts"):
-        client.get(SINUSOIDAL, positions=5000)
+        client.get(encoding, positions=5000)
 
 
 def damaged(message: bytes) -> bytes:
@@ -167,7 +168,7 @@ CONTRADICTION.header.parts[0].size_bytes -= 4
 HOLE = table(sequence())
 HOLE.header.parts[0].offset = 4
 DEEP = table(sequence())
-DEEP.header.parts[0].shape.extend([1] * 64)
+DEEP.header.parts[0].shape.extend([1] * 63)
 NO_PARTS = table(sequence())
 del NO_PARTS.header.parts[:]
 NO_PARTS.header.total_bytes = 0
@@ -217,10 +218,10 @@ def test_lies_are_data_loss(
 
 def test_bad_chunk_is_not_written(server: FakeServer, client: attnbias.Client) -> None:
     server.script = [sends(HEADER, PAYLOAD.chunk(0, 8), damaged(PAYLOAD.chunk(8, 16)))]
-    out = np.full(5000, -1, np.float32)
+    out = np.full((5000, 1), -1, np.float32)
     with pytest.raises(attnbias.DataLossError):
         client.get(SINUSOIDAL, positions=5000, out=out)
-    assert out[:2].tolist() == [0, 1]
+    assert out[:2, 0].tolist() == [0, 1]
     assert (out[2:] == -1).all()
 
 
@@ -245,14 +246,14 @@ def test_failed_call_is_ended_at_once(server: FakeServer, client: attnbias.Clien
 
 def test_size_cap_holds_before_memory_is_taken(server: FakeServer, connect: Connect) -> None:
     huge = table(sequence())
-    huge.header.parts[0].shape[:] = [1 << 50]
-    huge.header.parts[0].size_bytes = huge.header.total_bytes = 1 << 52
+    huge.header.parts[0].shape[:] = [5000, 1 << 38]
+    huge.header.parts[0].size_bytes = huge.header.total_bytes = 5000 << 40
     server.script = [sends(huge.first())]
     with (
         connect(server.target) as client,
-        pytest.raises(attnbias.ResourceExhaustedError, match=str(1 << 52)),
+        pytest.raises(attnbias.ResourceExhaustedError, match=str(5000 << 40)),
     ):
-        client.get(SINUSOIDAL, positions=5000)
+        client.get(attnbias.LearnedAbsolute(table="of any number of columns"), positions=5000)
 
 
 def test_overload_is_waited_out_as_the_server_says(
@@ -382,13 +383,15 @@ def test_get_many_cancels_the_others_when_one_fails(
     def either(
         request: service_pb2.StreamTensorRequest, context: grpc.ServicerContext
     ) -> Iterator[bytes]:
-        if request.spec.table.positions.end == 1:
+        if request.spec.sinusoidal.base == 1:
             yield from endless.serve(request, context)
         endless.begun.wait(60)
         abort(context, grpc.StatusCode.INVALID_ARGUMENT, "as planned")
 
     server.script = [either]
-    requests = [attnbias.Request(SINUSOIDAL, positions=n) for n in (1, 2)]
+    requests = [
+        attnbias.Request(attnbias.Sinusoidal(dim=1, base=base), positions=5000) for base in (1, 2)
+    ]
     with pytest.raises(attnbias.InvalidArgumentError):
         client.get_many(requests)
     assert endless.cancelled.get(timeout=60)
@@ -401,7 +404,7 @@ def test_get_many_cancels_what_has_begun_when_its_requests_fail(
     server.script = [endless.serve]
 
     def requests() -> Iterator[attnbias.Request]:
-        yield attnbias.Request(SINUSOIDAL, positions=1)
+        yield attnbias.Request(SINUSOIDAL, positions=5000)
         endless.begun.wait(60)
         raise LookupError("as planned")
 

@@ -14,6 +14,7 @@ from attnbias._cache import Cache, key_of
 from attnbias._client import CACHE_VARIABLE, Client
 from attnbias._errors import Error
 from attnbias._tls import tls_from_environment
+from attnbias._words import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -205,8 +206,9 @@ def _ls(options: argparse.Namespace) -> int:
                 entry.last_used.isoformat(timespec="seconds"),
             )
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
+    shown = [tuple(map(escaped, row)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    for row in shown:
         print(
             "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
         )
@@ -236,7 +238,7 @@ def _existing(folder: str) -> Cache:
 
 
 def _say(message: str) -> None:
-    print(f"attnbias: {' '.join(message.split())}", file=sys.stderr)
+    print(f"attnbias: {escaped(' '.join(message.split()))}", file=sys.stderr)
 
 
 def _fail(message: str) -> int:

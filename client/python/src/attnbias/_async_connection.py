@@ -13,7 +13,13 @@ import grpc.aio
 
 from attnbias import _forks
 from attnbias._connection import CLOSED
-from attnbias._errors import CallFailed, CancelledError, UnavailableError, from_rpc_error
+from attnbias._errors import (
+    CallFailed,
+    CancelledError,
+    UnavailableError,
+    from_rpc_error,
+    tells_of_a_connection,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -39,6 +45,7 @@ class AsyncConnection:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
+        self.has_reached = False
         self.closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._channels: dict[int, grpc.aio.Channel] = {}
@@ -120,14 +127,20 @@ class AsyncCalls:
     def __init__(self, connection: AsyncConnection, index: int = 0) -> None:
         self._connection = connection
         self._index = index
-        self._endpoint = connection.endpoint
-        self.target = self._endpoint.target
+        self.endpoint = connection.endpoint
+
+    @property
+    def has_reached(self) -> bool:
+        """See Calls."""
+        return self._connection.has_reached
 
     async def ask(self, method: Method, message: Any, timeout: float | None) -> Any:
         """See Calls."""
         call = self._begin(method, message, timeout)
         with self._translated():
-            return await call
+            answer = await call
+        self._connection.has_reached = True
+        return answer
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -136,7 +149,7 @@ class AsyncCalls:
         """See Calls."""
         call = self._begin(method, messages, timeout)
         try:
-            yield AsyncStream(call, self._translated)
+            yield AsyncStream(call, self._translated, self._connection)
         finally:
             call.cancel()  # does nothing to a call that has finished
 
@@ -175,7 +188,7 @@ class AsyncCalls:
 
     def _begin(self, method: Method, message: Any, timeout: float | None) -> Any:
         begin = self._connection.of(method, self._index)
-        return begin(message, timeout=timeout, metadata=self._endpoint.call_metadata())
+        return begin(message, timeout=timeout, metadata=self.endpoint.call_metadata())
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
@@ -184,7 +197,9 @@ class AsyncCalls:
         except grpc.RpcError as error:
             if (error.code(), error.details()) == _LOST_STATUS:
                 raise CallFailed(UnavailableError(_LOST)) from None
-            raise CallFailed(from_rpc_error(error, self._endpoint)) from None
+            failure = from_rpc_error(error, self.endpoint)
+            self._connection.has_reached |= tells_of_a_connection(failure)
+            raise CallFailed(failure) from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or not task.cancelling():  # so it is gRPC that says it
@@ -195,13 +210,15 @@ class AsyncCalls:
 class AsyncStream:
     """See ``Stream``."""
 
-    def __init__(self, call: Any, translated: Any) -> None:
+    def __init__(self, call: Any, translated: Any, connection: AsyncConnection) -> None:
         self._call = call
         self._translated = translated
+        self._connection = connection
 
     async def read(self) -> Any:
         """See Stream."""
         with self._translated():
             message = await self._call.read()
+        self._connection.has_reached = True
         eof = grpc.aio.EOF  # pyright: ignore[reportAttributeAccessIssue]  # missing in its stubs
         return None if message is eof else message

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import math
 import mmap
 import os
 import re
@@ -19,8 +20,9 @@ import secrets
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
 
 import crc32c
 import numpy as np
@@ -30,23 +32,30 @@ from attnbias import _forks
 from attnbias._checks import require_instance
 from attnbias._description import read_description
 from attnbias._enums import enum_name
-from attnbias._errors import Error
+from attnbias._errors import DataLossError, Error
+from attnbias._expected import check_answer
+from attnbias._folder import Folder, UnsafeError
 from attnbias._info import TensorInfo, to_tensor_info
 from attnbias._memory import Payload
+from attnbias._words import escaped
 from attnbias.v1 import service_pb2, tensor_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from io import BufferedRandom
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
     import numpy.typing as npt
 
+    Accept: TypeAlias = Callable[[service_pb2.TensorHeader], None]
+
+_TENSORS, _REQUESTS, _DESCRIPTIONS, _DRAFTS = "tensors", "requests", "descriptions", "drafts"
 _SUFFIX: Final = ".safetensors"
 _NAME: Final = re.compile(r"[0-9a-f]{64}")
 _KEY_PREFIX: Final = b"attnbias request 1\n"
 _ALIGNMENT: Final = 64  # bytes, of a payload in its file
 _LENGTH_BYTES: Final = 8  # of what a .safetensors begins with
+_MOST_HEAD_BYTES: Final = 64 << 20  # of the JSON; that of a list of positions has a few MiB
+_MOST_LINE_BYTES: Final = 256
 _STALE: Final = 60.0  # seconds after which a draft that nobody holds is nobody's
 
 _log = logging.getLogger("attnbias")
@@ -72,71 +81,93 @@ class CacheEntry:
 class Cache:
     """The folder that ``Client(cache=folder)`` keeps tensors in.
 
+    Only files that nobody but the user can have written are used.
+
     Args:
         folder: where it is, or will be; "~" is the home.
         max_bytes: what its tensors may take; None is any.
+
+    Raises:
+        ValueError: folder is a file, or a folder that belongs to another user or that other users
+            can write.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, max_bytes: int | None = None) -> None:
         require_bytes(max_bytes, "max_bytes")
         self.folder = require_folder(folder, "folder")
         self.max_bytes = max_bytes
-        self._tensors = self.folder / "tensors"
-        self._requests = self.folder / "requests"
-        self._descriptions = self.folder / "descriptions"
-        self._drafts = self.folder / "drafts"
         self._checked: set[_Stamp] = set()
         self._has_warned = False
+        self.stuck: set[str] = set()
+        """The keys whose locks another process keeps for long."""
 
     def __repr__(self) -> str:
         return f"Cache({str(self.folder)!r})"
 
     def entries(self) -> list[CacheEntry]:
-        """The tensors that it has, the last used first; damaged ones are left to ``verify``."""
+        """The tensors that it has, the last used first; damaged ones are left to ``verify``.
+
+        Raises:
+            OSError: the folder cannot be read, or other users can write it.
+        """
         used = self._last_uses()
         found = []
-        for path in self._files():
-            with contextlib.suppress(FileNotFoundError, _DamagedError):
-                mapped, stamp = _map(path)
-                info = _parse(mapped, path.stem).payload.info
-                last = datetime.fromtimestamp(used.get(path.stem, stamp.mtime_ns) / 1e9, UTC)
-                found.append(CacheEntry(path, stamp.size, last, info))
+        with contextlib.suppress(FileNotFoundError), self._inside(_TENSORS) as tensors:
+            for name in _tensors_in(tensors):
+                with contextlib.suppress(OSError, _DamagedError):
+                    file, stamp = _map(tensors, name)
+                    last = datetime.fromtimestamp(used.get(file.name, stamp.mtime_ns) / 1e9, UTC)
+                    path = tensors.path / name
+                    found.append(CacheEntry(path, stamp.size, last, file.payload.info))
         return sorted(found, key=lambda entry: entry.last_used, reverse=True)
 
     def verify(self) -> list[Path]:
         """Reads every file, removes those that are damaged, and returns their names.
 
-        What was removed is fetched again when it is asked for.
+        What was removed is fetched again when it is asked for. A folder in the place of a file is
+        named too, and stays.
+
+        Raises:
+            OSError: the folder cannot be read, or other users can write it.
         """
         damaged = []
-        for path in self._files():
-            try:
-                _parse(_map(path)[0], path.stem).check()
-            except FileNotFoundError:
-                pass
-            except _DamagedError:
-                path.unlink(missing_ok=True)
-                damaged.append(path)
+        with contextlib.suppress(FileNotFoundError), self._inside(_TENSORS) as tensors:
+            for name in _tensors_in(tensors):
+                try:
+                    _map(tensors, name)[0].check()
+                except FileNotFoundError:
+                    pass
+                except (OSError, _DamagedError):
+                    _remove_file(tensors, name)
+                    damaged.append(tensors.path / name)
         return damaged
 
     def clear(self) -> None:
-        """Removes all that it has. Those who use some of it keep what they have."""
-        for path in self._files():
-            path.unlink(missing_ok=True)
-        for folder in (self._requests, self._descriptions):
-            for path in _named(folder):
-                path.unlink(missing_ok=True)
-        self._sweep(older_than=0)
-        for folder in (self._tensors, self._requests, self._descriptions, self._drafts):
-            with contextlib.suppress(OSError):  # somebody uses it, or it has files of others
-                folder.rmdir()
+        """Removes all that it has. Those who use some of it keep what they have.
 
-    def find(self, key: str, fingerprint: str | None = None) -> Payload | None:
+        Raises:
+            OSError: the folder cannot be written, or other users can write it.
+        """
+        for kind in (_TENSORS, _REQUESTS, _DESCRIPTIONS):
+            with contextlib.suppress(FileNotFoundError), self._inside(kind) as folder:
+                for name in _tensors_in(folder) if kind == _TENSORS else _named_in(folder):
+                    _remove_file(folder, name)
+        self._sweep(older_than=-math.inf)
+        with contextlib.suppress(FileNotFoundError), Folder.opened(self.folder) as root:
+            for kind in (_TENSORS, _REQUESTS, _DESCRIPTIONS, _DRAFTS):
+                with contextlib.suppress(OSError):  # somebody uses it, or it has files of others
+                    root.remove_folder(kind)
+
+    def find(
+        self, key: str, fingerprint: str | None = None, accept: Accept = lambda _: None
+    ) -> Payload | None:
         """The payload of a request, mapped and read-only; None where it has to be fetched.
 
         Args:
             key: of the request, as ``key_of`` makes it.
             fingerprint: of the payload; None is the one that the request had before.
+            accept: is called with the header before the payload is read; its DataLossError counts
+                the payload as missing.
         """
         try:
             known = self._read_request(key)
@@ -144,12 +175,12 @@ class Cache:
                 if known is None:
                     return None
                 fingerprint = known.fingerprint
-            payload, stamp = self._open(fingerprint, known and known.stamp)
+            payload, stamp = self._open(fingerprint, known and known.stamp, accept)
             self._note(key, _Known(fingerprint, stamp), known)
         except FileNotFoundError:
             return None
-        except _DamagedError as error:
-            _log.warning("%s; it counts as missing", error)
+        except (_DamagedError, DataLossError) as error:
+            _log.warning("%s; it counts as missing", escaped(str(error)))
             return None
         except OSError as error:
             self.warn(f"cannot be read: {error}")
@@ -162,26 +193,32 @@ class Cache:
         None where it has gone.
         """
         try:
-            with self._file_of(info.fingerprint).open("rb") as file:
-                begin = os.fstat(file.fileno()).st_size - info.nbytes
-                return np.memmap(file, np.uint8, mode="c", offset=begin)
-        except (OSError, ValueError):
+            with (
+                self._inside(_TENSORS) as tensors,
+                tensors.open(_name_of(info.fingerprint)) as file,
+            ):
+                stamp = _Stamp.of(os.fstat(file.fileno()))
+                if stamp not in self._checked:
+                    return None
+                return np.memmap(file, np.uint8, mode="c", offset=stamp.size - info.nbytes)
+        except (OSError, ValueError, _DamagedError):
             return None
 
-    def find_description(self, key: str) -> TensorInfo | None:
+    def find_description(self, key: str, spec: service_pb2.TensorSpec) -> TensorInfo | None:
         """What a request's payload is; None where a server has to be asked."""
-        payload = self.find(key)
+        payload = self.find(key, accept=partial(check_answer, spec=spec))
         if payload is not None:
             return payload.info
         try:
-            return read_description((self._descriptions / key).read_bytes())
+            with self._inside(_DESCRIPTIONS) as descriptions:
+                return read_description(descriptions.read(key, _MOST_HEAD_BYTES), spec)
         except (Error, OSError):
             return None
 
     def store_description(self, key: str, answer: bytes) -> None:
         """Keeps what a server said that a request's payload is, as it came."""
         with contextlib.suppress(OSError):  # of a folder that is only read
-            self._replace(self._descriptions / key, answer)
+            self._replace(_DESCRIPTIONS, key, answer)
 
     def try_lock(self, key: str) -> Draft | None:
         """The right to fetch the answer to a request; None while somebody else has it.
@@ -189,7 +226,12 @@ class Cache:
         Raises:
             OSError: the folder cannot be written.
         """
-        return _try_lock(self._drafts, key)
+        try:
+            import fcntl  # noqa: F401, PLC0415  # not on every system
+        except ImportError as error:
+            raise OSError("this system has no flock") from error
+        with Folder.opened(self.folder, create=True) as root:
+            return _try_lock(root.folder(_DRAFTS, create=True), key)
 
     def store(self, draft: Draft, payload: Payload, metadata: dict[str, str]) -> Payload | None:
         """Keeps what was fetched, and gives it mapped; None where it cannot be kept."""
@@ -200,15 +242,15 @@ class Cache:
             return None
         fingerprint = payload.info.fingerprint
         try:
-            path = self._file_of(fingerprint)
+            name = _name_of(fingerprint)
             self._sweep()
             self._make_room(size)
             stamp = draft.write(head, payload.memory)
             # Before the tensor has its name: whoever waits for the draft finds both.
             self._note(draft.key, _Known(fingerprint, stamp), None)
-            self._tensors.mkdir(exist_ok=True)
-            draft.path.replace(path)
-            return self._open(fingerprint, stamp)[0]
+            with self._inside(_TENSORS, create=True) as tensors:
+                draft.move(tensors, name)
+            return self._open(fingerprint, stamp, lambda _: None)[0]
         except (OSError, _DamagedError) as error:
             self.warn(f"cannot keep what was fetched: {error}")
             return None
@@ -217,102 +259,118 @@ class Cache:
         """Says once that the cache does not do what it is for."""
         if not self._has_warned:
             self._has_warned = True
-            _log.warning("the cache %s %s; calls go on without it", self.folder, why)
+            _log.warning("the cache %s %s; calls go on without it", self.folder, escaped(why))
 
-    def _open(self, fingerprint: str, trusted: _Stamp | None) -> tuple[Payload, _Stamp]:
+    @contextlib.contextmanager
+    def _inside(self, kind: str, *, create: bool = False) -> Iterator[Folder]:
+        """One of its folders."""
+        with (
+            Folder.opened(self.folder, create=create) as root,
+            root.folder(kind, create=create) as folder,
+        ):
+            yield folder
+
+    def _open(
+        self, fingerprint: str, trusted: _Stamp | None, accept: Accept
+    ) -> tuple[Payload, _Stamp]:
         """Maps a tensor, whose bytes are read only if its file is not known to have been."""
-        path = self._file_of(fingerprint)
-        try:
-            mapped, stamp = _map(path)
-            file = _parse(mapped, fingerprint)
-            if stamp != trusted and stamp not in self._checked:
-                file.check()
-        except _DamagedError:
-            with contextlib.suppress(OSError):  # of a folder that is only read
-                path.unlink()
-            raise
+        name = _name_of(fingerprint)
+        with self._inside(_TENSORS) as tensors:
+            try:
+                file, stamp = _map(tensors, name)
+                accept(file.payload.header)
+                if stamp != trusted and stamp not in self._checked:
+                    file.check()
+            except _DamagedError:
+                with contextlib.suppress(OSError):  # of a folder that is only read
+                    tensors.remove(name)
+                raise
         self._checked.add(stamp)
         return file.payload, stamp
 
-    def _file_of(self, fingerprint: str) -> Path:
-        if _NAME.fullmatch(fingerprint) is None:
-            raise _DamagedError(f"fingerprint: got {fingerprint!r}, want 64 hex digits")
-        return self._tensors / f"{fingerprint}{_SUFFIX}"
-
-    def _files(self) -> list[Path]:
-        return [path for path in _listed(self._tensors) if _is_tensor(path)]
-
     def _read_request(self, key: str) -> _Known | None:
-        try:
-            return _Known.parse((self._requests / key).read_bytes())
-        except FileNotFoundError:
-            return None
+        with contextlib.suppress(FileNotFoundError), self._inside(_REQUESTS) as requests:
+            return _known_in(requests, key)
+        return None
 
     def _note(self, key: str, now: _Known, before: _Known | None) -> None:
         """Has a request name its tensor, as it was when it was last checked, and be used now."""
-        path = self._requests / key
         with contextlib.suppress(OSError):  # of a folder that is only read
             if now == before:
-                os.utime(path)
+                with self._inside(_REQUESTS) as requests, requests.open(key) as file:
+                    os.utime(file.fileno())
                 return
-            self._replace(path, now.line())
+            self._replace(_REQUESTS, key, now.line())
 
-    def _replace(self, path: Path, data: bytes) -> None:
+    def _replace(self, kind: str, key: str, data: bytes) -> None:
         """Has a file of ``requests`` or ``descriptions`` be this, whole from the first moment."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._drafts.mkdir(exist_ok=True)
-        draft = self._drafts / f"{path.name}.{secrets.token_hex(8)}"
-        draft.write_bytes(data)
-        draft.replace(path)
+        with (
+            self._inside(kind, create=True) as folder,
+            self._inside(_DRAFTS, create=True) as drafts,
+        ):
+            draft = f"{key}.{secrets.token_hex(8)}"
+            with drafts.create(draft) as file:
+                file.write(data)
+            drafts.move(draft, folder, key)
 
     def _last_uses(self) -> dict[str, int]:
         """When each tensor was last asked for, by its fingerprint."""
         uses: dict[str, int] = {}
-        for path in _named(self._requests):
-            with contextlib.suppress(FileNotFoundError):
-                known = _Known.parse(path.read_bytes())
-                if known is not None:
-                    last = max(path.stat().st_mtime_ns, uses.get(known.fingerprint, 0))
-                    uses[known.fingerprint] = last
+        with contextlib.suppress(FileNotFoundError), self._inside(_REQUESTS) as requests:
+            for name in _named_in(requests):
+                with contextlib.suppress(OSError):
+                    known = _known_in(requests, name)
+                    if known is not None:
+                        last = max(
+                            requests.status(name).st_mtime_ns, uses.get(known.fingerprint, 0)
+                        )
+                        uses[known.fingerprint] = last
         return uses
 
     def _make_room(self, size: int) -> None:
         """Removes what was not used for longest, until so many bytes more are within the bound."""
         if self.max_bytes is None:
             return
-        sizes = {}
-        for path in self._files():
-            with contextlib.suppress(FileNotFoundError):
-                sizes[path] = path.stat().st_size
-        excess = sum(sizes.values()) + size - self.max_bytes
-        if excess <= 0:
-            return
-        used = self._last_uses()
         removed = set()
-        for path in sorted(sizes, key=lambda path: used.get(path.stem, 0)):
+        with contextlib.suppress(FileNotFoundError), self._inside(_TENSORS) as tensors:
+            sizes = {}
+            for name in _tensors_in(tensors):
+                with contextlib.suppress(FileNotFoundError):
+                    sizes[name] = tensors.status(name).st_size
+            excess = sum(sizes.values()) + size - self.max_bytes
             if excess <= 0:
-                break
-            path.unlink(missing_ok=True)
-            removed.add(path.stem)
-            excess -= sizes[path]
-        for path in _named(self._requests):
-            with contextlib.suppress(FileNotFoundError):
-                known = _Known.parse(path.read_bytes())
-                if known is not None and known.fingerprint in removed:
-                    path.unlink()
+                return
+            used = self._last_uses()
+            for name in sorted(sizes, key=lambda name: used.get(_fingerprint_of(name), 0)):
+                if excess <= 0:
+                    break
+                _remove_file(tensors, name)
+                removed.add(_fingerprint_of(name))
+                excess -= sizes[name]
+        with contextlib.suppress(FileNotFoundError), self._inside(_REQUESTS) as requests:
+            for name in _named_in(requests):
+                with contextlib.suppress(OSError):
+                    known = _known_in(requests, name)
+                    if known is not None and known.fingerprint in removed:
+                        requests.remove(name)
 
     def _sweep(self, older_than: float = _STALE) -> None:
         """Removes the drafts of those who died over them."""
-        for path in _named(self._drafts):
-            with contextlib.suppress(OSError):
-                if time.time() - path.stat().st_mtime < older_than:
-                    continue
-                if (draft := _try_lock(self._drafts, path.name)) is not None:
-                    draft.close()
+        with contextlib.suppress(OSError), self._inside(_DRAFTS) as drafts:
+            for name in _named_in(drafts):
+                with contextlib.suppress(OSError):
+                    if time.time() - drafts.status(name).st_mtime < older_than:
+                        continue
+                    if (draft := self.try_lock(name.partition(".")[0])) is not None:
+                        with draft:
+                            drafts.remove(name)
 
 
 def require_folder(folder: str | os.PathLike[str], name: str) -> Path:
-    """Where it is; refuses a file, or a home of nobody's, with a ValueError that names ``name``."""
+    """Where it is; refuses what can be no cache with a ValueError that names ``name``.
+
+    That is a file, a home of nobody's, and a folder that other users can write.
+    """
     try:
         path = Path(folder).expanduser().absolute()
     except RuntimeError as error:
@@ -321,6 +379,13 @@ def require_folder(folder: str | os.PathLike[str], name: str) -> Path:
         ) from error
     if os.path.isfile(path):  # Path's own raises where it may not look
         raise ValueError(f"{name}: got {str(folder)!r}, which is a file; want a folder")
+    try:
+        with Folder.opened(path):
+            pass
+    except UnsafeError as error:
+        raise ValueError(f"{name}: {error}") from None
+    except OSError:  # it is not there yet, or cannot be read: the calls go on without it
+        pass
     return path
 
 
@@ -353,12 +418,21 @@ def names_a_table(message: Message) -> bool:
 
 
 class Draft:
-    """A file in the making, whose lock is the right to make it. The kernel frees it at a death."""
+    """A file in the making, and the lock that is the right to make it.
 
-    def __init__(self, key: str, path: Path, file: BufferedRandom) -> None:
+    The kernel frees the lock at a death. Its file is never written.
+
+    Args:
+        key: of the request, which is the name of the lock.
+        drafts: the folder of both, which the draft closes.
+        lock: the descriptor of the lock, which the draft closes.
+    """
+
+    def __init__(self, key: str, drafts: Folder, lock: int) -> None:
         self.key = key
-        self.path = path
-        self._file = file
+        self._name = f"{key}{_SUFFIX}"
+        self._drafts = drafts
+        self._lock: int | None = lock
         _forks.watch(self)
 
     def __enter__(self) -> Self:
@@ -374,24 +448,31 @@ class Draft:
 
     def write(self, head: bytes, memory: Any) -> _Stamp:
         """Writes a whole file, in place of what was begun, down to the disk."""
-        self._file.truncate(0)
-        self._file.write(head)
-        self._file.write(memory)
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        return _Stamp.of(os.fstat(self._file.fileno()))
+        self._drafts.remove(self._name)
+        with self._drafts.create(self._name) as file:
+            file.write(head)
+            file.write(memory)
+            file.flush()
+            os.fsync(file.fileno())
+            return _Stamp.of(os.fstat(file.fileno()))
+
+    def move(self, folder: Folder, name: str) -> None:
+        """Gives what was written its name."""
+        self._drafts.move(self._name, folder, name)
 
     def close(self) -> None:
         """Ends the right, and removes what did not become a tensor."""
         import fcntl  # noqa: PLC0415  # not on every system
 
-        if self._file.closed:  # in a child of the one who has the right
+        if self._lock is None:  # in a child of the one who has the right
             return
-        with contextlib.suppress(OSError), self._file:
-            if _is_at(self._file, self.path):
-                self.path.unlink()
+        with contextlib.suppress(OSError):
+            if _is_at(self._lock, self._drafts, self.key):
+                self._drafts.remove(self._name)
+                self._drafts.remove(self.key)
             # A child that has just been forked may still have the file open.
-            fcntl.flock(self._file, fcntl.LOCK_UN)
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+        self.leave()
 
     def rest(self) -> bool:
         """See Forkable. There is no channel."""
@@ -399,39 +480,38 @@ class Draft:
 
     def leave(self) -> bool:
         """See Forkable. A lock lasts while any process has the file open."""
-        self._file.raw.close()  # not what is buffered, which the parent writes
+        if self._lock is not None:
+            os.close(self._lock)
+            self._drafts.close()
+            self._lock = None
         return False
 
 
-def _try_lock(folder: Path, name: str) -> Draft | None:
-    try:
-        import fcntl  # noqa: PLC0415  # not on every system
-    except ImportError as error:
-        raise OSError("this system has no flock") from error
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / name
-    file = open(path, "r+b", opener=_create)  # noqa: SIM115  # the draft closes it
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if _is_at(file, path):
-            return Draft(name, path, file)
-    except BlockingIOError:
-        pass
-    except BaseException:
-        file.close()
-        raise
-    file.close()
+def _try_lock(drafts: Folder, key: str) -> Draft | None:
+    """The lock of a key; the draft closes the folder, which is otherwise closed here."""
+    import fcntl  # noqa: PLC0415  # not on every system
+
+    with contextlib.ExitStack() as opened:
+        opened.enter_context(drafts)
+        try:
+            lock = drafts.lock_file(key)
+        except UnsafeError:
+            drafts.remove(key)
+            lock = drafts.lock_file(key)
+        opened.callback(os.close, lock)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(lock, drafts, key):
+                draft = Draft(key, drafts, lock)
+                opened.pop_all()
+                return draft
     return None
 
 
-def _create(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CREAT, 0o666)
-
-
-def _is_at(file: BufferedRandom, path: Path) -> bool:
+def _is_at(lock: int, drafts: Folder, key: str) -> bool:
     """Whether a file still has the name that it was opened by."""
     try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+        return os.path.samestat(os.fstat(lock), drafts.status(key))
     except FileNotFoundError:
         return False
 
@@ -488,17 +568,28 @@ def _require(name: str, what: str, got: object, want: object) -> None:
         raise _DamagedError(f"{name}{_SUFFIX} is damaged: {what} is {got}, want {want}")
 
 
-def _map(path: Path) -> tuple[mmap.mmap, _Stamp]:
-    with path.open("rb") as file:
-        stamp = _Stamp.of(os.fstat(file.fileno()))
-        if stamp.size < _LENGTH_BYTES:
-            raise _DamagedError(f"{path.name} is damaged: it has {stamp.size} bytes")
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), stamp
+def _map(tensors: Folder, name: str) -> tuple[_File, _Stamp]:
+    """A tensor, whose payload is not read; _DamagedError if it is no whole file of the user's."""
+    try:
+        with tensors.open(name) as file:
+            stamp = _Stamp.of(os.fstat(file.fileno()))
+            if stamp.size < _LENGTH_BYTES:
+                raise _DamagedError(f"{name} is damaged: it has {stamp.size} bytes")
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except UnsafeError as error:
+        raise _DamagedError(str(error)) from error
+    return _parse(mapped, _fingerprint_of(name)), stamp
 
 
 def _parse(mapped: mmap.mmap, fingerprint: str) -> _File:
     """Finds header and payload; raises _DamagedError where they are not all there."""
-    begin = _LENGTH_BYTES + int.from_bytes(mapped[:_LENGTH_BYTES], "little")
+    size = int.from_bytes(mapped[:_LENGTH_BYTES], "little")
+    most = min(_MOST_HEAD_BYTES, len(mapped) - _LENGTH_BYTES)
+    if size > most:
+        raise _DamagedError(
+            f"{fingerprint}{_SUFFIX} is damaged: its JSON has {size} bytes, want at most {most}"
+        )
+    begin = _LENGTH_BYTES + size
     try:
         metadata = json.loads(mapped[_LENGTH_BYTES:begin])["__metadata__"]
         encoded = base64.b64decode(metadata["attnbias.header"], validate=True)
@@ -548,13 +639,38 @@ def _checksum(data: Any) -> str:
     return f"{crc32c.crc32c(data):08x}"
 
 
-def _listed(folder: Path) -> list[Path]:
-    return list(folder.iterdir()) if folder.is_dir() else []
+def _name_of(fingerprint: str) -> str:
+    """The name of a tensor's file."""
+    if _NAME.fullmatch(fingerprint) is None:
+        raise _DamagedError(f"fingerprint: got {fingerprint!r}, want 64 hex digits")
+    return f"{fingerprint}{_SUFFIX}"
 
 
-def _named(folder: Path) -> Iterator[Path]:
-    return (path for path in _listed(folder) if _NAME.fullmatch(path.name.partition(".")[0]))
+def _fingerprint_of(name: str) -> str:
+    return name.removesuffix(_SUFFIX)
 
 
-def _is_tensor(path: Path) -> bool:
-    return path.suffix == _SUFFIX and _NAME.fullmatch(path.stem) is not None
+def _tensors_in(folder: Folder) -> list[str]:
+    return [
+        name
+        for name in folder.names()
+        if name.endswith(_SUFFIX) and _NAME.fullmatch(_fingerprint_of(name))
+    ]
+
+
+def _named_in(folder: Folder) -> list[str]:
+    return [name for name in folder.names() if _NAME.fullmatch(name.partition(".")[0])]
+
+
+def _known_in(requests: Folder, name: str) -> _Known | None:
+    """What a file of ``requests`` says; None where it is no such file."""
+    try:
+        return _Known.parse(requests.read(name, _MOST_LINE_BYTES))
+    except UnsafeError:
+        return None
+
+
+def _remove_file(folder: Folder, name: str) -> None:
+    """Removes a file; a folder in its place stays, as somebody's own."""
+    with contextlib.suppress(IsADirectoryError):
+        folder.remove(name)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +14,7 @@ from attnbias._cache import key_of, names_a_table
 from attnbias._description import ask_for_description
 from attnbias._download import Download
 from attnbias._errors import NotFoundError
+from attnbias._expected import check_answer
 from attnbias._files import metadata_of
 from attnbias._memory import Payload, borrow, require_within
 from attnbias._results import to_result
@@ -24,9 +26,11 @@ if TYPE_CHECKING:
     from attnbias._request import Request
     from attnbias._retry import Deadline
     from attnbias._sharded_request import Piece
+    from attnbias.v1 import service_pb2
 
 _FIRST_PAUSE: Final = 0.002  # seconds between two looks at a lock that another has
 _LARGEST_PAUSE: Final = 0.05
+_MOST_WAIT: Final = 5.0  # seconds for a lock, whose process may be stuck
 
 
 class Cached:
@@ -54,7 +58,7 @@ class Cached:
     async def describe(self) -> TensorInfo:
         """What the cache has, else what the server would send, which is kept."""
         if not self._may_differ:
-            find = partial(self._cache.find_description, self._key)
+            find = partial(self._cache.find_description, self._key, self._spec)
             if (found := await self._options.calls.do(find)) is not None:
                 return found
         if self._offline:
@@ -73,7 +77,6 @@ class Cached:
             ValueError: ``out`` does not fit the payload.
         """
         payload = await self._find() or await self._fetch()
-        require_within(payload.info, self._options.max_tensor_bytes)
         if self._options.out is None:
             payload.memory.flags.writeable = False
             return payload
@@ -86,10 +89,16 @@ class Cached:
         """What the cache has, without a call."""
         if self._may_differ:
             return None
-        found = await self._options.calls.do(partial(self._cache.find, self._key))
+        find = partial(self._cache.find, self._key, accept=self._accept)
+        found = await self._options.calls.do(find)
         if found is None and self._offline:
             raise self._missing()
         return found
+
+    def _accept(self, header: service_pb2.TensorHeader) -> None:
+        """Refuses what is no answer, or more than the caller takes, before it is read."""
+        check_answer(header, self._spec)
+        require_within(header.total_bytes, self._options.max_tensor_bytes)
 
     def _missing(self) -> NotFoundError:
         return NotFoundError(
@@ -104,7 +113,7 @@ class Cached:
             if (found := await self._find()) is not None:
                 return found
             described, _ = await ask_for_description(self._spec, self._options, self._deadline)
-            find = partial(self._cache.find, self._key, described.fingerprint)
+            find = partial(self._cache.find, self._key, described.fingerprint, self._accept)
             if (found := await self._options.calls.do(find)) is not None:
                 return found
             payload = await Download(self._spec, self._options, self._deadline).run()
@@ -117,14 +126,18 @@ class Cached:
             return payload if kept is None or self._options.out is not None else kept
 
     async def _lock(self, held: contextlib.ExitStack) -> Draft | None:
-        """The right to fetch it, until ``held`` ends; None where the folder cannot be written."""
+        """The right to fetch it, until ``held`` ends.
+
+        None where the folder cannot be written, or another process keeps the right for long.
+        """
 
         def try_lock() -> Draft | None:
             draft = self._cache.try_lock(self._key)
             # Here, since a task that is cancelled meanwhile would not come to know of it.
             return draft if draft is None else held.enter_context(draft)
 
-        pause = _FIRST_PAUSE
+        pause, stuck = _FIRST_PAUSE, self._cache.stuck
+        give_up = time.monotonic() + (0 if self._key in stuck else _MOST_WAIT)
         while True:
             try:
                 draft = await self._options.calls.do(try_lock)
@@ -132,6 +145,11 @@ class Cached:
                 self._cache.warn(f"cannot be written: {error}")
                 return None
             if draft is not None:
+                stuck.discard(self._key)
                 return draft
+            if time.monotonic() >= give_up:
+                stuck.add(self._key)
+                self._cache.warn(f"has been locked for {_MOST_WAIT:g} s: drafts/{self._key}")
+                return None
             await self._options.calls.pause(min(pause, self._deadline.remaining() or pause))
             pause = min(2 * pause, _LARGEST_PAUSE)

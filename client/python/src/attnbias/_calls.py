@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
+    from attnbias._channel import Endpoint
+
 _SERVICE: Final = "attnbias.v1.AttentionBiasService"
 _HEALTH: Final = "grpc.health.v1.Health"
 
@@ -99,7 +101,12 @@ class Stream(Protocol):
 class Calls(Protocol):
     """The calls of one request to this package, which end together."""
 
-    target: str
+    endpoint: Endpoint
+
+    @property
+    def has_reached(self) -> bool:
+        """Whether the client has had a connection to its server."""
+        ...
 
     async def ask(self, method: Method, message: Any, timeout: float | None) -> Any:
         """Makes a call with one answer.

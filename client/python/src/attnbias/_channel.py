@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -12,7 +13,7 @@ import grpc.aio
 import grpc.experimental
 
 from attnbias._errors import UnavailableError
-from attnbias._target import is_on_this_machine, target_from
+from attnbias._target import host_of, is_on_this_machine, target_from
 from attnbias._tls import Certificates, certificates_from
 from attnbias._token import token_from
 
@@ -56,6 +57,10 @@ _OPTIONS: Final[Mapping[str, Any]] = {
 # Connections beside the first serve one large payload, and are given up when it has come.
 _SPARE_OPTIONS: Final[Mapping[str, Any]] = {"grpc.client_idle_timeout_ms": 10_000}
 
+# How long gRPC waits for a connection, once it is begun, and for the answer to a name.
+_PATIENCE_OPTIONS: Final = ("grpc.min_reconnect_backoff_ms", "grpc.dns_ares_query_timeout")
+_MOST_MILLISECONDS: Final = (1 << 31) - 1
+
 _METADATA_KEY: Final = re.compile("[0-9a-z_.-]+")
 
 _SYNC_OPTIONS: Final[Mapping[str, Any]] = {
@@ -76,6 +81,8 @@ class Endpoint:
     options: Mapping[str, Any]
     offline: bool = False
     """Whether it is never to be talked to."""
+    connect_timeout: float | None = None
+    """Seconds that a client waits for its first connection; None as long as for an answer."""
 
     @property
     def is_plaintext(self) -> bool:
@@ -95,6 +102,12 @@ class Endpoint:
         """A channel of the running event loop."""
         return self._open(grpc.aio, _SPARE_OPTIONS if spare else {})
 
+    def open_to(self, address: str) -> grpc.Channel:
+        """A channel whose calls block, to one of the target's addresses."""
+        host = host_of(self.target)
+        names = {"grpc.default_authority": host, "grpc.ssl_target_name_override": host}
+        return self._open(grpc, {**_SYNC_OPTIONS, **(names if host else {})}, address)
+
     def renew(self) -> bool:
         """Whether channels that were opened before have other certificates than a new one."""
         return isinstance(self.security, Certificates) and self.security.renew()
@@ -103,10 +116,13 @@ class Endpoint:
         """What a call that begins now carries."""
         return self.metadata if self.token is None else (*self.metadata, self.token.as_metadata())
 
-    def _open(self, kind: Any, more: Mapping[str, Any]) -> Any:
+    def _open(self, kind: Any, more: Mapping[str, Any], address: str | None = None) -> Any:
         if self.offline:
             raise UnavailableError("the client is offline (offline=True), and this needs a server")
         options = {**_OPTIONS, **more}
+        if self.connect_timeout is not None:
+            milliseconds = math.ceil(min(self.connect_timeout * 1000, _MOST_MILLISECONDS))
+            options |= dict.fromkeys(_PATIENCE_OPTIONS, milliseconds)
         if is_on_this_machine(self.target):  # a proxy named in the environment cannot reach it
             options["grpc.enable_http_proxy"] = 0
         security = self.security
@@ -115,9 +131,10 @@ class Endpoint:
                 options["grpc.ssl_target_name_override"] = security.server_name
             security = security.credentials()
         merged = list({**options, **self.options}.items())
+        target = address or self.target
         if security is None:
-            return kind.insecure_channel(self.target, merged)
-        return kind.secure_channel(self.target, security, merged)
+            return kind.insecure_channel(target, merged)
+        return kind.secure_channel(target, security, merged)
 
 
 def endpoint_to(
@@ -129,6 +146,7 @@ def endpoint_to(
     metadata: Metadata,
     options: Mapping[str, Any],
     offline: bool,
+    connect_timeout: float | None,
 ) -> Endpoint:
     """What the arguments of a client mean.
 
@@ -149,7 +167,9 @@ def endpoint_to(
             f"{sent.name}: got one for {target}, which is not on this machine, in plaintext that "
             "others could read: pass tls=True, or tls=attnbias.Tls(ca=FILE)"
         )
-    return Endpoint(target, security, sent, tuple(metadata), dict(options), offline)
+    return Endpoint(
+        target, security, sent, tuple(metadata), dict(options), offline, connect_timeout
+    )
 
 
 def _require_legal(metadata: Metadata) -> None:

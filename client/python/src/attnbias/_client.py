@@ -25,7 +25,7 @@ from attnbias._checks import refuse_unknown, require_instance
 from attnbias._connection import CallGroup, Connection
 from attnbias._description import ask_for_description
 from attnbias._download import Download
-from attnbias._errors import CallFailed, CallInterrupted, UnavailableError
+from attnbias._errors import CallFailed, CallInterrupted, DataLossError, UnavailableError
 from attnbias._files import check_suffix, metadata_of, write
 from attnbias._info import (
     ServerInfo,
@@ -37,12 +37,14 @@ from attnbias._logits import LogitsOptions, LogitsRequest
 from attnbias._logits_stream import LogitsStream
 from attnbias._memory import Payload, part_of
 from attnbias._public.grpc.health.v1 import health_pb2
+from attnbias._reach import explained
 from attnbias._request import Request, RequestOptions
 from attnbias._results import to_result
 from attnbias._retry import Deadline, ask
 from attnbias._sharded_request import ShardedRequest
 from attnbias._sharding import to_sharding
 from attnbias._sizes import Sizes
+from attnbias._words import escaped
 from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:
@@ -68,11 +70,13 @@ if TYPE_CHECKING:
 Out = TypeVar("Out")
 
 _DEFAULT_TIMEOUT: Final = 300.0
+_DEFAULT_CONNECT_TIMEOUT: Final = 10.0
 _DEFAULT_MAX_TENSOR_BYTES: Final = 16 << 30
 CALLS_IN_FLIGHT: Final = 8
 _MAX_STREAMS: Final = 64
 CACHE_VARIABLE: Final = "ATTNBIAS_CACHE_DIR"
 _TABLES_PER_PAGE: Final = 1000  # the most that the contract allows
+_MOST_PAGES: Final = 100  # a server that sends more of them never ends
 
 
 class BaseClient:
@@ -83,6 +87,7 @@ class BaseClient:
         target: str | None = None,
         *,
         timeout: float | None = _DEFAULT_TIMEOUT,
+        connect_timeout: float | None = _DEFAULT_CONNECT_TIMEOUT,
         tls: bool | Tls | None = None,
         token: str | os.PathLike[str] | None = None,
         credentials: grpc.ChannelCredentials | None = None,
@@ -99,7 +104,7 @@ class BaseClient:
             raise ValueError(f"max_attempts: got {max_attempts}, want at least 1, or None")
         if streams is not None and not 1 <= streams <= _MAX_STREAMS:
             raise ValueError(f"streams: got {streams}, want 1 to {_MAX_STREAMS}, or None")
-        self._timeout = _checked(timeout)
+        self._timeout = _checked(timeout, "timeout")
         self._streams = streams
         self._sizes = Sizes()
         self._max_attempts = max_attempts
@@ -120,6 +125,7 @@ class BaseClient:
             metadata=metadata,
             options=channel_options or {},
             offline=offline,
+            connect_timeout=_checked(connect_timeout, "connect_timeout"),
         )
         self._open()
 
@@ -135,6 +141,7 @@ class BaseClient:
         return {
             "target": self._endpoint.target,
             "timeout": self._timeout,
+            "connect_timeout": self._endpoint.connect_timeout,
             "tls": self._tls,
             "token": self._token,
             "metadata": self._endpoint.metadata,
@@ -244,22 +251,36 @@ class BaseClient:
         return to_server_info(await self._ask(GET_SERVER_INFO, message, timeout))
 
     async def _list_tables(self, timeout: float | None) -> list[TableInfo]:
+        options = self._options(None, False, timeout)
+        deadline = Deadline(options.timeout)
         tables: list[TableInfo] = []
         message = service_pb2.ListTablesRequest(page_size=_TABLES_PER_PAGE)
-        while True:
-            page = await self._ask(LIST_TABLES, message, timeout)
-            tables += [to_table_info(table) for table in page.tables]
+        for _ in range(_MOST_PAGES):
+            page = await ask(LIST_TABLES, message, options, deadline)
+            for table in page.tables:
+                if tables and table.name <= tables[-1].name:
+                    raise DataLossError(
+                        f'tables: got "{escaped(table.name)}" after "{escaped(tables[-1].name)}", '
+                        "want names in ascending order"
+                    )
+                tables.append(to_table_info(table))
             message.page_token = page.next_page_token
             if not message.page_token:
                 return tables
+            if not page.tables:
+                raise DataLossError("tables: got an empty page before the last, want tables")
+        raise DataLossError(
+            f"tables: got more than {_MOST_PAGES} pages, want at most {_MOST_PAGES}"
+        )
 
     async def _health(self, service: str, timeout: float | None) -> bool:
         message = health_pb2.HealthCheckRequest(service=service)
-        left = Deadline(self._time_for(timeout)).remaining()
+        deadline = Deadline(self._time_for(timeout))
+        calls = self._new_calls()
         try:
-            response = await self._new_calls().ask(CHECK_HEALTH, message, left)
+            response = await calls.ask(CHECK_HEALTH, message, deadline.remaining())
         except CallFailed as failed:
-            failure = failed.error
+            failure = await explained(failed.error, calls, deadline)
         else:
             return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
         raise failure  # not inside except: gRPC's traceback says nothing more
@@ -303,7 +324,7 @@ class BaseClient:
         )
 
     def _time_for(self, timeout: float | None) -> float | None:
-        return self._timeout if timeout is None else _checked(timeout)
+        return self._timeout if timeout is None else _checked(timeout, "timeout")
 
 
 class Client(BaseClient):
@@ -317,6 +338,10 @@ class Client(BaseClient):
             None is what the environment variable ``ATTNBIAS_SERVER`` says, else
             this machine.
         timeout: seconds that a call may take, retries included; None for ever.
+        connect_timeout: seconds that a call of a client without a connection so far tries to get
+            one: with a closed port, an unknown name, another protocol or a wrong certificate it
+            then fails with an UnavailableError that gives the reason. After the first connection
+            the timeout alone bounds a call. None is as long as timeout.
         tls: True is TLS with a server whose certificate the system trusts,
             ``attnbias.Tls(ca=..., cert=..., key=...)`` with others, False plaintext.
             None is what the environment says: ``ATTNBIAS_CLIENT_TLS=1`` or the files
@@ -653,7 +678,7 @@ class Client(BaseClient):
         """The learned tables that the server has mounted, by name.
 
         Args:
-            timeout: seconds for each page of a thousand, instead of the client's.
+            timeout: seconds for the whole list, instead of the client's.
         """
         return run(self._list_tables(timeout))
 
@@ -691,11 +716,11 @@ def _cache_in(folder: str | os.PathLike[str] | None, max_bytes: int | None) -> C
     return Cache(folder, max_bytes=max_bytes)
 
 
-def _checked(timeout: float | None) -> float | None:
-    if timeout is None:
+def _checked(seconds: float | None, name: str) -> float | None:
+    if seconds is None:
         return None
-    if not isinstance(timeout, (int, float)):
-        raise TypeError(f"timeout: got {timeout!r}, want seconds, more than 0, or None")
-    if timeout > 0:
-        return timeout
-    raise ValueError(f"timeout: got {timeout}, want seconds, more than 0, or None")
+    if not isinstance(seconds, (int, float)):
+        raise TypeError(f"{name}: got {seconds!r}, want seconds, more than 0, or None")
+    if seconds > 0:
+        return seconds
+    raise ValueError(f"{name}: got {seconds}, want seconds, more than 0, or None")

@@ -13,7 +13,13 @@ import grpc
 
 from attnbias import _forks
 from attnbias._calls import CHECK_HEALTH, Method, run
-from attnbias._errors import CallFailed, CallInterrupted, CancelledError, from_rpc_error
+from attnbias._errors import (
+    CallFailed,
+    CallInterrupted,
+    CancelledError,
+    from_rpc_error,
+    tells_of_a_connection,
+)
 from attnbias._public.grpc.health.v1 import health_pb2
 from attnbias._retry import Deadline
 
@@ -38,6 +44,7 @@ class Connection:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
+        self.has_reached = False
         self._closed = False
         self._groups: weakref.WeakSet[CallGroup] = weakref.WeakSet()
         self._channels: dict[int, grpc.Channel] = {}
@@ -108,8 +115,7 @@ class CallGroup:
     """
 
     def __init__(self, connection: Connection, index: int = 0) -> None:
-        self._endpoint = connection.endpoint
-        self.target = self._endpoint.target
+        self.endpoint = connection.endpoint
         self._connection = connection
         self._index = index
         self._lock = threading.RLock()  # a signal's handler may cancel
@@ -118,13 +124,20 @@ class CallGroup:
         self._cancelled = threading.Event()
         self._reason = ""
 
+    @property
+    def has_reached(self) -> bool:
+        """See Calls."""
+        return self._connection.has_reached
+
     async def ask(self, method: Method, message: Any, timeout: float | None) -> Any:
         """See Calls."""
         deadline = Deadline(timeout)
         while True:
             with contextlib.suppress(CallInterrupted), self._beginning(method) as (begin, _):
                 left = deadline.remaining()
-                return begin(message, timeout=left, metadata=self._endpoint.call_metadata())
+                answer = begin(message, timeout=left, metadata=self.endpoint.call_metadata())
+                self._connection.has_reached = True
+                return answer
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -132,9 +145,9 @@ class CallGroup:
     ) -> AsyncIterator[_Stream]:
         """See Calls."""
         with self._beginning(method) as (begin, channel):
-            call = begin(messages, timeout=timeout, metadata=self._endpoint.call_metadata())
+            call = begin(messages, timeout=timeout, metadata=self.endpoint.call_metadata())
         with self._running(call):
-            yield _Stream(call, partial(self._translated, channel))
+            yield _Stream(call, partial(self._translated, channel), self._connection)
 
     async def wait(self, seconds: float) -> None:
         """See Calls."""
@@ -208,7 +221,9 @@ class CallGroup:
         except grpc.RpcError as error:
             if self._connection.was_interrupted(channel):
                 raise CallInterrupted from None
-            raise CallFailed(from_rpc_error(error, self._endpoint)) from None
+            failure = from_rpc_error(error, self.endpoint)
+            self._connection.has_reached |= tells_of_a_connection(failure)
+            raise CallFailed(failure) from None
         except ValueError:  # how gRPC says that the channel is closed
             self._require_wanted()
             if self._connection.was_interrupted(channel):
@@ -253,7 +268,7 @@ class CallGroup:
                 self._beginning(CHECK_HEALTH) as (check, _),
             ):
                 waiting = check.future(
-                    request, metadata=self._endpoint.call_metadata(), wait_for_ready=True
+                    request, metadata=self.endpoint.call_metadata(), wait_for_ready=True
                 )
                 stack.callback(_cancel, waiting)
             yield
@@ -287,12 +302,18 @@ class _Stream:
     """See ``Stream``."""
 
     def __init__(
-        self, call: Any, translated: Callable[[], contextlib.AbstractContextManager[None]]
+        self,
+        call: Any,
+        translated: Callable[[], contextlib.AbstractContextManager[None]],
+        connection: Connection,
     ) -> None:
         self._call = call
         self._translated = translated
+        self._connection = connection
 
     async def read(self) -> Any:
         """See Stream."""
         with self._translated():
-            return next(self._call, None)
+            message = next(self._call, None)
+        self._connection.has_reached = True
+        return message

@@ -165,7 +165,7 @@ class Download:
         return self._payload
 
     def _memory_for(self, info: TensorInfo) -> npt.NDArray[np.uint8]:
-        require_within(info, self._options.max_tensor_bytes)
+        require_within(info.nbytes, self._options.max_tensor_bytes)
         if self._options.out is not None:
             return borrow(self._options.out, info)
         if self._payload is not None and self._payload.info.nbytes == info.nbytes:

@@ -164,14 +164,17 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
 
     A table ``[positions, dim]``; ask with ``positions`` or ``position_ids``.
 
+    Correctly rounded, and therefore not the framework's bits.
+
     Attributes:
         dim: columns, in [1, 65536].
         base: column pair i turns by base^(-2i/dim) radians a position; in [1, 1e18]. Default 10000.
         layout: "interleaved" (default) is s0 c0 s1 c1 ..., "concatenated" s0 s1 ... c0 c1 ...,
             "tensor2tensor" the same with timescales of its own and a zero column for an odd dim.
-        min_timescale: only for "tensor2tensor": the factor in front of the inverse timescales.
-            Default 1.
-        max_timescale: only for "tensor2tensor". Default 10000.
+        min_timescale: only for "tensor2tensor": the factor in front of the inverse timescales, in
+            [1, 1e6]. Default 1. A timescale is not a frequency.
+        max_timescale: only for "tensor2tensor", in [min_timescale, 1e18]. Default 10000. For a
+            lowest frequency f it is 1 / f.
     """
 
     field: ClassVar[str] = "sinusoidal"
@@ -190,6 +193,8 @@ class T5(Encoding[Toeplitz]):
     ``bias[h, i, j] = table[bucket(j - i), h]``, a Toeplitz; ask with ``queries``
     and ``keys``. With ``values="buckets"`` the answer is the bucket indices, i32
     without a head axis, and needs neither num_heads nor table.
+
+    The framework's bits.
 
     Attributes:
         bidirectional: True for an encoder, False for a decoder.
@@ -224,6 +229,8 @@ class ALiBi(Encoding[Compact]):
 
     Ask with ``queries`` and ``keys``. A Toeplitz for the variants "symmetric" and
     "causal", a KeyRow for "key_from_start" and "key_from_end".
+
+    With the framework's slopes, the framework's bits.
 
     Attributes:
         num_heads: number of slopes, in [1, 65536].
@@ -335,6 +342,8 @@ class TransformerXL(Encoding[Toeplitz]):
     Sines before cosines; zero for keys to the right of the query. A Toeplitz over
     vectors without a head axis; ask with ``queries`` and ``keys``.
 
+    Correctly rounded, and therefore not the framework's bits.
+
     Attributes:
         dim: d_model, even, in [2, 65536].
         base: column pair k turns by base^(-2k/dim) radians a position; in [1, 1e18]. Default 10000.
@@ -355,6 +364,8 @@ class XLNet(Encoding[Toeplitz]):
 
     Sines before cosines. A Toeplitz over vectors without a head axis; ask with
     ``queries`` and ``keys``.
+
+    Correctly rounded, and therefore not the framework's bits.
 
     Attributes:
         dim: d_model, even, in [2, 65536].
@@ -380,6 +391,8 @@ class Conformer(Encoding[Toeplitz]):
     The sinusoid of the signed distance i - j, interleaved. A Toeplitz over vectors
     without a head axis; ask with ``queries`` and ``keys``.
 
+    Correctly rounded, and therefore not the framework's bits.
+
     Attributes:
         dim: even, in [2, 65536].
         base: as TransformerXL's. Default 10000.
@@ -397,6 +410,8 @@ class SymmetricSinusoidal(Encoding[Toeplitz]):
     """The sinusoid of abs(i - j): relative, without direction.
 
     A Toeplitz over vectors without a head axis; ask with ``queries`` and ``keys``.
+
+    Correctly rounded, and therefore not the framework's bits.
 
     Attributes:
         dim: even, in [2, 65536].
@@ -719,6 +734,8 @@ class Rotary(Encoding[RotaryTables]):
     is given. Names are those of transformers' rope_parameters; a field that
     rope_type does not use must be left None.
 
+    Correctly rounded, and therefore not the framework's bits.
+
     Attributes:
         head_dim: dimension of a head, even, in [2, 65536].
         rope_theta: pair m turns by rope_theta^(-2m/dim) radians a position; in [1, 1e18]. Default
@@ -794,6 +811,8 @@ class Xpos(Encoding[XposTables]):
     queries are multiplied by scale, keys divided by it. Ask with ``positions`` or
     ``position_ids``.
 
+    Correctly rounded, and therefore not the framework's bits.
+
     Attributes:
         dim: columns of the layouts that have every pair twice; even, in [2, 65536].
         sequence_length: length that the table is for; scale is 1 at half of it, rounded down.
@@ -821,6 +840,8 @@ class MultiAxisSinusoidal(Encoding[npt.NDArray[Any]]):
 
     A table ``[positions, dim]``; ask with ``position_ids``, one list per axis.
 
+    Correctly rounded, and therefore not the framework's bits.
+
     Attributes:
         dim: columns, in [2 num_axes, 65536].
         num_axes: in [1, 4].
@@ -828,8 +849,8 @@ class MultiAxisSinusoidal(Encoding[npt.NDArray[Any]]):
             of them: "interleaved" (DETR) is s0 c0 s1 c1 ..., "concatenated" (MAE) s0 s1 ... c0 c1
             ...
         base: as in Sinusoidal, of an axis' columns. Default 10000.
-        min_timescale: only for "tensor2tensor". Default 1.
-        max_timescale: only for "tensor2tensor". Default 10000.
+        min_timescale: only for "tensor2tensor", as in :class:`Sinusoidal`. Default 1.
+        max_timescale: only for "tensor2tensor", as in :class:`Sinusoidal`. Default 10000.
         axis_lengths: the length of each axis, where positions are fractions of it (DETR): position
             p of an axis of length L counts as ``(p + axis_offset) / (L + axis_eps) * axis_scale``.
             Default: as p.

@@ -10,13 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 
 from attnbias._public.google.rpc import error_details_pb2, status_pb2
-from attnbias._words import in_arguments
+from attnbias._words import escaped, in_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from google.protobuf.message import Message
 
@@ -39,8 +40,9 @@ class Error(Exception):
     Attributes:
         code: the gRPC status code.
         message: what the server (or, for local failures, this package) said, in the words of
-            this package.
-        details: the status's ``google.rpc`` detail messages, decoded; in the contract's words.
+            this package; control characters are escaped.
+        details: the status's ``google.rpc`` detail messages, decoded; in the contract's words,
+            with control characters escaped.
     """
 
     code: grpc.StatusCode = grpc.StatusCode.UNKNOWN
@@ -54,8 +56,11 @@ class Error(Exception):
         pushback: float | None = None,
     ) -> None:
         self._pushback = pushback
+        self.unreached = ""
+        """Why there was no connection; "" if there was one."""
         self.code = type(self).code if code is None else code
-        self.message = message
+        lines = message.split("\n")
+        self.message = message = "\n".join(escaped(line, _MOST_CHARACTERS) for line in lines)
         self.details = tuple(details)
         super().__init__(f"{self.code.name}: {message}")
 
@@ -190,6 +195,7 @@ class UnauthenticatedError(Error):
     code = grpc.StatusCode.UNAUTHENTICATED
 
 
+_MOST_CHARACTERS: Final = 8 << 10  # of a message, and of a text in its details
 _BY_CODE = {cls.code: cls for cls in Error.__subclasses__()}
 
 _DETAIL_TYPES = (
@@ -219,8 +225,9 @@ _UNREACHED: Final = re.compile(
 )
 """How gRPC says that there is no connection, and why there is none to the last address."""
 
+_NOT_FOUND: Final = "^errors resolving|^DNS"
 _WHY_UNREACHED: Final = {
-    "^errors resolving|^DNS": "{target} is not found: is the name right?",
+    _NOT_FOUND: "{target} is not found: is the name right?",
     "WRONG_VERSION_NUMBER": "{target} answers, but not with TLS: leave out tls, or credentials",
     "has expired": "{target} has a certificate that has expired",
     "CERTIFICATE_VERIFY_FAILED": (
@@ -233,6 +240,9 @@ _WHY_UNREACHED: Final = {
     ),
     "Failed parsing HTTP/2": "{target} answers, but not with gRPC: is it the right port?",
     "Socket closed|reset by peer|handshake|alert": "{target} answers, but not with gRPC {how}",
+    r"timed out before receiving SETTINGS|\(Endpoint closing\)": (
+        "{target} accepts connections, but does not answer: is it the right port?"
+    ),
     "": (
         "nothing answers at {target}: is the server running? attnbias.LocalServer() starts one, "
         "Client(target) asks another"
@@ -254,17 +264,50 @@ _NOT_THIS_CALLER: Final = (
 def from_rpc_error(error: grpc.RpcError, endpoint: Endpoint) -> Error:
     """Turns what gRPC raises into an Error."""
     code = error.code()
+    says = escaped(" ".join(in_arguments(error.details() or "").split()), _MOST_CHARACTERS)
+    if code is grpc.StatusCode.UNAVAILABLE and (unreached := _UNREACHED.match(says)):
+        return unreached_error({"": unreached["last"] or says}, endpoint)
     cls = _BY_CODE.get(code, Error)
-    message = _with_advice(code, in_arguments(error.details() or ""), endpoint)
+    message = _with_advice(code, says, endpoint)
     return cls(message, code=code, details=_decode_details(error), pushback=_pushback(error))
+
+
+def unreached_error(reasons: Mapping[str, str], endpoint: Endpoint) -> UnavailableError:
+    """An error for an endpoint with which there is no connection.
+
+    Args:
+        reasons: what gRPC reports, by the address; of a single address that is "". The most telling
+            determines the advice.
+        endpoint: the one with which there is no connection.
+    """
+    advice = next(
+        why
+        for sign, why in _WHY_UNREACHED.items()
+        if any(re.search(sign, reason) for reason in reasons.values())
+    )
+    told = "; ".join(
+        f"{address}: {reason.replace(';', ',')}" if address else reason
+        for address, reason in reasons.items()
+    )
+    error = UnavailableError(f"{_filled(advice, endpoint)} ({told})")
+    error.unreached = told
+    return error
+
+
+def is_of_the_name(error: Error) -> bool:
+    """Whether there was no connection because the target's name is not known."""
+    return re.match(_NOT_FOUND, error.unreached) is not None
+
+
+def tells_of_a_connection(error: Error) -> bool:
+    """Whether only a server, or what stands before it, can have ended a call so."""
+    ended_here = {grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}
+    return not error.unreached and error.code not in ended_here
 
 
 def _with_advice(code: grpc.StatusCode, says: str, endpoint: Endpoint) -> str:
     """In one line what to try, where that is known, and what gRPC or the server says."""
-    if code is grpc.StatusCode.UNAVAILABLE and (unreached := _UNREACHED.match(says)):
-        says = unreached["last"] or says
-        advice = next(why for sign, why in _WHY_UNREACHED.items() if re.search(sign, says))
-    elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         advice = "no complete answer from {target} within the timeout"
     elif code is grpc.StatusCode.UNAUTHENTICATED:
         advice = _WHO_CALLS if endpoint.token is None else _NOT_THIS_TOKEN
@@ -272,8 +315,11 @@ def _with_advice(code: grpc.StatusCode, says: str, endpoint: Endpoint) -> str:
         advice = _NOT_THIS_CALLER
     else:
         return says
-    advice = advice.format(target=endpoint.target, how=_how(endpoint))
-    return f"{advice} ({' '.join(says.split())})"
+    return f"{_filled(advice, endpoint)} ({says})"
+
+
+def _filled(advice: str, endpoint: Endpoint) -> str:
+    return advice.format(target=endpoint.target, how=_how(endpoint))
 
 
 def _how(endpoint: Endpoint) -> str:
@@ -314,5 +360,22 @@ def _unpack(status: status_pb2.Status) -> list[Message]:
         for detail_type in _DETAIL_TYPES:
             detail = detail_type()
             if packed.Unpack(detail):
+                _escape(detail)
                 unpacked.append(detail)
     return unpacked
+
+
+def _escape(message: Any) -> None:
+    """Escapes all texts of a message, except the keys of a map."""
+    for field, value in message.ListFields():
+        kind = field.message_type
+        if kind is not None and kind.GetOptions().map_entry:
+            for key in value:
+                value[key] = escaped(value[key], _MOST_CHARACTERS)
+        elif kind is not None:
+            for part in value if field.is_repeated else [value]:
+                _escape(part)
+        elif field.type == FieldDescriptor.TYPE_STRING and field.is_repeated:
+            value[:] = [escaped(text, _MOST_CHARACTERS) for text in value]
+        elif field.type == FieldDescriptor.TYPE_STRING:
+            setattr(message, field.name, escaped(value, _MOST_CHARACTERS))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from attnbias._errors import DataLossError
+from attnbias._words import escaped
 from attnbias.v1 import encodings_pb2, options_pb2, service_pb2, tensor_pb2
 
 if TYPE_CHECKING:
@@ -54,8 +55,7 @@ class ExpectedPart(NamedTuple):
         if self.may_have_heads and len(shape) == rank + 1 and shape[0] > 0:
             shape = shape[1:]
         return len(shape) == rank and all(
-            got > 0 if want is None else got == want
-            for got, want in zip(shape, self.shape, strict=True)
+            got > 0 and want in (None, got) for got, want in zip(shape, self.shape, strict=True)
         )
 
 
@@ -69,22 +69,28 @@ def check_answer(header: service_pb2.TensorHeader, spec: service_pb2.TensorSpec)
     for name in ("fingerprint", "encoding_fingerprint"):
         value = getattr(header, name)
         if not _FINGERPRINT.fullmatch(value):
-            raise DataLossError(f"header.{name}: got {value!r}, want 64 lowercase hex digits")
-    request = _Request(spec)
-    wanted, data_type = request.parts(), request.data_type()
+            raise DataLossError(
+                f"header.{name}: got '{escaped(value)}', want 64 lowercase hex digits"
+            )
+    try:
+        request = _Request(spec)
+        wanted, data_type = request.parts(), request.data_type()
+    except (ArithmeticError, LookupError, ValueError):
+        raise DataLossError("header: got an answer to a request that can have none") from None
     names = [[part.name for part in parts] for parts in (header.parts, wanted)]
     if names[0] != names[1]:
-        raise DataLossError(f"header.parts: got {names[0]}, want {names[1]}")
-    for part, want in zip(header.parts, wanted, strict=True):
+        got, want = (escaped(", ".join(each)) for each in names)
+        raise DataLossError(f"header.parts: got [{got}], want [{want}]")
+    for part, expected in zip(header.parts, wanted, strict=True):
         if part.data_type != data_type:
             raise _other(part, "data_type", *map(_name_of_type, (part.data_type, data_type)))
-        if part.form != want.form:
-            raise _other(part, "form", *map(_name_of_form, (part.form, want.form)))
-        if not want.has_shape(part.shape):
-            raise _other(part, "shape", list(part.shape), _written(want))
-        if part.first_relative_position != want.first_relative_position:
+        if part.form != expected.form:
+            raise _other(part, "form", *map(_name_of_form, (part.form, expected.form)))
+        if not expected.has_shape(part.shape):
+            raise _other(part, "shape", list(part.shape), _written(expected))
+        if part.first_relative_position != expected.first_relative_position:
             field = "first_relative_position"
-            raise _other(part, field, getattr(part, field), want.first_relative_position)
+            raise _other(part, field, getattr(part, field), expected.first_relative_position)
 
 
 def _other(part: tensor_pb2.TensorPart, field: str, got: object, want: object) -> DataLossError:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +13,7 @@ from attnbias._encodings import from_spec
 from attnbias._enums import enum_name
 from attnbias._errors import DataLossError, UnimplementedError
 from attnbias._tables import TableInfo
+from attnbias._words import escaped
 from attnbias.v1 import tensor_pb2
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 
 _MOST_AXES: Final = 64  # of an array
+_DIGEST: Final = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -104,18 +107,30 @@ def to_table_info(table: service_pb2.TableInfo) -> TableInfo:
     """Turns an entry of ListTables into values.
 
     Raises:
+        DataLossError: it has a digest, a shape or a spec that no table has.
         UnimplementedError: it has an element type that this package does not know.
     """
+    name, shape = escaped(table.name), list(table.shape)
     dtype = from_data_type(table.data_type)
     if dtype is None:
-        raise UnimplementedError(f"table {table.name} has data_type {table.data_type}")
+        raise UnimplementedError(f"table {name} has data_type {table.data_type}")
+    if not _DIGEST.fullmatch(table.sha256):
+        raise DataLossError(
+            f"table {name} has sha256 {escaped(table.sha256)}, want 64 lowercase hex digits"
+        )
+    if min(shape, default=0) < 1:
+        raise DataLossError(f"table {name} has shape {shape}, want lengths of at least 1")
+    try:
+        encoding = from_spec(table.spec)
+    except (TypeError, ValueError) as error:
+        raise DataLossError(f"table {name} has a spec that is none: {error}") from None
     return TableInfo(
         name=table.name,
         sha256=table.sha256,
         dtype=dtype,
-        shape=tuple(table.shape),
+        shape=tuple(shape),
         source=table.source,
-        encoding=from_spec(table.spec),
+        encoding=encoding,
     )
 
 
@@ -167,13 +182,13 @@ def _to_part(part: tensor_pb2.TensorPart) -> TensorPart:
     dtype = from_data_type(part.data_type)
     if dtype is None:
         raise UnimplementedError(
-            f"header: part {part.name} has data_type {part.data_type}, which this client does not "
-            "know"
+            f"header: part {escaped(part.name)} has data_type {part.data_type}, which this client "
+            "does not know"
         )
     shape = tuple(part.shape)
     if len(shape) > _MOST_AXES:
         raise DataLossError(
-            f"header: part {part.name} has {len(shape)} axes, want at most {_MOST_AXES}"
+            f"header: part {escaped(part.name)} has {len(shape)} axes, want at most {_MOST_AXES}"
         )
     if min(shape, default=1) < 0 or math.prod(shape) * dtype.itemsize != part.size_bytes:
         raise _not_adding_up(part)
@@ -190,7 +205,7 @@ def _to_part(part: tensor_pb2.TensorPart) -> TensorPart:
 
 def _not_adding_up(part: tensor_pb2.TensorPart) -> DataLossError:
     return DataLossError(
-        f"header: part {part.name} at byte {part.offset} has shape {list(part.shape)} of "
+        f"header: part {escaped(part.name)} at byte {part.offset} has shape {list(part.shape)} of "
         f"{tensor_pb2.DataType.Name(part.data_type)} in {part.size_bytes} bytes, which does not "
         "add up"
     )

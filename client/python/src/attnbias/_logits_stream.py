@@ -96,10 +96,21 @@ class LogitsStream:
         return out
 
     def _check(self, header: logits_pb2.LogitsHeader) -> None:
+        """Compares a header with the request."""
+        spec = self._spec
         heads, _, width = self._answer.shape
-        got = (header.num_heads, header.width, from_data_type(header.data_type))
-        if got != (heads, width, self._answer.dtype):
-            raise DataLossError(f"header: got {got}, want {heads, width, self._answer.dtype}")
+        offset = spec.query_offset
+        if spec.alignment == tensor_pb2.ALIGNMENT_END:
+            offset = spec.key_length - spec.query_length
+        wanted = {
+            "num_heads": heads,
+            "width": width,
+            "data_type": spec.output_data_type or tensor_pb2.DATA_TYPE_F32,
+            "query_offset": offset,
+        }
+        for field, want in wanted.items():
+            if (got := getattr(header, field)) != want:
+                raise DataLossError(f"header.{field}: got {got}, want {want}")
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
         row_bytes = max(self._rows[:, :1].nbytes, 1)

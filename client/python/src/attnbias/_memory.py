@@ -41,12 +41,11 @@ def keep_freed_memory() -> None:
     np.empty(_LARGEST_BLOCK, np.uint8)
 
 
-def require_within(info: TensorInfo, limit: int) -> None:
+def require_within(nbytes: int, limit: int) -> None:
     """Refuses a payload that is larger than the caller said that one may be."""
-    if info.nbytes > limit:
+    if nbytes > limit:
         raise ResourceExhaustedError(
-            f"max_tensor_bytes: the tensor has {info.nbytes} bytes, this client takes at most "
-            f"{limit}"
+            f"max_tensor_bytes: the tensor has {nbytes} bytes, this client takes at most {limit}"
         )
 
 

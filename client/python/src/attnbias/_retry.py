@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import grpc
 
 from attnbias._errors import CallFailed, DeadlineExceededError, Error
+from attnbias._reach import explained
 
 if TYPE_CHECKING:
     from attnbias._call_options import CallOptions
@@ -31,17 +32,24 @@ class Deadline:
     def __init__(self, timeout: float | None) -> None:
         self._timeout = timeout
         seconds = math.inf if timeout is None or timeout > _FOREVER else timeout
-        self._end = time.monotonic() + seconds
+        self._begin = time.monotonic()
+        self._end = self._begin + seconds
         self.told = False
         """Whether somebody was told that a call waits."""
 
-    def remaining(self) -> float | None:
+    def remaining(self, patience: float | None = None) -> float | None:
         """Seconds left; None without a limit.
+
+        Args:
+            patience: counts at most so many seconds from the beginning.
 
         Raises:
             DeadlineExceededError: none are left.
         """
-        left = self._end - time.monotonic()
+        end = self._end
+        if patience is not None:
+            end = min(self._begin + min(patience, _FOREVER), end)
+        left = end - time.monotonic()
         if left <= 0:
             raise DeadlineExceededError(f"timeout of {self._timeout} s passed")
         return None if left == math.inf else left
@@ -67,17 +75,21 @@ class Retry:
             CancelledError: the calls were cancelled, or the client closed, in the meantime.
         """
         self._failures += 1
-        if not _is_transient(error) or self._failures == self._options.max_attempts:
-            raise error
+        calls, left = self._options.calls, None
         try:
             left = self._deadline.remaining()
+            if error.unreached and not calls.has_reached:
+                left = self._deadline.remaining(calls.endpoint.connect_timeout)
         except DeadlineExceededError:
-            raise error from None  # it says why, the deadline only when
+            # The error says why, the deadline only when.
+            raise await explained(error, calls, self._deadline) from None
         delay = self._delay(left)
         if error.retry_delay is not None:
             delay = max(delay, error.retry_delay)
-        if delay == math.inf or (left is not None and (delay >= left or left < _FIRST_BACKOFF)):
-            raise error
+        is_late = left is not None and (delay >= left or left < _FIRST_BACKOFF)
+        is_last = self._failures == self._options.max_attempts
+        if not _is_transient(error) or is_last or is_late or delay == math.inf:
+            raise await explained(error, calls, self._deadline)
         await self._options.calls.pause(0)  # ends here where nobody wants the call any more
         self._tell(error, left)
         await self._options.calls.wait(delay)
@@ -95,7 +107,7 @@ class Retry:
             return
         self._deadline.told = True
         bound = "" if left is None else f", for up to {left:.0f} s"
-        _log.warning("%s; trying %s again%s", error, self._options.calls.target, bound)
+        _log.warning("%s; trying %s again%s", error, self._options.calls.endpoint.target, bound)
 
 
 async def ask(method: Method, message: Any, options: CallOptions, deadline: Deadline) -> Any:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import socket
 from typing import Final
 
 from attnbias._checks import require_instance
@@ -47,6 +48,32 @@ def is_on_this_machine(target: str) -> bool:
         return True
     hosts = re.sub(r"^(dns|ipv[46]):(///)?", "", target).split(",")
     return all(_is_loopback(host.rpartition(":")[0]) for host in hosts)
+
+
+def addresses_of(target: str) -> list[str]:
+    """The addresses of a target of ``target_from``, as gRPC's targets; none of one without."""
+    if target.startswith(("ipv4:", "ipv6:")):
+        scheme, rest = target[:5], target[5:].removeprefix("///")
+        return [f"{scheme}{address}" for address in rest.split(",")]
+    host, _, port = re.sub("^dns:(///)?", "", target).rpartition(":")
+    if host == "localhost":  # gRPC tries both, whatever the system has
+        return [f"ipv6:[::1]:{port}", f"ipv4:127.0.0.1:{port}"]
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):  # a target of another kind, too
+        return []
+    addresses = [
+        f"ipv6:[{address[0]}]:{port}" if family is socket.AF_INET6 else f"ipv4:{address[0]}:{port}"
+        for family, *_, address in found
+    ]
+    return list(dict.fromkeys(addresses))
+
+
+def host_of(target: str) -> str:
+    """The name by which a target of ``target_from`` is asked for; "" of a list of addresses."""
+    if "," in target:
+        return ""
+    return re.sub("^(dns|ipv[46]):(///)?", "", target).rpartition(":")[0].strip("[]")
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server says, with the names of this package in place of the contract's."""
+"""What a server says, with the names of this package, and without what a terminal obeys."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ _WORDS: Final = {
         "too large a message; if it is the request, have the server mount its tables (--tables)"
     ),
 }
+_MOST_CHARACTERS: Final = 400
 _VALUES: Final = "|".join(
     enum_name(enum, value.number).upper()
     for file in (tensor_pb2, encodings_pb2, logits_pb2)
@@ -62,3 +63,17 @@ def in_arguments(message: str) -> str:
         return word if word.startswith("'") else _WORDS.get(word, word.lower())
 
     return _PATTERN.sub(translated, message)
+
+
+def escaped(text: str, most: int = _MOST_CHARACTERS) -> str:
+    """The text with escape sequences for what a terminal or a log would not print as it is.
+
+    Those are control characters, ends of lines among them, and marks that change the direction of
+    text or have no width. A text of more than ``most`` characters is cut.
+    """
+    shown = "".join(each if each.isprintable() else _escape(each) for each in text[:most])
+    return shown if len(text) <= most else f"{shown}..."
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")

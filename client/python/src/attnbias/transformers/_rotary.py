@@ -44,7 +44,8 @@ def sites(wanted: Wanted) -> Iterator[Site]:
     """The module, once for each table that it has."""
     for path, module in wanted.modules(_class_of(wanted.model)):
         for layer_type, encoding, scale in _encodings_of(module):
-            yield from _Tables(wanted, path, module, layer_type, encoding, scale).sites()
+            tables = _Tables(wanted, path, module, layer_type, encoding=encoding, scale=scale)
+            yield from tables.sites()
 
 
 def _class_of(model: PreTrainedModel) -> type:
@@ -113,6 +114,7 @@ class _Tables:
         path: str,
         module: Any,
         layer_type: str,
+        *,
         encoding: Rotary,
         scale: float | None,
     ) -> None:
@@ -314,7 +316,7 @@ def _rows(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Cosines and sines of positions ``[batch, length]``, each ``[batch, length, pairs]``.
 
-    A row has those of p and −p: the sine of −p is that of p with the other sign.
+    A row has those of p and -p: the sine of -p is that of p with the other sign.
     """
     cos, sin = _rows_of_magnitudes(module, position_ids, layer_type)
     return cos, torch.where(position_ids[..., None] < 0, -sin, sin)
@@ -337,7 +339,7 @@ def _rows_of_magnitudes(module: Any, position_ids: torch.Tensor, layer_type: str
     # As transformers does: one long sequence makes the whole batch one. No device has to wait.
     is_long = position_ids.max() >= trained
     rows = rows_of(position_ids, count)
-    # Of a long sequence any row will do; in a short one −p has no row from the trained length on.
+    # Of a long sequence any row will do; in a short one -p has no row from the trained length on.
     short_rows = torch.where(is_long, 0, rows)
     return torch.where(is_long, long_table[:, rows], table[:, short_rows])
 

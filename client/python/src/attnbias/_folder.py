@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files below a folder that other programs, too, may have put something into.
+
+Names are looked up in folders that are held open, and no link is followed. Folders and files are
+used only if they belong to the user (or to root) and no other user can write them. Nothing waits
+to be opened, so that a FIFO is refused, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from typing import TYPE_CHECKING, BinaryIO, Final, Self
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+_FOLDER_MODE: Final = 0o755  # less the umask; a umask of 002 must not let a group write
+_FILE_MODE: Final = 0o644
+_KINDS: Final = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO"}
+
+# A system that lacks one of these cannot open files of an open folder, either.
+_SAFE: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+_UNBLOCKED: Final = _SAFE | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+_FOLDER: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_DIRECTORY", 0)
+
+
+class UnsafeError(OSError):
+    """A file or folder is not one that only the user can have written; names it and why."""
+
+
+class Folder:
+    """A folder that is held open; a context manager that closes it. Made by ``opened``.
+
+    Its methods raise OSError, UnsafeError among them.
+    """
+
+    def __init__(self, descriptor: int, path: Path) -> None:
+        self._descriptor = descriptor
+        self.path = path
+        try:
+            require_own(path, os.fstat(descriptor))
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def opened(cls, path: Path, *, create: bool = False) -> Self:
+        """The folder at a path, whose links are the user's own to make."""
+        if os.open not in os.supports_dir_fd:
+            raise OSError("this system cannot open files of an open folder")
+        if create:
+            path.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
+        return cls(os.open(path, _FOLDER), path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes it."""
+        os.close(self._descriptor)
+
+    def folder(self, name: str, *, create: bool = False) -> Self:
+        """A folder in this one."""
+        if create:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, _FOLDER_MODE, dir_fd=self._descriptor)
+        try:
+            descriptor = os.open(name, _FOLDER | _SAFE, dir_fd=self._descriptor)
+        except NotADirectoryError:
+            raise UnsafeError(f"{self.path / name}: got a link or a file, want a folder") from None
+        return type(self)(descriptor, self.path / name)
+
+    def names(self) -> list[str]:
+        """The names in it."""
+        return os.listdir(self._descriptor)
+
+    def status(self, name: str) -> os.stat_result:
+        """What is known of a name; of a link, not of what it leads to."""
+        return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
+
+    def open(self, name: str) -> BinaryIO:
+        """A file to read."""
+        return open(self._opened(name, os.O_RDONLY), "rb", buffering=0)
+
+    def read(self, name: str, most: int) -> bytes:
+        """All of a file that is no larger than ``most``."""
+        with self.open(name) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > most:
+                raise UnsafeError(f"{self.path / name}: got {size} bytes, want at most {most}")
+            return file.read(most)
+
+    def lock_file(self, name: str) -> int:
+        """A descriptor of a file to lock, which is created if need be and never written."""
+        return self._opened(name, os.O_RDWR | os.O_CREAT)  # NFS locks what may be written
+
+    def create(self, name: str) -> BinaryIO:
+        """A new file to write; FileExistsError if there is one by that name, a link among them."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE
+        return open(os.open(name, flags, _FILE_MODE, dir_fd=self._descriptor), "wb")
+
+    def move(self, name: str, to: Folder, new_name: str) -> None:
+        """Renames a file into a folder, in place of what has the name there."""
+        os.replace(name, new_name, src_dir_fd=self._descriptor, dst_dir_fd=to._descriptor)
+
+    def remove(self, name: str) -> None:
+        """Removes a file, or a link itself, if there is one."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self._descriptor)
+
+    def remove_folder(self, name: str) -> None:
+        """Removes an empty folder in this one."""
+        os.rmdir(name, dir_fd=self._descriptor)
+
+    def _opened(self, name: str, flags: int) -> int:
+        """A descriptor of a regular file of the user's."""
+        path = self.path / name
+        try:
+            descriptor = os.open(name, flags | _UNBLOCKED, _FILE_MODE, dir_fd=self._descriptor)
+        except OSError as error:
+            if error.errno not in (errno.ELOOP, errno.ENXIO):
+                raise
+            raise UnsafeError(f"{path}: got a link or a socket, want a regular file") from None
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                kind = _KINDS.get(stat.S_IFMT(status.st_mode), "a device")
+                raise UnsafeError(f"{path}: got {kind}, want a regular file")
+            require_own(path, status)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+
+def require_own(path: Path, status: os.stat_result) -> None:
+    """Refuses what another user owns or can write, with an UnsafeError that tells what to do."""
+    if status.st_uid not in (user := os.geteuid(), 0):
+        raise UnsafeError(
+            f"{path}: got one that belongs to user {status.st_uid}, want one of user {user}'s own"
+        )
+    if status.st_mode & _OTHERS_WRITE:
+        mode = stat.S_IMODE(status.st_mode)
+        wanted = 0o700 if stat.S_ISDIR(status.st_mode) else 0o600
+        raise UnsafeError(
+            f"{path}: got mode {mode:04o}, with which other users can write it; want {wanted:04o}: "
+            f"chmod {wanted:o} {path}"
+        )

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of docs/encodings.md and docs/encodings/: every row has the test that runs it."""
+
+import re
+from typing import Any
+
+import advice_test
+import alibi_test
+import checkpoint_test
+import deberta_buckets_test
+import deberta_test
+import default_configs_test
+import errata_test
+import golden_test
+import kerple_sandwich_test
+import learned_absolute_test
+import learned_relative_test
+import multi_axis_sinusoidal_test
+import position_mlp_test
+import position_modules_test
+import relative_sinusoid_test
+import rotary_test
+import shaw_test
+import sinusoidal_peers_test
+import sinusoidal_rounding_test
+import swin_test
+import t5_bias_test
+import t5_buckets_test
+import t5_family_test
+import tupe_test
+from pages import DOCS, Row, rows_of, section_of
+
+import attnbias
+
+MODEL_TYPE = re.compile(r"`([\w-]+)`")
+PAGES = [
+    "encodings.md",
+    *(f"encodings/{path.name}" for path in sorted((DOCS / "encodings").glob("*.md"))),
+]
+
+# By section, and below it by the first cell of a row; None stands for all rows of the section.
+TESTS: dict[str, dict[str | None, list[Any]]] = {
+    "Axes and columns": {None: [default_configs_test.test_every_rope_type_is_served_or_documented]},
+    "Words that a module does not read": {
+        None: [default_configs_test.test_every_rope_type_is_served_or_documented]
+    },
+    "Other tables than their words": {None: [advice_test.test_every_row_has_a_case]},
+    "Configurations without `rope_parameters`": {None: [advice_test.test_every_row_has_a_case]},
+    "Position modules": {None: [position_modules_test.test_every_row_has_a_case]},
+    "Encodings of a checkpoint": {None: [checkpoint_test.test_specs_give_what_the_model_computes]},
+    "Another length": {None: [learned_absolute_test.test_interpolation_is_torch_s]},
+    "T5": {
+        "UMT5": [t5_family_test.test_umt5],
+        "MPNet": [t5_family_test.test_mpnet],
+        "LongT5, local attention": [t5_family_test.test_longt5_local],
+        "WavLM, UniLM": [t5_family_test.test_wavlm],
+        "LayoutLMv2, LayoutLMv3": [
+            t5_family_test.test_layoutlm,
+            t5_family_test.test_layoutlmv3_divides,
+        ],
+        "PP-DocLayoutV2's reading order, with `has_relative_attention_bias`": [
+            t5_family_test.test_pp_doclayout_v2
+        ],
+        "UDOP": [t5_family_test.test_udop],
+        "Switch Transformers, Pop2Piano": [t5_family_test.test_t5_by_another_name],
+        "ProphetNet": [t5_family_test.test_prophetnet],
+        "CPM-Ant": [t5_family_test.test_cpm_ant],
+        "`max_exact = num_buckets // 2`, after the direction has taken half of the buckets": [
+            errata_test.test_the_direction_takes_half_of_the_buckets
+        ],
+        '"all distances from max_distance on share a bucket"': [
+            errata_test.test_the_last_bucket_begins_before_max_distance
+        ],
+    },
+    "ALiBi": {
+        "`SYMMETRIC`": [alibi_test.test_x_transformers],
+        "`CAUSAL`": [alibi_test.test_forms_agree_as_far_as_softmax_can_tell],
+        "`KEY_FROM_START`": [
+            alibi_test.test_bloom,
+            alibi_test.test_falcon_up_to_the_positions_that_bf16_holds,
+        ],
+        "`KEY_FROM_END`": [alibi_test.test_mpt],
+        "that see the left": [alibi_test.test_one_sided_heads_are_two_answers],
+        "that see the right": [alibi_test.test_one_sided_heads_are_two_answers],
+        "unequal slopes for left and right, no mask": [
+            alibi_test.test_unequal_slopes_are_a_sum_of_two_answers
+        ],
+    },
+    "LearnedRelative": {None: [learned_relative_test.test_gather]},
+    "KERPLE": {None: [kerple_sandwich_test.test_kerple]},
+    "DeBERTa": {None: [deberta_test.test_indices]},
+    "Sinusoids of the distance": {
+        "`transformer_xl`": [relative_sinusoid_test.test_transformer_xl],
+        "`xlnet`": [relative_sinusoid_test.test_xlnet],
+        "`conformer`": [relative_sinusoid_test.test_conformer],
+        "`symmetric_sinusoidal`": [relative_sinusoid_test.test_symmetric_vectors_are_the_tables],
+    },
+    "Rotary": {
+        "`HALF` (default)": [rotary_test.test_frameworks_angles],
+        "`INTERLEAVED`": [rotary_test.test_gpt_j],
+        "`COMPACT`": [golden_test.test_rotary_s_layouts_are_permutations],
+    },
+    "Length extensions": {
+        **{
+            f"`{rope_type}`": [rotary_test.test_parameters]
+            for rope_type in (
+                "DEFAULT",
+                "LINEAR",
+                "YARN",
+                "LONGROPE",
+                "LLAMA3",
+                "PROPORTIONAL",
+            )
+        },
+        "`NTK`": [rotary_test.test_x_transformers],
+        "`DYNAMIC`": [rotary_test.test_dynamic_lengths],
+        "`AXIAL`": [default_configs_test.test_every_default_is_served_or_documented],
+    },
+    "Several axes": {
+        "`CHUNKED`": [rotary_test.test_multimodal_sections],
+        "`INTERLEAVED`": [rotary_test.test_multimodal_sections],
+        "`AXIAL`": [rotary_test.test_axial_sections],
+    },
+    "Sinusoidal": {
+        "`INTERLEAVED`": [sinusoidal_peers_test.test_peers_that_compute_in_float64],
+        "`CONCATENATED`": [sinusoidal_peers_test.test_peers_that_compute_in_float64],
+        "`TENSOR2TENSOR`": [
+            sinusoidal_peers_test.test_peers_that_compute_in_float32,
+            sinusoidal_rounding_test.test_tensor2tensor,
+        ],
+        "the exponent is 2i/d with i the channel": [errata_test.test_the_exponent_counts_pairs],
+        "the inner product of two sinusoids falls as they move apart": [
+            errata_test.test_the_inner_product_is_not_monotone
+        ],
+    },
+    "Multi-axis sinusoidal": {
+        **{
+            f"`{layout}`": [multi_axis_sinusoidal_test.test_real_numbers]
+            for layout in ("TENSOR2TENSOR", "INTERLEAVED", "CONCATENATED")
+        },
+        **{
+            models: [multi_axis_sinusoidal_test.test_fractions]
+            for models in (
+                "DETR, Conditional DETR, Table Transformer, MaskFormer, Mask2Former, OneFormer, "
+                "SAM 2 and 3, EdgeTAM",
+                "Deformable DETR",
+                "DAB-DETR, Grounding DINO, MM Grounding DINO",
+                "SAM 3's decoder",
+            )
+        },
+        "RT-DETR, D-FINE, DEIMv2, PP-DocLayout": [multi_axis_sinusoidal_test.test_counts],
+        "ViT-MAE, AIMv2, Granite-Docling, OmDet-Turbo": [
+            multi_axis_sinusoidal_test.test_mae,
+            multi_axis_sinusoidal_test.test_aimv2,
+            multi_axis_sinusoidal_test.test_granite_docling,
+            multi_axis_sinusoidal_test.test_omdet_turbo,
+        ],
+    },
+    "TUPE": {
+        "relative, b": [tupe_test.test_relative_term],
+        "absolute, A": [tupe_test.test_absolute_term],
+    },
+    "The class token": {None: [golden_test.test_tupe_s_class_token]},
+}
+# By the first cell, whose bits: learned tables' numbers, and what is correctly rounded instead.
+BITS: dict[str, list[Any]] = {
+    "T5 and models that have its bias": [
+        t5_bias_test.test_every_form_of_the_bias,
+        t5_buckets_test.test_causal_configurations,
+        t5_buckets_test.test_shipped_configurations_are_plain_torch_under_either_rule,
+    ],
+    "ALiBi": [alibi_test.test_bloom, alibi_test.test_mpt, alibi_test.test_x_transformers],
+    "learned positions, LearnedRelative, Shaw, Swin, BEiT": [
+        learned_absolute_test.test_opt_begins_at_row_two,
+        learned_relative_test.test_gather,
+        shaw_test.test_relative_key,
+        swin_test.test_every_form_of_swin,
+        swin_test.test_every_form_of_beit,
+    ],
+    "DeBERTa": [deberta_test.test_indices, deberta_buckets_test.test_configurations],
+    "rotary tables, xPos": [
+        rotary_test.test_real_numbers,
+        rotary_test.test_what_float32_loses,
+        rotary_test.test_frameworks_angles,
+    ],
+    "sinusoids of positions, of images and of distances": [
+        sinusoidal_peers_test.test_peers_that_compute_in_float64,
+        sinusoidal_peers_test.test_peers_that_compute_in_float32,
+        multi_axis_sinusoidal_test.test_real_numbers,
+        relative_sinusoid_test.test_every_number_is_the_real_one_rounded_once,
+    ],
+    "KERPLE, Sandwich, FIRE, DynamicPositionBias, Swin-V2, TUPE's absolute term": [
+        kerple_sandwich_test.test_kerple,
+        kerple_sandwich_test.test_sandwich,
+        position_mlp_test.test_fire,
+        position_mlp_test.test_dynamic_position_bias,
+        swin_test.test_swin_v2,
+        tupe_test.test_absolute_term,
+    ],
+}
+# Contents and shapes, not what to ask for.
+CONTENTS = {"Encodings", "Relative biases", "Vectors at relative positions"}
+
+
+def rows() -> list[Row]:
+    found = [row for page in PAGES for row in rows_of(page) if row.section not in CONTENTS]
+    assert len(found) >= 120
+    return found
+
+
+def test_every_row_has_a_test_and_every_test_a_row() -> None:
+    documented: dict[str, set[str]] = {}
+    for row in rows():
+        documented.setdefault(row.section, set()).add(row.cells[0])
+    assert documented.keys() == TESTS.keys()
+    for section, tests in TESTS.items():
+        if None not in tests:
+            assert documented[section] == tests.keys(), section
+
+
+def test_every_checkpoint_has_a_case() -> None:
+    tested = {config.model_type for config, _ in checkpoint_test.CASES} | {"swinv2"}
+    table = section_of("encodings/checkpoints.md", "Encodings of a checkpoint")
+    documented = {name for row in table for name in MODEL_TYPE.findall(row.cells[0])}
+    assert documented - {"relative_key"} == tested
+
+
+def test_every_family_has_tests_of_its_bits() -> None:
+    assert [row.cells[0] for row in section_of("numerics.md", "Whose bits")] == list(BITS)
+
+
+def test_every_encoding_has_a_row_of_contents() -> None:
+    contents = [row.cells[0] for row in rows_of("encodings.md") if row.section == "Encodings"]
+    fields = {encoding.field for encoding in attnbias.Encoding.__subclasses__()}
+    assert {cell.split("`")[1] for cell in contents} == fields
