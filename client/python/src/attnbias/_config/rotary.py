@@ -200,9 +200,7 @@ def _head_dim(config: ConfigFields, model: RotaryModel) -> int:
     return columns // heads
 
 
-def _own_or_models(
-    rope: ConfigFields, word: str, config: ConfigFields, name: str | float
-) -> float:
+def _own_or_models(rope: ConfigFields, word: str, config: ConfigFields, name: str | float) -> float:
     models = name if isinstance(name, float) else config.number(name)
     return rope.number(word) if rope.is_set(word) else models
 
