@@ -86,6 +86,7 @@ Call::Call(CallEnvironment* environment, Method method,
     : environment_(*environment),
       method_(method),
       context_(*context),
+      peer_(context->peer()),
       identity_(environment_.access.Identify(*context)),
       caller_(MakeCaller(*context, identity_,
                          environment_.engine.options().memory_budget_bytes)),
@@ -109,7 +110,7 @@ Call::~Call() {
   if (counted_) --identity_->account->calls;
   if (!LogsAccess(end_.code())) return;
   LogAccess({.method = NameOf(method_),
-             .peer = context_.peer(),
+             .peer = peer_,
              .identity = identity_.ok() && *identity_
                              ? std::string_view(identity_->account->name)
                              : "",

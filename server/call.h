@@ -151,6 +151,8 @@ class Call {
   CallEnvironment& environment_;
   const Method method_;
   grpc::CallbackServerContext& context_;
+  // As it was when the call began: gRPC forgets it once the call is cancelled.
+  const std::string peer_;
   // Who calls, or why that is not known.
   const absl::StatusOr<Identity> identity_;
   const CallerPtr caller_;

@@ -42,15 +42,17 @@ class FairQueue {
   }
 
   void Push(const std::string& name, Item item) {
-    ForgetSome();
-    const auto entry = owners_.try_emplace(name).first;
-    Owner& owner = entry->second;
-    if (owner.items.empty()) {
-      owner.used = std::max(owner.used, level_);
-      TakePlace(*entry);
-    }
-    owner.items.push_back(std::move(item));
-    ++size_;
+    OwnerToPush(name).items.push_back(std::move(item));
+  }
+
+  // Before the owner's other items: what has begun.
+  void PushFront(const std::string& name, Item item) {
+    OwnerToPush(name).items.push_front(std::move(item));
+  }
+
+  // Of a queue that is not empty: what Pop would return.
+  const Item& Front() const {
+    return std::get<Entry*>(*places_.begin())->second.items.front();
   }
 
   // Of a queue that is not empty.
@@ -117,6 +119,18 @@ class FairQueue {
     int64_t running = 0;
   };
   using Entry = std::pair<const std::string, Owner>;
+
+  Owner& OwnerToPush(const std::string& name) {
+    ForgetSome();
+    const auto entry = owners_.try_emplace(name).first;
+    Owner& owner = entry->second;
+    if (owner.items.empty()) {
+      owner.used = std::max(owner.used, level_);
+      TakePlace(*entry);
+    }
+    ++size_;
+    return owner;
+  }
 
   void TakePlace(Entry& entry) {
     entry.second.place = next_place_++;

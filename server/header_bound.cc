@@ -95,6 +95,8 @@ HeaderBound& BoundOf(SSL* ssl) {
   return *static_cast<HeaderBound*>(bound);
 }
 
+thread_local int last_socket_read = -1;
+
 // The function of that name that this program's own hides.
 template <typename Function>
 Function Hidden(const char* name) {
@@ -136,6 +138,8 @@ void HeaderBound::EndOfPrefix() {
 
 void BoundHeadersOf(int fd) { Connections::Get().Add(fd); }
 
+int LastSocketRead() { return last_socket_read; }
+
 }  // namespace attnbias
 
 extern "C" {
@@ -145,6 +149,7 @@ ssize_t recvmsg(int fd, msghdr* message, int flags) {
   const ssize_t size = hidden(fd, message, flags);
   // Other flags ask for other things than the next bytes.
   if (size <= 0 || flags != 0) return size;
+  attnbias::last_socket_read = fd;
   attnbias::HeaderBound* const bound = attnbias::Connections::Get().Find(fd);
   if (bound == nullptr ||
       attnbias::PassAll(*bound, *message, static_cast<size_t>(size))) {

@@ -42,6 +42,9 @@ class HeaderBound {
 // a HeaderBound. Over TLS that is so for every server of this process without.
 void BoundHeadersOf(int fd);
 
+// The socket that this thread has read last; -1 before the first.
+int LastSocketRead();
+
 }  // namespace attnbias
 
 #endif  // ATTNBIAS_SERVER_HEADER_BOUND_H_

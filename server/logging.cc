@@ -19,6 +19,7 @@
 #include "google/protobuf/stubs/logging.h"
 #include "grpc/support/log.h"
 #include "nlohmann/json.hpp"
+#include "server/failed_handshakes.h"
 #include "spdlog/sinks/base_sink.h"
 #include "spdlog/spdlog.h"
 
@@ -170,6 +171,7 @@ spdlog::level::level_enum LevelOf(absl::StatusCode code) {
 
 // What the libraries say is lines of this log too.
 void LogGrpc(gpr_log_func_args* line) {
+  if (NoteFailedHandshake(line->message)) return;
   Log(line->severity == GPR_LOG_SEVERITY_ERROR ? spdlog::level::err
                                                : spdlog::level::debug,
       line->message);

@@ -79,6 +79,7 @@ Metrics::Metrics()
   RegisterMethods();
   RegisterPhases();
   RegisterRejections();
+  RegisterHandshakeFailures();
   prometheus::BuildGauge()
       .Name("attnbias_build_info")
       .Help("Always 1; the version is in the label")
@@ -142,6 +143,15 @@ void Metrics::RegisterRejections() {
   }
 }
 
+void Metrics::RegisterHandshakeFailures() {
+  auto& failed = AddCounters("attnbias_tls_handshake_failures_total",
+                             "TLS handshakes that failed");
+  for (size_t i = 0; i < kHandshakeFailureNames.size(); ++i) {
+    handshake_failures_[i] =
+        &failed.Add({{"reason", std::string(kHandshakeFailureNames[i])}});
+  }
+}
+
 std::string Metrics::Text() const {
   std::vector<prometheus::MetricFamily> families = registry_.Collect();
   for (const AskedGauge& gauge : asked_gauges_) {
@@ -189,6 +199,10 @@ void Metrics::MessageSent(Method method, int64_t bytes) {
 
 void Metrics::Rejected(Rejection reason) {
   rejections_[static_cast<int>(reason)]->Increment();
+}
+
+void Metrics::HandshakeFailed(HandshakeFailure why) {
+  handshake_failures_[static_cast<int>(why)]->Increment();
 }
 
 void Metrics::MadeByCuda(int64_t bytes) {

@@ -19,6 +19,7 @@
 #include "grpcpp/security/server_credentials.h"
 #include "server/access/tls_credentials.h"
 #include "server/codec/spec_codec.h"
+#include "server/failed_handshakes.h"
 #include "server/limits.h"
 #include "server/logging.h"
 #include "server/precompute.h"
@@ -86,12 +87,21 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
                         pool_.ExpediteCancelled();
                       }),
       environment_{engine_, pool_, *metrics_, stall_watch_, *access_},
-      table_mounts_(config.tables, config.memory_budget_bytes,
-                    &environment_.tables),
+      // During a reload there are the old and the new ones.
+      table_mounts_(config.tables, config.memory_budget_bytes / 2,
+                    &environment_.tables,
+                    [this](int64_t bytes) { return HoldTable(bytes); }),
       service_(&environment_, [this] { return MakeInfo(); }),
       inference_service_(&environment_, [this] { return health_.ready(); }) {}
 
+absl::StatusOr<std::shared_ptr<const void>> Server::HoldTable(int64_t bytes) {
+  ATTNBIAS_ASSIGN_OR_RETURN(ByteBudget::Reservation memory,
+                            engine_.SetAside(bytes));
+  return std::make_shared<const ByteBudget::Reservation>(std::move(memory));
+}
+
 Server::~Server() {
+  ObserveFailedHandshakes(nullptr);
   readiness_task_.reset();
   tables_task_.reset();
   access_task_.reset();
@@ -143,7 +153,8 @@ void Server::AddGauges() {
   };
   add("attnbias_memory_used_bytes", "Tensors computed, cached and in flight",
       [this] { return engine_.budget().used(); });
-  add("attnbias_memory_budget_bytes", "What they may be at most",
+  add("attnbias_memory_budget_bytes",
+      "What they may be at most: --memory-budget less the mounted tables",
       [this] { return engine_.budget().limit(); });
   add("attnbias_cache_bytes", "Tensors kept",
       [this] { return engine_.cached_bytes(); });
@@ -183,13 +194,17 @@ void Server::AddGauges() {
   add("attnbias_ready", "1 while readiness is SERVING",
       [this] { return health_.ready(); });
   add("attnbias_draining", "1 while the server shuts down",
-      [this] { return environment_.draining.load(); });
+      [this] { return drains_.load(); });
 }
 
 void Server::StartGrpc() {
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
-  if (!config_.reflection) builder.SetOption(WithoutReflection());
+  if (config_.reflection) {
+    BoundReflections(builder);
+  } else {
+    builder.SetOption(WithoutReflection());
+  }
   ConfigureTransport(config_.transport, builder);
   builder.RegisterService(&service_);
   if (config_.oip) builder.RegisterService(&inference_service_);
@@ -202,6 +217,8 @@ void Server::StartGrpc() {
                                     access_->has_tokens()
                                         ? ClientCertificate::kOptional
                                         : ClientCertificate::kRequired));
+  ObserveFailedHandshakes(
+      [this](HandshakeFailure why) { metrics_->HandshakeFailed(why); });
   grpc_server_ = builder.BuildAndStart();
   acceptor_->Start(
       {.on_connection =
@@ -297,6 +314,7 @@ void Server::UpdateReadiness() {
 
 void Server::Drain() {
   LogInfo("draining");
+  drains_ = true;
   readiness_task_.reset();
   health_.SetServing(false);
   std::this_thread::sleep_for(InMilliseconds(config_.drain_notice));

@@ -3,6 +3,8 @@
 #ifndef ATTNBIAS_SERVER_SERVER_H_
 #define ATTNBIAS_SERVER_SERVER_H_
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -73,6 +75,7 @@ class Server {
  private:
   Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
          std::unique_ptr<Backend> backend, std::unique_ptr<Access> access);
+  absl::StatusOr<std::shared_ptr<const void>> HoldTable(int64_t bytes);
   void AddGauges();
   void StartGrpc();
   void KeepWarm();
@@ -90,6 +93,8 @@ class Server {
   StallWatch stall_watch_;
   PeriodicTask cancelled_task_;
   CallEnvironment environment_;
+  // From the beginning of the drain notice on.
+  std::atomic<bool> drains_{false};
   TableMounts table_mounts_;
   HealthService health_;
   TensorService service_;

@@ -14,6 +14,12 @@ namespace {
 
 constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP};
 
+// Signals that end a process by default and ask this one for nothing. SIGPIPE:
+// a peer that is gone is an error of one write. SIGXFSZ: so is a full log.
+// Those that ask for a core dump, as SIGQUIT, keep their effect.
+constexpr int kIgnored[] = {SIGPIPE, SIGXFSZ,   SIGUSR1, SIGUSR2, SIGALRM,
+                            SIGPROF, SIGVTALRM, SIGPOLL, SIGPWR,  SIGSTKFLT};
+
 // Where a handler writes the signal's number. It may interrupt any thread:
 // libraries may have started some before main, and these block no signal.
 int handler_fd = -1;
@@ -24,6 +30,13 @@ void Forward(int signal) {
   // A full pipe holds enough of them.
   [[maybe_unused]] const ssize_t written = write(handler_fd, &number, 1);
   errno = saved;
+}
+
+// Leaves alone what a library uses, as a profiler does SIGPROF.
+void Ignore(int number) {
+  struct sigaction now = {};
+  sigaction(number, nullptr, &now);
+  if (now.sa_handler == SIG_DFL) signal(number, SIG_IGN);
 }
 
 void Install(void (*handler)(int)) {
@@ -38,8 +51,8 @@ void Install(void (*handler)(int)) {
 
 Signals::Signals(std::function<void()> on_first)
     : on_first_(std::move(on_first)) {
-  // A peer that is gone is an error of one write, not the end of the process.
-  signal(SIGPIPE, SIG_IGN);
+  for (const int number : kIgnored) Ignore(number);
+  for (int number = SIGRTMIN; number <= SIGRTMAX; ++number) Ignore(number);
   int ends[2] = {-1, -1};
   if (pipe2(ends, O_CLOEXEC) != 0) std::abort();
   signal_fd_ = ends[0];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SIGTERM and SIGINT: the first asks for a drain, the second ends the process.
-// SIGHUP asks for a reload.
+// SIGHUP asks for a reload. Other signals that would end the process by default
+// are ignored, unless they ask for a core dump.
 #ifndef ATTNBIAS_SERVER_SIGNALS_H_
 #define ATTNBIAS_SERVER_SIGNALS_H_
 

@@ -106,9 +106,10 @@ void AppendStamps(const std::string& folder,
 }  // namespace
 
 TableMounts::TableMounts(TableSources sources, int64_t max_bytes,
-                         TableRegistry* registry)
+                         TableRegistry* registry, TableSetBuilder::Hold hold)
     : sources_(std::move(sources)),
       max_bytes_(max_bytes),
+      hold_(std::move(hold)),
       registry_(*registry) {}
 
 absl::Status TableMounts::Load() {
@@ -144,12 +145,18 @@ absl::Status TableMounts::LoadLocked() {
   absl::StatusOr<TableSetPtr> tables = Read();
   failed_ = !tables.ok();
   if (failed_) return tables.status();
+  // A folder that was emptied, or is not there for a moment.
+  if ((*tables)->tables().empty() && !registry_.Get()->tables().empty()) {
+    failed_ = true;
+    return Invalid("--tables: ", sources_.folder,
+                   ": got no table any more, want one at least");
+  }
   registry_.Replace(*std::move(tables));
   return absl::OkStatus();
 }
 
 absl::StatusOr<TableSetPtr> TableMounts::Read() const {
-  TableSetBuilder builder(max_bytes_);
+  TableSetBuilder builder(max_bytes_, hold_);
   ATTNBIAS_RETURN_IF_ERROR(Located("--tables", AddFolder(builder)));
   for (const std::string& table : sources_.tables) {
     ATTNBIAS_RETURN_IF_ERROR(Located("--table", AddTable(table, builder)));

@@ -30,8 +30,10 @@ struct TableSources {
 // Safe for any number of threads.
 class TableMounts {
  public:
-  // `registry` outlives this object. `max_bytes` bounds all tables together.
-  TableMounts(TableSources sources, int64_t max_bytes, TableRegistry* registry);
+  // `registry` outlives this object. `max_bytes` bounds all tables together,
+  // `hold` takes their memory, both as TableSetBuilder has them.
+  TableMounts(TableSources sources, int64_t max_bytes, TableRegistry* registry,
+              TableSetBuilder::Hold hold = nullptr);
 
   // Reads every table. On an error, which names flag and file, those mounted
   // before stay.
@@ -54,6 +56,7 @@ class TableMounts {
 
   const TableSources sources_;
   const int64_t max_bytes_;
+  const TableSetBuilder::Hold hold_;
   TableRegistry& registry_;
   std::atomic<bool> failed_{false};
   Mutex mutex_;

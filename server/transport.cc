@@ -2,10 +2,14 @@
 #include "server/transport.h"
 
 #include <cstddef>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/base/invalid.h"
+#include "google/protobuf/message.h"
 #include "grpcpp/resource_quota.h"
+#include "grpcpp/support/server_interceptor.h"
 #include "server/header_bound.h"
 #include "server/limits.h"
 
@@ -27,6 +31,50 @@ class ReflectionRemoval final : public grpc::ServerBuilderOption {
     std::erase_if(*plugins, [](const auto& plugin) {
       return plugin->name() == "proto_server_reflection";
     });
+  }
+};
+
+// Cuts strings short, and drops what is unknown.
+void Shorten(google::protobuf::Message& message) {
+  message.DiscardUnknownFields();
+  const google::protobuf::Reflection& fields = *message.GetReflection();
+  std::vector<const google::protobuf::FieldDescriptor*> set;
+  fields.ListFields(message, &set);
+  for (const google::protobuf::FieldDescriptor* field : set) {
+    if (field->cpp_type() == field->CPPTYPE_STRING) {
+      fields.SetString(&message, field,
+                       Shortened(fields.GetString(message, field)));
+    } else if (field->cpp_type() == field->CPPTYPE_MESSAGE) {
+      Shorten(*fields.MutableMessage(&message, field));
+    }
+  }
+}
+
+// Of ServerReflectionRequest, whose class gRPC does not install. No field of it
+// is repeated.
+class ReflectionBound final : public grpc::experimental::Interceptor {
+ public:
+  void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
+    using grpc::experimental::InterceptionHookPoints;
+    if (batch->QueryInterceptionHookPoint(
+            InterceptionHookPoints::POST_RECV_MESSAGE) &&
+        batch->GetRecvMessage() != nullptr) {
+      Shorten(
+          *static_cast<google::protobuf::Message*>(batch->GetRecvMessage()));
+    }
+    batch->Proceed();
+  }
+};
+
+class ReflectionBoundFactory final
+    : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      grpc::experimental::ServerRpcInfo* info) override {
+    constexpr std::string_view kReflection = "/grpc.reflection.";
+    return std::string_view(info->method()).starts_with(kReflection)
+               ? new ReflectionBound
+               : nullptr;
   }
 };
 
@@ -68,6 +116,14 @@ void ConfigureTransport(const TransportOptions& options,
                                .Resize(kTransportBytes));
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
+}
+
+void BoundReflections(grpc::ServerBuilder& builder) {
+  std::vector<
+      std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
+      factories;
+  factories.push_back(std::make_unique<ReflectionBoundFactory>());
+  builder.experimental().SetInterceptorCreators(std::move(factories));
 }
 
 std::unique_ptr<grpc::ServerBuilderOption> WithoutReflection() {

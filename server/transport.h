@@ -32,6 +32,10 @@ void ConfigureTransport(const TransportOptions& options,
 // this.
 std::unique_ptr<grpc::ServerBuilderOption> WithoutReflection();
 
+// Reflection repeats each request in its answer: with this, the beginning of
+// it.
+void BoundReflections(grpc::ServerBuilder& builder);
+
 // Where connections that are accepted elsewhere come in.
 class Entrance {
  public:

@@ -15,17 +15,37 @@ constexpr std::chrono::milliseconds kShort{10};
 // While tasks wait in both lanes, the short one has so many times the time.
 constexpr int kShortShare = 8;
 
-// Threads for what cannot be cut, which takes much memory at once: one for so
-// many others, to which they give way.
+// Of what cannot be cut, one task runs for so many threads, to which it gives
+// way.
 constexpr int kWorkersForEachUncut = 4;
 constexpr int kUncutNice = 5;
+// As many have begun at most, each on a thread of its own.
+constexpr int kMostBegun = 16;
+// After so long one yields.
+constexpr std::chrono::milliseconds kUncutTurn{2};
 
 }  // namespace
 
+struct WorkerPool::UncutThread {
+  // The task that it has, or has been given.
+  Waiting task;
+  // Whether it may run, or go on with, its task.
+  bool may_run = false;
+  Condition changed;
+  // Since when time has not been charged.
+  Clock::time_point start;
+  // When Yield looked last whether others wait.
+  Clock::time_point looked;
+
+  inline static thread_local UncutThread* current = nullptr;
+};
+
 WorkerPool::WorkerPool(int num_threads, int64_t capacity)
-    : num_threads_(num_threads), capacity_(capacity) {
-  const int for_uncut =
-      (num_threads + kWorkersForEachUncut - 1) / kWorkersForEachUncut;
+    : num_threads_(num_threads),
+      num_uncut_((num_threads + kWorkersForEachUncut - 1) /
+                 kWorkersForEachUncut),
+      capacity_(capacity) {
+  const int for_uncut = std::max(num_uncut_, kMostBegun);
   threads_.reserve(num_threads + for_uncut);
   for (int i = 0; i < num_threads; ++i) {
     threads_.emplace_back([this] { Work(); });
@@ -61,12 +81,50 @@ void WorkerPool::Continue(CallerPtr caller, Task task) {
 }
 
 void WorkerPool::ContinueUncut(CallerPtr caller, Task task) {
-  {
-    MutexLock lock(mutex_);
-    const std::string& connection = caller->connection();
-    uncut_.Push(connection, {std::move(caller), std::move(task), Clock::now()});
+  MutexLock lock(mutex_);
+  const std::string& connection = caller->connection();
+  uncut_.Push(connection, {std::move(caller), std::move(task), Clock::now()});
+  DispatchUncutLocked();
+}
+
+void WorkerPool::Yield() {
+  UncutThread* const own = UncutThread::current;
+  const Clock::time_point now = Clock::now();
+  if (own == nullptr || now - own->looked < kUncutTurn) return;
+  own->looked = now;
+  MutexLock lock(mutex_);
+  // Where all threads have begun something, each is the sooner free if it goes
+  // on.
+  if (uncut_.empty() ||
+      (uncut_.Front().thread == nullptr && uncut_idle_.empty())) {
+    return;
   }
-  uncut_changed_.NotifyOne();
+  const CallerPtr caller = own->task.caller;
+  caller->Use(now - own->start);
+  uncut_.Charge(caller->connection(), now - own->start);
+  uncut_.PushFront(caller->connection(), {caller, nullptr, now, own});
+  --uncut_running_;
+  DispatchUncutLocked();
+  while (!own->may_run) own->changed.Wait(mutex_);
+  own->may_run = false;
+  own->start = own->looked = Clock::now();
+}
+
+void WorkerPool::DispatchUncutLocked() {
+  while (uncut_running_ < num_uncut_ && !uncut_.empty()) {
+    UncutThread* thread = uncut_.Front().thread;
+    if (thread == nullptr) {
+      if (uncut_idle_.empty()) return;
+      thread = uncut_idle_.back();
+      uncut_idle_.pop_back();
+      thread->task = uncut_.Pop();
+    } else {
+      uncut_.Pop();
+    }
+    ++uncut_running_;
+    thread->may_run = true;
+    thread->changed.NotifyOne();
+  }
 }
 
 void WorkerPool::PushLocked(CallerPtr caller, Task task) {
@@ -97,7 +155,7 @@ void WorkerPool::ExpediteCancelled() {
       }
     }
     for (Waiting& waiting : uncut_.Extract([](const Waiting& waiting) {
-           return waiting.caller->cancelled();
+           return waiting.thread == nullptr && waiting.caller->cancelled();
          })) {
       cancelled_.push_back(std::move(waiting));
     }
@@ -110,11 +168,15 @@ void WorkerPool::Shutdown() {
   {
     MutexLock lock(mutex_);
     stopping_ = true;
+    WakeAllLocked();
   }
-  changed_.NotifyAll();
-  uncut_changed_.NotifyAll();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
+}
+
+void WorkerPool::WakeAllLocked() {
+  changed_.NotifyAll();
+  for (UncutThread* thread : uncut_idle_) thread->changed.NotifyOne();
 }
 
 bool WorkerPool::HasTurnsLocked() const {
@@ -158,13 +220,19 @@ WorkerPool::Waiting WorkerPool::TakeTurnLocked(Lane** lane) {
 }
 
 bool WorkerPool::IsOverLocked() const {
-  return stopping_ && running_ == 0 && QueuedLocked() == 0;
+  // A task that was dispatched runs a moment later.
+  return stopping_ && running_ == 0 && uncut_running_ == 0 &&
+         QueuedLocked() == 0;
 }
 
 WorkerPool::Clock::duration WorkerPool::Run(Waiting& next) {
   ++running_;
   mutex_.Unlock();
-  const Clock::time_point start = Clock::now();
+  // Which Yield moves on.
+  Clock::time_point of_turn;
+  UncutThread* const uncut = UncutThread::current;
+  Clock::time_point& start = uncut == nullptr ? of_turn : uncut->start;
+  start = Clock::now();
   next.task();
   // What it holds may be large, and goes without the lock.
   next.task = nullptr;
@@ -172,10 +240,7 @@ WorkerPool::Clock::duration WorkerPool::Run(Waiting& next) {
   next.caller->Use(time);
   mutex_.Lock();
   --running_;
-  if (IsOverLocked()) {
-    changed_.NotifyAll();
-    uncut_changed_.NotifyAll();
-  }
+  if (IsOverLocked()) WakeAllLocked();
   return time;
 }
 
@@ -196,14 +261,23 @@ void WorkerPool::Work() {
 void WorkerPool::WorkUncut() {
   // Of this thread alone, on Linux.
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kUncutNice);
+  UncutThread own;
+  UncutThread::current = &own;
   MutexLock lock(mutex_);
   for (;;) {
-    while (uncut_.empty() && !IsOverLocked()) uncut_changed_.Wait(mutex_);
-    if (uncut_.empty()) return;
-    Waiting next = uncut_.Pop();
-    const Clock::duration time = Run(next);
-    uncut_.Charge(next.caller->connection(), time);
+    uncut_idle_.push_back(&own);
+    DispatchUncutLocked();
+    while (!own.may_run && !IsOverLocked()) own.changed.Wait(mutex_);
+    if (!own.may_run) break;
+    own.may_run = false;
+    own.looked = Clock::now();
+    const Clock::duration time = Run(own.task);
+    uncut_.Charge(own.task.caller->connection(), time);
+    own.task = Waiting();
+    --uncut_running_;
+    if (IsOverLocked()) WakeAllLocked();
   }
+  std::erase(uncut_idle_, &own);
 }
 
 }  // namespace attnbias

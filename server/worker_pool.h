@@ -19,7 +19,8 @@ namespace attnbias {
 // cheap, have a lane of their own, which has most of the threads' time as long
 // as anybody waits in it. In either lane connections take turns. Tasks of
 // callers who have cancelled come before all: they only end. What cannot be cut
-// runs on a few more threads, which give way to the others.
+// runs on more threads, a few at a time, which give way to the others. Where it
+// yields, it takes turns as well.
 //
 // Safe for any number of threads.
 class WorkerPool final : public Executor {
@@ -37,6 +38,7 @@ class WorkerPool final : public Executor {
   bool Schedule(CallerPtr caller, Task task) override;
   void Continue(CallerPtr caller, Task task) override;
   void ContinueUncut(CallerPtr caller, Task task) override;
+  void Yield() override;
   int num_threads() const override { return num_threads_; }
 
   // Brings forward the tasks of callers who have cancelled. To be called from
@@ -54,10 +56,15 @@ class WorkerPool final : public Executor {
   Clock::duration oldest_wait() const;
 
  private:
+  // A thread for uncut tasks.
+  struct UncutThread;
+
   struct Waiting {
     CallerPtr caller;
     Task task;
     Clock::time_point since;
+    // Of an uncut task that has begun.
+    UncutThread* thread = nullptr;
   };
   struct Lane {
     FairQueue<Waiting> queue;
@@ -78,17 +85,24 @@ class WorkerPool final : public Executor {
   Clock::duration Run(Waiting& next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Work();
   void WorkUncut();
+  // Lets the next uncut tasks run, as many as may.
+  void DispatchUncutLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WakeAllLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int num_threads_;
+  // Uncut tasks that run at once; others have begun, and have yielded.
+  const int num_uncut_;
   const int64_t capacity_;
 
   mutable Mutex mutex_;
   Condition changed_;
-  Condition uncut_changed_;
   std::deque<Waiting> cancelled_ ABSL_GUARDED_BY(mutex_);
   Lane short_ ABSL_GUARDED_BY(mutex_);
   Lane long_ ABSL_GUARDED_BY(mutex_);
   FairQueue<Waiting> uncut_ ABSL_GUARDED_BY(mutex_);
+  int uncut_running_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Those without a task.
+  std::vector<UncutThread*> uncut_idle_ ABSL_GUARDED_BY(mutex_);
   int running_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;

@@ -53,24 +53,6 @@ class Caller {
 
 using CallerPtr = std::shared_ptr<Caller>;
 
-// While it lives, its thread makes something for `caller`, who outlives it and
-// may cease to want it: long loops ask IsUnwanted, and end early. What is made
-// then is thrown away.
-class MakingScope {
- public:
-  explicit MakingScope(const Caller* caller) { caller_ = caller; }
-  MakingScope(const MakingScope&) = delete;
-  MakingScope& operator=(const MakingScope&) = delete;
-  ~MakingScope() { caller_ = nullptr; }
-
-  static bool IsUnwanted() {
-    return caller_ != nullptr && caller_->cancelled();
-  }
-
- private:
-  inline static thread_local const Caller* caller_ = nullptr;
-};
-
 }  // namespace attnbias
 
 #endif  // ATTNBIAS_CORE_BASE_CALLER_H_

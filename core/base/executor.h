@@ -33,8 +33,38 @@ class Executor {
   // its own, and so holds up none of the others.
   virtual void ContinueUncut(CallerPtr caller, Task task) = 0;
 
+  // Called from time to time by what ContinueUncut runs, without a lock: may
+  // wait until other such work has had its time.
+  virtual void Yield() {}
+
   // Threads that run tasks; at least 1.
   virtual int num_threads() const = 0;
+};
+
+// While it lives, its thread makes something for `caller`, who outlives it and
+// may cease to want it.
+class MakingScope {
+ public:
+  MakingScope(const Caller* caller, Executor* executor) {
+    caller_ = caller;
+    executor_ = executor;
+  }
+  MakingScope(const MakingScope&) = delete;
+  MakingScope& operator=(const MakingScope&) = delete;
+  ~MakingScope() { caller_ = nullptr; }
+
+  // Called in long loops, without a lock. Lets other work have its time; false
+  // where the result is not wanted any more. The loop ends early then, and what
+  // it has made is thrown away.
+  static bool Continues() {
+    if (caller_ == nullptr) return true;
+    if (!caller_->cancelled()) executor_->Yield();
+    return !caller_->cancelled();
+  }
+
+ private:
+  inline static thread_local const Caller* caller_ = nullptr;
+  inline static thread_local Executor* executor_ = nullptr;
 };
 
 // Calls `body(begin, end)` with ranges that make up [0, count), then `done`,
@@ -64,7 +94,7 @@ void MakeUncut(Executor& executor, const CallerPtr& caller, bool takes_long,
     const absl::Status unwanted = absl::CancelledError("nobody waits any more");
     Made made = unwanted;
     if (!caller->cancelled()) {
-      const MakingScope scope(caller.get());
+      const MakingScope scope(caller.get(), &executor);
       made = make();
     }
     if (caller->cancelled()) made = unwanted;

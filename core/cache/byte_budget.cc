@@ -47,6 +47,21 @@ bool ByteBudget::IsWithinShareLocked(int64_t more, const Holder& holder) const {
 
 void ByteBudget::Release(Holdings::value_type* holder, int64_t bytes) {
   MutexLock lock(mutex_);
+  if (holder == nullptr) {
+    limit_ += bytes;
+  } else {
+    ReleaseLocked(holder, bytes);
+  }
+}
+
+void ByteBudget::SetAside(Reservation& reservation) {
+  MutexLock lock(mutex_);
+  ReleaseLocked(std::exchange(reservation.holder_, nullptr),
+                reservation.bytes_);
+  limit_ -= reservation.bytes_;
+}
+
+void ByteBudget::ReleaseLocked(Holdings::value_type* holder, int64_t bytes) {
   used_ -= bytes;
   holder->second.bytes -= bytes;
   if (--holder->second.count == 0) holdings_.erase(holder->first);

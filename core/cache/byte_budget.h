@@ -50,8 +50,12 @@ class ByteBudget {
       if (budget_ != nullptr) budget_->Release(holder_, bytes_);
     }
 
-    // The holder's name; of one that reserves something.
+    // The holder's name; of one that reserves something, not set aside.
     const std::string& holder() const { return holder_->first; }
+
+    // Lowers the limit by these bytes, until they are given back: they belong
+    // to what stays, whoever else wants memory.
+    void SetAside() { budget_->SetAside(*this); }
 
    private:
     friend class ByteBudget;
@@ -59,13 +63,18 @@ class ByteBudget {
         : budget_(budget), holder_(holder), bytes_(bytes) {}
 
     ByteBudget* budget_ = nullptr;
+    // Null for bytes that are set aside.
     Holdings::value_type* holder_ = nullptr;
     int64_t bytes_ = 0;
   };
 
   explicit ByteBudget(int64_t limit_bytes) : limit_(limit_bytes) {}
 
-  int64_t limit() const { return limit_; }
+  // Without what is set aside.
+  int64_t limit() const {
+    MutexLock lock(mutex_);
+    return limit_;
+  }
   int64_t used() const {
     MutexLock lock(mutex_);
     return used_;
@@ -93,9 +102,12 @@ class ByteBudget {
   bool IsWithinShareLocked(int64_t more, const Holder& holder) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Release(Holdings::value_type* holder, int64_t bytes);
+  void ReleaseLocked(Holdings::value_type* holder, int64_t bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SetAside(Reservation& reservation);
 
-  const int64_t limit_;
   mutable Mutex mutex_;
+  int64_t limit_ ABSL_GUARDED_BY(mutex_);
   int64_t used_ ABSL_GUARDED_BY(mutex_) = 0;
   // Who has reservations.
   Holdings holdings_ ABSL_GUARDED_BY(mutex_);

@@ -98,6 +98,13 @@ void Engine::Get(const PlanPtr& plan, CallerPtr caller, Done done) {
       });
 }
 
+absl::StatusOr<ByteBudget::Reservation> Engine::SetAside(int64_t bytes) {
+  ATTNBIAS_ASSIGN_OR_RETURN(ByteBudget::Reservation memory,
+                            Reserve(bytes, Caller("set aside")));
+  memory.SetAside();
+  return memory;
+}
+
 std::optional<BandSpec> Engine::BandFor(const PlanPtr& plan,
                                         const Holder& holder) const {
   // Bands have one coordinate, and these numbers depend on two.
@@ -108,8 +115,7 @@ std::optional<BandSpec> Engine::BandFor(const PlanPtr& plan,
       plan->query_coordinates().size() * plan->key_coordinates().size();
   if (hull.size() / kMostWaste > wanted) return std::nullopt;
   const int64_t evaluator_bytes = plan->encoding().evaluator_bytes;
-  const int64_t memory =
-      std::min(options_.memory_budget_bytes, holder.max_bytes);
+  const int64_t memory = std::min(budget_.limit(), holder.max_bytes);
   const int64_t largest = (memory - evaluator_bytes) / kLargestBandDivisor;
   const Range wide = BandCache::Widen(hull, plan->encoding().domain);
   // Compared without a product, which could overflow.

@@ -72,6 +72,10 @@ class Engine {
     return cache_.Reserve(bytes, caller);
   }
 
+  // Memory for what stays, such as mounted tables: the budget is smaller by it
+  // until it is given back.
+  absl::StatusOr<ByteBudget::Reservation> SetAside(int64_t bytes);
+
   const KernelSet& kernels() const { return kernels_; }
   const EngineOptions& options() const { return options_; }
   const ByteBudget& budget() const { return budget_; }

@@ -95,6 +95,7 @@ class Planner {
       : spec_(std::move(spec)), max_tensor_bytes_(max_tensor_bytes) {}
 
   absl::StatusOr<PlanPtr> Make() {
+    spec_.encoding.Derive();
     ATTNBIAS_ASSIGN_OR_RETURN(plan_.encoding_,
                               MakeEncoding(spec_.encoding, spec_.output));
     ATTNBIAS_RETURN_IF_ERROR(ResolveDataType());

@@ -69,8 +69,8 @@ bool Exists(const std::filesystem::path& path) {
 // The files of `folder` that hold weights, by their names.
 std::vector<std::string> WeightFiles(const std::filesystem::path& folder) {
   static constexpr std::string_view kEndings[] = {
-      ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".h5",
-      ".msgpack",     ".index.json"};
+      ".safetensors", ".bin", ".pt",      ".pth",       ".ckpt",
+      ".gguf",        ".h5",  ".msgpack", ".index.json"};
   std::vector<std::string> files;
   std::error_code error;
   for (std::filesystem::directory_iterator file(folder, error), end;
@@ -127,8 +127,7 @@ std::string Conversion(const std::filesystem::path& folder,
         "; convert it: python -c 'from sys import argv; from transformers "
         "import AutoModel; AutoModel.from_pretrained(argv[1])"
         ".save_pretrained(argv[2])' ",
-        ShellWord(folder), " ",
-        ShellWord(to.string() + "-safetensors"));
+        ShellWord(folder), " ", ShellWord(to.string() + "-safetensors"));
   }
   return "; take the checkpoint in the format that transformers saves";
 }
@@ -262,9 +261,8 @@ class Reader {
       if (absl::Status status = CheckShape(rule, *match, entry); !status.ok()) {
         return Located(absl::StrCat(file.path(), ":", entry.name), status);
       }
-      const std::string name =
-          absl::StrCat(name_, "/", match->site, rule.part.empty() ? "" : ".",
-                       rule.part);
+      const std::string name = absl::StrCat(
+          name_, "/", match->site, rule.part.empty() ? "" : ".", rule.part);
       ATTNBIAS_ASSIGN_OR_RETURN(MountedTable* const mounted,
                                 builder_.Add(name, file, WithoutBatch(entry)));
       User& user = users_[match->site];

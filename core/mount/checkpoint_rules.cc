@@ -310,8 +310,8 @@ const Use* UseNamed(std::string_view name) {
       {"beit positions", BeitPositions},
       {"deberta", DebertaIndices},
   };
-  const auto* const found = std::ranges::find(
-      kUses, name, &std::pair<std::string_view, Use>::first);
+  const auto* const found =
+      std::ranges::find(kUses, name, &std::pair<std::string_view, Use>::first);
   return found == std::end(kUses) ? nullptr : &found->second;
 }
 

@@ -47,7 +47,9 @@ size_t NumberLength(std::string_view text) {
   const size_t digits = DigitsLength(text.substr(end));
   if (digits == 0 || (digits > 1 && text[end] == '0')) return 0;
   end += digits;
-  const bool is_integer = end == text.size() || std::string_view(".eE").find(text[end]) == std::string_view::npos;
+  const bool is_integer =
+      end == text.size() ||
+      std::string_view(".eE").find(text[end]) == std::string_view::npos;
   if (is_integer) return digits > kMaxPythonDigits ? 0 : end;
   if (text[end] == '.') {
     const size_t fraction = DigitsLength(text.substr(end + 1));
@@ -89,7 +91,8 @@ std::string WithNonFiniteQuoted(std::string_view text) {
     if (text.front() == '"') length = StringLength(text);
     const std::string_view token = text.substr(0, length);
     text.remove_prefix(length);
-    const size_t next = std::min(text.find_first_not_of(" \t\n\r"), text.size());
+    const size_t next =
+        std::min(text.find_first_not_of(" \t\n\r"), text.size());
     const bool is_key = text.substr(next).starts_with(':');
     const std::string_view quote = non_finite > 0 && !is_key ? "\"" : "";
     quoted.append(quote).append(token).append(quote);

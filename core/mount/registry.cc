@@ -83,10 +83,17 @@ absl::StatusOr<MountedTable*> TableSetBuilder::Add(
   ATTNBIAS_RETURN_IF_ERROR(CheckName(name));
   if (entry.bytes() > max_bytes_ - bytes_) {
     return Invalid(file.path(), ":", entry.name, ": got ", entry.bytes(),
-                   " bytes, want all mounted tables together to take at most ",
-                   max_bytes_);
+                   " bytes after ", bytes_,
+                   " of other tables, want all mounted "
+                   "tables together to take at most ",
+                   max_bytes_, ", half of the memory budget");
   }
-  ATTNBIAS_ASSIGN_OR_RETURN(Table table, ReadTable(file, entry));
+  std::shared_ptr<const void> held;
+  if (hold_ != nullptr) {
+    ATTNBIAS_ASSIGN_OR_RETURN(held, hold_(entry.bytes()));
+  }
+  ATTNBIAS_ASSIGN_OR_RETURN(Table table,
+                            ReadTable(file, entry, std::move(held)));
   bytes_ += entry.bytes();
   const std::string file_name = std::filesystem::path(file.path()).filename();
   tables_.push_back(

@@ -5,10 +5,12 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -75,12 +77,18 @@ class TableSetBuilder {
  public:
   static constexpr size_t kMaxNameBytes = 512;
 
-  // `max_bytes` bounds all numbers together.
-  explicit TableSetBuilder(int64_t max_bytes) : max_bytes_(max_bytes) {}
+  // Takes memory for so many bytes, which the result holds.
+  using Hold =
+      std::function<absl::StatusOr<std::shared_ptr<const void>>(int64_t bytes)>;
+
+  // `max_bytes` bounds all numbers together; `hold`, if any, takes the memory
+  // of each table before it is read.
+  explicit TableSetBuilder(int64_t max_bytes, Hold hold = nullptr)
+      : max_bytes_(max_bytes), hold_(std::move(hold)) {}
 
   // Reads a tensor of `file`. The result is there until Build.
   // INVALID_ARGUMENT, saying where, for a name that no request could give, an
-  // entry that is not a table, or too many numbers.
+  // entry that is not a table, or too many numbers; with the errors of `hold`.
   absl::StatusOr<MountedTable*> Add(const std::string& name,
                                     SafetensorsFile& file,
                                     const SafetensorsEntry& entry);
@@ -90,6 +98,7 @@ class TableSetBuilder {
 
  private:
   const int64_t max_bytes_;
+  const Hold hold_;
   int64_t bytes_ = 0;
   std::deque<MountedTable> tables_;
 };

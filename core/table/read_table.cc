@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -22,15 +23,22 @@ std::optional<DataType> DataTypeOf(std::string_view dtype) {
   return std::nullopt;
 }
 
-absl::StatusOr<Table> Read(SafetensorsFile& file,
-                           const SafetensorsEntry& entry) {
+struct HeldNumbers {
+  std::string bytes;
+  std::shared_ptr<const void> held;
+};
+
+absl::StatusOr<Table> Read(SafetensorsFile& file, const SafetensorsEntry& entry,
+                           std::shared_ptr<const void> held) {
   if (!IsTable(entry)) {
     return Invalid("got ", entry.dtype, " [", absl::StrJoin(entry.shape, ", "),
                    "], want one to three axes of F64, F32, F16 or BF16");
   }
   ATTNBIAS_ASSIGN_OR_RETURN(std::string read, file.Read(entry));
-  const auto bytes = std::make_shared<const std::string>(std::move(read));
-  return Table::View(*DataTypeOf(entry.dtype), entry.shape, *bytes, bytes);
+  const auto numbers = std::make_shared<const HeldNumbers>(
+      HeldNumbers{std::move(read), std::move(held)});
+  return Table::View(*DataTypeOf(entry.dtype), entry.shape, numbers->bytes,
+                     numbers);
 }
 
 }  // namespace
@@ -41,8 +49,9 @@ bool IsTable(const SafetensorsEntry& entry) {
 }
 
 absl::StatusOr<Table> ReadTable(SafetensorsFile& file,
-                                const SafetensorsEntry& entry) {
-  absl::StatusOr<Table> table = Read(file, entry);
+                                const SafetensorsEntry& entry,
+                                std::shared_ptr<const void> held) {
+  absl::StatusOr<Table> table = Read(file, entry, std::move(held));
   if (table.ok()) return table;
   return Located(absl::StrCat(file.path(), ":", entry.name), table.status());
 }

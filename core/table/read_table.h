@@ -3,6 +3,8 @@
 #ifndef ATTNBIAS_CORE_TABLE_READ_TABLE_H_
 #define ATTNBIAS_CORE_TABLE_READ_TABLE_H_
 
+#include <memory>
+
 #include "absl/status/statusor.h"
 #include "core/safetensors/safetensors.h"
 #include "core/table/table.h"
@@ -14,9 +16,10 @@ bool IsTable(const SafetensorsEntry& entry);
 
 // INVALID_ARGUMENT, its message beginning with path and name, unless `entry`,
 // one of the file's though perhaps with other axes for as many numbers, is a
-// table.
+// table. The table keeps `held` as long as it has the numbers.
 absl::StatusOr<Table> ReadTable(SafetensorsFile& file,
-                                const SafetensorsEntry& entry);
+                                const SafetensorsEntry& entry,
+                                std::shared_ptr<const void> held = nullptr);
 
 }  // namespace attnbias
 

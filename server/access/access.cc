@@ -10,6 +10,7 @@
 #include "core/base/invalid.h"
 #include "core/base/reason.h"
 #include "core/base/status_macros.h"
+#include "grpc/grpc_security_constants.h"
 #include "grpcpp/security/auth_context.h"
 #include "server/client_metadata.h"
 
@@ -49,15 +50,22 @@ absl::StatusOr<std::optional<std::string>> BearerToken(
   return std::string(value);
 }
 
-// What the peer's certificate, if it has shown one, calls it.
+// What the peer's certificate, if it has shown one, calls it: its alternative
+// names that are URIs, then those of DNS, or else its common name. Names of
+// other kinds, as e-mail addresses, are not a workload's.
 std::vector<std::string> CertificateNames(
     const grpc::CallbackServerContext& context) {
   const std::shared_ptr<const grpc::AuthContext> peer = context.auth_context();
   std::vector<std::string> names;
   if (!peer->IsPeerAuthenticated()) return names;
-  for (const grpc::string_ref& name : peer->GetPeerIdentity()) {
-    names.emplace_back(name.data(), name.size());
-  }
+  const auto add = [&](const char* kind) {
+    for (const grpc::string_ref& name : peer->FindPropertyValues(kind)) {
+      names.emplace_back(name.data(), name.size());
+    }
+  };
+  add(GRPC_PEER_URI_PROPERTY_NAME);
+  add(GRPC_PEER_DNS_PROPERTY_NAME);
+  if (names.empty()) add(GRPC_X509_CN_PROPERTY_NAME);
   return names;
 }
 

@@ -58,8 +58,8 @@ class Access {
 
   // Who calls: by bearer token, else by certificate, else as whoever may write
   // to the server's socket file, "unix". Their names are Tokens' and of a
-  // certificate the first of its alternative names, or its common name, that
-  // the policy has an entry for, or the first.
+  // certificate the first of its URIs, then its DNS names, that the policy has
+  // an entry for, or the first of them; its common name if it has neither.
   //
   // UNAUTHENTICATED    none of these, or a token that is not known
   // PERMISSION_DENIED  a name that may do nothing

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "access/policy.pb.h"
@@ -118,6 +119,11 @@ absl::StatusOr<Policy> Policy::Parse(const std::string& path,
       policy.callers_.emplace(name, std::move(shared));
     }
   }
+  if (!policy.GrantsSomething()) {
+    return Invalid(path,
+                   ": callers: got no caller that may call a method, "
+                   "want at least one");
+  }
   return policy;
 }
 
@@ -125,6 +131,15 @@ Policy Policy::Everything() {
   Policy policy;
   policy.others_ = std::make_shared<const Rights>(Rights::All());
   return policy;
+}
+
+bool Policy::GrantsSomething() const {
+  const auto calls = [](const std::shared_ptr<const Rights>& rights) {
+    return rights != nullptr && rights->methods.any();
+  };
+  return calls(others_) || absl::c_any_of(callers_, [&](const auto& caller) {
+           return calls(caller.second);
+         });
 }
 
 std::shared_ptr<const Rights> Policy::Find(const std::string& name) const {

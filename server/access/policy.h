@@ -36,7 +36,8 @@ struct Rights {
 class Policy {
  public:
   // Of the JSON in the file `path`: see policy.proto. INVALID_ARGUMENT, naming
-  // path and place, for anything else.
+  // path and place, for anything else, and for a file that locks every caller
+  // out, as `{"callers": null}`.
   static absl::StatusOr<Policy> Parse(const std::string& path,
                                       const std::string& content);
 
@@ -50,6 +51,8 @@ class Policy {
   bool Names(const std::string& name) const { return callers_.contains(name); }
 
  private:
+  bool GrantsSomething() const;
+
   absl::flat_hash_map<std::string, std::shared_ptr<const Rights>> callers_;
   // Of names without an entry.
   std::shared_ptr<const Rights> others_;

@@ -76,6 +76,12 @@ absl::StatusOr<Tokens> Tokens::Parse(const std::string& path,
                      entry->second, ", want a token for each name");
     }
   }
+  // A file that was emptied by mistake would lock every caller out.
+  if (tokens.names_by_digest_.empty()) {
+    return Invalid(path,
+                   ": got no token, want at least one line NAME "
+                   "sha256:DIGEST");
+  }
   return tokens;
 }
 

@@ -20,7 +20,8 @@ class Tokens {
   // Of a file of lines "NAME sha256:DIGEST", the digest that of the token in 64
   // lowercase hexadecimal digits; empty lines and those that begin with # say
   // nothing. A name may have several tokens. INVALID_ARGUMENT, naming `path`
-  // and the line, for anything else, and for a token of two names.
+  // and the line, for anything else, for a token of two names, and for a file
+  // without tokens.
   static absl::StatusOr<Tokens> Parse(const std::string& path,
                                       std::string_view content);
 

@@ -145,12 +145,17 @@ absl::Status SetInputs(const Model& model,
   return absl::OkStatus();
 }
 
+// Every answer repeats it.
+constexpr size_t kMaxIdBytes = 256;
+
 }  // namespace
+
+std::string ShortenedId(const inference::ModelInferRequest& request) {
+  return Shortened(request.id(), kMaxIdBytes);
+}
 
 absl::StatusOr<InferRequest> DecodeInferRequest(
     const Model& model, inference::ModelInferRequest request) {
-  // Every answer repeats it.
-  constexpr size_t kMaxIdBytes = 256;
   if (request.id().size() > kMaxIdBytes) {
     return Invalid("id: got ", request.id().size(), " bytes, want at most ",
                    kMaxIdBytes);

@@ -20,6 +20,9 @@ struct InferRequest {
   std::vector<std::string> outputs;
 };
 
+// The request's id, as an answer to whatever it asks for repeats it.
+std::string ShortenedId(const inference::ModelInferRequest& request);
+
 // Messages begin with the path of a field of TensorSpec, or with a field of
 // `request`.
 //

@@ -26,7 +26,7 @@ void StreamInferReactor::Make() {
   if (!incoming.held.ok()) return Fail(incoming.held);
   auto request = call_.Parse<inference::ModelInferRequest>(incoming.bytes);
   if (!request.ok()) return Fail(request.status());
-  work_.request.id = request->id();
+  work_.request.id = ShortenedId(*request);
   if (absl::Status status = MakePlan(*std::move(request)); !status.ok()) {
     return Fail(status);
   }

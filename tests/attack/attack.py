@@ -88,6 +88,12 @@ def small(n: int) -> bytes:
     return request(spec(alibi=fields, pair={"query_length": 8, "key_length": 8}))
 
 
+def small_table(n: int) -> bytes:
+    """The same of one that needs a table of rotations, which is made beforehand."""
+    fields = {"dim": 256, "base": 100.0 + n}
+    return request(spec(sinusoidal=fields, table={"positions": {"end": 8}}))
+
+
 def is_well(server: Server) -> bool:
     """Whether it answers a small call soon, after whatever it went through."""
     deadline = time.monotonic() + RECOVERY_SECONDS

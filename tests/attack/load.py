@@ -26,6 +26,7 @@ MIB = 1 << 20
 LARGE = 8 * MIB - 64
 """Bytes of what makes a message almost too large."""
 
+INFER = "/inference.GRPCInferenceService/ModelStreamInfer"
 GET, DESCRIBE, STREAM, LOGITS = (
     f"/{SERVICE}/{method}"
     for method in ("GetTensor", "DescribeTensor", "StreamTensor", "ComputeLogits")
@@ -178,6 +179,17 @@ def rotary(n: int) -> bytes:
 def sines(n: int) -> bytes:
     fields = {"dim": 65536, "base": 10000.0 + n, "layout": "SINUSOIDAL_LAYOUT_INTERLEAVED"}
     return request(spec(sinusoidal=fields, table={"positions": {"end": 255}}), "StreamTensor")
+
+
+def row_of_sines(n: int) -> bytes:
+    fields = {"dim": 65536, "base": 10000.0 + n}
+    return request(spec(sinusoidal=fields, table={"positions": {"end": 1}}))
+
+
+@functools.cache
+def long_id() -> bytes:
+    """A request of ModelStreamInfer whose field `id` is 2 MB."""
+    return http2.framed(nested([3], b"x" * (2 * MIB)))
 
 
 def slopes(n: int) -> bytes:
@@ -412,6 +424,15 @@ MEMORY: dict[str, Calls | Flood] = {
         connections=8,
         ends=False,
     ),
+    "ids": Calls(
+        "400 ModelStreamInfer with ids of 2 MB, no answer read",
+        INFER,
+        lambda n: long_id(),
+        at_once=400,
+        count=400,
+        connections=40,
+        window=0,
+    ),
     "resets": Flood("5000 calls that are reset at once", resets),
     "headers": Flood("64 MiB of headers of one call", endless_headers),
     "many_headers": Flood("the same of 8 calls, one by one", endless_headers, connections=8),
@@ -439,6 +460,13 @@ TIME: dict[str, Calls] = {
         sines,
         at_once=8,
         connections=8,
+    ),
+    "rows_of_sines": Calls(
+        "GetTensor of a row of 65536 sines, by two callers in turn",
+        GET,
+        row_of_sines,
+        at_once=2,
+        connections=2,
     ),
     "slopes": Calls(
         "GetTensor of ALiBi of 65535 heads, 8 at once", GET, slopes, at_once=8, connections=8

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from tests.attack.attack import HEALTH, small
+from tests.attack.attack import HEALTH, small, small_table
 from tests.attack.load import GET, request
 from tests.integration.contract import alibi
 from tests.tools import http2
@@ -66,6 +66,7 @@ def probes() -> list[Probe]:
     below, above = (_cached(size // 4) for size in ((1 << 20) - 64, (1 << 20) + 64))
     return [
         Probe("small, cold", GET, small, goal=0.05),
+        Probe("small table, cold", GET, small_table, goal=0.05),
         Probe("cached, under 1 MiB", GET, lambda n: below, goal=0.05),
         Probe("cached, over 1 MiB", GET, lambda n: above, goal=0.05),
         Probe("health", HEALTH, lambda n: http2.framed(b""), goal=0.02),

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import safetensors
-from google.rpc import error_details_pb2
 
 import attnbias
 from attnbias import aio
+from attnbias._public.google.rpc import error_details_pb2
 
 
 def encoding_of(asked: dict[str, Any]) -> attnbias.Encoding[Any]:

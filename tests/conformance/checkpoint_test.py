@@ -8,6 +8,8 @@ tensors random. Where modules compute positions, what they return is caught whil
 
 import json
 import os
+import re
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -24,10 +26,14 @@ from safetensors.numpy import save_file
 from swin_v2 import assert_near_transformers
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.models.beit.modeling_beit import BeitRelativePositionBias
+from transformers.models.data2vec.modeling_data2vec_vision import (
+    Data2VecVisionRelativePositionBias,
+)
 from transformers.models.swin.modeling_swin import SwinRelativePositionBias
 from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
 
 import attnbias
+from attnbias._config.models import MODELS
 
 # Decoders' buckets at 621 are torch's own: exact ones are smaller there.
 BIASED = {
@@ -226,9 +232,9 @@ def swin(model: Any) -> Answers:
 def beit(model: Any) -> Answers:
     modules = {}
     for name, module in model.named_modules():
-        if isinstance(module, BeitRelativePositionBias):
-            layer = name.removesuffix(".relative_position_bias")
-            modules["encoder" if name == "shared_position_bias" else f"encoder.{layer}"] = module
+        if isinstance(module, (BeitRelativePositionBias, Data2VecVisionRelativePositionBias)):
+            number = re.search(r"\.(\d+)\.", name)
+            modules[f"encoder.layers.{number[1]}" if number else "encoder"] = module
     got = caught(model, modules, image(model))
     answers = {place: Answer(bias, {}) for place, bias in got.items()}
     if model.config.use_absolute_position_embeddings:
@@ -279,6 +285,7 @@ def detr_config(**fields: Any) -> Any:
 CASES: list[tuple[Any, Callable[[Any], Answers]]] = [
     (hf.T5Config(**BIASED), t5),
     (hf.MT5Config(**BIASED), t5),
+    (hf.SwitchTransformersConfig(**BIASED), t5),
     (hf.UMT5Config(**BIASED), umt5),
     (hf.LongT5Config(**BIASED), longt5),
     (hf.LongT5Config(**BIASED, **GLOBAL), longt5),
@@ -299,6 +306,7 @@ CASES: list[tuple[Any, Callable[[Any], Answers]]] = [
         ),
         beit,
     ),
+    (hf.Data2VecVisionConfig(**PATCHED, use_relative_position_bias=True), beit),
     (hf.ViTConfig(**PATCHED), of_patches),
     (hf.DeiTConfig(**PATCHED | {"image_size": [16, 8]}), of_patches),
     (detr_config(num_queries=5, **ENCODER_DECODER), detr),
@@ -339,8 +347,9 @@ def test_specs_give_what_the_model_computes(
 
 def shapes_of(config: Any) -> dict[str, list[int]]:
     """Of the tensors that hold positions, under the names that they are saved by."""
+    is_siglip = config.model_type == "siglip_text_model"  # which AutoModel does not know
     with torch.device("meta"):
-        model = hf.AutoModel.from_config(config)
+        model = hf.SiglipTextModel(config) if is_siglip else hf.AutoModel.from_config(config)
     return {
         name: list(tensor.shape)
         for name, tensor in revert_weight_conversion(model, model.state_dict()).items()
@@ -396,13 +405,12 @@ WITH_TABLES = {
     "swin": {"use_absolute_embeddings": True},
     "swinv2": {"use_absolute_embeddings": True},
     "beit": {"use_absolute_position_embeddings": True, "use_relative_position_bias": True},
+    "data2vec-vision": {"use_relative_position_bias": True},
     "deberta-v2": {"relative_attention": True},
 }
 
 
-@pytest.mark.parametrize(
-    "model_type", sorted({config.model_type for config, _ in CASES} | {"swinv2"})
-)
+@pytest.mark.parametrize("model_type", [name for name, model in MODELS.items() if model.tables])
 def test_what_a_config_leaves_out_is_transformers_default(tmp_path: Path, model_type: str) -> None:
     make = detr_config if model_type == "detr" else hf.CONFIG_MAPPING[model_type]
     shapes = shapes_of(make(**WITH_TABLES.get(model_type, {})))
@@ -437,6 +445,58 @@ def test_swin_v2(tmp_path: Path, pretrained: list[int], shards: str) -> None:
             assert len(specs) == 1
             for encoding in (tables[f"m/{place}.{parts[0]}"].encoding, by_config[place]):
                 assert_near_transformers(client.get(encoding), module, (side, side))
+
+
+def command_in(stderr: str) -> list[str]:
+    """The command that an error of the server says to run."""
+    (command,) = re.findall(r"(?:convert it|lacks only the name): (.*)", stderr)
+    return shlex.split(command)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [["pytorch_model.bin"], ["model.fp16.safetensors"], ["model.fp16.safetensors", "x.bin"]],
+)
+def test_the_command_that_an_error_names_makes_a_checkpoint(
+    tmp_path: Path, files: list[str]
+) -> None:
+    folder = tmp_path / "it's a folder"
+    model = make_model(hf.BertConfig(**PLAIN))
+    model.save_pretrained(folder)
+    (folder / "model.safetensors").rename(folder / "model.fp16.safetensors")
+    if files[0] == "pytorch_model.bin":
+        (folder / "model.fp16.safetensors").unlink()
+        torch.save(model.state_dict(), folder / files[0])
+    for more in files[1:]:
+        (folder / more).write_bytes(b"")
+    done = check_config(folder)
+    assert done.returncode == 2
+    want = "want model.safetensors, or model.safetensors.index.json with its shards; "
+    assert f"{folder}: got {', '.join(files)}, {want}" in done.stderr
+    command = command_in(done.stderr)
+    subprocess.run(command, check=True, timeout=300)
+    converted = Path(command[-1]) if command[0] == "python" else folder
+    with serving(converted) as client:
+        (table,) = client.list_tables()
+        got = client.get(table.encoding, positions=64)
+    assert_same_bits(got, to_array(model.embeddings.position_embeddings.weight))
+
+
+def test_an_index_of_a_variant_lacks_only_the_name(tmp_path: Path) -> None:
+    make_model(hf.BertConfig(**PLAIN)).save_pretrained(
+        tmp_path, max_shard_size="1KB", variant="fp16"
+    )
+    subprocess.run(command_in(check_config(tmp_path).stderr), check=True)
+    assert check_config(tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["model-q8.gguf", "consolidated.safetensors", "tf_model.h5"])
+def test_what_no_command_converts_is_named(tmp_path: Path, name: str) -> None:
+    hf.BertConfig(**PLAIN).save_pretrained(tmp_path)
+    (tmp_path / name).write_bytes(b"")
+    stderr = check_config(tmp_path).stderr
+    assert f"got {name}, want model.safetensors" in stderr
+    assert "take the checkpoint in the format that transformers saves" in stderr
 
 
 def test_what_no_spec_can_say_has_none(tmp_path: Path) -> None:

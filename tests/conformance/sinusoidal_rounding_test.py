@@ -57,7 +57,7 @@ def test_samples_of_a_large_table(
         {"dim": 3},
         {"dim": 1},
         {"dim": 80, "min_timescale": 2.0, "max_timescale": 1e5},
-        {"dim": 33, "min_timescale": 0.25, "max_timescale": 777.7},
+        {"dim": 33, "min_timescale": 1.25, "max_timescale": 777.7},
     ],
 )
 def test_tensor2tensor(client: attnbias.Client, fields: dict[str, Any]) -> None:

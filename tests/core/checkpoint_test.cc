@@ -19,6 +19,8 @@
 #include "core/encoding/spec/swin.h"
 #include "core/encoding/spec/swin_v2.h"
 #include "core/encoding/spec/t5.h"
+#include "core/mount/checkpoint_rules.h"
+#include "core/mount/model_config.h"
 #include "gmock/gmock.h"
 #include "tests/testing/safetensors_writer.h"
 #include "tests/testing/status_matchers.h"
@@ -102,6 +104,72 @@ TEST_F(Checkpoint, FilesThatAreNoJsonOfReasonAreRefused) {
   ASSERT_EQ(mkfifo((folder_ / "config.json").c_str(), 0600), 0);
   EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
                                HasSubstr("got a FIFO, want a regular file")));
+}
+
+TEST_F(Checkpoint, EveryMountedModelTypeHasItsRules) {
+  EXPECT_GT(MountedModelTypes().size(), 50);
+  for (const std::string& name : MountedModelTypes()) {
+    ModelConfig config(nlohmann::json{{"model_type", name}});
+    const absl::StatusOr<std::vector<Rule>> rules = RulesFor(config);
+    ASSERT_THAT(rules, IsOk()) << name;
+    EXPECT_FALSE(rules->empty()) << name;
+    for (const Rule& rule : *rules) {
+      const std::vector<int64_t> shape = rule.shape(config, {0, 0});
+      EXPECT_THAT(config.status(), IsOk()) << name << ": " << rule.tensor;
+      EXPECT_FALSE(shape.empty());
+    }
+  }
+}
+
+TEST_F(Checkpoint, NumbersThatAreNotFiniteAreRead) {
+  WriteModel({Tensor(std::string("encoder.block.0") + kBias, {32, 8})});
+  for (const char* value : {"NaN", "[0.5, Infinity]", "-Infinity", "1e400"}) {
+    WriteConfig(absl::StrCat("{\"model_type\": \"t5\", \"x\": ", value, "}"));
+    EXPECT_THAT(Load(), IsOk()) << value;
+    WriteConfig(
+        absl::StrCat("{\"model_type\": \"t5\", \"num_heads\": ", value, "}"));
+    EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                 HasSubstr("num_heads: got ")))
+        << value;
+  }
+  for (const char* text : {"\xEF\xBB\xBF{\"model_type\": \"t5\"}",
+                           "{\"model_type\": \"t5\", NaN: 1}",
+                           "{\"model_type\": \"t5\", \"x\": NaN1}",
+                           "{\"model_type\": \"t5\", \"x\": 01e400}"}) {
+    WriteConfig(text);
+    EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                 HasSubstr("config.json: not JSON")))
+        << text;
+  }
+}
+
+TEST_F(Checkpoint, ANullIsNotSetWhereAnotherFieldHasTheValue) {
+  WriteModel({Tensor(std::string("encoder.block.0") + kBias, {32, 2})});
+  WriteConfig(
+      R"({"model_type": "t5", "num_attention_heads": null, "num_heads": 2})");
+  EXPECT_THAT(Load(), IsOk());
+  WriteConfig(R"({"model_type": "t5", "num_heads": null})");
+  EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
+                               HasSubstr("num_heads: got null")));
+}
+
+TEST_F(Checkpoint, AFolderWithoutAModelSaysWhatItHas) {
+  const auto says = [this](const std::string& text) {
+    EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kNotFound, HasSubstr(text)));
+  };
+  WriteFile(folder_ / "adapter_config.json", "{}");
+  says("got adapter_config.json without config.json, which is an adapter");
+  WriteConfig(R"({"model_type": "t5"})");
+  says("got no file of weights, want model.safetensors");
+  WriteFile(folder_ / "pytorch_model.bin", "");
+  says("got pytorch_model.bin, want model.safetensors, or ");
+  says(absl::StrCat("' '", folder_.string(), "-safetensors'"));
+  WriteFile(folder_ / "model.fp16.safetensors", "");
+  WriteFile(folder_ / "a\nb.gguf", "");
+  says("got a\\nb.gguf, model.fp16.safetensors, pytorch_model.bin, want ");
+  says("ln -s 'model.fp16.safetensors' '");
+  for (int i = 0; i < 20; ++i) WriteFile(folder_ / absl::StrCat(i, ".bin"), "");
+  says(", and 15 more, want ");
 }
 
 TEST_F(Checkpoint, ModelsThatCannotBeReachedAreErrors) {

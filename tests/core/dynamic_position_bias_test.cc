@@ -241,12 +241,12 @@ INSTANTIATE_TEST_SUITE_P(
                 OneLayer({.weight = RandomTable({3, 1}, 1)}),
                 {},
                 "dynamic_position_bias.layers[0].weight: got shape [3, 1], "
-                "want [2 heads, 1 inputs]"},
+                "want [2 heads (num_heads), 1 inputs]"},
         BadSpec{"WrongInputs",
                 Two({.weight = RandomTable({4, 1}, 1)}),
                 {},
                 "dynamic_position_bias.layers[1].weight: got shape [2, 3], "
-                "want [2 heads, 4 inputs]"},
+                "want [2 heads (num_heads), 4 inputs]"},
         BadSpec{"WrongBias",
                 Two({.weight = RandomTable({3, 1}, 1),
                      .bias = RandomTable({4}, 1)}),

@@ -211,18 +211,18 @@ TEST(MakeUncut, WhatIsCancelledMeanwhileIsToldAndThrownAway) {
   Manual executor;
   const auto caller = std::make_shared<Caller>();
   absl::Status used;
-  EXPECT_FALSE(MakingScope::IsUnwanted());
+  EXPECT_TRUE(MakingScope::Continues());
   MakeUncut(
       executor, caller, true,
       [&] {
-        EXPECT_FALSE(MakingScope::IsUnwanted());
+        EXPECT_TRUE(MakingScope::Continues());
         caller->Cancel();
-        EXPECT_TRUE(MakingScope::IsUnwanted());
+        EXPECT_FALSE(MakingScope::Continues());
         return 0;
       },
       [&](const absl::StatusOr<int>& made) { used = made.status(); });
   EXPECT_TRUE(executor.RunUncut());
-  EXPECT_FALSE(MakingScope::IsUnwanted());
+  EXPECT_TRUE(MakingScope::Continues());
   EXPECT_TRUE(executor.RunOne());
   EXPECT_THAT(used, StatusIs(absl::StatusCode::kCancelled, HasSubstr("")));
 }

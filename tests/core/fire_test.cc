@@ -243,7 +243,11 @@ TEST_P(BadFire, IsRefusedByName) {
 INSTANTIATE_TEST_SUITE_P(
     Fields, BadFire,
     ::testing::Values(
-        BadSpec{"NoHeads", [](FireSpec& s, Output&) { s.num_heads = 0; },
+        BadSpec{"NoHeads",
+                [](FireSpec& s, Output&) {
+                  s.num_heads = 0;
+                  s.output_weight.reset();
+                },
                 "fire.num_heads: not set"},
         BadSpec{"ZeroC", [](FireSpec& s, Output&) { s.c = 0; },
                 "fire.c: got 0, want a number in [1e-30, 1e+30]"},
@@ -259,8 +263,9 @@ INSTANTIATE_TEST_SUITE_P(
                 "fire.hidden_weight: not set, want"},
         BadSpec{"NoOutputWeight",
                 [](FireSpec& s, Output&) { s.output_weight.reset(); },
-                "fire.output_weight: not set, want a table of [3 heads, 32 "
-                "hidden]"},
+                "fire.output_weight: not set, want a table of [3 heads "
+                "(num_heads), "
+                "32 hidden]"},
         BadSpec{"TwoInputs",
                 [](FireSpec& s, Output&) {
                   s.hidden_weight = RandomTable({32, 2}, 1);
@@ -268,7 +273,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "fire.hidden_weight: got shape [32, 2], want [32 hidden, 1 "
                 "input]"},
         BadSpec{"WrongHeads", [](FireSpec& s, Output&) { s.num_heads = 4; },
-                "fire.output_weight: got shape [3, 32], want [4 heads, 32"},
+                "fire.output_weight: got shape [3, 32], want [4 heads "
+                "(num_heads), 32"},
         BadSpec{
             "WrongHiddenBias",
             [](FireSpec& s, Output&) { s.hidden_bias = RandomTable({3}, 1); },
@@ -276,7 +282,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadSpec{
             "WrongOutputBias",
             [](FireSpec& s, Output&) { s.output_bias = RandomTable({32}, 1); },
-            "fire.output_bias: got shape [32], want [3 heads]"},
+            "fire.output_bias: got shape [32], want [3 heads (num_heads)]"},
         BadSpec{"Overflow",
                 [](FireSpec& s, Output&) {
                   s.output_bias = TableOf({3}, {0, 0, 1e200});

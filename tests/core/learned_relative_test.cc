@@ -191,14 +191,14 @@ INSTANTIATE_TEST_SUITE_P(
             {.table = Counting(4, 2), .num_heads = 2, .left = 1, .right = 1},
             {},
             "learned_relative.table: got shape [4, 2], want [3 relative "
-            "positions, 2 heads]"},
+            "positions, 2 heads (num_heads)]"},
         BadSpec{
             "WrongHeads",
             {.table = Counting(3, 2), .num_heads = 3, .left = 1, .right = 1},
             {},
             "learned_relative.table: got shape [3, 2], want [3"},
         BadSpec{"NoHeads",
-                {.table = Counting(3, 2), .left = 1, .right = 1},
+                {.left = 1, .right = 1},
                 {},
                 "learned_relative.num_heads: not set"},
         BadSpec{"Scale", Spec(1, 1), Scaled(INFINITY),

@@ -101,10 +101,12 @@ TEST_F(Registry, NamesAreCheckedAndUnique) {
 TEST_F(Registry, AllTablesTogetherAreBounded) {
   TableSetBuilder builder(39);
   ASSERT_THAT(Add(builder, "x", "two"), IsOk());
-  EXPECT_THAT(Add(builder, "y", "one"),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr(":one: got 16 bytes, want all mounted tables "
-                                 "together to take at most 39")));
+  EXPECT_THAT(
+      Add(builder, "y", "one"),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr(":one: got 16 bytes after 24 of other tables, want "
+                         "all mounted tables together to take at most "
+                         "39, half of the memory budget")));
 }
 
 TEST_F(Registry, AReplacedSetLivesWithItsReaders) {

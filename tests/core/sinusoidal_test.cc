@@ -249,7 +249,7 @@ TEST(SinusoidalRounding, IsCorrectForTinyAngles) {
   }
   const SinusoidalSpec extreme = {.dim = 10,
                                   .layout = Layout::kTensor2Tensor,
-                                  .min_timescale = 1e-6,
+                                  .min_timescale = 1,
                                   .max_timescale = 1e18};
   ExpectRounded(extreme, {-5, 80}, AllColumns(10));
   const SinusoidalSpec fast = {.dim = 10,
@@ -528,9 +528,22 @@ INSTANTIATE_TEST_SUITE_P(
                 {},
                 "sinusoidal.max_timescale: got 2, want none"},
         BadSpec{"MinTimescaleTooSmall",
-                {.dim = 4, .layout = kT2t, .min_timescale = 1e-7},
+                {.dim = 4, .layout = kT2t, .min_timescale = 0.5},
                 {},
-                "sinusoidal.min_timescale: got 1e-07, want a number in"},
+                "sinusoidal.min_timescale: got 0.5, want a number in [1, "
+                "1e+06], a timescale and not a frequency"},
+        BadSpec{"FrequenciesForTimescales",
+                {.dim = 4,
+                 .layout = kT2t,
+                 .min_timescale = 1e-4,
+                 .max_timescale = 1},
+                {},
+                "sinusoidal.min_timescale: got 0.0001, want"},
+        BadSpec{"MaxTimescaleBelowOne",
+                {.dim = 4, .layout = kT2t, .max_timescale = 1e-4},
+                {},
+                "sinusoidal.max_timescale: got 0.0001, want a number in [1, "
+                "1e+18], a timescale and not a frequency"},
         BadSpec{"MinTimescaleNan",
                 {.dim = 4, .layout = kT2t, .min_timescale = NAN},
                 {},

@@ -265,6 +265,7 @@ TEST(Grids, BadRequestsAreRefusedByField) {
   wide.window_width = 257;
   SwinSpec headless = Swin(2, 2);
   headless.num_heads = 0;
+  headless.table.reset();
   SwinSpec bare = Swin(2, 2);
   bare.table.reset();
   SwinSpec other = Swin(2, 2);
@@ -283,11 +284,11 @@ TEST(Grids, BadRequestsAreRefusedByField) {
       {"table of another window",
        {other, {}, {}},
        "swin.table: got shape [9, 3], want [15 displacements (2 Wh - 1)(2 Ww - "
-       "1), 3 heads]"},
+       "1), 3 heads (num_heads)]"},
       {"Swin's table",
        {without_class, {}, {}},
        "beit.table: got shape [9, 3], want [12 displacements (2 Wh - 1)(2 Ww - "
-       "1) + 3, 3 heads]"},
+       "1) + 3, 3 heads (num_heads)]"},
       {"pair",
        {Swin(2, 2), pair, {}},
        "extent: got pair, want grid or none, which is what swin takes"},

@@ -239,7 +239,8 @@ TEST(SwinV2, BadHyperparametersAreNamed) {
        [](SwinV2Spec& s, Output&) {
          s.output_weight = RandomTable({33, 7}, 1);
        },
-       "swin_v2.output_weight: got shape [33, 7], want [7 heads, 33 hidden]"},
+       "swin_v2.output_weight: got shape [33, 7], want [7 heads (num_heads), "
+       "33 hidden]"},
       {"overflow",
        [](SwinV2Spec& s, Output&) {
          s.hidden_bias = TableOf({33}, std::vector<double>(33, 1e300));

@@ -306,10 +306,14 @@ TEST(T5Spec, BadHyperparametersAreNamed) {
        "t5.max_distance: got 8, want an integer in [9, 2147483647]"},
       {"far", [](T5Spec& s, Output&) { s.max_distance = int64_t{1} << 31; },
        "t5.max_distance: got 2147483648"},
-      {"heads", [](T5Spec& s, Output&) { s.num_heads = 0; },
+      {"heads",
+       [](T5Spec& s, Output&) {
+         s.num_heads = 0;
+         s.table.reset();
+       },
        "t5.num_heads: not set"},
       {"table of other heads", [](T5Spec& s, Output&) { s.num_heads = 5; },
-       "t5.table: got shape [32, 4], want [32 buckets, 5 heads]"},
+       "t5.table: got shape [32, 4], want [32 buckets, 5 heads (num_heads)]"},
       {"no table", [](T5Spec& s, Output&) { s.table.reset(); },
        "t5.table: not set"},
       {"scale 0", [](T5Spec&, Output& o) { o.scale = 0; },

@@ -370,16 +370,22 @@ TEST(Tupe, BadHyperparametersAreNamed) {
     const char* message;
   };
   const Case cases[] = {
-      {"heads", [](TupeSpec& s, Output&) { s.num_heads = 0; },
+      {"heads",
+       [](TupeSpec& s, Output&) {
+         s.num_heads = 0;
+         s.relative_table.reset();
+       },
        "tupe.num_heads: not set"},
       {"heads of the relative table",
        [](TupeSpec& s, Output&) { s.num_heads = 4; },
-       "tupe.relative_table: got shape [33, 3], want [33 buckets, 4 heads]"},
+       "tupe.relative_table: got shape [33, 3], want [33 buckets, 4 heads "
+       "(num_heads)]"},
       {"no row for the class token",
        [](TupeSpec& s, Output&) {
          s.relative_table = RandomTable({32, 3}, 1);
        },
-       "tupe.relative_table: got shape [32, 3], want [33 buckets, 3 heads]"},
+       "tupe.relative_table: got shape [32, 3], want [33 buckets, 3 heads "
+       "(num_heads)]"},
       {"heads that do not divide",
        [](TupeSpec& s, Output&) {
          s.num_heads = 5;

@@ -7,6 +7,8 @@ import os
 import pathlib
 import re
 import shutil
+import socket
+import ssl
 import subprocess
 import time
 from typing import Any
@@ -242,6 +244,117 @@ def test_a_client_certificate_names_its_caller(start_server: Any, files: Files) 
         "the log names the callers",
     )
     assert rejected(server, "permission_denied") == 2
+
+
+@pytest.mark.parametrize(
+    ("alternatives", "name"),
+    [
+        ("", "team-a"),
+        ("DNS:node", "node"),
+        ("URI:spiffe://here/x", "spiffe://here/x"),
+        ("DNS:node,URI:spiffe://here/x", "spiffe://here/x"),
+        ("email:admin@here", "team-a"),
+        ("email:admin", "team-a"),
+        ("IP:10.0.0.1", "team-a"),
+        ("RID:1.2.3.4", "team-a"),
+        ("email:admin,IP:10.0.0.1,DNS:node", "node"),
+    ],
+)
+def test_a_caller_is_named_by_uri_and_dns_names_alone(
+    start_server: Any, files: Files, alternatives: str, name: str
+) -> None:
+    policy = files.write_policy(**{"*": {"methods": ["*"]}})
+    server = start_server(
+        *files.tls(f"--tls-client-ca={files.authority.certificate}"),
+        policy,
+        "--log-format=json",
+    )
+    client = files.authority.sign("team-a", alternatives=alternatives)
+    with server.connect(files.credentials(client=client)) as stub:
+        assert stub.tensor(ALIBI)
+    eventually(lambda: '"message":"call"' in server.log(), "the call's line")
+    (line,) = [line for line in server.json_log() if line["message"] == "call"]
+    assert line["identity"] == name
+
+
+LOCKING_OUT = {
+    "tokens": ["", "\n", " \n\t\n", "# none\n\n"],
+    "policy": [
+        '{"callers": null}',
+        "{}",
+        '{"callers": {}}',
+        '{"callers": {"trainer": {}}}',
+        '{"callers": {"trainer": {"methods": []}, "*": {"tables": [""]}}}',
+        "",
+        "null",
+    ],
+}
+CASES = [(kind, text) for kind, texts in LOCKING_OUT.items() for text in texts]
+
+
+@pytest.mark.parametrize(("kind", "text"), CASES)
+def test_a_file_that_locks_every_caller_out_keeps_the_old_state(
+    start_server: Any, files: Files, kind: str, text: str
+) -> None:
+    flags = (
+        *files.tls(),
+        files.write_tokens(trainer="secret"),
+        files.write_policy(trainer={"methods": ["*"]}),
+    )
+    server = start_server(*flags)
+    with server.connect(files.credentials("secret")) as stub:
+        assert stub.tensor(ALIBI)
+        replace(getattr(files, kind), text)
+        eventually(lambda: server.metrics()["attnbias_access_reload_failed"] == 1, "noticed")
+        assert stub.tensor(ALIBI)
+        assert f"{kind}: those read before stay in use: {files.folder}" in server.log()
+    ended = run_server("--check-config", *flags)
+    assert ended.returncode == 2
+    assert f"--{kind}: {files.folder}" in ended.stderr
+
+
+def test_failed_handshakes_are_counted_and_logged_with_their_peer(
+    start_server: Any, files: Files
+) -> None:
+    server = start_server(*files.tls(f"--tls-client-ca={files.authority.certificate}"))
+    stranger = Authority(files.folder, "stranger")
+
+    def failures(reason: str) -> float:
+        name = f'attnbias_tls_handshake_failures_total{{reason="{reason}"}}'
+        return server.metrics()[name]
+
+    own = files.authority.sign("own")
+    attempts = {
+        "no_certificate": files.credentials(),
+        "untrusted_certificate": files.credentials(client=stranger.sign("other")),
+    }
+    for reason, credentials in attempts.items():
+        assert failures(reason) == 0
+        assert not handshake(server.address, credentials)
+        eventually(lambda reason=reason: failures(reason) > 0, reason)
+    host, port = server.address.rsplit(":", 1)
+    # gRPC's own clients break off without an alert, of which the server learns nothing.
+    distrustful = ssl.create_default_context(cafile=str(stranger.certificate))
+    with socket.create_connection((host, int(port))) as plain, pytest.raises(ssl.SSLError):
+        distrustful.wrap_socket(plain, server_hostname="localhost")
+    eventually(lambda: failures("refused_by_client") > 0, "refused_by_client")
+    for _ in range(30):
+        with socket.create_connection((host, int(port))) as plain:
+            address = "ipv4:{}:{}".format(*plain.getsockname())
+            plain.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9))
+            assert plain.recv(1000)[:1] in (b"", b"\x15")  # an alert, then the end
+    eventually(lambda: failures("not_tls") >= 30, "not_tls")
+    with server.connect(files.credentials(client=own)) as stub:
+        assert stub.tensor(ALIBI)
+    lines = [line for line in server.log().splitlines() if "TLS handshake failed:" in line]
+    assert 1 <= len(lines) < 15  # one a second
+    assert all("peer=ipv4:127.0.0.1:" in line for line in lines)
+    assert "Handshake failed with" not in server.log()  # gRPC's own line
+    time.sleep(1.1)
+    with socket.create_connection((host, int(port))) as plain:
+        address = "ipv4:{}:{}".format(*plain.getsockname())
+        plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        eventually(lambda: f"peer={address} reason=not_tls" in server.log(), "its line")
 
 
 def test_a_token_does_where_a_certificate_would(start_server: Any, files: Files) -> None:

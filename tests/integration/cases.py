@@ -171,7 +171,7 @@ def _sinusoidal(random: Random) -> Case:
     layout = _pick(random, "INTERLEAVED", "CONCATENATED", "TENSOR2TENSOR")
     fields = {"dim": _int(random, 1, 70), "layout": layout}
     if layout == "TENSOR2TENSOR":
-        fields |= _some(random, min_timescale=_float(random, 0.1, 4), max_timescale=777.7)
+        fields |= _some(random, min_timescale=_float(random, 1, 4), max_timescale=777.7)
     else:
         fields |= _some(random, base=_float(random, 1, 1e6))
     return Case("sinusoidal", fields, "table")

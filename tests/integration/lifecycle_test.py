@@ -125,6 +125,27 @@ def test_interrupt_drains_as_well(start_server: Any) -> None:
     assert server.process.wait(PATIENCE) == 0
 
 
+ENDING = ["USR1", "USR2", "ALRM", "VTALRM", "PROF", "POLL", "PWR", "STKFLT", "PIPE", "XFSZ"]
+"""Signals that end a process by default, beside those that ask for it or for a core dump."""
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        *(getattr(signal, f"SIG{name}") for name in ENDING),
+        *(signal.SIGRTMIN, signal.SIGRTMIN + 7, signal.SIGRTMAX),
+        signal.SIGHUP,  # reads files again
+    ],
+)
+def test_other_signals_do_not_end_the_server(start_server: Any, number: int) -> None:
+    server = start_server()
+    server.process.send_signal(number)
+    with server.connect() as stub:
+        eventually(lambda: stub.check("readiness") == "SERVING", "an answer")
+    assert server.process.poll() is None
+    assert server.stop() == 0
+
+
 def test_health_by_name(shared_server: Server) -> None:
     with shared_server.connect() as stub:
         eventually(lambda: stub.check() == "SERVING", "readiness")

@@ -133,6 +133,18 @@ def test_a_server_that_drains_is_not_ready(start_server: Any) -> None:
     eventually(lambda: server.metrics()["attnbias_ready"] == 1, "ready")
     server.terminate()
     eventually(lambda: server.metrics()["attnbias_ready"] == 0, "not ready")
+    assert server.metrics()["attnbias_draining"] == 1  # during the notice
+
+
+def test_the_log_knows_the_peer_of_a_cancelled_call(start_server: Any) -> None:
+    server = start_server("--log-format=json")
+    with server.connect() as stub:
+        call = stub.stream(alibi(8, 1500, form="FORM_DENSE"))
+        next(call)
+        call.cancel()
+        eventually(lambda: '"code":"CANCELLED"' in server.log(), "the call's line")
+    (line,) = [line for line in server.json_log() if line.get("code") == "CANCELLED"]
+    assert line["peer"].startswith("ipv4:127.0.0.1:")
 
 
 def test_json_log_has_one_line_per_call(start_server: Any) -> None:

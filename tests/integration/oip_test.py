@@ -379,7 +379,7 @@ def test_a_stream_goes_on_after_errors(channel: grpc.Channel, stub: Stub) -> Non
         *[("a", "")] * 3,
         ("b", "INVALID_ARGUMENT:"),
         ("c", "NOT_FOUND:"),
-        ("c" * 257, "INVALID_ARGUMENT:"),
+        ("c" * 256 + "... (257 bytes)", "INVALID_ARGUMENT:"),
         ("d", ""),
     ]
     assert by_stream_infer(channel, dense) == ways.by_stream(stub, dense)

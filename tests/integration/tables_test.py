@@ -197,6 +197,49 @@ def test_changed_files_are_mounted_anew(
     assert server.stop() == 0
 
 
+MIB = 1 << 20
+
+
+def write_large_table(folder: pathlib.Path, mebibytes: int) -> None:
+    folder.mkdir(exist_ok=True)
+    table = np.zeros((mebibytes, MIB // 4), "f4")
+    save_file({"w": table}, folder / "new")
+    (folder / "new").rename(folder / "large.safetensors")
+
+
+def test_mounted_tables_count_in_the_budget(start_server: Any, tmp_path: pathlib.Path) -> None:
+    write_large_table(tmp_path, 24)
+    server = start_server(f"--tables={tmp_path}", "--memory-budget=64MiB", "--tables-poll=100ms")
+    budget = "attnbias_memory_budget_bytes"
+    assert server.metrics()[budget] == 40 * MIB
+    for mebibytes in (30, 8):
+        write_large_table(tmp_path, mebibytes)
+        eventually(
+            lambda mebibytes=mebibytes: server.metrics()[budget] == (64 - mebibytes) * MIB,
+            "the old one's memory given back",
+        )
+    write_large_table(tmp_path, 33)
+    eventually(lambda: "the 1 mounted before stay" in server.log(), "refused")
+    assert server.metrics()[budget] == 56 * MIB
+    ended = run_server("--check-config", f"--tables={tmp_path}", "--memory-budget=64MiB")
+    assert ended.returncode == 2
+    assert (
+        f"large.safetensors:w: got {33 * MIB} bytes after 0 of other tables, want all mounted "
+        f"tables together to take at most {32 * MIB}, half of the memory budget"
+    ) in ended.stderr
+
+
+def test_an_emptied_folder_keeps_the_tables(start_server: Any, tmp_path: pathlib.Path) -> None:
+    write_large_table(tmp_path, 1)
+    server = start_server(f"--tables={tmp_path}", "--tables-poll=100ms")
+    (tmp_path / "large.safetensors").rename(tmp_path / "elsewhere")
+    eventually(lambda: server.metrics()["attnbias_tables_reload_failed"] == 1, "noticed")
+    assert server.metrics()["attnbias_mounted_tables"] == 1
+    assert "got no table any more" in server.log()
+    (tmp_path / "elsewhere").rename(tmp_path / "large.safetensors")
+    eventually(lambda: server.metrics()["attnbias_tables_reload_failed"] == 0, "mended")
+
+
 def _plus_one(data: bytes) -> Any:
     return np.frombuffer(data, "<f4") + 1
 

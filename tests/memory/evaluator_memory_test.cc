@@ -326,7 +326,7 @@ TEST(EvaluatorMemory, ExtremesAreOfEveryEncoding) {
 TEST(EvaluatorMemory, WhatNobodyWantsIsNotMadeToItsEnd) {
   Caller caller;
   caller.Cancel();
-  const MakingScope scope(&caller);
+  const MakingScope scope(&caller, /*executor=*/nullptr);
   for (const EncodingSpec& spec : std::vector<EncodingSpec>{
            SinusoidalSpec{.dim = kMaxDim}, RotarySpec{.head_dim = kMaxDim},
            XposSpec{.dim = kMaxDim, .sequence_length = 4096},

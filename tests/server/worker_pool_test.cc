@@ -143,6 +143,37 @@ TEST(WorkerPool, WhatCannotBeCutHoldsUpNobody) {
   pool.Shutdown();
 }
 
+// What takes long and yields lets what came after it run first.
+TEST(WorkerPool, TheUncutTakeTurnsWhereTheyYield) {
+  WorkerPool pool(1, 8);
+  std::atomic<bool> ran = false;
+  bool ran_before_the_first_ended = false;
+  pool.ContinueUncut(Of("a"), [&] {
+    const auto deadline =
+        std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!ran && std::chrono::steady_clock::now() < deadline) pool.Yield();
+    ran_before_the_first_ended = ran;
+  });
+  pool.ContinueUncut(Of("b"), [&] { ran = true; });
+  pool.Shutdown();
+  EXPECT_TRUE(ran_before_the_first_ended);
+}
+
+TEST(WorkerPool, MoreOfTheUncutThanMayBeginAllEnd) {
+  WorkerPool pool(5, 1000);
+  std::atomic<int> ended = 0;
+  for (int i = 0; i < 200; ++i) {
+    pool.ContinueUncut(Of(std::to_string(i % 50)), [&] {
+      const auto end =
+          std::chrono::steady_clock::now() + std::chrono::milliseconds(5);
+      while (std::chrono::steady_clock::now() < end) pool.Yield();
+      ++ended;
+    });
+  }
+  pool.Shutdown();
+  EXPECT_EQ(ended, 200);
+}
+
 TEST(WorkerPool, ShutdownRunsWhatBecomesOfTheUncut) {
   WorkerPool pool(1, 8);
   std::atomic<bool> ran = false;

@@ -15,7 +15,11 @@ PATTERNS = (
     *("CMakeLists.txt", "*.cmake"),
 )
 # protoc's work.
-GENERATED = ("client/go/attnbiaspb/", "client/python/src/attnbias/v1/")
+GENERATED = (
+    "client/go/attnbiaspb/",
+    "client/python/src/attnbias/_public/",
+    "client/python/src/attnbias/v1/",
+)
 # What ruff does not count either.
 PYTHON_PRAGMA = re.compile(r"\s+# type: ignore\[.*")
 

@@ -88,6 +88,7 @@ install_python_client() {
 step_layers() {
   python tests/architecture/layers_test.py
   python tests/architecture/recipe_test.py
+  python tests/architecture/models_table_test.py
 }
 
 step_contract() {
@@ -101,7 +102,7 @@ step_contract() {
   rm -r "$fresh"
 }
 
-# Everything that is generated from proto/ and committed: Go's stubs, and the
+# What is generated from proto/ and committed: Go's stubs, and the
 # contract that later changes are held against.
 generate_into() {
   local module=github.com/attnbias/attnbias/client/go
@@ -121,6 +122,7 @@ generate() {
   mv "$fresh/attnbiaspb" client/go/
   mv "$fresh/accepted.binpb" tests/contract/
   rm -r "$fresh"
+  python3 tests/tools/models_table.py
 }
 
 # Lies beside go, but not on every machine on the PATH.

@@ -31,7 +31,8 @@ func AsBorderedToeplitz[T Element](tensor *Tensor) (*BorderedToeplitz[T], error)
 	}
 	return &BorderedToeplitz[T]{
 		pairs: inner.pairs, inner: inner, border: border,
-		classQuery: -int(tensor.asked.queries.first), classKey: -int(tensor.asked.keys.first),
+		classQuery: -int(tensor.asked.window.queries.first),
+		classKey:   -int(tensor.asked.window.keys.first),
 	}, nil
 }
 

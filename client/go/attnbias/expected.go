@@ -32,10 +32,18 @@ var fingerprintForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
 // expected is the answer that a request determines. The contract's own options (options.proto)
 // describe each encoding, so this file names none.
 type expected struct {
-	parts         []expectedPart
-	dataType      pb.DataType
-	queries, keys axis // of pairs
-	areVectors    bool // whether a vector stands at each pair
+	encoding   protoreflect.Name
+	parts      []expectedPart
+	dataType   pb.DataType
+	window     extent
+	areVectors bool // whether a vector stands at each pair
+}
+
+// extent is the queries and keys of pairs, and their first head; or the positions of a table, as
+// queries.
+type extent struct {
+	queries, keys axis
+	firstHead     int64
 }
 
 type expectedPart struct {
@@ -80,7 +88,20 @@ func (e *expected) check(header *pb.TensorHeader) error {
 		return corrupt("header.parts: got [%s], want [%s]", brief(strings.Join(got, ", ")),
 			strings.Join(want, ", "))
 	}
-	for i, part := range header.Parts {
+	if err := e.checkParts(header.Parts); err != nil {
+		return err
+	}
+	understood := expectedOf(header.ResolvedSpec)
+	if understood.encoding != e.encoding || understood.window != e.window ||
+		len(understood.parts) != len(e.parts) || understood.checkParts(header.Parts) != nil {
+		return corrupt("header.resolved_spec: got another request, want the one that was made")
+	}
+	return nil
+}
+
+// checkParts compares parts, of which there are as many as wanted.
+func (e *expected) checkParts(parts []*pb.TensorPart) error {
+	for i, part := range parts {
 		if err := e.parts[i].check(part, e.dataType); err != nil {
 			return err
 		}
@@ -150,7 +171,8 @@ func expectedOf(spec *pb.TensorSpec) *expected {
 	if !ok {
 		return &expected{}
 	}
-	e := &expected{dataType: spec.GetOutput().GetDataType()}
+	e := &expected{encoding: r.encoding.Descriptor().Name(),
+		dataType: spec.GetOutput().GetDataType()}
 	if e.dataType == pb.DataType_DATA_TYPE_UNSPECIFIED {
 		e.dataType = pb.DataType_DATA_TYPE_F32
 		if r.hasIndices {
@@ -159,24 +181,26 @@ func expectedOf(spec *pb.TensorSpec) *expected {
 	}
 	columns := r.columns()
 	if r.structure == pb.Structure_STRUCTURE_TABLE {
+		e.window.queries = r.positions()
 		for _, name := range r.tableParts() {
 			e.parts = append(e.parts, expectedPart{name: name, form: pb.Form_FORM_TABLE,
-				shape: append([]int64{r.positions()}, columns...)})
+				shape: append([]int64{e.window.queries.length}, columns...)})
 		}
 		return e
 	}
 	e.areVectors = len(columns) > 0
-	e.queries, e.keys = r.axes()
+	queries, keys := r.axes()
+	e.window = extent{queries, keys, r.headWindow().GetBegin()}
 	form := spec.GetOutput().GetForm()
 	if form == pb.Form_FORM_UNSPECIFIED {
-		form = r.compactForm(e.queries, e.keys)
+		form = r.compactForm(queries, keys)
 	}
 	heads, mayHaveHeads := r.heads()
 	first := expectedPart{name: partNames[form], form: form, mayHaveHeads: mayHaveHeads}
-	first.shape = append(append(first.shape, heads...), r.inner(form, e.queries, e.keys)...)
+	first.shape = append(append(first.shape, heads...), r.inner(form, queries, keys)...)
 	first.shape = append(first.shape, columns...)
 	if form == pb.Form_FORM_TOEPLITZ {
-		first.first = e.keys.first - e.queries.last
+		first.first = keys.first - queries.last
 	}
 	e.parts = append(e.parts, first)
 	if r.hasBorder && form != pb.Form_FORM_DENSE {
@@ -281,12 +305,13 @@ func (r *request) number(name protoreflect.Name) int64 {
 	return r.encoding.Get(field).Int()
 }
 
-func (r *request) positions() int64 {
+// positions are those of the first axis.
+func (r *request) positions() axis {
 	extent := r.spec.GetTable()
 	if extent.GetPositions() == nil && len(extent.GetPositionIds()) > 0 {
-		return int64(len(extent.PositionIds[0].GetPositions()))
+		return listOf(extent.PositionIds[0])
 	}
-	return rangeOf(extent.GetPositions()).length
+	return rangeOf(extent.GetPositions())
 }
 
 // tokens are those of a grid, its class token among them.
@@ -386,16 +411,20 @@ func (r *request) enum(name protoreflect.Name) protoreflect.EnumNumber {
 	return r.encoding.Get(r.fields.ByName(name)).Enum()
 }
 
+// headWindow is nil for all heads.
+func (r *request) headWindow() *pb.Range {
+	if window := r.spec.GetPair().GetHeads(); window != nil {
+		return window
+	}
+	return r.spec.GetGrid().GetHeads()
+}
+
 // heads is the first axis of an answer that has heads, and whether there may be one besides.
 func (r *request) heads() ([]int64, bool) {
 	if r.hasIndices {
 		return nil, false
 	}
-	window := r.spec.GetPair().GetHeads()
-	if window == nil {
-		window = r.spec.GetGrid().GetHeads()
-	}
-	if window != nil {
+	if window := r.headWindow(); window != nil {
 		return []int64{rangeOf(window).length}, false
 	}
 	if r.fields.ByName("num_heads") != nil {

@@ -43,6 +43,7 @@ func largeHeader(numbers []int32, fingerprint string) *pb.TensorHeader {
 			Shape: []int64{1, int64(len(numbers))}, SizeBytes: size,
 		}},
 		TotalBytes: size, Fingerprint: fingerprint, EncodingFingerprint: encodingFingerprint,
+		ResolvedSpec: large(numbers),
 	}
 }
 

@@ -407,16 +407,27 @@ func expectPanic(t *testing.T, want string, call func()) {
 	call()
 }
 
-// A server that says in resolved_spec that it was asked for something else changes no view.
-func TestLengthsAreThoseOfTheRequest(t *testing.T) {
-	f, client := fakeAndClient(t)
-	header := payloadHeader()
-	resolved := header.ResolvedSpec.GetPair()
-	resolved.Queries, resolved.Keys = &pb.Range{Begin: 1, End: 2}, &pb.Range{End: 3}
-	f.script = append(f.script, sends(nil, withHeader(header), part(0), part(1), part(2)))
-	bias, err := AsToeplitz[float32](get(t, client, alibi))
-	if err != nil || bias.Queries() != 2 || bias.Keys() != 2 || bias.At(0, 1, 0) != payload[0] {
-		t.Errorf("got %v, %v, want 2 queries and 2 keys", bias, err)
+// A server that resolves the request to another one is refused, even if the parts fit.
+func TestResolvedRequestIsTheOneThatWasMade(t *testing.T) {
+	for name, resolved := range map[string]*pb.TensorSpec{
+		"none":     nil,
+		"encoding": specOf(t, "kerple { num_heads: 1 } pair { query_length: 2 key_length: 2 }"),
+		// Has as many diagonals, from the same one on.
+		"lengths": specOf(t, "alibi { num_heads: 1 } pair { query_length: 2 key_length: 3 "+
+			"query_offset: 0 queries { begin: 1 end: 2 } }"),
+		"positions": specOf(t, "alibi { num_heads: 1 } pair { query_length: 3 key_length: 3 "+
+			"queries { begin: 1 end: 3 } keys { begin: 1 end: 3 } }"),
+		"heads": specOf(t, "alibi { num_heads: 2 } pair { query_length: 2 key_length: 2 "+
+			"heads { begin: 1 end: 2 } }"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, client := fakeAndClient(t)
+			header := payloadHeader()
+			header.ResolvedSpec = resolved
+			f.script = append(f.script, sends(nil, withHeader(header)))
+			_, err := client.Get(t.Context(), alibi)
+			expectError(t, err, ErrCorrupt, "header.resolved_spec: got another request")
+		})
 	}
 }
 

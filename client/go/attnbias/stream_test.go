@@ -189,7 +189,7 @@ func TestHeaderThatChangesIsRefused(t *testing.T) {
 	named := specOf(t, "learned_absolute { table { name: 'a' } } table { positions { end: 1 } }")
 	begun := payloadHeader()
 	begun.Parts[0].Name, begun.Parts[0].Form = "positions", pb.Form_FORM_TABLE
-	begun.Parts[0].FirstRelativePosition = 0
+	begun.Parts[0].FirstRelativePosition, begun.ResolvedSpec = 0, named
 	other, wider := proto.CloneOf(begun), proto.CloneOf(begun)
 	other.Fingerprint = strings.Repeat("0", 64)
 	wider.Parts[0].Shape = []int64{1, 4}
@@ -280,6 +280,7 @@ func FuzzAssemble(f *testing.F) {
 				Positions: &pb.Range{End: total / 4},
 			}},
 		}
+		header.ResolvedSpec = spec
 		r := newRange(spec, 1<<20)
 		err := r.receive(serialised(withHeader(header),
 			&pb.StreamTensorResponse{Crc32C: crc32.Checksum(begin, castagnoli), Data: begin},

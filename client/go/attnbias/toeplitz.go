@@ -44,7 +44,7 @@ type pairs struct{ heads, queries, keys int }
 
 // pairs is how many there are of so many heads.
 func (e *expected) pairs(heads int) pairs {
-	return pairs{heads, int(e.queries.length), int(e.keys.length)}
+	return pairs{heads, int(e.window.queries.length), int(e.window.keys.length)}
 }
 
 // Heads returns the number of heads; 1 for numbers that all heads share.

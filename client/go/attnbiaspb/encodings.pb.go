@@ -10,8 +10,10 @@
 // its peers use.
 //
 // A scalar without a default_value is required, with two exceptions: a bool is
-// false, and num_heads is not needed where values are BUCKETS. The zero of an
-// enum means the default that its comment names; without one it must be set.
+// false, and num_heads is not needed where values are BUCKETS, nor beside a
+// table or list with one entry for each head, whose length it then has. The
+// zero of an enum means the default that its comment names; without one it must
+// be set.
 
 package attnbiaspb
 
@@ -898,7 +900,8 @@ type Sinusoidal struct {
 	// Order of sines and cosines. Default: INTERLEAVED.
 	Layout SinusoidalLayout `protobuf:"varint,3,opt,name=layout,proto3,enum=attnbias.v1.SinusoidalLayout" json:"layout,omitempty"`
 	// Only for TENSOR2TENSOR: the factor in front of its progression of inverse
-	// timescales, in [1e-6, 1e6].
+	// timescales, in [1, 1e6]. A timescale is not a frequency: a peer's lowest
+	// frequency f is max_timescale = 1 / f.
 	MinTimescale *float64 `protobuf:"fixed64,4,opt,name=min_timescale,json=minTimescale,proto3,oneof" json:"min_timescale,omitempty"`
 	// Only for TENSOR2TENSOR: in [min_timescale, 1e18].
 	MaxTimescale  *float64 `protobuf:"fixed64,5,opt,name=max_timescale,json=maxTimescale,proto3,oneof" json:"max_timescale,omitempty"`

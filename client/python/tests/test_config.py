@@ -63,8 +63,11 @@ def test_what_is_no_source(tmp_path: Path) -> None:
         from_config(tmp_path)
     path = tmp_path / "config.json"
     (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(FileNotFoundError, match=r"has no config\.json but adapter_config\.json; .*"
-                       r"base model, whose name is in adapter_config\.json"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"has no config\.json but adapter_config\.json; .*"
+        r"base model, whose name is in adapter_config\.json",
+    ):
         from_config(tmp_path)
     path.write_text("{")
     with pytest.raises(ValueError, match=r"config\.json: not JSON: "):
@@ -229,7 +232,8 @@ def test_words_that_the_code_reads_itself_are_refused() -> None:
             "rope_parameters.attn_factor = 1.5",
         ),
         (
-            LLAMA | {"rope_scaling": {"type": "yarn", "factor": 2, "low_freq_factor": 1, "alpha": 3}},
+            LLAMA
+            | {"rope_scaling": {"type": "yarn", "factor": 2, "low_freq_factor": 1, "alpha": 3}},
             "rope_scaling.alpha = 3, rope_scaling.low_freq_factor = 1",
         ),
         ({"model_type": "mpt", "attn_config": {"alibi": False}}, "attn_config.alibi = False"),

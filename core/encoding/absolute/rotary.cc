@@ -286,6 +286,7 @@ EvaluatorPtr PrepareExact(const RotarySpec& spec, const std::vector<Real>& all,
   frequencies.reserve(TurningPairs(spec));
   turning.reserve(TurningPairs(spec));
   for (size_t pair = 0; pair < all.size(); ++pair) {
+    (void)MakingScope::Continues();
     if (mpfr_zero_p(all[pair].get()) != 0) continue;
     frequencies.push_back(FrequencyOf(all[pair]));
     turning.push_back(static_cast<int64_t>(pair));

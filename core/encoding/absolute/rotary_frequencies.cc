@@ -181,6 +181,8 @@ std::vector<Real> InverseFrequencies::All() const {
   Real ratio(working_precision_);
   Real power(working_precision_);
   for (int64_t pair = 0; pair < RotaryPairs(spec_); ++pair) {
+    // Frequencies that are not wanted are not looked at.
+    (void)MakingScope::Continues();
     if (!spec_.inverse_frequencies.empty()) {
       all.push_back(Of(pair));
       continue;

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/caller.h"
+#include "core/base/executor.h"
 #include "core/encoding/absolute/rotary_evaluator.h"
 #include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/encoding.h"
@@ -77,12 +77,12 @@ class Powers {
     powers.reserve(pairs_);
     values_.reserve(pairs_ * CountOf(spec));
     for (int64_t pair = 0; pair < pairs_; ++pair) {
-      if (MakingScope::IsUnwanted()) return;
+      if (!MakingScope::Continues()) return;
       powers.push_back(DecayOf(spec, pair, step, kSinusoidPrecision));
     }
     for (int64_t reach = ReachOf(spec); reach > 0; reach /= 2) {
-      if (MakingScope::IsUnwanted()) return;
       for (Real& power : powers) {
+        if (!MakingScope::Continues()) return;
         values_.push_back(ToDoubleDouble(power));
         mpfr_sqr(power.get(), power.get(), MPFR_RNDN);
       }

@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/base/caller.h"
+#include "core/base/executor.h"
 #include "core/base/invalid.h"
 #include "core/encoding/bias/alibi_reference.h"
 #include "core/encoding/common/scaled_rounding.h"
@@ -42,7 +42,7 @@ class AlibiEvaluator final : public Evaluator {
     const RealCacheScope cache_scope;
     factors_.reserve(spec.num_heads);
     for (int64_t head = 0; head < spec.num_heads; ++head) {
-      if (MakingScope::IsUnwanted()) return;
+      if (!MakingScope::Continues()) return;
       factors_.push_back(FactorOf(spec, head, format));
     }
   }

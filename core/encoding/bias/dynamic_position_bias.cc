@@ -80,9 +80,10 @@ absl::Status CheckShapes(const std::string& path, const PositionMlpLayer& layer,
     return Invalid(path, "weight: got ", outputs, " outputs, want at most ",
                    kMaxHidden);
   }
-  ATTNBIAS_RETURN_IF_ERROR(CheckShape(
-      path + "weight", *layer.weight,
-      {{outputs, is_last ? "heads" : "outputs"}, {inputs, "inputs"}}));
+  ATTNBIAS_RETURN_IF_ERROR(
+      CheckShape(path + "weight", *layer.weight,
+                 {{outputs, is_last ? "heads (num_heads)" : "outputs"},
+                  {inputs, "inputs"}}));
   if (layer.norm_weight.has_value() != layer.norm_bias.has_value()) {
     return Invalid(path, "norm_bias: got ",
                    layer.norm_bias.has_value() ? "" : "no ",

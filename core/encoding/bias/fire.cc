@@ -114,7 +114,7 @@ absl::Status CheckTables(const FireSpec& spec) {
                                       {{hidden, "hidden"}, {1, "input"}}));
   ATTNBIAS_RETURN_IF_ERROR(
       CheckTable("fire.output_weight", spec.output_weight,
-                 {{spec.num_heads, "heads"}, {hidden, "hidden"}}));
+                 {{spec.num_heads, "heads (num_heads)"}, {hidden, "hidden"}}));
   ATTNBIAS_RETURN_IF_ERROR(
       CheckNetworkSize("fire.output_weight", *spec.output_weight));
   if (spec.hidden_bias.has_value()) {
@@ -123,7 +123,7 @@ absl::Status CheckTables(const FireSpec& spec) {
   }
   if (!spec.output_bias.has_value()) return absl::OkStatus();
   return CheckShape("fire.output_bias", *spec.output_bias,
-                    {{spec.num_heads, "heads"}});
+                    {{spec.num_heads, "heads (num_heads)"}});
 }
 
 // No number on the way may overflow.

@@ -40,6 +40,7 @@ class KerpleEvaluator final : public Evaluator {
     heads_.reserve(spec.num_heads);
     roundings_.reserve(spec.num_heads);
     for (int64_t head = 0; head < spec.num_heads; ++head) {
+      if (!MakingScope::Continues()) return;
       heads_.emplace_back(spec, head);
       Real factor(heads_.back().weight(), kKernelFactorPrecision);
       mpfr_mul_d(factor.get(), factor.get(), format.scale, MPFR_RNDN);

@@ -33,11 +33,12 @@ absl::Status CheckBiases(const LearnedRelativeSpec& spec) {
   const bool shared = spec.table.has_value() &&
                       spec.table->shape().size() == 2 &&
                       spec.table->columns() == 1;
-  return CheckTable("learned_relative.table", spec.table,
-                    {{rows, "relative positions"},
-                     {shared ? 1 : spec.num_heads,
-                      spec.table.has_value() ? "heads" : "heads or 1"}},
-                    kOrBuckets);
+  return CheckTable(
+      "learned_relative.table", spec.table,
+      {{rows, "relative positions"},
+       {shared ? 1 : spec.num_heads,
+        spec.table.has_value() ? "heads (num_heads)" : "heads or 1"}},
+      kOrBuckets);
 }
 
 absl::StatusOr<Encoding> DescribeLearnedRelative(

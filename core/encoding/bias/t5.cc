@@ -18,24 +18,25 @@ namespace {
 
 absl::StatusOr<Encoding> DescribeT5(const T5Spec& spec) {
   ATTNBIAS_RETURN_IF_ERROR(CheckBuckets("t5", spec));
-  return Encoding{.structure = Structure::kToeplitz,
-                  .lanes = spec.num_heads,
-                  .has_heads = true,
-                  .domain = kRelativePositions,
-                  .has_buckets = true,
-                  .bias_status = CheckTable("t5.table", spec.table,
-                                            {{spec.num_buckets, "buckets"},
-                                             {spec.num_heads, "heads"}},
-                                            kOrBuckets),
-                  .prepare = [spec](const NumberFormat& format,
-                                    const KernelSet& /*kernels*/) {
-                    return std::make_unique<BiasTableEvaluator>(
-                        spec.table,
-                        [buckets = T5Buckets(spec)](int64_t relative_position) {
-                          return buckets.SpanFrom(relative_position);
-                        },
-                        format);
-                  }};
+  return Encoding{
+      .structure = Structure::kToeplitz,
+      .lanes = spec.num_heads,
+      .has_heads = true,
+      .domain = kRelativePositions,
+      .has_buckets = true,
+      .bias_status = CheckTable("t5.table", spec.table,
+                                {{spec.num_buckets, "buckets"},
+                                 {spec.num_heads, "heads (num_heads)"}},
+                                kOrBuckets),
+      .prepare = [spec](const NumberFormat& format,
+                        const KernelSet& /*kernels*/) {
+        return std::make_unique<BiasTableEvaluator>(
+            spec.table,
+            [buckets = T5Buckets(spec)](int64_t relative_position) {
+              return buckets.SpanFrom(relative_position);
+            },
+            format);
+      }};
 }
 
 const EncodingRegistration kT5(&DescribeT5);

@@ -34,8 +34,9 @@ absl::Status CheckShape(absl::string_view field, const Table& table,
   std::vector<int64_t> want;
   for (const TableAxis& axis : axes) want.push_back(axis.length);
   if (got == absl::MakeConstSpan(want)) return absl::OkStatus();
-  const bool swapped = want.size() == 2 && std::equal(got.rbegin(), got.rend(),
-                                                      want.begin(), want.end());
+  // The second length may be right however the axes stand, if it was derived.
+  const bool swapped = want.size() == 2 && got.size() == 2 &&
+                       got[0] != want[0] && got[1] == want[0];
   return Invalid(field, ": got shape [", absl::StrJoin(got, ", "), "], want ",
                  ToText(axes), swapped ? "; see the table's layout" : "");
 }

@@ -142,8 +142,9 @@ absl::Status CheckLayers(const SwinV2Spec& spec) {
   }
   ATTNBIAS_RETURN_IF_ERROR(CheckLayer("swin_v2.hidden_bias", spec.hidden_bias,
                                       {{hidden, "hidden"}}));
-  return CheckLayer("swin_v2.output_weight", spec.output_weight,
-                    {{spec.num_heads, "heads"}, {hidden, "hidden"}});
+  return CheckLayer(
+      "swin_v2.output_weight", spec.output_weight,
+      {{spec.num_heads, "heads (num_heads)"}, {hidden, "hidden"}});
 }
 
 absl::StatusOr<Encoding> DescribeSwinV2(const SwinV2Spec& spec) {

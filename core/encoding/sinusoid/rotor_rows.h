@@ -9,6 +9,7 @@
 #include <new>
 #include <vector>
 
+#include "core/base/executor.h"
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/kernel/kernels.h"
 #include "core/numerics/turn.h"
@@ -75,6 +76,7 @@ inline void SetAngles(const std::vector<SinusoidFrequency>& frequencies,
                       int64_t position, int64_t pairs, const Rotors& out) {
   const auto used = static_cast<int64_t>(frequencies.size());
   for (int64_t i = 0; i < pairs; ++i) {
+    if (!MakingScope::Continues()) return;
     SinCos value = {{0, 0}, {1, 0}, 0};
     if (i < used && position != 0) {
       value = SinCosOf(AngleAt(frequencies[i].turns_per_position, position));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/base/executor.h"
 #include "core/numerics/rounding.h"
 
 namespace attnbias {
@@ -123,6 +124,8 @@ SinusoidRows RowsOf(const SinusoidalSpec& spec, double scale,
   Real frequency(kSinusoidPrecision);
   SetFirst(progression, stretch, frequency);
   for (int64_t i = 0; i < rows.columns.sines; ++i) {
+    // Rows that are not wanted are not looked at.
+    (void)MakingScope::Continues();
     rows.frequencies.push_back(FrequencyOf(frequency));
     mpfr_mul(frequency.get(), frequency.get(), ratio.get(), MPFR_RNDN);
   }

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/caller.h"
+#include "core/base/executor.h"
 #include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/sinusoid/rotor_rows.h"
 #include "core/kernel/cuda/accelerator.h"
@@ -130,7 +130,7 @@ class SinusoidalEvaluator final : public Evaluator {
         pairs_(PairsOf(columns_)),
         block_rows_(BlockRowsOf(pairs_)) {
     for (int64_t step = 1; step < kComposedPositions; step *= block_rows_) {
-      if (MakingScope::IsUnwanted()) return;
+      if (!MakingScope::Continues()) return;
       tables_.push_back(RotationsBy(step));
     }
   }

@@ -30,6 +30,11 @@ struct AlibiSpec {
   std::vector<double> slopes;
   AlibiVariant variant = AlibiVariant::kSymmetric;
 
+  // Heads that are not set are those of the slopes.
+  void Derive() {
+    if (num_heads == 0) num_heads = static_cast<int64_t>(slopes.size());
+  }
+
   FieldList Fields() {
     constexpr double kMaxBiasMax = 1024;
     return {Field(1, "num_heads", num_heads).In(1, kMaxNumHeads),

@@ -18,8 +18,9 @@
 namespace attnbias {
 
 // A struct with a name, the field's in the contract, and a list of fields. It
-// may have a `void Canonicalise()`, after which specs of equal numbers are
-// equal.
+// may have a `void Derive()`, which sets fields that are not set and follow
+// from others, and a `void Canonicalise()`, after which specs of equal numbers
+// are equal.
 template <typename Spec>
 concept IsSpec = requires(Spec spec) {
   { Spec::kName } -> std::convertible_to<std::string_view>;
@@ -47,6 +48,9 @@ class AnySpec {
     return std::any_cast<Spec>(&value_);
   }
 
+  // Sets the fields that are not set and follow from others.
+  void Derive() { functions_->derive(value_); }
+
   // They refer to this object.
   FieldList Fields() { return functions_->fields(value_); }
 
@@ -59,6 +63,7 @@ class AnySpec {
  private:
   struct Functions {
     std::string_view name;
+    void (*derive)(std::any& value);
     FieldList (*fields)(std::any& value);
     void (*write_identity)(const std::any& value, bool buckets,
                            CanonicalWriter& writer);
@@ -74,12 +79,18 @@ class AnySpec {
   }
 
   template <typename Spec>
+  static void DeriveIn(std::any& value) {
+    auto& spec = *std::any_cast<Spec>(&value);
+    if constexpr (requires { spec.Derive(); }) spec.Derive();
+  }
+
+  template <typename Spec>
   static constexpr Functions kFunctionsOf = {
-      Spec::kName,
+      Spec::kName, &DeriveIn<Spec>,
       [](std::any& value) { return std::any_cast<Spec>(&value)->Fields(); },
       &WriteIdentityOf<Spec>};
   static constexpr Functions kNothing = {
-      "", [](std::any&) { return FieldList(); },
+      "", [](std::any&) {}, [](std::any&) { return FieldList(); },
       [](const std::any&, bool, CanonicalWriter&) {}};
 
   std::any value_;

@@ -33,6 +33,12 @@ struct DynamicPositionBiasSpec {
   bool log_distance = false;
   std::vector<PositionMlpLayer> layers;
 
+  // Heads that are not set are those of the last layer.
+  void Derive() {
+    if (layers.empty()) return;
+    DeriveNumHeads(layers.back().weight, 0, num_heads);
+  }
+
   FieldList Fields() {
     return {Field(1, "num_heads", num_heads).In(1, kMaxNumHeads),
             Field(2, "log_distance", log_distance),

@@ -217,6 +217,16 @@ class Field {
   std::string bound_reason_;
 };
 
+// Sets num_heads, if it is not set, to the length of an axis of a table of two
+// axes, if there is one.
+inline void DeriveNumHeads(const std::optional<Table>& table, size_t axis,
+                           int64_t& num_heads) {
+  if (num_heads != 0 || !table.has_value() || table->shape().size() != 2) {
+    return;
+  }
+  num_heads = table->shape()[axis];
+}
+
 // The fields of a message that has no list of its own: a range, positions.
 FieldList FieldsOf(Range& range);
 FieldList FieldsOf(std::vector<int64_t>& positions);

@@ -24,6 +24,9 @@ struct FireSpec {
   std::optional<Table> output_weight;
   std::optional<Table> output_bias;
 
+  // Heads that are not set are those of the table.
+  void Derive() { DeriveNumHeads(output_weight, 0, num_heads); }
+
   FieldList Fields() {
     constexpr double kLeastFactor = 1e-30;
     constexpr double kMostFactor = 1e30;

@@ -3,6 +3,7 @@
 #ifndef ATTNBIAS_CORE_ENCODING_SPEC_KERPLE_H_
 #define ATTNBIAS_CORE_ENCODING_SPEC_KERPLE_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -25,6 +26,12 @@ struct KerpleSpec {
   std::vector<double> p;
   std::vector<double> a;
   int64_t num_heads = 0;
+
+  // Heads that are not set are those of a list that is not for all heads.
+  void Derive() {
+    const size_t count = std::max(p.size(), a.size());
+    if (num_heads == 0 && count > 1) num_heads = static_cast<int64_t>(count);
+  }
 
   FieldList Fields() {
     // Far beyond what is ever learned, near enough for double-doubles.

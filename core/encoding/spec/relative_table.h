@@ -28,6 +28,9 @@ struct LearnedRelativeSpec {
   bool symmetric = false;
   BeyondReach beyond = BeyondReach::kClip;
 
+  // Heads that are not set are those of the table.
+  void Derive() { DeriveNumHeads(table, 1, num_heads); }
+
   FieldList Fields() {
     return {Field(1, "table", table).OfBias(),
             Field(2, "num_heads", num_heads).In(1, kMaxNumHeads).OfBias(),

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <numbers>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -25,9 +26,13 @@ template <>
 inline constexpr std::array<std::string_view, 3> kEnumNames<SinusoidalLayout> =
     {"INTERLEAVED", "CONCATENATED", "TENSOR2TENSOR"};
 
-inline constexpr double kLeastMinTimescale = 1e-6;
+// No known model has a timescale below 1, but frequencies are: min_timescale
+// 1e-4 is a peer's lowest frequency, and would give another table.
+inline constexpr double kLeastTimescale = 1;
 inline constexpr double kMostMinTimescale = 1e6;
 inline constexpr double kMostMaxTimescale = 1e18;
+inline constexpr std::string_view kNotAFrequency =
+    ", a timescale and not a frequency";
 
 struct SinusoidalSpec {
   static constexpr std::string_view kName = "sinusoidal";
@@ -40,17 +45,18 @@ struct SinusoidalSpec {
 
   FieldList Fields() {
     const bool timescales = layout == SinusoidalLayout::kTensor2Tensor;
-    return {Field(1, "dim", dim).In(1, kMaxDim),
-            Field(2, "base", base)
-                .In(1, kMaxBase)
-                .Idle(timescales, "TENSOR2TENSOR has timescales"),
-            Field(3, "layout", layout),
-            Field(4, "min_timescale", min_timescale)
-                .In(kLeastMinTimescale, kMostMinTimescale)
-                .Idle(!timescales, "only TENSOR2TENSOR has timescales"),
-            Field(5, "max_timescale", max_timescale)
-                .In(min_timescale, kMostMaxTimescale)
-                .Idle(!timescales, "only TENSOR2TENSOR has timescales")};
+    return {
+        Field(1, "dim", dim).In(1, kMaxDim),
+        Field(2, "base", base)
+            .In(1, kMaxBase)
+            .Idle(timescales, "TENSOR2TENSOR has timescales"),
+        Field(3, "layout", layout),
+        Field(4, "min_timescale", min_timescale)
+            .In(kLeastTimescale, kMostMinTimescale, std::string(kNotAFrequency))
+            .Idle(!timescales, "only TENSOR2TENSOR has timescales"),
+        Field(5, "max_timescale", max_timescale)
+            .In(min_timescale, kMostMaxTimescale, std::string(kNotAFrequency))
+            .Idle(!timescales, "only TENSOR2TENSOR has timescales")};
   }
 };
 
@@ -87,24 +93,25 @@ struct MultiAxisSinusoidalSpec {
       return field.Idle(axis_lengths.empty(), "there are no axis_lengths");
     };
     const bool timescales = layout == MultiAxisLayout::kTensor2Tensor;
-    return {Field(1, "dim", dim).In(1, kMaxDim),
-            Field(2, "num_axes", num_axes).In(1, kMaxAxes),
-            Field(3, "layout", layout).Required(),
-            Field(4, "base", base)
-                .In(1, kMaxBase)
-                .Idle(timescales, "TENSOR2TENSOR has timescales"),
-            Field(5, "min_timescale", min_timescale)
-                .In(kLeastMinTimescale, kMostMinTimescale)
-                .Idle(!timescales, "only TENSOR2TENSOR has timescales"),
-            Field(6, "max_timescale", max_timescale)
-                .In(min_timescale, kMostMaxTimescale)
-                .Idle(!timescales, "only TENSOR2TENSOR has timescales"),
-            Field(7, "axis_lengths", axis_lengths).In(1, kMaxAxisLength),
-            of_fractions(Field(8, "axis_scale", axis_scale)
-                             .In(kLeastAxisScale, kMostAxisScale)),
-            of_fractions(Field(9, "axis_eps", axis_eps).In(0, 1)),
-            of_fractions(Field(10, "axis_offset", axis_offset)
-                             .In(-kMostAxisOffset, kMostAxisOffset))};
+    return {
+        Field(1, "dim", dim).In(1, kMaxDim),
+        Field(2, "num_axes", num_axes).In(1, kMaxAxes),
+        Field(3, "layout", layout).Required(),
+        Field(4, "base", base)
+            .In(1, kMaxBase)
+            .Idle(timescales, "TENSOR2TENSOR has timescales"),
+        Field(5, "min_timescale", min_timescale)
+            .In(kLeastTimescale, kMostMinTimescale, std::string(kNotAFrequency))
+            .Idle(!timescales, "only TENSOR2TENSOR has timescales"),
+        Field(6, "max_timescale", max_timescale)
+            .In(min_timescale, kMostMaxTimescale, std::string(kNotAFrequency))
+            .Idle(!timescales, "only TENSOR2TENSOR has timescales"),
+        Field(7, "axis_lengths", axis_lengths).In(1, kMaxAxisLength),
+        of_fractions(Field(8, "axis_scale", axis_scale)
+                         .In(kLeastAxisScale, kMostAxisScale)),
+        of_fractions(Field(9, "axis_eps", axis_eps).In(0, 1)),
+        of_fractions(Field(10, "axis_offset", axis_offset)
+                         .In(-kMostAxisOffset, kMostAxisOffset))};
   }
 };
 

@@ -48,12 +48,14 @@ class SpecRegistration {
     return names;
   }
 
-  // `field` is where the spec stands, `buckets` as CheckFields has it.
+  // Sets fields of the spec that follow from others. `field` is where the spec
+  // stands, `buckets` as CheckFields has it.
   static absl::StatusOr<Description> Describe(absl::string_view field,
                                               AnySpec& spec, bool buckets,
                                               const Context&... context) {
     const auto found = Known().find(spec.name());
     if (found == Known().end()) return Invalid(field, ": not set");
+    spec.Derive();
     AnySpec defaults = found->second.default_spec();
     ATTNBIAS_RETURN_IF_ERROR(
         CheckFields(spec.name(), spec.Fields(), defaults.Fields(), buckets));

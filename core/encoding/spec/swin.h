@@ -22,6 +22,9 @@ struct WindowBiasSpec {
   int64_t num_heads = 0;
   std::optional<Table> table;
 
+  // Heads that are not set are those of the table.
+  void Derive() { DeriveNumHeads(table, 1, num_heads); }
+
   FieldList Fields() {
     return {Field(1, "window_height", window_height).In(1, kMaxWindowSide),
             Field(2, "window_width", window_width).In(1, kMaxWindowSide),

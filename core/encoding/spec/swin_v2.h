@@ -32,6 +32,9 @@ struct SwinV2Spec {
     return pretrained_window_width.value_or(window_width);
   }
 
+  // Heads that are not set are those of the table.
+  void Derive() { DeriveNumHeads(output_weight, 0, num_heads); }
+
   FieldList Fields() {
     // Coordinates are fractions of a side's length - 1, which must not be 0
     // where there are any but 0.

@@ -22,6 +22,9 @@ struct T5Spec {
   std::optional<Table> table;
   BucketRule bucket_rule = BucketRule::kExact;
 
+  // Heads that are not set are those of the table.
+  void Derive() { DeriveNumHeads(table, 1, num_heads); }
+
   FieldList Fields() {
     return {Field(1, "num_heads", num_heads)
                 .In(1, kMaxNumHeads)

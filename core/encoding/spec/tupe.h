@@ -30,6 +30,9 @@ struct TupeSpec {
   // Absent: 1 / sqrt(2 d_model / num_heads).
   std::optional<double> position_scale;
 
+  // Heads that are not set are those of the table.
+  void Derive() { DeriveNumHeads(relative_table, 1, num_heads); }
+
   FieldList Fields() {
     // With neither term it is asked for buckets.
     const bool no_buckets = position_table && !relative_table;

@@ -139,7 +139,7 @@ absl::Status CheckRelativeTable(const TupeSpec& spec) {
   }
   const int64_t rows = spec.num_buckets + (spec.reset_class_token ? 1 : 0);
   return CheckShape("tupe.relative_table", *spec.relative_table,
-                    {{rows, "buckets"}, {spec.num_heads, "heads"}});
+                    {{rows, "buckets"}, {spec.num_heads, "heads (num_heads)"}});
 }
 
 // What belongs to an encoding and outlives it with its evaluators.

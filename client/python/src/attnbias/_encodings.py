@@ -171,9 +171,10 @@ class Sinusoidal(Encoding[npt.NDArray[Any]]):
         base: column pair i turns by base^(-2i/dim) radians a position; in [1, 1e18]. Default 10000.
         layout: "interleaved" (default) is s0 c0 s1 c1 ..., "concatenated" s0 s1 ... c0 c1 ...,
             "tensor2tensor" the same with timescales of its own and a zero column for an odd dim.
-        min_timescale: only for "tensor2tensor": the factor in front of the inverse timescales.
-            Default 1.
-        max_timescale: only for "tensor2tensor". Default 10000.
+        min_timescale: only for "tensor2tensor": the factor in front of the inverse timescales, in
+            [1, 1e6]. Default 1. A timescale is not a frequency.
+        max_timescale: only for "tensor2tensor", in [min_timescale, 1e18]. Default 10000. For a
+            lowest frequency f it is 1 / f.
     """
 
     field: ClassVar[str] = "sinusoidal"
@@ -848,8 +849,8 @@ class MultiAxisSinusoidal(Encoding[npt.NDArray[Any]]):
             of them: "interleaved" (DETR) is s0 c0 s1 c1 ..., "concatenated" (MAE) s0 s1 ... c0 c1
             ...
         base: as in Sinusoidal, of an axis' columns. Default 10000.
-        min_timescale: only for "tensor2tensor". Default 1.
-        max_timescale: only for "tensor2tensor". Default 10000.
+        min_timescale: only for "tensor2tensor", as in :class:`Sinusoidal`. Default 1.
+        max_timescale: only for "tensor2tensor", as in :class:`Sinusoidal`. Default 10000.
         axis_lengths: the length of each axis, where positions are fractions of it (DETR): position
             p of an axis of length L counts as ``(p + axis_offset) / (L + axis_eps) * axis_scale``.
             Default: as p.

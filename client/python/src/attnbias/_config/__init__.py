@@ -121,7 +121,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path}: not JSON: {error}") from None
     if not isinstance(values, dict):
         raise ValueError(f"{path}: got {type(values).__name__}, want a JSON object")
-    if _is_deeper(values, _MOST_LEVELS):
+    if _is_deeper(values, 1 + _MOST_LEVELS):
         raise ValueError(f"{path}: nested deeper than {_MOST_LEVELS} levels")
     return values
 

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the table of model types into docs/models.md, from the register; ./dev generate runs it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+REGISTER = ROOT / "client/python/src/attnbias/_config/models.json"
+PAGE = ROOT / "docs/models.md"
+BEGIN, END = "<!-- begin: generated -->\n", "<!-- end: generated -->\n"
+
+
+def encodings(row: dict[str, Any]) -> str:
+    """What from_config gives: the encodings of a rule, or of the parts."""
+    cell = f"`{row['rule']}`" if "rule" in row else f"those of {', '.join(row['parts'])}"
+    return "; ".join(filter(None, (cell, row.get("note"))))
+
+
+def named(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def table() -> str:
+    """Model types of which all four know the same are one row."""
+    register = json.loads(REGISTER.read_text(encoding="utf-8"))
+    rows: dict[tuple[str, str, str], list[str]] = {}
+    for name, row in register["models"].items():
+        known = encodings(row), "tables" if "tables" in row else "", row.get("attach", "")
+        rows.setdefault(known, []).append(name)
+    lines = [
+        "| `from_config`, `export` | `--checkpoint` | `attach` | model types |",
+        "|---|---|---|---|",
+        *(f"| {' | '.join(known)} | {named(names)} |" for known, names in sorted(rows.items())),
+        "",
+        "| not served, since | model types |",
+        "|---|---|",
+        *(f"| {why} | {named(names)} |" for why, names in register["unserved"].items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def with_table(page: str) -> str:
+    """The page with the table as the register has it."""
+    before, rest = page.split(BEGIN)
+    _, after = rest.split(END)
+    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
