@@ -42,7 +42,11 @@ LEARNED = [
     if rule in ("learned", "bert", "roberta", "of_both_sides") and name not in IN_FROM_CONFIG_TEST
 ]
 # Added to all patches at once.
-OF_PATCHES = [name for name in LEARNED if MODELS[name].tables in ("vit", "deit", "ijepa")]
+OF_PATCHES = [
+    name
+    for name in LEARNED
+    if MODELS[name].tables in ("vit", "deit", "ijepa") or name == "tipsv2_vision_model"
+]
 LEARNED = [name for name in LEARNED if name not in OF_PATCHES]
 IMAGES = {
     "hidden_size": 8,
