@@ -20,7 +20,7 @@ import pytest
 import torch
 import transformers
 from attach_learned_test import client_of_tables, mounted
-from attach_rotary_test import LENGTH, ORIGINAL, rope_of
+from attach_rotary_test import GPTJ_HAS_ONE_TABLE, LENGTH, ORIGINAL, rope_of
 from attached import assert_close, state
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
@@ -171,6 +171,7 @@ ROTARY: dict[str, Change] = {
     "cast": cast,
 }
 ALIBI = "build_alibi_tensor"
+GPTJ = "GPTJRotaryEmbedding" if GPTJ_HAS_ONE_TABLE else "GPTJAttention"
 SINES = "SinusoidalPositionalEmbedding"
 CHANGES: dict[str, dict[str, Change]] = {
     **dict.fromkeys(("gemma3", *attach_rotary_test.MODELS), ROTARY),
@@ -202,8 +203,8 @@ CHANGES: dict[str, dict[str, Change]] = {
     },
     "swinv2": {"coordinates": scaled_coordinates, "network": network_replaced},
     "gptj": {
-        "table": one_number("embed_positions", "GPTJAttention"),
-        "method": replaced("_get_embed_positions", "GPTJAttention"),
+        "table": one_number("embed_positions", GPTJ),
+        "method": replaced("forward" if GPTJ_HAS_ONE_TABLE else "_get_embed_positions", GPTJ),
     },
     **{name: {"weight": learned_weight} for name in attach_learned_test.SAME},
 }

@@ -572,8 +572,8 @@ def test_layers_that_compute_otherwise_are_refused(
 def test_refuses_other_models(client: attnbias.Client) -> None:
     vit = transformers.ViTModel(transformers.ViTConfig(num_hidden_layers=1))
     refused = refusal(client, vit)
-    assert refused.startswith("model: got model_type 'vit', want one of bart, beit, bert, ")
-    assert refused.endswith(", umt5, whisper")
+    assert refused.startswith("model: got model_type 'vit', want one of ")
+    assert ", bart, " in refused
     want = "want a model of transformers, such as transformers.T5Model"
     assert refusal(client, nn.Linear(1, 1)) == f"model: got an object of Linear; {want}"
     assert refusal("localhost", make("t5")) == "client: got 'localhost'; want an attnbias.Client"

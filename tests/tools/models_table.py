@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the tables of model types into docs/models.md, from the register, for ./dev generate."""
+"""Writes the table of model types of docs/models.md from the register, for ./dev generate."""
 
 import json
 from pathlib import Path

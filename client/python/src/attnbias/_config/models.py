@@ -17,7 +17,6 @@ from __future__ import annotations
 import difflib
 import functools
 import json
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +26,8 @@ from attnbias._config.fields import As, ConfigFields
 from attnbias._config.rotary import RotaryModel, rotary_places
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from attnbias._config.places import Places, TableOf
 
 
@@ -162,4 +163,4 @@ def model_of(config: ConfigFields) -> Model:
         config.refuse("model_type", f"one with encodings that are served: {UNSERVED[name]}")
     near = difflib.get_close_matches(str(name), MODELS)
     meant = f" (did you mean {' or '.join(map(repr, near))}?)" if near else ""
-    config.refuse("model_type", f"one of {', '.join(sorted(MODELS))}{meant}")
+    return config.refuse("model_type", f"one of {', '.join(sorted(MODELS))}{meant}")

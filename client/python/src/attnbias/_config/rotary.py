@@ -201,7 +201,7 @@ def _head_dim(config: ConfigFields, model: RotaryModel) -> int:
 
 
 def _own_or_models(rope: ConfigFields, word: str, config: ConfigFields, name: str | float) -> float:
-    models = name if isinstance(name, float) else config.number(name)
+    models = config.number(name) if isinstance(name, str) else name
     return rope.number(word) if rope.is_set(word) else models
 
 

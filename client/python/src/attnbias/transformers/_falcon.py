@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,7 +49,7 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
 
 def _own_row(model: Any, length: int) -> torch.Tensor:
     mask = torch.ones(1, length, dtype=torch.int64, device="cpu")
-    build = type(model).forward.__globals__[_NAME]
+    build = inspect.unwrap(type(model).forward).__globals__[_NAME]
     row: torch.Tensor = build(mask, model.num_heads, torch.bfloat16)
     return row[:, 0]
 
