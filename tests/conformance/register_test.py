@@ -22,8 +22,8 @@ import transformers as hf
 from bits import assert_same_bits, to_array
 from bounds import assert_near
 from checkpoint_test import CASES, check_config, make_model, of_patches
-from default_configs_test import COLUMNS, ROWS, Rope, cos_and_sin, module_of, relative_bound
 from from_config_test import NO_DEFAULT, REMOTE, ROTARY, make_config
+from ropes import AXES, ROWS, Rope, cos_and_sin, module_of, relative_bound
 from transformers.initialization import no_init_weights
 from transformers.models.llama import modeling_llama
 
@@ -60,6 +60,7 @@ SINUSOIDAL = [
     name for name, rule in RULES.items() if rule == "sinusoidal" and name not in IN_FROM_CONFIG_TEST
 ]
 AXIAL = [name for name, model in MODELS.items() if "default_type" in model.arguments]
+
 OF_LAYERS = [name for name, model in MODELS.items() if "layer_types" in model.arguments]
 WHOLES = [name for name, model in MODELS.items() if model.parts]
 BY_ITSELF = {"codegen", "roformer", "granitemoehybrid"}
@@ -213,7 +214,7 @@ def test_axial_tables_are_the_modules(client: attnbias.Client, model_type: str) 
     config = make_config(model_type)
     encoding = attnbias.from_config(config)["rotary"]
     rope = Rope(model_type, config, None, dict(config.rope_parameters))
-    assert_rows(client, encoding, rope, [ROWS, COLUMNS], module_of(rope))
+    assert_rows(client, encoding, rope, AXES[:2], module_of(rope))
 
 
 @pytest.mark.parametrize("model_type", OF_LAYERS)
