@@ -18,6 +18,7 @@ import learned_relative_test
 import multi_axis_sinusoidal_test
 import position_mlp_test
 import position_modules_test
+import register_test
 import relative_sinusoid_test
 import rotary_test
 import shaw_test
@@ -31,6 +32,7 @@ import tupe_test
 from pages import DOCS, Row, rows_of, section_of
 
 import attnbias
+from attnbias._config.models import MODELS
 
 MODEL_TYPE = re.compile(r"`([\w-]+)`")
 PAGES = [
@@ -218,11 +220,15 @@ def test_every_row_has_a_test_and_every_test_a_row() -> None:
             assert documented[section] == tests.keys(), section
 
 
-def test_every_checkpoint_has_a_case() -> None:
-    tested = {config.model_type for config, _ in checkpoint_test.CASES} | {"swinv2"}
+def test_every_checkpoint_is_mounted_and_compared() -> None:
     table = section_of("encodings/checkpoints.md", "Encodings of a checkpoint")
     documented = {name for row in table for name in MODEL_TYPE.findall(row.cells[0])}
-    assert documented - {"relative_key"} == tested
+    documented -= {"relative_key"}
+    assert documented <= {name for name, model in MODELS.items() if model.tables}
+    by_register = {*register_test.LEARNED, *register_test.OF_PATCHES}
+    by_register |= register_test.IN_FROM_CONFIG_TEST
+    assert documented >= register_test.IN_CHECKPOINT_TEST
+    assert documented <= register_test.IN_CHECKPOINT_TEST | by_register
 
 
 def test_every_family_has_tests_of_its_bits() -> None:
