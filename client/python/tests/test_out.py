@@ -59,7 +59,7 @@ def test_torch_tensor_is_filled(server: FakeServer, client: attnbias.Client, dty
     out = torch.zeros(4, 6, dtype=getattr(torch, dtype))
     values = VALUES if dtype == "float32" else VALUES.astype(ml_dtypes.bfloat16)
     server.script = [table(values).serve]
-    assert client.get(attnbias.Sinusoidal(dim=6), positions=4, out=out) is out
+    assert client.get(attnbias.Sinusoidal(dim=6), positions=4, dtype=dtype, out=out) is out
     np.testing.assert_array_equal(out.float().numpy(), VALUES)
 
 
