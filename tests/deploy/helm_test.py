@@ -335,7 +335,7 @@ def pod_root(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     pair.key.rename(settings / "tls" / "tls.key")
     authority.certificate.rename(settings / "tls-client-ca" / "ca.crt")
     (settings / "tokens" / "tokens").write_text(f"trainer sha256:{64 * '0'}\n")
-    (settings / "policy" / "policy.json").write_text('{"callers": {}}')
+    (settings / "policy" / "policy.json").write_text('{"callers": {"trainer": {"methods": ["*"]}}}')
     [file] = of_kind(made("precompute"), "ConfigMap")
     (settings / "precompute" / "precompute.json").write_text(file["data"]["precompute.json"])
     (data / "tables" / "t" / "small").mkdir(parents=True)

@@ -56,7 +56,7 @@ EXPRESSIONS = [(rule["alert"], rule["expr"]) for rule in ALERTS if OF_EDGE not i
 @pytest.fixture(scope="module")
 def exposition(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("access")
-    (folder / "tokens").touch()
+    (folder / "tokens").write_text(f"someone sha256:{'0' * 64}\n")
     pair = Authority(folder).sign("server")
     tls = (f"--tls-cert={pair.certificate}", f"--tls-key={pair.key}")
     with Server(*tls, f"--tokens={folder / 'tokens'}") as server:
