@@ -69,7 +69,7 @@ def attach(
     require_instance(client, Client, "client", "an attnbias.Client")
     if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1:
         raise ValueError(f"max_length: got {max_length!r}, want an integer from 1 on")
-    family = family_of(model.config.model_type)
+    family = family_of(model)
     _refuse_attached(model)
     chosen = _attention_of(model, attention, family)
     sites = list(family.sites(Wanted(model, max_length, chosen, client)))
@@ -135,7 +135,8 @@ def _attention_of(
 ) -> Attention | None:
     """What attention is going to run with; None is another that the model has."""
     name = model.config._attn_implementation if attention is None else attention
-    for one in family.attentions:
+    known = [each for each in family.attentions if each != "sdpa" or model._supports_sdpa]
+    for one in known:
         if name == one:
             if one == "flex" and model.config.output_attentions:
                 raise ValueError(
@@ -146,7 +147,7 @@ def _attention_of(
     if attention is None and family.takes_any:
         return None
     got = f"{name!r}, which the model has" if attention is None else repr(name)
-    wanted = " or ".join(f'"{one}"' for one in family.attentions)
+    wanted = " or ".join(f'"{one}"' for one in known)
     message = f"attention: got {got}, want {wanted} for {type(model).__name__}"
     if attention == "flex" and family.takes_any and model._supports_flex_attn:
         message += (
