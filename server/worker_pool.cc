@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace attnbias {
@@ -111,15 +112,17 @@ void WorkerPool::Yield() {
 }
 
 void WorkerPool::DispatchUncutLocked() {
-  while (uncut_running_ < num_uncut_ && !uncut_.empty()) {
-    UncutThread* thread = uncut_.Front().thread;
+  while (uncut_running_ < num_uncut_) {
+    // One that cannot begin for want of a thread holds up none that has begun.
+    std::optional<Waiting> next = uncut_.PopFirst([this](const Waiting& next) {
+      return next.thread != nullptr || !uncut_idle_.empty();
+    });
+    if (!next.has_value()) return;
+    UncutThread* thread = next->thread;
     if (thread == nullptr) {
-      if (uncut_idle_.empty()) return;
       thread = uncut_idle_.back();
       uncut_idle_.pop_back();
-      thread->task = uncut_.Pop();
-    } else {
-      uncut_.Pop();
+      thread->task = *std::move(next);
     }
     ++uncut_running_;
     thread->may_run = true;
