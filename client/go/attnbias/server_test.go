@@ -187,6 +187,24 @@ func TestIndicesHaveNoHeads(t *testing.T) {
 	expectDense(t, got, want, 0, 0, 0)
 }
 
+func TestIndicesOfGridsHaveNoHeads(t *testing.T) {
+	client := realClient(t)
+	for _, encoding := range []string{"swin", "beit"} {
+		spec := specOf(t, encoding+" { window_height: 2 window_width: 3 } "+
+			"output { values: VALUES_BUCKETS }")
+		got, err := AsBlockToeplitz[int32](get(t, client, spec))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := dense[int32](t, client, spec)
+		if got.Heads() != 1 || len(want.Shape) != 2 {
+			t.Fatalf("%s: got %d heads, and dense %v", encoding, got.Heads(), want.Shape)
+		}
+		want.Shape = append([]int{1}, want.Shape...)
+		expectDense(t, got, want, 0, 0, 0)
+	}
+}
+
 func TestVectorsAreTheirDenseTensor(t *testing.T) {
 	client := realClient(t)
 	for _, table := range []*pb.TableRef{counting(5, 3), counting(2, 5, 3)} {
