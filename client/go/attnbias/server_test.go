@@ -468,6 +468,27 @@ func TestAnyRequestDeterminesAnAnswer(t *testing.T) {
 	}
 }
 
+// A border with fewer heads than the numbers before it would be read beyond its end.
+func TestBorderHasTheHeadsOfThePartBeforeIt(t *testing.T) {
+	spec := specOf(t, "beit { window_height: 2 window_width: 3 table { name: 'w' } } grid {}")
+	part := func(name string, form pb.Form, shape ...int64) *pb.TensorPart {
+		return &pb.TensorPart{Name: name, DataType: pb.DataType_DATA_TYPE_F32, Form: form,
+			Shape: shape}
+	}
+	header := payloadHeader()
+	header.ResolvedSpec = spec
+	header.Parts = []*pb.TensorPart{
+		part("block", pb.Form_FORM_BLOCK_TOEPLITZ_2D, 4, 3, 5),
+		part("border", pb.Form_FORM_TABLE, 4, 3),
+	}
+	if err := expectedOf(spec).check(header); err != nil {
+		t.Fatal(err)
+	}
+	header.Parts[1].Shape[0] = 1
+	err := expectedOf(spec).check(header)
+	expectError(t, err, ErrCorrupt, "part border has shape [1, 3], want [4, 3]")
+}
+
 func TestServerIsDescribed(t *testing.T) {
 	client := realClient(t)
 	info, err := client.ServerInfo(t.Context())
