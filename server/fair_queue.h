@@ -46,17 +46,17 @@ class FairQueue {
     OwnerToPush(name).items.push_back(std::move(item));
   }
 
-  // Before the owner's other items: what has begun.
+  // Puts an item that has begun before the owner's other items.
   void PushFront(const std::string& name, Item item) {
     OwnerToPush(name).items.push_front(std::move(item));
   }
 
-  // Of a queue that is not empty: what Pop would return.
+  // Returns the item that Pop would. The queue must not be empty.
   const Item& Front() const {
     return std::get<Entry*>(*places_.begin())->second.items.front();
   }
 
-  // Of a queue that is not empty.
+  // The queue must not be empty.
   Item Pop() { return PopOf(*std::get<Entry*>(*places_.begin())); }
 
   // Pops the item of the first owner whose next item `fits`; nothing if none
