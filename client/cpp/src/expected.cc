@@ -458,7 +458,8 @@ absl::Status CheckParts(const v1::TensorHeader& header,
   for (int i = 0; i < header.parts_size(); ++i) {
     ExpectedPart want = wanted[static_cast<size_t>(i)];
     // A border has as many heads as the part before it.
-    if (i > 0 && want.shape[0] == kAny) want.shape[0] = header.parts(0).shape(0);
+    if (i > 0 && want.shape[0] == kAny)
+      want.shape[0] = header.parts(0).shape(0);
     const absl::Status status =
         CheckPart(header.parts(i), want, request.data_type());
     if (!status.ok()) return status;
