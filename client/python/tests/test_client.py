@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import traceback
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 ALIBI = attnbias.ALiBi(num_heads=2)
 SIZE: dict[str, Any] = {"queries": 4, "keys": 6, "align": "end"}
 DIAGONALS = sequence(2 * 9).reshape(2, 9)
-TOEPLITZ = Payload(("diagonals", tensor_pb2.FORM_TOEPLITZ, DIAGONALS), first_relative_position=-5)
+TOEPLITZ_OF = ("diagonals", tensor_pb2.FORM_TOEPLITZ, DIAGONALS)
+TOEPLITZ = Payload(TOEPLITZ_OF, first_relative_position=-5)
 ROTARY = attnbias.Rotary(head_dim=2)
 COS, SIN = sequence(8).reshape(2, 2, 2)
 TWO_PARTS_OF = (
@@ -151,13 +153,11 @@ def refuses(code: grpc.StatusCode, *details: Any) -> Any:
 
 
 def test_describe(server: FakeServer, client: attnbias.Client) -> None:
-    masked = Payload(*TWO_PARTS_OF)
-    masked.header.fully_masked_rows.add(begin=1, end=3)
-    server.describe = [describes(masked)]
+    server.describe = [describes(TWO_PARTS)]
     info = client.describe(ROTARY, positions=2)
     assert info.fingerprint == FINGERPRINT
     assert info.nbytes == 32
-    assert info.fully_masked_rows == ((1, 3),)
+    assert info.fully_masked_rows == ()
     assert info.parts[1] == attnbias.TensorPart(
         name="sin",
         dtype=np.dtype(np.float32),
@@ -167,6 +167,45 @@ def test_describe(server: FakeServer, client: attnbias.Client) -> None:
         nbytes=16,
         first_relative_position=0,
     )
+
+
+def test_masked_rows_are_those_that_the_request_masks(
+    server: FakeServer, client: attnbias.Client
+) -> None:
+    right, wrong, none = (Payload(TOEPLITZ_OF, first_relative_position=-8) for _ in range(3))
+    right.header.fully_masked_rows.add(begin=2, end=4)
+    wrong.header.fully_masked_rows.add(begin=0, end=2)
+    server.describe = [describes(each) for each in (right, wrong, none)]
+    asked: dict[str, Any] = {"queries": 4, "keys": 6, "query_offset": 5, "window_left": 1}
+    assert client.describe(ALIBI, **asked).fully_masked_rows == ((2, 4),)
+    for got in ("[[0, 2]]", "[]"):
+        says = f"header.fully_masked_rows: got {got}, want [[2, 4]]"
+        with pytest.raises(attnbias.DataLossError, match=re.escape(says)):
+            client.describe(ALIBI, **asked)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_rows_without_keys_are_those_that_no_pair_is_seen_from(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+
+    def positions() -> Any:
+        begin, length = int(rng.integers(-9, 9)), int(rng.integers(1, 9))
+        whole = range(begin, begin + length)
+        return whole if rng.random() < 0.5 else rng.integers(-9, 9, length).tolist()
+
+    def window() -> int | None:
+        return int(rng.integers(5)) if rng.random() < 0.7 else None
+
+    queries, keys = positions(), positions()
+    mask = attnbias.Mask(causal=bool(rng.random() < 0.5), window_left=2, window_right=window())
+    if seed % 3 == 0:
+        mask = attnbias.Mask(causal=True, window_left=window())
+    got = [row for span in mask.rows_without_keys(queries, keys) for row in range(*span)]
+    assert got == [
+        row
+        for row, query in enumerate(queries)
+        if not any(mask.visible(key - query) for key in keys)
+    ]
 
 
 def test_unary_calls_are_retried(server: FakeServer, client: attnbias.Client) -> None:
@@ -570,7 +609,10 @@ def test_safetensors_say_what_a_toeplitz_is(
             "attnbias.key_length": "6",
             "attnbias.diagonals.first_relative_position": "-5",
             "attnbias.diagonals.vectors": "false",
-            "attnbias.resolved_spec": "{}",
+            "attnbias.resolved_spec": (
+                '{"pair": {"query_length": "4", "key_length": "6", "alignment": "ALIGNMENT_END"}, '
+                '"alibi": {"num_heads": 2}}'
+            ),
         }
 
 

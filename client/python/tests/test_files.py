@@ -27,7 +27,13 @@ if TYPE_CHECKING:
 
 SPEC = service_pb2.TensorSpec(
     alibi={"num_heads": 2},
-    pair={"query_length": 4, "key_length": 6, "queries": {"end": 4}, "keys": {"end": 6}},
+    pair={
+        "query_length": 4,
+        "key_length": 6,
+        "query_offset": 2,
+        "queries": {"end": 4},
+        "keys": {"end": 6},
+    },
     output={"mask": {"causal": True, "fill_value": float("-inf")}},
 )
 
@@ -122,7 +128,7 @@ TOEPLITZ = Payload(
 def test_what_the_client_saved_is_what_it_gets(
     server: FakeServer, client: attnbias.Client, tmp_path: Path
 ) -> None:
-    asked: dict[str, Any] = {"queries": 4, "keys": 6, "align": "end"}
+    asked: dict[str, Any] = {"queries": 4, "keys": 6, "query_offset": 2, "causal": True}
     encoding = attnbias.ALiBi(num_heads=2)
     server.script = [TOEPLITZ.serve] * 2
     client.save(tmp_path / "bias.safetensors", encoding, **asked)

@@ -239,8 +239,9 @@ def test_toeplitz_with_a_class_token(
 ) -> None:
     table = np.random.default_rng(1).normal(size=(33, 2)).astype("f4")
     tupe = attnbias.Tupe(num_heads=2, relative_table=table, reset_class_token=True)
-    for keys in (12, (0, 5), (3, 12)):
-        extent: Any = {"queries": 9, "keys": keys, "query_offset": offset}
+    places: list[dict[str, Any]] = [{"keys": keys} for keys in (12, (0, 5), (3, 12))]
+    for place in [*places, {"key_position_ids": range(-2, 7)}]:
+        extent: Any = {"queries": 9, "query_offset": offset, **place}
         got = real_client.get(tupe, **extent)
         assert isinstance(got, attnbias.BorderedToeplitz)
         dense = real_client.get(tupe, **extent, form="dense")
