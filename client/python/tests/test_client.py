@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import pty
 import re
+import termios
 import time
 import traceback
 from typing import TYPE_CHECKING, Any
@@ -658,6 +662,24 @@ def test_progress_bar_counts_to_the_end(
     server.script = [table(sequence(4096)).serve]
     client.get(attnbias.Sinusoidal(dim=1), positions=4096, progress=True)
     assert "16.0k/16.0k" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("lines", "columns"), [(0, 0), (0, 100), (24, 0), (24, 100)])
+def test_progress_is_shown_on_a_terminal_of_any_size(
+    server: FakeServer, client: attnbias.Client, lines: int, columns: int
+) -> None:
+    reader, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (lines, columns))
+    server.script = [table(sequence(4096)).serve]
+    with os.fdopen(terminal, "w") as stderr, contextlib.redirect_stderr(stderr):
+        client.get(attnbias.Sinusoidal(dim=1), positions=4096, progress=True)
+    shown = b""
+    with contextlib.suppress(OSError):  # after all that was written
+        while part := os.read(reader, 1 << 12):
+            shown += part
+    os.close(reader)
+    assert b"%|" in shown
+    assert b"16.0k/16.0k" in shown
 
 
 @pytest.mark.parametrize("progress", [None, False])
