@@ -148,6 +148,11 @@ def test_a_refusal_is_not_lost_where_a_write_meets_it(
             client.logits(term, np.ones((1, 4, 2)), keys=4, direction="bidirectional")
 
 
+@pytest.mark.parametrize("kind", [attnbias.Client, attnbias.aio.Client])
+def test_a_client_is_shown_by_its_target(kind: Any) -> None:
+    assert repr(kind("host:1", tls=True, token="secret")) == "Client('host:1')"
+
+
 def describes(payload: Payload) -> Any:
     return lambda _request, _context: service_pb2.DescribeTensorResponse(header=payload.header)
 

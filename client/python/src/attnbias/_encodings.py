@@ -9,8 +9,8 @@ A field left None is not sent, and then has the default that the contract gives.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, cast, overload
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, overload
 
 import numpy.typing as npt
 from typing_extensions import TypeVar
@@ -20,6 +20,7 @@ from attnbias._enums import enum_name, set_enum
 from attnbias._generated import is_repeated
 from attnbias._grid import BlockToeplitz, BorderedToeplitz
 from attnbias._results import RotaryTables, XposTables
+from attnbias._shown import Shown
 from attnbias._tables import from_table_ref, to_table_ref
 from attnbias._tensors import KeyRow, Toeplitz
 from attnbias.v1 import options_pb2, service_pb2, tensor_pb2
@@ -55,7 +56,7 @@ Compact = TypeVar("Compact", covariant=True, default=Any)  # noqa: PLC0105  # a 
 """What ``Client.get`` gives where no other form is asked for."""
 
 
-class Fields:
+class Fields(Shown):
     """A message of the contract, of whose fields this has the attributes."""
 
     def set_fields(self, message: Any, path: str) -> None:
@@ -69,12 +70,6 @@ class Fields:
             value = getattr(self, field.name)
             if value is not None:
                 self._set_field(message, field, value, f"{path}.{field.name}")
-
-    def __repr__(self) -> str:
-        """As one writes it: without what is None."""
-        values = {field.name: getattr(self, field.name) for field in fields(cast("Any", self))}
-        given = [f"{name}={value!r}" for name, value in values.items() if value is not None]
-        return f"{type(self).__name__}({', '.join(given)})"
 
     def _set_field(self, message: Message, field: FieldDescriptor, value: Any, path: str) -> None:
         if field.message_type is tensor_pb2.TableRef.DESCRIPTOR:
