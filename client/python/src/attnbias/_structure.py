@@ -9,6 +9,7 @@ read ``[...]`` without the H. Vectors have a last axis more, of their columns.
 from __future__ import annotations
 
 import operator
+import sys
 from abc import ABC, abstractmethod
 from types import EllipsisType
 from typing import (
@@ -29,6 +30,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from attnbias._checks import require_instance
 from attnbias._dtypes import BFLOAT16
+from attnbias._jax import register_with_jax
 from attnbias._plot import Pictured
 from attnbias._shards import Layout, chunk, group_of, indices_of
 from attnbias._span import Span, bounds
@@ -81,13 +83,24 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
             asked to be.
     """
 
-    fingerprint: str
-    resolved_spec: service_pb2.TensorSpec | None
+    fingerprint: str = ""
+    resolved_spec: service_pb2.TensorSpec | None = None
     mask: Mask | None = None
     vectors: bool = False
 
     _is_strided: ClassVar[bool]
     """Whether strides over what is held make the dense array: ``view`` copies nothing."""
+    _leaves: ClassVar[tuple[str, ...]]
+    """The attributes that are the leaves of a pytree of JAX."""
+    _whole: Shipped | None = None
+    """The numbers of what this is a window of, for ``score_mod``; made when first needed."""
+    _begin: int = 0
+    """The place of the first of these among them."""
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        """Makes an empty one, of a class that JAX knows if it is imported."""
+        register_with_jax(cls)
+        return super().__new__(cls)
 
     # ---- what each structure says of itself
 
@@ -269,6 +282,11 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
             queries, keys = (jax.numpy.asarray(indices) for indices in self._indices())
             places = self._place(queries[:, None], keys, jax.numpy.where)
             return jax.numpy.take(numbers, places, axis=-2 if self.vectors else -1)
+
+    def __jax_array__(self) -> Any:
+        """The dense tensor, as beside an array of JAX."""
+        self._check_implicit(self.dtype)
+        return self.to_jax()
 
     # ---- in attention
 
@@ -563,6 +581,11 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
 
         return type(self)(**{name: mapped(value) for name, value in self._arguments().items()})
 
+    def _shipped(self) -> Shipped:
+        if self._whole is None:
+            self._whole = Shipped(self._numbers())
+        return self._whole
+
     # ---- its axes
 
     def _has_heads(self) -> bool:
@@ -647,7 +670,7 @@ class LookedUp(Structure):
         queries, keys = self._indices()
         places: npt.NDArray[np.intp] = self._place(queries[:, None], keys, np.where)
         axis = -2 if self.vectors else -1
-        dense: npt.NDArray[Any] = np.take(self._numbers(), places, axis=axis)
+        dense: npt.NDArray[Any] = np.take(np.asarray(self._numbers()), places, axis=axis)
         return dense
 
 
@@ -754,6 +777,13 @@ def inside(span: Span | None, length: int, name: str) -> tuple[int, int]:
         message = f"{name}: got [{begin}, {end}), want a window that is not empty in [0, {length})"
         raise IndexError(message)
     return begin, end
+
+
+def joined(first: Any, second: Any) -> Any:
+    """Two arrays of numpy, or of JAX, along the last axis."""
+    arrays = [first, second]
+    are_numpys = all(isinstance(each, np.ndarray) for each in arrays)
+    return (np if are_numpys else sys.modules["jax"].numpy).concatenate(arrays, axis=-1)
 
 
 def heads_of(array: npt.NDArray[Any], heads: Span | None, has_heads: bool) -> npt.NDArray[Any]:
