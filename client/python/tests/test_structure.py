@@ -360,7 +360,7 @@ def test_equality_is_of_elements_and_so_there_is_no_hash(kind: str) -> None:
         hash(bias)
     with pytest.raises(ValueError, match=r"truth value of a .* is ambiguous"):
         bool(bias == 1)
-    one = bias[:1, :1, :1]
+    one: Any = bias[:1, :1, :1]
     if one.size == 1:
         assert bool(one) is bool(dense_of(one).item())
 

@@ -21,12 +21,12 @@ from typing import (
     Self,
     SupportsIndex,
     TypeAlias,
+    TypeVar,
     overload,
 )
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from attnbias._checks import require_instance
 from attnbias._dtypes import BFLOAT16
@@ -50,6 +50,37 @@ if TYPE_CHECKING:
     Mod: TypeAlias = Callable[..., torch.Tensor]
     BlockSize: TypeAlias = SupportsIndex | tuple[SupportsIndex, SupportsIndex]
     Index = SupportsIndex | slice | EllipsisType | None
+    Same = TypeVar("Same", bound="Structure")
+
+    @overload
+    def _operator(self: Same, other: float | np.number[Any]) -> Same: ...
+    @overload
+    def _operator(
+        self: Structure, other: Structure | npt.NDArray[Any]
+    ) -> Structure | npt.NDArray[Any]: ...
+    @overload
+    def _operator(self: Any, other: Any) -> Any: ...
+    def _operator(self: Any, other: Any) -> Any: ...
+
+    class NDArrayOperatorsMixin:  # noqa: PLW1641  # nor do structures
+        """The types of numpy's operators, which it declares as Any."""
+
+        __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __pow__ = _operator
+        __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = _operator
+        __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = __matmul__ = __rpow__ = _operator
+        __rand__ = __ror__ = __rxor__ = __rlshift__ = __rrshift__ = __rmatmul__ = _operator
+        __lt__ = __le__ = __gt__ = __ge__ = _operator
+
+        def __eq__(self, other: object) -> Any: ...
+        def __ne__(self, other: object) -> Any: ...
+        def __divmod__(self, other: Any) -> Any: ...
+        def __neg__(self) -> Self: ...
+        def __pos__(self) -> Self: ...
+        def __abs__(self) -> Self: ...
+        def __invert__(self) -> Self: ...
+
+else:
+    from numpy.lib.mixins import NDArrayOperatorsMixin
 
 MAX_IMPLICIT_BYTES: Final = 1 << 30
 """The largest dense array that a structure becomes without being asked for one by name, as by
@@ -545,6 +576,10 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
     def __dlpack_device__(self) -> tuple[int, int]:
         return _CPU
 
+    @overload
+    def __getitem__(self, index: tuple[SupportsIndex, ...]) -> Any: ...  # an array, or a number
+    @overload
+    def __getitem__(self, index: Index | tuple[Index, ...]) -> Self | npt.NDArray[Any]: ...
     def __getitem__(self, index: Index | tuple[Index, ...]) -> Any:
         entries = index if isinstance(index, tuple) else (index,)
         _require_basic(entries)
