@@ -50,7 +50,8 @@ def attach(
         What was replaced, what could not be compared, and the way back.
 
     Raises:
-        ImportError: transformers is not installed.
+        ImportError: transformers is not installed, or it or torch lacks a name that the model's
+            family needs. The model is unchanged.
         ValueError: a model that is not known or is attached already, an attention that it cannot
             run with, a table of positions that the server does not have, or a module whose numbers
             are not the server's. The model is unchanged.
@@ -69,7 +70,7 @@ def attach(
     require_instance(client, Client, "client", "an attnbias.Client")
     if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1:
         raise ValueError(f"max_length: got {max_length!r}, want an integer from 1 on")
-    family = family_of(model.config.model_type)
+    family = family_of(model)
     _refuse_attached(model)
     chosen = _attention_of(model, attention, family)
     sites = list(family.sites(Wanted(model, max_length, chosen, client)))

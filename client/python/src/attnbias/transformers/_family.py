@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from attnbias._config.models import MODELS
+from attnbias.transformers import _names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -97,15 +98,18 @@ class Family:
     takes_any: bool = False
 
 
-def family_of(model_type: str) -> Family:
-    """The family of a model type.
+def family_of(model: PreTrainedModel) -> Family:
+    """The family of a model.
 
     Raises:
+        ImportError: transformers or torch lacks a name that the family's code needs.
         ValueError: none is known.
     """
+    model_type: str = model.config.model_type
     module = MODELS[model_type].attach if model_type in MODELS else None
     if module is None:
         known = ", ".join(name for name, model in MODELS.items() if model.attach is not None)
         raise ValueError(f"model: got model_type {model_type!r}, want one of {known}")
+    _names.require(module, model)
     family: Family = importlib.import_module(f"attnbias.transformers._{module}").FAMILY
     return family
