@@ -23,7 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kBetweenLines(1);
-// What comes before OpenSSL's number of the error, in hexadecimal digits.
+// Precede OpenSSL's number of the error, which has hexadecimal digits.
 constexpr std::string_view kLineBegins = "Handshake failed with fatal error";
 constexpr std::string_view kNumberFollows = "error:";
 
@@ -49,7 +49,7 @@ HandshakeFailure FailureOf(int reason) {
   }
 }
 
-// In gRPC's words, but for the brackets of IPv6.
+// Returns the address as gRPC writes it, with IPv6 in brackets.
 std::string AddressOfPeer(int fd) {
   sockaddr_storage address = {};
   socklen_t size = sizeof(address);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Failed TLS handshakes: gRPC 1.51 tells of them in its own log alone, without
-// a peer, a line for each.
+// Failed TLS handshakes. gRPC 1.51 reports them only in its own log, one line
+// each, without the peer.
 #ifndef ATTNBIAS_SERVER_FAILED_HANDSHAKES_H_
 #define ATTNBIAS_SERVER_FAILED_HANDSHAKES_H_
 
@@ -13,32 +13,33 @@
 namespace attnbias {
 
 enum class HandshakeFailure : uint8_t {
-  // The client showed no certificate, though it has to.
+  // The client presented no certificate, and the server requires one.
   kNoCertificate,
-  // Its certificate is not trusted here, or has expired.
+  // The client's certificate is not trusted here, or has expired.
   kUntrustedCertificate,
-  // The client broke off with an alert: it does not trust this server.
+  // The client sent an alert: it does not trust this server.
   kRefusedByClient,
-  // What came is not TLS: a client in plaintext.
+  // The client speaks something other than TLS, such as plaintext.
   kNotTls,
-  // No version or cipher in common.
+  // Client and server have no version or cipher in common.
   kNothingInCommon,
   kOther
 };
-// In metrics and the log.
+// Names in metrics and the log.
 inline constexpr std::array<std::string_view, 6> kHandshakeFailureNames = {
     "no_certificate", "untrusted_certificate", "refused_by_client",
     "not_tls",        "nothing_in_common",     "other"};
 
-// Of a line of gRPC's log; nullopt for one about something else.
+// Parses a line of gRPC's log. Returns nullopt if the line is about something
+// else.
 std::optional<HandshakeFailure> HandshakeFailureIn(std::string_view line);
 
-// Calls `observer` for each failed handshake from now on; null for none.
+// Calls `observer` for each failed handshake from now on. Null stops that.
 void ObserveFailedHandshakes(std::function<void(HandshakeFailure)> observer);
 
-// Whether a line of gRPC's log tells of a failed handshake. If so, tells the
-// observer, and logs it with its peer: a line a second at most. To be called
-// where gRPC logs it, on the thread that has read from the peer.
+// Returns whether a line of gRPC's log reports a failed handshake. If so, calls
+// the observer, and logs the handshake with its peer, at most one line a
+// second. Must be called on the thread that logs: it has read from the peer.
 bool NoteFailedHandshake(std::string_view line);
 
 }  // namespace attnbias

@@ -16,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "attnbias/error.h"
 #include "attnbias/internal/printable.h"
@@ -72,10 +73,15 @@ struct FieldRow {
   std::vector<std::string> values = {};
   bool is_list = false;
   bool is_required = false;
+  // The fields that may take the place of a required one.
+  std::vector<std::string> given_by = {};
   std::optional<std::string> default_value = std::nullopt;
 
   std::string Need() const {
     if (is_required) return "required";
+    if (!given_by.empty()) {
+      return absl::StrCat("required without ", absl::StrJoin(given_by, " | "));
+    }
     return default_value ? absl::StrCat("default ", *default_value)
                          : "optional";
   }
@@ -109,6 +115,9 @@ FieldRow RowOf(const FieldDescriptor& field) {
   } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL &&
              !field.has_presence()) {
     row.default_value = "false";
+  } else if (field.options().HasExtension(v1::given_by)) {
+    row.given_by =
+        absl::StrSplit(field.options().GetExtension(v1::given_by), '|');
   } else {
     row.is_required = !field.is_repeated();
   }
@@ -201,6 +210,7 @@ OrderedJson EncodingAsJson(const FieldDescriptor& encoding) {
       field["values"] = row.values;
     }
     field["list"] = row.is_list;
+    if (!row.given_by.empty()) field["required_without"] = row.given_by;
     if (row.default_value) field["default"] = *row.default_value;
     const auto* of = encoding.message_type()->FindFieldByName(row.name);
     if (of != nullptr && of->enum_type() != nullptr) {

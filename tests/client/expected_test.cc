@@ -187,6 +187,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"beit { window_height: 2 window_width: 3 num_heads: 4 } grid { "
              "queries { end: 7 } }",
              "block F32 BLOCK_TOEPLITZ_2D 4,3,5 | border F32 TABLE 4,3"},
+        Case{"beit { window_height: 2 window_width: 3 table { name: 'w' } }",
+             "block F32 BLOCK_TOEPLITZ_2D ?,3,5 | border F32 TABLE ?,3"},
         Case{"tupe { num_heads: 4 reset_class_token: true } pair { "
              "query_length: 3 key_length: 3 }",
              "diagonals F32 TOEPLITZ 4,5 -2 | border F32 TABLE 4,3"},
@@ -275,6 +277,16 @@ TEST_F(Lie, IsAFingerprintOfOtherCharacters) {
     EXPECT_THAT(Refused([&](auto* h) { h->set_encoding_fingerprint(value); }),
                 HasSubstr("header.encoding_fingerprint: got \""));
   }
+}
+
+TEST(CheckAnswer, RefusesABorderOfFewerHeads) {
+  const Case the_case = {
+      "beit { window_height: 2 window_width: 3 table { name: 'w' } }",
+      "block F32 BLOCK_TOEPLITZ_2D 4,3,5 | border F32 TABLE 1,3"};
+  const absl::Status status =
+      CheckAnswer(HeaderOf(the_case), Parsed(the_case.request));
+  EXPECT_EQ(status, absl::DataLossError(
+                        "header: part border has shape [1, 3], want [4, 3]"));
 }
 
 // No header fits a request that no server takes, whatever its numbers are.

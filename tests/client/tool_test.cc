@@ -317,13 +317,16 @@ TEST_F(ToolTest, ListComesFromTheContract) {
         "  base          default 10000       double\n",
         ("  layout        default interleaved interleaved | concatenated | "
          "tensor2tensor\n"),
-        "t5\n", "  bidirectional required      bool\n",
-        "  table_layout  optional      buckets_heads | heads_buckets\n",
-        "alibi\n", "  slopes         optional          double,...\n",
-        "kerple\n", "  kernel    required log | power\n", "swin_v2\n",
-        "  pretrained_window_width  optional int32\n",
+        "t5\n", "  bidirectional required               bool\n",
+        "  table_layout  optional               buckets_heads | "
+        "heads_buckets\n",
+        "  num_heads     required without table int32\n", "alibi\n",
+        "  slopes         optional                double,...\n", "sandwich\n",
+        "  num_heads required      int32\n", "kerple\n",
+        "  kernel    required               log | power\n", "swin_v2\n",
+        "  pretrained_window_width  optional                       int32\n",
         "  reset_class_token     default false",
-        "  layers.N.weight             optional      @FILE"}) {
+        "  layers.N.weight             optional                @FILE"}) {
     EXPECT_THAT(out_.str(), HasSubstr(line));
   }
 }
@@ -416,7 +419,8 @@ TEST_F(ToolTest, PrintsJsonForScripts) {
   EXPECT_EQ(list[0]["extent"], "pair");
   EXPECT_EQ(list[0]["fields"][0],
             nlohmann::json::parse(R"({"name": "num_heads", "type": "int32",
-                                      "required": true, "list": false})"));
+                                      "required": false, "list": false,
+                                      "required_without": ["slopes"]})"));
   EXPECT_EQ(list[0]["fields"][3]["values"][1], "causal");
   EXPECT_EQ(list[0]["fields"][3]["default"], "symmetric");
   EXPECT_EQ(list[1]["fields"][4]["needs"]["linear"],

@@ -101,6 +101,20 @@ def _fingerprint(field: str, value: str) -> Trial:
     )
 
 
+def understood(asked: Asked | None, **pair: Any) -> Trial:
+    """Returns a trial whose answer is right, except that it resolves to another request."""
+
+    def change(owner: Any) -> None:
+        if asked is None:
+            owner.ClearField("resolved_spec")
+        else:
+            owner.resolved_spec.CopyFrom(asked.spec())
+            owner.resolved_spec.pair.MergeFrom(message("PairExtent")(**pair))
+
+    says = "header.resolved_spec: got another request, want the one that was made"
+    return Trial(SMALL, header(change), fails=corrupt(re.escape(says)))
+
+
 def first_part(fault: Callable[[Any], object]) -> Fault:
     return part(fault, total=False)
 
@@ -189,6 +203,23 @@ CLAIMS = {
     ),
     "numbers for vectors": other("shape", [11], [11, 4], diagonals(11, first=-5), VECTORS),
     "numbers for indices": other("data_type", "F32", "I32", diagonals(39, first=-19), BUCKETS),
+    "no resolved request": understood(None),
+    "another encoding as the resolved request": understood(
+        Asked(Case("kerple", {"num_heads": 8}, "pair"), {"queries": 37, "keys": 37})
+    ),
+    # Has as many diagonals, from the same one on.
+    "one query and 73 keys as the resolved request": understood(
+        alibi(queries=37, keys=73),
+        query_offset=0,
+        queries={"begin": 36, "end": 37},
+        keys={"end": 73},
+    ),
+    "other positions as the resolved request": understood(
+        alibi(queries=47, keys=47),
+        query_offset=0,
+        queries={"begin": 10, "end": 47},
+        keys={"begin": 10, "end": 47},
+    ),
     "an empty fingerprint": _fingerprint("fingerprint", ""),
     "a fingerprint in upper case": _fingerprint("fingerprint", "A" * 64),
     "a fingerprint of 63 digits": _fingerprint("fingerprint", "a" * 63),

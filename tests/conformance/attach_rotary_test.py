@@ -451,7 +451,9 @@ def test_attention_that_the_model_lacks_is_refused(client: attnbias.Client) -> N
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("model_type", ["llama", "gpt_neox", "falcon"])
+@pytest.mark.parametrize(
+    "model_type", ["llama", "gpt_neox", "falcon", *["gptj"] * GPTJ_HAS_ONE_TABLE]
+)
 def test_attention(
     client: attnbias.Client, model_type: str, attention: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,7 +67,7 @@ std::string HowSpokenTo(const TlsOptions& tls) {
          "Set TlsOptions::cert_file and key_file";
 }
 
-// What a report means; nothing if no server answers at all.
+// Explains a report. Returns nothing if no server answers at all.
 std::optional<std::string> Meaning(absl::string_view report,
                                    const ClientOptions& options) {
   for (const auto& [sign, why] : kReasons) {
@@ -145,7 +145,7 @@ std::vector<std::string> AddressesOf(const std::string& target) {
   return addresses.get();
 }
 
-// What gRPC reports of one address; "" if there is a connection.
+// Returns gRPC's report on one address; "" if there is a connection.
 std::string ReportOn(const std::string& address, ClientOptions options) {
   const std::vector<std::string> hosts = HostsOf(options.target);
   // The certificate has to be for the name, not for the address.

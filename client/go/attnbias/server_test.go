@@ -187,6 +187,24 @@ func TestIndicesHaveNoHeads(t *testing.T) {
 	expectDense(t, got, want, 0, 0, 0)
 }
 
+func TestIndicesOfGridsHaveNoHeads(t *testing.T) {
+	client := realClient(t)
+	for _, encoding := range []string{"swin", "beit"} {
+		spec := specOf(t, encoding+" { window_height: 2 window_width: 3 } "+
+			"output { values: VALUES_BUCKETS }")
+		got, err := AsBlockToeplitz[int32](get(t, client, spec))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := dense[int32](t, client, spec)
+		if got.Heads() != 1 || len(want.Shape) != 2 {
+			t.Fatalf("%s: got %d heads, and dense %v", encoding, got.Heads(), want.Shape)
+		}
+		want.Shape = append([]int{1}, want.Shape...)
+		expectDense(t, got, want, 0, 0, 0)
+	}
+}
+
 func TestVectorsAreTheirDenseTensor(t *testing.T) {
 	client := realClient(t)
 	for _, table := range []*pb.TableRef{counting(5, 3), counting(2, 5, 3)} {
@@ -448,6 +466,27 @@ func TestAnyRequestDeterminesAnAnswer(t *testing.T) {
 		err := expectedOf(specOf(t, text)).check(payloadHeader())
 		expectError(t, err, ErrCorrupt, "want")
 	}
+}
+
+// A border with fewer heads than the numbers before it would be read beyond its end.
+func TestBorderHasTheHeadsOfThePartBeforeIt(t *testing.T) {
+	spec := specOf(t, "beit { window_height: 2 window_width: 3 table { name: 'w' } } grid {}")
+	part := func(name string, form pb.Form, shape ...int64) *pb.TensorPart {
+		return &pb.TensorPart{Name: name, DataType: pb.DataType_DATA_TYPE_F32, Form: form,
+			Shape: shape}
+	}
+	header := payloadHeader()
+	header.ResolvedSpec = spec
+	header.Parts = []*pb.TensorPart{
+		part("block", pb.Form_FORM_BLOCK_TOEPLITZ_2D, 4, 3, 5),
+		part("border", pb.Form_FORM_TABLE, 4, 3),
+	}
+	if err := expectedOf(spec).check(header); err != nil {
+		t.Fatal(err)
+	}
+	header.Parts[1].Shape[0] = 1
+	err := expectedOf(spec).check(header)
+	expectError(t, err, ErrCorrupt, "part border has shape [1, 3], want [4, 3]")
 }
 
 func TestServerIsDescribed(t *testing.T) {

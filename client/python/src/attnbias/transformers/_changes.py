@@ -35,11 +35,7 @@ class Changes:
         self.set(module, name, MethodType(function, module))
 
     def set_names(self, module: nn.Module, **functions: Callable[..., Any]) -> None:
-        """Remakes a module's forward with other functions for some of its file.
-
-        Raises:
-            ValueError: the forward uses no function of that name.
-        """
+        """Remakes a module's forward with other functions for some of its file."""
         self.set_method(module, "forward", _with_names(type(module).forward, functions))
 
     def add_buffer(self, module: nn.Module, name: str, tensor: Tensor, near: Tensor) -> None:
@@ -83,8 +79,6 @@ def _with_names(function: FunctionType, functions: dict[str, Callable[..., Any]]
     inner = getattr(function, "__wrapped__", None)
     names, cells = function.__globals__, function.__closure__
     if inner is None:
-        for name in functions.keys() - set(function.__code__.co_names):
-            raise ValueError(f"model: got {function.__qualname__}, which does not use {name}")
         names = names | functions
     else:
         remade = _with_names(inner, functions)

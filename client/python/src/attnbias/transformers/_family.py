@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from attnbias._config.models import MODELS, UNSERVED
+from attnbias.transformers import _names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -101,6 +102,7 @@ def family_of(model: PreTrainedModel) -> Family:
     """The family of a model's type.
 
     Raises:
+        ImportError: transformers or torch lacks a name that the family's code needs.
         ValueError: none is known.
     """
     module = _module_of(model)
@@ -113,6 +115,7 @@ def family_of(model: PreTrainedModel) -> Family:
             f"model: got model_type {model_type!r}, want one that attach takes, see docs/models.md"
             f"{why and f': {why}'}. " + (f"Attach a part of it: {attached}" if parts else _BY_HAND)
         )
+    _names.require(module, model)
     family: Family = importlib.import_module(f"attnbias.transformers._{module}").FAMILY
     return family
 

@@ -159,12 +159,14 @@ def _with_table(
 def _forward(
     module: Any,
     input_ids_shape: torch.Size,
-    past_key_values_length: int = 0,
+    cache_length: int = 0,
     position_ids: torch.Tensor | None = None,
+    *,
+    past_key_values_length: int = 0,  # the second's name before transformers 5.24
 ) -> torch.Tensor:
     if position_ids is not None:
         return _rows_at(module, position_ids)
-    past, length = past_key_values_length, input_ids_shape[1]
+    past, length = cache_length or past_key_values_length, input_ids_shape[1]
     table = getattr(module, _TABLE)
     require_length(past + length, table.shape[0])
     return _rows(module, table[past : past + length])
