@@ -172,6 +172,10 @@ _FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
         "(input_ids cache_length|past_key_values_length)",
         "xglm.XGLMSinusoidalPositionalEmbedding.forward"
         "(position_ids cache_length|past_key_values_length)",
+        "m2m_100.M2M100SinusoidalPositionalEmbedding.create_position_ids_from_inputs_embeds"
+        " < forward",
+        "m2m_100.M2M100SinusoidalPositionalEmbedding.create_position_ids_from_input_ids < forward",
+        "xglm.XGLMSinusoidalPositionalEmbedding: offset",
         "fsmt.SinusoidalPositionalEmbedding.make_positions(tensor padding_idx) < forward",
         "whisper.WhisperPositionalEmbedding",
         "whisper.WhisperEncoder: embed_positions < forward",

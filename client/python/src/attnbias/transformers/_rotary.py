@@ -259,7 +259,7 @@ class _Tables:
         if encoding.rope_type == "dynamic":
             yield Pair(
                 "original_max_seq_len",
-                torch.tensor([module.original_max_seq_len]),
+                torch.tensor([getattr(module, _own("", "original_max_seq_len"))]),
                 torch.tensor([encoding.max_position_embeddings]),
                 {"index": [0]},
             )
