@@ -80,8 +80,9 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
                .max_tensor_bytes = config.max_tensor_bytes},
               backend_->kernels(), &pool_, metrics_.get()),
       stall_watch_(InMilliseconds(config.progress_timeout),
-                   InMilliseconds(config.idle_timeout), &engine_.budget()),
-      cancelled_task_(kCancelledPeriod,
+                   InMilliseconds(config.idle_timeout), &engine_.budget(),
+                   &timer_),
+      cancelled_task_(&timer_, kCancelledPeriod,
                       [this] {
                         engine_.DropCancelled();
                         pool_.ExpediteCancelled();
@@ -111,7 +112,7 @@ Server::~Server() {
   probe_port_.reset();
   if (grpc_server_) grpc_server_->Shutdown(std::chrono::system_clock::now());
   // It reads gauges, and these read what ends below.
-  metrics_listener_.reset();
+  metrics_port_.reset();
   // The engine's tasks run before it goes.
   pool_.Shutdown();
 }
@@ -122,9 +123,8 @@ absl::Status Server::Start() {
                                   config_.socket_mode));
   AddGauges();
   ATTNBIAS_ASSIGN_OR_RETURN(
-      metrics_listener_,
-      MetricsListener::Listen(config_.metrics_listen,
-                              [this] { return metrics_->Text(); }));
+      metrics_port_, MetricsPort::Listen(config_.metrics_listen,
+                                         [this] { return metrics_->Text(); }));
   StartGrpc();
   if (!config_.probe_listen.empty()) {
     ATTNBIAS_ASSIGN_OR_RETURN(
@@ -132,15 +132,22 @@ absl::Status Server::Start() {
   }
   KeepWarm();
   if (!config_.access.empty()) {
-    access_task_.emplace(kAccessPeriod, [this] { access_->Refresh(); });
+    access_task_.emplace(
+        &timer_, kAccessPeriod, [this] { access_->Refresh(); },
+        Timer::Body::kLong);
   }
-  readiness_task_.emplace(kReadinessPeriod, [this] { UpdateReadiness(); });
+  if (config_.overload_unready) {
+    readiness_task_.emplace(&timer_, kReadinessPeriod,
+                            [this] { UpdateReadiness(); });
+  }
   if (!config_.tables.empty()) {
     const bool watched = config_.tables_poll > absl::ZeroDuration();
-    tables_task_.emplace(watched ? std::max(kMinTablesPeriod,
-                                            InMilliseconds(config_.tables_poll))
-                                 : kNever,
-                         [this] { table_mounts_.Refresh(); });
+    tables_task_.emplace(
+        &timer_,
+        watched
+            ? std::max(kMinTablesPeriod, InMilliseconds(config_.tables_poll))
+            : kNever,
+        [this] { table_mounts_.Refresh(); }, Timer::Body::kLong);
   }
   return absl::OkStatus();
 }
@@ -236,13 +243,18 @@ void Server::KeepWarm() {
   const std::shared_ptr<grpc::health::v1::Health::Stub> health =
       grpc::health::v1::Health::NewStub(
           grpc_server_->InProcessChannel(grpc::ChannelArguments()));
-  keep_warm_.emplace(std::chrono::milliseconds(400), [health] {
+  struct Call {
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() +
-                         std::chrono::seconds(1));
+    grpc::health::v1::HealthCheckRequest request;
     grpc::health::v1::HealthCheckResponse response;
+  };
+  keep_warm_.emplace(&timer_, std::chrono::milliseconds(400), [health] {
+    const auto call = std::make_shared<Call>();
+    call->context.set_deadline(std::chrono::system_clock::now() +
+                               std::chrono::seconds(1));
     // Only the traffic matters, not the answer.
-    (void)health->Check(&context, {}, &response);
+    health->async()->Check(&call->context, &call->request, &call->response,
+                           [call](const grpc::Status&) {});
   });
 }
 
@@ -301,7 +313,6 @@ void Server::Reload() {
 }
 
 void Server::UpdateReadiness() {
-  if (!config_.overload_unready) return;
   // What is kept can be dropped; the rest is held by computations and streams.
   const auto pinned =
       static_cast<double>(engine_.budget().used() - engine_.cached_bytes());
@@ -335,10 +346,11 @@ void Server::Drain() {
     std::this_thread::sleep_for(kDrainPoll);
   }
   // Calls that were cancelled may finish a piece of work, but not for ever.
-  last_resort_.emplace(InMilliseconds(config_.drain_grace) + kLastPieces, [] {
-    LogError("computations still run after the grace; they end here");
-    std::_Exit(0);
-  });
+  last_resort_.emplace(
+      &timer_, InMilliseconds(config_.drain_grace) + kLastPieces, [] {
+        LogError("computations still run after the grace; they end here");
+        std::_Exit(0);
+      });
   if (environment_.active_calls > 0) {
     environment_.grace_over = true;
     stall_watch_.CloseAll(GraceOver());
