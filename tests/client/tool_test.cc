@@ -361,11 +361,15 @@ TEST_F(ToolTest, DescribeShowsTheHeader) {
   const DescribeScript describe = [](v1::DescribeTensorResponse* response) {
     v1::TensorSpec spec;
     spec.mutable_alibi()->set_num_heads(1);
-    spec.mutable_pair()->set_query_length(2);
-    spec.mutable_pair()->set_key_length(2);
+    spec.mutable_pair()->set_query_length(4);
+    spec.mutable_pair()->set_key_length(6);
+    spec.mutable_pair()->set_query_offset(5);
+    spec.mutable_output()->mutable_mask()->set_window_left(1);
     v1::TensorHeader* header = response->mutable_header();
-    *header = MakeAnswer(spec, {"diagonals"}, v1::FORM_TOEPLITZ, {1, 3}, -1);
-    header->add_fully_masked_rows()->set_end(3);
+    *header = MakeAnswer(spec, {"diagonals"}, v1::FORM_TOEPLITZ, {1, 9}, -8);
+    v1::Range* rows = header->add_fully_masked_rows();
+    rows->set_begin(2);
+    rows->set_end(4);
     v1::DerivedValue* derived = header->add_derived();
     derived->set_name("slopes");
     derived->add_values(0.5);
@@ -374,21 +378,23 @@ TEST_F(ToolTest, DescribeShowsTheHeader) {
   server_.ThenDescribe(describe);
   server_.ThenDescribe(describe);
   std::vector<std::string> line = {
-      "describe", "alibi", "num_heads=1", "--queries", "2", "--keys", "2"};
+      "describe", "alibi", "num_heads=1",    "--queries", "4",
+      "--keys",   "6",     "--query-offset", "5",         "--window-left",
+      "1"};
   EXPECT_EQ(Run(line), 0) << err_.str();
   EXPECT_EQ(out_.str(),
-            absl::StrCat("diagonals  [1, 3]  f32  toeplitz  12 bytes\n"
-                         "first relative position  -1\n"
+            absl::StrCat("diagonals  [1, 9]  f32  toeplitz  36 bytes\n"
+                         "first relative position  -8\n"
                          "fingerprint  ",
                          Fingerprint("abc"), "\nencoding fingerprint  ",
                          Fingerprint("encoding"),
                          "\n"
-                         "total  12 bytes\n"
-                         "fully masked queries  0:3\n"
+                         "total  36 bytes\n"
+                         "fully masked queries  2:4\n"
                          "slopes  0.5\n"));
   line.push_back("--json");
   EXPECT_EQ(Run(line), 0) << err_.str();
-  EXPECT_THAT(out_.str(), HasSubstr("\"total_bytes\": \"12\""));
+  EXPECT_THAT(out_.str(), HasSubstr("\"total_bytes\": \"36\""));
   EXPECT_THAT(out_.str(),
               HasSubstr("\"fingerprint\": \"" + Fingerprint("abc")));
 }

@@ -59,6 +59,9 @@ ANSWERS = {
     "dense, one mask filled": Trial(
         alibi(queries=9, keys=9, form="dense", dtype="bf16", window_left=2, fill="lowest")
     ),
+    "dense, positions listed, masked": Trial(
+        alibi(query_position_ids=[9, 0, 1, 4], key_position_ids=[7, 3], causal=True)
+    ),
     "key row": Trial(alibi({"variant": "KEY_FROM_END"}, queries=3, keys=11, align="end")),
     "one number": Trial(alibi(queries=1, keys=1, heads=(7, 8), dtype="f64")),
     "table, positions listed": Trial(sinusoid(position_ids=[5, -3, 5, 1 << 40], dtype="f64")),

@@ -216,8 +216,9 @@ var (
 	//
 	// optional bool columns = 50107;
 	E_Columns = &file_attnbias_v1_options_proto_extTypes[3]
-	// Fields beside this one, tables or lists, whose shape or length gives the
-	// value of this field if it is not set; several names are joined by "|".
+	// Fields beside this one that give the value of this field if it is not set:
+	// the columns of a "table", the rows of a "weight" or of the last layer's, the
+	// length of a list, of several lists the longest. Names are joined by "|".
 	//
 	// optional string given_by = 50110;
 	E_GivenBy = &file_attnbias_v1_options_proto_extTypes[4]

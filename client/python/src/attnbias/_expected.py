@@ -116,7 +116,10 @@ def _check_parts(
     if names[0] != names[1]:
         got, want = (escaped(", ".join(each)) for each in names)
         raise DataLossError(f"header.parts: got [{got}], want [{want}]")
-    for part, expected in zip(header.parts, wanted, strict=True):
+    for index, part in enumerate(header.parts):
+        expected = wanted[index]
+        if index > 0 and expected.shape[0] is None:  # A border has the heads of the first part.
+            expected = expected._replace(shape=(header.parts[0].shape[0], *expected.shape[1:]))
         if part.data_type != data_type:
             raise _other(part, "data_type", *map(_name_of_type, (part.data_type, data_type)))
         if part.form != expected.form:
@@ -299,11 +302,27 @@ class _Request:
         if window is not None:
             return (len(window),), False
         if "num_heads" in self._fields:
-            return (self._encoding.num_heads or None,), False
+            return (self._encoding.num_heads or self._given_heads() or None,), False
         if "table" not in self._fields:
             return (), False
         *heads, _rows, _columns = _shape_of(self._encoding.table) or (None, None)
         return tuple(heads), not _shape_of(self._encoding.table)
+
+    def _given_heads(self) -> int:
+        """The heads of the tables or lists that take the place of num_heads; 0 if unknown."""
+        given_by = self._fields["num_heads"].GetOptions().Extensions[options_pb2.given_by]
+        return max(map(self._heads_of, given_by.split("|"))) if given_by else 0
+
+    def _heads_of(self, name: str) -> int:
+        """The length of a list, the columns of a table, the outputs of a weight or last layer."""
+        value = getattr(self._encoding, name)
+        if self._fields[name].message_type is None:
+            return len(value)
+        table = value if isinstance(value, tensor_pb2.TableRef) else value[-1].weight
+        rows, columns = _shape_of(table) or (0, 0)
+        if table.layout == tensor_pb2.TABLE_LAYOUT_HEADS_BUCKETS:
+            rows, columns = columns, rows
+        return columns if name.endswith("table") else rows
 
 
 def _shape_of(table: tensor_pb2.TableRef) -> tuple[int, ...]:
