@@ -35,7 +35,7 @@ absl::Status CheckEntries(const std::string& path, const std::string& content) {
     const auto parsed =
         google::protobuf::util::JsonStringToMessage(entry.dump(), &rights);
     if (!parsed.ok()) {
-      return Invalid(PlaceOf(path, name), ": ", parsed.message().ToString());
+      return Invalid(PlaceOf(path, name), ": ", std::string(parsed.message()));
     }
   }
   return absl::OkStatus();
@@ -100,7 +100,7 @@ absl::StatusOr<Policy> Policy::Parse(const std::string& path,
       google::protobuf::util::JsonStringToMessage(content, &file);
   if (!parsed.ok()) {
     ATTNBIAS_RETURN_IF_ERROR(CheckEntries(path, content));
-    return Invalid(path, ": ", parsed.message().ToString());
+    return Invalid(path, ": ", std::string(parsed.message()));
   }
   Policy policy;
   for (const auto& [name, entry] : file.callers()) {

@@ -338,7 +338,7 @@ std::string Resolved(const google::protobuf::Message& message,
   const auto* reflection = message.GetReflection();
   if (field.enum_type() != nullptr) {
     const auto* value = reflection->GetEnum(message, &field);
-    return value->number() == 0 ? "" : value->name();
+    return value->number() == 0 ? "" : std::string(value->name());
   }
   if (!reflection->HasField(message, &field)) return "";
   std::string text;

@@ -11,7 +11,7 @@ quick_steps=(layers contract format cpp python)
 # shellcheck disable=SC2034  # read by dev
 cuda_steps=(cuda_cpp cuda_code cuda_server cuda_device)
 # What --all adds: other builds, other machines, other engines.
-rest_steps=(locks deploy helm envoy oip languages neon asan tsan container wheels packages
+rest_steps=(locks current deploy helm envoy oip languages neon asan tsan container wheels packages
   container_arm64 peers "${cuda_steps[@]}" bare)
 # Only when named.
 long_steps=(attack fuzz exhaustive neighbours kubernetes cuda_container)
@@ -62,13 +62,19 @@ set_up_peers() {
 
 # What the Python and Go tests read.
 export_test_environment() {
-  export ATTNBIAS_SERVER_BINARY=$root/build/dev/bin/attnbias-server
-  export ATTNBIAS_CLI_BINARY=$root/build/dev/bin/attnbias
+  export_programs dev
   export ATTNBIAS_CACHE=$cache KUBERNETES
   export PYTHONPATH=$python_site:$root
   export MYPY_CACHE_DIR=$root/build/mypy RUFF_CACHE_DIR=$root/build/ruff
   # A test that hangs fails, with the stacks of its threads.
   export PYTEST_ADDOPTS="-p no:cacheprovider --timeout=600 --timeout-method=thread"
+}
+
+# Says where the programs of a build are.
+export_programs() {
+  export ATTNBIAS_SERVER_BINARY=$root/build/$1/bin/attnbias-server
+  export ATTNBIAS_CLI_BINARY=$root/build/$1/bin/attnbias
+  export ATTNBIAS_CPP_DRIVER=$root/build/$1/bin/attnbias-driver
 }
 
 # The client as a user gets it: built and installed, not read from its sources; once for
@@ -197,6 +203,19 @@ step_tsan() {
   ctest --preset tsan
 }
 
+# What gRPC has a part in, once more with the current one.
+step_current() {
+  ((EUID == 0)) || skip "making a machine of another Debian release needs root"
+  build_current
+  "${there[@]}" ctest --test-dir build/current --output-on-failure --parallel 2 --timeout 600 \
+    --exclude-regex NeonKernels
+  export_programs current
+  test_clients
+  pytest "${at_once[@]}" tests/integration
+  need_toxiproxy
+  pytest tests/attack
+}
+
 # Hostile loads on a real server, some in control groups, and outages of it; minutes.
 step_attack() {
   build dev
@@ -242,8 +261,11 @@ step_go() {
 # All clients before one faulty server.
 step_clients() {
   build dev
+  test_clients
+}
+
+test_clients() {
   install_python_client
-  export ATTNBIAS_CPP_DRIVER=$root/build/dev/bin/attnbias-driver
   export ATTNBIAS_GO_DRIVER=$root/build/dev/bin/attnbias-go-driver
   (cd client/go && go vet "$root/tests/clients/driver.go" &&
     go build -o "$ATTNBIAS_GO_DRIVER" "$root/tests/clients/driver.go")

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash disable=SC2154  # $root and $cache are set by the sourcing script
+# Builds with the current gRPC, in a machine of Debian sid, into build/current.
+# shellcheck source=tests/tools/bare_machine.sh
+source "$root/tests/tools/bare_machine.sh"
+
+# Makes the machine. Sets `machine` to its folder, and `there` to the words that run a command in
+# it, with this tree.
+need_current_machine() {
+  local hash files=("$root"/cmake/{current-grpc.pref,debian-packages.txt}
+    "$root"/cmake/{use-current-grpc,install-build-packages}.sh
+    "$root"/tests/tools/{debian-packages.txt,make_current_machine.sh,bare_machine.sh})
+  hash=$(cat "${files[@]}" | sha256sum)
+  machine=$cache/machines/current-${hash:0:12}
+  need_once "$machine" "$root/tests/tools/make_current_machine.sh" "$machine"
+  mapfile -t there < <(env | grep '^CCACHE_')
+  # Its own folder lies there, too, where it lies here: see build_current.
+  there=(in_machine "$machine" "$root" "$root $CCACHE_DIR $machine" env "${there[@]}")
+}
+
+# What is built names the machine's loader and libraries by their places here, so it runs here as
+# well as there.
+build_current() {
+  local libraries
+  need_current_machine
+  if [[ ! -e build/current/build.ninja || CMakePresets.json -nt build/current/build.ninja ]] ||
+    ! grep --quiet --fixed-strings "$machine/" build/current/CMakeCache.txt; then
+    libraries=("$machine"/usr/lib/*-linux-gnu)
+    # One that /etc/alternatives leads to.
+    libraries+=("${libraries[0]}/openblas-pthread")
+    "${there[@]}" cmake --fresh --preset dev -B build/current -DATTNBIAS_CUDA=OFF \
+      -DCMAKE_EXE_LINKER_FLAGS="$(printf -- '-Wl,%s ' --disable-new-dtags \
+        "-dynamic-linker,$(printf '%s\n' "${libraries[0]}"/ld-linux-*)" \
+        "${libraries[@]/#/-rpath,}")"
+  fi
+  "${there[@]}" cmake --build build/current "$@"
+}
