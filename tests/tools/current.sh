@@ -21,17 +21,17 @@ need_current_machine() {
 # What is built names the machine's loader and libraries by their places here, so it runs here as
 # well as there.
 build_current() {
-  local libraries
+  local folders libraries flags
   need_current_machine
   if [[ ! -e build/current/build.ninja || CMakePresets.json -nt build/current/build.ninja ]] ||
     ! grep --quiet --fixed-strings "$machine/" build/current/CMakeCache.txt; then
-    libraries=("$machine"/usr/lib/*-linux-gnu)
-    # One that /etc/alternatives leads to.
-    libraries+=("${libraries[0]}/openblas-pthread")
+    folders=("$machine"/usr/lib/*-linux-gnu)
+    libraries=${folders[0]}
+    # Elsewhere OpenBLAS is a link to /etc/alternatives, which are this machine's.
+    flags=-Wl,--disable-new-dtags,-dynamic-linker,$(printf '%s\n' "$libraries"/ld-linux-*)
+    flags+=,-rpath,$libraries/openblas-pthread,-rpath,$libraries
     "${there[@]}" cmake --fresh --preset dev -B build/current -DATTNBIAS_CUDA=OFF \
-      -DCMAKE_EXE_LINKER_FLAGS="$(printf -- '-Wl,%s ' --disable-new-dtags \
-        "-dynamic-linker,$(printf '%s\n' "${libraries[0]}"/ld-linux-*)" \
-        "${libraries[@]/#/-rpath,}")"
+      -DCMAKE_EXE_LINKER_FLAGS="$flags"
   fi
   "${there[@]}" cmake --build build/current "$@"
 }
