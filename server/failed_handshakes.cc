@@ -7,6 +7,7 @@
 #include <openssl/ssl.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <string>
@@ -23,8 +24,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kBetweenLines(1);
+// "fatal error" or "error" follows, by gRPC's version, and then the error.
+constexpr std::string_view kLineBegins = "Handshake failed with ";
+constexpr std::string_view kErrorBegins = "SSL_ERROR_";
 // Precede OpenSSL's number of the error, which has hexadecimal digits.
-constexpr std::string_view kLineBegins = "Handshake failed with fatal error";
 constexpr std::string_view kNumberFollows = "error:";
 
 HandshakeFailure FailureOf(int reason) {
@@ -82,7 +85,7 @@ class Notes {
     next_line_ = now + kBetweenLines;
     const std::string_view reason =
         kHandshakeFailureNames[static_cast<size_t>(failure)];
-    line.remove_prefix(kLineBegins.size());
+    line.remove_prefix(std::min(line.find(kErrorBegins), line.size()));
     LogWarning(absl::StrCat(
         "TLS handshake failed: peer=", AddressOfPeer(LastSocketRead()),
         " reason=", absl::string_view(reason.data(), reason.size()),

@@ -143,6 +143,8 @@ void Entrance::Enter(int fd) {
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters
       connection;
   connection.fd = fd;
+  // Newer versions want one that is open; none uses it.
+  connection.listener_fd = fd;
   acceptor_->HandleNewConnection(&connection);
 }
 

@@ -23,6 +23,7 @@
 #include "attnbias/v1/options.pb.h"
 #include "client/cli/spec_fields.h"
 #include "client/cli/words.h"
+#include "proto/grpc_versions.h"
 
 namespace attnbias {
 namespace {
@@ -94,7 +95,7 @@ struct FieldRow {
 // A list is empty by default. Whether a table is needed depends on the values
 // asked for.
 FieldRow RowOf(const FieldDescriptor& field) {
-  FieldRow row = {.name = field.name()};
+  FieldRow row = {.name = std::string(field.name())};
   if (field.message_type() == v1::TableRef::descriptor()) {
     row.type =
         "@FILE.safetensors:TENSOR | @FILE.npy | name:NAME | sha256:DIGEST";
@@ -345,7 +346,7 @@ std::string InfoReport(v1::GetServerInfoResponse info) {
 std::string AsJson(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
   options.add_whitespace = true;
-  options.always_print_primitive_fields = true;
+  PrintUnsetFields(&options);
   options.preserve_proto_field_names = true;
   std::string text;
   const auto status =

@@ -362,7 +362,7 @@ class Request {
       const FieldDescriptor& field = *type_.field(i);
       if (!field.options().GetExtension(v1::columns)) continue;
       if (field.message_type() == nullptr) {
-        shape->push_back(Rotated(Number(field.name())));
+        shape->push_back(Rotated(Number(std::string(field.name()))));
       } else {
         const std::vector<int64_t> table = ShapeOf(TableOf(field));
         shape->push_back(table.empty() ? kAny : table.back());

@@ -38,8 +38,10 @@ constexpr size_t kMostAddresses = 8;
 // How gRPC names the reason for having no connection, and what it means.
 constexpr char kOtherPort[] =
     "answers, but not with gRPC: is it the right port?";
+constexpr char kNotFound[] = "is not found: is the name right?";
 constexpr std::pair<const char*, const char*> kReasons[] = {
-    {"DNS resolution failed", "is not found: is the name right?"},
+    {"DNS resolution failed", kNotFound},
+    {"errors resolving", kNotFound},
     {"wrong version number",
      "answers, but not with TLS: leave out ClientOptions::tls"},
     {"certificate verify failed",
@@ -183,7 +185,8 @@ bool IsUnreached(const grpc::Status& status) {
   if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return false;
   for (const absl::string_view start :
        {"connections to all backends failing",
-        "failed to connect to all addresses", "DNS resolution failed"}) {
+        "failed to connect to all addresses", "DNS resolution failed",
+        "errors resolving"}) {
     if (absl::StartsWith(status.error_message(), start)) return true;
   }
   return false;
