@@ -546,7 +546,7 @@ def test_flex_refuses_attention_weights(client: attnbias.Client, name: str) -> N
         output(model, 8, output_attentions=True)
 
 
-T5_ATTENTIONS = "T5Attention or MT5Attention or UMT5Attention"
+T5_ATTENTIONS = "T5Attention or MT5Attention or UMT5Attention or SwitchTransformersAttention"
 LONG_T5_ATTENTIONS = "LongT5LocalAttention or LongT5TransientGlobalAttention"
 
 
