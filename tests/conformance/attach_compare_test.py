@@ -296,7 +296,7 @@ def test_a_changed_model_is_refused(
     if served is client_of_tables or (model_type, change) == ("falcon", "forward"):
         return  # such a table is unknown to the server; such a method is not called
     if change == "network":  # which calls that of float32, where float64 is compared
-        assert "with code of its own, which fails where it is compared: " in refused
+        assert "with code or attributes of its own, which fail where they are compared: " in refused
         return
     assert "; the largest difference is " in refused
     assert ", where the bound is " in refused

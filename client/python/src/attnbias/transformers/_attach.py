@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 from attnbias._checks import require_instance
 from attnbias._client import Client
+from attnbias._errors import Error
 from attnbias.transformers._changes import Changes
 from attnbias.transformers._family import Attention, Family, Site, Wanted, family_of
 from attnbias.transformers._handle import Attached, Replacement
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from transformers import PreTrainedModel
 
 _MARK: Final = "_attnbias_attached"
@@ -58,10 +62,21 @@ def attach(
         Error: the server's.
     """
     try:
+        import torch  # noqa: PLC0415
         import transformers  # noqa: PLC0415
     except ImportError as error:
         message = "attach: transformers is not installed; pip install 'attnbias[transformers]'"
         raise ImportError(message) from error
+
+    # Tables made in inference mode could not be trained with, and those of a comparison are here.
+    with torch.inference_mode(mode=False), torch.device("cpu"):
+        return _attached(model, client, max_length, attention)
+
+
+def _attached(
+    model: PreTrainedModel, client: Client, max_length: int, attention: Attention | None
+) -> Attached:
+    import transformers  # noqa: PLC0415
 
     if hasattr(model, "peft_config") and hasattr(model, "get_base_model"):
         model = model.get_base_model()  # what a PeftModel has put its adapters into
@@ -73,7 +88,8 @@ def attach(
     family = family_of(model)
     _refuse_attached(model)
     chosen = _attention_of(model, attention, family)
-    sites = list(family.sites(Wanted(model, max_length, chosen, client)))
+    with _errors_of_the_models_code(f"a {type(model).__name__}", "read"):
+        sites = list(family.sites(Wanted(model, max_length, chosen, client)))
     if not sites:
         message = f"model: got a {type(model).__name__} without positions that a server has"
         raise ValueError(message)
@@ -118,17 +134,28 @@ def _compared(site: Site, answer: Any) -> str:
         return site.reason
     path = ".".join(filter(None, (site.path, site.method)))
     try:
-        for pair in site.compare(answer):
-            require_same(path, pair)
+        with _errors_of_the_models_code(path, "compared"):
+            for pair in site.compare(answer):
+                require_same(path, pair)
     except IncomparableError as reason:
         return str(reason)
-    except ValueError:
-        raise
-    except Exception as error:  # of the model's code, which was replaced by other code
-        raise ValueError(
-            f"model: got {path} with code of its own, which fails where it is compared: {error}"
-        ) from error
     return ""
+
+
+@contextlib.contextmanager
+def _errors_of_the_models_code(what: str, done: str) -> Iterator[None]:
+    """Makes ValueErrors of what a model raises whose code or attributes were replaced."""
+    from attnbias.transformers._compare import IncomparableError  # noqa: PLC0415  # imports torch
+
+    try:
+        yield
+    except (Error, ImportError, IncomparableError, ValueError):
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"model: got {what} with code or attributes of its own, which fail where they are "
+            f"{done}: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _attention_of(

@@ -226,14 +226,21 @@ class _Tables:
         return Site(self._path, "forward", self._module, request, put, 0, compare)
 
     def _with_table(self, changes: Changes, module: Any, answer: RotaryTables) -> None:
-        _add(changes, module, _name(self._layer_type), answer)
+        self._add(changes, module, _name(self._layer_type), answer)
         changes.set(module, _name(self._layer_type, "form"), self._form)
         columns = _name(self._layer_type, "columns")
-        changes.add_buffer(module, columns, self._columns, next(module.buffers()))
+        changes.add_buffer(module, columns, self._columns, self._frequencies())
         changes.set_method(module, "forward", _forward)
 
     def _with_long_table(self, changes: Changes, module: Any, answer: RotaryTables) -> None:
-        _add(changes, module, _name(self._layer_type, "long"), answer)
+        self._add(changes, module, _name(self._layer_type, "long"), answer)
+
+    def _add(self, changes: Changes, module: Any, name: str, answer: RotaryTables) -> None:
+        changes.add_buffer(module, name, bits_of(answer.cos, answer.sin), self._frequencies())
+
+    def _frequencies(self) -> torch.Tensor:
+        frequencies: torch.Tensor = getattr(self._module, _own(self._layer_type, "inv_freq"))
+        return frequencies
 
     def _with_lengths(
         self, trained: int, changes: Changes, module: Any, answer: RotaryTables
@@ -255,7 +262,8 @@ class _Tables:
     ) -> Iterator[Pair]:
         """What the module makes of some positions beside the rows that were fetched."""
         module, layer_type = self._module, self._layer_type
-        require_readable(*module.buffers())
+        frequencies = self._frequencies()
+        require_readable(frequencies)
         if encoding.rope_type == "dynamic":
             yield Pair(
                 "original_max_seq_len",
@@ -278,7 +286,6 @@ class _Tables:
         own = (made.real, made.imag) if isinstance(made, torch.Tensor) else made
         tables = [to_torch(part) for part in (answer.cos, answer.sin)]
         bound = _bound(encoding, positions, tables, from_row=first)
-        frequencies = getattr(module, _own(layer_type, "inv_freq"))
         cause = (
             ""
             if frequencies.dtype == torch.float32
@@ -319,10 +326,6 @@ def _needed(length: int | None) -> int:
     """A length that the encoding's rope_type always has."""
     assert length is not None
     return length
-
-
-def _add(changes: Changes, module: Any, name: str, answer: RotaryTables) -> None:
-    changes.add_buffer(module, name, bits_of(answer.cos, answer.sin), next(module.buffers()))
 
 
 def bits_of(*parts: Any) -> torch.Tensor:

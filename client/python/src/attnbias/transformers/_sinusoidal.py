@@ -221,6 +221,12 @@ def _rows_at(module: Any, places: torch.Tensor) -> torch.Tensor:
 def _rows(module: Any, bits: torch.Tensor) -> torch.Tensor:
     """Of the weight's type, as the model has them."""
     weight = _weight_of(module)
+    if weight.requires_grad and torch.is_grad_enabled():
+        raise ValueError(
+            "model: got gradients for a table of sinusoids, which attach has replaced; want "
+            "requires_grad_(False) of embed_positions, as of what is not trained, or "
+            "torch.no_grad(); or detach() the model to train it"
+        )
     rows: torch.Tensor = _rotary.numbers_of(bits, weight.device).to(weight.dtype)
     return rows
 
