@@ -512,7 +512,8 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         def __getattr__(self, name: str) -> Any:
             message = f"{type(self).__name__!r} object has no attribute {name!r}"
             if not name.startswith("_") and hasattr(np.ndarray, name):
-                message += f": use np.{name}(bias), or bias.view().{name}"
+                takes = hasattr(np, name) and name != "astype"  # np.astype wants an ndarray
+                message += f": use {f'np.{name}(bias), or ' if takes else ''}bias.view().{name}"
             raise AttributeError(message, name=name, obj=self)
 
     def __bool__(self) -> bool:

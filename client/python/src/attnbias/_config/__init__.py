@@ -138,7 +138,10 @@ def _no_config(path: Path) -> str:
     folder = path.parent
     want = "config.json or its folder"
     if path.name != "config.json" or not folder.is_dir():
-        return f"config: got {str(path)!r}, want {want}"
+        return (
+            f"config: got {str(path)!r}, want {want}; that of a model on the Hub is "
+            "transformers.AutoConfig.from_pretrained(NAME)"
+        )
     files = sorted(each.name for each in folder.iterdir())
     got = f"config: got {str(folder)!r}, which has no config.json but {', '.join(files[:8]) or '-'}"
     if "adapter_config.json" in files:
