@@ -585,6 +585,23 @@ def test_jax_takes_a_structure_apart(jax: Any, kind: str) -> None:
     assert jax.tree.structure(jax.tree.unflatten(tree, [object()] * len(leaves))) == tree
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("index", [0, -1, slice(1, 2), (slice(None), slice(1, 3)), (0, ..., 1)])
+def test_a_part_is_the_same_while_jax_traces(jax: Any, kind: str, index: Any) -> None:
+    bias = make(kind)
+
+    def part(structure: Any) -> Any:
+        got = structure[index]
+        return got.to_jax() if isinstance(got, attnbias.Structure) else got
+
+    wanted = part(bias)
+    try:
+        got = jax.jit(part)(bias)
+    except jax.errors.TracerArrayConversionError:  # made by numpy, which cannot be traced
+        return
+    np.testing.assert_array_equal(np.asarray(got), np.asarray(wanted), strict=True)
+
+
 def test_jax_sees_each_part_by_its_name(jax: Any) -> None:
     paths = jax.tree_util.tree_leaves_with_path({"bias": make("bordered")})
     names = [jax.tree_util.keystr(path) for path, _ in paths]

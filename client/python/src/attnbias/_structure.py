@@ -610,12 +610,15 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
     def _mapped(self, function: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Self:
         """The same structure of other numbers."""
 
-        def mapped(value: Any) -> Any:
+        def mapped(name: str, value: Any) -> Any:
             if isinstance(value, Structure):
                 return value._mapped(function)
-            return function(value) if isinstance(value, np.ndarray) else value
+            # Not by its type: in a function that JAX traces it is no array of numpy's.
+            return value if value is None or name not in self._leaves else function(value)
 
-        return type(self)(**{name: mapped(value) for name, value in self._arguments().items()})
+        return type(self)(
+            **{name: mapped(name, value) for name, value in self._arguments().items()}
+        )
 
     def _shipped(self) -> Shipped:
         if self._whole is None:
