@@ -642,6 +642,8 @@ TEST_F(ToolTest, SuggestsWhatWasMeant) {
   EXPECT_EQ(err_.str(),
             "attnbias: tabels --json: no such argument (did you mean tables?); "
             "`attnbias --help` lists them\n");
+  EXPECT_EQ(Run({"--json", "list"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("(write it after the command)"));
   EXPECT_EQ(Run({"get", "alibi", "--quereis=4"}), 2);
   EXPECT_THAT(err_.str(), HasSubstr("(did you mean --queries?)"));
   EXPECT_EQ(Run({"--timout=4", "info"}), 2);
