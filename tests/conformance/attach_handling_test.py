@@ -110,7 +110,7 @@ def test_sinusoids_that_learn_are_refused(client: attnbias.Client, name: str) ->
     """Unattached they change; FSMT's learn unless someone freezes them."""
     model = made(name).requires_grad_()
     with attached(client, model):
-        with pytest.raises(ValueError, match="^model: got gradients for a table of sinusoids, "):
+        with pytest.raises(ValueError, match=r"^model: got gradients for a table of sinusoids, "):
             output(model)
         with torch.no_grad():
             output(model)
@@ -149,7 +149,7 @@ def test_what_is_gone_is_refused(
     for module in rotaries(model):
         change(module)
     before = state(model)
-    with pytest.raises(ValueError, match="^model: got .* with code or attributes of its own, "):
+    with pytest.raises(ValueError, match=r"^model: got .* with code or attributes of its own, "):
         attached(client, model)
     assert state(model) == before
 

@@ -108,7 +108,9 @@ def family_of(model: PreTrainedModel) -> Family:
     module = _module_of(model)
     if module is None:
         model_type = model.config.model_type
-        why = MODELS[model_type].unattached if model_type in MODELS else UNSERVED.get(model_type, "")
+        why = (
+            MODELS[model_type].unattached if model_type in MODELS else UNSERVED.get(model_type, "")
+        )
         parts = [path for path, part in model.named_modules() if path and _module_of(part)]
         attached = " or ".join(f"attach(model.{path}, ...)" for path in parts)
         raise ValueError(
