@@ -68,6 +68,13 @@ def attach(
         message = "attach: transformers is not installed; pip install 'attnbias[transformers]'"
         raise ImportError(message) from error
 
+    if hasattr(model, "peft_config") and hasattr(model, "get_base_model"):
+        model = model.get_base_model()  # what a PeftModel has put its adapters into
+    want = "a model of transformers, such as transformers.T5Model"
+    require_instance(model, transformers.PreTrainedModel, "model", want)
+    require_instance(client, Client, "client", "an attnbias.Client")
+    if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1:
+        raise ValueError(f"max_length: got {max_length!r}, want an integer from 1 on")
     # Tables made in inference mode could not be trained with, and those of a comparison are here.
     with torch.inference_mode(mode=False), torch.device("cpu"):
         return _attached(model, client, max_length, attention)
@@ -76,15 +83,6 @@ def attach(
 def _attached(
     model: PreTrainedModel, client: Client, max_length: int, attention: Attention | None
 ) -> Attached:
-    import transformers  # noqa: PLC0415
-
-    if hasattr(model, "peft_config") and hasattr(model, "get_base_model"):
-        model = model.get_base_model()  # what a PeftModel has put its adapters into
-    want = "a model of transformers, such as transformers.T5Model"
-    require_instance(model, transformers.PreTrainedModel, "model", want)
-    require_instance(client, Client, "client", "an attnbias.Client")
-    if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1:
-        raise ValueError(f"max_length: got {max_length!r}, want an integer from 1 on")
     family = family_of(model)
     _refuse_attached(model)
     chosen = _attention_of(model, attention, family)
