@@ -112,9 +112,11 @@ void WorkerPool::Yield() {
 void WorkerPool::DispatchUncutLocked() {
   while (uncut_running_ < num_uncut_) {
     // One that cannot begin for want of a thread holds up none that has begun.
-    std::optional<Waiting> next = uncut_.PopFirst([this](const Waiting& next) {
-      return next.thread != nullptr || !uncut_idle_.empty();
-    });
+    const bool has_idle = !uncut_idle_.empty();
+    std::optional<Waiting> next =
+        uncut_.PopFirst([has_idle](const Waiting& waiting) {
+          return waiting.thread != nullptr || has_idle;
+        });
     if (!next.has_value()) return;
     UncutThread* thread = next->thread;
     if (thread == nullptr) {
