@@ -199,7 +199,8 @@ def test_outputs(
     with attnbias.attach(model, client_of_tables, max_length=ROWS, attention=attention):
         assert [*model.state_dict()] == keys
         tables = weights(model, name)
-        served = [table.data_ptr() for table in tables.values()]
+        kept = [table.detach() for table in tables.values()]  # no other table gets their memory
+        served = [table.data_ptr() for table in kept]
         assert not {*memory} & {*served}
         for table, its in zip(tables.values(), weights(own, name).values(), strict=True):
             assert torch.equal(table.view(torch.int32), its.view(torch.int32))
