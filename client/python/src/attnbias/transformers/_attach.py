@@ -63,7 +63,7 @@ def attach(
     """
     try:
         import torch  # noqa: PLC0415
-        import transformers  # noqa: F401, PLC0415  # imported again below
+        import transformers  # noqa: PLC0415
     except ImportError as error:
         message = "attach: transformers is not installed; pip install 'attnbias[transformers]'"
         raise ImportError(message) from error
