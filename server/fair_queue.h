@@ -138,7 +138,7 @@ class FairQueue {
     Item item = std::move(owner.items.front());
     owner.items.pop_front();
     --size_;
-    // Whoever has as much behind him comes after those who wait already.
+    // A connection that has used as much comes after those that wait already.
     LeavePlace(entry);
     if (!owner.items.empty()) TakePlace(entry);
     return item;

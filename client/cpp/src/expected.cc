@@ -99,7 +99,7 @@ Axis ListOf(const v1::PositionList& list) {
   return axis;
 }
 
-// Of consecutive positions.
+// Moves an axis of consecutive positions.
 Axis Moved(const Axis& axis, int64_t offset) {
   return {.first = Sum(axis.first, offset),
           .last = Sum(axis.last, offset),
@@ -426,8 +426,8 @@ class Request {
            (has_border_ ? 1 : 0);
   }
 
-  // What the request has in place of num_heads; 0 if that is a table of the
-  // server's.
+  // Returns what stands for num_heads in the request; 0 if that is a table of
+  // the server's.
   int64_t GivenHeads(const FieldDescriptor& num_heads) const {
     int64_t heads = 0;
     for (const std::string& name : std::vector<std::string>(

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from attnbias._structure import Structure
 
 _registered: Final[set[type[Structure]]] = set()
-# What names the bytes as they came, and what was sent to torch's devices.
+# Attributes that name the bytes as they came, and copies on torch's devices.
 _FORGOTTEN: Final = {"fingerprint", "resolved_spec", "_whole", "_begin"}
 
 

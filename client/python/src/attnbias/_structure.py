@@ -613,7 +613,7 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         def mapped(name: str, value: Any) -> Any:
             if isinstance(value, Structure):
                 return value._mapped(function)
-            # Not by its type: in a function that JAX traces it is no array of numpy's.
+            # Goes by the name: while JAX traces, the value is not an array of numpy's.
             return value if value is None or name not in self._leaves else function(value)
 
         return type(self)(
