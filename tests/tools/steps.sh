@@ -4,7 +4,7 @@
 # counted. A step that ends with status 77 was skipped, its last line saying why.
 # Steps run under set -e, which && and || would switch off in what they call.
 # Packages that one step alone takes stand in debian-packages-STEP.txt.
-steps=(layers contract format lint build cpp python go clients integration grpcurl readme)
+steps=(layers contract format lint build cpp python go clients integration golden grpcurl readme)
 # What a small change needs: one build, no machine beside this one.
 # shellcheck disable=SC2034  # read by dev
 quick_steps=(layers contract format cpp python)
@@ -212,6 +212,7 @@ step_current() {
   export_programs current
   install_python_client
   pytest "${at_once[@]}" tests/integration
+  test_golden
   # The others bring a gRPC of their own.
   test_clients -k 'c++ or tool'
 }
@@ -288,6 +289,15 @@ step_integration() {
   install_python_client
   pytest "${at_once[@]}" tests/integration
 }
+
+# Stored requests, which have to be answered as ever.
+step_golden() {
+  build dev attnbias-server
+  test_golden
+}
+
+# Each worker has a server, and works on it alone.
+test_golden() { pytest -n 2 tests/golden; }
 
 step_grpcurl() {
   build dev
