@@ -9,7 +9,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "architecture.md"
 FOLDERS = ("client", "core", "docs", "proto", "server", "tests")
-KINDS = {".binpb", ".cc", ".go", ".h", ".inc", ".json", ".md", ".proto", ".py"}
+KINDS = {".binpb", ".cc", ".go", ".h", ".inc", ".json", ".jsonl", ".md", ".proto", ".py"}
 # Made where the client is installed from its sources.
 GENERATED = "client/python/src/attnbias/v1/"
 # An encoding like any other, whose name is no word of English or of code.

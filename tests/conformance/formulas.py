@@ -1,0 +1,623 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The number of every encoding at any place, by mpmath, as the contract states it.
+
+A formula is a function of a place: of head, query, key and column for pairs, of head, row and
+column of key minus query for windows of an image, of part, positions and column for tables. Nothing
+here knows how the service computes.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import cache
+from typing import Any
+from unittest import mock
+
+import mpmath
+import numpy as np
+import torch
+from mpmath import mpf
+from real import PRECISION, alibi_slopes, rounded, sinusoid, timing_signal
+from t5_rules import exact_starts, rounded_log, torch_buckets
+from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
+
+from tests.golden import stored
+from tests.integration.ways import Part, array_of
+
+# Sums of float64 in a fixed order are within this of the sum of their terms' magnitudes.
+SUMS = mpf(2) ** -44
+# Of a sum, what PRECISION bits cannot tell: on which side of a tie it is.
+UNSEEN = mpf(2) ** (50 - PRECISION)
+
+
+def default(owner: Any, name: str, value: Any) -> Any:
+    return getattr(owner, name) if owner.HasField(name) else value
+
+
+def enum(owner: Any, name: str, value: str) -> str:
+    """The value's name; `value` where it is not set."""
+    return stored.name_of(owner, name) if getattr(owner, name) else value
+
+
+def table(ref: Any) -> Any:
+    """The numbers as float64, [rows, columns] in whatever order they were sent."""
+    if ref.WhichOneof("source") != "inline_table":
+        return stored.numbers(stored.MOUNTED).astype("f8")
+    inline = ref.inline_table
+    data_type = stored.name_of(inline, "data_type")
+    array = array_of(Part(data_type, tuple(inline.shape), inline.data)).astype("f8")
+    return array.T if enum(ref, "layout", "") == "HEADS_BUCKETS" else array
+
+
+def network(x: Sequence[mpf], weight: Any, bias: Any) -> tuple[list[mpf], list[mpf]]:
+    """A linear layer's outputs, and the magnitudes of their terms."""
+    outputs, magnitudes = [], []
+    for row, first in zip(weight, bias, strict=True):
+        terms = [mpf(first), *(mpf(w) * v for w, v in zip(row, x, strict=True))]
+        outputs.append(mpmath.fsum(terms))
+        magnitudes.append(mpmath.fsum(abs(term) for term in terms))
+    return outputs, magnitudes
+
+
+def zeros_if_unset(owner: Any, name: str, count: int) -> Any:
+    return table(getattr(owner, name)) if owner.HasField(name) else np.zeros(count)
+
+
+class Near:
+    """A number that is defined by float64 operations, and how far they may lie from it."""
+
+    def __init__(self, value: mpf, distance: mpf) -> None:
+        self.value = value
+        self.distance = distance
+
+
+# Of numbers at pairs.
+Formula = Callable[[int, int, int, int], Any]
+
+
+@cache
+def starts_of(num_buckets: int, max_distance: int) -> list[int]:
+    return exact_starts(num_buckets, max_distance)
+
+
+def t5_bucket(relative: int, both: bool, num_buckets: int, max_distance: int, rule: str) -> int:
+    if rule == "FLOAT32_LOG":
+        with mock.patch.object(torch, "log", rounded_log):
+            return int(
+                torch_buckets(
+                    np.array([relative]),
+                    bidirectional=both,
+                    num_buckets=num_buckets,
+                    max_distance=max_distance,
+                )[0]
+            )
+    distance = abs(relative) if both else max(-relative, 0)
+    half = num_buckets // 2 if both else num_buckets
+    bucket = int(np.searchsorted(starts_of(half, max_distance), distance, side="right")) - 1
+    return bucket + (half if both and relative > 0 else 0)
+
+
+def t5(e: Any, buckets: bool) -> Formula:
+    settings = (
+        e.bidirectional,
+        default(e, "num_buckets", 32),
+        default(e, "max_distance", 128),
+        enum(e, "bucket_rule", "EXACT"),
+    )
+    rows = None if buckets else table(e.table)
+
+    def number(h: int, i: int, j: int, _: int) -> Any:
+        bucket = t5_bucket(j - i, *settings)
+        return bucket if rows is None else mpf(rows[bucket, h])
+
+    return number
+
+
+def alibi(e: Any, _: bool, keys: int) -> Formula:
+    if e.slopes:
+        slopes = [mpf(slope) for slope in e.slopes]
+    else:
+        slopes = alibi_slopes(e.num_heads, default(e, "alibi_bias_max", 8))
+    variant = enum(e, "variant", "SYMMETRIC")
+    factors: dict[str, Callable[[int, int], int]] = {
+        "SYMMETRIC": lambda i, j: -abs(i - j),
+        "CAUSAL": lambda i, j: -max(i - j, 0),
+        "KEY_FROM_START": lambda _, j: j,
+        "KEY_FROM_END": lambda _, j: j - (keys - 1),
+    }
+    return lambda h, i, j, _: slopes[h] * factors[variant](i, j)
+
+
+def learned_relative(e: Any, buckets: bool) -> Formula:
+    rows = None if buckets else table(e.table)
+
+    def number(h: int, i: int, j: int, _: int) -> Any:
+        if e.symmetric:
+            index = min(abs(j - i), e.right)
+        else:
+            index = min(max(j - i, -e.left), e.right) + e.left
+        return index if rows is None else mpf(rows[index, h if rows.shape[1] > 1 else 0])
+
+    return number
+
+
+def kerple(e: Any, _: bool) -> Formula:
+    def of(values: Any, h: int) -> mpf:
+        return mpf(values[h if len(values) > 1 else 0])
+
+    def number(h: int, i: int, j: int, _: int) -> mpf:
+        p, a, distance = of(e.p, h), of(e.a, h), abs(i - j)
+        if enum(e, "kernel", "") == "LOG":
+            return -p * mpmath.log(1 + a * distance)
+        return -a * (mpf(distance) ** p if distance else 0)
+
+    return number
+
+
+def sandwich(e: Any, _: bool) -> Formula:
+    dim, base = default(e, "dim", 128), mpf(default(e, "base", 1e4))
+
+    @cache
+    def sum_at(distance: int) -> mpf:
+        with mpmath.workprec(PRECISION):
+            return mpmath.fsum(
+                mpmath.cos(distance * base ** (mpf(-2 * k) / dim)) for k in range(dim // 2)
+            )
+
+    return lambda h, i, j, _: sum_at(i - j) * e.num_heads / (8 * (h + 1))
+
+
+def fire(e: Any, _: bool) -> Formula:
+    c, threshold, eps = (
+        mpf(default(e, name, value))
+        for name, value in (("c", 0.1), ("threshold", 512.0), ("eps", 1e-6))
+    )
+    hidden, output = table(e.hidden_weight), table(e.output_weight)
+    hidden_bias = zeros_if_unset(e, "hidden_bias", len(hidden))
+    output_bias = zeros_if_unset(e, "output_bias", len(output))
+
+    def number(h: int, i: int, j: int, _: int) -> Near:
+        x = mpmath.log(c * abs(i - j) + 1) / (mpmath.log(c * max(i, threshold) + 1) + eps)
+        units, magnitudes = network([x], hidden, hidden_bias)
+        (value,), _unused = network(
+            [max(u, 0) for u in units], output[h : h + 1], output_bias[h : h + 1]
+        )
+        (most,) = network(magnitudes, abs(output[h : h + 1]), abs(output_bias[h : h + 1]))[0]
+        return Near(value, SUMS * most)
+
+    return number
+
+
+def dynamic_position_bias(e: Any, _: bool) -> Formula:
+    layers = [
+        (
+            table(layer.weight),
+            zeros_if_unset(layer, "bias", len(table(layer.weight))),
+            (table(layer.norm_weight), table(layer.norm_bias))
+            if layer.HasField("norm_weight")
+            else None,
+        )
+        for layer in e.layers
+    ]
+
+    @cache
+    def outputs(distance: int) -> list[tuple[mpf, mpf]]:
+        x = mpf(distance)
+        if e.log_distance:
+            x = mpmath.sign(x) * mpmath.log(abs(x) + 1)
+        values, most = [x], mpf(0)
+        for index, (weight, bias, norm) in enumerate(layers):
+            values, magnitudes = network(values, weight, bias)
+            most = max(most, *magnitudes)
+            if norm is not None:
+                mean = mpmath.fsum(values) / len(values)
+                variance = mpmath.fsum((v - mean) ** 2 for v in values) / len(values)
+                root = mpmath.sqrt(variance + mpf("1e-5"))
+                values = [
+                    (v - mean) / root * mpf(w) + mpf(b)
+                    for v, w, b in zip(values, *norm, strict=True)
+                ]
+                most *= 1 + 1 / root * float(np.abs(norm[0]).max())
+            if index < len(layers) - 1:
+                values = [v / (1 + mpmath.exp(-v)) for v in values]
+                most *= 1 + float(np.abs(layers[index + 1][0]).sum(1).max())
+        return [(value, most) for value in values]
+
+    def number(h: int, i: int, j: int, _: int) -> Near:
+        value, most = outputs(i - j)[h]
+        return Near(value, SUMS * most)
+
+    return number
+
+
+def deberta_bucket(distance: int, size: int, most: int, rule: str) -> int:
+    """log-buckets of a non-negative distance."""
+    if rule == "FLOAT32_LOG":
+        with mock.patch.object(torch, "log", rounded_log):
+            return int(make_log_bucket_position(torch.tensor([distance]), size, most)[0])
+    middle = size // 2
+    if distance <= middle:
+        return distance
+    # The least k with (distance / m)^(m - 1) <= ((most - 1) / m)^k; equal where 500 bits agree.
+    with mpmath.workprec(600):
+        steps = mpmath.log(mpf(distance) / middle) / mpmath.log(mpf(most - 1) / middle)
+        steps *= middle - 1
+        nearest = int(mpmath.nint(steps))
+        is_whole = abs(steps - nearest) < mpf(2) ** -500
+    return middle + (nearest if is_whole else int(mpmath.ceil(steps)))
+
+
+def deberta(e: Any, _: bool) -> Formula:
+    size, most = default(e, "bucket_size", 256), default(e, "max_position", 512)
+    span = size or most
+
+    def number(_h: int, i: int, j: int, _: int) -> int:
+        distance = i - j
+        if size:
+            if enum(e, "edge", "MICROSOFT") == "MICROSOFT":
+                distance = min(max(distance, 1 - most), most - 1)
+            bucket = deberta_bucket(abs(distance), size, most, enum(e, "bucket_rule", "EXACT"))
+            distance = int(math.copysign(bucket, distance))
+        match enum(e, "term", "CONTENT_TO_POSITION"):
+            case "BUCKET":
+                return distance
+            case "POSITION_TO_CONTENT":
+                distance = -distance
+        return min(max(distance + span, 0), 2 * span - 1)
+
+    return number
+
+
+def shaw(e: Any, buckets: bool) -> Formula:
+    rows = None if buckets else table(e.table)
+
+    def number(h: int, i: int, j: int, column: int) -> Any:
+        clipped = min(max(j - i, -e.left), e.right)
+        index = clipped + e.left
+        if enum(e, "sign", "KEY_MINUS_QUERY") == "QUERY_MINUS_KEY":
+            index = e.right - clipped
+        if rows is None:
+            return index
+        return mpf(rows[h, index, column] if rows.ndim == 3 else rows[index, column])
+
+    return number
+
+
+def distances(layout: str, *, forward_only: bool = False, symmetric: bool = False) -> Any:
+    def of(e: Any, _: bool) -> Formula:
+        own = layout
+        if symmetric:
+            own = enum(e, "layout", "INTERLEAVED")
+        only = forward_only
+        if "attn_type" in e.DESCRIPTOR.fields_by_name:
+            only = enum(e, "attn_type", "BIDIRECTIONAL") == "UNIDIRECTIONAL"
+        clamp = 1 << 62
+        if "clamp_len" in e.DESCRIPTOR.fields_by_name:
+            clamp = default(e, "clamp_len", clamp)
+
+        def number(_h: int, i: int, j: int, column: int) -> mpf:
+            distance = min(max(abs(i - j) if symmetric else i - j, -clamp), clamp)
+            if only and i < j:
+                return mpf(0)
+            base = default(e, "base", 10000.0)
+            return sinusoid(distance, column, dim=e.dim, layout=own, base=base)
+
+        return number
+
+    return of
+
+
+def tupe_index(e: Any, i: int, j: int, inside: bool) -> int:
+    num_buckets = default(e, "num_buckets", 32)
+    if e.reset_class_token and not inside:
+        if i == 0:
+            return int(num_buckets // 2)
+        if j == 0:
+            return int(num_buckets)
+    return t5_bucket(j - i, True, num_buckets, default(e, "max_distance", 128), "EXACT")
+
+
+def tupe(e: Any, buckets: bool, *, inside: bool) -> Formula:
+    relative = table(e.relative_table) if e.HasField("relative_table") else None
+    heads = e.num_heads or (relative.shape[1] if relative is not None else 0)
+    absolute = tupe_products(e, heads) if e.HasField("position_table") else None
+
+    def number(h: int, i: int, j: int, _: int) -> Any:
+        if buckets:
+            return tupe_index(e, i, j, inside)
+        value = mpf(0) if relative is None else mpf(relative[tupe_index(e, i, j, inside), h])
+        if absolute is None:
+            return value
+        product, most = absolute(h, i, j)
+        return Near(value + product, SUMS * most + UNSEEN * abs(value))
+
+    return number
+
+
+def tupe_products(e: Any, heads: int) -> Callable[[int, int, int], tuple[mpf, mpf]]:
+    positions = table(e.position_table)
+    dim = positions.shape[1]
+    scale = (
+        mpf(e.position_scale)
+        if e.HasField("position_scale")
+        else 1 / mpmath.sqrt(mpf(2 * dim) / heads)
+    )
+
+    @cache
+    def projected(name: str, row: int) -> tuple[list[mpf], list[mpf]]:
+        x = [mpf(v) for v in positions[row]]
+        if e.HasField("norm_weight"):
+            mean = mpmath.fsum(x) / dim
+            variance = mpmath.fsum((v - mean) ** 2 for v in x) / dim
+            root = mpmath.sqrt(variance + mpf(default(e, "norm_eps", 1e-5)))
+            weight, bias = table(e.norm_weight), table(e.norm_bias)
+            x = [
+                (v - mean) / root * mpf(w) + mpf(b) for v, w, b in zip(x, weight, bias, strict=True)
+            ]
+        return network(x, table(getattr(e, f"{name}_weight")), table(getattr(e, f"{name}_bias")))
+
+    def product(h: int, i: int, j: int) -> tuple[mpf, mpf]:
+        if e.reset_class_token:
+            i, j = (0, 0) if i == 0 else (1, 1) if j == 0 else (i + 1, j + 1)
+        columns = slice(h * dim // heads, (h + 1) * dim // heads)
+        (q, q_most), (k, k_most) = projected("query", i), projected("key", j)
+        value = mpmath.fdot(q[columns], k[columns]) * scale
+        # Deviations from a mean lose more where all are alike.
+        return value, 64 * abs(scale) * mpmath.fdot(q_most[columns], k_most[columns])
+
+    return product
+
+
+def grid_number(e: Any, name: str, buckets: bool) -> Callable[[int, int, int], Any]:
+    height, width = e.window_height, e.window_width
+    if name == "swin_v2":
+        return swin_v2(e)
+    rows = None if buckets else table(e.table)
+
+    def number(h: int, down: int, right: int) -> Any:
+        index = (height - 1 - down) * (2 * width - 1) + width - 1 - right
+        return index if rows is None else mpf(rows[index, h])
+
+    return number
+
+
+def swin_v2(e: Any) -> Callable[[int, int, int], Any]:
+    sides = (
+        default(e, "pretrained_window_height", e.window_height),
+        default(e, "pretrained_window_width", e.window_width),
+    )
+    hidden, bias, output = (table(t) for t in (e.hidden_weight, e.hidden_bias, e.output_weight))
+
+    def coordinate(distance: int, side: int) -> mpf:
+        t = mpf(8 * distance) / max(side - 1, 1)
+        return mpmath.sign(t) * mpmath.log(abs(t) + 1, 2) / 3
+
+    def number(h: int, down: int, right: int) -> Near:
+        x = [coordinate(-d, side) for d, side in zip((down, right), sides, strict=True)]
+        units, magnitudes = network(x, hidden, bias)
+        value = mpmath.fdot([max(u, 0) for u in units], [mpf(w) for w in output[h]])
+        most = mpmath.fdot(magnitudes, [abs(mpf(w)) for w in output[h]])
+        sigmoid = 1 / (1 + mpmath.exp(-value))
+        # The slope of the sigmoid, and what its float64 argument is off by.
+        return Near(16 * sigmoid, 16 * sigmoid * (1 - sigmoid) * SUMS * most + SUMS * sigmoid)
+
+    return number
+
+
+def class_number(e: Any, name: str, buckets: bool, h: int, which: int) -> Any:
+    """The border: class to all, all to class, class to itself."""
+    if name == "beit":
+        index = (2 * e.window_height - 1) * (2 * e.window_width - 1) + which
+        return index if buckets else mpf(table(e.table)[index, h])
+    index = (default(e, "num_buckets", 32) // 2, default(e, "num_buckets", 32))[which == 1]
+    return index if buckets else mpf(table(e.relative_table)[index, h])
+
+
+def sinusoidal(e: Any) -> Any:
+    layout = enum(e, "layout", "INTERLEAVED")
+
+    def number(_: str, at: Sequence[int], column: int) -> mpf:
+        if layout == "TENSOR2TENSOR":
+            return timing_signal(at[0], column, dim=e.dim, **timescales(e))
+        return sinusoid(at[0], column, dim=e.dim, layout=layout, base=default(e, "base", 1e4))
+
+    return number
+
+
+def timescales(e: Any) -> dict[str, float]:
+    return {
+        "min_timescale": mpf(default(e, "min_timescale", 1.0)),
+        "max_timescale": default(e, "max_timescale", 1e4),
+    }
+
+
+def multi_axis_sinusoidal(e: Any) -> Any:
+    layout = enum(e, "layout", "")
+    each = e.dim // e.num_axes
+    if layout == "TENSOR2TENSOR":
+        each = 2 * (e.dim // (2 * e.num_axes))
+
+    def number(_: str, at: Sequence[int], column: int) -> mpf:
+        axis, own = divmod(column, each)
+        if axis >= e.num_axes:
+            return mpf(0)
+        position = mpf(at[axis])
+        if e.axis_lengths:
+            position += mpf(default(e, "axis_offset", 0.0))
+            position *= mpf(default(e, "axis_scale", 6.283185307179586))
+            position /= e.axis_lengths[axis] + mpf(default(e, "axis_eps", 1e-6))
+        if layout == "TENSOR2TENSOR":
+            return timing_signal(position, own, dim=each, **timescales(e))
+        return sinusoid(position, own, dim=each, layout=layout, base=default(e, "base", 1e4))
+
+    return number
+
+
+def learned_absolute(e: Any) -> Any:
+    rows = table(e.table)
+
+    def number(_: str, at: Sequence[int], column: int) -> mpf:
+        row = at[0] + default(e, "offset", 0)
+        how = enum(e, "interpolation", "NONE")
+        if how == "NONE":
+            rests = e.HasField("padding_idx") and row == e.padding_idx
+            return mpf(0) if rests else mpf(rows[row, column])
+        if how == "LINEAR":
+            return stretched_number(rows, e.interpolated_length, row, column)
+        place = Fraction(row * (len(rows) - 1), max(e.interpolated_length - 1, 1))
+        return between(rows, place, column)
+
+    return number
+
+
+def rope_frequencies(e: Any) -> tuple[list[mpf], mpf]:
+    """The angle of a position for each pair, and the attention factor."""
+    theta, head = mpf(default(e, "rope_theta", 1e4)), e.head_dim
+    dim = int(head * Fraction(default(e, "partial_rotary_factor", 1.0))) // 2 * 2
+    kind, factor = enum(e, "rope_type", "DEFAULT"), mpf(default(e, "factor", 1.0))
+    original, length = e.original_max_position_embeddings, e.sequence_length
+    if e.inverse_frequencies:
+        return [mpf(f) for f in e.inverse_frequencies], mpf(1)
+    if kind == "NTK":
+        theta *= factor ** (mpf(dim) / (dim - 2))
+    if kind == "DYNAMIC":
+        most = e.max_position_embeddings
+        stretch = factor * max(length, most) / most - (factor - 1)
+        theta *= stretch ** (mpf(dim) / (dim - 2))
+    n = dim // 2
+    inverse = [theta ** (mpf(-2 * m) / dim) for m in range(n)]
+    attention = mpf(1)
+    match kind:
+        case "LINEAR":
+            inverse = [f / factor for f in inverse]
+        case "YARN":
+            inverse, attention = yarn(e, inverse, theta, dim, factor)
+        case "LONGROPE":
+            divisors = e.long_factor if length > original else e.short_factor
+            inverse = [f / mpf(d) for f, d in zip(inverse, divisors, strict=True)]
+            if not e.HasField("factor"):
+                factor = mpf(e.max_position_embeddings) / original
+            if factor > 1:
+                attention = mpmath.sqrt(1 + mpmath.log(factor) / mpmath.log(original))
+            if e.HasField("attention_factor"):
+                attention = mpf(e.attention_factor)
+        case "LLAMA3":
+            low, high = mpf(e.low_freq_factor), mpf(e.high_freq_factor)
+            for m, f in enumerate(inverse):
+                turns = original * f / (2 * mpmath.pi)
+                kept = min(max((turns - low) / (high - low), 0), 1)
+                inverse[m] = kept * f + (1 - kept) * f / factor
+        case "PROPORTIONAL":
+            inverse = [theta ** (mpf(-2 * m) / head) / factor for m in range(n)]
+            inverse += [mpf(0)] * (head // 2 - n)
+    return inverse, attention
+
+
+def yarn(e: Any, inverse: list[mpf], theta: mpf, dim: int, factor: mpf) -> Any:
+    def border(beta: float) -> mpf:
+        turns = mpf(e.original_max_position_embeddings) / (2 * mpmath.pi * mpf(beta))
+        return dim * mpmath.log(turns) / (2 * mpmath.log(theta))
+
+    low, high = border(default(e, "beta_fast", 32.0)), border(default(e, "beta_slow", 1.0))
+    if default(e, "truncate", True):
+        low, high = mpmath.floor(low), mpmath.ceil(high)
+    low, high = max(low, mpf(0)), min(high, mpf(dim - 1))
+    if low == high:
+        high += mpf("0.001")
+    blended = []
+    for m, f in enumerate(inverse):
+        stretched = min(max((m - low) / (high - low), 0), 1)
+        blended.append(f * (1 - stretched) + f / factor * stretched)
+
+    def temperature(t: float) -> mpf:
+        return 1 + mpf("0.1") * mpf(t) * mpmath.log(factor) if factor > 1 else mpf(1)
+
+    if e.HasField("attention_factor"):
+        return blended, mpf(e.attention_factor)
+    if e.HasField("mscale"):
+        return blended, temperature(e.mscale) / temperature(e.mscale_all_dim)
+    return blended, temperature(1)
+
+
+def rope_axes(e: Any, n: int) -> tuple[list[int], list[int] | None]:
+    """The axis of each pair, and for AXIAL its place in the axis and the axis' pairs."""
+    axial = enum(e, "rope_type", "") == "AXIAL"
+    order = "AXIAL" if axial else enum(e, "mrope_order", "CHUNKED")
+    section = list(e.mrope_section) or ([n // 2] * 2 if axial else [n])
+    if order == "INTERLEAVED":
+        count = len(section)
+        return [m % count if m < section[m % count] * count else 0 for m in range(n)], None
+    return [a for a, size in enumerate(section) for _ in range(size)], (
+        section if order == "AXIAL" else None
+    )
+
+
+def columns_of(layout: str, column: int, pairs: int) -> int:
+    return {"HALF": column % pairs, "INTERLEAVED": column // 2, "COMPACT": column}[layout]
+
+
+def rotary(e: Any) -> Any:
+    with mpmath.workprec(PRECISION):
+        inverse, attention = rope_frequencies(e)
+    axes, sections = rope_axes(e, len(inverse))
+    if sections is not None:
+        theta = mpf(default(e, "rope_theta", 1e4))
+        inverse = [theta ** (mpf(-k) / size) for size in sections for k in range(size)]
+
+    def number(part: str, at: Sequence[int], column: int) -> mpf:
+        pair = columns_of(enum(e, "layout", "HALF"), column, len(inverse))
+        position = at[axes[pair]]
+        if enum(e, "angle", "EXACT") == "FLOAT32":
+            single = np.float32(rounded(inverse[pair], "f32"))
+            angle = mpf(float(np.float32(position) * single))
+        else:
+            angle = position * inverse[pair]
+        return attention * (mpmath.cos(angle) if part == "cos" else mpmath.sin(angle))
+
+    return number
+
+
+def xpos(e: Any) -> Any:
+    theta, gamma = mpf(default(e, "rope_theta", 1e4)), mpf(default(e, "gamma", 0.4))
+    scale_base = mpf(default(e, "scale_base", 512.0))
+
+    def number(part: str, at: Sequence[int], column: int) -> mpf:
+        m = columns_of(enum(e, "layout", "HALF"), column, e.dim // 2)
+        if part == "scale":
+            base = (mpf(2 * m) / e.dim + gamma) / (1 + gamma)
+            return base ** ((at[0] - e.sequence_length // 2) / scale_base)
+        angle = at[0] * theta ** (mpf(-2 * m) / e.dim)
+        return mpmath.cos(angle) if part == "cos" else mpmath.sin(angle)
+
+    return number
+
+
+TABLES: dict[str, Any] = {
+    f.__name__: f for f in (sinusoidal, multi_axis_sinusoidal, learned_absolute, rotary, xpos)
+}
+PAIRS: dict[str, Any] = {
+    f.__name__: f
+    for f in (t5, learned_relative, kerple, sandwich, fire, dynamic_position_bias, deberta, shaw)
+} | {
+    "transformer_xl": distances("CONCATENATED", forward_only=True),
+    "xlnet": distances("CONCATENATED"),
+    "conformer": distances("INTERLEAVED"),
+    "symmetric_sinusoidal": distances("", symmetric=True),
+}
+GRIDS = {"swin", "swin_v2", "beit"}
+
+
+def stretched_number(rows: Any, length: int, row: int, column: int) -> mpf:
+    """The row of a table that is stretched linearly between pixel centres."""
+    if len(rows) == length:
+        return mpf(rows[row, column])
+    place = Fraction(2 * row + 1, 2) * len(rows) / length - Fraction(1, 2)
+    return between(rows, place, column)
+
+
+def between(rows: Any, place: Fraction, column: int) -> mpf:
+    place = min(max(place, Fraction(0)), Fraction(len(rows) - 1))
+    below = min(int(place), max(len(rows) - 2, 0))
+    low, high = (Fraction(float(rows[min(below + n, len(rows) - 1), column])) for n in (0, 1))
+    exact = low + (place - below) * (high - low)
+    return mpf(exact.numerator) / exact.denominator
