@@ -36,9 +36,6 @@ struct ServerConfig {
   int64_t max_tensor_bytes = int64_t{1} << 40;
   // Threads that compute.
   int threads = 1;
-  // Connections beyond this are closed as they come. One address, or one user
-  // of unix sockets, has at most half of them.
-  int max_connections = 1024;
   TransportOptions transport;
   // Whether clients may ask for the service's description.
   bool reflection = true;

@@ -19,7 +19,6 @@
 #include "google/protobuf/stubs/logging.h"
 #include "grpc/support/log.h"
 #include "nlohmann/json.hpp"
-#include "server/failed_handshakes.h"
 #include "spdlog/sinks/base_sink.h"
 #include "spdlog/spdlog.h"
 
@@ -30,6 +29,8 @@ namespace {
 bool as_json = false;
 enum class AccessLog : uint8_t { kOff, kErrors, kAll };
 AccessLog access_log = AccessLog::kAll;
+
+std::atomic<int64_t> failed_handshakes = 0;
 
 // Writes lines to the standard error, and drops those that it would have to
 // wait for: nobody who reads the log late may hold up calls.
@@ -171,7 +172,10 @@ spdlog::level::level_enum LevelOf(absl::StatusCode code) {
 
 // What the libraries say is lines of this log too.
 void LogGrpc(gpr_log_func_args* line) {
-  if (NoteFailedHandshake(line->message)) return;
+  if (std::string_view(line->message).starts_with("Handshake failed")) {
+    ++failed_handshakes;
+    return LogWarning(line->message);
+  }
   Log(line->severity == GPR_LOG_SEVERITY_ERROR ? spdlog::level::err
                                                : spdlog::level::debug,
       line->message);
@@ -209,6 +213,8 @@ void LogWarning(std::string_view message) { Log(spdlog::level::warn, message); }
 void LogError(std::string_view message) { Log(spdlog::level::err, message); }
 
 int64_t LogLinesDropped() { return Sink().dropped(); }
+
+int64_t FailedHandshakes() { return failed_handshakes; }
 
 bool LogsAccess(absl::StatusCode code) {
   return access_log == AccessLog::kAll ||

@@ -31,6 +31,8 @@ void LogError(std::string_view message);
 
 // Lines that the standard error did not take at once, and that are lost.
 int64_t LogLinesDropped();
+// TLS handshakes that failed, as gRPC's log tells.
+int64_t FailedHandshakes();
 
 // How one call went.
 struct AccessLine {

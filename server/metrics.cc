@@ -18,7 +18,7 @@ namespace attnbias {
 namespace {
 
 constexpr std::string_view kRejectionNames[] = {
-    "overload",       "caller_limit",    "draining",         "connection_limit",
+    "overload",       "caller_limit",    "draining",
     "stalled_client", "unauthenticated", "permission_denied"};
 static_assert(std::size(kRejectionNames) == kNumRejections);
 
@@ -79,7 +79,6 @@ Metrics::Metrics()
   RegisterMethods();
   RegisterPhases();
   RegisterRejections();
-  RegisterHandshakeFailures();
   prometheus::BuildGauge()
       .Name("attnbias_build_info")
       .Help("Always 1; the version is in the label")
@@ -136,19 +135,10 @@ void Metrics::RegisterPhases() {
 
 void Metrics::RegisterRejections() {
   auto& rejected = AddCounters("attnbias_rejected_total",
-                               "Calls and connections turned away");
+                               "Calls turned away");
   for (int i = 0; i < kNumRejections; ++i) {
     rejections_[i] =
         &rejected.Add({{"reason", std::string(kRejectionNames[i])}});
-  }
-}
-
-void Metrics::RegisterHandshakeFailures() {
-  auto& failed = AddCounters("attnbias_tls_handshake_failures_total",
-                             "TLS handshakes that failed");
-  for (size_t i = 0; i < kHandshakeFailureNames.size(); ++i) {
-    handshake_failures_[i] =
-        &failed.Add({{"reason", std::string(kHandshakeFailureNames[i])}});
   }
 }
 
@@ -199,10 +189,6 @@ void Metrics::MessageSent(Method method, int64_t bytes) {
 
 void Metrics::Rejected(Rejection reason) {
   rejections_[static_cast<int>(reason)]->Increment();
-}
-
-void Metrics::HandshakeFailed(HandshakeFailure why) {
-  handshake_failures_[static_cast<int>(why)]->Increment();
 }
 
 void Metrics::MadeByCuda(int64_t bytes) {

@@ -15,9 +15,9 @@
 #include "core/base/caller.h"
 #include "server/config.h"
 #include "server/logging.h"
-#include "server/periodic_task.h"
 #include "server/server.h"
 #include "server/signals.h"
+#include "server/timer.h"
 
 namespace attnbias {
 namespace {
@@ -62,7 +62,8 @@ int Serve(const ServerConfig& config) {
   }
   absl::Status status = server->Start();
   if (!status.ok()) return Failed(status);
-  const PeriodicTask heap_task(kHeapPeriod, GiveHeapBack);
+  const Timer::Task heap_task(&server->timer(), kHeapPeriod, GiveHeapBack,
+                              Timer::Body::kLong);
   signals.OnHangup([server] { server->Reload(); });
   std::printf("listening on %s\nmetrics on %s\n", server->address().c_str(),
               server->metrics_address().c_str());

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/engine/extent.h"
@@ -19,7 +20,6 @@
 #include "grpcpp/security/server_credentials.h"
 #include "server/access/tls_credentials.h"
 #include "server/codec/spec_codec.h"
-#include "server/failed_handshakes.h"
 #include "server/limits.h"
 #include "server/logging.h"
 #include "server/precompute.h"
@@ -41,6 +41,8 @@ constexpr std::chrono::milliseconds kCancelledPeriod(20);
 constexpr std::chrono::milliseconds kReadinessPeriod(100);
 constexpr std::chrono::milliseconds kMinTablesPeriod(100);
 constexpr std::chrono::milliseconds kAccessPeriod(1000);
+// Of a connection to the port of the probes, which come one at a time.
+constexpr int kMaxProbeStreams = 8;
 constexpr std::chrono::milliseconds kNever = std::chrono::hours(24 * 36525);
 
 std::chrono::milliseconds InMilliseconds(absl::Duration duration) {
@@ -80,8 +82,9 @@ Server::Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
                .max_tensor_bytes = config.max_tensor_bytes},
               backend_->kernels(), &pool_, metrics_.get()),
       stall_watch_(InMilliseconds(config.progress_timeout),
-                   InMilliseconds(config.idle_timeout), &engine_.budget()),
-      cancelled_task_(kCancelledPeriod,
+                   InMilliseconds(config.idle_timeout), &engine_.budget(),
+                   &timer_),
+      cancelled_task_(&timer_, kCancelledPeriod,
                       [this] {
                         engine_.DropCancelled();
                         pool_.ExpediteCancelled();
@@ -101,46 +104,45 @@ absl::StatusOr<std::shared_ptr<const void>> Server::HoldTable(int64_t bytes) {
 }
 
 Server::~Server() {
-  ObserveFailedHandshakes(nullptr);
   readiness_task_.reset();
   tables_task_.reset();
   access_task_.reset();
   keep_warm_.reset();
-  if (acceptor_) acceptor_->Stop();
   health_.FinishWatchers();
-  probe_port_.reset();
-  if (grpc_server_) grpc_server_->Shutdown(std::chrono::system_clock::now());
+  const auto now = std::chrono::system_clock::now();
+  if (probe_server_) probe_server_->Shutdown(now);
+  if (grpc_server_) grpc_server_->Shutdown(now);
   // It reads gauges, and these read what ends below.
-  metrics_listener_.reset();
+  metrics_port_.reset();
   // The engine's tasks run before it goes.
   pool_.Shutdown();
 }
 
 absl::Status Server::Start() {
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      acceptor_, Acceptor::Listen(config_.listen, config_.max_connections,
-                                  config_.socket_mode));
   AddGauges();
   ATTNBIAS_ASSIGN_OR_RETURN(
-      metrics_listener_,
-      MetricsListener::Listen(config_.metrics_listen,
-                              [this] { return metrics_->Text(); }));
-  StartGrpc();
-  if (!config_.probe_listen.empty()) {
-    ATTNBIAS_ASSIGN_OR_RETURN(
-        probe_port_, ProbePort::Listen(config_.probe_listen, &health_));
-  }
+      metrics_port_, MetricsPort::Listen(config_.metrics_listen,
+                                         [this] { return metrics_->Text(); }));
+  ATTNBIAS_RETURN_IF_ERROR(StartGrpc());
+  ATTNBIAS_RETURN_IF_ERROR(StartProbes());
   KeepWarm();
   if (!config_.access.empty()) {
-    access_task_.emplace(kAccessPeriod, [this] { access_->Refresh(); });
+    access_task_.emplace(
+        &timer_, kAccessPeriod, [this] { access_->Refresh(); },
+        Timer::Body::kLong);
   }
-  readiness_task_.emplace(kReadinessPeriod, [this] { UpdateReadiness(); });
+  if (config_.overload_unready) {
+    readiness_task_.emplace(&timer_, kReadinessPeriod,
+                            [this] { UpdateReadiness(); });
+  }
   if (!config_.tables.empty()) {
     const bool watched = config_.tables_poll > absl::ZeroDuration();
-    tables_task_.emplace(watched ? std::max(kMinTablesPeriod,
-                                            InMilliseconds(config_.tables_poll))
-                                 : kNever,
-                         [this] { table_mounts_.Refresh(); });
+    tables_task_.emplace(
+        &timer_,
+        watched
+            ? std::max(kMinTablesPeriod, InMilliseconds(config_.tables_poll))
+            : kNever,
+        [this] { table_mounts_.Refresh(); }, Timer::Body::kLong);
   }
   return absl::OkStatus();
 }
@@ -164,8 +166,6 @@ void Server::AddGauges() {
       [this] {
         return std::chrono::duration<double>(pool_.oldest_wait()).count();
       });
-  add("attnbias_connections", "Open connections",
-      [this] { return acceptor_->connections(); });
   add("attnbias_mounted_tables", "Learned tables",
       [this] { return environment_.tables.Get()->tables().size(); });
   add("attnbias_tables_reload_failed",
@@ -188,6 +188,8 @@ void Server::AddGauges() {
   }
   add("attnbias_cuda_in_use", "1 while a CUDA device is used",
       [this] { return backend_->uses_device(); });
+  add("attnbias_tls_handshake_failures", "TLS handshakes that failed",
+      [] { return FailedHandshakes(); });
   add("attnbias_log_lines_dropped",
       "Lines of the log that the standard error did not take at once",
       [] { return LogLinesDropped(); });
@@ -197,7 +199,11 @@ void Server::AddGauges() {
       [this] { return drains_.load(); });
 }
 
-void Server::StartGrpc() {
+absl::Status Server::StartGrpc() {
+  for (const std::string& text : config_.listen) {
+    ATTNBIAS_ASSIGN_OR_RETURN(addresses_.emplace_back(),
+                              ParseListenAddress(text));
+  }
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   if (config_.reflection) {
@@ -209,24 +215,43 @@ void Server::StartGrpc() {
   builder.RegisterService(&service_);
   if (config_.oip) builder.RegisterService(&inference_service_);
   builder.RegisterService(&health_);
-  file_entrance_.emplace(builder, grpc::InsecureServerCredentials());
-  port_entrance_.emplace(
-      builder, access_->certificates() == nullptr
-                   ? grpc::InsecureServerCredentials()
-                   : TlsCredentials([this] { return access_->certificates(); },
-                                    access_->has_tokens()
-                                        ? ClientCertificate::kOptional
-                                        : ClientCertificate::kRequired));
-  ObserveFailedHandshakes(
-      [this](HandshakeFailure why) { metrics_->HandshakeFailed(why); });
-  grpc_server_ = builder.BuildAndStart();
-  acceptor_->Start(
-      {.on_connection =
-           [this](int fd) {
-             (IsFileSocket(fd) ? file_entrance_ : port_entrance_)->Enter(fd);
-           },
-       .on_rejected =
-           [this] { metrics_->Rejected(Rejection::kConnectionLimit); }});
+  credentials_ =
+      access_->certificates() == nullptr
+          ? grpc::InsecureServerCredentials()
+          : TlsCredentials([this] { return access_->certificates(); },
+                           access_->has_tokens()
+                               ? ClientCertificate::kOptional
+                               : ClientCertificate::kRequired);
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      grpc_server_,
+      ListenOn(addresses_, credentials_, builder, config_.socket_mode));
+  return absl::OkStatus();
+}
+
+// Health alone, in plaintext: Kubernetes' probes speak no TLS.
+absl::Status Server::StartProbes() {
+  if (config_.probe_listen.empty()) return absl::OkStatus();
+  ATTNBIAS_ASSIGN_OR_RETURN(probe_addresses_.emplace_back(),
+                            ParseHostPort(config_.probe_listen));
+  grpc::ServerBuilder builder;
+  builder.SetOption(WithoutReflection());
+  ConfigureTransport({.max_concurrent_streams = kMaxProbeStreams}, builder);
+  builder.RegisterService(&health_);
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      probe_server_,
+      ListenOn(probe_addresses_, grpc::InsecureServerCredentials(), builder));
+  return absl::OkStatus();
+}
+
+std::string Server::address() const {
+  return absl::StrJoin(addresses_, ", ",
+                       [](std::string* out, const ListenAddress& address) {
+                         absl::StrAppend(out, ToString(address));
+                       });
+}
+
+std::string Server::probe_address() const {
+  return ToString(probe_addresses_.front());
 }
 
 // After about a second without work a callback thread of gRPC 1.51 sleeps for
@@ -236,13 +261,18 @@ void Server::KeepWarm() {
   const std::shared_ptr<grpc::health::v1::Health::Stub> health =
       grpc::health::v1::Health::NewStub(
           grpc_server_->InProcessChannel(grpc::ChannelArguments()));
-  keep_warm_.emplace(std::chrono::milliseconds(400), [health] {
+  struct Call {
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() +
-                         std::chrono::seconds(1));
+    grpc::health::v1::HealthCheckRequest request;
     grpc::health::v1::HealthCheckResponse response;
+  };
+  keep_warm_.emplace(&timer_, std::chrono::milliseconds(400), [health] {
+    const auto call = std::make_shared<Call>();
+    call->context.set_deadline(std::chrono::system_clock::now() +
+                               std::chrono::seconds(1));
     // Only the traffic matters, not the answer.
-    (void)health->Check(&context, {}, &response);
+    health->async()->Check(&call->context, &call->request, &call->response,
+                           [call](const grpc::Status&) {});
   });
 }
 
@@ -301,7 +331,6 @@ void Server::Reload() {
 }
 
 void Server::UpdateReadiness() {
-  if (!config_.overload_unready) return;
   // What is kept can be dropped; the rest is held by computations and streams.
   const auto pinned =
       static_cast<double>(engine_.budget().used() - engine_.cached_bytes());
@@ -318,7 +347,6 @@ void Server::Drain() {
   readiness_task_.reset();
   health_.SetServing(false);
   std::this_thread::sleep_for(InMilliseconds(config_.drain_notice));
-  acceptor_->Stop();
   environment_.draining = true;
   stall_watch_.CloseIdle(Draining());
   keep_warm_.reset();
@@ -335,10 +363,11 @@ void Server::Drain() {
     std::this_thread::sleep_for(kDrainPoll);
   }
   // Calls that were cancelled may finish a piece of work, but not for ever.
-  last_resort_.emplace(InMilliseconds(config_.drain_grace) + kLastPieces, [] {
-    LogError("computations still run after the grace; they end here");
-    std::_Exit(0);
-  });
+  last_resort_.emplace(
+      &timer_, InMilliseconds(config_.drain_grace) + kLastPieces, [] {
+        LogError("computations still run after the grace; they end here");
+        std::_Exit(0);
+      });
   if (environment_.active_calls > 0) {
     environment_.grace_over = true;
     stall_watch_.CloseAll(GraceOver());

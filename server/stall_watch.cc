@@ -46,11 +46,12 @@ absl::Status StallWatch::Entry::WhyClosed() const {
 
 StallWatch::StallWatch(std::chrono::milliseconds progress_timeout,
                        std::chrono::milliseconds idle_timeout,
-                       const ByteBudget* budget)
+                       const ByteBudget* budget, Timer* timer)
     : progress_timeout_(progress_timeout),
       idle_timeout_(idle_timeout),
       budget_(*budget),
-      task_(std::clamp(
+      task_(timer,
+            std::clamp(
                 std::min(progress_timeout / kCrowdedDivisor, idle_timeout / 4),
                 std::chrono::milliseconds(10), std::chrono::milliseconds(1000)),
             [this] { CloseStalled(); }) {}

@@ -20,7 +20,7 @@
 #include "core/base/mutex.h"
 #include "core/cache/byte_budget.h"
 #include "grpc/grpc.h"
-#include "server/periodic_task.h"
+#include "server/timer.h"
 
 namespace attnbias {
 
@@ -69,10 +69,11 @@ class StallWatch {
   // than their share of memory while others wait.
   static constexpr int kCrowdedDivisor = 12;
 
-  // How long a write may take, and how long a stream may be idle. `budget`
-  // outlives this.
+  // How long a write may take, and how long a stream may be idle. `budget` and
+  // `timer` outlive this.
   StallWatch(std::chrono::milliseconds progress_timeout,
-             std::chrono::milliseconds idle_timeout, const ByteBudget* budget);
+             std::chrono::milliseconds idle_timeout, const ByteBudget* budget,
+             Timer* timer);
 
   // Closes the streams that are idle now.
   void CloseIdle(const absl::Status& why);
@@ -90,7 +91,7 @@ class StallWatch {
   Mutex mutex_;
   // In any order: every answer comes here and goes, without an allocation.
   std::vector<Entry*> entries_ ABSL_GUARDED_BY(mutex_);
-  PeriodicTask task_;
+  Timer::Task task_;
 };
 
 }  // namespace attnbias

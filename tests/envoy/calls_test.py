@@ -77,11 +77,11 @@ def test_each_client_has_its_own_connection_to_a_replica(start_edge: StartEdge) 
     """The server shares memory and time among connections."""
     edge = start_edge(count=1)
     [replica] = edge.replicas.servers
-    others = replica.metrics()["attnbias_connections"]  # the health check's
+    others = replica.connections()  # the health check's
     with edge.stub() as one, edge.stub() as another:
         assert small(one) == small(another)
-        assert replica.metrics()["attnbias_connections"] == others + 2
-    eventually(lambda: replica.metrics()["attnbias_connections"] == others, "both are gone")
+        assert replica.connections() == others + 2
+    eventually(lambda: replica.connections() == others, "both are gone")
 
 
 @pytest.mark.parametrize(

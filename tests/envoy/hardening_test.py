@@ -33,6 +33,7 @@ ANSWERS = ("http2.outbound_control_flood", "http2.outbound_flood")
 FLOODS = {
     "resets": ("http.edge.downstream_rq_too_many_premature_resets",),
     "headers": ("http2.header_overflow",),
+    "references": ("http2.header_overflow",),
     "pings": ANSWERS,
     "patient_pings": ANSWERS[:1],
     "settings": ANSWERS,

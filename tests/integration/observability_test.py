@@ -69,7 +69,6 @@ def test_metrics_exist_before_the_first_call(start_server: Any) -> None:
         'attnbias_rejected_total{reason="overload"}',
         'attnbias_rejected_total{reason="caller_limit"}',
         'attnbias_rejected_total{reason="draining"}',
-        'attnbias_rejected_total{reason="connection_limit"}',
         'attnbias_rejected_total{reason="stalled_client"}',
     ):
         assert metrics[name] == 0, name
@@ -87,7 +86,6 @@ def test_metrics_count_what_happens(start_server: Any) -> None:
         handled = f"grpc_server_handled_total{labels('GetTensor', grpc_code='InvalidArgument')}"
         eventually(lambda: server.metrics()[handled] == 1, "the last call counted")
         metrics = server.metrics()
-        assert metrics["attnbias_connections"] == 1
     stream, get = labels("StreamTensor"), labels("GetTensor")
     assert metrics[f"grpc_server_started_total{stream}"] == 2
     assert metrics[f"grpc_server_msg_sent_total{stream}"] == 2 * 5
@@ -104,7 +102,6 @@ def test_metrics_count_what_happens(start_server: Any) -> None:
     # Beside its numbers an entry has a key.
     key = metrics["attnbias_cache_bytes"] - metrics["attnbias_computed_bytes_total"]
     assert 0 < key < 2048
-    eventually(lambda: server.metrics()["attnbias_connections"] == 0, "the connection gone")
 
 
 def test_process_metrics_are_what_the_system_says(start_server: Any) -> None:

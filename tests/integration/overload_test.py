@@ -27,27 +27,6 @@ def test_running_out_of_descriptors_is_survived(start_server: Any) -> None:
     assert server.stop() == 0
 
 
-def test_connections_beyond_the_limit_are_closed(start_server: Any) -> None:
-    server = start_server("--max-connections=8")  # half for one address
-    with contextlib.ExitStack() as flood:
-        for _ in range(3):
-            flood.enter_context(http2.open_socket(server.address))
-        with server.connect() as stub:
-            stub.check()
-            assert server.metrics()["attnbias_connections"] == 4
-            refused_one = flood.enter_context(http2.open_socket(server.address))
-            refused_one.settimeout(60)
-            with contextlib.suppress(ConnectionResetError):
-                assert refused_one.recv(1) == b""
-            rejected = server.metrics()['attnbias_rejected_total{reason="connection_limit"}']
-            assert rejected == 1
-            stub.check()
-    # The server has to notice first that the others are gone.
-    eventually(lambda: server.metrics()["attnbias_connections"] == 0, "the connections gone")
-    with server.connect() as stub:
-        assert stub.check("liveness") == "SERVING"
-
-
 def test_a_stalled_reader_is_closed_and_memory_returns(start_server: Any) -> None:
     server = start_server("--progress-timeout=200ms", "--memory-budget=64MiB")
     with server.connect() as stub:

@@ -100,6 +100,13 @@ class Server:
         found = re.search(rf"{name}:\s+(\d+) kB", status)
         return int(found[1]) * 1024 if found else 0
 
+    def connections(self) -> int:
+        """Established ones to its port on IPv4."""
+        port = int(self.address.rpartition(":")[2])
+        rows = pathlib.Path(f"/proc/{self.process.pid}/net/tcp").read_text().splitlines()[1:]
+        fields = [row.split() for row in rows]
+        return sum(field[1].endswith(f":{port:04X}") and field[3] == "01" for field in fields)
+
     def descriptors(self) -> int:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 

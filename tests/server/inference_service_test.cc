@@ -40,7 +40,7 @@ class InferenceServiceTest : public testing::Test {
       : engine_({.memory_budget_bytes = int64_t{64} << 20},
                 *SupportedKernelSets().front(), &pool_, &metrics_),
         stall_watch_(std::chrono::minutes(10), std::chrono::minutes(10),
-                     &engine_.budget()),
+                     &engine_.budget(), &timer_),
         environment_{engine_, pool_, metrics_, stall_watch_, *access_},
         service_(&environment_, [] { return true; }) {
     grpc::ServerBuilder builder;
@@ -61,6 +61,7 @@ class InferenceServiceTest : public testing::Test {
   Metrics metrics_;
   WorkerPool pool_{2, 1000};
   Engine engine_;
+  Timer timer_;
   StallWatch stall_watch_;
   const std::unique_ptr<Access> access_ = *Access::Load({});
   CallEnvironment environment_;

@@ -61,7 +61,7 @@ class TensorServiceTest : public testing::Test {
   TensorServiceTest()
       : engine_({}, *SupportedKernelSets().front(), &executor_, &metrics_),
         stall_watch_(std::chrono::minutes(10), std::chrono::minutes(10),
-                     &engine_.budget()),
+                     &engine_.budget(), &timer_),
         environment_{engine_, executor_, metrics_, stall_watch_, *access_},
         service_(&environment_, [] { return v1::GetServerInfoResponse(); }) {
     grpc::ServerBuilder builder;
@@ -124,6 +124,7 @@ class TensorServiceTest : public testing::Test {
   Metrics metrics_;
   FullableExecutor executor_;
   Engine engine_;
+  Timer timer_;
   StallWatch stall_watch_;
   const std::unique_ptr<Access> access_ = *Access::Load({});
   CallEnvironment environment_;

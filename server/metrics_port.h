@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Serves the metrics over HTTP, at /metrics and nowhere else.
+#ifndef ATTNBIAS_SERVER_METRICS_PORT_H_
+#define ATTNBIAS_SERVER_METRICS_PORT_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+struct MHD_Daemon;
+
+namespace attnbias {
+
+// Serves while it lives; its destructor waits for requests under way.
+class MetricsPort {
+ public:
+  // `text` gives the metrics in Prometheus' text format; from one thread.
+  // UNAVAILABLE, naming the address, for a port that cannot be had.
+  static absl::StatusOr<std::unique_ptr<MetricsPort>> Listen(
+      const std::string& address, const std::function<std::string()>& text);
+
+  MetricsPort(const MetricsPort&) = delete;
+  MetricsPort& operator=(const MetricsPort&) = delete;
+  ~MetricsPort();
+
+  // HOST:PORT with the port that was really taken.
+  const std::string& address() const { return address_; }
+  std::string Text() const { return text_(); }
+
+ private:
+  explicit MetricsPort(const std::function<std::string()>& text)
+      : text_(text) {}
+
+  const std::function<std::string()> text_;
+  std::string address_;
+  MHD_Daemon* daemon_ = nullptr;
+};
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_SERVER_METRICS_PORT_H_
