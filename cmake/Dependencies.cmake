@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Everything the build takes from the system.
+# gRPC's own CMake files take Protobuf's where these exist; CMake's module makes other targets.
+set(CMAKE_FIND_PACKAGE_PREFER_CONFIG ON)
 find_package(Threads REQUIRED)
 find_package(absl REQUIRED)
 find_package(Protobuf REQUIRED)

@@ -141,10 +141,10 @@ absl::Status Call::CheckAllowed() {
   Account& account = *identity_->account;
   const Rights& rights = *identity_->rights;
   if (!rights.MayCall(method_)) {
-    return WithReason(
-        absl::PermissionDeniedError(absl::StrCat(
-            Shortened(account.name), " may not call ", NameOf(method_))),
-        "METHOD_NOT_ALLOWED");
+    return WithReason(absl::PermissionDeniedError(absl::StrCat(
+                          Shortened(account.name), " may not call ",
+                          std::string(NameOf(method_)))),
+                      "METHOD_NOT_ALLOWED");
   }
   counted_ = true;
   if (++account.calls > rights.concurrent_calls) {

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -45,29 +46,27 @@ class FairQueue {
     OwnerToPush(name).items.push_back(std::move(item));
   }
 
-  // Before the owner's other items: what has begun.
+  // Puts an item that has begun before the owner's other items.
   void PushFront(const std::string& name, Item item) {
     OwnerToPush(name).items.push_front(std::move(item));
   }
 
-  // Of a queue that is not empty: what Pop would return.
+  // Returns the item that Pop would. The queue must not be empty.
   const Item& Front() const {
     return std::get<Entry*>(*places_.begin())->second.items.front();
   }
 
-  // Of a queue that is not empty.
-  Item Pop() {
-    Entry& entry = *std::get<Entry*>(*places_.begin());
-    Owner& owner = entry.second;
-    level_ = std::max(level_, owner.used);
-    ++owner.running;
-    Item item = std::move(owner.items.front());
-    owner.items.pop_front();
-    --size_;
-    // Whoever has as much behind him comes after those who wait already.
-    LeavePlace(entry);
-    if (!owner.items.empty()) TakePlace(entry);
-    return item;
+  // The queue must not be empty.
+  Item Pop() { return PopOf(*std::get<Entry*>(*places_.begin())); }
+
+  // Pops the item of the first owner whose next item `fits`; nothing if none
+  // does.
+  template <typename Predicate>
+  std::optional<Item> PopFirst(Predicate fits) {
+    for (const auto& [used, place, entry] : places_) {
+      if (fits(entry->second.items.front())) return PopOf(*entry);
+    }
+    return std::nullopt;
   }
 
   // Says how much time an item has taken that was popped and is `owner`'s; once
@@ -130,6 +129,19 @@ class FairQueue {
     }
     ++size_;
     return owner;
+  }
+
+  Item PopOf(Entry& entry) {
+    Owner& owner = entry.second;
+    level_ = std::max(level_, owner.used);
+    ++owner.running;
+    Item item = std::move(owner.items.front());
+    owner.items.pop_front();
+    --size_;
+    // A connection that has used as much comes after those that wait already.
+    LeavePlace(entry);
+    if (!owner.items.empty()) TakePlace(entry);
+    return item;
   }
 
   void TakePlace(Entry& entry) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "attnbias/v1/service.grpc.pb.h"
+#include "core/base/invalid.h"
 
 namespace attnbias {
 
@@ -158,8 +159,12 @@ grpc::ServerUnaryReactor* HealthService::Check(
     response->set_status(*status);
     reactor->Finish(grpc::Status::OK);
   } else {
-    reactor->Finish(
-        grpc::Status(grpc::StatusCode::NOT_FOUND, "service: not known here"));
+    reactor->Finish(grpc::Status(
+        grpc::StatusCode::NOT_FOUND,
+        absl::StrCat("service: got '", Shortened(request->service()),
+                     "', want '', '",
+                     v1::AttentionBiasService::service_full_name(),
+                     "', 'readiness' or 'liveness'")));
   }
   return reactor;
 }

@@ -16,9 +16,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "google/protobuf/stubs/logging.h"
-#include "grpc/support/log.h"
 #include "nlohmann/json.hpp"
+#include "proto/grpc_versions.h"
 #include "spdlog/sinks/base_sink.h"
 #include "spdlog/spdlog.h"
 
@@ -171,21 +170,15 @@ spdlog::level::level_enum LevelOf(absl::StatusCode code) {
 }
 
 // What the libraries say is lines of this log too.
-void LogGrpc(gpr_log_func_args* line) {
-  if (std::string_view(line->message).starts_with("Handshake failed")) {
+void LogLibraries(LibraryLogLevel level, std::string_view line) {
+  if (line.starts_with("Handshake failed")) {
     ++failed_handshakes;
-    return LogWarning(line->message);
+    return LogWarning(line);
   }
-  Log(line->severity == GPR_LOG_SEVERITY_ERROR ? spdlog::level::err
-                                               : spdlog::level::debug,
-      line->message);
-}
-
-void LogProtobuf(google::protobuf::LogLevel level, const char* /*file*/,
-                 int /*line*/, const std::string& message) {
-  Log(level >= google::protobuf::LOGLEVEL_ERROR ? spdlog::level::err
-                                                : spdlog::level::warn,
-      message);
+  Log(level == LibraryLogLevel::kError     ? spdlog::level::err
+      : level == LibraryLogLevel::kWarning ? spdlog::level::warn
+                                           : spdlog::level::debug,
+      line);
 }
 
 }  // namespace
@@ -196,8 +189,7 @@ void InitLogging(const LogOptions& options) {
                : options.access == "errors" ? AccessLog::kErrors
                                             : AccessLog::kOff;
   Logger().set_level(spdlog::level::from_str(options.level));
-  gpr_set_log_function(&LogGrpc);
-  google::protobuf::SetLogHandler(&LogProtobuf);
+  LogLibrariesBy(&LogLibraries);
   if (as_json) {
     Logger().set_pattern("%v");
   } else {

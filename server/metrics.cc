@@ -46,13 +46,13 @@ prometheus::Labels LabelsOf(const google::protobuf::MethodDescriptor& method) {
                            : method.server_streaming() ? "server_stream"
                                                        : "unary";
   return {{"grpc_type", type},
-          {"grpc_service", method.service()->full_name()},
-          {"grpc_method", method.name()}};
+          {"grpc_service", std::string(method.service()->full_name())},
+          {"grpc_method", std::string(method.name())}};
 }
 
 }  // namespace
 
-const std::string& NameOf(Method method) { return DescriptorOf(method).name(); }
+std::string_view NameOf(Method method) { return DescriptorOf(method).name(); }
 
 Metrics::Metrics()
     : stream_bytes_(AddCounter("attnbias_stream_bytes_total",
@@ -125,10 +125,10 @@ void Metrics::RegisterPhases() {
                       .Register(registry_);
   for (int i = 0; i < kNumMethods; ++i) {
     for (size_t phase = 0; phase < kNumPhases; ++phase) {
-      methods_[i].phases[phase] =
-          &seconds.Add({{"grpc_method", NameOf(static_cast<Method>(i))},
-                        {"phase", std::string(kPhaseNames[phase])}},
-                       kSecondsBuckets);
+      methods_[i].phases[phase] = &seconds.Add(
+          {{"grpc_method", std::string(NameOf(static_cast<Method>(i)))},
+           {"phase", std::string(kPhaseNames[phase])}},
+          kSecondsBuckets);
     }
   }
 }

@@ -39,7 +39,7 @@ enum class Method : uint8_t {
   kModelStreamInfer
 };
 inline constexpr int kNumMethods = 13;
-const std::string& NameOf(Method method);
+std::string_view NameOf(Method method);
 
 // Safe for any number of threads.
 class Metrics final : public CacheObserver {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr char kTextFormat[] = "text/plain; version=0.0.4; charset=utf-8";
 constexpr unsigned kMaxConnections = 32;
-// Of one, for its request and the headers of the answer.
+// Bound one connection's request and the headers of its answer.
 constexpr size_t kConnectionBytes = 16 << 10;
 // In which nothing comes from a connection, or goes to it.
 constexpr unsigned kIdleSeconds = 5;
@@ -58,6 +58,7 @@ absl::StatusOr<std::unique_ptr<MetricsPort>> MetricsPort::Listen(
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   addrinfo* found = nullptr;
+  if (parsed.host.empty()) parsed.host = "::";
   if (const int error =
           getaddrinfo(parsed.host.c_str(), std::to_string(parsed.port).c_str(),
                       &hints, &found);
@@ -69,7 +70,7 @@ absl::StatusOr<std::unique_ptr<MetricsPort>> MetricsPort::Listen(
   std::unique_ptr<MetricsPort> port(new MetricsPort(text));
   for (const addrinfo* at = found; at != nullptr && port->daemon_ == nullptr;
        at = at->ai_next) {
-    // Of IPv6, [::] serves IPv4 as well.
+    // Lets [::] serve IPv4 as well.
     const unsigned family = at->ai_family == AF_INET6 ? MHD_USE_DUAL_STACK : 0;
     port->daemon_ = MHD_start_daemon(
         MHD_USE_EPOLL_INTERNAL_THREAD | family, 0, nullptr, nullptr, &Answer,

@@ -16,7 +16,7 @@ constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP};
 
 // Signals that end a process by default and ask this one for nothing. SIGPIPE:
 // a peer that is gone is an error of one write. SIGXFSZ: so is a full log.
-// Those that ask for a core dump, as SIGQUIT, keep their effect.
+// Signals that ask for a core dump, such as SIGQUIT, keep their effect.
 constexpr int kIgnored[] = {SIGPIPE, SIGXFSZ,   SIGUSR1, SIGUSR2, SIGALRM,
                             SIGPROF, SIGVTALRM, SIGPOLL, SIGPWR,  SIGSTKFLT};
 

@@ -36,7 +36,7 @@ class ReflectionRemoval final : public grpc::ServerBuilderOption {
   }
 };
 
-// Cuts strings short, and drops what is unknown.
+// Shortens the strings of a message, and drops its unknown fields.
 void Shorten(google::protobuf::Message& message) {
   message.DiscardUnknownFields();
   const google::protobuf::Reflection& fields = *message.GetReflection();
@@ -52,8 +52,8 @@ void Shorten(google::protobuf::Message& message) {
   }
 }
 
-// Of ServerReflectionRequest, whose class gRPC does not install. No field of it
-// is repeated.
+// Shortens each ServerReflectionRequest, whose class gRPC does not install. The
+// message has no repeated field.
 class ReflectionBound final : public grpc::experimental::Interceptor {
  public:
   void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace attnbias {
@@ -15,26 +16,25 @@ constexpr std::chrono::milliseconds kShort{10};
 // While tasks wait in both lanes, the short one has so many times the time.
 constexpr int kShortShare = 8;
 
-// Of what cannot be cut, one task runs for so many threads, to which it gives
-// way.
+// Threads for each uncut task that runs. The task gives way to them.
 constexpr int kWorkersForEachUncut = 4;
 constexpr int kUncutNice = 5;
-// As many have begun at most, each on a thread of its own.
+// Maximum number of uncut tasks that have begun, each on its own thread.
 constexpr int kMostBegun = 16;
-// After so long one yields.
+// Time after which an uncut task yields.
 constexpr std::chrono::milliseconds kUncutTurn{2};
 
 }  // namespace
 
 struct WorkerPool::UncutThread {
-  // The task that it has, or has been given.
+  // The task that runs here, or is to begin here.
   Waiting task;
-  // Whether it may run, or go on with, its task.
+  // True while the thread may begin its task, or resume it.
   bool may_run = false;
   Condition changed;
-  // Since when time has not been charged.
+  // Beginning of the time that has not been charged.
   Clock::time_point start;
-  // When Yield looked last whether others wait.
+  // Last time that Yield checked whether others wait.
   Clock::time_point looked;
 
   inline static thread_local UncutThread* current = nullptr;
@@ -93,8 +93,7 @@ void WorkerPool::Yield() {
   if (own == nullptr || now - own->looked < kUncutTurn) return;
   own->looked = now;
   MutexLock lock(mutex_);
-  // Where all threads have begun something, each is the sooner free if it goes
-  // on.
+  // If all threads have begun something, each is free sooner if it continues.
   if (uncut_.empty() ||
       (uncut_.Front().thread == nullptr && uncut_idle_.empty())) {
     return;
@@ -111,15 +110,19 @@ void WorkerPool::Yield() {
 }
 
 void WorkerPool::DispatchUncutLocked() {
-  while (uncut_running_ < num_uncut_ && !uncut_.empty()) {
-    UncutThread* thread = uncut_.Front().thread;
+  while (uncut_running_ < num_uncut_) {
+    // One that cannot begin for want of a thread holds up none that has begun.
+    const bool has_idle = !uncut_idle_.empty();
+    std::optional<Waiting> next =
+        uncut_.PopFirst([has_idle](const Waiting& waiting) {
+          return waiting.thread != nullptr || has_idle;
+        });
+    if (!next.has_value()) return;
+    UncutThread* thread = next->thread;
     if (thread == nullptr) {
-      if (uncut_idle_.empty()) return;
       thread = uncut_idle_.back();
       uncut_idle_.pop_back();
-      thread->task = uncut_.Pop();
-    } else {
-      uncut_.Pop();
+      thread->task = *std::move(next);
     }
     ++uncut_running_;
     thread->may_run = true;
@@ -228,8 +231,8 @@ bool WorkerPool::IsOverLocked() const {
 WorkerPool::Clock::duration WorkerPool::Run(Waiting& next) {
   ++running_;
   mutex_.Unlock();
-  // Which Yield moves on.
   Clock::time_point of_turn;
+  // Yield moves the start of an uncut task.
   UncutThread* const uncut = UncutThread::current;
   Clock::time_point& start = uncut == nullptr ? of_turn : uncut->start;
   start = Clock::now();

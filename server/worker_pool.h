@@ -63,7 +63,7 @@ class WorkerPool final : public Executor {
     CallerPtr caller;
     Task task;
     Clock::time_point since;
-    // Of an uncut task that has begun.
+    // Thread of an uncut task that has begun; else null.
     UncutThread* thread = nullptr;
   };
   struct Lane {
@@ -101,7 +101,7 @@ class WorkerPool final : public Executor {
   Lane long_ ABSL_GUARDED_BY(mutex_);
   FairQueue<Waiting> uncut_ ABSL_GUARDED_BY(mutex_);
   int uncut_running_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Those without a task.
+  // Threads without a task.
   std::vector<UncutThread*> uncut_idle_ ABSL_GUARDED_BY(mutex_);
   int running_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -543,7 +543,10 @@ std::string MistakeReport(const CLI::App& app, const CLI::ParseError& error,
   const std::vector<std::string> known = KnownWords(app);
   for (const std::string& word : unknown) {
     if (!meant.empty()) break;
-    meant = DidYouMean(word.substr(0, word.find('=')), known);
+    const std::string name = word.substr(0, word.find('='));
+    meant = absl::c_linear_search(known, name)
+                ? " before the command (write it after the command)"
+                : DidYouMean(name, known);
   }
   return absl::StrCat("attnbias: ", absl::StrJoin(unknown, " "),
                       ": no such argument", meant, "; ", help, "\n");

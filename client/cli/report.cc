@@ -16,12 +16,14 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "attnbias/error.h"
 #include "attnbias/internal/printable.h"
 #include "attnbias/v1/options.pb.h"
 #include "client/cli/spec_fields.h"
 #include "client/cli/words.h"
+#include "proto/grpc_versions.h"
 
 namespace attnbias {
 namespace {
@@ -72,10 +74,15 @@ struct FieldRow {
   std::vector<std::string> values = {};
   bool is_list = false;
   bool is_required = false;
+  // The fields that may take the place of a required one.
+  std::vector<std::string> given_by = {};
   std::optional<std::string> default_value = std::nullopt;
 
   std::string Need() const {
     if (is_required) return "required";
+    if (!given_by.empty()) {
+      return absl::StrCat("required without ", absl::StrJoin(given_by, " | "));
+    }
     return default_value ? absl::StrCat("default ", *default_value)
                          : "optional";
   }
@@ -88,7 +95,7 @@ struct FieldRow {
 // A list is empty by default. Whether a table is needed depends on the values
 // asked for.
 FieldRow RowOf(const FieldDescriptor& field) {
-  FieldRow row = {.name = field.name()};
+  FieldRow row = {.name = std::string(field.name())};
   if (field.message_type() == v1::TableRef::descriptor()) {
     row.type =
         "@FILE.safetensors:TENSOR | @FILE.npy | name:NAME | sha256:DIGEST";
@@ -109,6 +116,9 @@ FieldRow RowOf(const FieldDescriptor& field) {
   } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL &&
              !field.has_presence()) {
     row.default_value = "false";
+  } else if (field.options().HasExtension(v1::given_by)) {
+    row.given_by =
+        absl::StrSplit(field.options().GetExtension(v1::given_by), '|');
   } else {
     row.is_required = !field.is_repeated();
   }
@@ -201,6 +211,7 @@ OrderedJson EncodingAsJson(const FieldDescriptor& encoding) {
       field["values"] = row.values;
     }
     field["list"] = row.is_list;
+    if (!row.given_by.empty()) field["required_without"] = row.given_by;
     if (row.default_value) field["default"] = *row.default_value;
     const auto* of = encoding.message_type()->FindFieldByName(row.name);
     if (of != nullptr && of->enum_type() != nullptr) {
@@ -335,7 +346,7 @@ std::string InfoReport(v1::GetServerInfoResponse info) {
 std::string AsJson(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
   options.add_whitespace = true;
-  options.always_print_primitive_fields = true;
+  PrintUnsetFields(&options);
   options.preserve_proto_field_names = true;
   std::string text;
   const auto status =

@@ -69,8 +69,10 @@ absl::StatusOr<json> Metadata(const v1::TensorHeader& header) {
     if (part.name() == "border" && spec.has_pair()) {
       metadata["attnbias.border.class_query"] =
           IndexOfZero(pair.query_offset() + pair.queries().begin(), queries);
-      metadata["attnbias.border.class_key"] =
-          IndexOfZero(pair.keys().begin(), keys);
+      metadata["attnbias.border.class_key"] = IndexOfZero(
+          pair.has_key_positions() ? pair.key_positions().positions(0)
+                                   : pair.keys().begin(),
+          keys);
     }
   }
   return metadata;

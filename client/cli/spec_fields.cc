@@ -187,7 +187,7 @@ std::string ValueOf(const Message& message, const FieldDescriptor& field) {
   if (field.message_type() == v1::TableRef::descriptor()) {
     return ValueOf(static_cast<const v1::TableRef&>(
                        reflection->GetMessage(message, &field)),
-                   field.name());
+                   std::string(field.name()));
   }
   if (!field.is_repeated()) return ValueOf(message, field, -1);
   std::vector<std::string> values;
@@ -294,7 +294,7 @@ std::vector<std::string> SettableNames(const Descriptor& type) {
       }
       continue;
     }
-    names.push_back(field.name());
+    names.emplace_back(field.name());
     if (field.message_type() == v1::TableRef::descriptor()) {
       names.push_back(absl::StrCat(field.name(), kLayoutSuffix));
     }
@@ -316,7 +316,7 @@ absl::Status CheckEncoding(absl::string_view name) {
   std::vector<std::string> names;
   for (const FieldDescriptor* encoding : Encodings()) {
     if (encoding->name() == name) return absl::OkStatus();
-    names.push_back(encoding->name());
+    names.emplace_back(encoding->name());
   }
   return absl::InvalidArgumentError(
       absl::StrCat("encoding: got \"", name, "\", want one of ",
@@ -359,7 +359,7 @@ std::string EncodingText(const v1::TensorSpec& spec) {
     const Message& message = spec.GetReflection()->GetMessage(spec, encoding);
     std::vector<const FieldDescriptor*> fields;
     message.GetReflection()->ListFields(message, &fields);
-    std::string text = encoding->name();
+    std::string text(encoding->name());
     for (const FieldDescriptor* field : fields) {
       absl::StrAppend(&text, " ", field->name(), "=", ValueOf(message, *field));
     }

@@ -33,16 +33,16 @@ class Executor {
   // its own, and so holds up none of the others.
   virtual void ContinueUncut(CallerPtr caller, Task task) = 0;
 
-  // Called from time to time by what ContinueUncut runs, without a lock: may
-  // wait until other such work has had its time.
+  // Called from time to time by tasks of ContinueUncut, without a lock. May
+  // wait until other such tasks have had their time.
   virtual void Yield() {}
 
   // Threads that run tasks; at least 1.
   virtual int num_threads() const = 0;
 };
 
-// While it lives, its thread makes something for `caller`, who outlives it and
-// may cease to want it.
+// Marks that its thread makes something for `caller`, which outlives this
+// object and may cancel.
 class MakingScope {
  public:
   MakingScope(const Caller* caller, Executor* executor) {
@@ -53,9 +53,9 @@ class MakingScope {
   MakingScope& operator=(const MakingScope&) = delete;
   ~MakingScope() { caller_ = nullptr; }
 
-  // Called in long loops, without a lock. Lets other work have its time; false
-  // where the result is not wanted any more. The loop ends early then, and what
-  // it has made is thrown away.
+  // Called in long loops, without a lock. Yields to other work. Returns false
+  // if the caller has cancelled: then the loop ends early, and its result is
+  // discarded.
   static bool Continues() {
     if (caller_ == nullptr) return true;
     if (!caller_->cancelled()) executor_->Yield();

@@ -53,9 +53,12 @@ class ByteBudget {
     // The holder's name; of one that reserves something, not set aside.
     const std::string& holder() const { return holder_->first; }
 
-    // Lowers the limit by these bytes, until they are given back: they belong
-    // to what stays, whoever else wants memory.
-    void SetAside() { budget_->SetAside(*this); }
+    // Lowers the limit by these bytes until they are given back, because they
+    // belong to something that is never evicted. Does nothing if there are
+    // none.
+    void SetAside() {
+      if (budget_ != nullptr) budget_->SetAside(*this);
+    }
 
    private:
     friend class ByteBudget;

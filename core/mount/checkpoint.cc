@@ -106,7 +106,7 @@ std::string ShellWord(const std::string& word) {
   return absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
 }
 
-// What makes a checkpoint of the files that there are, as a message says it.
+// Returns the end of a message: the command that makes a checkpoint of `files`.
 std::string Conversion(const std::filesystem::path& folder,
                        const std::vector<std::string>& files) {
   for (const std::string& file : files) {

@@ -34,7 +34,8 @@ Lengths RowForEachPosition(ModelConfig& config, const Lengths& /*numbers*/) {
           config.Size("hidden_size")};
 }
 
-// Of a width of its own, which is then projected to the others'.
+// Returns the shape of embeddings with a width of their own, which the model
+// projects to the width of the other layers.
 Lengths RowForEachEmbeddedPosition(ModelConfig& config,
                                    const Lengths& /*numbers*/) {
   return {config.Size("max_position_embeddings"),

@@ -87,7 +87,10 @@ std::string WithNonFiniteQuoted(std::string_view text) {
   std::string quoted;
   while (!text.empty()) {
     const size_t non_finite = NonFiniteLength(text);
-    size_t length = std::max<size_t>({1, non_finite, NumberLength(text)});
+    // Digits that are no number are passed over at once, not read again from
+    // each of them on.
+    size_t length = std::max<size_t>(
+        {1, non_finite, NumberLength(text), DigitsLength(text)});
     if (text.front() == '"') length = StringLength(text);
     const std::string_view token = text.substr(0, length);
     text.remove_prefix(length);

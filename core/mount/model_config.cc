@@ -25,7 +25,7 @@ bool IsSize(const json& value) {
   return IsInteger(value) && value.get<int64_t>() > 0;
 }
 
-// Of a default that is the value of another field; empty for others.
+// Returns the field whose value a default takes; empty for other defaults.
 std::string FieldNamedBy(const json& value) {
   const std::string text = value.is_string() ? value.get<std::string>() : "";
   return text.starts_with('=') ? text.substr(1) : "";

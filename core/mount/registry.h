@@ -77,7 +77,7 @@ class TableSetBuilder {
  public:
   static constexpr size_t kMaxNameBytes = 512;
 
-  // Takes memory for so many bytes, which the result holds.
+  // Takes memory for a number of bytes. The result holds it.
   using Hold =
       std::function<absl::StatusOr<std::shared_ptr<const void>>(int64_t bytes)>;
 

@@ -31,8 +31,10 @@ struct HeldNumbers {
 absl::StatusOr<Table> Read(SafetensorsFile& file, const SafetensorsEntry& entry,
                            std::shared_ptr<const void> held) {
   if (!IsTable(entry)) {
-    return Invalid("got ", entry.dtype, " [", absl::StrJoin(entry.shape, ", "),
-                   "], want one to three axes of F64, F32, F16 or BF16");
+    return Invalid(
+        "got ", entry.dtype, " [", absl::StrJoin(entry.shape, ", "),
+        "], want F64, F32, F16 or BF16 with one to three axes, none of "
+        "length 0");
   }
   ATTNBIAS_ASSIGN_OR_RETURN(std::string read, file.Read(entry));
   const auto numbers = std::make_shared<const HeldNumbers>(

@@ -50,9 +50,9 @@ absl::StatusOr<std::optional<std::string>> BearerToken(
   return std::string(value);
 }
 
-// What the peer's certificate, if it has shown one, calls it: its alternative
-// names that are URIs, then those of DNS, or else its common name. Names of
-// other kinds, as e-mail addresses, are not a workload's.
+// Returns the names in the peer's certificate, if the peer presented one: the
+// URIs among its alternative names, then the DNS names, or else its common
+// name. Names of other kinds, such as e-mail addresses, do not name a workload.
 std::vector<std::string> CertificateNames(
     const grpc::CallbackServerContext& context) {
   const std::shared_ptr<const grpc::AuthContext> peer = context.auth_context();

@@ -4,12 +4,14 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "access/policy.pb.h"
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/mount/json_file.h"
+#include "google/protobuf/message.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
 #include "server/access/tokens.h"
@@ -23,6 +25,18 @@ std::string PlaceOf(const std::string& path, const std::string& caller) {
   return absl::StrCat(path, ": callers.", Shortened(absl::CEscape(caller)));
 }
 
+// Reads a message from JSON; `place` is what errors begin with.
+absl::Status ReadMessage(const std::string& place, const std::string& json,
+                         google::protobuf::Message* message) {
+  const auto parsed =
+      google::protobuf::util::JsonStringToMessage(json, message);
+  if (parsed.ok()) return absl::OkStatus();
+  std::string words(parsed.message());
+  // Newer versions of Protobuf add spaces at random.
+  absl::RemoveExtraAsciiWhitespace(&words);
+  return Invalid(place, ": ", words);
+}
+
 // Which entry is no Rights, by its caller, whom protobuf only counts. OK where
 // something else is wrong.
 absl::Status CheckEntries(const std::string& path, const std::string& content) {
@@ -32,11 +46,8 @@ absl::Status CheckEntries(const std::string& path, const std::string& content) {
   if (callers == file->end() || !callers->is_object()) return absl::OkStatus();
   for (const auto& [name, entry] : callers->items()) {
     access::PolicyFile::Rights rights;
-    const auto parsed =
-        google::protobuf::util::JsonStringToMessage(entry.dump(), &rights);
-    if (!parsed.ok()) {
-      return Invalid(PlaceOf(path, name), ": ", parsed.message().ToString());
-    }
+    ATTNBIAS_RETURN_IF_ERROR(
+        ReadMessage(PlaceOf(path, name), entry.dump(), &rights));
   }
   return absl::OkStatus();
 }
@@ -96,11 +107,10 @@ Rights Rights::All() {
 absl::StatusOr<Policy> Policy::Parse(const std::string& path,
                                      const std::string& content) {
   access::PolicyFile file;
-  const auto parsed =
-      google::protobuf::util::JsonStringToMessage(content, &file);
-  if (!parsed.ok()) {
+  const absl::Status read = ReadMessage(path, content, &file);
+  if (!read.ok()) {
     ATTNBIAS_RETURN_IF_ERROR(CheckEntries(path, content));
-    return Invalid(path, ": ", parsed.message().ToString());
+    return read;
   }
   Policy policy;
   for (const auto& [name, entry] : file.callers()) {

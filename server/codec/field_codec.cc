@@ -214,7 +214,8 @@ absl::StatusOr<AnySpec> DecodeOneof(
   }
   AnySpec spec = *default_spec(field->name());
   ATTNBIAS_RETURN_IF_ERROR(DecodeFields(reflection.GetMessage(message, field),
-                                        field->name(), tables, spec.Fields()));
+                                        std::string(field->name()), tables,
+                                        spec.Fields()));
   return spec;
 }
 

@@ -58,7 +58,7 @@ struct Settings {
 
 // Returns the names of all parts that an answer may have.
 std::vector<std::string_view> OutputsOf(const Descriptor& encoding,
-                                        const std::string& extent) {
+                                        std::string_view extent) {
   if (extent == "grid") return {"block", "border", "dense"};
   if (extent == "pair") return {"diagonals", "row", "border", "dense"};
   std::vector<std::string_view> parts;
@@ -73,7 +73,8 @@ std::vector<std::string_view> OutputsOf(const Descriptor& encoding,
 }  // namespace
 
 Model::Model(const FieldDescriptor* encoding)
-    : encoding_(encoding),
+    : name_(encoding->name()),
+      encoding_(encoding),
       extent_(v1::TensorSpec::descriptor()->FindFieldByName(
           encoding->message_type()->options().GetExtension(v1::extent))) {}
 
@@ -109,7 +110,7 @@ absl::StatusOr<const Model*> Model::Find(std::string_view prefix,
 }
 
 std::array<std::string_view, 3> Model::Fields() const {
-  return {encoding_->name(), extent_->name(), kOutputField};
+  return {name_, extent_->name(), kOutputField};
 }
 
 inference::ModelConfig Model::Config() const {
@@ -119,8 +120,8 @@ inference::ModelConfig Model::Config() const {
   config.set_backend(kPlatform);
   config.mutable_model_transaction_policy()->set_decoupled(true);
   const Settings settings{&config};
-  settings.AddField(*encoding_, encoding_->name());
-  settings.AddField(*extent_, extent_->name());
+  settings.AddField(*encoding_, name_);
+  settings.AddField(*extent_, std::string(extent_->name()));
   settings.AddField(
       *v1::TensorSpec::descriptor()->FindFieldByName(kOutputField),
       kOutputField);

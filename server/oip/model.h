@@ -33,7 +33,7 @@ class Model {
                                            const std::string& name,
                                            const std::string& version);
 
-  const std::string& name() const { return encoding_->name(); }
+  const std::string& name() const { return name_; }
 
   // Its place among All().
   size_t index() const { return this - All().data(); }
@@ -54,6 +54,7 @@ class Model {
  private:
   explicit Model(const google::protobuf::FieldDescriptor* encoding);
 
+  std::string name_;
   // Fields of TensorSpec.
   const google::protobuf::FieldDescriptor* encoding_;
   const google::protobuf::FieldDescriptor* extent_;

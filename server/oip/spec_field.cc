@@ -88,12 +88,12 @@ std::string_view PrefixOf(const EnumDescriptor& type) {
 
 // What a field takes, in words.
 std::string Wanted(const FieldDescriptor& field) {
-  std::string one = field.type_name();
+  std::string one(field.type_name());
   if (field.type() == FieldDescriptor::TYPE_ENUM) {
     const EnumDescriptor& type = *field.enum_type();
     std::vector<std::string> names;
     for (int i = 1; i < type.value_count(); ++i) {
-      names.push_back(type.value(i)->name().substr(PrefixOf(type).size()));
+      names.emplace_back(type.value(i)->name().substr(PrefixOf(type).size()));
     }
     one = absl::StrCat("one of ", absl::StrJoin(names, ", "));
   } else if (IsMessage(field)) {

@@ -84,10 +84,10 @@ LAYERS = {
         for room in ENCODING
     },
     "core/kernel/cuda": Layer(("core/base/", "core/tensor/", "core/kernel/"), RPC, IMPURE),
-    "server": Layer(("server/", "core/", "attnbias/v1/"), CUDA),
+    "server": Layer(("server/", "core/", "proto/", "attnbias/v1/"), CUDA),
     "client/cpp": Layer(("client/cpp/", "core/checksum/", "attnbias/"), ("spdlog/", "prometheus/")),
     "client/cli": Layer(
-        ("client/cli/", "core/safetensors/", "attnbias/"), ("spdlog/", "prometheus/")
+        ("client/cli/", "core/safetensors/", "proto/", "attnbias/"), ("spdlog/", "prometheus/")
     ),
 }
 OURS = ("core/", "server/", "client/", "tests/", "proto/", "attnbias/")

@@ -2,7 +2,6 @@
 // The hand-written reader of StreamTensorResponse, against protobuf's writer.
 #include "client/cpp/src/chunk.h"
 
-#include <google/protobuf/stubs/logging.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,11 +9,13 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "core/checksum/crc32c.h"
+#include "proto/grpc_versions.h"
 
 namespace attnbias::chunk_test {
 namespace {
@@ -124,7 +125,7 @@ TEST(ReadChunk, RefusesEveryTruncation) {
 // Outside the header a bit may make the checksum a field that nobody knows: the
 // header is then as it was sent.
 TEST(ReadChunk, RefusesEveryFlippedBitOfAHeader) {
-  const google::protobuf::LogSilencer silencer;
+  LogLibrariesBy([](LibraryLogLevel, std::string_view) {});
   v1::StreamTensorResponse message;
   message.mutable_header()->set_fingerprint("abc");
   message.mutable_header()->set_total_bytes(24);
@@ -191,7 +192,7 @@ TEST(ReadChunk, SaysWhereTheLastOffsetIs) {
 
 TEST(ReadChunk, AgreesWithProtobufOnNoise) {
   // Broken UTF-8 is the rule here, not news.
-  const google::protobuf::LogSilencer silencer;
+  LogLibrariesBy([](LibraryLogLevel, std::string_view) {});
   const std::string original = Serialized("some data to be broken");
   std::mt19937 random(3);
   int read = 0;

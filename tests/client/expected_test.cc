@@ -11,7 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "tests/client/fake_server.h"
@@ -106,6 +108,9 @@ TEST_P(Answer, IsNotAnyOther) {
     for (int axis = 0; axis < HeaderOf(GetParam()).parts(i).shape_size();
          ++axis) {
       has("shape [", [axis](auto* part) { part->set_shape(axis, 0); });
+      const int64_t length = HeaderOf(GetParam(), 1).parts(i).shape(axis);
+      if (length != HeaderOf(GetParam(), 2).parts(i).shape(axis)) continue;
+      has("shape [", [&](auto* part) { part->set_shape(axis, length + 1); });
     }
     // An axis of heads may be there if the request does not determine it.
     has("shape [", [](auto* part) {
@@ -161,7 +166,29 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"t5 { num_heads: 8 } pair { query_length: 3 key_length: 3 } "
              "output { values: VALUES_BUCKETS }",
              "diagonals I32 TOEPLITZ 5 -2"},
-        Case{"kerple { p: [1, 2] } pair { query_length: 1 key_length: 1 }",
+        // Without num_heads, what takes its place gives the number.
+        Case{"kerple { p: 1 a: [1, 2] } pair { query_length: 1 key_length: 1 }",
+             "diagonals F32 TOEPLITZ 2,1 0"},
+        Case{"alibi { slopes: [4, 2, 1] } pair { query_length: 1 key_length: 1 "
+             "}",
+             "diagonals F32 TOEPLITZ 3,1 0"},
+        Case{"t5 { table { inline_table { shape: [32, 5] } } } pair { "
+             "query_length: 1 key_length: 1 }",
+             "diagonals F32 TOEPLITZ 5,1 0"},
+        Case{"tupe { relative_table { inline_table { shape: [5, 32] } layout: "
+             "TABLE_LAYOUT_HEADS_BUCKETS } } pair { query_length: 1 "
+             "key_length: 1 }",
+             "diagonals F32 TOEPLITZ 5,1 0"},
+        Case{"fire { output_weight { inline_table { shape: [5, 32] } } } pair "
+             "{ query_length: 1 key_length: 1 }",
+             "dense F32 DENSE 5,1,1"},
+        Case{"dynamic_position_bias { layers {} layers { weight { inline_table "
+             "{ shape: [5, 32] } } } } pair { query_length: 1 key_length: 1 }",
+             "diagonals F32 TOEPLITZ 5,1 0"},
+        Case{"dynamic_position_bias { layers { weight { name: 'w' } } } pair { "
+             "query_length: 1 key_length: 1 }",
+             "diagonals F32 TOEPLITZ ?,1 0"},
+        Case{"dynamic_position_bias {} pair { query_length: 1 key_length: 1 }",
              "diagonals F32 TOEPLITZ ?,1 0"},
         Case{"fire { num_heads: 2 } pair { query_length: 3 key_length: 4 }",
              "dense F32 DENSE 2,3,4"},
@@ -187,6 +214,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"beit { window_height: 2 window_width: 3 num_heads: 4 } grid { "
              "queries { end: 7 } }",
              "block F32 BLOCK_TOEPLITZ_2D 4,3,5 | border F32 TABLE 4,3"},
+        Case{"beit { window_height: 2 window_width: 3 table { name: 'w' } }",
+             "block F32 BLOCK_TOEPLITZ_2D ?,3,5 | border F32 TABLE ?,3"},
         Case{"tupe { num_heads: 4 reset_class_token: true } pair { "
              "query_length: 3 key_length: 3 }",
              "diagonals F32 TOEPLITZ 4,5 -2 | border F32 TABLE 4,3"},
@@ -275,6 +304,84 @@ TEST_F(Lie, IsAFingerprintOfOtherCharacters) {
     EXPECT_THAT(Refused([&](auto* h) { h->set_encoding_fingerprint(value); }),
                 HasSubstr("header.encoding_fingerprint: got \""));
   }
+}
+
+TEST(CheckAnswer, RefusesABorderOfFewerHeads) {
+  const Case the_case = {
+      "beit { window_height: 2 window_width: 3 table { name: 'w' } }",
+      "block F32 BLOCK_TOEPLITZ_2D 4,3,5 | border F32 TABLE 1,3"};
+  const absl::Status status =
+      CheckAnswer(HeaderOf(the_case), Parsed(the_case.request));
+  EXPECT_EQ(status, absl::DataLossError(
+                        "header: part border has shape [1, 3], want [4, 3]"));
+}
+
+// Computed pair by pair.
+std::vector<bool> Masked(const v1::Mask& mask,
+                         const std::vector<int64_t>& queries,
+                         const std::vector<int64_t>& keys) {
+  std::vector<bool> masked;
+  for (const int64_t i : queries) {
+    masked.push_back(absl::c_none_of(keys, [&](int64_t j) {
+      return !(mask.causal() && j > i) &&
+             !(mask.has_window_left() && i - j > mask.window_left()) &&
+             !(mask.has_window_right() && j - i > mask.window_right());
+    }));
+  }
+  return masked;
+}
+
+TEST(CheckAnswer, RefusesOtherMaskedRows) {
+  for (const char* mask :
+       {"causal: true", "window_left: 2", "window_right: 0",
+        "window_left: 0 window_right: 1", "causal: true window_left: 1",
+        "window_left: 9223372036854775807 window_right: 1"}) {
+    for (const std::vector<int64_t>& queries :
+         std::vector<std::vector<int64_t>>{
+             {-3, -2, -1, 0, 1, 2}, {6, 7, 8, 9}, {9, 0, 9, 2, -4}}) {
+      for (const std::vector<int64_t>& keys : std::vector<std::vector<int64_t>>{
+               {0, 1, 2}, {8, 0, 7}, {-9, 30, 1, 1}}) {
+        const std::string request = absl::StrCat(
+            "alibi { num_heads: 1 } pair { query_positions { positions: [",
+            absl::StrJoin(queries, ","), "] } key_positions { positions: [",
+            absl::StrJoin(keys, ","), "] } } output { form: FORM_DENSE mask { ",
+            mask, " } }");
+        SCOPED_TRACE(request);
+        const v1::TensorSpec spec = Parsed(request);
+        const std::string answer = absl::StrCat(
+            "dense F32 DENSE 1,", queries.size(), ",", keys.size());
+        v1::TensorHeader header = HeaderOf({request.c_str(), answer.c_str()});
+        const std::vector<bool> masked =
+            Masked(spec.output().mask(), queries, keys);
+        for (size_t i = 0; i < masked.size(); ++i) {
+          if (!masked[i]) continue;
+          if (i == 0 || !masked[i - 1]) {
+            header.add_fully_masked_rows()->set_begin(static_cast<int64_t>(i));
+          }
+          header.mutable_fully_masked_rows()->rbegin()->set_end(
+              static_cast<int64_t>(i) + 1);
+        }
+        EXPECT_EQ(CheckAnswer(header, spec), absl::OkStatus());
+        header.add_fully_masked_rows()->set_end(9);
+        EXPECT_THAT(std::string(CheckAnswer(header, spec).message()),
+                    HasSubstr("[0, 9]], want ["));
+      }
+    }
+  }
+}
+
+// A list between the same ends is another request.
+TEST(CheckAnswer, ComparesListedPositions) {
+  const auto request = [](const std::string& middle) {
+    return "alibi { num_heads: 1 } pair { query_positions { positions: [0, " +
+           middle + ", 9] } key_positions { positions: 3 } }";
+  };
+  const std::string spec = request("4");
+  v1::TensorHeader header = HeaderOf({spec.c_str(), "dense F32 DENSE 1,3,1"});
+  EXPECT_EQ(CheckAnswer(header, Parsed(spec)), absl::OkStatus());
+  *header.mutable_resolved_spec() = Parsed(request("5"));
+  EXPECT_THAT(std::string(CheckAnswer(header, Parsed(spec)).message()),
+              StartsWith("header.resolved_spec: got another request"));
 }
 
 // No header fits a request that no server takes, whatever its numbers are.

@@ -101,11 +101,14 @@ TEST(RetryState, RetryInfoIsTheLeastWait) {
   EXPECT_FALSE(Next(retry, EndWithRetryInfo(StatusCode::INTERNAL, 1)));
 }
 
-TEST(RetryState, PushbackIsObeyedToTheLetter) {
+TEST(RetryState, PushbackIsTheLeastWaitInPlaceOfRetryInfo) {
   RetryState retry(10, NoJitter);
   CallEnd end = EndWithRetryInfo(StatusCode::RESOURCE_EXHAUSTED, 7);
-  end.pushback = "3";
-  EXPECT_EQ(Next(retry, end), absl::Milliseconds(3));
+  end.pushback = "3000";
+  EXPECT_EQ(Next(retry, end), absl::Seconds(3));
+  // Does not make the client try without a pause.
+  end.pushback = "0";
+  EXPECT_EQ(Next(retry, end), absl::Milliseconds(200));
   for (const char* forbidding : {"-1", "", "soon", "1.5"}) {
     end.pushback = forbidding;
     EXPECT_FALSE(Next(retry, end).has_value()) << forbidding;

@@ -364,6 +364,23 @@ TEST_F(TableFileTest, SafetensorsSayWhatAToeplitzWithABorderIs) {
   }
 }
 
+// Consecutive keys before position 0 resolve to a list.
+TEST_F(TableFileTest, WritesTheClassTokenOfListedKeys) {
+  v1::TensorHeader header = SixFloats(1).header();
+  v1::PairExtent& pair = *header.mutable_resolved_spec()->mutable_pair();
+  for (const int64_t key : {-1, 0}) {
+    pair.mutable_key_positions()->add_positions(key);
+  }
+  header.mutable_parts(0)->set_name("border");
+  AlignedBytes bytes(static_cast<std::byte*>(std::aligned_alloc(64, 64)));
+  std::memcpy(bytes.get(), kSixFloats.data(), 24);
+  ASSERT_TRUE(
+      WriteTensorFile(Tensor(header, std::move(bytes)), Path("b.safetensors"))
+          .ok());
+  EXPECT_THAT(Read(Path("b.safetensors")),
+              HasSubstr(R"("attnbias.border.class_key":"1")"));
+}
+
 TEST_F(TableFileTest, WritesWholeFilesOrNone) {
   const std::string path = Write("out.npy", "old");
   ASSERT_TRUE(WriteTensorFile(SixFloats(1), path).ok());

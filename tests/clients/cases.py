@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 from crc32c import crc32c
+from google.rpc import status_pb2
 
 from tests.clients.claims import CLAIMS, TABLES, TEXTS
 from tests.clients.connections import CONNECTIONS
@@ -57,6 +58,9 @@ ANSWERS = {
     ),
     "dense, one mask filled": Trial(
         alibi(queries=9, keys=9, form="dense", dtype="bf16", window_left=2, fill="lowest")
+    ),
+    "dense, positions listed, masked": Trial(
+        alibi(query_position_ids=[9, 0, 1, 4], key_position_ids=[7, 3], causal=True)
     ),
     "key row": Trial(alibi({"variant": "KEY_FROM_END"}, queries=3, keys=11, align="end")),
     "one number": Trial(alibi(queries=1, keys=1, heads=(7, 8), dtype="f64")),
@@ -126,6 +130,22 @@ def refused(
     return Refusal(grpc.StatusCode[code], "not now", reason, retry_seconds, trailers)
 
 
+def detailed(raw: bytes) -> Trial:
+    """Returns a trial whose refusal has these bytes as its details, which tell nothing."""
+    refusal = refused("INVALID_ARGUMENT", trailers=((DETAILS, raw),))
+    return Trial(LARGE, then(refusal, after=0), fails=Fails("INVALID_ARGUMENT", "not now"))
+
+
+def status_with(detail: bytes) -> bytes:
+    """Returns the bytes of a status whose detail is an ErrorInfo of these bytes."""
+    status = status_pb2.Status(code=grpc.StatusCode.INVALID_ARGUMENT.value[0], message="not now")
+    status.details.add(type_url="type.googleapis.com/google.rpc.ErrorInfo", value=detail)
+    return status.SerializeToString()
+
+
+GARBAGE = b"\xff\xff"
+NESTED = b"\x7b" * 2000 + b"\x7c" * 2000
+"""An unknown group in a group, and so on."""
 PUSHBACK, DETAILS = "grpc-retry-pushback-ms", "grpc-status-details-bin"
 OVERLOADED = refused("RESOURCE_EXHAUSTED", "OVERLOADED", 0.7)
 INTERRUPTED = {
@@ -159,10 +179,20 @@ INTERRUPTED = {
         then(refused("UNAVAILABLE", trailers=((PUSHBACK, "-1"),)), after=0),
         fails=Fails("UNAVAILABLE", "not now"),
     ),
-    "`INVALID_ARGUMENT`, with details of garbage": Trial(
+    "`INVALID_ARGUMENT`, with details of garbage": detailed(GARBAGE),
+    "`INVALID_ARGUMENT`, with details that end early": detailed(status_with(b"")[:-1]),
+    "`INVALID_ARGUMENT`, with details nested 2000 deep": detailed(status_with(b"") + NESTED),
+    "`INVALID_ARGUMENT`, with a detail nested 2000 deep": detailed(status_with(NESTED)),
+    "`INVALID_ARGUMENT`, with a detail of garbage": detailed(status_with(GARBAGE)),
+    "`INVALID_ARGUMENT`, with a detail that is not UTF-8": detailed(
+        status_with(b"\x0a\x02\xff\xfe")
+    ),
+    "`INVALID_ARGUMENT`, with 6 KiB of details of garbage": detailed(GARBAGE * (3 << 10)),
+    # Most clients do not read them to their end.
+    "`RESOURCE_EXHAUSTED`, with 1 MiB of details of garbage": Trial(
         LARGE,
-        then(refused("INVALID_ARGUMENT", trailers=((DETAILS, b"\xff\xff"),)), after=0),
-        fails=Fails("INVALID_ARGUMENT", "not now"),
+        then(refused("RESOURCE_EXHAUSTED", trailers=((DETAILS, GARBAGE * (1 << 19)),)), after=0),
+        fails=Fails("RESOURCE_EXHAUSTED", "not now|metadata size exceeds"),
     ),
     "`RESOURCE_EXHAUSTED` without a delay": Trial(
         LARGE,

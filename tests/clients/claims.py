@@ -58,8 +58,8 @@ def claimed(
     }
 
 
-def claims(*parts: dict[str, Any]) -> Fault:
-    """A header with these parts, one after the other."""
+def claims(*parts: dict[str, Any], heads: int | None = None) -> Fault:
+    """A header with these parts, one after the other, and a resolved request of `heads`."""
 
     def change(owner: Any) -> None:
         owner.ClearField("parts")
@@ -67,13 +67,18 @@ def claims(*parts: dict[str, Any]) -> Fault:
         for fields in parts:
             owner.parts.add(offset=owner.total_bytes, **fields)
             owner.total_bytes += fields["size_bytes"]
+        if heads is not None:
+            spec = owner.resolved_spec
+            getattr(spec, spec.WhichOneof("encoding")).num_heads = heads
 
     return header(change)
 
 
-def mismatch(says: str, *parts: dict[str, Any], asked: Asked = SMALL) -> Trial:
+def mismatch(
+    says: str, *parts: dict[str, Any], asked: Asked = SMALL, heads: int | None = None
+) -> Trial:
     """An answer of these parts where others were asked for."""
-    return Trial(asked, claims(*parts), fails=corrupt("header" + re.escape(says)))
+    return Trial(asked, claims(*parts, heads=heads), fails=corrupt("header" + re.escape(says)))
 
 
 def names(got: str, want: str, *parts: dict[str, Any], asked: Asked = SMALL) -> Trial:
@@ -101,6 +106,35 @@ def _fingerprint(field: str, value: str) -> Trial:
     )
 
 
+def resolved(change: Callable[[Any], object], asked: Asked = SMALL) -> Trial:
+    """Returns a trial whose answer is right, except that it resolves to another request."""
+    says = "header.resolved_spec: got another request, want the one that was made"
+    fault = header(lambda owner: change(owner.resolved_spec))
+    return Trial(asked, fault, fails=corrupt(re.escape(says)))
+
+
+def understood(asked: Asked, **pair: Any) -> Trial:
+    """Returns a trial whose answer resolves to the request for another tensor."""
+
+    def change(spec: Any) -> None:
+        spec.CopyFrom(asked.spec())
+        spec.pair.MergeFrom(message("PairExtent")(**pair))
+
+    return resolved(change)
+
+
+def masked(got: str, want: str, *rows: dict[str, int], asked: Asked) -> Trial:
+    """Returns a trial whose answer claims that these rows see no key."""
+
+    def change(owner: Any) -> None:
+        owner.ClearField("fully_masked_rows")
+        for row in rows:
+            owner.fully_masked_rows.add(**row)
+
+    says = f"header.fully_masked_rows: got {got}, want {want}"
+    return Trial(asked, header(change), fails=corrupt(re.escape(says)))
+
+
 def first_part(fault: Callable[[Any], object]) -> Fault:
     return part(fault, total=False)
 
@@ -115,6 +149,23 @@ NAMED_VECTORS = Asked(
 )
 GRID = {"window_height": 2, "window_width": 3, "num_heads": 2}
 BORDERED = Asked(Case("beit", GRID | {"table": np.zeros((18, 2), np.float32)}, "grid"), {})
+NAMED_GRID = {"window_height": 1, "window_width": 15} | NAMED
+NAMED_BORDERED = Asked(Case("beit", NAMED_GRID, "grid"), {})
+# The request leaves num_heads out: what it has two of gives the number.
+TURNED = {"table": np.zeros((2, 32), np.float32), "table_layout": "HEADS_BUCKETS"}
+MLP = {"hidden": (5, 1), "output": (2, 5)}
+WEIGHTS = {f"{name}_weight": np.zeros(shape, np.float32) for name, shape in MLP.items()}
+PAIRS = {"queries": 6, "keys": 6}
+HEADS_OF_COLUMNS = Asked(Case("t5", {"bidirectional": True} | TURNED, "pair"), PAIRS)
+HEADS_OF_OUTPUTS = Asked(Case("fire", WEIGHTS, "pair"), PAIRS)
+HEADS_OF_LIST = Asked(Case("alibi", {"slopes": [0.5, 0.25]}, "pair"), PAIRS)
+LISTED = alibi(query_position_ids=[9, 0, 1, 4], key_position_ids=[7, 3])
+AXES = {"dim": 8, "num_axes": 2, "layout": "INTERLEAVED"}
+TWO_AXES = Asked(
+    Case("multi_axis_sinusoidal", AXES, "table", axes=2), {"position_ids": [[1, 5, 2], [3, 4, 9]]}
+)
+# The first two of 7 queries see no key.
+MASKED = alibi(queries=(0, 7), keys=(2, 7), causal=True)
 SHAW = {"left": 1, "right": 1, "table": np.zeros((3, 4), np.float32)}
 VECTORS = Asked(Case("shaw", SHAW, "pair"), {"queries": 6, "keys": 6})
 BUCKETS = encoding("deberta", queries=20, keys=20, values="buckets")
@@ -187,8 +238,58 @@ CLAIMS = {
         claimed("block", "F32", "BLOCK_TOEPLITZ_2D", 2, 3, 5),
         asked=BORDERED,
     ),
+    "a border of fewer heads": mismatch(
+        ": part border has shape [1, 3], want [2, 3]",
+        claimed("block", "F32", "BLOCK_TOEPLITZ_2D", 2, 1, 29),
+        claimed("border", "F32", "TABLE", 1, 3),
+        asked=NAMED_BORDERED,
+    ),
+    "more heads than the table has, and a request for them": mismatch(
+        ": part diagonals has shape [3, 11], want [2, 11]",
+        diagonals(3, 11, first=-5),
+        asked=HEADS_OF_COLUMNS,
+        heads=3,
+    ),
+    "more heads than the weight has, and a request for them": mismatch(
+        ": part dense has shape [3, 6, 6], want [2, 6, 6]",
+        claimed("dense", "F32", "DENSE", 3, 6, 6),
+        asked=HEADS_OF_OUTPUTS,
+        heads=3,
+    ),
+    "more heads than slopes, and a request for them": mismatch(
+        ": part diagonals has shape [3, 11], want [2, 11]",
+        diagonals(3, 11, first=-5),
+        asked=HEADS_OF_LIST,
+        heads=3,
+    ),
     "numbers for vectors": other("shape", [11], [11, 4], diagonals(11, first=-5), VECTORS),
     "numbers for indices": other("data_type", "F32", "I32", diagonals(39, first=-19), BUCKETS),
+    "no resolved request": resolved(lambda spec: spec.Clear()),
+    "another encoding as the resolved request": understood(
+        Asked(Case("kerple", {"num_heads": 8}, "pair"), {"queries": 37, "keys": 37})
+    ),
+    # Has as many diagonals, from the same one on.
+    "one query and 73 keys as the resolved request": understood(
+        alibi(queries=37, keys=73),
+        query_offset=0,
+        queries={"begin": 36, "end": 37},
+        keys={"end": 73},
+    ),
+    "other positions as the resolved request": understood(
+        alibi(queries=47, keys=47),
+        query_offset=0,
+        queries={"begin": 10, "end": 47},
+        keys={"begin": 10, "end": 47},
+    ),
+    "another listed position in the resolved request": resolved(
+        lambda spec: spec.pair.query_positions.positions.__setitem__(1, 2), LISTED
+    ),
+    "another position on the second axis in the resolved request": resolved(
+        lambda spec: spec.table.position_ids[1].positions.__setitem__(1, 2), TWO_AXES
+    ),
+    "masked queries without a mask": masked("[[0, 2]]", "[]", {"end": 2}, asked=SMALL),
+    "other masked queries": masked("[[1, 3]]", "[[0, 2]]", {"begin": 1, "end": 3}, asked=MASKED),
+    "no masked queries": masked("[]", "[[0, 2]]", asked=MASKED),
     "an empty fingerprint": _fingerprint("fingerprint", ""),
     "a fingerprint in upper case": _fingerprint("fingerprint", "A" * 64),
     "a fingerprint of 63 digits": _fingerprint("fingerprint", "a" * 63),

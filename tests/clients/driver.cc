@@ -98,10 +98,8 @@ int main(int, char** argv) {
   const json settings = json::parse(argv[1]);
   const json& request = settings.at("request");
   v1::TensorSpec spec;
-  google::protobuf::util::Status parsed;
-  if (!request.is_null()) {
-    parsed = google::protobuf::util::JsonStringToMessage(request.dump(), &spec);
-  }
+  const auto parsed = google::protobuf::util::JsonStringToMessage(
+      request.is_null() ? "{}" : request.dump(), &spec);
   const auto client = attnbias::Client::Create(OptionsOf(settings));
   if (!parsed.ok() || !client.ok()) {
     std::cerr << parsed.ToString() << "\n" << client.status() << "\n";

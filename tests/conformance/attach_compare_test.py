@@ -176,6 +176,7 @@ SINES = "SinusoidalPositionalEmbedding"
 CHANGES: dict[str, dict[str, Change]] = {
     **dict.fromkeys(("gemma3", *attach_rotary_test.MODELS), ROTARY),
     **{name: {"bias": replaced("compute_bias", "T5Attention")} for name in ("t5", "mt5", "umt5")},
+    "switch_transformers": {"bias": replaced("compute_bias", "SwitchTransformersAttention")},
     "longt5": {
         "local bias": replaced("compute_bias", "LongT5TransientGlobalAttention"),
         "decoder's bias": replaced("compute_bias", "LongT5Attention"),
@@ -185,8 +186,15 @@ CHANGES: dict[str, dict[str, Change]] = {
     "bloom": {"row": replaced(ALIBI, "BloomModel")},
     "mpt": {"row": replaced("build_mpt_alibi_tensor", "MptModel")},
     "falcon": {"row": function_of_file, "forward": replaced("forward", "FalconModel")},
-    "marian": {"weight": one_number("weight", SINES), "forward": replaced("forward", SINES)},
-    "pegasus": {"weight": one_number("weight", SINES), "forward": replaced("forward", SINES)},
+    **{
+        name: {"weight": one_number(weight, SINES), "forward": replaced("forward", SINES)}
+        for name, weight in {
+            "marian": "weight",
+            "pegasus": "weight",
+            "fsmt": "weight",
+            **dict.fromkeys(("m2m_100", "nllb-moe", "speech_to_text", "xglm"), "weights"),
+        }.items()
+    },
     "whisper": {
         "weight": lambda model, _: model.model.encoder.embed_positions.weight[-1, 0].add_(0.01),
         "forward": lambda model, patch: replaced("forward", "Embedding")(
@@ -212,7 +220,13 @@ CASES = [(name, change) for name, changes in CHANGES.items() for change in chang
 
 
 def test_each_family_is_here() -> None:
+    """And each of the model types that the tests of families make."""
     assert {FAMILIES[name] for name in CHANGES} == set(FAMILIES.values())
+    makers = (attach_test, attach_rotary_test, attach_sinusoidal_test, attach_windows_test)
+    known = {name for maker in makers for name in vars(maker).get("CONFIGS", {})}
+    known |= {*attach_rotary_test.MODELS, *attach_sinusoidal_test.TYPES, *attach_windows_test.KINDS}
+    known |= {*attach_learned_test.KINDS}
+    assert {name for name in known if name in FAMILIES} <= CHANGES.keys()
 
 
 def of_defaults(model_type: str) -> Any:
@@ -221,7 +235,7 @@ def of_defaults(model_type: str) -> Any:
     with torch.device("meta"):
         model = transformers.AutoModel.from_config(config, attn_implementation="eager")
     for path, module in [*model.named_modules()]:
-        if type(module) is _rotary._class_of(model):
+        if type(module) in _rotary._classes_of(model):
             model.set_submodule(path, type(module)(module.config))
     return model
 
@@ -282,7 +296,7 @@ def test_a_changed_model_is_refused(
     if served is client_of_tables or (model_type, change) == ("falcon", "forward"):
         return  # such a table is unknown to the server; such a method is not called
     if change == "network":  # which calls that of float32, where float64 is compared
-        assert "with code of its own, which fails where it is compared: " in refused
+        assert "with code or attributes of its own, which fail where they are compared: " in refused
         return
     assert "; the largest difference is " in refused
     assert ", where the bound is " in refused
@@ -453,13 +467,16 @@ def output(model: Any, model_type: str) -> Tensor:
     with torch.no_grad():
         if model_type in ("swin", "swinv2", "beit"):
             return attach_windows_test.output(model)
-        if model_type == "whisper":
+        if model_type in ("whisper", "m2m_100"):
             return attach_sinusoidal_test.logits(model, model_type)
+        if model_type == "vit":
+            (made,) = attach_learned_test.outputs(model, model_type, [None])
+            return made
         ids: dict[str, Any] = {"input_ids": torch.arange(3, 43)[None]}
         if model.config.is_encoder_decoder:
             ids["decoder_input_ids"] = torch.arange(3, 33)[None]
-        made: Tensor = model(**ids)[0]
-        return made
+        answer: Tensor = model(**ids)[0]
+        return answer
 
 
 SHARDED = {  # whether its numbers can be read
@@ -472,6 +489,9 @@ SHARDED = {  # whether its numbers can be read
     "mpt": True,
     "gptj": True,
     "marian": False,
+    "m2m_100": True,
+    "qwen2_vl": True,
+    "vit": False,
     "whisper": False,
     "bert": False,
     "bart": False,
@@ -479,7 +499,7 @@ SHARDED = {  # whether its numbers can be read
     "beit": False,
     "swinv2": False,
 }
-LEFT = ("bert", "bart", "swin", "beit", "swinv2")  # whose answer is made of weights
+LEFT = ("bert", "bart", "vit", "swin", "beit", "swinv2")  # whose answer is made of weights
 
 
 @pytest.mark.parametrize("model_type", SHARDED)

@@ -45,6 +45,8 @@ BART = SIZES | {
     "decoder_start_token_id": 2,
     "forced_eos_token_id": None,
 }
+SIGHT = BERT | {"image_size": 24, "patch_size": 8}  # 9 patches
+TEXT = BERT | {"projection_dim": 16}
 WHISPER = BART | {"num_mel_bins": 8, "max_source_positions": 50, "max_target_positions": ROWS}
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("BertForMaskedLM", BERT),
@@ -57,6 +59,12 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "blenderbot": ("BlenderbotForConditionalGeneration", BART),
     "blenderbot-small": ("BlenderbotSmallForConditionalGeneration", BART),
     "whisper": ("WhisperForConditionalGeneration", WHISPER),
+    "clip_text_model": ("CLIPTextModelWithProjection", TEXT),
+    "clip_vision_model": ("CLIPVisionModelWithProjection", SIGHT | {"projection_dim": 16}),
+    "siglip": ("SiglipModel", {"text_config": TEXT, "vision_config": SIGHT}),
+    "vit": ("ViTForImageClassification", SIGHT),
+    "deit": ("DeiTForImageClassification", SIGHT),
+    "dinov2": ("Dinov2ForImageClassification", SIGHT),
 }
 # Where the tables are, and the row of position 0.
 TABLES = {
@@ -73,10 +81,23 @@ TABLES = {
         for name in ("blenderbot", "blenderbot-small")
     },
     "whisper": (["model.decoder.embed_positions"], 0),
+    "clip_text_model": (["text_model.embeddings.position_embedding"], 0),
+    "clip_vision_model": (["vision_model.embeddings.position_embedding"], 0),
+    "siglip": (
+        [
+            "text_model.embeddings.position_embedding",
+            "vision_model.embeddings.position_embedding",
+        ],
+        0,
+    ),
+    **{name: ([f"{name}.embeddings"], 0) for name in ("vit", "deit", "dinov2")},
 }
+# Which have one parameter for all patches, [1, patches, columns].
+OF_PATCHES = ("vit", "deit", "dinov2")
 # Whose other positions are the server's numbers too.
 SAME = [name for name in KINDS if name != "whisper"]
-GENERATORS = [name for name in KINDS if name not in ("bert", "roberta")]
+SEEING = ("clip_vision_model", "siglip", *OF_PATCHES)
+GENERATORS = [name for name in KINDS if name not in ("bert", "roberta", "clip_text_model", *SEEING)]
 
 
 def new_model(name: str, attention: str = "eager") -> Any:
@@ -96,8 +117,13 @@ def new_model(name: str, attention: str = "eager") -> Any:
 
 
 def weights(model: Any, name: str) -> dict[str, Tensor]:
-    """The tables of positions."""
-    return {f"{path}.weight": model.get_submodule(path).weight for path in TABLES[name][0]}
+    """The tables of positions, ``[rows, columns]``."""
+    parameter = "position_embeddings" if name in OF_PATCHES else "weight"
+    found = {
+        f"{path}.{parameter}": getattr(model.get_submodule(path), parameter)
+        for path in TABLES[name][0]
+    }
+    return {path: table[0] if table.dim() == 3 else table for path, table in found.items()}
 
 
 @pytest.fixture(scope="module")
@@ -128,17 +154,24 @@ def inputs(name: str, side: str | None = None) -> dict[str, Tensor]:
     made = torch.Generator().manual_seed(1)
     if name == "whisper":
         return {"input_features": torch.randn(2, 8, 100, generator=made)}
+    images = {"pixel_values": torch.randn(2, 3, 24, 24, generator=made)}
+    if name in SEEING and name != "siglip":
+        return images
     ids, mask = torch.randint(3, 61, (2, LENGTH), generator=made), torch.ones(2, LENGTH).long()
     if side is not None:
         mask[0, slice(0, 9) if side == "left" else slice(-9, None)] = 0
-    return {"input_ids": ids.masked_fill(mask == 0, PAD), "attention_mask": mask}
+    text = {"input_ids": ids.masked_fill(mask == 0, PAD), "attention_mask": mask}
+    return images | text if name == "siglip" else text
 
 
 def outputs(model: Any, name: str, sides: Sequence[str | None] = SIDES) -> list[Tensor]:
     options: dict[str, Any] = {}
     if model.config.is_encoder_decoder:
         options["decoder_input_ids"] = torch.arange(3, 33).repeat(2, 1)
-    return [model(**inputs(name, side), **options).logits for side in sides]
+    answers = [model(**inputs(name, side), **options) for side in sides]
+    if name == "siglip":
+        return [answer.logits_per_image for answer in answers]
+    return [getattr(answer, "logits", answer[0]) for answer in answers]
 
 
 def decoded(model: Any, name: str) -> Tensor:
@@ -162,19 +195,20 @@ def test_outputs(
     model, own = new_model(name, other_attention(attention)), new_model(name, attention)
     by_sdpa = counted_sdpa(monkeypatch)
     before, keys = state(model), [*model.state_dict()]
-    tables = weights(model, name).values()
-    memory = [table.data_ptr() for table in tables]
+    memory = [table.data_ptr() for table in weights(model, name).values()]
     with attnbias.attach(model, client_of_tables, max_length=ROWS, attention=attention):
         assert [*model.state_dict()] == keys
-        served = [table.data_ptr() for table in tables]
+        tables = weights(model, name)
+        kept = [table.detach() for table in tables.values()]  # no other table gets their memory
+        served = [table.data_ptr() for table in kept]
         assert not {*memory} & {*served}
-        for table, its in zip(tables, weights(own, name).values(), strict=True):
+        for table, its in zip(tables.values(), weights(own, name).values(), strict=True):
             assert torch.equal(table.view(torch.int32), its.view(torch.int32))
         attached = outputs(model, name)
         assert bool(by_sdpa) == (attention == "sdpa")
         assert_same(attached, outputs(own, name))
     assert state(model) == before
-    assert not {table.data_ptr() for table in tables} & {*served}
+    assert not {table.data_ptr() for table in weights(model, name).values()} & {*served}
     model.set_attn_implementation(attention)
     assert_same(outputs(model, name), outputs(own, name))
 
@@ -189,7 +223,7 @@ def test_greedy_decoding(client_of_tables: attnbias.Client, name: str) -> None:
 
 
 # Others are BART's code.
-@pytest.mark.parametrize("name", ["bert", "roberta", "gpt2", "opt", "bart"])
+@pytest.mark.parametrize("name", ["bert", "roberta", "gpt2", "opt", "bart", "siglip", "vit"])
 def test_compiled(client_of_tables: attnbias.Client, name: str) -> None:
     model = new_model(name)
     want = outputs(model, name, ["left"])
@@ -215,7 +249,7 @@ def test_report(client_of_tables: attnbias.Client, name: str) -> None:
         assert (one.fetched_bytes, one.spared_bytes, one.left) == (table.nbytes, 0, False)
 
 
-@pytest.mark.parametrize("name", SAME)
+@pytest.mark.parametrize("name", [name for name in SAME if name not in SEEING])
 def test_encoding_is_what_the_model_reads(client_of_tables: attnbias.Client, name: str) -> None:
     """Position p of the encoding is what the first token's p-th successor gets."""
     model = new_model(name)
@@ -293,7 +327,7 @@ def step(model: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("cache_bytes", [None, 1 << 20, 10])  # no cache; one; a full one
-@pytest.mark.parametrize("name", ["roberta", "gpt2", "bart"])
+@pytest.mark.parametrize("name", ["roberta", "gpt2", "bart", "vit"])
 def test_tables_learn(mounted: str, tmp_path: Path, name: str, cache_bytes: int | None) -> None:
     model = new_model(name)
     own, first = copy.deepcopy(model), copy.deepcopy(model)

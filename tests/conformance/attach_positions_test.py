@@ -26,6 +26,11 @@ MODULES: dict[str, tuple[str, dict[str, Any] | None]] = {
     "deepseek_v2": ("deepseek_v2", None),
     "longrope": ("llama", rope_of("longrope")),
     "dynamic": ("llama", rope_of("dynamic")),
+    "cohere": ("cohere", None),
+    "olmo3": ("olmo3", None),
+    "gpt_oss": ("gpt_oss", rope_of("yarn")),
+    "llama4_text": ("llama4_text", None),
+    "qwen2_vl": ("qwen2_vl", None),
 }
 MIXED = [[-1, 0, 5, -7], [-16, 16, 3, -3]]
 LONG = [[-1, 0, 70, -70], [-95, 95, 33, -33]]
@@ -44,6 +49,10 @@ def rotary_of(name: str) -> Any:
     model_type, rope = MODULES[name]
     fields = {"max_position_embeddings": ORIGINAL} if name == "dynamic" else {}
     return attach_rotary_test.new_model(model_type, rope, **fields)
+
+
+def module_of(model: Any) -> Any:
+    return next(module for path, module in model.named_modules() if path.endswith("rotary_emb"))
 
 
 def rows(module: Any, mode: str | None) -> Callable[[Any], list[Tensor]]:
@@ -66,7 +75,7 @@ def test_negative_positions_are_transformers_own(
     client: attnbias.Client, name: str, mode: str | None
 ) -> None:
     model = rotary_of(name)
-    module = model.model.rotary_emb
+    module = module_of(model)
     own = copy.deepcopy(module)
     with attnbias.attach(model, client, max_length=LENGTH):
         made = rows(module, mode)
@@ -80,9 +89,25 @@ def test_negative_positions_are_transformers_own(
 def test_types_of_positions(client: attnbias.Client, dtype: torch.dtype) -> None:
     model = rotary_of("llama")
     with attnbias.attach(model, client, max_length=LENGTH):
-        made = rows(model.model.rotary_emb, None)
+        made = rows(module_of(model), None)
         for one, other in zip(made(MIXED), made(torch.tensor(MIXED).to(dtype)), strict=True):
             assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_three_axes_of_positions(client: attnbias.Client, mode: str | None) -> None:
+    model = rotary_of("qwen2_vl")
+    module = module_of(model)
+    own = copy.deepcopy(module)
+    ids = torch.tensor([MIXED, LONG, [[3, 1, -4, 1], [5, 9, 2, -6]]])
+    with attnbias.attach(model, client, max_length=LENGTH):
+        made = rows(module, mode)
+        for given in (ids, ids.flip(0), ids[:1]):
+            for ours, its in zip(made(given), rows(own, None)(given), strict=True):
+                torch.testing.assert_close(ours, its, rtol=0, atol=1e-5)
+        error = ValueError if mode is None else (ValueError, IndexError, RuntimeError)
+        with pytest.raises(error):
+            made(torch.full((3, 1, 1), LENGTH))
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -93,7 +118,7 @@ def test_positions_without_a_row_are_refused(
 ) -> None:
     model = rotary_of(name)
     with attnbias.attach(model, client, max_length=LENGTH):
-        made = rows(model.model.rotary_emb, mode)
+        made = rows(module_of(model), mode)
         made(torch.tensor(REFUSED[case]).nan_to_num(0, 0).clamp(-9, 9).round())
         # torch._inductor raises a RuntimeError, torch's own functions an IndexError.
         error = ValueError if mode is None else (ValueError, IndexError, RuntimeError)
@@ -104,7 +129,7 @@ def test_positions_without_a_row_are_refused(
 def test_errors_of_positions(client: attnbias.Client) -> None:
     model = rotary_of("llama")
     with attnbias.attach(model, client, max_length=LENGTH):
-        made = rows(model.model.rotary_emb, None)
+        made = rows(module_of(model), None)
         with pytest.raises(ValueError, match=r"^position_ids: got 2\.5, want whole numbers: "):
             made([[0.0, 2.5]])
         with pytest.raises(
@@ -120,38 +145,41 @@ def test_a_short_sequence_has_no_long_row(client: attnbias.Client, mode: str | N
     """transformers has the short frequencies then, at any position; the table ends."""
     model = rotary_of("longrope")
     with attnbias.attach(model, client, max_length=LENGTH):
-        made = rows(model.model.rotary_emb, mode)
+        made = rows(module_of(model), mode)
         made([[-ORIGINAL + 1, 0]])
         with pytest.raises((ValueError, IndexError, RuntimeError)):
             made([[-ORIGINAL, 0]])
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("model_type", ["marian", "pegasus", "whisper"])
+@pytest.mark.parametrize("model_type", ["marian", "pegasus", "whisper", "xglm"])
 def test_sinusoids_have_no_negative_rows(
     client: attnbias.Client, model_type: str, mode: str | None
 ) -> None:
     model = attach_sinusoidal_test.new_model(model_type)
-    module = model.model.encoder.embed_positions
+    module = attach_sinusoidal_test.positions_of(model)
     count = 50 if model_type == "whisper" else LENGTH
+    takes_ids = model_type in ("whisper", "xglm")
     with attnbias.attach(model, client, max_length=LENGTH):
 
         def forward(ids: Tensor) -> Tensor:
-            shape = () if model_type == "whisper" else (ids.shape,)
-            options = {} if model_type == "whisper" else {"position_ids": ids}
-            made: Tensor = module.forward(*shape, *((ids,) if not options else ()), **options)
+            given = (ids,) if takes_ids else (ids.shape, 0, ids)
+            made: Tensor = module.forward(*given)
             return made
 
         if mode is not None:
             torch.compiler.reset()
             forward = torch.compile(forward, backend=mode)
         assert forward(torch.tensor([[0, count - 1]])).shape == (1, 2, 32)
-        for ids in ([[-1, 0]], [[0, count]], [[0.0, 1.5]]):
+        least = -attach_sinusoidal_test.FIRST.get(model_type, 0)
+        for ids in ([[least - 1, 0]], [[0, count]], [[0.0, 1.5]]):
             with pytest.raises((ValueError, IndexError, RuntimeError)):
                 forward(torch.tensor(ids))
 
 
-@pytest.mark.parametrize("model_type", ["llama", "gpt_neox", "falcon", "stablelm"])
+@pytest.mark.parametrize(
+    "model_type", ["llama", "gpt_neox", "falcon", "stablelm", "cohere", "olmo2"]
+)
 def test_a_model_with_padding_at_minus_one(client: attnbias.Client, model_type: str) -> None:
     model = attach_rotary_test.new_model(model_type)
     own = copy.deepcopy(model)

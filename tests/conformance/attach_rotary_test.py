@@ -56,6 +56,21 @@ DEEPSEEK = {
     "first_k_dense_replace": 1,
 }
 THETA = {"rope_theta": 10000.0}
+IMAGE_TOKEN = 60
+QWEN2_VL = {
+    "vision_config": {
+        "embed_dim": 32,
+        "hidden_size": 64,
+        "depth": 1,
+        "num_heads": 2,
+        "mlp_ratio": 1,
+        "patch_size": 4,
+    },
+    "image_token_id": IMAGE_TOKEN,
+    "video_token_id": 59,
+    "vision_start_token_id": 58,
+    "vision_end_token_id": 57,
+}
 LONG = {"short_factor": [1.0 + m / 8 for m in range(8)], "long_factor": [4.0 + m for m in range(8)]}
 ROPE_TYPES: dict[str, dict[str, Any]] = {
     "default": {},
@@ -93,6 +108,13 @@ MODELS: dict[str, dict[str, Any]] = {
     "deepseek_v2": DEEPSEEK,
     "deepseek_v3": DEEPSEEK,
     "falcon": {"new_decoder_architecture": True, "num_kv_heads": 2},
+    "olmo2": {},
+    "olmo3": {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 8},
+    "cohere": {},
+    "gpt_oss": {"head_dim": 16, "num_local_experts": 2, "num_experts_per_tok": 1},
+    "llama4_text": {"head_dim": 16, "intermediate_size_mlp": 64, "num_local_experts": 2},
+    "modernbert-decoder": {"global_attn_every_n_layers": 2, "local_attention": 16},
+    "qwen2_vl": {},
 }
 DEEPSEEK_YARN = ROPE_TYPES["yarn"] | {"mscale": 0.7, "mscale_all_dim": 0.8}
 
@@ -111,11 +133,14 @@ def new_model(model_type: str, rope: dict[str, Any] | None = None, **fields: Any
     sizes = SIZES | MODELS[model_type] | fields
     if rope is not None:
         sizes["rope_parameters"] = rope
+    auto = transformers.AutoModelForCausalLM
+    if model_type == "qwen2_vl":
+        auto = transformers.AutoModelForImageTextToText
+        sections = {"rope_type": "default", "mrope_section": [2, 3, 3]} | THETA
+        sizes = {"text_config": sizes | {"rope_parameters": rope or sections}, **QWEN2_VL}
     torch.manual_seed(0)
     config = transformers.AutoConfig.for_model(model_type, **sizes)
-    model = transformers.AutoModelForCausalLM.from_config(
-        config, attn_implementation="eager"
-    ).eval()
+    model = auto.from_config(config, attn_implementation="eager").eval()
     with torch.no_grad():
         for parameter in model.parameters():  # of a size at which attention looks somewhere
             if parameter.dim() > 1:
@@ -128,7 +153,7 @@ def rope_of(rope_type: str, **fields: Any) -> dict[str, Any]:
 
 
 def tokens(batch: int, length: int) -> Any:
-    ids = np.random.default_rng([batch, length]).integers(2, SIZES["vocab_size"], (batch, length))
+    ids = np.random.default_rng([batch, length]).integers(2, 57, (batch, length))
     return torch.from_numpy(ids)
 
 
@@ -226,6 +251,31 @@ def test_gemma_3_that_sees(client: attnbias.Client) -> None:
         paths = {one.path for one in attached.report()}
         assert_close(model(tokens(1, LENGTH)).logits, own(tokens(1, LENGTH)).logits)
     assert paths == {"model.language_model.rotary_emb.forward"}
+
+
+def test_qwen2_vl_that_sees(client: attnbias.Client) -> None:
+    """Positions of a picture differ between the axes, and its patches have two of their own."""
+    model = new_model("qwen2_vl")
+    own = copy.deepcopy(model)
+    ids = tokens(1, 40)
+    ids[0, 3], ids[0, 4:13] = 58, IMAGE_TOKEN  # 6 by 6 patches, 4 of which are one token
+    made = torch.Generator().manual_seed(1)
+    given = {
+        "input_ids": ids,
+        "mm_token_type_ids": (ids == IMAGE_TOKEN).long(),
+        "pixel_values": torch.randn(36, 3 * 2 * 4 * 4, generator=made),
+        "image_grid_thw": torch.tensor([[1, 6, 6]]),
+    }
+    want = own(**given).logits
+    with attnbias.attach(model, client, max_length=LENGTH) as attached:
+        paths = {one.path for one in attached.report()}
+        assert_close(model(**given).logits, want)
+    assert paths == {
+        "model.language_model.rotary_emb.forward",
+        "model.visual.rotary_pos_emb.forward",
+    }
+    given["pixel_values"] = given["pixel_values"].flip(0)
+    assert not torch.allclose(own(**given).logits, want, atol=1e-3)
 
 
 class Counting(attnbias.Client):
@@ -394,8 +444,16 @@ def test_another_attention_is_refused(client: attnbias.Client) -> None:
     )
 
 
+def test_attention_that_the_model_lacks_is_refused(client: attnbias.Client) -> None:
+    """transformers' SDPA ignores the sinks of GPT-OSS: its outputs would be others."""
+    with pytest.raises(ValueError, match=r"^attention: got 'sdpa', want \"eager\" for GptOss"):
+        attnbias.attach(new_model("gpt_oss"), client, max_length=4, attention="sdpa")
+
+
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("model_type", ["llama", "gpt_neox", "falcon"])
+@pytest.mark.parametrize(
+    "model_type", ["llama", "gpt_neox", "falcon", *["gptj"] * GPTJ_HAS_ONE_TABLE]
+)
 def test_attention(
     client: attnbias.Client, model_type: str, attention: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -433,6 +491,7 @@ def test_weights_learn(client: attnbias.Client, model_type: str) -> None:
     [
         ("llama", "model.rotary_emb", "LlamaRotaryEmbedding"),
         ("gemma3_text", "model.rotary_emb", "Gemma3RotaryEmbedding"),
+        ("cohere", "model.rotary_emb", "CohereRotaryEmbedding"),
         ("gptj", "transformer.rotary_emb", "GPTJRotaryEmbedding")
         if GPTJ_HAS_ONE_TABLE
         else ("gptj", "transformer.h.1.attn", "GPTJAttention"),
@@ -450,7 +509,8 @@ def test_layers_that_compute_otherwise_are_refused(
 
 @pytest.mark.parametrize("model_type", MODELS)
 def test_compiled(client: attnbias.Client, model_type: str) -> None:
-    fields = {} if model_type == "gemma3_text" else {"num_hidden_layers": 1}
+    has_types = model_type in ("gemma3_text", "olmo3", "qwen2_vl", "modernbert-decoder")
+    fields = {} if has_types else {"num_hidden_layers": 1}
     model = new_model(model_type, **fields)
     want = model(tokens(1, 40)).logits
     with attnbias.attach(model, client, max_length=LENGTH):

@@ -2,6 +2,7 @@
 """Models with sinusoids, attached and as they are."""
 
 import copy
+import inspect
 from typing import Any
 
 import numpy as np
@@ -40,17 +41,31 @@ SIZES: dict[str, Any] = {
 }
 TEXT = SIZES | {"max_position_embeddings": LENGTH}
 SPEECH = SIZES | {"num_mel_bins": 8, "max_source_positions": 50, "max_target_positions": LENGTH}
-TYPES = {
-    "marian": transformers.MarianMTModel,
-    "pegasus": transformers.PegasusForConditionalGeneration,
-    "whisper": transformers.WhisperForConditionalGeneration,
+SPEECH_2 = SIZES | {"input_feat_per_channel": 8, "conv_channels": 16, "pad_token_id": 1}
+SPEECH_2 |= {"max_source_positions": 2 * LENGTH, "max_target_positions": LENGTH}
+DENSE = {"encoder_sparse_step": 0, "decoder_sparse_step": 0}  # its routing changes itself
+XGLM = {"num_layers": 2, "attention_heads": 4, "ffn_dim": 64, "pad_token_id": 1}
+FSMT = {"src_vocab_size": 61, "tgt_vocab_size": 61, "pad_token_id": 1}
+TYPES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "marian": (transformers.MarianMTModel, TEXT),
+    "pegasus": (transformers.PegasusForConditionalGeneration, TEXT),
+    "whisper": (transformers.WhisperForConditionalGeneration, SPEECH),
+    "m2m_100": (transformers.M2M100ForConditionalGeneration, TEXT | {"pad_token_id": 1}),
+    "nllb-moe": (transformers.NllbMoeForConditionalGeneration, TEXT | DENSE),
+    "speech_to_text": (transformers.Speech2TextForConditionalGeneration, SPEECH_2),
+    "xglm": (transformers.XGLMForCausalLM, TEXT | XGLM),
+    "fsmt": (transformers.FSMTForConditionalGeneration, TEXT | FSMT),
 }
+SDPA = [name for name, (kind, _) in TYPES.items() if kind._supports_sdpa]
+# Position 0 has the row after that of padding.
+AFTER_PADDING = ["m2m_100", "nllb-moe", "speech_to_text", "xglm", "fsmt"]
+FIRST = dict.fromkeys(AFTER_PADDING, 2) | {"nllb-moe": 1}
 
 
 def new_model(model_type: str) -> Any:
     torch.manual_seed(0)
-    kind = TYPES[model_type]
-    made = kind(kind.config_class(**(SPEECH if model_type == "whisper" else TEXT))).eval()
+    kind, fields = TYPES[model_type]
+    made = kind(kind.config_class(**fields)).eval()
     for path, parameter in made.named_parameters():
         if parameter.dim() > 1 and "embed_positions" not in path:
             torch.nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5)
@@ -63,21 +78,27 @@ def sound_or_text(model_type: str) -> dict[str, Tensor]:
     if model_type == "whisper":
         return {"input_features": torch.randn(2, 8, 100, generator=made)}
     mask = torch.ones(2, 40, dtype=torch.int64)
-    mask[0, 30:] = 0
-    ids = torch.randint(3, 61, (2, 40), generator=made).masked_fill(mask == 0, 0)
+    if model_type == "speech_to_text":
+        mask[0, 30:] = 0
+        return {"input_features": torch.randn(2, 40, 8, generator=made), "attention_mask": mask}
+    mask[0, slice(0, 10) if model_type == "xglm" else slice(30, 40)] = 0
+    padding = TYPES[model_type][1]["pad_token_id"]
+    ids = torch.randint(3, 61, (2, 40), generator=made).masked_fill(mask == 0, padding)
     return {"input_ids": ids, "attention_mask": mask}
 
 
 def logits(model: Any, model_type: str, length: int = 40) -> Tensor:
-    answer: Tensor = model(
-        **sound_or_text(model_type), decoder_input_ids=torch.arange(3, 3 + length).repeat(2, 1)
-    ).logits
+    given = sound_or_text(model_type)
+    if model.config.is_encoder_decoder:
+        given["decoder_input_ids"] = torch.arange(3, 3 + length).repeat(2, 1)
+    answer: Tensor = model(**given).logits
     return answer
 
 
 def decoded(model: Any, model_type: str) -> Any:
     options: dict[str, Any] = {"do_sample": False, "num_beams": 1, "bad_words_ids": None}
-    options |= {"max_new_tokens": 64, "min_new_tokens": 64}
+    new = 64 if model.config.is_encoder_decoder else LENGTH - 40
+    options |= {"max_new_tokens": new, "min_new_tokens": new}
     return model.generate(**sound_or_text(model_type), **options)
 
 
@@ -96,7 +117,7 @@ def test_model_is_the_same(client: attnbias.Client, model_type: str) -> None:
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("model_type", TYPES)
+@pytest.mark.parametrize("model_type", SDPA)
 def test_attention(
     client: attnbias.Client, model_type: str, attention: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +131,16 @@ def test_attention(
         assert_close(logits(model, model_type), want)
         assert bool(by_sdpa) == (attention == "sdpa")
     assert state(model) == before
+
+
+@pytest.mark.parametrize("model_type", [name for name in TYPES if name not in SDPA])
+def test_attention_that_the_model_lacks_is_refused(
+    client: attnbias.Client, model_type: str
+) -> None:
+    """Its own code would take the mask of SDPA for its own, and give other outputs."""
+    model = new_model(model_type)
+    with pytest.raises(ValueError, match=r"^attention: got 'sdpa', want \"eager\" for "):
+        attnbias.attach(model, client, max_length=LENGTH, attention="sdpa")
 
 
 @pytest.mark.parametrize("model_type", TYPES)
@@ -164,24 +195,58 @@ def test_lengths_are_those_attached_with(client: attnbias.Client, model_type: st
         with pytest.raises(ValueError, match="attached with 192, and got 194 positions"):
             model.model.encoder(torch.full((1, 2 * LENGTH + 2), 5))
         positions, its = model.model.decoder.embed_positions, longer.model.decoder.embed_positions
-        torch.testing.assert_close(positions((1, 5), 7), its((1, 5), 7), rtol=0, atol=1e-7)
+        _, past, _ = inspect.signature(its.forward).parameters  # the name differs by version
+        for got in (positions((1, 5), 7), positions((1, 5), **{past: 7})):
+            torch.testing.assert_close(got, its((1, 5), 7), rtol=0, atol=1e-7)
+
+
+def positions_of(model: Any) -> Any:
+    """The module of a side."""
+    return next(module for path, module in model.named_modules() if path.endswith("positions"))
+
+
+def asked_for(model_type: str, count: int) -> Any:
+    """What makes the module give the rows of the first positions."""
+    if model_type in ("marian", "pegasus"):
+        return (1, count)
+    if model_type in ("whisper", "xglm"):
+        return torch.arange(count)[None]
+    return torch.full((1, count), 5)  # a token that is not padding
 
 
 @pytest.mark.parametrize("model_type", TYPES)
 def test_numbers_are_correctly_rounded(client: attnbias.Client, model_type: str) -> None:
     model = new_model(model_type)
-    positions = model.model.encoder.embed_positions
+    positions = positions_of(model)
     count, pairs = (50 if model_type == "whisper" else LENGTH), SIZES["d_model"] // 2
-    exponents = np.arange(pairs) / (pairs - 1 if model_type == "whisper" else pairs)
-    turns = np.arange(count)[:, None] * 10000.0**-exponents
+    exponents = np.arange(pairs) / (pairs if model_type in ("marian", "pegasus") else pairs - 1)
+    rows = FIRST.get(model_type, 0) + np.arange(count)
+    turns = rows[:, None] * 10000.0**-exponents
+    asked = asked_for(model_type, count)
     with attnbias.attach(model, client, max_length=LENGTH):
-        asked = torch.arange(count) if model_type == "whisper" else (1, count)
-        got = positions(asked)
+        got = positions(asked).reshape(count, -1)
         np.testing.assert_array_equal(
             got.numpy(), np.concatenate([np.sin(turns), np.cos(turns)], axis=1).astype("f4")
         )
         model.bfloat16()
-        assert torch.equal(positions(asked), got.bfloat16())
+        assert torch.equal(positions(asked).reshape(count, -1), got.bfloat16())
+
+
+@pytest.mark.parametrize("model_type", AFTER_PADDING)
+def test_padding_and_lengths(client: attnbias.Client, model_type: str) -> None:
+    """Padding has zeros; positions beyond the model's own are those of a longer table."""
+    model = new_model(model_type)
+    positions, padding = positions_of(model), model.config.pad_token_id
+    longer = copy.deepcopy(positions)
+    asked = asked_for(model_type, 2 * LENGTH)
+    want = longer(asked)  # it grows
+    with attnbias.attach(model, client, max_length=2 * LENGTH):
+        torch.testing.assert_close(positions(asked), want, rtol=0, atol=1e-4)
+        if model_type != "xglm":
+            assert not positions(torch.full((1, 3), padding)).any()
+        with pytest.raises(ValueError, match="attached with 192, and got 193 positions"):
+            positions(asked_for(model_type, 2 * LENGTH + 1))
+    assert torch.equal(positions(asked), want)
 
 
 def test_report(client: attnbias.Client) -> None:

@@ -17,6 +17,7 @@ from attached import assert_same_gradients, compiled, gradients_of, make_other, 
 from torch import Tensor, nn
 
 import attnbias
+from attnbias._config.models import MODELS
 
 LENGTH, DECODER_LENGTH, MAX_LENGTH = 200, 140, 256
 HEADS = 6  # no power of two
@@ -40,6 +41,10 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "t5": ("T5ForConditionalGeneration", T5),
     "mt5": ("MT5ForConditionalGeneration", T5),
     "umt5": ("UMT5ForConditionalGeneration", T5),
+    "switch_transformers": (
+        "SwitchTransformersForConditionalGeneration",
+        {**T5, "num_decoder_layers": 2},  # all of them dense: which expert is on a brink
+    ),
     "t5-encoder": ("T5EncoderModel", T5),
     "longt5-local": (
         "LongT5ForConditionalGeneration",
@@ -77,6 +82,7 @@ ATTENTIONS = {
     "t5": ("eager", "sdpa", "flex"),
     "mt5": ("eager", "sdpa", "flex"),
     "umt5": ("eager", "sdpa", "flex"),
+    "switch_transformers": ("eager", "flex"),
     "t5-encoder": ("flex",),
     "longt5-local": ("eager",),
     "longt5-global": ("eager",),
@@ -88,7 +94,7 @@ ATTENTIONS = {
 }
 CASES = [(name, attention) for name, chosen in ATTENTIONS.items() for attention in chosen]
 EAGER = [name for name, chosen in ATTENTIONS.items() if "eager" in chosen]
-LEARNED = ["t5", "mt5", "umt5", "longt5-local", "longt5-global", "mpnet"]
+LEARNED = ["t5", "mt5", "umt5", "switch_transformers", "longt5-local", "longt5-global", "mpnet"]
 
 
 def make(name: str, attention: str = "eager", **options: Any) -> Any:
@@ -540,7 +546,7 @@ def test_flex_refuses_attention_weights(client: attnbias.Client, name: str) -> N
         output(model, 8, output_attentions=True)
 
 
-T5_ATTENTIONS = "T5Attention or MT5Attention or UMT5Attention"
+T5_ATTENTIONS = "T5Attention or MT5Attention or UMT5Attention or SwitchTransformersAttention"
 LONG_T5_ATTENTIONS = "LongT5LocalAttention or LongT5TransientGlobalAttention"
 
 
@@ -570,10 +576,24 @@ def test_layers_that_compute_otherwise_are_refused(
 
 
 def test_refuses_other_models(client: attnbias.Client) -> None:
-    vit = transformers.ViTModel(transformers.ViTConfig(num_hidden_layers=1))
-    refused = refusal(client, vit)
-    assert refused.startswith("model: got model_type 'vit', want one of ")
-    assert ", bart, " in refused
+    roformer = transformers.RoFormerModel(transformers.RoFormerConfig(num_hidden_layers=1))
+    want = "want one that attach takes, see docs/models.md"
+    by_hand = "Leave it as it is, or put what a Client gets in place by hand: docs/encodings.md"
+    why = MODELS["roformer"].unattached
+    assert (
+        refusal(client, roformer) == f"model: got model_type 'roformer', {want}: {why}. {by_hand}"
+    )
+    text = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "vocab_size": 9}
+    audio = {"encoder_layers": 1, "d_model": 16, "encoder_attention_heads": 2}
+    config = transformers.Qwen2AudioConfig(
+        text_config=text | {"model_type": "qwen2"}, audio_config=audio
+    )
+    with torch.device("meta"):
+        whole = transformers.Qwen2AudioForConditionalGeneration(config)
+    part = "Attach a part of it: attach(model.model.language_model, ...)"
+    refused = refusal(client, whole)
+    assert refused.startswith(f"model: got model_type 'qwen2_audio', {want}: a part of it is not ")
+    assert refused.endswith(part)
     want = "want a model of transformers, such as transformers.T5Model"
     assert refusal(client, nn.Linear(1, 1)) == f"model: got an object of Linear; {want}"
     assert refusal("localhost", make("t5")) == "client: got 'localhost'; want an attnbias.Client"

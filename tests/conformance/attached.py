@@ -19,7 +19,11 @@ def state(model: PreTrainedModel) -> dict[str, Any]:
         return set(value) if isinstance(value, set) else id(value)
 
     found = {
-        path: {name: frozen(value) for name, value in vars(module).items()}
+        path: {
+            name: frozen(value)
+            for name, value in vars(module).items()
+            if name != "rope_deltas"  # which Qwen2-VL keeps from call to call
+        }
         for path, module in model.named_modules()
     }
     implementations = [
@@ -46,7 +50,8 @@ def assert_same_gradients(ours: dict[str, Tensor], theirs: dict[str, Tensor]) ->
     assert ours.keys() == theirs.keys()
     assert any(gradient.any() for gradient in theirs.values())
     for path, gradient in theirs.items():
-        assert_close(ours[path], gradient)
+        if not path.endswith("k_proj.bias"):  # softmax ignores it: this is what rounding leaves
+            assert_close(ours[path], gradient)
 
 
 def compiled(model: Any, backend: str = "eager") -> Any:

@@ -112,8 +112,10 @@ def test_the_sinusoids_of_whisper_are_exported(
 def test_what_attach_refuses_says_why(
     server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert export({"model_type": "vit"}, server, tmp_path) == 1
-    assert "attach: left out: model: got model_type 'vit', want one of " in capsys.readouterr().out
+    assert export({"model_type": "codegen"}, server, tmp_path) == 0
+    out = capsys.readouterr().out
+    assert "attach: left out: model: got model_type 'codegen'" in out
+    assert "each layer indexes a table of its own" in out
 
 
 def test_what_has_its_tables_in_the_checkpoint_is_left_out(

@@ -5,7 +5,6 @@ Rotary models are compared in from_config_test.py too, with all rope_types; mode
 learned, and the tables of checkpoints, in checkpoint_test.py.
 """
 
-import inspect
 import json
 import re
 from collections.abc import Iterator
@@ -25,7 +24,6 @@ from checkpoint_test import CASES, check_config, make_model, of_patches
 from from_config_test import NO_DEFAULT, REMOTE, ROTARY, make_config
 from ropes import AXES, ROWS, Rope, cos_and_sin, module_of, relative_bound
 from transformers.initialization import no_init_weights
-from transformers.models.llama import modeling_llama
 
 import attnbias
 from attnbias._config.models import MODELS, UNSERVED
@@ -152,11 +150,7 @@ def test_learned_positions_are_the_rows_that_the_model_takes(
     for taken, encoding in zip(rows.values(), encodings.values(), strict=True):
         assert taken[:5] == [encoding.offset + position for position in range(5)]
     if MODELS[model_type].attach == "learned":  # which finds tables by their names
-        found = [
-            f"{path}.weight"
-            for path, module in model.named_modules()
-            if path.rpartition(".")[2] in _learned._NAMES and isinstance(module, torch.nn.Embedding)
-        ]
+        found = [f"{path}.{name}" for path, name, _ in _learned._tables_of(model)]
         assert found == list(rows)
 
 
@@ -174,6 +168,8 @@ def test_learned_positions_of_patches_are_the_rows_of_the_table(
     want = np.delete(answer.want, range(1, 1 + registers), axis=0)
     table = model.embeddings.position_embeddings[0]
     assert_same_bits(client.get(replace(encoding, table=table), positions=len(want)), want)
+    found = [(path, name) for path, name, _ in _learned._tables_of(model)]
+    assert found == [("embeddings", "position_embeddings")]
 
 
 FIRST = {"m2m_100": 2, "nllb-moe": 2, "fsmt": 2, "xglm": 2, "speech_to_text": 2}
@@ -247,26 +243,80 @@ def test_parts_have_the_defaults_of_their_types(model_type: str) -> None:
 
 
 ATTACHED = [
-    name
-    for name, model in MODELS.items()
-    if model.attach == "rotary" and model.rule != "none" and "layer_types" not in model.arguments
+    name for name, model in MODELS.items() if model.attach == "rotary" and model.rule != "none"
 ]
 
 
+class Holder(hf.PreTrainedModel):
+    """A model of one module."""
+
+    def __init__(self, module: Any) -> None:
+        super().__init__(module.config)
+        self.rotary_emb = module
+
+
+def rotary_model(model_type: str) -> Holder:
+    has_rotary = {"position_embedding_type": "rope"} if model_type == "granitemoehybrid" else {}
+    config = make_config(model_type, **has_rotary)
+    layer_type = next(iter(MODELS[model_type].arguments.get("layer_types", {})), None)
+    module = module_of(Rope(model_type, config, layer_type, dict(config.rope_parameters)))
+    assert module.config.model_type == model_type
+    return Holder(module)
+
+
+def rows_by(module: Any, x: torch.Tensor) -> list[torch.Tensor]:
+    """What a module makes of positions, those that differ between its axes among them."""
+    ids = torch.tensor([[0, 1, 5, 63], [40, 8, 9, 17]])
+    asked = [ids.t()] if module.rope_type == "axial" else [ids, -ids]
+    if hasattr(module, "mrope_section"):
+        asked.append(torch.stack([ids, ids.flip(0), 63 - ids]))
+    made = []
+    for layer_type in getattr(module, "layer_types", [None]):
+        options = {} if layer_type is None else {"layer_type": layer_type}
+        for positions in asked:
+            answer = module(x, positions, **options)
+            made += [answer.real, answer.imag] if torch.is_tensor(answer) else answer
+    return made
+
+
 @pytest.mark.parametrize("model_type", ATTACHED)
-def test_what_attach_takes_for_llamas_module_is_the_same_code(model_type: str) -> None:
-    model = hf.MODEL_MAPPING[hf.CONFIG_MAPPING[model_type]]
-    modeling = inspect.getmodule(model)
-    found = [kind for name, kind in vars(modeling).items() if name.endswith("RotaryEmbedding")]
-    assert len(found) == 1
-    if model_type != "deepseek_v2":  # which has complex numbers, and a forward of its own here
-        llama = inspect.getsource(modeling_llama.LlamaRotaryEmbedding.forward)
-        assert code_of(inspect.getsource(found[0].forward)) == code_of(llama)
+def test_attach_takes_every_rotary_module(client: attnbias.Client, model_type: str) -> None:
+    model = rotary_model(model_type)
+    module = model.rotary_emb
+    xs = [torch.zeros(1, dtype=dtype) for dtype in (torch.float32, torch.bfloat16)]
+    want = [rows_by(module, x) for x in xs]
+    with attnbias.attach(model, client, max_length=64) as attached:
+        assert not any(one.reason for one in attached.report())
+        for x, its in zip(xs, want, strict=True):
+            for one, other in zip(rows_by(module, x), its, strict=True):
+                unit = torch.finfo(other.dtype).eps
+                torch.testing.assert_close(one, other, rtol=unit, atol=1e-5)
+    assert all(map(torch.equal, rows_by(module, xs[0]), want[0]))
+    for name, buffer in module.named_buffers():
+        if "original" not in name:
+            buffer.mul_(1.001)
+    # A model of a configuration that from_config refuses has the numbers that it has.
+    refused = [one.encoding.inverse_frequencies for one in attached.report()]
+    if not any(refused):
+        with pytest.raises(ValueError, match=r"rotary_emb\.forward with .* the largest difference"):
+            attnbias.attach(model, client, max_length=64)
 
 
-def code_of(source: str) -> str:
-    """Without comments, as one line."""
-    return " ".join(re.sub("#.*", "", source).split())
+def test_attach_takes_a_type_or_has_a_reason() -> None:
+    for name, model in MODELS.items():
+        assert bool(model.attach) != bool(model.unattached), name
+    assert sum(model.attach is not None for model in MODELS.values()) >= 280
+
+
+@pytest.mark.parametrize("model_type", WHOLES)
+def test_attach_takes_a_whole_where_it_takes_a_part(model_type: str) -> None:
+    def families(name: str) -> set[str | None]:
+        row = MODELS[name]
+        return {row.attach}.union(*(families(part) for part in row.parts.values())) - {None}
+
+    parts = set[str | None]().union(*(families(part) for part in MODELS[model_type].parts.values()))
+    want = "rotary" if "rotary" in parts else "learned" if parts == {"learned"} else None
+    assert MODELS[model_type].attach == want
 
 
 def test_attach_unwraps_a_model_of_peft(client: attnbias.Client) -> None:

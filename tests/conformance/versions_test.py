@@ -42,6 +42,19 @@ def test_the_bounds_are_what_is_tested() -> None:
         assert above.release[:2] == (major, minor + 1)
 
 
+def test_pages_state_the_bounds() -> None:
+    least, above = bounds_of("transformers")
+    torch_release = ".".join(map(str, bounds_of("torch")[0].release[:2]))
+    minors = [f"{least.major}.{minor}" for minor in range(least.minor, above.minor)]
+    want = f"transformers {' and '.join(minors)}"
+    assert f"{want}, with torch {torch_release}." in (ROOT / "docs/models.md").read_text()
+    pages = {ROOT / "README.md", ROOT / "client/python/README.md", *(ROOT / "docs").rglob("*.md")}
+    for page in pages - {ROOT / "docs/encodings.md"}:  # whose rows run with the oldest alone
+        text = " ".join(page.read_text().split())
+        for stated in re.finditer(rf"(?<!before )(?<!from )transformers {least.major}\.\d+", text):
+            assert text.startswith(want, stated.start()), page
+
+
 def test_this_end_is_the_one_meant() -> None:
     at_newest = os.environ.get("PEERS_TRANSFORMERS") == "newest"
     want = pinned("transformers", "transformers-newest" if at_newest else "peers")

@@ -93,6 +93,14 @@ TEST_F(Checkpoint, FilesThatAreNoJsonOfReasonAreRefused) {
               std::string(200000, ']') + "}");
   EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
                                HasSubstr("nested deeper than 100 levels")));
+  // Work that grew with the square of the digits would take hours.
+  const std::string digits(4 << 20, '1');
+  for (const std::string& number :
+       {digits, "-" + digits, "0." + digits + "e", "1e" + digits + "."}) {
+    WriteConfig("{\"model_type\": \"t5\", \"x\": " + number + "}");
+    EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                 HasSubstr("config.json: not JSON")));
+  }
   WriteConfig("{\"model_type\": \"" + std::string(100000, 'x') + "\"}");
   EXPECT_THAT(Load(), StatusIs(absl::StatusCode::kInvalidArgument,
                                HasSubstr("model_type")));

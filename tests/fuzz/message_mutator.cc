@@ -7,13 +7,14 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/reflection.h"
-#include "google/protobuf/stubs/logging.h"
+#include "proto/grpc_versions.h"
 
 // libFuzzer's own changes to bytes.
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
@@ -200,8 +201,7 @@ class Mutator {
 size_t MutateMessage(Message* message, uint8_t* data, size_t size,
                      size_t max_size, unsigned seed) {
   // It writes a line for each text that is none.
-  static auto* const logged = google::protobuf::SetLogHandler(nullptr);
-  (void)logged;
+  LogLibrariesBy([](LibraryLogLevel, std::string_view) {});
   Mutator mutator(seed);
   // What is not quite a message must be tried, too.
   if (mutator.OneIn(16) ||

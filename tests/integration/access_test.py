@@ -539,8 +539,12 @@ def say(*flags: str) -> str:
     [
         ("", "policy.json: "),
         ("[]", "policy.json: "),
-        ('{"caller": {}}', "Cannot find field"),
-        ('{"callers": {"a": {}, "b": {"method": []}}}', "callers.b: method: Cannot find field"),
+        # In the words of Protobuf, of which versions have their own.
+        ('{"caller": {}}', "Cannot find field|no such field: 'caller'"),
+        (
+            '{"callers": {"a": {}, "b": {"method": []}}}',
+            "callers.b: (method: Cannot find field|.*no such field: 'method')",
+        ),
         ('{"callers": ["a"]}', "policy.json: "),
         ('{"callers": {"a": ' + 200 * "[" + 200 * "]" + "}}", "policy.json: "),
         (
@@ -563,7 +567,7 @@ def test_a_policy_that_cannot_be_used_is_named(files: Files, policy: str, compla
     files.policy.write_text(policy)
     said = say(files.write_tokens(a="t"), f"--policy={files.policy}")
     assert said.startswith(f"--policy: {files.policy}: ") or "--policy: " in said
-    assert complaint in said
+    assert re.search(complaint, said)
 
 
 def test_files_that_cannot_be_used_are_named(files: Files) -> None:

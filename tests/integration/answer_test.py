@@ -4,12 +4,13 @@
 from collections.abc import Callable
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 
 import attnbias
 from attnbias._expected import check_answer
-from attnbias.v1 import service_pb2
+from attnbias.v1 import options_pb2, service_pb2
 from tests.integration.cases import CASES, case_of
 from tests.integration.server import Server
 from tests.integration.ways_test import options_of
@@ -32,6 +33,37 @@ def test_options_determine_every_answer(shared_server: Server, encoding: str) ->
             check_answer(header, of_client(spec, service_pb2.TensorSpec))
             # The answer to the request as the server understood it is the same.
             check_answer(header, header.resolved_spec)
+
+
+def takes_heads_from_others(encoding: str) -> bool:
+    specs: Any = service_pb2.TensorSpec.DESCRIPTOR.fields_by_name
+    field = specs[encoding].message_type.fields_by_name.get("num_heads")
+    return field is not None and field.GetOptions().HasExtension(options_pb2.given_by)
+
+
+@pytest.mark.parametrize("encoding", list(filter(takes_heads_from_others, CASES)))
+def test_other_heads_than_the_request_gives_are_refused(
+    shared_server: Server, encoding: str
+) -> None:
+    answers = 0
+    with shared_server.connect() as stub:
+        for seed in SEEDS:
+            case = case_of(encoding, seed)
+            asked = case.asked({} if case.extent == "grid" else {"queries": 5, "keys": 5})
+            getattr(asked, encoding).ClearField("num_heads")
+            spec = of_client(asked, service_pb2.TensorSpec)
+            try:
+                header = of_client(stub.header(asked), service_pb2.TensorHeader)
+            except grpc.RpcError:  # Nothing gives the number.
+                continue
+            answers += 1
+            check_answer(header, spec)
+            getattr(header.resolved_spec, encoding).num_heads += 1
+            for part in header.parts:
+                part.shape[0] += 1
+            with pytest.raises(attnbias.DataLossError, match=r"has shape .*, want"):
+                check_answer(header, spec)
+    assert answers > 0
 
 
 def longer(header: Any) -> None:

@@ -162,6 +162,7 @@ def test_a_need_beyond_the_whole_budget_is_no_matter_of_waiting(start_server: An
         assert "the whole memory budget" in error.details()
         assert Details(error).retry_seconds is None
         assert stub.check("liveness") == "SERVING"
+        settled(server)  # a call ends for its client before the server gives its memory back
         assert stub.payload(alibi(8, 64, **DENSE)) == dense_alibi(8, 64, 64).tobytes()
 
 

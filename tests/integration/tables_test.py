@@ -240,6 +240,19 @@ def test_an_emptied_folder_keeps_the_tables(start_server: Any, tmp_path: pathlib
     eventually(lambda: server.metrics()["attnbias_tables_reload_failed"] == 0, "mended")
 
 
+def test_a_table_that_becomes_empty_keeps_the_old_one(
+    start_server: Any, tmp_path: pathlib.Path
+) -> None:
+    write_large_table(tmp_path, 1)
+    file = tmp_path / "large.safetensors"
+    server = start_server(f"--table=x={file}:w", "--tables-poll=100ms")
+    save_file({"w": np.zeros((0, 4), "f4")}, tmp_path / "new")
+    (tmp_path / "new").rename(file)
+    eventually(lambda: "the 1 mounted before stay" in server.log(), "refused")
+    assert server.metrics()["attnbias_mounted_tables"] == 1
+    assert server.stop() == 0
+
+
 def _plus_one(data: bytes) -> Any:
     return np.frombuffer(data, "<f4") + 1
 
@@ -250,12 +263,18 @@ def _plus_one(data: bytes) -> Any:
         ("--tables=/nonexistent", "--tables: /nonexistent: "),
         ("--table=x", "--table: got 'x', want NAME=FILE.safetensors:TENSOR"),
         ("--checkpoint=m={folder}", "model_type: got 'gpt7', want one of "),
+        (
+            "--table=x={folder}/empty.safetensors:w",
+            "empty.safetensors:w: got F32 [0, 4], want F64, F32, F16 or BF16 with one to three "
+            "axes, none of length 0",
+        ),
     ],
 )
 def test_what_cannot_be_mounted_ends_the_start(
     tmp_path: pathlib.Path, flag: str, says: str
 ) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "gpt7"}')
+    save_file({"w": np.zeros((0, 4), "f4")}, tmp_path / "empty.safetensors")
     ended = run_server("--check-config", flag.format(folder=tmp_path))
     assert ended.returncode == 2
     assert says in ended.stderr

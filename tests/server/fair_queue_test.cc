@@ -2,6 +2,7 @@
 #include "server/fair_queue.h"
 
 #include <chrono>
+#include <optional>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -43,6 +44,21 @@ TEST(FairQueue, OwnersTakeTurnsHoweverMuchEachHas) {
   queue.Push("b", "b");
   queue.Push("c", "c");
   EXPECT_EQ(PopAll(queue, 1ms), "abcabaaa");
+}
+
+TEST(FairQueue, PopFirstPassesOverOwnersWhoseNextItemDoesNotFit) {
+  FairQueue<int> queue;
+  queue.Push("a", 1);
+  queue.Push("a", 4);
+  queue.Push("b", 2);
+  queue.Push("c", 6);
+  const auto is_even = [](int item) { return item % 2 == 0; };
+  EXPECT_EQ(queue.PopFirst(is_even), 2);
+  EXPECT_EQ(queue.PopFirst(is_even), 6);
+  EXPECT_EQ(queue.PopFirst(is_even), std::nullopt);
+  EXPECT_EQ(queue.Pop(), 1);
+  EXPECT_EQ(queue.PopFirst(is_even), 4);
+  EXPECT_TRUE(queue.empty());
 }
 
 TEST(FairQueue, TurnsAreByTimeNotByItems) {

@@ -3,6 +3,7 @@
 #include "server/codec/field_codec.h"
 
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -25,7 +26,7 @@ using google::protobuf::OneofDescriptor;
 using testing::ElementsAreArray;
 
 // "RopeType" is "ROPE_TYPE_" in front of its values.
-std::string PrefixOf(const std::string& enum_name) {
+std::string PrefixOf(std::string_view enum_name) {
   std::string prefix;
   for (const char c : enum_name) {
     if (absl::ascii_isupper(c) && !prefix.empty()) prefix += '_';
@@ -38,7 +39,7 @@ std::vector<std::string> ValuesOf(const FieldDescriptor& field) {
   std::vector<std::string> values;
   for (int i = 1; i < field.enum_type()->value_count(); ++i) {
     EXPECT_EQ(field.enum_type()->value(i)->number(), i);
-    values.push_back(field.enum_type()->value(i)->name());
+    values.emplace_back(field.enum_type()->value(i)->name());
   }
   return values;
 }

@@ -94,8 +94,11 @@ TEST_F(HealthTest, UnknownServiceIsNotFoundByCheck) {
   HealthCheckRequest request;
   HealthCheckResponse response;
   request.set_service("no.such.Service");
-  EXPECT_EQ(stub_->Check(&context, request, &response).error_code(),
-            grpc::StatusCode::NOT_FOUND);
+  const grpc::Status status = stub_->Check(&context, request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(status.error_message(),
+            "service: got 'no.such.Service', want '', "
+            "'attnbias.v1.AttentionBiasService', 'readiness' or 'liveness'");
 }
 
 TEST_F(HealthTest, WatchTellsTheStateAndThenEachChange) {

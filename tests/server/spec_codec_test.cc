@@ -33,11 +33,13 @@ absl::StatusOr<TensorSpec> DecodeSpec(const v1::TensorSpec& spec) {
   return DecodeSpec(spec, TableSet());
 }
 
-TensorSpec Decoded(const std::string& text) {
-  const absl::StatusOr<TensorSpec> spec = DecodeSpec(Wire(text));
+TensorSpec Decoded(const v1::TensorSpec& wire) {
+  const absl::StatusOr<TensorSpec> spec = DecodeSpec(wire);
   EXPECT_THAT(spec, IsOk());
   return spec.value_or(TensorSpec());
 }
+
+TensorSpec Decoded(const std::string& text) { return Decoded(Wire(text)); }
 
 struct RoundTrip {
   const char* name;
@@ -52,7 +54,7 @@ TEST_P(SpecCodec, WritesOutDefaultsAndKeepsTheRest) {
   const v1::TensorSpec once = EncodeSpec(Decoded(GetParam().request));
   EXPECT_TRUE(MessageDifferencer::Equals(once, Wire(GetParam().resolved)))
       << once.DebugString();
-  const v1::TensorSpec twice = EncodeSpec(Decoded(once.DebugString()));
+  const v1::TensorSpec twice = EncodeSpec(Decoded(once));
   EXPECT_TRUE(MessageDifferencer::Equals(once, twice)) << twice.DebugString();
 }
 
@@ -338,7 +340,7 @@ std::string Resolved(const google::protobuf::Message& message,
   const auto* reflection = message.GetReflection();
   if (field.enum_type() != nullptr) {
     const auto* value = reflection->GetEnum(message, &field);
-    return value->number() == 0 ? "" : value->name();
+    return value->number() == 0 ? "" : std::string(value->name());
   }
   if (!reflection->HasField(message, &field)) return "";
   std::string text;

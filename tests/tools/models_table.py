@@ -26,7 +26,8 @@ def table() -> str:
     register = json.loads(REGISTER.read_text(encoding="utf-8"))
     rows: dict[tuple[str, str, str], list[str]] = {}
     for name, row in register["models"].items():
-        known = encodings(row), "tables" if "tables" in row else "", row.get("attach", "")
+        attach = row.get("attach") or f"no: {row['unattached']}"
+        known = encodings(row), "tables" if "tables" in row else "", attach
         rows.setdefault(known, []).append(name)
     lines = [
         "| `from_config`, `export` | `--checkpoint` | `attach` | model types |",

@@ -11,10 +11,10 @@ quick_steps=(layers contract format cpp python)
 # shellcheck disable=SC2034  # read by dev
 cuda_steps=(cuda_cpp cuda_code cuda_server cuda_device)
 # What --all adds: other builds, other machines, other engines.
-rest_steps=(locks deploy helm envoy oip languages neon asan tsan container wheels packages
+rest_steps=(locks current deploy helm envoy oip languages neon asan tsan container wheels packages
   container_arm64 peers "${cuda_steps[@]}" bare)
 # Only when named.
-long_steps=(attack fuzz exhaustive neighbours kubernetes cuda_container)
+long_steps=(attack current_attack fuzz exhaustive neighbours kubernetes cuda_container)
 # Inputs that fuzzing makes for each of its targets.
 fuzz_runs=20000
 # Tests that mostly wait, for a server or for time.
@@ -62,13 +62,19 @@ set_up_peers() {
 
 # What the Python and Go tests read.
 export_test_environment() {
-  export ATTNBIAS_SERVER_BINARY=$root/build/dev/bin/attnbias-server
-  export ATTNBIAS_CLI_BINARY=$root/build/dev/bin/attnbias
+  export_programs dev
   export ATTNBIAS_CACHE=$cache KUBERNETES
   export PYTHONPATH=$python_site:$root
   export MYPY_CACHE_DIR=$root/build/mypy RUFF_CACHE_DIR=$root/build/ruff
   # A test that hangs fails, with the stacks of its threads.
   export PYTEST_ADDOPTS="-p no:cacheprovider --timeout=600 --timeout-method=thread"
+}
+
+# Says where the programs of a build are.
+export_programs() {
+  export ATTNBIAS_SERVER_BINARY=$root/build/$1/bin/attnbias-server
+  export ATTNBIAS_CLI_BINARY=$root/build/$1/bin/attnbias
+  export ATTNBIAS_CPP_DRIVER=$root/build/$1/bin/attnbias-driver
 }
 
 # The client as a user gets it: built and installed, not read from its sources; once for
@@ -197,6 +203,29 @@ step_tsan() {
   ctest --preset tsan
 }
 
+# What gRPC has a part in, once more with the current one.
+step_current() {
+  ((EUID == 0)) || skip "making a machine of another Debian release needs root"
+  build_current
+  "${there[@]}" ctest --test-dir build/current --output-on-failure --parallel 2 --timeout 600 \
+    --exclude-regex NeonKernels
+  export_programs current
+  install_python_client
+  pytest "${at_once[@]}" tests/integration
+  # The others bring a gRPC of their own.
+  test_clients -k 'c++ or tool'
+}
+
+step_current_attack() {
+  ((EUID == 0)) || skip "making a machine of another Debian release needs root"
+  need_packages tests/tools/debian-packages-current.txt
+  build_current
+  export_programs current
+  install_python_client
+  need_toxiproxy
+  pytest tests/attack
+}
+
 # Hostile loads on a real server, some in control groups, and outages of it; minutes.
 step_attack() {
   build dev
@@ -243,11 +272,15 @@ step_go() {
 step_clients() {
   build dev
   install_python_client
-  export ATTNBIAS_CPP_DRIVER=$root/build/dev/bin/attnbias-driver
+  test_clients
+}
+
+# test_clients [ARGUMENT OF PYTEST…]
+test_clients() {
   export ATTNBIAS_GO_DRIVER=$root/build/dev/bin/attnbias-go-driver
   (cd client/go && go vet "$root/tests/clients/driver.go" &&
     go build -o "$ATTNBIAS_GO_DRIVER" "$root/tests/clients/driver.go")
-  pytest "${at_once[@]}" tests/clients
+  pytest "${at_once[@]}" tests/clients "$@"
 }
 
 step_integration() {

@@ -4,6 +4,7 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -11,8 +12,10 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "attnbias/internal/printable.h"
@@ -38,9 +41,19 @@ struct Axis {
   int64_t first = 0;
   int64_t last = 0;
   int64_t size = 0;
-  bool is_range = true;
+  // Empty if the positions are consecutive.
+  std::vector<int64_t> list = {};
 
+  bool is_range() const { return list.empty(); }
   bool operator==(const Axis&) const = default;
+};
+
+// Half-open, of positions or of queries by their indices.
+struct Span {
+  int64_t begin;
+  int64_t end;
+
+  bool operator==(const Span&) const = default;
 };
 
 struct ExpectedPart {
@@ -79,16 +92,81 @@ Axis ListOf(const v1::PositionList& list) {
                .last = *list.positions().rbegin(),
                .size = list.positions_size()};
   for (int i = 0; i < list.positions_size(); ++i) {
-    axis.is_range &= list.positions(i) == Sum(axis.first, i);
+    if (list.positions(i) == Sum(axis.first, i)) continue;
+    axis.list.assign(list.positions().begin(), list.positions().end());
+    break;
   }
   return axis;
 }
 
+// Moves an axis of consecutive positions.
 Axis Moved(const Axis& axis, int64_t offset) {
   return {.first = Sum(axis.first, offset),
           .last = Sum(axis.last, offset),
-          .size = axis.size,
-          .is_range = axis.is_range};
+          .size = axis.size};
+}
+
+// Positions that see a key: disjoint, ascending.
+std::vector<Span> SeeingPositions(const v1::Mask& mask, const Axis& keys) {
+  // More than any distance between positions.
+  constexpr int64_t kUnlimited = int64_t{1} << 62;
+  const int64_t left = mask.has_window_left()
+                           ? std::min(mask.window_left(), kUnlimited)
+                           : kUnlimited;
+  const int64_t right = mask.causal() ? 0
+                        : mask.has_window_right()
+                            ? std::min(mask.window_right(), kUnlimited)
+                            : kUnlimited;
+  const auto seeing = [&](int64_t first, int64_t last) {
+    return Span{Difference(first, right), Sum(Sum(last, left), 1)};
+  };
+  if (keys.is_range()) return {seeing(keys.first, keys.last)};
+  std::vector<int64_t> sorted = keys.list;
+  absl::c_sort(sorted);
+  std::vector<Span> result;
+  for (const int64_t key : sorted) {
+    const Span next = seeing(key, key);
+    if (!result.empty() && next.begin <= result.back().end) {
+      result.back().end = next.end;
+    } else {
+      result.push_back(next);
+    }
+  }
+  return result;
+}
+
+// Queries that see none of the keys.
+std::vector<Span> RowsWithoutKeys(const v1::Mask& mask, const Axis& queries,
+                                  const Axis& keys) {
+  const std::vector<Span> seeing = SeeingPositions(mask, keys);
+  std::vector<Span> rows;
+  if (queries.is_range()) {
+    // No loop over the queries: they may be far more than the answer's numbers.
+    const int64_t end = Sum(queries.first, queries.size);
+    int64_t blind = queries.first;
+    const auto add = [&](int64_t next) {
+      if (blind >= next) return;
+      rows.push_back(
+          {Difference(blind, queries.first), Difference(next, queries.first)});
+    };
+    for (const Span& each : seeing) {
+      add(std::min(each.begin, end));
+      blind = std::max(blind, each.end);
+    }
+    add(end);
+    return rows;
+  }
+  for (int64_t i = 0; i < queries.size; ++i) {
+    const int64_t query = queries.list[static_cast<size_t>(i)];
+    const auto next = std::ranges::upper_bound(seeing, query, {}, &Span::end);
+    if (next != seeing.end() && next->begin <= query) continue;
+    if (!rows.empty() && rows.back().end == i) {
+      ++rows.back().end;
+    } else {
+      rows.push_back({i, i + 1});
+    }
+  }
+  return rows;
 }
 
 absl::string_view NameOf(v1::Form form) {
@@ -140,7 +218,15 @@ class Request {
   // Whether both ask for the same window, by queries, keys or positions.
   bool HasWindowOf(const Request& other) const {
     return queries_ == other.queries_ && keys_ == other.keys_ &&
-           FirstHead() == other.FirstHead();
+           axes_ == other.axes_ && FirstHead() == other.FirstHead();
+  }
+
+  // Queries, counted inside the window, that see no key.
+  std::vector<Span> MaskedRows() const {
+    if (structure_ == v1::STRUCTURE_TABLE || !spec_.output().has_mask()) {
+      return {};
+    }
+    return RowsWithoutKeys(spec_.output().mask(), queries_, keys_);
   }
 
   // In the order of the payload.
@@ -165,6 +251,13 @@ class Request {
       const v1::TableExtent& table = spec_.table();
       queries_ = table.position_ids().empty() ? RangeOf(table.positions())
                                               : ListOf(table.position_ids(0));
+      for (const v1::PositionList& list : table.position_ids()) {
+        axes_.push_back(ListOf(list));
+      }
+      if (absl::c_all_of(axes_,
+                         [&](const Axis& axis) { return axis == queries_; })) {
+        axes_.clear();
+      }
       return;
     }
     if (structure_ == v1::STRUCTURE_BLOCK_TOEPLITZ_2D) {
@@ -229,7 +322,7 @@ class Request {
     const Axis whole = RangeOf(0, Tokens());
     switch (structure_) {
       case v1::STRUCTURE_TOEPLITZ:
-        if (queries_.is_range && keys_.is_range) return v1::FORM_TOEPLITZ;
+        if (queries_.is_range() && keys_.is_range()) return v1::FORM_TOEPLITZ;
         return v1::FORM_DENSE;
       case v1::STRUCTURE_KEY_ROW:
         return v1::FORM_KEY_ROW;
@@ -269,9 +362,9 @@ class Request {
       const FieldDescriptor& field = *type_.field(i);
       if (!field.options().GetExtension(v1::columns)) continue;
       if (field.message_type() == nullptr) {
-        shape->push_back(Rotated(Number(field.name())));
+        shape->push_back(Rotated(Number(std::string(field.name()))));
       } else {
-        const std::vector<int64_t> table = ShapeOf(field);
+        const std::vector<int64_t> table = ShapeOf(TableOf(field));
         shape->push_back(table.empty() ? kAny : table.back());
       }
       return;
@@ -308,13 +401,14 @@ class Request {
     if (spec_.has_grid() && spec_.grid().has_heads()) {
       return {RangeOf(spec_.grid().heads()).size};
     }
-    if (type_.FindFieldByName("num_heads") != nullptr) {
-      const int64_t heads = Number("num_heads");
+    if (const auto* num_heads = type_.FindFieldByName("num_heads")) {
+      int64_t heads = Number("num_heads");
+      if (heads == 0) heads = GivenHeads(*num_heads);
       return {heads == 0 ? kAny : heads};
     }
     const auto* field = type_.FindFieldByName("table");
     if (field == nullptr) return {};
-    std::vector<int64_t> table = ShapeOf(*field);
+    std::vector<int64_t> table = ShapeOf(TableOf(*field));
     *may_have_them = table.empty();
     // Rows and columns are its last axes.
     table.resize(table.size() < 2 ? 0 : table.size() - 2);
@@ -332,12 +426,46 @@ class Request {
            (has_border_ ? 1 : 0);
   }
 
-  // The shape of a table in the request; empty for one that the server has.
-  std::vector<int64_t> ShapeOf(const FieldDescriptor& field) const {
-    const auto& shape = static_cast<const v1::TableRef&>(
-                            reflection().GetMessage(encoding_, &field))
-                            .inline_table()
-                            .shape();
+  // Returns what stands for num_heads in the request; 0 if that is a table of
+  // the server's.
+  int64_t GivenHeads(const FieldDescriptor& num_heads) const {
+    int64_t heads = 0;
+    for (const std::string& name : std::vector<std::string>(
+             absl::StrSplit(num_heads.options().GetExtension(v1::given_by), '|',
+                            absl::SkipEmpty()))) {
+      heads = std::max(heads, HeadsOf(*type_.FindFieldByName(name)));
+    }
+    return heads;
+  }
+
+  // The length of a list, the columns of a table, the outputs of a weight or
+  // last layer.
+  int64_t HeadsOf(const FieldDescriptor& field) const {
+    const int count =
+        field.is_repeated() ? reflection().FieldSize(encoding_, &field) : 0;
+    if (field.message_type() == nullptr) return count;
+    if (field.is_repeated() && count == 0) return 0;
+    const v1::TableRef& table =
+        field.is_repeated()
+            ? static_cast<const v1::PositionMlpLayer&>(
+                  reflection().GetRepeatedMessage(encoding_, &field, count - 1))
+                  .weight()
+            : TableOf(field);
+    const std::vector<int64_t> shape = ShapeOf(table);
+    if (shape.size() != 2) return 0;
+    const bool is_turned = table.layout() == v1::TABLE_LAYOUT_HEADS_BUCKETS;
+    return absl::EndsWith(field.name(), "table") == is_turned ? shape[0]
+                                                              : shape[1];
+  }
+
+  const v1::TableRef& TableOf(const FieldDescriptor& field) const {
+    return static_cast<const v1::TableRef&>(
+        reflection().GetMessage(encoding_, &field));
+  }
+
+  // Empty for a table that the server has.
+  static std::vector<int64_t> ShapeOf(const v1::TableRef& table) {
+    const auto& shape = table.inline_table().shape();
     return {shape.begin(), shape.end()};
   }
 
@@ -361,6 +489,7 @@ class Request {
   bool has_border_;
   Axis queries_;  // of a table, its positions
   Axis keys_;
+  std::vector<Axis> axes_;  // of a table, if they differ
 };
 
 bool HasShape(const v1::TensorPart& part, const ExpectedPart& want) {
@@ -455,12 +584,35 @@ absl::Status CheckParts(const v1::TensorHeader& header,
                                             NamesAsText(header), ", want ",
                                             Bracketed(names)));
   }
-  absl::Status status;
   for (int i = 0; i < header.parts_size(); ++i) {
-    status.Update(CheckPart(header.parts(i), wanted[static_cast<size_t>(i)],
-                            request.data_type()));
+    ExpectedPart want = wanted[static_cast<size_t>(i)];
+    // A border has as many heads as the part before it.
+    if (i > 0 && want.shape[0] == kAny)
+      want.shape[0] = header.parts(0).shape(0);
+    const absl::Status status =
+        CheckPart(header.parts(i), want, request.data_type());
+    if (!status.ok()) return status;
   }
-  return status;
+  return absl::OkStatus();
+}
+
+absl::Status CheckMaskedRows(const v1::TensorHeader& header,
+                             const std::vector<Span>& wanted) {
+  std::vector<Span> rows;
+  for (const v1::Range& each : header.fully_masked_rows()) {
+    rows.push_back({each.begin(), each.end()});
+  }
+  if (rows == wanted) return absl::OkStatus();
+  const auto as_text = [](const std::vector<Span>& spans) {
+    std::vector<std::string> items;
+    for (const Span& each : spans) {
+      items.push_back(absl::StrCat("[", each.begin, ", ", each.end, "]"));
+    }
+    return Bracketed(std::move(items));
+  };
+  return absl::DataLossError(absl::StrCat("header.fully_masked_rows: got ",
+                                          as_text(rows), ", want ",
+                                          as_text(wanted)));
 }
 
 absl::Status CheckFingerprint(absl::string_view field,
@@ -504,7 +656,7 @@ absl::Status CheckAnswer(const v1::TensorHeader& header,
     const Request understood(resolved);
     if (understood.HasWindowOf(request) &&
         CheckParts(header, understood).ok()) {
-      return absl::OkStatus();
+      return CheckMaskedRows(header, request.MaskedRows());
     }
   }
   return absl::DataLossError(

@@ -25,13 +25,16 @@ RawStream::RawStream(grpc::GenericStub* stub,
   call_->WriteLast(grpc::ByteBuffer(&serialized, 1), grpc::WriteOptions(),
                    nullptr);
   Wait();
+  // Finish comes before the first Read: gRPC 1.83 reports a message that is too
+  // large only to an operation that already waits for the status. Both would
+  // receive the initial metadata, which can be received once.
+  call_->ReadInitialMetadata(nullptr);
+  Wait();
+  call_->Finish(&status_, &status_);
 }
 
 RawStream::~RawStream() {
-  if (!finished_) {
-    context_.TryCancel();
-    Finish();
-  }
+  context_.TryCancel();  // of no effect on a call that has ended
   group_.Remove(&context_);
   queue_.Shutdown();
   void* tag = nullptr;
@@ -46,17 +49,18 @@ bool RawStream::Read(grpc::ByteBuffer* message) {
 }
 
 CallEnd RawStream::Finish() {
-  grpc::Status status;
-  call_->Finish(&status, nullptr);
-  Wait();
-  finished_ = true;
-  return CallEnd::Of(std::move(status), context_);
+  if (!ended_) Wait(&status_);
+  return CallEnd::Of(std::move(status_), context_);
 }
 
-bool RawStream::Wait() {
+bool RawStream::Wait(const void* wanted) {
   void* tag = nullptr;
   bool ok = false;
-  return queue_.Next(&tag, &ok) && ok;
+  do {
+    queue_.Next(&tag, &ok);
+    if (tag == &status_) ended_ = true;
+  } while (tag != wanted);
+  return ok;
 }
 
 }  // namespace attnbias

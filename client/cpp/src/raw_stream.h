@@ -36,14 +36,16 @@ class RawStream {
   CallEnd Finish();
 
  private:
-  // Waits for the one operation in flight; false if it failed.
-  bool Wait();
+  // Waits for the operation with that tag; false if it failed. Only the
+  // operation that receives the status has one, and is in flight with others.
+  bool Wait(const void* tag = nullptr);
 
   CallGroup& group_;
   grpc::ClientContext context_;
   grpc::CompletionQueue queue_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
-  bool finished_ = false;
+  grpc::Status status_;  // and the tag of the operation that receives it
+  bool ended_ = false;
 };
 
 }  // namespace attnbias

@@ -57,15 +57,16 @@ std::optional<absl::Duration> RetryState::NextDelay(const CallEnd& end,
   if (!worth_it || ++failures_ == max_attempts_ || left < kFirstBackoff) {
     return std::nullopt;
   }
+  absl::Duration least = info.value_or(absl::ZeroDuration());
   if (end.pushback.has_value()) {
     int64_t milliseconds = 0;
     if (!absl::SimpleAtoi(absl::string_view(*end.pushback), &milliseconds) ||
         milliseconds < 0) {
       return std::nullopt;
     }
-    return absl::Milliseconds(milliseconds);
+    least = absl::Milliseconds(milliseconds);
   }
-  return std::max(Backoff(left), info.value_or(absl::ZeroDuration()));
+  return std::max(Backoff(left), least);
 }
 
 }  // namespace attnbias

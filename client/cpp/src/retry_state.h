@@ -33,8 +33,8 @@ class RetryState {
 
   // How long to wait before the next attempt, or nothing if this end is final.
   // `left` is what is left of the call's time.
-  // A pushback is obeyed to the letter (a negative one forbids another
-  // attempt); RetryInfo is the least wait.
+  // The least wait is the pushback, or else RetryInfo's. A negative pushback
+  // forbids another attempt.
   std::optional<absl::Duration> NextDelay(const CallEnd& end,
                                           absl::Duration left);
 

@@ -38,8 +38,10 @@ constexpr size_t kMostAddresses = 8;
 // How gRPC names the reason for having no connection, and what it means.
 constexpr char kOtherPort[] =
     "answers, but not with gRPC: is it the right port?";
+constexpr char kNotFound[] = "is not found: is the name right?";
 constexpr std::pair<const char*, const char*> kReasons[] = {
-    {"DNS resolution failed", "is not found: is the name right?"},
+    {"DNS resolution failed", kNotFound},
+    {"errors resolving", kNotFound},
     {"wrong version number",
      "answers, but not with TLS: leave out ClientOptions::tls"},
     {"certificate verify failed",
@@ -67,7 +69,7 @@ std::string HowSpokenTo(const TlsOptions& tls) {
          "Set TlsOptions::cert_file and key_file";
 }
 
-// What a report means; nothing if no server answers at all.
+// Explains a report. Returns nothing if no server answers at all.
 std::optional<std::string> Meaning(absl::string_view report,
                                    const ClientOptions& options) {
   for (const auto& [sign, why] : kReasons) {
@@ -145,7 +147,7 @@ std::vector<std::string> AddressesOf(const std::string& target) {
   return addresses.get();
 }
 
-// What gRPC reports of one address; "" if there is a connection.
+// Returns gRPC's report on one address; "" if there is a connection.
 std::string ReportOn(const std::string& address, ClientOptions options) {
   const std::vector<std::string> hosts = HostsOf(options.target);
   // The certificate has to be for the name, not for the address.
@@ -183,7 +185,8 @@ bool IsUnreached(const grpc::Status& status) {
   if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return false;
   for (const absl::string_view start :
        {"connections to all backends failing",
-        "failed to connect to all addresses", "DNS resolution failed"}) {
+        "failed to connect to all addresses", "DNS resolution failed",
+        "errors resolving"}) {
     if (absl::StartsWith(status.error_message(), start)) return true;
   }
   return false;

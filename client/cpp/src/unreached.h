@@ -12,7 +12,7 @@
 
 namespace attnbias {
 
-// Whether gRPC reports that no address of the target could be connected to.
+// Returns true if gRPC reports that no address of the target is reachable.
 bool IsUnreached(const grpc::Status& status);
 
 // Names the target, the reason and what to try, by gRPC's report on the last

@@ -32,8 +32,8 @@ func AsBlockToeplitz[T Element](tensor *Tensor) (*BlockToeplitz[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	shape := block.Shape
-	b := &BlockToeplitz[T]{height: (shape[1] + 1) / 2, width: (shape[2] + 1) / 2, block: block.Data}
+	heads, sides := splitHeads(block.Shape, 2)
+	b := &BlockToeplitz[T]{height: (sides[0] + 1) / 2, width: (sides[1] + 1) / 2, block: block.Data}
 	tokens := b.height * b.width
 	if len(tensor.header.Parts) == 2 {
 		if b.border, err = borderOf[T](tensor); err != nil {
@@ -41,7 +41,7 @@ func AsBlockToeplitz[T Element](tensor *Tensor) (*BlockToeplitz[T], error) {
 		}
 		tokens++
 	}
-	b.pairs = pairs{shape[0], tokens, tokens}
+	b.pairs = pairs{heads, tokens, tokens}
 	return b, nil
 }
 

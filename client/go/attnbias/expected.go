@@ -36,13 +36,15 @@ type expected struct {
 	parts      []expectedPart
 	dataType   pb.DataType
 	window     extent
-	areVectors bool // whether a vector stands at each pair
+	maskedRows [][2]int64 // half-open ranges of queries that see no key, counted inside the window
+	areVectors bool       // whether a vector stands at each pair
 }
 
 // extent is the queries and keys of pairs, and their first head; or the positions of a table, as
 // queries.
 type extent struct {
 	queries, keys axis
+	others        []axis // of a table whose axes differ: those after the first
 	firstHead     int64
 }
 
@@ -54,10 +56,19 @@ type expectedPart struct {
 	first        int64   // relative position of diagonal 0; 0 in other forms
 }
 
+func (e extent) equal(other extent) bool {
+	return e.queries.equal(other.queries) && e.keys.equal(other.keys) &&
+		slices.EqualFunc(e.others, other.others, axis.equal) && e.firstHead == other.firstHead
+}
+
 // axis is the positions of queries or keys.
 type axis struct {
 	first, last, length int64
-	isRange             bool
+	list                []int64 // nil if they are consecutive
+}
+
+func (a axis) equal(b axis) bool {
+	return a.first == b.first && a.length == b.length && slices.Equal(a.list, b.list)
 }
 
 func (a axis) moved(by int64) axis {
@@ -92,9 +103,17 @@ func (e *expected) check(header *pb.TensorHeader) error {
 		return err
 	}
 	understood := expectedOf(header.ResolvedSpec)
-	if understood.encoding != e.encoding || understood.window != e.window ||
+	if understood.encoding != e.encoding || !understood.window.equal(e.window) ||
 		len(understood.parts) != len(e.parts) || understood.checkParts(header.Parts) != nil {
 		return corrupt("header.resolved_spec: got another request, want the one that was made")
+	}
+	var rows [][2]int64
+	for _, each := range header.FullyMaskedRows {
+		rows = append(rows, [2]int64{each.Begin, each.End})
+	}
+	if !slices.Equal(rows, e.maskedRows) {
+		return corrupt("header.fully_masked_rows: got %s, want %s", brief(commaSeparated(rows)),
+			brief(commaSeparated(e.maskedRows)))
 	}
 	return nil
 }
@@ -102,7 +121,11 @@ func (e *expected) check(header *pb.TensorHeader) error {
 // checkParts compares parts, of which there are as many as wanted.
 func (e *expected) checkParts(parts []*pb.TensorPart) error {
 	for i, part := range parts {
-		if err := e.parts[i].check(part, e.dataType); err != nil {
+		want := e.parts[i]
+		if i > 0 && want.shape[0] == anyLength { // as many heads as the first part has
+			want.shape = append([]int64{parts[0].Shape[0]}, want.shape[1:]...)
+		}
+		if err := want.check(part, e.dataType); err != nil {
 			return err
 		}
 	}
@@ -150,8 +173,8 @@ func (e *expectedPart) shapeText() string {
 	return text
 }
 
-func commaSeparated(shape []int64) string {
-	return strings.ReplaceAll(fmt.Sprint(shape), " ", ", ")
+func commaSeparated[T any](items []T) string {
+	return strings.ReplaceAll(fmt.Sprint(items), " ", ", ")
 }
 
 // valueName is "F32" for DATA_TYPE_F32, the number of a value that the contract does not have.
@@ -181,7 +204,7 @@ func expectedOf(spec *pb.TensorSpec) *expected {
 	}
 	columns := r.columns()
 	if r.structure == pb.Structure_STRUCTURE_TABLE {
-		e.window.queries = r.positions()
+		e.window.queries, e.window.others = r.positions()
 		for _, name := range r.tableParts() {
 			e.parts = append(e.parts, expectedPart{name: name, form: pb.Form_FORM_TABLE,
 				shape: append([]int64{e.window.queries.length}, columns...)})
@@ -190,7 +213,10 @@ func expectedOf(spec *pb.TensorSpec) *expected {
 	}
 	e.areVectors = len(columns) > 0
 	queries, keys := r.axes()
-	e.window = extent{queries, keys, r.headWindow().GetBegin()}
+	e.window = extent{queries: queries, keys: keys, firstHead: r.headWindow().GetBegin()}
+	if mask := spec.GetOutput().GetMask(); mask != nil {
+		e.maskedRows = rowsWithoutKeys(mask, queries, keys)
+	}
 	form := spec.GetOutput().GetForm()
 	if form == pb.Form_FORM_UNSPECIFIED {
 		form = r.compactForm(queries, keys)
@@ -269,13 +295,13 @@ func (r *request) compactForm(queries, keys axis) pb.Form {
 	whole := rangeOf(&pb.Range{End: r.tokens()})
 	switch r.structure {
 	case pb.Structure_STRUCTURE_TOEPLITZ:
-		if queries.isRange && keys.isRange {
+		if queries.list == nil && keys.list == nil {
 			return pb.Form_FORM_TOEPLITZ
 		}
 	case pb.Structure_STRUCTURE_KEY_ROW:
 		return pb.Form_FORM_KEY_ROW
 	case pb.Structure_STRUCTURE_BLOCK_TOEPLITZ_2D:
-		if queries == whole && keys == whole {
+		if queries.equal(whole) && keys.equal(whole) {
 			return pb.Form_FORM_BLOCK_TOEPLITZ_2D
 		}
 	}
@@ -305,13 +331,20 @@ func (r *request) number(name protoreflect.Name) int64 {
 	return r.encoding.Get(field).Int()
 }
 
-// positions are those of the first axis.
-func (r *request) positions() axis {
+// positions are those of the first axis, and of the others unless all are alike.
+func (r *request) positions() (first axis, others []axis) {
 	extent := r.spec.GetTable()
-	if extent.GetPositions() == nil && len(extent.GetPositionIds()) > 0 {
-		return listOf(extent.PositionIds[0])
+	if extent.GetPositions() != nil || len(extent.GetPositionIds()) == 0 {
+		return rangeOf(extent.GetPositions()), nil
 	}
-	return rangeOf(extent.GetPositions())
+	first = listOf(extent.PositionIds[0])
+	for _, list := range extent.PositionIds[1:] {
+		others = append(others, listOf(list))
+	}
+	if !slices.ContainsFunc(others, func(a axis) bool { return !a.equal(first) }) {
+		others = nil
+	}
+	return first, others
 }
 
 // tokens are those of a grid, its class token among them.
@@ -345,7 +378,7 @@ func (r *request) axes() (queries, keys axis) {
 
 func rangeOf(span *pb.Range) axis {
 	length := max(span.GetEnd()-span.GetBegin(), 0)
-	return axis{span.GetBegin(), span.GetEnd() - 1, length, true}
+	return axis{span.GetBegin(), span.GetEnd() - 1, length, nil}
 }
 
 // rangeOr is a window, or all.
@@ -362,9 +395,11 @@ func listOf(list *pb.PositionList) axis {
 		return axis{}
 	}
 	last := len(positions) - 1
-	a := axis{positions[0], positions[last], int64(len(positions)), true}
+	a := axis{positions[0], positions[last], int64(len(positions)), nil}
 	for i, position := range positions {
-		a.isRange = a.isRange && position == a.first+int64(i)
+		if position != a.first+int64(i) {
+			a.list = positions
+		}
 	}
 	return a
 }
@@ -427,11 +462,15 @@ func (r *request) heads() ([]int64, bool) {
 	if window := r.headWindow(); window != nil {
 		return []int64{rangeOf(window).length}, false
 	}
-	if r.fields.ByName("num_heads") != nil {
-		if heads := r.number("num_heads"); heads != 0 {
-			return []int64{heads}, false
+	if field := r.fields.ByName("num_heads"); field != nil {
+		heads := r.number("num_heads")
+		if heads == 0 {
+			heads = r.givenHeads(field)
 		}
-		return []int64{anyLength}, false
+		if heads == 0 {
+			heads = anyLength
+		}
+		return []int64{heads}, false
 	}
 	table := r.fields.ByName("table")
 	if table == nil {
@@ -439,6 +478,42 @@ func (r *request) heads() ([]int64, bool) {
 	}
 	shape := shapeOf(r.encoding.Get(table).Message())
 	return shape[:max(len(shape)-2, 0)], len(shape) == 0
+}
+
+// givenHeads is what the request has in place of num_heads; 0 if that is a table of the server's.
+func (r *request) givenHeads(numHeads protoreflect.FieldDescriptor) int64 {
+	names := proto.GetExtension(numHeads.Options(), pb.E_GivenBy).(string)
+	heads := int64(0)
+	for name := range strings.SplitSeq(names, "|") {
+		if field := r.fields.ByName(protoreflect.Name(name)); field != nil {
+			heads = max(heads, r.headsOf(field))
+		}
+	}
+	return heads
+}
+
+// headsOf is the length of a list, the columns of a table, the outputs of a weight or last layer.
+func (r *request) headsOf(field protoreflect.FieldDescriptor) int64 {
+	value := r.encoding.Get(field)
+	var table *pb.TableRef
+	switch {
+	case !field.IsList():
+		table = value.Message().Interface().(*pb.TableRef)
+	case field.Message() == nil || value.List().Len() == 0:
+		return int64(value.List().Len())
+	default:
+		last := value.List().Get(value.List().Len() - 1).Message()
+		table = last.Interface().(*pb.PositionMlpLayer).GetWeight()
+	}
+	shape := table.GetInlineTable().GetShape()
+	if len(shape) != 2 {
+		return 0
+	}
+	isTurned := table.GetLayout() == pb.TableLayout_TABLE_LAYOUT_HEADS_BUCKETS
+	if strings.HasSuffix(string(field.Name()), "table") != isTurned {
+		return shape[1]
+	}
+	return shape[0]
 }
 
 // shapeOf is that of a table in the request; empty of one that the server has.

@@ -25,7 +25,8 @@ func AsKeyRow[T Element](tensor *Tensor) (*KeyRow[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	of := tensor.asked.pairs(array.Shape[0])
+	heads, _ := splitHeads(array.Shape, 1)
+	of := tensor.asked.pairs(heads)
 	return &KeyRow[T]{of, of.keys, array.Data}, nil
 }
 

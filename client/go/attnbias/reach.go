@@ -20,8 +20,8 @@ const (
 	mostAddresses  = 8           // that an error explains
 )
 
-// explained is an error with the reason of each address, where a target has several: gRPC says that
-// of one only, which may not be the telling one.
+// explained adds the reason of each address to an error, if the target has several addresses: gRPC
+// reports only one, which may not be the telling one.
 func (c *Client) explained(ctx context.Context, err *Error) *Error {
 	if !err.unreached {
 		return err
@@ -81,7 +81,7 @@ func (c *Client) addresses(ctx context.Context) []string {
 	return nil
 }
 
-// whyNot says why there is no connection with an address.
+// whyNot returns why there is no connection with an address.
 func (c *connections) whyNot(ctx context.Context, address string) string {
 	ctx, cancel := context.WithTimeout(ctx, oneAddressTime)
 	defer cancel()

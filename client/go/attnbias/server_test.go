@@ -5,6 +5,7 @@ package attnbias
 import (
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"unsafe"
@@ -185,6 +186,24 @@ func TestIndicesHaveNoHeads(t *testing.T) {
 	}
 	want.Shape = append([]int{1}, want.Shape...)
 	expectDense(t, got, want, 0, 0, 0)
+}
+
+func TestIndicesOfGridsHaveNoHeads(t *testing.T) {
+	client := realClient(t)
+	for _, encoding := range []string{"swin", "beit"} {
+		spec := specOf(t, encoding+" { window_height: 2 window_width: 3 } "+
+			"output { values: VALUES_BUCKETS }")
+		got, err := AsBlockToeplitz[int32](get(t, client, spec))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := dense[int32](t, client, spec)
+		if got.Heads() != 1 || len(want.Shape) != 2 {
+			t.Fatalf("%s: got %d heads, and dense %v", encoding, got.Heads(), want.Shape)
+		}
+		want.Shape = append([]int{1}, want.Shape...)
+		expectDense(t, got, want, 0, 0, 0)
+	}
 }
 
 func TestVectorsAreTheirDenseTensor(t *testing.T) {
@@ -447,6 +466,91 @@ func TestAnyRequestDeterminesAnAnswer(t *testing.T) {
 	} {
 		err := expectedOf(specOf(t, text)).check(payloadHeader())
 		expectError(t, err, ErrCorrupt, "want")
+	}
+}
+
+// A border with fewer heads than the numbers before it would be read beyond its end.
+func TestBorderHasTheHeadsOfThePartBeforeIt(t *testing.T) {
+	spec := specOf(t, "beit { window_height: 2 window_width: 3 table { name: 'w' } } grid {}")
+	part := func(name string, form pb.Form, shape ...int64) *pb.TensorPart {
+		return &pb.TensorPart{Name: name, DataType: pb.DataType_DATA_TYPE_F32, Form: form,
+			Shape: shape}
+	}
+	header := payloadHeader()
+	header.ResolvedSpec = spec
+	header.Parts = []*pb.TensorPart{
+		part("block", pb.Form_FORM_BLOCK_TOEPLITZ_2D, 4, 3, 5),
+		part("border", pb.Form_FORM_TABLE, 4, 3),
+	}
+	if err := expectedOf(spec).check(header); err != nil {
+		t.Fatal(err)
+	}
+	header.Parts[1].Shape[0] = 1
+	err := expectedOf(spec).check(header)
+	expectError(t, err, ErrCorrupt, "part border has shape [1, 3], want [4, 3]")
+}
+
+func TestHeadsAreThoseThatTheRequestGives(t *testing.T) {
+	const inline, turned = "inline_table { shape: [5, 32] }", "layout: TABLE_LAYOUT_HEADS_BUCKETS"
+	for text, heads := range map[string]int64{
+		"alibi { slopes: [4, 2, 1] }":                                            3,
+		"alibi { num_heads: 8 slopes: [4, 2, 1] }":                               8,
+		"kerple { p: 1 a: [1, 2] }":                                              2,
+		"t5 { table {" + inline + "} }":                                          32,
+		"tupe { relative_table {" + inline + turned + "} }":                      5,
+		"fire { output_weight {" + inline + "} }":                                5,
+		"fire { output_weight { inline_table { shape: 5 } } }":                   anyLength,
+		"swin { table { name: 'w' } }":                                           anyLength,
+		"dynamic_position_bias {}":                                               anyLength,
+		"dynamic_position_bias { layers { weight { name: 'w' } } }":              anyLength,
+		"dynamic_position_bias { layers {} layers { weight {" + inline + "} } }": 5,
+		"kerple {}": anyLength,
+	} {
+		if got := expectedOf(specOf(t, text)).parts[0].shape[0]; got != heads {
+			t.Errorf("%s: got %d heads, want %d", text, got, heads)
+		}
+	}
+}
+
+// Every mask over ranges and lists, against a look at each pair.
+func TestMaskedRowsAreThoseWithoutKeys(t *testing.T) {
+	lists := [][]int64{
+		{0, 1, 2}, {-3, -2, -1, 0, 1, 2}, {6, 7, 8, 9}, {9, 0, 9, 2, -4}, {-9, 30, 1, 1}, {8, 0, 7},
+	}
+	for _, text := range []string{
+		"causal: true", "window_left: 2", "window_right: 0", "window_left: 0 window_right: 1",
+		"causal: true window_left: 1", "window_left: 9223372036854775807 window_right: 1",
+	} {
+		mask := specOf(t, "output { mask { "+text+" } }").Output.Mask
+		sees := func(i, j int64) bool {
+			return !(mask.Causal && j > i) &&
+				!(mask.WindowLeft != nil && i-j > *mask.WindowLeft) &&
+				!(mask.WindowRight != nil && j-i > *mask.WindowRight)
+		}
+		for _, queries := range lists {
+			for _, keys := range lists {
+				isBlind := make([]bool, len(queries))
+				for i, query := range queries {
+					isBlind[i] = !slices.ContainsFunc(keys, func(key int64) bool {
+						return sees(query, key)
+					})
+				}
+				got := make([]bool, len(queries))
+				rows := rowsWithoutKeys(mask, listOf(&pb.PositionList{Positions: queries}),
+					listOf(&pb.PositionList{Positions: keys}))
+				for at, row := range rows {
+					if row[0] >= row[1] || at > 0 && row[0] <= rows[at-1][1] {
+						t.Errorf("%s: got rows %v, want ranges apart", text, rows)
+					}
+					for i := row[0]; i < row[1]; i++ {
+						got[i] = true
+					}
+				}
+				if !slices.Equal(got, isBlind) {
+					t.Errorf("%s, %v, %v: got %v, want %v", text, queries, keys, got, isBlind)
+				}
+			}
+		}
 	}
 }
 

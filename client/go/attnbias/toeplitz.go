@@ -42,6 +42,14 @@ func (s Span) length() int { return s.End - s.Begin }
 // pairs is how many heads, queries and keys a tensor is over.
 type pairs struct{ heads, queries, keys int }
 
+// splitHeads takes the axis of heads, which indices lack, from the front of so many others.
+func splitHeads(shape []int, others int) (heads int, rest []int) {
+	if len(shape) == others {
+		return 1, shape
+	}
+	return shape[0], shape[1:]
+}
+
 // pairs is how many there are of so many heads.
 func (e *expected) pairs(heads int) pairs {
 	return pairs{heads, int(e.window.queries.length), int(e.window.keys.length)}
@@ -108,9 +116,7 @@ func toeplitzIn[T Element](tensor *Tensor) (*Toeplitz[T], error) {
 	if tensor.asked.areVectors {
 		t.dim, axes = axes[len(axes)-1], axes[:len(axes)-1]
 	}
-	if len(axes) == 2 {
-		t.heads, axes = axes[0], axes[1:]
-	}
+	t.heads, axes = splitHeads(axes, 1)
 	t.stride = axes[0] * t.dim
 	return t, nil
 }

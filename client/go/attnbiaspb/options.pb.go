@@ -120,6 +120,14 @@ var file_attnbias_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 		Filename:      "attnbias/v1/options.proto",
 	},
 	{
+		ExtendedType:  (*descriptorpb.FieldOptions)(nil),
+		ExtensionType: (*string)(nil),
+		Field:         50110,
+		Name:          "attnbias.v1.given_by",
+		Tag:           "bytes,50110,opt,name=given_by",
+		Filename:      "attnbias/v1/options.proto",
+	},
+	{
 		ExtendedType:  (*descriptorpb.EnumValueOptions)(nil),
 		ExtensionType: ([]string)(nil),
 		Field:         50102,
@@ -190,7 +198,8 @@ var (
 	// What the server uses when a field with presence, or an enum, is not set,
 	// written as the field's JSON value. Empty where the field may be left out and
 	// no value means the same. In an encoding, a scalar or an enum without a
-	// default_value is required. Only a bool without presence is not: it is false.
+	// default_value is required, with two exceptions: a bool without presence is
+	// false, and given_by names fields that may take its place.
 	//
 	// optional string default_value = 50100;
 	E_DefaultValue = &file_attnbias_v1_options_proto_extTypes[0]
@@ -207,6 +216,12 @@ var (
 	//
 	// optional bool columns = 50107;
 	E_Columns = &file_attnbias_v1_options_proto_extTypes[3]
+	// Fields beside this one that give the value of this field if it is not set:
+	// the columns of a "table", the rows of a "weight" or of the last layer's, the
+	// length of a list, of several lists the longest. Names are joined by "|".
+	//
+	// optional string given_by = 50110;
+	E_GivenBy = &file_attnbias_v1_options_proto_extTypes[4]
 )
 
 // Extension fields to descriptorpb.EnumValueOptions.
@@ -216,13 +231,13 @@ var (
 	// named here goes with no value that does not name it.
 	//
 	// repeated string needs = 50102;
-	E_Needs = &file_attnbias_v1_options_proto_extTypes[4]
+	E_Needs = &file_attnbias_v1_options_proto_extTypes[5]
 	// repeated string takes = 50103;
-	E_Takes = &file_attnbias_v1_options_proto_extTypes[5]
+	E_Takes = &file_attnbias_v1_options_proto_extTypes[6]
 	// Structure of an encoding whose field has this value.
 	//
 	// optional attnbias.v1.Structure structure_of_value = 50105;
-	E_StructureOfValue = &file_attnbias_v1_options_proto_extTypes[6]
+	E_StructureOfValue = &file_attnbias_v1_options_proto_extTypes[7]
 )
 
 // Extension fields to descriptorpb.MessageOptions.
@@ -231,23 +246,23 @@ var (
 	// "grid".
 	//
 	// optional string extent = 50101;
-	E_Extent = &file_attnbias_v1_options_proto_extTypes[7]
+	E_Extent = &file_attnbias_v1_options_proto_extTypes[8]
 	// Structure of an encoding, unless one of its fields determines another.
 	//
 	// optional attnbias.v1.Structure structure = 50105;
-	E_Structure = &file_attnbias_v1_options_proto_extTypes[8]
+	E_Structure = &file_attnbias_v1_options_proto_extTypes[9]
 	// Whether an answer in a compact form has a border.
 	//
 	// optional bool border = 50106;
-	E_Border = &file_attnbias_v1_options_proto_extTypes[9]
+	E_Border = &file_attnbias_v1_options_proto_extTypes[10]
 	// Names of the parts of a TABLE, in order. Default: "positions".
 	//
 	// repeated string parts = 50108;
-	E_Parts = &file_attnbias_v1_options_proto_extTypes[10]
+	E_Parts = &file_attnbias_v1_options_proto_extTypes[11]
 	// Whether an encoding has values BUCKETS only.
 	//
 	// optional bool buckets_only = 50109;
-	E_BucketsOnly = &file_attnbias_v1_options_proto_extTypes[11]
+	E_BucketsOnly = &file_attnbias_v1_options_proto_extTypes[12]
 )
 
 var File_attnbias_v1_options_proto protoreflect.FileDescriptor
@@ -265,7 +280,8 @@ const file_attnbias_v1_options_proto_rawDesc = "" +
 	"\rdefault_value\x12\x1d.google.protobuf.FieldOptions\x18\xb4\x87\x03 \x01(\tR\fdefaultValue:a\n" +
 	"\x10structure_if_set\x12\x1d.google.protobuf.FieldOptions\x18\xb9\x87\x03 \x01(\x0e2\x16.attnbias.v1.StructureR\x0estructureIfSet:C\n" +
 	"\rborder_if_set\x12\x1d.google.protobuf.FieldOptions\x18\xba\x87\x03 \x01(\bR\vborderIfSet:9\n" +
-	"\acolumns\x12\x1d.google.protobuf.FieldOptions\x18\xbb\x87\x03 \x01(\bR\acolumns:9\n" +
+	"\acolumns\x12\x1d.google.protobuf.FieldOptions\x18\xbb\x87\x03 \x01(\bR\acolumns::\n" +
+	"\bgiven_by\x12\x1d.google.protobuf.FieldOptions\x18\xbe\x87\x03 \x01(\tR\agivenBy:9\n" +
 	"\x05needs\x12!.google.protobuf.EnumValueOptions\x18\xb6\x87\x03 \x03(\tR\x05needs:9\n" +
 	"\x05takes\x12!.google.protobuf.EnumValueOptions\x18\xb7\x87\x03 \x03(\tR\x05takes:i\n" +
 	"\x12structure_of_value\x12!.google.protobuf.EnumValueOptions\x18\xb9\x87\x03 \x01(\x0e2\x16.attnbias.v1.StructureR\x10structureOfValue:9\n" +
@@ -299,21 +315,22 @@ var file_attnbias_v1_options_proto_depIdxs = []int32{
 	1,  // 1: attnbias.v1.structure_if_set:extendee -> google.protobuf.FieldOptions
 	1,  // 2: attnbias.v1.border_if_set:extendee -> google.protobuf.FieldOptions
 	1,  // 3: attnbias.v1.columns:extendee -> google.protobuf.FieldOptions
-	2,  // 4: attnbias.v1.needs:extendee -> google.protobuf.EnumValueOptions
-	2,  // 5: attnbias.v1.takes:extendee -> google.protobuf.EnumValueOptions
-	2,  // 6: attnbias.v1.structure_of_value:extendee -> google.protobuf.EnumValueOptions
-	3,  // 7: attnbias.v1.extent:extendee -> google.protobuf.MessageOptions
-	3,  // 8: attnbias.v1.structure:extendee -> google.protobuf.MessageOptions
-	3,  // 9: attnbias.v1.border:extendee -> google.protobuf.MessageOptions
-	3,  // 10: attnbias.v1.parts:extendee -> google.protobuf.MessageOptions
-	3,  // 11: attnbias.v1.buckets_only:extendee -> google.protobuf.MessageOptions
-	0,  // 12: attnbias.v1.structure_if_set:type_name -> attnbias.v1.Structure
-	0,  // 13: attnbias.v1.structure_of_value:type_name -> attnbias.v1.Structure
-	0,  // 14: attnbias.v1.structure:type_name -> attnbias.v1.Structure
-	15, // [15:15] is the sub-list for method output_type
-	15, // [15:15] is the sub-list for method input_type
-	12, // [12:15] is the sub-list for extension type_name
-	0,  // [0:12] is the sub-list for extension extendee
+	1,  // 4: attnbias.v1.given_by:extendee -> google.protobuf.FieldOptions
+	2,  // 5: attnbias.v1.needs:extendee -> google.protobuf.EnumValueOptions
+	2,  // 6: attnbias.v1.takes:extendee -> google.protobuf.EnumValueOptions
+	2,  // 7: attnbias.v1.structure_of_value:extendee -> google.protobuf.EnumValueOptions
+	3,  // 8: attnbias.v1.extent:extendee -> google.protobuf.MessageOptions
+	3,  // 9: attnbias.v1.structure:extendee -> google.protobuf.MessageOptions
+	3,  // 10: attnbias.v1.border:extendee -> google.protobuf.MessageOptions
+	3,  // 11: attnbias.v1.parts:extendee -> google.protobuf.MessageOptions
+	3,  // 12: attnbias.v1.buckets_only:extendee -> google.protobuf.MessageOptions
+	0,  // 13: attnbias.v1.structure_if_set:type_name -> attnbias.v1.Structure
+	0,  // 14: attnbias.v1.structure_of_value:type_name -> attnbias.v1.Structure
+	0,  // 15: attnbias.v1.structure:type_name -> attnbias.v1.Structure
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	13, // [13:16] is the sub-list for extension type_name
+	0,  // [0:13] is the sub-list for extension extendee
 	0,  // [0:0] is the sub-list for field type_name
 }
 
@@ -329,7 +346,7 @@ func file_attnbias_v1_options_proto_init() {
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_attnbias_v1_options_proto_rawDesc), len(file_attnbias_v1_options_proto_rawDesc)),
 			NumEnums:      1,
 			NumMessages:   0,
-			NumExtensions: 12,
+			NumExtensions: 13,
 			NumServices:   0,
 		},
 		GoTypes:           file_attnbias_v1_options_proto_goTypes,

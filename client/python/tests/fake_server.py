@@ -11,6 +11,7 @@ import crc32c
 import grpc
 import numpy as np
 from google.protobuf import any_pb2, duration_pb2
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2
 from grpc_status import rpc_status
@@ -117,6 +118,20 @@ def retry_info(seconds: float) -> error_details_pb2.RetryInfo:
     return error_details_pb2.RetryInfo(retry_delay=delay)
 
 
+def _understood(kind: Any, message: bytes, request: Any) -> bytes:
+    """Adds the request to a header that resolves none, as an honest server does."""
+    try:
+        answer = kind.FromString(message)
+    except DecodeError:
+        return message
+    header = answer.header
+    is_whole = answer.HasField("header_crc32c") or header.HasField("resolved_spec")
+    if is_whole or not answer.HasField("header"):
+        return message
+    header.resolved_spec.CopyFrom(request.spec)
+    return answer.SerializeToString()  # type: ignore[no-any-return]
+
+
 class Caller(NamedTuple):
     """How a call said who makes it, and the connection that it came over."""
 
@@ -188,22 +203,25 @@ class FakeServer:
         with self._lock:
             step = self.script[min(len(self.requests), len(self.script) - 1)]
             self.requests.append(request)
-        yield from step(request, context)
+        for message in step(request, context):
+            yield _understood(service_pb2.StreamTensorResponse, message, request)
 
     def _get(self, request: service_pb2.GetTensorRequest, context: grpc.ServicerContext) -> bytes:
         if self.get is None:  # a server without the method: clients then stream
             context.abort(grpc.StatusCode.UNIMPLEMENTED, "")
             raise AssertionError
         self.get_requests.append(request)
-        return self.get(request, context)
+        answer = self.get(request, context)
+        return _understood(service_pb2.GetTensorResponse, answer, request)
 
     def _describe(
         self, request: service_pb2.DescribeTensorRequest, context: grpc.ServicerContext
-    ) -> service_pb2.DescribeTensorResponse:
+    ) -> bytes:
         step = self.describe[min(self.describe_calls, len(self.describe) - 1)]
         self.describe_calls += 1
         self.metadata = dict(context.invocation_metadata())
-        return step(request, context)  # type: ignore[no-any-return]
+        answer = step(request, context).SerializeToString()
+        return _understood(service_pb2.DescribeTensorResponse, answer, request)
 
     def _compute_logits(
         self, requests: Iterator[Any], context: grpc.ServicerContext
@@ -231,9 +249,7 @@ class FakeServer:
                     logits_pb2.ComputeLogitsResponse.SerializeToString,
                 ),
                 "DescribeTensor": grpc.unary_unary_rpc_method_handler(
-                    self._noted(self._describe),
-                    service_pb2.DescribeTensorRequest.FromString,
-                    service_pb2.DescribeTensorResponse.SerializeToString,
+                    self._noted(self._describe), service_pb2.DescribeTensorRequest.FromString, None
                 ),
                 "ListTables": grpc.unary_unary_rpc_method_handler(
                     self._noted(lambda request, _context: self.tables[request.page_token]),

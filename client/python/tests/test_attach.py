@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 import attnbias
+from attnbias.transformers._changes import Changes
+from attnbias.transformers._handle import Attached, Replacement
 
 
 def test_imports_nothing_large() -> None:
-    code = "import attnbias, sys; print({'torch', 'transformers'} & set(sys.modules))"
+    code = "import attnbias, sys; print({'jax', 'torch', 'transformers'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 
@@ -23,3 +25,10 @@ def test_without_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
     nothing: Any = None
     with pytest.raises(ImportError, match=r"pip install 'attnbias\[transformers\]'$"):
         attnbias.attach(nothing, nothing, max_length=1)
+
+
+def test_a_handle_is_shown_by_how_much_was_replaced() -> None:
+    done = Replacement("model.rotary_emb.inv_freq", attnbias.Rotary(head_dim=8), 96, 0)
+    left = Replacement("model.wpe.weight", None, 0, 0, left=True, reason="it is trained")
+    shown = repr(Attached(Changes(), (done, done, left)))
+    assert shown == "Attached(2 replaced, 1 left as they are)"

@@ -3,6 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import pty
+import re
+import termios
 import time
 import traceback
 from typing import TYPE_CHECKING, Any
@@ -28,7 +33,8 @@ if TYPE_CHECKING:
 ALIBI = attnbias.ALiBi(num_heads=2)
 SIZE: dict[str, Any] = {"queries": 4, "keys": 6, "align": "end"}
 DIAGONALS = sequence(2 * 9).reshape(2, 9)
-TOEPLITZ = Payload(("diagonals", tensor_pb2.FORM_TOEPLITZ, DIAGONALS), first_relative_position=-5)
+TOEPLITZ_OF = ("diagonals", tensor_pb2.FORM_TOEPLITZ, DIAGONALS)
+TOEPLITZ = Payload(TOEPLITZ_OF, first_relative_position=-5)
 ROTARY = attnbias.Rotary(head_dim=2)
 COS, SIN = sequence(8).reshape(2, 2, 2)
 TWO_PARTS_OF = (
@@ -142,6 +148,11 @@ def test_a_refusal_is_not_lost_where_a_write_meets_it(
             client.logits(term, np.ones((1, 4, 2)), keys=4, direction="bidirectional")
 
 
+@pytest.mark.parametrize("kind", [attnbias.Client, attnbias.aio.Client])
+def test_a_client_is_shown_by_its_target(kind: Any) -> None:
+    assert repr(kind("host:1", tls=True, token="secret")) == "Client('host:1')"
+
+
 def describes(payload: Payload) -> Any:
     return lambda _request, _context: service_pb2.DescribeTensorResponse(header=payload.header)
 
@@ -151,13 +162,11 @@ def refuses(code: grpc.StatusCode, *details: Any) -> Any:
 
 
 def test_describe(server: FakeServer, client: attnbias.Client) -> None:
-    masked = Payload(*TWO_PARTS_OF)
-    masked.header.fully_masked_rows.add(begin=1, end=3)
-    server.describe = [describes(masked)]
+    server.describe = [describes(TWO_PARTS)]
     info = client.describe(ROTARY, positions=2)
     assert info.fingerprint == FINGERPRINT
     assert info.nbytes == 32
-    assert info.fully_masked_rows == ((1, 3),)
+    assert info.fully_masked_rows == ()
     assert info.parts[1] == attnbias.TensorPart(
         name="sin",
         dtype=np.dtype(np.float32),
@@ -167,6 +176,45 @@ def test_describe(server: FakeServer, client: attnbias.Client) -> None:
         nbytes=16,
         first_relative_position=0,
     )
+
+
+def test_masked_rows_are_those_that_the_request_masks(
+    server: FakeServer, client: attnbias.Client
+) -> None:
+    right, wrong, none = (Payload(TOEPLITZ_OF, first_relative_position=-8) for _ in range(3))
+    right.header.fully_masked_rows.add(begin=2, end=4)
+    wrong.header.fully_masked_rows.add(begin=0, end=2)
+    server.describe = [describes(each) for each in (right, wrong, none)]
+    asked: dict[str, Any] = {"queries": 4, "keys": 6, "query_offset": 5, "window_left": 1}
+    assert client.describe(ALIBI, **asked).fully_masked_rows == ((2, 4),)
+    for got in ("[[0, 2]]", "[]"):
+        says = f"header.fully_masked_rows: got {got}, want [[2, 4]]"
+        with pytest.raises(attnbias.DataLossError, match=re.escape(says)):
+            client.describe(ALIBI, **asked)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_rows_without_keys_are_those_that_no_pair_is_seen_from(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+
+    def positions() -> Any:
+        begin, length = int(rng.integers(-9, 9)), int(rng.integers(1, 9))
+        whole = range(begin, begin + length)
+        return whole if rng.random() < 0.5 else rng.integers(-9, 9, length).tolist()
+
+    def window() -> int | None:
+        return int(rng.integers(5)) if rng.random() < 0.7 else None
+
+    queries, keys = positions(), positions()
+    mask = attnbias.Mask(causal=bool(rng.random() < 0.5), window_left=2, window_right=window())
+    if seed % 3 == 0:
+        mask = attnbias.Mask(causal=True, window_left=window())
+    got = [row for span in mask.rows_without_keys(queries, keys) for row in range(*span)]
+    assert got == [
+        row
+        for row, query in enumerate(queries)
+        if not any(mask.visible(key - query) for key in keys)
+    ]
 
 
 def test_unary_calls_are_retried(server: FakeServer, client: attnbias.Client) -> None:
@@ -570,7 +618,10 @@ def test_safetensors_say_what_a_toeplitz_is(
             "attnbias.key_length": "6",
             "attnbias.diagonals.first_relative_position": "-5",
             "attnbias.diagonals.vectors": "false",
-            "attnbias.resolved_spec": "{}",
+            "attnbias.resolved_spec": (
+                '{"pair": {"query_length": "4", "key_length": "6", "alignment": "ALIGNMENT_END"}, '
+                '"alibi": {"num_heads": 2}}'
+            ),
         }
 
 
@@ -616,6 +667,24 @@ def test_progress_bar_counts_to_the_end(
     server.script = [table(sequence(4096)).serve]
     client.get(attnbias.Sinusoidal(dim=1), positions=4096, progress=True)
     assert "16.0k/16.0k" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("lines", "columns"), [(0, 0), (0, 100), (24, 0), (24, 100)])
+def test_progress_is_shown_on_a_terminal_of_any_size(
+    server: FakeServer, client: attnbias.Client, lines: int, columns: int
+) -> None:
+    reader, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (lines, columns))
+    server.script = [table(sequence(4096)).serve]
+    with os.fdopen(terminal, "w") as stderr, contextlib.redirect_stderr(stderr):
+        client.get(attnbias.Sinusoidal(dim=1), positions=4096, progress=True)
+    shown = b""
+    with contextlib.suppress(OSError):  # after all that was written
+        while part := os.read(reader, 1 << 12):
+            shown += part
+    os.close(reader)
+    assert b"%|" in shown
+    assert b"16.0k/16.0k" in shown
 
 
 @pytest.mark.parametrize("progress", [None, False])

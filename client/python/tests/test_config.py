@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -78,6 +80,27 @@ def test_what_is_no_source(tmp_path: Path) -> None:
     path.write_text('{"model_type": "t5", "num_heads": "many"}')
     with pytest.raises(ValueError, match=r"config\.json: num_heads: got 'many', want an integer"):
         from_config(path)
+
+
+def test_refuses_what_is_no_regular_file(tmp_path: Path) -> None:
+    """A FIFO, which the writer would make end so that no reader of it waits forever."""
+    os.mkfifo(tmp_path / "fifo")
+    writer = threading.Thread(
+        target=lambda: os.close(os.open(tmp_path / "fifo", os.O_WRONLY)), daemon=True
+    )
+    writer.start()
+    (tmp_path / "device").symlink_to("/dev/null")
+    (tmp_path / "folder" / "config.json").mkdir(parents=True)
+    for name in ("fifo", "device", "folder"):
+        with pytest.raises(ValueError, match="got a folder, a FIFO or a device, want a regular "):
+            from_config(tmp_path / name)
+
+
+def test_refuses_more_bytes_than_a_server(tmp_path: Path) -> None:
+    with (tmp_path / "config.json").open("w") as file:
+        file.truncate((64 << 20) + 1)
+    with pytest.raises(ValueError, match=r"got 67108865 bytes, want at most 67108864$"):
+        from_config(tmp_path)
 
 
 def test_old_words_and_new_are_the_same() -> None:

@@ -27,9 +27,22 @@ if TYPE_CHECKING:
 
 SPEC = service_pb2.TensorSpec(
     alibi={"num_heads": 2},
-    pair={"query_length": 4, "key_length": 6, "queries": {"end": 4}, "keys": {"end": 6}},
+    pair={
+        "query_length": 4,
+        "key_length": 6,
+        "query_offset": 2,
+        "queries": {"end": 4},
+        "keys": {"end": 6},
+    },
     output={"mask": {"causal": True, "fill_value": float("-inf")}},
 )
+
+
+def load_structure(path: Path) -> Any:
+    """A structure of any kind, out of a file that may hold other things."""
+    got = attnbias.load(path)
+    assert isinstance(got, attnbias.Structure)
+    return got
 
 
 def assert_same(got: attnbias.Structure, want: attnbias.Structure) -> None:
@@ -51,7 +64,7 @@ def test_a_structure_comes_back(kind: str, heads: int | None, dtype: Any, tmp_pa
     for number, structure in enumerate((bias, window, window.window(queries=(1, 2)))):
         path = tmp_path / f"{number}.safetensors"
         attnbias.save(structure, path)
-        again = attnbias.load(str(path))
+        again: Any = attnbias.load(str(path))
         assert_same(again, structure)
         if isinstance(bias, attnbias.Toeplitz):
             assert again.first_relative_position == structure.first_relative_position  # type: ignore[attr-defined]
@@ -65,9 +78,9 @@ def test_a_mask_comes_back(tmp_path: Path) -> None:
     )
     for part in (bias, bias.window(queries=(3, 4), keys=1)):
         attnbias.save(part, path)
-        assert attnbias.load(path).mask == mask
+        assert load_structure(path).mask == mask
     attnbias.save(make("toeplitz"), path)
-    assert attnbias.load(path).mask is None
+    assert load_structure(path).mask is None
 
 
 def test_a_mask_comes_back_from_a_file_of_the_tool(tmp_path: Path) -> None:
@@ -77,7 +90,7 @@ def test_a_mask_comes_back_from_a_file_of_the_tool(tmp_path: Path) -> None:
     metadata = metadata_of(bias, bias)
     assert "attnbias.diagonals.mask" not in metadata  # nor in the tool's
     save_file(bias.parts(), path, metadata)
-    assert attnbias.load(path).mask == attnbias.Mask(causal=True)
+    assert load_structure(path).mask == attnbias.Mask(causal=True)
 
 
 @pytest.mark.parametrize("kind", ["toeplitz", "key_row", "block"])
@@ -122,12 +135,12 @@ TOEPLITZ = Payload(
 def test_what_the_client_saved_is_what_it_gets(
     server: FakeServer, client: attnbias.Client, tmp_path: Path
 ) -> None:
-    asked: dict[str, Any] = {"queries": 4, "keys": 6, "align": "end"}
+    asked: dict[str, Any] = {"queries": 4, "keys": 6, "query_offset": 2, "causal": True}
     encoding = attnbias.ALiBi(num_heads=2)
     server.script = [TOEPLITZ.serve] * 2
     client.save(tmp_path / "bias.safetensors", encoding, **asked)
     got = client.get(encoding, **asked)
-    again = attnbias.load(tmp_path / "bias.safetensors")
+    again = load_structure(tmp_path / "bias.safetensors")
     assert_same(again, got)
     assert again.first_relative_position == -5
     assert again.fingerprint == FINGERPRINT
@@ -162,7 +175,7 @@ def test_several_tables_come_back_by_name(
     server.script = [payload.serve] * 2
     client.save(tmp_path / "t.safetensors", encoding, positions=3)
     for got in (client.get(encoding, positions=3), attnbias.load(tmp_path / "t.safetensors")):
-        assert type(got) is kind
+        assert isinstance(got, kind)
         np.testing.assert_array_equal(np.stack(got), tables, strict=True)
 
 
@@ -273,7 +286,7 @@ def test_metadata_of_a_newer_server_are_read(tmp_path: Path) -> None:
     header["__metadata__"]["attnbias.resolved_spec"] = json.dumps(spec)
     text = json.dumps(header).encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + path.read_bytes()[8 + size :])
-    assert attnbias.load(path).resolved_spec == service_pb2.TensorSpec(alibi={"num_heads": 3})
+    assert load_structure(path).resolved_spec == service_pb2.TensorSpec(alibi={"num_heads": 3})
 
 
 @pytest.fixture(scope="module")

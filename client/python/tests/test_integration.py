@@ -15,6 +15,7 @@ from cutting_proxy import CuttingProxy
 
 import attnbias
 from attnbias._tables import digest_of
+from attnbias.v1 import options_pb2, service_pb2
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -239,16 +240,69 @@ def test_toeplitz_with_a_class_token(
 ) -> None:
     table = np.random.default_rng(1).normal(size=(33, 2)).astype("f4")
     tupe = attnbias.Tupe(num_heads=2, relative_table=table, reset_class_token=True)
-    for keys in (12, (0, 5), (3, 12)):
-        extent: Any = {"queries": 9, "keys": keys, "query_offset": offset}
+    places: list[dict[str, Any]] = [{"keys": keys} for keys in (12, (0, 5), (3, 12))]
+    for place in [*places, {"key_position_ids": range(-2, 7)}]:
+        extent: Any = {"queries": 9, "query_offset": offset, **place}
         got = real_client.get(tupe, **extent)
         assert isinstance(got, attnbias.BorderedToeplitz)
         dense = real_client.get(tupe, **extent, form="dense")
         np.testing.assert_array_equal(got.dense(), dense, strict=True)
         real_client.save(tmp_path / "bias.safetensors", tupe, **extent)
         again = attnbias.load(tmp_path / "bias.safetensors")
+        assert isinstance(again, attnbias.BorderedToeplitz)
         np.testing.assert_array_equal(again.dense(), dense, strict=True)
         assert again.resolved_spec == got.resolved_spec
+
+
+def numbers(*shape: int) -> npt.NDArray[np.float32]:
+    return np.random.default_rng(1).normal(size=shape).astype("f4")
+
+
+FOUR_HEADS: dict[type[attnbias.Encoding], dict[str, Any]] = {
+    attnbias.T5: {"bidirectional": True, "table": numbers(32, 4)},
+    attnbias.ALiBi: {"slopes": [0.5, 0.25, 0.1, 0.2]},
+    attnbias.LearnedRelative: {"left": 3, "right": 3, "table": numbers(7, 4)},
+    attnbias.Kerple: {"kernel": "log", "p": [1.0, 2.0, 3.0, 4.0], "a": [0.1]},
+    attnbias.Fire: {"hidden_weight": numbers(5, 1), "output_weight": numbers(4, 5)},
+    attnbias.DynamicPositionBias: {
+        "layers": [attnbias.PositionMlpLayer(weight=numbers(*shape)) for shape in ((6, 1), (4, 6))]
+    },
+    attnbias.Swin: {"window_height": 2, "window_width": 2, "table": numbers(9, 4)},
+    attnbias.SwinV2: {
+        "window_height": 2,
+        "window_width": 2,
+        "hidden_weight": numbers(5, 2),
+        "hidden_bias": numbers(5),
+        "output_weight": numbers(4, 5),
+    },
+    attnbias.Beit: {"window_height": 2, "window_width": 2, "table": numbers(12, 4)},
+    attnbias.Tupe: {"relative_table": numbers(32, 4)},
+}
+
+
+@pytest.mark.parametrize("kind", FOUR_HEADS, ids=lambda kind: kind.__name__)
+def test_the_number_of_heads_follows_from_the_table(
+    real_client: attnbias.Client, kind: Any
+) -> None:
+    fields = FOUR_HEADS[kind]
+    asked: dict[str, Any] = {} if kind.extent == "grid" else {"queries": 5, "keys": 5}
+    derived = real_client.describe(kind(**fields), **asked)
+    assert derived.parts[0].shape[0] == 4
+    assert derived == real_client.describe(kind(num_heads=4, **fields), **asked)
+    with pytest.raises(attnbias.InvalidArgumentError, match=r"got .*4.*, want .*3.* \(num_heads\)"):
+        real_client.describe(kind(num_heads=3, **fields), **asked)
+
+
+def test_the_contract_names_what_gives_the_number_of_heads() -> None:
+    specs: Any = service_pb2.TensorSpec.DESCRIPTOR.fields_by_name
+    given = set()
+    for kind in attnbias.Encoding.__subclasses__():
+        field = specs[kind.field].message_type.fields_by_name.get("num_heads")
+        names = field.GetOptions().Extensions[options_pb2.given_by] if field else ""
+        if names:
+            given.add(kind)
+            assert not set(names.split("|")).isdisjoint(FOUR_HEADS[kind])
+    assert given == set(FOUR_HEADS)
 
 
 def test_dense_window_in_bf16_into_memory(real_client: attnbias.Client) -> None:
@@ -297,7 +351,9 @@ def test_a_mask_that_hides_nothing_is_remembered(
     assert real_client.get(attnbias.ALiBi(num_heads=8), **step).mask == attnbias.Mask(causal=True)
     assert real_client.get(attnbias.ALiBi(num_heads=8), queries=8, keys=8).mask is None
     real_client.save(path, attnbias.ALiBi(num_heads=8), **step)
-    assert attnbias.load(path).mask == attnbias.Mask(causal=True)
+    again = attnbias.load(path)
+    assert isinstance(again, attnbias.Toeplitz)
+    assert again.mask == attnbias.Mask(causal=True)
 
 
 def test_window_cut_here_is_the_window_cut_there(

@@ -61,6 +61,13 @@ def test_it_starts_and_closes_without_a_block() -> None:
         _ = server.target
 
 
+def test_it_is_shown_by_its_flags_and_target() -> None:
+    server = attnbias.LocalServer("--threads=1")
+    assert repr(server) == "LocalServer('--threads=1', not running)"
+    with server:
+        assert repr(server) == f"LocalServer('--threads=1', target='{server.target}')"
+
+
 def test_it_is_ready_when_what_it_precomputes_is(tmp_path: Path) -> None:
     specs = tmp_path / "specs.json"
     specs.write_text('[{"alibi": {"num_heads": 64}, "pair": {"query_length": 9, "key_length": 9}}]')

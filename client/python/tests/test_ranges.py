@@ -116,6 +116,17 @@ def test_ranges_are_of_whole_chunks(server: FakeServer, connect: Connect) -> Non
     assert ranges_of(server)[1:] == [(8000, 3000), (11000, 3000), (14000, 3000), (17000, 3000)]
 
 
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL])
+def test_the_first_range_may_end_badly(
+    server: FakeServer, connect: Connect, code: grpc.StatusCode
+) -> None:
+    """After its last byte, so that no rate is known; unless told, the client chooses streams."""
+    server.script = [at(0, breaks(code, after=FIRST))]
+    with connect(server.target) as client:
+        np.testing.assert_array_equal(client.get(SINUSOIDAL, positions=5000), sequence())
+    assert ranges_of(server) == [(0, FIRST), (FIRST, 20000 - FIRST)]
+
+
 def test_one_stream_is_one_call(server: FakeServer, connect: Connect) -> None:
     server.script = [serves(PAYLOAD)]
     with connect(server.target, streams=1) as client:

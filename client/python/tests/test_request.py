@@ -430,3 +430,47 @@ def test_a_mask_is_causal_or_not() -> None:
     request = attnbias.Request(attnbias.ALiBi(num_heads=8), queries=4, keys=4, causal="yes")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"causal: got .*; want True or False"):
         request.to_spec()
+
+
+WEIGHTS = np.full((32, 8), 0.125, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        (attnbias.T5(bidirectional=True), "T5(bidirectional=True)"),
+        (
+            attnbias.T5(bidirectional=True, table=WEIGHTS),
+            "T5(bidirectional=True, table=float32[32, 8])",
+        ),
+        (attnbias.T5(bidirectional=True, table="t5:a"), "T5(bidirectional=True, table='t5:a')"),
+        (
+            attnbias.DynamicPositionBias(layers=[attnbias.PositionMlpLayer(weight=WEIGHTS)] * 2),
+            "DynamicPositionBias(layers=[PositionMlpLayer(weight=float32[32, 8]), "
+            "PositionMlpLayer(weight=float32[32, 8])])",
+        ),
+        (
+            attnbias.ALiBi(slopes=[0.5] * 112),
+            "ALiBi(slopes=[0.5, 0.5, 0.5, 0.5, 0.5, 0.5, ...])",
+        ),
+        (attnbias.Sinusoidal(dim=4, base=np.float64(10)), "Sinusoidal(dim=4, base="),
+        (
+            attnbias.ShawKeys(table=WEIGHTS, left=1, right=30),
+            "ShawKeys(table=float32[32, 8], left=1, right=30)",
+        ),
+        (
+            attnbias.Request(attnbias.ALiBi(num_heads=8), queries=4, keys=(2, 4)),
+            "Request(encoding=ALiBi(num_heads=8), queries=4, keys=(2, 4))",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_asked_for_is_shown_on_one_line(asked: Any, shown: str) -> None:
+    assert repr(asked).startswith(shown)
+    assert "0.125" not in repr(asked)
+
+
+def test_a_torch_table_is_shown_by_its_shape() -> None:
+    torch = pytest.importorskip("torch")
+    swin = attnbias.Swin(window_height=2, window_width=2, table=torch.ones(9, 4))
+    assert repr(swin) == "Swin(window_height=2, window_width=2, table=torch.float32[9, 4])"

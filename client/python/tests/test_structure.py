@@ -6,7 +6,10 @@ from __future__ import annotations
 import copy
 import math
 import operator
+import os
 import pickle
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -357,7 +360,7 @@ def test_equality_is_of_elements_and_so_there_is_no_hash(kind: str) -> None:
         hash(bias)
     with pytest.raises(ValueError, match=r"truth value of a .* is ambiguous"):
         bool(bias == 1)
-    one = bias[:1, :1, :1]
+    one: Any = bias[:1, :1, :1]
     if one.size == 1:
         assert bool(one) is bool(dense_of(one).item())
 
@@ -547,3 +550,86 @@ def test_what_only_arrays_have_is_told_where_it_is() -> None:
     with pytest.raises(AttributeError, match=r"no attribute 'nothing'$"):
         bias.nothing  # type: ignore[attr-defined]  # noqa: B018
     assert not hasattr(bias, "__array_interface__")
+
+
+# ---- in JAX
+
+
+@pytest.fixture(scope="module")
+def jax() -> Any:
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    return pytest.importorskip("jax")
+
+
+def ring_shard() -> attnbias.Structure:
+    return make("toeplitz").shard(0, 2, keys="striped")
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "ring shard"])
+def test_jax_takes_a_structure_apart(jax: Any, kind: str) -> None:
+    bias = ring_shard() if kind == "ring shard" else make(kind)
+    twice = jax.jit(lambda bias: jax.tree.map(lambda part: 2 * part, bias))
+    dense = jax.jit(lambda query, bias: query + bias)
+    query = jax.numpy.ones(bias.shape[-1:])
+    for structure in (bias, jax.device_put(bias), make(kind) if kind in KINDS else bias):
+        got = dense(query, structure)
+        np.testing.assert_array_equal(np.asarray(got), 1 + bias.dense(), strict=True)
+        np.testing.assert_array_equal(np.asarray(structure), bias.dense(), strict=True)
+        np.testing.assert_array_equal(structure.dense(), bias.dense(), strict=True)
+    assert dense._cache_size() == 2  # numpy's parts and JAX's, not each structure
+    if kind != "ring shard":  # whose indices are parts, too
+        doubled = twice(bias)
+        assert type(doubled) is type(bias)
+        np.testing.assert_array_equal(doubled.dense(), 2 * bias.dense(), strict=True)
+    leaves, tree = jax.tree.flatten(bias)
+    assert jax.tree.structure(jax.tree.unflatten(tree, [object()] * len(leaves))) == tree
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("index", [0, -1, slice(1, 2), (slice(None), slice(1, 3)), (0, ..., 1)])
+def test_a_part_is_the_same_while_jax_traces(jax: Any, kind: str, index: Any) -> None:
+    bias = make(kind)
+
+    def part(structure: Any) -> Any:
+        got = structure[index]
+        return got.to_jax() if isinstance(got, attnbias.Structure) else got
+
+    wanted = part(bias)
+    try:
+        got = jax.jit(part)(bias)
+    except jax.errors.TracerArrayConversionError:  # made by numpy, which cannot be traced
+        return
+    np.testing.assert_array_equal(np.asarray(got), np.asarray(wanted), strict=True)
+
+
+def test_jax_sees_each_part_by_its_name(jax: Any) -> None:
+    paths = jax.tree_util.tree_leaves_with_path({"bias": make("bordered")})
+    names = [jax.tree_util.keystr(path) for path, _ in paths]
+    assert names == ["['bias'].toeplitz.diagonals", "['bias'].border"]
+
+
+def test_a_fingerprint_is_not_that_of_what_jax_makes(jax: Any) -> None:
+    bias, other = make("toeplitz"), make("toeplitz")
+    bias.fingerprint, bias.resolved_spec = "a" * 64, service_pb2.TensorSpec(t5={})
+    assert jax.tree.structure(bias) == jax.tree.structure(other)
+    got = jax.device_put(bias)
+    assert (got.fingerprint, got.resolved_spec) == ("", None)
+    part = bias.window(queries=(1, 3))
+    np.testing.assert_array_equal(jax.device_put(part).dense(), part.dense(), strict=True)
+
+
+@pytest.mark.parametrize("first", ["attnbias", "jax"])
+def test_jax_may_be_imported_first_or_last(jax: Any, first: str) -> None:
+    """In a process of its own, where attnbias alone imports no JAX."""
+    imports = {
+        "attnbias": "import attnbias, sys; assert 'jax' not in sys.modules; import jax",
+        "jax": "import jax; import attnbias",
+    }
+    lines = [
+        imports[first],
+        "import numpy as np",
+        "row = attnbias.KeyRow(np.ones((2, 3), 'f4'), query_length=4)",
+        "assert jax.jit(lambda bias: bias.to_jax().sum())(row) == 24",
+    ]
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, timeout=120)
+    del jax

@@ -236,6 +236,7 @@ def test_rows_in_torch_begin_where_they_are_aligned(shape: Any, align: int) -> N
     heads, queries, keys = shape
     for tensor in (toeplitz(*shape), key_row(*shape)):
         for part in (tensor, tensor[0], tensor.window(queries=1)):
+            assert isinstance(part, attnbias.Structure)
             got = part.to_torch("cpu", align=align)
             np.testing.assert_array_equal(got.numpy(), part.view(), strict=True)
             assert_aligned(got, align)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, assert_type
 
 if TYPE_CHECKING:
+    import grpc
     import jax
     import numpy as np
     import numpy.typing as npt
@@ -63,6 +64,33 @@ if TYPE_CHECKING:
         attnbias.Rotary(head_dim=4, rope_type="yarn", layout="INTERLEAVED")
         attnbias.Rotary(head_dim=4, rope_type="yearn")  # type: ignore[arg-type]
         client.get(attnbias.ALiBi(num_heads=1), queries=4, keys=4, form="dens")  # type: ignore[call-overload]
+
+    def a_file_holds_what_get_gave() -> None:
+        loaded = attnbias.load("bias.safetensors")
+        assert_type(
+            loaded,
+            Array | attnbias.Structure | attnbias.RotaryTables | attnbias.XposTables,
+        )
+        _ = loaded.diagonals  # type: ignore[union-attr]
+        if isinstance(loaded, attnbias.Structure):
+            assert_type(loaded.dense(), Array)
+
+    def an_index_gives_the_kind_or_an_array(bias: attnbias.Toeplitz) -> None:
+        assert_type(bias[0], attnbias.Toeplitz | Array)
+        assert_type(bias[..., :3], attnbias.Toeplitz | Array)
+        _ = bias[0].nothing  # type: ignore[union-attr]
+
+    def operators_give_the_kind_or_an_array(bias: attnbias.KeyRow, other: Array) -> None:
+        assert_type(bias + 1, attnbias.KeyRow)
+        assert_type(2.0 * bias, attnbias.KeyRow)
+        assert_type(-bias, attnbias.KeyRow)
+        assert_type(bias > 0, attnbias.KeyRow)
+        assert_type(bias / np.float32(3), attnbias.KeyRow)
+        assert_type(bias - other, attnbias.Structure | Array)
+        assert_type(bias + bias, attnbias.Structure | Array)
+
+    def an_error_has_a_code_of_grpc(error: attnbias.Error) -> None:
+        assert_type(error.code, grpc.StatusCode)
 
     def parts_are_of_the_same_kind(bias: attnbias.Toeplitz) -> None:
         assert_type(bias.window(queries=1), attnbias.Toeplitz)

@@ -129,6 +129,9 @@ class BaseClient:
         )
         self._open()
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._endpoint.target!r})"
+
     def __getstate__(self) -> dict[str, Any]:
         cannot = f"cannot pickle a {type(self).__name__} with"
         if self._credentials is not None:

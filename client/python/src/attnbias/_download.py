@@ -122,7 +122,7 @@ class Download:
             return
         if streams is None:
             worthwhile = max(_FIRST_BYTES, bytes_per_second * _WORTHWHILE_SECONDS)
-            streams = min(_MOST_WORTHWHILE_STREAMS, math.ceil(rest / worthwhile))
+            streams = max(1, min(_MOST_WORTHWHILE_STREAMS, math.ceil(rest / worthwhile)))
         share = math.ceil(rest / streams / _CHUNK_BYTES) * _CHUNK_BYTES
         await calls.together(
             [

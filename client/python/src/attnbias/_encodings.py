@@ -9,8 +9,8 @@ A field left None is not sent, and then has the default that the contract gives.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, cast, overload
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, overload
 
 import numpy.typing as npt
 from typing_extensions import TypeVar
@@ -20,6 +20,7 @@ from attnbias._enums import enum_name, set_enum
 from attnbias._generated import is_repeated
 from attnbias._grid import BlockToeplitz, BorderedToeplitz
 from attnbias._results import RotaryTables, XposTables
+from attnbias._shown import Shown
 from attnbias._tables import from_table_ref, to_table_ref
 from attnbias._tensors import KeyRow, Toeplitz
 from attnbias.v1 import options_pb2, service_pb2, tensor_pb2
@@ -55,7 +56,7 @@ Compact = TypeVar("Compact", covariant=True, default=Any)  # noqa: PLC0105  # a 
 """What ``Client.get`` gives where no other form is asked for."""
 
 
-class Fields:
+class Fields(Shown):
     """A message of the contract, of whose fields this has the attributes."""
 
     def set_fields(self, message: Any, path: str) -> None:
@@ -69,12 +70,6 @@ class Fields:
             value = getattr(self, field.name)
             if value is not None:
                 self._set_field(message, field, value, f"{path}.{field.name}")
-
-    def __repr__(self) -> str:
-        """As one writes it: without what is None."""
-        values = {field.name: getattr(self, field.name) for field in fields(cast("Any", self))}
-        given = [f"{name}={value!r}" for name, value in values.items() if value is not None]
-        return f"{type(self).__name__}({', '.join(given)})"
 
     def _set_field(self, message: Message, field: FieldDescriptor, value: Any, path: str) -> None:
         if field.message_type is tensor_pb2.TableRef.DESCRIPTOR:
@@ -198,7 +193,7 @@ class T5(Encoding[Toeplitz]):
 
     Attributes:
         bidirectional: True for an encoder, False for a decoder.
-        num_heads: heads of the table, in [1, 65536].
+        num_heads: heads of the table, in [1, 65536]; None takes their number.
         num_buckets: rows of the table, in [2, 4096]; bidirectional even and at least 4. Default 32.
         max_distance: where buckets stop growing with the logarithm of the distance: all keys at
             least this far are in the last bucket, and so are some nearer ones. Default 128.
@@ -233,7 +228,7 @@ class ALiBi(Encoding[Compact]):
     With the framework's slopes, the framework's bits.
 
     Attributes:
-        num_heads: number of slopes, in [1, 65536].
+        num_heads: number of slopes, in [1, 65536]; None takes that of slopes.
         alibi_bias_max: exponent of the last slope, in (0, 1024]; not used with slopes. Default 8.
         slopes: a peer's own slopes, num_heads of them, in place of the computed.
         variant: what a slope s multiplies: "symmetric" (default) is -s|i - j|, "causal" -s max(i -
@@ -243,7 +238,7 @@ class ALiBi(Encoding[Compact]):
 
     field: ClassVar[str] = "alibi"
 
-    num_heads: int
+    num_heads: int | None = None
     alibi_bias_max: float | None = None
     slopes: Sequence[float] | None = None
     variant: AlibiVariant | None = None
@@ -254,7 +249,7 @@ class ALiBi(Encoding[Compact]):
         def __init__(
             self: ALiBi[Toeplitz],
             *,
-            num_heads: int,
+            num_heads: int | None = None,
             alibi_bias_max: float | None = None,
             slopes: Sequence[float] | None = None,
             variant: Literal["symmetric", "causal", "SYMMETRIC", "CAUSAL"] | None = None,
@@ -263,7 +258,7 @@ class ALiBi(Encoding[Compact]):
         def __init__(
             self: ALiBi[KeyRow],
             *,
-            num_heads: int,
+            num_heads: int | None = None,
             alibi_bias_max: float | None = None,
             slopes: Sequence[float] | None = None,
             variant: Literal["key_from_start", "key_from_end", "KEY_FROM_START", "KEY_FROM_END"],
@@ -272,7 +267,7 @@ class ALiBi(Encoding[Compact]):
         def __init__(
             self: ALiBi[Toeplitz | KeyRow],
             *,
-            num_heads: int,
+            num_heads: int | None = None,
             alibi_bias_max: float | None = None,
             slopes: Sequence[float] | None = None,
             variant: AlibiVariant | None = None,
@@ -439,7 +434,7 @@ class LearnedRelative(Encoding[Toeplitz]):
         right: farthest relative position to the right with a row of its own, in [0, 2^30).
         left: the same to the left; required unless symmetric, and then not allowed.
         symmetric: whether the sign of j - i is dropped.
-        num_heads: heads of the answer, in [1, 65536].
+        num_heads: heads of the answer, in [1, 65536]; None takes those of the table.
         table: ``[left + right + 1, num_heads]``, or ``[right + 1, num_heads]`` when symmetric; or
             with one column that all heads share. What a table may be is said at T5.
         table_layout: the table's axes: "buckets_heads" (default) is that, "heads_buckets" the
@@ -466,7 +461,7 @@ class Kerple(Encoding[Toeplitz]):
     "log": ``-p ln(1 + a |i - j|)``. "power": ``-a |i - j|^p``.
 
     Attributes:
-        num_heads: in [1, 65536].
+        num_heads: in [1, 65536]; None takes the length of p or a, where it is more than one.
         kernel: "log" or "power".
         p: one for each head, or one for all; in [1e-30, 1e30], of "power" at most 2.
         a: one for each head, or one for all; in [1e-30, 1e30].
@@ -474,7 +469,7 @@ class Kerple(Encoding[Toeplitz]):
 
     field: ClassVar[str] = "kerple"
 
-    num_heads: int
+    num_heads: int | None = None
     kernel: KerpleKernel
     p: Sequence[float]
     a: Sequence[float]
@@ -507,7 +502,7 @@ class Fire(Encoding[npt.NDArray[Any]]):
     there being no diagonals; ask with ``queries`` and ``keys``.
 
     Attributes:
-        num_heads: in [1, 65536].
+        num_heads: in [1, 65536]; None takes the rows of output_weight.
         c: in [1e-30, 1e30]. Default 0.1.
         threshold: positions up to which rows share the normaliser: ``abs(L_multiplier * init_L)``,
             in [1e-30, 2^40]. Default 512.
@@ -520,7 +515,7 @@ class Fire(Encoding[npt.NDArray[Any]]):
 
     field: ClassVar[str] = "fire"
 
-    num_heads: int
+    num_heads: int | None = None
     c: float | None = None
     threshold: float | None = None
     eps: float | None = None
@@ -554,14 +549,14 @@ class DynamicPositionBias(Encoding[Toeplitz]):
     A Toeplitz; ask with ``queries`` and ``keys``.
 
     Attributes:
-        num_heads: in [1, 65536].
+        num_heads: in [1, 65536]; None takes the last layer's outputs.
         log_distance: whether the distance d enters as sign(d) ln(abs(d) + 1).
         layers: first to last; the last has num_heads outputs and no LayerNorm.
     """
 
     field: ClassVar[str] = "dynamic_position_bias"
 
-    num_heads: int
+    num_heads: int | None = None
     log_distance: bool | None = None
     layers: Sequence[PositionMlpLayer]
 
@@ -605,7 +600,7 @@ class Swin(Encoding[BlockToeplitz]):
     Attributes:
         window_height: Wh, in [1, 256].
         window_width: Ww, in [1, 256].
-        num_heads: heads of the table, in [1, 65536].
+        num_heads: heads of the table, in [1, 65536]; None takes their number.
         table: the learned bias, ``[(2 Wh - 1)(2 Ww - 1), num_heads]``; what it may be is said at
             T5.
         table_layout: the table's axes: "buckets_heads" (default) is that, "heads_buckets" the
@@ -630,7 +625,7 @@ class SwinV2(Encoding[BlockToeplitz]):
     Attributes:
         window_height: Wh, in [1, 256].
         window_width: Ww, in [1, 256].
-        num_heads: in [1, 65536].
+        num_heads: in [1, 65536]; None takes the rows of output_weight.
         pretrained_window_height: height of the window that the model was trained with; None for
             transformers' 0. Default window_height.
         pretrained_window_width: its width. Default window_width.
@@ -643,7 +638,7 @@ class SwinV2(Encoding[BlockToeplitz]):
 
     window_height: int
     window_width: int
-    num_heads: int
+    num_heads: int | None = None
     pretrained_window_height: int | None = None
     pretrained_window_width: int | None = None
     hidden_weight: Any
@@ -661,7 +656,7 @@ class Beit(Encoding[BlockToeplitz]):
     Attributes:
         window_height: rows of patches, in [1, 256].
         window_width: columns of patches, in [1, 256].
-        num_heads: heads of the table, in [1, 65536].
+        num_heads: heads of the table, in [1, 65536]; None takes their number.
         table: ``[(2 Wh - 1)(2 Ww - 1) + 3, num_heads]``, the last rows being class to tokens,
             tokens to class, class to itself; what it may be is said at T5.
         table_layout: the table's axes: "buckets_heads" (default) is that, "heads_buckets" the
@@ -685,7 +680,7 @@ class Tupe(Encoding[Toeplitz | BorderedToeplitz | npt.NDArray[Any]]):
     reset_class_token a BorderedToeplitz; with the absolute term a dense array.
 
     Attributes:
-        num_heads: in [1, 65536].
+        num_heads: in [1, 65536]; None takes the heads of relative_table.
         relative_table: ``[num_buckets, num_heads]``; with reset_class_token one more row, "other to
             class". None leaves the relative term out. What a table may be is said at T5.
         relative_table_layout: the relative table's axes: "buckets_heads" (default) is that,
@@ -708,7 +703,7 @@ class Tupe(Encoding[Toeplitz | BorderedToeplitz | npt.NDArray[Any]]):
 
     field: ClassVar[str] = "tupe"
 
-    num_heads: int
+    num_heads: int | None = None
     relative_table: Any = None
     relative_table_layout: TableLayout | None = None
     num_buckets: int | None = None

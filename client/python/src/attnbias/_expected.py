@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from attnbias._errors import DataLossError
+from attnbias._mask import Mask
 from attnbias._words import escaped
 from attnbias.v1 import encodings_pb2, options_pb2, service_pb2, tensor_pb2
 
@@ -25,11 +26,13 @@ _NAMES: Final = {
     tensor_pb2.FORM_BLOCK_TOEPLITZ_2D: "block",
 }
 _BORDER_LENGTH: Final = 3
+_IMPOSSIBLE: Final = (ArithmeticError, LookupError, ValueError)
+"""Raised while reading a request that a server refuses."""
 
 Length = int | None
 """Length of an axis; None if the request does not determine it."""
 Axis = Sequence[int]
-"""Positions of queries or keys."""
+"""Positions of queries, keys or a table; a range if they are consecutive."""
 
 
 class ExpectedPart(NamedTuple):
@@ -74,14 +77,49 @@ def check_answer(header: service_pb2.TensorHeader, spec: service_pb2.TensorSpec)
             )
     try:
         request = _Request(spec)
-        wanted, data_type = request.parts(), request.data_type()
-    except (ArithmeticError, LookupError, ValueError):
+        wanted, masked = request.parts(), request.masked_rows()
+    except _IMPOSSIBLE:
         raise DataLossError("header: got an answer to a request that can have none") from None
+    _check_parts(header, wanted, request.data_type())
+    if not _describes(header, request):
+        raise DataLossError("header.resolved_spec: got another request, want the one that was made")
+    rows = [(each.begin, each.end) for each in header.fully_masked_rows]
+    if rows != masked:
+        got, want = (escaped(str(list(map(list, each)))) for each in (rows, masked))
+        raise DataLossError(f"header.fully_masked_rows: got {got}, want {want}")
+
+
+def axes_of(spec: service_pb2.TensorSpec) -> Sequence[Axis]:
+    """The positions of the queries and keys that a request is for."""
+    return _Request(spec).axes()
+
+
+def _describes(header: service_pb2.TensorHeader, request: _Request) -> bool:
+    """Whether the resolved request is for the same encoding, positions, heads and parts."""
+    resolved = header.resolved_spec
+    if resolved.WhichOneof("encoding") != request.encoding:
+        return False
+    try:
+        understood = _Request(resolved)
+        if understood.window() != request.window():
+            return False
+        _check_parts(header, understood.parts(), understood.data_type())
+    except (DataLossError, *_IMPOSSIBLE):
+        return False
+    return True
+
+
+def _check_parts(
+    header: service_pb2.TensorHeader, wanted: list[ExpectedPart], data_type: tensor_pb2.DataType
+) -> None:
     names = [[part.name for part in parts] for parts in (header.parts, wanted)]
     if names[0] != names[1]:
         got, want = (escaped(", ".join(each)) for each in names)
         raise DataLossError(f"header.parts: got [{got}], want [{want}]")
-    for part, expected in zip(header.parts, wanted, strict=True):
+    for index, part in enumerate(header.parts):
+        expected = wanted[index]
+        if index > 0 and expected.shape[0] is None:  # A border has the heads of the first part.
+            expected = expected._replace(shape=(header.parts[0].shape[0], *expected.shape[1:]))
         if part.data_type != data_type:
             raise _other(part, "data_type", *map(_name_of_type, (part.data_type, data_type)))
         if part.form != expected.form:
@@ -116,7 +154,8 @@ class _Request:
 
     def __init__(self, spec: service_pb2.TensorSpec) -> None:
         self._spec = spec
-        self._encoding: Any = getattr(spec, spec.WhichOneof("encoding") or "")
+        self.encoding = spec.WhichOneof("encoding") or ""
+        self._encoding: Any = getattr(spec, self.encoding)
         self._fields = self._encoding.DESCRIPTOR.fields_by_name
         self._options = self._encoding.DESCRIPTOR.GetOptions().Extensions
         self._has_indices = (
@@ -142,12 +181,9 @@ class _Request:
         """The parts in the order of the payload."""
         if self._structure == options_pb2.STRUCTURE_TABLE:
             names = self._options[options_pb2.parts] or ["positions"]
-            shape = (self._positions(), *self._columns())
+            shape = (len(self.axes()[0]), *self._columns())
             return [ExpectedPart(name, tensor_pb2.FORM_TABLE, shape) for name in names]
-        if self._structure == options_pb2.STRUCTURE_BLOCK_TOEPLITZ_2D:
-            queries, keys = self._grid_axes()
-        else:
-            queries, keys = self._pair_axes()
+        queries, keys = self.axes()
         form = self._spec.output.form or self._compact_form(queries, keys)
         heads, may_have_heads = self._heads()
         shape = (*heads, *self._inner_shape(form, queries, keys), *self._columns())
@@ -156,6 +192,32 @@ class _Request:
         if self._has_border and form != tensor_pb2.FORM_DENSE:
             parts.append(ExpectedPart("border", tensor_pb2.FORM_TABLE, (*heads, _BORDER_LENGTH)))
         return parts
+
+    def axes(self) -> Sequence[Axis]:
+        """The positions of queries and keys; of a table, those along each axis that differs."""
+        if self._structure == options_pb2.STRUCTURE_TABLE:
+            extent = self._spec.table
+            if extent.HasField("positions"):
+                return [_range_of(extent.positions)]
+            axes = [_axis_of(ids) for ids in extent.position_ids]
+            return axes if any(axis != axes[0] for axis in axes) else axes[:1]
+        if self._structure == options_pb2.STRUCTURE_BLOCK_TOEPLITZ_2D:
+            return self._grid_axes()
+        return self._pair_axes()
+
+    def window(self) -> tuple[Sequence[Axis], int]:
+        """The axes and the first head."""
+        if self._structure == options_pb2.STRUCTURE_TABLE:
+            return self.axes(), 0
+        heads = self._head_window()
+        return self.axes(), heads.start if heads else 0
+
+    def masked_rows(self) -> list[tuple[int, int]]:
+        """Half-open ranges of queries, counted inside the window, that see no key."""
+        mask = Mask.of(self._spec.output.mask)
+        if mask is None or self._structure == options_pb2.STRUCTURE_TABLE:
+            return []
+        return mask.rows_without_keys(*self.axes())
 
     def _compact_form(self, queries: Axis, keys: Axis) -> tensor_pb2.Form:
         are_ranges = isinstance(queries, range) and isinstance(keys, range)
@@ -178,12 +240,6 @@ class _Request:
             encoding = self._encoding
             return (2 * encoding.window_height - 1, 2 * encoding.window_width - 1)
         return (len(queries), len(keys))
-
-    def _positions(self) -> int:
-        extent = self._spec.table
-        if extent.HasField("positions"):
-            return len(_range_of(extent.positions))
-        return len(extent.position_ids[0].positions)
 
     def _tokens(self) -> int:
         """The tokens of a grid, and its class token."""
@@ -234,19 +290,39 @@ class _Request:
             return columns
         return columns // 2 if encoding.layout == encodings_pb2.ROTARY_LAYOUT_COMPACT else columns
 
+    def _head_window(self) -> range | None:
+        extent = getattr(self._spec, self._spec.WhichOneof("extent") or "grid")
+        return _range_of(extent.heads) if extent.HasField("heads") else None
+
     def _heads(self) -> tuple[tuple[Length, ...], bool]:
         """The first axis of an answer that has heads, and whether there may be one besides."""
         if self._has_indices:
             return (), False
-        extent = getattr(self._spec, self._spec.WhichOneof("extent") or "grid")
-        if extent.HasField("heads"):
-            return (len(_range_of(extent.heads)),), False
+        window = self._head_window()
+        if window is not None:
+            return (len(window),), False
         if "num_heads" in self._fields:
-            return (self._encoding.num_heads or None,), False
+            return (self._encoding.num_heads or self._given_heads() or None,), False
         if "table" not in self._fields:
             return (), False
         *heads, _rows, _columns = _shape_of(self._encoding.table) or (None, None)
         return tuple(heads), not _shape_of(self._encoding.table)
+
+    def _given_heads(self) -> int:
+        """The heads of the tables or lists that take the place of num_heads; 0 if unknown."""
+        given_by = self._fields["num_heads"].GetOptions().Extensions[options_pb2.given_by]
+        return max(map(self._heads_of, given_by.split("|"))) if given_by else 0
+
+    def _heads_of(self, name: str) -> int:
+        """The length of a list, the columns of a table, the outputs of a weight or last layer."""
+        value = getattr(self._encoding, name)
+        if self._fields[name].message_type is None:
+            return len(value)
+        table = value if isinstance(value, tensor_pb2.TableRef) else value[-1].weight
+        rows, columns = _shape_of(table) or (0, 0)
+        if table.layout == tensor_pb2.TABLE_LAYOUT_HEADS_BUCKETS:
+            rows, columns = columns, rows
+        return columns if name.endswith("table") else rows
 
 
 def _shape_of(table: tensor_pb2.TableRef) -> tuple[int, ...]:
@@ -258,12 +334,16 @@ def _range_of(span: tensor_pb2.Range) -> range:
     return range(span.begin, span.end)
 
 
+def _axis_of(ids: tensor_pb2.PositionList) -> Axis:
+    positions = list(ids.positions)
+    whole = range(positions[0], positions[0] + len(positions))
+    return whole if positions == list(whole) else positions
+
+
 def _axis(extent: tensor_pb2.PairExtent, side: str, window: str, offset: int) -> Axis:
     """The positions of the queries or keys of a request."""
     if extent.HasField(f"{side}_positions"):
-        positions = getattr(extent, f"{side}_positions").positions
-        whole = range(positions[0], positions[0] + len(positions))
-        return whole if list(positions) == list(whole) else positions
+        return _axis_of(getattr(extent, f"{side}_positions"))
     if extent.HasField(window):
         span = _range_of(getattr(extent, window))
     else:

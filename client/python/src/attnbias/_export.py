@@ -70,9 +70,9 @@ def of_attach(config: Path, max_length: int, client: Client) -> Iterator[Wish]:
 
     model = empty_model(config)
     try:
-        family = family_of(model.config.model_type)
+        family = family_of(model)
         sites = list(family.sites(Wanted(model, max_length, family.attentions[0], client)))
-    except ValueError as refusal:
+    except (ImportError, ValueError) as refusal:
         yield Wish("attach", None, str(refusal))
         return
     for site in sites:

@@ -60,7 +60,7 @@ def save(bias: Structure, path: str | os.PathLike[str]) -> None:
     write(Path(path), bias.parts(), metadata_of(bias, bias))
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: str | os.PathLike[str]) -> Loaded:
     """Reads what ``Client.save``, ``attnbias.save`` or the command-line tool wrote.
 
     Args:

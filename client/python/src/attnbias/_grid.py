@@ -6,16 +6,16 @@ No strides make a dense array of these: each pair's number is looked up.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from attnbias._structure import (
     LookedUp,
-    Shipped,
     heads_of,
     inside,
+    joined,
     place_on,
 )
 from attnbias._torch import to_torch
@@ -46,6 +46,8 @@ class BlockToeplitz(LookedUp):
         fingerprint: 64 hex digits that name these bytes; "" for what was made here.
         resolved_spec: what was asked for; None for what was made here.
     """
+
+    _leaves: ClassVar[tuple[str, ...]] = ("block", "border")
 
     def __init__(
         self,
@@ -79,8 +81,6 @@ class BlockToeplitz(LookedUp):
         self.keys = inside(keys, tokens, "keys")
         self.fingerprint = fingerprint
         self.resolved_spec = resolved_spec
-        # As in Toeplitz; made when first needed, since the block is copied into it.
-        self._whole: Shipped | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -98,8 +98,8 @@ class BlockToeplitz(LookedUp):
 
         Queries by row and column, then keys; of the whole grid, without the class token.
         """
-        base = self.block[..., self.height - 1 :, self.width - 1 :]
-        *outer, row, column = self.block.strides
+        base = np.asarray(self.block)[..., self.height - 1 :, self.width - 1 :]
+        *outer, row, column = base.strides
         grid = (self.height, self.width)
         return np.lib.stride_tricks.as_strided(
             base,
@@ -144,14 +144,9 @@ class BlockToeplitz(LookedUp):
             "keys": self.keys,
         }
 
-    def _shipped(self) -> Shipped:
-        if self._whole is None:
-            self._whole = Shipped(self._numbers())
-        return self._whole
-
     def _numbers(self) -> npt.NDArray[Any]:
         flat = self.block.reshape(*self.block.shape[:-2], -1)
-        return flat if self.border is None else np.concatenate([flat, self.border], axis=-1)
+        return flat if self.border is None else joined(flat, self.border)
 
     def _place(self, query: Any, key: Any, where: Any) -> Any:
         return self._place_of_tokens(query + self.queries[0], key + self.keys[0], where)
@@ -181,6 +176,8 @@ class BorderedToeplitz(LookedUp):
         fingerprint: 64 hex digits that name these bytes; "" for what was made here.
         resolved_spec: what was asked for, with positions; None for what was made here.
     """
+
+    _leaves: ClassVar[tuple[str, ...]] = ("toeplitz", "border")
 
     def __init__(
         self,
@@ -255,7 +252,8 @@ class BorderedToeplitz(LookedUp):
         }
 
     def _numbers(self) -> npt.NDArray[Any]:
-        return np.concatenate([self.toeplitz.diagonals, self.border], axis=-1)
+        numbers: npt.NDArray[Any] = joined(self.toeplitz.diagonals, self.border)
+        return numbers
 
     def _place(self, query: Any, key: Any, where: Any) -> Any:
         class_query, class_key = self._class_token()

@@ -89,6 +89,10 @@ class LocalServer:
         self._running: _Running | None = None
         _servers.add(self)
 
+    def __repr__(self) -> str:
+        state = "not running" if self._running is None else f"target={self.target!r}"
+        return f"LocalServer({', '.join([*map(repr, self._flags), state])})"
+
     def __enter__(self) -> Client:
         return self.start()
 

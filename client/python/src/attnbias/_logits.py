@@ -13,6 +13,7 @@ from attnbias._checks import require_instance, set_number
 from attnbias._dtypes import BFLOAT16, to_data_type
 from attnbias._encodings import Sinusoidal
 from attnbias._enums import set_enum
+from attnbias._shown import Shown
 from attnbias._tables import TableInfo, to_table_ref
 from attnbias._torch import is_torch_tensor, to_numpy
 from attnbias.v1 import logits_pb2
@@ -25,8 +26,8 @@ _AXES = 3  # heads, queries and a row
 _WANTED_TERM = "attnbias.ShawKeys(...) or another LogitsTerm (Client.get takes encodings)"
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class LogitsTerm:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LogitsTerm(Shown):
     """A term: which vector the position of a key has for a query."""
 
     field: ClassVar[str]
@@ -41,7 +42,7 @@ class LogitsTerm:
             set_number(message, name, getattr(self, name), f"{self.field}.{name}")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class _RelativeTable(LogitsTerm):
     table: Any
     left: int
@@ -55,7 +56,7 @@ class _RelativeTable(LogitsTerm):
             set_enum(message, "sign", self.sign, f"{self.field}.sign")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ShawKeys(_RelativeTable):
     """Shaw et al. 2018, keys: ``q_i . table[clip(j - i, -left, right) + left]``.
 
@@ -71,7 +72,7 @@ class ShawKeys(_RelativeTable):
     field: ClassVar[str] = "shaw_keys"
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ShawValues(_RelativeTable):
     """The same paper's values: ``sum_j weights[i, j] table[clip(j - i, -left, right) + left]``.
 
@@ -83,7 +84,7 @@ class ShawValues(_RelativeTable):
     field: ClassVar[str] = "shaw_values"
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SinusoidalDistances(LogitsTerm):
     """``q_i . W_kR R(i - j)``: Transformer-XL's (b), with ``query_bias`` (b) + (d).
 
@@ -118,7 +119,7 @@ class SinusoidalDistances(LogitsTerm):
         self._set_numbers(message, "clamp_len", "symmetric")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class AbsoluteKeys(LogitsTerm):
     """``q_i . W_k positions[j]``.
 
@@ -141,7 +142,7 @@ class AbsoluteKeys(LogitsTerm):
             message.projection.CopyFrom(to_table_ref(self.projection, None, path))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class DecomposedRelativePositions(LogitsTerm):
     """``q_i . (H[f(row i, row j)] + W[f(column i, column j)])`` for tokens of a grid.
 

@@ -3,12 +3,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from attnbias._checks import require_instance
 from attnbias.v1 import tensor_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +58,29 @@ class Mask:
         return tensor_pb2.Mask(
             causal=self.causal, window_left=self.window_left, window_right=self.window_right
         )
+
+    def rows_without_keys(
+        self, queries: Sequence[int], keys: Sequence[int]
+    ) -> list[tuple[int, int]]:
+        """Half-open ranges of queries, by their indices, that see none of the keys."""
+        left = math.inf if self.window_left is None else self.window_left
+        right = 0 if self.causal else math.inf if self.window_right is None else self.window_right
+        if isinstance(queries, range) and isinstance(keys, range):
+            # Needs no array: the ranges of diagonals may be far longer than the answer.
+            first, last = keys.start - right, keys.stop + left
+            blind = [
+                (queries.start, min(first, queries.stop)),
+                (max(last, queries.start), queries.stop),
+            ]
+            return [
+                (int(begin) - queries.start, int(end) - queries.start)
+                for begin, end in blind
+                if begin < end
+            ]
+        rows, columns = np.asarray(queries, np.float64), np.sort(np.asarray(keys, np.float64))
+        is_blind = columns.searchsorted(rows - left) == columns.searchsorted(rows + right, "right")
+        edges = np.flatnonzero(np.diff(is_blind, prepend=False, append=False))
+        return [(begin, end) for begin, end in edges.reshape(-1, 2).tolist()]
 
     def visible(self, relative_position: Any) -> Any:
         """Whether a key so many positions after the query is seen; of any library's arrays."""

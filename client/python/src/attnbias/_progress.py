@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from tqdm import tqdm
 
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
 
 _WORTHWHILE_BYTES = 16 << 20
 _PATIENCE = 0.5  # seconds before a bar appears unasked
+_USUAL_SHAPE: Final = (80, 24)
 
 
 class Progress:
@@ -43,6 +46,7 @@ class Progress:
         if self._bar is not None:
             self._bar.reset(total)
         elif self._wanted or (self._wanted is None and total >= _WORTHWHILE_BYTES):
+            columns, lines = _shape_to_assume()
             self._bar = tqdm(
                 total=total,
                 unit="B",
@@ -50,9 +54,20 @@ class Progress:
                 unit_divisor=1024,
                 disable=False if self._wanted else None,  # None: only on a terminal
                 delay=0 if self._wanted else _PATIENCE,
+                ncols=columns,
+                nrows=lines,
             )
 
     def advance(self, count: int) -> None:
         """Says that count more bytes have come."""
         if self._bar is not None:
             self._bar.update(count)
+
+
+def _shape_to_assume() -> tuple[int, int] | tuple[None, None]:
+    """Columns and lines for tqdm, which shows nothing on a terminal that reports 0 of them."""
+    try:
+        reported = os.get_terminal_size(sys.stderr.fileno())
+    except (OSError, ValueError):  # not a terminal
+        return None, None
+    return (None, None) if min(reported) > 0 else _USUAL_SHAPE

@@ -15,6 +15,7 @@ from attnbias._checks import require_instance, set_number
 from attnbias._dtypes import to_data_type
 from attnbias._encodings import Encoding
 from attnbias._enums import set_enum
+from attnbias._shown import Shown
 from attnbias._span import Span, bounds
 from attnbias.v1 import service_pb2, tensor_pb2
 
@@ -61,8 +62,8 @@ class RequestOptions(ListOptions, total=False):
     form: Form | None
 
 
-@dataclass(frozen=True, eq=False)
-class Request:
+@dataclass(frozen=True, eq=False, repr=False)
+class Request(Shown):
     """One tensor to ask for.
 
     Lengths and windows are a length n, which is [0, n), or a half-open tuple
@@ -143,7 +144,7 @@ class Request:
 
     def brief(self) -> str:
         """What is asked for in one line, as it was said."""
-        said = [_said(self.encoding)]
+        said = [repr(self.encoding)]
         for field in fields(self)[1:]:
             value = getattr(self, field.name)
             if value is not field.default:
@@ -236,15 +237,6 @@ class Request:
         else:
             set_number(mask, "fill_value", self.fill, "fill")
         return mask
-
-
-def _said(encoding: Encoding[Any]) -> str:
-    values = [
-        f"{field.name}={reprlib.repr(value)}"
-        for field in fields(encoding)  # type: ignore[arg-type]  # each of them is a dataclass
-        if (value := getattr(encoding, field.name)) is not field.default
-    ]
-    return f"{type(encoding).__name__}({', '.join(values)})"
 
 
 _WANTED_ENCODING = (

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from attnbias._errors import DataLossError
+from attnbias._expected import axes_of
 from attnbias._grid import BlockToeplitz, BorderedToeplitz
 from attnbias._mask import Mask
 from attnbias._memory import part_of
 from attnbias._tensors import KeyRow, Toeplitz
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
     from attnbias._info import TensorInfo, TensorPart
@@ -118,18 +121,16 @@ def _to_bordered(
 ) -> BlockToeplitz | BorderedToeplitz:
     inside, border = _to_part(info, arrays[0], request), arrays[1]
     names: Any = {"fingerprint": info.fingerprint, "resolved_spec": info.resolved_spec}
-    pair = info.resolved_spec.pair
     try:
         if isinstance(inside, BlockToeplitz):
             return BlockToeplitz(inside.block, border=border, **names)
         if isinstance(inside, Toeplitz):
+            queries, keys = axes_of(request.to_spec())
             return BorderedToeplitz(
                 inside,
                 border,
-                class_query=_index_of_zero(
-                    pair.query_offset + pair.queries.begin, inside.shape[-2]
-                ),
-                class_key=_index_of_zero(pair.keys.begin, inside.shape[-1]),
+                class_query=_class_token(queries),
+                class_key=_class_token(keys),
                 **names,
             )
     except ValueError as error:
@@ -137,6 +138,6 @@ def _to_bordered(
     raise DataLossError(f"header: a border beside form {info.parts[0].form}")
 
 
-def _index_of_zero(first: int, length: int) -> int | None:
-    """Where position 0 stands among ``length`` positions from ``first`` on."""
-    return -first if 0 <= -first < length else None
+def _class_token(positions: Sequence[int]) -> int | None:
+    """The index of the class token, whose position is 0."""
+    return positions.index(0) if 0 in positions else None

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,8 @@ class RingShard(LookedUp):
         resolved_spec: None, likewise.
     """
 
+    _leaves: ClassVar[tuple[str, ...]] = ("whole", "query_indices", "key_indices")
+
     def __init__(
         self,
         whole: Structure,
@@ -60,8 +62,6 @@ class RingShard(LookedUp):
         self.whole: Structure = whole.whole if isinstance(whole, RingShard) else whole
         self.mask = whole.mask
         self.vectors = whole.vectors
-        self.fingerprint = ""
-        self.resolved_spec = None
 
     @property
     def shape(self) -> tuple[int, ...]:

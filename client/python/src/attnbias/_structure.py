@@ -9,6 +9,7 @@ read ``[...]`` without the H. Vectors have a last axis more, of their columns.
 from __future__ import annotations
 
 import operator
+import sys
 from abc import ABC, abstractmethod
 from types import EllipsisType
 from typing import (
@@ -20,15 +21,16 @@ from typing import (
     Self,
     SupportsIndex,
     TypeAlias,
+    TypeVar,
     overload,
 )
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from attnbias._checks import require_instance
 from attnbias._dtypes import BFLOAT16
+from attnbias._jax import register_with_jax
 from attnbias._plot import Pictured
 from attnbias._shards import Layout, chunk, group_of, indices_of
 from attnbias._span import Span, bounds
@@ -48,6 +50,37 @@ if TYPE_CHECKING:
     Mod: TypeAlias = Callable[..., torch.Tensor]
     BlockSize: TypeAlias = SupportsIndex | tuple[SupportsIndex, SupportsIndex]
     Index = SupportsIndex | slice | EllipsisType | None
+    Same = TypeVar("Same", bound="Structure")
+
+    @overload
+    def _operator(self: Same, other: float | np.number[Any]) -> Same: ...
+    @overload
+    def _operator(
+        self: Structure, other: Structure | npt.NDArray[Any]
+    ) -> Structure | npt.NDArray[Any]: ...
+    @overload
+    def _operator(self: Any, other: Any) -> Any: ...
+    def _operator(self: Any, other: Any) -> Any: ...
+
+    class NDArrayOperatorsMixin:  # noqa: PLW1641  # nor do structures
+        """The types of numpy's operators, which it declares as Any."""
+
+        __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __pow__ = _operator
+        __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = _operator
+        __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = __matmul__ = __rpow__ = _operator
+        __rand__ = __ror__ = __rxor__ = __rlshift__ = __rrshift__ = __rmatmul__ = _operator
+        __lt__ = __le__ = __gt__ = __ge__ = _operator
+
+        def __eq__(self, other: object) -> Any: ...
+        def __ne__(self, other: object) -> Any: ...
+        def __divmod__(self, other: Any) -> Any: ...
+        def __neg__(self) -> Self: ...
+        def __pos__(self) -> Self: ...
+        def __abs__(self) -> Self: ...
+        def __invert__(self) -> Self: ...
+
+else:
+    from numpy.lib.mixins import NDArrayOperatorsMixin
 
 MAX_IMPLICIT_BYTES: Final = 1 << 30
 """The largest dense array that a structure becomes without being asked for one by name, as by
@@ -81,13 +114,24 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
             asked to be.
     """
 
-    fingerprint: str
-    resolved_spec: service_pb2.TensorSpec | None
+    fingerprint: str = ""
+    resolved_spec: service_pb2.TensorSpec | None = None
     mask: Mask | None = None
     vectors: bool = False
 
     _is_strided: ClassVar[bool]
     """Whether strides over what is held make the dense array: ``view`` copies nothing."""
+    _leaves: ClassVar[tuple[str, ...]]
+    """The attributes that are the leaves of a pytree of JAX."""
+    _whole: Shipped | None = None
+    """The numbers of what this is a window of, for ``score_mod``; made when first needed."""
+    _begin: int = 0
+    """The place of the first of these among them."""
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        """Makes an empty one, of a class that JAX knows if it is imported."""
+        register_with_jax(cls)
+        return super().__new__(cls)
 
     # ---- what each structure says of itself
 
@@ -269,6 +313,11 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
             queries, keys = (jax.numpy.asarray(indices) for indices in self._indices())
             places = self._place(queries[:, None], keys, jax.numpy.where)
             return jax.numpy.take(numbers, places, axis=-2 if self.vectors else -1)
+
+    def __jax_array__(self) -> Any:
+        """The dense tensor, as beside an array of JAX."""
+        self._check_implicit(self.dtype)
+        return self.to_jax()
 
     # ---- in attention
 
@@ -463,7 +512,8 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         def __getattr__(self, name: str) -> Any:
             message = f"{type(self).__name__!r} object has no attribute {name!r}"
             if not name.startswith("_") and hasattr(np.ndarray, name):
-                message += f": use np.{name}(bias), or bias.view().{name}"
+                takes = hasattr(np, name) and name != "astype"  # np.astype wants an ndarray
+                message += f": use {f'np.{name}(bias), or ' if takes else ''}bias.view().{name}"
             raise AttributeError(message, name=name, obj=self)
 
     def __bool__(self) -> bool:
@@ -527,6 +577,10 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
     def __dlpack_device__(self) -> tuple[int, int]:
         return _CPU
 
+    @overload
+    def __getitem__(self, index: tuple[SupportsIndex, ...]) -> Any: ...  # an array, or a number
+    @overload
+    def __getitem__(self, index: Index | tuple[Index, ...]) -> Self | npt.NDArray[Any]: ...
     def __getitem__(self, index: Index | tuple[Index, ...]) -> Any:
         entries = index if isinstance(index, tuple) else (index,)
         _require_basic(entries)
@@ -556,12 +610,20 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
     def _mapped(self, function: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Self:
         """The same structure of other numbers."""
 
-        def mapped(value: Any) -> Any:
+        def mapped(name: str, value: Any) -> Any:
             if isinstance(value, Structure):
                 return value._mapped(function)
-            return function(value) if isinstance(value, np.ndarray) else value
+            # Goes by the name: while JAX traces, the value is not an array of numpy's.
+            return value if value is None or name not in self._leaves else function(value)
 
-        return type(self)(**{name: mapped(value) for name, value in self._arguments().items()})
+        return type(self)(
+            **{name: mapped(name, value) for name, value in self._arguments().items()}
+        )
+
+    def _shipped(self) -> Shipped:
+        if self._whole is None:
+            self._whole = Shipped(self._numbers())
+        return self._whole
 
     # ---- its axes
 
@@ -647,7 +709,7 @@ class LookedUp(Structure):
         queries, keys = self._indices()
         places: npt.NDArray[np.intp] = self._place(queries[:, None], keys, np.where)
         axis = -2 if self.vectors else -1
-        dense: npt.NDArray[Any] = np.take(self._numbers(), places, axis=axis)
+        dense: npt.NDArray[Any] = np.take(np.asarray(self._numbers()), places, axis=axis)
         return dense
 
 
@@ -754,6 +816,13 @@ def inside(span: Span | None, length: int, name: str) -> tuple[int, int]:
         message = f"{name}: got [{begin}, {end}), want a window that is not empty in [0, {length})"
         raise IndexError(message)
     return begin, end
+
+
+def joined(first: Any, second: Any) -> Any:
+    """Two arrays of numpy, or of JAX, along the last axis."""
+    arrays = [first, second]
+    are_numpys = all(isinstance(each, np.ndarray) for each in arrays)
+    return (np if are_numpys else sys.modules["jax"].numpy).concatenate(arrays, axis=-1)
 
 
 def heads_of(array: npt.NDArray[Any], heads: Span | None, has_heads: bool) -> npt.NDArray[Any]:

@@ -14,7 +14,6 @@ import numpy.typing as npt
 from attnbias._checks import require_instance
 from attnbias._mask import Mask
 from attnbias._structure import (
-    Shipped,
     Structure,
     block_sizes,
     heads_of,
@@ -50,6 +49,7 @@ class Toeplitz(Structure):
     """
 
     _is_strided: ClassVar[bool] = True
+    _leaves: ClassVar[tuple[str, ...]] = ("diagonals",)
 
     def __init__(
         self,
@@ -88,10 +88,6 @@ class Toeplitz(Structure):
         self.mask = mask
         self.fingerprint = fingerprint
         self.resolved_spec = resolved_spec
-        # Of what this is a window, for score_mod: its diagonals, and the place of the first of
-        # these among them.
-        self._whole = Shipped(diagonals)
-        self._begin = 0
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -105,9 +101,10 @@ class Toeplitz(Structure):
 
     def view(self) -> npt.NDArray[Any]:
         """The dense tensor ``[H, query_length, key_length]`` as a read-only view, not a copy."""
-        base = self._diagonals(self.query_length - 1, None)
-        outer, columns = self._around(self.diagonals.strides)
-        step = self.diagonals.strides[len(outer)]
+        diagonals = np.asarray(self.diagonals)
+        base = self._cut(diagonals, self.query_length - 1, None)
+        outer, columns = self._around(diagonals.strides)
+        step = diagonals.strides[len(outer)]
         return np.lib.stride_tricks.as_strided(
             base, self.shape, (*outer, -step, step, *columns), writeable=False
         )
@@ -129,7 +126,7 @@ class Toeplitz(Structure):
         first_key, last_key = inside(keys, self.key_length, "keys")
         begin = first_key - (last_query - 1) + self.query_length - 1
         end = last_key - first_query + self.query_length - 1
-        diagonals = self._diagonals(begin, end)
+        diagonals = self._cut(self.diagonals, begin, end)
         part = type(self)(
             heads_of(diagonals, heads, self._has_heads()),
             query_length=last_query - first_query,
@@ -138,7 +135,7 @@ class Toeplitz(Structure):
             vectors=self.vectors,
             mask=self.mask,
         )
-        part._whole = self._whole.heads(heads, self._has_heads())
+        part._whole = self._shipped().heads(heads, self._has_heads())
         part._begin = self._begin + begin
         return part
 
@@ -184,7 +181,7 @@ class Toeplitz(Structure):
         return lambda query, key: mask.visible(key - query + first)
 
     def _bias_on(self, device: Device) -> Mod:
-        diagonals = self._whole.on(device)
+        diagonals = self._shipped().on(device)
         place = place_on(device, self._begin + self.query_length - 1)
         return lambda head, query, key: diagonals[head, key - query + place]
 
@@ -233,9 +230,9 @@ class Toeplitz(Structure):
         at = len(axes) - 1 - self.vectors
         return axes[:at], axes[at + 1 :]
 
-    def _diagonals(self, begin: int, end: int | None) -> npt.NDArray[Any]:
+    def _cut(self, diagonals: npt.NDArray[Any], begin: int, end: int | None) -> npt.NDArray[Any]:
         cut = slice(begin, end)
-        return self.diagonals[..., cut, :] if self.vectors else self.diagonals[..., cut]
+        return diagonals[..., cut, :] if self.vectors else diagonals[..., cut]
 
 
 class KeyRow(Structure):
@@ -251,6 +248,7 @@ class KeyRow(Structure):
     """
 
     _is_strided: ClassVar[bool] = True
+    _leaves: ClassVar[tuple[str, ...]] = ("row",)
 
     def __init__(
         self,
@@ -275,9 +273,6 @@ class KeyRow(Structure):
         self.query_length = query_length
         self.fingerprint = fingerprint
         self.resolved_spec = resolved_spec
-        # As in Toeplitz.
-        self._whole = Shipped(row)
-        self._begin = 0
 
     @property
     def key_length(self) -> int:
@@ -307,12 +302,12 @@ class KeyRow(Structure):
             heads_of(self.row, heads, self._has_heads())[..., first_key:last_key],
             query_length=last_query - first_query,
         )
-        part._whole = self._whole.heads(heads, self._has_heads())
+        part._whole = self._shipped().heads(heads, self._has_heads())
         part._begin = self._begin + first_key
         return part
 
     def _bias_on(self, device: Device) -> Mod:
-        row = self._whole.on(device)
+        row = self._shipped().on(device)
         place = place_on(device, self._begin)
         return lambda head, _, key: row[head, key + place]
 

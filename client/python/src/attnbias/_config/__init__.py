@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from attnbias._encodings import Encoding
 
 
-_MOST_LEVELS: Final = 100  # a server's bound
+# A server's bounds.
+_MOST_LEVELS: Final = 100
+_MOST_BYTES: Final = 64 << 20
 
 
 class Configuration(Protocol):
@@ -61,8 +64,8 @@ def from_config(config: ConfigSource, *, checkpoint: str | None = None) -> dict[
 
     Raises:
         TypeError: config is none of these.
-        ValueError: a field bears on positions and is not understood, a model_type is not known, or
-            servers mount no checkpoints of it.
+        ValueError: a field bears on positions and is not understood, a model_type is not known,
+            servers mount no checkpoints of it, or the file is not a regular one.
         OSError: there is no such file; the error says what is in the folder.
     """
     require_instance(checkpoint, (str, type(None)), "checkpoint", "a name, or None")
@@ -113,10 +116,17 @@ def _values_of(config: ConfigSource) -> tuple[Mapping[str, Any], str]:
 def _read(path: Path) -> dict[str, Any]:
     """As transformers reads it, and as a server does: NaN and Infinity are numbers."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        json.dumps(values, ensure_ascii=False).encode()  # halves of surrogate pairs are no text
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # reading a FIFO may wait forever
+            raise ValueError(f"{path}: got a folder, a FIFO or a device, want a regular file")
+        if status.st_size > _MOST_BYTES:
+            raise ValueError(f"{path}: got {status.st_size} bytes, want at most {_MOST_BYTES}")
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise FileNotFoundError(_no_config(path)) from None
+    try:
+        values = json.loads(text)
+        json.dumps(values, ensure_ascii=False).encode()  # halves of surrogate pairs are no text
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not JSON: {error}") from None
     if not isinstance(values, dict):
@@ -138,7 +148,10 @@ def _no_config(path: Path) -> str:
     folder = path.parent
     want = "config.json or its folder"
     if path.name != "config.json" or not folder.is_dir():
-        return f"config: got {str(path)!r}, want {want}"
+        return (
+            f"config: got {str(path)!r}, want {want}; that of a model on the Hub is "
+            "transformers.AutoConfig.from_pretrained(NAME)"
+        )
     files = sorted(each.name for each in folder.iterdir())
     got = f"config: got {str(folder)!r}, which has no config.json but {', '.join(files[:8]) or '-'}"
     if "adapter_config.json" in files:

@@ -84,7 +84,8 @@ class Model:
         note: for readers of docs/models.md.
         tables: names the tensors that servers mount; None where they mount no checkpoints of it.
         attach: the module of ``attnbias.transformers`` that replaces its positions, without the
-            underscore; None where ``attach`` does not know it.
+            underscore; None where ``attach`` does not take it.
+        unattached: why ``attach`` does not take it.
     """
 
     rule: str = "none"
@@ -98,6 +99,7 @@ class Model:
     note: str = ""
     tables: str | None = None
     attach: str | None = None
+    unattached: str = ""
 
 
 def _default(value: Any) -> Any:

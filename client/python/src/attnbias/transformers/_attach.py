@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 from attnbias._checks import require_instance
 from attnbias._client import Client
+from attnbias._errors import Error
 from attnbias.transformers._changes import Changes
 from attnbias.transformers._family import Attention, Family, Site, Wanted, family_of
 from attnbias.transformers._handle import Attached, Replacement
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from transformers import PreTrainedModel
 
 _MARK: Final = "_attnbias_attached"
@@ -50,13 +54,15 @@ def attach(
         What was replaced, what could not be compared, and the way back.
 
     Raises:
-        ImportError: transformers is not installed.
+        ImportError: transformers is not installed, or it or torch lacks a name that the model's
+            family needs. The model is unchanged.
         ValueError: a model that is not known or is attached already, an attention that it cannot
             run with, a table of positions that the server does not have, or a module whose numbers
             are not the server's. The model is unchanged.
         Error: the server's.
     """
     try:
+        import torch  # noqa: PLC0415
         import transformers  # noqa: PLC0415
     except ImportError as error:
         message = "attach: transformers is not installed; pip install 'attnbias[transformers]'"
@@ -69,10 +75,19 @@ def attach(
     require_instance(client, Client, "client", "an attnbias.Client")
     if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1:
         raise ValueError(f"max_length: got {max_length!r}, want an integer from 1 on")
-    family = family_of(model.config.model_type)
+    # Tables made in inference mode could not be trained with, and those of a comparison are here.
+    with torch.inference_mode(mode=False), torch.device("cpu"):
+        return _attached(model, client, max_length, attention)
+
+
+def _attached(
+    model: PreTrainedModel, client: Client, max_length: int, attention: Attention | None
+) -> Attached:
+    family = family_of(model)
     _refuse_attached(model)
     chosen = _attention_of(model, attention, family)
-    sites = list(family.sites(Wanted(model, max_length, chosen, client)))
+    with _errors_of_the_models_code(f"a {type(model).__name__}", "read"):
+        sites = list(family.sites(Wanted(model, max_length, chosen, client)))
     if not sites:
         message = f"model: got a {type(model).__name__} without positions that a server has"
         raise ValueError(message)
@@ -117,17 +132,28 @@ def _compared(site: Site, answer: Any) -> str:
         return site.reason
     path = ".".join(filter(None, (site.path, site.method)))
     try:
-        for pair in site.compare(answer):
-            require_same(path, pair)
+        with _errors_of_the_models_code(path, "compared"):
+            for pair in site.compare(answer):
+                require_same(path, pair)
     except IncomparableError as reason:
         return str(reason)
-    except ValueError:
-        raise
-    except Exception as error:  # of the model's code, which was replaced by other code
-        raise ValueError(
-            f"model: got {path} with code of its own, which fails where it is compared: {error}"
-        ) from error
     return ""
+
+
+@contextlib.contextmanager
+def _errors_of_the_models_code(what: str, done: str) -> Iterator[None]:
+    """Makes ValueErrors of what a model raises whose code or attributes were replaced."""
+    from attnbias.transformers._compare import IncomparableError  # noqa: PLC0415  # imports torch
+
+    try:
+        yield
+    except (Error, ImportError, IncomparableError, ValueError):
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"model: got {what} with code or attributes of its own, which fail where they are "
+            f"{done}: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _attention_of(
@@ -135,7 +161,8 @@ def _attention_of(
 ) -> Attention | None:
     """What attention is going to run with; None is another that the model has."""
     name = model.config._attn_implementation if attention is None else attention
-    for one in family.attentions:
+    known = [each for each in family.attentions if each != "sdpa" or model._supports_sdpa]
+    for one in known:
         if name == one:
             if one == "flex" and model.config.output_attentions:
                 raise ValueError(
@@ -146,7 +173,7 @@ def _attention_of(
     if attention is None and family.takes_any:
         return None
     got = f"{name!r}, which the model has" if attention is None else repr(name)
-    wanted = " or ".join(f'"{one}"' for one in family.attentions)
+    wanted = " or ".join(f'"{one}"' for one in known)
     message = f"attention: got {got}, want {wanted} for {type(model).__name__}"
     if attention == "flex" and family.takes_any and model._supports_flex_attn:
         message += (

@@ -102,7 +102,12 @@ def embedded(
     if not isinstance(past, torch.Tensor) and not whole:
         buckets = buckets[first - queries + 1 : first + keys]
         first = queries - 1
-    return Diagonals(table(buckets.to(table.weight.device)).t().contiguous(), first)
+    return Diagonals(table(near(buckets, table.weight)).t().contiguous(), first)
+
+
+def near(numbers: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """The numbers where a weight is, or where they are if accelerate has put the weight away."""
+    return numbers if weight.is_meta else numbers.to(weight.device)
 
 
 def require_length(length: int, max_length: int) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from types import CellType, FunctionType, MethodType
+from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 _ABSENT: Final = object()
+_BELOW_HOOK: Final = "_old_forward"  # accelerate's name for the forward that its own calls
 
 
 class Changes:
@@ -31,15 +32,16 @@ class Changes:
             self._undo.append(lambda: setattr(owner, name, before))
 
     def set_method(self, module: nn.Module, name: str, function: Callable[..., Any]) -> None:
-        """Sets a method of an instance; a copy of the module has its own."""
-        self.set(module, name, MethodType(function, module))
+        """Sets a method of an instance; a copy of the module has its own.
+
+        The method is no MethodType, which pickle would look up by the function's name in the
+        module. A forward goes below that of accelerate, which moves weights and inputs.
+        """
+        is_hooked = name == "forward" and _BELOW_HOOK in vars(module)
+        self.set(module, _BELOW_HOOK if is_hooked else name, functools.partial(function, module))
 
     def set_names(self, module: nn.Module, **functions: Callable[..., Any]) -> None:
-        """Remakes a module's forward with other functions for some of its file.
-
-        Raises:
-            ValueError: the forward uses no function of that name.
-        """
+        """Remakes a module's forward with other functions for some of its file."""
         self.set_method(module, "forward", _with_names(type(module).forward, functions))
 
     def add_buffer(self, module: nn.Module, name: str, tensor: Tensor, near: Tensor) -> None:
@@ -83,8 +85,6 @@ def _with_names(function: FunctionType, functions: dict[str, Callable[..., Any]]
     inner = getattr(function, "__wrapped__", None)
     names, cells = function.__globals__, function.__closure__
     if inner is None:
-        for name in functions.keys() - set(function.__code__.co_names):
-            raise ValueError(f"model: got {function.__qualname__}, which does not use {name}")
         names = names | functions
     else:
         remade = _with_names(inner, functions)

@@ -81,10 +81,11 @@ def require_same(path: str, pair: Pair) -> None:
 
 
 def _refuse(what: str, cause: str) -> NoReturn:
+    cause = cause or "The model or its configuration was changed after it was made"
     raise ValueError(
-        f"model: got {what}. {cause or 'The module was changed after it was made'}: "
-        "load the model again, with the configuration that it shall have, and attach it before "
-        "anything in it is changed; or leave it unattached"
+        f"model: got {what}. {cause}: "
+        "load the model again, with the configuration and the dtype that it should have, and "
+        "attach it before anything in it is changed; or leave it unattached"
     )
 
 

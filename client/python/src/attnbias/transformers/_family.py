@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from attnbias._config.models import MODELS
+from attnbias._config.models import MODELS, UNSERVED
+from attnbias.transformers import _names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,7 +41,7 @@ class Wanted:
         """Those of a class, with their paths. Refuses subclasses: they may compute otherwise."""
         classes = known if isinstance(known, tuple) else (known,)
         for path, module in self.model.named_modules():
-            if _class_of(module) in classes:
+            if class_of(module) in classes:
                 yield path, module
             elif isinstance(module, classes):
                 names = " or ".join(kind.__name__ for kind in classes)
@@ -74,7 +75,7 @@ class Site:
     reason: str = ""
 
 
-def _class_of(module: nn.Module) -> type:
+def class_of(module: nn.Module) -> type:
     """The class of a module before FSDP made one of it that also shards."""
     kind = type(module)
     is_sharded = any(base.__name__ == "FSDPModule" for base in kind.__bases__)
@@ -97,15 +98,35 @@ class Family:
     takes_any: bool = False
 
 
-def family_of(model_type: str) -> Family:
-    """The family of a model type.
+def family_of(model: PreTrainedModel) -> Family:
+    """The family of a model's type.
 
     Raises:
+        ImportError: transformers or torch lacks a name that the family's code needs.
         ValueError: none is known.
     """
-    module = MODELS[model_type].attach if model_type in MODELS else None
+    module = _module_of(model)
     if module is None:
-        known = ", ".join(name for name, model in MODELS.items() if model.attach is not None)
-        raise ValueError(f"model: got model_type {model_type!r}, want one of {known}")
+        model_type = model.config.model_type
+        why = (
+            MODELS[model_type].unattached if model_type in MODELS else UNSERVED.get(model_type, "")
+        )
+        parts = [path for path, part in model.named_modules() if path and _module_of(part)]
+        attached = " or ".join(f"attach(model.{path}, ...)" for path in parts)
+        raise ValueError(
+            f"model: got model_type {model_type!r}, want one that attach takes, see docs/models.md"
+            f"{why and f': {why}'}. " + (f"Attach a part of it: {attached}" if parts else _BY_HAND)
+        )
+    _names.require(module, model)
     family: Family = importlib.import_module(f"attnbias.transformers._{module}").FAMILY
     return family
+
+
+_BY_HAND: Final = "Leave it as it is, or put what a Client gets in place by hand: docs/encodings.md"
+
+
+def _module_of(module: nn.Module) -> str | None:
+    """The module of this package for a model, or a part that is one; None for others."""
+    model_type: str = getattr(getattr(module, "config", None), "model_type", "")
+    is_model = hasattr(module, "set_attn_implementation")
+    return MODELS[model_type].attach if is_model and model_type in MODELS else None

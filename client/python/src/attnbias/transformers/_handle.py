@@ -52,6 +52,10 @@ class Attached:
         self._changes = changes
         self._replacements = replacements
 
+    def __repr__(self) -> str:
+        left = sum(each.left for each in self._replacements)
+        return f"Attached({len(self._replacements) - left} replaced, {left} left as they are)"
+
     def report(self) -> tuple[Replacement, ...]:
         """What was replaced, in the order of the model's modules."""
         return self._replacements

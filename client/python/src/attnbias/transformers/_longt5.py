@@ -16,7 +16,7 @@ from transformers.models.longt5.modeling_longt5 import (
 from attnbias._request import Request
 from attnbias._torch import to_torch
 from attnbias.transformers import _t5
-from attnbias.transformers._bias import Diagonals, dense, require_length
+from attnbias.transformers._bias import Diagonals, dense, near, require_length
 from attnbias.transformers._compare import probing
 from attnbias.transformers._family import Family, Site, Wanted
 
@@ -87,7 +87,7 @@ def _check_length(max_length: int, _: Any, args: tuple[Any, ...], options: dict[
 
 def _local_bias(module: Any, block_length: int) -> torch.Tensor:
     table = module.relative_attention_bias
-    numbers = table(module.attnbias_buckets.to(table.weight.device)).t()
+    numbers = table(near(module.attnbias_buckets, table.weight)).t()
     return dense(Diagonals(numbers, block_length - 1), block_length, 3 * block_length)[None]
 
 

@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rotary positions as Llama has them: one module that makes cosines and sines for all layers."""
+"""Rotary positions: modules that make cosines and sines for all layers.
+
+Modules differ in how they arrange these numbers: Llama has each frequency in both halves of a row,
+Cohere twice in a row, GPT-OSS once; Llama 4 has complex numbers; OLMo keeps float32; Qwen2-VL takes
+its columns from three axes of positions. A probe of the module's own code finds its ``_Form``.
+"""
 
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 import warnings
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -41,19 +47,71 @@ _LENGTHS_KEPT: Final = 4  # of a "dynamic" rope_type; each has a table of its ow
 
 
 def sites(wanted: Wanted) -> Iterator[Site]:
-    """The module, once for each table that it has."""
-    for path, module in wanted.modules(_class_of(wanted.model)):
+    """Each module, once for each table that it has."""
+    for path, module in wanted.modules(_classes_of(wanted.model)):
         for layer_type, encoding, scale in _encodings_of(module):
             tables = _Tables(wanted, path, module, layer_type, encoding=encoding, scale=scale)
             yield from tables.sites()
 
 
-def _class_of(model: PreTrainedModel) -> type:
-    names = (kind.__module__ for kind in type(model).__mro__)
-    file = sys.modules[next(name for name in names if name.startswith("transformers.models."))]
-    (found,) = (kind for name, kind in vars(file).items() if name.endswith("RotaryEmbedding"))
-    known: type = found
-    return known
+def _classes_of(model: PreTrainedModel) -> tuple[type, ...]:
+    """The rotary modules of the files of transformers that a model is made of."""
+    names = {kind.__module__ for module in model.modules() for kind in type(module).__mro__}
+    files = sorted(name for name in names if name.startswith("transformers.models."))
+    return tuple(
+        kind
+        for file in files
+        for name, kind in vars(sys.modules[file]).items()
+        if name.endswith("RotaryEmbedding") and kind.__module__ == file
+    )
+
+
+class _Form(NamedTuple):
+    """How a module arranges the numbers of a position, or of one position on each of some axes.
+
+    Attributes:
+        axes: number of axes of positions.
+        axis: the axis of position_ids that they are; None if the module knows one axis only.
+        is_complex: whether the answer is complex numbers, and not cosines and sines.
+        keeps_float32: whether the answer is not cast to the type of the module's input.
+    """
+
+    axes: int
+    axis: int | None
+    is_complex: bool
+    keeps_float32: bool
+
+
+def _form_of(module: Any, layer_type: str) -> tuple[_Form, torch.Tensor]:
+    """The form, and the number in each column: of axis a, pair m of n it is a * n + m.
+
+    Found with the module's own code, whatever frequencies it has and wherever they are: in their
+    place are ones that give each pair of each axis an angle of its own.
+    """
+    pairs = getattr(module, _own(layer_type, "inv_freq")).shape[-1]
+    octave = 0.125 * (1 + torch.arange(pairs, device="cpu") / pairs)
+    if module.rope_type == "axial":
+        ids = torch.tensor([[1, 2]], device="cpu")
+    else:
+        ids = torch.tensor([1, 2, 4], device="cpu").reshape(3, 1, 1)
+    options = {"layer_type": layer_type} if layer_type else {}
+    plain = {_own(layer_type, "inv_freq"): octave, _own(layer_type, "attention_scaling"): 1.0}
+    forward = inspect.unwrap(type(module).forward)
+    with probing(module, **plain):
+        made, narrow = (
+            forward(module, torch.zeros(1, dtype=dtype, device="cpu"), ids, **options)
+            for dtype in (torch.float32, torch.bfloat16)
+        )
+    is_complex = isinstance(made, torch.Tensor)
+    cos, sin = (made.real, made.imag) if isinstance(made, torch.Tensor) else made
+    angles = torch.atan2(sin, cos).flatten(0, -2)[0]
+    is_one = cos.dim() > ids.dim()
+    axes = 1 if is_one else ids.numel()
+    known = torch.cat([octave * 2**axis for axis in range(axes)])
+    columns = (angles[:, None] - known).abs().argmin(-1)
+    axis = None if is_one else -1 if module.rope_type == "axial" else 0
+    keeps_float32 = is_complex or narrow[0].dtype == torch.float32
+    return _Form(axes, axis, is_complex, keeps_float32), columns
 
 
 def _encodings_of(module: Any) -> Iterator[tuple[str, Rotary, float | None]]:
@@ -85,9 +143,15 @@ def _encodings_of(module: Any) -> Iterator[tuple[str, Rotary, float | None]]:
     for place, encoding in places.items():
         _, _, layer_type = place.partition(".")
         if layer_type in layer_types:
-            # The two halves of a row are the same numbers, so one of them is fetched.
             assert isinstance(encoding, Rotary)
-            yield layer_type, replace(encoding, layout="compact"), None
+            yield layer_type, _of_one_axis(encoding), None
+
+
+def _of_one_axis(encoding: Rotary) -> Rotary:
+    """The numbers of each pair once, at the same position on all axes."""
+    if encoding.rope_type == "axial":  # each axis has half of the pairs, and all frequencies
+        encoding = replace(encoding, head_dim=encoding.head_dim // 2, rope_type="default")
+    return replace(encoding, layout="compact", mrope_order=None, mrope_section=None)
 
 
 def _has_lengths(module: Any) -> bool:
@@ -124,6 +188,7 @@ class _Tables:
         self._layer_type = layer_type
         self._encoding = encoding
         self._scale = scale
+        self._form, self._columns = _form_of(module, layer_type)
 
     def sites(self) -> Iterator[Site]:
         """One for each table that ``max_length`` needs."""
@@ -161,11 +226,21 @@ class _Tables:
         return Site(self._path, "forward", self._module, request, put, 0, compare)
 
     def _with_table(self, changes: Changes, module: Any, answer: RotaryTables) -> None:
-        _add(changes, module, _name(self._layer_type), answer)
-        changes.set_method(module, "forward", _FORWARDS.get(type(module).__name__, _forward))
+        self._add(changes, module, _name(self._layer_type), answer)
+        changes.set(module, _name(self._layer_type, "form"), self._form)
+        columns = _name(self._layer_type, "columns")
+        changes.add_buffer(module, columns, self._columns, self._frequencies())
+        changes.set_method(module, "forward", _forward)
 
     def _with_long_table(self, changes: Changes, module: Any, answer: RotaryTables) -> None:
-        _add(changes, module, _name(self._layer_type, "long"), answer)
+        self._add(changes, module, _name(self._layer_type, "long"), answer)
+
+    def _add(self, changes: Changes, module: Any, name: str, answer: RotaryTables) -> None:
+        changes.add_buffer(module, name, bits_of(answer.cos, answer.sin), self._frequencies())
+
+    def _frequencies(self) -> torch.Tensor:
+        frequencies: torch.Tensor = getattr(self._module, _own(self._layer_type, "inv_freq"))
+        return frequencies
 
     def _with_lengths(
         self, trained: int, changes: Changes, module: Any, answer: RotaryTables
@@ -187,44 +262,44 @@ class _Tables:
     ) -> Iterator[Pair]:
         """What the module makes of some positions beside the rows that were fetched."""
         module, layer_type = self._module, self._layer_type
-        require_readable(*module.buffers())
-        trained = module.original_max_seq_len
+        frequencies = self._frequencies()
+        require_readable(frequencies)
         if encoding.rope_type == "dynamic":
             yield Pair(
                 "original_max_seq_len",
-                torch.tensor([trained]),
+                torch.tensor([getattr(module, _own("", "original_max_seq_len"))]),
                 torch.tensor([encoding.max_position_embeddings]),
                 {"index": [0]},
             )
         positions = [first] if first else probes(length)
-        ids = torch.tensor([positions], device="cpu")
+        # Axes have the same positions in other orders.
+        order = torch.arange(len(positions), device="cpu")
+        order = torch.stack([order.roll(axis) for axis in range(self._form.axes)])
+        ids = torch.tensor(positions, device="cpu")[order]
         options = {"layer_type": layer_type} if layer_type else {}
         with probing(module):
             x = torch.zeros(1, dtype=torch.float32, device="cpu")
             if encoding.rope_type == "dynamic":
                 # A short sequence undoes what longer ones have changed before.
-                module.forward(x, ids.new_zeros(1, 1), **options)
-            made = module.forward(x, ids, **options)
+                module.forward(x, torch.zeros_like(ids[:, None, :1]), **options)
+            made = module.forward(x, ids.t() if self._form.axis == -1 else ids[:, None], **options)
         own = (made.real, made.imag) if isinstance(made, torch.Tensor) else made
-        served = [to_torch(part) for part in (answer.cos, answer.sin)]
-        bound = _bound(encoding, positions, served, from_row=first)
+        tables = [to_torch(part) for part in (answer.cos, answer.sin)]
+        bound = _bound(encoding, positions, tables, from_row=first)
+        cause = (
+            ""
+            if frequencies.dtype == torch.float32
+            else f"Its frequencies were cast to {frequencies.dtype}".replace("torch.", "")
+        )
         rows = [position - first for position in positions]
-        frequencies = getattr(module, _own(layer_type, "inv_freq"))
-        for quantity, ours, its in zip(("cos", "sin"), served, own, strict=True):
-            wanted = ours[rows]
-            limit = bound + 2 * ULP * wanted.double().abs()
-            if its.shape[-1] == 2 * wanted.shape[-1]:
-                wanted, limit = (torch.cat((each, each), -1) for each in (wanted, limit))
-            yield Pair(
-                quantity,
-                its[0],
-                wanted,
-                {"position": positions, "column": range(wanted.shape[-1])},
-                limit,
-                ""
-                if frequencies.dtype == torch.float32
-                else f"Its frequencies were cast to {frequencies.dtype}".replace("torch.", ""),
+        for quantity, table, its in zip(("cos", "sin"), tables, own, strict=True):
+            ours = table[rows]
+            wanted, limit = (
+                _arranged(each[order.t()], self._columns)
+                for each in (ours, bound + 2 * ULP * ours.double().abs())
             )
+            axes = {"position": positions, "column": range(wanted.shape[-1])}
+            yield Pair(quantity, its.flatten(0, -2), wanted, axes, limit, cause)
 
 
 def _bound(
@@ -251,10 +326,6 @@ def _needed(length: int | None) -> int:
     """A length that the encoding's rope_type always has."""
     assert length is not None
     return length
-
-
-def _add(changes: Changes, module: Any, name: str, answer: RotaryTables) -> None:
-    changes.add_buffer(module, name, bits_of(answer.cos, answer.sin), next(module.buffers()))
 
 
 def bits_of(*parts: Any) -> torch.Tensor:
@@ -371,18 +442,25 @@ def _rows_of_length(
     return numbers[:, (rows - first).to(table.device)]
 
 
+def _arranged(rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+    """The columns of a module, out of the rows of its positions ``[..., axes, pairs]``."""
+    return rows.flatten(-2)[..., columns]
+
+
 def _forward(
     module: Any, x: torch.Tensor, position_ids: torch.Tensor, layer_type: str | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    cos, sin = (rows.to(x.dtype) for rows in _rows(module, position_ids, layer_type or ""))
-    return torch.cat((cos, cos), dim=-1), torch.cat((sin, sin), dim=-1)
+) -> tuple[torch.Tensor, torch.Tensor] | torch.Tensor:
+    layer_type = layer_type or ""
+    form: _Form = getattr(module, _name(layer_type, "form"))
+    columns = getattr(module, _name(layer_type, "columns")).to(position_ids.device)
+    if form.axis is None:
+        position_ids = position_ids[..., None]
+    elif form.axis == 0:  # as the modules do: one row of positions is that of all axes
+        position_ids = position_ids.expand(form.axes, -1, -1).movedim(0, -1).contiguous()
+    cos, sin = (_arranged(rows, columns) for rows in _rows(module, position_ids, layer_type))
+    if form.is_complex:
+        return torch.complex(cos, sin)
+    return (cos, sin) if form.keeps_float32 else (cos.to(x.dtype), sin.to(x.dtype))
 
-
-def _complex_forward(module: Any, x: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
-    del x  # whose type transformers does not ask for either
-    return torch.complex(*_rows(module, position_ids, ""))
-
-
-_FORWARDS: Final = {"DeepseekV2RotaryEmbedding": _complex_forward}
 
 FAMILY: Final = Family(attentions=("eager", "sdpa"), sites=sites, takes_any=True)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Marian, Pegasus and Whisper: sinusoids, which their files hold as frozen weights.
+"""Marian, Pegasus, Whisper, M2M100 and their kin: sinusoids, frozen weights or a buffer.
 
-The decoder of Whisper has a learned table, which is the server's if it has one of these numbers.
+M2M100 and its kin count positions from the row after that of padding, which is zeros. The decoder
+of Whisper has a learned table, which is the server's if it has one of these numbers.
 """
 
 from __future__ import annotations
@@ -10,9 +11,16 @@ import functools
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from transformers.models.fsmt.modeling_fsmt import SinusoidalPositionalEmbedding
+from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
+from transformers.models.nllb_moe.modeling_nllb_moe import NllbMoeSinusoidalPositionalEmbedding
 from transformers.models.pegasus.modeling_pegasus import PegasusSinusoidalPositionalEmbedding
+from transformers.models.speech_to_text.modeling_speech_to_text import (
+    Speech2TextSinusoidalPositionalEmbedding,
+)
 from transformers.models.whisper.modeling_whisper import WhisperEncoder, WhisperPositionalEmbedding
+from transformers.models.xglm.modeling_xglm import XGLMSinusoidalPositionalEmbedding
 
 from attnbias._encodings import Sinusoidal
 from attnbias._request import Request
@@ -27,7 +35,7 @@ from attnbias.transformers._compare import (
     probing,
     require_readable,
 )
-from attnbias.transformers._family import Family, Site, Wanted
+from attnbias.transformers._family import Family, Site, Wanted, class_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,6 +56,15 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
             of_text = Request(encoding, positions=wanted.max_length)
         compare = functools.partial(_pairs, module, _of_text, _FLOAT64)
         yield Site(path, "forward", module, of_text, _replacing(_forward), 0, compare)
+    of_rows: dict[int, Request] = {}
+    for path, module in wanted.modules(tuple(_FORWARDS)):
+        first = _first_row(module)
+        if first not in of_rows:
+            encoding = Sinusoidal(dim=module.embedding_dim, layout="tensor2tensor")
+            of_rows[first] = Request(encoding, positions=first + wanted.max_length)
+        replace = _replacing(_FORWARDS[class_of(module)])
+        compare = functools.partial(_pairs, module, _after_padding, 1.0)
+        yield Site(path, "forward", module, of_rows[first], replace, 0, compare)
     encoders = list(wanted.modules(WhisperEncoder))
     for path, encoder in encoders:
         module = encoder.embed_positions
@@ -71,6 +88,36 @@ def _of_sound(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
     return made
 
 
+def _after_padding(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
+    """Rows of positions that begin at 0: of tokens that are not padding, or of the positions."""
+    is_xglm = isinstance(module, XGLMSinusoidalPositionalEmbedding)
+    tokens = position_ids if is_xglm else torch.full_like(position_ids, module.padding_idx + 1)
+    made: torch.Tensor = module.forward(tokens[None])[0]
+    return made
+
+
+def _first_row(module: Any) -> int:
+    """The row of position 0."""
+    is_xglm = isinstance(module, XGLMSinusoidalPositionalEmbedding)
+    is_padded = isinstance(module, tuple(_FORWARDS))
+    if is_xglm:
+        return int(module.offset)
+    return int(module.padding_idx) + 1 if is_padded else 0
+
+
+def _weight_of(module: Any) -> torch.Tensor:
+    weight: torch.Tensor = getattr(module, "weights", None)
+    return module.weight if weight is None else weight
+
+
+def _table_of(module: Any, answer: Any) -> torch.Tensor:
+    table = to_torch(answer)
+    if _first_row(module):
+        table = table.clone()
+        table[module.padding_idx : module.padding_idx + 1] = 0  # a table may end before it
+    return table
+
+
 def _pairs(
     module: Any,
     rows: Callable[[Any, torch.Tensor], torch.Tensor],
@@ -79,16 +126,17 @@ def _pairs(
 ) -> Iterator[Pair]:
     """Rows of the module's table beside those that were fetched, as many as both have.
 
-    Whisper's angles are float32; those of Marian and Pegasus float64, ``unit`` times as coarse.
+    Angles are float32; those of Marian and Pegasus float64, ``unit`` times as coarse.
     """
-    require_readable(module.weight)
-    served = to_torch(answer)
-    count, dim = min(len(module.weight), len(served)), served.shape[1]
+    weight, first = _weight_of(module), _first_row(module)
+    require_readable(weight)
+    served = _table_of(module, answer)[first:]
+    count, dim = min(len(weight) - first, len(served)), served.shape[1]
     with probing(module):
-        own = rows(module, torch.arange(count, device=module.weight.device)).cpu()
+        own = rows(module, torch.arange(count, device=weight.device)).cpu()
     served = served[:count]
     frequencies = _BASE ** -(torch.arange(dim // 2).double() / (dim // 2))
-    angles = unit * angle_bound(range(count), frequencies, _BASE).repeat(1, 2)
+    angles = unit * angle_bound(range(first, first + count), frequencies, _BASE).repeat(1, 2)
     # What a cast, or the type of a checkpoint's file, has rounded.
     held = torch.finfo(held_in(own))
     bound = angles + max(held.eps, 2 * ULP) * served.double().abs() + held.eps * held.tiny
@@ -103,35 +151,83 @@ def _replacing(forward: Callable[..., torch.Tensor]) -> Callable[[Changes, Any, 
 def _with_table(
     changes: Changes, module: Any, answer: Any, *, forward: Callable[..., torch.Tensor]
 ) -> None:
-    changes.add_buffer(module, _TABLE, to_torch(answer).view(torch.int32), module.weight)
+    bits = _table_of(module, answer).view(torch.int32)
+    changes.add_buffer(module, _TABLE, bits, _weight_of(module))
     changes.set_method(module, "forward", forward)
 
 
 def _forward(
     module: Any,
     input_ids_shape: torch.Size,
-    past_key_values_length: int = 0,
+    cache_length: int = 0,
     position_ids: torch.Tensor | None = None,
+    *,
+    past_key_values_length: int = 0,  # the second's name before transformers 5.24
 ) -> torch.Tensor:
     if position_ids is not None:
         return _rows_at(module, position_ids)
-    past, length = past_key_values_length, input_ids_shape[1]
+    past, length = cache_length or past_key_values_length, input_ids_shape[1]
     table = getattr(module, _TABLE)
     require_length(past + length, table.shape[0])
     return _rows(module, table[past : past + length])
 
 
-def _rows_at(module: Any, position_ids: torch.Tensor) -> torch.Tensor:
-    table = getattr(module, _TABLE)
+def _of_tokens(
+    module: Any,
+    input_ids: torch.Tensor | None = None,
+    inputs_embeds: torch.Tensor | None = None,
+    cache_length: int = 0,
+    *,
+    past_key_values_length: int = 0,  # its name until transformers 5.23
+) -> torch.Tensor:
+    past, padding = cache_length + past_key_values_length, module.padding_idx
+    if input_ids is None:
+        rows = module.create_position_ids_from_inputs_embeds(inputs_embeds, past, padding)
+    else:
+        rows = module.create_position_ids_from_input_ids(input_ids, padding, past)
+    return _rows_at(module, rows)
+
+
+def _of_fsmt_tokens(
+    module: Any, tokens: torch.Tensor, *, cache_length: int = 0, past_key_values_length: int = 0
+) -> torch.Tensor:
+    rows = module.make_positions(tokens, module.padding_idx)
+    return _rows_at(module, rows + cache_length + past_key_values_length)
+
+
+def _of_positions(module: Any, position_ids: torch.Tensor, cache_length: int = 0) -> torch.Tensor:
+    del cache_length  # position_ids are those behind it
+    return _rows_at(module, position_ids + module.offset)
+
+
+_FORWARDS: Final[dict[type, Callable[..., torch.Tensor]]] = {
+    M2M100SinusoidalPositionalEmbedding: _of_tokens,
+    NllbMoeSinusoidalPositionalEmbedding: _of_tokens,
+    Speech2TextSinusoidalPositionalEmbedding: _of_tokens,
+    SinusoidalPositionalEmbedding: _of_fsmt_tokens,
+    XGLMSinusoidalPositionalEmbedding: _of_positions,
+}
+
+
+def _rows_at(module: Any, places: torch.Tensor) -> torch.Tensor:
+    """Rows of the table; a position is as many rows behind the first one."""
+    table, first = getattr(module, _TABLE), _first_row(module)
     count = table.shape[0]
-    _rotary.check_positions(position_ids, count)
-    rows = _rotary.rows_of(position_ids, count, signed=False)
+    _rotary.check_positions(places - first, count - first, least=-first)
+    rows = _rotary.rows_of(places, count, signed=False)
     return _rows(module, table.to(rows.device)[rows])
 
 
 def _rows(module: Any, bits: torch.Tensor) -> torch.Tensor:
     """Of the weight's type, as the model has them."""
-    rows: torch.Tensor = _rotary.numbers_of(bits, module.weight.device).to(module.weight.dtype)
+    weight = _weight_of(module)
+    if weight.requires_grad and torch.is_grad_enabled():
+        raise ValueError(
+            "model: got gradients for a table of sinusoids, which attach has replaced; want "
+            "requires_grad_(False) of embed_positions, as of what is not trained, or "
+            "torch.no_grad(); or detach() the model to train it"
+        )
+    rows: torch.Tensor = _rotary.numbers_of(bits, weight.device).to(weight.dtype)
     return rows
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""T5, mT5 and UMT5: a bucketed bias, which the first layer shares or each layer has."""
+"""T5 and its kin: a bucketed bias, which the first layer shares or each layer has."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import nn
 from transformers.models.mt5.modeling_mt5 import MT5Attention
+from transformers.models.switch_transformers.modeling_switch_transformers import (
+    SwitchTransformersAttention,
+)
 from transformers.models.t5.modeling_t5 import T5Attention
 from transformers.models.umt5.modeling_umt5 import UMT5Attention
 
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from attnbias._tensors import Toeplitz
     from attnbias.transformers._changes import Changes
 
-ATTENTIONS: Final = (T5Attention, MT5Attention, UMT5Attention)
+ATTENTIONS: Final = (T5Attention, MT5Attention, UMT5Attention, SwitchTransformersAttention)
 INDEX_BYTES: Final = 8  # of an int64
 
 

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hides the differences between the versions of gRPC and Protobuf that this
+// tree is built with: those of Debian 12 and 13, and the current ones.
+#ifndef ATTNBIAS_PROTO_GRPC_VERSIONS_H_
+#define ATTNBIAS_PROTO_GRPC_VERSIONS_H_
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "google/protobuf/util/json_util.h"
+#include "grpc/grpc_security.h"
+#include "grpcpp/security/server_credentials.h"
+
+namespace attnbias {
+
+// Makes credentials out of those of the C interface, and takes ownership of
+// these. `state`, which their callbacks use, lives as long as the result.
+std::shared_ptr<grpc::ServerCredentials> CredentialsOfC(
+    grpc_server_credentials* credentials, std::shared_ptr<const void> state);
+
+enum class LibraryLogLevel : uint8_t { kDebug, kWarning, kError };
+
+// Calls `log` for each line that gRPC and Protobuf log from now on, on the
+// thread that logs it, and keeps these lines off the standard error.
+void LogLibrariesBy(void (*log)(LibraryLogLevel level, std::string_view line));
+
+// Makes fields without a value part of the JSON, unless they have presence.
+void PrintUnsetFields(google::protobuf::util::JsonPrintOptions* options);
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_PROTO_GRPC_VERSIONS_H_

@@ -1,0 +1,15 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Makes a machine that builds with the current gRPC: make_current_machine.sh FOLDER. Needs root and
+# debootstrap.
+set -euo pipefail
+machine=$1
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=tests/tools/bare_machine.sh
+source "$root/tests/tools/bare_machine.sh"
+mkdir -p "$machine"
+make_machine "$machine" sid
+in_machine "$machine" "$root" "$root" cmake/use-current-grpc.sh
+# The libraries alone of what tests take.
+in_machine "$machine" "$root" "$root" cmake/install-build-packages.sh \
+  "$(dpkg --print-architecture)" <(grep -- '-dev$' "$root/tests/tools/debian-packages.txt")
