@@ -103,7 +103,12 @@ class Flood:
 
     def put_on(self, address: str, seconds: float, counts: Counts) -> None:
         deadline = time.monotonic() + seconds
-        sockets = [http2.open_socket(address) for _ in range(self.connections)]
+        sockets = []
+        for _ in range(self.connections):
+            try:
+                sockets.append(http2.open_socket(address))
+            except OSError:
+                counts["closed"] += 1
         say_begun()
         for connection in sockets:
             connection.settimeout(1)
