@@ -11,7 +11,7 @@ import pytest
 
 import attnbias
 from tests.attack.attack import BUDGET, HEALTH, PROCESS, Attack, computes
-from tests.attack.load import GET, LOADS, Flood, request
+from tests.attack.load import GET, LOADS, Calls, Flood, request
 from tests.envoy.calls_test import receives, small
 from tests.envoy.conftest import StartEdge
 from tests.envoy.edge import (
@@ -23,7 +23,7 @@ from tests.envoy.edge import (
     monitor_of,
 )
 from tests.integration.contract import alibi
-from tests.integration.server import Stub, eventually, refused
+from tests.integration.server import PATIENCE, Stub, eventually, refused
 from tests.integration.traffic import Traffic
 from tests.tools import http2
 
@@ -275,6 +275,36 @@ def test_headers_that_never_end_are_given_up(edge: Edge) -> None:
         beginning = http2.frame(http2.HEADERS, 0, 1, http2.call_headers(GET))
         slow.sendall(http2.PREFACE + http2.settings() + beginning)
         eventually(lambda: edge.stats()[given_up] == before + 1, "it is given up")
+
+
+def test_a_request_that_never_ends_is_given_up(edge: Edge) -> None:
+    given_up = "http.edge.downstream_rq_timeout"
+    before = edge.stats()[given_up]
+    slow = http2.Connection(edge.tls_address)
+    call = slow.begin(GET, request(alibi(4, 8))[:-1], ends=False)
+    assert http2.pump([slow], lambda: call.ended, PATIENCE)
+    assert edge.stats()[given_up] == before + 1
+    slow.close()
+
+
+def test_calls_of_many_addresses_at_once_are_bounded(start_edge: StartEdge) -> None:
+    edge = start_edge(f"--memory-budget={BUDGET}", count=1, change=any_number_of_calls)
+    [server] = edge.replicas.servers
+    load = LOADS["unfinished"]
+    assert isinstance(load, Calls)
+    clients = [http2.Connection(edge.tls_address) for _ in range(60)]
+    calls = [
+        client.begin(load.path, load.body(0)[:5], ends=False, **load.headers)
+        for client in clients
+        for _ in range(100)
+    ]
+    assert http2.pump(clients, lambda: sum(call.ended for call in calls) >= 2000, PATIENCE)
+    assert edge.stats()["cluster.attnbias.upstream_rq_active"] <= 4000
+    assert server.peak_resident_bytes() <= BUDGET + PROCESS
+    for client in clients:
+        client.close()
+    with edge.client() as client:
+        client.describe(attnbias.ALiBi(num_heads=4), queries=8, keys=8)
 
 
 def test_a_connection_without_a_handshake_is_closed(edge: Edge) -> None:
