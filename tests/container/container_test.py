@@ -48,22 +48,10 @@ def buildah(tmp_path_factory: pytest.TempPathFactory, machine: list[str]) -> Ite
         yield buildah
 
 
-def target_options(target: str) -> Iterator[str]:
-    """A target of the Dockerfile, and what this machine's network was told of pip's index."""
-    yield f"--target={target}"
-    told = {
-        "/etc/ssl/certs/ca-certificates.crt": "/usr/local/share/ca-certificates/host.crt",
-        "/etc/pip.conf": "/etc/pip.conf",
-    }
-    for here, there in told.items():
-        if os.path.exists(here):
-            yield f"--volume={here}:{there}:ro"
-
-
 @pytest.fixture(scope="module")
 def container(buildah: Buildah) -> str:
     platform = [f"--platform=linux/{ARCHITECTURE}"] if ARCHITECTURE else []
-    buildah.build_as_users_do(*platform, *(target_options(TARGET) if TARGET else ()))
+    buildah.build_as_users_do(*platform, *([f"--target={TARGET}"] if TARGET else ()))
     return buildah("from", "--pull-never", "attnbias")
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds images without an engine or a registry.
 
-The base image is made with debootstrap, once; buildah builds with chroot isolation, which needs
-root and no more. To run an image for another architecture, the kernel must run its programs, as
+The base image is made with debootstrap, once, and knows what this machine was told of its network;
+buildah builds with chroot isolation, which needs root and no more. To run an image for another architecture, the kernel must run its programs, as
 need_arm64 of setup.sh sees to.
 """
 
@@ -98,7 +98,9 @@ def _base_context() -> pathlib.Path:
         if not context.exists():
             part = context.with_suffix(".part")
             output("rm", "-rf", part)
-            output("debootstrap", "--variant=minbase", "sid", part / "root")
+            (part / "root").mkdir(parents=True)
+            make = f'source {ROOT}/tests/tools/bare_machine.sh && make_machine "$0" sid'
+            output("bash", "-euc", make, part / "root")
             output("tar", "-C", part / "root", "-cf", part / "root.tar", ".")
             output("rm", "-rf", part / "root")
             (part / "Dockerfile").write_text("FROM scratch\nADD root.tar /\n")
