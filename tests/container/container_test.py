@@ -44,7 +44,7 @@ def machine() -> Iterator[list[str]]:
 
 @pytest.fixture(scope="module")
 def buildah(tmp_path_factory: pytest.TempPathFactory, machine: list[str]) -> Iterator[Buildah]:
-    with buildah_in(tmp_path_factory.mktemp("buildah"), machine, ARCHITECTURE) as buildah:
+    with buildah_in(tmp_path_factory.mktemp("buildah"), machine) as buildah:
         yield buildah
 
 
