@@ -310,6 +310,32 @@ def header_references() -> Iterable[bytes]:
     yield from itertools.repeat(http2.frame(http2.CONTINUATION, 0, 1, newest * 16000), 200)
 
 
+def small_references() -> Iterable[bytes]:
+    """Adds a field of two bytes to HPACK's table, and refers to it in a byte each time."""
+    yield http2.frame(http2.HEADERS, 0, 1, http2.call_headers(GET) + b"\x40\1x\1v")
+    newest = bytes([0x80 | 62])
+    yield from itertools.repeat(http2.frame(http2.CONTINUATION, 0, 1, newest * 16000), 200)
+
+
+def table_sizes() -> Iterable[bytes]:
+    """Header blocks that change the size of HPACK's table to 0 and back to 4096."""
+    yield http2.frame(http2.HEADERS, 0, 1, http2.call_headers(GET))
+    sizes = b"\x20\x3f\xe1\x1f" * 4000
+    yield from itertools.repeat(http2.frame(http2.CONTINUATION, 0, 1, sizes), 200)
+
+
+def provoked_resets() -> Iterable[bytes]:
+    """Calls that the server has to reset: their windows grow beyond what HTTP/2 allows."""
+    block = http2.call_headers(GET)
+    update = struct.pack(">I", 2**31 - 1)
+    for first in range(1, 10_000, 2000):
+        yield b"".join(
+            http2.frame(http2.HEADERS, http2.END_HEADERS, stream, block)
+            + http2.frame(http2.WINDOW_UPDATE, 0, stream, update)
+            for stream in range(first, first + 2000, 2)
+        )
+
+
 def eager_calls() -> Iterable[bytes]:
     """Calls beyond the limit that the server's settings state."""
     block = http2.call_headers(GET)
@@ -529,17 +555,20 @@ PROXY: dict[str, Calls | Flood] = {
         window=0,
     ),
     "unfinished": Calls(
-        "3000 calls with 5 KB of headers, whose messages do not come",
+        "1500 calls with 5 KB of headers, whose messages do not come",
         GET,
         lambda n: http2.framed(bytes(16)),
-        at_once=3000,
-        count=3000,
-        connections=30,
+        at_once=1500,
+        count=1500,
+        connections=15,
         unsent=16,
         headers={f"x{n}": "v" * 120 for n in range(40)},
     ),
     "headers": Flood("64 MiB of headers of one call", endless_headers),
     "references": Flood("3 MB of references to a header of 4 KB", header_references),
+    "small_references": Flood("3 MB of references to a header of 2 bytes", small_references),
+    "table_sizes": Flood("1.6 million changes of the size of HPACK's table", table_sizes),
+    "provoked_resets": Flood("5000 calls that the server resets", provoked_resets),
     "unacknowledged": Flood("5000 calls at once, the settings not acknowledged", eager_calls),
     "patient_pings": Flood("5 million pings by and by, no answer read", patient_pings),
     "empty_data": Flood("400000 frames of data without a byte", empty_data),

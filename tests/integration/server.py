@@ -101,9 +101,10 @@ class Server:
         return int(found[1]) * 1024 if found else 0
 
     def connections(self) -> int:
-        """Established ones to its port on IPv4."""
+        """Established connections to its port. The current gRPC takes IPv4 on sockets of IPv6."""
         port = int(self.address.rpartition(":")[2])
-        rows = pathlib.Path(f"/proc/{self.process.pid}/net/tcp").read_text().splitlines()[1:]
+        folder = pathlib.Path(f"/proc/{self.process.pid}/net")
+        rows = [row for name in ("tcp", "tcp6") for row in (folder / name).read_text().splitlines()]
         fields = [row.split() for row in rows]
         return sum(field[1].endswith(f":{port:04X}") and field[3] == "01" for field in fields)
 
