@@ -2,6 +2,7 @@
 """What hostile clients do, and that Envoy ends it while another client's calls go on."""
 
 import contextlib
+import pathlib
 import socket
 import time
 import urllib.error
@@ -11,7 +12,7 @@ import pytest
 
 import attnbias
 from tests.attack.attack import BUDGET, HEALTH, PROCESS, Attack, computes
-from tests.attack.load import GET, LOADS, Calls, Flood, request
+from tests.attack.load import GET, LOADS, LOGITS, Calls, Flood, large_request, request
 from tests.envoy.calls_test import receives, small
 from tests.envoy.conftest import StartEdge
 from tests.envoy.edge import (
@@ -288,6 +289,19 @@ def test_a_request_that_never_ends_is_given_up(edge: Edge) -> None:
     assert http2.pump([slow], lambda: call.ended, PATIENCE)
     assert edge.stats()[given_up] == before + 1
     slow.close()
+
+
+def test_logits_of_a_caller_without_rights_are_not_awaited(
+    start_edge: StartEdge, tmp_path: pathlib.Path
+) -> None:
+    """Envoy forwards these requests before they are complete."""
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"trainer sha256:{'0' * 64}\n")
+    edge = start_edge(f"--tokens={tokens}", count=1)
+    stranger = http2.Connection(edge.tls_address)
+    calls = [stranger.begin(LOGITS, large_request()[:-1000], ends=False) for _ in range(20)]
+    assert http2.pump([stranger], lambda: all(call.ended for call in calls), PATIENCE)
+    stranger.close()
 
 
 def test_calls_of_many_addresses_at_once_are_bounded(start_edge: StartEdge) -> None:
