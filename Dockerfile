@@ -8,8 +8,7 @@ ARG TARGETARCH
 WORKDIR /src
 COPY cmake/debian-packages*.txt cmake/*-grpc.* cmake/install-build-packages.sh cmake/
 RUN cmake/use-current-grpc.sh \
- && cmake/install-build-packages.sh "$TARGETARCH" \
- && apt-get -qq install -y --no-install-recommends pax-utils tzdata >/dev/null \
+ && cmake/install-build-packages.sh "$TARGETARCH" cmake/debian-packages-image.txt \
  && rm -rf /var/lib/apt/lists/*
 COPY . .
 ENV CCACHE_DIR=/ccache CCACHE_BASEDIR=/src CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
@@ -26,7 +25,8 @@ FROM build AS build-cuda
 RUN [ -z "$(dpkg --print-foreign-architectures)" ]
 # nvcc takes no newer compiler.
 RUN apt-get -qq update \
- && apt-get -qq install -y --no-install-recommends g++-15 python3-venv >/dev/null \
+ && DEBIAN_FRONTEND=noninteractive \
+    apt-get -qq install -y --no-install-recommends g++-15 python3-venv >/dev/null \
  && rm -rf /var/lib/apt/lists/*
 RUN cmake/make-cuda-toolkit.sh /cuda
 RUN --mount=type=cache,target=/ccache \

@@ -10,7 +10,7 @@ root=$1 files=("${@:2}")
 data=(/etc/ssl/certs/ca-certificates.crt /usr/share/zoneinfo /etc/debian_version
   /usr/lib/os-release)
 
-mkdir -p "$root"/{etc,usr/{bin,lib,lib64,sbin},var/lib/dpkg/status.d}
+mkdir -p "$root"/{dev,etc,proc,sys,usr/{bin,lib,lib64,sbin},var/lib/dpkg/status.d}
 mkdir --mode 1777 "$root/tmp"
 ln -s usr/{bin,lib,lib64,sbin} "$root"
 ln -s ../usr/lib/os-release "$root/etc"

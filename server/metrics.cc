@@ -134,8 +134,7 @@ void Metrics::RegisterPhases() {
 }
 
 void Metrics::RegisterRejections() {
-  auto& rejected = AddCounters("attnbias_rejected_total",
-                               "Calls turned away");
+  auto& rejected = AddCounters("attnbias_rejected_total", "Calls turned away");
   for (int i = 0; i < kNumRejections; ++i) {
     rejections_[i] =
         &rejected.Add({{"reason", std::string(kRejectionNames[i])}});
