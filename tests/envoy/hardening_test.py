@@ -13,7 +13,7 @@ import pytest
 import attnbias
 from tests.attack.attack import BUDGET, HEALTH, PROCESS, Attack, computes
 from tests.attack.load import GET, LOADS, LOGITS, Flood, large_request, request
-from tests.envoy.calls_test import receives, small
+from tests.envoy.calls_test import receives
 from tests.envoy.conftest import StartEdge
 from tests.envoy.edge import (
     Config,
@@ -279,6 +279,13 @@ def test_headers_that_never_end_are_given_up(edge: Edge) -> None:
         beginning = http2.frame(http2.HEADERS, 0, 1, http2.call_headers(GET))
         slow.sendall(http2.PREFACE + http2.settings() + beginning)
         eventually(lambda: edge.stats()[given_up] == before + 1, "it is given up")
+
+
+def test_a_request_beyond_the_limit_is_refused(edge: Edge) -> None:
+    with edge.stub() as stub:
+        error = refused(lambda: stub.get(bytes(9 << 20)))
+    assert error.code() == grpc.StatusCode.UNKNOWN
+    assert error.details() == "Payload Too Large"
 
 
 def test_a_request_that_never_ends_is_given_up(edge: Edge) -> None:

@@ -11,7 +11,9 @@ import fcntl
 import json
 import os
 import pathlib
+import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from typing import Any
@@ -106,3 +108,36 @@ def _base_context() -> pathlib.Path:
             (part / "Dockerfile").write_text("FROM scratch\nADD root.tar /\n")
             part.rename(context)
     return context
+
+
+_IN_PLACE = """#!/bin/sh
+root=$(dirname "$0")/root
+exec "$root"/lib64/ld-linux-*.so.* --library-path "$root/usr/lib/$(uname -m)-linux-gnu" \\
+  "$root/usr/local/bin/attnbias-server" "$@"
+"""
+
+
+def unpack(folder: pathlib.Path) -> None:
+    """Builds the image and copies its files to `folder`/root.
+
+    `folder`/attnbias-server runs its server there, with the image's loader and libraries, so that
+    it finds files of this machine.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    with (
+        tempfile.TemporaryDirectory() as storage,
+        root_mount() as machine,
+        buildah_in(pathlib.Path(storage), machine) as buildah,
+    ):
+        buildah.build_as_users_do()
+        container = buildah("from", "--pull-never", "attnbias")
+        output("cp", "--archive", buildah("mount", container), folder / "root")
+        buildah("umount", container)
+    script = folder / "attnbias-server"
+    script.write_text(_IN_PLACE)
+    script.chmod(0o755)
+
+
+if __name__ == "__main__":
+    unpack(pathlib.Path(sys.argv[1]))

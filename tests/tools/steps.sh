@@ -329,12 +329,16 @@ need_manifest_tools() {
   export CUSTOM_RESOURCE_DEFINITIONS
 }
 
-# Envoy as deploy/envoy has it, in front of two servers.
+# Envoy as deploy/envoy has it, in front of the image's server.
 step_envoy() {
+  ((EUID == 0)) || skip "building an image without a container engine needs root"
+  need_current_machine  # or this is skipped
+  need_packages tests/tools/debian-packages-container.txt
   build dev
   install_python_client
   need_envoy
-  pytest "${at_once[@]}" tests/envoy
+  python -m tests.tools.image build/image-root
+  ATTNBIAS_SERVER_BINARY=$root/build/image-root/attnbias-server pytest "${at_once[@]}" tests/envoy
 }
 
 # Triton's and KServe's own clients, which cannot share a process.
