@@ -281,6 +281,17 @@ def test_headers_that_never_end_are_given_up(edge: Edge) -> None:
         eventually(lambda: edge.stats()[given_up] == before + 1, "it is given up")
 
 
+def test_an_incomplete_request_reaches_no_server(start_edge: StartEdge) -> None:
+    edge = start_edge(count=1)
+    incomplete = large_request()[:-1000]
+    slow = http2.Connection(edge.tls_address)
+    slow.begin(GET, incomplete, ends=False)
+    received = "http.edge.downstream_cx_rx_bytes_total"
+    assert http2.pump([slow], lambda: edge.stats()[received] > len(incomplete), PATIENCE)
+    assert edge.stats()["cluster.attnbias.upstream_rq_total"] == 0
+    slow.close()
+
+
 def test_a_request_beyond_the_limit_is_refused(edge: Edge) -> None:
     with edge.stub() as stub:
         error = refused(lambda: stub.get(bytes(9 << 20)))
