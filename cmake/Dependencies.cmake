@@ -17,6 +17,7 @@ pkg_check_modules(MPFR REQUIRED IMPORTED_TARGET mpfr)
 pkg_check_modules(GMP REQUIRED IMPORTED_TARGET gmp)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET openblas)
+pkg_check_modules(ISAL REQUIRED libisal)
 pkg_check_modules(MICROHTTPD REQUIRED IMPORTED_TARGET libmicrohttpd)
 set(ATTNBIAS_TRACING "AUTO" CACHE STRING
     "Spans over OTLP: AUTO (where opentelemetry-cpp is found), REQUIRED or OFF")

@@ -17,7 +17,9 @@
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/grpcpp.h"
 #include "grpcpp/security/server_credentials.h"
+#include "proto/grpc_versions.h"
 #include "server/access/tls_credentials.h"
 #include "server/codec/spec_codec.h"
 #include "server/limits.h"
@@ -228,7 +230,22 @@ absl::Status Server::StartGrpc() {
   ATTNBIAS_ASSIGN_OR_RETURN(
       grpc_server_,
       ListenOn(addresses_, credentials_, builder, config_.socket_mode));
+  WarnOfStrangers();
   return absl::OkStatus();
+}
+
+void Server::WarnOfStrangers() const {
+  const bool is_open = access_->certificates() == nullptr ||
+                       access_->certificates()->client_ca.empty() ||
+                       access_->has_tokens();
+  const auto found = std::ranges::find_if(
+      addresses_, [](const auto& address) { return !address.is_local(); });
+  if (GrpcIsMaintained() || !is_open || found == addresses_.end()) return;
+  LogWarning(absl::StrCat(
+      "gRPC ", grpc::Version(), " has known weaknesses, without fixes, and any",
+      " client that reaches ", ToString(*found), " can use them: listen on",
+      " loopback, require certificates (--tls-client-ca without --tokens), or",
+      " deploy the image behind Envoy; see SECURITY.md"));
 }
 
 // Health alone, in plaintext: Kubernetes' probes speak no TLS.
@@ -284,7 +301,8 @@ std::string Server::Summary() const {
                       " kernels=", std::string(backend_->kernels().name),
                       " threads=", config_.threads,
                       " memory-budget=", config_.memory_budget_bytes,
-                      " backend=", backend_->names().front());
+                      " backend=", backend_->names().front(),
+                      " grpc=", grpc::Version());
 }
 
 v1::GetServerInfoResponse Server::MakeInfo() const {

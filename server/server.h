@@ -83,6 +83,8 @@ class Server {
   void AddGauges();
   absl::Status StartGrpc();
   absl::Status StartProbes();
+  // Logs a warning where strangers reach a gRPC that gets no fixes any more.
+  void WarnOfStrangers() const;
   void KeepWarm();
   v1::GetServerInfoResponse MakeInfo() const;
   void UpdateReadiness();

@@ -638,3 +638,28 @@ def test_all_addresses_of_a_machine_without_ipv6_are_ipv4s(tmp_path: pathlib.Pat
         line = process.stdout.readline()
         process.terminate()
     assert line.startswith("listening on ")
+
+
+STRANGERS = "weaknesses, without fixes, and any client that reaches"
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None or os.geteuid() != 0, reason="needs root")
+@pytest.mark.parametrize("admitted", ["anyone", "tokens", "certificates"])
+def test_a_grpc_without_fixes_warns_of_strangers(
+    start_server: Any, files: Files, admitted: str
+) -> None:
+    """In a network of its own, where nobody reaches it."""
+    ca = f"--tls-client-ca={files.authority.certificate}"
+    flags = {
+        "anyone": (),
+        "tokens": files.tls(ca, files.write_tokens(one="a token of thirty-two letters.....")),
+        "certificates": files.tls(ca),
+    }
+    network = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$0" "$@"')
+    server = start_server("--listen=0.0.0.0:0", *flags[admitted], prefix=network)
+    warns = admitted != "certificates" and not server.grpc_gets_fixes()
+    assert (STRANGERS in server.log()) == warns
+
+
+def test_it_warns_of_nobody_on_loopback(start_server: Any) -> None:
+    assert STRANGERS not in start_server().log()

@@ -188,7 +188,7 @@ def test_the_first_line_says_what_it_works_with(start_server: Any) -> None:
         version = stub.info(message("GetServerInfoRequest")()).version
     (line,) = [line for line in server.log().splitlines() if " attnbias-server " in line]
     settings = "kernels=scalar threads=3 memory-budget=67108864 backend=cpu"
-    assert line.endswith(f" info attnbias-server {version} {settings}")
+    assert f" info attnbias-server {version} {settings} grpc=1." in line
 
 
 def test_what_is_hardly_meant_is_warned_of(

@@ -18,6 +18,8 @@ from tests.tools import http2
 
 def test_running_out_of_descriptors_is_survived(start_server: Any) -> None:
     server = start_server(prefix=("prlimit", "--nofile=64:64"))
+    if not server.grpc_gets_fixes():
+        pytest.skip("this gRPC has CVE-2023-4785: it accepts no connection any more")
     with contextlib.ExitStack() as flood:
         for _ in range(200):
             flood.enter_context(http2.open_socket(server.address))

@@ -107,6 +107,11 @@ class Server:
         fields = [row.split() for row in rows]
         return sum(field[1].endswith(f":{port:04X}") and field[3] == "01" for field in fields)
 
+    def grpc_gets_fixes(self) -> bool:
+        """Whether it is built with the current gRPC."""
+        [minor] = re.findall(r" grpc=1\.(\d+)", self.log())
+        return int(minor) > 51
+
     def descriptors(self) -> int:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 

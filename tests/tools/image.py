@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds images without an engine or a registry.
 
-The base image is made with debootstrap, once; buildah builds and runs with chroot
-isolation, which needs root and no more. An image for another architecture needs a
-kernel that can run its programs, as need_arm64 of setup.sh sees to.
+The base image is made with debootstrap, once, and knows what this machine was told of its network.
+buildah builds with chroot isolation, which needs root and no more. To run an image for another
+architecture, the kernel must run its programs, as need_arm64 of setup.sh sees to.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CACHE = pathlib.Path(os.environ["ATTNBIAS_CACHE"])
-BASE = "debian:bookworm-slim"
+BASE = "debian:sid-slim"
 
 
 def output(*command: object, **environment: str) -> str:
@@ -46,20 +46,14 @@ class Buildah:
     def __call__(self, *words: object) -> str:
         return output(*self._machine, "buildah", *words)
 
-    def build_base(self, architecture: str) -> None:
-        """Adds to the base image what it is for `architecture`, as Debian names it."""
-        platform = f"--platform=linux/{architecture}"
-        context = _base_context(architecture)
-        self("build", "--quiet", "--pull-never", platform, "--manifest", BASE, context)
+    def build_base(self) -> None:
+        self("build", "--quiet", "--pull-never", "--tag", BASE, _base_context())
 
     def build_as_users_do(self, *more: str) -> None:
         output(*self._machine, ROOT / "dev", "image", "--quiet", "--pull-never", *more)
 
     def write_bill(self) -> None:
         output(*self._machine, ROOT / "dev", "bill")
-
-    def command(self, container: str, *words: str) -> list[str]:
-        return [*self._machine, "buildah", "run", container, "--", *words]
 
     def config(self, image: str) -> dict[str, Any]:
         config: dict[str, Any] = json.loads(self("inspect", "--type=image", image))["Docker"]
@@ -87,32 +81,26 @@ def root_mount() -> Iterator[list[str]]:
 
 
 @contextlib.contextmanager
-def buildah_in(
-    folder: pathlib.Path, machine: list[str], architecture: str | None = None
-) -> Iterator[Buildah]:
-    """buildah that has the base image, until the `with` block ends.
-
-    `architecture` is that of the image to build, by default this machine's.
-    """
+def buildah_in(folder: pathlib.Path, machine: list[str]) -> Iterator[Buildah]:
+    """buildah that has the base image, until the `with` block ends."""
     buildah = Buildah(folder, machine)
-    here = output("dpkg", "--print-architecture")
-    for each in {here, architecture or here}:
-        buildah.build_base(each)
+    buildah.build_base()
     yield buildah
     buildah("rm", "--all")
     buildah("rmi", "--all", "--force")
 
 
-def _base_context(architecture: str) -> pathlib.Path:
-    """The folder to build the image from, as debootstrap makes it."""
-    context = CACHE / f"debian-bookworm-{architecture}"
+def _base_context() -> pathlib.Path:
+    """The folder to build the base image from, as debootstrap makes it."""
+    context = CACHE / "debian-sid"
     with context.with_suffix(".lock").open("w") as lock:  # other clones share the cache
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not context.exists():
             part = context.with_suffix(".part")
             output("rm", "-rf", part)
-            arch = f"--arch={architecture}"
-            output("debootstrap", arch, "--variant=minbase", "bookworm", part / "root")
+            (part / "root").mkdir(parents=True)
+            make = f'source {ROOT}/tests/tools/bare_machine.sh && make_machine "$0" sid'
+            output("bash", "-euc", make, part / "root")
             output("tar", "-C", part / "root", "-cf", part / "root.tar", ".")
             output("rm", "-rf", part / "root")
             (part / "Dockerfile").write_text("FROM scratch\nADD root.tar /\n")
