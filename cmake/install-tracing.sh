@@ -12,6 +12,7 @@ cd "$folder"
 apt-get -qq -o APT::Sandbox::User=root download "opentelemetry-cpp:$architecture"
 dpkg-deb --raw-extract opentelemetry-cpp_*.deb package
 rm package/usr/lib/*/libopentelemetry_{exporter,http,otlp,proto}*
+sed -i -E '/libopentelemetry_(exporter|http|otlp|proto)/d' package/DEBIAN/md5sums
 sed -i -E '/^Depends:/s/ lib(curl|grpc|protobuf)[^,]*,//g' package/DEBIAN/control
 dpkg-deb --build package sdk.deb >/dev/null
 DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
