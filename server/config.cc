@@ -230,8 +230,6 @@ void AddTableFlags(CLI::App& app, ServerConfig& config) {
 }
 
 void AddLifecycleFlags(CLI::App& app, ServerConfig& config) {
-  AddSwitch(app, "--overload-unready", config.overload_unready,
-            "Overload makes the server NOT_SERVING as readiness");
   AddDuration(app, "--drain-notice", config.drain_notice, absl::ZeroDuration(),
               "Time between NOT_SERVING and closing the port");
   AddDuration(app, "--drain-grace", config.drain_grace, absl::ZeroDuration(),

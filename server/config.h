@@ -41,8 +41,6 @@ struct ServerConfig {
   bool reflection = true;
   // Whether the Open Inference Protocol is served beside the contract.
   bool oip = true;
-  // Whether overload makes the server NOT_SERVING as "readiness".
-  bool overload_unready = false;
   // How long the server goes on as usual after it has said NOT_SERVING, so that
   // load balancers notice first.
   absl::Duration drain_notice = absl::Seconds(5);

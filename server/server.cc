@@ -41,7 +41,6 @@ constexpr int64_t kQueueCapacity = 4096;
 
 // How soon what nobody waits for any more is noticed.
 constexpr std::chrono::milliseconds kCancelledPeriod(20);
-constexpr std::chrono::milliseconds kReadinessPeriod(100);
 constexpr std::chrono::milliseconds kMinTablesPeriod(100);
 constexpr std::chrono::milliseconds kAccessPeriod(1000);
 // Of a connection to the port of the probes, which come one at a time.
@@ -107,7 +106,6 @@ absl::StatusOr<std::shared_ptr<const void>> Server::HoldTable(int64_t bytes) {
 }
 
 Server::~Server() {
-  readiness_task_.reset();
   tables_task_.reset();
   access_task_.reset();
   keep_warm_.reset();
@@ -133,10 +131,6 @@ absl::Status Server::Start() {
     access_task_.emplace(
         &timer_, kAccessPeriod, [this] { access_->Refresh(); },
         Timer::Body::kLong);
-  }
-  if (config_.overload_unready) {
-    readiness_task_.emplace(&timer_, kReadinessPeriod,
-                            [this] { UpdateReadiness(); });
   }
   if (!config_.tables.empty()) {
     const bool watched = config_.tables_poll > absl::ZeroDuration();
@@ -351,21 +345,9 @@ void Server::Reload() {
   tables_task_->RunSoon();
 }
 
-void Server::UpdateReadiness() {
-  // What is kept can be dropped; the rest is held by computations and streams.
-  const auto pinned =
-      static_cast<double>(engine_.budget().used() - engine_.cached_bytes());
-  const double load =
-      std::max(pinned / static_cast<double>(engine_.budget().limit()),
-               static_cast<double>(pool_.queued()) /
-                   static_cast<double>(pool_.capacity()));
-  health_.SetOverloaded(overload_gate_.Update(load));
-}
-
 void Server::Drain() {
   LogInfo("draining");
   drains_ = true;
-  readiness_task_.reset();
   health_.SetServing(false);
   std::this_thread::sleep_for(InMilliseconds(config_.drain_notice));
   environment_.draining = true;

@@ -26,7 +26,6 @@
 #include "server/metrics.h"
 #include "server/metrics_port.h"
 #include "server/oip/inference_service.h"
-#include "server/overload_gate.h"
 #include "server/stall_watch.h"
 #include "server/table_mounts.h"
 #include "server/tensor_service.h"
@@ -87,7 +86,6 @@ class Server {
   void WarnOfStrangers() const;
   void KeepWarm();
   v1::GetServerInfoResponse MakeInfo() const;
-  void UpdateReadiness();
 
   const ServerConfig config_;
   Timer timer_;
@@ -116,8 +114,6 @@ class Server {
   std::vector<ListenAddress> probe_addresses_;
   std::unique_ptr<grpc::Server> probe_server_;
   std::optional<Timer::Task> keep_warm_;
-  OverloadGate overload_gate_;
-  std::optional<Timer::Task> readiness_task_;
   std::optional<Timer::Task> tables_task_;
   std::optional<Timer::Task> access_task_;
 };

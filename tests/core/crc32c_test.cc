@@ -64,8 +64,7 @@ uint32_t BitwiseCrc32c(uint32_t crc, const uint8_t* data, size_t size) {
 
 TEST(Crc32c, GivesThePublishedVectors) {
   for (const Vector& vector : PublishedVectors()) {
-    EXPECT_EQ(Crc32c(vector.data.data(), vector.data.size()),
-              vector.crc)
+    EXPECT_EQ(Crc32c(vector.data.data(), vector.data.size()), vector.crc)
         << vector.name;
   }
 }
