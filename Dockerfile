@@ -6,16 +6,17 @@ FROM --platform=$BUILDPLATFORM debian:sid-slim AS build
 # Empty where an engine is not told a platform and knows nothing of it: then this machine's.
 ARG TARGETARCH
 WORKDIR /src
-COPY cmake/debian-packages*.txt cmake/*-grpc.* cmake/install-build-packages.sh cmake/
+COPY cmake/debian-packages*.txt cmake/*-grpc.* cmake/install-*.sh cmake/
 RUN cmake/use-current-grpc.sh \
  && cmake/install-build-packages.sh "$TARGETARCH" cmake/debian-packages-image.txt \
+ && cmake/install-tracing.sh "$TARGETARCH" \
  && rm -rf /var/lib/apt/lists/*
 COPY . .
 ENV CCACHE_DIR=/ccache CCACHE_BASEDIR=/src CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
 # Programs find their libraries where the image's system has them, and nowhere else.
 RUN --mount=type=cache,target=/ccache \
     cmake --preset "release$(dpkg --print-foreign-architectures | sed 's/arm64/-aarch64/')" -B build/image \
-      -DCMAKE_SKIP_RPATH=ON -DCMAKE_EXE_LINKER_FLAGS=-s \
+      -DATTNBIAS_TRACING=REQUIRED -DCMAKE_SKIP_RPATH=ON -DCMAKE_EXE_LINKER_FLAGS=-s \
  && cmake --build build/image --target attnbias-server attnbias \
  && cp build/image/bin/attnbias-server build/image/bin/attnbias /usr/local/bin/
 RUN cmake/make-image-root.sh /image /usr/local/bin/attnbias-server /usr/local/bin/attnbias
@@ -33,7 +34,7 @@ RUN --mount=type=cache,target=/ccache \
     rm build/image/CMakeCache.txt \
  && CUDACXX=/cuda/toolkit/bin/nvcc CUDAHOSTCXX=g++-15 cmake --preset release -B build/image \
       -DCMAKE_SKIP_RPATH=ON -DCMAKE_EXE_LINKER_FLAGS=-s -DCMAKE_SHARED_LINKER_FLAGS=-s \
-      -DATTNBIAS_CUDA=REQUIRED \
+      -DATTNBIAS_CUDA=REQUIRED -DATTNBIAS_TRACING=REQUIRED \
  && cmake --build build/image --target attnbias-server attnbias attnbias_cuda \
  && cp build/image/bin/attnbias-server build/image/bin/attnbias /usr/local/bin/ \
  && cp build/image/bin/libattnbias_cuda.so /cuda/toolkit/lib/libcublas.so.13 \

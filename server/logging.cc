@@ -159,7 +159,7 @@ std::string TextCall(const AccessLine& line, const std::string& code) {
   absl::StrAppend(
       &text, " bytes=", line.bytes, " encoding=", View(line.encoding),
       " fingerprint=", View(line.fingerprint), " request_id=", line.request_id,
-      " trace=", View(line.trace),
+      " trace=", line.trace,
       " error=", line.error.empty() ? "\"\"" : fmt::format("{:?}", line.error));
   return text;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
 #include "attnbias/v1/service.pb.h"
 #include "google/protobuf/descriptor.h"
 #include "inference/inference.pb.h"
@@ -53,6 +54,12 @@ prometheus::Labels LabelsOf(const google::protobuf::MethodDescriptor& method) {
 }  // namespace
 
 std::string_view NameOf(Method method) { return DescriptorOf(method).name(); }
+
+std::string PathOf(Method method) {
+  const auto& descriptor = DescriptorOf(method);
+  return absl::StrCat(std::string(descriptor.service()->full_name()), "/",
+                      std::string(descriptor.name()));
+}
 
 Metrics::Metrics()
     : stream_bytes_(AddCounter("attnbias_stream_bytes_total",

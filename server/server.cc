@@ -25,6 +25,7 @@
 #include "server/limits.h"
 #include "server/logging.h"
 #include "server/precompute.h"
+#include "server/tracing.h"
 
 namespace attnbias {
 namespace {
@@ -189,6 +190,8 @@ void Server::AddGauges() {
   add("attnbias_log_lines_dropped",
       "Lines of the log that the standard error did not take at once",
       [] { return LogLinesDropped(); });
+  add("attnbias_spans_dropped", "Spans that did not reach a collector",
+      [] { return SpansDropped(); });
   add("attnbias_ready", "1 while readiness is SERVING",
       [this] { return health_.ready(); });
   add("attnbias_draining", "1 while the server shuts down",

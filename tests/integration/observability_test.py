@@ -200,6 +200,16 @@ def test_what_is_hardly_meant_is_warned_of(
     assert " warning --memory-budget: got 1152921504606846976, which is more than the " in log
 
 
+def test_spans_that_cannot_be_exported_are_warned_of(
+    start_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By builds without the library, and of settings that builds with it cannot use."""
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "zipkin")
+    server = start_server()
+    assert re.search(" warning OTEL_.*; no spans are exported\n", server.log())
+    assert server.metrics()["attnbias_spans_dropped"] == 0
+
+
 def test_server_information(shared_server: Server) -> None:
     with shared_server.connect() as stub:
         info = stub.info(message("GetServerInfoRequest")())

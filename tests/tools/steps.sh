@@ -211,7 +211,8 @@ step_current() {
     --exclude-regex NeonKernels
   export_programs current
   install_python_client
-  pytest "${at_once[@]}" tests/integration
+  need_collector
+  pytest "${at_once[@]}" tests/integration tests/tracing
   # The others bring a gRPC of their own.
   test_clients -k 'c++ or tool'
 }
