@@ -1,53 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
-# Targets: server (the last, and so the default) and cuda, which is the same with
-# the CUDA backend. For amd64 and arm64; the compiler is the building machine's own.
-FROM --platform=$BUILDPLATFORM debian:bookworm-slim AS build
+# Targets: server (the last, and so the default) and cuda, which is the same with the CUDA backend.
+# For amd64 and arm64; the compiler is the building machine's own. They have the current gRPC
+# (cmake/current-grpc.pref), and no program but ours.
+FROM --platform=$BUILDPLATFORM debian:sid-slim AS build
 # Empty where an engine is not told a platform and knows nothing of it: then this machine's.
 ARG TARGETARCH
 WORKDIR /src
-COPY cmake/debian-packages*.txt cmake/install-build-packages.sh cmake/
-RUN cmake/install-build-packages.sh $TARGETARCH \
+COPY cmake/debian-packages*.txt cmake/*-grpc.* cmake/install-*.sh cmake/
+RUN cmake/use-current-grpc.sh \
+ && cmake/install-build-packages.sh "$TARGETARCH" cmake/debian-packages-image.txt \
+ && cmake/install-tracing.sh "$TARGETARCH" \
  && rm -rf /var/lib/apt/lists/*
 COPY . .
 ENV CCACHE_DIR=/ccache CCACHE_BASEDIR=/src CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
 # Programs find their libraries where the image's system has them, and nowhere else.
 RUN --mount=type=cache,target=/ccache \
     cmake --preset "release$(dpkg --print-foreign-architectures | sed 's/arm64/-aarch64/')" -B build/image \
-      -DCMAKE_SKIP_RPATH=ON -DCMAKE_EXE_LINKER_FLAGS=-s \
- && cmake --build build/image --target attnbias-server attnbias
+      -DATTNBIAS_TRACING=REQUIRED -DCMAKE_SKIP_RPATH=ON -DCMAKE_EXE_LINKER_FLAGS=-s \
+ && cmake --build build/image --target attnbias-server attnbias \
+ && cp build/image/bin/attnbias-server build/image/bin/attnbias /usr/local/bin/
+RUN cmake/make-image-root.sh /image /usr/local/bin/attnbias-server /usr/local/bin/attnbias
+
+FROM build AS build-cuda
+# There is no cross compiler for its kernels here.
+RUN [ -z "$(dpkg --print-foreign-architectures)" ]
+# nvcc takes no newer compiler.
+RUN apt-get -qq update \
+ && DEBIAN_FRONTEND=noninteractive \
+    apt-get -qq install -y --no-install-recommends g++-15 python3-venv >/dev/null \
+ && rm -rf /var/lib/apt/lists/*
+RUN cmake/make-cuda-toolkit.sh /cuda
+RUN --mount=type=cache,target=/ccache \
+    rm build/image/CMakeCache.txt \
+ && CUDACXX=/cuda/toolkit/bin/nvcc CUDAHOSTCXX=g++-15 cmake --preset release -B build/image \
+      -DCMAKE_SKIP_RPATH=ON -DCMAKE_EXE_LINKER_FLAGS=-s -DCMAKE_SHARED_LINKER_FLAGS=-s \
+      -DATTNBIAS_CUDA=REQUIRED -DATTNBIAS_TRACING=REQUIRED \
+ && cmake --build build/image --target attnbias-server attnbias attnbias_cuda \
+ && cp build/image/bin/attnbias-server build/image/bin/attnbias /usr/local/bin/ \
+ && cp build/image/bin/libattnbias_cuda.so /cuda/toolkit/lib/libcublas.so.13 \
+      /cuda/toolkit/lib/libcublasLt.so.13 /usr/lib/
+RUN rm -r /image \
+ && cmake/make-image-root.sh /image /usr/local/bin/attnbias-server /usr/local/bin/attnbias \
+      /usr/lib/libattnbias_cuda.so
 
 # Named again for buildah 1.28, which goes on with the platform of the stage before.
-FROM --platform=$TARGETPLATFORM debian:bookworm-slim AS runtime
-# What `ldd` lists for the two programs, and nothing else.
-RUN apt-get -qq update \
- && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
-      libgmp10 libgrpc++1.51 libhwy1 libmicrohttpd12 libmpfr6 libopenblas0-pthread \
-      libpng16-16 libprometheus-cpp-core1.0 libspdlog1.10 libssl3 \
- && rm -rf /var/lib/apt/lists/*
+FROM --platform=$TARGETPLATFORM scratch AS runtime
+ENV PATH=/usr/local/bin
 USER 65532:65532
 EXPOSE 50051 9464
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["attnbias", "health"]
 ENTRYPOINT ["attnbias-server"]
 
-FROM build AS build-cuda
-# There is no cross compiler for its kernels here.
-RUN [ -z "$(dpkg --print-foreign-architectures)" ]
-RUN apt-get -qq update \
- && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends python3-venv \
- && rm -rf /var/lib/apt/lists/*
-RUN cmake/make-cuda-toolkit.sh /cuda
-RUN --mount=type=cache,target=/ccache \
-    rm build/image/CMakeCache.txt \
- && CUDACXX=/cuda/toolkit/bin/nvcc cmake --preset release -B build/image -DCMAKE_SKIP_RPATH=ON \
-      -DCMAKE_EXE_LINKER_FLAGS=-s -DCMAKE_SHARED_LINKER_FLAGS=-s -DATTNBIAS_CUDA=REQUIRED \
- && cmake --build build/image --target attnbias-server attnbias attnbias_cuda
-
 FROM runtime AS cuda
 # The driver's own libraries come from the machine, by NVIDIA's container toolkit.
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
-COPY --from=build-cuda /cuda/toolkit/lib/libcublas.so.13 /cuda/toolkit/lib/libcublasLt.so.13 /usr/lib/
-COPY --from=build-cuda /src/build/image/bin/libattnbias_cuda.so /usr/lib/
-COPY --from=build-cuda /src/build/image/bin/attnbias-server /src/build/image/bin/attnbias /usr/local/bin/
+COPY --from=build-cuda /image /
 
 FROM runtime AS server
-COPY --from=build /src/build/image/bin/attnbias-server /src/build/image/bin/attnbias /usr/local/bin/
+COPY --from=build /image /

@@ -69,7 +69,7 @@ set(CPACK_COMPONENT_DEV_DESCRIPTION "${PROJECT_DESCRIPTION}: client library for 
 A static library with its headers, for CMake's find_package(attnbias) and pkg-config.")
 # The last is what gRPC's own CMake package asks for.
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
-    "libabsl-dev, libgrpc++-dev, libprotobuf-dev, libssl-dev, protobuf-compiler-grpc")
+    "libabsl-dev, libgrpc++-dev, libisal-dev, libprotobuf-dev, libssl-dev, protobuf-compiler-grpc")
 
 foreach(component IN LISTS CPACK_COMPONENTS_ALL)
   string(TOUPPER ${component} upper)

@@ -105,6 +105,8 @@ void SendLinesToLog() {
 
 }  // namespace
 
+bool GrpcIsMaintained() { return ATTNBIAS_CURRENT_GRPC; }
+
 std::shared_ptr<grpc::ServerCredentials> CredentialsOfC(
     grpc_server_credentials* credentials, std::shared_ptr<const void> state) {
   return std::make_shared<Credentials>(credentials, std::move(state));

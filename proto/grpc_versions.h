@@ -19,6 +19,9 @@ namespace attnbias {
 std::shared_ptr<grpc::ServerCredentials> CredentialsOfC(
     grpc_server_credentials* credentials, std::shared_ptr<const void> state);
 
+// Returns whether weaknesses that are found in this gRPC are still mended.
+bool GrpcIsMaintained();
+
 enum class LibraryLogLevel : uint8_t { kDebug, kWarning, kError };
 
 // Calls `log` for each line that gRPC and Protobuf log from now on, on the

@@ -17,7 +17,7 @@
 #include "server/limits.h"
 #include "server/logging.h"
 #include "server/request_id.h"
-#include "server/trace_context.h"
+#include "server/tracing.h"
 
 namespace attnbias {
 namespace {
@@ -108,22 +108,26 @@ Call::~Call() {
   environment_.metrics.PhasesEnded(method_, phases);
   --environment_.active_calls;
   if (counted_) --identity_->account->calls;
-  if (!LogsAccess(end_.code())) return;
-  LogAccess({.method = NameOf(method_),
-             .peer = peer_,
-             .identity = identity_.ok() && *identity_
-                             ? std::string_view(identity_->account->name)
-                             : "",
-             .code = end_.code(),
-             .duration = now - start_,
-             .phases = phases,
-             .bytes = bytes_,
-             .encoding = plan_ ? plan_->encoding().name : "",
-             .fingerprint = plan_ ? plan_->fingerprint() : "",
-             .request_id = request_id(),
-             .trace = ParseTraceParent(
-                 OnlyValue(context_.client_metadata(), "traceparent")),
-             .error = std::string(end_.message())});
+  const bool logs = LogsAccess(end_.code());
+  if (!logs && !IsTracing()) return;
+  AccessLine line = {
+      .method = NameOf(method_),
+      .peer = peer_,
+      .identity = identity_.ok() && *identity_
+                      ? std::string_view(identity_->account->name)
+                      : "",
+      .code = end_.code(),
+      .start = start_,
+      .duration = now - start_,
+      .phases = phases,
+      .changes = phases_.changes(),
+      .bytes = bytes_,
+      .encoding = plan_ ? plan_->encoding().name : "",
+      .fingerprint = plan_ ? std::string_view(plan_->fingerprint()) : "",
+      .request_id = request_id(),
+      .error = std::string(end_.message())};
+  line.trace = TraceCall(method_, line, context_.client_metadata());
+  if (logs) LogAccess(line);
 }
 
 absl::Status Call::CheckWanted() const {

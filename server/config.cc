@@ -15,10 +15,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "server/host_port.h"
-#include "server/listening_socket.h"
+#include "server/listen_address.h"
 #include "server/machine_limits.h"
-#include "server/socket_file.h"
 
 namespace attnbias {
 namespace {
@@ -114,6 +112,10 @@ CLI::Validator Checked(absl::Status (*check)(std::string_view)) {
       "");
 }
 
+absl::Status CheckListenAddress(std::string_view text) {
+  return ParseListenAddress(text).status();
+}
+
 absl::Status CheckHostPort(std::string_view text) {
   return ParseHostPort(text).status();
 }
@@ -153,10 +155,6 @@ void AddNetworkFlags(CLI::App& app, ServerConfig& config) {
       "no TLS")
       ->check(Checked(&CheckHostPort))
       ->type_name("HOST:PORT");
-  Add(app, "--max-connections", config.max_connections,
-      "Connections beyond this are closed; one address, or user of a socket "
-      "file, has at most half")
-      ->check(CLI::Range(1, 1000000));
   AddDuration(app, "--max-connection-age", config.transport.max_connection_age,
               absl::ZeroDuration(),
               "Older connections end once their calls have; 0s: never");
@@ -232,8 +230,6 @@ void AddTableFlags(CLI::App& app, ServerConfig& config) {
 }
 
 void AddLifecycleFlags(CLI::App& app, ServerConfig& config) {
-  AddSwitch(app, "--overload-unready", config.overload_unready,
-            "Overload makes the server NOT_SERVING as readiness");
   AddDuration(app, "--drain-notice", config.drain_notice, absl::ZeroDuration(),
               "Time between NOT_SERVING and closing the port");
   AddDuration(app, "--drain-grace", config.drain_grace, absl::ZeroDuration(),
@@ -283,8 +279,11 @@ std::vector<std::string> Warnings(const CLI::App& app,
     if (known) continue;
     warnings.push_back(absl::StrCat(name, ": no flag has this variable"));
   }
-  const bool plaintext = config.access.tls.certificate.empty() &&
-                         !absl::c_all_of(config.listen, &IsUnix);
+  const bool plaintext =
+      config.access.tls.certificate.empty() &&
+      !absl::c_all_of(config.listen, [](const std::string& listen) {
+        return ParseListenAddress(listen)->is_file();
+      });
   if (plaintext && !config.access.tokens.empty()) {
     warnings.push_back(
         "--tokens: without --tls-cert tokens come in plaintext, which others "

@@ -36,16 +36,11 @@ struct ServerConfig {
   int64_t max_tensor_bytes = int64_t{1} << 40;
   // Threads that compute.
   int threads = 1;
-  // Connections beyond this are closed as they come. One address, or one user
-  // of unix sockets, has at most half of them.
-  int max_connections = 1024;
   TransportOptions transport;
   // Whether clients may ask for the service's description.
   bool reflection = true;
   // Whether the Open Inference Protocol is served beside the contract.
   bool oip = true;
-  // Whether overload makes the server NOT_SERVING as "readiness".
-  bool overload_unready = false;
   // How long the server goes on as usual after it has said NOT_SERVING, so that
   // load balancers notice first.
   absl::Duration drain_notice = absl::Seconds(5);

@@ -84,12 +84,6 @@ void HealthService::SetServing(bool serving) {
   UnlockAndTell(news ? watchers_ : Watchers());
 }
 
-void HealthService::SetOverloaded(bool overloaded) {
-  mutex_.Lock();
-  const bool news = std::exchange(overloaded_, overloaded) != overloaded;
-  UnlockAndTell(news ? watchers_ : Watchers());
-}
-
 void HealthService::FinishWatchers() {
   mutex_.Lock();
   finished_ = true;
@@ -98,16 +92,15 @@ void HealthService::FinishWatchers() {
 
 bool HealthService::ready() const {
   MutexLock lock(mutex_);
-  return StatusOfLocked("readiness") == HealthCheckResponse::SERVING;
+  return serving_;
 }
 
 std::optional<HealthService::Status> HealthService::StatusOfLocked(
     const std::string& name) const {
   bool healthy = false;
-  if (name.empty() || name == v1::AttentionBiasService::service_full_name()) {
+  if (name.empty() || name == "readiness" ||
+      name == v1::AttentionBiasService::service_full_name()) {
     healthy = serving_;
-  } else if (name == "readiness") {
-    healthy = serving_ && !overloaded_;
   } else if (name == "liveness") {
     healthy = !finished_;
   } else {

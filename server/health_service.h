@@ -16,15 +16,14 @@
 
 namespace attnbias {
 
-// Names: "" and the service's full name follow `serving`; "readiness" is
-// `serving` and not `overloaded`; "liveness" is SERVING until FinishWatchers.
+// Names: "", the service's full name and "readiness" follow `serving`;
+// "liveness" is SERVING until FinishWatchers.
 class HealthService final : public grpc::health::v1::Health::CallbackService {
  public:
   using Status = grpc::health::v1::HealthCheckResponse::ServingStatus;
 
-  // Each tells the watchers of what changes. Any thread.
+  // Tells the watchers of what changes. Any thread.
   void SetServing(bool serving);
-  void SetOverloaded(bool overloaded);
   // Ends every Watch, now and later, with UNAVAILABLE.
   void FinishWatchers();
 
@@ -53,7 +52,6 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
   Mutex tell_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
   mutable Mutex mutex_;
   bool serving_ ABSL_GUARDED_BY(mutex_) = false;
-  bool overloaded_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   Watchers watchers_ ABSL_GUARDED_BY(mutex_);
 };

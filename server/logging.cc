@@ -18,7 +18,6 @@
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
 #include "proto/grpc_versions.h"
-#include "server/failed_handshakes.h"
 #include "spdlog/sinks/base_sink.h"
 #include "spdlog/spdlog.h"
 
@@ -29,6 +28,8 @@ namespace {
 bool as_json = false;
 enum class AccessLog : uint8_t { kOff, kErrors, kAll };
 AccessLog access_log = AccessLog::kAll;
+
+std::atomic<int64_t> failed_handshakes = 0;
 
 // Writes lines to the standard error, and drops those that it would have to
 // wait for: nobody who reads the log late may hold up calls.
@@ -158,7 +159,7 @@ std::string TextCall(const AccessLine& line, const std::string& code) {
   absl::StrAppend(
       &text, " bytes=", line.bytes, " encoding=", View(line.encoding),
       " fingerprint=", View(line.fingerprint), " request_id=", line.request_id,
-      " trace=", View(line.trace),
+      " trace=", line.trace,
       " error=", line.error.empty() ? "\"\"" : fmt::format("{:?}", line.error));
   return text;
 }
@@ -170,7 +171,10 @@ spdlog::level::level_enum LevelOf(absl::StatusCode code) {
 
 // What the libraries say is lines of this log too.
 void LogLibraries(LibraryLogLevel level, std::string_view line) {
-  if (NoteFailedHandshake(line)) return;
+  if (line.starts_with("Handshake failed")) {
+    ++failed_handshakes;
+    return LogWarning(line);
+  }
   Log(level == LibraryLogLevel::kError     ? spdlog::level::err
       : level == LibraryLogLevel::kWarning ? spdlog::level::warn
                                            : spdlog::level::debug,
@@ -201,6 +205,8 @@ void LogWarning(std::string_view message) { Log(spdlog::level::warn, message); }
 void LogError(std::string_view message) { Log(spdlog::level::err, message); }
 
 int64_t LogLinesDropped() { return Sink().dropped(); }
+
+int64_t FailedHandshakes() { return failed_handshakes; }
 
 bool LogsAccess(absl::StatusCode code) {
   return access_log == AccessLog::kAll ||

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -31,6 +32,8 @@ void LogError(std::string_view message);
 
 // Lines that the standard error did not take at once, and that are lost.
 int64_t LogLinesDropped();
+// TLS handshakes that failed, as gRPC's log tells.
+int64_t FailedHandshakes();
 
 // How one call went.
 struct AccessLine {
@@ -39,16 +42,18 @@ struct AccessLine {
   // The caller's name; empty when it has none, or is not known.
   std::string_view identity;
   absl::StatusCode code = absl::StatusCode::kOk;
+  std::chrono::steady_clock::time_point start;
   std::chrono::nanoseconds duration{0};
   PhaseTimes phases{};
+  std::span<const PhaseClock::Change> changes;
   // Of tensors, sent.
   int64_t bytes = 0;
   // Empty when the request was refused before they were known.
   std::string_view encoding;
   std::string_view fingerprint;
   std::string request_id;
-  // A W3C traceparent; empty when the client sent none.
-  std::string_view trace;
+  // A W3C traceparent, as of TraceCall.
+  std::string trace;
   // Empty when the call went well.
   std::string error;
 };

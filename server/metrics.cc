@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
 #include "attnbias/v1/service.pb.h"
 #include "google/protobuf/descriptor.h"
 #include "inference/inference.pb.h"
@@ -18,7 +19,7 @@ namespace attnbias {
 namespace {
 
 constexpr std::string_view kRejectionNames[] = {
-    "overload",       "caller_limit",    "draining",         "connection_limit",
+    "overload",       "caller_limit",    "draining",
     "stalled_client", "unauthenticated", "permission_denied"};
 static_assert(std::size(kRejectionNames) == kNumRejections);
 
@@ -54,6 +55,12 @@ prometheus::Labels LabelsOf(const google::protobuf::MethodDescriptor& method) {
 
 std::string_view NameOf(Method method) { return DescriptorOf(method).name(); }
 
+std::string PathOf(Method method) {
+  const auto& descriptor = DescriptorOf(method);
+  return absl::StrCat(std::string(descriptor.service()->full_name()), "/",
+                      std::string(descriptor.name()));
+}
+
 Metrics::Metrics()
     : stream_bytes_(AddCounter("attnbias_stream_bytes_total",
                                "Bytes of tensors sent by StreamTensor")),
@@ -79,7 +86,6 @@ Metrics::Metrics()
   RegisterMethods();
   RegisterPhases();
   RegisterRejections();
-  RegisterHandshakeFailures();
   prometheus::BuildGauge()
       .Name("attnbias_build_info")
       .Help("Always 1; the version is in the label")
@@ -135,20 +141,10 @@ void Metrics::RegisterPhases() {
 }
 
 void Metrics::RegisterRejections() {
-  auto& rejected = AddCounters("attnbias_rejected_total",
-                               "Calls and connections turned away");
+  auto& rejected = AddCounters("attnbias_rejected_total", "Calls turned away");
   for (int i = 0; i < kNumRejections; ++i) {
     rejections_[i] =
         &rejected.Add({{"reason", std::string(kRejectionNames[i])}});
-  }
-}
-
-void Metrics::RegisterHandshakeFailures() {
-  auto& failed = AddCounters("attnbias_tls_handshake_failures_total",
-                             "TLS handshakes that failed");
-  for (size_t i = 0; i < kHandshakeFailureNames.size(); ++i) {
-    handshake_failures_[i] =
-        &failed.Add({{"reason", std::string(kHandshakeFailureNames[i])}});
   }
 }
 
@@ -199,10 +195,6 @@ void Metrics::MessageSent(Method method, int64_t bytes) {
 
 void Metrics::Rejected(Rejection reason) {
   rejections_[static_cast<int>(reason)]->Increment();
-}
-
-void Metrics::HandshakeFailed(HandshakeFailure why) {
-  handshake_failures_[static_cast<int>(why)]->Increment();
 }
 
 void Metrics::MadeByCuda(int64_t bytes) {

@@ -16,7 +16,6 @@
 #include "prometheus/family.h"
 #include "prometheus/histogram.h"
 #include "prometheus/registry.h"
-#include "server/failed_handshakes.h"
 #include "server/phases.h"
 #include "server/status_codes.h"
 
@@ -41,6 +40,8 @@ enum class Method : uint8_t {
 };
 inline constexpr int kNumMethods = 13;
 std::string_view NameOf(Method method);
+// "PACKAGE.SERVICE/METHOD".
+std::string PathOf(Method method);
 
 // Safe for any number of threads.
 class Metrics final : public CacheObserver {
@@ -59,7 +60,6 @@ class Metrics final : public CacheObserver {
   void PhasesEnded(Method method, const PhaseTimes& phases);
   void MessageSent(Method method, int64_t bytes);
   void Rejected(Rejection reason);
-  void HandshakeFailed(HandshakeFailure why);
 
   // Bytes of results that a CUDA device made.
   void MadeByCuda(int64_t bytes);
@@ -93,14 +93,11 @@ class Metrics final : public CacheObserver {
   void RegisterMethods();
   void RegisterPhases();
   void RegisterRejections();
-  void RegisterHandshakeFailures();
 
   prometheus::Registry registry_;
   std::vector<AskedGauge> asked_gauges_;
   std::array<PerMethod, kNumMethods> methods_;
   std::array<prometheus::Counter*, kNumRejections> rejections_;
-  std::array<prometheus::Counter*, kHandshakeFailureNames.size()>
-      handshake_failures_;
   prometheus::Counter* const stream_bytes_;
   prometheus::Counter* const cache_hits_;
   prometheus::Counter* const cache_misses_;

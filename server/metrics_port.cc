@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
-#include "server/host_port.h"
+#include "server/listen_address.h"
 
 namespace attnbias {
 namespace {
@@ -53,7 +53,7 @@ absl::StatusOr<std::unique_ptr<MetricsPort>> MetricsPort::Listen(
     return absl::UnavailableError(
         absl::StrCat("cannot serve metrics on ", address, ": ", why));
   };
-  ATTNBIAS_ASSIGN_OR_RETURN(HostPort parsed, ParseHostPort(address));
+  ATTNBIAS_ASSIGN_OR_RETURN(ListenAddress parsed, ParseHostPort(address));
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;

@@ -8,7 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
+
+#include "absl/container/inlined_vector.h"
 
 namespace attnbias {
 
@@ -30,12 +33,23 @@ class PhaseClock {
  public:
   using Clock = std::chrono::steady_clock;
 
+  struct Change {
+    Clock::time_point at;
+    std::optional<Phase> to;
+  };
+  // A stream changes its phase with each message; the first ones tell enough.
+  static constexpr size_t kMostChanges = 32;
+
   // A call begins with planning.
-  explicit PhaseClock(Clock::time_point start) : since_(start) {}
+  explicit PhaseClock(Clock::time_point start)
+      : since_(start), changes_{{start, Phase::kPlan}} {}
 
   void Enter(Phase phase) { Switch(phase); }
   // What follows is the client's time: the call waits for it to send.
   void Leave() { Switch(std::nullopt); }
+
+  // The beginnings of the first phases, and of the client's time.
+  std::span<const Change> changes() const { return changes_; }
 
   // The phases of a call that ends at `now`.
   PhaseTimes End(Clock::time_point now) {
@@ -46,8 +60,10 @@ class PhaseClock {
  private:
   void Switch(std::optional<Phase> next) {
     if (next == phase_) return;
-    Stop(Clock::now());
+    const Clock::time_point now = Clock::now();
+    Stop(now);
     phase_ = next;
+    if (changes_.size() < kMostChanges) changes_.push_back({now, next});
   }
 
   void Stop(Clock::time_point now) {
@@ -58,6 +74,7 @@ class PhaseClock {
   std::optional<Phase> phase_ = Phase::kPlan;
   Clock::time_point since_;
   PhaseTimes spent_{};
+  absl::InlinedVector<Change, 8> changes_;
 };
 
 }  // namespace attnbias

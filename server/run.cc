@@ -18,6 +18,7 @@
 #include "server/server.h"
 #include "server/signals.h"
 #include "server/timer.h"
+#include "server/tracing.h"
 
 namespace attnbias {
 namespace {
@@ -42,6 +43,9 @@ void GiveHeapBack() {
 }
 constexpr std::chrono::seconds kHeapPeriod(1);
 
+// For spans that wait when the last call has ended.
+constexpr std::chrono::milliseconds kLastSpans(1000);
+
 // An exit code, after telling why.
 int Failed(const absl::Status& status, int exit_code = 1) {
   LogError(std::string(status.message()));
@@ -60,6 +64,7 @@ int Serve(const ServerConfig& config) {
     std::fputs(config.effective.c_str(), stdout);
     return 0;
   }
+  StartTracing();
   absl::Status status = server->Start();
   if (!status.ok()) return Failed(status);
   const Timer::Task heap_task(&server->timer(), kHeapPeriod, GiveHeapBack,
@@ -75,6 +80,7 @@ int Serve(const ServerConfig& config) {
   if (!status.ok() && !stop->cancelled()) return Failed(status);
   signals.Wait();
   server->Drain();
+  FlushSpans(kLastSpans);
   // Stopping the metrics listener would wait for idle scrapers, for nothing.
   std::_Exit(0);
 }

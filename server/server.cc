@@ -10,19 +10,22 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/engine/extent.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/grpcpp.h"
 #include "grpcpp/security/server_credentials.h"
+#include "proto/grpc_versions.h"
 #include "server/access/tls_credentials.h"
 #include "server/codec/spec_codec.h"
-#include "server/failed_handshakes.h"
 #include "server/limits.h"
 #include "server/logging.h"
 #include "server/precompute.h"
+#include "server/tracing.h"
 
 namespace attnbias {
 namespace {
@@ -38,9 +41,10 @@ constexpr int64_t kQueueCapacity = 4096;
 
 // How soon what nobody waits for any more is noticed.
 constexpr std::chrono::milliseconds kCancelledPeriod(20);
-constexpr std::chrono::milliseconds kReadinessPeriod(100);
 constexpr std::chrono::milliseconds kMinTablesPeriod(100);
 constexpr std::chrono::milliseconds kAccessPeriod(1000);
+// Of a connection to the port of the probes, which come one at a time.
+constexpr int kMaxProbeStreams = 8;
 constexpr std::chrono::milliseconds kNever = std::chrono::hours(24 * 36525);
 
 std::chrono::milliseconds InMilliseconds(absl::Duration duration) {
@@ -102,15 +106,13 @@ absl::StatusOr<std::shared_ptr<const void>> Server::HoldTable(int64_t bytes) {
 }
 
 Server::~Server() {
-  ObserveFailedHandshakes(nullptr);
-  readiness_task_.reset();
   tables_task_.reset();
   access_task_.reset();
   keep_warm_.reset();
-  if (acceptor_) acceptor_->Stop();
   health_.FinishWatchers();
-  probe_port_.reset();
-  if (grpc_server_) grpc_server_->Shutdown(std::chrono::system_clock::now());
+  const auto now = std::chrono::system_clock::now();
+  if (probe_server_) probe_server_->Shutdown(now);
+  if (grpc_server_) grpc_server_->Shutdown(now);
   // It reads gauges, and these read what ends below.
   metrics_port_.reset();
   // The engine's tasks run before it goes.
@@ -118,27 +120,17 @@ Server::~Server() {
 }
 
 absl::Status Server::Start() {
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      acceptor_, Acceptor::Listen(config_.listen, config_.max_connections,
-                                  config_.socket_mode));
   AddGauges();
   ATTNBIAS_ASSIGN_OR_RETURN(
       metrics_port_, MetricsPort::Listen(config_.metrics_listen,
                                          [this] { return metrics_->Text(); }));
-  StartGrpc();
-  if (!config_.probe_listen.empty()) {
-    ATTNBIAS_ASSIGN_OR_RETURN(
-        probe_port_, ProbePort::Listen(config_.probe_listen, &health_));
-  }
+  ATTNBIAS_RETURN_IF_ERROR(StartGrpc());
+  ATTNBIAS_RETURN_IF_ERROR(StartProbes());
   KeepWarm();
   if (!config_.access.empty()) {
     access_task_.emplace(
         &timer_, kAccessPeriod, [this] { access_->Refresh(); },
         Timer::Body::kLong);
-  }
-  if (config_.overload_unready) {
-    readiness_task_.emplace(&timer_, kReadinessPeriod,
-                            [this] { UpdateReadiness(); });
   }
   if (!config_.tables.empty()) {
     const bool watched = config_.tables_poll > absl::ZeroDuration();
@@ -171,8 +163,6 @@ void Server::AddGauges() {
       [this] {
         return std::chrono::duration<double>(pool_.oldest_wait()).count();
       });
-  add("attnbias_connections", "Open connections",
-      [this] { return acceptor_->connections(); });
   add("attnbias_mounted_tables", "Learned tables",
       [this] { return environment_.tables.Get()->tables().size(); });
   add("attnbias_tables_reload_failed",
@@ -195,16 +185,24 @@ void Server::AddGauges() {
   }
   add("attnbias_cuda_in_use", "1 while a CUDA device is used",
       [this] { return backend_->uses_device(); });
+  add("attnbias_tls_handshake_failures", "TLS handshakes that failed",
+      [] { return FailedHandshakes(); });
   add("attnbias_log_lines_dropped",
       "Lines of the log that the standard error did not take at once",
       [] { return LogLinesDropped(); });
+  add("attnbias_spans_dropped", "Spans that did not reach a collector",
+      [] { return SpansDropped(); });
   add("attnbias_ready", "1 while readiness is SERVING",
       [this] { return health_.ready(); });
   add("attnbias_draining", "1 while the server shuts down",
       [this] { return drains_.load(); });
 }
 
-void Server::StartGrpc() {
+absl::Status Server::StartGrpc() {
+  for (const std::string& text : config_.listen) {
+    ATTNBIAS_ASSIGN_OR_RETURN(addresses_.emplace_back(),
+                              ParseListenAddress(text));
+  }
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   if (config_.reflection) {
@@ -216,24 +214,58 @@ void Server::StartGrpc() {
   builder.RegisterService(&service_);
   if (config_.oip) builder.RegisterService(&inference_service_);
   builder.RegisterService(&health_);
-  file_entrance_.emplace(builder, grpc::InsecureServerCredentials());
-  port_entrance_.emplace(
-      builder, access_->certificates() == nullptr
-                   ? grpc::InsecureServerCredentials()
-                   : TlsCredentials([this] { return access_->certificates(); },
-                                    access_->has_tokens()
-                                        ? ClientCertificate::kOptional
-                                        : ClientCertificate::kRequired));
-  ObserveFailedHandshakes(
-      [this](HandshakeFailure why) { metrics_->HandshakeFailed(why); });
-  grpc_server_ = builder.BuildAndStart();
-  acceptor_->Start(
-      {.on_connection =
-           [this](int fd) {
-             (IsFileSocket(fd) ? file_entrance_ : port_entrance_)->Enter(fd);
-           },
-       .on_rejected =
-           [this] { metrics_->Rejected(Rejection::kConnectionLimit); }});
+  credentials_ =
+      access_->certificates() == nullptr
+          ? grpc::InsecureServerCredentials()
+          : TlsCredentials([this] { return access_->certificates(); },
+                           access_->has_tokens()
+                               ? ClientCertificate::kOptional
+                               : ClientCertificate::kRequired);
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      grpc_server_,
+      ListenOn(addresses_, credentials_, builder, config_.socket_mode));
+  WarnOfStrangers();
+  return absl::OkStatus();
+}
+
+void Server::WarnOfStrangers() const {
+  const bool is_open = access_->certificates() == nullptr ||
+                       access_->certificates()->client_ca.empty() ||
+                       access_->has_tokens();
+  const auto found = std::ranges::find_if(
+      addresses_, [](const auto& address) { return !address.is_local(); });
+  if (GrpcIsMaintained() || !is_open || found == addresses_.end()) return;
+  LogWarning(absl::StrCat(
+      "gRPC ", grpc::Version(), " has known weaknesses, without fixes, and any",
+      " client that reaches ", ToString(*found), " can use them: listen on",
+      " loopback, require certificates (--tls-client-ca without --tokens), or",
+      " deploy the image behind Envoy; see SECURITY.md"));
+}
+
+// Health alone, in plaintext: Kubernetes' probes speak no TLS.
+absl::Status Server::StartProbes() {
+  if (config_.probe_listen.empty()) return absl::OkStatus();
+  ATTNBIAS_ASSIGN_OR_RETURN(probe_addresses_.emplace_back(),
+                            ParseHostPort(config_.probe_listen));
+  grpc::ServerBuilder builder;
+  builder.SetOption(WithoutReflection());
+  ConfigureTransport({.max_concurrent_streams = kMaxProbeStreams}, builder);
+  builder.RegisterService(&health_);
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      probe_server_,
+      ListenOn(probe_addresses_, grpc::InsecureServerCredentials(), builder));
+  return absl::OkStatus();
+}
+
+std::string Server::address() const {
+  return absl::StrJoin(addresses_, ", ",
+                       [](std::string* out, const ListenAddress& address) {
+                         absl::StrAppend(out, ToString(address));
+                       });
+}
+
+std::string Server::probe_address() const {
+  return ToString(probe_addresses_.front());
 }
 
 // After about a second without work a callback thread of gRPC 1.51 sleeps for
@@ -263,7 +295,8 @@ std::string Server::Summary() const {
                       " kernels=", std::string(backend_->kernels().name),
                       " threads=", config_.threads,
                       " memory-budget=", config_.memory_budget_bytes,
-                      " backend=", backend_->names().front());
+                      " backend=", backend_->names().front(),
+                      " grpc=", grpc::Version());
 }
 
 v1::GetServerInfoResponse Server::MakeInfo() const {
@@ -312,24 +345,11 @@ void Server::Reload() {
   tables_task_->RunSoon();
 }
 
-void Server::UpdateReadiness() {
-  // What is kept can be dropped; the rest is held by computations and streams.
-  const auto pinned =
-      static_cast<double>(engine_.budget().used() - engine_.cached_bytes());
-  const double load =
-      std::max(pinned / static_cast<double>(engine_.budget().limit()),
-               static_cast<double>(pool_.queued()) /
-                   static_cast<double>(pool_.capacity()));
-  health_.SetOverloaded(overload_gate_.Update(load));
-}
-
 void Server::Drain() {
   LogInfo("draining");
   drains_ = true;
-  readiness_task_.reset();
   health_.SetServing(false);
   std::this_thread::sleep_for(InMilliseconds(config_.drain_notice));
-  acceptor_->Stop();
   environment_.draining = true;
   stall_watch_.CloseIdle(Draining());
   keep_warm_.reset();

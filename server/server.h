@@ -14,19 +14,18 @@
 #include "absl/status/statusor.h"
 #include "core/base/caller.h"
 #include "core/engine/engine.h"
+#include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
-#include "server/acceptor.h"
 #include "server/access/access.h"
 #include "server/backend.h"
 #include "server/call.h"
 #include "server/config.h"
 #include "server/health_service.h"
+#include "server/listen_address.h"
 #include "server/metrics.h"
 #include "server/metrics_port.h"
 #include "server/oip/inference_service.h"
-#include "server/overload_gate.h"
-#include "server/probe_port.h"
 #include "server/stall_watch.h"
 #include "server/table_mounts.h"
 #include "server/tensor_service.h"
@@ -67,23 +66,26 @@ class Server {
   // What it is and what it works with, on one line.
   std::string Summary() const;
 
-  // The addresses with the ports really taken, after Start.
-  const std::string& address() const { return acceptor_->address(); }
+  // The addresses with the ports really taken, after Start; those of the
+  // service joined by ", ".
+  std::string address() const;
   const std::string& metrics_address() const {
     return metrics_port_->address();
   }
   // Where ServerConfig has one.
-  const std::string& probe_address() const { return probe_port_->address(); }
+  std::string probe_address() const;
 
  private:
   Server(const ServerConfig& config, std::unique_ptr<Metrics> metrics,
          std::unique_ptr<Backend> backend, std::unique_ptr<Access> access);
   absl::StatusOr<std::shared_ptr<const void>> HoldTable(int64_t bytes);
   void AddGauges();
-  void StartGrpc();
+  absl::Status StartGrpc();
+  absl::Status StartProbes();
+  // Logs a warning where strangers reach a gRPC that gets no fixes any more.
+  void WarnOfStrangers() const;
   void KeepWarm();
   v1::GetServerInfoResponse MakeInfo() const;
-  void UpdateReadiness();
 
   const ServerConfig config_;
   Timer timer_;
@@ -104,16 +106,14 @@ class Server {
   TensorService service_;
   InferenceService inference_service_;
   std::vector<PlanPtr> precompute_;
+  std::vector<ListenAddress> addresses_;
   std::unique_ptr<MetricsPort> metrics_port_;
-  std::unique_ptr<Acceptor> acceptor_;
-  // TLS is for ports: whoever reaches a file is on this machine.
-  std::optional<Entrance> file_entrance_;
-  std::optional<Entrance> port_entrance_;
+  // gRPC asks them at each handshake, and does not keep them itself.
+  std::shared_ptr<grpc::ServerCredentials> credentials_;
   std::unique_ptr<grpc::Server> grpc_server_;
-  std::unique_ptr<ProbePort> probe_port_;
+  std::vector<ListenAddress> probe_addresses_;
+  std::unique_ptr<grpc::Server> probe_server_;
   std::optional<Timer::Task> keep_warm_;
-  OverloadGate overload_gate_;
-  std::optional<Timer::Task> readiness_task_;
   std::optional<Timer::Task> tables_task_;
   std::optional<Timer::Task> access_task_;
 };

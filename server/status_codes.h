@@ -17,12 +17,11 @@ enum class Rejection : uint8_t {
   kOverload,
   kCallerLimit,
   kDraining,
-  kConnectionLimit,
   kStalledClient,
   kUnauthenticated,
   kPermissionDenied
 };
-inline constexpr int kNumRejections = 7;
+inline constexpr int kNumRejections = 6;
 
 struct StatusCodeRow {
   // In metrics: the names of go-grpc-middleware, which dashboards know.

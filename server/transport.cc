@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/transport.h"
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/invalid.h"
 #include "google/protobuf/message.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/support/server_interceptor.h"
-#include "server/header_bound.h"
 #include "server/limits.h"
 
 namespace attnbias {
@@ -78,6 +80,11 @@ class ReflectionBoundFactory final
   }
 };
 
+absl::Status CannotListen(const ListenAddress& address, absl::string_view why) {
+  return absl::UnavailableError(
+      absl::StrCat("cannot listen on ", ToString(address), ": ", why));
+}
+
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
 }
@@ -87,6 +94,8 @@ int Milliseconds(absl::Duration duration) {
 void ConfigureTransport(const TransportOptions& options,
                         grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
+  // Without this a second server takes a part of the connections, unnoticed.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   // gRPC checks a message's size only after it has inflated it: half a megabyte
   // becomes more than half a gigabyte.
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
@@ -130,22 +139,30 @@ std::unique_ptr<grpc::ServerBuilderOption> WithoutReflection() {
   return std::make_unique<ReflectionRemoval>();
 }
 
-Entrance::Entrance(grpc::ServerBuilder& builder,
-                   std::shared_ptr<grpc::ServerCredentials> credentials)
-    : credentials_(std::move(credentials)),
-      acceptor_(builder.experimental().AddExternalConnectionAcceptor(
-          grpc::ServerBuilder::experimental_type::ExternalConnectionType::
-              FROM_FD,
-          credentials_)) {}
-
-void Entrance::Enter(int fd) {
-  BoundHeadersOf(fd);
-  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters
-      connection;
-  connection.fd = fd;
-  // Newer versions want one that is open; none uses it.
-  connection.listener_fd = fd;
-  acceptor_->HandleNewConnection(&connection);
+absl::StatusOr<std::unique_ptr<grpc::Server>> ListenOn(
+    std::vector<ListenAddress>& addresses,
+    const std::shared_ptr<grpc::ServerCredentials>& credentials,
+    grpc::ServerBuilder& builder, mode_t socket_mode) {
+  std::vector<int> ports(addresses.size());
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    const ListenAddress& address = addresses[i];
+    if (const absl::Status file = CheckSocketFile(address.path); !file.ok()) {
+      return CannotListen(address, file.message());
+    }
+    builder.AddListeningPort(
+        ToString(address),
+        address.is_file() ? grpc::InsecureServerCredentials() : credentials,
+        &ports[i]);
+  }
+  // No other thread makes files yet.
+  const mode_t mask = umask(0777 & ~socket_mode);
+  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  umask(mask);
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    if (ports[i] == 0) return CannotListen(addresses[i], "see the log above");
+    if (!addresses[i].is_file()) addresses[i].port = ports[i];
+  }
+  return server;
 }
 
 }  // namespace attnbias

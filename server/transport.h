@@ -3,12 +3,18 @@
 #ifndef ATTNBIAS_SERVER_TRANSPORT_H_
 #define ATTNBIAS_SERVER_TRANSPORT_H_
 
-#include <memory>
+#include <sys/types.h>
 
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "grpcpp/impl/server_builder_option.h"
 #include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
+#include "server/listen_address.h"
 
 namespace attnbias {
 
@@ -36,23 +42,14 @@ std::unique_ptr<grpc::ServerBuilderOption> WithoutReflection();
 // it.
 void BoundReflections(grpc::ServerBuilder& builder);
 
-// Where connections that are accepted elsewhere come in.
-class Entrance {
- public:
-  // Before the server is built.
-  Entrance(grpc::ServerBuilder& builder,
-           std::shared_ptr<grpc::ServerCredentials> credentials);
-
-  // Takes ownership of a connected, non-blocking socket. From one thread, once
-  // the server is built.
-  void Enter(int fd);
-
- private:
-  // gRPC asks them at each handshake.
-  const std::shared_ptr<grpc::ServerCredentials> credentials_;
-  const std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>
-      acceptor_;
-};
+// Starts the server that `builder` describes on `addresses`, whose ports become
+// those that were really taken. Socket files get `socket_mode`, and no TLS: who
+// reaches one is on this machine. UNAVAILABLE, naming the address, for one that
+// cannot be had.
+absl::StatusOr<std::unique_ptr<grpc::Server>> ListenOn(
+    std::vector<ListenAddress>& addresses,
+    const std::shared_ptr<grpc::ServerCredentials>& credentials,
+    grpc::ServerBuilder& builder, mode_t socket_mode = 0600);
 
 }  // namespace attnbias
 

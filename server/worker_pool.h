@@ -49,7 +49,6 @@ class WorkerPool final : public Executor {
   // from a task.
   void Shutdown();
 
-  int64_t capacity() const { return capacity_; }
   // Tasks that wait for a thread.
   int64_t queued() const;
   // How long the oldest of them has waited; 0 where there is none.

@@ -15,8 +15,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
-#include <string_view>
 
 namespace attnbias {
 
@@ -45,17 +43,6 @@ class Crc32cShift {
  private:
   std::array<std::array<uint32_t, 256>, 4> tables_{};
 };
-
-// One way to compute the checksum on this machine.
-struct Crc32cImplementation {
-  std::string_view name;
-  bool (*supported)();  // asks this CPU, not this build
-  uint32_t (*extend)(uint32_t crc, const uint8_t* data, size_t size);
-};
-
-// Every implementation of this build, best first, the portable one last.
-// Crc32c() uses the first that is supported.
-std::span<const Crc32cImplementation> AllCrc32cImplementations();
 
 // Polynomials over GF(2) of degree below 32, modulo the Castagnoli polynomial;
 // bit 31 is the coefficient of x^0.

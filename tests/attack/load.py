@@ -103,7 +103,12 @@ class Flood:
 
     def put_on(self, address: str, seconds: float, counts: Counts) -> None:
         deadline = time.monotonic() + seconds
-        sockets = [http2.open_socket(address) for _ in range(self.connections)]
+        sockets = []
+        for _ in range(self.connections):
+            try:
+                sockets.append(http2.open_socket(address))
+            except OSError:
+                counts["closed"] += 1
         say_begun()
         for connection in sockets:
             connection.settimeout(1)
@@ -294,6 +299,55 @@ def endless_headers() -> Iterable[bytes]:
         yield http2.frame(http2.CONTINUATION, 0, 1, fields)
 
 
+def header_references() -> Iterable[bytes]:
+    """Header fields of a byte each, in HPACK the newest one of the table, of 4 KB."""
+    name, value = b"x", b"v" * 3900
+    # Literal with incremental indexing; a length of 127 and more goes on in groups of 7 bits.
+    length = bytes([0x7F, (len(value) - 127) % 128 | 0x80, (len(value) - 127) // 128])
+    field = bytes([0x40, len(name)]) + name + length + value
+    yield http2.frame(http2.HEADERS, 0, 1, http2.call_headers(GET) + field)
+    newest = bytes([0x80 | 62])
+    yield from itertools.repeat(http2.frame(http2.CONTINUATION, 0, 1, newest * 16000), 200)
+
+
+def small_references() -> Iterable[bytes]:
+    """Adds a field of two bytes to HPACK's table, and refers to it in a byte each time."""
+    yield http2.frame(http2.HEADERS, 0, 1, http2.call_headers(GET) + b"\x40\1x\1v")
+    newest = bytes([0x80 | 62])
+    yield from itertools.repeat(http2.frame(http2.CONTINUATION, 0, 1, newest * 16000), 200)
+
+
+def table_sizes() -> Iterable[bytes]:
+    """Header blocks that change the size of HPACK's table to 0 and back to 4096."""
+    yield http2.frame(http2.HEADERS, 0, 1, http2.call_headers(GET))
+    sizes = b"\x20\x3f\xe1\x1f" * 4000
+    yield from itertools.repeat(http2.frame(http2.CONTINUATION, 0, 1, sizes), 200)
+
+
+def provoked_resets() -> Iterable[bytes]:
+    """Calls that the server has to reset: their windows grow beyond what HTTP/2 allows."""
+    block = http2.call_headers(GET)
+    update = struct.pack(">I", 2**31 - 1)
+    for first in range(1, 10_000, 2000):
+        yield b"".join(
+            http2.frame(http2.HEADERS, http2.END_HEADERS, stream, block)
+            + http2.frame(http2.WINDOW_UPDATE, 0, stream, update)
+            for stream in range(first, first + 2000, 2)
+        )
+
+
+def eager_calls() -> Iterable[bytes]:
+    """Calls beyond the limit that the server's settings state."""
+    block = http2.call_headers(GET)
+    body = http2.framed(xpos(0))
+    for first in range(1, 10_000, 2000):
+        yield b"".join(
+            http2.frame(http2.HEADERS, http2.END_HEADERS, stream, block)
+            + http2.frame(http2.DATA, http2.END_STREAM, stream, body)
+            for stream in range(first, first + 2000, 2)
+        )
+
+
 def pings() -> Iterable[bytes]:
     yield from itertools.repeat(http2.frame(http2.PING, 0, 0, bytes(8)) * 4096, 400)
 
@@ -434,8 +488,6 @@ MEMORY: dict[str, Calls | Flood] = {
         window=0,
     ),
     "resets": Flood("5000 calls that are reset at once", resets),
-    "headers": Flood("64 MiB of headers of one call", endless_headers),
-    "many_headers": Flood("the same of 8 calls, one by one", endless_headers, connections=8),
     "pings": Flood("1.6 million pings, no answer read", pings),
     "settings": Flood("1.6 million settings, no answer read", many_settings),
     "half_frames": Flood("900 calls with half a frame of data", half_frame, connections=900),
@@ -502,6 +554,22 @@ PROXY: dict[str, Calls | Flood] = {
         connections=3,
         window=0,
     ),
+    "unfinished": Calls(
+        "1500 calls with 5 KB of headers, whose messages do not come",
+        GET,
+        lambda n: http2.framed(bytes(16)),
+        at_once=1500,
+        count=1500,
+        connections=15,
+        unsent=16,
+        headers={f"x{n}": "v" * 120 for n in range(40)},
+    ),
+    "headers": Flood("64 MiB of headers of one call", endless_headers),
+    "references": Flood("3 MB of references to a header of 4 KB", header_references),
+    "small_references": Flood("3 MB of references to a header of 2 bytes", small_references),
+    "table_sizes": Flood("1.6 million changes of the size of HPACK's table", table_sizes),
+    "provoked_resets": Flood("5000 calls that the server resets", provoked_resets),
+    "unacknowledged": Flood("5000 calls at once, the settings not acknowledged", eager_calls),
     "patient_pings": Flood("5 million pings by and by, no answer read", patient_pings),
     "empty_data": Flood("400000 frames of data without a byte", empty_data),
     "window_updates": Flood("400000 updates of a window", window_updates),

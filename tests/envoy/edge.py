@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import socket
 import ssl
@@ -164,6 +165,11 @@ class Edge:
     def resident_bytes(self) -> int:
         pages = pathlib.Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]
         return int(pages) * os.sysconf("SC_PAGESIZE")
+
+    def peak_resident_bytes(self) -> int:
+        status = pathlib.Path(f"/proc/{self._process.pid}/status").read_text()
+        [kilobytes] = re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+        return int(kilobytes) * 1024
 
     def new_certificate(self) -> Files:
         """Signed by the authority that clients trust; in the place of the one before."""

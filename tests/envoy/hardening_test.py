@@ -2,16 +2,18 @@
 """What hostile clients do, and that Envoy ends it while another client's calls go on."""
 
 import contextlib
+import pathlib
 import socket
+import time
 import urllib.error
 
 import grpc
 import pytest
 
 import attnbias
-from tests.attack.attack import HEALTH, Attack
-from tests.attack.load import GET, request
-from tests.envoy.calls_test import receives, small
+from tests.attack.attack import BUDGET, HEALTH, PROCESS, Attack, computes
+from tests.attack.load import GET, LOADS, LOGITS, Flood, large_request, request
+from tests.envoy.calls_test import receives
 from tests.envoy.conftest import StartEdge
 from tests.envoy.edge import (
     Config,
@@ -22,17 +24,29 @@ from tests.envoy.edge import (
     monitor_of,
 )
 from tests.integration.contract import alibi
-from tests.integration.server import Stub, eventually, refused
+from tests.integration.server import PATIENCE, Stub, eventually, refused
 from tests.integration.traffic import Traffic
 from tests.tools import http2
 
 SLOWEST_SECONDS = 10
 """Of a good client's call beside an attack: far more than it takes, far less than its outage."""
 
+HEAP = 100 << 20
+"""Bytes that Envoy may allocate in these tests."""
+
+ATTACK_SECONDS = 5
+"""Longest time that a load is kept up once it has begun."""
+
 ANSWERS = ("http2.outbound_control_flood", "http2.outbound_flood")
 FLOODS = {
+    "half_frames": ("listener.127.0.0.1_0.downstream_global_cx_overflow",),
     "resets": ("http.edge.downstream_rq_too_many_premature_resets",),
     "headers": ("http2.header_overflow",),
+    "references": ("http2.header_list_size_too_large",),
+    "small_references": ("http2.header_overflow",),
+    "table_sizes": ("http.edge.downstream_cx_protocol_error",),
+    "provoked_resets": ("http.edge.downstream_cx_protocol_error",),
+    "unacknowledged": ("http2.stream_refused_errors",),
     "pings": ANSWERS,
     "patient_pings": ANSWERS[:1],
     "settings": ANSWERS,
@@ -40,7 +54,7 @@ FLOODS = {
     "window_updates": ("http2.inbound_window_update_frames_flood",),
     "priorities": ("http2.inbound_priority_frames_flood",),
 }
-"""What Envoy counts when it cuts them."""
+"""Counters of Envoy that rise when it ends the connection, the call or the surplus, by load."""
 
 
 def times_cut(edge: Edge, load: str) -> int:
@@ -48,19 +62,44 @@ def times_cut(edge: Edge, load: str) -> int:
     return sum(stats.get(counter, 0) for counter in FLOODS[load])
 
 
-@pytest.mark.parametrize("load", FLOODS)
-def test_a_flood_is_cut(edge: Edge, load: str) -> None:
-    before = times_cut(edge, load)
+def small_heap(config: Config) -> None:
+    monitor_of(config, "fixed_heap")["max_heap_size_bytes"] = HEAP
+    any_number_of_calls(config)
+
+
+def any_number_of_calls(config: Config) -> None:
+    """Lifts the limit for each address, as if the load came from many addresses."""
+    filter_of(config, "local_ratelimit")["filter_enforced"]["default_value"]["numerator"] = 0
+
+
+def test_every_flood_has_a_counter() -> None:
+    assert FLOODS.keys() == {name for name, load in LOADS.items() if isinstance(load, Flood)}
+
+
+@pytest.mark.parametrize("load", [name for name in LOADS if name != "nothing"])
+def test_a_load_takes_bounded_memory_and_fails_no_call_of_others(
+    start_edge: StartEdge, load: str
+) -> None:
+    edge = start_edge(f"--memory-budget={BUDGET}", count=1, change=small_heap)
+    [server] = edge.replicas.servers
+    before = edge.resident_bytes()
+    bias = attnbias.ALiBi(num_heads=4)
     with (
-        edge.stub() as stub,
-        Traffic(lambda: small(stub)) as traffic,
-        Attack(load, edge.tls_address),
+        edge.client() as client,
+        Traffic(lambda: client.get(bias, queries=8, keys=8)) as traffic,
+        Attack(load, edge.tls_address) as attack,
     ):
-        eventually(lambda: times_cut(edge, load) == before + 1, "it is cut")
-        eventually(lambda: edge.stats()["http.edge.downstream_cx_active"] == 1, "it is gone")
+        end = time.monotonic() + ATTACK_SECONDS
+        while time.monotonic() < end and computes(attack.process):
+            pass
         traffic.wait_for(20)
+        if load in FLOODS:
+            eventually(lambda: times_cut(edge, load) > 0, "Envoy ends it")
+        assert attack.stop()["begun"] > 0
     assert traffic.failures == []
     assert max(traffic.seconds) < SLOWEST_SECONDS
+    assert server.peak_resident_bytes() <= BUDGET + PROCESS
+    assert edge.peak_resident_bytes() - before <= HEAP
 
 
 def test_few_calls_are_taken_from_who_resets_them(edge: Edge) -> None:
@@ -204,11 +243,6 @@ def test_headers_are_bounded(edge: Edge, count: int, size: int, accepted: bool) 
         assert stub.check() == "SERVING"
 
 
-def any_number_of_calls(config: Config) -> None:
-    """For tests in which all come from one address."""
-    filter_of(config, "local_ratelimit")["filter_enforced"]["default_value"]["numerator"] = 0
-
-
 def test_calls_of_one_connection_at_once_are_bounded(edge: Edge) -> None:
     greedy = http2.Connection(edge.tls_address, window=0)
     calls = [greedy.begin(GET, request(alibi(4, 64))) for _ in range(101)]
@@ -247,18 +281,66 @@ def test_headers_that_never_end_are_given_up(edge: Edge) -> None:
         eventually(lambda: edge.stats()[given_up] == before + 1, "it is given up")
 
 
+def test_an_incomplete_request_reaches_no_server(start_edge: StartEdge) -> None:
+    edge = start_edge(count=1)
+    incomplete = large_request()[:-1000]
+    slow = http2.Connection(edge.tls_address)
+    slow.begin(GET, incomplete, ends=False)
+    received = "http.edge.downstream_cx_rx_bytes_total"
+    assert http2.pump([slow], lambda: edge.stats()[received] > len(incomplete), PATIENCE)
+    assert edge.stats()["cluster.attnbias.upstream_rq_total"] == 0
+    slow.close()
+
+
+def test_a_request_beyond_the_limit_is_refused(edge: Edge) -> None:
+    with edge.stub() as stub:
+        error = refused(lambda: stub.get(bytes(9 << 20)))
+    assert error.code() == grpc.StatusCode.UNKNOWN
+    assert error.details() == "Payload Too Large"
+
+
+def test_a_request_that_never_ends_is_given_up(edge: Edge) -> None:
+    given_up = "http.edge.downstream_rq_timeout"
+    before = edge.stats()[given_up]
+    slow = http2.Connection(edge.tls_address)
+    call = slow.begin(GET, request(alibi(4, 8))[:-1], ends=False)
+    assert http2.pump([slow], lambda: call.ended, PATIENCE)
+    assert edge.stats()[given_up] == before + 1
+    slow.close()
+
+
+def test_logits_of_a_caller_without_rights_are_not_awaited(
+    start_edge: StartEdge, tmp_path: pathlib.Path
+) -> None:
+    """Envoy forwards these requests before they are complete."""
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"trainer sha256:{'0' * 64}\n")
+    edge = start_edge(f"--tokens={tokens}", count=1)
+    stranger = http2.Connection(edge.tls_address)
+    calls = [stranger.begin(LOGITS, large_request()[:-1000], ends=False) for _ in range(20)]
+    assert http2.pump([stranger], lambda: all(call.ended for call in calls), PATIENCE)
+    stranger.close()
+
+
+def test_logits_that_are_never_complete_take_bounded_memory(start_edge: StartEdge) -> None:
+    edge = start_edge(f"--memory-budget={BUDGET}", count=1, change=any_number_of_calls)
+    [server] = edge.replicas.servers
+    headers = {f"x{n}": "v" * 120 for n in range(40)}
+    clients = [http2.Connection(edge.tls_address) for _ in range(60)]
+    for client in clients:
+        for _ in range(100):
+            client.begin(LOGITS, large_request()[:5], ends=False, **headers)
+    forwarded = "cluster.attnbias.upstream_rq_total"
+    assert http2.pump(clients, lambda: edge.stats()[forwarded] >= 6000, PATIENCE)
+    assert server.peak_resident_bytes() <= BUDGET + PROCESS
+    for client in clients:
+        client.close()
+
+
 def test_a_connection_without_a_handshake_is_closed(edge: Edge) -> None:
     host, port = edge.address.rsplit(":", 1)
     with socket.create_connection((host, int(port))) as silent:
         eventually(lambda: is_closed(silent), "it is closed")
-
-
-HEAP = 100 << 20
-
-
-def small_heap(config: Config) -> None:
-    monitor_of(config, "fixed_heap")["max_heap_size_bytes"] = HEAP
-    any_number_of_calls(config)
 
 
 def test_answers_that_nobody_reads_do_not_fill_the_memory(start_edge: StartEdge) -> None:

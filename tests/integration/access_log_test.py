@@ -150,7 +150,7 @@ HOSTILE_IDS = [
     *("evil " * 1000, "evil" * 40, 'evil" code=OK', "evil\\n", "évil", "evil\u2028"),
     *("evil\n2026-01-01T00:00:00Z info call", "evil\0", "evil\x1b[2J"),
 ]
-HOSTILE_TRACES = [TRACE + "-evil", TRACE + "\x7fevil", "ff" + TRACE[2:], *HOSTILE_IDS]
+HOSTILE_TRACES = [TRACE + "-evil", TRACE + "\x7fevil", TRACE[:-4] + "evil", *HOSTILE_IDS]
 HOSTILE = [("x-request-id", value) for value in HOSTILE_IDS] + [
     ("traceparent", value) for value in HOSTILE_TRACES
 ]

@@ -3,21 +3,16 @@
 
 import contextlib
 import os
-import pathlib
-import ssl
 import threading
 from collections.abc import Callable, Iterator
 
 import grpc
 import pytest
 
-from tests.integration.certificates import Authority
 from tests.integration.contract import SERVICE, alibi, spec
 from tests.integration.server import Details, Server, eventually, refused, settled
-from tests.tools import http2
 
 MIB = 1 << 20
-CLOSED = (ConnectionError, ssl.SSLError)
 
 
 @pytest.mark.parametrize("algorithm", [grpc.Compression.Gzip, grpc.Compression.Deflate])
@@ -32,34 +27,6 @@ def test_compressed_requests_are_refused_before_they_are_inflated(
         assert server.resident_bytes() - before < 32 * MIB
         with server.connect() as stub:
             assert stub.tensor(alibi(1, 4)).data
-
-
-@pytest.mark.parametrize("where", ["port", "file", "tls", "probes"])
-def test_headers_without_end_end_their_connection(where: str, tmp_path: pathlib.Path) -> None:
-    flags = {
-        "file": (f"--listen=unix:{tmp_path}/socket",),
-        "probes": ("--probe-listen=127.0.0.1:0",),
-    }
-    if where == "tls":
-        pair = Authority(tmp_path).sign("localhost")
-        flags["tls"] = (f"--tls-cert={pair.certificate}", f"--tls-key={pair.key}")
-    with Server(*flags.get(where, ())) as server:
-        address = {
-            "port": server.address,
-            "file": server.address,
-            "tls": f"tls:{server.address}",
-            "probes": server.probe_address,
-        }[where]
-        before = server.resident_bytes()
-        call = http2.call_headers(f"/{SERVICE}/GetTensor")
-        fields = http2.frame(http2.CONTINUATION, 0, 1, http2.header_block(x="v" * 100) * 100)
-        with http2.open_socket(address) as client, pytest.raises(CLOSED):  # noqa: PT012
-            client.settimeout(20)
-            client.sendall(http2.PREFACE + http2.settings())
-            client.sendall(http2.frame(http2.HEADERS, 0, 1, call))
-            for _ in range(64 * MIB // len(fields)):
-                client.sendall(fields)
-        assert server.resident_bytes() - before < 16 * MIB
 
 
 def test_a_long_name_comes_back_shortened() -> None:

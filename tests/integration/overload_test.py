@@ -18,6 +18,8 @@ from tests.tools import http2
 
 def test_running_out_of_descriptors_is_survived(start_server: Any) -> None:
     server = start_server(prefix=("prlimit", "--nofile=64:64"))
+    if not server.grpc_gets_fixes():
+        pytest.skip("this gRPC has CVE-2023-4785: it accepts no connection any more")
     with contextlib.ExitStack() as flood:
         for _ in range(200):
             flood.enter_context(http2.open_socket(server.address))
@@ -25,27 +27,6 @@ def test_running_out_of_descriptors_is_survived(start_server: Any) -> None:
     with server.connect() as stub:
         assert stub.payload(alibi(8, 9, **DENSE)) == dense_alibi(8, 9, 9).tobytes()
     assert server.stop() == 0
-
-
-def test_connections_beyond_the_limit_are_closed(start_server: Any) -> None:
-    server = start_server("--max-connections=8")  # half for one address
-    with contextlib.ExitStack() as flood:
-        for _ in range(3):
-            flood.enter_context(http2.open_socket(server.address))
-        with server.connect() as stub:
-            stub.check()
-            assert server.metrics()["attnbias_connections"] == 4
-            refused_one = flood.enter_context(http2.open_socket(server.address))
-            refused_one.settimeout(60)
-            with contextlib.suppress(ConnectionResetError):
-                assert refused_one.recv(1) == b""
-            rejected = server.metrics()['attnbias_rejected_total{reason="connection_limit"}']
-            assert rejected == 1
-            stub.check()
-    # The server has to notice first that the others are gone.
-    eventually(lambda: server.metrics()["attnbias_connections"] == 0, "the connections gone")
-    with server.connect() as stub:
-        assert stub.check("liveness") == "SERVING"
 
 
 def test_a_stalled_reader_is_closed_and_memory_returns(start_server: Any) -> None:
@@ -154,25 +135,19 @@ def test_exhausted_budget_asks_to_try_again(start_server: Any) -> None:
         assert len(stub.tensor(large).data) == 12000 * 64 * 4
 
 
-@pytest.mark.parametrize(
-    ("flags", "readiness"), [((), "SERVING"), (("--overload-unready",), "NOT_SERVING")]
-)
-def test_readiness_while_the_budget_is_used_up(
-    start_server: Any, flags: tuple[str, ...], readiness: str
-) -> None:
+def test_a_budget_that_is_used_up_does_not_change_readiness(start_server: Any) -> None:
     # Too small for a band to be kept.
     roomy = start_server("--memory-budget=12MiB")
     with roomy.connect() as stub:
         holder = hold_memory(roomy, stub)
         held = int(roomy.metrics()["attnbias_memory_used_bytes"])
-    tight = start_server(f"--memory-budget={held + held // 50}", *flags)
+    tight = start_server(f"--memory-budget={held + held // 50}")
     with tight.connect() as stub:
         holder = hold_memory(tight, stub)
         assert tight.metrics()["attnbias_memory_used_bytes"] == held
-        eventually(lambda: stub.check("readiness") == readiness, "readiness")
-        assert stub.check("liveness") == stub.check("") == "SERVING"
+        for name in ("", "readiness", "liveness"):
+            assert stub.check(name) == "SERVING"
         holder.cancel()
-        eventually(lambda: stub.check("readiness") == "SERVING", "readiness again")
 
 
 def test_a_need_beyond_the_whole_budget_is_no_matter_of_waiting(start_server: Any) -> None:

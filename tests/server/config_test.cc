@@ -55,14 +55,16 @@ TEST(Config, ReadsSizesAndDurations) {
 }
 
 TEST(Config, FlagGoesBeforeEnvironmentBeforeDefault) {
-  setenv("ATTNBIAS_MAX_CONNECTIONS", "7", 1);
+  setenv("ATTNBIAS_MAX_CONCURRENT_STREAMS", "7", 1);
   setenv("ATTNBIAS_DRAIN_GRACE", "9s", 1);
-  EXPECT_EQ(Parsed({}).max_connections, 7);
+  EXPECT_EQ(Parsed({}).transport.max_concurrent_streams, 7);
   EXPECT_EQ(Parsed({}).drain_grace, absl::Seconds(9));
-  EXPECT_EQ(Parsed({"--max-connections=8"}).max_connections, 8);
-  unsetenv("ATTNBIAS_MAX_CONNECTIONS");
+  EXPECT_EQ(
+      Parsed({"--max-concurrent-streams=8"}).transport.max_concurrent_streams,
+      8);
+  unsetenv("ATTNBIAS_MAX_CONCURRENT_STREAMS");
   unsetenv("ATTNBIAS_DRAIN_GRACE");
-  EXPECT_EQ(Parsed({}).max_connections, 1024);
+  EXPECT_EQ(Parsed({}).transport.max_concurrent_streams, 256);
 }
 
 TEST(Config, TheLastOfARepeatedFlagCounts) {
@@ -189,7 +191,6 @@ INSTANTIATE_TEST_SUITE_P(
                     Bad{"--drain-notice=soon", "--drain-notice"},
                     Bad{"--progress-timeout=0", "--progress-timeout"},
                     Bad{"--threads=0", "--threads"},
-                    Bad{"--max-connections=0", "--max-connections"},
                     Bad{"--log-format=xml", "--log-format"},
                     Bad{"--log-level=loud", "--log-level"},
                     Bad{"--access-log=some", "--access-log"},

@@ -77,14 +77,10 @@ TEST_F(HealthTest, BeforeReadinessOnlyLivenessServes) {
   EXPECT_FALSE(health_.ready());
 }
 
-TEST_F(HealthTest, OverloadConcernsReadinessAlone) {
+TEST_F(HealthTest, EveryNameServesWhenTheServerDoes) {
   health_.SetServing(true);
-  EXPECT_EQ(Check("readiness"), HealthCheckResponse::SERVING);
   EXPECT_TRUE(health_.ready());
-  health_.SetOverloaded(true);
-  EXPECT_EQ(Check("readiness"), HealthCheckResponse::NOT_SERVING);
-  EXPECT_FALSE(health_.ready());
-  for (const char* name : {"", "liveness", kService}) {
+  for (const char* name : {"", "readiness", "liveness", kService}) {
     EXPECT_EQ(Check(name), HealthCheckResponse::SERVING) << name;
   }
 }
@@ -106,7 +102,7 @@ TEST_F(HealthTest, WatchTellsTheStateAndThenEachChange) {
   EXPECT_EQ(watch.Next(), HealthCheckResponse::NOT_SERVING);
   health_.SetServing(true);
   EXPECT_EQ(watch.Next(), HealthCheckResponse::SERVING);
-  health_.SetOverloaded(true);
+  health_.SetServing(false);
   EXPECT_EQ(watch.Next(), HealthCheckResponse::NOT_SERVING);
 }
 

@@ -63,5 +63,24 @@ TEST(PhaseClock, LeavesOutTheClientsTime) {
   EXPECT_EQ(Sum(times), Of(times, Phase::kPlan));
 }
 
+TEST(PhaseClock, KeepsTheFirstChanges) {
+  const Clock::time_point start = Clock::now();
+  PhaseClock clock(start);
+  clock.Enter(Phase::kPlan);  // no change
+  clock.Enter(Phase::kWait);
+  clock.Leave();
+  ASSERT_EQ(clock.changes().size(), 3U);
+  EXPECT_EQ(clock.changes()[0].at, start);
+  EXPECT_EQ(clock.changes()[0].to, Phase::kPlan);
+  EXPECT_EQ(clock.changes()[1].to, Phase::kWait);
+  EXPECT_EQ(clock.changes()[2].to, std::nullopt);
+  for (int i = 0; i < 100; ++i) {
+    clock.Enter(Phase::kCompute);
+    clock.Enter(Phase::kWrite);
+  }
+  EXPECT_EQ(clock.changes().size(), PhaseClock::kMostChanges);
+  EXPECT_EQ(clock.changes()[3].to, Phase::kCompute);
+}
+
 }  // namespace
 }  // namespace attnbias::phases_test

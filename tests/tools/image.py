@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds images without an engine or a registry.
 
-The base image is made with debootstrap, once; buildah builds and runs with chroot
-isolation, which needs root and no more. An image for another architecture needs a
-kernel that can run its programs, as need_arm64 of setup.sh sees to.
+The base image is made with debootstrap, once, and knows what this machine was told of its network.
+buildah builds with chroot isolation, which needs root and no more. To run an image for another
+architecture, the kernel must run its programs, as need_arm64 of setup.sh sees to.
 """
 
 import contextlib
@@ -11,14 +11,16 @@ import fcntl
 import json
 import os
 import pathlib
+import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CACHE = pathlib.Path(os.environ["ATTNBIAS_CACHE"])
-BASE = "debian:bookworm-slim"
+BASE = "debian:sid-slim"
 
 
 def output(*command: object, **environment: str) -> str:
@@ -46,20 +48,14 @@ class Buildah:
     def __call__(self, *words: object) -> str:
         return output(*self._machine, "buildah", *words)
 
-    def build_base(self, architecture: str) -> None:
-        """Adds to the base image what it is for `architecture`, as Debian names it."""
-        platform = f"--platform=linux/{architecture}"
-        context = _base_context(architecture)
-        self("build", "--quiet", "--pull-never", platform, "--manifest", BASE, context)
+    def build_base(self) -> None:
+        self("build", "--quiet", "--pull-never", "--tag", BASE, _base_context())
 
     def build_as_users_do(self, *more: str) -> None:
         output(*self._machine, ROOT / "dev", "image", "--quiet", "--pull-never", *more)
 
     def write_bill(self) -> None:
         output(*self._machine, ROOT / "dev", "bill")
-
-    def command(self, container: str, *words: str) -> list[str]:
-        return [*self._machine, "buildah", "run", container, "--", *words]
 
     def config(self, image: str) -> dict[str, Any]:
         config: dict[str, Any] = json.loads(self("inspect", "--type=image", image))["Docker"]
@@ -87,34 +83,61 @@ def root_mount() -> Iterator[list[str]]:
 
 
 @contextlib.contextmanager
-def buildah_in(
-    folder: pathlib.Path, machine: list[str], architecture: str | None = None
-) -> Iterator[Buildah]:
-    """buildah that has the base image, until the `with` block ends.
-
-    `architecture` is that of the image to build, by default this machine's.
-    """
+def buildah_in(folder: pathlib.Path, machine: list[str]) -> Iterator[Buildah]:
+    """buildah that has the base image, until the `with` block ends."""
     buildah = Buildah(folder, machine)
-    here = output("dpkg", "--print-architecture")
-    for each in {here, architecture or here}:
-        buildah.build_base(each)
+    buildah.build_base()
     yield buildah
     buildah("rm", "--all")
     buildah("rmi", "--all", "--force")
 
 
-def _base_context(architecture: str) -> pathlib.Path:
-    """The folder to build the image from, as debootstrap makes it."""
-    context = CACHE / f"debian-bookworm-{architecture}"
+def _base_context() -> pathlib.Path:
+    """The folder to build the base image from, as debootstrap makes it."""
+    context = CACHE / "debian-sid"
     with context.with_suffix(".lock").open("w") as lock:  # other clones share the cache
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not context.exists():
             part = context.with_suffix(".part")
             output("rm", "-rf", part)
-            arch = f"--arch={architecture}"
-            output("debootstrap", arch, "--variant=minbase", "bookworm", part / "root")
+            (part / "root").mkdir(parents=True)
+            make = f'source {ROOT}/tests/tools/bare_machine.sh && make_machine "$0" sid'
+            output("bash", "-euc", make, part / "root")
             output("tar", "-C", part / "root", "-cf", part / "root.tar", ".")
             output("rm", "-rf", part / "root")
             (part / "Dockerfile").write_text("FROM scratch\nADD root.tar /\n")
             part.rename(context)
     return context
+
+
+_IN_PLACE = """#!/bin/sh
+root=$(dirname "$0")/root
+exec "$root"/lib64/ld-linux-*.so.* --library-path "$root/usr/lib/$(uname -m)-linux-gnu" \\
+  "$root/usr/local/bin/attnbias-server" "$@"
+"""
+
+
+def unpack(folder: pathlib.Path) -> None:
+    """Builds the image and copies its files to `folder`/root.
+
+    `folder`/attnbias-server runs its server there, with the image's loader and libraries, so that
+    it finds files of this machine.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    with (
+        tempfile.TemporaryDirectory() as storage,
+        root_mount() as machine,
+        buildah_in(pathlib.Path(storage), machine) as buildah,
+    ):
+        buildah.build_as_users_do()
+        container = buildah("from", "--pull-never", "attnbias")
+        output("cp", "--archive", buildah("mount", container), folder / "root")
+        buildah("umount", container)
+    script = folder / "attnbias-server"
+    script.write_text(_IN_PLACE)
+    script.chmod(0o755)
+
+
+if __name__ == "__main__":
+    unpack(pathlib.Path(sys.argv[1]))

@@ -13,3 +13,4 @@ in_machine "$machine" "$root" "$root" cmake/use-current-grpc.sh
 # The libraries alone of what tests take.
 in_machine "$machine" "$root" "$root" cmake/install-build-packages.sh \
   "$(dpkg --print-architecture)" <(grep -- '-dev$' "$root/tests/tools/debian-packages.txt")
+in_machine "$machine" "$root" "$root" cmake/install-tracing.sh

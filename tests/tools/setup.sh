@@ -249,6 +249,27 @@ need_toxiproxy() {
   export TOXIPROXY_BINARY
 }
 
+# Names an OpenTelemetry Collector that receives OTLP and writes files.
+need_collector() {
+  local folder=$cache/tools/collector-$COLLECTOR
+  [[ -e $folder/.complete ]] || need_go_tool "go.opentelemetry.io/collector/cmd/builder@$COLLECTOR"
+  need_once "$folder" make_collector "$folder"
+  export OTELCOL_BINARY=$folder/otelcol
+}
+
+make_collector() {
+  local contrib=github.com/open-telemetry/opentelemetry-collector-contrib
+  mkdir -p "$1" && cd "$1" || return
+  cat >builder.yaml <<END
+dist: {name: otelcol, output_path: .}
+receivers:
+  - gomod: go.opentelemetry.io/collector/receiver/otlpreceiver $COLLECTOR
+exporters:
+  - gomod: $contrib/exporter/fileexporter $COLLECTOR
+END
+  builder --config=builder.yaml &>builder.log || { cat builder.log >&2 && return 1; }
+}
+
 # The folder with a Go module's files, fetched where that is not done yet: go_module NAME@VERSION
 go_module() {
   go mod download -json "$1" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p'

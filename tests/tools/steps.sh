@@ -211,7 +211,8 @@ step_current() {
     --exclude-regex NeonKernels
   export_programs current
   install_python_client
-  pytest "${at_once[@]}" tests/integration
+  need_collector
+  pytest "${at_once[@]}" tests/integration tests/tracing
   test_golden
   # The others bring a gRPC of their own.
   test_clients -k 'c++ or tool'
@@ -339,12 +340,16 @@ need_manifest_tools() {
   export CUSTOM_RESOURCE_DEFINITIONS
 }
 
-# Envoy as deploy/envoy has it, in front of two servers.
+# Envoy as deploy/envoy has it, in front of the image's server.
 step_envoy() {
+  ((EUID == 0)) || skip "building an image without a container engine needs root"
+  need_current_machine  # or this is skipped
+  need_packages tests/tools/debian-packages-container.txt
   build dev
   install_python_client
   need_envoy
-  pytest "${at_once[@]}" tests/envoy
+  python -m tests.tools.image build/image-root
+  ATTNBIAS_SERVER_BINARY=$root/build/image-root/attnbias-server pytest "${at_once[@]}" tests/envoy
 }
 
 # Triton's and KServe's own clients, which cannot share a process.
@@ -402,6 +407,7 @@ step_packages() {
 
 step_container() {
   ((EUID == 0)) || skip "building an image without a container engine needs root"
+  need_current_machine  # or this is skipped
   pytest tests/container
 }
 

@@ -1,0 +1,20 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what exporting spans takes, for this machine's architecture or another, on a machine that
+# use-current-grpc.sh has prepared: install-tracing.sh [ARCHITECTURE].
+set -euo pipefail
+architecture=${1:-$(dpkg --print-architecture)}
+folder=$(mktemp -d)
+trap 'rm -r "$folder"' EXIT
+cd "$folder"
+# Debian's package holds the SDK, and exporters that are linked with the gRPC that the current one
+# replaces. So it is installed without them, and without what only they depend on.
+apt-get -qq -o APT::Sandbox::User=root download "opentelemetry-cpp:$architecture"
+dpkg-deb --raw-extract opentelemetry-cpp_*.deb package
+rm package/usr/lib/*/libopentelemetry_{exporter,http,otlp,proto}*
+sed -i -E '/libopentelemetry_(exporter|http|otlp|proto)/d' package/DEBIAN/md5sums
+sed -i -E '/^Depends:/s/ lib(curl|grpc|protobuf)[^,]*,//g' package/DEBIAN/control
+dpkg-deb --build package sdk.deb >/dev/null
+DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
+  ./sdk.deb "opentelemetry-cpp-dev:$architecture" opentelemetry-proto >/dev/null
+apt-get clean
