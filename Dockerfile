@@ -41,7 +41,7 @@ RUN --mount=type=cache,target=/ccache \
       /cuda/toolkit/lib/libcublasLt.so.13 /usr/lib/
 RUN rm -r /image \
  && cmake/make-image-root.sh /image /usr/local/bin/attnbias-server /usr/local/bin/attnbias \
-      /usr/lib/libattnbias_cuda.so
+      /usr/lib/libattnbias_cuda.so /usr/lib/libcublas.so.13
 
 # Named again for buildah 1.28, which goes on with the platform of the stage before.
 FROM --platform=$TARGETPLATFORM scratch AS runtime
