@@ -51,8 +51,8 @@ class Server {
   absl::Status Start();
   // Fills the cache as configured, then says SERVING.
   absl::Status BecomeReady(const CallerPtr& caller);
-  // NOT_SERVING, notice, no new connections, no new calls, running calls until
-  // the grace is over. Returns when no call is left.
+  // Reports NOT_SERVING, waits for the notice, refuses new calls, and gives
+  // running calls the grace to end. Returns when no call is left.
   void Drain();
 
   // After Start: mounts the learned tables anew and reads the files of
