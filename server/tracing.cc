@@ -97,11 +97,14 @@ void Dropped(int64_t spans, std::string_view why) {
 }
 
 // Counts the spans that find the SDK's queue full: it logs one line for each.
+// Its other lines are about values of variables.
 class SdkLog final : public sdk::common::internal_log::LogHandler {
   void Handle(sdk::common::internal_log::LogLevel, const char*, int,
               const char* message,
               const sdk::common::AttributeMap&) noexcept override {
-    Dropped(absl::StrContains(message, "dropping span") ? 1 : 0, message);
+    if (!absl::StrContains(message, "dropping span"))
+      return LogWarning(message);
+    Dropped(1, message);
   }
 };
 
