@@ -94,7 +94,7 @@ int Milliseconds(absl::Duration duration) {
 void ConfigureTransport(const TransportOptions& options,
                         grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
-  // Without this a second server takes a part of the connections, unnoticed.
+  // Otherwise a second server takes a part of the connections, unnoticed.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   // gRPC checks a message's size only after it has inflated it: half a megabyte
   // becomes more than half a gigabyte.
@@ -146,8 +146,9 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> ListenOn(
   std::vector<int> ports(addresses.size());
   for (size_t i = 0; i < addresses.size(); ++i) {
     const ListenAddress& address = addresses[i];
-    if (const absl::Status file = CheckSocketFile(address.path); !file.ok()) {
-      return CannotListen(address, file.message());
+    if (address.is_file()) {
+      const absl::Status file = CheckSocketFile(address.path);
+      if (!file.ok()) return CannotListen(address, file.message());
     }
     builder.AddListeningPort(
         ToString(address),

@@ -42,10 +42,10 @@ std::unique_ptr<grpc::ServerBuilderOption> WithoutReflection();
 // it.
 void BoundReflections(grpc::ServerBuilder& builder);
 
-// Starts the server that `builder` describes on `addresses`, whose ports become
-// those that were really taken. Socket files get `socket_mode`, and no TLS: who
-// reaches one is on this machine. UNAVAILABLE, naming the address, for one that
-// cannot be had.
+// Starts the server that `builder` describes on `addresses`, and sets their
+// ports to those that were bound. Socket files get `socket_mode` and no TLS:
+// their clients are on this machine. Returns UNAVAILABLE, with the address, if
+// one cannot be bound.
 absl::StatusOr<std::unique_ptr<grpc::Server>> ListenOn(
     std::vector<ListenAddress>& addresses,
     const std::shared_ptr<grpc::ServerCredentials>& credentials,
