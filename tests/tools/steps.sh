@@ -330,7 +330,7 @@ need_manifest_tools() {
   export CUSTOM_RESOURCE_DEFINITIONS
 }
 
-# Envoy as deploy/envoy has it, in front of the image's server.
+# Runs Envoy with the configuration of deploy/envoy, in front of the image's server.
 step_envoy() {
   ((EUID == 0)) || skip "building an image without a container engine needs root"
   need_current_machine  # or this is skipped
