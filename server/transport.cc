@@ -18,11 +18,11 @@
 namespace attnbias {
 namespace {
 
-// What gRPC may hold of requests that have not come whole. Beyond it, it ends
-// some of these calls with RESOURCE_EXHAUSTED.
+// Maximum bytes of incomplete requests in gRPC. Beyond it, gRPC ends some of
+// these calls with RESOURCE_EXHAUSTED.
 constexpr size_t kTransportBytes = size_t{64} << 20;
 
-// Reflections at once, and the one thread that waits for them.
+// Concurrent reflection streams, and the one thread that waits for them.
 constexpr int kReflectionThreads = 16;
 
 class ReflectionRemoval final : public grpc::ServerBuilderOption {
@@ -109,8 +109,8 @@ void ConfigureTransport(const TransportOptions& options,
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
                              Milliseconds(options.keepalive_timeout));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  // Clients ping every 10 s; whoever pings more often than twice that is
-  // closed.
+  // Clients ping every 10 s. gRPC closes connections that ping more than twice
+  // as often.
   builder.AddChannelArgument(
       GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
   // The grace that gRPC gives calls then is endless by default.
