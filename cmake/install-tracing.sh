@@ -1,14 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs opentelemetry-cpp's SDK and OTLP's protos, for this machine's architecture or another, on
-# a machine that use-current-grpc.sh has prepared: install-tracing.sh [ARCHITECTURE].
+# Installs what exporting spans takes, for this machine's architecture or another, on a machine that
+# use-current-grpc.sh has prepared: install-tracing.sh [ARCHITECTURE].
 set -euo pipefail
 architecture=${1:-$(dpkg --print-architecture)}
 folder=$(mktemp -d)
 trap 'rm -r "$folder"' EXIT
 cd "$folder"
-# Debian links the exporters in this package with sid's gRPC, which the current one replaces. So
-# removes the exporters and the dependencies that only they have.
+# Debian's package holds the SDK, and exporters that are linked with the gRPC that the current one
+# replaces. So it is installed without them, and without what only they depend on.
 apt-get -qq -o APT::Sandbox::User=root download "opentelemetry-cpp:$architecture"
 dpkg-deb --raw-extract opentelemetry-cpp_*.deb package
 rm package/usr/lib/*/libopentelemetry_{exporter,http,otlp,proto}*
