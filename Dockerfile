@@ -24,7 +24,7 @@ RUN cmake/make-image-root.sh /image /usr/local/bin/attnbias-server /usr/local/bi
 FROM build AS build-cuda
 # There is no cross compiler for its kernels here.
 RUN [ -z "$(dpkg --print-foreign-architectures)" ]
-# nvcc takes no newer compiler.
+# nvcc supports no newer compiler.
 RUN apt-get -qq update \
  && DEBIAN_FRONTEND=noninteractive \
     apt-get -qq install -y --no-install-recommends g++-15 python3-venv >/dev/null \

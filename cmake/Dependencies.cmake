@@ -25,12 +25,12 @@ set(ATTNBIAS_HAVE_TRACING OFF)
 if(ATTNBIAS_TRACING)
   find_package(opentelemetry-cpp CONFIG QUIET COMPONENTS sdk)
   find_path(OTLP_PROTO opentelemetry/proto/collector/trace/v1/trace_service.proto)
-  # Older ones do not read the variables of the queue. They know of no version but the exact one.
+  # Older versions do not read OTEL_BSP_*. Their CMake package accepts an exact version only.
   if(opentelemetry-cpp_FOUND AND NOT opentelemetry-cpp_VERSION VERSION_LESS 1.28 AND OTLP_PROTO)
     set(ATTNBIAS_HAVE_TRACING ON)
   elseif(ATTNBIAS_TRACING STREQUAL "REQUIRED")
-    message(FATAL_ERROR "ATTNBIAS_TRACING is REQUIRED, and opentelemetry-cpp 1.28 or the contract "
-                        "of OTLP was not found; cmake/install-tracing.sh installs both")
+    message(FATAL_ERROR "ATTNBIAS_TRACING: got REQUIRED without opentelemetry-cpp 1.28 or OTLP's "
+                        "protos, want both; cmake/install-tracing.sh installs them")
   endif()
 endif()
 if(ATTNBIAS_BUILD_TESTS)

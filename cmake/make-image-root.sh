@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Copies programs and libraries, with what they need of this machine, into an image's root:
-# make-image-root.sh ROOT FILE… No other program comes with them. The packages that these files are
-# of stand in var/lib/dpkg/status.d, where scanners look, and their licences in usr/share/doc.
+# Copies programs and libraries, with the libraries and data that they need, into an image's root:
+# make-image-root.sh ROOT FILE… Copies no other program. Lists the packages of the copied files in
+# var/lib/dpkg/status.d, where scanners look, and puts their licences into usr/share/doc.
 # Needs pax-utils.
 set -euo pipefail
 root=$1 files=("${@:2}")
-# Certificates of public authorities, time zones, and what tells the release.
+# Certificates of public authorities, time zones, and the release.
 data=(/etc/ssl/certs/ca-certificates.crt /usr/share/zoneinfo /etc/debian_version
   /usr/lib/os-release)
 
@@ -20,7 +20,7 @@ printf '%s:x:%d:%d::/:/\n' root 0 0 nonroot 65532 65532 >"$root/etc/passwd"
 printf '%s:x:%d:\n' root 0 nonroot 65532 >"$root/etc/group"
 lddtree --copy-to-tree "$root" "${files[@]}"
 
-# The programs themselves, and our own libraries, are of no package.
+# The programs and our own libraries belong to no package.
 mapfile -t packages < <(lddtree --list "${files[@]}" | xargs realpath "${data[@]:1}" | sort -u |
   xargs dpkg-query --search 2>/dev/null | sed 's/: .*//' | sort -u)
 for package in ca-certificates "${packages[@]}"; do

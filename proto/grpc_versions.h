@@ -19,7 +19,7 @@ namespace attnbias {
 std::shared_ptr<grpc::ServerCredentials> CredentialsOfC(
     grpc_server_credentials* credentials, std::shared_ptr<const void> state);
 
-// Returns whether weaknesses that are found in this gRPC are still mended.
+// Returns whether this gRPC still gets security fixes.
 bool GrpcIsMaintained();
 
 enum class LibraryLogLevel : uint8_t { kDebug, kWarning, kError };

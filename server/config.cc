@@ -231,7 +231,7 @@ void AddTableFlags(CLI::App& app, ServerConfig& config) {
 
 void AddLifecycleFlags(CLI::App& app, ServerConfig& config) {
   AddDuration(app, "--drain-notice", config.drain_notice, absl::ZeroDuration(),
-              "Time between NOT_SERVING and closing the port");
+              "Time between NOT_SERVING and refusing new calls");
   AddDuration(app, "--drain-grace", config.drain_grace, absl::ZeroDuration(),
               "Time that running calls then have");
   AddDuration(app, "--progress-timeout", config.progress_timeout,

@@ -22,7 +22,7 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
  public:
   using Status = grpc::health::v1::HealthCheckResponse::ServingStatus;
 
-  // Tells the watchers of what changes. Any thread.
+  // Notifies the watchers if it changes. Any thread may call it.
   void SetServing(bool serving);
   // Ends every Watch, now and later, with UNAVAILABLE.
   void FinishWatchers();

@@ -17,7 +17,7 @@ namespace attnbias {
 namespace {
 
 constexpr std::string_view kUnix = "unix:";
-// One byte of sun_path ends it.
+// The last byte of sun_path is NUL.
 constexpr size_t kMaxPathBytes = sizeof(sockaddr_un::sun_path) - 1;
 
 absl::Status Malformed(std::string_view text) {
@@ -41,7 +41,7 @@ absl::StatusOr<ListenAddress> ParseUnix(std::string_view text) {
   return ListenAddress{.path = std::string(path)};
 }
 
-// 0, or the error of connecting.
+// Returns 0 or the errno of connecting.
 int Connect(const std::string& path) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
@@ -106,7 +106,7 @@ absl::Status CheckSocketFile(const std::string& path) {
     return absl::UnavailableError("there is a file that is not a socket");
   }
   switch (const int connected = Connect(path)) {
-    case ECONNREFUSED:  // its server is gone
+    case ECONNREFUSED:  // left behind by a server that has ended
       return absl::OkStatus();
     case 0:
     case EAGAIN:  // with a full queue

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The addresses that flags take: HOST:PORT, [IPV6]:PORT, :PORT, unix:PATH.
+// Addresses of flags: HOST:PORT, [IPV6]:PORT, :PORT, unix:PATH.
 #ifndef ATTNBIAS_SERVER_LISTEN_ADDRESS_H_
 #define ATTNBIAS_SERVER_LISTEN_ADDRESS_H_
 
@@ -19,20 +19,20 @@ struct ListenAddress {
   std::string path;
 
   bool is_file() const { return host.empty(); }
-  // Whether only this machine reaches it.
+  // Returns whether only clients on this machine can connect.
   bool is_local() const;
 };
 
-// INVALID_ARGUMENT for anything else.
+// Returns INVALID_ARGUMENT for any other text.
 absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view text);
-// The same, without unix:PATH.
+// Accepts the same, except unix:PATH.
 absl::StatusOr<ListenAddress> ParseHostPort(std::string_view text);
 
-// HOST:PORT, with brackets where the host needs them, or unix:PATH.
+// Returns HOST:PORT, with brackets around an IPv6 host, or unix:PATH.
 std::string ToString(const ListenAddress& address);
 
-// UNAVAILABLE, saying why, where a server cannot make its socket at `path`.
-// gRPC does not say why, and removes the socket of a server that listens there.
+// Returns UNAVAILABLE, with the reason, if a server cannot make its socket at
+// `path`. gRPC gives no reason, and removes the socket of a running server.
 absl::Status CheckSocketFile(const std::string& path);
 
 }  // namespace attnbias

@@ -32,7 +32,7 @@ void LogError(std::string_view message);
 
 // Lines that the standard error did not take at once, and that are lost.
 int64_t LogLinesDropped();
-// TLS handshakes that failed, as gRPC's log tells.
+// Returns the number of failed TLS handshakes, by gRPC's log.
 int64_t FailedHandshakes();
 
 // How one call went.
@@ -52,7 +52,7 @@ struct AccessLine {
   std::string_view encoding;
   std::string_view fingerprint;
   std::string request_id;
-  // A W3C traceparent, as of TraceCall.
+  // A W3C traceparent, from TraceCall.
   std::string trace;
   // Empty when the call went well.
   std::string error;

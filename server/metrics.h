@@ -40,7 +40,7 @@ enum class Method : uint8_t {
 };
 inline constexpr int kNumMethods = 13;
 std::string_view NameOf(Method method);
-// "PACKAGE.SERVICE/METHOD".
+// Returns "PACKAGE.SERVICE/METHOD".
 std::string PathOf(Method method);
 
 // Safe for any number of threads.

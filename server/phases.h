@@ -37,7 +37,7 @@ class PhaseClock {
     Clock::time_point at;
     std::optional<Phase> to;
   };
-  // A stream changes its phase with each message; the first ones tell enough.
+  // Bounds the memory of a stream, which changes its phase with each message.
   static constexpr size_t kMostChanges = 32;
 
   // A call begins with planning.
@@ -48,7 +48,7 @@ class PhaseClock {
   // What follows is the client's time: the call waits for it to send.
   void Leave() { Switch(std::nullopt); }
 
-  // The beginnings of the first phases, and of the client's time.
+  // Returns the first changes, at most kMostChanges.
   std::span<const Change> changes() const { return changes_; }
 
   // The phases of a call that ends at `now`.

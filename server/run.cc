@@ -43,7 +43,7 @@ void GiveHeapBack() {
 }
 constexpr std::chrono::seconds kHeapPeriod(1);
 
-// For spans that wait when the last call has ended.
+// Time for spans that are queued when the last call ends.
 constexpr std::chrono::milliseconds kLastSpans(1000);
 
 // An exit code, after telling why.

@@ -43,7 +43,7 @@ constexpr int64_t kQueueCapacity = 4096;
 constexpr std::chrono::milliseconds kCancelledPeriod(20);
 constexpr std::chrono::milliseconds kMinTablesPeriod(100);
 constexpr std::chrono::milliseconds kAccessPeriod(1000);
-// Of a connection to the port of the probes, which come one at a time.
+// Concurrent calls on a connection for probes, which send one at a time.
 constexpr int kMaxProbeStreams = 8;
 constexpr std::chrono::milliseconds kNever = std::chrono::hours(24 * 36525);
 
@@ -224,11 +224,11 @@ absl::Status Server::StartGrpc() {
   ATTNBIAS_ASSIGN_OR_RETURN(
       grpc_server_,
       ListenOn(addresses_, credentials_, builder, config_.socket_mode));
-  WarnOfStrangers();
+  WarnOfExposure();
   return absl::OkStatus();
 }
 
-void Server::WarnOfStrangers() const {
+void Server::WarnOfExposure() const {
   const bool is_open = access_->certificates() == nullptr ||
                        access_->certificates()->client_ca.empty() ||
                        access_->has_tokens();
@@ -236,13 +236,13 @@ void Server::WarnOfStrangers() const {
       addresses_, [](const auto& address) { return !address.is_local(); });
   if (GrpcIsMaintained() || !is_open || found == addresses_.end()) return;
   LogWarning(absl::StrCat(
-      "gRPC ", grpc::Version(), " has known weaknesses, without fixes, and any",
-      " client that reaches ", ToString(*found), " can use them: listen on",
+      "gRPC ", grpc::Version(), " has known vulnerabilities and gets no fixes;",
+      " any client that reaches ", ToString(*found), " can use them: listen on",
       " loopback, require certificates (--tls-client-ca without --tokens), or",
       " deploy the image behind Envoy; see SECURITY.md"));
 }
 
-// Health alone, in plaintext: Kubernetes' probes speak no TLS.
+// Serves health alone, in plaintext: Kubernetes' probes speak no TLS.
 absl::Status Server::StartProbes() {
   if (config_.probe_listen.empty()) return absl::OkStatus();
   ATTNBIAS_ASSIGN_OR_RETURN(probe_addresses_.emplace_back(),

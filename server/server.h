@@ -51,8 +51,8 @@ class Server {
   absl::Status Start();
   // Fills the cache as configured, then says SERVING.
   absl::Status BecomeReady(const CallerPtr& caller);
-  // NOT_SERVING, notice, no new connections, no new calls, running calls until
-  // the grace is over. Returns when no call is left.
+  // Reports NOT_SERVING, waits for the notice, refuses new calls, and gives
+  // running calls the grace to end. Returns when no call is left.
   void Drain();
 
   // After Start: mounts the learned tables anew and reads the files of
@@ -66,8 +66,8 @@ class Server {
   // What it is and what it works with, on one line.
   std::string Summary() const;
 
-  // The addresses with the ports really taken, after Start; those of the
-  // service joined by ", ".
+  // After Start: the addresses with the ports that were bound; those of the
+  // service are joined by ", ".
   std::string address() const;
   const std::string& metrics_address() const {
     return metrics_port_->address();
@@ -82,8 +82,9 @@ class Server {
   void AddGauges();
   absl::Status StartGrpc();
   absl::Status StartProbes();
-  // Logs a warning where strangers reach a gRPC that gets no fixes any more.
-  void WarnOfStrangers() const;
+  // Logs a warning if other machines reach a gRPC that gets no fixes, without a
+  // certificate.
+  void WarnOfExposure() const;
   void KeepWarm();
   v1::GetServerInfoResponse MakeInfo() const;
 
@@ -108,7 +109,7 @@ class Server {
   std::vector<PlanPtr> precompute_;
   std::vector<ListenAddress> addresses_;
   std::unique_ptr<MetricsPort> metrics_port_;
-  // gRPC asks them at each handshake, and does not keep them itself.
+  // gRPC uses the credentials at each handshake, without ownership.
   std::shared_ptr<grpc::ServerCredentials> credentials_;
   std::unique_ptr<grpc::Server> grpc_server_;
   std::vector<ListenAddress> probe_addresses_;

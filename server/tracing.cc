@@ -5,7 +5,9 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 
 #ifdef ATTNBIAS_TRACING
 #include <map>
@@ -17,7 +19,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -44,14 +45,18 @@
 namespace attnbias {
 namespace {
 
+// Set before there are calls.
+bool is_tracing = false;
 std::atomic<int64_t> spans_dropped = 0;
 
-std::string Variable(const std::string& name) {
+// Returns `otherwise` if the variable is unset or empty.
+std::string Variable(const std::string& name, const char* otherwise = "") {
   const char* const value = std::getenv(name.c_str());
-  return value == nullptr ? "" : value;
+  return value == nullptr || *value == '\0' ? otherwise : value;
 }
 
-// The variable that sets `name` for traces or, if none does, for all signals.
+// Returns the variable that sets `name` for traces or, if it is unset, for all
+// signals.
 std::string Otlp(const std::string& name) {
   const std::string own = "OTEL_EXPORTER_OTLP_TRACES_" + name;
   return Variable(own).empty() ? "OTEL_EXPORTER_OTLP_" + name : own;
@@ -80,7 +85,7 @@ nostd::string_view View(std::string_view text) {
   return {text.data(), text.size()};
 }
 
-// Logs one line a minute.
+// Logs at most one line a minute.
 void Dropped(int64_t spans, std::string_view why) {
   static std::atomic<int64_t> next_line = 0;
   spans_dropped += spans;
@@ -91,12 +96,15 @@ void Dropped(int64_t spans, std::string_view why) {
                           " until now: ", Shortened(why, 512)));
 }
 
-// The SDK logs each span that finds its queue full.
+// Counts the spans that find the SDK's queue full: it logs one line for each.
+// Its other lines are about values of variables.
 class SdkLog final : public sdk::common::internal_log::LogHandler {
   void Handle(sdk::common::internal_log::LogLevel, const char*, int,
               const char* message,
               const sdk::common::AttributeMap&) noexcept override {
-    Dropped(absl::StrContains(message, "dropping span") ? 1 : 0, message);
+    if (!absl::StrContains(message, "dropping span"))
+      return LogWarning(message);
+    Dropped(1, message);
   }
 };
 
@@ -133,10 +141,9 @@ void Copy(const sdk::trace::SpanData& from, otlp::trace::v1::Span* to) {
   to->set_kind(otlp::trace::v1::Span::SPAN_KIND_SERVER);
   to->set_start_time_unix_nano(start);
   to->set_end_time_unix_nano(start + from.GetDuration().count());
-  if (from.GetStatus() == otel::StatusCode::kError) {
-    to->mutable_status()->set_code(otlp::trace::v1::Status::STATUS_CODE_ERROR);
-    to->mutable_status()->set_message(std::string(from.GetDescription()));
-  }
+  to->mutable_status()->set_code(
+      static_cast<otlp::trace::v1::Status::StatusCode>(from.GetStatus()));
+  to->mutable_status()->set_message(std::string(from.GetDescription()));
   Copy(from.GetAttributes(), to->mutable_attributes());
   for (const sdk::trace::SpanDataEvent& event : from.GetEvents()) {
     auto& copy = *to->add_events();
@@ -145,12 +152,12 @@ void Copy(const sdk::trace::SpanData& from, otlp::trace::v1::Span* to) {
   }
 }
 
-// Stands for the library's exporter, which Debian links with an older gRPC.
+// Replaces the library's exporter, which Debian links with an older gRPC.
 class Exporter final : public sdk::trace::SpanExporter {
  public:
   std::shared_ptr<grpc::Channel> channel;
   std::map<std::string, std::string> headers;
-  std::chrono::milliseconds timeout{10'000};
+  std::chrono::milliseconds timeout;
 
  private:
   std::unique_ptr<sdk::trace::Recordable> MakeRecordable() noexcept override {
@@ -205,7 +212,8 @@ absl::StatusOr<std::string> ReadPem(const std::string& name) {
   return text;
 }
 
-// Percent-encoded, as W3C baggage. The values are secrets: no message has them.
+// Decodes them as W3C baggage. Errors do not repeat the values: they are
+// secret.
 absl::StatusOr<std::map<std::string, std::string>> ReadHeaders() {
   const std::string text = Variable(Otlp("HEADERS"));
   std::map<std::string, std::string> headers;
@@ -226,70 +234,69 @@ absl::StatusOr<std::map<std::string, std::string>> ReadHeaders() {
 }
 
 absl::StatusOr<std::unique_ptr<Exporter>> MakeExporter() {
-  const std::string protocol = Variable(Otlp("PROTOCOL"));
-  if (!protocol.empty() && protocol != "grpc") {
+  if (Variable(Otlp("PROTOCOL"), "grpc") != "grpc") {
     return Unusable(Otlp("PROTOCOL"), "grpc");
   }
-  auto exporter = std::make_unique<Exporter>();
-  ATTNBIAS_ASSIGN_OR_RETURN(exporter->headers, ReadHeaders());
-  const std::string timeout = Variable(Otlp("TIMEOUT"));
-  int32_t milliseconds = 10'000;
-  if (!timeout.empty() &&
-      (!absl::SimpleAtoi(timeout, &milliseconds) || milliseconds <= 0)) {
+  int32_t milliseconds = 0;
+  if (!absl::SimpleAtoi(Variable(Otlp("TIMEOUT"), "10000"), &milliseconds) ||
+      milliseconds <= 0) {
     return Unusable(Otlp("TIMEOUT"), "milliseconds");
   }
+  auto exporter = std::make_unique<Exporter>();
   exporter->timeout = std::chrono::milliseconds(milliseconds);
+  ATTNBIAS_ASSIGN_OR_RETURN(exporter->headers, ReadHeaders());
   grpc::SslCredentialsOptions tls;
   ATTNBIAS_ASSIGN_OR_RETURN(tls.pem_root_certs, ReadPem("CERTIFICATE"));
   ATTNBIAS_ASSIGN_OR_RETURN(tls.pem_private_key, ReadPem("CLIENT_KEY"));
   ATTNBIAS_ASSIGN_OR_RETURN(tls.pem_cert_chain, ReadPem("CLIENT_CERTIFICATE"));
-  std::string endpoint = Variable(Otlp("ENDPOINT"));
-  if (endpoint.empty()) endpoint = "http://localhost:4317";
+  const std::string endpoint =
+      Variable(Otlp("ENDPOINT"), "http://localhost:4317");
   std::string_view target = endpoint;
   const bool http = absl::ConsumePrefix(&target, "http://");
   const bool https = absl::ConsumePrefix(&target, "https://");
   if (http || https) target = target.substr(0, target.find('/'));
+  const bool plaintext = http || (!https && IsTrue(Otlp("INSECURE")));
   grpc::ChannelArguments arguments;
-  // As OTLP has it: a collector that is gone may come back.
+  // OTLP's clients retry: a collector may be away for a while.
   arguments.SetServiceConfigJSON(R"({"methodConfig": [{"name": [{}],
       "retryPolicy": {"maxAttempts": 5, "initialBackoff": "1s",
           "maxBackoff": "5s", "backoffMultiplier": 1.5,
           "retryableStatusCodes": ["UNAVAILABLE"]}}]})");
   exporter->channel =
       grpc::CreateCustomChannel(std::string(target),
-                                http || (!https && IsTrue(Otlp("INSECURE")))
-                                    ? grpc::InsecureChannelCredentials()
-                                    : grpc::SslCredentials(tls),
+                                plaintext ? grpc::InsecureChannelCredentials()
+                                          : grpc::SslCredentials(tls),
                                 arguments);
   return exporter;
 }
 
 absl::StatusOr<std::unique_ptr<sdk::trace::Sampler>> MakeSampler() {
-  std::string name = Variable("OTEL_TRACES_SAMPLER");
-  if (name.empty()) name = "parentbased_always_on";
-  const std::string argument = Variable("OTEL_TRACES_SAMPLER_ARG");
+  const std::string name =
+      Variable("OTEL_TRACES_SAMPLER", "parentbased_always_on");
   std::string_view root = name;
   const bool by_parent = absl::ConsumePrefix(&root, "parentbased_");
-  double ratio = root == "always_off" ? 0 : 1;
-  if (root != "always_on" && root != "always_off" && root != "traceidratio") {
+  double ratio = 1;
+  if (root == "always_off") {
+    ratio = 0;
+  } else if (root == "traceidratio") {
+    const std::string argument = Variable("OTEL_TRACES_SAMPLER_ARG", "1");
+    if (!absl::SimpleAtod(argument, &ratio) || !(0 <= ratio && ratio <= 1)) {
+      return Unusable("OTEL_TRACES_SAMPLER_ARG", "a number from 0 to 1");
+    }
+  } else if (root != "always_on") {
     return Unusable("OTEL_TRACES_SAMPLER",
                     "[parentbased_]always_on, always_off or traceidratio");
-  }
-  if (root == "traceidratio" && !argument.empty() &&
-      !(absl::SimpleAtod(argument, &ratio) && 0 <= ratio && ratio <= 1)) {
-    return Unusable("OTEL_TRACES_SAMPLER_ARG", "a number from 0 to 1");
   }
   auto sampler = std::make_unique<sdk::trace::TraceIdRatioBasedSampler>(ratio);
   if (!by_parent) return sampler;
   return std::make_unique<sdk::trace::ParentBasedSampler>(std::move(sampler));
 }
 
-// Set before there are calls, and never freed: the process ends by _Exit.
+// Never freed: the process ends by _Exit.
 sdk::trace::TracerProvider* provider = nullptr;
 
 absl::Status Start() {
-  if (const std::string exporter = Variable("OTEL_TRACES_EXPORTER");
-      !exporter.empty() && exporter != "otlp") {
+  if (Variable("OTEL_TRACES_EXPORTER", "otlp") != "otlp") {
     return Unusable("OTEL_TRACES_EXPORTER", "otlp or none");
   }
   ATTNBIAS_ASSIGN_OR_RETURN(auto exporter, MakeExporter());
@@ -297,7 +304,7 @@ absl::Status Start() {
   using sdk::common::internal_log::GlobalLogHandler;
   GlobalLogHandler::SetLogHandler(nostd::shared_ptr<SdkLog>(new SdkLog));
   GlobalLogHandler::SetLogLevel(sdk::common::internal_log::LogLevel::Warning);
-  // The variables' attributes go before these.
+  // The variables' attributes have precedence.
   const auto resource =
       sdk::resource::Resource::Create({{"service.name", "attnbias-server"},
                                        {"service.version", ATTNBIAS_VERSION}})
@@ -309,7 +316,7 @@ absl::Status Start() {
   return absl::OkStatus();
 }
 
-// Reads the client's context, and keeps that of the call.
+// Reads the context from a client's metadata, and keeps the call's own.
 class Carrier final
     : public opentelemetry::context::propagation::TextMapCarrier {
  public:
@@ -326,7 +333,7 @@ class Carrier final
   const ClientMetadata& metadata_;
 };
 
-// Names are OpenTelemetry's, for RPC and for gRPC, or begin with attnbias.
+// Sets attributes with OpenTelemetry's names for RPC, or names after attnbias.
 void Describe(const AccessLine& line, otel::Span& span) {
   const auto set = [&span](const std::string& key, std::string_view value) {
     if (!value.empty()) span.SetAttribute(key, View(value));
@@ -351,7 +358,7 @@ void Describe(const AccessLine& line, otel::Span& span) {
     span.SetAttribute(absl::StrCat("attnbias.", kPhaseNames[i], "_seconds"),
                       seconds.count());
   }
-  // Those that are the failure of a server rather than of its client.
+  // The codes by which OpenTelemetry blames the server, not the client.
   if (absl::c_linear_search(
           std::initializer_list<absl::StatusCode>{
               absl::StatusCode::kUnknown, absl::StatusCode::kDeadlineExceeded,
@@ -365,8 +372,6 @@ void Describe(const AccessLine& line, otel::Span& span) {
 
 std::string MakeSpan(Method method, const AccessLine& line,
                      const ClientMetadata& metadata) {
-  static const nostd::shared_ptr<otel::Tracer>& tracer =
-      *new nostd::shared_ptr<otel::Tracer>(provider->GetTracer("attnbias"));
   otel::propagation::HttpTraceContext propagator;
   Carrier carrier(metadata);
   opentelemetry::context::Context context;
@@ -374,12 +379,14 @@ std::string MakeSpan(Method method, const AccessLine& line,
   const auto start = std::chrono::system_clock::now() -
                      (std::chrono::steady_clock::now() - line.start);
   const std::string name = PathOf(method);
-  const nostd::shared_ptr<otel::Span> span = tracer->StartSpan(
-      name, {{"rpc.method", name}},
-      {.start_system_time = SystemTimestamp(start),
-       .start_steady_time = opentelemetry::common::SteadyTimestamp(line.start),
-       .parent = context,
-       .kind = otel::SpanKind::kServer});
+  const auto span =
+      provider->GetTracer("attnbias")
+          ->StartSpan(name, {{"rpc.method", name}},
+                      {.start_system_time = SystemTimestamp(start),
+                       .start_steady_time =
+                           opentelemetry::common::SteadyTimestamp(line.start),
+                       .parent = context,
+                       .kind = otel::SpanKind::kServer});
   if (span->IsRecording()) {
     Describe(line, *span);
     for (const PhaseClock::Change& change : line.changes) {
@@ -395,49 +402,49 @@ std::string MakeSpan(Method method, const AccessLine& line,
   return carrier.traceparent;
 }
 
+void Flush(std::chrono::milliseconds patience) {
+  provider->ForceFlush(patience);
+}
+
+#else
+
+absl::Status Start() {
+  return absl::UnimplementedError(
+      "OTEL_* variables ask for spans, which this build cannot make");
+}
+
+std::string MakeSpan(Method, const AccessLine&, const ClientMetadata&) {
+  return "";
+}
+
+void Flush(std::chrono::milliseconds) {}
+
 #endif  // ATTNBIAS_TRACING
 
 }  // namespace
 
 void StartTracing() {
   if (!IsWanted()) return;
-#ifdef ATTNBIAS_TRACING
   const absl::Status status = Start();
-  if (status.ok()) return;
-#else
-  const absl::Status status = absl::UnimplementedError(
-      "OTEL_* variables ask for spans, which this build cannot make");
-#endif
+  is_tracing = status.ok();
+  if (is_tracing) return;
   LogWarning(absl::StrCat(status.message(), "; no spans are exported"));
 }
 
-bool IsTracing() {
-#ifdef ATTNBIAS_TRACING
-  return provider != nullptr;
-#else
-  return false;
-#endif
-}
+bool IsTracing() { return is_tracing; }
 
-std::string TraceCall([[maybe_unused]] Method method,
-                      [[maybe_unused]] const AccessLine& line,
+std::string TraceCall(Method method, const AccessLine& line,
                       const ClientMetadata& metadata) {
-#ifdef ATTNBIAS_TRACING
-  if (IsTracing()) return MakeSpan(method, line, metadata);
-#endif
-  // The log repeats only what may be one.
-  constexpr size_t kSize = 55;
-  const std::string_view text = OnlyValue(metadata, "traceparent");
-  const bool may_be =
-      text.size() == kSize &&
-      text.find_first_not_of("0123456789abcdef-") == std::string_view::npos;
-  return may_be ? std::string(text) : "";
+  if (is_tracing) return MakeSpan(method, line, metadata);
+  const std::string text(OnlyValue(metadata, "traceparent"));
+  const bool has_form =
+      text.size() == 55 &&
+      text.find_first_not_of("0123456789abcdef-") == text.npos;
+  return has_form ? text : "";
 }
 
-void FlushSpans([[maybe_unused]] std::chrono::milliseconds patience) {
-#ifdef ATTNBIAS_TRACING
-  if (IsTracing()) provider->ForceFlush(patience);
-#endif
+void FlushSpans(std::chrono::milliseconds patience) {
+  if (is_tracing) Flush(patience);
 }
 
 int64_t SpansDropped() { return spans_dropped; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Traces: a span for each call, sent by OTLP if OTEL_* variables ask for it.
+// Exports a span for each call over OTLP, if OTEL_* variables ask for it.
 #ifndef ATTNBIAS_SERVER_TRACING_H_
 #define ATTNBIAS_SERVER_TRACING_H_
 
@@ -14,22 +14,22 @@
 namespace attnbias {
 
 // Reads the variables, before there are calls. Warns, and exports no spans, if
-// they ask for what this build cannot do.
+// they ask for something that this build cannot do.
 void StartTracing();
 
-// Whether calls have spans.
+// Returns whether calls have spans.
 bool IsTracing();
 
-// Makes the span of a call that has ended, a child of the span that `metadata`
-// name. Never waits. Returns the W3C traceparent of the span or, without
-// tracing, of the client.
+// Makes the span of a call that has ended, a child of the span that the
+// client's `metadata` name. Never waits. Returns the W3C traceparent of the
+// span. Without tracing, returns the client's, if it has the form of one.
 std::string TraceCall(Method method, const AccessLine& line,
                       const ClientMetadata& metadata);
 
-// Sends the spans that wait, for at most `patience`.
+// Sends the queued spans, for at most `patience`.
 void FlushSpans(std::chrono::milliseconds patience);
 
-// Spans that did not reach a collector.
+// Returns the number of spans that did not reach a collector.
 int64_t SpansDropped();
 
 }  // namespace attnbias

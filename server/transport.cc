@@ -18,11 +18,11 @@
 namespace attnbias {
 namespace {
 
-// What gRPC may hold of requests that have not come whole. Beyond it, it ends
-// some of these calls with RESOURCE_EXHAUSTED.
+// Maximum bytes of incomplete requests in gRPC. Beyond it, gRPC ends some of
+// these calls with RESOURCE_EXHAUSTED.
 constexpr size_t kTransportBytes = size_t{64} << 20;
 
-// Reflections at once, and the one thread that waits for them.
+// Concurrent reflection streams, and the one thread that waits for them.
 constexpr int kReflectionThreads = 16;
 
 class ReflectionRemoval final : public grpc::ServerBuilderOption {
@@ -94,7 +94,7 @@ int Milliseconds(absl::Duration duration) {
 void ConfigureTransport(const TransportOptions& options,
                         grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
-  // Without this a second server takes a part of the connections, unnoticed.
+  // Otherwise a second server takes a part of the connections, unnoticed.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   // gRPC checks a message's size only after it has inflated it: half a megabyte
   // becomes more than half a gigabyte.
@@ -109,8 +109,8 @@ void ConfigureTransport(const TransportOptions& options,
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
                              Milliseconds(options.keepalive_timeout));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  // Clients ping every 10 s; whoever pings more often than twice that is
-  // closed.
+  // Clients ping every 10 s. gRPC closes connections that ping more than twice
+  // as often.
   builder.AddChannelArgument(
       GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
   // The grace that gRPC gives calls then is endless by default.
@@ -146,8 +146,9 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> ListenOn(
   std::vector<int> ports(addresses.size());
   for (size_t i = 0; i < addresses.size(); ++i) {
     const ListenAddress& address = addresses[i];
-    if (const absl::Status file = CheckSocketFile(address.path); !file.ok()) {
-      return CannotListen(address, file.message());
+    if (address.is_file()) {
+      const absl::Status file = CheckSocketFile(address.path);
+      if (!file.ok()) return CannotListen(address, file.message());
     }
     builder.AddListeningPort(
         ToString(address),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every gRPC server of this process has in common.
+// Settings and ports of the gRPC servers of this process.
 #ifndef ATTNBIAS_SERVER_TRANSPORT_H_
 #define ATTNBIAS_SERVER_TRANSPORT_H_
 
@@ -21,31 +21,30 @@ namespace attnbias {
 struct TransportOptions {
   // Calls at once on one connection.
   int max_concurrent_streams = 256;
-  // A client that is silent for so long is pinged, and given up when it does
-  // not answer for so long.
+  // Silence after which a client is pinged, and time for its answer. Without
+  // one the connection is closed.
   absl::Duration keepalive_time = absl::Seconds(60);
   absl::Duration keepalive_timeout = absl::Seconds(20);
-  // Older connections are told to go away once their calls have ended, give or
-  // take a tenth; zero for never.
+  // Age, give or take a tenth, from which on a connection closes when its calls
+  // have ended. Zero for no limit.
   absl::Duration max_connection_age;
 };
 
-// Also bounds what peers may make gRPC do and hold.
+// Applies `options`, and bounds the work and memory that clients can cause.
 void ConfigureTransport(const TransportOptions& options,
                         grpc::ServerBuilder& builder);
 
-// Whoever links gRPC's reflection has it in every server but those built with
-// this.
+// Removes reflection, which gRPC adds to every server of a program that links
+// it.
 std::unique_ptr<grpc::ServerBuilderOption> WithoutReflection();
 
-// Reflection repeats each request in its answer: with this, the beginning of
-// it.
+// Bounds the part of a request that reflection repeats in its answer.
 void BoundReflections(grpc::ServerBuilder& builder);
 
-// Starts the server that `builder` describes on `addresses`, whose ports become
-// those that were really taken. Socket files get `socket_mode`, and no TLS: who
-// reaches one is on this machine. UNAVAILABLE, naming the address, for one that
-// cannot be had.
+// Starts the server that `builder` describes on `addresses`, and sets their
+// ports to those that were bound. Socket files get `socket_mode` and no TLS:
+// their clients are on this machine. Returns UNAVAILABLE, with the address, if
+// one cannot be bound.
 absl::StatusOr<std::unique_ptr<grpc::Server>> ListenOn(
     std::vector<ListenAddress>& addresses,
     const std::shared_ptr<grpc::ServerCredentials>& credentials,

@@ -7,7 +7,7 @@
 
 namespace attnbias {
 
-// The library counts bytes by int.
+// Sizes of the library are ints.
 constexpr size_t kMostAtOnce = size_t{1} << 30;
 
 uint32_t ExtendCrc32c(uint32_t crc, const void* data, size_t size) {

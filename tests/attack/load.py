@@ -575,7 +575,7 @@ PROXY: dict[str, Calls | Flood] = {
     "window_updates": Flood("400000 updates of a window", window_updates),
     "priorities": Flood("400000 changes of a priority", priorities),
 }
-"""What others pay for at a proxy, beside the floods above."""
+"""Loads for a proxy, in addition to the floods above."""
 
 LOADS = MEMORY | TIME | UNWANTED | PROXY
 

@@ -640,15 +640,15 @@ def test_all_addresses_of_a_machine_without_ipv6_are_ipv4s(tmp_path: pathlib.Pat
     assert line.startswith("listening on ")
 
 
-STRANGERS = "weaknesses, without fixes, and any client that reaches"
+EXPOSURE = "vulnerabilities and gets no fixes; any client that reaches"
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None or os.geteuid() != 0, reason="needs root")
 @pytest.mark.parametrize("admitted", ["anyone", "tokens", "certificates"])
-def test_a_grpc_without_fixes_warns_of_strangers(
+def test_a_grpc_without_fixes_warns_beyond_loopback(
     start_server: Any, files: Files, admitted: str
 ) -> None:
-    """In a network of its own, where nobody reaches it."""
+    """Runs in a network namespace that no other machine reaches."""
     ca = f"--tls-client-ca={files.authority.certificate}"
     flags = {
         "anyone": (),
@@ -658,8 +658,8 @@ def test_a_grpc_without_fixes_warns_of_strangers(
     network = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$0" "$@"')
     server = start_server("--listen=0.0.0.0:0", *flags[admitted], prefix=network)
     warns = admitted != "certificates" and not server.grpc_gets_fixes()
-    assert (STRANGERS in server.log()) == warns
+    assert (EXPOSURE in server.log()) == warns
 
 
-def test_it_warns_of_nobody_on_loopback(start_server: Any) -> None:
-    assert STRANGERS not in start_server().log()
+def test_loopback_needs_no_warning(start_server: Any) -> None:
+    assert EXPOSURE not in start_server().log()

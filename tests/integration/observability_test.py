@@ -203,7 +203,7 @@ def test_what_is_hardly_meant_is_warned_of(
 def test_spans_that_cannot_be_exported_are_warned_of(
     start_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By builds without the library, and of settings that builds with it cannot use."""
+    """Builds without the library warn of any setting, others of those they cannot use."""
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "zipkin")
     server = start_server()
     assert re.search(" warning OTEL_.*; no spans are exported\n", server.log())

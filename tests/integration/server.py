@@ -101,7 +101,7 @@ class Server:
         return int(found[1]) * 1024 if found else 0
 
     def connections(self) -> int:
-        """Established connections to its port. The current gRPC takes IPv4 on sockets of IPv6."""
+        """Counts connections to its port. The current gRPC accepts IPv4 on IPv6 sockets."""
         port = int(self.address.rpartition(":")[2])
         folder = pathlib.Path(f"/proc/{self.process.pid}/net")
         rows = [row for name in ("tcp", "tcp6") for row in (folder / name).read_text().splitlines()]
@@ -109,7 +109,7 @@ class Server:
         return sum(field[1].endswith(f":{port:04X}") and field[3] == "01" for field in fields)
 
     def grpc_gets_fixes(self) -> bool:
-        """Whether it is built with the current gRPC."""
+        """Returns whether the server is built with the current gRPC."""
         [minor] = re.findall(r" grpc=1\.(\d+)", self.log())
         return int(minor) > 51
 

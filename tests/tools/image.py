@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds images without an engine or a registry.
 
-The base image is made with debootstrap, once, and knows what this machine was told of its network.
-buildah builds with chroot isolation, which needs root and no more. To run an image for another
-architecture, the kernel must run its programs, as need_arm64 of setup.sh sees to.
+The base image is made with debootstrap, once, and has this machine's network settings. buildah
+builds with chroot isolation, which needs root and nothing else. To run an image for another
+architecture, the kernel must run its programs: need_arm64 of setup.sh makes that possible.
 """
 
 import contextlib

@@ -249,7 +249,7 @@ need_toxiproxy() {
   export TOXIPROXY_BINARY
 }
 
-# Names an OpenTelemetry Collector that receives OTLP and writes files.
+# Sets OTELCOL_BINARY to an OpenTelemetry Collector that receives OTLP and writes files.
 need_collector() {
   local folder=$cache/tools/collector-$COLLECTOR
   [[ -e $folder/.complete ]] || need_go_tool "go.opentelemetry.io/collector/cmd/builder@$COLLECTOR"

@@ -340,11 +340,9 @@ need_manifest_tools() {
   export CUSTOM_RESOURCE_DEFINITIONS
 }
 
-# Envoy as deploy/envoy has it, in front of the image's server.
+# Runs Envoy with the configuration of deploy/envoy, in front of the image's server.
 step_envoy() {
-  ((EUID == 0)) || skip "building an image without a container engine needs root"
-  need_current_machine  # or this is skipped
-  need_packages tests/tools/debian-packages-container.txt
+  need_image_tools
   build dev
   install_python_client
   need_envoy
@@ -405,16 +403,22 @@ step_packages() {
   pytest tests/packages
 }
 
-step_container() {
+# Skips the step if no image can be built here: Debian may lack the current versions.
+need_image_tools() {
   ((EUID == 0)) || skip "building an image without a container engine needs root"
-  need_current_machine  # or this is skipped
+  need_packages tests/tools/debian-packages-container.txt
+  need_current_machine
+}
+
+step_container() {
+  need_image_tools
+  build dev attnbias-server
   pytest tests/container
 }
 
 # The same for arm64, whose programs an emulator runs; minutes.
 step_container_arm64() {
-  ((EUID == 0)) || skip "building an image without a container engine needs root"
-  need_packages tests/tools/debian-packages-container.txt
+  need_image_tools
   need_arm64
   build dev attnbias-server
   ATTNBIAS_IMAGE_ARCHITECTURE=arm64 pytest tests/container
@@ -455,8 +459,8 @@ step_cuda_server() {
 }
 
 step_cuda_container() {
-  need_packages tests/tools/debian-packages-container.txt
-  ((EUID == 0)) || skip "building an image without a container engine needs root"
+  need_image_tools
+  build dev attnbias-server
   ATTNBIAS_IMAGE_TARGET=cuda pytest tests/container
 }
 

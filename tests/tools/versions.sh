@@ -10,7 +10,7 @@ KUSTOMIZE=sigs.k8s.io/kustomize/kustomize/v5@v5.8.2
 CERT_MANAGER=github.com/cert-manager/cert-manager@v1.21.2
 PROMETHEUS_OPERATOR=github.com/prometheus-operator/prometheus-operator@v0.85.0
 TOXIPROXY=github.com/Shopify/toxiproxy/v2/cmd/server@v2.12.0
-# Its builder and its parts.
+# The OpenTelemetry Collector's builder and parts.
 COLLECTOR=v0.161.0
 PROTOC_GEN_GO=google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
 PROTOC_GEN_GO_GRPC=google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2

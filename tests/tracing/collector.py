@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An OpenTelemetry Collector, and what stands in for one that misbehaves."""
+"""An OpenTelemetry Collector, and stand-ins that misbehave."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ def free_port() -> int:
 class Collector:
     """Runs until the `with` block ends, and writes the spans that it receives to a file.
 
-    With an authority, which has signed `pair`, it asks clients for certificates.
+    With an authority, which has signed `pair`, the collector requires client certificates.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Collector:
         self._process.wait()
 
     def spans(self) -> list[dict[str, Any]]:
-        """Spans in the order of their starts; "resource" has the attributes of theirs."""
+        """Returns the spans by start time; "resource" holds the attributes of their resource."""
         if not self._spans.exists():
             return []
         spans = []
@@ -98,7 +98,7 @@ class Collector:
         return sorted(spans, key=lambda span: int(span["startTimeUnixNano"]))
 
     def after(self, number: int) -> list[dict[str, Any]]:
-        """The spans, once there are this many."""
+        """Returns the spans when there are `number` of them."""
         eventually(lambda: len(self.spans()) >= number, f"{number} spans in the collector")
         spans = self.spans()
         assert len(spans) == number
@@ -151,6 +151,6 @@ class _Exports(grpc.GenericRpcHandler):
 
 @contextlib.contextmanager
 def black_hole() -> Iterator[str]:
-    """The endpoint of what accepts connections and never answers."""
+    """Yields the endpoint of a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spans of calls, as a collector gets them, and calls while no collector takes any."""
+"""Spans of calls that reach a collector, and calls while no collector accepts spans."""
 
 import pathlib
 import re
@@ -27,7 +27,7 @@ LATE = "600000"  # milliseconds; longer than a test may take
 
 @pytest.fixture
 def collector(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    """One that servers send their spans to, soon."""
+    """Yields a collector to which servers export after 50 ms."""
     with Collector(tmp_path) as collector:
         export_to(collector.endpoint, monkeypatch)
         yield collector
@@ -45,7 +45,7 @@ def request_of(heads: int) -> Any:
 
 
 def calls_of(server: Server) -> list[dict[str, Any]]:
-    """The lines that calls have left in the log."""
+    """Returns the log's lines of calls."""
     return [line for line in server.json_log() if line["message"] == "call"]
 
 
@@ -182,7 +182,7 @@ def test_which_calls_have_spans_is_up_to_the_sampler(
     setting: str,
     numbers: tuple[int, int, int],
 ) -> None:
-    """Without a parent, with one that is sampled, with one that is not."""
+    """Calls without a parent, with a sampled one, and with one that is not sampled."""
     sampler, _, argument = setting.partition(":")
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
     monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", argument)
