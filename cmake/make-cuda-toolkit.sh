@@ -15,5 +15,7 @@ for library in cublas cudart; do
   ln -s "lib$library.so.13" "$folder/toolkit/lib/lib$library.so"
 done
 # The C library declares these two as well since glibc 2.42, with this.
-sed -i -E 's/( rsqrtf?\((double|float) x\));/\1 noexcept (true);/' \
-  "$folder/toolkit/include/crt/math_functions.h"
+if grep --quiet rsqrt /usr/include/*/bits/mathcalls.h; then
+  sed -i -E 's/( rsqrtf?\((double|float) x\));/\1 noexcept (true);/' \
+    "$folder/toolkit/include/crt/math_functions.h"
+fi
