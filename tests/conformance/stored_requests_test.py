@@ -36,7 +36,7 @@ from tests.golden import stored
 from tests.integration.server import Stub
 from tests.integration.ways import Part, array_of
 
-SAMPLES = 24
+SAMPLES = 8
 VECTORS = {"shaw", "transformer_xl", "xlnet", "conformer", "symmetric_sinusoidal"}
 # Axes of a part beside those of heads and columns.
 AXES = {"TOEPLITZ": 1, "KEY_ROW": 1, "DENSE": 2, "BLOCK_TOEPLITZ_2D": 2}
