@@ -26,7 +26,7 @@ from tests.integration.ways import Part, array_of
 
 # Sums of float64 in a fixed order are within this of the sum of their terms' magnitudes.
 SUMS = mpf(2) ** -44
-# Of a sum, what PRECISION bits cannot tell: on which side of a tie it is.
+# Smallest relative distance from a tie at which PRECISION bits decide how a sum is rounded.
 UNSEEN = mpf(2) ** (50 - PRECISION)
 
 
@@ -71,7 +71,7 @@ class Near:
         self.distance = distance
 
 
-# Of numbers at pairs.
+# Gives the number at a pair of positions.
 Formula = Callable[[int, int, int, int], Any]
 
 

@@ -40,10 +40,10 @@ TYPES: dict[str, Any] = {
     "BF16": ml_dtypes.bfloat16,
     "I32": "<i4",
 }
-# What a line has of an answer.
+# Keys of a line that describe the answer.
 ANSWER = ("parts", "answer", "sha256", "code")
 TIMEOUT = 60
-# The table that the server of the store has mounted.
+# Name of the mounted table.
 MOUNTED_NAME, MOUNTED = "golden", "uniform 0 F32 32x4"
 
 

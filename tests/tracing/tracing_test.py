@@ -88,7 +88,7 @@ def test_a_span_has_what_the_line_of_its_call_has(start_server: Any, collector: 
         for phase in PHASES:
             seconds = found[f"attnbias.{phase}_seconds"]
             assert seconds * 1e3 == pytest.approx(line[f"{phase}_milliseconds"])
-        assert not span["status"]  # a mistake of the client is no failure of a server
+        assert not span["status"]  # the client caused the error
     assert {span["name"].rpartition("/")[0] for span in spans} == {SERVICE, inference.SERVICE}
 
 
