@@ -11,8 +11,8 @@
 #include "core/base/invalid.h"
 #include "core/base/reason.h"
 #include "core/base/status_macros.h"
+#include "core/mount/table_refs.h"
 #include "server/client_metadata.h"
-#include "server/codec/spec_codec.h"
 #include "server/grpc_status.h"
 #include "server/limits.h"
 #include "server/logging.h"
@@ -186,12 +186,12 @@ absl::Status Call::HoldDecoded(int64_t bytes) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<PlanPtr> Call::MakePlan(const v1::TensorSpec& spec,
+absl::StatusOr<PlanPtr> Call::MakePlan(v1::TensorSpec spec,
                                        std::string_view path) {
-  absl::StatusOr<TensorSpec> decoded = DecodeSpec(spec, *tables_);
-  if (!decoded.ok()) return Under(path, decoded.status());
+  const absl::StatusOr<Tables> tables = TakeTables(*tables_, spec);
+  if (!tables.ok()) return Under(path, tables.status());
   absl::StatusOr<PlanPtr> plan =
-      environment_.engine.MakePlan(*std::move(decoded));
+      environment_.engine.MakePlan(std::move(spec), *tables);
   if (!plan.ok()) return Under(path, plan.status());
   plan_ = *plan;
   return plan;

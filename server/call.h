@@ -91,7 +91,7 @@ class Call {
 
   // The plan of a request. `path` is where the spec stands in it, for messages;
   // empty where the fields of a spec are those of the request.
-  absl::StatusOr<PlanPtr> MakePlan(const v1::TensorSpec& spec,
+  absl::StatusOr<PlanPtr> MakePlan(v1::TensorSpec spec,
                                    std::string_view path = "spec");
 
   // Before the call has any effect: whether it is allowed. Takes memory from

@@ -14,7 +14,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/call.h"
-#include "server/codec/spec_codec.h"
+#include "server/codec/headers.h"
 
 namespace attnbias {
 
@@ -77,7 +77,7 @@ class CallReactor : public Reactor {
         call_.environment().executor, caller_, takes_long,
         [plan, takes_long, &phases] {
           phases.Enter(Phase::kPlan);
-          v1::TensorHeader header = EncodeHeader(*plan);
+          v1::TensorHeader header = HeaderOf(*plan);
           if (takes_long) phases.Enter(Phase::kWait);
           return header;
         },

@@ -16,9 +16,6 @@ inline constexpr int64_t kMaxUnaryResponseBytes = int64_t{4} << 20;
 inline constexpr int64_t kMaxUnaryBytes =
     kMaxUnaryResponseBytes - (int64_t{64} << 10);
 
-// Of a table that a request carries.
-inline constexpr int64_t kMaxInlineTableBytes = int64_t{2} << 20;
-
 inline constexpr int64_t kMinChunkBytes = 4096;
 inline constexpr int64_t kDefaultChunkBytes = int64_t{1} << 20;
 inline constexpr int64_t kMaxChunkBytes = int64_t{2} << 20;

@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "core/base/invalid.h"
 #include "google/protobuf/message.h"
-#include "server/codec/field_codec.h"
 
 namespace attnbias {
 namespace {
@@ -44,18 +44,20 @@ const MountedTable* Mounted(const std::string& sha256, const MountedTable& own,
   return best;
 }
 
-// Adds the names of mounted tables to the digests in `encoding`.
+// Adds the names of mounted tables to the digests in `message`.
 void NameTables(const MountedTable& own, const TableSet& tables,
-                Message* encoding) {
-  const auto* reflection = encoding->GetReflection();
-  for (int i = 0; i < encoding->GetDescriptor()->field_count(); ++i) {
-    const FieldDescriptor* field = encoding->GetDescriptor()->field(i);
-    if (field->message_type() != v1::TableRef::descriptor() ||
-        field->is_repeated() || !reflection->HasField(*encoding, field)) {
+                Message* message) {
+  const auto* reflection = message->GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection->ListFields(*message, &fields);
+  for (const FieldDescriptor* field : fields) {
+    if (field->message_type() == nullptr || field->is_repeated()) continue;
+    Message* inner = reflection->MutableMessage(message, field);
+    if (field->message_type() != v1::TableRef::descriptor()) {
+      NameTables(own, tables, inner);
       continue;
     }
-    auto* ref =
-        static_cast<v1::TableRef*>(reflection->MutableMessage(encoding, field));
+    auto* ref = static_cast<v1::TableRef*>(inner);
     if (const auto* named = Mounted(ref->sha256(), own, tables)) {
       ref->set_name(named->name);
     }
@@ -71,7 +73,8 @@ void EncodeInfo(const MountedTable& mounted, const TableSet& tables,
   info->mutable_shape()->Assign(table.shape().begin(), table.shape().end());
   info->set_source(mounted.source);
   if (!mounted.spec.has_value()) return;
-  NameTables(mounted, tables, EncodeOneof(*mounted.spec, info->mutable_spec()));
+  *info->mutable_spec() = *mounted.spec;
+  NameTables(mounted, tables, info->mutable_spec());
 }
 
 }  // namespace

@@ -9,7 +9,8 @@
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/checksum/crc32c.h"
-#include "server/codec/logits_codec.h"
+#include "core/mount/table_refs.h"
+#include "server/codec/headers.h"
 #include "server/frame.h"
 #include "server/grpc_status.h"
 #include "server/limits.h"
@@ -53,9 +54,8 @@ void LogitsReactor::Make() {
     call_.phases().Enter(Phase::kCompute);
     return Prepare([this] {
       Park();
-      Made(Message{
-          FrameHeader<v1::ComputeLogitsResponse>(EncodeLogitsHeader(*plan_)),
-          0});
+      Made(
+          Message{FrameHeader<v1::ComputeLogitsResponse>(HeaderOf(*plan_)), 0});
     });
   }
   if (absl::Status status = Accept(*request); !status.ok()) {
@@ -91,11 +91,11 @@ absl::StatusOr<LogitsPlanPtr> LogitsReactor::MakePlan(
     return Invalid(field,
                    ": set beside the spec, want it in later messages alone");
   }
-  absl::StatusOr<LogitsSpec> spec =
-      DecodeLogitsSpec(request.spec(), *call_.tables());
-  if (!spec.ok()) return Under("spec", spec.status());
+  v1::LogitsSpec spec = request.spec();
+  const absl::StatusOr<Tables> tables = TakeTables(*call_.tables(), spec);
+  if (!tables.ok()) return Under("spec", tables.status());
   absl::StatusOr<LogitsPlanPtr> plan = LogitsPlan::Make(
-      *std::move(spec),
+      std::move(spec), *tables,
       {.max_vector_bytes =
            call_.environment().engine.options().memory_budget_bytes /
            kLargestVectorsDivisor,
@@ -155,7 +155,7 @@ absl::Status LogitsReactor::Accept(const v1::ComputeLogitsRequest& request) {
   std::memcpy(work_.memory.bytes.data(), data.data(), data.size());
   work_.block = {request.first_row(), request.num_rows(),
                  work_.memory.bytes.data()};
-  work_.lines = plan_->spec().num_heads * request.num_rows();
+  work_.lines = plan_->spec().num_heads() * request.num_rows();
   work_.made = 0;
   return absl::OkStatus();
 }

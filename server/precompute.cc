@@ -8,26 +8,26 @@
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/mount/json_file.h"
+#include "core/mount/table_refs.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
 #include "server/codec/known.h"
-#include "server/codec/spec_codec.h"
 
 namespace attnbias {
 namespace {
 
 absl::StatusOr<PlanPtr> PlanOf(const nlohmann::json& entry,
                                const Engine& engine, const TableSet& tables) {
-  v1::TensorSpec message;
+  v1::TensorSpec spec;
   const auto parsed =
-      google::protobuf::util::JsonStringToMessage(entry.dump(), &message);
+      google::protobuf::util::JsonStringToMessage(entry.dump(), &spec);
   if (!parsed.ok()) {
     return Invalid("not a TensorSpec: ", parsed.ToString());
   }
   // JSON may hold an enum's number, known or not.
-  ATTNBIAS_RETURN_IF_ERROR(CheckKnown(message));
-  ATTNBIAS_ASSIGN_OR_RETURN(TensorSpec spec, DecodeSpec(message, tables));
-  return engine.MakePlan(std::move(spec));
+  ATTNBIAS_RETURN_IF_ERROR(CheckKnown(spec));
+  ATTNBIAS_ASSIGN_OR_RETURN(const Tables found, TakeTables(tables, spec));
+  return engine.MakePlan(std::move(spec), found);
 }
 
 absl::Status ComputeOne(const PlanPtr& plan, Engine* engine,

@@ -8,7 +8,8 @@
 // numbers: heads or a table's parts, and columns. An encoding knows nothing of
 // windows, masks, chunks, caches or threads.
 //
-//   auto alibi = MakeEncoding(AlibiSpec{.num_heads = 8}, Output());
+//   spec.mutable_alibi()->set_num_heads(8);
+//   auto alibi = MakeEncoding(tables, spec);
 //   auto evaluator = (*alibi)->prepare({DataType::kF32}, kernels);
 //   evaluator->Fill({.lanes = {0, 8}, .span = {-4, 5}}, out, 9 * 4);
 #ifndef ATTNBIAS_CORE_ENCODING_ENCODING_H_
@@ -27,6 +28,7 @@
 #include "core/encoding/evaluator.h"
 #include "core/kernel/kernel_set.h"
 #include "core/tensor/range.h"
+#include "google/protobuf/message.h"
 
 namespace attnbias {
 
@@ -103,6 +105,9 @@ struct Encoding {
       write_border = nullptr;
   // Raised whenever unchanged hyperparameters come to stand for other numbers.
   uint32_t numerics_version = 1;
+  // The message whose identity stands for this one's, where several messages
+  // have the same numbers; null for the message's own.
+  std::shared_ptr<const google::protobuf::Message> canonical = nullptr;
   // What a header tells beside the numbers, if anything.
   std::function<std::vector<DerivedValue>()> derive = nullptr;
   // Bounds the bytes that `prepare`, then its evaluator with one Fill under way

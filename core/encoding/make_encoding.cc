@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/encoding/make_encoding.h"
 
-#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
 
+#include "core/base/canonical_writer.h"
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
+#include "core/request/rules.h"
 
 namespace attnbias {
 namespace {
+
+using google::protobuf::FieldDescriptor;
 
 // Evaluators of less than this are as good as nothing.
 constexpr int64_t kLeastCountedBytes = int64_t{64} << 10;
@@ -25,21 +28,19 @@ absl::Status CheckScale(double scale, bool indices) {
                  ", want none: indices are not scaled");
 }
 
-absl::Status CheckValues(const Encoding& encoding, const Output& output,
-                         const FieldList& fields) {
-  const std::string name(encoding.name);
-  if (output.values == Values::kBias && !encoding.has_biases) {
-    return Invalid("output.values: got BIAS, want BUCKETS: ", name,
+absl::Status CheckValues(const Encoding& encoding, v1::Values values,
+                         const FieldDescriptor& field) {
+  if (values == v1::VALUES_BIAS && !encoding.has_biases) {
+    return Invalid("output.values: got BIAS, want BUCKETS: ", field.name(),
                    " has indices alone");
   }
-  if (output.values != Values::kBuckets || encoding.has_buckets) {
+  if (values != v1::VALUES_BUCKETS || encoding.has_buckets) {
     return absl::OkStatus();
   }
-  const bool has_some =
-      std::any_of(fields.begin(), fields.end(),
-                  [](const Field& field) { return field.is_of_bias(); });
-  return Invalid("output.values: got BUCKETS, want BIAS: ", name,
-                 " has no buckets", has_some ? " with the fields given" : "");
+  return Invalid(
+      "output.values: got BUCKETS, want BIAS: ", field.name(),
+      " has no buckets",
+      HasFieldsOfBias(*field.message_type()) ? " with the fields given" : "");
 }
 
 // All heads and columns share an index.
@@ -53,30 +54,40 @@ void TakeIndices(Encoding& encoding) {
 
 }  // namespace
 
-absl::StatusOr<EncodingPtr> MakeEncoding(EncodingSpec spec,
-                                         const Output& output) {
-  const bool buckets = output.values == Values::kBuckets;
-  ATTNBIAS_ASSIGN_OR_RETURN(Encoding encoding, EncodingRegistration::Describe(
-                                                   "encoding", spec, buckets));
-  encoding.name = spec.name();
-  ATTNBIAS_RETURN_IF_ERROR(CheckValues(encoding, output, spec.Fields()));
+absl::StatusOr<EncodingPtr> MakeEncoding(const Tables& tables,
+                                         v1::TensorSpec& spec) {
+  const bool buckets = spec.output().values() == v1::VALUES_BUCKETS;
+  // A scale that is not set is 1.
+  spec.mutable_output();
+  ATTNBIAS_RETURN_IF_ERROR(Complete("", buckets, tables, spec));
+  const auto* field = spec.GetReflection()->GetOneofFieldDescriptor(
+      spec, spec.GetDescriptor()->FindOneofByName("encoding"));
+  if (field == nullptr) return Invalid("encoding: not set");
+  const auto& message = spec.GetReflection()->GetMessage(spec, field);
+  ATTNBIAS_ASSIGN_OR_RETURN(
+      Encoding encoding,
+      EncodingRegistration::Describe(field->number(), message, tables));
+  encoding.name = field->name();
+  ATTNBIAS_RETURN_IF_ERROR(
+      CheckValues(encoding, spec.output().values(), *field));
   if (buckets || !encoding.has_biases) {
     TakeIndices(encoding);
   } else {
     ATTNBIAS_RETURN_IF_ERROR(encoding.bias_status);
   }
-  ATTNBIAS_RETURN_IF_ERROR(CheckScale(output.scale, encoding.has_indices));
+  const double scale = spec.output().scale();
+  ATTNBIAS_RETURN_IF_ERROR(CheckScale(scale, encoding.has_indices));
   if (encoding.evaluator_bytes < kLeastCountedBytes) {
     encoding.evaluator_bytes = 0;
   }
   CanonicalWriter identity(encoding.name, encoding.numerics_version);
-  spec.WriteIdentity(encoding.has_indices, identity);
-  identity.Integer(100,
-                   static_cast<int64_t>(encoding.has_indices ? Values::kBuckets
-                                                             : Values::kBias),
-                   static_cast<int64_t>(Values::kBias));
-  identity.Real(101, output.scale, 1);
+  const auto& canonical =
+      encoding.canonical == nullptr ? message : *encoding.canonical;
+  identity.Bytes(1, IdentityOf(canonical, encoding.has_indices, tables));
+  identity.Integer(2, encoding.has_indices ? 1 : 0);
+  identity.Real(3, scale, 1);
   encoding.identity = identity.bytes();
+  encoding.canonical = nullptr;
   return std::make_shared<const Encoding>(std::move(encoding));
 }
 

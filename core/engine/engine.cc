@@ -73,8 +73,9 @@ Engine::Engine(const EngineOptions& options, const KernelSet& kernels,
       budget_(options.memory_budget_bytes),
       cache_(&budget_, executor, observer) {}
 
-absl::StatusOr<PlanPtr> Engine::MakePlan(TensorSpec spec) const {
-  return attnbias::MakePlan(std::move(spec), options_.max_tensor_bytes);
+absl::StatusOr<PlanPtr> Engine::MakePlan(v1::TensorSpec spec,
+                                         const Tables& tables) const {
+  return attnbias::MakePlan(std::move(spec), tables, options_.max_tensor_bytes);
 }
 
 PayloadPtr Engine::Find(const PlanPtr& plan, CallerPtr caller) {

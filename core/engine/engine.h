@@ -16,9 +16,9 @@
 #include "core/base/executor.h"
 #include "core/cache/band_cache.h"
 #include "core/cache/byte_budget.h"
-#include "core/encoding/spec/tensor_spec.h"
 #include "core/engine/payload.h"
 #include "core/engine/plan.h"
+#include "core/request/tables.h"
 
 namespace attnbias {
 
@@ -45,7 +45,8 @@ class Engine {
   //
   // INVALID_ARGUMENT  what is not allowed
   // OUT_OF_RANGE      positions that the encoding has no numbers for
-  absl::StatusOr<PlanPtr> MakePlan(TensorSpec spec) const;
+  absl::StatusOr<PlanPtr> MakePlan(v1::TensorSpec spec,
+                                   const Tables& tables) const;
 
   // The payload, if no band has to be computed for it. Null otherwise.
   PayloadPtr Find(const PlanPtr& plan, CallerPtr caller);

@@ -12,7 +12,7 @@ std::unique_ptr<ExpansionReader> ExpansionReader::Create(
     Accelerator* accelerator, BandCache* cache) {
   const BandPtr& band = source.band;
   if (accelerator == nullptr || band == nullptr ||
-      plan.form() != Form::kDense || plan.encoding().width != 1 ||
+      plan.form() != v1::FORM_DENSE || plan.encoding().width != 1 ||
       !accelerator->Wants(plan.total_bytes(), cpu_writes_nothing)) {
     return nullptr;
   }

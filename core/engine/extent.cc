@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <initializer_list>
-#include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -22,6 +20,13 @@ std::string ToString(Range range) {
   return absl::StrCat("[", range.begin, ", ", range.end, ")");
 }
 
+Range RangeOf(const v1::Range& range) { return {range.begin(), range.end()}; }
+
+void Set(v1::Range* field, Range range) {
+  field->set_begin(range.begin);
+  field->set_end(range.end);
+}
+
 // A window must be a part of the whole.
 absl::Status CheckWindow(absl::string_view field, Range window, Range whole) {
   if (window.begin < window.end && whole.Contains(window)) {
@@ -31,20 +36,27 @@ absl::Status CheckWindow(absl::string_view field, Range window, Range whole) {
                  ", want a range that is not empty inside ", ToString(whole));
 }
 
-absl::Status CheckList(absl::string_view field,
-                       const std::vector<int64_t>& list) {
-  if (list.empty() ||
-      static_cast<int64_t>(list.size()) > kMaxPositionListLength) {
-    return Invalid(field, ": got ", list.size(), " positions, want 1 to ",
+// Reads a list of positions.
+absl::Status ReadList(absl::string_view field, const v1::PositionList& list,
+                      Positions& positions) {
+  const auto& given = list.positions();
+  if (given.empty() || given.size() > kMaxPositionListLength) {
+    return Invalid(field, ": got ", given.size(), " positions, want 1 to ",
                    kMaxPositionListLength);
   }
-  for (size_t i = 0; i < list.size(); ++i) {
-    if (list[i] < -kMaxPosition || list[i] > kMaxPosition) {
-      return Invalid(field, ".positions[", i, "]: got ", list[i],
+  for (int i = 0; i < given.size(); ++i) {
+    if (given[i] < -kMaxPosition || given[i] > kMaxPosition) {
+      return Invalid(field, ".positions[", i, "]: got ", given[i],
                      ", want an integer in [-2^40, 2^40]");
     }
   }
+  positions = Positions(std::vector<int64_t>(given.begin(), given.end()));
   return absl::OkStatus();
+}
+
+absl::Status CheckLength(absl::string_view field, int64_t length) {
+  if (length != 0) return absl::OkStatus();
+  return Invalid(field, ": not set, want an integer in [1, 2^40]");
 }
 
 // Whether none of the fields that a list replaces is set.
@@ -58,232 +70,225 @@ absl::Status CheckAlone(
   return absl::OkStatus();
 }
 
+template <typename Extent>
 absl::Status ResolveHeads(absl::string_view field, const Encoding& encoding,
-                          std::optional<Range>& heads, Window& window) {
+                          Extent& extent, Window& window) {
   const Range all = {0, encoding.lanes};
-  window.heads = heads.value_or(all);
+  window.heads = extent.has_heads() ? RangeOf(extent.heads()) : all;
   if (!encoding.has_heads) {
-    if (!heads.has_value()) return absl::OkStatus();
-    return Invalid(field, ": got ", ToString(*heads),
+    if (!extent.has_heads()) return absl::OkStatus();
+    return Invalid(field, ": got ", ToString(window.heads),
                    ", want none: the numbers are the same for all heads");
   }
-  heads = window.heads;
-  return CheckWindow(field, *heads, all);
+  Set(extent.mutable_heads(), window.heads);
+  return CheckWindow(field, window.heads, all);
 }
 
 absl::Status ResolvePositionIds(const Encoding& encoding,
-                                const std::vector<std::vector<int64_t>>& lists,
-                                Window& window) {
-  size_t num_axes = 1;
+                                const v1::TableExtent& extent, Window& window) {
+  int64_t num_axes = 1;
   for (const AxisColumns& each : encoding.axis_columns) {
-    num_axes = std::max(num_axes, static_cast<size_t>(each.axis + 1));
+    num_axes = std::max(num_axes, each.axis + 1);
   }
-  if (lists.size() != num_axes) {
-    return Invalid("table.position_ids: got ", lists.size(), " lists, want ",
-                   num_axes, ", one for each axis");
+  if (extent.position_ids_size() != num_axes) {
+    return Invalid("table.position_ids: got ", extent.position_ids_size(),
+                   " lists, want ", num_axes, ", one for each axis");
   }
   std::vector<Positions>& axes = window.axes;
-  for (size_t axis = 0; axis < lists.size(); ++axis) {
+  for (int axis = 0; axis < num_axes; ++axis) {
     const std::string field = absl::StrCat("table.position_ids[", axis, "]");
-    ATTNBIAS_RETURN_IF_ERROR(CheckList(field, lists[axis]));
-    if (lists[axis].size() != lists[0].size()) {
-      return Invalid(field, ": got ", lists[axis].size(), " positions, want ",
-                     lists[0].size(), ", as many as on the first axis");
+    ATTNBIAS_RETURN_IF_ERROR(
+        ReadList(field, extent.position_ids(axis), axes.emplace_back()));
+    if (axes[axis].size() != axes[0].size()) {
+      return Invalid(field, ": got ", axes[axis].size(), " positions, want ",
+                     axes[0].size(), ", as many as on the first axis");
     }
-    axes.emplace_back(lists[axis]);
   }
   const auto same = [&axes](const Positions& each) { return each == axes[0]; };
   if (std::ranges::all_of(axes, same)) axes.resize(1);
   return absl::OkStatus();
 }
 
-absl::Status ResolveTable(const Encoding& encoding, TableExtent& extent,
+absl::Status ResolveTable(const Encoding& encoding, v1::TableExtent& extent,
                           Window& window) {
   window.heads = {0, encoding.lanes};
-  if (extent.positions.has_value() == !extent.position_ids.empty()) {
-    return Invalid("table: got ",
-                   extent.positions.has_value() ? "both" : "neither",
+  if (extent.has_positions() == !extent.position_ids().empty()) {
+    return Invalid("table: got ", extent.has_positions() ? "both" : "neither",
                    " of positions and position_ids, want one of them");
   }
   std::vector<Positions>& axes = window.axes;
-  if (extent.positions.has_value()) {
+  if (extent.has_positions()) {
+    const Range positions = RangeOf(extent.positions());
     ATTNBIAS_RETURN_IF_ERROR(
-        CheckWindow("table.positions", *extent.positions, kAllPositions));
-    axes.emplace_back(*extent.positions);
+        CheckWindow("table.positions", positions, kAllPositions));
+    axes.emplace_back(positions);
   } else {
-    ATTNBIAS_RETURN_IF_ERROR(
-        ResolvePositionIds(encoding, extent.position_ids, window));
+    ATTNBIAS_RETURN_IF_ERROR(ResolvePositionIds(encoding, extent, window));
   }
   if (axes.size() == 1 && axes[0].is_range()) {
-    extent.positions = axes[0].hull();
-    extent.position_ids.clear();
+    Set(extent.mutable_positions(), axes[0].hull());
+    extent.clear_position_ids();
   }
   return absl::OkStatus();
 }
 
-absl::Status ResolveGrid(const Encoding& encoding, GridExtent& extent,
+absl::Status ResolveGrid(const Encoding& encoding, v1::GridExtent& extent,
                          Window& window) {
   const Range whole = AllTokens(encoding);
-  extent.queries = extent.queries.value_or(whole);
-  extent.keys = extent.keys.value_or(whole);
-  ATTNBIAS_RETURN_IF_ERROR(CheckWindow("grid.queries", *extent.queries, whole));
-  ATTNBIAS_RETURN_IF_ERROR(CheckWindow("grid.keys", *extent.keys, whole));
-  window.queries = Positions(*extent.queries);
-  window.keys = Positions(*extent.keys);
-  return ResolveHeads("grid.heads", encoding, extent.heads, window);
+  if (!extent.has_queries()) Set(extent.mutable_queries(), whole);
+  if (!extent.has_keys()) Set(extent.mutable_keys(), whole);
+  const Range queries = RangeOf(extent.queries());
+  const Range keys = RangeOf(extent.keys());
+  ATTNBIAS_RETURN_IF_ERROR(CheckWindow("grid.queries", queries, whole));
+  ATTNBIAS_RETURN_IF_ERROR(CheckWindow("grid.keys", keys, whole));
+  window.queries = Positions(queries);
+  window.keys = Positions(keys);
+  return ResolveHeads("grid.heads", encoding, extent, window);
 }
 
-absl::Status ResolveQueryList(PairExtent& extent, Window& window) {
-  ATTNBIAS_RETURN_IF_ERROR(
-      CheckList("pair.query_positions", *extent.query_positions));
-  ATTNBIAS_RETURN_IF_ERROR(
-      CheckAlone("pair.query_positions",
-                 {{"query_length", extent.query_length != 0},
-                  {"queries", extent.queries.has_value()},
-                  {"alignment", extent.alignment.has_value()},
-                  {"query_offset", extent.query_offset.has_value()}}));
-  Positions& queries = window.queries;
-  queries = Positions(*extent.query_positions);
-  if (queries.is_range()) {
-    extent.query_positions.reset();
-    extent.query_length = queries.size();
-    extent.query_offset = queries.hull().begin;
-    extent.queries = {0, queries.size()};
+absl::Status ResolveQueryList(v1::PairExtent& extent, Window& window) {
+  ATTNBIAS_RETURN_IF_ERROR(ReadList("pair.query_positions",
+                                    extent.query_positions(), window.queries));
+  ATTNBIAS_RETURN_IF_ERROR(CheckAlone(
+      "pair.query_positions", {{"query_length", extent.query_length() != 0},
+                               {"queries", extent.has_queries()},
+                               {"alignment", extent.has_alignment()},
+                               {"query_offset", extent.has_query_offset()}}));
+  if (window.queries.is_range()) {
+    extent.clear_query_positions();
+    extent.set_query_length(window.queries.size());
+    extent.set_query_offset(window.queries.hull().begin);
+    Set(extent.mutable_queries(), {0, window.queries.size()});
   }
   return absl::OkStatus();
 }
 
-absl::Status ResolveQueryRange(PairExtent& extent, Window& window) {
-  if (extent.key_positions.has_value() && !extent.query_offset.has_value()) {
+absl::Status ResolveQueryRange(v1::PairExtent& extent, Window& window) {
+  if (extent.has_key_positions() && !extent.has_query_offset()) {
     return Invalid(
         "pair.query_offset: not set, want the position of query 0 where "
         "keys are a list of positions");
   }
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      const int64_t offset,
-      QueryOffsetOf("pair.", extent.query_length, extent.key_length,
-                    extent.alignment, extent.query_offset));
-  const Range whole = {0, extent.query_length};
-  const Range queries = extent.queries.value_or(whole);
+  ATTNBIAS_ASSIGN_OR_RETURN(const int64_t offset,
+                            QueryOffsetOf("pair.", extent));
+  const Range whole = {0, extent.query_length()};
+  const Range queries =
+      extent.has_queries() ? RangeOf(extent.queries()) : whole;
   ATTNBIAS_RETURN_IF_ERROR(CheckWindow("pair.queries", queries, whole));
   window.queries =
       Positions(Range{queries.begin + offset, queries.end + offset});
-  extent.alignment.reset();
-  extent.query_offset = offset;
-  extent.queries = queries;
+  extent.set_query_offset(offset);
+  Set(extent.mutable_queries(), queries);
   return absl::OkStatus();
 }
 
-absl::Status ResolveKeyList(const Encoding& encoding, PairExtent& extent,
+absl::Status ResolveKeyList(const Encoding& encoding, v1::PairExtent& extent,
                             Window& window) {
   ATTNBIAS_RETURN_IF_ERROR(
-      CheckList("pair.key_positions", *extent.key_positions));
-  ATTNBIAS_RETURN_IF_ERROR(
-      CheckAlone("pair.key_positions", {{"key_length", extent.key_length != 0},
-                                        {"keys", extent.keys.has_value()}}));
+      ReadList("pair.key_positions", extent.key_positions(), window.keys));
+  ATTNBIAS_RETURN_IF_ERROR(CheckAlone(
+      "pair.key_positions",
+      {{"key_length", extent.key_length() != 0}, {"keys", extent.has_keys()}}));
   if (encoding.anchored_at_last_key) {
     return Invalid("pair.key_positions: got a list, want key_length: ",
                    std::string(encoding.name), " counts from the last key");
   }
-  Positions& keys = window.keys;
-  keys = Positions(*extent.key_positions);
-  if (keys.is_range() && keys.hull().begin >= 0 &&
-      keys.hull().end <= kMaxPosition) {
-    extent.key_positions.reset();
-    extent.key_length = keys.hull().end;
-    extent.keys = keys.hull();
+  const Range hull = window.keys.hull();
+  if (window.keys.is_range() && hull.begin >= 0 && hull.end <= kMaxPosition) {
+    extent.clear_key_positions();
+    extent.set_key_length(hull.end);
+    Set(extent.mutable_keys(), hull);
   }
   return absl::OkStatus();
 }
 
-absl::Status ResolveKeyRange(const Encoding& encoding, PairExtent& extent,
+absl::Status ResolveKeyRange(const Encoding& encoding, v1::PairExtent& extent,
                              Window& window) {
-  const Range whole = {0, extent.key_length};
-  const Range keys = extent.keys.value_or(whole);
+  const Range whole = {0, extent.key_length()};
+  const Range keys = extent.has_keys() ? RangeOf(extent.keys()) : whole;
   ATTNBIAS_RETURN_IF_ERROR(CheckWindow("pair.keys", keys, whole));
   window.keys = Positions(keys);
-  window.key_anchor = encoding.anchored_at_last_key ? extent.key_length - 1 : 0;
-  extent.keys = keys;
+  window.key_anchor =
+      encoding.anchored_at_last_key ? extent.key_length() - 1 : 0;
+  Set(extent.mutable_keys(), keys);
   return absl::OkStatus();
 }
 
-absl::Status ResolvePair(const Encoding& encoding, PairExtent& extent,
+absl::Status ResolvePair(const Encoding& encoding, v1::PairExtent& extent,
                          Window& window) {
-  if (!extent.query_positions.has_value()) {
+  if (!extent.has_query_positions()) {
     ATTNBIAS_RETURN_IF_ERROR(
-        CheckLength("pair.query_length", extent.query_length));
+        CheckLength("pair.query_length", extent.query_length()));
   }
-  if (!extent.key_positions.has_value()) {
-    ATTNBIAS_RETURN_IF_ERROR(CheckLength("pair.key_length", extent.key_length));
+  if (!extent.has_key_positions()) {
+    ATTNBIAS_RETURN_IF_ERROR(
+        CheckLength("pair.key_length", extent.key_length()));
   }
-  ATTNBIAS_RETURN_IF_ERROR(extent.query_positions.has_value()
+  ATTNBIAS_RETURN_IF_ERROR(extent.has_query_positions()
                                ? ResolveQueryList(extent, window)
                                : ResolveQueryRange(extent, window));
-  ATTNBIAS_RETURN_IF_ERROR(extent.key_positions.has_value()
+  ATTNBIAS_RETURN_IF_ERROR(extent.has_key_positions()
                                ? ResolveKeyList(encoding, extent, window)
                                : ResolveKeyRange(encoding, extent, window));
-  return ResolveHeads("pair.heads", encoding, extent.heads, window);
+  return ResolveHeads("pair.heads", encoding, extent, window);
 }
 
 // The field whose value goes beyond `domain`.
 absl::string_view FieldBeyond(Range domain, const Plan& plan,
-                              const Extent& extent) {
-  if (const auto* table = std::get_if<TableExtent>(&extent)) {
-    return table->positions.has_value() ? "table.positions"
+                              const v1::TensorSpec& spec) {
+  if (spec.has_table()) {
+    return spec.table().has_positions() ? "table.positions"
                                         : "table.position_ids";
   }
-  const auto& pair = std::get<PairExtent>(extent);
+  const v1::PairExtent& pair = spec.pair();
   const bool by_query = plan.encoding().structure == Structure::kDense
                             ? !domain.Contains(plan.window().queries.hull())
                             : plan.hull().begin < domain.begin;
   if (!by_query) {
-    return pair.key_positions.has_value() ? "pair.key_positions"
-                                          : "pair.key_length";
+    return pair.has_key_positions() ? "pair.key_positions" : "pair.key_length";
   }
-  if (pair.query_positions.has_value()) return "pair.query_positions";
-  return pair.query_offset.value_or(0) != 0 ? "pair.query_offset"
-                                            : "pair.query_length";
+  if (pair.has_query_positions()) return "pair.query_positions";
+  return pair.query_offset() != 0 ? "pair.query_offset" : "pair.query_length";
 }
 
 }  // namespace
 
-absl::Status ResolveExtent(const Encoding& encoding, Extent& extent,
+absl::Status ResolveExtent(const Encoding& encoding, v1::TensorSpec& spec,
                            Window& window) {
   const Structure structure = encoding.structure;
-  if (structure == Structure::kTable) {
-    if (auto* table = std::get_if<TableExtent>(&extent)) {
-      return ResolveTable(encoding, *table, window);
-    }
-  } else if (structure == Structure::kBlockToeplitz2D) {
-    if (std::holds_alternative<std::monostate>(extent)) {
-      extent = GridExtent();
-    }
-    if (auto* grid = std::get_if<GridExtent>(&extent)) {
-      return ResolveGrid(encoding, *grid, window);
-    }
-  } else if (auto* pair = std::get_if<PairExtent>(&extent)) {
-    return ResolvePair(encoding, *pair, window);
-  }
-  constexpr absl::string_view kNames[] = {"not set", "got table", "got pair",
-                                          "got grid"};
   absl::string_view wanted = "pair";
-  if (structure == Structure::kTable) wanted = "table";
-  if (structure == Structure::kBlockToeplitz2D) wanted = "grid or none";
-  return Invalid("extent: ", kNames[extent.index()], ", want ", wanted,
-                 ", which is what ", std::string(encoding.name), " takes");
+  if (structure == Structure::kTable) {
+    if (spec.has_table()) {
+      return ResolveTable(encoding, *spec.mutable_table(), window);
+    }
+    wanted = "table";
+  } else if (structure == Structure::kBlockToeplitz2D) {
+    if (spec.has_grid() || spec.extent_case() == spec.EXTENT_NOT_SET) {
+      return ResolveGrid(encoding, *spec.mutable_grid(), window);
+    }
+    wanted = "grid or none";
+  } else if (spec.has_pair()) {
+    return ResolvePair(encoding, *spec.mutable_pair(), window);
+  }
+  absl::string_view got = "not set";
+  if (spec.has_table()) got = "got table";
+  if (spec.has_pair()) got = "got pair";
+  if (spec.has_grid()) got = "got grid";
+  return Invalid("extent: ", got, ", want ", wanted, ", which is what ",
+                 std::string(encoding.name), " takes");
 }
 
 Range AllTokens(const Encoding& encoding) {
   return {0, encoding.grid.tokens() + (encoding.has_border() ? 1 : 0)};
 }
 
-absl::Status CheckDomain(const Plan& plan, const Extent& extent) {
+absl::Status CheckDomain(const Plan& plan, const v1::TensorSpec& spec) {
   const Range domain = plan.encoding().domain;
   const Range hull = plan.hull();
   if (domain.Contains(hull)) return absl::OkStatus();
   const bool pairs = plan.encoding().structure == Structure::kToeplitz;
   return absl::OutOfRangeError(absl::StrCat(
-      FieldBeyond(domain, plan, extent), ": got ", pairs ? "relative " : "",
+      FieldBeyond(domain, plan, spec), ": got ", pairs ? "relative " : "",
       "positions in ", ToString(hull), ", want them in ", ToString(domain),
       ", which is all that ", std::string(plan.encoding().name), " has"));
 }

@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "attnbias/v1/service.pb.h"
 #include "core/encoding/encoding.h"
-#include "core/encoding/spec/tensor_spec.h"
 #include "core/engine/plan.h"
 #include "core/tensor/range.h"
 
@@ -17,20 +17,20 @@ namespace attnbias {
 // A bound of the contract.
 inline constexpr int64_t kMaxPositionListLength = 262144;
 
-// Sets the window that `extent` asks for. Writes what the extent resolves to
-// back into it: every default filled in, a list of consecutive positions as
-// their range.
+// Sets the window that the extent of `spec`, which MakeEncoding has completed,
+// asks for. Writes what the extent resolves to back into it: every default
+// filled in, a list of consecutive positions as their range.
 //
 // INVALID_ARGUMENT  what is not allowed; the message begins with the field's
 //                   path inside TensorSpec and ": "
-absl::Status ResolveExtent(const Encoding& encoding, Extent& extent,
+absl::Status ResolveExtent(const Encoding& encoding, v1::TensorSpec& spec,
                            Window& window);
 
 // Refuses positions that the encoding has no numbers for, though the contract
-// allows them. `extent` is what was asked for.
+// allows them. `spec` is what was asked for.
 //
 // OUT_OF_RANGE  the message begins as above
-absl::Status CheckDomain(const Plan& plan, const Extent& extent);
+absl::Status CheckDomain(const Plan& plan, const v1::TensorSpec& spec);
 
 // Of a grid, with its class token.
 Range AllTokens(const Encoding& encoding);

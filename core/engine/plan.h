@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "attnbias/v1/service.pb.h"
 #include "core/encoding/encoding.h"
-#include "core/encoding/spec/tensor_spec.h"
 #include "core/tensor/data_type.h"
 #include "core/tensor/line.h"
 #include "core/tensor/positions.h"
@@ -24,7 +24,7 @@ namespace attnbias {
 // One named tensor inside a payload.
 struct Part {
   std::string_view name;
-  Form form = Form::kDense;
+  v1::Form form = v1::FORM_DENSE;
   absl::InlinedVector<int64_t, 4> shape;
   // Bytes from the payload's beginning, and of the part.
   int64_t offset = 0;
@@ -66,9 +66,9 @@ class Plan {
   const std::vector<Part>& parts() const { return parts_; }
   DataType data_type() const { return data_type_; }
   NumberFormat number_format() const {
-    return {data_type_, resolved_spec_.output.scale};
+    return {data_type_, resolved_spec_.output().scale()};
   }
-  Form form() const { return form_; }
+  v1::Form form() const { return form_; }
   int64_t total_bytes() const { return total_bytes_; }
   // 64 lowercase hex characters each; see the contract's TensorHeader.
   const std::string& fingerprint() const { return fingerprint_; }
@@ -76,7 +76,7 @@ class Plan {
     return encoding_fingerprint_;
   }
   // The request with every default filled in.
-  const TensorSpec& resolved_spec() const { return resolved_spec_; }
+  const v1::TensorSpec& resolved_spec() const { return resolved_spec_; }
   // Queries from which every key of the window is masked, counted from its
   // first query.
   const std::vector<Range>& fully_masked_rows() const {
@@ -104,10 +104,10 @@ class Plan {
   bool has_many_axes() const { return window_.axes.size() > 1; }
   // Whether a border follows the rows, or is part of them.
   bool has_border_part() const {
-    return encoding_->has_border() && form_ != Form::kDense;
+    return encoding_->has_border() && form_ != v1::FORM_DENSE;
   }
   bool has_border_in_rows() const {
-    return encoding_->has_border() && form_ == Form::kDense;
+    return encoding_->has_border() && form_ == v1::FORM_DENSE;
   }
   // Bytes of an element: one number, or all columns of a table.
   int64_t element_bytes() const {
@@ -135,7 +135,7 @@ class Plan {
 
   EncodingPtr encoding_;
   DataType data_type_ = DataType::kF32;
-  Form form_ = Form::kDense;
+  v1::Form form_ = v1::FORM_DENSE;
   Window window_;
   Line query_coordinates_;
   Line key_coordinates_;
@@ -147,7 +147,7 @@ class Plan {
   std::string band_key_;
   std::string fingerprint_;
   std::string encoding_fingerprint_;
-  TensorSpec resolved_spec_;
+  v1::TensorSpec resolved_spec_;
   std::vector<Range> fully_masked_rows_;
 };
 

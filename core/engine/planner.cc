@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_join.h"
+#include "core/base/canonical_writer.h"
 #include "core/base/invalid.h"
 #include "core/base/sha256.h"
 #include "core/base/status_macros.h"
@@ -16,21 +17,28 @@
 #include "core/encoding/make_encoding.h"
 #include "core/engine/extent.h"
 #include "core/engine/visible_rows.h"
+#include "core/request/rules.h"
 
 namespace attnbias {
 namespace {
 
-std::string NameOf(Form form) { return std::string(NameOfEnum(form)); }
-
-std::string_view PartNameOf(Form form) {
-  static constexpr std::string_view kNames[] = {
-      "",  // tables: the encoding names its parts
-      "diagonals", "row", "dense", "block"};
-  return kNames[static_cast<size_t>(form) - 1];
+std::string_view PartNameOf(v1::Form form) {
+  switch (form) {
+    case v1::FORM_TOEPLITZ:
+      return "diagonals";
+    case v1::FORM_KEY_ROW:
+      return "row";
+    case v1::FORM_DENSE:
+      return "dense";
+    case v1::FORM_BLOCK_TOEPLITZ_2D:
+      return "block";
+    default:
+      return "";  // Tables: the encoding names its parts.
+  }
 }
 
-absl::string_view WhyNotCompact(Structure structure, Form compact) {
-  if (compact != Form::kDense) return "";
+absl::string_view WhyNotCompact(Structure structure, v1::Form compact) {
+  if (compact != v1::FORM_DENSE) return "";
   if (structure == Structure::kToeplitz) return " at listed positions";
   if (structure == Structure::kBlockToeplitz2D) return " in a part of the grid";
   return "";
@@ -45,26 +53,25 @@ Range RelativePositions(const Window& window) {
 }
 
 // Takes away what hides none of these relative positions.
-void DropIdle(Range relative, Mask& mask) {
-  if (relative.end <= 1) mask.causal = false;
-  if (mask.window_left.has_value() && -*mask.window_left <= relative.begin) {
-    mask.window_left.reset();
+void DropIdle(Range relative, v1::Mask& mask) {
+  if (relative.end <= 1) mask.clear_causal();
+  if (mask.has_window_left() && -mask.window_left() <= relative.begin) {
+    mask.clear_window_left();
   }
-  if (mask.window_right.has_value() && *mask.window_right >= relative.end - 1) {
-    mask.window_right.reset();
+  if (mask.has_window_right() && mask.window_right() >= relative.end - 1) {
+    mask.clear_window_right();
   }
 }
 
-Range VisibleThrough(const Mask& mask) {
+Range VisibleThrough(const v1::Mask& mask) {
   Range visible = ResolvedMask::kAll;
-  if (mask.window_left.has_value()) {
-    visible.begin = std::max(visible.begin, -*mask.window_left);
+  if (mask.has_window_left()) {
+    visible.begin = std::max(visible.begin, -mask.window_left());
   }
-  if (mask.causal) {
+  if (mask.causal()) {
     visible.end = 1;
-  } else if (mask.window_right.has_value() &&
-             *mask.window_right < visible.end) {
-    visible.end = *mask.window_right + 1;
+  } else if (mask.has_window_right() && mask.window_right() < visible.end) {
+    visible.end = mask.window_right() + 1;
   }
   return visible;
 }
@@ -91,20 +98,20 @@ void WritePositions(CanonicalWriter& writer, int field,
 // Makes one plan and is then done.
 class Planner {
  public:
-  Planner(TensorSpec spec, int64_t max_tensor_bytes)
-      : spec_(std::move(spec)), max_tensor_bytes_(max_tensor_bytes) {}
+  Planner(v1::TensorSpec spec, const Tables& tables, int64_t max_tensor_bytes)
+      : spec_(std::move(spec)),
+        tables_(tables),
+        max_tensor_bytes_(max_tensor_bytes) {}
 
   absl::StatusOr<PlanPtr> Make() {
-    spec_.encoding.Derive();
-    ATTNBIAS_ASSIGN_OR_RETURN(plan_.encoding_,
-                              MakeEncoding(spec_.encoding, spec_.output));
+    ATTNBIAS_ASSIGN_OR_RETURN(plan_.encoding_, MakeEncoding(tables_, spec_));
     ATTNBIAS_RETURN_IF_ERROR(ResolveDataType());
-    resolved_extent_ = spec_.extent;
+    resolved_ = spec_;
     ATTNBIAS_RETURN_IF_ERROR(
-        ResolveExtent(plan_.encoding(), resolved_extent_, plan_.window_));
+        ResolveExtent(plan_.encoding(), resolved_, plan_.window_));
     ATTNBIAS_RETURN_IF_ERROR(ResolveForm());
     ResolveCoordinates();
-    ATTNBIAS_RETURN_IF_ERROR(CheckDomain(plan_, spec_.extent));
+    ATTNBIAS_RETURN_IF_ERROR(CheckDomain(plan_, spec_));
     ATTNBIAS_RETURN_IF_ERROR(ResolveMask());
     ATTNBIAS_RETURN_IF_ERROR(ResolveParts());
     FindFullyMaskedRows();
@@ -116,8 +123,10 @@ class Planner {
  private:
   absl::Status ResolveDataType() {
     const bool indices = plan_.encoding().has_indices;
-    plan_.data_type_ = spec_.output.data_type.value_or(
-        indices ? DataType::kI32 : DataType::kF32);
+    plan_.data_type_ = indices ? DataType::kI32 : DataType::kF32;
+    if (spec_.output().data_type() != v1::DATA_TYPE_UNSPECIFIED) {
+      plan_.data_type_ = static_cast<DataType>(spec_.output().data_type());
+    }
     if (indices == (plan_.data_type_ == DataType::kI32))
       return absl::OkStatus();
     return Invalid("output.data_type: got ",
@@ -127,37 +136,40 @@ class Planner {
   }
 
   // The form in which no number is sent twice.
-  Form CompactForm() const {
+  v1::Form CompactForm() const {
     const Window& window = plan_.window_;
     switch (plan_.encoding().structure) {
       case Structure::kTable:
-        return Form::kTable;
+        return v1::FORM_TABLE;
       case Structure::kToeplitz:
         return window.queries.is_range() && window.keys.is_range()
-                   ? Form::kToeplitz
-                   : Form::kDense;
+                   ? v1::FORM_TOEPLITZ
+                   : v1::FORM_DENSE;
       case Structure::kKeyRow:
-        return Form::kKeyRow;
+        return v1::FORM_KEY_ROW;
       case Structure::kBlockToeplitz2D:
         return window.queries.hull() == AllTokens(plan_.encoding()) &&
                        window.keys.hull() == AllTokens(plan_.encoding())
-                   ? Form::kBlockToeplitz2D
-                   : Form::kDense;
+                   ? v1::FORM_BLOCK_TOEPLITZ_2D
+                   : v1::FORM_DENSE;
       case Structure::kDense:
-        return Form::kDense;
+        return v1::FORM_DENSE;
     }
-    return Form::kDense;
+    return v1::FORM_DENSE;
   }
 
   absl::Status ResolveForm() {
     const Structure structure = plan_.encoding().structure;
-    const Form compact = CompactForm();
-    plan_.form_ = spec_.output.form.value_or(compact);
+    const v1::Form compact = CompactForm();
+    plan_.form_ = spec_.output().form() == v1::FORM_UNSPECIFIED
+                      ? compact
+                      : spec_.output().form();
     const bool dense_too = structure != Structure::kTable;
-    if (plan_.form_ != compact && !(plan_.form_ == Form::kDense && dense_too)) {
-      return Invalid("output.form: got ", NameOf(plan_.form_), ", want ",
-                     NameOf(compact),
-                     dense_too && compact != Form::kDense ? " or DENSE" : "",
+    if (plan_.form_ != compact &&
+        !(plan_.form_ == v1::FORM_DENSE && dense_too)) {
+      return Invalid("output.form: got ", ShortName(plan_.form_), ", want ",
+                     ShortName(compact),
+                     dense_too && compact != v1::FORM_DENSE ? " or DENSE" : "",
                      " for ", std::string(plan_.encoding().name),
                      WhyNotCompact(structure, compact));
     }
@@ -210,29 +222,21 @@ class Planner {
         hull = Union(query_hull, key_hull);
         break;
     }
-    if (plan_.form_ == Form::kDense) return;
+    if (plan_.form_ == v1::FORM_DENSE) return;
     queries = Line::Zeros(1);
-    if (plan_.form_ == Form::kToeplitz ||
-        plan_.form_ == Form::kBlockToeplitz2D) {
+    if (plan_.form_ == v1::FORM_TOEPLITZ ||
+        plan_.form_ == v1::FORM_BLOCK_TOEPLITZ_2D) {
       keys = Line(hull);
     }
   }
 
   absl::Status ResolveMask() {
-    if (!spec_.output.mask.has_value()) return absl::OkStatus();
-    Mask& mask = *spec_.output.mask;
+    if (!spec_.output().has_mask()) return absl::OkStatus();
+    v1::Mask& mask = *resolved_.mutable_output()->mutable_mask();
     ATTNBIAS_RETURN_IF_ERROR(CheckMaskable());
-    for (const auto& [field, window] :
-         {std::pair("window_left", mask.window_left),
-          std::pair("window_right", mask.window_right)}) {
-      if (window.has_value() && *window < 0) {
-        return Invalid("output.mask.", field, ": got ", *window,
-                       ", want an integer of at least 0");
-      }
-    }
     auto* fill = reinterpret_cast<std::byte*>(&plan_.mask_.fill_bits);
     ATTNBIAS_RETURN_IF_ERROR(
-        RoundFill("output.mask.fill_value", mask.fill, plan_.data_type_, fill));
+        RoundFill("output.mask.", mask, plan_.data_type_, fill));
     if (plan_.folds_mask()) {
       plan_.band_mask_ = {VisibleThrough(mask), plan_.mask_.fill_bits};
     }
@@ -257,13 +261,14 @@ class Planner {
   }
 
   absl::Status CheckMaskedForm() const {
-    if (plan_.form_ == Form::kKeyRow) {
+    if (plan_.form_ == v1::FORM_KEY_ROW) {
       return Invalid(
           "output.mask: got a mask with form KEY_ROW, want form "
           "DENSE: one row cannot hold every query's mask");
     }
     if (plan_.has_border_part()) {
-      return Invalid("output.mask: got a mask with form ", NameOf(plan_.form_),
+      return Invalid("output.mask: got a mask with form ",
+                     ShortName(plan_.form_),
                      ", want form DENSE: a border cannot hold a mask");
     }
     return absl::OkStatus();
@@ -276,9 +281,9 @@ class Planner {
     part.form = plan_.form_;
     part.name = PartNameOf(plan_.form_);
     if (encoding.has_heads) part.shape.push_back(window.heads.size());
-    if (plan_.form_ == Form::kDense)
+    if (plan_.form_ == v1::FORM_DENSE)
       part.shape.push_back(window.queries.size());
-    if (plan_.form_ == Form::kBlockToeplitz2D) {
+    if (plan_.form_ == v1::FORM_BLOCK_TOEPLITZ_2D) {
       part.shape.push_back(encoding.grid.block_height());
       part.shape.push_back(encoding.grid.block_width());
     } else {
@@ -287,7 +292,7 @@ class Planner {
     if (encoding.has_columns) {
       part.shape.push_back(encoding.width);
     }
-    if (plan_.form_ != Form::kTable) {
+    if (plan_.form_ != v1::FORM_TABLE) {
       ATTNBIAS_RETURN_IF_ERROR(AddPart(part));
     } else {
       for (const std::string_view name : encoding.part_names) {
@@ -296,7 +301,7 @@ class Planner {
       }
     }
     if (!plan_.has_border_part()) return absl::OkStatus();
-    Part border{.name = "border", .form = Form::kTable};
+    Part border{.name = "border", .form = v1::FORM_TABLE};
     if (encoding.has_heads) border.shape.push_back(window.heads.size());
     border.shape.push_back(3);
     return AddPart(border);
@@ -356,29 +361,32 @@ class Planner {
   }
 
   void ResolveSpec() {
-    Output& output = spec_.output;
-    output.data_type = plan_.data_type_;
-    output.form = plan_.form_;
-    output.values =
-        plan_.encoding().has_indices ? Values::kBuckets : Values::kBias;
+    v1::Output& output = *resolved_.mutable_output();
+    output.set_data_type(static_cast<v1::DataType>(plan_.data_type_));
+    output.set_form(plan_.form_);
+    output.set_values(plan_.encoding().has_indices ? v1::VALUES_BUCKETS
+                                                   : v1::VALUES_BIAS);
     if (plan_.mask_.masks_nothing()) {
-      output.mask.reset();
-    } else if (std::holds_alternative<std::monostate>(output.mask->fill)) {
-      output.mask->fill = -std::numeric_limits<double>::infinity();
+      output.clear_mask();
+    } else if (output.mask().fill_case() == v1::Mask::FILL_NOT_SET) {
+      output.mutable_mask()->set_fill_value(
+          -std::numeric_limits<double>::infinity());
     }
-    spec_.extent = std::move(resolved_extent_);
-    plan_.resolved_spec_ = std::move(spec_);
+    plan_.resolved_spec_ = std::move(resolved_);
   }
 
-  TensorSpec spec_;
-  Extent resolved_extent_;
+  // As it was asked for, its defaults filled in.
+  v1::TensorSpec spec_;
+  v1::TensorSpec resolved_;
+  const Tables& tables_;
   const int64_t max_tensor_bytes_;
   // Becomes the result.
   Plan plan_;
 };
 
-absl::StatusOr<PlanPtr> MakePlan(TensorSpec spec, int64_t max_tensor_bytes) {
-  return Planner(std::move(spec), max_tensor_bytes).Make();
+absl::StatusOr<PlanPtr> MakePlan(v1::TensorSpec spec, const Tables& tables,
+                                 int64_t max_tensor_bytes) {
+  return Planner(std::move(spec), tables, max_tensor_bytes).Make();
 }
 
 }  // namespace attnbias

@@ -8,16 +8,18 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
-#include "core/encoding/spec/tensor_spec.h"
 #include "core/engine/plan.h"
+#include "core/request/tables.h"
 
 namespace attnbias {
 
-// An error's message begins with the field's path inside TensorSpec and ": ".
+// `spec` names tables of `tables` alone. An error's message begins with the
+// field's path inside TensorSpec and ": ".
 //
 // INVALID_ARGUMENT  what is not allowed
 // OUT_OF_RANGE      positions that the encoding has no numbers for
-absl::StatusOr<PlanPtr> MakePlan(TensorSpec spec, int64_t max_tensor_bytes);
+absl::StatusOr<PlanPtr> MakePlan(v1::TensorSpec spec, const Tables& tables,
+                                 int64_t max_tensor_bytes);
 
 }  // namespace attnbias
 

@@ -15,7 +15,7 @@ std::vector<std::byte> BorderOf(const Plan& plan) {
 }
 
 bool MasksRows(const Plan& plan) {
-  return plan.form() == Form::kDense && !plan.folds_mask() &&
+  return plan.form() == v1::FORM_DENSE && !plan.folds_mask() &&
          !plan.mask().masks_nothing();
 }
 

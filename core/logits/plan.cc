@@ -12,6 +12,7 @@
 #include "core/base/status_macros.h"
 #include "core/encoding/common/pair_checks.h"
 #include "core/encoding/common/table_checks.h"
+#include "core/request/rules.h"
 
 namespace attnbias {
 namespace {
@@ -24,45 +25,62 @@ absl::Status CheckType(absl::string_view field, DataType type) {
   return Invalid(field, ": got I32, want F64, F32, F16 or BF16");
 }
 
+// The models of distances have different layouts: no default serves them all.
+absl::Status CheckLayoutIsSet(const v1::LogitsSpec& spec) {
+  if (!spec.has_sinusoidal_distances() ||
+      spec.sinusoidal_distances().sinusoidal().layout() !=
+          v1::SINUSOIDAL_LAYOUT_UNSPECIFIED) {
+    return absl::OkStatus();
+  }
+  return Invalid(
+      "sinusoidal_distances.sinusoidal.layout: not set, want CONCATENATED "
+      "(Transformer-XL, XLNet), INTERLEAVED (Conformer) or TENSOR2TENSOR");
+}
+
 }  // namespace
 
-absl::StatusOr<LogitsPlanPtr> LogitsPlan::Make(LogitsSpec spec,
+absl::StatusOr<LogitsPlanPtr> LogitsPlan::Make(v1::LogitsSpec spec,
+                                               const Tables& tables,
                                                const LogitsLimits& limits) {
   std::shared_ptr<LogitsPlan> plan(new LogitsPlan(std::move(spec)));
-  ATTNBIAS_RETURN_IF_ERROR(plan->Resolve(limits));
+  ATTNBIAS_RETURN_IF_ERROR(plan->Resolve(tables, limits));
   return plan;
 }
 
-absl::Status LogitsPlan::Resolve(const LogitsLimits& limits) {
-  ATTNBIAS_RETURN_IF_ERROR(CheckType("data_type", spec_.data_type));
-  ATTNBIAS_RETURN_IF_ERROR(
-      CheckType("output_data_type", spec_.output_data_type));
-  LogitsSpec defaults;
-  ATTNBIAS_RETURN_IF_ERROR(
-      CheckFields("", spec_.Fields(), defaults.Fields(), false));
-  if (spec_.num_heads * spec_.head_dim > kMaxWidth) {
-    return Invalid("head_dim: got ", spec_.head_dim, " for ", spec_.num_heads,
-                   " heads, want a product of at most ", kMaxWidth);
+absl::Status LogitsPlan::Resolve(const Tables& tables,
+                                 const LogitsLimits& limits) {
+  ATTNBIAS_RETURN_IF_ERROR(CheckLayoutIsSet(spec_));
+  ATTNBIAS_RETURN_IF_ERROR(Complete("", false, tables, spec_));
+  ATTNBIAS_RETURN_IF_ERROR(CheckType("data_type", input_type()));
+  ATTNBIAS_RETURN_IF_ERROR(CheckType("output_data_type", output_type()));
+  if (int64_t{spec_.num_heads()} * spec_.head_dim() > kMaxWidth) {
+    return Invalid("head_dim: got ", spec_.head_dim(), " for ",
+                   spec_.num_heads(), " heads, want a product of at most ",
+                   kMaxWidth);
   }
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      spec_.query_offset,
-      QueryOffsetOf("", spec_.query_length, spec_.key_length, spec_.alignment,
-                    spec_.query_offset));
-  if (!std::isfinite(spec_.scale) || spec_.scale == 0) {
-    return Invalid("scale: got ", spec_.scale,
+  ATTNBIAS_ASSIGN_OR_RETURN(query_offset_, QueryOffsetOf("", spec_));
+  if (!std::isfinite(spec_.scale()) || spec_.scale() == 0) {
+    return Invalid("scale: got ", spec_.scale(),
                    ", want a finite number other than 0");
   }
-  ATTNBIAS_RETURN_IF_ERROR(ResolveWorkType());
+  query_bias_ = tables.Get(spec_.query_bias());
+  ATTNBIAS_RETURN_IF_ERROR(ResolveWorkType(tables));
+  const auto* field = spec_.GetReflection()->GetOneofFieldDescriptor(
+      spec_, spec_.GetDescriptor()->FindOneofByName("term"));
+  if (field == nullptr) return Invalid("term: not set");
   ATTNBIAS_ASSIGN_OR_RETURN(
-      term_, TermRegistration::Describe("term", spec_.term, false, spec_));
-  input_width_ = term_.weighs_values ? spec_.key_length
-                 : spec_.bias_alone  ? 0
-                                     : spec_.head_dim;
-  output_width_ = term_.weighs_values ? spec_.head_dim : spec_.key_length;
+      term_,
+      TermRegistration::Describe(
+          field->number(), spec_.GetReflection()->GetMessage(spec_, field),
+          tables, spec_, query_offset_));
+  input_width_ = term_.weighs_values  ? spec_.key_length()
+                 : spec_.bias_alone() ? 0
+                                      : spec_.head_dim();
+  output_width_ = term_.weighs_values ? spec_.head_dim() : spec_.key_length();
   ATTNBIAS_RETURN_IF_ERROR(ResolveFill());
   ATTNBIAS_RETURN_IF_ERROR(CheckBias());
   ATTNBIAS_RETURN_IF_ERROR(CheckVectorBytes(limits));
-  const int64_t most = limits.max_row_bytes / SizeOf(spec_.output_data_type);
+  const int64_t most = limits.max_row_bytes / SizeOf(output_type());
   if (output_width_ > most) {
     return Invalid("key_length: got ", output_width_, ", want at most ", most,
                    ", since a row of one head must fit a message");
@@ -72,60 +90,58 @@ absl::Status LogitsPlan::Resolve(const LogitsLimits& limits) {
 }
 
 absl::Status LogitsPlan::ResolveFill() {
-  if (term_.weighs_values &&
-      !std::holds_alternative<std::monostate>(spec_.fill)) {
+  if (term_.weighs_values && spec_.fill_case() != spec_.FILL_NOT_SET) {
     return Invalid(
         "fill: got one, want none: sums over keys have no element "
         "of their own for a masked key");
   }
-  return RoundFill("fill_value", spec_.fill, spec_.output_data_type,
-                   fill_.data());
+  return RoundFill("", spec_, output_type(), fill_.data());
 }
 
 absl::Status LogitsPlan::CheckBias() const {
-  if (!spec_.query_bias.has_value()) {
-    if (!spec_.bias_alone) return absl::OkStatus();
+  if (!query_bias_.has_value()) {
+    if (!spec_.bias_alone()) return absl::OkStatus();
     return Invalid("bias_alone: got true without a query_bias, want both");
   }
   if (term_.weighs_values) {
-    return Invalid("query_bias: got one, want none: ",
-                   std::string(spec_.term.name()), " has no query");
+    return Invalid("query_bias: got one, want none: shaw_values has no query");
   }
-  if (HasShape(*spec_.query_bias, {spec_.num_heads, spec_.head_dim})) {
+  if (HasShape(*query_bias_, {spec_.num_heads(), spec_.head_dim()})) {
     return absl::OkStatus();
   }
-  return WrongShape("query_bias", *spec_.query_bias,
-                    absl::StrCat("[num_heads, head_dim] = [", spec_.num_heads,
-                                 ", ", spec_.head_dim, "]"));
+  return WrongShape("query_bias", *query_bias_,
+                    absl::StrCat("[num_heads, head_dim] = [", spec_.num_heads(),
+                                 ", ", spec_.head_dim(), "]"));
 }
 
 absl::Status LogitsPlan::CheckRows(int64_t first_row, int64_t num_rows,
                                    int64_t bytes) const {
-  if (first_row < 0 || first_row >= spec_.query_length) {
+  if (first_row < 0 || first_row >= spec_.query_length()) {
     return Invalid("first_row: got ", first_row, ", want an integer in [0, ",
-                   spec_.query_length, "), query_length being its end");
+                   spec_.query_length(), "), query_length being its end");
   }
-  if (num_rows < 1 || num_rows > spec_.query_length - first_row) {
+  if (num_rows < 1 || num_rows > spec_.query_length() - first_row) {
     return Invalid("num_rows: ", Given(num_rows), ", want an integer in [1, ",
-                   spec_.query_length - first_row, "], since ", first_row,
-                   " of ", spec_.query_length, " rows come before them");
+                   spec_.query_length() - first_row, "], since ", first_row,
+                   " of ", spec_.query_length(), " rows come before them");
   }
-  int64_t wanted = SizeOf(spec_.data_type);
-  const bool fits = !__builtin_mul_overflow(wanted, spec_.num_heads, &wanted) &&
-                    !__builtin_mul_overflow(wanted, num_rows, &wanted) &&
-                    !__builtin_mul_overflow(wanted, input_width_, &wanted);
+  int64_t wanted = SizeOf(input_type());
+  const bool fits =
+      !__builtin_mul_overflow(wanted, spec_.num_heads(), &wanted) &&
+      !__builtin_mul_overflow(wanted, num_rows, &wanted) &&
+      !__builtin_mul_overflow(wanted, input_width_, &wanted);
   if (fits && bytes == wanted) return absl::OkStatus();
   return Invalid("data: got ", bytes, " bytes, want ",
                  fits ? absl::StrCat(wanted) : "more than 2^63", " for shape [",
-                 spec_.num_heads, ", ", num_rows, ", ", input_width_, "] of ",
-                 std::string(NameOf(spec_.data_type)));
+                 spec_.num_heads(), ", ", num_rows, ", ", input_width_, "] of ",
+                 std::string(NameOf(input_type())));
 }
 
 absl::Status LogitsPlan::CheckVectorBytes(const LogitsLimits& limits) const {
   int64_t room = limits.max_vector_bytes;
   for (const Summand& summand : term_.summands) {
     const int64_t vector_bytes =
-        summand.heads * spec_.head_dim * SizeOf(work_type_);
+        summand.heads * spec_.head_dim() * SizeOf(work_type_);
     if (summand.count > room / vector_bytes) {
       return Invalid(summand.sized_by, ": makes ", summand.count,
                      " vectors of ", vector_bytes, " bytes, want at most ",
@@ -136,21 +152,13 @@ absl::Status LogitsPlan::CheckVectorBytes(const LogitsLimits& limits) const {
   return absl::OkStatus();
 }
 
-absl::Status LogitsPlan::ResolveWorkType() {
-  bool doubles = spec_.data_type == DataType::kF64 ||
-                 spec_.output_data_type == DataType::kF64;
-  const auto look = [&](std::string_view path, const FieldList& fields) {
-    for (const Field& field : fields) {
-      const auto* member = std::get_if<std::optional<Table>*>(&field.member());
-      if (member == nullptr || !(*member)->has_value()) continue;
-      const Table& table = ***member;
-      ATTNBIAS_RETURN_IF_ERROR(CheckNetworkSize(field.PathIn(path), table));
-      doubles |= table.data_type() == DataType::kF64;
-    }
-    return absl::OkStatus();
-  };
-  ATTNBIAS_RETURN_IF_ERROR(look("", spec_.Fields()));
-  ATTNBIAS_RETURN_IF_ERROR(look(spec_.term.name(), spec_.term.Fields()));
+absl::Status LogitsPlan::ResolveWorkType(const Tables& tables) {
+  bool doubles =
+      input_type() == DataType::kF64 || output_type() == DataType::kF64;
+  for (const auto& [digest, entry] : tables) {
+    doubles |= entry.table.data_type() == DataType::kF64;
+    ATTNBIAS_RETURN_IF_ERROR(CheckNetworkSize(entry.field, entry.table));
+  }
   work_type_ = doubles ? DataType::kF64 : DataType::kF32;
   return absl::OkStatus();
 }
@@ -159,12 +167,12 @@ void LogitsPlan::CountRoundings() {
   const bool doubles = work_type_ == DataType::kF64;
   if (term_.weighs_values) {
     // Weights of keys that share a clipped end are added first, in F64.
-    roundings_ = std::min(spec_.key_length, term_.summands[0].count) +
-                 (doubles ? spec_.key_length + 1 : 2);
+    roundings_ = std::min(spec_.key_length(), term_.summands[0].count) +
+                 (doubles ? spec_.key_length() + 1 : 2);
   } else {
     const auto additions = static_cast<int64_t>(term_.summands.size()) - 1;
     roundings_ =
-        spec_.head_dim + additions + (spec_.query_bias.has_value() ? 1 : 0);
+        spec_.head_dim() + additions + (query_bias_.has_value() ? 1 : 0);
   }
   // Those of vectors in F64 are together less than one in F32, to which they
   // are then rounded.
@@ -173,15 +181,15 @@ void LogitsPlan::CountRoundings() {
     of_vectors = std::max(of_vectors, summand.roundings);
   }
   roundings_ += doubles || of_vectors == 0 ? of_vectors : 2;
-  if (spec_.scale != 1) ++roundings_;
+  if (spec_.scale() != 1) ++roundings_;
 }
 
 Range LogitsPlan::VisibleKeys(int64_t row) const {
   const int64_t position = row + query_offset();
-  Range keys = {0, spec_.key_length};
-  if (spec_.direction == Direction::kLeftToRight) {
+  Range keys = {0, spec_.key_length()};
+  if (spec_.direction() == v1::DIRECTION_LEFT_TO_RIGHT) {
     keys.end = std::clamp<int64_t>(position + 1, 0, keys.end);
-  } else if (spec_.direction == Direction::kRightToLeft) {
+  } else if (spec_.direction() == v1::DIRECTION_RIGHT_TO_LEFT) {
     keys.begin = std::clamp<int64_t>(position, 0, keys.end);
   }
   return keys;

@@ -8,12 +8,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/logits/spec/logits_spec.h"
+#include "attnbias/v1/logits.pb.h"
 #include "core/logits/term.h"
+#include "core/request/tables.h"
 #include "core/tensor/data_type.h"
 #include "core/tensor/range.h"
 
@@ -31,9 +33,12 @@ using LogitsPlanPtr = std::shared_ptr<const LogitsPlan>;
 
 class LogitsPlan {
  public:
+  // `spec` names tables of `tables` alone.
+  //
   // INVALID_ARGUMENT  a field's value, the message beginning with the field's
   //                   path inside LogitsSpec and ": "
-  static absl::StatusOr<LogitsPlanPtr> Make(LogitsSpec spec,
+  static absl::StatusOr<LogitsPlanPtr> Make(v1::LogitsSpec spec,
+                                            const Tables& tables,
                                             const LogitsLimits& limits);
 
   // Whether a message may hold these rows in so many bytes of data.
@@ -42,18 +47,28 @@ class LogitsPlan {
   absl::Status CheckRows(int64_t first_row, int64_t num_rows,
                          int64_t bytes) const;
 
-  // As it was asked for, its query_offset set.
-  const LogitsSpec& spec() const { return spec_; }
+  // As it was asked for, its defaults filled in.
+  const v1::LogitsSpec& spec() const { return spec_; }
   const LogitsTerm& term() const { return term_; }
   // Position of query 0.
-  int64_t query_offset() const { return *spec_.query_offset; }
+  int64_t query_offset() const { return query_offset_; }
 
   // Numbers of one head in a row that is sent to us, and in its answer.
   int64_t input_width() const { return input_width_; }
   int64_t output_width() const { return output_width_; }
   int64_t output_row_bytes() const {
-    return output_width_ * SizeOf(spec_.output_data_type);
+    return output_width_ * SizeOf(output_type());
   }
+
+  // Element types of the rows that are sent to us, and of answers.
+  DataType input_type() const {
+    return static_cast<DataType>(spec_.data_type());
+  }
+  DataType output_type() const {
+    return static_cast<DataType>(spec_.output_data_type());
+  }
+  // Added to every query.
+  const std::optional<Table>& query_bias() const { return query_bias_; }
 
   // F32 or F64: what products are formed in.
   DataType work_type() const { return work_type_; }
@@ -68,16 +83,18 @@ class LogitsPlan {
   Stretches StretchesOf(const Summand& summand, int64_t row) const;
 
  private:
-  explicit LogitsPlan(LogitsSpec spec) : spec_(std::move(spec)) {}
+  explicit LogitsPlan(v1::LogitsSpec spec) : spec_(std::move(spec)) {}
 
-  absl::Status Resolve(const LogitsLimits& limits);
+  absl::Status Resolve(const Tables& tables, const LogitsLimits& limits);
   absl::Status ResolveFill();
   absl::Status CheckBias() const;
   absl::Status CheckVectorBytes(const LogitsLimits& limits) const;
-  absl::Status ResolveWorkType();
+  absl::Status ResolveWorkType(const Tables& tables);
   void CountRoundings();
 
-  LogitsSpec spec_;
+  v1::LogitsSpec spec_;
+  int64_t query_offset_ = 0;
+  std::optional<Table> query_bias_;
   LogitsTerm term_;
   int64_t input_width_ = 0;
   int64_t output_width_ = 0;

@@ -25,7 +25,7 @@ constexpr int64_t kTileProducts = int64_t{1} << 18;
 constexpr int64_t kMaxTileRows = 128;
 
 int64_t TileRows(const LogitsPlan& plan) {
-  const int64_t keys = plan.spec().key_length;
+  const int64_t keys = plan.spec().key_length();
   const auto& summands = plan.term().summands;
   const int64_t products =
       summands.size() > 1 ? keys
@@ -142,10 +142,11 @@ class PositionalLogits::TileComputer {
   // Row n has its products in row n of one matrix, each at its vector: a window
   // that moves by one from row to row. Sums of products are each at its key.
   absl::Status Multiply() const {
-    const int64_t width = spec_.head_dim;
+    const int64_t width = spec_.head_dim();
     const Factor& factor = logits_.factors_[0];
     const bool adds = logits_.factors_.size() > 1;
-    const Range columns = adds ? Range{0, spec_.key_length} : VectorsOf(factor);
+    const Range columns =
+        adds ? Range{0, spec_.key_length()} : VectorsOf(factor);
     ATTNBIAS_ASSIGN_OR_RETURN(
         BudgetedBuffer scratch,
         Allocate(rows_.size() * (width + columns.size())));
@@ -160,7 +161,7 @@ class PositionalLogits::TileComputer {
     auto* const served = reinterpret_cast<std::byte*>(products);
     ATTNBIAS_RETURN_IF_ERROR(
         Round(products, rows_.size() * columns.size(), served));
-    const int64_t row_bytes = columns.size() * SizeOf(spec_.output_data_type);
+    const int64_t row_bytes = columns.size() * SizeOf(plan_.output_type());
     for (int64_t i = 0; i < rows_.size(); ++i) {
       const int64_t row = rows_.begin + i;
       const Range visible = plan_.VisibleKeys(row);
@@ -174,7 +175,7 @@ class PositionalLogits::TileComputer {
 
   // Writes, for each row, every key's sum of products with what it uses.
   absl::Status AddProducts(const Work* queries, Work* sums) const {
-    const int64_t keys = spec_.key_length;
+    const int64_t keys = spec_.key_length();
     std::fill_n(sums, rows_.size() * keys, Work{0});
     for (const Factor& factor : logits_.factors_) {
       const Range vectors = VectorsOf(factor);
@@ -197,12 +198,12 @@ class PositionalLogits::TileComputer {
   // The other way round: the weights of all keys that use a vector are added
   // up, and the sums multiplied with the vectors.
   absl::Status Weigh() const {
-    const int64_t width = spec_.head_dim;
+    const int64_t width = spec_.head_dim();
     const Factor& factor = logits_.factors_[0];
     const Range vectors = VectorsOf(factor);
     ATTNBIAS_ASSIGN_OR_RETURN(
         BudgetedBuffer scratch,
-        Allocate(rows_.size() * (width + vectors.size()) + spec_.key_length));
+        Allocate(rows_.size() * (width + vectors.size()) + spec_.key_length()));
     auto* const gathered = reinterpret_cast<Work*>(scratch.bytes.data());
     Work* const sums = gathered + rows_.size() * vectors.size();
     Work* const weights = sums + rows_.size() * width;
@@ -232,7 +233,7 @@ class PositionalLogits::TileComputer {
   void MultiplyVectors(const Factor& factor, Range range, const Work* input,
                        Work* out) const {
     if (range.size() == 0) return;
-    const int64_t width = spec_.head_dim;
+    const int64_t width = spec_.head_dim();
     const MatrixView<Work> vectors =
         factor.vectors.Of<Work>(head_, range, width);
     const VectorProduct product = {.rows = rows_.size(),
@@ -255,16 +256,16 @@ class PositionalLogits::TileComputer {
   }
 
   absl::Status ReadQueries(Work* query) const {
-    const int64_t width = spec_.head_dim;
+    const int64_t width = spec_.head_dim();
     for (int64_t row = rows_.begin; row < rows_.end; ++row, query += width) {
-      if (spec_.bias_alone) {
+      if (spec_.bias_alone()) {
         std::fill_n(query, width, Work{0});
       } else {
         ATTNBIAS_RETURN_IF_ERROR(Read(row, {0, width}, query));
       }
-      if (!spec_.query_bias.has_value()) continue;
+      if (!plan_.query_bias().has_value()) continue;
       for (int64_t i = 0; i < width; ++i) {
-        query[i] += static_cast<Work>(spec_.query_bias->At(head_, i));
+        query[i] += static_cast<Work>(plan_.query_bias()->At(head_, i));
       }
     }
     return absl::OkStatus();
@@ -275,7 +276,7 @@ class PositionalLogits::TileComputer {
     const int64_t index =
         (head_ * block_.num_rows + block_row) * plan_.input_width() +
         elements.begin;
-    Widen(spec_.data_type, block_.data + index * SizeOf(spec_.data_type),
+    Widen(plan_.input_type(), block_.data + index * SizeOf(plan_.input_type()),
           elements.size(), out);
     if (AllFinite(out, elements.size())) return absl::OkStatus();
     const Work* const strange =
@@ -293,8 +294,8 @@ class PositionalLogits::TileComputer {
                      std::string(NameOf(plan_.work_type())),
                      ", want smaller numbers or a wider type");
     }
-    const double scale = spec_.scale;
-    const DataType type = spec_.output_data_type;
+    const double scale = spec_.scale();
+    const DataType type = plan_.output_type();
     if (scale == 1 && SizeOf(type) == sizeof(Work)) {
       std::memmove(out, products, count * sizeof(Work));
       return absl::OkStatus();
@@ -325,7 +326,7 @@ class PositionalLogits::TileComputer {
 
   void Spread(const Stretches& stretches, const std::byte* products,
               int64_t first_vector, std::byte* out) const {
-    const DataType type = spec_.output_data_type;
+    const DataType type = plan_.output_type();
     const int64_t size = SizeOf(type);
     int64_t key = 0;
     for (const Stretch& stretch : stretches) {
@@ -344,7 +345,8 @@ class PositionalLogits::TileComputer {
       }
       key = stretch.keys.end;
     }
-    RepeatElement(type, plan_.fill(), spec_.key_length - key, out + key * size);
+    RepeatElement(type, plan_.fill(), spec_.key_length() - key,
+                  out + key * size);
   }
 
   // Vectors that any key of the rows uses.
@@ -367,7 +369,7 @@ class PositionalLogits::TileComputer {
 
   const PositionalLogits& logits_;
   const LogitsPlan& plan_;
-  const LogitsSpec& spec_;
+  const v1::LogitsSpec& spec_;
   const RowBlock& block_;
   const int64_t head_;
   const Range rows_;

@@ -5,9 +5,8 @@
 
 #include "absl/strings/str_join.h"
 #include "core/base/invalid.h"
+#include "core/encoding/common/limits.h"
 #include "core/encoding/make_encoding.h"
-#include "core/encoding/spec/limits.h"
-#include "core/encoding/spec/relative_table.h"
 
 namespace attnbias {
 
@@ -23,9 +22,9 @@ absl::Status WrongShape(absl::string_view field, const Table& table,
 
 absl::Status Project(absl::string_view field,
                      const std::optional<Table>& projection,
-                     const LogitsSpec& request, Summand* summand) {
+                     const v1::LogitsSpec& request, Summand* summand) {
   if (!projection.has_value()) return absl::OkStatus();
-  const int64_t rows = request.num_heads * request.head_dim;
+  const int64_t rows = int64_t{request.num_heads()} * request.head_dim();
   const int64_t width = summand->encoding->width;
   if (!HasShape(*projection, {rows, width})) {
     return WrongShape(field, *projection,
@@ -33,22 +32,25 @@ absl::Status Project(absl::string_view field,
                                    ", ", width, "]"));
   }
   summand->projection = projection;
-  summand->heads = request.num_heads;
+  summand->heads = request.num_heads();
   summand->roundings = width + 2;
   return absl::OkStatus();
 }
 
 absl::StatusOr<EncodingPtr> RowsOf(const Table& table) {
   const absl::Span<const int64_t> shape = table.shape();
-  return MakeEncoding(
-      ShawSpec{.table = table, .left = 0, .right = shape[shape.size() - 2] - 1},
-      Output());
+  Tables tables;
+  v1::TensorSpec spec;
+  *spec.mutable_shaw()->mutable_table() = tables.Add(table);
+  spec.mutable_shaw()->set_left(0);
+  spec.mutable_shaw()->set_right(shape[shape.size() - 2] - 1);
+  return MakeEncoding(tables, spec);
 }
 
 std::function<Stretches(int64_t row)> RelativeVectors::For(
-    const LogitsSpec& request) const {
-  return [vectors = *this, offset = *request.query_offset,
-          key_length = request.key_length](int64_t row) {
+    const v1::LogitsSpec& request, int64_t query_offset) const {
+  return [vectors = *this, offset = query_offset,
+          key_length = request.key_length()](int64_t row) {
     const int64_t position = row + offset;
     const Range& distinct = vectors.distinct;
     Stretches stretches;

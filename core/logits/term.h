@@ -16,9 +16,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "attnbias/v1/logits.pb.h"
 #include "core/encoding/encoding.h"
-#include "core/encoding/spec/spec_registration.h"
-#include "core/logits/spec/logits_spec.h"
+#include "core/request/registration.h"
 #include "core/table/table.h"
 #include "core/tensor/range.h"
 
@@ -68,11 +68,12 @@ struct LogitsTerm {
 
 // Makes a term known, for the life of the program:
 //
-//   const TermRegistration kAbsoluteKeys(&DescribeAbsoluteKeys);
+//   const TermRegistration kAbsoluteKeys(
+//       v1::LogitsSpec::kAbsoluteKeysFieldNumber, &DescribeAbsoluteKeys);
 //
-// The request that the function is given beside the term's spec has passed all
-// checks that do not need the term, and its query_offset is set.
-using TermRegistration = SpecRegistration<LogitsTerm, LogitsSpec>;
+// The function receives the request, which has passed all checks that do not
+// need the term, and the position of query 0.
+using TermRegistration = Registration<LogitsTerm, v1::LogitsSpec, int64_t>;
 
 // What several terms need.
 
@@ -84,7 +85,7 @@ absl::Status WrongShape(absl::string_view field, const Table& table,
 // the shape for it.
 absl::Status Project(absl::string_view field,
                      const std::optional<Table>& projection,
-                     const LogitsSpec& request, Summand* summand);
+                     const v1::LogitsSpec& request, Summand* summand);
 
 // An encoding whose number at coordinate n is row n of `table`.
 absl::StatusOr<EncodingPtr> RowsOf(const Table& table);
@@ -101,7 +102,8 @@ struct RelativeVectors {
   int64_t Nearest(int64_t relative) const {
     return std::clamp(relative, distinct.begin, distinct.end - 1);
   }
-  std::function<Stretches(int64_t row)> For(const LogitsSpec& request) const;
+  std::function<Stretches(int64_t row)> For(const v1::LogitsSpec& request,
+                                            int64_t query_offset) const;
 };
 
 }  // namespace attnbias

@@ -92,7 +92,7 @@ class Maker {
   }
 
   Vectors Take() {
-    const int64_t head_dim = plan_.spec().head_dim;
+    const int64_t head_dim = plan_.spec().head_dim();
     const int64_t head_stride = lanes() > 1  ? summand_.count * head_dim
                                 : projects() ? head_dim
                                              : 0;
@@ -105,8 +105,8 @@ class Maker {
   int64_t lanes() const { return projects() ? 1 : summand_.heads; }
   int64_t width() const { return summand_.encoding->width; }
   int64_t stride() const {
-    return projects() ? summand_.heads * plan_.spec().head_dim
-                      : plan_.spec().head_dim;
+    return projects() ? summand_.heads * plan_.spec().head_dim()
+                      : plan_.spec().head_dim();
   }
 
   absl::Status MakeOfLane(int64_t lane, Range vectors) const {

@@ -158,8 +158,13 @@ absl::Status NoConfig(const std::filesystem::path& folder) {
       kAdapterFile, ": base_model_name_or_path"));
 }
 
-absl::Status Check(const EncodingSpec& spec) {
-  return MakeEncoding(spec, Output()).status();
+// Checks a spec of the site's tables, and fills in what it leaves out.
+absl::Status Complete(const Site& site, v1::TensorSpec& spec) {
+  Tables tables;
+  for (const auto& [part, table] : site.tables) tables.Add(table);
+  const absl::Status status = MakeEncoding(tables, spec).status();
+  spec.clear_output();
+  return status;
 }
 
 // The table in a parameter [1, rows, columns], which has a batch's axis.
@@ -288,9 +293,9 @@ class Reader {
 
   absl::Status AddSpec(const User& user) {
     if (user.use == nullptr) return absl::OkStatus();
-    const std::optional<EncodingSpec> spec = user.use(user.site, config_);
+    std::optional<v1::TensorSpec> spec = user.use(user.site, config_);
     absl::Status status = config_.status();
-    if (status.ok() && spec.has_value()) status = Check(*spec);
+    if (status.ok() && spec.has_value()) status = Complete(user.site, *spec);
     if (!status.ok()) {
       return Invalid(folder_.string(), ": ", user.tables.front()->source, ": ",
                      status.message());

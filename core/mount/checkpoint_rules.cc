@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -10,20 +11,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "core/encoding/spec/deberta.h"
-#include "core/encoding/spec/learned_absolute.h"
-#include "core/encoding/spec/relative_table.h"
-#include "core/encoding/spec/swin.h"
-#include "core/encoding/spec/swin_v2.h"
-#include "core/encoding/spec/t5.h"
 #include "core/mount/model_register.h"
+#include "core/request/tables.h"
 
 namespace attnbias {
 namespace {
 
 using nlohmann::json;
 using Lengths = std::vector<int64_t>;
-using FoundSpec = std::optional<EncodingSpec>;
+using FoundSpec = std::optional<v1::TensorSpec>;
 
 // Shapes. What tensors of one kind have in common is under one name; where a
 // model type calls a field otherwise, its defaults say so.
@@ -136,12 +132,27 @@ Lengths DebertasDistances(ModelConfig& config, const Lengths& /*numbers*/) {
 
 // Uses.
 
+// Returns a number for a field of 32 bits; one that does not fit becomes the
+// nearest that does, which is out of every field's range.
+int32_t Field32(int64_t number) {
+  return static_cast<int32_t>(
+      std::clamp<int64_t>(number, std::numeric_limits<int32_t>::min(),
+                          std::numeric_limits<int32_t>::max()));
+}
+
+v1::TensorSpec PositionsFrom(const Table& table, int64_t first_row) {
+  v1::TensorSpec spec;
+  *spec.mutable_learned_absolute()->mutable_table() = Tables::RefTo(table);
+  spec.mutable_learned_absolute()->set_offset(first_row);
+  return spec;
+}
+
 // Position p is row p + kFirstRow. No spec says padding_idx: torch's leaves the
 // row out of training, and answers with what the row holds. It is at the
 // position before the first.
 template <int64_t kFirstRow>
 FoundSpec PositionsFrom(const Site& site, ModelConfig& /*config*/) {
-  return LearnedAbsoluteSpec{.table = site.table(), .offset = kFirstRow};
+  return PositionsFrom(site.table(), kFirstRow);
 }
 
 // Before transformers 5 a model could have distances in place of positions,
@@ -164,27 +175,33 @@ FoundSpec RobertaPositions(const Site& site, ModelConfig& config) {
                   absl::StrCat("an integer in [-1, ", last - 1,
                                "], a row before the last"));
   }
-  return LearnedAbsoluteSpec{.table = site.table(), .offset = padding + 1};
+  return PositionsFrom(site.table(), padding + 1);
 }
 
 // One vector for each distance, query - key, that the positions can have.
 FoundSpec BertDistances(const Site& site, ModelConfig& /*config*/) {
   const int64_t reach = site.table().rows() / 2;
-  return ShawSpec{.table = site.table(),
-                  .left = reach,
-                  .right = reach,
-                  .beyond = BeyondReach::kRefuse,
-                  .sign = RelativeSign::kQueryMinusKey};
+  v1::TensorSpec spec;
+  v1::Shaw& shaw = *spec.mutable_shaw();
+  *shaw.mutable_table() = Tables::RefTo(site.table());
+  shaw.set_left(reach);
+  shaw.set_right(reach);
+  shaw.set_beyond(v1::BEYOND_REACH_REFUSE);
+  shaw.set_sign(v1::RELATIVE_SIGN_QUERY_MINUS_KEY);
+  return spec;
 }
 
-T5Spec T5Of(const Table& table, int64_t max_distance, bool bidirectional) {
-  return {.num_heads = table.columns(),
-          .num_buckets = table.rows(),
-          .max_distance = max_distance,
-          .bidirectional = bidirectional,
-          .table = table,
-          // torch's logarithm chose the buckets in training.
-          .bucket_rule = BucketRule::kFloat32Log};
+v1::TensorSpec T5Of(const Table& table, int64_t max_distance,
+                    bool bidirectional) {
+  v1::TensorSpec spec;
+  v1::T5& t5 = *spec.mutable_t5();
+  t5.set_num_buckets(Field32(table.rows()));
+  t5.set_max_distance(Field32(max_distance));
+  t5.set_bidirectional(bidirectional);
+  *t5.mutable_table() = Tables::RefTo(table);
+  // torch's logarithm chose the buckets in training.
+  t5.set_bucket_rule(v1::BUCKET_RULE_FLOAT32_LOG);
+  return spec;
 }
 
 template <bool kBidirectional>
@@ -202,10 +219,13 @@ FoundSpec MpnetBias(const Site& site, ModelConfig& /*config*/) {
 // The indices of the rows that pairs take.
 FoundSpec DebertaIndices(const Site& /*site*/, ModelConfig& config) {
   const auto [buckets, distance] = DebertaReachOf(config);
-  DebertaSpec spec{.bucket_size = buckets, .max_position = distance};
-  if (spec.bucket_size != 0) {
-    spec.edge = DebertaEdge::kHf;
-    spec.bucket_rule = BucketRule::kFloat32Log;
+  v1::TensorSpec spec;
+  v1::Deberta& deberta = *spec.mutable_deberta();
+  deberta.set_bucket_size(Field32(buckets));
+  deberta.set_max_position(Field32(distance));
+  if (buckets != 0) {
+    deberta.set_edge(v1::DEBERTA_EDGE_HF);
+    deberta.set_bucket_rule(v1::BUCKET_RULE_FLOAT32_LOG);
   }
   return spec;
 }
@@ -213,11 +233,12 @@ FoundSpec DebertaIndices(const Site& /*site*/, ModelConfig& config) {
 // Where a stage has fewer tokens than a window, the table is a whole window's
 // nevertheless.
 FoundSpec SwinBias(const Site& site, ModelConfig& config) {
-  const int64_t window = config.Size("window_size");
-  return SwinSpec{.window_height = window,
-                  .window_width = window,
-                  .num_heads = site.table().columns(),
-                  .table = site.table()};
+  const int32_t window = Field32(config.Size("window_size"));
+  v1::TensorSpec spec;
+  spec.mutable_swin()->set_window_height(window);
+  spec.mutable_swin()->set_window_width(window);
+  *spec.mutable_swin()->mutable_table() = Tables::RefTo(site.table());
+  return spec;
 }
 
 // A window is no larger than its stage, which has half the side of the stage
@@ -227,19 +248,20 @@ FoundSpec SwinV2Bias(const Site& site, ModelConfig& config) {
   if (site.tables.size() < 3) return std::nullopt;
   const int64_t stage = site.numbers.front();
   const int64_t height = GridOf(config)[0];
-  const int64_t window =
-      std::min(config.Size("window_size"), stage < 63 ? height >> stage : 0);
-  const Table& output_weight = site.tables.at("mlp.2.weight");
-  SwinV2Spec spec{.window_height = window,
-                  .window_width = window,
-                  .num_heads = output_weight.rows(),
-                  .hidden_weight = site.tables.at("mlp.0.weight"),
-                  .hidden_bias = site.tables.at("mlp.0.bias"),
-                  .output_weight = output_weight};
-  const int64_t pretrained = config.Element("pretrained_window_sizes", stage);
+  const int32_t window = Field32(
+      std::min(config.Size("window_size"), stage < 63 ? height >> stage : 0));
+  v1::TensorSpec spec;
+  v1::SwinV2& swin = *spec.mutable_swin_v2();
+  swin.set_window_height(window);
+  swin.set_window_width(window);
+  *swin.mutable_hidden_weight() = Tables::RefTo(site.tables.at("mlp.0.weight"));
+  *swin.mutable_hidden_bias() = Tables::RefTo(site.tables.at("mlp.0.bias"));
+  *swin.mutable_output_weight() = Tables::RefTo(site.tables.at("mlp.2.weight"));
+  const int32_t pretrained =
+      Field32(config.Element("pretrained_window_sizes", stage));
   if (pretrained > 0) {
-    spec.pretrained_window_height = pretrained;
-    spec.pretrained_window_width = pretrained;
+    swin.set_pretrained_window_height(pretrained);
+    swin.set_pretrained_window_width(pretrained);
   }
   return spec;
 }
@@ -249,10 +271,11 @@ FoundSpec SwinV2Bias(const Site& site, ModelConfig& config) {
 FoundSpec BeitBias(const Site& site, ModelConfig& config) {
   const auto [height, width] = GridOf(config);
   if (height != width) return std::nullopt;
-  return BeitSpec{.window_height = height,
-                  .window_width = width,
-                  .num_heads = site.table().columns(),
-                  .table = site.table()};
+  v1::TensorSpec spec;
+  spec.mutable_beit()->set_window_height(Field32(height));
+  spec.mutable_beit()->set_window_width(Field32(width));
+  *spec.mutable_beit()->mutable_table() = Tables::RefTo(site.table());
+  return spec;
 }
 
 // Those of a grid that is not square are resampled, too.

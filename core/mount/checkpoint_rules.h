@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/encoding/spec/any_spec.h"
+#include "attnbias/v1/service.pb.h"
 #include "core/mount/model_config.h"
 #include "core/table/table.h"
 
@@ -39,9 +39,10 @@ struct Site {
 using Shape = std::vector<int64_t> (*)(ModelConfig& config,
                                        const std::vector<int64_t>& numbers);
 
-// Nothing where no encoding's fields can say what the model does.
-using Use = std::optional<EncodingSpec> (*)(const Site& site,
-                                            ModelConfig& config);
+// Returns a spec with an encoding that names the site's tables by digest, and
+// nothing where no encoding's fields can say what the model does.
+using Use = std::optional<v1::TensorSpec> (*)(const Site& site,
+                                              ModelConfig& config);
 
 // A tensor of a model type. "*" stands for the number of a layer, in the
 // tensor's name and in the site's; a tensor may have further segments in front.

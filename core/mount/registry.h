@@ -16,8 +16,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "attnbias/v1/service.pb.h"
 #include "core/base/mutex.h"
-#include "core/encoding/spec/any_spec.h"
 #include "core/safetensors/safetensors.h"
 #include "core/table/table.h"
 
@@ -28,8 +28,9 @@ struct MountedTable {
   // FILE:TENSOR, without the file's folder; escaped where it is not ASCII.
   std::string source;
   Table table;
-  // Uses the table as its checkpoint was trained, where that is known.
-  std::optional<EncodingSpec> spec;
+  // Has an encoding that uses the table, which it names by digest, as its
+  // checkpoint was trained, where that is known.
+  std::optional<v1::TensorSpec> spec;
 };
 
 // Immutable; names are unique. Safe for any number of threads.

@@ -22,7 +22,7 @@
 #include "core/encoding/spec/fire.h"
 #include "core/encoding/spec/kerple.h"
 #include "core/encoding/spec/learned_absolute.h"
-#include "core/encoding/spec/limits.h"
+#include "core/encoding/common/limits.h"
 #include "core/encoding/spec/relative_sinusoid.h"
 #include "core/encoding/spec/relative_table.h"
 #include "core/encoding/spec/rotary.h"

@@ -17,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/await.h"
 #include "tests/testing/counting_observer.h"
+#include "tests/testing/specs.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/threads.h"
 
@@ -36,11 +37,11 @@ class EngineHarness {
       : engine_(options, kernels, &threads_, &observer_) {}
   ~EngineHarness() { threads_.Join(); }
 
-  absl::StatusOr<PlanPtr> MakePlan(TensorSpec spec) const {
-    return engine_.MakePlan(std::move(spec));
+  absl::StatusOr<PlanPtr> MakePlan(v1::TensorSpec spec) const {
+    return engine_.MakePlan(std::move(spec), TestTables());
   }
 
-  PlanPtr Plan(TensorSpec spec) const {
+  PlanPtr Plan(v1::TensorSpec spec) const {
     absl::StatusOr<PlanPtr> plan = MakePlan(std::move(spec));
     EXPECT_THAT(plan, IsOk());
     return *plan;
@@ -69,13 +70,13 @@ class EngineHarness {
     return bytes;
   }
 
-  std::string Whole(TensorSpec spec) {
+  std::string Whole(v1::TensorSpec spec) {
     const PlanPtr plan = Plan(std::move(spec));
     return Bytes(Read(*Get(plan), 0, plan->total_bytes()));
   }
 
   // All parts, one after the other.
-  std::vector<double> Numbers(TensorSpec spec) {
+  std::vector<double> Numbers(v1::TensorSpec spec) {
     const PlanPtr plan = Plan(std::move(spec));
     const std::string bytes = Bytes(Read(*Get(plan), 0, plan->total_bytes()));
     const int64_t width = SizeOf(plan->data_type());
@@ -89,7 +90,7 @@ class EngineHarness {
   }
 
   // Reads at random offsets are slices of the whole.
-  void ExpectSliceable(const TensorSpec& spec) {
+  void ExpectSliceable(const v1::TensorSpec& spec) {
     const PlanPtr plan = Plan(spec);
     const PayloadPtr payload = Get(plan);
     const int64_t total = plan->total_bytes();
@@ -114,30 +115,6 @@ class EngineHarness {
   Threads threads_{2};
   Engine engine_;
 };
-
-inline PairExtent PairOf(int64_t query_length, int64_t key_length,
-                         int64_t offset = 0) {
-  PairExtent pair;
-  pair.query_length = query_length;
-  pair.key_length = key_length;
-  pair.query_offset = offset;
-  return pair;
-}
-
-// A table of normally distributed F32 numbers.
-inline Table RandomTable(const std::vector<int64_t>& shape, uint32_t seed,
-                         float deviation = 1) {
-  int64_t size = 1;
-  for (const int64_t length : shape) size *= length;
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0, deviation);
-  std::vector<float> values(size);
-  for (float& value : values) value = normal(random);
-  return *Table::Create(
-      DataType::kF32, shape,
-      {reinterpret_cast<const char*>(values.data()), values.size() * 4},
-      TableLayout::kBucketsHeads);
-}
 
 }  // namespace attnbias
 

@@ -4,6 +4,8 @@
 #define ATTNBIAS_TESTS_TESTING_FILLED_H_
 
 #include <cstdint>
+#include <iomanip>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -11,21 +13,18 @@
 #include "core/kernel/kernel_set.h"
 #include "core/tensor/element.h"
 #include "gtest/gtest.h"
+#include "tests/testing/specs.h"
 #include "tests/testing/status_matchers.h"
 
 namespace attnbias {
 
-inline Output Scaled(double scale) {
-  Output output;
-  output.scale = scale;
-  return output;
+// Texts of an Output.
+inline std::string Scaled(double scale) {
+  std::ostringstream text;
+  text << "scale: " << std::setprecision(17) << scale;
+  return text.str();
 }
-
-inline Output WithValues(Values values) {
-  Output output;
-  output.values = values;
-  return output;
-}
+inline constexpr char kBuckets[] = "values: VALUES_BUCKETS";
 
 struct FilledNumbers {
   Range span;
@@ -36,21 +35,38 @@ struct FilledNumbers {
   }
 };
 
+// Makes an encoding, of a message or in a whole spec, with `output` as text.
+template <typename Encoding>
+EncodingPtr MakeWith(const Encoding& encoding, const std::string& output = "") {
+  v1::TensorSpec spec = WithOutput(encoding, output);
+  const auto made = MakeEncoding(TestTables(), spec);
+  EXPECT_THAT(made, IsOk());
+  return *made;
+}
+
+// The error of what cannot be made.
+template <typename Encoding>
+absl::Status RefusalOf(const Encoding& encoding,
+                       const std::string& output = "") {
+  v1::TensorSpec spec = WithOutput(encoding, output);
+  return MakeEncoding(TestTables(), spec).status();
+}
+
 // All lanes over `span`, which is cut into pieces of at most `most`.
-template <typename Spec>
+template <typename Encoding>
 FilledNumbers Filled(
-    const Spec& spec, Range span, DataType type, const Output& output = {},
-    int64_t query = 0, int64_t most = 1000,
+    const Encoding& encoding, Range span, DataType type,
+    const std::string& output = "", int64_t query = 0, int64_t most = 1000,
     const KernelSet& kernels = *SupportedKernelSets().front()) {
-  const auto encoding = MakeEncoding(spec, output);
-  EXPECT_THAT(encoding, IsOk());
-  const auto evaluator = (*encoding)->prepare({type, output.scale}, kernels);
+  const EncodingPtr made = MakeWith(encoding, output);
+  const double scale = WithOutput(encoding, output).output().scale();
+  const auto evaluator = made->prepare({type, scale == 0 ? 1 : scale}, kernels);
   const int64_t width = SizeOf(type);
   const int64_t stride = span.size() * width;
-  std::vector<std::byte> bytes((*encoding)->lanes * stride);
+  std::vector<std::byte> bytes(made->lanes * stride);
   for (int64_t at = span.begin; at < span.end; at += most) {
     evaluator->Fill(
-        {{0, (*encoding)->lanes}, {at, std::min(at + most, span.end)}, query},
+        {{0, made->lanes}, {at, std::min(at + most, span.end)}, query},
         &bytes[(at - span.begin) * width], stride);
   }
   FilledNumbers filled{span, {}};
@@ -61,11 +77,10 @@ FilledNumbers Filled(
 }
 
 // What makes the numbers, as bytes.
-template <typename Spec>
-std::string IdentityOf(const Spec& spec, const Output& output = {}) {
-  const auto encoding = MakeEncoding(spec, output);
-  EXPECT_THAT(encoding, IsOk());
-  return (*encoding)->identity;
+template <typename Encoding>
+std::string IdentityOf(const Encoding& encoding,
+                       const std::string& output = "") {
+  return MakeWith(encoding, output)->identity;
 }
 
 inline void ExpectAllDifferent(const std::vector<std::string>& identities) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Learned absolute positions: rows of a table, perhaps stretched to another
 // length.
-#include "core/encoding/spec/learned_absolute.h"
 
 #include <bit>
 #include <cmath>
@@ -17,6 +16,7 @@
 #include "core/numerics/double_double.h"
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
+#include "core/request/rules.h"
 
 namespace attnbias {
 namespace {
@@ -31,14 +31,14 @@ struct RowPlace {
 
 // Where row `row` of `to` rows reads a table of `from` rows; `to` is at most
 // 2^20, `from` at most 2^40.
-RowPlace PlaceOf(Interpolation interpolation, int64_t row, int64_t from,
+RowPlace PlaceOf(v1::Interpolation interpolation, int64_t row, int64_t from,
                  int64_t to) {
   int64_t numerator = row;
   int64_t denominator = 1;
-  if (interpolation == Interpolation::kLinear) {
+  if (interpolation == v1::INTERPOLATION_LINEAR) {
     numerator = (2 * row + 1) * from - to;
     denominator = 2 * to;
-  } else if (interpolation == Interpolation::kLinearAlignCorners) {
+  } else if (interpolation == v1::INTERPOLATION_LINEAR_ALIGN_CORNERS) {
     numerator = row * (from - 1);
     denominator = to > 1 ? to - 1 : 1;
   }
@@ -69,12 +69,18 @@ constexpr double kMeanBound = 0x1p-100;
 // than the numerator's last bit divided by the denominator.
 constexpr int kSumPrecision = 2400;
 
+// Returns the rows after interpolation.
+int64_t RowsOf(const v1::LearnedAbsolute& spec, const Table& table) {
+  return spec.has_interpolated_length() ? spec.interpolated_length()
+                                        : table.rows();
+}
+
 class LearnedAbsoluteEvaluator final : public Evaluator {
  public:
-  LearnedAbsoluteEvaluator(const LearnedAbsoluteSpec& spec,
+  LearnedAbsoluteEvaluator(const v1::LearnedAbsolute& spec, const Table& table,
                            const NumberFormat& format)
       : spec_(spec),
-        table_(*spec.table),
+        table_(table),
         format_(format),
         rounding_(format.scale, format.type) {}
 
@@ -82,12 +88,12 @@ class LearnedAbsoluteEvaluator final : public Evaluator {
             int64_t /*lane_stride_bytes*/) const override {
     const int64_t row_bytes = table_.columns() * SizeOf(format_.type);
     for (int64_t at = block.span.begin; at < block.span.end; ++at) {
-      const int64_t row = at + spec_.offset;
-      if (row == spec_.padding_idx) {
+      const int64_t row = at + spec_.offset();
+      if (spec_.has_padding_idx() && row == spec_.padding_idx()) {
         std::memset(out, 0, row_bytes);
       } else {
-        WriteRow(PlaceOf(spec_.interpolation, row, table_.rows(),
-                         spec_.interpolated_length.value_or(table_.rows())),
+        WriteRow(PlaceOf(spec_.interpolation(), row, table_.rows(),
+                         RowsOf(spec_, table_)),
                  out);
       }
       out += row_bytes;
@@ -162,41 +168,38 @@ class LearnedAbsoluteEvaluator final : public Evaluator {
     RoundReal(value, format_.type, out);
   }
 
-  const LearnedAbsoluteSpec spec_;
+  const v1::LearnedAbsolute spec_;
   const Table table_;
   const NumberFormat format_;
   const ScaledRounding rounding_;
 };
 
-absl::Status CheckTableAndPadding(const LearnedAbsoluteSpec& spec) {
-  if (!spec.table.has_value()) {
-    return Invalid("learned_absolute.table: not set, want a table of [",
-                   "positions, columns]");
-  }
-  const absl::Span<const int64_t> shape = spec.table->shape();
+absl::Status CheckTableAndPadding(const v1::LearnedAbsolute& spec,
+                                  const Table& table) {
+  const absl::Span<const int64_t> shape = table.shape();
   ATTNBIAS_RETURN_IF_ERROR(
-      CheckShape("learned_absolute.table", *spec.table,
+      CheckShape("learned_absolute.table", table,
                  {{shape.front(), "positions"}, {shape.back(), "columns"}}));
-  if (!spec.padding_idx.has_value()) return absl::OkStatus();
-  const int64_t rows = spec.table->rows();
-  if (*spec.padding_idx >= 0 && *spec.padding_idx < rows) {
-    return absl::OkStatus();
-  }
-  return Invalid("learned_absolute.padding_idx: got ", *spec.padding_idx,
-                 ", want a row of the table, in [0, ", rows, ")");
+  if (!spec.has_padding_idx()) return absl::OkStatus();
+  return CheckRange("learned_absolute.padding_idx", spec.padding_idx(), 0,
+                    table.rows() - 1, ", a row of the table");
 }
 
 absl::StatusOr<Encoding> DescribeLearnedAbsolute(
-    const LearnedAbsoluteSpec& spec) {
-  ATTNBIAS_RETURN_IF_ERROR(CheckTableAndPadding(spec));
-  const int64_t rows = spec.interpolated_length.value_or(spec.table->rows());
-  return Encoding{.width = spec.table->columns(),
-                  .has_columns = true,
-                  .domain = {-spec.offset, rows - spec.offset},
-                  .prepare = PrepareFrom<LearnedAbsoluteEvaluator>(spec)};
+    const v1::LearnedAbsolute& spec, const Tables& tables) {
+  const Table table = *tables.Get(spec.table());
+  ATTNBIAS_RETURN_IF_ERROR(CheckTableAndPadding(spec, table));
+  return Encoding{
+      .width = table.columns(),
+      .has_columns = true,
+      .domain = {-spec.offset(), RowsOf(spec, table) - spec.offset()},
+      .prepare = [=](const NumberFormat& format, const KernelSet& /*kernels*/) {
+        return std::make_unique<LearnedAbsoluteEvaluator>(spec, table, format);
+      }};
 }
 
-const EncodingRegistration kLearnedAbsolute(&DescribeLearnedAbsolute);
+const EncodingRegistration kLearnedAbsolute(
+    v1::TensorSpec::kLearnedAbsoluteFieldNumber, &DescribeLearnedAbsolute);
 
 }  // namespace
 }  // namespace attnbias

@@ -14,8 +14,6 @@
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"
-#include "core/encoding/spec/limits.h"
-#include "core/encoding/spec/sinusoidal.h"
 #include "core/tensor/positions.h"
 
 namespace attnbias {
@@ -30,29 +28,31 @@ constexpr int64_t kAxisPieceBytes = int64_t{128} << 10;
 constexpr Range kFractions = {-(kMaxPosition >> 2), (kMaxPosition >> 2) + 1};
 
 // The table of one axis.
-SinusoidalSpec AxisTable(const MultiAxisSinusoidalSpec& spec) {
-  SinusoidalSpec axis = {.dim = spec.dim / spec.num_axes,
-                         .base = spec.base,
-                         .min_timescale = spec.min_timescale,
-                         .max_timescale = spec.max_timescale};
-  switch (*spec.layout) {
-    case MultiAxisLayout::kTensor2Tensor:
-      axis.layout = SinusoidalLayout::kTensor2Tensor;
+SinusoidTable AxisTable(const v1::MultiAxisSinusoidal& spec) {
+  SinusoidTable axis = {.dim = spec.dim() / spec.num_axes(),
+                        .base = spec.base(),
+                        .min_timescale = spec.min_timescale(),
+                        .max_timescale = spec.max_timescale()};
+  switch (spec.layout()) {
+    case v1::MULTI_AXIS_LAYOUT_TENSOR2TENSOR:
+      axis.layout = v1::SINUSOIDAL_LAYOUT_TENSOR2TENSOR;
       axis.dim = axis.dim / 2 * 2;
       break;
-    case MultiAxisLayout::kInterleaved:
-      axis.layout = SinusoidalLayout::kInterleaved;
+    case v1::MULTI_AXIS_LAYOUT_INTERLEAVED:
+      axis.layout = v1::SINUSOIDAL_LAYOUT_INTERLEAVED;
       break;
-    case MultiAxisLayout::kConcatenated:
-      axis.layout = SinusoidalLayout::kConcatenated;
+    case v1::MULTI_AXIS_LAYOUT_CONCATENATED:
+      axis.layout = v1::SINUSOIDAL_LAYOUT_CONCATENATED;
+      break;
+    default:  // Complete has refused it.
       break;
   }
   return axis;
 }
 
 // Axes of different lengths have different tables; those of none have one.
-int64_t NumTables(const MultiAxisSinusoidalSpec& spec) {
-  return spec.axis_lengths.empty() ? 1 : spec.num_axes;
+int64_t NumTables(const v1::MultiAxisSinusoidal& spec) {
+  return spec.axis_lengths().empty() ? 1 : spec.num_axes();
 }
 
 // Rows of an axis' table count in whole positions, or in halves where the
@@ -71,24 +71,25 @@ struct TableRows {
 };
 
 // From one row of an axis' table to the next.
-AxisStretch StretchOf(const MultiAxisSinusoidalSpec& spec, int64_t axis) {
-  if (spec.axis_lengths.empty()) return {};
-  const TableRows rows(spec.axis_offset);
-  return {.factor = spec.axis_scale / static_cast<double>(rows.per_position),
-          .length = static_cast<double>(spec.axis_lengths[axis]),
-          .eps = spec.axis_eps};
+AxisStretch StretchOf(const v1::MultiAxisSinusoidal& spec, int64_t axis) {
+  if (spec.axis_lengths().empty()) return {};
+  const TableRows rows(spec.axis_offset());
+  return {
+      .factor = spec.axis_scale() / static_cast<double>(rows.per_position),
+      .length = static_cast<double>(spec.axis_lengths(static_cast<int>(axis))),
+      .eps = spec.axis_eps()};
 }
 
 // All axes at one position.
 class MultiAxisEvaluator final : public Evaluator {
  public:
-  MultiAxisEvaluator(const MultiAxisSinusoidalSpec& spec, DataType type,
+  MultiAxisEvaluator(const v1::MultiAxisSinusoidal& spec, DataType type,
                      std::vector<EvaluatorPtr> tables)
       : tables_(std::move(tables)),
-        rows_(spec.axis_offset),
-        num_axes_(spec.num_axes),
+        rows_(spec.axis_offset()),
+        num_axes_(spec.num_axes()),
         axis_bytes_(AxisTable(spec).dim * SizeOf(type)),
-        row_bytes_(spec.dim * SizeOf(type)) {}
+        row_bytes_(spec.dim() * SizeOf(type)) {}
 
   void Fill(const Block& block, std::byte* out,
             int64_t /*lane_stride_bytes*/) const override {
@@ -124,59 +125,60 @@ class MultiAxisEvaluator final : public Evaluator {
 };
 
 // The axes' tables, and a piece of one.
-int64_t EvaluatorBytes(const MultiAxisSinusoidalSpec& spec) {
+int64_t EvaluatorBytes(const v1::MultiAxisSinusoidal& spec) {
   const SinusoidColumns columns(AxisTable(spec));
   return NumTables(spec) * SinusoidsBytes(columns) + kAxisPieceBytes +
          2 * columns.width * int64_t{sizeof(double)};
 }
 
 // Columns that are left over are as good as the last axis'.
-std::vector<AxisColumns> ColumnsOf(const MultiAxisSinusoidalSpec& spec) {
+std::vector<AxisColumns> ColumnsOf(const v1::MultiAxisSinusoidal& spec) {
   const int64_t width = AxisTable(spec).dim;
   std::vector<AxisColumns> columns;
-  for (int64_t axis = 0; axis < spec.num_axes; ++axis) {
+  for (int64_t axis = 0; axis < spec.num_axes(); ++axis) {
     columns.push_back({axis, {axis * width, (axis + 1) * width}});
   }
-  columns.back().columns.end = spec.dim;
+  columns.back().columns.end = spec.dim();
   return columns;
 }
 
-absl::Status CheckDim(const MultiAxisSinusoidalSpec& spec) {
-  if (spec.dim < 2 * spec.num_axes) {
-    return Invalid("multi_axis_sinusoidal.dim: got ", spec.dim,
-                   ", want an integer in [", 2 * spec.num_axes, ", ", kMaxDim,
-                   "]");
+absl::Status CheckDim(const v1::MultiAxisSinusoidal& spec) {
+  if (spec.dim() < 2 * spec.num_axes()) {
+    return Invalid("multi_axis_sinusoidal.dim: got ", spec.dim(),
+                   ", want at least ", 2 * spec.num_axes(), " (2 num_axes)");
   }
-  if (spec.layout == MultiAxisLayout::kTensor2Tensor ||
-      spec.dim % spec.num_axes == 0) {
+  if (spec.layout() == v1::MULTI_AXIS_LAYOUT_TENSOR2TENSOR ||
+      spec.dim() % spec.num_axes() == 0) {
     return absl::OkStatus();
   }
-  return Invalid("multi_axis_sinusoidal.dim: got ", spec.dim,
-                 ", want a multiple of ", spec.num_axes, " (num_axes)");
+  return Invalid("multi_axis_sinusoidal.dim: got ", spec.dim(),
+                 ", want a multiple of ", spec.num_axes(), " (num_axes)");
 }
 
-absl::Status CheckFractions(const MultiAxisSinusoidalSpec& spec) {
-  if (spec.axis_lengths.empty()) return absl::OkStatus();
-  if (std::ssize(spec.axis_lengths) != spec.num_axes) {
+absl::Status CheckFractions(const v1::MultiAxisSinusoidal& spec) {
+  if (spec.axis_lengths().empty()) return absl::OkStatus();
+  if (spec.axis_lengths_size() != spec.num_axes()) {
     return Invalid("multi_axis_sinusoidal.axis_lengths: got ",
-                   spec.axis_lengths.size(), " numbers, want ", spec.num_axes,
+                   spec.axis_lengths_size(), " numbers, want ", spec.num_axes(),
                    " (num_axes)");
   }
-  if (std::fmod(spec.axis_offset, 0.5) != 0) {
+  if (std::fmod(spec.axis_offset(), 0.5) != 0) {
     return Invalid("multi_axis_sinusoidal.axis_offset: got ",
-                   double{spec.axis_offset}, ", want a multiple of 0.5");
+                   spec.axis_offset(), ", want a multiple of 0.5");
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<Encoding> DescribeMultiAxisSinusoidal(
-    const MultiAxisSinusoidalSpec& spec) {
+    const v1::MultiAxisSinusoidal& spec, const Tables& /*tables*/) {
   ATTNBIAS_RETURN_IF_ERROR(CheckDim(spec));
+  ATTNBIAS_RETURN_IF_ERROR(
+      CheckTimescales("multi_axis_sinusoidal", AxisTable(spec)));
   ATTNBIAS_RETURN_IF_ERROR(CheckFractions(spec));
   return Encoding{
-      .width = spec.dim,
+      .width = spec.dim(),
       .has_columns = true,
-      .domain = spec.axis_lengths.empty() ? kAllPositions : kFractions,
+      .domain = spec.axis_lengths().empty() ? kAllPositions : kFractions,
       .axis_columns = ColumnsOf(spec),
       .evaluator_bytes = EvaluatorBytes(spec),
       .prepare = [spec](const NumberFormat& format, const KernelSet& kernels) {
@@ -191,7 +193,9 @@ absl::StatusOr<Encoding> DescribeMultiAxisSinusoidal(
       }};
 }
 
-const EncodingRegistration kMultiAxisSinusoidal(&DescribeMultiAxisSinusoidal);
+const EncodingRegistration kMultiAxisSinusoidal(
+    v1::TensorSpec::kMultiAxisSinusoidalFieldNumber,
+    &DescribeMultiAxisSinusoidal);
 
 }  // namespace
 }  // namespace attnbias

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rotary positions (Su et al. 2021) as an encoding.
-#include "core/encoding/spec/rotary.h"
 
 #include <algorithm>
 #include <functional>
@@ -17,7 +16,7 @@
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/sinusoid/float32_angles.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"
-#include "core/encoding/spec/limits.h"
+#include "core/request/rules.h"
 #include "core/tensor/positions.h"
 
 namespace attnbias {
@@ -26,112 +25,92 @@ namespace {
 constexpr double kLeastFrequency = 1e-30;
 constexpr double kMostFrequency = 1e6;
 
-std::string NameOf(RopeType type) { return std::string(NameOfEnum(type)); }
-
-absl::Status CheckColumns(const RotarySpec& spec) {
-  if (spec.RotatingColumns() < 2) {
+absl::Status CheckColumns(const v1::Rotary& spec) {
+  if (RotatingColumns(spec) < 2) {
     return Invalid("rotary.partial_rotary_factor: got ",
-                   spec.partial_rotary_factor,
+                   spec.partial_rotary_factor(),
                    ", want a number in (0, 1] that leaves at least 2 of ",
-                   spec.head_dim, " columns");
+                   spec.head_dim(), " columns");
   }
-  const bool raises_theta =
-      spec.rope_type == RopeType::kDynamic || spec.rope_type == RopeType::kNtk;
-  if (raises_theta && spec.RotatingColumns() < 4) {
+  const bool raises_theta = spec.rope_type() == v1::ROPE_TYPE_DYNAMIC ||
+                            spec.rope_type() == v1::ROPE_TYPE_NTK;
+  if (raises_theta && RotatingColumns(spec) < 4) {
     return Invalid(
         "rotary.head_dim: got 2 columns that turn, want at least 4 "
         "with rope_type ",
-        NameOf(spec.rope_type));
+        ShortName(spec.rope_type()));
   }
-  if (spec.rope_type == RopeType::kAxial && spec.mrope_section.empty() &&
-      spec.RotatingColumns() % 4 != 0) {
-    return Invalid("rotary.head_dim: got ", spec.RotatingColumns(),
+  if (spec.rope_type() == v1::ROPE_TYPE_AXIAL && spec.mrope_section().empty() &&
+      RotatingColumns(spec) % 4 != 0) {
+    return Invalid("rotary.head_dim: got ", RotatingColumns(spec),
                    " columns that turn, want a multiple of 4 with rope_type "
                    "AXIAL, or mrope_section");
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckYarn(const RotarySpec& spec) {
-  if (spec.rope_theta == 1) {
+absl::Status CheckYarn(const v1::Rotary& spec) {
+  if (spec.rope_theta() == 1) {
     return Invalid("rotary.rope_theta: got 1, want more with rope_type YARN");
   }
-  const double fast = spec.beta_fast;
-  const double slow = spec.beta_slow;
+  const double fast = spec.beta_fast();
+  const double slow = spec.beta_slow();
   if (fast < slow) {
     return Invalid("rotary.beta_fast: got ", fast, ", want at least ", slow,
                    " (beta_slow)");
   }
-  if (spec.mscale.has_value() != spec.mscale_all_dim.has_value()) {
-    return Invalid("rotary.",
-                   spec.mscale.has_value() ? "mscale_all_dim" : "mscale",
+  if (spec.has_mscale() != spec.has_mscale_all_dim()) {
+    return Invalid("rotary.", spec.has_mscale() ? "mscale_all_dim" : "mscale",
                    ": not set, want both of mscale and mscale_all_dim, or "
                    "neither");
   }
-  if (spec.attention_factor.has_value() && spec.mscale.has_value()) {
-    return Invalid("rotary.mscale: got ", *spec.mscale,
+  if (spec.has_attention_factor() && spec.has_mscale()) {
+    return Invalid("rotary.mscale: got ", spec.mscale(),
                    ", want none: attention_factor is given");
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckNumbers(absl::string_view field,
-                          const std::vector<double>& numbers, int64_t count) {
-  if (static_cast<int64_t>(numbers.size()) == count) return absl::OkStatus();
+absl::Status CheckNumbers(
+    absl::string_view field,
+    const google::protobuf::RepeatedField<double>& numbers, int64_t count) {
+  if (numbers.size() == count) return absl::OkStatus();
   return Invalid("rotary.", field, ": got ", numbers.size(), " numbers, want ",
                  count, ", one for each pair of columns that turns");
 }
 
-// Its attention factor comes from one of three fields.
-absl::Status CheckLongrope(const RotarySpec& spec) {
+absl::Status CheckLongrope(const v1::Rotary& spec) {
+  // ln(original length) divides.
+  if (spec.original_max_position_embeddings() < 2) {
+    return Invalid("rotary.original_max_position_embeddings: got ",
+                   spec.original_max_position_embeddings(),
+                   ", want at least 2 with rope_type LONGROPE");
+  }
   const int64_t pairs = RotaryPairs(spec);
   ATTNBIAS_RETURN_IF_ERROR(
-      CheckNumbers("short_factor", spec.short_factor, pairs));
-  ATTNBIAS_RETURN_IF_ERROR(
-      CheckNumbers("long_factor", spec.long_factor, pairs));
-  if (spec.attention_factor.has_value() && spec.factor.has_value()) {
-    return Invalid("rotary.factor: got ", *spec.factor,
-                   ", want none: attention_factor is given");
-  }
-  const bool is_known =
-      spec.attention_factor.has_value() || spec.factor.has_value();
-  if (is_known && spec.max_position_embeddings.has_value()) {
-    return Invalid("rotary.max_position_embeddings: got ",
-                   *spec.max_position_embeddings, ", want none: ",
-                   spec.factor.has_value() ? "factor" : "attention_factor",
-                   " is given");
-  }
-  if (!is_known && !spec.max_position_embeddings.has_value()) {
-    return Invalid(
-        "rotary.max_position_embeddings: not set, want it, factor or "
-        "attention_factor, which rope_type LONGROPE needs");
-  }
-  return absl::OkStatus();
+      CheckNumbers("short_factor", spec.short_factor(), pairs));
+  return CheckNumbers("long_factor", spec.long_factor(), pairs);
 }
 
-absl::Status CheckLlama3(const RotarySpec& spec) {
-  if (*spec.high_freq_factor > *spec.low_freq_factor) return absl::OkStatus();
-  return Invalid("rotary.high_freq_factor: got ", *spec.high_freq_factor,
-                 ", want more than ", *spec.low_freq_factor,
+absl::Status CheckLlama3(const v1::Rotary& spec) {
+  if (spec.high_freq_factor() > spec.low_freq_factor()) return absl::OkStatus();
+  return Invalid("rotary.high_freq_factor: got ", spec.high_freq_factor(),
+                 ", want more than ", spec.low_freq_factor(),
                  " (low_freq_factor)");
 }
 
-absl::Status CheckSections(const RotarySpec& spec) {
-  const std::vector<int64_t>& sections = spec.mrope_section;
+absl::Status CheckSections(const v1::Rotary& spec) {
+  const auto& sections = spec.mrope_section();
   if (sections.empty()) return absl::OkStatus();
-  const auto num_axes = static_cast<int64_t>(sections.size());
-  if (num_axes > kMaxAxes) {
-    return Invalid("rotary.mrope_section: got ", num_axes,
-                   " axes, want at most ", kMaxAxes);
-  }
+  const int num_axes = sections.size();
   const int64_t pairs = RotaryPairs(spec);
-  for (int64_t axis = 0; axis < num_axes; ++axis) {
+  for (int axis = 0; axis < num_axes; ++axis) {
     if (sections[axis] < 1 || sections[axis] > pairs) {
       return Invalid("rotary.mrope_section[", axis, "]: got ", sections[axis],
                      ", want an integer in [1, ", pairs, "]");
     }
-    if (spec.mrope_order == MropeOrder::kInterleaved && axis > 0 &&
-        (sections[axis] - 1) * num_axes + axis >= pairs) {
+    if (spec.mrope_order() == v1::MROPE_ORDER_INTERLEAVED && axis > 0 &&
+        (int64_t{sections[axis]} - 1) * num_axes + axis >= pairs) {
       return Invalid("rotary.mrope_section[", axis, "]: got ", sections[axis],
                      ", want fewer: every ", num_axes, "th of ", pairs,
                      " pairs is not as many");
@@ -146,16 +125,12 @@ absl::Status CheckSections(const RotarySpec& spec) {
   return absl::OkStatus();
 }
 
-absl::Status CheckGivenFrequencies(const RotarySpec& spec) {
-  const std::vector<double>& frequencies = spec.inverse_frequencies;
+absl::Status CheckGivenFrequencies(const v1::Rotary& spec) {
+  const auto& frequencies = spec.inverse_frequencies();
   if (frequencies.empty()) return absl::OkStatus();
-  if (spec.rope_type != RopeType::kDefault) {
-    return Invalid("rotary.rope_type: got ", NameOf(spec.rope_type),
-                   ", want DEFAULT: inverse_frequencies are given");
-  }
   ATTNBIAS_RETURN_IF_ERROR(
       CheckNumbers("inverse_frequencies", frequencies, RotaryPairs(spec)));
-  for (size_t i = 0; i < frequencies.size(); ++i) {
+  for (int i = 0; i < frequencies.size(); ++i) {
     if (frequencies[i] == 0) continue;
     if (!(frequencies[i] >= kLeastFrequency &&
           frequencies[i] <= kMostFrequency)) {
@@ -173,30 +148,57 @@ absl::Status CheckGivenFrequencies(const RotarySpec& spec) {
   return absl::OkStatus();
 }
 
-absl::Status CheckAxial(const RotarySpec& spec) {
-  if (spec.mrope_order != MropeOrder::kAxial) return absl::OkStatus();
-  if (spec.rope_type == RopeType::kDefault &&
-      spec.inverse_frequencies.empty()) {
+absl::Status CheckAxial(const v1::Rotary& spec) {
+  if (spec.rope_type() == v1::ROPE_TYPE_AXIAL &&
+      spec.mrope_order() > v1::MROPE_ORDER_CHUNKED) {
+    return Invalid("rotary.mrope_order: got ", ShortName(spec.mrope_order()),
+                   ", want none: rope_type AXIAL is an order itself");
+  }
+  if (spec.mrope_order() != v1::MROPE_ORDER_AXIAL) return absl::OkStatus();
+  if (spec.rope_type() == v1::ROPE_TYPE_DEFAULT &&
+      spec.inverse_frequencies().empty()) {
     return absl::OkStatus();
   }
   return Invalid(
       "rotary.mrope_order: got AXIAL, want CHUNKED or INTERLEAVED "
       "with rope_type ",
-      NameOf(spec.rope_type),
-      spec.inverse_frequencies.empty() ? "" : " and given inverse_frequencies");
+      ShortName(spec.rope_type()),
+      spec.inverse_frequencies().empty() ? ""
+                                         : " and given inverse_frequencies");
 }
 
-absl::Status Check(const RotarySpec& spec) {
+// Returns a message of the same numbers, one for all sequence lengths that
+// have them: a cache serves them all.
+std::shared_ptr<const v1::Rotary> Canonical(const v1::Rotary& given) {
+  auto spec = std::make_shared<v1::Rotary>(WithAxes(given));
+  if (spec->factor() == 1) spec->clear_factor();
+  if (spec->rope_type() == v1::ROPE_TYPE_LONGROPE) {
+    if (UsesLongFactor(given)) {
+      spec->clear_short_factor();
+    } else {
+      spec->clear_long_factor();
+    }
+  }
+  if (spec->rope_type() == v1::ROPE_TYPE_DYNAMIC) {
+    spec->set_sequence_length(
+        std::max(spec->sequence_length(), spec->max_position_embeddings()));
+  } else {
+    spec->clear_sequence_length();
+  }
+  return spec;
+}
+
+absl::Status Check(const v1::Rotary& spec) {
   ATTNBIAS_RETURN_IF_ERROR(CheckColumns(spec));
   ATTNBIAS_RETURN_IF_ERROR(CheckGivenFrequencies(spec));
   ATTNBIAS_RETURN_IF_ERROR(CheckSections(spec));
   ATTNBIAS_RETURN_IF_ERROR(CheckAxial(spec));
-  switch (spec.rope_type) {
-    case RopeType::kYarn:
+  switch (spec.rope_type()) {
+    case v1::ROPE_TYPE_YARN:
       return CheckYarn(spec);
-    case RopeType::kLongrope:
+    case v1::ROPE_TYPE_LONGROPE:
       return CheckLongrope(spec);
-    case RopeType::kLlama3:
+    case v1::ROPE_TYPE_LLAMA3:
       return CheckLlama3(spec);
     default:
       return absl::OkStatus();
@@ -209,15 +211,15 @@ float NearestFloat(const Real& value) {
   return nearest;
 }
 
-int64_t WidthOf(const RotarySpec& spec) {
-  return RotaryPairs(spec) * CopiesIn(spec.layout);
+int64_t WidthOf(const v1::Rotary& spec) {
+  return RotaryPairs(spec) * CopiesIn(spec.layout());
 }
 
-std::vector<AxisColumns> ColumnsOf(const RotarySpec& spec) {
+std::vector<AxisColumns> ColumnsOf(const v1::Rotary& spec) {
   std::vector<AxisColumns> columns;
   const int64_t pairs = RotaryPairs(spec);
   for (int64_t column = 0; column < WidthOf(spec); ++column) {
-    const bool paired = spec.layout == RotaryLayout::kInterleaved;
+    const bool paired = spec.layout() == v1::ROTARY_LAYOUT_INTERLEAVED;
     const int64_t axis =
         RotaryAxisOf(spec, paired ? column / 2 : column % pairs);
     if (columns.empty() || columns.back().axis != axis) {
@@ -228,7 +230,7 @@ std::vector<AxisColumns> ColumnsOf(const RotarySpec& spec) {
   return columns;
 }
 
-std::vector<DerivedValue> Derive(const RotarySpec& spec) {
+std::vector<DerivedValue> Derive(const v1::Rotary& spec) {
   const RealCacheScope cache_scope;
   constexpr int kPrecision = 128;
   const auto nearest = [](const Real& value) {
@@ -236,7 +238,7 @@ std::vector<DerivedValue> Derive(const RotarySpec& spec) {
   };
   std::vector<double> frequencies;
   for (const Real& each : InverseFrequencies(spec, kPrecision).All()) {
-    frequencies.push_back(spec.angle == AnglePrecision::kFloat32
+    frequencies.push_back(spec.angle() == v1::ANGLE_PRECISION_FLOAT32
                               ? NearestFloat(each)
                               : nearest(each));
   }
@@ -244,7 +246,7 @@ std::vector<DerivedValue> Derive(const RotarySpec& spec) {
       {"inverse_frequencies", std::move(frequencies)},
       {"attention_factor",
        {nearest(EffectiveAttentionFactor(spec, kPrecision))}}};
-  if (spec.inverse_frequencies.empty()) {
+  if (spec.inverse_frequencies().empty()) {
     derived.push_back(
         {"rope_theta", {nearest(EffectiveRopeTheta(spec, kPrecision))}});
   }
@@ -252,7 +254,7 @@ std::vector<DerivedValue> Derive(const RotarySpec& spec) {
 }
 
 // Of every element: the attention factor times what was asked for.
-RealToAnyPrecision ScaleOf(const RotarySpec& spec, double scale) {
+RealToAnyPrecision ScaleOf(const v1::Rotary& spec, double scale) {
   return [spec, scale](int precision) {
     Real factor = EffectiveAttentionFactor(spec, precision);
     mpfr_mul_d(factor.get(), factor.get(), scale, MPFR_RNDN);
@@ -261,9 +263,9 @@ RealToAnyPrecision ScaleOf(const RotarySpec& spec, double scale) {
 }
 
 // Of the pairs that turn.
-SinusoidColumns TurningColumns(const RotarySpec& spec) {
+SinusoidColumns TurningColumns(const v1::Rotary& spec) {
   return SinusoidColumns({.dim = 2 * TurningPairs(spec),
-                          .layout = SinusoidalLayout::kConcatenated});
+                          .layout = v1::SINUSOIDAL_LAYOUT_CONCATENATED});
 }
 
 // Rows [sines | cosines] of those pairs of `all` that turn.
@@ -278,7 +280,7 @@ EvaluatorPtr PrepareFloat32(const std::vector<Real>& all,
 }
 
 // The same of exact angles.
-EvaluatorPtr PrepareExact(const RotarySpec& spec, const std::vector<Real>& all,
+EvaluatorPtr PrepareExact(const v1::Rotary& spec, const std::vector<Real>& all,
                           const RealToAnyPrecision& scale, DataType type,
                           const KernelSet& kernels) {
   std::vector<SinusoidFrequency> frequencies;
@@ -308,7 +310,7 @@ EvaluatorPtr PrepareExact(const RotarySpec& spec, const std::vector<Real>& all,
                           type, kernels);
 }
 
-EvaluatorPtr PrepareRotary(const RotarySpec& spec, const NumberFormat& format,
+EvaluatorPtr PrepareRotary(const v1::Rotary& spec, const NumberFormat& format,
                            const KernelSet& kernels) {
   const RealCacheScope cache_scope;
   const std::vector<Real> all =
@@ -318,23 +320,22 @@ EvaluatorPtr PrepareRotary(const RotarySpec& spec, const NumberFormat& format,
   for (const Real& each : all) turns.push_back(mpfr_zero_p(each.get()) == 0);
   const RealToAnyPrecision scale = ScaleOf(spec, format.scale);
   return PrepareRotary(
-      spec.angle == AnglePrecision::kFloat32
+      spec.angle() == v1::ANGLE_PRECISION_FLOAT32
           ? PrepareFloat32(all, scale, format.type)
           : PrepareExact(spec, all, scale, format.type, kernels),
-      turns, scale(kSinusoidPrecision), spec.layout, format.type);
+      turns, scale(kSinusoidPrecision), spec.layout(), format.type);
 }
 
-int64_t EvaluatorBytes(const RotarySpec& spec) {
+int64_t EvaluatorBytes(const v1::Rotary& spec) {
   // Copies of the spec, in its frequencies, its scale and on the way there.
   constexpr int64_t kMostCopies = 5;
-  const auto listed =
-      static_cast<int64_t>(spec.short_factor.size() + spec.long_factor.size() +
-                           spec.inverse_frequencies.size());
+  const auto listed = int64_t{spec.short_factor_size()} +
+                      spec.long_factor_size() + spec.inverse_frequencies_size();
   const int64_t pairs = RotaryPairs(spec);
   int64_t bytes = InverseFrequencies::BytesOfAll(spec, kSinusoidPrecision) +
                   RotaryBytes(pairs) +
                   kMostCopies * listed * int64_t{sizeof(double)};
-  if (spec.angle == AnglePrecision::kFloat32) {
+  if (spec.angle() == v1::ANGLE_PRECISION_FLOAT32) {
     bytes += pairs * int64_t{sizeof(float)};
   } else {
     bytes += SinusoidsBytes(TurningColumns(spec)) +
@@ -343,21 +344,24 @@ int64_t EvaluatorBytes(const RotarySpec& spec) {
   return bytes;
 }
 
-absl::StatusOr<Encoding> DescribeRotary(const RotarySpec& given) {
+absl::StatusOr<Encoding> DescribeRotary(const v1::Rotary& given,
+                                        const Tables& /*tables*/) {
   ATTNBIAS_RETURN_IF_ERROR(Check(given));
-  const RotarySpec spec = given.WithAxes();
+  const v1::Rotary spec = WithAxes(given);
   return Encoding{.lanes = 2,
                   .part_names = {"cos", "sin"},
                   .width = WidthOf(spec),
                   .has_columns = true,
                   .domain = kAllPositions,
                   .axis_columns = ColumnsOf(spec),
+                  .canonical = Canonical(given),
                   .derive = std::bind_front(&Derive, spec),
                   .evaluator_bytes = EvaluatorBytes(spec),
                   .prepare = std::bind_front(&PrepareRotary, spec)};
 }
 
-const EncodingRegistration kRotary(&DescribeRotary);
+const EncodingRegistration kRotary(v1::TensorSpec::kRotaryFieldNumber,
+                                   &DescribeRotary);
 
 }  // namespace
 }  // namespace attnbias

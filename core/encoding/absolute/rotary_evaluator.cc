@@ -39,7 +39,7 @@ struct Group {
 class RotaryEvaluator final : public Evaluator {
  public:
   RotaryEvaluator(EvaluatorPtr rows, const std::vector<bool>& turns,
-                  const Real& scale, RotaryLayout layout, DataType type)
+                  const Real& scale, v1::RotaryLayout layout, DataType type)
       : rows_(std::move(rows)),
         layout_(layout),
         type_(type),
@@ -105,7 +105,7 @@ class RotaryEvaluator final : public Evaluator {
   }
 
   const EvaluatorPtr rows_;
-  const RotaryLayout layout_;
+  const v1::RotaryLayout layout_;
   const DataType type_;
   const int64_t pairs_;
   int64_t turning_ = 0;
@@ -121,14 +121,14 @@ int64_t RotaryBytes(int64_t pairs) {
          pairs * int64_t{3 * sizeof(Group) + 3 * sizeof(double)};
 }
 
-int64_t CopiesIn(RotaryLayout layout) {
-  return layout == RotaryLayout::kCompact ? 1 : 2;
+int64_t CopiesIn(v1::RotaryLayout layout) {
+  return layout == v1::ROTARY_LAYOUT_COMPACT ? 1 : 2;
 }
 
-void WriteRotaryRow(RotaryLayout layout, DataType type, const std::byte* pairs,
-                    int64_t count, std::byte* out) {
+void WriteRotaryRow(v1::RotaryLayout layout, DataType type,
+                    const std::byte* pairs, int64_t count, std::byte* out) {
   const int64_t size = count * SizeOf(type);
-  if (layout == RotaryLayout::kInterleaved) {
+  if (layout == v1::ROTARY_LAYOUT_INTERLEAVED) {
     switch (SizeOf(type)) {
       case 2:
         return RepeatEach<uint16_t>(pairs, count, out);
@@ -139,11 +139,11 @@ void WriteRotaryRow(RotaryLayout layout, DataType type, const std::byte* pairs,
     }
   }
   std::memcpy(out, pairs, size);
-  if (layout == RotaryLayout::kHalf) std::memcpy(out + size, pairs, size);
+  if (layout == v1::ROTARY_LAYOUT_HALF) std::memcpy(out + size, pairs, size);
 }
 
 EvaluatorPtr PrepareRotary(EvaluatorPtr rows, const std::vector<bool>& turns,
-                           const Real& scale, RotaryLayout layout,
+                           const Real& scale, v1::RotaryLayout layout,
                            DataType type) {
   return std::make_unique<RotaryEvaluator>(std::move(rows), turns, scale,
                                            layout, type);

@@ -8,19 +8,19 @@
 #include <cstdint>
 #include <vector>
 
+#include "attnbias/v1/encodings.pb.h"
 #include "core/encoding/evaluator.h"
-#include "core/encoding/spec/rotary.h"
 #include "core/numerics/real.h"
 #include "core/tensor/data_type.h"
 
 namespace attnbias {
 
 // Numbers of a pair in a row.
-int64_t CopiesIn(RotaryLayout layout);
+int64_t CopiesIn(v1::RotaryLayout layout);
 
 // Lays the numbers of `count` pairs out as a row.
-void WriteRotaryRow(RotaryLayout layout, DataType type, const std::byte* pairs,
-                    int64_t count, std::byte* out);
+void WriteRotaryRow(v1::RotaryLayout layout, DataType type,
+                    const std::byte* pairs, int64_t count, std::byte* out);
 
 // Bounds what PrepareRotary's result takes beside its rows, as an Encoding's
 // evaluator_bytes do.
@@ -29,7 +29,7 @@ int64_t RotaryBytes(int64_t pairs);
 // Fills rotary tables. `rows` gives [sines | cosines] of the pairs that turn,
 // in their order; of all others the sine is 0 and the cosine `scale`.
 EvaluatorPtr PrepareRotary(EvaluatorPtr rows, const std::vector<bool>& turns,
-                           const Real& scale, RotaryLayout layout,
+                           const Real& scale, v1::RotaryLayout layout,
                            DataType type);
 
 }  // namespace attnbias

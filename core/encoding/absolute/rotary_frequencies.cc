@@ -13,15 +13,15 @@ namespace {
 // times the 2^20 that a factor may be; products of a progression cost 2^16.
 constexpr int kFrequencyGuardBits = 160;
 
-void SetCorrectionDim(const RotarySpec& spec, double rotations,
+void SetCorrectionDim(const v1::Rotary& spec, double rotations,
                       const Real& theta, Real& out) {
   mpfr_const_pi(out.get(), MPFR_RNDN);
   mpfr_mul_2ui(out.get(), out.get(), 1, MPFR_RNDN);
   mpfr_mul_d(out.get(), out.get(), rotations, MPFR_RNDN);
-  mpfr_si_div(out.get(), *spec.original_max_position_embeddings, out.get(),
+  mpfr_si_div(out.get(), spec.original_max_position_embeddings(), out.get(),
               MPFR_RNDN);
   mpfr_log(out.get(), out.get(), MPFR_RNDN);
-  mpfr_mul_si(out.get(), out.get(), spec.RotatingColumns(), MPFR_RNDN);
+  mpfr_mul_si(out.get(), out.get(), RotatingColumns(spec), MPFR_RNDN);
   Real log_theta(out.precision());
   mpfr_log(log_theta.get(), theta.get(), MPFR_RNDN);
   mpfr_mul_2ui(log_theta.get(), log_theta.get(), 1, MPFR_RNDN);
@@ -38,24 +38,24 @@ Real MscaleOf(double factor, double mscale, int precision) {
   return value;
 }
 
-void SetYarnAttentionFactor(const RotarySpec& spec, Real& value) {
+void SetYarnAttentionFactor(const v1::Rotary& spec, Real& value) {
   const int precision = value.precision();
-  if (!spec.mscale.has_value()) {
-    value = MscaleOf(*spec.factor, 1, precision);
+  if (!spec.has_mscale()) {
+    value = MscaleOf(spec.factor(), 1, precision);
     return;
   }
-  const Real under = MscaleOf(*spec.factor, *spec.mscale_all_dim, precision);
-  value = MscaleOf(*spec.factor, *spec.mscale, precision);
+  const Real under = MscaleOf(spec.factor(), spec.mscale_all_dim(), precision);
+  value = MscaleOf(spec.factor(), spec.mscale(), precision);
   mpfr_div(value.get(), value.get(), under.get(), MPFR_RNDN);
 }
 
 // sqrt(1 + ln(factor) / ln(original length)), 1 for factors up to 1.
-void SetLongropeAttentionFactor(const RotarySpec& spec, Real& value) {
-  const int64_t original = *spec.original_max_position_embeddings;
-  if (spec.factor.has_value()) {
-    mpfr_set_d(value.get(), *spec.factor, MPFR_RNDN);
+void SetLongropeAttentionFactor(const v1::Rotary& spec, Real& value) {
+  const int64_t original = spec.original_max_position_embeddings();
+  if (spec.has_factor()) {
+    mpfr_set_d(value.get(), spec.factor(), MPFR_RNDN);
   } else {
-    mpfr_set_si(value.get(), *spec.max_position_embeddings, MPFR_RNDN);
+    mpfr_set_si(value.get(), spec.max_position_embeddings(), MPFR_RNDN);
     mpfr_div_si(value.get(), value.get(), original, MPFR_RNDN);
   }
   if (mpfr_cmp_ui(value.get(), 1) <= 0) {
@@ -72,14 +72,14 @@ void SetLongropeAttentionFactor(const RotarySpec& spec, Real& value) {
 }
 
 // What DYNAMIC and NTK raise the base by, before the power.
-void SetStretch(const RotarySpec& spec, Real& stretch) {
-  mpfr_set_d(stretch.get(), *spec.factor, MPFR_RNDN);
-  if (spec.rope_type == RopeType::kNtk) return;
-  const int64_t trained = *spec.max_position_embeddings;
-  const int64_t length = std::max(*spec.sequence_length, trained);
+void SetStretch(const v1::Rotary& spec, Real& stretch) {
+  mpfr_set_d(stretch.get(), spec.factor(), MPFR_RNDN);
+  if (spec.rope_type() == v1::ROPE_TYPE_NTK) return;
+  const int64_t trained = spec.max_position_embeddings();
+  const int64_t length = std::max(spec.sequence_length(), trained);
   mpfr_mul_si(stretch.get(), stretch.get(), length, MPFR_RNDN);
   mpfr_div_si(stretch.get(), stretch.get(), trained, MPFR_RNDN);
-  mpfr_sub_d(stretch.get(), stretch.get(), *spec.factor, MPFR_RNDN);
+  mpfr_sub_d(stretch.get(), stretch.get(), spec.factor(), MPFR_RNDN);
   mpfr_add_ui(stretch.get(), stretch.get(), 1, MPFR_RNDN);
 }
 
@@ -101,40 +101,59 @@ void Divide(const Real& share, double factor, Real& frequency) {
 
 }  // namespace
 
-int64_t TurningPairs(const RotarySpec& spec) {
-  const std::vector<double>& given = spec.inverse_frequencies;
+int64_t RotatingColumns(const v1::Rotary& spec) {
+  const double columns = spec.head_dim() * spec.partial_rotary_factor();
+  return static_cast<int64_t>(columns) / 2 * 2;
+}
+
+v1::Rotary WithAxes(const v1::Rotary& given) {
+  v1::Rotary spec = given;
+  if (spec.rope_type() != v1::ROPE_TYPE_AXIAL) return spec;
+  spec.set_rope_type(v1::ROPE_TYPE_DEFAULT);
+  spec.set_mrope_order(v1::MROPE_ORDER_AXIAL);
+  if (spec.mrope_section().empty()) {
+    const auto half = static_cast<int32_t>(RotatingColumns(spec) / 4);
+    spec.add_mrope_section(half);
+    spec.add_mrope_section(half);
+  }
+  return spec;
+}
+
+int64_t TurningPairs(const v1::Rotary& spec) {
+  const auto& given = spec.inverse_frequencies();
   if (!given.empty()) {
     return std::count_if(given.begin(), given.end(),
                          [](double frequency) { return frequency != 0; });
   }
-  return spec.RotatingColumns() / 2;
+  return RotatingColumns(spec) / 2;
 }
 
-int64_t RotaryPairs(const RotarySpec& spec) {
-  return spec.rope_type == RopeType::kProportional ? spec.head_dim / 2
-                                                   : spec.RotatingColumns() / 2;
+int64_t RotaryPairs(const v1::Rotary& spec) {
+  return spec.rope_type() == v1::ROPE_TYPE_PROPORTIONAL
+             ? spec.head_dim() / 2
+             : RotatingColumns(spec) / 2;
 }
 
-int64_t RotaryAxisOf(const RotarySpec& spec, int64_t pair) {
-  const std::vector<int64_t>& sections = spec.mrope_section;
+int64_t RotaryAxisOf(const v1::Rotary& spec, int64_t pair) {
+  const auto& sections = spec.mrope_section();
   if (sections.empty()) return 0;
-  const auto num_axes = static_cast<int64_t>(sections.size());
-  if (spec.mrope_order == MropeOrder::kInterleaved) {
-    const int64_t axis = pair % num_axes;
+  const int num_axes = sections.size();
+  if (spec.mrope_order() == v1::MROPE_ORDER_INTERLEAVED) {
+    const auto axis = static_cast<int>(pair % num_axes);
     return pair / num_axes < sections[axis] ? axis : 0;
   }
-  int64_t axis = 0;
+  int axis = 0;
   for (; pair >= sections[axis]; ++axis) pair -= sections[axis];
   return axis;
 }
 
-Real EffectiveRopeTheta(const RotarySpec& spec, int precision) {
-  Real theta(spec.rope_theta, precision + kFrequencyGuardBits);
-  if (spec.rope_type == RopeType::kDynamic ||
-      spec.rope_type == RopeType::kNtk) {
+Real EffectiveRopeTheta(const v1::Rotary& spec, int precision) {
+  Real theta(spec.rope_theta(), precision + kFrequencyGuardBits);
+  if (spec.rope_type() == v1::ROPE_TYPE_DYNAMIC ||
+      spec.rope_type() == v1::ROPE_TYPE_NTK) {
     Real stretch(precision + kFrequencyGuardBits);
     Real exponent(precision + kFrequencyGuardBits);
-    const int64_t dim = spec.RotatingColumns();
+    const int64_t dim = RotatingColumns(spec);
     SetStretch(spec, stretch);
     mpfr_set_si(exponent.get(), dim, MPFR_RNDN);
     mpfr_div_si(exponent.get(), exponent.get(), dim - 2, MPFR_RNDN);
@@ -144,30 +163,32 @@ Real EffectiveRopeTheta(const RotarySpec& spec, int precision) {
   return theta;
 }
 
-Real EffectiveAttentionFactor(const RotarySpec& spec, int precision) {
-  Real value(spec.attention_factor.value_or(1),
+Real EffectiveAttentionFactor(const v1::Rotary& spec, int precision) {
+  Real value(spec.has_attention_factor() ? spec.attention_factor() : 1,
              precision + kFrequencyGuardBits);
-  if (spec.attention_factor.has_value()) return value;
-  if (spec.rope_type == RopeType::kYarn) SetYarnAttentionFactor(spec, value);
-  if (spec.rope_type == RopeType::kLongrope) {
+  if (spec.has_attention_factor()) return value;
+  if (spec.rope_type() == v1::ROPE_TYPE_YARN)
+    SetYarnAttentionFactor(spec, value);
+  if (spec.rope_type() == v1::ROPE_TYPE_LONGROPE) {
     SetLongropeAttentionFactor(spec, value);
   }
   return value;
 }
 
-InverseFrequencies::InverseFrequencies(const RotarySpec& spec, int precision)
+InverseFrequencies::InverseFrequencies(const v1::Rotary& spec, int precision)
     : spec_(spec),
       precision_(precision),
       working_precision_(precision + kFrequencyGuardBits),
       theta_(EffectiveRopeTheta(spec, precision)),
       low_(working_precision_),
       high_(working_precision_) {
-  if (spec.rope_type == RopeType::kYarn) SetCorrectionRange();
+  if (spec.rope_type() == v1::ROPE_TYPE_YARN) SetCorrectionRange();
 }
 
 Real InverseFrequencies::Of(int64_t pair) const {
-  if (!spec_.inverse_frequencies.empty()) {
-    return Rounded(Real(spec_.inverse_frequencies[pair], working_precision_));
+  if (!spec_.inverse_frequencies().empty()) {
+    return Rounded(Real(spec_.inverse_frequencies(static_cast<int>(pair)),
+                        working_precision_));
   }
   Real frequency(working_precision_);
   SetPower(ExponentOf(pair), frequency);
@@ -183,7 +204,7 @@ std::vector<Real> InverseFrequencies::All() const {
   for (int64_t pair = 0; pair < RotaryPairs(spec_); ++pair) {
     // Frequencies that are not wanted are not looked at.
     (void)MakingScope::Continues();
-    if (!spec_.inverse_frequencies.empty()) {
+    if (!spec_.inverse_frequencies().empty()) {
       all.push_back(Of(pair));
       continue;
     }
@@ -203,14 +224,14 @@ std::vector<Real> InverseFrequencies::All() const {
 }
 
 // Rounding a number leaves it its memory.
-int64_t InverseFrequencies::BytesOfAll(const RotarySpec& spec, int precision) {
+int64_t InverseFrequencies::BytesOfAll(const v1::Rotary& spec, int precision) {
   return RotaryPairs(spec) * Real::BytesOf(precision + kFrequencyGuardBits);
 }
 
 InverseFrequencies::Exponent InverseFrequencies::ExponentOf(
     int64_t pair) const {
-  if (spec_.mrope_order == MropeOrder::kAxial) {
-    for (const int64_t section : spec_.mrope_section) {
+  if (spec_.mrope_order() == v1::MROPE_ORDER_AXIAL) {
+    for (const int64_t section : spec_.mrope_section()) {
       if (pair < section) return {pair, section};
       pair -= section;
     }
@@ -228,46 +249,49 @@ void InverseFrequencies::SetPower(Exponent exponent, Real& power) const {
 
 void InverseFrequencies::Rescale(int64_t pair, Real& frequency) const {
   Real share(working_precision_);
-  switch (spec_.rope_type) {
-    case RopeType::kDefault:
-    case RopeType::kAxial:
-    case RopeType::kDynamic:
-    case RopeType::kNtk:
+  switch (spec_.rope_type()) {
+    case v1::ROPE_TYPE_DEFAULT:
+    case v1::ROPE_TYPE_AXIAL:
+    case v1::ROPE_TYPE_DYNAMIC:
+    case v1::ROPE_TYPE_NTK:
       return;
-    case RopeType::kProportional:
-      if (2 * pair >= spec_.RotatingColumns()) {
+    case v1::ROPE_TYPE_PROPORTIONAL:
+      if (2 * pair >= RotatingColumns(spec_)) {
         mpfr_set_ui(frequency.get(), 0, MPFR_RNDN);
       }
-      mpfr_div_d(frequency.get(), frequency.get(), spec_.factor.value_or(1),
-                 MPFR_RNDN);
-      return;
-    case RopeType::kLinear:
-      mpfr_div_d(frequency.get(), frequency.get(), *spec_.factor, MPFR_RNDN);
-      return;
-    case RopeType::kLongrope:
       mpfr_div_d(frequency.get(), frequency.get(),
-                 (spec_.UsesLongFactor() ? spec_.long_factor
-                                         : spec_.short_factor)[pair],
+                 spec_.has_factor() ? spec_.factor() : 1, MPFR_RNDN);
+      return;
+    case v1::ROPE_TYPE_LINEAR:
+      mpfr_div_d(frequency.get(), frequency.get(), spec_.factor(), MPFR_RNDN);
+      return;
+    case v1::ROPE_TYPE_LONGROPE:
+      mpfr_div_d(frequency.get(), frequency.get(),
+                 (UsesLongFactor(spec_)
+                      ? spec_.long_factor()
+                      : spec_.short_factor())[static_cast<int>(pair)],
                  MPFR_RNDN);
       return;
-    case RopeType::kYarn:
+    case v1::ROPE_TYPE_YARN:
       SetYarnRamp(pair, share);
       break;
-    case RopeType::kLlama3:
+    case v1::ROPE_TYPE_LLAMA3:
       SetLlama3Ramp(frequency, share);
       break;
+    default:  // Complete has refused it.
+      return;
   }
-  Divide(share, *spec_.factor, frequency);
+  Divide(share, spec_.factor(), frequency);
 }
 
 void InverseFrequencies::SetCorrectionRange() {
-  SetCorrectionDim(spec_, spec_.beta_fast, theta_, low_);
-  SetCorrectionDim(spec_, spec_.beta_slow, theta_, high_);
-  if (spec_.truncate) {
+  SetCorrectionDim(spec_, spec_.beta_fast(), theta_, low_);
+  SetCorrectionDim(spec_, spec_.beta_slow(), theta_, high_);
+  if (spec_.truncate()) {
     mpfr_floor(low_.get(), low_.get());
     mpfr_ceil(high_.get(), high_.get());
   }
-  const int64_t last = spec_.RotatingColumns() - 1;
+  const int64_t last = RotatingColumns(spec_) - 1;
   if (mpfr_cmp_si(low_.get(), 0) < 0) mpfr_set_si(low_.get(), 0, MPFR_RNDN);
   if (mpfr_cmp_si(high_.get(), last) > 0) {
     mpfr_set_si(high_.get(), last, MPFR_RNDN);
@@ -295,11 +319,11 @@ void InverseFrequencies::SetLlama3Ramp(const Real& frequency,
   mpfr_const_pi(ramp.get(), MPFR_RNDN);
   mpfr_mul_2ui(ramp.get(), ramp.get(), 1, MPFR_RNDN);
   mpfr_div(ramp.get(), frequency.get(), ramp.get(), MPFR_RNDN);
-  mpfr_mul_si(ramp.get(), ramp.get(), *spec_.original_max_position_embeddings,
+  mpfr_mul_si(ramp.get(), ramp.get(), spec_.original_max_position_embeddings(),
               MPFR_RNDN);
-  mpfr_d_sub(ramp.get(), *spec_.high_freq_factor, ramp.get(), MPFR_RNDN);
-  Real width(*spec_.high_freq_factor, working_precision_);
-  mpfr_sub_d(width.get(), width.get(), *spec_.low_freq_factor, MPFR_RNDN);
+  mpfr_d_sub(ramp.get(), spec_.high_freq_factor(), ramp.get(), MPFR_RNDN);
+  Real width(spec_.high_freq_factor(), working_precision_);
+  mpfr_sub_d(width.get(), width.get(), spec_.low_freq_factor(), MPFR_RNDN);
   mpfr_div(ramp.get(), ramp.get(), width.get(), MPFR_RNDN);
   Clamp01(ramp);
 }

@@ -10,36 +10,48 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/encoding/spec/rotary.h"
+#include "attnbias/v1/encodings.pb.h"
 #include "core/numerics/real.h"
 
 namespace attnbias {
 
+// Returns the even number of columns that turn: floor(head_dim x
+// partial_rotary_factor), the product rounded to a double as peers do.
+int64_t RotatingColumns(const v1::Rotary& spec);
+
+// Returns whether long_factor is in force with LONGROPE, and not short_factor.
+inline bool UsesLongFactor(const v1::Rotary& spec) {
+  return spec.sequence_length() > spec.original_max_position_embeddings();
+}
+
+// Returns the same with AXIAL as an order of axes and not as a rope_type.
+v1::Rotary WithAxes(const v1::Rotary& spec);
+
 // Pairs of a row, those that do not turn among them.
-int64_t RotaryPairs(const RotarySpec& spec);
+int64_t RotaryPairs(const v1::Rotary& spec);
 
 // Pairs that turn.
-int64_t TurningPairs(const RotarySpec& spec);
+int64_t TurningPairs(const v1::Rotary& spec);
 
 // The axis of position that a pair turns with.
-int64_t RotaryAxisOf(const RotarySpec& spec, int64_t pair);
+int64_t RotaryAxisOf(const v1::Rotary& spec, int64_t pair);
 
 // The base, after DYNAMIC and NTK have raised it.
-Real EffectiveRopeTheta(const RotarySpec& spec, int precision);
+Real EffectiveRopeTheta(const v1::Rotary& spec, int precision);
 
-Real EffectiveAttentionFactor(const RotarySpec& spec, int precision);
+Real EffectiveAttentionFactor(const v1::Rotary& spec, int precision);
 
 // inv_m, in radians a position; 0 for pairs that do not turn.
 class InverseFrequencies {
  public:
   // `spec` outlives this.
-  InverseFrequencies(const RotarySpec& spec, int precision);
+  InverseFrequencies(const v1::Rotary& spec, int precision);
 
   Real Of(int64_t pair) const;
   // All of them, by fewer powers.
   std::vector<Real> All() const;
   // Bounds what they take.
-  static int64_t BytesOfAll(const RotarySpec& spec, int precision);
+  static int64_t BytesOfAll(const v1::Rotary& spec, int precision);
 
  private:
   // Of a pair in its geometric progression, rope_theta^(-k / n).
@@ -57,7 +69,7 @@ class InverseFrequencies {
   void SetLlama3Ramp(const Real& frequency, Real& ramp) const;
   Real Rounded(Real frequency) const;
 
-  const RotarySpec& spec_;
+  const v1::Rotary& spec_;
   const int precision_;
   const int working_precision_;
   Real theta_;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sinusoidal absolute positions (Vaswani et al. 2017) as an encoding.
-#include "core/encoding/spec/sinusoidal.h"
-
+#include "core/base/status_macros.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"
 #include "core/tensor/positions.h"
@@ -9,18 +8,26 @@
 namespace attnbias {
 namespace {
 
-absl::StatusOr<Encoding> DescribeSinusoidal(const SinusoidalSpec& spec) {
+absl::StatusOr<Encoding> DescribeSinusoidal(const v1::Sinusoidal& spec,
+                                            const Tables& /*tables*/) {
+  const SinusoidTable table = {.dim = spec.dim(),
+                               .base = spec.base(),
+                               .layout = spec.layout(),
+                               .min_timescale = spec.min_timescale(),
+                               .max_timescale = spec.max_timescale()};
+  ATTNBIAS_RETURN_IF_ERROR(CheckTimescales("sinusoidal", table));
   return Encoding{
-      .width = spec.dim,
+      .width = table.dim,
       .has_columns = true,
       .domain = kAllPositions,
-      .evaluator_bytes = SinusoidsBytes(SinusoidColumns(spec)),
-      .prepare = [spec](const NumberFormat& format, const KernelSet& kernels) {
-        return PrepareSinusoids(spec, format, kernels);
+      .evaluator_bytes = SinusoidsBytes(SinusoidColumns(table)),
+      .prepare = [table](const NumberFormat& format, const KernelSet& kernels) {
+        return PrepareSinusoids(table, format, kernels);
       }};
 }
 
-const EncodingRegistration kSinusoidal(&DescribeSinusoidal);
+const EncodingRegistration kSinusoidal(v1::TensorSpec::kSinusoidalFieldNumber,
+                                       &DescribeSinusoidal);
 
 }  // namespace
 }  // namespace attnbias

@@ -17,7 +17,6 @@
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"
-#include "core/encoding/spec/rotary.h"
 #include "core/numerics/rounding.h"
 #include "core/tensor/positions.h"
 
@@ -41,25 +40,28 @@ constexpr int kDecayGuardBits = 16;
 
 // What a position further from the center multiplies by, to within 4 x 2^-p:
 // ((2 pair / dim + gamma) / (1 + gamma))^(steps / scale_base).
-Real DecayOf(const XposSpec& spec, int64_t pair, int64_t steps, int precision) {
+Real DecayOf(const v1::Xpos& spec, int64_t pair, int64_t steps, int precision) {
   Real decay(precision + kDecayGuardBits);
   Real other(precision + kDecayGuardBits);
   mpfr_set_si(decay.get(), 2 * pair, MPFR_RNDN);
-  mpfr_div_si(decay.get(), decay.get(), spec.dim, MPFR_RNDN);
-  mpfr_add_d(decay.get(), decay.get(), spec.gamma, MPFR_RNDN);
-  mpfr_set_d(other.get(), spec.gamma, MPFR_RNDN);
+  mpfr_div_si(decay.get(), decay.get(), spec.dim(), MPFR_RNDN);
+  mpfr_add_d(decay.get(), decay.get(), spec.gamma(), MPFR_RNDN);
+  mpfr_set_d(other.get(), spec.gamma(), MPFR_RNDN);
   mpfr_add_ui(other.get(), other.get(), 1, MPFR_RNDN);
   mpfr_div(decay.get(), decay.get(), other.get(), MPFR_RNDN);
   mpfr_set_si(other.get(), steps, MPFR_RNDN);
-  mpfr_div_d(other.get(), other.get(), spec.scale_base, MPFR_RNDN);
+  mpfr_div_d(other.get(), other.get(), spec.scale_base(), MPFR_RNDN);
   mpfr_pow(decay.get(), decay.get(), other.get(), MPFR_RNDN);
   return decay;
 }
 
+// Decays count from there.
+int64_t CenterOf(const v1::Xpos& spec) { return spec.sequence_length() / 2; }
+
 // Positions from the center that decays are formed for.
-int64_t ReachOf(const XposSpec& spec) {
-  const double steepest = std::log2(1 + spec.gamma) - std::log2(spec.gamma);
-  const double reach = kMostDecayExponent * spec.scale_base / steepest;
+int64_t ReachOf(const v1::Xpos& spec) {
+  const double steepest = std::log2(1 + spec.gamma()) - std::log2(spec.gamma());
+  const double reach = kMostDecayExponent * spec.scale_base() / steepest;
   return static_cast<int64_t>(
       std::min(reach, static_cast<double>(2 * kMaxPosition)));
 }
@@ -68,11 +70,11 @@ int64_t ReachOf(const XposSpec& spec) {
 class Powers {
  public:
   // Of one; what making it takes on the way is not among them.
-  static int64_t BytesOf(const XposSpec& spec) {
-    return spec.dim / 2 * CountOf(spec) * int64_t{sizeof(DoubleDouble)};
+  static int64_t BytesOf(const v1::Xpos& spec) {
+    return spec.dim() / 2 * CountOf(spec) * int64_t{sizeof(DoubleDouble)};
   }
 
-  Powers(const XposSpec& spec, int64_t step) : pairs_(spec.dim / 2) {
+  Powers(const v1::Xpos& spec, int64_t step) : pairs_(spec.dim() / 2) {
     std::vector<Real> powers;
     powers.reserve(pairs_);
     values_.reserve(pairs_ * CountOf(spec));
@@ -100,7 +102,7 @@ class Powers {
   }
 
  private:
-  static int64_t CountOf(const XposSpec& spec) {
+  static int64_t CountOf(const v1::Xpos& spec) {
     return std::bit_width(static_cast<uint64_t>(ReachOf(spec)));
   }
 
@@ -110,11 +112,11 @@ class Powers {
 
 class XposEvaluator final : public Evaluator {
  public:
-  XposEvaluator(const XposSpec& spec, const NumberFormat& format,
+  XposEvaluator(const v1::Xpos& spec, const NumberFormat& format,
                 EvaluatorPtr rotary)
       : spec_(spec),
         format_(format),
-        pairs_(spec.dim / 2),
+        pairs_(spec.dim() / 2),
         rotary_(std::move(rotary)),
         rounding_(format.scale, format.type),
         after_(spec, 1),
@@ -133,7 +135,7 @@ class XposEvaluator final : public Evaluator {
 
  private:
   void FillScale(Range span, std::byte* out) const {
-    const int64_t center = spec_.center();
+    const int64_t center = CenterOf(spec_);
     std::vector<DoubleDouble> decays(pairs_);
     std::vector<std::byte> row(pairs_ * SizeOf(format_.type));
     for (int64_t at = span.begin; at < span.end; ++at) {
@@ -149,8 +151,8 @@ class XposEvaluator final : public Evaluator {
           Resolve(pair, steps, element);
         }
       }
-      WriteRotaryRow(spec_.layout, format_.type, row.data(), pairs_, out);
-      out += pairs_ * CopiesIn(spec_.layout) * SizeOf(format_.type);
+      WriteRotaryRow(spec_.layout(), format_.type, row.data(), pairs_, out);
+      out += pairs_ * CopiesIn(spec_.layout()) * SizeOf(format_.type);
     }
   }
 
@@ -165,7 +167,7 @@ class XposEvaluator final : public Evaluator {
         format_.type, out);
   }
 
-  const XposSpec spec_;
+  const v1::Xpos spec_;
   const NumberFormat format_;
   const int64_t pairs_;
   const EvaluatorPtr rotary_;
@@ -174,24 +176,25 @@ class XposEvaluator final : public Evaluator {
   const Powers before_;
 };
 
-SinusoidalSpec AnglesOf(const XposSpec& spec) {
-  return {.dim = spec.dim,
-          .base = spec.rope_theta,
-          .layout = SinusoidalLayout::kConcatenated};
+SinusoidTable AnglesOf(const v1::Xpos& spec) {
+  return {.dim = spec.dim(),
+          .base = spec.rope_theta(),
+          .layout = v1::SINUSOIDAL_LAYOUT_CONCATENATED};
 }
 
-EvaluatorPtr PrepareXpos(const XposSpec& spec, const NumberFormat& format,
+EvaluatorPtr PrepareXpos(const v1::Xpos& spec, const NumberFormat& format,
                          const KernelSet& kernels) {
   const RealCacheScope cache_scope;
   const Real scale(format.scale, kSinusoidPrecision);
-  EvaluatorPtr rotary = PrepareRotary(
-      PrepareSinusoids(AnglesOf(spec), format, kernels),
-      std::vector<bool>(spec.dim / 2, true), scale, spec.layout, format.type);
+  EvaluatorPtr rotary =
+      PrepareRotary(PrepareSinusoids(AnglesOf(spec), format, kernels),
+                    std::vector<bool>(spec.dim() / 2, true), scale,
+                    spec.layout(), format.type);
   return std::make_unique<XposEvaluator>(spec, format, std::move(rotary));
 }
 
-int64_t EvaluatorBytes(const XposSpec& spec) {
-  const int64_t pairs = spec.dim / 2;
+int64_t EvaluatorBytes(const v1::Xpos& spec) {
+  const int64_t pairs = spec.dim() / 2;
   // Of one row the decays, and their rounded numbers.
   const int64_t row = pairs * int64_t{sizeof(DoubleDouble) + sizeof(double)};
   return SinusoidsBytes(SinusoidColumns(AnglesOf(spec))) + RotaryBytes(pairs) +
@@ -199,20 +202,26 @@ int64_t EvaluatorBytes(const XposSpec& spec) {
          pairs * Real::BytesOf(kSinusoidPrecision + kDecayGuardBits) + row;
 }
 
-absl::StatusOr<Encoding> DescribeXpos(const XposSpec& spec) {
+absl::StatusOr<Encoding> DescribeXpos(const v1::Xpos& spec,
+                                      const Tables& /*tables*/) {
+  // Lengths with one center have one table.
+  auto canonical = std::make_shared<v1::Xpos>(spec);
+  canonical->set_sequence_length(CenterOf(spec));
   const int64_t reach = ReachOf(spec);
   return Encoding{
       .lanes = 3,
       .part_names = {"cos", "sin", "scale"},
-      .width = spec.dim / 2 * CopiesIn(spec.layout),
+      .width = spec.dim() / 2 * CopiesIn(spec.layout()),
       .has_columns = true,
-      .domain = {std::max(spec.center() - reach, kAllPositions.begin),
-                 std::min(spec.center() + reach + 1, kAllPositions.end)},
+      .domain = {std::max(CenterOf(spec) - reach, kAllPositions.begin),
+                 std::min(CenterOf(spec) + reach + 1, kAllPositions.end)},
+      .canonical = std::move(canonical),
       .evaluator_bytes = EvaluatorBytes(spec),
       .prepare = std::bind_front(&PrepareXpos, spec)};
 }
 
-const EncodingRegistration kXpos(&DescribeXpos);
+const EncodingRegistration kXpos(v1::TensorSpec::kXposFieldNumber,
+                                 &DescribeXpos);
 
 }  // namespace
 }  // namespace attnbias

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention with linear biases (Press et al. 2022) as an encoding.
-#include "core/encoding/spec/alibi.h"
 
 #include <cmath>
 #include <variant>
@@ -9,10 +8,10 @@
 #include "core/base/executor.h"
 #include "core/base/invalid.h"
 #include "core/encoding/bias/alibi_reference.h"
+#include "core/encoding/common/limits.h"
 #include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
-#include "core/encoding/spec/limits.h"
 #include "core/numerics/rounding.h"
 
 namespace attnbias {
@@ -23,7 +22,7 @@ constexpr int kSlopePrecision = 256;
 // slope x scale, where it is a double exactly, or else what multiplies by it.
 using Factor = std::variant<double, ScaledRounding>;
 
-Factor FactorOf(const AlibiSpec& spec, int64_t head,
+Factor FactorOf(const v1::Alibi& spec, int64_t head,
                 const NumberFormat& format) {
   AlibiSlope slope = AlibiSlopeOf(spec, head, kSlopePrecision);
   Real& product = slope.value;
@@ -37,11 +36,11 @@ Factor FactorOf(const AlibiSpec& spec, int64_t head,
 
 class AlibiEvaluator final : public Evaluator {
  public:
-  AlibiEvaluator(const AlibiSpec& spec, const NumberFormat& format)
+  AlibiEvaluator(const v1::Alibi& spec, const NumberFormat& format)
       : spec_(spec), format_(format) {
     const RealCacheScope cache_scope;
-    factors_.reserve(spec.num_heads);
-    for (int64_t head = 0; head < spec.num_heads; ++head) {
+    factors_.reserve(spec.num_heads());
+    for (int64_t head = 0; head < spec.num_heads(); ++head) {
       if (!MakingScope::Continues()) return;
       factors_.push_back(FactorOf(spec, head, format));
     }
@@ -62,7 +61,7 @@ class AlibiEvaluator final : public Evaluator {
   void Write(int64_t head, int64_t coordinate, std::byte* out) const {
     const Factor& factor = factors_[head];
     const double* exact = std::get_if<double>(&factor);
-    const int64_t distance = AlibiDistance(spec_.variant, coordinate);
+    const int64_t distance = AlibiDistance(spec_.variant(), coordinate);
     if (distance == 0 || (exact != nullptr && *exact == 0)) {
       return RoundDouble(0, format_.type, out);
     }
@@ -77,37 +76,39 @@ class AlibiEvaluator final : public Evaluator {
     ReferenceAlibi(spec_, head, coordinate, format_, out);
   }
 
-  const AlibiSpec spec_;
+  const v1::Alibi spec_;
   const NumberFormat format_;
   std::vector<Factor> factors_;
 };
 
-int64_t EvaluatorBytes(const AlibiSpec& spec) {
-  const auto slopes = static_cast<int64_t>(spec.slopes.size());
-  return spec.num_heads *
+int64_t EvaluatorBytes(const v1::Alibi& spec) {
+  const int64_t slopes = spec.slopes_size();
+  return spec.num_heads() *
              (int64_t{sizeof(Factor)} + Real::BytesOf(kSlopePrecision)) +
          slopes * int64_t{sizeof(double)};
 }
 
-absl::StatusOr<Encoding> DescribeAlibi(const AlibiSpec& spec) {
-  const auto count = static_cast<int64_t>(spec.slopes.size());
-  if (count != 0 && count != spec.num_heads) {
+absl::StatusOr<Encoding> DescribeAlibi(const v1::Alibi& spec,
+                                       const Tables& /*tables*/) {
+  const int64_t count = spec.slopes_size();
+  if (count != 0 && count != spec.num_heads()) {
     return Invalid("alibi.slopes: got ", count, " numbers, want ",
-                   spec.num_heads, " (num_heads), or none");
+                   spec.num_heads(), " (num_heads), or none");
   }
-  const bool by_key = spec.variant == AlibiVariant::kKeyFromStart ||
-                      spec.variant == AlibiVariant::kKeyFromEnd;
+  const bool by_key = spec.variant() == v1::ALIBI_VARIANT_KEY_FROM_START ||
+                      spec.variant() == v1::ALIBI_VARIANT_KEY_FROM_END;
   return Encoding{
       .structure = by_key ? Structure::kKeyRow : Structure::kToeplitz,
-      .lanes = spec.num_heads,
+      .lanes = spec.num_heads(),
       .has_heads = true,
       .domain = kRelativePositions,
-      .anchored_at_last_key = spec.variant == AlibiVariant::kKeyFromEnd,
+      .anchored_at_last_key = spec.variant() == v1::ALIBI_VARIANT_KEY_FROM_END,
       .evaluator_bytes = EvaluatorBytes(spec),
       .prepare = PrepareFrom<AlibiEvaluator>(spec)};
 }
 
-const EncodingRegistration kAlibi(&DescribeAlibi);
+const EncodingRegistration kAlibi(v1::TensorSpec::kAlibiFieldNumber,
+                                  &DescribeAlibi);
 
 }  // namespace
 }  // namespace attnbias

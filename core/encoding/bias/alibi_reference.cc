@@ -26,27 +26,27 @@ Exponent ExponentOf(int64_t num_heads, int64_t head) {
 
 }  // namespace
 
-int64_t AlibiDistance(AlibiVariant variant, int64_t coordinate) {
+int64_t AlibiDistance(v1::AlibiVariant variant, int64_t coordinate) {
   switch (variant) {
-    case AlibiVariant::kSymmetric:
+    case v1::ALIBI_VARIANT_SYMMETRIC:
       return -std::abs(coordinate);
-    case AlibiVariant::kCausal:
+    case v1::ALIBI_VARIANT_CAUSAL:
       return std::min<int64_t>(coordinate, 0);
-    case AlibiVariant::kKeyFromStart:
-    case AlibiVariant::kKeyFromEnd:
+    case v1::ALIBI_VARIANT_KEY_FROM_START:
+    case v1::ALIBI_VARIANT_KEY_FROM_END:
       break;
   }
   return coordinate;
 }
 
-AlibiSlope AlibiSlopeOf(const AlibiSpec& spec, int64_t head,
+AlibiSlope AlibiSlopeOf(const v1::Alibi& spec, int64_t head,
                         int precision_bits) {
-  if (!spec.slopes.empty()) {
-    return {Real(spec.slopes[head], precision_bits), true};
+  if (!spec.slopes().empty()) {
+    return {Real(spec.slopes(static_cast<int>(head)), precision_bits), true};
   }
   // Exact: the numerator has 17 bits, the denominator is a power of two.
-  const Exponent exponent = ExponentOf(spec.num_heads, head);
-  Real power(-spec.alibi_bias_max, 128);
+  const Exponent exponent = ExponentOf(spec.num_heads(), head);
+  Real power(-spec.alibi_bias_max(), 128);
   mpfr_mul_si(power.get(), power.get(), exponent.numerator, MPFR_RNDN);
   mpfr_div_si(power.get(), power.get(), exponent.denominator, MPFR_RNDN);
   // A fractional power of two is irrational.
@@ -55,10 +55,11 @@ AlibiSlope AlibiSlopeOf(const AlibiSpec& spec, int64_t head,
   return slope;
 }
 
-void ReferenceAlibi(const AlibiSpec& spec, int64_t head, int64_t coordinate,
+void ReferenceAlibi(const v1::Alibi& spec, int64_t head, int64_t coordinate,
                     const NumberFormat& format, std::byte* out) {
-  const int64_t distance = AlibiDistance(spec.variant, coordinate);
-  const bool is_flat = !spec.slopes.empty() && spec.slopes[head] == 0;
+  const int64_t distance = AlibiDistance(spec.variant(), coordinate);
+  const bool is_flat =
+      !spec.slopes().empty() && spec.slopes(static_cast<int>(head)) == 0;
   if (distance == 0 || is_flat) return RoundDouble(0, format.type, out);
   const RealCacheScope cache_scope;
   RoundByRefining(

@@ -11,15 +11,15 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "attnbias/v1/encodings.pb.h"
 #include "core/encoding/evaluator.h"
-#include "core/encoding/spec/alibi.h"
 #include "core/numerics/real.h"
 
 namespace attnbias {
 
 // What a slope is multiplied with at a coordinate of the variant's structure:
 // key - query for TOEPLITZ, the key counted from its anchor for KEY_ROW.
-int64_t AlibiDistance(AlibiVariant variant, int64_t coordinate);
+int64_t AlibiDistance(v1::AlibiVariant variant, int64_t coordinate);
 
 // A slope, to the precision asked for.
 struct AlibiSlope {
@@ -28,12 +28,12 @@ struct AlibiSlope {
   bool is_exact;
 };
 
-AlibiSlope AlibiSlopeOf(const AlibiSpec& spec, int64_t head,
+AlibiSlope AlibiSlopeOf(const v1::Alibi& spec, int64_t head,
                         int precision_bits);
 
 // Writes one element of a valid spec: the definition, computed with ever more
 // bits until they decide the rounding.
-void ReferenceAlibi(const AlibiSpec& spec, int64_t head, int64_t coordinate,
+void ReferenceAlibi(const v1::Alibi& spec, int64_t head, int64_t coordinate,
                     const NumberFormat& format, std::byte* out);
 
 }  // namespace attnbias

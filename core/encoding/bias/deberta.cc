@@ -1,29 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 // DeBERTa's indices (He et al. 2021) into its relative embeddings.
-#include "core/encoding/spec/deberta.h"
 
 #include <algorithm>
 #include <cstring>
 #include <optional>
 
+#include "core/base/status_macros.h"
 #include "core/encoding/bias/deberta_buckets.h"
 #include "core/encoding/common/by_distance.h"
+#include "core/encoding/common/limits.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
-#include "core/encoding/spec/limits.h"
+#include "core/request/rules.h"
 
 namespace attnbias {
 namespace {
+
+// Twice as many embeddings still have 32-bit indices.
+constexpr int64_t kMaxMaxPosition = int64_t{1} << 30;
 
 // Distances that are their own buckets must fit into 32 bits.
 constexpr Range kDistances = {-(int64_t{1} << 31) + 1, int64_t{1} << 31};
 
 class DebertaEvaluator final : public Evaluator {
  public:
-  DebertaEvaluator(const DebertaSpec& spec, const NumberFormat& /*indices*/)
+  DebertaEvaluator(const v1::Deberta& spec, const NumberFormat& /*indices*/)
       : spec_(spec) {
-    if (spec.bucket_size != 0) {
-      buckets_.emplace(spec.bucket_size, spec.max_position, spec.bucket_rule);
+    if (spec.bucket_size() != 0) {
+      buckets_.emplace(spec.bucket_size(), spec.max_position(),
+                       spec.bucket_rule());
     }
   }
 
@@ -44,29 +49,35 @@ class DebertaEvaluator final : public Evaluator {
  private:
   int64_t BucketOf(int64_t distance) const {
     if (!buckets_.has_value()) return distance;
-    if (spec_.edge == DebertaEdge::kMicrosoft) {
-      distance = std::min(distance, spec_.max_position - 1);
+    if (spec_.edge() == v1::DEBERTA_EDGE_MICROSOFT) {
+      distance = std::min<int64_t>(distance, spec_.max_position() - 1);
     }
     return buckets_->BucketOf(distance);
   }
 
   int32_t IndexOf(int64_t bucket) const {
-    if (spec_.term == DebertaTerm::kPositionToContent) bucket = -bucket;
-    if (spec_.term != DebertaTerm::kBucket) {
+    if (spec_.term() == v1::DEBERTA_TERM_POSITION_TO_CONTENT) bucket = -bucket;
+    if (spec_.term() != v1::DEBERTA_TERM_BUCKET) {
       const int64_t span =
-          buckets_.has_value() ? spec_.bucket_size : spec_.max_position;
+          buckets_.has_value() ? spec_.bucket_size() : spec_.max_position();
       bucket = std::clamp<int64_t>(bucket + span, 0, 2 * span - 1);
     }
     return static_cast<int32_t>(bucket);
   }
 
-  const DebertaSpec spec_;
+  const v1::Deberta spec_;
   std::optional<DebertaBuckets> buckets_;
 };
 
-absl::StatusOr<Encoding> DescribeDeberta(const DebertaSpec& spec) {
+absl::StatusOr<Encoding> DescribeDeberta(const v1::Deberta& spec,
+                                         const Tables& /*tables*/) {
+  if (spec.bucket_size() != 0) {
+    ATTNBIAS_RETURN_IF_ERROR(
+        CheckRange("deberta.max_position", spec.max_position(),
+                   spec.bucket_size() / 2 + 2, kMaxMaxPosition));
+  }
   const bool are_distances =
-      spec.bucket_size == 0 && spec.term == DebertaTerm::kBucket;
+      spec.bucket_size() == 0 && spec.term() == v1::DEBERTA_TERM_BUCKET;
   return Encoding{.structure = Structure::kToeplitz,
                   .domain = are_distances ? kDistances : kRelativePositions,
                   .has_biases = false,
@@ -74,7 +85,8 @@ absl::StatusOr<Encoding> DescribeDeberta(const DebertaSpec& spec) {
                   .prepare = PrepareFrom<DebertaEvaluator>(spec)};
 }
 
-const EncodingRegistration kDeberta(&DescribeDeberta);
+const EncodingRegistration kDeberta(v1::TensorSpec::kDebertaFieldNumber,
+                                    &DescribeDeberta);
 
 }  // namespace
 }  // namespace attnbias

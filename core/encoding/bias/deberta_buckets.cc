@@ -32,7 +32,7 @@ void SetLog(int64_t numerator, int64_t denominator, Real& value) {
 }  // namespace
 
 DebertaBuckets::DebertaBuckets(int64_t bucket_size, int64_t max_position,
-                               BucketRule rule)
+                               v1::BucketRule rule)
     : middle_(bucket_size / 2),
       farthest_(max_position - 1),
       rule_(rule),
@@ -95,7 +95,7 @@ int64_t DebertaBuckets::BucketOf(int64_t distance) const {
   const int64_t a = std::abs(distance);
   if (a <= middle_) return distance;
   const int64_t bucket =
-      rule_ == BucketRule::kExact ? ExactBucketOf(a) : Float32BucketOf(a);
+      rule_ == v1::BUCKET_RULE_EXACT ? ExactBucketOf(a) : Float32BucketOf(a);
   return distance < 0 ? -bucket : bucket;
 }
 

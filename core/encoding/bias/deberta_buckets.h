@@ -14,14 +14,15 @@
 
 #include <cstdint>
 
-#include "core/encoding/spec/bucket_rule.h"
+#include "attnbias/v1/encodings.pb.h"
 
 namespace attnbias {
 
 class DebertaBuckets {
  public:
   // bucket_size is even and positive, max_position above bucket_size / 2 + 1.
-  DebertaBuckets(int64_t bucket_size, int64_t max_position, BucketRule rule);
+  DebertaBuckets(int64_t bucket_size, int64_t max_position,
+                 v1::BucketRule rule);
 
   // Exactly the rule's, for distances up to 2^42.
   int64_t BucketOf(int64_t distance) const;
@@ -35,7 +36,7 @@ class DebertaBuckets {
 
   const int64_t middle_;
   const int64_t farthest_;
-  const BucketRule rule_;
+  const v1::BucketRule rule_;
   const double buckets_per_log_;  // (m - 1) / ln(M / m), for EXACT
   const float float32_log_;       // ln(M / m), for FLOAT32_LOG
 };

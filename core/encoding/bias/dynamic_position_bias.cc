@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dynamic position bias (Wang et al. 2021, CrossFormer, in one dimension): an
 // MLP of the distance from key to query.
-#include "core/encoding/spec/dynamic_position_bias.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,21 +9,39 @@
 
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
+#include "core/encoding/common/limits.h"
 #include "core/encoding/common/linear.h"
 #include "core/encoding/common/network.h"
 #include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
-#include "core/encoding/spec/limits.h"
 #include "core/numerics/elementary.h"
 
 namespace attnbias {
 namespace {
 
-std::vector<NetworkLayer> LayersOf(const DynamicPositionBiasSpec& spec) {
+struct Layer {
+  std::optional<Table> weight;
+  std::optional<Table> bias;
+  std::optional<Table> norm_weight;
+  std::optional<Table> norm_bias;
+};
+using Layers = std::vector<Layer>;
+
+Layers LayersIn(const v1::DynamicPositionBias& spec, const Tables& tables) {
+  Layers layers;
+  for (const v1::PositionMlpLayer& layer : spec.layers()) {
+    layers.push_back({tables.Get(layer.weight()), tables.Get(layer.bias()),
+                      tables.Get(layer.norm_weight()),
+                      tables.Get(layer.norm_bias())});
+  }
+  return layers;
+}
+
+std::vector<NetworkLayer> NetworkOf(const Layers& given) {
   std::vector<NetworkLayer> layers;
-  layers.reserve(spec.layers.size());
-  for (const PositionMlpLayer& layer : spec.layers) {
+  layers.reserve(given.size());
+  for (const Layer& layer : given) {
     layers.push_back({Linear(*layer.weight, layer.bias), Activation::kSilu});
     if (!layer.norm_weight.has_value()) continue;
     layers.back().norm_weight = NumbersOf(*layer.norm_weight);
@@ -34,9 +51,9 @@ std::vector<NetworkLayer> LayersOf(const DynamicPositionBiasSpec& spec) {
   return layers;
 }
 
-int64_t EvaluatorBytes(const DynamicPositionBiasSpec& spec) {
+int64_t EvaluatorBytes(const Layers& layers) {
   std::vector<const Table*> weights;
-  for (const PositionMlpLayer& layer : spec.layers) {
+  for (const Layer& layer : layers) {
     weights.push_back(&*layer.weight);
   }
   return NetworkBytes(weights);
@@ -44,11 +61,11 @@ int64_t EvaluatorBytes(const DynamicPositionBiasSpec& spec) {
 
 class DynamicPositionBiasEvaluator final : public NetworkEvaluator {
  public:
-  DynamicPositionBiasEvaluator(const DynamicPositionBiasSpec& spec,
+  DynamicPositionBiasEvaluator(const Layers& layers, bool log_distance,
                                const NumberFormat& format,
                                const KernelSet& kernels)
-      : NetworkEvaluator(LayersOf(spec), format, kernels),
-        log_distance_(spec.log_distance) {}
+      : NetworkEvaluator(NetworkOf(layers), format, kernels),
+        log_distance_(log_distance) {}
 
  private:
   void SetInputs(int64_t /*query*/, Range relative_positions,
@@ -68,13 +85,9 @@ class DynamicPositionBiasEvaluator final : public NetworkEvaluator {
 };
 
 // `outputs` is 0 for any, as all layers but the last have it.
-absl::Status CheckShapes(const std::string& path, const PositionMlpLayer& layer,
+absl::Status CheckShapes(const std::string& path, const Layer& layer,
                          int64_t inputs, int64_t outputs) {
   const bool is_last = outputs != 0;
-  if (!layer.weight.has_value()) {
-    return Invalid(path, "weight: not set, want a table of [outputs, ", inputs,
-                   " inputs]");
-  }
   if (outputs == 0) outputs = layer.weight->rows();
   if (outputs > kMaxHidden) {
     return Invalid(path, "weight: got ", outputs, " outputs, want at most ",
@@ -107,7 +120,7 @@ absl::Status CheckShapes(const std::string& path, const PositionMlpLayer& layer,
 }
 
 // `reach` bounds the inputs' magnitude, then the outputs'.
-absl::Status CheckReach(const std::string& path, const PositionMlpLayer& layer,
+absl::Status CheckReach(const std::string& path, const Layer& layer,
                         double& reach) {
   reach = ReachOf(*layer.weight, layer.bias, reach);
   if (reach < kMostReach && layer.norm_weight.has_value()) {
@@ -125,18 +138,10 @@ absl::Status CheckReach(const std::string& path, const PositionMlpLayer& layer,
                  ", want less than ", kMostReach);
 }
 
-absl::Status CheckLayers(const DynamicPositionBiasSpec& spec) {
-  const size_t count = spec.layers.size();
-  if (count == 0 || count > spec.kMaxLayers) {
-    return Invalid(
-        "dynamic_position_bias.layers: ", Given(static_cast<int64_t>(count)),
-        ", want 1 to ", spec.kMaxLayers);
-  }
+absl::Status CheckLayers(const Layers& layers, int64_t num_heads) {
   int64_t numbers = 0;
-  for (size_t i = 0; i < count; ++i) {
-    if (spec.layers[i].weight.has_value()) {
-      numbers += spec.layers[i].weight->size();
-    }
+  for (size_t i = 0; i < layers.size(); ++i) {
+    numbers += layers[i].weight->size();
     if (numbers > kMaxNetworkNumbers) {
       return Invalid("dynamic_position_bias.layers[", i,
                      "].weight: got, with the layers before, ", numbers,
@@ -145,29 +150,36 @@ absl::Status CheckLayers(const DynamicPositionBiasSpec& spec) {
   }
   int64_t inputs = 1;
   auto reach = static_cast<double>(kRelativePositions.end);
-  for (size_t i = 0; i < count; ++i) {
-    const PositionMlpLayer& layer = spec.layers[i];
+  for (size_t i = 0; i < layers.size(); ++i) {
     const auto path = absl::StrCat("dynamic_position_bias.layers[", i, "].");
-    const int64_t outputs = i + 1 == count ? spec.num_heads : 0;
-    ATTNBIAS_RETURN_IF_ERROR(CheckShapes(path, layer, inputs, outputs));
-    ATTNBIAS_RETURN_IF_ERROR(CheckReach(path, layer, reach));
-    inputs = layer.weight->rows();
+    const int64_t outputs = i + 1 == layers.size() ? num_heads : 0;
+    ATTNBIAS_RETURN_IF_ERROR(CheckShapes(path, layers[i], inputs, outputs));
+    ATTNBIAS_RETURN_IF_ERROR(CheckReach(path, layers[i], reach));
+    inputs = layers[i].weight->rows();
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<Encoding> DescribeDynamicPositionBias(
-    const DynamicPositionBiasSpec& spec) {
-  ATTNBIAS_RETURN_IF_ERROR(CheckLayers(spec));
-  return Encoding{.structure = Structure::kToeplitz,
-                  .lanes = spec.num_heads,
-                  .has_heads = true,
-                  .domain = kRelativePositions,
-                  .evaluator_bytes = EvaluatorBytes(spec),
-                  .prepare = PrepareFrom<DynamicPositionBiasEvaluator>(spec)};
+    const v1::DynamicPositionBias& spec, const Tables& tables) {
+  const Layers layers = LayersIn(spec, tables);
+  ATTNBIAS_RETURN_IF_ERROR(CheckLayers(layers, spec.num_heads()));
+  return Encoding{
+      .structure = Structure::kToeplitz,
+      .lanes = spec.num_heads(),
+      .has_heads = true,
+      .domain = kRelativePositions,
+      .evaluator_bytes = EvaluatorBytes(layers),
+      .prepare = [layers, log_distance = spec.log_distance()](
+                     const NumberFormat& format, const KernelSet& kernels) {
+        return std::make_unique<DynamicPositionBiasEvaluator>(
+            layers, log_distance, format, kernels);
+      }};
 }
 
-const EncodingRegistration kDynamicPositionBias(&DescribeDynamicPositionBias);
+const EncodingRegistration kDynamicPositionBias(
+    v1::TensorSpec::kDynamicPositionBiasFieldNumber,
+    &DescribeDynamicPositionBias);
 
 }  // namespace
 }  // namespace attnbias

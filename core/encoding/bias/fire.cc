@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // FIRE (Li et al. 2023): an MLP of logarithmic distances, normalised row by
 // row.
-#include "core/encoding/spec/fire.h"
 
 #include <algorithm>
 #include <bit>
@@ -14,12 +13,12 @@
 #include "core/base/invalid.h"
 #include "core/base/mutex.h"
 #include "core/base/status_macros.h"
+#include "core/encoding/common/limits.h"
 #include "core/encoding/common/linear.h"
 #include "core/encoding/common/network.h"
 #include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
-#include "core/encoding/spec/limits.h"
 #include "core/numerics/elementary.h"
 #include "core/tensor/positions.h"
 
@@ -72,67 +71,83 @@ class DistanceLogs {
       std::make_shared<std::vector<double>>();
 };
 
+struct FireTables {
+  FireTables(const v1::Fire& spec, const Tables& tables)
+      : hidden_weight(*tables.Get(spec.hidden_weight())),
+        hidden_bias(tables.Get(spec.hidden_bias())),
+        output_weight(*tables.Get(spec.output_weight())),
+        output_bias(tables.Get(spec.output_bias())) {}
+
+  Table hidden_weight;
+  std::optional<Table> hidden_bias;
+  Table output_weight;
+  std::optional<Table> output_bias;
+};
+
 class FireEvaluator final : public NetworkEvaluator {
  public:
-  FireEvaluator(const FireSpec& spec, const NumberFormat& format,
-                const KernelSet& kernels)
-      : NetworkEvaluator(OneHiddenLayer(*spec.hidden_weight, spec.hidden_bias,
-                                        *spec.output_weight, spec.output_bias),
-                         format, kernels),
+  FireEvaluator(const v1::Fire& spec, const FireTables& tables,
+                const NumberFormat& format, const KernelSet& kernels)
+      : NetworkEvaluator(
+            OneHiddenLayer(tables.hidden_weight, tables.hidden_bias,
+                           tables.output_weight, tables.output_bias),
+            format, kernels),
         spec_(spec),
-        logs_(spec.c) {}
+        logs_(spec.c()) {}
 
  private:
   void SetInputs(int64_t query, Range keys, double* in) const override {
     const double normaliser =
-        LogOfTimes(spec_.c,
-                   std::max(static_cast<double>(query), spec_.threshold)) +
-        spec_.eps;
+        LogOfTimes(spec_.c(),
+                   std::max(static_cast<double>(query), spec_.threshold())) +
+        spec_.eps();
     const DistanceLogs::Logs logs = logs_.UpTo(
         std::max(std::abs(keys.begin - query), std::abs(keys.end - 1 - query)));
     for (int64_t key = keys.begin; key < keys.end; ++key) {
       const int64_t distance = std::abs(query - key);
       const double log =
-          logs != nullptr ? (*logs)[distance]
-                          : LogOfTimes(spec_.c, static_cast<double>(distance));
+          logs != nullptr
+              ? (*logs)[distance]
+              : LogOfTimes(spec_.c(), static_cast<double>(distance));
       *in++ = log / normaliser;
     }
   }
 
-  const FireSpec spec_;
+  const v1::Fire spec_;
   const DistanceLogs logs_;
 };
 
-absl::Status CheckTables(const FireSpec& spec) {
-  const int64_t hidden =
-      spec.hidden_weight.has_value() ? spec.hidden_weight->rows() : 1;
+absl::Status CheckTables(const FireTables& tables, int64_t num_heads) {
+  const int64_t hidden = tables.hidden_weight.rows();
+  const TableAxis heads = {num_heads, "heads (num_heads)"};
   if (hidden > kMaxHidden) {
     return Invalid("fire.hidden_weight: got ", hidden,
                    " hidden units, want at most ", kMaxHidden);
   }
-  ATTNBIAS_RETURN_IF_ERROR(CheckTable("fire.hidden_weight", spec.hidden_weight,
+  ATTNBIAS_RETURN_IF_ERROR(CheckShape("fire.hidden_weight",
+                                      tables.hidden_weight,
                                       {{hidden, "hidden"}, {1, "input"}}));
+  ATTNBIAS_RETURN_IF_ERROR(CheckShape(
+      "fire.output_weight", tables.output_weight, {heads, {hidden, "hidden"}}));
   ATTNBIAS_RETURN_IF_ERROR(
-      CheckTable("fire.output_weight", spec.output_weight,
-                 {{spec.num_heads, "heads (num_heads)"}, {hidden, "hidden"}}));
-  ATTNBIAS_RETURN_IF_ERROR(
-      CheckNetworkSize("fire.output_weight", *spec.output_weight));
-  if (spec.hidden_bias.has_value()) {
-    ATTNBIAS_RETURN_IF_ERROR(CheckShape("fire.hidden_bias", *spec.hidden_bias,
+      CheckNetworkSize("fire.output_weight", tables.output_weight));
+  if (tables.hidden_bias.has_value()) {
+    ATTNBIAS_RETURN_IF_ERROR(CheckShape("fire.hidden_bias", *tables.hidden_bias,
                                         {{hidden, "hidden"}}));
   }
-  if (!spec.output_bias.has_value()) return absl::OkStatus();
-  return CheckShape("fire.output_bias", *spec.output_bias,
-                    {{spec.num_heads, "heads (num_heads)"}});
+  if (!tables.output_bias.has_value()) return absl::OkStatus();
+  return CheckShape("fire.output_bias", *tables.output_bias, {heads});
 }
 
 // No number on the way may overflow.
-absl::Status CheckReach(const FireSpec& spec) {
+absl::Status CheckReach(const v1::Fire& spec, const FireTables& tables) {
   const auto farthest = static_cast<double>(2 * kMaxPosition);
   const double input =
-      LogOfTimes(spec.c, farthest) / LogOfTimes(spec.c, spec.threshold);
-  const double hidden = ReachOf(*spec.hidden_weight, spec.hidden_bias, input);
-  const double output = ReachOf(*spec.output_weight, spec.output_bias, hidden);
+      LogOfTimes(spec.c(), farthest) / LogOfTimes(spec.c(), spec.threshold());
+  const double hidden =
+      ReachOf(tables.hidden_weight, tables.hidden_bias, input);
+  const double output =
+      ReachOf(tables.output_weight, tables.output_bias, hidden);
   for (const auto& [field, reach] : {std::pair("hidden_weight", hidden),
                                      std::pair("output_weight", output)}) {
     if (reach < kMostReach) continue;
@@ -142,20 +157,26 @@ absl::Status CheckReach(const FireSpec& spec) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Encoding> DescribeFire(const FireSpec& spec) {
-  ATTNBIAS_RETURN_IF_ERROR(CheckTables(spec));
-  ATTNBIAS_RETURN_IF_ERROR(CheckReach(spec));
-  return Encoding{.structure = Structure::kDense,
-                  .lanes = spec.num_heads,
-                  .has_heads = true,
-                  .domain = kAllPositions,
-                  .evaluator_bytes = NetworkBytes({&*spec.hidden_weight,
-                                                   &*spec.output_weight}) +
-                                     DistanceLogs::kMostBytes,
-                  .prepare = PrepareFrom<FireEvaluator>(spec)};
+absl::StatusOr<Encoding> DescribeFire(const v1::Fire& spec,
+                                      const Tables& all_tables) {
+  const FireTables tables(spec, all_tables);
+  ATTNBIAS_RETURN_IF_ERROR(CheckTables(tables, spec.num_heads()));
+  ATTNBIAS_RETURN_IF_ERROR(CheckReach(spec, tables));
+  return Encoding{
+      .structure = Structure::kDense,
+      .lanes = spec.num_heads(),
+      .has_heads = true,
+      .domain = kAllPositions,
+      .evaluator_bytes =
+          NetworkBytes({&tables.hidden_weight, &tables.output_weight}) +
+          DistanceLogs::kMostBytes,
+      .prepare = [=](const NumberFormat& format, const KernelSet& kernels) {
+        return std::make_unique<FireEvaluator>(spec, tables, format, kernels);
+      }};
 }
 
-const EncodingRegistration kFire(&DescribeFire);
+const EncodingRegistration kFire(v1::TensorSpec::kFireFieldNumber,
+                                 &DescribeFire);
 
 }  // namespace
 }  // namespace attnbias

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // KERPLE (Chi et al. 2022) as an encoding.
-#include "core/encoding/spec/kerple.h"
 
 #include <cmath>
 #include <vector>
@@ -9,10 +8,10 @@
 #include "core/base/status_macros.h"
 #include "core/encoding/bias/kerple_reference.h"
 #include "core/encoding/common/by_distance.h"
+#include "core/encoding/common/limits.h"
 #include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
-#include "core/encoding/spec/limits.h"
 #include "core/numerics/elementary.h"
 
 namespace attnbias {
@@ -35,11 +34,11 @@ Estimate KernelOf(const KerpleHead& head, double distance, DoubleDouble log) {
 
 class KerpleEvaluator final : public Evaluator {
  public:
-  KerpleEvaluator(const KerpleSpec& spec, const NumberFormat& format)
+  KerpleEvaluator(const v1::Kerple& spec, const NumberFormat& format)
       : format_(format) {
-    heads_.reserve(spec.num_heads);
-    roundings_.reserve(spec.num_heads);
-    for (int64_t head = 0; head < spec.num_heads; ++head) {
+    heads_.reserve(spec.num_heads());
+    roundings_.reserve(spec.num_heads());
+    for (int head = 0; head < spec.num_heads(); ++head) {
       if (!MakingScope::Continues()) return;
       heads_.emplace_back(spec, head);
       Real factor(heads_.back().weight(), kKernelFactorPrecision);
@@ -80,29 +79,38 @@ class KerpleEvaluator final : public Evaluator {
   std::vector<ScaledRounding> roundings_;
 };
 
-absl::Status CheckCount(absl::string_view field,
-                        const std::vector<double>& values, int64_t num_heads) {
-  const auto count = static_cast<int64_t>(values.size());
+absl::Status CheckCount(absl::string_view field, int count, int num_heads) {
   if (count == 1 || count == num_heads) return absl::OkStatus();
   return Invalid(field, ": got ", count, " numbers, want ", num_heads,
                  " (num_heads), or one for all heads");
 }
 
-absl::StatusOr<Encoding> DescribeKerple(const KerpleSpec& spec) {
-  ATTNBIAS_RETURN_IF_ERROR(CheckCount("kerple.p", spec.p, spec.num_heads));
-  ATTNBIAS_RETURN_IF_ERROR(CheckCount("kerple.a", spec.a, spec.num_heads));
+absl::StatusOr<Encoding> DescribeKerple(const v1::Kerple& spec,
+                                        const Tables& /*tables*/) {
+  if (spec.kernel() == v1::KERPLE_KERNEL_POWER) {
+    for (int i = 0; i < spec.p_size(); ++i) {
+      if (spec.p(i) <= 2) continue;
+      return Invalid("kerple.p[", i, "]: got ", spec.p(i),
+                     ", want at most 2 with kernel POWER");
+    }
+  }
+  ATTNBIAS_RETURN_IF_ERROR(
+      CheckCount("kerple.p", spec.p_size(), spec.num_heads()));
+  ATTNBIAS_RETURN_IF_ERROR(
+      CheckCount("kerple.a", spec.a_size(), spec.num_heads()));
   return Encoding{
       .structure = Structure::kToeplitz,
-      .lanes = spec.num_heads,
+      .lanes = spec.num_heads(),
       .has_heads = true,
       .domain = kRelativePositions,
-      .evaluator_bytes = spec.num_heads *
+      .evaluator_bytes = spec.num_heads() *
                          (int64_t{sizeof(KerpleHead) + sizeof(ScaledRounding)} +
                           Real::BytesOf(kKernelFactorPrecision)),
       .prepare = PrepareFrom<KerpleEvaluator>(spec)};
 }
 
-const EncodingRegistration kKerple(&DescribeKerple);
+const EncodingRegistration kKerple(v1::TensorSpec::kKerpleFieldNumber,
+                                   &DescribeKerple);
 
 }  // namespace
 }  // namespace attnbias

@@ -8,17 +8,17 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "attnbias/v1/encodings.pb.h"
 #include "core/encoding/evaluator.h"
-#include "core/encoding/spec/kerple.h"
 
 namespace attnbias {
 
 // The parameters of one head.
 struct KerpleHead {
-  KerpleHead(const KerpleSpec& spec, int64_t head)
-      : is_log(spec.kernel == KerpleKernel::kLog),
-        p(spec.p[spec.p.size() == 1 ? 0 : head]),
-        a(spec.a[spec.a.size() == 1 ? 0 : head]) {}
+  KerpleHead(const v1::Kerple& spec, int head)
+      : is_log(spec.kernel() == v1::KERPLE_KERNEL_LOG),
+        p(spec.p(spec.p_size() == 1 ? 0 : head)),
+        a(spec.a(spec.a_size() == 1 ? 0 : head)) {}
 
   // What ln(1 + a d) or d^p is multiplied by.
   double weight() const { return is_log ? -p : -a; }

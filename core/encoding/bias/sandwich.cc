@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sandwich (Chi et al. 2023) as an encoding: inner products of sinusoids, which
 // depend on the distance alone.
-#include "core/encoding/spec/sandwich.h"
 
 #include <vector>
 
 #include "core/encoding/bias/sandwich_reference.h"
 #include "core/encoding/common/by_distance.h"
+#include "core/encoding/common/limits.h"
 #include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/sinusoid/rotor_rows.h"
 #include "core/encoding/sinusoid/sinusoid.h"
-#include "core/encoding/spec/limits.h"
 
 namespace attnbias {
 namespace {
@@ -76,17 +75,17 @@ class CosineSums {
 
 class SandwichEvaluator final : public Evaluator {
  public:
-  SandwichEvaluator(const SandwichSpec& spec, const NumberFormat& format,
+  SandwichEvaluator(const v1::Sandwich& spec, const NumberFormat& format,
                     const KernelSet& kernels)
       : spec_(spec),
         format_(format),
         kernels_(kernels),
         frequencies_(
-            RowsOf({.dim = spec.dim, .base = spec.base}, 1).frequencies),
+            RowsOf({.dim = spec.dim(), .base = spec.base()}, 1).frequencies),
         step_(1, PairsOf(frequencies_)) {
     SetAngles(frequencies_, 1, step_.pairs(), step_.Row(0));
-    roundings_.reserve(spec.num_heads);
-    for (int64_t head = 0; head < spec.num_heads; ++head) {
+    roundings_.reserve(spec.num_heads());
+    for (int64_t head = 0; head < spec.num_heads(); ++head) {
       Real factor(1, kCosineFactorPrecision);
       MultiplyBySandwichFactor(spec, head, format.scale, factor);
       roundings_.emplace_back(factor, format.type);
@@ -108,13 +107,13 @@ class SandwichEvaluator final : public Evaluator {
  private:
   void Write(int64_t head, int64_t distance, DoubleDouble sum,
              std::byte* out) const {
-    const double terms = static_cast<double>(spec_.dim) / 2;
+    const double terms = static_cast<double>(spec_.dim()) / 2;
     const double error = terms * (kCosineBound + kAdditionBound * terms);
     if (roundings_[head].TryRound(sum, error, out)) return;
     ReferenceSandwich(spec_, head, distance, format_, out);
   }
 
-  const SandwichSpec spec_;
+  const v1::Sandwich spec_;
   const NumberFormat format_;
   const KernelSet& kernels_;
   const std::vector<SinusoidFrequency> frequencies_;
@@ -122,24 +121,26 @@ class SandwichEvaluator final : public Evaluator {
   std::vector<ScaledRounding> roundings_;
 };
 
-int64_t EvaluatorBytes(const SandwichSpec& spec) {
-  const int64_t frequencies = spec.dim / 2;
+int64_t EvaluatorBytes(const v1::Sandwich& spec) {
+  const int64_t frequencies = spec.dim() / 2;
   return frequencies * int64_t{sizeof(SinusoidFrequency)} +
          2 * CosineSums::BytesOf(frequencies) +
-         spec.num_heads * (int64_t{sizeof(ScaledRounding)} +
-                           Real::BytesOf(kCosineFactorPrecision));
+         spec.num_heads() * (int64_t{sizeof(ScaledRounding)} +
+                             Real::BytesOf(kCosineFactorPrecision));
 }
 
-absl::StatusOr<Encoding> DescribeSandwich(const SandwichSpec& spec) {
+absl::StatusOr<Encoding> DescribeSandwich(const v1::Sandwich& spec,
+                                          const Tables& /*tables*/) {
   return Encoding{.structure = Structure::kToeplitz,
-                  .lanes = spec.num_heads,
+                  .lanes = spec.num_heads(),
                   .has_heads = true,
                   .domain = kRelativePositions,
                   .evaluator_bytes = EvaluatorBytes(spec),
                   .prepare = PrepareFrom<SandwichEvaluator>(spec)};
 }
 
-const EncodingRegistration kSandwich(&DescribeSandwich);
+const EncodingRegistration kSandwich(v1::TensorSpec::kSandwichFieldNumber,
+                                     &DescribeSandwich);
 
 }  // namespace
 }  // namespace attnbias

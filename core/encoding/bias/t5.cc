@@ -1,45 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 // T5 relative position bias (Raffel et al. 2020): one learned number per bucket
 // and head.
-#include "core/encoding/spec/t5.h"
-
 #include <memory>
 
 #include "core/base/status_macros.h"
 #include "core/encoding/common/bias_table.h"
+#include "core/encoding/common/limits.h"
 #include "core/encoding/common/t5_buckets.h"
 #include "core/encoding/common/table_checks.h"
-#include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
-#include "core/encoding/spec/limits.h"
 
 namespace attnbias {
 namespace {
 
-absl::StatusOr<Encoding> DescribeT5(const T5Spec& spec) {
-  ATTNBIAS_RETURN_IF_ERROR(CheckBuckets("t5", spec));
+absl::StatusOr<Encoding> DescribeT5(const v1::T5& t5, const Tables& tables) {
+  const T5BucketRule rule = {t5.num_buckets(), t5.max_distance(),
+                             t5.bidirectional(), t5.bucket_rule()};
+  ATTNBIAS_RETURN_IF_ERROR(CheckBuckets("t5", rule));
+  const std::optional<Table> table = tables.Get(t5.table());
   return Encoding{
       .structure = Structure::kToeplitz,
-      .lanes = spec.num_heads,
+      .lanes = t5.num_heads(),
       .has_heads = true,
       .domain = kRelativePositions,
       .has_buckets = true,
-      .bias_status = CheckTable("t5.table", spec.table,
-                                {{spec.num_buckets, "buckets"},
-                                 {spec.num_heads, "heads (num_heads)"}},
+      .bias_status = CheckTable("t5.table", table,
+                                {{t5.num_buckets(), "buckets"},
+                                 {t5.num_heads(), "heads (num_heads)"}},
                                 kOrBuckets),
-      .prepare = [spec](const NumberFormat& format,
-                        const KernelSet& /*kernels*/) {
+      .prepare = [=](const NumberFormat& format, const KernelSet& /*kernels*/) {
         return std::make_unique<BiasTableEvaluator>(
-            spec.table,
-            [buckets = T5Buckets(spec)](int64_t relative_position) {
+            table,
+            [buckets = T5Buckets(rule)](int64_t relative_position) {
               return buckets.SpanFrom(relative_position);
             },
             format);
       }};
 }
 
-const EncodingRegistration kT5(&DescribeT5);
+const EncodingRegistration kT5(v1::TensorSpec::kT5FieldNumber, &DescribeT5);
 
 }  // namespace
 }  // namespace attnbias

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/encoding/spec/limits.h"
+#include "core/encoding/common/limits.h"
 #include "core/numerics/rounding.h"
 #include "core/tensor/element.h"
 

@@ -4,29 +4,67 @@
 #ifndef ATTNBIAS_CORE_ENCODING_COMMON_PAIR_CHECKS_H_
 #define ATTNBIAS_CORE_ENCODING_COMMON_PAIR_CHECKS_H_
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <limits>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "core/encoding/spec/tensor_spec.h"
+#include "attnbias/v1/tensor.pb.h"
+#include "core/base/invalid.h"
+#include "core/numerics/rounding.h"
+#include "core/request/rules.h"
 #include "core/tensor/data_type.h"
+#include "core/tensor/element.h"
 
 namespace attnbias {
 
-absl::Status CheckLength(absl::string_view field, int64_t length);
-
-// The position of query 0. `path` is what precedes the fields' names.
+// Returns the position of query 0 of a PairExtent or a LogitsSpec. `path`
+// precedes the fields' names.
+template <typename Message>
 absl::StatusOr<int64_t> QueryOffsetOf(absl::string_view path,
-                                      int64_t query_length, int64_t key_length,
-                                      std::optional<Alignment> alignment,
-                                      std::optional<int64_t> query_offset);
+                                      const Message& pair) {
+  if (pair.has_query_offset()) return pair.query_offset();
+  if (pair.alignment() == v1::ALIGNMENT_END) {
+    return pair.key_length() - pair.query_length();
+  }
+  if (pair.alignment() == v1::ALIGNMENT_START ||
+      pair.query_length() == pair.key_length()) {
+    return 0;
+  }
+  return Invalid(path,
+                 "alignment: not set, want START, END or a query_offset where "
+                 "query_length (",
+                 pair.query_length(), ") and key_length (", pair.key_length(),
+                 ") differ");
+}
 
-// Writes what masked elements become, as an element of `type`.
-absl::Status RoundFill(absl::string_view field, const MaskFill& fill,
-                       DataType type, std::byte* out);
+// Writes what masked elements become, as an element of `type`: the fill of a
+// Mask or a LogitsSpec. `path` precedes the fields' names.
+template <typename Message>
+absl::Status RoundFill(absl::string_view path, const Message& owner,
+                       DataType type, std::byte* out) {
+  double value = -std::numeric_limits<double>::infinity();
+  if (owner.has_fill_lowest()) {
+    if (!owner.fill_lowest()) {
+      return Invalid(path, "fill_lowest: got false, want true or fill_value");
+    }
+    value = LowestOf(type);
+  } else if (owner.has_fill_value()) {
+    value = owner.fill_value();
+  }
+  if (std::isnan(value)) {
+    return Invalid(path, "fill_value: got NaN, want a number");
+  }
+  RoundDouble(value, type, out);
+  if (std::isfinite(value) && !std::isfinite(ReadElement(type, out))) {
+    return Invalid(path, "fill_value: got ", value, ", want a number that ",
+                   std::string(NameOf(type)), " can hold");
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace attnbias
 

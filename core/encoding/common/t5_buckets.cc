@@ -13,8 +13,6 @@
 namespace attnbias {
 namespace {
 
-constexpr int64_t kMaxNumBuckets = 4096;
-constexpr int64_t kMaxMaxDistance = (int64_t{1} << 31) - 1;
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 // The logarithmic half of one side's buckets.
@@ -66,39 +64,31 @@ int64_t Float32Start(const LogRule& rule, int64_t k) {
 
 }  // namespace
 
-absl::Status CheckBuckets(absl::string_view encoding, const T5Spec& spec) {
-  if (!spec.bidirectional.has_value()) {
-    return Invalid(encoding,
-                   ".bidirectional: not set, want true for an encoder or "
-                   "false for a decoder");
+absl::Status CheckBuckets(absl::string_view encoding,
+                          const T5BucketRule& rule) {
+  const int64_t sides = rule.bidirectional ? 2 : 1;
+  if (rule.num_buckets < 2 * sides || rule.num_buckets % sides != 0) {
+    return Invalid(encoding, ".num_buckets: got ", rule.num_buckets,
+                   ", want an even number of at least 4 when bidirectional");
   }
-  const int64_t sides = *spec.bidirectional ? 2 : 1;
-  if (spec.num_buckets < 2 * sides || spec.num_buckets > kMaxNumBuckets ||
-      spec.num_buckets % sides != 0) {
-    return Invalid(encoding, ".num_buckets: got ", spec.num_buckets,
-                   ", want an ", sides == 2 ? "even number" : "integer",
-                   " in [", 2 * sides, ", ", kMaxNumBuckets, "]");
-  }
-  const int64_t num_exact = spec.num_buckets / sides / 2;
-  if (spec.max_distance <= num_exact || spec.max_distance > kMaxMaxDistance) {
-    return Invalid(encoding, ".max_distance: got ", spec.max_distance,
-                   ", want an integer in [", num_exact + 1, ", ",
-                   kMaxMaxDistance, "], past the ", num_exact,
-                   " exact buckets of a side");
-  }
-  return absl::OkStatus();
+  const int64_t num_exact = rule.num_buckets / sides / 2;
+  if (rule.max_distance > num_exact) return absl::OkStatus();
+  return Invalid(encoding, ".max_distance: got ", rule.max_distance,
+                 ", want more than the ", num_exact,
+                 " exact buckets of a side");
 }
 
-T5Buckets::T5Buckets(const T5Spec& spec) : bidirectional_(*spec.bidirectional) {
-  const int64_t per_side = spec.num_buckets / (bidirectional_ ? 2 : 1);
-  const LogRule rule{.num_exact = per_side / 2,
-                     .num_log = per_side - per_side / 2,
-                     .max_distance = spec.max_distance};
-  for (int64_t b = 0; b <= rule.num_exact; ++b) starts_.push_back(b);
-  for (int64_t k = 1; k < rule.num_log; ++k) {
-    starts_.push_back(spec.bucket_rule == BucketRule::kExact
-                          ? ExactStart(rule, k)
-                          : Float32Start(rule, k));
+T5Buckets::T5Buckets(const T5BucketRule& rule)
+    : bidirectional_(rule.bidirectional) {
+  const int64_t per_side = rule.num_buckets / (bidirectional_ ? 2 : 1);
+  const LogRule log_rule{.num_exact = per_side / 2,
+                         .num_log = per_side - per_side / 2,
+                         .max_distance = rule.max_distance};
+  for (int64_t b = 0; b <= log_rule.num_exact; ++b) starts_.push_back(b);
+  for (int64_t k = 1; k < log_rule.num_log; ++k) {
+    starts_.push_back(rule.rounding == v1::BUCKET_RULE_EXACT
+                          ? ExactStart(log_rule, k)
+                          : Float32Start(log_rule, k));
   }
 }
 

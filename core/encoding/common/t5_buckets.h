@@ -18,19 +18,26 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "attnbias/v1/encodings.pb.h"
 #include "core/encoding/common/bias_table.h"
-#include "core/encoding/spec/t5.h"
 
 namespace attnbias {
 
-// Whether T5Buckets has a map for num_buckets, max_distance and bidirectional,
-// which messages call fields of `encoding`.
-absl::Status CheckBuckets(absl::string_view encoding, const T5Spec& spec);
+struct T5BucketRule {
+  int64_t num_buckets;
+  int64_t max_distance;
+  bool bidirectional;
+  v1::BucketRule rounding = v1::BUCKET_RULE_EXACT;
+};
+
+// Checks that num_buckets and max_distance, fields of `encoding` within their
+// own ranges, fit each other.
+absl::Status CheckBuckets(absl::string_view encoding, const T5BucketRule& rule);
 
 class T5Buckets {
  public:
-  // From a spec that CheckBuckets accepts.
-  explicit T5Buckets(const T5Spec& spec);
+  // `rule` is one that CheckBuckets accepts.
+  explicit T5Buckets(const T5BucketRule& rule);
 
   // The relative positions (key - query) of one bucket, from this on.
   RowSpan SpanFrom(int64_t relative_position) const;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Swin-V2's continuous position bias (Liu et al. 2022): an MLP of one hidden
 // layer over logarithmic coordinates, and 16 sigmoid of what it gives.
-#include "core/encoding/spec/swin_v2.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,15 +9,16 @@
 
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
+#include "core/encoding/common/limits.h"
 #include "core/encoding/common/linear.h"
 #include "core/encoding/common/network.h"
 #include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
-#include "core/encoding/spec/limits.h"
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
+#include "core/request/rules.h"
 
 namespace attnbias {
 namespace {
@@ -26,6 +26,8 @@ namespace {
 // Bounds the relative error of a sigmoid in F64, whoever's exp it is made of,
 // with room for one that errs by thousands of units in the last place.
 constexpr double kSigmoidBound = 0x1p-40;
+
+constexpr int64_t kMaxWindowSide = 256;
 
 // log2(8 distance / (pretrained - 1) + 1) / 3, the nearest double.
 double LogCoordinate(int64_t distance, int64_t pretrained) {
@@ -81,17 +83,39 @@ std::vector<double> Coordinates(int64_t length, int64_t pretrained) {
   return coordinates;
 }
 
+struct SwinV2Tables {
+  SwinV2Tables(const v1::SwinV2& spec, const Tables& tables)
+      : hidden_weight(*tables.Get(spec.hidden_weight())),
+        hidden_bias(*tables.Get(spec.hidden_bias())),
+        output_weight(*tables.Get(spec.output_weight())) {}
+
+  Table hidden_weight;
+  Table hidden_bias;
+  Table output_weight;
+};
+
+int64_t PretrainedHeight(const v1::SwinV2& spec) {
+  return spec.has_pretrained_window_height() ? spec.pretrained_window_height()
+                                             : spec.window_height();
+}
+
+int64_t PretrainedWidth(const v1::SwinV2& spec) {
+  return spec.has_pretrained_window_width() ? spec.pretrained_window_width()
+                                            : spec.window_width();
+}
+
 class SwinV2Evaluator final : public NetworkEvaluator {
  public:
-  SwinV2Evaluator(const SwinV2Spec& spec, const NumberFormat& format,
-                  const KernelSet& kernels)
-      : NetworkEvaluator(OneHiddenLayer(*spec.hidden_weight, spec.hidden_bias,
-                                        *spec.output_weight, std::nullopt),
-                         format, kernels),
+  SwinV2Evaluator(const v1::SwinV2& spec, const SwinV2Tables& tables,
+                  const NumberFormat& format, const KernelSet& kernels)
+      : NetworkEvaluator(
+            OneHiddenLayer(tables.hidden_weight, tables.hidden_bias,
+                           tables.output_weight, std::nullopt),
+            format, kernels),
         rounding_(format.scale, format.type) {
     const RealCacheScope cache_scope;
-    rows_ = Coordinates(spec.window_height, spec.pretrained_height());
-    columns_ = Coordinates(spec.window_width, spec.pretrained_width());
+    rows_ = Coordinates(spec.window_height(), PretrainedHeight(spec));
+    columns_ = Coordinates(spec.window_width(), PretrainedWidth(spec));
   }
 
  private:
@@ -122,45 +146,59 @@ class SwinV2Evaluator final : public NetworkEvaluator {
   std::vector<double> columns_;
 };
 
-absl::Status CheckLayer(absl::string_view field,
-                        const std::optional<Table>& table,
+absl::Status CheckLayer(absl::string_view field, const Table& table,
                         std::initializer_list<TableAxis> axes) {
-  ATTNBIAS_RETURN_IF_ERROR(CheckTable(field, table, axes));
-  ATTNBIAS_RETURN_IF_ERROR(CheckNetworkSize(field, *table));
-  return CheckWithinF32(field, *table);
+  ATTNBIAS_RETURN_IF_ERROR(CheckShape(field, table, axes));
+  ATTNBIAS_RETURN_IF_ERROR(CheckNetworkSize(field, table));
+  return CheckWithinF32(field, table);
 }
 
-absl::Status CheckLayers(const SwinV2Spec& spec) {
-  const int64_t hidden =
-      spec.hidden_weight.has_value() ? spec.hidden_weight->rows() : 1;
-  ATTNBIAS_RETURN_IF_ERROR(
-      CheckLayer("swin_v2.hidden_weight", spec.hidden_weight,
-                 {{hidden, "hidden"}, {2, "coordinates"}}));
-  if (hidden > kMaxHidden) {
-    return Invalid("swin_v2.hidden_weight: got ", hidden,
+absl::Status CheckLayers(const SwinV2Tables& tables, int64_t num_heads) {
+  const TableAxis hidden = {tables.hidden_weight.rows(), "hidden"};
+  ATTNBIAS_RETURN_IF_ERROR(CheckLayer("swin_v2.hidden_weight",
+                                      tables.hidden_weight,
+                                      {hidden, {2, "coordinates"}}));
+  if (hidden.length > kMaxHidden) {
+    return Invalid("swin_v2.hidden_weight: got ", hidden.length,
                    " rows, want at most ", kMaxHidden);
   }
-  ATTNBIAS_RETURN_IF_ERROR(CheckLayer("swin_v2.hidden_bias", spec.hidden_bias,
-                                      {{hidden, "hidden"}}));
-  return CheckLayer(
-      "swin_v2.output_weight", spec.output_weight,
-      {{spec.num_heads, "heads (num_heads)"}, {hidden, "hidden"}});
+  ATTNBIAS_RETURN_IF_ERROR(
+      CheckLayer("swin_v2.hidden_bias", tables.hidden_bias, {hidden}));
+  return CheckLayer("swin_v2.output_weight", tables.output_weight,
+                    {{num_heads, "heads (num_heads)"}, hidden});
 }
 
-absl::StatusOr<Encoding> DescribeSwinV2(const SwinV2Spec& spec) {
-  ATTNBIAS_RETURN_IF_ERROR(CheckLayers(spec));
-  const Grid grid = {spec.window_height, spec.window_width};
-  return Encoding{.structure = Structure::kBlockToeplitz2D,
-                  .lanes = spec.num_heads,
-                  .has_heads = true,
-                  .domain = grid.coordinates(),
-                  .grid = grid,
-                  .evaluator_bytes = NetworkBytes(
-                      {&*spec.hidden_weight, &*spec.output_weight}),
-                  .prepare = PrepareFrom<SwinV2Evaluator>(spec)};
+// Coordinates are fractions of a side's length - 1, which must not be 0 if
+// there are any but 0.
+absl::Status CheckPretrained(const v1::SwinV2& spec) {
+  ATTNBIAS_RETURN_IF_ERROR(
+      CheckRange("swin_v2.pretrained_window_height", PretrainedHeight(spec),
+                 spec.window_height() == 1 ? 1 : 2, kMaxWindowSide));
+  return CheckRange("swin_v2.pretrained_window_width", PretrainedWidth(spec),
+                    spec.window_width() == 1 ? 1 : 2, kMaxWindowSide);
 }
 
-const EncodingRegistration kSwinV2(&DescribeSwinV2);
+absl::StatusOr<Encoding> DescribeSwinV2(const v1::SwinV2& spec,
+                                        const Tables& all_tables) {
+  const SwinV2Tables tables(spec, all_tables);
+  ATTNBIAS_RETURN_IF_ERROR(CheckPretrained(spec));
+  ATTNBIAS_RETURN_IF_ERROR(CheckLayers(tables, spec.num_heads()));
+  const Grid grid = {spec.window_height(), spec.window_width()};
+  return Encoding{
+      .structure = Structure::kBlockToeplitz2D,
+      .lanes = spec.num_heads(),
+      .has_heads = true,
+      .domain = grid.coordinates(),
+      .grid = grid,
+      .evaluator_bytes =
+          NetworkBytes({&tables.hidden_weight, &tables.output_weight}),
+      .prepare = [=](const NumberFormat& format, const KernelSet& kernels) {
+        return std::make_unique<SwinV2Evaluator>(spec, tables, format, kernels);
+      }};
+}
+
+const EncodingRegistration kSwinV2(v1::TensorSpec::kSwinV2FieldNumber,
+                                   &DescribeSwinV2);
 
 }  // namespace
 }  // namespace attnbias

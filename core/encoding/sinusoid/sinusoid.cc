@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/base/executor.h"
+#include "core/base/invalid.h"
 #include "core/numerics/rounding.h"
 
 namespace attnbias {
@@ -19,8 +20,8 @@ struct Progression {
   int64_t denominator = 1;
 };
 
-Progression ProgressionOf(const SinusoidalSpec& spec) {
-  if (spec.layout != SinusoidalLayout::kTensor2Tensor) {
+Progression ProgressionOf(const SinusoidTable& spec) {
+  if (spec.layout != v1::SINUSOIDAL_LAYOUT_TENSOR2TENSOR) {
     return {.ratio_over = spec.base, .numerator = 2, .denominator = spec.dim};
   }
   return {.first = spec.min_timescale,
@@ -73,19 +74,29 @@ void Evaluate(SinusoidColumns::Kind kind, const Real& angle, const Real& scale,
 
 }  // namespace
 
-SinusoidColumns::SinusoidColumns(const SinusoidalSpec& spec)
+SinusoidColumns::SinusoidColumns(const SinusoidTable& spec)
     : width(spec.dim),
       sines(spec.dim - spec.dim / 2),
       cosines(spec.dim / 2),
       pair_stride(1),
       cos_offset(sines) {
-  if (spec.layout == SinusoidalLayout::kInterleaved) {
+  if (spec.layout == v1::SINUSOIDAL_LAYOUT_INTERLEAVED) {
     pair_stride = 2;
     cos_offset = 1;
-  } else if (spec.layout == SinusoidalLayout::kTensor2Tensor) {
+  } else if (spec.layout == v1::SINUSOIDAL_LAYOUT_TENSOR2TENSOR) {
     sines = cosines;
     cos_offset = sines;
   }
+}
+
+absl::Status CheckTimescales(absl::string_view encoding,
+                             const SinusoidTable& table) {
+  if (table.layout != v1::SINUSOIDAL_LAYOUT_TENSOR2TENSOR ||
+      table.max_timescale >= table.min_timescale) {
+    return absl::OkStatus();
+  }
+  return Invalid(encoding, ".max_timescale: got ", table.max_timescale,
+                 ", want at least ", table.min_timescale, " (min_timescale)");
 }
 
 SinusoidColumns::Wave SinusoidColumns::WaveAt(int64_t column) const {
@@ -105,7 +116,7 @@ SinusoidFrequency FrequencyOf(const Real& radians_per_position) {
   return {FractionOf(turns), mpfr_get_d(radians_per_position.get(), MPFR_RNDN)};
 }
 
-SinusoidRows RowsOf(const SinusoidalSpec& spec, double scale,
+SinusoidRows RowsOf(const SinusoidTable& spec, double scale,
                     const AxisStretch& stretch) {
   const RealCacheScope cache_scope;
   const Progression progression = ProgressionOf(spec);
@@ -153,7 +164,7 @@ void RoundSinusoid(const ExactSinusoid& sinusoid, DataType type,
       type, out);
 }
 
-void ReferenceSinusoidal(const SinusoidalSpec& spec, int64_t position,
+void ReferenceSinusoidal(const SinusoidTable& spec, int64_t position,
                          int64_t column, const NumberFormat& format,
                          std::byte* out, const AxisStretch& stretch) {
   const SinusoidColumns::Wave wave = SinusoidColumns(spec).WaveAt(column);

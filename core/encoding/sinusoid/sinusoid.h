@@ -9,13 +9,23 @@
 #include <functional>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "attnbias/v1/encodings.pb.h"
 #include "core/encoding/evaluator.h"
-#include "core/encoding/spec/sinusoidal.h"
 #include "core/numerics/real.h"
 #include "core/numerics/turn.h"
 #include "core/tensor/data_type.h"
 
 namespace attnbias {
+
+// A sinusoidal table in the terms of the contract's Sinusoidal.
+struct SinusoidTable {
+  int64_t dim = 0;
+  double base = 10000;
+  v1::SinusoidalLayout layout = v1::SINUSOIDAL_LAYOUT_INTERLEAVED;
+  double min_timescale = 1;
+  double max_timescale = 10000;
+};
 
 // The columns of a row. Frequency i has its sine at column i * pair_stride, for
 // i < sines, and its cosine at cos_offset + i * pair_stride, for i < cosines.
@@ -31,7 +41,7 @@ struct SinusoidColumns {
     Kind kind;
   };
 
-  explicit SinusoidColumns(const SinusoidalSpec& spec);
+  explicit SinusoidColumns(const SinusoidTable& spec);
   Wave WaveAt(int64_t column) const;
 
   int64_t width;
@@ -65,6 +75,10 @@ struct SinusoidRows {
       reference;
 };
 
+// Refuses a max_timescale below the min_timescale, of TENSOR2TENSOR alone.
+absl::Status CheckTimescales(absl::string_view encoding,
+                             const SinusoidTable& table);
+
 // What a position is multiplied by: factor / (length + eps).
 struct AxisStretch {
   double factor = 1;
@@ -74,7 +88,7 @@ struct AxisStretch {
 
 // Those of a valid spec. Frequencies are a geometric progression, formed by one
 // power and a product each, which keeps it within a relative 2^-360.
-SinusoidRows RowsOf(const SinusoidalSpec& spec, double scale,
+SinusoidRows RowsOf(const SinusoidTable& spec, double scale,
                     const AxisStretch& stretch = {});
 
 // A real number other than 0, to within a relative 2^(6 - precision_bits).
@@ -94,7 +108,7 @@ void RoundSinusoid(const ExactSinusoid& sinusoid, DataType type,
 
 // Writes one element of a valid spec's table: the definition. Slow; everything
 // else answers to it.
-void ReferenceSinusoidal(const SinusoidalSpec& spec, int64_t position,
+void ReferenceSinusoidal(const SinusoidTable& spec, int64_t position,
                          int64_t column, const NumberFormat& format,
                          std::byte* out, const AxisStretch& stretch = {});
 

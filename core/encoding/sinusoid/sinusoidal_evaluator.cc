@@ -459,7 +459,7 @@ EvaluatorPtr PrepareSinusoids(SinusoidRows rows, DataType type,
   return std::make_unique<SinusoidalEvaluator>(std::move(rows), type, kernels);
 }
 
-EvaluatorPtr PrepareSinusoids(const SinusoidalSpec& spec,
+EvaluatorPtr PrepareSinusoids(const SinusoidTable& spec,
                               const NumberFormat& format,
                               const KernelSet& kernels) {
   return PrepareSinusoids(RowsOf(spec, format.scale), format.type, kernels);

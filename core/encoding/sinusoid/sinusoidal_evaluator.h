@@ -17,7 +17,6 @@
 
 #include "core/encoding/evaluator.h"
 #include "core/encoding/sinusoid/sinusoid.h"
-#include "core/encoding/spec/sinusoidal.h"
 #include "core/kernel/kernel_set.h"
 #include "core/tensor/data_type.h"
 
@@ -31,7 +30,7 @@ EvaluatorPtr PrepareSinusoids(SinusoidRows rows, DataType type,
                               const KernelSet& kernels);
 
 // The table of a spec.
-EvaluatorPtr PrepareSinusoids(const SinusoidalSpec& spec,
+EvaluatorPtr PrepareSinusoids(const SinusoidTable& spec,
                               const NumberFormat& format,
                               const KernelSet& kernels);
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // TUPE (Ke et al. 2020): untied absolute and relative position terms, and a
 // class token untied from positions.
-#include "core/encoding/spec/tupe.h"
-
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
@@ -15,14 +13,13 @@
 #include "core/base/mutex.h"
 #include "core/base/status_macros.h"
 #include "core/encoding/common/bias_table.h"
+#include "core/encoding/common/limits.h"
 #include "core/encoding/common/linear.h"
 #include "core/encoding/common/scaled_rounding.h"
 #include "core/encoding/common/t5_buckets.h"
 #include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
-#include "core/encoding/spec/limits.h"
-#include "core/encoding/spec/t5.h"
 #include "core/encoding/tupe/tupe_positions.h"
 #include "core/numerics/real.h"
 #include "core/numerics/rounding.h"
@@ -30,12 +27,32 @@
 namespace attnbias {
 namespace {
 
-// The relative term's buckets.
-T5Spec BucketsOf(const TupeSpec& spec) {
-  return {.num_buckets = spec.num_buckets,
-          .max_distance = spec.max_distance,
+T5BucketRule BucketsOf(const v1::Tupe& spec) {
+  return {.num_buckets = spec.num_buckets(),
+          .max_distance = spec.max_distance(),
           .bidirectional = true};
 }
+
+struct TupeTables {
+  TupeTables(const v1::Tupe& spec, const Tables& tables)
+      : relative_table(tables.Get(spec.relative_table())),
+        position_table(tables.Get(spec.position_table())),
+        query_weight(tables.Get(spec.query_weight())),
+        query_bias(tables.Get(spec.query_bias())),
+        key_weight(tables.Get(spec.key_weight())),
+        key_bias(tables.Get(spec.key_bias())),
+        norm_weight(tables.Get(spec.norm_weight())),
+        norm_bias(tables.Get(spec.norm_bias())) {}
+
+  std::optional<Table> relative_table;
+  std::optional<Table> position_table;
+  std::optional<Table> query_weight;
+  std::optional<Table> query_bias;
+  std::optional<Table> key_weight;
+  std::optional<Table> key_bias;
+  std::optional<Table> norm_weight;
+  std::optional<Table> norm_bias;
+};
 
 constexpr int64_t kMaxTupeDim = 4096;
 
@@ -67,89 +84,122 @@ absl::Status CheckFields(std::initializer_list<PositionField> fields) {
   return absl::OkStatus();
 }
 
-absl::Status CheckPositionTable(const TupeSpec& spec) {
-  const Table& table = *spec.position_table;
+absl::Status CheckPositionTable(const v1::Tupe& spec, const Table& table) {
   const int64_t dim = table.columns();
-  const int64_t least = spec.reset_class_token ? 2 : 1;
+  const int64_t least = spec.reset_class_token() ? 2 : 1;
   if (dim > kMaxTupeDim || table.rows() < least ||
       table.size() > kMaxNetworkNumbers) {
     return Invalid("tupe.position_table: got ", table.rows(), " rows of ", dim,
                    ", want at least ", least, ", of at most ", kMaxTupeDim,
                    " and ", kMaxNetworkNumbers, " numbers in all");
   }
-  if (spec.num_heads < 1 || dim % spec.num_heads != 0) {
-    return Invalid("tupe.num_heads: got ", spec.num_heads,
+  if (spec.num_heads() < 1 || dim % spec.num_heads() != 0) {
+    return Invalid("tupe.num_heads: got ", spec.num_heads(),
                    ", want a divisor of position_table's columns, ", dim);
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckAbsolute(const TupeSpec& spec) {
-  if (!spec.position_table.has_value()) {
+absl::Status CheckAbsolute(const v1::Tupe& spec, const TupeTables& tables) {
+  if (!tables.position_table.has_value()) {
     return Invalid(
         "tupe.position_table: not set, want it with the other tables of the "
         "absolute term");
   }
-  const int64_t rows = spec.position_table->rows();
-  const int64_t dim = spec.position_table->columns();
-  const TableAxis model = {dim, "d_model"};
+  const TableAxis rows = {tables.position_table->rows(), "rows"};
+  const TableAxis model = {tables.position_table->columns(), "d_model"};
   ATTNBIAS_RETURN_IF_ERROR(CheckFields({
-      {"tupe.position_table", spec.position_table, {{rows, "rows"}, model}},
-      {"tupe.query_weight", spec.query_weight, {model, model}},
-      {"tupe.query_bias", spec.query_bias, {model}},
-      {"tupe.key_weight", spec.key_weight, {model, model}},
-      {"tupe.key_bias", spec.key_bias, {model}},
+      {"tupe.position_table", tables.position_table, {rows, model}},
+      {"tupe.query_weight", tables.query_weight, {model, model}},
+      {"tupe.query_bias", tables.query_bias, {model}},
+      {"tupe.key_weight", tables.key_weight, {model, model}},
+      {"tupe.key_bias", tables.key_bias, {model}},
   }));
   ATTNBIAS_RETURN_IF_ERROR(CheckFields({
-      {"tupe.norm_weight", spec.norm_weight, {model}},
-      {"tupe.norm_bias", spec.norm_bias, {model}},
+      {"tupe.norm_weight", tables.norm_weight, {model}},
+      {"tupe.norm_bias", tables.norm_bias, {model}},
   }));
-  return CheckPositionTable(spec);
+  return CheckPositionTable(spec, *tables.position_table);
 }
 
-absl::Status CheckPositionScale(const TupeSpec& spec) {
-  const double scale = std::fabs(spec.position_scale.value_or(1));
-  if (scale > 0 && scale <= std::numeric_limits<float>::max()) {
+absl::Status CheckPositionScale(const v1::Tupe& spec) {
+  const double scale = std::fabs(spec.position_scale());
+  if (!spec.has_position_scale() ||
+      (scale > 0 && scale <= std::numeric_limits<float>::max())) {
     return absl::OkStatus();
   }
-  return Invalid("tupe.position_scale: got ", *spec.position_scale,
+  return Invalid("tupe.position_scale: got ", spec.position_scale(),
                  ", want a number other than 0 within F32's range");
 }
 
-bool HasAbsolute(const TupeSpec& spec) {
-  return spec.position_table || spec.query_weight || spec.query_bias ||
-         spec.key_weight || spec.key_bias || spec.norm_weight ||
-         spec.norm_bias || spec.position_scale;
+bool HasAbsolute(const v1::Tupe& spec) {
+  return spec.has_position_table() || spec.has_query_weight() ||
+         spec.has_query_bias() || spec.has_key_weight() ||
+         spec.has_key_bias() || spec.has_norm_weight() ||
+         spec.has_norm_bias() || spec.has_position_scale();
 }
 
-absl::Status Check(const TupeSpec& spec) {
+absl::Status Check(const v1::Tupe& spec, const TupeTables& tables) {
   ATTNBIAS_RETURN_IF_ERROR(CheckBuckets("tupe", BucketsOf(spec)));
   if (!HasAbsolute(spec)) return absl::OkStatus();
   ATTNBIAS_RETURN_IF_ERROR(CheckPositionScale(spec));
-  return CheckAbsolute(spec);
+  return CheckAbsolute(spec, tables);
 }
 
-// Whether there is what biases need of the relative term.
-absl::Status CheckRelativeTable(const TupeSpec& spec) {
-  if (!spec.relative_table.has_value()) {
-    if (spec.position_table.has_value()) return absl::OkStatus();
+// Checks that biases have what they need of the relative term.
+absl::Status CheckRelativeTable(const v1::Tupe& spec,
+                                const std::optional<Table>& table) {
+  if (!table.has_value()) {
+    if (spec.has_position_table()) return absl::OkStatus();
     return Invalid(
         "tupe.relative_table: not set, want it or position_table, or values "
         "BUCKETS");
   }
-  const int64_t rows = spec.num_buckets + (spec.reset_class_token ? 1 : 0);
-  return CheckShape("tupe.relative_table", *spec.relative_table,
-                    {{rows, "buckets"}, {spec.num_heads, "heads (num_heads)"}});
+  const int64_t rows = spec.num_buckets() + (spec.reset_class_token() ? 1 : 0);
+  return CheckShape(
+      "tupe.relative_table", *table,
+      {{rows, "buckets"}, {spec.num_heads(), "heads (num_heads)"}});
+}
+
+// Returns 1 / sqrt(2 d_model / num_heads).
+double DefaultScale(const v1::Tupe& spec, const TupeTables& tables) {
+  Real scale(std::numeric_limits<double>::digits);
+  mpfr_set_si(scale.get(),
+              2 * tables.position_table->columns() / spec.num_heads(),
+              MPFR_RNDN);
+  mpfr_rec_sqrt(scale.get(), scale.get(), MPFR_RNDN);
+  return mpfr_get_d(scale.get(), MPFR_RNDN);
 }
 
 // What belongs to an encoding and outlives it with its evaluators.
 struct Tupe {
-  explicit Tupe(const TupeSpec& spec) : spec(spec), buckets(BucketsOf(spec)) {}
+  Tupe(const v1::Tupe& spec, const TupeTables& tables)
+      : reset_class_token(spec.reset_class_token()),
+        num_buckets(spec.num_buckets()),
+        relative_table(tables.relative_table),
+        buckets(BucketsOf(spec)) {
+    if (tables.position_table.has_value()) SetAbsolute(spec, tables);
+  }
+
+  void SetAbsolute(const v1::Tupe& spec, const TupeTables& tables) {
+    absolute = {.num_heads = spec.num_heads(),
+                .position_table = *tables.position_table,
+                .query_weight = *tables.query_weight,
+                .query_bias = tables.query_bias,
+                .key_weight = *tables.key_weight,
+                .key_bias = tables.key_bias,
+                .norm_weight = tables.norm_weight,
+                .norm_bias = tables.norm_bias,
+                .norm_eps = spec.norm_eps(),
+                .position_scale = spec.has_position_scale()
+                                      ? spec.position_scale()
+                                      : DefaultScale(spec, tables)};
+  }
 
   // Of T5's bidirectional buckets the one in the middle never occurs and so is
   // free for a class token's keys; what it is given stands behind them all.
-  int64_t FromClassToken() const { return spec.num_buckets / 2; }
-  int64_t ToClassToken() const { return spec.num_buckets; }
+  int64_t FromClassToken() const { return num_buckets / 2; }
+  int64_t ToClassToken() const { return num_buckets; }
 
   // Shared by all who compute with them at one time, and kept by nobody else:
   // plans are remembered, and what they hold counts against no budget.
@@ -157,14 +207,17 @@ struct Tupe {
     const MutexLock lock(mutex);
     std::shared_ptr<const TupePositions> shared = positions.lock();
     if (shared == nullptr) {
-      shared = std::make_shared<const TupePositions>(spec, kernels);
+      shared = std::make_shared<const TupePositions>(*absolute, kernels);
       positions = shared;
     }
     return shared;
   }
 
-  const TupeSpec spec;
+  const bool reset_class_token;
+  const int64_t num_buckets;
+  const std::optional<Table> relative_table;
   const T5Buckets buckets;
+  std::optional<TupeAbsoluteTerm> absolute;
   Mutex mutex;
   std::weak_ptr<const TupePositions> positions ABSL_GUARDED_BY(mutex);
 };
@@ -195,7 +248,7 @@ class DenseEvaluator final : public Evaluator {
   }
 
  private:
-  bool resets() const { return tupe_->spec.reset_class_token; }
+  bool resets() const { return tupe_->reset_class_token; }
 
   // With a class token to reset, position p is row p + 1, and the products of
   // rows 0 and 1 with themselves are what it gives and what it gets.
@@ -215,7 +268,7 @@ class DenseEvaluator final : public Evaluator {
   }
 
   double RelativeAt(int64_t query, int64_t key, int64_t head) const {
-    const std::optional<Table>& table = tupe_->spec.relative_table;
+    const std::optional<Table>& table = tupe_->relative_table;
     return table.has_value() ? table->At(BucketOf(query, key), head) : 0;
   }
 
@@ -251,67 +304,52 @@ class DenseEvaluator final : public Evaluator {
   const KernelSet& kernels_;
 };
 
-double DefaultScale(const TupeSpec& spec) {
-  Real scale(std::numeric_limits<double>::digits);
-  mpfr_set_si(scale.get(), 2 * spec.position_table->columns() / spec.num_heads,
-              MPFR_RNDN);
-  mpfr_rec_sqrt(scale.get(), scale.get(), MPFR_RNDN);
-  return mpfr_get_d(scale.get(), MPFR_RNDN);
-}
-
-Encoding Describe(const std::shared_ptr<Tupe>& tupe) {
-  const TupeSpec& spec = tupe->spec;
-  if (spec.position_table.has_value()) {
-    const int64_t class_rows = spec.reset_class_token ? 1 : 0;
-    return Encoding{.structure = Structure::kDense,
-                    .lanes = spec.num_heads,
-                    .has_heads = true,
-                    .domain = {0, spec.position_table->rows() - class_rows},
-                    // Its positions, and a sum for each key of a Fill.
-                    .evaluator_bytes =
-                        TupePositions::BytesOf(*spec.position_table) +
-                        spec.position_table->rows() * int64_t{sizeof(double)},
-                    .prepare = PrepareFrom<DenseEvaluator>(tupe)};
+Encoding Describe(const std::shared_ptr<Tupe>& tupe, int64_t num_heads) {
+  if (tupe->absolute.has_value()) {
+    const Table& positions = tupe->absolute->position_table;
+    const int64_t class_rows = tupe->reset_class_token ? 1 : 0;
+    return Encoding{
+        .structure = Structure::kDense,
+        .lanes = num_heads,
+        .has_heads = true,
+        .domain = {0, positions.rows() - class_rows},
+        // Its positions, and a sum for each key of a Fill.
+        .evaluator_bytes = TupePositions::BytesOf(positions) +
+                           positions.rows() * int64_t{sizeof(double)},
+        .prepare = PrepareFrom<DenseEvaluator>(tupe)};
   }
   Encoding encoding{
       .structure = Structure::kToeplitz,
-      .lanes = spec.num_heads,
+      .lanes = num_heads,
       .has_heads = true,
       .domain = kRelativePositions,
       .has_buckets = true,
       .prepare = [tupe](const NumberFormat& format,
                         const KernelSet& /*kernels*/) {
         return std::make_unique<BiasTableEvaluator>(
-            tupe->spec.relative_table,
+            tupe->relative_table,
             [tupe](int64_t at) { return tupe->buckets.SpanFrom(at); }, format);
       }};
-  if (spec.reset_class_token) {
+  if (tupe->reset_class_token) {
     encoding.write_border = BorderIn(
-        spec.relative_table,
+        tupe->relative_table,
         {tupe->FromClassToken(), tupe->ToClassToken(), tupe->FromClassToken()});
   }
   return encoding;
 }
 
-absl::StatusOr<Encoding> DescribeTupe(const TupeSpec& spec) {
-  ATTNBIAS_RETURN_IF_ERROR(Check(spec));
-  TupeSpec resolved = spec;
-  if (spec.position_table.has_value()) {
-    resolved.position_scale = spec.position_scale.value_or(DefaultScale(spec));
-  }
-  Encoding encoding = Describe(std::make_shared<Tupe>(resolved));
-  encoding.bias_status = CheckRelativeTable(spec);
+absl::StatusOr<Encoding> DescribeTupe(const v1::Tupe& spec,
+                                      const Tables& all_tables) {
+  const TupeTables tables(spec, all_tables);
+  ATTNBIAS_RETURN_IF_ERROR(Check(spec, tables));
+  Encoding encoding =
+      Describe(std::make_shared<Tupe>(spec, tables), spec.num_heads());
+  encoding.bias_status = CheckRelativeTable(spec, tables.relative_table);
   return encoding;
 }
 
-const EncodingRegistration kTupe(&DescribeTupe);
+const EncodingRegistration kTupe(v1::TensorSpec::kTupeFieldNumber,
+                                 &DescribeTupe);
 
 }  // namespace
-
-void TupeSpec::Canonicalise() {
-  if (position_table.has_value() && position_scale == DefaultScale(*this)) {
-    position_scale.reset();
-  }
-}
-
 }  // namespace attnbias

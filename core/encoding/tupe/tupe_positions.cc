@@ -18,10 +18,10 @@ int64_t ColumnsAtOnce(int64_t dim) {
 
 class LayerNorm {
  public:
-  explicit LayerNorm(const TupeSpec& spec)
-      : weight_(NumbersOf(*spec.norm_weight)),
-        bias_(NumbersOf(*spec.norm_bias)),
-        eps_(spec.norm_eps) {}
+  explicit LayerNorm(const TupeAbsoluteTerm& term)
+      : weight_(NumbersOf(*term.norm_weight)),
+        bias_(NumbersOf(*term.norm_bias)),
+        eps_(term.norm_eps) {}
 
   void Apply(double* row) const {
     const auto count = static_cast<double>(weight_.size());
@@ -47,26 +47,27 @@ class LayerNorm {
 
 }  // namespace
 
-TupePositions::TupePositions(const TupeSpec& spec, const KernelSet& kernels)
-    : rows_(spec.position_table->rows()),
-      dim_(spec.position_table->columns()),
-      head_dim_(dim_ / spec.num_heads),
+TupePositions::TupePositions(const TupeAbsoluteTerm& term,
+                             const KernelSet& kernels)
+    : rows_(term.position_table.rows()),
+      dim_(term.position_table.columns()),
+      head_dim_(dim_ / term.num_heads),
       queries_(rows_ * dim_),
       keys_(dim_ * rows_) {
-  std::vector<double> positions = NumbersOf(*spec.position_table);
-  if (spec.norm_weight.has_value()) {
-    const LayerNorm norm(spec);
+  std::vector<double> positions = NumbersOf(term.position_table);
+  if (term.norm_weight.has_value()) {
+    const LayerNorm norm(term);
     for (int64_t row = 0; row < rows_; ++row)
       norm.Apply(&positions[row * dim_]);
   }
-  Project(*spec.query_weight, spec.query_bias, positions, kernels,
+  Project(term.query_weight, term.query_bias, positions, kernels,
           [&](Range rows, int64_t column, const double* projected) {
             for (int64_t row = rows.begin; row < rows.end; ++row) {
               queries_[row * dim_ + column] =
-                  *projected++ * *spec.position_scale;
+                  *projected++ * term.position_scale;
             }
           });
-  Project(*spec.key_weight, spec.key_bias, positions, kernels,
+  Project(term.key_weight, term.key_bias, positions, kernels,
           [&](Range rows, int64_t column, const double* projected) {
             std::copy_n(projected, rows.size(),
                         &keys_[column * rows_ + rows.begin]);

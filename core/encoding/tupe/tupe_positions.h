@@ -14,20 +14,32 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
-#include "core/encoding/spec/tupe.h"
 #include "core/kernel/kernel_set.h"
 #include "core/table/table.h"
 #include "core/tensor/range.h"
 
 namespace attnbias {
 
+// The parameters of the absolute term.
+struct TupeAbsoluteTerm {
+  int64_t num_heads;
+  Table position_table;
+  Table query_weight;
+  std::optional<Table> query_bias;
+  Table key_weight;
+  std::optional<Table> key_bias;
+  std::optional<Table> norm_weight;
+  std::optional<Table> norm_bias;
+  double norm_eps;
+  double position_scale;
+};
+
 class TupePositions {
  public:
   // Bounds what one takes, and what making it does.
   static int64_t BytesOf(const Table& position_table);
 
-  // From a spec that MakeEncoding accepts, with its position_scale.
-  TupePositions(const TupeSpec& spec, const KernelSet& kernels);
+  TupePositions(const TupeAbsoluteTerm& term, const KernelSet& kernels);
 
   // Writes the products of the table's row `query` with the rows `keys`.
   void Dot(int64_t head, int64_t query, Range keys, const KernelSet& kernels,

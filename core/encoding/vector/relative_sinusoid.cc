@@ -2,7 +2,6 @@
 // Sinusoids of relative positions: at every pair the row that a sinusoidal
 // table has for its distance i - j, query minus key. Transformer-XL, XLNet,
 // Conformer and the symmetric form.
-#include "core/encoding/spec/relative_sinusoid.h"
 
 #include <algorithm>
 #include <bit>
@@ -11,11 +10,10 @@
 #include <utility>
 
 #include "core/base/invalid.h"
+#include "core/encoding/common/limits.h"
 #include "core/encoding/make_encoding.h"
 #include "core/encoding/sinusoid/sinusoid.h"
 #include "core/encoding/sinusoid/sinusoidal_evaluator.h"
-#include "core/encoding/spec/limits.h"
-#include "core/encoding/spec/sinusoidal.h"
 #include "core/tensor/positions.h"
 
 namespace attnbias {
@@ -45,7 +43,7 @@ void NegateSines(const SinusoidColumns& columns, std::byte* row) {
 
 class RelativeSinusoidEvaluator final : public Evaluator {
  public:
-  RelativeSinusoidEvaluator(EvaluatorPtr rows, const SinusoidalSpec& table,
+  RelativeSinusoidEvaluator(EvaluatorPtr rows, const SinusoidTable& table,
                             const DistanceRule& rule, DataType type)
       : rows_(std::move(rows)),
         columns_(table),
@@ -114,7 +112,7 @@ class RelativeSinusoidEvaluator final : public Evaluator {
   const int64_t row_bytes_;
 };
 
-Encoding RelativeSinusoid(const SinusoidalSpec& table,
+Encoding RelativeSinusoid(const SinusoidTable& table,
                           const DistanceRule& rule) {
   // Sinusoids reach as far as positions do.
   Range domain = {-kMaxPosition,
@@ -133,53 +131,67 @@ Encoding RelativeSinusoid(const SinusoidalSpec& table,
                   }};
 }
 
-// Transformer-XL's R (Dai et al. 2019): the distance back from query to key.
-absl::StatusOr<Encoding> DescribeTransformerXl(const TransformerXlSpec& spec) {
-  return RelativeSinusoid({.dim = spec.dim,
-                           .base = spec.base,
-                           .layout = SinusoidalLayout::kConcatenated},
-                          {.zero_right = true, .clamp_len = spec.clamp_len});
+template <typename Message>
+std::optional<int64_t> ClampOf(const Message& spec) {
+  if (!spec.has_clamp_len()) return std::nullopt;
+  return spec.clamp_len();
 }
 
-const EncodingRegistration kTransformerXl(&DescribeTransformerXl);
+// Transformer-XL's R (Dai et al. 2019): the distance back from query to key.
+absl::StatusOr<Encoding> DescribeTransformerXl(const v1::TransformerXl& spec,
+                                               const Tables& /*tables*/) {
+  return RelativeSinusoid({.dim = spec.dim(),
+                           .base = spec.base(),
+                           .layout = v1::SINUSOIDAL_LAYOUT_CONCATENATED},
+                          {.zero_right = true, .clamp_len = ClampOf(spec)});
+}
+
+const EncodingRegistration kTransformerXl(
+    v1::TensorSpec::kTransformerXlFieldNumber, &DescribeTransformerXl);
 
 // XLNet (Yang et al. 2019): the signed distance.
-absl::StatusOr<Encoding> DescribeXlnet(const XlnetSpec& spec) {
+absl::StatusOr<Encoding> DescribeXlnet(const v1::Xlnet& spec,
+                                       const Tables& /*tables*/) {
   return RelativeSinusoid(
-      {.dim = spec.dim,
-       .base = spec.base,
-       .layout = SinusoidalLayout::kConcatenated},
-      {.zero_right = spec.attn_type == XlnetAttention::kUnidirectional,
-       .clamp_len = spec.clamp_len});
+      {.dim = spec.dim(),
+       .base = spec.base(),
+       .layout = v1::SINUSOIDAL_LAYOUT_CONCATENATED},
+      {.zero_right = spec.attn_type() == v1::XLNET_ATTENTION_UNIDIRECTIONAL,
+       .clamp_len = ClampOf(spec)});
 }
 
-const EncodingRegistration kXlnet(&DescribeXlnet);
+const EncodingRegistration kXlnet(v1::TensorSpec::kXlnetFieldNumber,
+                                  &DescribeXlnet);
 
 // Conformer, as ESPnet and wav2vec 2.0 have it: the signed distance,
 // interleaved.
-absl::StatusOr<Encoding> DescribeConformer(const ConformerSpec& spec) {
-  return RelativeSinusoid({.dim = spec.dim,
-                           .base = spec.base,
-                           .layout = SinusoidalLayout::kInterleaved},
+absl::StatusOr<Encoding> DescribeConformer(const v1::Conformer& spec,
+                                           const Tables& /*tables*/) {
+  return RelativeSinusoid({.dim = spec.dim(),
+                           .base = spec.base(),
+                           .layout = v1::SINUSOIDAL_LAYOUT_INTERLEAVED},
                           DistanceRule());
 }
 
-const EncodingRegistration kConformer(&DescribeConformer);
+const EncodingRegistration kConformer(v1::TensorSpec::kConformerFieldNumber,
+                                      &DescribeConformer);
 
 // Blind to direction.
 absl::StatusOr<Encoding> DescribeSymmetricSinusoidal(
-    const SymmetricSinusoidalSpec& spec) {
-  if (spec.layout == SinusoidalLayout::kTensor2Tensor) {
+    const v1::SymmetricSinusoidal& spec, const Tables& /*tables*/) {
+  if (spec.layout() == v1::SINUSOIDAL_LAYOUT_TENSOR2TENSOR) {
     return Invalid(
         "symmetric_sinusoidal.layout: got TENSOR2TENSOR, want INTERLEAVED or "
         "CONCATENATED");
   }
   return RelativeSinusoid(
-      {.dim = spec.dim, .base = spec.base, .layout = spec.layout},
+      {.dim = spec.dim(), .base = spec.base(), .layout = spec.layout()},
       {.symmetric = true});
 }
 
-const EncodingRegistration kSymmetricSinusoidal(&DescribeSymmetricSinusoidal);
+const EncodingRegistration kSymmetricSinusoidal(
+    v1::TensorSpec::kSymmetricSinusoidalFieldNumber,
+    &DescribeSymmetricSinusoidal);
 
 }  // namespace
 }  // namespace attnbias

@@ -7,32 +7,33 @@
 
 #include "core/base/invalid.h"
 #include "core/encoding/common/bias_table.h"
+#include "core/encoding/common/limits.h"
 #include "core/encoding/common/table_checks.h"
 #include "core/encoding/encoding.h"
 #include "core/encoding/make_encoding.h"
-#include "core/encoding/spec/limits.h"
-#include "core/encoding/spec/relative_table.h"
 #include "core/numerics/rounding.h"
 
 namespace attnbias {
 namespace {
 
 // Relative positions with a row of their own.
-Range ReachOf(const ShawSpec& spec) { return {-*spec.left, *spec.right + 1}; }
+Range ReachOf(const v1::Shaw& spec) { return {-spec.left(), spec.right() + 1}; }
 
 // Of the table's last two axes.
-RowSpan SpanFrom(const ShawSpec& spec, int64_t relative_position) {
+RowSpan SpanFrom(const v1::Shaw& spec, int64_t relative_position) {
   RowSpan span = ClippedFrom(relative_position, ReachOf(spec));
-  span.row = spec.sign == RelativeSign::kKeyMinusQuery ? span.row + *spec.left
-                                                       : *spec.right - span.row;
+  span.row = spec.sign() == v1::RELATIVE_SIGN_KEY_MINUS_QUERY
+                 ? span.row + spec.left()
+                 : spec.right() - span.row;
   return span;
 }
 
 class ShawVectors final : public Evaluator {
  public:
-  ShawVectors(const ShawSpec& spec, const NumberFormat& format)
+  ShawVectors(const v1::Shaw& spec, const Table& table,
+              const NumberFormat& format)
       : spec_(spec),
-        table_(*spec.table),
+        table_(table),
         width_(table_.shape().back()),
         format_(format) {}
 
@@ -69,57 +70,60 @@ class ShawVectors final : public Evaluator {
     }
   }
 
-  const ShawSpec spec_;
+  const v1::Shaw spec_;
   const Table table_;
   const int64_t width_;
   const NumberFormat format_;
 };
 
-absl::Status CheckBiases(const ShawSpec& spec) {
+absl::Status CheckBiases(const v1::Shaw& spec,
+                         const std::optional<Table>& table) {
   const int64_t rows = ReachOf(spec).size();
-  if (!spec.table.has_value()) {
+  if (!table.has_value()) {
     return Invalid("shaw.table: not set, want a table of [", rows,
                    " relative positions, columns], a head axis before them "
                    "where heads differ, or values BUCKETS");
   }
   const TableAxis positions = {rows, "relative positions"};
-  const TableAxis columns = {spec.table->shape().back(), "columns"};
-  if (spec.table->shape().size() < 3) {
-    return CheckShape("shaw.table", *spec.table, {positions, columns});
+  const TableAxis columns = {table->shape().back(), "columns"};
+  if (table->shape().size() < 3) {
+    return CheckShape("shaw.table", *table, {positions, columns});
   }
-  const TableAxis heads = {spec.table->shape()[0], "heads"};
+  const TableAxis heads = {table->shape()[0], "heads"};
   if (heads.length > kMaxNumHeads) {
     return Invalid("shaw.table: got ", heads.length, " heads, want at most ",
                    kMaxNumHeads);
   }
-  return CheckShape("shaw.table", *spec.table, {heads, positions, columns});
+  return CheckShape("shaw.table", *table, {heads, positions, columns});
 }
 
-absl::StatusOr<Encoding> DescribeShaw(const ShawSpec& spec) {
-  const bool per_head =
-      spec.table.has_value() && spec.table->shape().size() == 3;
+absl::StatusOr<Encoding> DescribeShaw(const v1::Shaw& spec,
+                                      const Tables& tables) {
+  const std::optional<Table> table = tables.Get(spec.table());
+  const bool per_head = table.has_value() && table->shape().size() == 3;
   return Encoding{
       .structure = Structure::kToeplitz,
-      .lanes = per_head ? spec.table->shape()[0] : 1,
+      .lanes = per_head ? table->shape()[0] : 1,
       .has_heads = per_head,
-      .width = spec.table.has_value() ? spec.table->shape().back() : 1,
+      .width = table.has_value() ? table->shape().back() : 1,
       .has_columns = true,
-      .domain = spec.beyond == BeyondReach::kClip ? kRelativePositions
-                                                  : ReachOf(spec),
+      .domain = spec.beyond() == v1::BEYOND_REACH_CLIP ? kRelativePositions
+                                                       : ReachOf(spec),
       .has_buckets = true,
-      .bias_status = CheckBiases(spec),
-      .prepare = [spec](const NumberFormat& format,
-                        const KernelSet& /*kernels*/) -> EvaluatorPtr {
+      .bias_status = CheckBiases(spec, table),
+      .prepare = [=](const NumberFormat& format,
+                     const KernelSet& /*kernels*/) -> EvaluatorPtr {
         if (format.type == DataType::kI32) {
           return std::make_unique<BiasTableEvaluator>(
               std::nullopt, [spec](int64_t at) { return SpanFrom(spec, at); },
               format);
         }
-        return std::make_unique<ShawVectors>(spec, format);
+        return std::make_unique<ShawVectors>(spec, *table, format);
       }};
 }
 
-const EncodingRegistration kShaw(&DescribeShaw);
+const EncodingRegistration kShaw(v1::TensorSpec::kShawFieldNumber,
+                                 &DescribeShaw);
 
 }  // namespace
 }  // namespace attnbias

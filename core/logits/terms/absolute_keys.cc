@@ -2,47 +2,50 @@
 // Absolute positions of keys: a vector for each key.
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
-#include "core/logits/spec/sequence_terms.h"
 #include "core/logits/term.h"
 
 namespace attnbias {
 namespace {
 
-absl::StatusOr<LogitsTerm> DescribeAbsoluteKeys(const AbsoluteKeysSpec& term,
-                                                const LogitsSpec& request) {
-  const Table& table = *term.positions;
+absl::StatusOr<LogitsTerm> DescribeAbsoluteKeys(
+    const v1::AbsoluteKeys& term, const Tables& tables,
+    const v1::LogitsSpec& request, const int64_t& /*query_offset*/) {
+  const Table table = *tables.Get(term.positions());
+  const std::optional<Table> projection = tables.Get(term.projection());
   const absl::Span<const int64_t> shape = table.shape();
   const size_t rank = shape.size();
-  const bool fits = (rank == 2 || (rank == 3 && !term.projection.has_value() &&
-                                   shape[0] == request.num_heads)) &&
-                    shape[rank - 2] >= request.key_length;
+  const bool fits = (rank == 2 || (rank == 3 && !projection.has_value() &&
+                                   shape[0] == request.num_heads())) &&
+                    shape[rank - 2] >= request.key_length();
   if (!fits) {
-    return WrongShape("absolute_keys.positions", table,
-                      absl::StrCat("at least key_length (", request.key_length,
-                                   ") rows, with no projection perhaps for "
-                                   "each of ",
-                                   request.num_heads, " heads"));
+    return WrongShape(
+        "absolute_keys.positions", table,
+        absl::StrCat("at least key_length (", request.key_length(),
+                     ") rows, with no projection perhaps for "
+                     "each of ",
+                     request.num_heads(), " heads"));
   }
-  if (!term.projection.has_value() && shape[rank - 1] != request.head_dim) {
+  if (!projection.has_value() && shape[rank - 1] != request.head_dim()) {
     return WrongShape("absolute_keys.positions", table,
-                      absl::StrCat("rows of head_dim (", request.head_dim,
+                      absl::StrCat("rows of head_dim (", request.head_dim(),
                                    ") where there is no projection"));
   }
   ATTNBIAS_ASSIGN_OR_RETURN(EncodingPtr rows, RowsOf(table));
   Summand summand = {.encoding = std::move(rows),
-                     .count = request.key_length,
-                     .heads = rank == 3 ? request.num_heads : 1,
+                     .count = request.key_length(),
+                     .heads = rank == 3 ? request.num_heads() : 1,
                      .stretches =
-                         [keys = request.key_length](int64_t /*row*/) {
+                         [keys = request.key_length()](int64_t /*row*/) {
                            return Stretches{{{0, keys}, 0, 1}};
                          },
                      .sized_by = "key_length"};
   ATTNBIAS_RETURN_IF_ERROR(
-      Project("absolute_keys.projection", term.projection, request, &summand));
+      Project("absolute_keys.projection", projection, request, &summand));
   return LogitsTerm{{std::move(summand)}};
 }
 
-const TermRegistration kAbsoluteKeys(&DescribeAbsoluteKeys);
+const TermRegistration kAbsoluteKeys(v1::LogitsSpec::kAbsoluteKeysFieldNumber,
+                                     &DescribeAbsoluteKeys);
 
 }  // namespace
 }  // namespace attnbias

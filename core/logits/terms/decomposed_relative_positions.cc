@@ -2,7 +2,6 @@
 // Decomposed relative positions of tokens in a grid (Li et al. 2022, MViTv2; Li
 // et al. 2022, ViTDet; Kirillov et al. 2023, SAM): one vector for the rows of a
 // pair, and one for its columns.
-#include "core/logits/spec/decomposed_relative_positions.h"
 
 #include <algorithm>
 #include <string>
@@ -11,13 +10,13 @@
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/encoding/make_encoding.h"
-#include "core/encoding/spec/learned_absolute.h"
 #include "core/logits/term.h"
+#include "core/request/rules.h"
 
 namespace attnbias {
 namespace {
 
-using Term = DecomposedRelativePositionsSpec;
+using Term = v1::DecomposedRelativePositions;
 
 // Rows or columns of both grids.
 struct Axis {
@@ -86,53 +85,60 @@ absl::Status CheckTokens(absl::string_view field, int64_t got, int64_t height,
                  ", the tokens in a grid of ", height, " x ", width);
 }
 
-absl::Status CheckGrids(const Term& term, const LogitsSpec& request) {
-  ATTNBIAS_RETURN_IF_ERROR(CheckTokens("query_length", request.query_length,
-                                       term.query_height, term.query_width));
-  ATTNBIAS_RETURN_IF_ERROR(CheckTokens("key_length", request.key_length,
-                                       term.key_height, term.key_width));
-  if (request.query_offset != 0 && request.alignment.has_value()) {
-    return Invalid("alignment: got END, want START: both grids are whole");
+absl::Status CheckGrids(const Term& term, const v1::LogitsSpec& request,
+                        int64_t query_offset) {
+  ATTNBIAS_RETURN_IF_ERROR(CheckTokens("query_length", request.query_length(),
+                                       term.query_height(),
+                                       term.query_width()));
+  ATTNBIAS_RETURN_IF_ERROR(CheckTokens("key_length", request.key_length(),
+                                       term.key_height(), term.key_width()));
+  if (query_offset != 0) {
+    return request.has_alignment()
+               ? Invalid("alignment: got END, want START: both grids are whole")
+               : Invalid("query_offset: got ", query_offset,
+                         ", want 0, that of alignment START: both grids are "
+                         "whole");
   }
-  if (request.query_offset != 0) {
-    return Invalid("query_offset: got ", *request.query_offset,
-                   ", want 0, that of alignment START: both grids are whole");
+  if (request.direction() == v1::DIRECTION_BIDIRECTIONAL) {
+    return absl::OkStatus();
   }
-  if (request.direction == Direction::kBidirectional) return absl::OkStatus();
-  return Invalid("direction: got ", std::string(NameOfEnum(*request.direction)),
+  return Invalid("direction: got ", ShortName(request.direction()),
                  ", want BIDIRECTIONAL: tokens of a grid have no order");
 }
 
 absl::StatusOr<Summand> Describe(absl::string_view name, const Table& table,
-                                 const Axis& axis, const LogitsSpec& request) {
-  if (table.shape().size() != 2 || table.columns() != request.head_dim) {
+                                 const Axis& axis,
+                                 const v1::LogitsSpec& request) {
+  if (table.shape().size() != 2 || table.columns() != request.head_dim()) {
     return WrongShape(
-        absl::StrCat(std::string(Term::kName), ".", name), table,
-        absl::StrCat("rows of head_dim (", request.head_dim, ")"));
+        absl::StrCat("decomposed_relative_positions.", name), table,
+        absl::StrCat("rows of head_dim (", request.head_dim(), ")"));
   }
-  ATTNBIAS_ASSIGN_OR_RETURN(
-      EncodingPtr rows,
-      MakeEncoding(
-          LearnedAbsoluteSpec{.table = table,
-                              .interpolation = Interpolation::kLinear,
-                              .interpolated_length = axis.num_vectors()},
-          Output()));
-  return Summand{.encoding = std::move(rows),
+  Tables tables;
+  v1::TensorSpec spec;
+  v1::LearnedAbsolute& rows = *spec.mutable_learned_absolute();
+  *rows.mutable_table() = tables.Add(table);
+  rows.set_interpolation(v1::INTERPOLATION_LINEAR);
+  rows.set_interpolated_length(axis.num_vectors());
+  ATTNBIAS_ASSIGN_OR_RETURN(EncodingPtr encoding, MakeEncoding(tables, spec));
+  return Summand{.encoding = std::move(encoding),
                  .count = axis.num_vectors(),
                  .roundings = table.rows() == axis.num_vectors() ? 0 : 1,
                  .sized_by = "head_dim"};
 }
 
 absl::StatusOr<LogitsTerm> DescribeDecomposedRelativePositions(
-    const Term& term, const LogitsSpec& request) {
-  ATTNBIAS_RETURN_IF_ERROR(CheckGrids(term, request));
-  const Axis rows = {term.query_height, term.key_height};
-  const Axis columns = {term.query_width, term.key_width};
+    const Term& term, const Tables& tables, const v1::LogitsSpec& request,
+    const int64_t& query_offset) {
+  ATTNBIAS_RETURN_IF_ERROR(CheckGrids(term, request, query_offset));
+  const Axis rows = {term.query_height(), term.key_height()};
+  const Axis columns = {term.query_width(), term.key_width()};
   ATTNBIAS_ASSIGN_OR_RETURN(
-      Summand of_rows, Describe("rel_pos_h", *term.rel_pos_h, rows, request));
+      Summand of_rows,
+      Describe("rel_pos_h", *tables.Get(term.rel_pos_h()), rows, request));
   ATTNBIAS_ASSIGN_OR_RETURN(
       Summand of_columns,
-      Describe("rel_pos_w", *term.rel_pos_w, columns, request));
+      Describe("rel_pos_w", *tables.Get(term.rel_pos_w()), columns, request));
   of_rows.stretches = [=](int64_t query) {
     return RowStretches(rows, columns, query);
   };
@@ -143,6 +149,7 @@ absl::StatusOr<LogitsTerm> DescribeDecomposedRelativePositions(
 }
 
 const TermRegistration kDecomposedRelativePositions(
+    v1::LogitsSpec::kDecomposedRelativePositionsFieldNumber,
     &DescribeDecomposedRelativePositions);
 
 }  // namespace

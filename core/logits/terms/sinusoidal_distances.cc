@@ -6,78 +6,80 @@
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 #include "core/encoding/common/by_distance.h"
+#include "core/encoding/common/limits.h"
 #include "core/encoding/make_encoding.h"
-#include "core/encoding/spec/limits.h"
-#include "core/logits/spec/sequence_terms.h"
 #include "core/logits/term.h"
+#include "core/tensor/positions.h"
 
 namespace attnbias {
 namespace {
 
 // Relative positions between which visible pairs lie, perhaps a little wide.
-Range HullOf(const LogitsSpec& request) {
-  Range hull = {-(*request.query_offset + request.query_length - 1),
-                request.key_length - *request.query_offset};
-  if (request.direction == Direction::kLeftToRight) {
+Range HullOf(const v1::LogitsSpec& request, int64_t query_offset) {
+  Range hull = {-(query_offset + request.query_length() - 1),
+                request.key_length() - query_offset};
+  if (request.direction() == v1::DIRECTION_LEFT_TO_RIGHT) {
     hull.end = std::min<int64_t>(hull.end, 1);
-  } else if (request.direction == Direction::kRightToLeft) {
+  } else if (request.direction() == v1::DIRECTION_RIGHT_TO_LEFT) {
     hull.begin = std::max<int64_t>(hull.begin, 0);
   }
   return hull;
 }
 
-absl::Status CheckSinusoid(const SinusoidalDistancesSpec& term,
-                           const LogitsSpec& request) {
-  if (!term.projection.has_value() && term.sinusoidal.dim != request.head_dim) {
-    return Invalid("sinusoidal_distances.sinusoidal.dim: ",
-                   Given(term.sinusoidal.dim), ", want head_dim (",
-                   request.head_dim, ") where there is no projection");
+absl::Status CheckSinusoid(const v1::SinusoidalDistances& term,
+                           const v1::LogitsSpec& request) {
+  if (term.has_projection() || term.sinusoidal().dim() == request.head_dim()) {
+    return absl::OkStatus();
   }
-  if (term.sinusoidal.layout.is_given()) return absl::OkStatus();
-  return Invalid(
-      "sinusoidal_distances.sinusoidal.layout: not set, want CONCATENATED "
-      "(Transformer-XL, XLNet), INTERLEAVED (Conformer) or TENSOR2TENSOR");
+  return Invalid("sinusoidal_distances.sinusoidal.dim: got ",
+                 term.sinusoidal().dim(), ", want head_dim (",
+                 request.head_dim(), ") where there is no projection");
 }
 
 // Vectors ascend by relative position, key - query, while a sinusoid's position
 // is query - key. Where both directions share vectors, they ascend by distance
 // as the sinusoid does.
 absl::StatusOr<LogitsTerm> DescribeSinusoidalDistances(
-    const SinusoidalDistancesSpec& term, const LogitsSpec& request) {
-  absl::StatusOr<EncodingPtr> sinusoid =
-      MakeEncoding(term.sinusoidal, Output());
+    const v1::SinusoidalDistances& term, const Tables& tables,
+    const v1::LogitsSpec& request, const int64_t& query_offset) {
+  v1::TensorSpec spec;
+  *spec.mutable_sinusoidal() = term.sinusoidal();
+  absl::StatusOr<EncodingPtr> sinusoid = MakeEncoding(tables, spec);
   if (!sinusoid.ok()) {
     return Invalid("sinusoidal_distances.", sinusoid.status().message());
   }
   ATTNBIAS_RETURN_IF_ERROR(CheckSinusoid(term, request));
   Summand summand = {.encoding = *std::move(sinusoid),
-                     .descends = !term.symmetric,
-                     .roundings = term.sinusoidal.dim + 2};
+                     .descends = !term.symmetric(),
+                     .roundings = term.sinusoidal().dim() + 2};
   ATTNBIAS_RETURN_IF_ERROR(Project("sinusoidal_distances.projection",
-                                   term.projection, request, &summand));
+                                   tables.Get(term.projection()), request,
+                                   &summand));
   RelativeVectors vectors = {.distinct = kRelativePositions,
-                             .symmetric = term.symmetric};
-  if (term.clamp_len.has_value()) {
-    vectors.distinct = {-*term.clamp_len, *term.clamp_len + 1};
+                             .symmetric = term.symmetric()};
+  if (term.has_clamp_len()) {
+    vectors.distinct = {-term.clamp_len(), term.clamp_len() + 1};
   }
-  if (Range hull = HullOf(request); hull.size() > 0) {
+  if (Range hull = HullOf(request, query_offset); hull.size() > 0) {
     hull = {vectors.Nearest(hull.begin), vectors.Nearest(hull.end - 1) + 1};
     const Range distances = DistancesIn(hull);
     if (distances.end - 1 > kMaxPosition) {
-      return Invalid("query_offset: got ", *request.query_offset,
+      return Invalid("query_offset: got ", query_offset,
                      ", which makes distances of more than 2^40; want smaller "
                      "ones, or a clamp_len");
     }
-    const Range used = term.symmetric ? distances : hull;
+    const Range used = term.symmetric() ? distances : hull;
     vectors.first = used.begin;
-    summand.first = term.symmetric ? used.begin : -used.begin;
+    summand.first = term.symmetric() ? used.begin : -used.begin;
     summand.count = used.size();
   }
-  summand.stretches = vectors.For(request);
+  summand.stretches = vectors.For(request, query_offset);
   return LogitsTerm{{std::move(summand)}};
 }
 
-const TermRegistration kSinusoidalDistances(&DescribeSinusoidalDistances);
+const TermRegistration kSinusoidalDistances(
+    v1::LogitsSpec::kSinusoidalDistancesFieldNumber,
+    &DescribeSinusoidalDistances);
 
 }  // namespace
 }  // namespace attnbias

@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/codec/table_codec.h"
+#include "core/mount/table_refs.h"
 
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "attnbias/v1/service.pb.h"
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
-#include "server/limits.h"
 
 namespace attnbias {
 namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
 
 bool IsDigest(const std::string& text) {
   return text.size() == 64 &&
@@ -73,11 +79,8 @@ absl::StatusOr<Table> InLayout(const absl::StatusOr<Table>& table,
   return result;
 }
 
-}  // namespace
-
-absl::StatusOr<Table> DecodeTable(const v1::TableRef& ref,
-                                  const std::string& path,
-                                  const TableSet& tables) {
+absl::StatusOr<Table> Find(const v1::TableRef& ref, const std::string& path,
+                           const TableSet& tables) {
   const TableLayout layout = ref.layout() == v1::TABLE_LAYOUT_HEADS_BUCKETS
                                  ? TableLayout::kHeadsBuckets
                                  : TableLayout::kBucketsHeads;
@@ -96,9 +99,50 @@ absl::StatusOr<Table> DecodeTable(const v1::TableRef& ref,
   return Invalid(path, ": got no source, want name, inline_table or sha256");
 }
 
-void EncodeTable(const Table& table, v1::TableRef* ref) {
-  ref->set_sha256(table.sha256());
-  ref->set_layout(v1::TABLE_LAYOUT_BUCKETS_HEADS);
+// Takes those of `message`, which stands at `path` and ".". Terms of logits
+// have tables with one order of axes alone.
+absl::Status TakeFrom(const std::string& path, bool takes_layout,
+                      const TableSet& mounted, Message& message,
+                      Tables& tables) {
+  const auto& reflection = *message.GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection.ListFields(message, &fields);
+  for (const FieldDescriptor* field : fields) {
+    if (field->message_type() == nullptr) continue;
+    const std::string name = absl::StrCat(path, field->name());
+    if (field->message_type() == v1::TableRef::descriptor()) {
+      auto& ref = static_cast<v1::TableRef&>(
+          *reflection.MutableMessage(&message, field));
+      if (!takes_layout && ref.layout() != v1::TABLE_LAYOUT_UNSPECIFIED) {
+        return Invalid(name,
+                       ".layout: set, want it unset: these tables have only "
+                       "one order of axes");
+      }
+      ATTNBIAS_ASSIGN_OR_RETURN(Table table, Find(ref, name, mounted));
+      ref = tables.Add(std::move(table), name);
+    } else if (!field->is_repeated()) {
+      ATTNBIAS_RETURN_IF_ERROR(
+          TakeFrom(name + ".", takes_layout, mounted,
+                   *reflection.MutableMessage(&message, field), tables));
+    } else {
+      for (int i = 0; i < reflection.FieldSize(message, field); ++i) {
+        ATTNBIAS_RETURN_IF_ERROR(TakeFrom(
+            absl::StrCat(name, "[", i, "]."), takes_layout, mounted,
+            *reflection.MutableRepeatedMessage(&message, field, i), tables));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Tables> TakeTables(const TableSet& mounted, Message& request) {
+  Tables tables;
+  ATTNBIAS_RETURN_IF_ERROR(
+      TakeFrom("", request.GetDescriptor() == v1::TensorSpec::descriptor(),
+               mounted, request, tables));
+  return tables;
 }
 
 }  // namespace attnbias

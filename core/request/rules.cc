@@ -1,0 +1,613 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/request/rules.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "attnbias/v1/service.pb.h"
+#include "core/base/canonical_writer.h"
+#include "core/base/invalid.h"
+#include "core/base/status_macros.h"
+#include "google/protobuf/reflection.h"
+
+namespace attnbias {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::EnumDescriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using Fields = std::vector<const FieldDescriptor*>;
+
+bool IsInteger(const FieldDescriptor& field) {
+  return field.cpp_type() == FieldDescriptor::CPPTYPE_INT32 ||
+         field.cpp_type() == FieldDescriptor::CPPTYPE_INT64;
+}
+bool IsNumber(const FieldDescriptor& field) {
+  return IsInteger(field) ||
+         field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE;
+}
+bool IsMessage(const FieldDescriptor& field) {
+  return field.message_type() != nullptr;
+}
+bool IsTable(const FieldDescriptor& field) {
+  return field.message_type() == v1::TableRef::descriptor();
+}
+
+bool IsSet(const Message& message, const FieldDescriptor& field) {
+  return field.is_repeated()
+             ? message.GetReflection()->FieldSize(message, &field) > 0
+             : message.GetReflection()->HasField(message, &field);
+}
+
+int64_t IntegerIn(const Message& message, const FieldDescriptor& field) {
+  return field.cpp_type() == FieldDescriptor::CPPTYPE_INT32
+             ? message.GetReflection()->GetInt32(message, &field)
+             : message.GetReflection()->GetInt64(message, &field);
+}
+
+// Returns the value of a singular number, bool or enum.
+double ScalarIn(const Message& message, const FieldDescriptor& field) {
+  const auto& reflection = *message.GetReflection();
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return reflection.GetDouble(message, &field);
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return reflection.GetBool(message, &field) ? 1 : 0;
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return reflection.GetEnumValue(message, &field);
+    default:
+      return static_cast<double>(IntegerIn(message, field));
+  }
+}
+
+void SetScalar(Message& message, const FieldDescriptor& field, double value) {
+  const auto& reflection = *message.GetReflection();
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return reflection.SetDouble(&message, &field, value);
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return reflection.SetBool(&message, &field, value != 0);
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return reflection.SetEnumValue(&message, &field, static_cast<int>(value));
+    case FieldDescriptor::CPPTYPE_INT32:
+      return reflection.SetInt32(&message, &field, static_cast<int32_t>(value));
+    default:
+      return reflection.SetInt64(&message, &field, static_cast<int64_t>(value));
+  }
+}
+
+template <typename Number, typename Wide = Number>
+std::vector<Wide> ListIn(const Message& message, const FieldDescriptor& field) {
+  const auto list =
+      message.GetReflection()->GetRepeatedFieldRef<Number>(message, &field);
+  return {list.begin(), list.end()};
+}
+
+std::vector<int64_t> IntegersIn(const Message& message,
+                                const FieldDescriptor& field) {
+  return field.cpp_type() == FieldDescriptor::CPPTYPE_INT32
+             ? ListIn<int32_t, int64_t>(message, field)
+             : ListIn<int64_t>(message, field);
+}
+
+// Returns each element of a field of messages, singular or repeated.
+std::vector<const Message*> MessagesIn(const Message& message,
+                                       const FieldDescriptor& field) {
+  const auto& reflection = *message.GetReflection();
+  std::vector<const Message*> messages;
+  if (!field.is_repeated()) {
+    if (IsSet(message, field)) {
+      messages.push_back(&reflection.GetMessage(message, &field));
+    }
+    return messages;
+  }
+  for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
+    messages.push_back(&reflection.GetRepeatedMessage(message, &field, i));
+  }
+  return messages;
+}
+
+// Writes large powers of two as people do.
+std::string ToText(int64_t number) {
+  const auto magnitude = static_cast<uint64_t>(std::abs(number));
+  if (magnitude < (uint64_t{1} << 20) || !std::has_single_bit(magnitude)) {
+    return absl::StrCat(number);
+  }
+  return absl::StrCat(number < 0 ? "-" : "", "2^", std::countr_zero(magnitude));
+}
+
+std::string ToText(double number) { return absl::StrCat(number); }
+
+std::string PathOf(absl::string_view parent, const FieldDescriptor& field) {
+  return absl::StrCat(parent, parent.empty() ? "" : ".", field.name());
+}
+
+// Returns "LOG or POWER", "A, B or C".
+std::string JoinNames(const EnumDescriptor& type) {
+  std::string joined;
+  for (int i = 1; i < type.value_count(); ++i) {
+    if (i > 1) joined += i + 1 == type.value_count() ? " or " : ", ";
+    joined += ShortName(type, type.value(i)->number());
+  }
+  return joined;
+}
+
+// Requires or excludes a field by the value of an enum next to it.
+struct Choice {
+  const FieldDescriptor* by;
+  // By number. A value that is not in either excludes the field.
+  std::vector<int> needs;
+  std::vector<int> takes;
+};
+
+struct FieldRules {
+  const FieldDescriptor* field;
+  const v1::FieldRule* rule;
+  std::optional<double> default_value;
+  bool is_required = false;
+  Fields given_by;
+  const FieldDescriptor* only_with = nullptr;
+  const FieldDescriptor* not_with = nullptr;
+  std::optional<Choice> choice;
+};
+
+// Requires exactly one of several fields, for a value of an enum.
+struct OneOf {
+  const FieldDescriptor* by;
+  int value;
+  Fields fields;
+};
+
+class MessageRules {
+ public:
+  static const MessageRules& Of(const Descriptor& type) {
+    static const auto& all = *new Compiled(CompileAll());
+    return *all.at(&type);
+  }
+
+  absl::Status Complete(absl::string_view path, bool buckets,
+                        const Tables& tables, Message& message) const;
+  void WriteIdentity(const Message& message, bool buckets, const Tables& tables,
+                     CanonicalWriter& writer) const;
+  bool HasFieldsOfBias() const {
+    return std::ranges::any_of(
+        fields_, [](const FieldRules& each) { return each.rule->of_bias(); });
+  }
+
+ private:
+  using Compiled =
+      absl::flat_hash_map<const Descriptor*, std::unique_ptr<MessageRules>>;
+
+  static Compiled CompileAll() {
+    Compiled all;
+    Compile(*v1::TensorSpec::descriptor(), all);
+    Compile(*v1::LogitsSpec::descriptor(), all);
+    return all;
+  }
+  static void Compile(const Descriptor& type, Compiled& all);
+  explicit MessageRules(const Descriptor& type);
+
+  double ValueOf(const Message& message, const FieldRules& field) const;
+  bool IsActive(const Message& message, const FieldDescriptor& field) const;
+  // Says why a field has no meaning next to others; "" if it has one.
+  std::string WhyIdle(const Message& message, const FieldRules& field) const;
+  int64_t Derived(const Message& message, const FieldRules& field,
+                  const Tables& tables) const;
+  absl::Status Check(const std::string& path, const FieldRules& field,
+                     const Message& message) const;
+  absl::Status CheckOneOf(absl::string_view path, const Message& message) const;
+
+  const FieldRules& RulesOf(const FieldDescriptor& field) const {
+    return fields_[field.index()];
+  }
+
+  // In the order of the contract.
+  std::vector<FieldRules> fields_;
+  std::vector<OneOf> one_ofs_;
+};
+
+void MessageRules::Compile(const Descriptor& type, Compiled& all) {
+  if (!all.try_emplace(&type, nullptr).second) return;
+  all[&type].reset(new MessageRules(type));
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    if (IsMessage(field) && !IsTable(field)) {
+      Compile(*field.message_type(), all);
+    }
+  }
+}
+
+double ParseDefault(const FieldDescriptor& field, const std::string& text) {
+  if (field.enum_type() != nullptr) {
+    return field.enum_type()->FindValueByName(text)->number();
+  }
+  if (field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL) return text == "true";
+  double value = 0;
+  if (!absl::SimpleAtod(text, &value)) std::abort();
+  return value;
+}
+
+Fields FieldsNamed(const Descriptor& type, const std::string& names) {
+  Fields fields;
+  if (names.empty()) return fields;
+  for (const std::string& name :
+       std::vector<std::string>(absl::StrSplit(names, '|'))) {
+    fields.push_back(type.FindFieldByName(name));
+  }
+  return fields;
+}
+
+MessageRules::MessageRules(const Descriptor& type) {
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    const v1::FieldRule& rule = field.options().GetExtension(v1::rule);
+    FieldRules rules = {.field = &field, .rule = &rule};
+    if (!rule.default_().empty()) {
+      rules.default_value = ParseDefault(field, rule.default_());
+    }
+    const bool is_plain_bool =
+        field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL &&
+        !field.has_presence();
+    rules.given_by = FieldsNamed(type, rule.given_by());
+    rules.is_required =
+        rule.required() || (!field.is_repeated() && !IsMessage(field) &&
+                            !rule.has_default_() && !is_plain_bool);
+    rules.only_with = type.FindFieldByName(rule.only_with());
+    rules.not_with = type.FindFieldByName(rule.not_with());
+    fields_.push_back(std::move(rules));
+  }
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& by = *type.field(i);
+    if (by.enum_type() == nullptr) continue;
+    const auto add = [&](const std::string& names, int value, bool needs) {
+      const Fields fields = FieldsNamed(type, names);
+      if (needs && fields.size() > 1) one_ofs_.push_back({&by, value, fields});
+      for (const FieldDescriptor* field : fields) {
+        // The enum serves other messages, too.
+        if (field == nullptr) continue;
+        std::optional<Choice>& choice = fields_[field->index()].choice;
+        if (!choice.has_value()) choice.emplace(Choice{.by = &by});
+        (needs && fields.size() == 1 ? choice->needs : choice->takes)
+            .push_back(value);
+      }
+    };
+    for (int v = 0; v < by.enum_type()->value_count(); ++v) {
+      const auto& value = *by.enum_type()->value(v);
+      for (const auto& names : value.options().GetRepeatedExtension(v1::needs))
+        add(names, value.number(), true);
+      for (const auto& names : value.options().GetRepeatedExtension(v1::takes))
+        add(names, value.number(), false);
+    }
+  }
+}
+
+// Returns what an unset scalar counts as, too.
+double MessageRules::ValueOf(const Message& message,
+                             const FieldRules& field) const {
+  return IsSet(message, *field.field) ? ScalarIn(message, *field.field)
+                                      : field.default_value.value_or(0);
+}
+
+bool MessageRules::IsActive(const Message& message,
+                            const FieldDescriptor& field) const {
+  return field.is_repeated() || IsMessage(field)
+             ? IsSet(message, field)
+             : ValueOf(message, RulesOf(field)) != 0;
+}
+
+std::string MessageRules::WhyIdle(const Message& message,
+                                  const FieldRules& field) const {
+  if (field.choice.has_value()) {
+    const auto& [by, needs, takes] = *field.choice;
+    const int value = static_cast<int>(ValueOf(message, RulesOf(*by)));
+    if (value != 0 && std::ranges::count(needs, value) == 0 &&
+        std::ranges::count(takes, value) == 0) {
+      return absl::StrCat(by->name(), " ", ShortName(*by->enum_type(), value),
+                          " does not use it");
+    }
+  }
+  if (field.only_with != nullptr && !IsActive(message, *field.only_with)) {
+    return absl::StrCat("there is no ", field.only_with->name());
+  }
+  if (field.not_with != nullptr && IsActive(message, *field.not_with)) {
+    return absl::StrCat(field.not_with->name(), " is set");
+  }
+  return "";
+}
+
+int64_t MessageRules::Derived(const Message& message, const FieldRules& field,
+                              const Tables& tables) const {
+  const auto length_in = [&](const Message& owner, const FieldDescriptor& of) {
+    const auto table = tables.Get(static_cast<const v1::TableRef&>(
+        owner.GetReflection()->GetMessage(owner, &of)));
+    if (!table.has_value() || table->shape().size() != 2) return int64_t{0};
+    return table->shape()[absl::EndsWith(of.name(), "weight") ? 0 : 1];
+  };
+  int64_t longest = 0;
+  for (const FieldDescriptor* by : field.given_by) {
+    if (IsTable(*by)) return length_in(message, *by);
+    if (IsMessage(*by)) {
+      const auto elements = MessagesIn(message, *by);
+      if (elements.empty()) return 0;
+      return length_in(*elements.back(),
+                       *by->message_type()->FindFieldByName("weight"));
+    }
+    longest = std::max<int64_t>(
+        longest, message.GetReflection()->FieldSize(message, by));
+  }
+  // One of several lists may have a single number for all.
+  return field.given_by.size() > 1 && longest == 1 ? 0 : longest;
+}
+
+// Returns what came, as errors write it.
+std::string Given(const Message& message, const FieldDescriptor& field) {
+  if (IsTable(field)) return "a table";
+  if (field.is_repeated()) {
+    return absl::StrCat(message.GetReflection()->FieldSize(message, &field),
+                        IsMessage(field) ? " elements" : " numbers");
+  }
+  if (IsMessage(field)) return "one";
+  if (IsInteger(field)) return absl::StrCat(IntegerIn(message, field));
+  const double value = ScalarIn(message, field);
+  if (field.enum_type() != nullptr) {
+    return ShortName(*field.enum_type(), static_cast<int>(value));
+  }
+  if (field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL) {
+    return value != 0 ? "true" : "false";
+  }
+  return ToText(value);
+}
+
+// Returns what is allowed, as errors write it.
+std::string Wanted(const FieldRules& rules) {
+  const FieldDescriptor& field = *rules.field;
+  const v1::FieldRule& rule = *rules.rule;
+  std::string wanted = "one";
+  if (IsTable(field)) {
+    wanted = absl::StrCat("a table of [", rule.shape(), "]");
+  } else if (field.enum_type() != nullptr) {
+    wanted = JoinNames(*field.enum_type());
+  } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL) {
+    wanted = "true or false";
+  } else if (IsMessage(field) && field.is_repeated()) {
+    wanted = absl::StrCat("1 to ", rule.max_items(), " elements");
+  } else if (rule.finite()) {
+    wanted = "a finite number";
+  } else if (IsInteger(field) && rule.has_min()) {
+    const auto least = static_cast<int64_t>(rule.min());
+    const std::string kind = rule.even() ? "an even integer" : "an integer";
+    wanted = rule.max() >= 0x1p63
+                 ? absl::StrCat(kind, " of at least ", least)
+                 : absl::StrCat(kind, " in [", ToText(least), ", ",
+                                ToText(static_cast<int64_t>(rule.max())), "]");
+  } else if (IsNumber(field)) {
+    wanted = absl::StrCat("a number in ", rule.has_above() ? "(" : "[",
+                          rule.has_above() ? rule.above() : rule.min(), ", ",
+                          rule.max(), "]");
+  }
+  return absl::StrCat(
+      field.is_repeated() && !IsMessage(field) ? "a list, each " : "", wanted,
+      rule.hint().empty() ? "" : ", ", rule.hint());
+}
+
+// Returns whether the rule allows the number; never NaN, if it says anything.
+bool Allows(const v1::FieldRule& rule, double number) {
+  if (rule.finite() && !std::isfinite(number)) return false;
+  if (rule.has_min() && !(number >= rule.min())) return false;
+  if (rule.has_above() && !(number > rule.above())) return false;
+  if (rule.has_max() && !(number <= rule.max())) return false;
+  return !rule.even() || std::fmod(number, 2) == 0;
+}
+
+template <typename Number>
+absl::Status CheckNumbers(const std::string& path, const FieldRules& rules,
+                          const std::vector<Number>& numbers) {
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    if (Allows(*rules.rule, static_cast<double>(numbers[i]))) continue;
+    std::string wanted = Wanted(rules);
+    return Invalid(path, "[", i, "]: got ", numbers[i], ", want ",
+                   wanted.substr(wanted.find(", each ") + 7));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MessageRules::Check(const std::string& path,
+                                 const FieldRules& rules,
+                                 const Message& message) const {
+  const FieldDescriptor& field = *rules.field;
+  const bool is_set = IsSet(message, field);
+  if (const std::string why = WhyIdle(message, rules); !why.empty()) {
+    if (!is_set) return absl::OkStatus();
+    return Invalid(path, ": got ", Given(message, field), ", want none: ", why);
+  }
+  if (!is_set) {
+    std::string why;
+    if (rules.choice.has_value()) {
+      const FieldDescriptor& by = *rules.choice->by;
+      const int value = static_cast<int>(ValueOf(message, RulesOf(by)));
+      if (std::ranges::count(rules.choice->needs, value) > 0) {
+        why = absl::StrCat(", which ", by.name(), " ",
+                           ShortName(*by.enum_type(), value), " needs");
+      }
+    }
+    if (!rules.is_required && why.empty()) return absl::OkStatus();
+    return Invalid(path, ": not set, want ", Wanted(rules), why);
+  }
+  const int64_t most = rules.rule->max_items();
+  if (field.is_repeated() && most > 0 &&
+      message.GetReflection()->FieldSize(message, &field) > most) {
+    return Invalid(path, ": got ", Given(message, field), ", want at most ",
+                   most);
+  }
+  if (!IsNumber(field)) return absl::OkStatus();
+  if (field.is_repeated()) {
+    return IsInteger(field)
+               ? CheckNumbers(path, rules, IntegersIn(message, field))
+               : CheckNumbers(path, rules, ListIn<double>(message, field));
+  }
+  if (Allows(*rules.rule, ScalarIn(message, field))) return absl::OkStatus();
+  return Invalid(path, ": got ", Given(message, field), ", want ",
+                 Wanted(rules));
+}
+
+absl::Status MessageRules::CheckOneOf(absl::string_view path,
+                                      const Message& message) const {
+  for (const auto& [by, value, fields] : one_ofs_) {
+    if (static_cast<int>(ValueOf(message, RulesOf(*by))) != value) continue;
+    Fields set;
+    for (const FieldDescriptor* field : fields) {
+      if (IsSet(message, *field)) set.push_back(field);
+    }
+    if (set.size() == 1) continue;
+    const std::string names =
+        absl::StrJoin(fields, ", ", [](std::string* out, const auto* field) {
+          absl::StrAppend(out, field->name());
+        });
+    const std::string wanted =
+        absl::StrCat("want exactly one of ", names, " with ", by->name(), " ",
+                     ShortName(*by->enum_type(), value));
+    return set.empty()
+               ? Invalid(PathOf(path, *fields.back()), ": not set, ", wanted)
+               : Invalid(PathOf(path, *set.back()), ": got ",
+                         Given(message, *set.back()), " besides ",
+                         set.front()->name(), ", ", wanted);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MessageRules::Complete(absl::string_view path, bool buckets,
+                                    const Tables& tables,
+                                    Message& message) const {
+  const auto& reflection = *message.GetReflection();
+  for (const FieldRules& rules : fields_) {
+    if (rules.given_by.empty() || IsSet(message, *rules.field)) continue;
+    SetScalar(message, *rules.field,
+              static_cast<double>(Derived(message, rules, tables)));
+  }
+  for (const FieldRules& rules : fields_) {
+    const FieldDescriptor& field = *rules.field;
+    if (buckets && rules.rule->of_bias()) continue;
+    const std::string field_path = PathOf(path, field);
+    ATTNBIAS_RETURN_IF_ERROR(Check(field_path, rules, message));
+    if (!IsMessage(field) || IsTable(field)) continue;
+    const MessageRules& inner = Of(*field.message_type());
+    if (!field.is_repeated()) {
+      if (!IsSet(message, field)) continue;
+      ATTNBIAS_RETURN_IF_ERROR(
+          inner.Complete(field_path, buckets, tables,
+                         *reflection.MutableMessage(&message, &field)));
+      continue;
+    }
+    for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
+      ATTNBIAS_RETURN_IF_ERROR(inner.Complete(
+          absl::StrCat(field_path, "[", i, "]"), buckets, tables,
+          *reflection.MutableRepeatedMessage(&message, &field, i)));
+    }
+  }
+  ATTNBIAS_RETURN_IF_ERROR(CheckOneOf(path, message));
+  // Whether a field has a meaning does not depend on what is filled in.
+  for (const FieldRules& rules : fields_) {
+    if (rules.default_value.has_value() && !IsSet(message, *rules.field) &&
+        WhyIdle(message, rules).empty()) {
+      SetScalar(message, *rules.field, *rules.default_value);
+    }
+  }
+  return absl::OkStatus();
+}
+
+void MessageRules::WriteIdentity(const Message& message, bool buckets,
+                                 const Tables& tables,
+                                 CanonicalWriter& writer) const {
+  for (const FieldRules& rules : fields_) {
+    const FieldDescriptor& field = *rules.field;
+    const int number = field.number();
+    if ((buckets && rules.rule->of_bias()) || !IsSet(message, field)) continue;
+    if (IsTable(field)) {
+      writer.Bytes(number,
+                   static_cast<const v1::TableRef&>(
+                       message.GetReflection()->GetMessage(message, &field))
+                       .sha256());
+    } else if (IsMessage(field)) {
+      std::string elements;
+      for (const Message* element : MessagesIn(message, field)) {
+        CanonicalWriter inner("", 0);
+        Of(*field.message_type())
+            .WriteIdentity(*element, buckets, tables, inner);
+        absl::StrAppend(&elements, inner.bytes().size(), ":", inner.bytes());
+      }
+      writer.Bytes(number, elements);
+    } else if (field.is_repeated()) {
+      if (IsInteger(field)) {
+        writer.Integers(number, IntegersIn(message, field));
+      } else {
+        writer.Reals(number, ListIn<double>(message, field));
+      }
+    } else {
+      // A field without a default is written whenever it is set.
+      double without = rules.default_value.value_or(
+          std::numeric_limits<double>::quiet_NaN());
+      if (!field.has_presence() && !rules.default_value.has_value()) {
+        without = static_cast<double>(Derived(message, rules, tables));
+      }
+      const double value = ScalarIn(message, field);
+      if (field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
+        writer.Real(number, value, without);
+      } else if (value != without) {
+        writer.Integer(number,
+                       IsInteger(field) ? IntegerIn(message, field)
+                                        : static_cast<int64_t>(value),
+                       std::numeric_limits<int64_t>::min());
+      }
+    }
+  }
+}
+
+}  // namespace
+
+absl::Status Complete(absl::string_view path, bool buckets,
+                      const Tables& tables, Message& message) {
+  return MessageRules::Of(*message.GetDescriptor())
+      .Complete(path, buckets, tables, message);
+}
+
+std::string IdentityOf(const Message& message, bool buckets,
+                       const Tables& tables) {
+  CanonicalWriter writer("", 0);
+  MessageRules::Of(*message.GetDescriptor())
+      .WriteIdentity(message, buckets, tables, writer);
+  return writer.bytes();
+}
+
+bool HasFieldsOfBias(const Descriptor& message) {
+  return MessageRules::Of(message).HasFieldsOfBias();
+}
+
+std::string ShortName(const EnumDescriptor& type, int value) {
+  const size_t prefix =
+      type.value(0)->name().size() - std::string_view("UNSPECIFIED").size();
+  return std::string(type.FindValueByNumber(value)->name().substr(prefix));
+}
+
+absl::Status CheckRange(absl::string_view field, int64_t number, int64_t least,
+                        int64_t most, absl::string_view why) {
+  if (number >= least && number <= most) return absl::OkStatus();
+  return Invalid(field, ": got ", number, ", want an integer in [",
+                 ToText(least), ", ", ToText(most), "]", why);
+}
+
+}  // namespace attnbias

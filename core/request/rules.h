@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Applies the rules that the contract states of each field (options.proto):
+// range, default, presence, and the other fields that a field depends on.
+//
+// The rules of every message are compiled once. Rules that combine fields
+// otherwise are C++ next to the mathematics.
+#ifndef ATTNBIAS_CORE_REQUEST_RULES_H_
+#define ATTNBIAS_CORE_REQUEST_RULES_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "core/request/tables.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/generated_enum_reflection.h"
+#include "google/protobuf/message.h"
+
+namespace attnbias {
+
+// Checks every field of `message` and of the messages inside it, and fills in
+// what follows from what was set: first the values of `given_by`, then the
+// defaults. A field without a meaning beside another stays unset. `path` and
+// "." precede the names of fields in errors; `buckets` tells that the request
+// is for values BUCKETS, for which fields `of_bias` are neither checked nor
+// required. `message` may contain TableRefs of `tables` alone.
+//
+// INVALID_ARGUMENT  the error begins with the field's path and ": "
+absl::Status Complete(absl::string_view path, bool buckets,
+                      const Tables& tables, google::protobuf::Message& message);
+
+// Returns canonical bytes of a message that Complete accepted. Equal bytes mean
+// equal numbers: a field with its default, a field that is derived and, with
+// `buckets`, a field of biases leave no trace; -0 is 0; a table is its digest.
+std::string IdentityOf(const google::protobuf::Message& message, bool buckets,
+                       const Tables& tables);
+
+// Returns whether a field of the message belongs to biases alone.
+bool HasFieldsOfBias(const google::protobuf::Descriptor& message);
+
+// Returns "LOG" for KERPLE_KERNEL_LOG.
+std::string ShortName(const google::protobuf::EnumDescriptor& type, int value);
+
+template <typename Enum>
+std::string ShortName(Enum value) {
+  return ShortName(*google::protobuf::GetEnumDescriptor<Enum>(), value);
+}
+
+// Returns the INVALID_ARGUMENT of a number outside of [least, most], or OK.
+// Serves bounds that depend on other fields, in the words of fixed ones.
+absl::Status CheckRange(absl::string_view field, int64_t number, int64_t least,
+                        int64_t most, absl::string_view why = "");
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_CORE_REQUEST_RULES_H_

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes requests, and the tables that they name.
+#ifndef ATTNBIAS_TESTS_TESTING_SPECS_H_
+#define ATTNBIAS_TESTS_TESTING_SPECS_H_
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "attnbias/v1/service.pb.h"
+#include "core/request/tables.h"
+#include "core/table/table.h"
+#include "core/tensor/range.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace attnbias {
+
+// Parses protobuf's text: Parse<v1::Alibi>("num_heads: 8").
+template <typename Message>
+Message Parse(const std::string& text) {
+  Message message;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &message))
+      << text;
+  return message;
+}
+
+// Returns a spec of an encoding, or a spec as it is.
+template <typename Encoding>
+v1::TensorSpec SpecOf(const Encoding& encoding) {
+  v1::TensorSpec spec;
+  if constexpr (std::is_same_v<Encoding, v1::TensorSpec>) {
+    spec = encoding;
+  } else {
+    const auto& oneof =
+        *v1::TensorSpec::descriptor()->FindOneofByName("encoding");
+    for (int i = 0; i < oneof.field_count(); ++i) {
+      if (oneof.field(i)->message_type() != Encoding::descriptor()) continue;
+      spec.GetReflection()
+          ->MutableMessage(&spec, oneof.field(i))
+          ->CopyFrom(encoding);
+    }
+  }
+  return spec;
+}
+
+// The rest of a spec, without an encoding: WithOutput(alibi, "form:
+// FORM_DENSE").
+template <typename Encoding>
+v1::TensorSpec WithOutput(const Encoding& encoding, const std::string& output) {
+  v1::TensorSpec spec = SpecOf(encoding);
+  spec.mutable_output()->MergeFrom(Parse<v1::Output>(output));
+  return spec;
+}
+
+// Holds every table that a test refers to.
+inline Tables& TestTables() {
+  static auto& tables = *new Tables;
+  return tables;
+}
+
+inline v1::TableRef Ref(const Table& table) { return TestTables().Add(table); }
+
+// Returns the table of a reference that Ref returned.
+inline Table TableAt(const v1::TableRef& ref) { return *TestTables().Get(ref); }
+
+// Makes a table of normally distributed F32 numbers.
+inline Table RandomTable(const std::vector<int64_t>& shape, uint32_t seed,
+                         float deviation = 1) {
+  int64_t size = 1;
+  for (const int64_t length : shape) size *= length;
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, deviation);
+  std::vector<float> values(size);
+  for (float& value : values) value = normal(random);
+  return *Table::Create(
+      DataType::kF32, shape,
+      {reinterpret_cast<const char*>(values.data()), values.size() * 4},
+      TableLayout::kBucketsHeads);
+}
+
+inline v1::TableRef RandomRef(const std::vector<int64_t>& shape, uint32_t seed,
+                              float deviation = 1) {
+  return Ref(RandomTable(shape, seed, deviation));
+}
+
+inline v1::Range RangeOf(int64_t begin, int64_t end) {
+  v1::Range range;
+  range.set_begin(begin);
+  range.set_end(end);
+  return range;
+}
+
+// Adds an extent to a spec.
+inline v1::TensorSpec OverPairs(v1::TensorSpec spec, int64_t query_length,
+                                int64_t key_length, int64_t query_offset = 0) {
+  spec.mutable_pair()->set_query_length(query_length);
+  spec.mutable_pair()->set_key_length(key_length);
+  spec.mutable_pair()->set_query_offset(query_offset);
+  return spec;
+}
+
+inline v1::TensorSpec OverPositions(v1::TensorSpec spec, int64_t begin,
+                                    int64_t end) {
+  *spec.mutable_table()->mutable_positions() = RangeOf(begin, end);
+  return spec;
+}
+
+// One list for each axis.
+inline v1::TensorSpec AtPositions(
+    v1::TensorSpec spec, const std::vector<std::vector<int64_t>>& lists) {
+  for (const std::vector<int64_t>& list : lists) {
+    spec.mutable_table()->add_position_ids()->mutable_positions()->Add(
+        list.begin(), list.end());
+  }
+  return spec;
+}
+
+}  // namespace attnbias
+
+#endif  // ATTNBIAS_TESTS_TESTING_SPECS_H_
