@@ -42,7 +42,7 @@ struct Settings {
     const Descriptor* const type = field.message_type();
     if (type == nullptr) {
       (*config->mutable_parameters())[path].set_string_value(
-          field.options().GetExtension(v1::default_value));
+          field.options().GetExtension(v1::rule).default_());
     } else if (type == v1::PositionList::descriptor()) {
       AddInput(path, inference::TYPE_INT64);
     } else if (type == v1::InlineTable::descriptor()) {
