@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cli/commands.h"
 
+#include <google/protobuf/descriptor.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
@@ -25,10 +27,11 @@
 #include "client/cli/suggestion.h"
 #include "client/cli/table_file.h"
 #include "client/cli/tensor_options.h"
-#include "client/cli/words.h"
 
 namespace attnbias {
 namespace {
+
+using google::protobuf::FieldDescriptor;
 
 struct Settings {
   std::string server = "localhost";
@@ -123,7 +126,7 @@ class Tool {
   }
 
   int Describe() const {
-    const auto spec = Spec();
+    const auto spec = BuildSpec(settings_.tensor);
     if (!spec.ok()) return Usage(spec.status());
     const auto client = Connect();
     if (!client.ok()) return Usage(client.status());
@@ -135,7 +138,7 @@ class Tool {
   }
 
   int Show() const {
-    const auto spec = Spec();
+    const auto spec = BuildSpec(settings_.tensor);
     if (!spec.ok()) return Usage(spec.status());
     if (!settings_.png.empty()) {
       const absl::Status fits = CheckPngName(settings_.png);
@@ -185,7 +188,7 @@ class Tool {
   }
 
   int Get() const {
-    const auto spec = Spec();
+    const auto spec = BuildSpec(settings_.tensor);
     if (!spec.ok()) return Usage(spec.status());
     if (!settings_.out.empty()) {
       const absl::Status fits =
@@ -207,7 +210,7 @@ class Tool {
  private:
   absl::StatusOr<Client> Connect(
       int64_t max_tensor_bytes = ClientOptions().max_tensor_bytes) const {
-    absl::StatusOr<Client> client = Client::Create(
+    return Client::Create(
         {.target = settings_.server,
          .timeout = absl::Seconds(settings_.timeout_seconds),
          .connect_timeout = absl::Seconds(settings_.connect_timeout_seconds),
@@ -219,12 +222,9 @@ class Tool {
                            : std::optional(settings_.token_file),
          .on_retry = [this, told = false](const absl::Status& error) mutable {
            if (std::exchange(told, true)) return;
-           terminal_.err << "attnbias: " << InFlags(error.message())
-                         << "; trying " << settings_.server << " again\n";
+           terminal_.err << "attnbias: " << error.message() << "; trying "
+                         << settings_.server << " again\n";
          }});
-    if (client.ok()) return client;
-    return absl::Status(client.status().code(),
-                        InFlags(client.status().message()));
   }
 
   TlsOptions Tls() const {
@@ -233,15 +233,6 @@ class Tool {
         !absl::StrCat(tls.ca_file, tls.cert_file, tls.key_file, tls.server_name)
              .empty());
     return tls;
-  }
-
-  absl::StatusOr<v1::TensorSpec> Spec() const {
-    absl::StatusOr<v1::TensorSpec> spec = BuildSpec(settings_.tensor);
-    if (!spec.ok()) return spec;
-    if (absl::Status status = CheckExtent(settings_.tensor); !status.ok()) {
-      return status;
-    }
-    return spec;
   }
 
   absl::StatusOr<Tensor> Fetch(const Client& client,
@@ -300,77 +291,74 @@ class Tool {
   const Terminal terminal_;
 };
 
-void AddExtentOptions(CLI::App* command, TensorOptions* tensor) {
-  const std::string table = "Extent of a table";
-  command
-      ->add_option("--positions", tensor->positions,
-                   "The first N, or A:B: those in [A, B)")
-      ->group(table);
-  command
-      ->add_option("--position-ids", tensor->position_ids,
-                   "Positions in the order wanted, as 3,-1,3; once for each "
-                   "axis of the encoding")
-      ->allow_extra_args(false)
-      ->group(table);
-  const std::string pair = "Extent of queries and keys";
-  command
-      ->add_option("--queries", tensor->queries,
-                   "All of a length N, or A:B: of a length B those in [A, B); "
-                   "of a grid the first N tokens, or those in [A, B)")
-      ->group(pair);
-  command->add_option("--keys", tensor->keys, "As --queries")->group(pair);
-  command
-      ->add_option("--align", tensor->align,
-                   "start: query 0 meets key 0; end: the last ones meet")
-      ->group(pair);
-  command
-      ->add_option("--query-offset", tensor->query_offset,
-                   "Position of query 0")
-      ->group(pair);
-  command
-      ->add_option("--query-position-ids", tensor->query_position_ids,
-                   "Positions instead of --queries")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->group(pair);
-  command
-      ->add_option("--key-position-ids", tensor->key_position_ids,
-                   "Positions instead of --keys")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->group(pair);
+// What the help adds to the name of a flag and the type of its value.
+constexpr std::pair<absl::string_view, absl::string_view> kHelp[] = {
+    {"positions", "Consecutive positions; N is 0:N"},
+    {"position_ids", "Positions in the order wanted; once for each axis"},
+    {"query_length", "Length of the whole"},
+    {"key_length", "Length of the whole"},
+    {"alignment", "start: query 0 meets key 0; end: the last ones meet"},
+    {"query_offset", "Position of query 0"},
+    {"queries", "Window inside the length, or of a grid's tokens; N is 0:N"},
+    {"keys", "As --queries"},
+    {"heads", "As --queries, of all heads"},
+    {"query_positions", "Positions instead of --query-length"},
+    {"key_positions", "Positions instead of --key-length"},
+    {"scale", "Factor before the one rounding"},
+    {"causal", "Masks keys right of the query"},
+    {"window_left", "Masks keys further left than that"},
+    {"window_right", "Masks keys further right than that"},
+    {"fill_value", "What masked elements become; -inf if not given"},
+    {"fill_lowest", "Masked elements become the data type's lowest number"},
+};
+
+std::string HelpOf(absl::string_view field) {
+  const auto help = absl::c_find_if(
+      kHelp, [&](const auto& entry) { return entry.first == field; });
+  return help == std::end(kHelp) ? "" : std::string(help->second);
 }
 
-void AddOutputOptions(CLI::App* command, TensorOptions* tensor) {
-  const std::string output = "Output";
-  command
-      ->add_option("--dtype", tensor->data_type, "f64, f32, f16, bf16 or i32")
-      ->group(output);
-  command->add_option("--values", tensor->values, "bias or buckets")
-      ->group(output);
-  command
-      ->add_option("--scale", tensor->scale, "Factor before the one rounding")
-      ->group(output);
-  const std::string mask = "Mask";
-  command->add_flag("--causal", tensor->causal, "Masks keys right of the query")
-      ->group(mask);
-  command
-      ->add_option("--window-left", tensor->window_left,
-                   "Masks keys further left than N")
-      ->group(mask);
-  command
-      ->add_option("--window-right", tensor->window_right,
-                   "Masks keys further right than N")
-      ->group(mask);
-  command
-      ->add_option("--fill", tensor->fill,
-                   "What masked elements become: a number or lowest; -inf if "
-                   "not given")
-      ->group(mask);
+std::string PlaceholderOf(const FieldDescriptor& field) {
+  if (field.enum_type() != nullptr) {
+    return absl::StrJoin(ShortNames(*field.enum_type()), "|");
+  }
+  if (field.message_type() == v1::Range::descriptor()) return "A:B";
+  if (field.message_type() != nullptr) return "N,N,...";
+  return field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE ? "X" : "N";
+}
+
+// Flags for the fields of extents, of the output and of its mask. A grid's are
+// among those of queries and keys.
+void AddFlags(CLI::App* command, TensorOptions* tensor, bool is_whole) {
+  for (const auto& [group, type] :
+       {std::pair("Extent of a table", v1::TableExtent::descriptor()),
+        std::pair("Extent of queries and keys", v1::PairExtent::descriptor()),
+        std::pair("Output", v1::Output::descriptor()),
+        std::pair("Mask", v1::Mask::descriptor())}) {
+    for (int i = 0; i < type->field_count(); ++i) {
+      const FieldDescriptor& field = *type->field(i);
+      const std::string name(field.name());
+      // A picture has one head and no form.
+      const bool fits = is_whole || (name != "heads" && name != "form");
+      if (!fits || field.message_type() == v1::Mask::descriptor()) continue;
+      std::vector<std::string>& values = tensor->flags[name];
+      CLI::Option* flag;
+      if (field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL) {
+        flag = command->add_flag(FlagOf(name), values, HelpOf(name));
+      } else {
+        flag = command->add_option(FlagOf(name), values, HelpOf(name))
+                   ->type_name(PlaceholderOf(field))
+                   ->allow_extra_args(false);
+        if (!field.is_repeated()) flag->expected(1);
+      }
+      flag->group(group);
+    }
+  }
 }
 
 CLI::App* AddTensorCommand(CLI::App* app, const std::string& name,
-                           const std::string& description, Settings* settings) {
+                           const std::string& description, Settings* settings,
+                           bool is_whole) {
   CLI::App* command = app->add_subcommand(name, description);
   command
       ->add_option("encoding", settings->tensor.encoding,
@@ -382,22 +370,8 @@ CLI::App* AddTensorCommand(CLI::App* app, const std::string& name,
                                 "slopes=1,0.5; a table is ",
                                 kTableForms))
       ->type_name("NAME=VALUE");
-  AddExtentOptions(command, &settings->tensor);
-  AddOutputOptions(command, &settings->tensor);
+  AddFlags(command, &settings->tensor, is_whole);
   return command;
-}
-
-// What a whole answer has, and a picture does not.
-void AddWholeOptions(CLI::App* command, TensorOptions* tensor) {
-  command
-      ->add_option("--heads", tensor->heads,
-                   "The first N, or A:B: those in [A, B)")
-      ->group("Extent of queries and keys");
-  command
-      ->add_option("--form", tensor->form,
-                   "table, toeplitz, key_row, "
-                   "block_toeplitz_2d or dense")
-      ->group("Output");
 }
 
 void AddSecurityOptions(CLI::App* app, Settings* settings) {
@@ -469,20 +443,18 @@ Commands AddCommands(CLI::App* app, Settings* settings) {
                      "One of the server's services instead of the whole");
   CLI::App* get = AddTensorCommand(
       app, "get", "Fetches a tensor into a file or prints its corners",
-      settings);
+      settings, /*is_whole=*/true);
   get->add_option("--out", settings->out,
                   "FILE.npy, FILE.safetensors, or - for the bare bytes on the "
                   "standard output");
   get->add_option("--part", settings->part,
                   "The one of several parts that goes to FILE.npy or -");
   CLI::App* describe =
-      AddTensorCommand(app, "describe", "What get would fetch", settings);
-  for (CLI::App* command : {get, describe}) {
-    AddWholeOptions(command, &settings->tensor);
-  }
+      AddTensorCommand(app, "describe", "What get would fetch", settings,
+                       /*is_whole=*/true);
   CLI::App* show = AddTensorCommand(
       app, "show", "Draws a tensor as a heat map, here or into a file",
-      settings);
+      settings, /*is_whole=*/false);
   show->add_option("--head", settings->head, "The head to draw; 0 if not given")
       ->check(CLI::NonNegativeNumber);
   show->add_option("--part", settings->part,

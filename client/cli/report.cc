@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -16,13 +15,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "attnbias/error.h"
 #include "attnbias/internal/printable.h"
 #include "attnbias/v1/options.pb.h"
 #include "client/cli/spec_fields.h"
-#include "client/cli/words.h"
 #include "proto/grpc_versions.h"
 
 namespace attnbias {
@@ -66,80 +62,75 @@ void MakePrintable(Message* message) {
   }
 }
 
-// A line of the list: a field that can be set.
+// A line of the list: a field that can be set, and whether it must be.
 struct FieldRow {
   std::string name;
-  // Of one value; "" if `values` lists them.
-  std::string type;
-  std::vector<std::string> values = {};
-  bool is_list = false;
-  bool is_required = false;
-  // The fields that may take the place of a required one.
-  std::vector<std::string> given_by = {};
-  std::optional<std::string> default_value = std::nullopt;
-
-  std::string Need() const {
-    if (is_required) return "required";
-    if (!given_by.empty()) {
-      return absl::StrCat("required without ", absl::StrJoin(given_by, " | "));
-    }
-    return default_value ? absl::StrCat("default ", *default_value)
-                         : "optional";
-  }
-  std::string Type() const {
-    return absl::StrCat(values.empty() ? type : absl::StrJoin(values, " | "),
-                        is_list ? ",..." : "");
-  }
+  std::string need;
+  const FieldDescriptor* field;
 };
 
-// A list is empty by default. Whether a table is needed depends on the values
-// asked for.
-FieldRow RowOf(const FieldDescriptor& field) {
-  FieldRow row = {.name = std::string(field.name())};
-  if (field.message_type() == v1::TableRef::descriptor()) {
-    row.type =
-        "@FILE.safetensors:TENSOR | @FILE.npy | name:NAME | sha256:DIGEST";
-    return row;
+// Whether a table of biases is needed depends on the values asked for.
+std::string NeedOf(const FieldDescriptor& field) {
+  const v1::FieldRule& rule = field.options().GetExtension(v1::rule);
+  if (!rule.given_by().empty()) {
+    return absl::StrCat("required without ",
+                        absl::StrReplaceAll(rule.given_by(), {{"|", " | "}}));
   }
-  if (field.enum_type() != nullptr) {
-    row.values = ShortNames(*field.enum_type());
-  } else {
-    row.type = field.cpp_type_name();
+  if (!rule.default_().empty()) {
+    return absl::StrCat("default ",
+                        field.enum_type() == nullptr
+                            ? rule.default_()
+                            : ShortName(*field.enum_type(), rule.default_()));
   }
-  row.is_list = field.is_repeated();
-  if (field.options().HasExtension(v1::default_value)) {
-    const std::string& value = field.options().GetExtension(v1::default_value);
-    if (value.empty()) return row;
-    row.default_value = field.enum_type() != nullptr
-                            ? ShortName(*field.enum_type(), value)
-                            : value;
-  } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL &&
-             !field.has_presence()) {
-    row.default_value = "false";
-  } else if (field.options().HasExtension(v1::given_by)) {
-    row.given_by =
-        absl::StrSplit(field.options().GetExtension(v1::given_by), '|');
-  } else {
-    row.is_required = !field.is_repeated();
+  const bool is_value = field.message_type() == nullptr && !field.is_repeated();
+  if (is_value && field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL &&
+      !field.has_presence()) {
+    return "default false";
   }
-  return row;
+  return rule.required() || (is_value && !rule.has_default_()) ? "required"
+                                                               : "optional";
+}
+
+// With the bounds of a number, the axes of a table, and what it goes with.
+std::string TypeOf(const FieldDescriptor& field) {
+  const v1::FieldRule& rule = field.options().GetExtension(v1::rule);
+  std::string text = field.message_type() != nullptr ? "table"
+                     : field.enum_type() != nullptr
+                         ? absl::StrJoin(ShortNames(*field.enum_type()), " | ")
+                         : field.cpp_type_name();
+  if (field.is_repeated()) text += ",...";
+  if (rule.has_max()) {
+    absl::StrAppendFormat(
+        &text, rule.has_above() ? " in (%.15g, %.15g]" : " in [%.15g, %.15g]",
+        rule.has_above() ? rule.above() : rule.min(), rule.max());
+  }
+  if (rule.even()) text += ", even";
+  if (!rule.shape().empty()) absl::StrAppend(&text, " [", rule.shape(), "]");
+  if (!rule.only_with().empty()) {
+    absl::StrAppend(&text, ", only with ", rule.only_with());
+  }
+  if (!rule.not_with().empty()) {
+    absl::StrAppend(&text, ", not with ", rule.not_with());
+  }
+  return text;
 }
 
 std::vector<FieldRow> RowsOf(const google::protobuf::Descriptor& message) {
   std::vector<FieldRow> rows;
   for (int i = 0; i < message.field_count(); ++i) {
     const FieldDescriptor& field = *message.field(i);
+    const std::string name(field.name());
     if (HasParts(field)) {
       for (FieldRow& row : RowsOf(*field.message_type())) {
-        row.name = absl::StrCat(field.name(), ".N.", row.name);
+        row.name = absl::StrCat(name, ".N.", row.name);
         rows.push_back(std::move(row));
       }
       continue;
     }
-    rows.push_back(RowOf(field));
+    rows.push_back({name, NeedOf(field), &field});
     if (field.message_type() != v1::TableRef::descriptor()) continue;
-    rows.push_back({.name = absl::StrCat(field.name(), "_layout"),
-                    .values = ShortNames(*v1::TableLayout_descriptor())});
+    rows.push_back({absl::StrCat(name, "_layout"), "optional",
+                    v1::TableRef::descriptor()->FindFieldByName("layout")});
   }
   return rows;
 }
@@ -182,11 +173,11 @@ std::string FieldList(const FieldDescriptor& encoding) {
   int need_width = 0;
   for (const FieldRow& row : rows) {
     name_width = std::max(name_width, static_cast<int>(row.name.size()));
-    need_width = std::max(need_width, static_cast<int>(row.Need().size()));
+    need_width = std::max(need_width, static_cast<int>(row.need.size()));
   }
   for (const FieldRow& row : rows) {
     absl::StrAppendFormat(&text, "  %-*s %-*s %s\n", name_width, row.name,
-                          need_width, row.Need(), row.Type());
+                          need_width, row.need, TypeOf(*row.field));
   }
   const auto& message = *encoding.message_type();
   for (int i = 0; i < message.field_count(); ++i) {
@@ -201,28 +192,39 @@ OrderedJson ListOf(
   return std::vector<std::string>(names.begin(), names.end());
 }
 
+// With the contract's names.
+std::string JsonOf(const Message& message,
+                   google::protobuf::util::JsonPrintOptions options = {}) {
+  options.preserve_proto_field_names = true;
+  std::string text;
+  const auto status =
+      google::protobuf::util::MessageToJsonString(message, &text, options);
+  return status.ok() ? text : status.ToString();
+}
+
 OrderedJson EncodingAsJson(const FieldDescriptor& encoding) {
   OrderedJson fields = OrderedJson::array();
   for (const FieldRow& row : RowsOf(*encoding.message_type())) {
-    OrderedJson field = {{"name", row.name}, {"required", row.is_required}};
-    if (row.values.empty()) {
-      field["type"] = row.type;
+    OrderedJson field = {{"name", row.name},
+                         {"required", row.need == "required"}};
+    const auto* type = row.field->enum_type();
+    if (type == nullptr) {
+      field["type"] = row.field->message_type() == nullptr
+                          ? row.field->cpp_type_name()
+                          : "table";
     } else {
-      field["values"] = row.values;
+      field["values"] = ShortNames(*type);
     }
-    field["list"] = row.is_list;
-    if (!row.given_by.empty()) field["required_without"] = row.given_by;
-    if (row.default_value) field["default"] = *row.default_value;
-    const auto* of = encoding.message_type()->FindFieldByName(row.name);
-    if (of != nullptr && of->enum_type() != nullptr) {
-      for (int i = 1; i < of->enum_type()->value_count(); ++i) {
-        const auto& value = *of->enum_type()->value(i);
-        const std::string name = ShortName(*of->enum_type(), value.name());
-        const auto& needs = value.options().GetRepeatedExtension(v1::needs);
-        const auto& takes = value.options().GetRepeatedExtension(v1::takes);
-        if (!needs.empty()) field["needs"][name] = ListOf(needs);
-        if (!takes.empty()) field["takes"][name] = ListOf(takes);
-      }
+    field["list"] = row.field->is_repeated();
+    field["rule"] =
+        OrderedJson::parse(JsonOf(row.field->options().GetExtension(v1::rule)));
+    for (int i = 1; type != nullptr && i < type->value_count(); ++i) {
+      const auto& value = *type->value(i);
+      const std::string name = ShortName(*type, value.name());
+      const auto& needs = value.options().GetRepeatedExtension(v1::needs);
+      const auto& takes = value.options().GetRepeatedExtension(v1::takes);
+      if (!needs.empty()) field["needs"][name] = ListOf(needs);
+      if (!takes.empty()) field["takes"][name] = ListOf(takes);
     }
     fields.push_back(std::move(field));
   }
@@ -343,30 +345,20 @@ std::string InfoReport(v1::GetServerInfoResponse info) {
   return text;
 }
 
-std::string AsJson(const google::protobuf::Message& message) {
+std::string AsJson(const Message& message) {
   google::protobuf::util::JsonPrintOptions options;
   options.add_whitespace = true;
   PrintUnsetFields(&options);
-  options.preserve_proto_field_names = true;
-  std::string text;
-  const auto status =
-      google::protobuf::util::MessageToJsonString(message, &text, options);
-  return status.ok() ? text : status.ToString();
+  return JsonOf(message, options);
 }
 
 std::string ErrorReport(const absl::Status& status) {
-  // What is lost is told in the server's words, which are not the caller's.
-  const std::string message = absl::IsDataLoss(status)
-                                  ? std::string(status.message())
-                                  : InFlags(status.message());
   std::string text = absl::StrCat(absl::StatusCodeToString(status.code()), ": ",
-                                  message, "\n");
+                                  status.message(), "\n");
   for (const FieldViolation& violation : FieldViolations(status)) {
     if (absl::StrContains(status.message(), violation.field)) continue;
-    absl::StrAppend(
-        &text, "  ",
-        InFlags(absl::StrCat(violation.field, ": ", violation.description)),
-        "\n");
+    absl::StrAppend(&text, "  ", violation.field, ": ", violation.description,
+                    "\n");
   }
   return text;
 }

@@ -20,8 +20,8 @@ namespace attnbias {
 absl::StatusOr<std::vector<const google::protobuf::FieldDescriptor*>>
 EncodingsNamed(const std::vector<std::string>& names);
 
-// Encodings with their fields, types, defaults and enum values, out of the
-// contract's descriptors.
+// Encodings with their fields, rules and enum values, out of the contract's
+// descriptors.
 std::string EncodingList(
     const std::vector<const google::protobuf::FieldDescriptor*>& encodings);
 std::string EncodingListAsJson(
@@ -48,8 +48,8 @@ std::string InfoReport(v1::GetServerInfoResponse info);
 // A message as JSON, with all fields under the contract's names.
 std::string AsJson(const google::protobuf::Message& message);
 
-// Code and message in the words of the command line, then one line for each
-// blamed field that the message does not name.
+// Code and message, then one line for each blamed field that the message does
+// not name.
 std::string ErrorReport(const absl::Status& status);
 
 }  // namespace attnbias

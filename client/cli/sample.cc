@@ -186,8 +186,8 @@ absl::StatusOr<Matrix> MatrixOf(const v1::TensorHeader& whole,
   const bool vectors = HoldsVectors(whole, drawn);
   if (vectors && drawn.form() == v1::FORM_DENSE) {
     return absl::InvalidArgumentError(
-        "--query-position-ids, --key-position-ids: got a list, want --queries "
-        "and --keys: vectors are drawn over relative positions");
+        "--query-positions, --key-positions: got a list, want --query-length "
+        "and --key-length: vectors are drawn over relative positions");
   }
   const Axes axes = AxesOf(whole, drawn);
   if (axes.rows.size() < 1 || axes.columns.size() < 1) {

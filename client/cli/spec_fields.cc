@@ -42,13 +42,25 @@ std::string ValuePrefix(const EnumDescriptor& type) {
   return prefix + "_";
 }
 
-// Writes values of one field, naming it in errors.
+absl::Status Unwanted(absl::string_view text, absl::string_view wanted) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("got \"", text, "\", want ", wanted));
+}
+
+// Puts the name of what was refused before the message.
+absl::Status Named(absl::string_view name, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(absl::StrCat(name, status.message()));
+}
+
+// Writes values of one field. Errors do not name it.
 class FieldWriter {
  public:
   FieldWriter(Message* message, const FieldDescriptor* field)
       : message_(message), field_(field) {}
 
   absl::Status Write(absl::string_view text) const {
+    if (field_->message_type() != nullptr) return WriteMessage(text);
     if (!field_->is_repeated()) return WriteOne(text);
     for (const absl::string_view item : absl::StrSplit(text, ',')) {
       if (absl::Status status = WriteOne(item); !status.ok()) return status;
@@ -57,12 +69,6 @@ class FieldWriter {
   }
 
  private:
-  absl::Status Unwanted(absl::string_view text,
-                        absl::string_view wanted) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat(field_->name(), ": got \"", text, "\", want ", wanted));
-  }
-
   template <typename T, auto Set, auto Add>
   absl::Status Store(T value) const {
     const Reflection* reflection = message_->GetReflection();
@@ -114,26 +120,33 @@ class FieldWriter {
       }
       case FieldDescriptor::CPPTYPE_ENUM: {
         const absl::StatusOr<int> value = ParseEnum(*field_->enum_type(), text);
-        if (!value.ok()) {
-          return absl::InvalidArgumentError(
-              absl::StrCat(field_->name(), ": ", value.status().message()));
-        }
+        if (!value.ok()) return value.status();
         return Store<int, &Reflection::SetEnumValue, &Reflection::AddEnumValue>(
             *value);
       }
-      case FieldDescriptor::CPPTYPE_MESSAGE:
-        return WriteTable(text);
       default:
         return Unwanted(text, "a field that the command line can set");
     }
   }
 
-  absl::Status WriteTable(absl::string_view text) const {
-    if (field_->message_type() != v1::TableRef::descriptor()) {
-      return Unwanted(text, "a field that the command line can set");
+  absl::Status WriteMessage(absl::string_view text) const {
+    const Reflection* reflection = message_->GetReflection();
+    Message* value = field_->is_repeated()
+                         ? reflection->AddMessage(message_, field_)
+                         : reflection->MutableMessage(message_, field_);
+    if (field_->message_type() == v1::TableRef::descriptor()) {
+      return WriteTable(text, static_cast<v1::TableRef*>(value));
     }
-    auto* table = static_cast<v1::TableRef*>(
-        message_->GetReflection()->MutableMessage(message_, field_));
+    if (field_->message_type() == v1::Range::descriptor()) {
+      return WriteRange(text, static_cast<v1::Range*>(value));
+    }
+    if (field_->message_type() == v1::PositionList::descriptor()) {
+      return FieldWriter(value, value->GetDescriptor()->field(0)).Write(text);
+    }
+    return Unwanted(text, "a field that the command line can set");
+  }
+
+  static absl::Status WriteTable(absl::string_view text, v1::TableRef* table) {
     if (absl::ConsumePrefix(&text, kDigestPrefix)) {
       table->set_sha256(std::string(text));
       return absl::OkStatus();
@@ -146,11 +159,21 @@ class FieldWriter {
       return Unwanted(text, kTableForms);
     }
     auto read = ReadTableFile(std::string(text));
-    if (!read.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(field_->name(), ": ", read.status().message()));
-    }
+    if (!read.ok()) return read.status();
     *table->mutable_inline_table() = *std::move(read);
+    return absl::OkStatus();
+  }
+
+  static absl::Status WriteRange(absl::string_view text, v1::Range* range) {
+    const std::vector<absl::string_view> ends = absl::StrSplit(text, ':');
+    int64_t begin = 0;
+    int64_t end = 0;
+    if (ends.size() > 2 || !absl::SimpleAtoi(ends.back(), &end) ||
+        (ends.size() == 2 && !absl::SimpleAtoi(ends.front(), &begin))) {
+      return Unwanted(text, "a half-open range A:B, or N for 0:N");
+    }
+    range->set_begin(begin);
+    range->set_end(end);
     return absl::OkStatus();
   }
 
@@ -215,9 +238,6 @@ absl::StatusOr<Message*> PartOf(const FieldDescriptor& field,
              : reflection->MutableRepeatedMessage(message, &field, number);
 }
 
-absl::Status SetField(absl::string_view name, absl::string_view value,
-                      Message* message);
-
 // "layers.0.weight": a field of one of several messages.
 absl::Status SetFieldOfPart(const FieldDescriptor& field,
                             absl::string_view name, absl::string_view value,
@@ -226,12 +246,8 @@ absl::Status SetFieldOfPart(const FieldDescriptor& field,
       absl::StrSplit(name, absl::MaxSplits('.', 2));
   const auto part = PartOf(field, words[1], message);
   if (!part.ok()) return part.status();
-  if (const absl::Status status = SetField(words[2], value, *part);
-      !status.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(words[0], ".", words[1], ".", status.message()));
-  }
-  return absl::OkStatus();
+  return Named(absl::StrCat(words[0], ".", words[1], "."),
+               SetField(words[2], value, *part));
 }
 
 // The repeated message whose field `name` is, or null: "layers" of
@@ -245,43 +261,11 @@ const FieldDescriptor* PartsNamed(const Descriptor& type,
   return field != nullptr && HasParts(*field) ? field : nullptr;
 }
 
-absl::Status SetField(absl::string_view name, absl::string_view value,
-                      Message* message) {
-  const Descriptor* type = message->GetDescriptor();
-  if (const auto* field = PartsNamed(*type, name)) {
-    return SetFieldOfPart(*field, name, value, message);
-  }
-  if (const auto* field = type->FindFieldByName(std::string(name));
-      field != nullptr && !HasParts(*field)) {
-    return FieldWriter(message, field).Write(value);
-  }
-  absl::string_view table = name;
-  if (absl::ConsumeSuffix(&table, kLayoutSuffix)) {
-    const auto* field = type->FindFieldByName(std::string(table));
-    if (field != nullptr &&
-        field->message_type() == v1::TableRef::descriptor()) {
-      const absl::StatusOr<int> layout =
-          ParseEnum(*v1::TableLayout_descriptor(), value);
-      if (!layout.ok()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(name, ": ", layout.status().message()));
-      }
-      static_cast<v1::TableRef*>(
-          message->GetReflection()->MutableMessage(message, field))
-          ->set_layout(static_cast<v1::TableLayout>(*layout));
-      return absl::OkStatus();
-    }
-  }
-  const std::vector<std::string> names = SettableNames(*type);
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, ": no such field, want one of ",
-                   absl::StrJoin(names, ", "), DidYouMean(name, names)));
-}
-
 }  // namespace
 
 bool HasParts(const FieldDescriptor& field) {
-  return field.is_repeated() && field.message_type() != nullptr;
+  return field.is_repeated() && field.message_type() != nullptr &&
+         field.message_type() != v1::PositionList::descriptor();
 }
 
 std::vector<std::string> SettableNames(const Descriptor& type) {
@@ -342,9 +326,10 @@ std::vector<std::string> ShortNames(const EnumDescriptor& type) {
 
 absl::StatusOr<int> ParseEnum(const EnumDescriptor& type,
                               absl::string_view text) {
-  const std::string name =
-      absl::StrCat(ValuePrefix(type), absl::AsciiStrToUpper(text));
-  const auto* value = type.FindValueByName(name);
+  const std::string prefix = ValuePrefix(type);
+  const std::string name = absl::AsciiStrToUpper(text);
+  const auto* value = type.FindValueByName(
+      absl::StrCat(prefix, absl::StripPrefix(name, prefix)));
   if (value == nullptr || value->number() == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("got \"", text, "\", want one of ",
@@ -368,6 +353,35 @@ std::string EncodingText(const v1::TensorSpec& spec) {
   return "";
 }
 
+absl::Status SetField(absl::string_view name, absl::string_view value,
+                      Message* message) {
+  const Descriptor* type = message->GetDescriptor();
+  if (const auto* field = PartsNamed(*type, name)) {
+    return SetFieldOfPart(*field, name, value, message);
+  }
+  if (const auto* field = type->FindFieldByName(std::string(name));
+      field != nullptr && !HasParts(*field)) {
+    return Named(absl::StrCat(name, ": "),
+                 FieldWriter(message, field).Write(value));
+  }
+  absl::string_view table = name;
+  if (absl::ConsumeSuffix(&table, kLayoutSuffix)) {
+    const auto* field = type->FindFieldByName(std::string(table));
+    if (field != nullptr &&
+        field->message_type() == v1::TableRef::descriptor()) {
+      Message* ref = message->GetReflection()->MutableMessage(message, field);
+      return Named(absl::StrCat(name, ": "),
+                   FieldWriter(ref, v1::TableRef::descriptor()->FindFieldByName(
+                                        "layout"))
+                       .Write(value));
+    }
+  }
+  const std::vector<std::string> names = SettableNames(*type);
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, ": no such field, want one of ",
+                   absl::StrJoin(names, ", "), DidYouMean(name, names)));
+}
+
 absl::Status SetEncoding(const std::string& encoding,
                          const std::vector<std::string>& assignments,
                          v1::TensorSpec* spec) {
@@ -387,11 +401,10 @@ absl::Status SetEncoding(const std::string& encoding,
       return absl::InvalidArgumentError(absl::StrCat(
           encoding, ".", parts.first, ": given twice, want it once"));
     }
-    const absl::Status status = SetField(parts.first, parts.second, message);
-    if (!status.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(encoding, ".", status.message()));
-    }
+    const absl::Status status =
+        Named(absl::StrCat(encoding, "."),
+              SetField(parts.first, parts.second, message));
+    if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }

@@ -38,6 +38,11 @@ bool HasParts(const google::protobuf::FieldDescriptor& field);
 std::vector<std::string> SettableNames(
     const google::protobuf::Descriptor& type);
 
+// Sets a field of `message` by its name. INVALID_ARGUMENT begins with the name.
+// A range is A:B, or N for 0:N, a list 3,-1,3.
+absl::Status SetField(absl::string_view name, absl::string_view value,
+                      google::protobuf::Message* message);
+
 // Chooses the encoding called `encoding` and sets its fields. INVALID_ARGUMENT
 // names the encoding or field, what came and what was wanted.
 absl::Status SetEncoding(const std::string& encoding,
@@ -47,7 +52,8 @@ absl::Status SetEncoding(const std::string& encoding,
 // An encoding and its fields, as SetEncoding takes them; "" if `spec` has none.
 std::string EncodingText(const v1::TensorSpec& spec);
 
-// A value of `type` by its short name in any case: "bf16", "concatenated".
+// A value of `type` by its name in any case, or without the type's: "bf16",
+// "DATA_TYPE_BF16".
 absl::StatusOr<int> ParseEnum(const google::protobuf::EnumDescriptor& type,
                               absl::string_view text);
 

@@ -59,7 +59,7 @@ with attnbias.Client({address!r}, timeout={TIMEOUT}) as client:
 
 def tool(address: str, out: pathlib.Path) -> list[str]:
     command = [os.environ["ATTNBIAS_CLI_BINARY"], f"--server={address}", f"--timeout={TIMEOUT}"]
-    extent = [f"--queries={LENGTH}", f"--keys={LENGTH}", "--form=dense"]
+    extent = [f"--query-length={LENGTH}", f"--key-length={LENGTH}", "--form=dense"]
     return [*command, "get", "alibi", f"num_heads={HEADS}", *extent, f"--out={out}"]
 
 

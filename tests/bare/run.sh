@@ -25,7 +25,7 @@ serve() {
   [[ $line == "listening on "* ]]
   printf '=== answers after %d s\n' "$SECONDS"
   "${inside[@]}" ./dev attnbias health
-  "${inside[@]}" ./dev attnbias get alibi num_heads=8 --queries 4 --keys 4
+  "${inside[@]}" ./dev attnbias get alibi num_heads=8 --query-length 4 --key-length 4
   kill "$server"
   wait "$server"
 }

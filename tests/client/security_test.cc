@@ -137,7 +137,7 @@ TEST_F(SecurityTest, AServerMayHaveAnotherName) {
   EXPECT_THAT(Failure({.target = server.target(), .tls = tls}),
               StartsWith(server.target() +
                          " has a certificate for another name: ask it by one "
-                         "of its names, or set TlsOptions::server_name ("));
+                         "of its names, or set tls.server_name ("));
   tls.server_name = "attnbias.example";
   const Client client = Make({.target = server.target(), .tls = tls});
   EXPECT_EQ(client.ServerInfo().status(), absl::OkStatus());
@@ -255,24 +255,24 @@ TEST_F(SecurityTest, WhatIsWrongWithAConnectionIsSaid) {
   EXPECT_THAT(
       Failure({.target = plain.target(), .tls = Trusting()}),
       StartsWith(plain.target() + " answers, but not with TLS: leave out "
-                                  "ClientOptions::tls ("));
+                                  "tls ("));
   EXPECT_THAT(
       Failure({.target = tls.target(), .tls = TlsOptions{.enabled = false}}),
       StartsWith(tls.target() +
                  " answers, but not with gRPC in plaintext: does it need TLS? "
-                 "Set ClientOptions::tls ("));
+                 "Set tls ("));
   EXPECT_THAT(Failure({.target = tls.target(),
                        .tls = TlsOptions{.ca_file = Path("other-ca.pem")}}),
               StartsWith(tls.target() +
                          " has a certificate that is not trusted here, or has "
                          "expired: set its "
-                         "authority's, TlsOptions::ca_file ("));
+                         "authority's, tls.ca_file ("));
   EXPECT_THAT(
       Failure({.target = mutual.target(), .tls = Trusting()}),
       StartsWith(mutual.target() +
                  " answers, but not with gRPC over TLS: is it starting or "
                  "stopping, or does it want a "
-                 "certificate? Set TlsOptions::cert_file and key_file ("));
+                 "certificate? Set tls.cert_file and tls.key_file ("));
   EXPECT_THAT(
       Failure({.target = mutual.target(), .tls = foreign}),
       StartsWith(mutual.target() +
@@ -298,8 +298,8 @@ TEST_F(SecurityTest, WhoIsNotKnownHearsWhatToTry) {
   const std::string target = server.target();
   EXPECT_EQ(message({.target = target}, grpc::StatusCode::UNAUTHENTICATED),
             target +
-                " wants to know who calls: set ClientOptions::token_file, or "
-                "TlsOptions::cert_file and key_file (no)");
+                " wants to know who calls: set token_file, or "
+                "tls.cert_file and tls.key_file (no)");
   EXPECT_EQ(message({.target = target, .token = "abc"},
                     grpc::StatusCode::UNAUTHENTICATED),
             target +
@@ -319,7 +319,7 @@ TEST_F(SecurityTest, ATokenLeavesThisMachineOnlyOverTls) {
             absl::InvalidArgumentError(
                 "token: got one for attnbias.example:50051, which is not on "
                 "this machine, in plaintext that others could read: set "
-                "ClientOptions::tls"));
+                "tls"));
   setenv("ATTNBIAS_CLIENT_TOKEN_FILE", Path("token").c_str(), 1);
   EXPECT_THAT(
       std::string(status({.target = "ipv4:127.0.0.1,10.0.0.1"}).message()),

@@ -85,8 +85,8 @@ class ToolTest : public ::testing::Test {
 
   // `get` of an ALiBi bias, with more arguments.
   int Get(const std::vector<std::string>& more) {
-    std::vector<std::string> line = {"get", "alibi",  "--queries",
-                                     "2",   "--keys", "2"};
+    std::vector<std::string> line = {"get", "alibi",        "--query-length",
+                                     "2",   "--key-length", "2"};
     line.insert(line.end(), more.begin(), more.end());
     return Run(line);
   }
@@ -120,7 +120,7 @@ TEST_F(ToolTest, NobodyThereIsNotHealthy) {
   EXPECT_THAT(err_.str(),
               StartsWith("attnbias: UNAVAILABLE: nothing answers at "
                          "127.0.0.1:1: is the server running? attnbias-server "
-                         "starts one, --server HOST:PORT asks another ("));
+                         "starts one ("));
   EXPECT_EQ(err_.str().find('\n'), err_.str().size() - 1) << "one line";
 }
 
@@ -139,7 +139,7 @@ TEST_F(ToolTest, WaitingForAServerIsSaidOnce) {
 TEST_F(ToolTest, AServerThatIsNoneIsAMistakeOfTheCommandLine) {
   EXPECT_EQ(RunAlone({"health", "--server", "localhost:x"}), 2);
   EXPECT_EQ(err_.str(),
-            "attnbias: --server: got \"localhost:x\", want host, host:port, "
+            "attnbias: target: got \"localhost:x\", want host, host:port, "
             "[IPv6]:port, unix:/path or another target of gRPC\n");
 }
 
@@ -150,7 +150,7 @@ TEST_F(ToolTest, StreamsCanBeGiven) {
   EXPECT_EQ(server_.requests()[0].read_limit(), 16 << 20);
   EXPECT_EQ(server_.requests()[1].read_limit(), 0);
   EXPECT_EQ(Get({"--streams", "0"}), 2);
-  EXPECT_EQ(err_.str(), "attnbias: --streams: got 0, want 1 to 64\n");
+  EXPECT_EQ(err_.str(), "attnbias: streams: got 0, want 1 to 64\n");
 }
 
 TEST_F(ToolTest, OutputThatCannotBeWrittenIsAFailure) {
@@ -231,7 +231,7 @@ TEST_F(SecureToolTest, AsksAServerOfAnotherName) {
                                         "--tls-ca", Path("ca")};
   EXPECT_EQ(RunAlone(arguments), 1);
   EXPECT_THAT(err_.str(), HasSubstr("by one of its names, or set "
-                                    "--tls-server-name NAME ("));
+                                    "tls.server_name ("));
   ::setenv("ATTNBIAS_CLIENT_TLS_SERVER_NAME", "attnbias.example", 1);
   EXPECT_EQ(RunAlone(arguments), 0) << err_.str();
   ::setenv("ATTNBIAS_CLIENT_TLS_SERVER_NAME", "other.example", 1);
@@ -243,45 +243,45 @@ TEST_F(SecureToolTest, AsksAServerOfAnotherName) {
 // Alone it is TLS, with the authorities that the system trusts.
 TEST_F(SecureToolTest, AServersNameIsNotAskedForInPlaintext) {
   EXPECT_EQ(Run({"health", "--tls-server-name", "localhost"}), 1);
-  EXPECT_THAT(err_.str(), HasSubstr("not with TLS: leave out --tls ("));
+  EXPECT_THAT(err_.str(), HasSubstr("not with TLS: leave out tls ("));
 }
 
-TEST_F(SecureToolTest, SaysWhatToTryInFlags) {
+TEST_F(SecureToolTest, SaysWhatToTry) {
   EXPECT_EQ(RunSecurely({"health"}), 1);
-  EXPECT_THAT(err_.str(), HasSubstr("does it need TLS? Set --tls ("));
+  EXPECT_THAT(err_.str(), HasSubstr("does it need TLS? Set tls ("));
   const Authority other("other");
   std::ofstream(Path("other")) << other.pem();
   EXPECT_EQ(RunSecurely({"health", "--tls-ca", Path("other")}), 1);
-  EXPECT_THAT(err_.str(), HasSubstr("set its authority's, --tls-ca FILE ("));
+  EXPECT_THAT(err_.str(), HasSubstr("set its authority's, tls.ca_file ("));
   EXPECT_EQ(Run({"health", "--tls-ca", Path("ca")}), 1);
-  EXPECT_THAT(err_.str(), HasSubstr("not with TLS: leave out --tls ("));
+  EXPECT_THAT(err_.str(), HasSubstr("not with TLS: leave out tls ("));
   server_.ThenDescribe([](v1::DescribeTensorResponse*) {
     return grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "no");
   });
-  EXPECT_EQ(Run({"describe", "alibi", "num_heads=1", "--queries", "1", "--keys",
-                 "1"}),
+  EXPECT_EQ(Run({"describe", "alibi", "num_heads=1", "--query-length", "1",
+                 "--key-length", "1"}),
             1);
   EXPECT_THAT(err_.str(),
-              HasSubstr("wants to know who calls: set --token-file FILE, or "
-                        "--tls-cert FILE and --tls-key FILE (no)"));
+              HasSubstr("wants to know who calls: set token_file, or "
+                        "tls.cert_file and tls.key_file (no)"));
 }
 
 TEST_F(SecureToolTest, AFileThatIsWrongIsAMistakeOfTheCommandLine) {
   EXPECT_EQ(RunSecurely({"health", "--tls-ca", Path("token")}), 2);
-  EXPECT_EQ(err_.str(), "attnbias: --tls-ca: got \"" + Path("token") +
+  EXPECT_EQ(err_.str(), "attnbias: tls.ca_file: got \"" + Path("token") +
                             "\", want a PEM file with certificates\n");
   EXPECT_EQ(RunSecurely({"health", "--tls-cert", Path("cert")}), 2);
-  EXPECT_EQ(err_.str(), "attnbias: --tls-cert: got \"" + Path("cert") +
-                            "\", want --tls-key beside it\n");
+  EXPECT_EQ(err_.str(), "attnbias: tls.cert_file: got \"" + Path("cert") +
+                            "\", want tls.key_file beside it\n");
   EXPECT_EQ(RunSecurely({"health", "--token-file", "/nowhere"}), 2);
   EXPECT_EQ(err_.str(),
-            "attnbias: --token-file: cannot read \"/nowhere\": No such file or "
+            "attnbias: token_file: cannot read \"/nowhere\": No such file or "
             "directory\n");
   EXPECT_EQ(
       RunAlone({"health", "--server", "host", "--token-file", Path("token")}),
       2);
-  EXPECT_THAT(err_.str(), StartsWith("attnbias: --token-file: got one for "));
-  EXPECT_THAT(err_.str(), HasSubstr("could read: set --tls\n"));
+  EXPECT_THAT(err_.str(), StartsWith("attnbias: token_file: got one for "));
+  EXPECT_THAT(err_.str(), HasSubstr("could read: set tls\n"));
 }
 
 TEST_F(ToolTest, InfoIsTheServersAnswer) {
@@ -315,20 +315,32 @@ TEST_F(ToolTest, WhereThereAreNoTablesItIsSaid) {
 TEST_F(ToolTest, ListComesFromTheContract) {
   EXPECT_EQ(RunAlone({"list"}), 0);
   for (const char* line :
-       {"sinusoidal\n", "  dim           required            int32\n",
-        "  base          default 10000       double\n",
+       {"sinusoidal\n",
+        "  dim           required            int32 in [1, 65536]\n",
+        "  base          default 10000       double in [1, 1e+18]\n",
         ("  layout        default interleaved interleaved | concatenated | "
          "tensor2tensor\n"),
-        "t5\n", "  bidirectional required               bool\n",
+        "t5\n",
+        "  bidirectional required               bool\n",
         "  table_layout  optional               buckets_heads | "
         "heads_buckets\n",
-        "  num_heads     required without table int32\n", "alibi\n",
-        "  slopes         optional                double,...\n", "sandwich\n",
-        "  num_heads required      int32\n", "kerple\n",
-        "  kernel    required               log | power\n", "swin_v2\n",
-        "  pretrained_window_width  optional                       int32\n",
+        "  num_heads     required without table int32 in [1, 65536]\n",
+        "  table         optional               table [num_buckets, "
+        "num_heads]\n",
+        "alibi\n",
+        "  alibi_bias_max default 8               double in (0, 1024], not "
+        "with "
+        "slopes\n",
+        "  slopes         optional                double,...\n",
+        "sandwich\n",
+        "  num_heads required      int32 in",
+        "kerple\n",
+        "  kernel    required               log | power\n",
+        "swin_v2\n",
+        "  pretrained_window_width  optional                       int32",
         "  reset_class_token     default false",
-        "  layers.N.weight             optional                @FILE"}) {
+        "  layers.N.weight             required                table [out, "
+        "in]\n"}) {
     EXPECT_THAT(out_.str(), HasSubstr(line));
   }
 }
@@ -379,10 +391,17 @@ TEST_F(ToolTest, DescribeShowsTheHeader) {
   };
   server_.ThenDescribe(describe);
   server_.ThenDescribe(describe);
-  std::vector<std::string> line = {
-      "describe", "alibi", "num_heads=1",    "--queries", "4",
-      "--keys",   "6",     "--query-offset", "5",         "--window-left",
-      "1"};
+  std::vector<std::string> line = {"describe",
+                                   "alibi",
+                                   "num_heads=1",
+                                   "--query-length",
+                                   "4",
+                                   "--key-length",
+                                   "6",
+                                   "--query-offset",
+                                   "5",
+                                   "--window-left",
+                                   "1"};
   EXPECT_EQ(Run(line), 0) << err_.str();
   EXPECT_EQ(out_.str(),
             absl::StrCat("diagonals  [1, 9]  f32  toeplitz  36 bytes\n"
@@ -428,9 +447,10 @@ TEST_F(ToolTest, PrintsJsonForScripts) {
   EXPECT_EQ(list[0]["fields"][0],
             nlohmann::json::parse(R"({"name": "num_heads", "type": "int32",
                                       "required": false, "list": false,
-                                      "required_without": ["slopes"]})"));
+                                      "rule": {"min": 1, "max": 65536,
+                                               "given_by": "slopes"}})"));
   EXPECT_EQ(list[0]["fields"][3]["values"][1], "causal");
-  EXPECT_EQ(list[0]["fields"][3]["default"], "symmetric");
+  EXPECT_EQ(list[0]["fields"][3]["rule"]["default"], "ALIBI_VARIANT_SYMMETRIC");
   EXPECT_EQ(list[1]["fields"][4]["needs"]["linear"],
             nlohmann::json::array({"factor"}));
   server_.Then(AnswersOfHeads(8));
@@ -488,9 +508,9 @@ TEST_F(ToolTest, EscapesWhatAServerSends) {
     response->mutable_header()->add_derived()->set_name(kEscapes);
     return grpc::Status::OK;
   });
-  EXPECT_EQ(
-      Run({"describe", "t5", "table=name:w", "--queries", "2", "--keys", "2"}),
-      0)
+  EXPECT_EQ(Run({"describe", "t5", "table=name:w", "--query-length", "2",
+                 "--key-length", "2"}),
+            0)
       << err_.str();
   EXPECT_THAT(out_.str(), HasSubstr(absl::StrCat("\n", kEscaped, "  ")));
   server_.set_table_name(kEscapes);
@@ -514,9 +534,9 @@ TEST_F(ToolTest, EveryAxisHasPositionsOfItsOwn) {
 
 TEST_F(ToolTest, GetSendsWhatWasTyped) {
   server_.Then(Answers({"dense"}, v1::FORM_DENSE, {1, 1, 2}));
-  EXPECT_EQ(Run({"get", "alibi", "num_heads=1", "slopes=-1,2", "--queries",
-                 "4095:4096", "--keys", "4096", "--query-offset", "-5",
-                 "--key-position-ids", "-3,4", "--dtype", "f16", "--causal"}),
+  EXPECT_EQ(Run({"get", "alibi", "num_heads=1", "slopes=-1,2", "--query-length",
+                 "4096", "--queries", "4095:4096", "--query-offset", "-5",
+                 "--key-positions", "-3,4", "--data-type", "f16", "--causal"}),
             0)
       << err_.str();
   const v1::TensorSpec spec = server_.requests().at(0).spec();
@@ -591,31 +611,39 @@ TEST_F(ToolTest, AServersErrorIsExitCode1) {
   EXPECT_EQ(Get({"num_heads=0"}), 1);
   EXPECT_EQ(err_.str(),
             "attnbias: INVALID_ARGUMENT: bad alibi\n"
-            "  alibi.num_heads: got 0, want an integer in [1, 65536]\n");
+            "  spec.alibi.num_heads: got 0, want an integer in [1, 65536]\n");
   EXPECT_EQ(out_.str(), "");
   server_.Then([=](const FakeStream&) {
     return WithDetail(grpc::StatusCode::INVALID_ARGUMENT,
                       "spec.alibi.num_heads: got 0", bad);
   });
   EXPECT_EQ(Get({"num_heads=0"}), 1);
-  EXPECT_EQ(err_.str(), "attnbias: INVALID_ARGUMENT: alibi.num_heads: got 0\n");
+  EXPECT_EQ(err_.str(),
+            "attnbias: INVALID_ARGUMENT: spec.alibi.num_heads: got 0\n");
 }
 
 // A wrong command line is exit code 2, and nothing is asked of the server.
 TEST_F(ToolTest, AWrongCommandLineIsExitCode2) {
   using Line = std::vector<std::string>;
   for (const Line& line :
-       {Line{}, Line{"fetch"}, Line{"get"}, Line{"get", "alibaba"},
-        Line{"get", "alibi", "heads=1"}, Line{"get", "alibi", "--keys", "x"},
-        Line{"get", "alibi", "--what"}, Line{"nosuch", "--help"},
-        Line{"get", "alibi", "--what", "--help"}, Line{"get", "alibi"},
+       {Line{},
+        Line{"fetch"},
+        Line{"get"},
+        Line{"get", "alibaba"},
+        Line{"get", "alibi", "heads=1"},
+        Line{"get", "alibi", "--keys", "x"},
+        Line{"get", "alibi", "--what"},
+        Line{"nosuch", "--help"},
+        Line{"get", "alibi", "--what", "--help"},
+        Line{"get", "alibi", "--positions", "4"},
+        Line{"get", "alibi", "--query-length", "4", "--query-length", "4"},
         Line{"get", "alibi", "--out", "x.pt"},
-        Line{"get", "alibi", "--dtype", "bf16", "--out", "x.npy"},
+        Line{"get", "alibi", "--data-type", "bf16", "--out", "x.npy"},
         Line{"get", "t5", "table=@no-such-file.npy"},
         Line{"get", "alibi", "--window-left", "many"},
-        Line{"show", "alibi", "--queries", "2", "--keys", "2", "--head", "-1"},
-        Line{"show", "alibi", "--queries", "2", "--keys", "2", "--heads", "1"},
-        Line{"show", "alibi", "--queries", "2", "--keys", "2", "--png", "x"},
+        Line{"show", "alibi", "--head", "-1"},
+        Line{"show", "alibi", "--heads", "1"},
+        Line{"show", "alibi", "--png", "x"},
         Line{"health", "--timeout", "0"},
         Line{"health", "--connect-timeout", "0"}}) {
     EXPECT_EQ(Run(line), 2) << ::testing::PrintToString(line);
@@ -625,9 +653,10 @@ TEST_F(ToolTest, AWrongCommandLineIsExitCode2) {
 }
 
 TEST_F(ToolTest, AMistakeLeadsToTheHelp) {
-  EXPECT_EQ(Run({"get", "alibi", "num_heads=8", "--query", "4"}), 2);
+  EXPECT_EQ(Run({"get", "alibi", "num_heads=8", "--query-len", "4"}), 2);
   EXPECT_EQ(err_.str(),
-            "attnbias: --query: no such argument (did you mean --queries?); "
+            "attnbias: --query-len: no such argument (did you mean "
+            "--query-length?); "
             "`attnbias get --help` and `attnbias --help` list them\n");
   EXPECT_EQ(Run({"fetch"}), 2);
   EXPECT_EQ(err_.str(),
@@ -669,8 +698,9 @@ TEST_F(ToolTest, HelpSaysWhatATableAndAWindowMayBe) {
   const std::string words = absl::StrJoin(
       absl::StrSplit(out_.str(), absl::ByAnyChar(" \n"), absl::SkipEmpty()),
       " ");
-  EXPECT_THAT(words, HasSubstr("A:B: of a length B those in [A, B); of a grid "
-                               "the first N tokens"));
+  EXPECT_THAT(words,
+              HasSubstr("--queries A:B Window inside the length, or of a "
+                        "grid's tokens; N is 0:N"));
   EXPECT_THAT(words, HasSubstr("a table is @FILE.safetensors:TENSOR, "
                                "@FILE.npy, name:NAME or sha256:DIGEST"));
 }
@@ -707,8 +737,8 @@ class ShowTest : public ToolTest {
           *response->mutable_header() = header;
           return grpc::Status::OK;
         });
-    std::vector<std::string> line = {"show", "alibi",  "--queries",
-                                     "100",  "--keys", "100"};
+    std::vector<std::string> line = {"show", "alibi",        "--query-length",
+                                     "100",  "--key-length", "100"};
     line.insert(line.end(), more.begin(), more.end());
     return Run(line);
   }
@@ -769,7 +799,7 @@ TEST_F(ShowTest, AsksForWhatIsDrawn) {
 
 TEST_F(ShowTest, WhatAMaskHidesIsMarked) {
   ThenAnswer();
-  EXPECT_EQ(Show({"--causal", "--fill", "-5"}), 0) << err_.str();
+  EXPECT_EQ(Show({"--causal", "--fill-value", "-5"}), 0) << err_.str();
   EXPECT_THAT(out_.str(), HasSubstr("\n 0 @" + std::string(76, '/') + "\n"));
   EXPECT_THAT(out_.str(), HasSubstr(" 0   // masked\n"));
   EXPECT_TRUE(server_.requests().at(0).spec().output().mask().causal());

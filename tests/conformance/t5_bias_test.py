@@ -171,7 +171,7 @@ def test_command_line(attnbias_cli: Any, tmp_path: Path, is_decoder: bool) -> No
         f"bidirectional={str(not is_decoder).lower()}",
         f"table=@{table}:weight",
     ]
-    extent = ["--queries", 50, "--keys", 70, "--align", "start"]
+    extent = ["--query-length", 50, "--key-length", 70, "--alignment", "start"]
     out = tmp_path / "bias.npy"
     attnbias_cli("get", "t5", *fields, *extent, "--form", "dense", "--out", out)
     assert_same_bits(np.load(out), want)

@@ -12,21 +12,27 @@ from matplotlib import image
 
 from tests.integration.server import Server
 
-BUCKETS = ["t5", "bidirectional=true", "--values=buckets", "--queries=40", "--keys=40"]
+
+def lengths(queries: int, keys: int) -> list[str]:
+    return [f"--query-length={queries}", f"--key-length={keys}"]
+
+
+WINDOW = "--queries=30:40"
+BUCKETS = ["t5", "bidirectional=true", "--values=buckets", *lengths(40, 40)]
 PAIRS = [
-    ["alibi", "num_heads=4", "--queries=48", "--keys=48", "--causal", "--window-left=20"],
-    ["alibi", "num_heads=4", "--queries=3000", "--keys=1500", "--align=end", "--dtype=f64"],
+    ["alibi", "num_heads=4", *lengths(48, 48), "--causal", "--window-left=20"],
+    ["alibi", "num_heads=4", *lengths(3000, 1500), "--alignment=end", "--data-type=f64"],
     # A key row, whose keys cannot be a list.
-    ["alibi", "num_heads=4", "variant=key_from_end", "--queries=20", "--keys=2000", "--align=end"],
-    ["t5", "bidirectional=false", "num_heads=4", "table=@t5.npy", "--queries=30:40", "--keys=40"],
-    ["t5", "bidirectional=true", "num_heads=4", "table=@t5.npy", "--queries=9", "--keys=9"],
+    ["alibi", "num_heads=4", "variant=key_from_end", *lengths(20, 2000), "--alignment=end"],
+    ["t5", "bidirectional=false", "num_heads=4", "table=@t5.npy", *lengths(40, 40), WINDOW],
+    ["t5", "bidirectional=true", "num_heads=4", "table=@t5.npy", *lengths(9, 9)],
     ["swin", "window_height=5", "window_width=6", "num_heads=4", "table=@swin.npy"],
     ["beit", "window_height=5", "window_width=6", "num_heads=4", "table=@beit.npy"],
 ]
 TABLES = [
     (["sinusoidal", "dim=48", "--positions=128"], "positions"),
     (["rotary", "head_dim=16", "--positions=100:5000", "--part=sin"], "sin"),
-    (["xlnet", "dim=16", "--queries=20", "--keys=30", "--align=start"], "diagonals"),
+    (["xlnet", "dim=16", *lengths(20, 30), "--alignment=start"], "diagonals"),
 ]
 
 
@@ -89,7 +95,7 @@ def test_tables_and_vectors(
 
 
 def test_a_picture_of_a_tensor_of_terabytes(shared_server: Server, folder: pathlib.Path) -> None:
-    line = ["alibi", "num_heads=4", "--queries=1000000", "--keys=1000000", "--causal"]
+    line = ["alibi", "num_heads=4", *lengths(1000000, 1000000), "--causal"]
     lines = tool(shared_server, folder, "show", *line).splitlines()
     assert lines[0].endswith("keys across, 37 x 73 of 1000000 x 1000000")
     assert lines[-1].endswith("0   // masked")
@@ -97,8 +103,7 @@ def test_a_picture_of_a_tensor_of_terabytes(shared_server: Server, folder: pathl
 
 def test_what_would_take_all_is_refused(shared_server: Server, folder: pathlib.Path) -> None:
     command = [os.environ["ATTNBIAS_CLI_BINARY"], "--server", shared_server.address, "show"]
-    command += ["alibi", "num_heads=4", "variant=key_from_end"]
-    command += ["--queries=1000000", "--keys=1000000"]
+    command += ["alibi", "num_heads=4", "variant=key_from_end", *lengths(1000000, 1000000)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert "at most 67108864" in done.stderr

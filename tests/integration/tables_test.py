@@ -301,5 +301,5 @@ def test_the_tool_lists_what_it_can_use(start_server: Any, tmp_path: pathlib.Pat
     use = listed[3].split()
     assert "table=name:m/decoder" in use
     out = tmp_path / "bias.npy"
-    tool("get", *use, "--queries", "4", "--keys", "4", "--out", str(out))
+    tool("get", *use, "--query-length", "4", "--key-length", "4", "--out", str(out))
     np.testing.assert_array_equal(np.load(out)[1], DECODER[[3, 2, 1, 0, 0, 0, 0], 1].astype("f4"))

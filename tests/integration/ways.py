@@ -121,9 +121,7 @@ def command_line(spec: Any, folder: pathlib.Path) -> list[str]:
     encoding = spec.WhichOneof("encoding")
     extent = spec.WhichOneof("extent")
     words = [encoding, *_assignments(getattr(spec, encoding), "", folder, itertools.count())]
-    if extent:
-        words += _EXTENTS[extent](getattr(spec, extent))
-    return words + _output(spec.output)
+    return [*words, *(_flags(getattr(spec, extent)) if extent else ()), *_flags(spec.output)]
 
 
 def _cut(header: Any, payload: bytes) -> Parts:
@@ -185,71 +183,16 @@ def _table_text(table: Any, path: pathlib.Path) -> str:
     return f"@{path}.safetensors:t.weight"
 
 
-def _range(option: str, window: Any) -> str:
-    return f"--{option}={window.begin}:{window.end}"
-
-
-def _list(option: str, positions: Any) -> str:
-    return f"--{option}={','.join(map(str, positions.positions))}"
-
-
-def _table_extent(extent: Any) -> list[str]:
-    words = [_list("position-ids", axis) for axis in extent.position_ids]
-    return [_range("positions", extent.positions)] if extent.HasField("positions") else words
-
-
-def _side(extent: Any, side: str, plural: str) -> list[str]:
-    if extent.HasField(f"{side}_positions"):
-        return [_list(f"{side}-position-ids", getattr(extent, f"{side}_positions"))]
-    length = getattr(extent, f"{side}_length")
-    if extent.HasField(plural):
-        window = getattr(extent, plural)
-        assert window.end == length, "the tool's windows end where the whole does"
-        return [_range(plural, window)]
-    return [f"--{plural}={length}"]
-
-
-def _pair_extent(extent: Any) -> list[str]:
-    words = _side(extent, "query", "queries") + _side(extent, "key", "keys")
-    origin = extent.WhichOneof("origin")
-    if origin == "alignment":
-        words.append(f"--align={_short(extent, 'alignment')}")
-    elif origin == "query_offset":
-        words.append(f"--query-offset={extent.query_offset}")
-    if extent.HasField("heads"):
-        words.append(_range("heads", extent.heads))
-    return words
-
-
-def _grid_extent(extent: Any) -> list[str]:
-    sides = ("queries", "keys", "heads")
-    return [_range(side, getattr(extent, side)) for side in sides if extent.HasField(side)]
-
-
-_EXTENTS = {"table": _table_extent, "pair": _pair_extent, "grid": _grid_extent}
-
-
-def _output(output: Any) -> list[str]:
-    options = {"data_type": "dtype", "form": "form", "values": "values"}
-    words = [
-        f"--{option}={_short(output, field)}"
-        for field, option in options.items()
-        if getattr(output, field)
-    ]
-    if output.HasField("scale"):
-        words.append(f"--scale={output.scale!r}")
-    if output.HasField("mask"):
-        words += _mask(output.mask)
-    return words
-
-
-def _mask(mask: Any) -> list[str]:
-    words = ["--causal"] if mask.causal else []
-    if mask.HasField("window_left"):
-        words.append(f"--window-left={mask.window_left}")
-    if mask.HasField("window_right"):
-        words.append(f"--window-right={mask.window_right}")
-    fill = mask.WhichOneof("fill")
-    if fill:
-        words.append(f"--fill={'lowest' if fill == 'fill_lowest' else repr(mask.fill_value)}")
-    return words
+def _flags(owner: Any) -> Iterator[str]:
+    """A flag for each field of an extent, of the output or of its mask."""
+    for field, value in owner.ListFields():
+        flag = f"--{field.name.replace('_', '-')}"
+        if field.message_type is None:
+            yield f"{flag}={_text(owner, field, value)}"
+        elif field.message_type.name == "Mask":
+            yield from _flags(value)
+        elif field.message_type.name == "Range":
+            yield f"{flag}={value.begin}:{value.end}"
+        else:
+            for positions in value if field.is_repeated else [value]:
+                yield f"{flag}={','.join(map(str, positions.positions))}"

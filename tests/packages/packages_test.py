@@ -35,7 +35,7 @@ TOOLS = ("systemd-sysv", "g++", "cmake", "make", "pkg-config")
 APT_GET = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-y")
 UNIT = "attnbias-server.service"
 SERVER = "unix:/run/attnbias/attnbias.sock"
-ALIBI = ("get", "alibi", "num_heads=8", "--queries", "64", "--keys", "64", "--out")
+ALIBI = ("get", "alibi", "num_heads=8", "--query-length", "64", "--key-length", "64", "--out")
 # In tenths, how exposed systemd may find the unit: what it is now.
 MOST_EXPOSED = 16
 SECONDS = 60
@@ -262,7 +262,7 @@ def test_manual(installed: Machine) -> None:
         ("ge", {"get"}),
         ("get t", {"t5", "transformer_xl", "tupe"}),
         ("get alibi num_h", {"num_heads="}),
-        ("get alibi --keep --dt", {"--dtype"}),
+        ("get alibi --keep --data", {"--data-type"}),
         ("--server x health --ser", {"--server"}),
         ("list kerp", {"kerple"}),
     ],

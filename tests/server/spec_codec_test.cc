@@ -331,7 +331,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // What the contract says a field's default is, as its JSON value.
 std::string DefaultInContract(const google::protobuf::FieldDescriptor& field) {
-  return field.options().GetExtension(v1::default_value);
+  return field.options().GetExtension(v1::rule).default_();
 }
 
 // What the codec resolved the field to, likewise; empty where it left it out.

@@ -19,7 +19,7 @@ PROMISED = (
     *(f"lib{name}" for name in ("c.so.6", "m.so.6", "stdc++.so.6", "gcc_s.so.1", "z.so.1")),
     *(f"lib{name}" for name in ("dl.so.2", "rt.so.1", "pthread.so.0", "resolv.so.2")),
 )
-ALIBI = ("get", "alibi", "num_heads=8", "--queries", "64", "--keys", "64", "--out", "-")
+ALIBI = ("get", "alibi", "num_heads=8", "--query-length", "64", "--key-length", "64", "--out", "-")
 
 
 @pytest.fixture(scope="module")

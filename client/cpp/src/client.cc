@@ -175,7 +175,7 @@ absl::StatusOr<Client> Client::Create(const ClientOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat(
         (*token)->name(), ": got one for ", *target,
         ", which is not on this machine, in plaintext that others could read: ",
-        "set ClientOptions::tls"));
+        "set tls"));
   }
   ClientOptions resolved = options;
   resolved.target = *std::move(target);

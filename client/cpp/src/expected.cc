@@ -197,8 +197,9 @@ class Request {
     std::vector<const FieldDescriptor*> fields;
     reflection().ListFields(encoding_, &fields);
     for (const FieldDescriptor* field : fields) {
-      has_border_ |= field->options().GetExtension(v1::border_if_set);
-      Restructure(field->options().GetExtension(v1::structure_if_set));
+      const v1::FieldRule& rule = field->options().GetExtension(v1::rule);
+      has_border_ |= rule.border_if_set();
+      Restructure(rule.structure_if_set());
       if (field->is_repeated() || field->enum_type() == nullptr) continue;
       Restructure(reflection()
                       .GetEnum(encoding_, field)
@@ -360,7 +361,7 @@ class Request {
     if (has_indices_) return;
     for (int i = 0; i < type_.field_count(); ++i) {
       const FieldDescriptor& field = *type_.field(i);
-      if (!field.options().GetExtension(v1::columns)) continue;
+      if (!field.options().GetExtension(v1::rule).columns()) continue;
       if (field.message_type() == nullptr) {
         shape->push_back(Rotated(Number(std::string(field.name()))));
       } else {
@@ -430,9 +431,10 @@ class Request {
   // the server's.
   int64_t GivenHeads(const FieldDescriptor& num_heads) const {
     int64_t heads = 0;
-    for (const std::string& name : std::vector<std::string>(
-             absl::StrSplit(num_heads.options().GetExtension(v1::given_by), '|',
-                            absl::SkipEmpty()))) {
+    const std::vector<std::string> names =
+        absl::StrSplit(num_heads.options().GetExtension(v1::rule).given_by(),
+                       '|', absl::SkipEmpty());
+    for (const std::string& name : names) {
       heads = std::max(heads, HeadsOf(*type_.FindFieldByName(name)));
     }
     return heads;

@@ -60,9 +60,8 @@ std::string Advice(const grpc::Status& status, const ClientOptions& options,
                             "and still valid?");
       }
       return absl::StrCat(target,
-                          " wants to know who calls: set "
-                          "ClientOptions::token_file, or "
-                          "TlsOptions::cert_file and key_file");
+                          " wants to know who calls: set token_file, or "
+                          "tls.cert_file and tls.key_file");
     case grpc::StatusCode::PERMISSION_DENIED:
       return absl::StrCat(target,
                           " does not let this caller do it: ask those who run "

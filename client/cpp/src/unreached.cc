@@ -42,14 +42,13 @@ constexpr char kNotFound[] = "is not found: is the name right?";
 constexpr std::pair<const char*, const char*> kReasons[] = {
     {"DNS resolution failed", kNotFound},
     {"errors resolving", kNotFound},
-    {"wrong version number",
-     "answers, but not with TLS: leave out ClientOptions::tls"},
+    {"wrong version number", "answers, but not with TLS: leave out tls"},
     {"certificate verify failed",
      "has a certificate that is not trusted here, or has expired: set its "
-     "authority's, TlsOptions::ca_file"},
+     "authority's, tls.ca_file"},
     {"Hostname Verification",
      "has a certificate for another name: ask it by one of its names, or set "
-     "TlsOptions::server_name"},
+     "tls.server_name"},
     {"http1.x server", kOtherPort},
     {"Failed parsing HTTP/2", kOtherPort},
 };
@@ -57,7 +56,7 @@ constexpr std::pair<const char*, const char*> kReasons[] = {
 // How a server was spoken to, and how else it may want it.
 std::string HowSpokenTo(const TlsOptions& tls) {
   if (!tls.enabled) {
-    return "in plaintext: does it need TLS? Set ClientOptions::tls";
+    return "in plaintext: does it need TLS? Set tls";
   }
   if (!tls.cert_file.empty()) {
     return absl::StrCat(
@@ -66,7 +65,7 @@ std::string HowSpokenTo(const TlsOptions& tls) {
         tls.cert_file, "?");
   }
   return "over TLS: is it starting or stopping, or does it want a certificate? "
-         "Set TlsOptions::cert_file and key_file";
+         "Set tls.cert_file and tls.key_file";
 }
 
 // Explains a report. Returns nothing if no server answers at all.
@@ -88,8 +87,7 @@ std::optional<std::string> Meaning(absl::string_view report,
 
 std::string NothingAnswers(const ClientOptions& options) {
   return absl::StrCat("nothing answers at ", options.target,
-                      ": is the server running? attnbias-server starts one, "
-                      "ClientOptions::target asks another");
+                      ": is the server running? attnbias-server starts one");
 }
 
 // The host of "host:port" or "[host]:port", and the port.

@@ -263,13 +263,12 @@ func newRequest(spec *pb.TensorSpec) (*request, bool) {
 			proto.GetExtension(options, pb.E_BucketsOnly).(bool),
 	}
 	encoding.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
-		if proto.GetExtension(field.Options(), pb.E_BorderIfSet).(bool) {
-			r.hasBorder = true
-		}
-		r.override(field.Options(), pb.E_StructureIfSet)
+		rule := ruleOf(field)
+		r.hasBorder = r.hasBorder || rule.GetBorderIfSet()
+		r.override(rule.GetStructureIfSet())
 		if field.Enum() != nil && !field.IsList() {
 			if named := field.Enum().Values().ByNumber(value.Enum()); named != nil {
-				r.override(named.Options(), pb.E_StructureOfValue)
+				r.override(proto.GetExtension(named.Options(), pb.E_StructureOfValue).(pb.Structure))
 			}
 		}
 		return true
@@ -277,10 +276,14 @@ func newRequest(spec *pb.TensorSpec) (*request, bool) {
 	return r, true
 }
 
-func (r *request) override(options proto.Message, by protoreflect.ExtensionType) {
-	if other := proto.GetExtension(options, by).(pb.Structure); other != 0 {
+func (r *request) override(other pb.Structure) {
+	if other != 0 {
 		r.structure = other
 	}
+}
+
+func ruleOf(field protoreflect.FieldDescriptor) *pb.FieldRule {
+	return proto.GetExtension(field.Options(), pb.E_Rule).(*pb.FieldRule)
 }
 
 func (r *request) tableParts() []string {
@@ -411,7 +414,7 @@ func (r *request) columns() []int64 {
 	}
 	for i := range r.fields.Len() {
 		field := r.fields.Get(i)
-		if !proto.GetExtension(field.Options(), pb.E_Columns).(bool) {
+		if !ruleOf(field).GetColumns() {
 			continue
 		}
 		if field.Message() == nil {
@@ -482,9 +485,8 @@ func (r *request) heads() ([]int64, bool) {
 
 // givenHeads is what the request has in place of num_heads; 0 if that is a table of the server's.
 func (r *request) givenHeads(numHeads protoreflect.FieldDescriptor) int64 {
-	names := proto.GetExtension(numHeads.Options(), pb.E_GivenBy).(string)
 	heads := int64(0)
-	for name := range strings.SplitSeq(names, "|") {
+	for name := range strings.SplitSeq(ruleOf(numHeads).GetGivenBy(), "|") {
 		if field := r.fields.ByName(protoreflect.Name(name)); field != nil {
 			heads = max(heads, r.headsOf(field))
 		}

@@ -86,45 +86,211 @@ func (Structure) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_options_proto_rawDescGZIP(), []int{0}
 }
 
+// What a request may say in a field, and what follows where it says nothing.
+//
+// Of the fields of an encoding, of a term of logits and of what these contain,
+// one is required that `required` marks, and so is a scalar or an enum without
+// `default`, with two exceptions: a bool without presence is false, and the
+// fields of `given_by` may take its place. A field that has no meaning beside
+// another must not be set.
+type FieldRule struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the server uses when a field with presence, or an enum, is not set,
+	// written as the field's JSON value. Empty where the field may be left out and
+	// no value means the same.
+	Default  *string `protobuf:"bytes,1,opt,name=default,proto3,oneof" json:"default,omitempty"`
+	Required bool    `protobuf:"varint,2,opt,name=required,proto3" json:"required,omitempty"`
+	// Bounds of a number, and of each number of a list: least, greatest, and in
+	// place of the least one that it must exceed.
+	Min    *float64 `protobuf:"fixed64,3,opt,name=min,proto3,oneof" json:"min,omitempty"`
+	Max    *float64 `protobuf:"fixed64,4,opt,name=max,proto3,oneof" json:"max,omitempty"`
+	Above  *float64 `protobuf:"fixed64,5,opt,name=above,proto3,oneof" json:"above,omitempty"`
+	Even   bool     `protobuf:"varint,6,opt,name=even,proto3" json:"even,omitempty"`
+	Finite bool     `protobuf:"varint,7,opt,name=finite,proto3" json:"finite,omitempty"`
+	// Of a list.
+	MaxItems int32 `protobuf:"varint,8,opt,name=max_items,json=maxItems,proto3" json:"max_items,omitempty"`
+	// The axes of a table, as messages and documents write them.
+	Shape string `protobuf:"bytes,9,opt,name=shape,proto3" json:"shape,omitempty"`
+	// Ends the message that refuses a number.
+	Hint string `protobuf:"bytes,10,opt,name=hint,proto3" json:"hint,omitempty"`
+	// Fields beside this one, joined by "|", that give its value if it is not set:
+	// the columns of a "table", the rows of a "weight" or of the last layer's, the
+	// length of a list. Of several lists it is the longest, if that is not 1.
+	GivenBy string `protobuf:"bytes,11,opt,name=given_by,json=givenBy,proto3" json:"given_by,omitempty"`
+	// A field beside this one without which, or with which, this one has no
+	// meaning: it is set, or its default is another number than 0.
+	OnlyWith string `protobuf:"bytes,12,opt,name=only_with,json=onlyWith,proto3" json:"only_with,omitempty"`
+	NotWith  string `protobuf:"bytes,13,opt,name=not_with,json=notWith,proto3" json:"not_with,omitempty"`
+	// Whether it belongs to the biases: with values BUCKETS it is neither needed
+	// nor checked.
+	OfBias bool `protobuf:"varint,14,opt,name=of_bias,json=ofBias,proto3" json:"of_bias,omitempty"`
+	// Whether the field determines the columns of an answer, its last axis: their
+	// number, or a table that has as many columns.
+	Columns bool `protobuf:"varint,15,opt,name=columns,proto3" json:"columns,omitempty"`
+	// Structure of an encoding while this field is set.
+	StructureIfSet Structure `protobuf:"varint,16,opt,name=structure_if_set,json=structureIfSet,proto3,enum=attnbias.v1.Structure" json:"structure_if_set,omitempty"`
+	// Whether an answer in a compact form has a border while this field is true.
+	BorderIfSet   bool `protobuf:"varint,17,opt,name=border_if_set,json=borderIfSet,proto3" json:"border_if_set,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FieldRule) Reset() {
+	*x = FieldRule{}
+	mi := &file_attnbias_v1_options_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FieldRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FieldRule) ProtoMessage() {}
+
+func (x *FieldRule) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_options_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FieldRule.ProtoReflect.Descriptor instead.
+func (*FieldRule) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_options_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *FieldRule) GetDefault() string {
+	if x != nil && x.Default != nil {
+		return *x.Default
+	}
+	return ""
+}
+
+func (x *FieldRule) GetRequired() bool {
+	if x != nil {
+		return x.Required
+	}
+	return false
+}
+
+func (x *FieldRule) GetMin() float64 {
+	if x != nil && x.Min != nil {
+		return *x.Min
+	}
+	return 0
+}
+
+func (x *FieldRule) GetMax() float64 {
+	if x != nil && x.Max != nil {
+		return *x.Max
+	}
+	return 0
+}
+
+func (x *FieldRule) GetAbove() float64 {
+	if x != nil && x.Above != nil {
+		return *x.Above
+	}
+	return 0
+}
+
+func (x *FieldRule) GetEven() bool {
+	if x != nil {
+		return x.Even
+	}
+	return false
+}
+
+func (x *FieldRule) GetFinite() bool {
+	if x != nil {
+		return x.Finite
+	}
+	return false
+}
+
+func (x *FieldRule) GetMaxItems() int32 {
+	if x != nil {
+		return x.MaxItems
+	}
+	return 0
+}
+
+func (x *FieldRule) GetShape() string {
+	if x != nil {
+		return x.Shape
+	}
+	return ""
+}
+
+func (x *FieldRule) GetHint() string {
+	if x != nil {
+		return x.Hint
+	}
+	return ""
+}
+
+func (x *FieldRule) GetGivenBy() string {
+	if x != nil {
+		return x.GivenBy
+	}
+	return ""
+}
+
+func (x *FieldRule) GetOnlyWith() string {
+	if x != nil {
+		return x.OnlyWith
+	}
+	return ""
+}
+
+func (x *FieldRule) GetNotWith() string {
+	if x != nil {
+		return x.NotWith
+	}
+	return ""
+}
+
+func (x *FieldRule) GetOfBias() bool {
+	if x != nil {
+		return x.OfBias
+	}
+	return false
+}
+
+func (x *FieldRule) GetColumns() bool {
+	if x != nil {
+		return x.Columns
+	}
+	return false
+}
+
+func (x *FieldRule) GetStructureIfSet() Structure {
+	if x != nil {
+		return x.StructureIfSet
+	}
+	return Structure_STRUCTURE_UNSPECIFIED
+}
+
+func (x *FieldRule) GetBorderIfSet() bool {
+	if x != nil {
+		return x.BorderIfSet
+	}
+	return false
+}
+
 var file_attnbias_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 	{
 		ExtendedType:  (*descriptorpb.FieldOptions)(nil),
-		ExtensionType: (*string)(nil),
+		ExtensionType: (*FieldRule)(nil),
 		Field:         50100,
-		Name:          "attnbias.v1.default_value",
-		Tag:           "bytes,50100,opt,name=default_value",
-		Filename:      "attnbias/v1/options.proto",
-	},
-	{
-		ExtendedType:  (*descriptorpb.FieldOptions)(nil),
-		ExtensionType: (*Structure)(nil),
-		Field:         50105,
-		Name:          "attnbias.v1.structure_if_set",
-		Tag:           "varint,50105,opt,name=structure_if_set,enum=attnbias.v1.Structure",
-		Filename:      "attnbias/v1/options.proto",
-	},
-	{
-		ExtendedType:  (*descriptorpb.FieldOptions)(nil),
-		ExtensionType: (*bool)(nil),
-		Field:         50106,
-		Name:          "attnbias.v1.border_if_set",
-		Tag:           "varint,50106,opt,name=border_if_set",
-		Filename:      "attnbias/v1/options.proto",
-	},
-	{
-		ExtendedType:  (*descriptorpb.FieldOptions)(nil),
-		ExtensionType: (*bool)(nil),
-		Field:         50107,
-		Name:          "attnbias.v1.columns",
-		Tag:           "varint,50107,opt,name=columns",
-		Filename:      "attnbias/v1/options.proto",
-	},
-	{
-		ExtendedType:  (*descriptorpb.FieldOptions)(nil),
-		ExtensionType: (*string)(nil),
-		Field:         50110,
-		Name:          "attnbias.v1.given_by",
-		Tag:           "bytes,50110,opt,name=given_by",
+		Name:          "attnbias.v1.rule",
+		Tag:           "bytes,50100,opt,name=rule",
 		Filename:      "attnbias/v1/options.proto",
 	},
 	{
@@ -195,33 +361,8 @@ var file_attnbias_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 
 // Extension fields to descriptorpb.FieldOptions.
 var (
-	// What the server uses when a field with presence, or an enum, is not set,
-	// written as the field's JSON value. Empty where the field may be left out and
-	// no value means the same. In an encoding, a scalar or an enum without a
-	// default_value is required, with two exceptions: a bool without presence is
-	// false, and given_by names fields that may take its place.
-	//
-	// optional string default_value = 50100;
-	E_DefaultValue = &file_attnbias_v1_options_proto_extTypes[0]
-	// Structure of an encoding while this field is set.
-	//
-	// optional attnbias.v1.Structure structure_if_set = 50105;
-	E_StructureIfSet = &file_attnbias_v1_options_proto_extTypes[1]
-	// Whether an answer in a compact form has a border while this field is true.
-	//
-	// optional bool border_if_set = 50106;
-	E_BorderIfSet = &file_attnbias_v1_options_proto_extTypes[2]
-	// Whether the field determines the columns of an answer, its last axis: their
-	// number, or a table that has as many columns.
-	//
-	// optional bool columns = 50107;
-	E_Columns = &file_attnbias_v1_options_proto_extTypes[3]
-	// Fields beside this one that give the value of this field if it is not set:
-	// the columns of a "table", the rows of a "weight" or of the last layer's, the
-	// length of a list, of several lists the longest. Names are joined by "|".
-	//
-	// optional string given_by = 50110;
-	E_GivenBy = &file_attnbias_v1_options_proto_extTypes[4]
+	// optional attnbias.v1.FieldRule rule = 50100;
+	E_Rule = &file_attnbias_v1_options_proto_extTypes[0]
 )
 
 // Extension fields to descriptorpb.EnumValueOptions.
@@ -231,13 +372,13 @@ var (
 	// named here goes with no value that does not name it.
 	//
 	// repeated string needs = 50102;
-	E_Needs = &file_attnbias_v1_options_proto_extTypes[5]
+	E_Needs = &file_attnbias_v1_options_proto_extTypes[1]
 	// repeated string takes = 50103;
-	E_Takes = &file_attnbias_v1_options_proto_extTypes[6]
+	E_Takes = &file_attnbias_v1_options_proto_extTypes[2]
 	// Structure of an encoding whose field has this value.
 	//
 	// optional attnbias.v1.Structure structure_of_value = 50105;
-	E_StructureOfValue = &file_attnbias_v1_options_proto_extTypes[7]
+	E_StructureOfValue = &file_attnbias_v1_options_proto_extTypes[3]
 )
 
 // Extension fields to descriptorpb.MessageOptions.
@@ -246,42 +387,62 @@ var (
 	// "grid".
 	//
 	// optional string extent = 50101;
-	E_Extent = &file_attnbias_v1_options_proto_extTypes[8]
+	E_Extent = &file_attnbias_v1_options_proto_extTypes[4]
 	// Structure of an encoding, unless one of its fields determines another.
 	//
 	// optional attnbias.v1.Structure structure = 50105;
-	E_Structure = &file_attnbias_v1_options_proto_extTypes[9]
+	E_Structure = &file_attnbias_v1_options_proto_extTypes[5]
 	// Whether an answer in a compact form has a border.
 	//
 	// optional bool border = 50106;
-	E_Border = &file_attnbias_v1_options_proto_extTypes[10]
+	E_Border = &file_attnbias_v1_options_proto_extTypes[6]
 	// Names of the parts of a TABLE, in order. Default: "positions".
 	//
 	// repeated string parts = 50108;
-	E_Parts = &file_attnbias_v1_options_proto_extTypes[11]
+	E_Parts = &file_attnbias_v1_options_proto_extTypes[7]
 	// Whether an encoding has values BUCKETS only.
 	//
 	// optional bool buckets_only = 50109;
-	E_BucketsOnly = &file_attnbias_v1_options_proto_extTypes[12]
+	E_BucketsOnly = &file_attnbias_v1_options_proto_extTypes[8]
 )
 
 var File_attnbias_v1_options_proto protoreflect.FileDescriptor
 
 const file_attnbias_v1_options_proto_rawDesc = "" +
 	"\n" +
-	"\x19attnbias/v1/options.proto\x12\vattnbias.v1\x1a google/protobuf/descriptor.proto*\xa0\x01\n" +
+	"\x19attnbias/v1/options.proto\x12\vattnbias.v1\x1a google/protobuf/descriptor.proto\"\x94\x04\n" +
+	"\tFieldRule\x12\x1d\n" +
+	"\adefault\x18\x01 \x01(\tH\x00R\adefault\x88\x01\x01\x12\x1a\n" +
+	"\brequired\x18\x02 \x01(\bR\brequired\x12\x15\n" +
+	"\x03min\x18\x03 \x01(\x01H\x01R\x03min\x88\x01\x01\x12\x15\n" +
+	"\x03max\x18\x04 \x01(\x01H\x02R\x03max\x88\x01\x01\x12\x19\n" +
+	"\x05above\x18\x05 \x01(\x01H\x03R\x05above\x88\x01\x01\x12\x12\n" +
+	"\x04even\x18\x06 \x01(\bR\x04even\x12\x16\n" +
+	"\x06finite\x18\a \x01(\bR\x06finite\x12\x1b\n" +
+	"\tmax_items\x18\b \x01(\x05R\bmaxItems\x12\x14\n" +
+	"\x05shape\x18\t \x01(\tR\x05shape\x12\x12\n" +
+	"\x04hint\x18\n" +
+	" \x01(\tR\x04hint\x12\x19\n" +
+	"\bgiven_by\x18\v \x01(\tR\agivenBy\x12\x1b\n" +
+	"\tonly_with\x18\f \x01(\tR\bonlyWith\x12\x19\n" +
+	"\bnot_with\x18\r \x01(\tR\anotWith\x12\x17\n" +
+	"\aof_bias\x18\x0e \x01(\bR\x06ofBias\x12\x18\n" +
+	"\acolumns\x18\x0f \x01(\bR\acolumns\x12@\n" +
+	"\x10structure_if_set\x18\x10 \x01(\x0e2\x16.attnbias.v1.StructureR\x0estructureIfSet\x12\"\n" +
+	"\rborder_if_set\x18\x11 \x01(\bR\vborderIfSetB\n" +
+	"\n" +
+	"\b_defaultB\x06\n" +
+	"\x04_minB\x06\n" +
+	"\x04_maxB\b\n" +
+	"\x06_above*\xa0\x01\n" +
 	"\tStructure\x12\x19\n" +
 	"\x15STRUCTURE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fSTRUCTURE_TABLE\x10\x01\x12\x16\n" +
 	"\x12STRUCTURE_TOEPLITZ\x10\x02\x12\x15\n" +
 	"\x11STRUCTURE_KEY_ROW\x10\x03\x12\x1f\n" +
 	"\x1bSTRUCTURE_BLOCK_TOEPLITZ_2D\x10\x04\x12\x13\n" +
-	"\x0fSTRUCTURE_DENSE\x10\x05:D\n" +
-	"\rdefault_value\x12\x1d.google.protobuf.FieldOptions\x18\xb4\x87\x03 \x01(\tR\fdefaultValue:a\n" +
-	"\x10structure_if_set\x12\x1d.google.protobuf.FieldOptions\x18\xb9\x87\x03 \x01(\x0e2\x16.attnbias.v1.StructureR\x0estructureIfSet:C\n" +
-	"\rborder_if_set\x12\x1d.google.protobuf.FieldOptions\x18\xba\x87\x03 \x01(\bR\vborderIfSet:9\n" +
-	"\acolumns\x12\x1d.google.protobuf.FieldOptions\x18\xbb\x87\x03 \x01(\bR\acolumns::\n" +
-	"\bgiven_by\x12\x1d.google.protobuf.FieldOptions\x18\xbe\x87\x03 \x01(\tR\agivenBy:9\n" +
+	"\x0fSTRUCTURE_DENSE\x10\x05:K\n" +
+	"\x04rule\x12\x1d.google.protobuf.FieldOptions\x18\xb4\x87\x03 \x01(\v2\x16.attnbias.v1.FieldRuleR\x04rule:9\n" +
 	"\x05needs\x12!.google.protobuf.EnumValueOptions\x18\xb6\x87\x03 \x03(\tR\x05needs:9\n" +
 	"\x05takes\x12!.google.protobuf.EnumValueOptions\x18\xb7\x87\x03 \x03(\tR\x05takes:i\n" +
 	"\x12structure_of_value\x12!.google.protobuf.EnumValueOptions\x18\xb9\x87\x03 \x01(\x0e2\x16.attnbias.v1.StructureR\x10structureOfValue:9\n" +
@@ -304,34 +465,33 @@ func file_attnbias_v1_options_proto_rawDescGZIP() []byte {
 }
 
 var file_attnbias_v1_options_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_attnbias_v1_options_proto_msgTypes = make([]protoimpl.MessageInfo, 1)
 var file_attnbias_v1_options_proto_goTypes = []any{
 	(Structure)(0),                        // 0: attnbias.v1.Structure
-	(*descriptorpb.FieldOptions)(nil),     // 1: google.protobuf.FieldOptions
-	(*descriptorpb.EnumValueOptions)(nil), // 2: google.protobuf.EnumValueOptions
-	(*descriptorpb.MessageOptions)(nil),   // 3: google.protobuf.MessageOptions
+	(*FieldRule)(nil),                     // 1: attnbias.v1.FieldRule
+	(*descriptorpb.FieldOptions)(nil),     // 2: google.protobuf.FieldOptions
+	(*descriptorpb.EnumValueOptions)(nil), // 3: google.protobuf.EnumValueOptions
+	(*descriptorpb.MessageOptions)(nil),   // 4: google.protobuf.MessageOptions
 }
 var file_attnbias_v1_options_proto_depIdxs = []int32{
-	1,  // 0: attnbias.v1.default_value:extendee -> google.protobuf.FieldOptions
-	1,  // 1: attnbias.v1.structure_if_set:extendee -> google.protobuf.FieldOptions
-	1,  // 2: attnbias.v1.border_if_set:extendee -> google.protobuf.FieldOptions
-	1,  // 3: attnbias.v1.columns:extendee -> google.protobuf.FieldOptions
-	1,  // 4: attnbias.v1.given_by:extendee -> google.protobuf.FieldOptions
-	2,  // 5: attnbias.v1.needs:extendee -> google.protobuf.EnumValueOptions
-	2,  // 6: attnbias.v1.takes:extendee -> google.protobuf.EnumValueOptions
-	2,  // 7: attnbias.v1.structure_of_value:extendee -> google.protobuf.EnumValueOptions
-	3,  // 8: attnbias.v1.extent:extendee -> google.protobuf.MessageOptions
-	3,  // 9: attnbias.v1.structure:extendee -> google.protobuf.MessageOptions
-	3,  // 10: attnbias.v1.border:extendee -> google.protobuf.MessageOptions
-	3,  // 11: attnbias.v1.parts:extendee -> google.protobuf.MessageOptions
-	3,  // 12: attnbias.v1.buckets_only:extendee -> google.protobuf.MessageOptions
-	0,  // 13: attnbias.v1.structure_if_set:type_name -> attnbias.v1.Structure
-	0,  // 14: attnbias.v1.structure_of_value:type_name -> attnbias.v1.Structure
-	0,  // 15: attnbias.v1.structure:type_name -> attnbias.v1.Structure
-	16, // [16:16] is the sub-list for method output_type
-	16, // [16:16] is the sub-list for method input_type
-	13, // [13:16] is the sub-list for extension type_name
-	0,  // [0:13] is the sub-list for extension extendee
-	0,  // [0:0] is the sub-list for field type_name
+	0,  // 0: attnbias.v1.FieldRule.structure_if_set:type_name -> attnbias.v1.Structure
+	2,  // 1: attnbias.v1.rule:extendee -> google.protobuf.FieldOptions
+	3,  // 2: attnbias.v1.needs:extendee -> google.protobuf.EnumValueOptions
+	3,  // 3: attnbias.v1.takes:extendee -> google.protobuf.EnumValueOptions
+	3,  // 4: attnbias.v1.structure_of_value:extendee -> google.protobuf.EnumValueOptions
+	4,  // 5: attnbias.v1.extent:extendee -> google.protobuf.MessageOptions
+	4,  // 6: attnbias.v1.structure:extendee -> google.protobuf.MessageOptions
+	4,  // 7: attnbias.v1.border:extendee -> google.protobuf.MessageOptions
+	4,  // 8: attnbias.v1.parts:extendee -> google.protobuf.MessageOptions
+	4,  // 9: attnbias.v1.buckets_only:extendee -> google.protobuf.MessageOptions
+	1,  // 10: attnbias.v1.rule:type_name -> attnbias.v1.FieldRule
+	0,  // 11: attnbias.v1.structure_of_value:type_name -> attnbias.v1.Structure
+	0,  // 12: attnbias.v1.structure:type_name -> attnbias.v1.Structure
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	10, // [10:13] is the sub-list for extension type_name
+	1,  // [1:10] is the sub-list for extension extendee
+	0,  // [0:1] is the sub-list for field type_name
 }
 
 func init() { file_attnbias_v1_options_proto_init() }
@@ -339,19 +499,21 @@ func file_attnbias_v1_options_proto_init() {
 	if File_attnbias_v1_options_proto != nil {
 		return
 	}
+	file_attnbias_v1_options_proto_msgTypes[0].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_attnbias_v1_options_proto_rawDesc), len(file_attnbias_v1_options_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   0,
-			NumExtensions: 13,
+			NumMessages:   1,
+			NumExtensions: 9,
 			NumServices:   0,
 		},
 		GoTypes:           file_attnbias_v1_options_proto_goTypes,
 		DependencyIndexes: file_attnbias_v1_options_proto_depIdxs,
 		EnumInfos:         file_attnbias_v1_options_proto_enumTypes,
+		MessageInfos:      file_attnbias_v1_options_proto_msgTypes,
 		ExtensionInfos:    file_attnbias_v1_options_proto_extTypes,
 	}.Build()
 	File_attnbias_v1_options_proto = out.File
