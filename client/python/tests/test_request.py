@@ -263,7 +263,7 @@ def test_wrong_fields_are_named(encoding: attnbias.Encoding, says: str) -> None:
 )
 def test_table_travels_as_it_is(dtype: Any, number: int) -> None:
     weight = np.arange(12).reshape(4, 3).astype(dtype)
-    transposed = attnbias.T5(bidirectional=True, table=weight.T, table_layout="HEADS_BUCKETS")
+    transposed = attnbias.T5(bidirectional=True, table=weight.T, table_layout="heads_buckets")
     reference = transposed.to_spec().t5.table
     assert reference.layout == tensor_pb2.TABLE_LAYOUT_HEADS_BUCKETS
     assert reference.inline_table.data_type == number
