@@ -283,9 +283,10 @@ def attribute(field: Any) -> str:
 
 
 def attributes_of(message: Any) -> tuple[list[Any], list[Any]]:
-    """Its fields: the one that may be given by place, which is no switch, and the others."""
-    first = [f for f in message.fields if is_required(f) and type_of(f) != "bool"][:1]
-    return first, [field for field in message.fields if field not in first]
+    """Its fields, required ones first: the one that may be given by place, and the others."""
+    fields = sorted(message.fields, key=lambda field: not is_required(field))
+    by_place = is_required(fields[0]) and type_of(fields[0]) != "bool"
+    return fields[:by_place], fields[by_place:]
 
 
 def layout_of(field: Any) -> str:

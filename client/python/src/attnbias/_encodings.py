@@ -90,14 +90,14 @@ class T5(Encoding[Toeplitz]):
     is indices, i32 without heads, and needs neither ``num_heads`` nor ``table``.
 
     Attributes:
+        bidirectional: True for an encoder, false for a decoder, where keys to the right of the
+            query are in bucket 0. It has no default: guessing it is the commonest error with T5.
         num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
         num_buckets: Rows of the table. If bidirectional, even and at least 4: one half serves keys
             to the right of the query. In [2, 4096]. Default: 32.
         max_distance: Distance at which buckets stop growing with the logarithm: all keys at least
             this far are in the last bucket, and so are some nearer ones. Larger than the number of
             exact buckets. In [1, 2^31 - 1]. Default: 128.
-        bidirectional: True for an encoder, false for a decoder, where keys to the right of the
-            query are in bucket 0. It has no default: guessing it is the commonest error with T5.
         table: Learned bias. Required with values "bias". Shape ``[num_buckets, num_heads]``.
         table_layout: Axes of ``table``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
@@ -112,10 +112,10 @@ class T5(Encoding[Toeplitz]):
     field: ClassVar[str] = "t5"
 
     _: KW_ONLY
+    bidirectional: bool
     num_heads: int | None = None
     num_buckets: int | None = None
     max_distance: int | None = None
-    bidirectional: bool
     table: Any = None
     table_layout: TableLayout | None = None
     bucket_rule: BucketRule | None = None
@@ -353,13 +353,13 @@ class Xpos(Encoding[XposTables]):
 
     Attributes:
         dim: Columns of the layouts that repeat every pair. Even, in [2, 65536].
+        sequence_length: Length that the table is for: scale is 1 at half of it, rounded down. In
+            [1, 2^40].
         rope_theta: Base of the progression: pair m turns by ``rope_theta^(-2m/dim)`` radians per
             position. In [1, 1e18]. Default: 10000.
         scale_base: Positions over which scale changes by its base. In [1, 1e9]. Default: 512.
         gamma: Determines the base of scale: ``(2m/dim + gamma) / (1 + gamma)`` for pair m. In (0,
             1e6]. Default: 0.4.
-        sequence_length: Length that the table is for: scale is 1 at half of it, rounded down. In
-            [1, 2^40].
         layout: Columns of the tables.
             - "half" (default): ``f0 f1 ... f0 f1 ...`` (GPT-NeoX, Llama; transformers' cat).
             - "interleaved": ``f0 f0 f1 f1 ...`` (GPT-J; x-transformers' and torchscale's xPos).
@@ -370,10 +370,10 @@ class Xpos(Encoding[XposTables]):
 
     dim: int
     _: KW_ONLY
+    sequence_length: int
     rope_theta: float | None = None
     scale_base: float | None = None
     gamma: float | None = None
-    sequence_length: int
     layout: RotaryLayout | None = None
 
 
@@ -529,13 +529,13 @@ class Fire(Encoding[npt.NDArray[Any]]):
     Attributes:
         hidden_weight: Weight of the hidden layer, as torch's Linear stores it. At most 65536 hidden
             units. Shape ``[hidden, 1]``.
+        output_weight: Weight of the output, of at most 2^22 numbers. Shape ``[num_heads, hidden]``.
         num_heads: Heads of the bias. In [1, 65536]. Default: that of ``output_weight``.
         c: Factor of the distance inside the logarithm. In [1e-30, 1e30]. Default: 0.1.
         threshold: Position up to which rows share the normaliser: the model's learned ``|init_L *
             L_multiplier|``. In [1e-30, 2^40]. Default: 512.
         eps: Added to the normaliser. In [0, 1]. Default: 1e-6.
         hidden_bias: Bias of the hidden layer. Unset: zeros. Shape ``[hidden]``.
-        output_weight: Weight of the output, of at most 2^22 numbers. Shape ``[num_heads, hidden]``.
         output_bias: Bias of the output. Unset: zeros. Shape ``[num_heads]``.
     """
 
@@ -543,12 +543,12 @@ class Fire(Encoding[npt.NDArray[Any]]):
 
     hidden_weight: Any
     _: KW_ONLY
+    output_weight: Any
     num_heads: int | None = None
     c: float | None = None
     threshold: float | None = None
     eps: float | None = None
     hidden_bias: Any = None
-    output_weight: Any
     output_bias: Any = None
 
 
@@ -644,9 +644,9 @@ class Shaw(Encoding[Toeplitz]):
 
     Attributes:
         left: Farthest relative position to the left; the paper's k is both. In [0, 2^30 - 1].
+        right: Farthest relative position to the right. In [0, 2^30 - 1].
         table: Learned vectors; if heads differ, with a first axis of at most 65536 heads. Required
             with values "bias". Shape ``[left + right + 1, dim]``.
-        right: Farthest relative position to the right. In [0, 2^30 - 1].
         beyond: Answer beyond left and right.
             - "clip" (default): The farthest row.
             - "refuse": Fails with ``OutOfRangeError``.
@@ -660,8 +660,8 @@ class Shaw(Encoding[Toeplitz]):
 
     left: int
     _: KW_ONLY
-    table: Any = None
     right: int
+    table: Any = None
     beyond: BeyondReach | None = None
     sign: RelativeSign | None = None
 
@@ -823,14 +823,14 @@ class SwinV2(Encoding[BlockToeplitz]):
     Attributes:
         window_height: Rows of tokens. In [1, 256].
         window_width: Columns of tokens. In [1, 256].
-        num_heads: Heads of the bias. In [1, 65536]. Default: that of ``output_weight``.
-        pretrained_window_height: Rows of the window that the model was trained with; 1 only along a
-            side of 1. Unset, as for transformers' 0: ``window_height``. In [1, 256].
-        pretrained_window_width: Columns of that window. Unset: ``window_width``. In [1, 256].
         hidden_weight: Weight of the hidden layer, as torch's Linear stores it: rows before columns.
             Shape ``[hidden, 2]``.
         hidden_bias: Bias of the hidden layer. Shape ``[hidden]``.
         output_weight: Weight of the output, of at most 2^22 numbers. Shape ``[num_heads, hidden]``.
+        num_heads: Heads of the bias. In [1, 65536]. Default: that of ``output_weight``.
+        pretrained_window_height: Rows of the window that the model was trained with; 1 only along a
+            side of 1. Unset, as for transformers' 0: ``window_height``. In [1, 256].
+        pretrained_window_width: Columns of that window. Unset: ``window_width``. In [1, 256].
     """
 
     field: ClassVar[str] = "swin_v2"
@@ -838,12 +838,12 @@ class SwinV2(Encoding[BlockToeplitz]):
     window_height: int
     _: KW_ONLY
     window_width: int
-    num_heads: int | None = None
-    pretrained_window_height: int | None = None
-    pretrained_window_width: int | None = None
     hidden_weight: Any
     hidden_bias: Any
     output_weight: Any
+    num_heads: int | None = None
+    pretrained_window_height: int | None = None
+    pretrained_window_width: int | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
