@@ -73,7 +73,7 @@ OVERLOADS = """
         def __init__(self, **fields: Any) -> None: ...
 """
 
-# Classes that are not called as their message is.
+# Classes whose spelling does not follow from their message's.
 NAMES = {"Alibi": "ALiBi", "TransformerXl": "TransformerXL", "Xlnet": "XLNet"}
 ARRAY = "npt.NDArray[Any]"
 RESULTS = {
@@ -93,7 +93,7 @@ ASK = {
 
 
 def read_contract() -> tuple[Any, dict[str, str]]:
-    """The pool of its descriptors, and the comments by full names."""
+    """Returns the pool of its descriptors, and the comments by full names."""
     with tempfile.NamedTemporaryFile() as file:
         ours = ["options", "tensor", "encodings", "logits", "service"]
         command = ["protoc", "-I.", "--include_source_info", f"--descriptor_set_out={file.name}"]
@@ -108,11 +108,10 @@ def read_contract() -> tuple[Any, dict[str, str]]:
             for index, owner in enumerate(owners):
                 name = f"{file.package}.{owner.name}"
                 comments[name] = texts.get((kind, index), "")
-                for number, part in enumerate(getattr(owner, of)):
-                    comments[f"{name}.{part.name}"] = texts.get((kind, index, 2, number), "")
-    return descriptor_pool.Default(), {
-        name: textwrap.dedent(text).strip("\n") for name, text in comments.items()
-    }
+                for place, part in enumerate(getattr(owner, of)):
+                    comments[f"{name}.{part.name}"] = texts.get((kind, index, 2, place), "")
+    dedented = {name: textwrap.dedent(text).strip("\n") for name, text in comments.items()}
+    return descriptor_pool.Default(), dedented
 
 
 POOL, COMMENTS = read_contract()
@@ -135,13 +134,13 @@ def comment_of(owner: Any, part: Any = None) -> str:
 
 
 def structure_of(number: int) -> str:
-    """TOEPLITZ of its number; "" of none."""
+    """Returns "TOEPLITZ" for its number, "" for 0."""
     values = POOL.FindEnumTypeByName("attnbias.v1.Structure").values_by_number
     return values[number].name.removeprefix("STRUCTURE_") if number else ""
 
 
 def words_of(enum: Any) -> dict[str, Any]:
-    """The values by their short names, without the unspecified one."""
+    """Maps short names to values, without the unspecified one."""
     prefix = enum.values[0].name.removesuffix("UNSPECIFIED")
     return {value.name.removeprefix(prefix): value for value in enum.values[1:]}
 
@@ -168,64 +167,71 @@ def is_required(field: Any) -> bool:
 
 
 def has_layout(field: Any) -> bool:
-    """Whether the axes of a table may be turned around."""
+    """Returns whether a table may be given transposed."""
     _, _, columns = rule_of(field).shape.partition(", ")
     return is_table(field) and columns.startswith("num_heads")
 
 
 def default_of(field: Any) -> str:
-    """As a page writes it."""
+    """Returns the default as pages write it."""
     default = str(rule_of(field).default)
-    if field.enum_type is None or not default:
-        return default
-    return next(word for word, value in words_of(field.enum_type).items() if value.name == default)
+    if field.enum_type is not None and default:
+        return default.removeprefix(field.enum_type.values[0].name.removesuffix("UNSPECIFIED"))
+    return default
+
+
+def giver_of(field: Any) -> str:
+    """Returns the fields that give the value of one that is not set."""
+    names = rule_of(field).given_by
+    return f"that of {' or '.join(f'`{name}`' for name in names.split('|'))}" if names else ""
 
 
 def number(value: float) -> str:
+    """Writes powers of two as such."""
     for more in (0, 1):
         power = abs(int(value)) + more
         if power > 1 << 16 and power & (power - 1) == 0:
             sign = "-" if value < 0 else ""
-            return f"{sign}2^{power.bit_length() - 1}" + (" - 1" if more else "")
-    return re.sub(r"e([+-]?)0*(\d+)", lambda e: f"e{e[1].strip('+')}{e[2]}", f"{value:g}")
+            return f"{sign}2^{power.bit_length() - 1}{' - 1' if more else ''}"
+    return re.sub(r"e[+]?(-?)0*", r"e\1", f"{value:g}")
 
 
 def bounds_of(field: Any) -> str:
-    """The numbers that a field may have: "even, in [2, 65536]"."""
+    """Returns the numbers that a field may hold: "even, in [2, 65536]"."""
     rule = rule_of(field)
-    words = ["even"] if rule.even else []
-    words += ["finite"] if rule.finite else []
+    words = ["even"] * rule.even + ["finite"] * rule.finite
     if rule.HasField("max"):
         first = f"({number(rule.above)}" if rule.HasField("above") else f"[{number(rule.min)}"
         words.append(f"in {first}, {number(rule.max)}]")
-    each = ", ".join(words)
-    each = f"each {each}" if field.is_repeated and each else each
-    return ", ".join(filter(None, (f"at most {rule.max_items}" if rule.max_items else "", each)))
+    most = [f"at most {rule.max_items}"] if rule.max_items else []
+    each = "each " if field.is_repeated and words else ""
+    return ", ".join([*most, *filter(None, [each + ", ".join(words)])])
 
 
 def conditions_of(field: Any) -> list[str]:
-    """Sentences on the fields that go with it."""
-    rule, sentences = rule_of(field), []
-    sentences += [f"Only with `{rule.only_with}`."] if rule.only_with else []
+    """Returns sentences on the fields that go with this one."""
+    rule = rule_of(field)
+    sentences = [f"Only with `{rule.only_with}`."] if rule.only_with else []
     sentences += [f"Not with `{rule.not_with}`."] if rule.not_with else []
-    for other in field.containing_type.fields:
+    for other in filter(lambda other: other.enum_type, field.containing_type.fields):
         needed, taken = [], []
-        for word, value in words_of(other.enum_type).items() if other.enum_type else ():
-            needs = option("needs", value)
-            named = [
-                name for names in (*needs, *option("takes", value)) for name in names.split("|")
-            ]
-            if field.name in named:
-                (needed if field.name in needs else taken).append(f"`{word}`")
+        for word, value in words_of(other.enum_type).items():
+            if field.name in option("needs", value):
+                needed.append(f"`{word}`")
+            elif field.name in "|".join([*option("needs", value), *option("takes", value)]).split(
+                "|"
+            ):
+                taken.append(f"`{word}`")
         if needed or taken:
-            required = f"; required with {', '.join(needed)}" if taken and needed else ""
-            required = "; required there" if needed and not taken else required
-            sentences.append(f"Only with `{other.name}` {', '.join(needed + taken)}{required}.")
+            required = f"; required with {', '.join(needed)}" if taken else "; required there"
+            sentences.append(
+                f"Only with `{other.name}` {', '.join(needed + taken)}{required if needed else ''}."
+            )
     return sentences
 
 
 def in_python(text: str) -> str:
-    """A comment with the words of the client."""
+    """Rewrites what a comment has in backquotes."""
 
     def word(found: re.Match[str]) -> str:
         name = found[1]
@@ -237,24 +243,14 @@ def in_python(text: str) -> str:
 
 
 def wrapped(text: str, indent: int, hanging: int = 0) -> str:
-    """Paragraphs of a docstring; lines that are indented stay as they are."""
-    paragraphs = []
-    for paragraph in text.split("\n\n"):
-        if paragraph.startswith("    "):
-            paragraphs.append(textwrap.indent(paragraph, " " * indent))
-            continue
-        first, next_ = " " * indent, " " * (indent + hanging)
-        paragraphs.append(
-            textwrap.fill(
-                paragraph,
-                WIDTH,
-                initial_indent=first,
-                subsequent_indent=next_,
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-        )
-    return "\n\n".join(paragraphs)
+    """Fills the paragraphs of a docstring, but for those that are indented."""
+    margin = " " * indent
+    fill = textwrap.TextWrapper(WIDTH, break_long_words=False, break_on_hyphens=False)
+    fill.initial_indent, fill.subsequent_indent = margin, margin + " " * hanging
+    return "\n\n".join(
+        textwrap.indent(each, margin) if each.startswith("    ") else fill.fill(each)
+        for each in text.split("\n\n")
+    )
 
 
 def name_of(message: Any) -> str:
@@ -264,17 +260,15 @@ def name_of(message: Any) -> str:
 def type_of(field: Any) -> str:
     if is_table(field):
         return "Any"
-    if field.enum_type is not None:
-        return str(field.enum_type.name)
     scalars = {field.CPPTYPE_DOUBLE: "float", field.CPPTYPE_BOOL: "bool"}
-    known = (
-        name_of(field.message_type) if field.message_type else scalars.get(field.cpp_type, "int")
-    )
-    return f"Sequence[{known}]" if field.is_repeated else known
+    kind = scalars.get(field.cpp_type, "int")
+    kind = field.enum_type.name if field.enum_type else kind
+    kind = name_of(field.message_type) if field.message_type else kind
+    return f"Sequence[{kind}]" if field.is_repeated else kind
 
 
 def attribute(field: Any) -> str:
-    """A field of a dataclass."""
+    """Declares a field of a dataclass."""
     if is_required(field):
         return f"{field.name}: {type_of(field)}"
     if type_of(field) == "bool" and not field.has_presence:
@@ -283,60 +277,50 @@ def attribute(field: Any) -> str:
 
 
 def attributes_of(message: Any) -> tuple[list[Any], list[Any]]:
-    """Its fields, required ones first: the one that may be given by place, and the others."""
+    """Returns the field that may be given by place, if any, and the others, required ones first."""
     fields = sorted(message.fields, key=lambda field: not is_required(field))
     by_place = is_required(fields[0]) and type_of(fields[0]) != "bool"
     return fields[:by_place], fields[by_place:]
 
 
-def layout_of(field: Any) -> str:
-    return f"{field.name}_layout: TableLayout | None = None"
-
-
-def choice_lines(enum: Any, default: str) -> str:
+def described_values(enum: Any, default: str) -> str:
     lines = []
     for word, value in words_of(enum).items():
         mark = " (default)" if word == default else ""
-        text = in_python(f"`{word}`{mark}: {comment_of(enum, value)}")
-        lines.append(wrapped(f"- {text}", 12, 2))
-    return "".join(f"\n{line}" for line in lines)
+        text = in_python(f"- `{word}`{mark}: {comment_of(enum, value)}")
+        lines.append(f"\n{wrapped(text, 12, 2)}")
+    return "".join(lines)
 
 
 def described(field: Any) -> str:
-    """A field in the docstring of its class."""
+    """Describes a field in the docstring of its class."""
     rule, sentences = rule_of(field), [comment_of(field.containing_type, field)]
     assert sentences[0], f"{field.full_name} has no comment"
     sentences += [f"Shape `[{rule.shape}]`."] if rule.shape else []
     bounds = bounds_of(field)
     sentences += [f"{bounds[0].upper()}{bounds[1:]}."] if bounds else []
-    if rule.given_by:
-        sentences.append(
-            f"Default: that of {' or '.join(f'`{n}`' for n in rule.given_by.split('|'))}."
-        )
-    elif rule.default and field.enum_type is None:
-        sentences.append(
-            f"Default: {rule.default.title() if rule.default in ('true',) else rule.default}."
-        )
-    sentences += conditions_of(field)
-    text = wrapped(in_python(f"{field.name}: {' '.join(sentences)}"), 8, 4)
+    default = giver_of(field) or ("" if field.enum_type else rule.default)
+    sentences += [f"Default: {'True' if default == 'true' else default}."] if default else []
+    text = f"{field.name}: {' '.join(sentences + conditions_of(field))}"
+    text = wrapped(in_python(text), 8, 4)
     if field.enum_type is not None:
-        text += choice_lines(field.enum_type, default_of(field))
+        text += described_values(field.enum_type, default_of(field))
     if has_layout(field):
         layout = message_of("TableRef").fields_by_name["layout"].enum_type
         text += f"\n        {field.name}_layout: Axes of ``{field.name}``."
-        text += choice_lines(layout, next(iter(words_of(layout))))
+        text += described_values(layout, next(iter(words_of(layout))))
     return text
 
 
 def structures_of_values(field: Any) -> dict[str, str]:
-    """Structures of the encoding by values of a field, other than its own structure."""
+    """Maps values of a field to the structures that they give the encoding."""
     values = words_of(field.enum_type) if field.enum_type else {}
     found = {word: structure_of(option("structure_of_value", v)) for word, v in values.items()}
     return {word: structure for word, structure in found.items() if structure}
 
 
 def results_of(message: Any) -> dict[str, str]:
-    """What Client.get gives, and under which condition: "" is none."""
+    """Maps the types of results to their conditions, the first of which is "": none."""
     structure = structure_of(option("structure", message))
     if structure == "TABLE":
         return {RESULTS[tuple(option("parts", message))]: ""}
@@ -348,17 +332,15 @@ def results_of(message: Any) -> dict[str, str]:
             results[RESULTS[structure_of(rule_of(field).structure_if_set)]] = f"`{field.name}`"
         for word, special in structures_of_values(field).items():
             given = results.get(RESULTS[special])
-            results[RESULTS[special]] = (
-                f"{given}, `{word}`" if given else f"`{field.name}` `{word}`"
-            )
+            own = f"{given} or" if given else f"`{field.name}`"
+            results[RESULTS[special]] = f"{own} `{word}`"
     return results
 
 
 def answer_of(message: Any) -> str:
-    """Sentences on the answer of an encoding."""
+    """Describes the answer of an encoding."""
     (result, _), *others = results_of(message).items()
-    kinds = {ARRAY: "A dense array"}
-    first = kinds.get(result, f"A {result}")
+    first = "A dense array" if result == ARRAY else f"A {result}"
     if option("extent", message) == "table":
         parts = ", ".join(f"`{part}`" for part in option("parts", message))
         first = "A table `[positions, dim]`"
@@ -368,20 +350,19 @@ def answer_of(message: Any) -> str:
     first += " with a border" if option("border", message) else ""
     sentences = [f"{first}; {ASK[option('extent', message)]}."]
     for other, condition in others:
-        sentences.append(f"{kinds.get(other, f'A {other}')} with {condition}.")
+        kind = "dense array" if other == ARRAY else other
+        sentences.append(f"A {kind} with {condition}.")
     of_bias = [f"`{field.name}`" for field in message.fields if rule_of(field).of_bias]
     if of_bias:
-        need = f"neither {' nor '.join(of_bias)}" if len(of_bias) > 1 else f"no {of_bias[0]}"
-        sentences.append(
-            f'With `values="buckets"` the answer is indices, i32 without heads, and needs {need}.'
-        )
+        sentences.append('With `values="buckets"` the answer is indices, i32 without heads.')
+        sentences.append(f"{' and '.join(of_bias)} need not be set then.")
     if option("buckets_only", message):
         sentences.append("The numbers are i32, without heads.")
     return " ".join(sentences)
 
 
-def docstring(message: Any, comment: str, *more: str) -> str:
-    title, *paragraphs = "\n\n".join(filter(None, (comment, *more))).split("\n\n")
+def docstring(message: Any, *texts: str) -> str:
+    title, *paragraphs = "\n\n".join(texts).split("\n\n")
     title = in_python(title)
     assert len(title.split("\n")[0]) == len(title) <= WIDTH - 7, f"long: {title}"
     body = [wrapped(in_python(paragraph), 4) for paragraph in paragraphs]
@@ -395,7 +376,8 @@ def class_of(message: Any, name: str, base: str, doc: str, field: str = "") -> s
     lines = [f'field: ClassVar[str] = "{field}"\n'] if field else []
     lines += [*map(attribute, first), "_: KW_ONLY"]
     for other in others:
-        lines += [attribute(other), *([layout_of(other)] if has_layout(other) else [])]
+        layout = f"{other.name}_layout: TableLayout | None = None"
+        lines += [attribute(other), *([layout] if has_layout(other) else [])]
     attributes = textwrap.indent("\n".join(lines), "    ")
     return CLASS.format(name=name, base=base, docstring=doc, attributes=attributes)
 
@@ -405,16 +387,15 @@ def literal_of(words: Iterable[str]) -> str:
 
 
 def overloads_of(message: Any) -> str:
-    """Constructors by the values of the field that determines the structure."""
+    """Declares a constructor for each structure that values of a field determine."""
     field = next((field for field in message.fields if structures_of_values(field)), None)
     if field is None:
         return ""
     by_result: dict[str, list[str]] = {}
+    own = structure_of(option("structure", message))
     for word in words_of(field.enum_type):
-        structure = structures_of_values(field).get(word) or structure_of(
-            option("structure", message)
-        )
-        by_result.setdefault(RESULTS[structure], []).append(word)
+        result = RESULTS[structures_of_values(field).get(word, own)]
+        by_result.setdefault(result, []).append(word)
     others = {each.name: attribute(each) for each in message.fields}
     signatures = {}
     for result, words in by_result.items():
@@ -431,17 +412,15 @@ def overloads_of(message: Any) -> str:
 def class_of_encoding(oneof_field: Any) -> str:
     message = oneof_field.message_type
     overloads = overloads_of(message)
-    results = "Compact" if overloads else " | ".join(results_of(message))
+    base = f"Encoding[{'Compact' if overloads else ' | '.join(results_of(message))}]"
     doc = docstring(message, comment_of(message), answer_of(message))
-    base = f"Encoding[{results}]"
     return class_of(message, name_of(message), base, doc, oneof_field.name) + overloads
 
 
 def class_of_term(oneof_field: Any) -> str:
-    message = oneof_field.message_type
-    owner = oneof_field.containing_type
-    doc = docstring(message, comment_of(owner, oneof_field), comment_of(message))
-    name = oneof_field.name.title().replace("_", "")
+    message, name = oneof_field.message_type, oneof_field.name.title().replace("_", "")
+    title = comment_of(oneof_field.containing_type, oneof_field)
+    doc = docstring(message, title, comment_of(message))
     return class_of(message, name, "LogitsTerm", doc, oneof_field.name)
 
 
@@ -454,12 +433,9 @@ def terms() -> list[Any]:
 
 
 def parts_of(message: Any) -> list[Any]:
-    """Messages that it has lists of."""
-    return [
-        f.message_type
-        for f in message.fields
-        if f.message_type and not is_table(f) and f.is_repeated
-    ]
+    """Returns the messages that it has lists of."""
+    fields = [field for field in message.fields if field.is_repeated]
+    return [field.message_type for field in fields if field.message_type]
 
 
 def encodings_module() -> str:
@@ -470,9 +446,7 @@ def encodings_module() -> str:
         classes.append(class_of_encoding(encoding))
     classes += map(class_of_term, terms())
     text = "\n".join(classes)
-    used = [
-        enum.name for enum in ENUMS if re.search(rf"\b{enum.name} \| None|: {enum.name}\n", text)
-    ]
+    used = [enum.name for enum in ENUMS if re.search(rf": {enum.name}( \||\n)", text)]
     title = "Encodings and terms of positional logits, a class for each message of the contract"
     return formatted(MODULE.format(title) + ENCODINGS.format(", ".join(sorted(used))) + text)
 
@@ -494,7 +468,7 @@ def cell(text: str) -> str:
 
 
 def values_of(field: Any) -> str:
-    """The values of a field, for a page."""
+    """Returns the values of a field, for a page."""
     if is_table(field):
         return f"`[{rule_of(field).shape}]`"
     if field.message_type is not None:
@@ -506,15 +480,10 @@ def values_of(field: Any) -> str:
     return re.sub(", in", " in", ", ".join(filter(None, (kind, bounds_of(field)))), count=1)
 
 
-def field_row(field: Any, prefix: str) -> str:
-    rule = rule_of(field)
-    default = "required" if is_required(field) else ""
-    if rule.given_by:
-        default = f"that of {' or '.join(f'`{name}`' for name in rule.given_by.split('|'))}"
-    elif rule.default:
-        default = f"`{default_of(field)}`"
-    elif type_of(field) == "bool" and not field.has_presence:
-        default = "`false`"
+def field_row(field: Any, prefix: str = "") -> str:
+    default = default_of(field) or ("false" if attribute(field).endswith("False") else "")
+    default = giver_of(field) or (f"`{default}`" if default else "")
+    default = "required" if is_required(field) else default
     meaning = " ".join([comment_of(field.containing_type, field), *conditions_of(field)])
     cells = (f"`{prefix}{field.name}`", values_of(field), default, meaning)
     return f"| {' | '.join(map(cell, cells))} |"
@@ -526,7 +495,7 @@ def field_table(name: str, message: Any) -> str:
         if field.message_type in parts_of(message):
             rows += [field_row(part, f"{field.name}.N.") for part in field.message_type.fields]
         else:
-            rows.append(field_row(field, ""))
+            rows.append(field_row(field))
     return "\n".join(rows)
 
 
@@ -550,10 +519,8 @@ def encoding_table() -> str:
         if option("border", message) or any(rule.border_if_set for _, rule in fields):
             structures[0] += " + border"
         for field, rule in fields:
-            structures += [
-                structure_of(rule.structure_if_set),
-                *structures_of_values(field).values(),
-            ]
+            structures += [structure_of(rule.structure_if_set)]
+            structures += structures_of_values(field).values()
         title = comment_of(message).partition("\n\n")[0].rstrip(".")
         kinds = ", ".join(dict.fromkeys(filter(None, structures)))
         rows.append(f"| `{encoding.name}` | {cell(title)} | {kinds} |")
@@ -562,14 +529,13 @@ def encoding_table() -> str:
 
 def page_parts() -> dict[str, str]:
     parts = {"encodings": encoding_table(), "model types": models_table.table()}
-    parts |= {
-        f"fields of {f.name}": field_table(f.name, f.message_type) for f in encodings() + terms()
-    }
+    for field in encodings() + terms():
+        parts[f"fields of {field.name}"] = field_table(field.name, field.message_type)
     return parts | {f"values of {enum.name}": value_table(enum) for enum in ENUMS}
 
 
 def with_parts(page: str, parts: dict[str, str]) -> str:
-    """The page with its generated parts renewed."""
+    """Returns the page with its generated parts renewed."""
 
     def part(found: re.Match[str]) -> str:
         return f"<!-- generated: {found[1]} -->\n\n{parts[found[1]]}\n\n<!-- end -->"
@@ -583,13 +549,9 @@ def main() -> None:
     for encoding in encodings():
         mark = f"<!-- generated: fields of {encoding.name} -->"
         assert any(mark in text for text in texts.values()), f"no page has {mark}"
-    texts |= {
-        CLIENT / "_choices.py": choices_module(),
-        CLIENT / "_encodings.py": encodings_module(),
-    }
-    stale = [
-        path for path, text in texts.items() if not path.exists() or path.read_text("utf-8") != text
-    ]
+    texts |= {CLIENT / "_choices.py": choices_module()}
+    texts |= {CLIENT / "_encodings.py": encodings_module()}
+    stale = [path for path, text in texts.items() if path.read_text(encoding="utf-8") != text]
     if "--check" in sys.argv and stale:
         sys.exit(f"not current, ./dev generate renews them: {', '.join(map(str, stale))}")
     for path in stale:

@@ -87,7 +87,7 @@ class T5(Encoding[Toeplitz]):
     and key. The framework's bits.
 
     A Toeplitz; ask with ``query_length`` and ``key_length``. With ``values="buckets"`` the answer
-    is indices, i32 without heads, and needs neither ``num_heads`` nor ``table``.
+    is indices, i32 without heads. ``num_heads`` and ``table`` need not be set then.
 
     Attributes:
         bidirectional: True for an encoder, false for a decoder, where keys to the right of the
@@ -130,7 +130,7 @@ class ALiBi(Encoding[Compact]):
     power of two above. With the framework's slopes, the framework's bits.
 
     A Toeplitz; ask with ``query_length`` and ``key_length``. A KeyRow with ``variant``
-    "key_from_start", "key_from_end".
+    "key_from_start" or "key_from_end".
 
     Attributes:
         num_heads: Number of slopes. In [1, 65536]. Default: that of ``slopes``.
@@ -435,7 +435,7 @@ class LearnedRelative(Encoding[Toeplitz]):
     from -left. If symmetric, it is |j - i| clipped to right.
 
     A Toeplitz; ask with ``query_length`` and ``key_length``. With ``values="buckets"`` the answer
-    is indices, i32 without heads, and needs neither ``table`` nor ``num_heads``.
+    is indices, i32 without heads. ``table`` and ``num_heads`` need not be set then.
 
     Attributes:
         right: Farthest relative position to the right with a row of its own. In [0, 2^30 - 1].
@@ -640,7 +640,7 @@ class Shaw(Encoding[Toeplitz]):
     ``vector[i, j] = table[clip(j - i, -left, right) + left]``, for keys or for values.
 
     A Toeplitz over vectors; ask with ``query_length`` and ``key_length``. With ``values="buckets"``
-    the answer is indices, i32 without heads, and needs no ``table``.
+    the answer is indices, i32 without heads. ``table`` need not be set then.
 
     Attributes:
         left: Farthest relative position to the left; the paper's k is both. In [0, 2^30 - 1].
@@ -782,8 +782,8 @@ class Swin(Encoding[BlockToeplitz]):
         index(i, j) = (r_i - r_j + Wh - 1)(2 Ww - 1) + c_i - c_j + Ww - 1
 
     A BlockToeplitz; ask without lengths, or for windows with ``queries``, ``keys`` and ``heads``.
-    With ``values="buckets"`` the answer is indices, i32 without heads, and needs neither
-    ``num_heads`` nor ``table``.
+    With ``values="buckets"`` the answer is indices, i32 without heads. ``num_heads`` and ``table``
+    need not be set then.
 
     Attributes:
         window_height: Rows Wh of tokens. In [1, 256].
@@ -853,8 +853,8 @@ class Beit(Encoding[BlockToeplitz]):
     The class token is token 0, before the window, and has numbers of its own.
 
     A BlockToeplitz with a border; ask without lengths, or for windows with ``queries``, ``keys``
-    and ``heads``. With ``values="buckets"`` the answer is indices, i32 without heads, and needs
-    neither ``num_heads`` nor ``table``.
+    and ``heads``. With ``values="buckets"`` the answer is indices, i32 without heads. ``num_heads``
+    and ``table`` need not be set then.
 
     Attributes:
         window_height: Rows Wh of patches. In [1, 256].
@@ -888,7 +888,7 @@ class Tupe(Encoding[Toeplitz | npt.NDArray[Any] | BorderedToeplitz]):
 
     A Toeplitz; ask with ``query_length`` and ``key_length``. A dense array with ``position_table``.
     A BorderedToeplitz with ``reset_class_token``. With ``values="buckets"`` the answer is indices,
-    i32 without heads, and needs neither ``num_heads`` nor ``relative_table``.
+    i32 without heads. ``num_heads`` and ``relative_table`` need not be set then.
 
     Attributes:
         num_heads: Heads of the bias. In [1, 65536]. Default: that of ``relative_table``.
