@@ -71,7 +71,10 @@ def _class_of(message: Descriptor) -> type[Fields]:
 
 
 class LogitsTerm(Fields):
-    """A term of positional logits: a vector for each query and each position of a key."""
+    """A term of positional logits: a vector for each query and each position of a key.
+
+    Learned tables are those of an Encoding.
+    """
 
     field: ClassVar[str]
     """Its name in the contract's ``LogitsSpec``."""
