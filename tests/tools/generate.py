@@ -500,7 +500,7 @@ def field_table(name: str, message: Any) -> str:
 
 
 def value_table(enum: Any) -> str:
-    rows = ["| value | |", "|---|---|"]
+    rows = [f"| value | {cell(comment_of(enum)).rstrip('.')} |", "|---|---|"]
     for word, value in words_of(enum).items():
         structure = structure_of(option("structure_of_value", value))
         suffix = f" Structure `{structure}`." if structure else ""
