@@ -70,7 +70,7 @@ def test_key_row_knows_its_queries(server: FakeServer, client: attnbias.Client) 
     row = sequence(10).reshape(2, 5)
     server.script = [Payload(("row", tensor_pb2.FORM_KEY_ROW, row)).serve]
     got = client.get(
-        attnbias.ALiBi(num_heads=2, variant="KEY_FROM_END"), queries=(1, 4), keys=5, align="end"
+        attnbias.ALiBi(num_heads=2, variant="key_from_end"), queries=(1, 4), keys=5, align="end"
     )
     assert isinstance(got, attnbias.KeyRow)
     assert got.shape == (2, 3, 5)
@@ -343,9 +343,9 @@ def test_list_tables_turns_pages(server: FakeServer, client: attnbias.Client) ->
             num_heads=8,
             num_buckets=32,
             bidirectional=False,
-            bucket_rule="FLOAT32_LOG",
+            bucket_rule="float32_log",
             table="m/decoder",
-            table_layout="BUCKETS_HEADS",
+            table_layout="buckets_heads",
         ),
     )
     assert first.encoding

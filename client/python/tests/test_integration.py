@@ -104,7 +104,7 @@ def test_window_of_positions_is_a_slice(real_client: attnbias.Client) -> None:
 
 def test_concatenated_is_interleaved_reordered(real_client: attnbias.Client) -> None:
     one = real_client.get(attnbias.Sinusoidal(dim=7), positions=100)
-    other = real_client.get(attnbias.Sinusoidal(dim=7, layout="CONCATENATED"), positions=100)
+    other = real_client.get(attnbias.Sinusoidal(dim=7, layout="concatenated"), positions=100)
     np.testing.assert_array_equal(other, np.hstack([one[:, 0::2], one[:, 1::2]]), strict=True)
 
 
@@ -172,7 +172,7 @@ def test_learned_positions_end_with_their_table(real_client: attnbias.Client) ->
     with pytest.raises(attnbias.OutOfRangeError, match=r"want them in \[-2, 512\)"):
         real_client.get(encoding, positions=1024)
     stretched = attnbias.LearnedAbsolute(
-        table=table, interpolation="LINEAR_ALIGN_CORNERS", interpolated_length=1027
+        table=table, interpolation="linear_align_corners", interpolated_length=1027
     )
     got = real_client.get(stretched, positions=1027, dtype="f64")
     np.testing.assert_array_equal(got[::2], table.astype(np.float64), strict=True)
@@ -184,7 +184,7 @@ def test_t5_table_in_the_other_layout(
     real_client: attnbias.Client, t5: attnbias.T5, weight: Any
 ) -> None:
     turned = attnbias.T5(
-        num_heads=8, bidirectional=True, table=weight.T, table_layout="HEADS_BUCKETS"
+        num_heads=8, bidirectional=True, table=weight.T, table_layout="heads_buckets"
     )
     info = [real_client.describe(encoding, queries=9, keys=9) for encoding in (t5, turned)]
     assert info[0].fingerprint == info[1].fingerprint

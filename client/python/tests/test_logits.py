@@ -148,7 +148,7 @@ def test_transformer_xl(
     rows, bias = random(HEADS, queries, DIM), random(HEADS, DIM, seed=1)
     projection = random(HEADS * DIM, WIDTH, seed=2)
     term = attnbias.SinusoidalDistances(
-        sinusoidal=attnbias.Sinusoidal(dim=WIDTH, layout="CONCATENATED"),
+        sinusoidal=attnbias.Sinusoidal(dim=WIDTH, layout="concatenated"),
         projection=projection,
         clamp_len=clamp,
         symmetric=symmetric,
@@ -183,7 +183,7 @@ def test_transformer_xl_as_its_code_shifts(
     """Where the shift is defined the two agree; what it leaves elsewhere is not served."""
     rows, bias = random(HEADS, queries, WIDTH), random(HEADS, WIDTH, seed=1)
     term = attnbias.SinusoidalDistances(
-        sinusoidal=attnbias.Sinusoidal(dim=WIDTH, layout="CONCATENATED")
+        sinusoidal=attnbias.Sinusoidal(dim=WIDTH, layout="concatenated")
     )
     got = real_client.logits(
         term,
@@ -205,7 +205,7 @@ def test_the_bias_alone_is_the_difference(real_client: attnbias.Client) -> None:
     """Transformer-XL's (d) is (b) + (d) without (b)."""
     rows, bias = random(HEADS, 9, DIM), random(HEADS, DIM, seed=1)
     term = attnbias.SinusoidalDistances(
-        sinusoidal=attnbias.Sinusoidal(dim=DIM, layout="INTERLEAVED")
+        sinusoidal=attnbias.Sinusoidal(dim=DIM, layout="interleaved")
     )
     options: Any = {"keys": 11, "direction": "bidirectional", "align": "end", "dtype": "f64"}
     both = real_client.logits(term, rows, query_bias=bias, **options)
@@ -237,7 +237,8 @@ def test_decomposed_relative_positions(real_client: attnbias.Client, keys: tuple
         rel_pos_w=tables[1],
         query_height=height,
         query_width=width,
-        **({} if keys == (height, width) else {"key_height": keys[0], "key_width": keys[1]}),
+        key_height=keys[0],
+        key_width=keys[1],
     )
     rows = random(HEADS, height * width, DIM)
     got = real_client.logits(
@@ -482,7 +483,7 @@ def test_the_same_numbers_every_time(real_client: attnbias.Client) -> None:
     """Tiles are computed by several threads at once, which not every BLAS stands."""
     rows, projection = random(HEADS, 200, DIM), random(HEADS * DIM, WIDTH, seed=2)
     term = attnbias.SinusoidalDistances(
-        sinusoidal=attnbias.Sinusoidal(dim=WIDTH, layout="CONCATENATED"), projection=projection
+        sinusoidal=attnbias.Sinusoidal(dim=WIDTH, layout="concatenated"), projection=projection
     )
     ask = partial(real_client.logits, term, rows, keys=300, query_offset=30)
     first = ask(direction="bidirectional")
@@ -505,7 +506,7 @@ def test_the_same_numbers_every_time(real_client: attnbias.Client) -> None:
 def test_numbers_of_the_wrong_kind_are_named(
     fields: dict[str, Any], options: dict[str, Any], name: str, connect: Connect
 ) -> None:
-    sides = {"query_height": 2, "query_width": 2} | fields
+    sides = {"query_height": 2, "query_width": 2, "key_height": 2, "key_width": 2} | fields
     term = attnbias.DecomposedRelativePositions(
         rel_pos_h=random(3, DIM), rel_pos_w=random(3, DIM), **sides
     )

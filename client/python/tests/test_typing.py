@@ -61,7 +61,7 @@ if TYPE_CHECKING:
         assert_type(client.get(table.encoding, queries=4, keys=4), Any)
 
     def words_are_of_either_case(client: attnbias.Client) -> None:
-        attnbias.Rotary(head_dim=4, rope_type="yarn", layout="INTERLEAVED")
+        attnbias.Rotary(head_dim=4, rope_type="yarn", layout="interleaved")
         attnbias.Rotary(head_dim=4, rope_type="yearn")  # type: ignore[arg-type]
         client.get(attnbias.ALiBi(num_heads=1), queries=4, keys=4, form="dens")  # type: ignore[call-overload]
 

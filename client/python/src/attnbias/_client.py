@@ -58,8 +58,7 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor, Placement
 
     from attnbias._channel import Metadata
-    from attnbias._encodings import Compact, Encoding
-    from attnbias._logits import LogitsTerm
+    from attnbias._fields import Compact, Encoding, LogitsTerm
     from attnbias._request import CompactForm, CompactOptions, ListOptions
     from attnbias._results import RotaryTables, XposTables
     from attnbias._sharded_request import Piece

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from attnbias._client import Client
     from attnbias._dtypes import DType
-    from attnbias._encodings import Encoding
+    from attnbias._fields import Encoding
 
 _OF_A_LENGTH: Final = ("dynamic", "longrope")  # the rope_types whose table a length decides
 _ATTACH_NEEDS: Final = ("torch", "transformers")

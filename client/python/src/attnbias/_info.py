@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from attnbias._dtypes import from_data_type
-from attnbias._encodings import from_spec
 from attnbias._enums import enum_name
 from attnbias._errors import DataLossError, UnimplementedError
+from attnbias._fields import from_spec
 from attnbias._tables import TableInfo
 from attnbias._words import escaped
 from attnbias.v1 import tensor_pb2

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from attnbias._checks import require_instance, set_number
 from attnbias._dtypes import to_data_type
-from attnbias._encodings import Encoding
 from attnbias._enums import set_enum
+from attnbias._fields import Encoding
 from attnbias._shown import Shown
 from attnbias._span import Span, bounds
 from attnbias.v1 import service_pb2, tensor_pb2

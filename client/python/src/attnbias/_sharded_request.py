@@ -14,7 +14,7 @@ from attnbias._results import holds_vectors, shape_of, to_tables
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from attnbias._encodings import Encoding
+    from attnbias._fields import Encoding
     from attnbias._info import TensorInfo
     from attnbias._request import Request
     from attnbias._sharding import Box, Numbers, Sharding

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor, Placement
 
     from attnbias._calls import Calls
-    from attnbias._encodings import Compact, Encoding
+    from attnbias._fields import Compact, Encoding, LogitsTerm
     from attnbias._info import ServerInfo, TensorInfo
-    from attnbias._logits import LogitsTerm
     from attnbias._request import (
         CompactForm,
         CompactOptions,
