@@ -38,7 +38,7 @@ def test_options_determine_every_answer(shared_server: Server, encoding: str) ->
 def takes_heads_from_others(encoding: str) -> bool:
     specs: Any = service_pb2.TensorSpec.DESCRIPTOR.fields_by_name
     field = specs[encoding].message_type.fields_by_name.get("num_heads")
-    return field is not None and field.GetOptions().HasExtension(options_pb2.given_by)
+    return field is not None and bool(field.GetOptions().Extensions[options_pb2.rule].given_by)
 
 
 @pytest.mark.parametrize("encoding", list(filter(takes_heads_from_others, CASES)))
@@ -49,7 +49,9 @@ def test_other_heads_than_the_request_gives_are_refused(
     with shared_server.connect() as stub:
         for seed in SEEDS:
             case = case_of(encoding, seed)
-            asked = case.asked({} if case.extent == "grid" else {"queries": 5, "keys": 5})
+            asked = case.asked(
+                {} if case.extent == "grid" else {"query_length": 5, "key_length": 5}
+            )
             getattr(asked, encoding).ClearField("num_heads")
             spec = of_client(asked, service_pb2.TensorSpec)
             try:
