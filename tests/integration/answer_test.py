@@ -49,7 +49,9 @@ def test_other_heads_than_the_request_gives_are_refused(
     with shared_server.connect() as stub:
         for seed in SEEDS:
             case = case_of(encoding, seed)
-            asked = case.asked({} if case.extent == "grid" else {"queries": 5, "keys": 5})
+            asked = case.asked(
+                {} if case.extent == "grid" else {"query_length": 5, "key_length": 5}
+            )
             getattr(asked, encoding).ClearField("num_heads")
             spec = of_client(asked, service_pb2.TensorSpec)
             try:

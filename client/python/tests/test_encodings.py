@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import attnbias
+from attnbias._arguments import set_fields
 from attnbias._enums import enum_name
 from attnbias._fields import Fields, LogitsTerm, from_spec
 from attnbias.v1 import logits_pb2, options_pb2, service_pb2
@@ -54,7 +55,7 @@ def test_all_fields_of_an_encoding_travel_and_return(kind: Any) -> None:
 def test_all_fields_of_a_term_travel(kind: Any) -> None:
     spec = logits_pb2.LogitsSpec()
     message = getattr(spec, kind.field)
-    kind(**values_of(message.DESCRIPTOR, kind)).set_fields(message, kind.field)
+    set_fields(message, kind(**values_of(message.DESCRIPTOR, kind)), f"{kind.field}.")
     assert len(message.ListFields()) == len(message.DESCRIPTOR.fields)
 
 

@@ -135,7 +135,7 @@ TOEPLITZ = Payload(
 def test_what_the_client_saved_is_what_it_gets(
     server: FakeServer, client: attnbias.Client, tmp_path: Path
 ) -> None:
-    asked: dict[str, Any] = {"queries": 4, "keys": 6, "query_offset": 2, "causal": True}
+    asked: dict[str, Any] = {"query_length": 4, "key_length": 6, "query_offset": 2, "causal": True}
     encoding = attnbias.ALiBi(num_heads=2)
     server.script = [TOEPLITZ.serve] * 2
     client.save(tmp_path / "bias.safetensors", encoding, **asked)
@@ -155,7 +155,7 @@ def test_tables_come_back(
     values = sequence(24).reshape(4, 6).astype(dtype)
     server.script = [table(values).serve]
     dtype = values.dtype.name
-    client.save(tmp_path / f"t.{suffix}", attnbias.Sinusoidal(dim=6), positions=4, dtype=dtype)
+    client.save(tmp_path / f"t.{suffix}", attnbias.Sinusoidal(dim=6), positions=4, data_type=dtype)
     np.testing.assert_array_equal(attnbias.load(tmp_path / f"t.{suffix}"), values, strict=True)
 
 

@@ -33,11 +33,11 @@ from attnbias._checks import require_instance
 from attnbias._description import read_description
 from attnbias._enums import enum_name
 from attnbias._errors import DataLossError, Error
+from attnbias._escape import escaped
 from attnbias._expected import check_answer
 from attnbias._folder import Folder, UnsafeError
 from attnbias._info import TensorInfo, to_tensor_info
 from attnbias._memory import Payload
-from attnbias._words import escaped
 from attnbias.v1 import service_pb2, tensor_pb2
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from typing_extensions import TypeVar
 
-from attnbias._checks import require_instance, set_number
-from attnbias._enums import enum_name, set_enum
+from attnbias._arguments import set_fields
+from attnbias._enums import enum_name
 from attnbias._generated import is_repeated
 from attnbias._shown import Shown
-from attnbias._tables import from_table_ref, to_table_ref
+from attnbias._tables import from_table_ref
 from attnbias.v1 import options_pb2, service_pb2, tensor_pb2
 
 if TYPE_CHECKING:
-    from google.protobuf.descriptor import Descriptor, FieldDescriptor
+    from google.protobuf.descriptor import Descriptor
     from google.protobuf.message import Message
 
 Compact = TypeVar("Compact", covariant=True, default=Any)  # noqa: PLC0105  # a kind of result
@@ -27,42 +27,6 @@ Compact = TypeVar("Compact", covariant=True, default=Any)  # noqa: PLC0105  # a 
 
 class Fields(Shown):
     """A message of the contract, whose fields are the attributes."""
-
-    def set_fields(self, message: Any, path: str) -> None:
-        """Sets what is not None; errors name fields by the message's ``path``.
-
-        Raises:
-            TypeError: a value is of the wrong type.
-            ValueError: a number does not fit its field, or an enum has no such value.
-        """
-        for field in message.DESCRIPTOR.fields:
-            value = getattr(self, field.name)
-            if value is not None:
-                self._set_field(message, field, value, f"{path}.{field.name}")
-
-    def _set_field(self, message: Message, field: FieldDescriptor, value: Any, path: str) -> None:
-        if field.message_type is tensor_pb2.TableRef.DESCRIPTOR:
-            layout = getattr(self, f"{field.name}_layout", None)
-            getattr(message, field.name).CopyFrom(to_table_ref(value, layout, path))
-            return
-        if field.message_type is not None:
-            for index, part in enumerate(value if is_repeated(field) else [value]):
-                own = getattr(message, field.name)
-                where = f"{path}[{index}]" if is_repeated(field) else path
-                kind = _class_of(field.message_type)
-                require_instance(part, kind, where, f"attnbias.{kind.__name__}(...)")
-                part.set_fields(own.add() if is_repeated(field) else own, where)
-            return
-        if field.enum_type is not None:
-            set_enum(message, field.name, value, path)
-            return
-        if not is_repeated(field):
-            set_number(message, field.name, value, path)
-            return
-        try:
-            getattr(message, field.name).extend(value)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"{path}: got {value!r}: {error}") from error
 
 
 def _class_of(message: Descriptor) -> type[Fields]:
@@ -115,7 +79,7 @@ class Encoding(Fields, Generic[Compact]):
         spec = service_pb2.TensorSpec()
         message = getattr(spec, self.field)
         message.SetInParent()
-        self.set_fields(message, self.field)
+        set_fields(message, self, f"{self.field}.")
         return spec
 
     def __eq__(self, other: object) -> bool:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from attnbias._dtypes import from_data_type
 from attnbias._enums import enum_name
 from attnbias._errors import DataLossError, UnimplementedError
+from attnbias._escape import escaped
 from attnbias._fields import from_spec
 from attnbias._tables import TableInfo
-from attnbias._words import escaped
 from attnbias.v1 import tensor_pb2
 
 if TYPE_CHECKING:

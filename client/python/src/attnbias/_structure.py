@@ -325,7 +325,7 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         """The ``attn_mask`` of ``torch.nn.functional.scaled_dot_product_attention``.
 
         It is ``[1, heads, queries, keys]`` for every batch, with rows aligned as torch's kernels
-        want them. What the mask hides is -inf, whatever ``fill`` was. It takes heads x queries x
+        want them. What the mask hides is -inf, not its fill value. It takes heads x queries x
         keys numbers, but for a KeyRow, all of whose queries share a row; ``score_mod`` makes none
         of them.
 
@@ -361,7 +361,7 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         tensor: each has the whole's numbers, which are sent to a device once and stay there as long
         as the tensor, and its own place as a tensor.
 
-        What a mask hides has its ``fill``, here -inf or another, among the numbers.
+        What a mask hides has its fill value, -inf or another, among the numbers.
 
         Args:
             device: where the attention runs; None is the CPU.

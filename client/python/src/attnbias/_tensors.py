@@ -42,8 +42,8 @@ class Toeplitz(Structure):
         key_length: columns of the dense tensor.
         first_relative_position: key position minus query position of diagonal 0.
         vectors: whether the diagonals' last axis is the columns of vectors.
-        mask: what was hidden, the ``fill`` of which is among the diagonals; None where nothing was
-            asked to be.
+        mask: what was hidden, by numbers that are among the diagonals; None where nothing was asked
+            to be.
         fingerprint: 64 hex digits that name these bytes; "" for what was made here.
         resolved_spec: what was asked for, with positions and mask; None for what was made here.
     """
