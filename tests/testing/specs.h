@@ -69,7 +69,7 @@ inline std::string Scaled(double scale) {
   return absl::StrFormat("scale: %.17g ", scale);
 }
 inline std::string Typed(DataType type) {
-  return absl::StrCat("data_type: DATA_TYPE_", NameOf(type), " ");
+  return absl::StrCat("data_type: DATA_TYPE_", std::string(NameOf(type)), " ");
 }
 inline constexpr char kBuckets[] = "values: VALUES_BUCKETS ";
 inline constexpr char kDense[] = "form: FORM_DENSE ";
@@ -134,6 +134,17 @@ inline v1::TensorSpec OverPairs(v1::TensorSpec spec, int64_t query_length,
   spec.mutable_pair()->set_query_length(query_length);
   spec.mutable_pair()->set_key_length(key_length);
   spec.mutable_pair()->set_query_offset(query_offset);
+  return spec;
+}
+
+inline v1::TensorSpec AtPairs(v1::TensorSpec spec,
+                              const std::vector<int64_t>& queries,
+                              const std::vector<int64_t>& keys) {
+  v1::PairExtent& pair = *spec.mutable_pair();
+  pair.mutable_query_positions()->mutable_positions()->Add(queries.begin(),
+                                                           queries.end());
+  pair.mutable_key_positions()->mutable_positions()->Add(keys.begin(),
+                                                         keys.end());
   return spec;
 }
 
