@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
-from attnbias.v1 import logits_pb2, options_pb2, service_pb2
+from attnbias.v1 import encodings_pb2, logits_pb2, options_pb2
 from tests.golden import stored
 from tests.integration.contract import message
 from tests.integration.server import Stub
@@ -29,7 +29,7 @@ def stub() -> Iterator[Stub]:
 
 def owner_of(name: str) -> Any:
     """The descriptor of an encoding's or a term's message, with its options."""
-    owners = (service_pb2.TensorSpec.DESCRIPTOR, logits_pb2.LogitsSpec.DESCRIPTOR)
+    owners = (encodings_pb2.TensorSpec.DESCRIPTOR, logits_pb2.LogitsSpec.DESCRIPTOR)
     fields = (owner.fields_by_name for owner in owners)
     return next(of[name].message_type for of in fields if name in of)
 
@@ -252,7 +252,7 @@ def changed(owner: Any, field: Any) -> Iterator[None]:
 
 
 ENCODINGS = [
-    field.name for field in service_pb2.TensorSpec.DESCRIPTOR.oneofs_by_name["encoding"].fields
+    field.name for field in encodings_pb2.TensorSpec.DESCRIPTOR.oneofs_by_name["encoding"].fields
 ]
 
 

@@ -33,7 +33,7 @@ import attnbias
 from attnbias import aio
 from attnbias.__main__ import main
 from attnbias._cache import key_of
-from attnbias.v1 import service_pb2
+from attnbias.v1 import encodings_pb2, service_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -712,7 +712,7 @@ def test_clear_removes_what_is_its_own(cached: attnbias.Client, folder: Path) ->
     array = get(cached)
     foreign = folder / "tensors" / "notes.txt"
     foreign.touch()
-    (folder / "drafts" / key_of(service_pb2.TensorSpec())).touch()
+    (folder / "drafts" / key_of(encodings_pb2.TensorSpec())).touch()
     attnbias.Cache(folder).clear()
     assert files(folder) == [foreign]
     assert attnbias.Cache(folder).entries() == []

@@ -336,7 +336,7 @@ def test_list_tables_turns_pages(server: FakeServer, client: attnbias.Client) ->
         data_type=tensor_pb2.DATA_TYPE_BF16,
         shape=[32, 8],
         source="model.safetensors:w",
-        spec=service_pb2.TensorSpec(t5=t5),
+        spec=encodings_pb2.TensorSpec(t5=t5),
     )
     positions = service_pb2.TableInfo(
         name="n", sha256="cd" * 32, data_type=tensor_pb2.DATA_TYPE_F32, shape=[4]
@@ -384,8 +384,8 @@ def test_list_tables_of_encodings_whose_tables_have_one_layout(
     infos = [
         table_info(name, spec=spec)
         for name, spec in (
-            ("a", service_pb2.TensorSpec(learned_absolute=positions)),
-            ("b", service_pb2.TensorSpec(swin_v2=swin)),
+            ("a", encodings_pb2.TensorSpec(learned_absolute=positions)),
+            ("b", encodings_pb2.TensorSpec(swin_v2=swin)),
         )
     ]
     server.tables = {"": service_pb2.ListTablesResponse(tables=infos)}
@@ -413,7 +413,7 @@ def table_info(name: str, **fields: Any) -> service_pb2.TableInfo:
         ({"shape": []}, r"table m has shape \[\], want lengths of at least 1"),
         ({"shape": [0, 1 << 62]}, r"table m has shape \[0, 4611686018427387904\], want lengths"),
         ({"shape": [2, -1]}, r"table m has shape \[2, -1\], want lengths"),
-        ({"spec": service_pb2.TensorSpec(shaw=encodings_pb2.Shaw(left=1))}, "table m has a spec"),
+        ({"spec": encodings_pb2.TensorSpec(shaw=encodings_pb2.Shaw(left=1))}, "table m has a spec"),
     ],
 )
 def test_a_table_that_none_can_be_is_data_loss(

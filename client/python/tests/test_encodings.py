@@ -11,7 +11,7 @@ import attnbias
 from attnbias._arguments import set_fields
 from attnbias._enums import enum_name
 from attnbias._fields import Fields, LogitsTerm, from_spec
-from attnbias.v1 import logits_pb2, options_pb2, service_pb2
+from attnbias.v1 import encodings_pb2, logits_pb2, options_pb2
 
 DIGEST = "sha256:" + "0a" * 32
 ENCODINGS = attnbias.Encoding.__subclasses__()
@@ -40,7 +40,7 @@ def values_of(message: Any, kind: type[Fields]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", ENCODINGS, ids=lambda kind: str(kind.field))
 def test_all_fields_of_an_encoding_travel_and_return(kind: Any) -> None:
-    message: Any = service_pb2.TensorSpec.DESCRIPTOR.fields_by_name[kind.field].message_type
+    message: Any = encodings_pb2.TensorSpec.DESCRIPTOR.fields_by_name[kind.field].message_type
     encoding = kind(**values_of(message, kind))
     spec = encoding.to_spec()
     assert [field.name for field, _ in getattr(spec, kind.field).ListFields()] == [

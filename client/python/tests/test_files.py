@@ -20,12 +20,12 @@ from test_structure import DTYPES, KINDS, dense_of, make
 
 import attnbias
 from attnbias._files import metadata_of
-from attnbias.v1 import service_pb2, tensor_pb2
+from attnbias.v1 import encodings_pb2, tensor_pb2
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SPEC = service_pb2.TensorSpec(
+SPEC = encodings_pb2.TensorSpec(
     alibi={"num_heads": 2},
     pair={
         "query_length": 4,
@@ -286,7 +286,7 @@ def test_metadata_of_a_newer_server_are_read(tmp_path: Path) -> None:
     header["__metadata__"]["attnbias.resolved_spec"] = json.dumps(spec)
     text = json.dumps(header).encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + path.read_bytes()[8 + size :])
-    assert load_structure(path).resolved_spec == service_pb2.TensorSpec(alibi={"num_heads": 3})
+    assert load_structure(path).resolved_spec == encodings_pb2.TensorSpec(alibi={"num_heads": 3})
 
 
 @pytest.fixture(scope="module")

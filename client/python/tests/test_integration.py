@@ -15,7 +15,7 @@ from cutting_proxy import CuttingProxy
 
 import attnbias
 from attnbias._tables import digest_of
-from attnbias.v1 import options_pb2, service_pb2
+from attnbias.v1 import encodings_pb2, options_pb2
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -305,7 +305,7 @@ def test_the_number_of_heads_follows_from_the_table(
 
 
 def test_the_contract_names_what_gives_the_number_of_heads() -> None:
-    specs: Any = service_pb2.TensorSpec.DESCRIPTOR.fields_by_name
+    specs: Any = encodings_pb2.TensorSpec.DESCRIPTOR.fields_by_name
     given = set()
     for kind in attnbias.Encoding.__subclasses__():
         field = specs[kind.field].message_type.fields_by_name.get("num_heads")

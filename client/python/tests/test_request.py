@@ -16,7 +16,7 @@ import pytest
 from google.protobuf import json_format
 
 import attnbias
-from attnbias.v1 import service_pb2, tensor_pb2
+from attnbias.v1 import encodings_pb2, tensor_pb2
 
 SINUSOIDAL = attnbias.Sinusoidal(dim=4)
 SWIN = attnbias.Swin(window_height=2, window_width=3)
@@ -55,7 +55,7 @@ def test_options_are_the_requests_fields() -> None:
 
 
 def test_unset_fields_are_not_sent() -> None:
-    assert SINUSOIDAL.to_spec() == service_pb2.TensorSpec(sinusoidal={"dim": 4})
+    assert SINUSOIDAL.to_spec() == encodings_pb2.TensorSpec(sinusoidal={"dim": 4})
 
 
 def test_fields_that_are_zero_are_sent_where_they_have_presence() -> None:

@@ -62,7 +62,7 @@ class ExpectedPart(NamedTuple):
         )
 
 
-def check_answer(header: service_pb2.TensorHeader, spec: service_pb2.TensorSpec) -> None:
+def check_answer(header: service_pb2.TensorHeader, spec: encodings_pb2.TensorSpec) -> None:
     """Compares a header with the request.
 
     Raises:
@@ -89,7 +89,7 @@ def check_answer(header: service_pb2.TensorHeader, spec: service_pb2.TensorSpec)
         raise DataLossError(f"header.fully_masked_rows: got {got}, want {want}")
 
 
-def axes_of(spec: service_pb2.TensorSpec) -> Sequence[Axis]:
+def axes_of(spec: encodings_pb2.TensorSpec) -> Sequence[Axis]:
     """The positions of the queries and keys that a request is for."""
     return _Request(spec).axes()
 
@@ -152,7 +152,7 @@ def _written(part: ExpectedPart) -> str:
 class _Request:
     """What the fields of a request determine of its answer."""
 
-    def __init__(self, spec: service_pb2.TensorSpec) -> None:
+    def __init__(self, spec: encodings_pb2.TensorSpec) -> None:
         self._spec = spec
         self.encoding = spec.WhichOneof("encoding") or ""
         self._encoding: Any = getattr(spec, self.encoding)

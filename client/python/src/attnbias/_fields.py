@@ -15,7 +15,7 @@ from attnbias._enums import enum_name
 from attnbias._generated import is_repeated
 from attnbias._shown import Shown
 from attnbias._tables import from_table_ref
-from attnbias.v1 import options_pb2, service_pb2, tensor_pb2
+from attnbias.v1 import encodings_pb2, options_pb2, tensor_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
@@ -64,19 +64,19 @@ class Encoding(Fields, Generic[Compact]):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        message: Any = service_pb2.TensorSpec.DESCRIPTOR.fields_by_name[cls.field].message_type
+        message: Any = encodings_pb2.TensorSpec.DESCRIPTOR.fields_by_name[cls.field].message_type
         cls.extent = message.GetOptions().Extensions[options_pb2.extent]
         rules = [field.GetOptions().Extensions[options_pb2.rule] for field in message.fields]
         cls.vectors = cls.extent == "pair" and any(rule.columns for rule in rules)
 
-    def to_spec(self) -> service_pb2.TensorSpec:
+    def to_spec(self) -> encodings_pb2.TensorSpec:
         """This encoding as a spec without extent.
 
         Raises:
             TypeError: a value is of the wrong type.
             ValueError: a number does not fit its field, or an enum has no such value.
         """
-        spec = service_pb2.TensorSpec()
+        spec = encodings_pb2.TensorSpec()
         message = getattr(spec, self.field)
         message.SetInParent()
         set_fields(message, self, f"{self.field}.")
@@ -91,7 +91,7 @@ class Encoding(Fields, Generic[Compact]):
         return hash(self.to_spec().SerializeToString(deterministic=True))
 
 
-def from_spec(spec: service_pb2.TensorSpec) -> Encoding | None:
+def from_spec(spec: encodings_pb2.TensorSpec) -> Encoding | None:
     """The encoding of a spec that a server made; None if this package does not know it."""
     name = spec.WhichOneof("encoding")
     known = {encoding.field: encoding for encoding in Encoding.__subclasses__()}

@@ -14,7 +14,7 @@ from attnbias._errors import DataLossError, UnimplementedError
 from attnbias._escape import escaped
 from attnbias._fields import from_spec
 from attnbias._tables import TableInfo
-from attnbias.v1 import tensor_pb2
+from attnbias.v1 import encodings_pb2, tensor_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,7 +69,7 @@ class TensorInfo:
     nbytes: int
     fingerprint: str
     encoding_fingerprint: str
-    resolved_spec: service_pb2.TensorSpec
+    resolved_spec: encodings_pb2.TensorSpec
     fully_masked_rows: tuple[tuple[int, int], ...]
     derived: Mapping[str, tuple[float, ...]]
 

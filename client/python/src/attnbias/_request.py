@@ -16,7 +16,7 @@ from attnbias._arguments import set_fields
 from attnbias._checks import require_instance
 from attnbias._fields import Encoding
 from attnbias._shown import Shown
-from attnbias.v1 import service_pb2, tensor_pb2
+from attnbias.v1 import encodings_pb2, tensor_pb2
 
 if TYPE_CHECKING:
     from attnbias._dtypes import DType
@@ -148,7 +148,7 @@ class Request(Shown):
                 said.append(f"{field.name}={reprlib.repr(value)}")
         return ", ".join(said)
 
-    def to_spec(self) -> service_pb2.TensorSpec:
+    def to_spec(self) -> encodings_pb2.TensorSpec:
         """The contract's message.
 
         Raises:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from attnbias._info import TensorInfo
     from attnbias._request import Request
     from attnbias._sharding import Box, Numbers, Sharding
-    from attnbias.v1 import service_pb2, tensor_pb2
+    from attnbias.v1 import encodings_pb2, tensor_pb2
 
 _LISTS: Final = {
     "positions": "position_ids",
@@ -53,7 +53,7 @@ class Piece:
         """The contract's message, which is the whole's."""
         return self.request.to_mask()
 
-    def to_spec(self) -> service_pb2.TensorSpec:
+    def to_spec(self) -> encodings_pb2.TensorSpec:
         """The request's spec with windows and lists of this part.
 
         The whole keeps its lengths: alignment and masks, and some encodings, go by them.

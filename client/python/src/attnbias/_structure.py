@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
     from attnbias._mask import Mask
-    from attnbias.v1 import service_pb2
+    from attnbias.v1 import encodings_pb2
 
     Device: TypeAlias = str | torch.device | None
     QueryOffset: TypeAlias = SupportsIndex | torch.Tensor | None
@@ -115,7 +115,7 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
     """
 
     fingerprint: str = ""
-    resolved_spec: service_pb2.TensorSpec | None = None
+    resolved_spec: encodings_pb2.TensorSpec | None = None
     mask: Mask | None = None
     vectors: bool = False
 
@@ -739,7 +739,7 @@ def _remade(
     kind: type[Structure],
     arguments: dict[str, Any],
     fingerprint: str,
-    resolved_spec: service_pb2.TensorSpec | None,
+    resolved_spec: encodings_pb2.TensorSpec | None,
 ) -> Structure:
     structure = kind(**arguments)
     structure.fingerprint, structure.resolved_spec = fingerprint, resolved_spec

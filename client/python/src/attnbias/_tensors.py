@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from attnbias._span import Span
     from attnbias._structure import BlockSize, Device, Mod
-    from attnbias.v1 import service_pb2
+    from attnbias.v1 import encodings_pb2
 
 
 class Toeplitz(Structure):
@@ -61,7 +61,7 @@ class Toeplitz(Structure):
         vectors: bool = False,
         mask: Mask | None = None,
         fingerprint: str = "",
-        resolved_spec: service_pb2.TensorSpec | None = None,
+        resolved_spec: encodings_pb2.TensorSpec | None = None,
     ) -> None:
         """Wraps diagonals; copies nothing.
 
@@ -256,7 +256,7 @@ class KeyRow(Structure):
         *,
         query_length: int,
         fingerprint: str = "",
-        resolved_spec: service_pb2.TensorSpec | None = None,
+        resolved_spec: encodings_pb2.TensorSpec | None = None,
     ) -> None:
         """Wraps a row; copies nothing.
 
