@@ -48,20 +48,23 @@ void ExpectTables(const Spec& spec, const SinusoidTable& axis, Range rows,
   SinusoidalOracle oracle(axis);
   Number real;
   for (const DataType type : kFloatTypes) {
-    const FilledNumbers filled =
-        Filled(spec, {rows.begin * spec.dim(), rows.end * spec.dim()}, type,
-               Scaled(scale));
-    for (int64_t row = rows.begin; row < rows.end; ++row) {
+    std::vector<std::byte> bytes(rows.size() * spec.dim() * SizeOf(type));
+    MakeWith(spec, Scaled(scale))
+        ->prepare({type, scale}, *SupportedKernelSets().front())
+        ->Fill({{0, 1}, rows}, bytes.data(), 0);
+    for (int64_t row = 0; row < rows.size(); ++row) {
       for (int64_t column = 0; column < spec.dim(); ++column) {
         double wanted = 0;
         if (column < axis.dim * spec.num_axes()) {
-          SetReal(spec, static_cast<int>(column / axis.dim), row, real);
+          SetReal(spec, static_cast<int>(column / axis.dim), rows.begin + row,
+                  real);
           wanted = oracle.Rounded(real, column % axis.dim, type, scale);
         }
-        const double got = filled.At(0, row * spec.dim() + column);
+        const double got =
+            ElementAt(type, bytes.data(), row * spec.dim() + column);
         ASSERT_TRUE(Same(got, wanted))
-            << NameOf(type) << " position " << row << " column " << column
-            << ": got " << got << ", want " << wanted;
+            << NameOf(type) << " position " << rows.begin + row << " column "
+            << column << ": got " << got << ", want " << wanted;
       }
     }
   }
@@ -117,10 +120,10 @@ TEST(MultiAxisSinusoidal, FractionsReachTheirExtremes) {
                         "dim: 4 num_axes: 1 base: 3 axis_scale: 1e3 "
                         "axis_lengths: 1 axis_offset: 999999.5"),
                {.dim = 4, .base = 3}, {farthest - 2, farthest + 1}, 1);
-  EXPECT_EQ(MakeWith(SpecWith(kInterleaved,
-                              "dim: 2 num_axes: 1 axis_lengths: 1"))
-                ->domain,
-            (Range{-farthest, farthest + 1}));
+  EXPECT_EQ(
+      MakeWith(SpecWith(kInterleaved, "dim: 2 num_axes: 1 axis_lengths: 1"))
+          ->domain,
+      (Range{-farthest, farthest + 1}));
 }
 
 TEST(MultiAxisSinusoidal, DealsColumnsOut) {
@@ -151,9 +154,8 @@ TEST(BadMultiAxisSinusoidal, IsRefusedByName) {
        "multi_axis_sinusoidal.axis_offset: got 0.3, want a multiple of 0.5"},
   };
   for (const auto& [spec, message] : kCases) {
-    EXPECT_THAT(
-        RefusalOf(spec),
-        StatusIs(absl::StatusCode::kInvalidArgument, StartsWith(message)));
+    EXPECT_THAT(RefusalOf(spec), StatusIs(absl::StatusCode::kInvalidArgument,
+                                          StartsWith(message)));
   }
 }
 
