@@ -603,6 +603,8 @@ TEST_F(EngineTest, BadRequestsAreRefusedByField) {
        "output.data_type: got I32, want F64"},
       {pair + "output {mask {causal: true fill_value: nan}}",
        "output.mask.fill_value: got NaN"},
+      {pair + "output {mask {causal: true fill_lowest: false}}",
+       "output.mask.fill_lowest: got false"},
       {pair + "output {data_type: DATA_TYPE_F16 "
               "mask {causal: true fill_value: -70000}}",
        "output.mask.fill_value: got -70000, want a number that F16 can hold"},
