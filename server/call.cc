@@ -25,8 +25,8 @@ namespace {
 // What a call takes, here and in gRPC, beside its request and its answer.
 constexpr int64_t kCallBytes = int64_t{16} << 10;
 
-// A request's tables and lists exist as a message, as a spec, as the spec that
-// a header repeats, and in that header.
+// Counts a request's lists as they came, as the positions of its plan, as the
+// plan's resolved spec repeats them, and in the header.
 constexpr int64_t kCopies = 4;
 
 // What a caller whose bytes per second are limited may have waiting to be sent

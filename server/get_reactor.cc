@@ -78,9 +78,10 @@ void GetReactor::Plan() {
 }
 
 absl::StatusOr<PlanPtr> GetReactor::MakePlan() {
-  ATTNBIAS_ASSIGN_OR_RETURN(const auto request,
+  ATTNBIAS_ASSIGN_OR_RETURN(auto request,
                             call_.Parse<v1::GetTensorRequest>(request_));
-  ATTNBIAS_ASSIGN_OR_RETURN(PlanPtr plan, call_.MakePlan(request.spec()));
+  ATTNBIAS_ASSIGN_OR_RETURN(PlanPtr plan,
+                            call_.MakePlan(std::move(*request.mutable_spec())));
   const int64_t payload = plan->total_bytes();
   if (payload > kMaxUnaryBytes) {
     return TooLarge(absl::StrCat("a tensor of ", payload), kMaxUnaryBytes);

@@ -30,9 +30,10 @@ void StreamReactor::Plan() {
 }
 
 absl::Status StreamReactor::MakePlan() {
-  ATTNBIAS_ASSIGN_OR_RETURN(const auto request,
+  ATTNBIAS_ASSIGN_OR_RETURN(auto request,
                             call_.Parse<v1::StreamTensorRequest>(request_));
-  ATTNBIAS_ASSIGN_OR_RETURN(plan_, call_.MakePlan(request.spec()));
+  ATTNBIAS_ASSIGN_OR_RETURN(plan_,
+                            call_.MakePlan(std::move(*request.mutable_spec())));
   ATTNBIAS_ASSIGN_OR_RETURN(window_, ResolveStream(request, *plan_));
   return absl::OkStatus();
 }

@@ -32,9 +32,9 @@ class Describe final : public CallReactor<grpc::ServerUnaryReactor> {
 
  private:
   absl::StatusOr<PlanPtr> MakePlan() {
-    ATTNBIAS_ASSIGN_OR_RETURN(const auto request,
+    ATTNBIAS_ASSIGN_OR_RETURN(auto request,
                               call_.Parse<v1::DescribeTensorRequest>(request_));
-    return call_.MakePlan(request.spec());
+    return call_.MakePlan(std::move(*request.mutable_spec()));
   }
 
   void Answer(v1::TensorHeader header) {

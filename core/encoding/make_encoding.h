@@ -4,7 +4,7 @@
 #define ATTNBIAS_CORE_ENCODING_MAKE_ENCODING_H_
 
 #include "absl/status/statusor.h"
-#include "attnbias/v1/service.pb.h"
+#include "attnbias/v1/encodings.pb.h"
 #include "core/encoding/encoding.h"
 #include "core/request/registration.h"
 #include "core/request/tables.h"

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "attnbias/v1/service.pb.h"
+#include "attnbias/v1/encodings.pb.h"
 #include "core/encoding/encoding.h"
 #include "core/engine/plan.h"
 #include "core/tensor/range.h"

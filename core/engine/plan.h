@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
-#include "attnbias/v1/service.pb.h"
+#include "attnbias/v1/encodings.pb.h"
 #include "core/encoding/encoding.h"
 #include "core/tensor/data_type.h"
 #include "core/tensor/line.h"

@@ -27,7 +27,7 @@ absl::Status CheckType(absl::string_view field, DataType type) {
 
 // The models of distances have different layouts: no default serves them all.
 absl::Status CheckLayoutIsSet(const v1::LogitsSpec& spec) {
-  if (!spec.has_sinusoidal_distances() ||
+  if (!spec.sinusoidal_distances().has_sinusoidal() ||
       spec.sinusoidal_distances().sinusoidal().layout() !=
           v1::SINUSOIDAL_LAYOUT_UNSPECIFIED) {
     return absl::OkStatus();

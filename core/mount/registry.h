@@ -16,7 +16,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "attnbias/v1/service.pb.h"
+#include "attnbias/v1/encodings.pb.h"
 #include "core/base/mutex.h"
 #include "core/safetensors/safetensors.h"
 #include "core/table/table.h"

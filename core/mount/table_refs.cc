@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "attnbias/v1/service.pb.h"
+#include "attnbias/v1/encodings.pb.h"
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
 

@@ -18,7 +18,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "attnbias/v1/service.pb.h"
+#include "attnbias/v1/encodings.pb.h"
+#include "attnbias/v1/logits.pb.h"
 #include "core/base/canonical_writer.h"
 #include "core/base/invalid.h"
 #include "core/base/status_macros.h"
@@ -208,7 +209,7 @@ class MessageRules {
   std::string WhyIdle(const Message& message, const FieldRules& field) const;
   int64_t Derived(const Message& message, const FieldRules& field,
                   const Tables& tables) const;
-  absl::Status Check(const std::string& path, const FieldRules& field,
+  absl::Status Check(absl::string_view parent, const FieldRules& rules,
                      const Message& message) const;
   absl::Status CheckOneOf(absl::string_view path, const Message& message) const;
 
@@ -415,25 +416,28 @@ bool Allows(const v1::FieldRule& rule, double number) {
 }
 
 template <typename Number>
-absl::Status CheckNumbers(const std::string& path, const FieldRules& rules,
+absl::Status CheckNumbers(absl::string_view parent, const FieldRules& rules,
                           const std::vector<Number>& numbers) {
   for (size_t i = 0; i < numbers.size(); ++i) {
     if (Allows(*rules.rule, static_cast<double>(numbers[i]))) continue;
     std::string wanted = Wanted(rules);
-    return Invalid(path, "[", i, "]: got ", numbers[i], ", want ",
-                   wanted.substr(wanted.find(", each ") + 7));
+    return Invalid(PathOf(parent, *rules.field), "[", i, "]: got ", numbers[i],
+                   ", want ", wanted.substr(wanted.find(", each ") + 7));
   }
   return absl::OkStatus();
 }
 
-absl::Status MessageRules::Check(const std::string& path,
+absl::Status MessageRules::Check(absl::string_view parent,
                                  const FieldRules& rules,
                                  const Message& message) const {
   const FieldDescriptor& field = *rules.field;
+  const auto refuse = [&](const auto&... parts) {
+    return Invalid(PathOf(parent, field), ": ", parts...);
+  };
   const bool is_set = IsSet(message, field);
   if (const std::string why = WhyIdle(message, rules); !why.empty()) {
     if (!is_set) return absl::OkStatus();
-    return Invalid(path, ": got ", Given(message, field), ", want none: ", why);
+    return refuse("got ", Given(message, field), ", want none: ", why);
   }
   if (!is_set) {
     std::string why;
@@ -446,23 +450,21 @@ absl::Status MessageRules::Check(const std::string& path,
       }
     }
     if (!rules.is_required && why.empty()) return absl::OkStatus();
-    return Invalid(path, ": not set, want ", Wanted(rules), why);
+    return refuse("not set, want ", Wanted(rules), why);
   }
   const int64_t most = rules.rule->max_items();
   if (field.is_repeated() && most > 0 &&
       message.GetReflection()->FieldSize(message, &field) > most) {
-    return Invalid(path, ": got ", Given(message, field), ", want at most ",
-                   most);
+    return refuse("got ", Given(message, field), ", want at most ", most);
   }
   if (!IsNumber(field)) return absl::OkStatus();
   if (field.is_repeated()) {
     return IsInteger(field)
-               ? CheckNumbers(path, rules, IntegersIn(message, field))
-               : CheckNumbers(path, rules, ListIn<double>(message, field));
+               ? CheckNumbers(parent, rules, IntegersIn(message, field))
+               : CheckNumbers(parent, rules, ListIn<double>(message, field));
   }
   if (Allows(*rules.rule, ScalarIn(message, field))) return absl::OkStatus();
-  return Invalid(path, ": got ", Given(message, field), ", want ",
-                 Wanted(rules));
+  return refuse("got ", Given(message, field), ", want ", Wanted(rules));
 }
 
 absl::Status MessageRules::CheckOneOf(absl::string_view path,
@@ -502,9 +504,9 @@ absl::Status MessageRules::Complete(absl::string_view path, bool buckets,
   for (const FieldRules& rules : fields_) {
     const FieldDescriptor& field = *rules.field;
     if (buckets && rules.rule->of_bias()) continue;
-    const std::string field_path = PathOf(path, field);
-    ATTNBIAS_RETURN_IF_ERROR(Check(field_path, rules, message));
+    ATTNBIAS_RETURN_IF_ERROR(Check(path, rules, message));
     if (!IsMessage(field) || IsTable(field)) continue;
+    const std::string field_path = PathOf(path, field);
     const MessageRules& inner = Of(*field.message_type());
     if (!field.is_repeated()) {
       if (!IsSet(message, field)) continue;

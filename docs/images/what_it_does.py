@@ -23,9 +23,13 @@ swin_table = swin_table.reshape(-1, 1).astype(np.float32)  # [displacements, num
 
 with attnbias.Client("localhost:50051") as client:
     t5 = client.get(
-        attnbias.T5(num_heads=1, bidirectional=True, table=t5_table), queries=LENGTH, keys=LENGTH
+        attnbias.T5(num_heads=1, bidirectional=True, table=t5_table),
+        query_length=LENGTH,
+        key_length=LENGTH,
     )
-    alibi = client.get(attnbias.ALiBi(num_heads=8), queries=LENGTH, keys=LENGTH, causal=True)
+    alibi = client.get(
+        attnbias.ALiBi(num_heads=8), query_length=LENGTH, key_length=LENGTH, causal=True
+    )
     swin = client.get(
         attnbias.Swin(window_height=SIDE, window_width=SIDE, num_heads=1, table=swin_table)
     )

@@ -40,7 +40,8 @@ absl::Status InferReactor::MakePlan() {
                                                 request.model_version()));
   ATTNBIAS_ASSIGN_OR_RETURN(request_,
                             DecodeInferRequest(*model_, std::move(request)));
-  ATTNBIAS_ASSIGN_OR_RETURN(plan_, call_.MakePlan(request_.spec, ""));
+  ATTNBIAS_ASSIGN_OR_RETURN(plan_,
+                            call_.MakePlan(std::move(request_.spec), ""));
   ATTNBIAS_ASSIGN_OR_RETURN(outputs_, ChooseOutputs(request_, *plan_));
   pieces_ = Pieces(outputs_);
   return CheckUnarySize(outputs_);

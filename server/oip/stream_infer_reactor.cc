@@ -44,7 +44,8 @@ absl::Status StreamInferReactor::MakePlan(
       Model::Find("model_", request.model_name(), request.model_version()));
   ATTNBIAS_ASSIGN_OR_RETURN(
       work_.request, DecodeInferRequest(*work_.model, std::move(request)));
-  ATTNBIAS_ASSIGN_OR_RETURN(work_.plan, call_.MakePlan(work_.request.spec, ""));
+  ATTNBIAS_ASSIGN_OR_RETURN(work_.plan,
+                            call_.MakePlan(std::move(work_.request.spec), ""));
   ATTNBIAS_ASSIGN_OR_RETURN(std::vector<Part> outputs,
                             ChooseOutputs(work_.request, *work_.plan));
   work_.pieces = Pieces(std::move(outputs));

@@ -23,7 +23,8 @@ class Layer(NamedTuple):
     calls: tuple[str, ...] = ()
 
 
-RPC = ("grpc", "google/", "spdlog/", "prometheus/")
+RPC_ALONE = ("grpc", "spdlog/", "prometheus/")
+RPC = (*RPC_ALONE, "google/")
 CUDA = ("cuda", "cublas")
 # The most specific folder decides. attnbias/v1/ is what protoc makes of proto/; the
 # rest of attnbias/ are the C++ client's public headers.
@@ -36,21 +37,23 @@ CORE = {
     "numerics": ("tensor",),
     "kernel": ("tensor", "numerics"),
     "table": ("base", "safetensors", "tensor"),
-    "encoding": ("base", "tensor", "numerics", "kernel", "table"),
-    "mount": ("base", "file", "safetensors", "table", "encoding"),
+    "request": ("base", "tensor", "table"),
+    "encoding": ("base", "tensor", "numerics", "kernel", "table", "request"),
+    "mount": ("base", "file", "safetensors", "table", "request", "encoding"),
     "cache": ("base", "tensor", "encoding"),
-    "engine": ("base", "checksum", "tensor", "numerics", "kernel", "encoding", "cache"),
-    "logits": ("base", "tensor", "numerics", "kernel", "table", "encoding", "cache"),
+    "engine": ("base", "checksum", "tensor", "numerics", "kernel", "request", "encoding", "cache"),
+    "logits": ("base", "tensor", "numerics", "kernel", "table", "request", "encoding", "cache"),
 }
+# Those that take the contract's messages.
+OF_MESSAGES = ("request", "encoding", "mount", "engine", "logits")
 # The rooms of core/encoding, each after all that it knows; the last, the families, know no other
 # family. "" is what lies in core/encoding itself.
 ENCODING = {
-    "spec/": (),
-    "": ("spec/",),
-    "common/": ("spec/", ""),
-    "sinusoid/": ("spec/", "", "common/"),
+    "": (),
+    "common/": ("",),
+    "sinusoid/": ("", "common/"),
     **dict.fromkeys(
-        ("absolute/", "bias/", "vector/", "grid/", "tupe/"), ("spec/", "", "common/", "sinusoid/")
+        ("absolute/", "bias/", "vector/", "grid/", "tupe/"), ("", "common/", "sinusoid/")
     ),
 }
 ENCODING_HEADERS = ("encoding.h", "evaluator.h", "make_encoding.h")
@@ -63,9 +66,17 @@ def encoding_room(room: str) -> tuple[str, ...]:
     if "" in rooms:
         inside += ENCODING_HEADERS
     return (
+        "attnbias/v1/",
         *(f"core/{name}/" for name in CORE["encoding"]),
         *(f"core/encoding/{each}" for each in inside),
     )
+
+
+def core_layer(name: str) -> Layer:
+    ours = tuple(f"core/{known}/" for known in (name, *CORE[name]))
+    if name in OF_MESSAGES:
+        return Layer((*ours, "attnbias/v1/"), (*RPC_ALONE, *CUDA), IMPURE)
+    return Layer(ours, (*RPC, *CUDA), IMPURE)
 
 
 LAYERS = {
@@ -73,14 +84,9 @@ LAYERS = {
     "core/checksum": Layer(("core/checksum/",), (*RPC, "absl/"), IMPURE),
     "core/file": Layer(("core/file/",), RPC, IMPURE),
     "core/safetensors": Layer(("core/safetensors/", "core/file/"), RPC, IMPURE),
+    **{f"core/{name}": core_layer(name) for name in CORE},
     **{
-        f"core/{name}": Layer(
-            tuple(f"core/{known}/" for known in (name, *knows)), (*RPC, *CUDA), IMPURE
-        )
-        for name, knows in CORE.items()
-    },
-    **{
-        f"core/encoding/{room}".rstrip("/"): Layer(encoding_room(room), (*RPC, *CUDA), IMPURE)
+        f"core/encoding/{room}".rstrip("/"): Layer(encoding_room(room), (*RPC_ALONE, *CUDA), IMPURE)
         for room in ENCODING
     },
     "core/kernel/cuda": Layer(("core/base/", "core/tensor/", "core/kernel/"), RPC, IMPURE),
@@ -167,9 +173,12 @@ class PlantedViolations(unittest.TestCase):
             ("core/checksum/a.cc", '#include "core/tensor/range.h"'),
             ("core/safetensors/a.cc", '#include "core/base/invalid.h"'),
             ("core/file/a.cc", '#include "core/safetensors/safetensors.h"'),
-            ("core/table/a.h", '#include "core/encoding/spec/field.h"'),
+            ("core/table/a.h", '#include "core/request/rules.h"'),
+            ("core/kernel/a.cc", '#include "attnbias/v1/tensor.pb.h"'),
+            ("core/numerics/a.cc", "#include <google/protobuf/message.h>"),
+            ("core/request/a.cc", '#include "core/encoding/encoding.h"'),
+            ("core/engine/a.cc", "#include <grpcpp/grpcpp.h>"),
             ("core/encoding/a.cc", '#include "core/mount/registry.h"'),
-            ("core/encoding/spec/a.h", '#include "core/encoding/encoding.h"'),
             ("core/encoding/a.cc", '#include "core/encoding/common/linear.h"'),
             ("core/encoding/common/a.cc", '#include "core/encoding/sinusoid/sinusoid.h"'),
             ("core/encoding/bias/a.cc", '#include "core/encoding/grid/a.h"'),
@@ -194,7 +203,9 @@ class PlantedViolations(unittest.TestCase):
             ("core/cache/a.cc", '#include "absl/status/status.h"'),
             ("core/engine/a.cc", '#include "core/checksum/crc32c.h"'),
             ("core/mount/a.cc", '#include "core/table/table.h"'),
-            ("core/engine/a.cc", '#include "core/encoding/spec/tensor_spec.h"'),
+            ("core/engine/a.cc", '#include "core/request/rules.h"'),
+            ("core/encoding/bias/a.cc", '#include "attnbias/v1/encodings.pb.h"'),
+            ("core/request/a.cc", '#include "google/protobuf/message.h"'),
             ("core/encoding/bias/a.cc", '#include "core/encoding/make_encoding.h"'),
             ("core/encoding/bias/a.cc", '#include "core/encoding/sinusoid/sinusoid.h"'),
             ("server/a.cc", '#include "core/tensor/range.h"'),

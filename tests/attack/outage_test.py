@@ -52,7 +52,7 @@ def python(address: str, out: pathlib.Path) -> list[str]:
 import attnbias
 with attnbias.Client({address!r}, timeout={TIMEOUT}) as client:
     alibi = attnbias.ALiBi(num_heads={HEADS})
-    client.save({str(out)!r}, alibi, queries={LENGTH}, keys={LENGTH}, form="dense")
+    client.save({str(out)!r}, alibi, query_length={LENGTH}, key_length={LENGTH}, form="dense")
 """
     return [sys.executable, "-c", program]
 

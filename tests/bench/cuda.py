@@ -91,7 +91,7 @@ def logits_row(repetitions: int) -> Row:
 def listed(client: attnbias.Client, length: int, seed: int) -> Callable[[], Any]:
     """A dense answer that the CPU has to copy number by number."""
     positions = np.random.default_rng(seed).integers(0, 1 << 16, length)
-    ids = {"query_position_ids": positions, "key_position_ids": positions}
+    ids = {"query_positions": positions, "key_positions": positions}
     return partial(client.get, attnbias.ALiBi(num_heads=HEADS), **ids, form="dense")
 
 

@@ -28,7 +28,7 @@ DIM, POSITIONS = 512, 131072
 class T5Contest:
     """The same bias by every route: with transformers, with torch, over the wire."""
 
-    extent: ClassVar = {"queries": LENGTH, "keys": LENGTH}
+    extent: ClassVar = {"query_length": LENGTH, "key_length": LENGTH}
 
     def __init__(self, client: attnbias.Client, channel: grpc.Channel) -> None:
         config = T5Config(num_heads=HEADS, d_kv=2, d_model=64)

@@ -24,7 +24,7 @@ class Case(NamedTuple):
 
 
 def pair(length: int) -> dict[str, Any]:
-    return {"queries": length, "keys": length}
+    return {"query_length": length, "key_length": length}
 
 
 def fire(c: float) -> attnbias.Fire:

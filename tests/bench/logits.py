@@ -20,7 +20,7 @@ GATHERED_BYTES = 4 * LENGTH * LENGTH * DIM
 class Contest:
     """The same logits by every route."""
 
-    extent: ClassVar[dict[str, Any]] = {"keys": LENGTH, "direction": "bidirectional"}
+    extent: ClassVar[dict[str, Any]] = {"key_length": LENGTH, "direction": "bidirectional"}
 
     def __init__(self, client: attnbias.Client) -> None:
         self._client = client
@@ -93,7 +93,7 @@ def memory_row(repetitions: int) -> Row:
     for _ in range(repetitions):
         with server() as running, attnbias.Client(running.target) as client:
             contest = Contest(client)
-            client.get(attnbias.ALiBi(num_heads=8), queries=64, keys=64)
+            client.get(attnbias.ALiBi(num_heads=8), query_length=64, key_length=64)
             forget_peak(running.pid)
             before = memory_of(running.pid, "VmRSS")
             contest.streamed()

@@ -20,7 +20,7 @@ GIB = 1 << 30
 CALLS = 2000
 TABLE = attnbias.Sinusoidal(dim=512)
 POSITIONS = 131072
-DENSE: Any = {"queries": 4096, "keys": 4096, "form": "dense"}
+DENSE: Any = {"query_length": 4096, "key_length": 4096, "form": "dense"}
 HEADS = 16
 
 
@@ -92,6 +92,6 @@ def call_often(client: attnbias.Client) -> Callable[[], object]:
 
     def work() -> None:
         for _ in range(CALLS):
-            client.get(encoding, queries=64, keys=64)
+            client.get(encoding, query_length=64, key_length=64)
 
     return work

@@ -21,7 +21,7 @@ CLIENTS = 256
 def unary_rows(running: Server, repetitions: int, seconds: float) -> Iterator[Row]:
     """ALiBi of 8 heads and 64 x 64, 4 KiB, in the cache; the empty call has the same bytes."""
     encoding = attnbias.ALiBi(num_heads=8)
-    spec = attnbias.Request(encoding, queries=64, keys=64).to_spec()
+    spec = attnbias.Request(encoding, query_length=64, key_length=64).to_spec()
     request = service_pb2.GetTensorRequest(spec=spec).SerializeToString()
     with grpc.insecure_channel(running.target) as channel:
         response = channel.unary_unary(GET_TENSOR)(request)
@@ -60,7 +60,9 @@ def one_computation_row() -> Row:
     def ask(client: attnbias.Client) -> bytes:
         client.info()  # connects
         start.wait()
-        return client.get(encoding, queries=1, keys=1 << 18, align="end", heads=1).row.tobytes()
+        return client.get(
+            encoding, query_length=1, key_length=1 << 18, alignment="end", heads=1
+        ).row.tobytes()
 
     with server() as running, ThreadPoolExecutor(CLIENTS) as pool:
         clients = [attnbias.Client(running.target) for _ in range(CLIENTS)]

@@ -17,7 +17,7 @@ HEADS, LENGTH = 32, 4096
 DENSE_BYTES = 4 * HEADS * LENGTH * LENGTH
 TABLE = np.random.default_rng(0).standard_normal((32, HEADS), np.float32)
 ENCODING = attnbias.T5(num_heads=HEADS, bidirectional=True, table=TABLE)
-DENSE: Any = {"queries": LENGTH, "keys": LENGTH, "form": "dense"}
+DENSE: Any = {"query_length": LENGTH, "key_length": LENGTH, "form": "dense"}
 MIB = 1 << 20
 FLIGHT_BATCHES = [MIB, 4 * MIB, 16 * MIB]
 
@@ -79,7 +79,7 @@ def memory_row(repetitions: int) -> Row:
     out = np.zeros((HEADS, LENGTH, LENGTH), np.float32)
     for _ in range(repetitions):
         with server() as running, attnbias.Client(running.target) as client:
-            client.get(attnbias.ALiBi(num_heads=8), queries=64, keys=64)
+            client.get(attnbias.ALiBi(num_heads=8), query_length=64, key_length=64)
             forget_peak(running.pid)
             before = memory_of(running.pid, "VmRSS")
             client.get(ENCODING, **DENSE, out=out)

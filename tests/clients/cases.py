@@ -52,23 +52,41 @@ from tests.clients.trial import (
 from tests.integration.cases import Case
 
 ANSWERS = {
-    "diagonals": Trial(alibi(queries=37, keys=37)),
+    "diagonals": Trial(alibi(query_length=37, key_length=37)),
     "dense, a window, masked": Trial(
-        alibi(queries=(3, 9), keys=(2, 9), heads=(1, 5), form="dense", dtype="f16", causal=True)
+        alibi(
+            query_length=9,
+            queries=(3, 9),
+            key_length=9,
+            keys=(2, 9),
+            heads=(1, 5),
+            form="dense",
+            data_type="f16",
+            causal=True,
+        )
     ),
     "dense, one mask filled": Trial(
-        alibi(queries=9, keys=9, form="dense", dtype="bf16", window_left=2, fill="lowest")
+        alibi(
+            query_length=9,
+            key_length=9,
+            form="dense",
+            data_type="bf16",
+            window_left=2,
+            fill_lowest=True,
+        )
     ),
     "dense, positions listed, masked": Trial(
-        alibi(query_position_ids=[9, 0, 1, 4], key_position_ids=[7, 3], causal=True)
+        alibi(query_positions=[9, 0, 1, 4], key_positions=[7, 3], causal=True)
     ),
-    "key row": Trial(alibi({"variant": "KEY_FROM_END"}, queries=3, keys=11, align="end")),
-    "one number": Trial(alibi(queries=1, keys=1, heads=(7, 8), dtype="f64")),
-    "table, positions listed": Trial(sinusoid(position_ids=[5, -3, 5, 1 << 40], dtype="f64")),
+    "key row": Trial(
+        alibi({"variant": "KEY_FROM_END"}, query_length=3, key_length=11, alignment="end")
+    ),
+    "one number": Trial(alibi(query_length=1, key_length=1, heads=(7, 8), data_type="f64")),
+    "table, positions listed": Trial(sinusoid(position_ids=[5, -3, 5, 1 << 40], data_type="f64")),
     "two parts": Trial(encoding("rotary", positions=(7, 40))),
     "block and border": Trial(encoding("beit")),
-    "vectors": Trial(encoding("shaw", queries=6, keys=6)),
-    "indices": Trial(encoding("deberta", queries=20, keys=20, values="buckets")),
+    "vectors": Trial(encoding("shaw", query_length=6, key_length=6)),
+    "indices": Trial(encoding("deberta", query_length=20, key_length=20, values="buckets")),
     "learned table in the request": Trial(t5(TABLE)),
     "mounted table, an unusual name": Trial(t5(f"{TABLE_FILE}:{TABLE_TENSOR}")),
     "many chunks": Trial(LARGE),
@@ -76,7 +94,7 @@ ANSWERS = {
 
 REFUSALS = {
     "no such heads": Trial(
-        alibi({"num_heads": -1}, queries=4, keys=4),
+        alibi({"num_heads": -1}, query_length=4, key_length=4),
         fails=Fails(
             "INVALID_ARGUMENT", "alibi.num_heads: ", "INVALID_FIELD", "spec.alibi.num_heads"
         ),
@@ -94,19 +112,19 @@ REFUSALS = {
         fails=Fails("OUT_OF_RANGE", "positions: ", "OUT_OF_RANGE", "spec.table.positions"),
     ),
     "no token": Trial(
-        alibi(queries=4, keys=4),
+        alibi(query_length=4, key_length=4),
         guarded=True,
         fails=Fails("UNAUTHENTICATED", "wants to know who calls", "NO_CREDENTIALS"),
     ),
     "unknown token": Trial(
-        alibi(queries=4, keys=4),
+        alibi(query_length=4, key_length=4),
         guarded=True,
         settings={"token": "guessed"},
         fails=Fails("UNAUTHENTICATED", "does not know this token", "UNKNOWN_TOKEN"),
     ),
-    "a token": Trial(alibi(queries=4, keys=4), guarded=True, settings={"token": "all"}),
+    "a token": Trial(alibi(query_length=4, key_length=4), guarded=True, settings={"token": "all"}),
     "a method that is not allowed": Trial(
-        alibi(queries=4, keys=4),
+        alibi(query_length=4, key_length=4),
         guarded=True,
         settings={"token": "little"},
         fails=Fails("PERMISSION_DENIED", "does not let this caller do it", "METHOD_NOT_ALLOWED"),

@@ -97,7 +97,9 @@ def sinusoid(**options: Any) -> Asked:
 
 def t5(table: Any) -> Asked:
     fields = {"num_heads": 2, "bidirectional": True, "table": table}
-    return Asked(Case("t5", fields, "pair"), {"queries": 5, "keys": 7, "align": "end"})
+    return Asked(
+        Case("t5", fields, "pair"), {"query_length": 5, "key_length": 7, "alignment": "end"}
+    )
 
 
 def encoding(name: str, **options: Any) -> Asked:
@@ -111,7 +113,7 @@ TABLE_FILE, TABLE_TENSOR = "it's 100%2F", 'layer.0/"relative" bias=[a,b]:@c '
 LARGE = sinusoid(positions=(0, 5120))
 
 # 2 KB: what comes again may come in one message.
-SMALL = alibi(queries=37, keys=37)
+SMALL = alibi(query_length=37, key_length=37)
 
 
 def corrupt(says: str) -> Fails:

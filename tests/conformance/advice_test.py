@@ -214,7 +214,7 @@ def hunyuan_vl(client: attnbias.Client) -> None:
             head_dim=128, rope_type="ntk", rope_theta=10000.0, factor=1000.0, layout="compact"
         )
         flat = [position for axis in axes for position in axis]
-        tables = client.get(encoding, position_ids=flat, dtype="f64")
+        tables = client.get(encoding, position_ids=flat, data_type="f64")
         columns = columns_of_the_page()
         bound = np.max(axes, axis=0)[:, None] * relative_bound(rope) + 2.0**-21
         for part, theirs in zip((tables.cos, tables.sin), want, strict=True):
@@ -575,7 +575,7 @@ def vjepa_2(client: attnbias.Client) -> None:
             head_dim=6 * k, mrope_section=[k, k, k], mrope_order="axial", layout="compact"
         ),
         position_ids=axes,
-        dtype="f64",
+        data_type="f64",
     )
     cos, sin = (blockwise(3)(part) for part in (got.cos, got.sin))
     query = torch.randn(1, 1, len(ROWS), 6 * k, generator=torch.Generator().manual_seed(0))

@@ -28,7 +28,9 @@ def served_slopes(
     client: attnbias.Client, encodings: list[attnbias.ALiBi], dtype: str = "f32"
 ) -> list[np.ndarray]:
     """Minus the bias of the key before the query."""
-    requests = [attnbias.Request(e, queries=2, keys=2, dtype=dtype) for e in encodings]
+    requests = [
+        attnbias.Request(e, query_length=2, key_length=2, data_type=dtype) for e in encodings
+    ]
     return [-bias.diagonals[:, 0] for bias in client.get_many(requests)]
 
 
@@ -52,7 +54,7 @@ def test_slopes_are_correctly_rounded(client: attnbias.Client, bias_max: float, 
 def test_products_are_rounded_once(client: attnbias.Client, num_heads: int, dtype: str) -> None:
     length = 512
     got = client.get(
-        attnbias.ALiBi(num_heads=num_heads), queries=length, keys=length, dtype=dtype
+        attnbias.ALiBi(num_heads=num_heads), query_length=length, key_length=length, data_type=dtype
     ).diagonals
     slopes = alibi_slopes(num_heads)
     with mpmath.workprec(256):
@@ -64,7 +66,9 @@ def test_product_of_a_rounded_slope_is_another_number(client: attnbias.Client) -
     """12 heads: 424 of 6144 elements; who wants those gives the slopes."""
     rounded_slopes = [rounded(slope, "f32") for slope in alibi_slopes(12)]
     default, given = (
-        client.get(attnbias.ALiBi(num_heads=12, slopes=slopes), queries=512, keys=512).diagonals
+        client.get(
+            attnbias.ALiBi(num_heads=12, slopes=slopes), query_length=512, key_length=512
+        ).diagonals
         for slopes in (None, rounded_slopes)
     )
     assert np.count_nonzero(default[:, :512] != given[:, :512]) == 424
@@ -80,7 +84,7 @@ def test_bloom(client: attnbias.Client) -> None:
             wanted.append(to_array(alibi.reshape(num_heads, length)))
             slopes = _get_alibi_slopes(num_heads, torch.device("cpu")).tolist()
             encoding = attnbias.ALiBi(num_heads=num_heads, slopes=slopes, variant="KEY_FROM_START")
-            requests.append(attnbias.Request(encoding, queries=length, keys=length))
+            requests.append(attnbias.Request(encoding, query_length=length, key_length=length))
         for bias, want in zip(client.get_many(requests), wanted, strict=True):
             assert_same_bits(bias.row, want)
 
@@ -103,9 +107,9 @@ def rows_of(
     requests = [
         attnbias.Request(
             attnbias.ALiBi(num_heads=len(given), slopes=given, variant="KEY_FROM_START"),
-            queries=length,
-            keys=length,
-            dtype=dtype,
+            query_length=length,
+            key_length=length,
+            data_type=dtype,
         )
         for given in slopes
     ]
@@ -158,7 +162,7 @@ def test_mpt(client: attnbias.Client) -> None:
             wanted.append(to_array(build_mpt_alibi_tensor(num_heads, length)[:, 0]))
             slopes = (-build_mpt_alibi_tensor(num_heads, 2)[:, 0, 0]).tolist()
             encoding = attnbias.ALiBi(num_heads=num_heads, slopes=slopes, variant="KEY_FROM_END")
-            requests.append(attnbias.Request(encoding, queries=length, keys=length))
+            requests.append(attnbias.Request(encoding, query_length=length, key_length=length))
         for bias, want in zip(client.get_many(requests), wanted, strict=True):
             assert_same_bits(bias.row, want)
 
@@ -170,7 +174,9 @@ def test_x_transformers(client: attnbias.Client) -> None:
             peer = AlibiPositionalBias(heads=num_heads)
             wanted.append(to_array(peer(queries, keys)))
             encoding = attnbias.ALiBi(num_heads=num_heads, slopes=peer.slopes.flatten().tolist())
-            requests.append(attnbias.Request(encoding, queries=queries, keys=keys, align="end"))
+            requests.append(
+                attnbias.Request(encoding, query_length=queries, key_length=keys, alignment="end")
+            )
         for bias, want in zip(client.get_many(requests), wanted, strict=True):
             assert_same_bits(bias.view(), want)
 
@@ -188,8 +194,8 @@ def test_forms_agree_as_far_as_softmax_can_tell(client: attnbias.Client) -> None
     symmetric, causal, from_start, from_end = (
         client.get(
             attnbias.ALiBi(num_heads=8, variant=variant),
-            queries=length,
-            keys=length,
+            query_length=length,
+            key_length=length,
             form="dense",
         )
         for variant in ("SYMMETRIC", "CAUSAL", "KEY_FROM_START", "KEY_FROM_END")
@@ -207,7 +213,7 @@ def test_what_bf16_leaves_of_the_last_keys(
     client: attnbias.Client, variant: str, distinct: int
 ) -> None:
     encoding = attnbias.ALiBi(num_heads=8, variant=variant)
-    got = client.get(encoding, queries=4096, keys=4096, dtype="bf16").row
+    got = client.get(encoding, query_length=4096, key_length=4096, data_type="bf16").row
     for head in got:
         assert len(np.unique(head[-256:].astype(np.float32))) == distinct
 
@@ -216,8 +222,10 @@ def test_one_sided_heads_are_two_answers(client: attnbias.Client) -> None:
     """Half of the heads see keys to the left alone, half to the right: slopes are the caller's."""
     length = 50
     encoding = attnbias.ALiBi(num_heads=4)
-    left = client.get(encoding, queries=length, keys=length, causal=True, form="dense")
-    right = client.get(encoding, queries=length, keys=length, window_left=0, form="dense")
+    left = client.get(encoding, query_length=length, key_length=length, causal=True, form="dense")
+    right = client.get(
+        encoding, query_length=length, key_length=length, window_left=0, form="dense"
+    )
     distance = np.abs(np.subtract.outer(np.arange(length), np.arange(length)))
     slopes = np.float32([0.25, 0.0625, 0.015625, 0.00390625])[:, None, None]
     seen = np.tri(length, dtype=bool)
@@ -230,8 +238,8 @@ def test_unequal_slopes_are_a_sum_of_two_answers(client: attnbias.Client) -> Non
     left, right = (
         client.get(
             attnbias.ALiBi(num_heads=3, slopes=slopes, variant="causal"),
-            queries=length,
-            keys=length,
+            query_length=length,
+            key_length=length,
             form="dense",
         )
         for slopes in ([0.5, 0.25, 0.125], [0.0625, 1.0, 0.75])

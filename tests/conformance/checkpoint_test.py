@@ -135,7 +135,7 @@ def self_attention(block: Any) -> Any:
 
 def t5_bias(block: Any) -> Answer:
     bias = self_attention(block).compute_bias(LENGTH, LENGTH)[0]
-    return Answer(to_array(bias), {"queries": LENGTH, "keys": LENGTH})
+    return Answer(to_array(bias), {"query_length": LENGTH, "key_length": LENGTH})
 
 
 def t5(model: Any) -> Answers:
@@ -154,14 +154,14 @@ def longt5(model: Any) -> Answers:
     """Local: a block of queries between two blocks of keys. Global: tokens against blocks."""
     attention = self_attention(model.encoder.block[0])
     local = to_array(attention.compute_bias(BLOCK)[0, 0])
-    extent = {"queries": BLOCK, "keys": 3 * BLOCK, "query_offset": BLOCK}
+    extent = {"query_length": BLOCK, "key_length": 3 * BLOCK, "query_offset": BLOCK}
     answers = {"encoder": Answer(local, extent), "decoder": t5_bias(model.decoder.block[0])}
     if hasattr(attention, "compute_side_bias"):
         blocks = 40
         mask, segments = torch.ones(1, BLOCK * blocks), torch.ones(1, blocks)
         side = to_array(attention.compute_side_bias(mask, segments)[0])
         ids = [position // BLOCK for position in range(BLOCK * blocks)]
-        answers["encoder.global"] = Answer(side, {"query_position_ids": ids, "keys": blocks})
+        answers["encoder.global"] = Answer(side, {"query_positions": ids, "key_length": blocks})
     return answers
 
 
@@ -185,7 +185,9 @@ def roberta(model: Any) -> Answers:
 
 def mpnet(model: Any) -> Answers:
     bias = to_array(model.encoder.compute_position_bias(torch.zeros(1, LENGTH, 8))[0])
-    return roberta(model) | {"encoder": Answer(bias, {"queries": LENGTH, "keys": LENGTH})}
+    return roberta(model) | {
+        "encoder": Answer(bias, {"query_length": LENGTH, "key_length": LENGTH})
+    }
 
 
 def opt(model: Any) -> Answers:
@@ -264,7 +266,7 @@ def deberta(model: Any) -> Answers:
     indices = to_array(gather.call_args_list[0].kwargs["index"][0]).astype("i4")
     return {
         "positions": Answer(rows, {"positions": 60}),
-        "encoder": Answer(indices, {"queries": 60, "keys": 60}),
+        "encoder": Answer(indices, {"query_length": 60, "key_length": 60}),
     }
 
 

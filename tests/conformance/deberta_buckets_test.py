@@ -97,7 +97,7 @@ def test_what_is_shipped_is_plain_torch_under_either_rule(client: attnbias.Clien
     distances = np.arange(-4095, 4096)
     want = torch_buckets((256, 512), distances)
     for rule in RULES:
-        got = client.get(encoding_of((256, 512), rule), queries=4096, keys=4096)
+        got = client.get(encoding_of((256, 512), rule), query_length=4096, key_length=4096)
         assert np.array_equal(got.diagonals[::-1], want)
 
 

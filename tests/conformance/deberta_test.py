@@ -20,7 +20,7 @@ CONFIGURATIONS = [(256, 512), (64, 512), (128, 256), (32, 2048), (128, 2048), (3
 
 
 def served(client: attnbias.Client, encoding: attnbias.Deberta, queries: int, keys: int) -> Any:
-    got = client.get(encoding, queries=queries, keys=keys, align="start").view()
+    got = client.get(encoding, query_length=queries, key_length=keys, alignment="start").view()
     assert got.dtype == np.int32
     return got
 
@@ -34,7 +34,7 @@ def test_buckets(client: attnbias.Client, bucket_size: int, max_position: int) -
         encoding = attnbias.Deberta(
             bucket_size=bucket_size, max_position=max_position, term="BUCKET", edge=edge
         )
-        got = client.get(encoding, queries=max_position, keys=max_position).diagonals
+        got = client.get(encoding, query_length=max_position, key_length=max_position).diagonals
         assert np.array_equal(got[::-1], want)
 
 

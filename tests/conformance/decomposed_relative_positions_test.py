@@ -60,7 +60,9 @@ def ours(
         key_width=of_keys[1],
     )
     keys = of_keys[0] * of_keys[1]
-    got: Array = client.logits(term, queries, keys=keys, direction="bidirectional", align="start")
+    got: Array = client.logits(
+        term, queries, key_length=keys, direction="bidirectional", alignment="start"
+    )
     return got
 
 

@@ -9,13 +9,13 @@ import attnbias
 
 
 def test_the_exponent_counts_pairs(client: attnbias.Client) -> None:
-    row = client.get(attnbias.Sinusoidal(dim=4), positions=(2, 3), dtype="f64")[0]
+    row = client.get(attnbias.Sinusoidal(dim=4), positions=(2, 3), data_type="f64")[0]
     want = [0.909297426826, -0.416146836547, 0.0199986666933, 0.999800006667]
     assert row == pytest.approx(want, abs=1e-12)
 
 
 def test_the_inner_product_is_not_monotone(client: attnbias.Client) -> None:
-    table = client.get(attnbias.Sinusoidal(dim=512), positions=200, dtype="f64")
+    table = client.get(attnbias.Sinusoidal(dim=512), positions=200, data_type="f64")
     products = table @ table[0]
     assert products[[0, 1, 5]] == pytest.approx([256, 249.1020978, 189.5966677], abs=1e-6)
     assert np.any(np.diff(products) > 0)
@@ -29,7 +29,10 @@ def test_bf16_tells_few_positions_apart() -> None:
 def buckets(client: attnbias.Client, *, bidirectional: bool) -> dict[int, int]:
     """By relative position, key minus query."""
     answer = client.get(
-        attnbias.T5(bidirectional=bidirectional), queries=1024, keys=1024, values="buckets"
+        attnbias.T5(bidirectional=bidirectional),
+        query_length=1024,
+        key_length=1024,
+        values="buckets",
     )
     first = answer.first_relative_position
     return {first + i: int(bucket) for i, bucket in enumerate(answer.diagonals)}
@@ -51,7 +54,7 @@ def test_the_last_bucket_begins_before_max_distance(client: attnbias.Client) -> 
 
 
 def test_slopes_of_twelve_heads(client: attnbias.Client) -> None:
-    bias = client.get(attnbias.ALiBi(num_heads=12), queries=2, keys=2)
+    bias = client.get(attnbias.ALiBi(num_heads=12), query_length=2, key_length=2)
     slopes = -bias.dense()[:, 0, 1]
     assert slopes[:4] == pytest.approx([0.5, 0.25, 0.125, 0.0625], abs=0)
     assert slopes[8:10] == pytest.approx([0.707106781, 0.353553391], abs=1e-7)

@@ -126,7 +126,7 @@ def assert_rotary(
         encoding = replace(encoding, sequence_length=max(positions) + 1)
     module = module_of(rope)
     want = cos_and_sin(rope, module, axes)
-    got = client.get(encoding, position_ids=axes if len(axes) > 1 else positions, dtype="f64")
+    got = client.get(encoding, position_ids=axes if len(axes) > 1 else positions, data_type="f64")
     bound = np.max(axes, axis=0)[:, None] * relative_bound(rope) + 2.0**-21
     for ours, theirs in zip((got.cos, got.sin), want, strict=True):
         assert ours.shape == theirs.shape
@@ -255,7 +255,7 @@ def test_alibi(client: attnbias.Client, num_heads: int) -> None:
 
     def row(config: Any, dtype: str = "f32") -> Array:
         encoding = attnbias.from_config(config)["decoder"]
-        return client.get(encoding, queries=length, keys=length, dtype=dtype).row
+        return client.get(encoding, query_length=length, key_length=length, data_type=dtype).row
 
     mask = torch.ones(1, length)
     bloom = hf.BloomConfig(n_head=num_heads, hidden_size=num_heads)
@@ -356,5 +356,5 @@ def test_sines_of_detr(client: attnbias.Client) -> None:
     with pytest.raises(attnbias.InvalidArgumentError, match="axis_lengths"):
         client.get(encoding, position_ids=rows_and_columns)
     whole = replace(encoding, axis_lengths=[height, width])
-    got = client.get(whole, position_ids=rows_and_columns, dtype="f64")
+    got = client.get(whole, position_ids=rows_and_columns, data_type="f64")
     of_images.assert_near(got, want, 2 * math.pi, 10000)

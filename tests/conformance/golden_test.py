@@ -30,7 +30,9 @@ def sinusoids(
 
 def vectors(client: attnbias.Client, encoding: attnbias.Encoding, *lengths: int) -> Array:
     queries, keys = lengths
-    return client.get(encoding, queries=queries, keys=keys, align="end", form="dense")
+    return client.get(
+        encoding, query_length=queries, key_length=keys, alignment="end", form="dense"
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,20 +51,20 @@ def test_where_t5_s_buckets_begin(
     client: attnbias.Client, num_buckets: int, max_distance: int, starts: list[int]
 ) -> None:
     encoding = attnbias.T5(num_buckets=num_buckets, max_distance=max_distance, bidirectional=True)
-    buckets = client.get(encoding, queries=2000, keys=2000, values="buckets").diagonals
+    buckets = client.get(encoding, query_length=2000, key_length=2000, values="buckets").diagonals
     left, right = buckets[1999::-1], buckets[1999:]
     assert [0, *np.flatnonzero(np.diff(left)) + 1] == starts
     assert_same_bits(right[1:], left[1:] + np.int32(num_buckets // 2))
 
 
 def test_shaw_clips_both_ways(client: attnbias.Client) -> None:
-    fields: dict[str, Any] = {"align": "end", "values": "buckets", "form": "dense"}
+    fields: dict[str, Any] = {"alignment": "end", "values": "buckets", "form": "dense"}
     encoding = attnbias.Shaw(left=2, right=2)
-    got = client.get(encoding, queries=3, keys=5, **fields)
+    got = client.get(encoding, query_length=3, key_length=5, **fields)
     assert got.tolist() == [[0, 1, 2, 3, 4], [0, 0, 1, 2, 3], [0, 0, 0, 1, 2]]
-    cached = client.get(encoding, queries=1, keys=5, **fields)
+    cached = client.get(encoding, query_length=1, key_length=5, **fields)
     assert cached.tolist() == [[0, 0, 0, 1, 2]]
-    uneven = client.get(attnbias.Shaw(left=3, right=1), queries=6, keys=6, **fields)
+    uneven = client.get(attnbias.Shaw(left=3, right=1), query_length=6, key_length=6, **fields)
     assert uneven[0].tolist() == [3, 4, 4, 4, 4, 4]
     assert uneven[5].tolist() == [0, 0, 0, 1, 2, 3]
 
@@ -84,15 +86,17 @@ def test_shaw_s_logits_by_index_and_by_skewing(client: attnbias.Client, directio
     table = random.standard_normal((2 * reach + 1, dim))
     gathered = client.get(
         attnbias.Shaw(left=reach, right=reach, table=table),
-        queries=length,
-        keys=length,
-        dtype="f64",
+        query_length=length,
+        key_length=length,
+        data_type="f64",
     ).dense()
     by_index = np.einsum("id,ijd->ij", queries[0], gathered)
     clipped = np.clip(np.arange(1 - length, length), -reach, reach) + reach
     assert np.abs(by_index - by_skewing(queries[0], table[clipped])).max() <= 1e-12
     term = attnbias.ShawKeys(table=table, left=reach, right=reach)
-    got = client.logits(term, queries, keys=length, direction=direction, dtype="f64")[0]
+    got = client.logits(
+        term, queries, key_length=length, direction=direction, output_data_type="f64"
+    )[0]
     seen = np.tri(length, dtype=bool) | (direction == "bidirectional")
     assert np.abs(got - by_index)[seen].max() <= 1e-12
     assert np.all(np.isneginf(got[~seen]))
@@ -134,10 +138,15 @@ def test_logits_that_are_blind_to_direction(
     queries = np.random.default_rng(4).standard_normal((1, 3, 6))
     sinusoidal = attnbias.Sinusoidal(dim=6, layout="CONCATENATED")
     term = attnbias.SinusoidalDistances(sinusoidal=sinusoidal, symmetric=True)
-    got = client.logits(term, queries, keys=5, align=align, direction="bidirectional", dtype="f64")[
-        0
-    ]
-    table = client.get(sinusoidal, positions=5, dtype="f64")
+    got = client.logits(
+        term,
+        queries,
+        key_length=5,
+        alignment=align,
+        direction="bidirectional",
+        output_data_type="f64",
+    )[0]
+    table = client.get(sinusoidal, positions=5, data_type="f64")
     away = np.abs(np.arange(3)[:, None] + offset - np.arange(5))
     assert np.abs(got - np.einsum("id,ijd->ij", queries[0], table[away])).max() <= 1e-12
     if align == "end":
@@ -146,7 +155,7 @@ def test_logits_that_are_blind_to_direction(
 
 def test_tupe_s_class_token(client: attnbias.Client) -> None:
     encoding = attnbias.Tupe(num_heads=1, reset_class_token=True)
-    index = client.get(encoding, queries=5, keys=5, values="buckets", form="dense")
+    index = client.get(encoding, query_length=5, key_length=5, values="buckets", form="dense")
     assert index.tolist() == [
         [16, 16, 16, 16, 16],
         [32, 0, 17, 18, 19],
@@ -168,15 +177,15 @@ def test_tupe_s_class_token(client: attnbias.Client) -> None:
     want = np.arange(36, dtype=np.float32).reshape(6, 6)[1:, 1:].copy()
     want[:, 0] = 7
     want[0, :] = 0
-    assert_same_bits(client.get(products, queries=5, keys=5)[0], want)
+    assert_same_bits(client.get(products, query_length=5, key_length=5)[0], want)
 
 
 def test_deberta_s_buckets(client: attnbias.Client) -> None:
     distances = [127, 128, 129, 130, 150, 200, 256, 300, 400, 510, 511]
     want = [127, 128, 129, 130, 143, 169, 192, 207, 233, 255, 255]
     encoding = attnbias.Deberta(bucket_size=256, max_position=512, term="BUCKET")
-    to_the_left = client.get(encoding, query_position_ids=distances, key_position_ids=[0])
-    to_the_right = client.get(encoding, query_position_ids=[0], key_position_ids=distances)
+    to_the_left = client.get(encoding, query_positions=distances, key_positions=[0])
+    to_the_right = client.get(encoding, query_positions=[0], key_positions=distances)
     assert to_the_left[:, 0].tolist() == want
     assert to_the_right[0].tolist() == [-bucket for bucket in want]
 
@@ -184,7 +193,7 @@ def test_deberta_s_buckets(client: attnbias.Client) -> None:
 @pytest.mark.parametrize(("edge", "index"), [("MICROSOFT", 1), ("HF", 0)])
 def test_deberta_beyond_its_table(client: attnbias.Client, edge: Any, index: int) -> None:
     encoding = attnbias.Deberta(bucket_size=256, max_position=512, edge=edge)
-    lists = {"query_position_ids": [0], "key_position_ids": [600]}
+    lists = {"query_positions": [0], "key_positions": [600]}
     assert client.get(encoding, **lists, form="dense").item() == index
 
 
@@ -193,7 +202,9 @@ def test_softmax_cannot_tell_alibi_s_forms(client: attnbias.Client) -> None:
     weights = []
     for variant in ("SYMMETRIC", "CAUSAL", "KEY_FROM_START", "KEY_FROM_END"):
         encoding = attnbias.ALiBi(num_heads=8, variant=variant)
-        bias = client.get(encoding, queries=64, keys=64, dtype="f64", form="dense", causal=True)
+        bias = client.get(
+            encoding, query_length=64, key_length=64, data_type="f64", form="dense", causal=True
+        )
         exponentials = np.exp(scores + bias - (scores + bias).max(-1, keepdims=True))
         weights.append(exponentials / exponentials.sum(-1, keepdims=True))
     assert all(np.abs(other - weights[0]).max() <= 1e-13 for other in weights[1:])
@@ -201,8 +212,8 @@ def test_softmax_cannot_tell_alibi_s_forms(client: attnbias.Client) -> None:
 
 def test_kerple_and_sandwich(client: attnbias.Client) -> None:
     def at(encoding: attnbias.Encoding, distances: list[int]) -> Array:
-        lists = {"query_position_ids": [0], "key_position_ids": distances}
-        return client.get(encoding, **lists, dtype="f64")[0, 0]
+        lists = {"query_positions": [0], "key_positions": distances}
+        return client.get(encoding, **lists, data_type="f64")[0, 0]
 
     kerple = attnbias.Kerple(num_heads=1, kernel="LOG", p=[1.0], a=[0.5])
     assert at(kerple, [0, 1, 8]) == pytest.approx([0, -0.405465, -1.609438], abs=1e-6)
@@ -213,7 +224,7 @@ def test_kerple_and_sandwich(client: attnbias.Client) -> None:
 def test_rotary_s_layouts_are_permutations(client: attnbias.Client) -> None:
     half, pairs = (
         client.get(
-            attnbias.Rotary(head_dim=128, layout=layout), positions=(4711, 4811), dtype="f64"
+            attnbias.Rotary(head_dim=128, layout=layout), positions=(4711, 4811), data_type="f64"
         )
         for layout in ("HALF", "INTERLEAVED")
     )
@@ -337,7 +348,7 @@ def test_rotary_s_parameters(
     served = {pair: derived["inverse_frequencies"][pair] for pair in frequencies}
     assert served == pytest.approx(frequencies, rel=2e-9, abs=0)
     # The table is made of them.
-    table = client.get(encoding, positions=(1, 2), dtype="f64")
+    table = client.get(encoding, positions=(1, 2), data_type="f64")
     for pair, frequency in served.items():
         assert table.sin[0, pair] == pytest.approx(attention_factor * math.sin(frequency), rel=1e-9)
 
@@ -381,12 +392,12 @@ def test_axes_that_agree_are_one(client: attnbias.Client) -> None:
 
 def test_xpos_decays(client: attnbias.Client) -> None:
     encoding = attnbias.Xpos(dim=64, sequence_length=8, layout="COMPACT")
-    scale = client.get(encoding, positions=8, dtype="f64").scale
+    scale = client.get(encoding, positions=8, data_type="f64").scale
     assert scale[0, 0] == pytest.approx(1.009835262, abs=1e-9)
     assert scale[7, 31] == pytest.approx(0.9998677373, abs=1e-10)
     assert np.all(scale[4] == 1)
     # At scale_base positions from the centre there is the base of a pair itself.
-    bases = client.get(encoding, positions=(516, 517), dtype="f64").scale[0]
+    bases = client.get(encoding, positions=(516, 517), data_type="f64").scale[0]
     want = [0.2857142857, 0.3080357143, 0.9776785714]
     assert bases[[0, 1, 31]] == pytest.approx(want, abs=1e-10)
 
@@ -431,7 +442,7 @@ def test_swin_v2_s_coordinates(
         output_weight=np.ones((1, 1)),
     )
     # The block counts key - query, coordinates count query - key.
-    bias = client.get(encoding, dtype="f64").block[0, side - 1 - distance, side - 1]
+    bias = client.get(encoding, data_type="f64").block[0, side - 1 - distance, side - 1]
     assert math.log(bias / (16 - bias)) == pytest.approx(coordinate, abs=1e-9)
 
 

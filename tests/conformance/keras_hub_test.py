@@ -171,12 +171,14 @@ def test_alibi(client: attnbias.Client) -> None:
             if length == 2:
                 slopes = -want[:, 0]
                 encoding = attnbias.ALiBi(num_heads=num_heads)
-                ours = client.get(encoding, queries=2, keys=2).diagonals[:, 0]
+                ours = client.get(encoding, query_length=2, key_length=2).diagonals[:, 0]
                 assert_same_bits(-ours, slopes)
             encoding = attnbias.ALiBi(
                 num_heads=num_heads, slopes=slopes.tolist(), variant="KEY_FROM_END"
             )
-            assert_same_bits(client.get(encoding, queries=1, keys=length, align="end").row, want)
+            assert_same_bits(
+                client.get(encoding, query_length=1, key_length=length, alignment="end").row, want
+            )
 
 
 @pytest.mark.parametrize("is_decoder", [False, True])
@@ -190,7 +192,7 @@ def test_t5(client: attnbias.Client, num_heads: int, is_decoder: bool) -> None:
     encoding = attnbias.T5(num_heads=num_heads, bidirectional=not is_decoder, table=table)
     for queries, keys, start in [(1, 1, 0), (300, 300, 0), (1, 201, 200), (7, 150, 90)]:
         want = array_of(layer.compute_bias(queries, keys, query_start_index=start)[0])
-        got = client.get(encoding, queries=queries, keys=keys, query_offset=start)
+        got = client.get(encoding, query_length=queries, key_length=keys, query_offset=start)
         assert_same_bits(got.view(), want)
 
 
@@ -203,7 +205,7 @@ def test_deberta(client: attnbias.Client, bucket_size: int, max_position: int) -
     distances = np.arange(1 - max_position, max_position, dtype=np.int32)
     want = array_of(layer._make_log_bucket_position(ops.convert_to_tensor(distances)))
     encoding = attnbias.Deberta(bucket_size=bucket_size, max_position=max_position, term="BUCKET")
-    got = client.get(encoding, queries=max_position, keys=max_position).diagonals[::-1]
+    got = client.get(encoding, query_length=max_position, key_length=max_position).diagonals[::-1]
     different = distances[got != want].tolist()
     if (bucket_size, max_position) == (256, 512):
         assert not different
@@ -221,7 +223,7 @@ def test_xlnet(client: attnbias.Client, queries: int, keys: int, clamp_len: int 
     rows = layer.relative_positional_encoding(queries, keys, 1, clamp_len or -1)
     want = array_of(rows)[1:, 0]
     encoding = attnbias.XLNet(dim=16, clamp_len=clamp_len)
-    got = client.get(encoding, queries=queries, keys=keys, align="end").diagonals
+    got = client.get(encoding, query_length=queries, key_length=keys, alignment="end").diagonals
     assert_near(got, want, np.arange(keys - 1, -queries, -1))
 
 

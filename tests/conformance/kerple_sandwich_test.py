@@ -39,7 +39,7 @@ def test_kerple(client: attnbias.Client, kernel: Any, dtype: str) -> None:
     random = np.random.default_rng(1)
     p, a = random.uniform(0.01, 1.5, (2, 4)).tolist()
     encoding = attnbias.Kerple(num_heads=4, kernel=kernel, p=p, a=a)
-    got = client.get(encoding, queries=LENGTH, keys=LENGTH, dtype=dtype).diagonals
+    got = client.get(encoding, query_length=LENGTH, key_length=LENGTH, data_type=dtype).diagonals
     want = [
         rounded_array([kerple(kernel, p[h], a[h], d) for d in range(LENGTH)], dtype)
         for h in range(4)
@@ -51,7 +51,7 @@ def test_kerple(client: attnbias.Client, kernel: Any, dtype: str) -> None:
 @pytest.mark.parametrize(("dim", "base"), [(128, 10000), (6, 500)])
 def test_sandwich(client: attnbias.Client, dim: int, base: float, dtype: str) -> None:
     encoding = attnbias.Sandwich(num_heads=6, dim=dim, base=base)
-    got = client.get(encoding, queries=LENGTH, keys=LENGTH, dtype=dtype).diagonals
+    got = client.get(encoding, query_length=LENGTH, key_length=LENGTH, data_type=dtype).diagonals
     sums = sandwich_sums(dim, base)
     with mpmath.workprec(PRECISION):
         want = [rounded_array([s * 6 / (8 * (h + 1)) for s in sums], dtype) for h in range(6)]
@@ -60,9 +60,13 @@ def test_sandwich(client: attnbias.Client, dim: int, base: float, dtype: str) ->
 
 def test_sandwich_is_an_inner_product_of_sinusoids(client: attnbias.Client) -> None:
     """Head 0 of 8 is the sinusoidal table times its transpose."""
-    table = client.get(attnbias.Sinusoidal(dim=128), positions=LENGTH, dtype="f64")
+    table = client.get(attnbias.Sinusoidal(dim=128), positions=LENGTH, data_type="f64")
     got = client.get(
-        attnbias.Sandwich(num_heads=8), queries=LENGTH, keys=LENGTH, dtype="f64", form="dense"
+        attnbias.Sandwich(num_heads=8),
+        query_length=LENGTH,
+        key_length=LENGTH,
+        data_type="f64",
+        form="dense",
     )
     # 128 products of numbers up to 1, each within 2^-53 of it, and as many sums.
     assert np.abs(got[0] - table @ table.T).max() <= 128 * 128 * 2.0**-53

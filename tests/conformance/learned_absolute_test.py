@@ -36,7 +36,7 @@ def test_padding_is_zero(client: attnbias.Client, dtype: str) -> None:
     types = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
     with torch.no_grad():
         want = to_array(embedding(torch.tensor(ids)).to(types[dtype]))
-    assert_same_bits(client.get(encoding, position_ids=ids, dtype=dtype), want)
+    assert_same_bits(client.get(encoding, position_ids=ids, data_type=dtype), want)
 
 
 @pytest.mark.parametrize("dim", [24, 64])
@@ -74,7 +74,7 @@ def test_interpolation_is_torch_s(
         align_corners=align_corners,
     )
     want = to_array(stretched[0].T)
-    got = client.get(encoding, positions=length, dtype="f64")
+    got = client.get(encoding, positions=length, data_type="f64")
     steepest = np.abs(np.diff(table, axis=0)).max(initial=0)
     bound = np.finfo(np.float64).eps * (4 * rows * steepest + 4 * np.abs(table).max())
     assert np.abs(got - want).max() <= bound
@@ -99,5 +99,5 @@ def test_interpolation_is_rounded_once(client: attnbias.Client, dtype: str) -> N
             exact = low + weight * (high - low)
             with mpmath.workprec(PRECISION):
                 wanted.append(mpmath.mpf(exact.numerator) / exact.denominator)
-    got = client.get(encoding, positions=length, dtype=dtype)
+    got = client.get(encoding, positions=length, data_type=dtype)
     assert_same_bits(got, rounded_array(wanted, dtype).reshape(length, 3))

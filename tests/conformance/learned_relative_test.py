@@ -23,7 +23,7 @@ def test_gather(client: attnbias.Client, left: int, right: int, symmetric: bool)
         symmetric=symmetric,
         table=table,
     )
-    extent = {"queries": 40, "keys": 90, "query_offset": 20}
+    extent = {"query_length": 40, "key_length": 90, "query_offset": 20}
     want = to_array(torch.nn.functional.embedding(index, table).permute(2, 0, 1))
     assert_same_bits(client.get(encoding, **extent).view(), want)
     buckets = client.get(encoding, **extent, values="buckets")
@@ -34,6 +34,6 @@ def test_beyond_its_reach(client: attnbias.Client) -> None:
     encoding = attnbias.LearnedRelative(
         num_heads=1, left=3, right=3, table=np.ones((7, 1), np.float32), beyond="REFUSE"
     )
-    assert client.get(encoding, queries=4, keys=4).view().all()
+    assert client.get(encoding, query_length=4, key_length=4).view().all()
     with pytest.raises(attnbias.OutOfRangeError, match=r"want them in \[-3, 4\)"):
-        client.get(encoding, queries=5, keys=5)
+        client.get(encoding, query_length=5, key_length=5)

@@ -122,7 +122,7 @@ def test_fractions(
         encoding = attnbias.MultiAxisSinusoidal(
             dim=want.shape[1], num_axes=2, layout="INTERLEAVED", **fields
         )
-        got = client.get(encoding, position_ids=grid(height, width, 1), dtype="f64")
+        got = client.get(encoding, position_ids=grid(height, width, 1), data_type="f64")
         assert_near(got, want, largest_angle, 10000)
 
 
@@ -134,7 +134,7 @@ def test_counts(client: attnbias.Client, model_type: str) -> None:
         encoding = attnbias.MultiAxisSinusoidal(
             dim=want.shape[1], num_axes=2, layout="CONCATENATED"
         )
-        got = client.get(encoding, position_ids=grid(HEIGHT, WIDTH, 0), dtype="f64")
+        got = client.get(encoding, position_ids=grid(HEIGHT, WIDTH, 0), data_type="f64")
         assert_near(got, want, WIDTH, 10000)
 
 
@@ -190,7 +190,7 @@ def test_omdet_turbo(client: attnbias.Client) -> None:
     build = OmDetTurboHybridEncoder.build_2d_sincos_position_embedding
     want = to_array(build(WIDTH, HEIGHT, 256, dtype=torch.float64)[0])
     encoding = attnbias.MultiAxisSinusoidal(dim=256, num_axes=2, layout="CONCATENATED")
-    got = client.get(encoding, position_ids=grid(WIDTH, HEIGHT, 0), dtype="f64")
+    got = client.get(encoding, position_ids=grid(WIDTH, HEIGHT, 0), data_type="f64")
     assert_near(got, want, WIDTH, 10000)
 
 
@@ -225,5 +225,5 @@ def test_real_numbers(client: attnbias.Client, layout: str, fields: dict[str, fl
     given: dict[str, Any] = {"axis_lengths": lengths, **fields} if fields else {}
     encoding = attnbias.MultiAxisSinusoidal(dim=dim, num_axes=3, layout=layout, **given)
     for dtype in NUMPY_TYPES:
-        got = client.get(encoding, position_ids=ids, dtype=dtype)
+        got = client.get(encoding, position_ids=ids, data_type=dtype)
         assert_same_bits(got.ravel(), rounded_array(reals, dtype))

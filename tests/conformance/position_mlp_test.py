@@ -70,8 +70,8 @@ def test_dynamic_position_bias(
     relative = np.subtract.outer(np.arange(keys - queries, keys), np.arange(keys))
     want = to_array(double.T)[:, relative + keys - 1]
 
-    extent = {"queries": queries, "keys": keys, "align": "end"}
-    got = client.get(encoding, **extent, dtype="f64").dense()
+    extent = {"query_length": queries, "key_length": keys, "alignment": "end"}
+    got = client.get(encoding, **extent, data_type="f64").dense()
     assert_between(got, want, single)
     assert_same_bits(client.get(encoding, **extent).dense(), got.astype(np.float32))
 
@@ -109,11 +109,11 @@ def test_fire(client: attnbias.Client, queries: int, keys: int, offset: int) -> 
     with torch.no_grad():
         single = to_array(paper(*(p.float() for p in positions)))
         want = to_array(paper.double()(*(p.double() for p in positions)))
-    extent = {"queries": queries, "keys": keys, "query_offset": offset}
-    got = client.get(encoding, **extent, dtype="f64")
+    extent = {"query_length": queries, "key_length": keys, "query_offset": offset}
+    got = client.get(encoding, **extent, data_type="f64")
     assert_between(got, want, single)
     assert_same_bits(client.get(encoding, **extent), got.astype(np.float32))
-    assert_same_bits(client.get(encoding, **extent, dtype="f16"), got.astype(np.float16))
+    assert_same_bits(client.get(encoding, **extent, data_type="f16"), got.astype(np.float16))
 
 
 def test_fire_values(client: attnbias.Client) -> None:
@@ -121,5 +121,5 @@ def test_fire_values(client: attnbias.Client) -> None:
     one = np.ones((1, 1), np.float32)
     encoding = attnbias.Fire(num_heads=1, hidden_weight=one, output_weight=one)
     for query, key, want in ((100, 90, 0.17525475), (1023, 1013, 0.14946124)):
-        got = client.get(encoding, query_position_ids=[query], key_position_ids=[key], dtype="f64")
+        got = client.get(encoding, query_positions=[query], key_positions=[key], data_type="f64")
         assert abs(got.item() - want) < 1e-8

@@ -346,7 +346,7 @@ def times_fm(client: attnbias.Client) -> None:
 
 @case("PatchTSTPositionalEncoding", "PatchTSMixerPositionalEncoding")
 def patches_in_time(client: attnbias.Client) -> None:
-    table = client.get(attnbias.Sinusoidal(dim=DIM), positions=LENGTH, dtype="f64")
+    table = client.get(attnbias.Sinusoidal(dim=DIM), positions=LENGTH, data_type="f64")
     got = (table - table.mean()) / (10 * table.std(ddof=1))
     config: Any = SimpleNamespace(
         use_cls_token=False,

@@ -198,7 +198,7 @@ def assert_rows(
     client: attnbias.Client, encoding: Any, rope: Rope, axes: list[list[int]], module: Any
 ) -> None:
     want = cos_and_sin(rope, module, axes)
-    got = client.get(encoding, position_ids=axes if len(axes) > 1 else axes[0], dtype="f64")
+    got = client.get(encoding, position_ids=axes if len(axes) > 1 else axes[0], data_type="f64")
     bound = np.max(axes, axis=0)[:, None] * relative_bound(rope) + 2.0**-21
     for ours, theirs in zip((got.cos, got.sin), want, strict=True):
         assert ours.shape == theirs.shape

@@ -56,7 +56,9 @@ def test_every_number_is_the_real_one_rounded_once(
     client: attnbias.Client, encoding: Any, layout: str, dtype: str
 ) -> None:
     queries, keys = 9, 23
-    got = client.get(encoding, queries=queries, keys=keys, align="end", dtype=dtype).view()
+    got = client.get(
+        encoding, query_length=queries, key_length=keys, alignment="end", data_type=dtype
+    ).view()
     clamp = getattr(encoding, "clamp_len", None) or keys
     symmetric = isinstance(encoding, attnbias.SymmetricSinusoidal)
     wanted = []
@@ -83,7 +85,7 @@ def xlnet_vectors(queries: int, keys: int, dim: int, **options: Any) -> Array:
 @pytest.mark.parametrize("clamp_len", [None, 1, 30])
 @pytest.mark.parametrize(("queries", "keys"), LENGTHS)
 def test_xlnet(client: attnbias.Client, queries: int, keys: int, clamp_len: int | None) -> None:
-    extent = {"queries": queries, "keys": keys, "align": "end"}
+    extent = {"query_length": queries, "key_length": keys, "alignment": "end"}
     distance = distances(queries, keys)
     got = client.get(attnbias.XLNet(dim=16, clamp_len=clamp_len), **extent)
     want = xlnet_vectors(queries, keys, 16, attn_type="bi", clamp_len=clamp_len or -1)
@@ -132,7 +134,7 @@ def test_conformer(client: attnbias.Client, length: int) -> None:
             )
         ),
     ]
-    got = client.get(attnbias.Conformer(dim=24), queries=length, keys=length)
+    got = client.get(attnbias.Conformer(dim=24), query_length=length, key_length=length)
     distance = np.arange(length - 1, -length, -1)
     for peer in peers:
         assert_near(got.diagonals, to_array(peer[0]), distance)
@@ -158,10 +160,10 @@ def test_transformer_xl(
     encodings = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
     got = client.get(
         attnbias.TransformerXL(dim=dim, clamp_len=clamp_len),
-        queries=queries,
-        keys=keys,
-        align="end",
-        dtype="f64",
+        query_length=queries,
+        key_length=keys,
+        alignment="end",
+        data_type="f64",
     )
     query = np.random.default_rng(queries).standard_normal((queries, dim))
     scores = np.einsum("id,ijd->ij", query, got.view())
@@ -177,7 +179,7 @@ def test_symmetric_vectors_are_the_tables(client: attnbias.Client, align: Any) -
     queries, keys = 12, 31
     table = client.get(attnbias.Sinusoidal(dim=8), positions=keys)
     encoding = attnbias.SymmetricSinusoidal(dim=8)
-    got = client.get(encoding, queries=queries, keys=keys, align=align).view()
+    got = client.get(encoding, query_length=queries, key_length=keys, alignment=align).view()
     offset = keys - queries if align == "end" else 0
     away = np.abs(np.arange(queries)[:, None] + offset - np.arange(keys))
     assert_same_bits(np.ascontiguousarray(got), table[away])

@@ -241,7 +241,7 @@ def test_what_float32_loses(client: attnbias.Client, theta: float) -> None:
     for position, least, most in ((131071, 3e-3, 8e-3), (1048575, 2e-2, 7e-2)):
         cos, sin = forward(module, [position])
         encoding = attnbias.Rotary(head_dim=128, rope_theta=theta)
-        got = client.get(encoding, position_ids=[position], dtype="f64")
+        got = client.get(encoding, position_ids=[position], data_type="f64")
         assert least <= max(np.abs(got.cos - cos).max(), np.abs(got.sin - sin).max()) <= most
 
 
@@ -396,7 +396,7 @@ def test_real_numbers(client: attnbias.Client, name: str) -> None:
         sin = [factor * mpmath.sin(p * f) for p in positions for f in frequencies]
     for dtype in NUMPY_TYPES:
         encoding = encoding_of(rope, layout="COMPACT")
-        got = client.get(encoding, position_ids=positions, dtype=dtype)
+        got = client.get(encoding, position_ids=positions, data_type=dtype)
         assert_same_bits(got.cos.ravel(), rounded_array(cos, dtype))
         assert_same_bits(got.sin.ravel(), rounded_array(sin, dtype))
 
@@ -416,7 +416,7 @@ def test_x_transformers(
     length, dim = 700, 64
     angles = to_array(RotaryEmbedding(dim, **parameters).forward_from_seq_len(length)[0][0])
     encoding = attnbias.Rotary(head_dim=dim, layout="INTERLEAVED", **fields)
-    got = client.get(encoding, positions=length, dtype="f64")
+    got = client.get(encoding, positions=length, data_type="f64")
     for ours, theirs in ((got.cos, np.cos(angles.astype("f8"))), (got.sin, np.sin(angles))):
         assert_near(ours, theirs, np.arange(length))
 

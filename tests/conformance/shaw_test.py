@@ -58,13 +58,17 @@ def test_relative_key(client: attnbias.Client, peer: Any, left: int, right: int)
     encoding = attnbias.Shaw(left=left, right=right, table=attention.distance_embedding.weight)
     for length in (1, 6, 90):
         want = vectors_of(attention, length)
-        got = client.get(encoding, queries=length, keys=length)
+        got = client.get(encoding, query_length=length, key_length=length)
         assert_same_bits(got.view(), want)
         assert_same_bits(to_array(got.to_torch()), want)
-        assert_same_bits(client.get(encoding, queries=length, keys=length, form="dense"), want)
-        part = client.get(encoding, queries=(length - 1, length), keys=length)
+        assert_same_bits(
+            client.get(encoding, query_length=length, key_length=length, form="dense"), want
+        )
+        part = client.get(
+            encoding, query_length=length, queries=(length - 1, length), key_length=length
+        )
         assert_same_bits(part.dense(), want[-1:])
-        narrow = client.get(encoding, queries=length, keys=length, dtype="bf16")
+        narrow = client.get(encoding, query_length=length, key_length=length, data_type="bf16")
         assert_same_bits(narrow.dense(), to_array(torch.from_numpy(want.copy()).bfloat16()))
 
 
@@ -81,9 +85,9 @@ def test_bert_counts_the_other_way(client: attnbias.Client) -> None:
     )
     positions = np.arange(longest)
     want = table[positions[:, None] - positions + longest - 1]
-    assert_same_bits(client.get(encoding, queries=longest, keys=longest).dense(), want)
+    assert_same_bits(client.get(encoding, query_length=longest, key_length=longest).dense(), want)
     with pytest.raises(attnbias.OutOfRangeError, match=r"want them in \[-11, 12\)"):
-        client.get(encoding, queries=longest + 1, keys=longest + 1)
+        client.get(encoding, query_length=longest + 1, key_length=longest + 1)
 
 
 def test_heads_with_vectors_of_their_own(client: attnbias.Client) -> None:
@@ -92,13 +96,13 @@ def test_heads_with_vectors_of_their_own(client: attnbias.Client) -> None:
     encoding = attnbias.Shaw(left=left, right=right, table=table)
     relative = np.arange(11) - np.arange(3, 10)[:, None]
     want = table[:, np.clip(relative, -left, right) + left]
-    extent = {"queries": 7, "keys": 11, "query_offset": 3, "dtype": "f64"}
+    extent = {"query_length": 7, "key_length": 11, "query_offset": 3, "data_type": "f64"}
     got = client.get(encoding, **extent)
     assert got.shape == want.shape == (heads, 7, 11, dim)
     assert_same_bits(got.dense(), want)
     assert_same_bits(client.get(encoding, **extent, heads=(1, 3), form="dense"), want[1:])
     lists = client.get(
-        encoding, query_position_ids=[9, 0, 4], key_position_ids=[10, 10, 2], dtype="f64"
+        encoding, query_positions=[9, 0, 4], key_positions=[10, 10, 2], data_type="f64"
     )
     relative = np.array([10, 10, 2]) - np.array([9, 0, 4])[:, None]
     assert_same_bits(lists, table[:, np.clip(relative, -left, right) + left])
@@ -107,7 +111,7 @@ def test_heads_with_vectors_of_their_own(client: attnbias.Client) -> None:
 def test_indices_pick_the_vectors(client: attnbias.Client) -> None:
     """What training gathers with: the indices, without a table."""
     table = np.random.default_rng(3).standard_normal((12, 4), np.float32)
-    extent: Any = {"queries": 20, "keys": 33, "align": "end"}
+    extent: Any = {"query_length": 20, "key_length": 33, "alignment": "end"}
     indices = client.get(attnbias.Shaw(left=8, right=3), **extent, values="buckets")
     assert indices.shape == (20, 33)
     vectors = client.get(attnbias.Shaw(left=8, right=3, table=table), **extent)

@@ -12,7 +12,7 @@ import attnbias
 
 def row(client: attnbias.Client, position: int, **fields: Any) -> Any:
     table = client.get(
-        attnbias.Sinusoidal(**fields), positions=(position, position + 1), dtype="f64"
+        attnbias.Sinusoidal(**fields), positions=(position, position + 1), data_type="f64"
     )
     assert table.shape == (1, fields["dim"])
     return table[0]
@@ -94,17 +94,17 @@ def test_slices_lists_and_offsets_are_the_whole(
     client: attnbias.Client, layout: str, dtype: str
 ) -> None:
     encoding = attnbias.Sinusoidal(dim=96, layout=layout)
-    whole = client.get(encoding, positions=4096, dtype=dtype)
+    whole = client.get(encoding, positions=4096, data_type=dtype)
     for begin, end in [(0, 1), (1, 3), (100, 357), (4095, 4096)]:
-        got = client.get(encoding, positions=(begin, end), dtype=dtype)
+        got = client.get(encoding, positions=(begin, end), data_type=dtype)
         assert_same_bits(got, whole[begin:end])
     ids = np.random.default_rng(0).permutation(4096)
-    assert_same_bits(client.get(encoding, position_ids=ids, dtype=dtype), whole[ids])
+    assert_same_bits(client.get(encoding, position_ids=ids, data_type=dtype), whole[ids])
 
 
 def test_rotation(client: attnbias.Client) -> None:
     """PE(p + k) = Rot(k) PE(p), pair by pair."""
-    table = client.get(attnbias.Sinusoidal(dim=64), positions=4096, dtype="f64")
+    table = client.get(attnbias.Sinusoidal(dim=64), positions=4096, data_type="f64")
     sines, cosines = table[:, 0::2], table[:, 1::2]
     for k in (1, 7, 1000):
         by_sine = sines[:-k] * cosines[k] + cosines[:-k] * sines[k]
@@ -114,7 +114,7 @@ def test_rotation(client: attnbias.Client) -> None:
 
 
 def test_products_depend_on_the_distance_alone(client: attnbias.Client) -> None:
-    table = client.get(attnbias.Sinusoidal(dim=512), positions=4096, dtype="f64")
+    table = client.get(attnbias.Sinusoidal(dim=512), positions=4096, data_type="f64")
     for k, want in [(0, 256), (1, 249.1020978), (5, 189.5966677)]:
         for position in (0, 1, 777, 4090):
             got = table[position] @ table[position + k]

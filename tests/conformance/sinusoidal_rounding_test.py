@@ -45,7 +45,7 @@ def test_samples_of_a_large_table(
     reals = [sinusoid(p, c, dim=dim, layout=layout) for p, c in cells]
     for dtype in NUMPY_TYPES:
         encoding = attnbias.Sinusoidal(dim=dim, layout=layout)
-        check_cells(client.get(encoding, positions=length, dtype=dtype), cells, dtype, reals)
+        check_cells(client.get(encoding, positions=length, data_type=dtype), cells, dtype, reals)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_tensor2tensor(client: attnbias.Client, fields: dict[str, Any]) -> None:
     reals = [timing_signal(p, c, **fields) for p, c in cells]
     for dtype in NUMPY_TYPES:
         encoding = attnbias.Sinusoidal(layout="TENSOR2TENSOR", **fields)
-        check_cells(client.get(encoding, positions=length, dtype=dtype), cells, dtype, reals)
+        check_cells(client.get(encoding, positions=length, data_type=dtype), cells, dtype, reals)
 
 
 @pytest.mark.parametrize("layout", ["INTERLEAVED", "CONCATENATED"])
@@ -78,7 +78,7 @@ def test_other_dims_and_bases(client: attnbias.Client, dim: int, layout: str, ba
     reals = [sinusoid(p, c, dim=dim, layout=layout, base=base) for p, c in cells]
     for dtype in NUMPY_TYPES:
         encoding = attnbias.Sinusoidal(dim=dim, layout=layout, base=base)
-        check_cells(client.get(encoding, positions=length, dtype=dtype), cells, dtype, reals)
+        check_cells(client.get(encoding, positions=length, data_type=dtype), cells, dtype, reals)
 
 
 def test_half_precision_does_not_pass_through_float32(client: attnbias.Client) -> None:
@@ -87,7 +87,7 @@ def test_half_precision_does_not_pass_through_float32(client: attnbias.Client) -
     encoding = attnbias.Sinusoidal(dim=512)
     single = client.get(encoding, positions=131072)
     for dtype, dropped_bits in [("bf16", 16), ("f16", 13)]:
-        half = client.get(encoding, positions=131072, dtype=dtype)
+        half = client.get(encoding, positions=131072, data_type=dtype)
         twice_rounded = single.astype(NUMPY_TYPES[dtype])
         between = bits(single) & ((1 << dropped_bits) - 1) == 1 << (dropped_bits - 1)
         subnormal = (np.abs(single) < 2.0**-14) & (single != 0)
@@ -128,7 +128,7 @@ def test_zero_crossings_up_to_the_largest_position(client: attnbias.Client, dim:
     ]
     reals = [sinusoid(ids[r], c, dim=dim) for r, c in cells]
     for dtype in NUMPY_TYPES:
-        table = client.get(attnbias.Sinusoidal(dim=dim), position_ids=ids, dtype=dtype)
+        table = client.get(attnbias.Sinusoidal(dim=dim), position_ids=ids, data_type=dtype)
         check_cells(table, cells, dtype, reals)
 
 
@@ -140,6 +140,6 @@ def test_cosines_that_two_float64_fmas_misround(
     cells = [(0, c) for c in range(128)]
     reals = [sinusoid(position, c, dim=128) for c in range(128)]
     for dtype in NUMPY_TYPES:
-        got = client.get(encoding, positions=(position, position + 1), dtype=dtype)
+        got = client.get(encoding, positions=(position, position + 1), data_type=dtype)
         check_cells(got, cells, dtype, reals)
     assert abs(reals[2 * pair + 1]) < 1e-6

@@ -71,7 +71,7 @@ def test_swin_in_its_own_type(client: attnbias.Client, dtype: torch.dtype) -> No
     with torch.no_grad():
         want = to_array(module()[0])
     name = {torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16"}[dtype]
-    assert_same_bits(client.get(swin_of(module), dtype=name).dense(), want)
+    assert_same_bits(client.get(swin_of(module), data_type=name).dense(), want)
 
 
 def beit_module(num_heads: int, window: tuple[int, int]) -> BeitRelativePositionBias:
@@ -190,7 +190,7 @@ def test_swin_v2(
     encoding = swin_v2_of(module, **fields)
     sides = pretrained if pretrained[0] else window
     exact, moves = in_float64(module, sides)
-    mirrored = client.get(encoding, dtype="f64").block[:, ::-1, ::-1]
+    mirrored = client.get(encoding, data_type="f64").block[:, ::-1, ::-1]
     error = np.abs(mirrored.transpose(1, 2, 0) - exact)
     assert (error <= ROUNDINGS * 2.0**-53 * (moves + 16)).all()
     assert_near_transformers(client.get(encoding), module, sides)

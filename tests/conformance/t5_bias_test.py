@@ -58,7 +58,7 @@ def test_every_form_of_the_bias(client: attnbias.Client, num_heads: int, is_deco
     encoding = encoding_of(attention)
     for queries, keys in LENGTHS:
         want = computed_bias(attention, queries, keys)
-        extent = {"queries": queries, "keys": keys, "align": "start"}
+        extent = {"query_length": queries, "key_length": keys, "alignment": "start"}
         bias = client.get(encoding, **extent)
         assert_same_bits(bias.view(), want)
         assert_same_bits(bias.dense(), want)
@@ -78,7 +78,7 @@ def test_other_buckets(
             3, is_decoder=is_decoder, num_buckets=num_buckets, max_distance=max_distance
         )
         encoding = encoding_of(attention, bucket_rule=bucket_rule)
-        got = client.get(encoding, queries=1500, keys=1500)
+        got = client.get(encoding, query_length=1500, key_length=1500)
         assert_same_bits(got.view(), computed_bias(attention, 1500, 1500))
 
 
@@ -86,9 +86,11 @@ def test_rule_that_is_only_torch_s(client: attnbias.Client) -> None:
     """24/889, where the two rules differ: a model of it has torch's bias, not the exact one."""
     attention = t5_attention(2, is_decoder=True, num_buckets=24, max_distance=889)
     want = computed_bias(attention, 1000, 1000)
-    torch_s = client.get(encoding_of(attention, bucket_rule="FLOAT32_LOG"), queries=1000, keys=1000)
+    torch_s = client.get(
+        encoding_of(attention, bucket_rule="FLOAT32_LOG"), query_length=1000, key_length=1000
+    )
     assert_same_bits(torch_s.view(), want)
-    exact = client.get(encoding_of(attention), queries=1000, keys=1000).view()
+    exact = client.get(encoding_of(attention), query_length=1000, key_length=1000).view()
     assert set(np.subtract(*np.nonzero(exact[0] != want[0]))) == {621}
 
 
@@ -100,9 +102,11 @@ def test_rows_of_a_cached_decode(client: attnbias.Client, is_decoder: bool) -> N
         for new in (1, 3):
             keys = past + new
             want = computed_bias(attention, new, keys, past=past)
-            by_window = client.get(encoding, queries=(past, keys), keys=keys)
-            by_end = client.get(encoding, queries=new, keys=keys, align="end")
-            by_offset = client.get(encoding, queries=new, keys=keys, query_offset=past)
+            by_window = client.get(
+                encoding, query_length=keys, queries=(past, keys), key_length=keys
+            )
+            by_end = client.get(encoding, query_length=new, key_length=keys, alignment="end")
+            by_offset = client.get(encoding, query_length=new, key_length=keys, query_offset=past)
             for bias in (by_window, by_end, by_offset):
                 assert_same_bits(bias.view(), want)
 
@@ -110,7 +114,7 @@ def test_rows_of_a_cached_decode(client: attnbias.Client, is_decoder: bool) -> N
 def test_generation_with_a_cache(client: attnbias.Client) -> None:
     """What the attention layer itself adds, token by token, out of one tensor fetched before."""
     attention = t5_attention(4, is_decoder=True)
-    whole = client.get(encoding_of(attention), queries=150, keys=150)
+    whole = client.get(encoding_of(attention), query_length=150, key_length=150)
     cache = DynamicCache()
     with torch.no_grad():
         for first, last in [(0, 1), (1, 2), (2, 10), (10, 11), (11, 149), (149, 150)]:
@@ -125,7 +129,7 @@ def test_half_precision_model(client: attnbias.Client, dtype: torch.dtype) -> No
     attention = t5_attention(12, is_decoder=False).to(dtype)
     encoding = encoding_of(attention)
     name = "f16" if dtype == torch.float16 else "bf16"
-    got = client.get(encoding, queries=200, keys=200, dtype=name)
+    got = client.get(encoding, query_length=200, key_length=200, data_type=name)
     assert_same_bits(got.view(), computed_bias(attention, 200, 200))
 
 
@@ -135,7 +139,7 @@ def test_transposed_table(client: attnbias.Client) -> None:
     encoding = attnbias.T5(
         num_heads=12, bidirectional=False, table=table, table_layout="HEADS_BUCKETS"
     )
-    got = client.get(encoding, queries=200, keys=200)
+    got = client.get(encoding, query_length=200, key_length=200)
     assert_same_bits(got.view(), computed_bias(attention, 200, 200))
 
 
@@ -154,7 +158,7 @@ def test_x_transformers(
         num_heads=8, bidirectional=not causal, table=peer.relative_attention_bias.weight
     )
     scale = float(np.float32(d_head**0.5))
-    got = client.get(encoding, queries=queries, keys=keys, align="end", scale=scale)
+    got = client.get(encoding, query_length=queries, key_length=keys, alignment="end", scale=scale)
     assert_same_bits(got.view(), want)
 
 
@@ -188,22 +192,26 @@ EXACT_TABLE = (np.arange(32)[:, None] + np.arange(4) / 4).astype(np.float32)
 
 def test_encoder_values(client: attnbias.Client) -> None:
     encoding = attnbias.T5(num_heads=4, bidirectional=True, table=EXACT_TABLE)
-    got = client.get(encoding, queries=3, keys=5, align="start").view()[1]
+    got = client.get(encoding, query_length=3, key_length=5, alignment="start").view()[1]
     assert got.tolist() == [
         [0.25, 17.25, 18.25, 19.25, 20.25],
         [1.25, 0.25, 17.25, 18.25, 19.25],
         [2.25, 1.25, 0.25, 17.25, 18.25],
     ]
-    sums = client.get(encoding, queries=512, keys=512, form="dense").sum((1, 2), np.float64)
+    sums = client.get(encoding, query_length=512, key_length=512, form="dense").sum(
+        (1, 2), np.float64
+    )
     assert sums.tolist() == [5721546, 5787082, 5852618, 5918154]
 
 
 def test_decoder_values(client: attnbias.Client) -> None:
     encoding = attnbias.T5(num_heads=4, bidirectional=False, table=EXACT_TABLE)
-    got = client.get(encoding, queries=2, keys=6, align="end").view()[0]
+    got = client.get(encoding, query_length=2, key_length=6, alignment="end").view()[0]
     assert got.tolist() == [[4, 3, 2, 1, 0, 0], [5, 4, 3, 2, 1, 0]]
-    row = client.get(encoding, queries=1, keys=201, query_offset=200).view()[0, 0]
+    row = client.get(encoding, query_length=1, key_length=201, query_offset=200).view()[0, 0]
     chosen = row[[0, 72, 73, 87, 88, 101, 184, 185, 199, 200]]
     assert chosen.tolist() == [31, 31, 31, 31, 30, 30, 16, 15, 1, 0]
-    sums = client.get(encoding, queries=1024, keys=1024, form="dense").sum((1, 2), np.float64)
+    sums = client.get(encoding, query_length=1024, key_length=1024, form="dense").sum(
+        (1, 2), np.float64
+    )
     assert sums.tolist() == [15341065, 15603209, 15865353, 16127497]

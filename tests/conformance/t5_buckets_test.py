@@ -113,7 +113,7 @@ def test_shipped_configurations_are_plain_torch_under_either_rule(
     want = torch_buckets(np.arange(1 - length, length), **rule)
     for bucket_rule in RULES:
         t5 = attnbias.T5(**rule, bucket_rule=bucket_rule)
-        got = client.get(t5, queries=length, keys=length, values="buckets")
+        got = client.get(t5, query_length=length, key_length=length, values="buckets")
         assert np.array_equal(got.diagonals, want)
 
 
@@ -160,13 +160,19 @@ def test_distance_on_a_border(
             num_buckets=factor * num_buckets,
             max_distance=max_distance,
         )
-        got = client.get(t5, queries=(distance, distance + 1), keys=distance + 1, values="buckets")
+        got = client.get(
+            t5,
+            query_length=distance + 1,
+            queries=(distance, distance + 1),
+            key_length=distance + 1,
+            values="buckets",
+        )
         assert got.diagonals[0] == bucket
 
 
 def test_ten_by_ten(client: attnbias.Client) -> None:
     t5 = attnbias.T5(bidirectional=True)
-    got = client.get(t5, queries=10, keys=10, values="buckets", form="dense")
+    got = client.get(t5, query_length=10, key_length=10, values="buckets", form="dense")
     assert got[0].tolist() == [0, 17, 18, 19, 20, 21, 22, 23, 24, 24]
     assert got[9].tolist() == [8, 8, 7, 6, 5, 4, 3, 2, 1, 0]
 
@@ -177,7 +183,7 @@ def test_indices_stay_in_the_table(client: attnbias.Client, bidirectional: bool)
         t5 = attnbias.T5(
             bidirectional=bidirectional, num_buckets=num_buckets, max_distance=max_distance
         )
-        got = client.get(t5, queries=5000, keys=5000, values="buckets").diagonals
+        got = client.get(t5, query_length=5000, key_length=5000, values="buckets").diagonals
         assert got.min() == 0
         assert got.max() < num_buckets
         if bidirectional:  # no distance is positive and zero

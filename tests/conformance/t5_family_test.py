@@ -71,9 +71,9 @@ def test_mpnet(client: attnbias.Client) -> None:
     for length in (1, 50, 512):
         with torch.no_grad():
             want = to_array(encoder.compute_position_bias(torch.empty(1, length, 24))[0])
-        assert_same_bits(client.get(encoding, queries=length, keys=length).view(), want)
+        assert_same_bits(client.get(encoding, query_length=length, key_length=length).view(), want)
     positions = [2, 3, 9, 400, 401]
-    got = client.get(encoding, query_position_ids=positions, key_position_ids=positions)
+    got = client.get(encoding, query_positions=positions, key_positions=positions)
     assert_same_bits(got, np.ascontiguousarray(want[:, positions][:, :, positions]))
 
 
@@ -91,7 +91,7 @@ def test_umt5(client: attnbias.Client, is_decoder: bool) -> None:
         for new, past in ((300, 0), (1, 299), (3, 130)):
             with torch.no_grad():
                 want = attention.compute_bias(new, past + new, past_seen_tokens=past)[0]
-            got = client.get(encoding, queries=new, keys=past + new, align="end")
+            got = client.get(encoding, query_length=new, key_length=past + new, alignment="end")
             assert_same_bits(got.view(), to_array(want))
 
 
@@ -105,7 +105,7 @@ def test_mt5(client: attnbias.Client, num_heads: int, is_decoder: bool) -> None:
     for new, past in ((300, 0), (1, 299), (3, 130)):
         with torch.no_grad():
             want = attention.compute_bias(new, past + new, past_seen_tokens=past)[0]
-        got = client.get(encoding, queries=new, keys=past + new, align="end")
+        got = client.get(encoding, query_length=new, key_length=past + new, alignment="end")
         assert_same_bits(got.view(), to_array(want))
 
 
@@ -130,7 +130,7 @@ def test_longt5_global(client: attnbias.Client, length: int, block: int) -> None
     encoding = attnbias.T5(num_heads=3, bidirectional=True, table=table)
     tokens = np.minimum(np.arange(length) // block, blocks - 1)
     got = client.get(
-        encoding, query_position_ids=tokens, key_position_ids=np.arange(blocks), form="dense"
+        encoding, query_positions=tokens, key_positions=np.arange(blocks), form="dense"
     )
     assert_same_bits(got, want)
 
@@ -144,7 +144,7 @@ def test_longt5_local(client: attnbias.Client, block: int) -> None:
     with torch.no_grad():
         want = to_array(attention.compute_bias(block)[0, 0])
     encoding = attnbias.T5(num_heads=3, bidirectional=True, table=table)
-    got = client.get(encoding, queries=block, keys=3 * block, query_offset=block)
+    got = client.get(encoding, query_length=block, key_length=3 * block, query_offset=block)
     assert_same_bits(got.view(), want)
 
 
@@ -158,7 +158,7 @@ def test_wavlm(client: attnbias.Client) -> None:
     for queries, keys in ((1, 1), (999, 999), (40, 1700)):
         with torch.no_grad():
             want = to_array(attention.compute_bias(queries, keys))
-        got = client.get(encoding, queries=queries, keys=keys, align="start")
+        got = client.get(encoding, query_length=queries, key_length=keys, alignment="start")
         assert_same_bits(got.view(), np.ascontiguousarray(want))
 
 
@@ -173,7 +173,7 @@ def by_positions(
         table_layout="heads_buckets",
         **buckets,
     )
-    got = client.get(encoding, query_position_ids=ids, key_position_ids=ids)
+    got = client.get(encoding, query_positions=ids, key_positions=ids)
     return np.ascontiguousarray(got)
 
 
@@ -257,10 +257,10 @@ def test_udop(client: attnbias.Client, axis: str) -> None:
         want = to_array(bias(torch.ones(1, 60), boxes)[0])
     if axis == "sequence":
         encoding = attnbias.T5(num_heads=6, bidirectional=True, table=table)
-        assert_same_bits(client.get(encoding, queries=60, keys=60).view(), want)
+        assert_same_bits(client.get(encoding, query_length=60, key_length=60).view(), want)
         return
     encoding = attnbias.T5(num_heads=6, bidirectional=True, max_distance=100, table=table)
-    got = client.get(encoding, queries=101, keys=101)
+    got = client.get(encoding, query_length=101, key_length=101)
     first = 0 if axis == "horizontal" else 1
     centres = boxes[0, :, [first, first + 2]].mean(dim=-1)
     differences = to_array((100 * (centres[None] - centres[:, None])).long())
@@ -288,7 +288,7 @@ def test_t5_by_another_name(client: attnbias.Client) -> None:
     for attention, is_decoder in attentions:
         table = randomised(attention.relative_attention_bias)
         encoding = attnbias.T5(num_heads=4, bidirectional=not is_decoder, table=table)
-        got = client.get(encoding, queries=300, keys=300)
+        got = client.get(encoding, query_length=300, key_length=300)
         assert_same_bits(got.view(), compute_bias(attention, 300, 300))
 
 
@@ -296,7 +296,7 @@ def test_prophetnet(client: attnbias.Client) -> None:
     relative = torch.arange(300)[None] - torch.arange(300)[:, None]
     want = to_array(compute_relative_buckets(32, 128, relative))
     encoding = attnbias.T5(bidirectional=False)
-    got = client.get(encoding, queries=300, keys=300, values="buckets")
+    got = client.get(encoding, query_length=300, key_length=300, values="buckets")
     assert np.array_equal(got.view(), want)
 
 
@@ -319,7 +319,7 @@ def test_cpm_ant(client: attnbias.Client) -> None:
         bucket_rule="float32_log",
         table=table[:buckets].contiguous(),
     )
-    got = client.get(encoding, queries=length, keys=length)
+    got = client.get(encoding, query_length=length, key_length=length)
     one = to_array(segments[0])
     rows = buckets + one[:, None] * config.segment_types + one
     within = one[:, None] == one

@@ -41,7 +41,14 @@ def test_transformer_xl(
     shifted = oracle["shifted_rows"]
     queries = len(shifted)
     encoding = attnbias.TransformerXL(dim=dim, clamp_len=clamp_len)
-    dense = client.get(encoding, queries=queries, keys=keys, align="end", form="dense", dtype="f64")
+    dense = client.get(
+        encoding,
+        query_length=queries,
+        key_length=keys,
+        alignment="end",
+        form="dense",
+        data_type="f64",
+    )
     distance = np.arange(queries)[:, None] + keys - queries - np.arange(keys)
     seen = distance >= 0
     # What theirs loses: a float32 frequency, some ulps off, times a float32 position.
@@ -61,7 +68,7 @@ def test_bert(client: attnbias.Client, oracle: Oracle, kind: str) -> None:
     encoding = attnbias.Shaw(
         table=table, left=reach, right=reach, beyond="REFUSE", sign="QUERY_MINUS_KEY"
     )
-    vectors = client.get(encoding, queries=tokens, keys=tokens).dense()
+    vectors = client.get(encoding, query_length=tokens, key_length=tokens).dense()
     distance = np.arange(tokens)[:, None] - np.arange(tokens)
     assert_same_bits(vectors, table[distance + reach])
     # And with them the attention that the model computes, to what float32 leaves of it.
@@ -83,7 +90,7 @@ def test_bert_refuses_more_tokens_than_it_has_positions(
         table=table, left=reach, right=reach, beyond="REFUSE", sign="QUERY_MINUS_KEY"
     )
     with pytest.raises(attnbias.OutOfRangeError):
-        client.get(encoding, queries=reach + 2, keys=reach + 2)
+        client.get(encoding, query_length=reach + 2, key_length=reach + 2)
 
 
 def test_a_saved_bert(folder: Path, oracle: Oracle) -> None:
@@ -93,5 +100,7 @@ def test_a_saved_bert(folder: Path, oracle: Oracle) -> None:
         tables = {table.name: table.encoding for table in client.list_tables()}
         assert tables.keys() == {"m/positions", "m/encoder.layers.0", "m/encoder.layers.1"}
         assert tables["m/positions"] is None
-        vectors = client.get(tables["m/encoder.layers.1"], queries=len(want), keys=len(want))
+        vectors = client.get(
+            tables["m/encoder.layers.1"], query_length=len(want), key_length=len(want)
+        )
     assert_same_bits(vectors.dense(), want)

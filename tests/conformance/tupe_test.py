@@ -66,13 +66,21 @@ def test_relative_term(client: attnbias.Client, reset: bool) -> None:
     encoding = attnbias.Tupe(num_heads=HEADS, relative_table=table, reset_class_token=reset)
     index = relative_index(reset=reset)
     want = np.ascontiguousarray(table[index].transpose(2, 0, 1))
-    bias = client.get(encoding, queries=LENGTH, keys=LENGTH)
+    bias = client.get(encoding, query_length=LENGTH, key_length=LENGTH)
     assert isinstance(bias, attnbias.BorderedToeplitz if reset else attnbias.Toeplitz)
     assert_same_bits(bias.dense(), want)
-    assert_same_bits(client.get(encoding, queries=LENGTH, keys=LENGTH, form="dense"), want)
-    window: dict[str, Any] = {"queries": (0, 9), "keys": (3, LENGTH), "align": "start"}
+    assert_same_bits(
+        client.get(encoding, query_length=LENGTH, key_length=LENGTH, form="dense"), want
+    )
+    window: dict[str, Any] = {
+        "query_length": 9,
+        "queries": (0, 9),
+        "key_length": LENGTH,
+        "keys": (3, LENGTH),
+        "alignment": "start",
+    }
     assert_same_bits(client.get(encoding, **window).dense(), want[:, :9, 3:])
-    buckets = client.get(encoding, queries=LENGTH, keys=LENGTH, values="buckets")
+    buckets = client.get(encoding, query_length=LENGTH, key_length=LENGTH, values="buckets")
     assert_same_bits(buckets.dense(), index.astype(np.int32))
 
 
@@ -87,14 +95,14 @@ def test_absolute_term(client: attnbias.Client, reset: bool, both: bool) -> None
     else:
         del given["relative_table"]
     encoding = attnbias.Tupe(num_heads=HEADS, reset_class_token=reset, **given)
-    got = client.get(encoding, queries=LENGTH, keys=LENGTH, dtype="f64")
+    got = client.get(encoding, query_length=LENGTH, key_length=LENGTH, data_type="f64")
     # Magnitudes of all products' terms, and as many roundings as there are on the way.
     norm = np.abs(w["norm_weight"]) * np.sqrt(DIM) + np.abs(w["norm_bias"])
     query = norm @ np.abs(w["query_weight"].T) + np.abs(w["query_bias"])
     key = norm @ np.abs(w["key_weight"].T) + np.abs(w["key_bias"])
     bound = 8 * DIM * 2.0**-53 * (query @ key + np.abs(w["relative_table"]).max())
     assert np.abs(got - want).max() <= bound
-    rounded = client.get(encoding, queries=LENGTH, keys=LENGTH)
+    rounded = client.get(encoding, query_length=LENGTH, key_length=LENGTH)
     assert_same_bits(rounded, got.astype(np.float32))
-    with pytest.raises(attnbias.OutOfRangeError, match="keys: got"):
-        client.get(encoding, queries=1, keys=LENGTH + 1, query_offset=0)
+    with pytest.raises(attnbias.OutOfRangeError, match="key_length: got"):
+        client.get(encoding, query_length=1, key_length=LENGTH + 1, query_offset=0)

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // DeBERTa's buckets against literal values of the published implementation and
 // against the rule in exact integers.
-#include "core/encoding/spec/deberta.h"
-
 #include <gmp.h>
 
-#include <algorithm>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -21,8 +18,8 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::StartsWith;
-using enum BucketRule;
+constexpr auto kExact = v1::BUCKET_RULE_EXACT;
+constexpr auto kFloat32Log = v1::BUCKET_RULE_FLOAT32_LOG;
 
 TEST(DebertaBuckets, AreThePublishedOnes) {
   const DebertaBuckets buckets(256, 512, kExact);
@@ -99,136 +96,78 @@ TEST(DebertaBuckets, OfFloat32AreTorchs) {
   }
 }
 
-DebertaSpec Spec(DebertaTerm term, DebertaEdge edge = DebertaEdge::kMicrosoft) {
-  return {.term = term, .edge = edge};
+v1::Deberta Spec(const std::string& term, const std::string& rest = "") {
+  return Parse<v1::Deberta>("term: DEBERTA_TERM_" + term + " " + rest);
 }
 
-double At(const DebertaSpec& spec, int64_t query, int64_t key) {
+double At(const v1::Deberta& spec, int64_t query, int64_t key) {
   const int64_t at = key - query;
   return Filled(spec, {at, at + 1}, DataType::kI32).numbers[0];
 }
 
 TEST(Deberta, TermsAreShiftedAndClamped) {
-  const auto c2p = DebertaTerm::kContentToPosition;
-  const auto p2c = DebertaTerm::kPositionToContent;
-  const auto bucket = DebertaTerm::kBucket;
+  const v1::Deberta c2p = Spec("CONTENT_TO_POSITION");
+  const v1::Deberta p2c = Spec("POSITION_TO_CONTENT");
+  const v1::Deberta bucket = Spec("BUCKET");
   // A query 5 after its key is at distance 5.
-  EXPECT_EQ(At(Spec(bucket), 5, 0), 5);
-  EXPECT_EQ(At(Spec(bucket), 0, 5), -5);
-  EXPECT_EQ(At(Spec(c2p), 5, 0), 261);
-  EXPECT_EQ(At(Spec(c2p), 0, 5), 251);
-  EXPECT_EQ(At(Spec(p2c), 5, 0), 251);
-  EXPECT_EQ(At(Spec(p2c), 0, 5), 261);
-  EXPECT_EQ(At(Spec(bucket), 200, 0), 169);
-  EXPECT_EQ(At(Spec(c2p), 0, 200), 256 - 169);
+  EXPECT_EQ(At(bucket, 5, 0), 5);
+  EXPECT_EQ(At(bucket, 0, 5), -5);
+  EXPECT_EQ(At(c2p, 5, 0), 261);
+  EXPECT_EQ(At(c2p, 0, 5), 251);
+  EXPECT_EQ(At(p2c, 5, 0), 251);
+  EXPECT_EQ(At(p2c, 0, 5), 261);
+  EXPECT_EQ(At(bucket, 200, 0), 169);
+  EXPECT_EQ(At(c2p, 0, 200), 256 - 169);
 }
 
 TEST(Deberta, EdgesDiffer) {
-  for (const auto term :
-       {DebertaTerm::kContentToPosition, DebertaTerm::kPositionToContent}) {
-    const bool is_c2p = term == DebertaTerm::kContentToPosition;
+  const std::string hf = "edge: DEBERTA_EDGE_HF";
+  for (const bool is_c2p : {true, false}) {
+    const std::string term =
+        is_c2p ? "CONTENT_TO_POSITION" : "POSITION_TO_CONTENT";
     const int64_t query = is_c2p ? 0 : 600;
     const int64_t key = is_c2p ? 600 : 0;
     EXPECT_EQ(At(Spec(term), query, key), 1);
-    EXPECT_EQ(At(Spec(term, DebertaEdge::kHf), query, key), 0);
+    EXPECT_EQ(At(Spec(term, hf), query, key), 0);
     EXPECT_EQ(At(Spec(term), key, query), 511);
-    EXPECT_EQ(At(Spec(term, DebertaEdge::kHf), key, query), 511);
+    EXPECT_EQ(At(Spec(term, hf), key, query), 511);
   }
-  EXPECT_EQ(At(Spec(DebertaTerm::kBucket), 600, 0), 255);
+  EXPECT_EQ(At(Spec("BUCKET"), 600, 0), 255);
   // 128 + ceil(127 ln(600 / 128) / ln(511 / 128)) = 128 + ceil(141.7...)
-  EXPECT_EQ(At(Spec(DebertaTerm::kBucket, DebertaEdge::kHf), 600, 0), 270);
+  EXPECT_EQ(At(Spec("BUCKET", hf), 600, 0), 270);
 }
 
 TEST(Deberta, WithoutBucketsDistancesAreTheirOwn) {
-  DebertaSpec spec{.bucket_size = 0, .max_position = 4};
-  EXPECT_THAT(Filled(spec, {-6, 7}, DataType::kI32).numbers,
+  const std::string few = "bucket_size: 0 max_position: 4";
+  EXPECT_THAT(Filled(Parse<v1::Deberta>(few), {-6, 7}, DataType::kI32).numbers,
               ElementsAre(7, 7, 7, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0));
-  spec.term = DebertaTerm::kBucket;
-  EXPECT_THAT(Filled(spec, {-2, 3}, DataType::kI32).numbers,
+  EXPECT_THAT(Filled(Spec("BUCKET", few), {-2, 3}, DataType::kI32).numbers,
               ElementsAre(2, 1, 0, -1, -2));
 }
 
 TEST(Deberta, HasIndicesWithoutHeads) {
   EngineHarness engine;
-  const PlanPtr plan = engine.Plan({DebertaSpec(), PairOf(3, 5), {}});
+  const PlanPtr plan = engine.Plan(OverPairs(SpecOf(v1::Deberta()), 3, 5));
   EXPECT_EQ(plan->data_type(), DataType::kI32);
   EXPECT_THAT(plan->parts()[0].shape, ElementsAre(7));
-  EXPECT_EQ(plan->resolved_spec().output.values, Values::kBuckets);
-  TensorSpec dense{DebertaSpec(), PairOf(2, 3), {}};
-  dense.output.form = Form::kDense;
-  EXPECT_THAT(engine.Numbers(dense), ElementsAre(256, 255, 254, 257, 256, 255));
+  EXPECT_EQ(plan->resolved_spec().output().values(), v1::VALUES_BUCKETS);
+  EXPECT_THAT(
+      engine.Numbers(OverPairs(WithOutput(v1::Deberta(), kDense), 2, 3)),
+      ElementsAre(256, 255, 254, 257, 256, 255));
 }
 
 TEST(Deberta, DistancesBeyond32BitsAreOutOfRange) {
-  EXPECT_THAT(EngineHarness().MakePlan(
-                  {DebertaSpec{.bucket_size = 0, .term = DebertaTerm::kBucket},
-                   PairOf(1, 1, int64_t{1} << 32),
-                   {}}),
-              StatusIs(absl::StatusCode::kOutOfRange, HasSubstr("deberta")));
+  EXPECT_THAT(
+      EngineHarness().MakePlan(OverPairs(
+          SpecOf(Spec("BUCKET", "bucket_size: 0")), 1, 1, int64_t{1} << 32)),
+      StatusIs(absl::StatusCode::kOutOfRange, HasSubstr("deberta")));
 }
 
-TEST(Deberta, IdentityChangesWithEveryField) {
-  ExpectAllDifferent(
-      {IdentityOf(DebertaSpec()), IdentityOf(DebertaSpec{.bucket_size = 64}),
-       IdentityOf(DebertaSpec{.max_position = 600}),
-       IdentityOf(Spec(DebertaTerm::kPositionToContent)),
-       IdentityOf(Spec(DebertaTerm::kBucket)),
-       IdentityOf(Spec(DebertaTerm::kContentToPosition, DebertaEdge::kHf)),
-       IdentityOf(DebertaSpec{.bucket_rule = kFloat32Log})});
+TEST(Deberta, RefusesAMaxPositionWithinTheExactBuckets) {
+  EXPECT_THAT(RefusalOf(Parse<v1::Deberta>("max_position: 129")),
+              IsInvalid("deberta.max_position: got 129, want an integer in "
+                        "[130, "));
 }
-
-struct BadSpec {
-  const char* name;
-  DebertaSpec spec;
-  Output output;
-  const char* message;
-};
-
-class BadDeberta : public ::testing::TestWithParam<BadSpec> {};
-
-TEST_P(BadDeberta, IsRefusedByName) {
-  EXPECT_THAT(MakeEncoding(GetParam().spec, GetParam().output),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       StartsWith(GetParam().message)));
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Fields, BadDeberta,
-    ::testing::Values(
-        BadSpec{
-            "Odd",
-            {.bucket_size = 7},
-            {},
-            "deberta.bucket_size: got 7, want an even integer in [0, 4096]"},
-        BadSpec{
-            "Negative", {.bucket_size = -2}, {}, "deberta.bucket_size: got -2"},
-        BadSpec{"TooMany",
-                {.bucket_size = 4098},
-                {},
-                "deberta.bucket_size: got 4098"},
-        BadSpec{"Near",
-                {.max_position = 129},
-                {},
-                "deberta.max_position: got 129, want an integer in [130, "},
-        BadSpec{"Far",
-                {.max_position = (int64_t{1} << 30) + 1},
-                {},
-                "deberta.max_position: got 1073741825"},
-        BadSpec{"None",
-                {.bucket_size = 0, .max_position = 0},
-                {},
-                "deberta.max_position: got 0, want an integer in [1, "},
-        BadSpec{"IdleRule",
-                {.bucket_size = 0, .bucket_rule = kExact},
-                {},
-                "deberta.bucket_rule: got EXACT, want none: there are no "
-                "buckets"},
-        BadSpec{"Bias",
-                {},
-                WithValues(Values::kBias),
-                "output.values: got BIAS, want BUCKETS"},
-        BadSpec{"Scale", {}, Scaled(2), "output.scale: got 2, want none"}),
-    [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace attnbias::deberta_test

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dynamic position bias against the same network one number at a time: fused
 // multiplications in the stated order, MPFR's logarithm and exponential.
-#include "core/encoding/spec/dynamic_position_bias.h"
-
 #include <cmath>
 #include <string>
 #include <vector>
@@ -10,42 +8,52 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/mpfr_oracle.h"
-#include "tests/testing/engine_harness.h"
 #include "tests/testing/filled.h"
 
 namespace attnbias::dynamic_position_bias_test {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::StartsWith;
-using Spec = DynamicPositionBiasSpec;
+using Spec = v1::DynamicPositionBias;
+using Layer = v1::PositionMlpLayer;
 
 constexpr int64_t kDim = 19;
 constexpr int64_t kHeads = 5;
 
-Table TableOf(std::vector<int64_t> shape, const std::vector<double>& values) {
-  return *Table::Create(
-      DataType::kF64, shape,
-      {reinterpret_cast<const char*>(values.data()), values.size() * 8},
-      TableLayout::kBucketsHeads);
+Layer LayerOf(const v1::TableRef& weight) {
+  Layer layer;
+  *layer.mutable_weight() = weight;
+  return layer;
 }
 
-// A network of x-transformers' shape.
+Layer LayerOf(const v1::TableRef& weight, const v1::TableRef& bias) {
+  Layer layer = LayerOf(weight);
+  *layer.mutable_bias() = bias;
+  return layer;
+}
+
+Spec Of(const std::vector<Layer>& layers) {
+  Spec spec;
+  spec.mutable_layers()->Add(layers.begin(), layers.end());
+  return spec;
+}
+
+// Returns a network of x-transformers' shape.
 Spec Network(int64_t depth, bool log_distance, bool norm) {
-  Spec spec{.num_heads = kHeads, .log_distance = log_distance};
+  Spec spec;
+  spec.set_num_heads(kHeads);
+  spec.set_log_distance(log_distance);
   uint32_t seed = 1;
   for (int64_t i = 0; i < depth; ++i) {
-    PositionMlpLayer layer{
-        .weight = RandomTable({kDim, i == 0 ? 1 : kDim}, ++seed),
-        .bias = RandomTable({kDim}, ++seed)};
-    if (norm) {
-      layer.norm_weight = RandomTable({kDim}, ++seed);
-      layer.norm_bias = RandomTable({kDim}, ++seed);
-    }
-    spec.layers.push_back(layer);
+    Layer& layer = *spec.add_layers();
+    *layer.mutable_weight() = RandomRef({kDim, i == 0 ? 1 : kDim}, ++seed);
+    *layer.mutable_bias() = RandomRef({kDim}, ++seed);
+    if (!norm) continue;
+    *layer.mutable_norm_weight() = RandomRef({kDim}, ++seed);
+    *layer.mutable_norm_bias() = RandomRef({kDim}, ++seed);
   }
-  spec.layers.push_back({.weight = RandomTable({kHeads, kDim}, ++seed),
-                         .bias = RandomTable({kHeads}, ++seed)});
+  *spec.add_layers() =
+      LayerOf(RandomRef({kHeads, kDim}, 98), RandomRef({kHeads}, 99));
   return spec;
 }
 
@@ -59,21 +67,25 @@ double Nearest(Function function, double x) {
 
 std::vector<double> Oracle(const Spec& spec, int64_t distance) {
   double input = static_cast<double>(distance);
-  if (spec.log_distance) {
+  if (spec.log_distance()) {
     input = std::copysign(Nearest(mpfr_log1p, std::fabs(input)), input);
   }
   std::vector<double> x = {input};
-  for (const PositionMlpLayer& layer : spec.layers) {
+  for (const Layer& layer : spec.layers()) {
+    const Table weight = TableAt(layer.weight());
+    const Table bias = TableAt(layer.bias());
     std::vector<double> y;
-    for (int64_t o = 0; o < layer.weight->rows(); ++o) {
-      double sum = layer.bias.has_value() ? layer.bias->At(o) : 0;
+    for (int64_t o = 0; o < weight.rows(); ++o) {
+      double sum = bias.At(o);
       for (size_t i = 0; i < x.size(); ++i) {
-        sum = std::fma(layer.weight->At(o, static_cast<int64_t>(i)), x[i], sum);
+        sum = std::fma(weight.At(o, static_cast<int64_t>(i)), x[i], sum);
       }
       y.push_back(sum);
     }
     const auto count = static_cast<double>(y.size());
-    if (layer.norm_weight.has_value()) {
+    if (layer.has_norm_weight()) {
+      const Table norm_weight = TableAt(layer.norm_weight());
+      const Table norm_bias = TableAt(layer.norm_bias());
       double mean = 0;
       for (const double each : y) mean += each;
       mean /= count;
@@ -85,11 +97,10 @@ std::vector<double> Oracle(const Spec& spec, int64_t distance) {
       const double deviation = std::sqrt(square / count + 1e-5);
       for (size_t i = 0; i < y.size(); ++i) {
         const auto at = static_cast<int64_t>(i);
-        y[i] = y[i] / deviation * layer.norm_weight->At(at) +
-               layer.norm_bias->At(at);
+        y[i] = y[i] / deviation * norm_weight.At(at) + norm_bias.At(at);
       }
     }
-    if (&layer != &spec.layers.back()) {
+    if (&layer != &*spec.layers().rbegin()) {
       for (double& each : y) each = each / (1 + Nearest(mpfr_exp, -each));
     }
     x = y;
@@ -103,7 +114,7 @@ void ExpectOracle(const Spec& spec, Range span, double scale = 1) {
     const FilledNumbers got = Filled(spec, span, type, Scaled(scale));
     for (int64_t at = span.begin; at < span.end; ++at) {
       const std::vector<double> want = Oracle(spec, -at);
-      for (int64_t head = 0; head < spec.num_heads; ++head) {
+      for (int64_t head = 0; head < spec.num_heads(); ++head) {
         mpfr_set_d(value, want[head], MPFR_RNDN);
         mpfr_mul_d(value, value, scale, MPFR_RNDN);
         ASSERT_TRUE(Same(got.At(head, at), RoundedBy(value, type)))
@@ -128,9 +139,8 @@ TEST(DynamicPositionBias, IsTheNetworkOneNumberAtATime) {
 
 // One linear layer alone: minus the relative position, which is i - j.
 TEST(DynamicPositionBias, CountsFromKeyToQuery) {
-  const Spec spec{.num_heads = 2,
-                  .layers = {{.weight = TableOf({2, 1}, {1, 10}),
-                              .bias = TableOf({2}, {0.5, 0})}}};
+  const Spec spec =
+      Of({LayerOf(Ref(TableOf({2, 1}, {1, 10})), Ref(TableOf({2}, {0.5, 0})))});
   EXPECT_THAT(Filled(spec, {-2, 3}, DataType::kF32).numbers,
               ElementsAre(2.5, 1.5, .5, -.5, -1.5, 20, 10, 0, -10, -20));
 }
@@ -138,11 +148,11 @@ TEST(DynamicPositionBias, CountsFromKeyToQuery) {
 TEST(DynamicPositionBias, LayersNeedNoBias) {
   Spec with = Network(2, true, false);
   Spec without = with;
-  for (PositionMlpLayer& layer : without.layers) {
-    const int64_t outputs = layer.weight->rows();
-    with.layers[&layer - without.layers.data()].bias =
-        TableOf({outputs}, std::vector<double>(outputs));
-    layer.bias.reset();
+  for (int i = 0; i < with.layers_size(); ++i) {
+    const int64_t outputs = TableAt(with.layers(i).weight()).rows();
+    *with.mutable_layers(i)->mutable_bias() =
+        Ref(TableOf({outputs}, std::vector<double>(outputs)));
+    without.mutable_layers(i)->clear_bias();
   }
   EXPECT_EQ(Filled(with, {-9, 9}, DataType::kF64).numbers,
             Filled(without, {-9, 9}, DataType::kF64).numbers);
@@ -153,7 +163,7 @@ TEST(DynamicPositionBias, BitsDependNeitherOnTheCutNorOnTheKernels) {
   const FilledNumbers whole = Filled(spec, {-200, 200}, DataType::kF64);
   for (const KernelSet* kernels : SupportedKernelSets()) {
     EXPECT_EQ(
-        Filled(spec, {-200, 200}, DataType::kF64, {}, 0, 13, *kernels).numbers,
+        Filled(spec, {-200, 200}, DataType::kF64, "", 0, 13, *kernels).numbers,
         whole.numbers);
   }
 }
@@ -162,8 +172,7 @@ TEST(DynamicPositionBias, SomeHeadsAreALaneOfAll) {
   const Spec spec = Network(1, false, false);
   const FilledNumbers all = Filled(spec, {-4, 70}, DataType::kF32);
   const auto evaluator =
-      (*MakeEncoding(spec, Output()))
-          ->prepare({DataType::kF32}, *SupportedKernelSets().front());
+      MakeWith(spec)->prepare({DataType::kF32}, *SupportedKernelSets().front());
   std::vector<float> some(2 * 74);
   evaluator->Fill({{3, 5}, {-4, 70}}, reinterpret_cast<std::byte*>(some.data()),
                   74 * sizeof(float));
@@ -172,109 +181,32 @@ TEST(DynamicPositionBias, SomeHeadsAreALaneOfAll) {
   }
 }
 
-TEST(DynamicPositionBias, IdentityChangesWithEveryField) {
-  const Spec spec = Network(1, false, true);
-  Spec logarithmic = spec;
-  logarithmic.log_distance = true;
-  std::vector<std::string> identities = {
-      IdentityOf(spec), IdentityOf(logarithmic), IdentityOf(spec, Scaled(2))};
-  for (const auto table :
-       {&PositionMlpLayer::weight, &PositionMlpLayer::bias,
-        &PositionMlpLayer::norm_weight, &PositionMlpLayer::norm_bias}) {
-    Spec other = spec;
-    const auto shape = (other.layers[0].*table)->shape();
-    other.layers[0].*table = RandomTable({shape.begin(), shape.end()}, 99);
-    identities.push_back(IdentityOf(other));
-  }
-  Spec without = spec;
-  without.layers[0].bias.reset();
-  identities.push_back(IdentityOf(without));
-  Spec moved = spec;
-  moved.layers[0].norm_weight.reset();
-  moved.layers[0].norm_bias.reset();
-  identities.push_back(IdentityOf(moved));
-  ExpectAllDifferent(identities);
+TEST(DynamicPositionBias, RefusesLayersThatDoNotFitEachOther) {
+  const auto refusal = [](Layer first, bool alone = false) {
+    Spec spec = Of({std::move(first)});
+    if (!alone) *spec.add_layers() = LayerOf(RandomRef({2, 3}, 1));
+    spec.set_num_heads(2);
+    return RefusalOf(spec);
+  };
+  const std::string path = "dynamic_position_bias.layers";
+  EXPECT_THAT(refusal(LayerOf(RandomRef({3, 1}, 1)), true),
+              IsInvalid(path + "[0].weight: got shape [3, 1], want [2 heads "
+                               "(num_heads), 1 inputs]"));
+  EXPECT_THAT(refusal(LayerOf(RandomRef({4, 1}, 1))),
+              IsInvalid(path + "[1].weight: got shape [2, 3], want [2 heads "
+                               "(num_heads), 4 inputs]"));
+  EXPECT_THAT(refusal(LayerOf(RandomRef({3, 1}, 1), RandomRef({4}, 1))),
+              IsInvalid(path + "[0].bias: got shape [4], want [3 outputs]"));
+  Layer layer = LayerOf(RandomRef({3, 1}, 1));
+  *layer.mutable_norm_weight() = RandomRef({3}, 1);
+  EXPECT_THAT(refusal(layer), IsInvalid(path + "[0].norm_bias: got no table"));
+  layer = LayerOf(RandomRef({2, 1}, 1));
+  *layer.mutable_norm_weight() = *layer.mutable_norm_bias() = RandomRef({2}, 1);
+  EXPECT_THAT(refusal(layer, true),
+              IsInvalid(path + "[0].norm_weight: got a table, want none"));
+  EXPECT_THAT(refusal(LayerOf(Ref(TableOf({2, 1}, {1, 1e139}))), true),
+              IsInvalid(path + "[0].weight: got numbers that may reach 4.398"));
 }
-
-struct BadSpec {
-  const char* name;
-  Spec spec;
-  Output output;
-  const char* message;
-};
-
-class BadDynamicPositionBias : public ::testing::TestWithParam<BadSpec> {};
-
-TEST_P(BadDynamicPositionBias, IsRefusedByName) {
-  EXPECT_THAT(MakeEncoding(GetParam().spec, GetParam().output),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       StartsWith(GetParam().message)));
-}
-
-Spec OneLayer(PositionMlpLayer layer) {
-  return {.num_heads = 2, .layers = {std::move(layer)}};
-}
-
-Spec Two(PositionMlpLayer first) {
-  return {.num_heads = 2,
-          .layers = {std::move(first), {.weight = RandomTable({2, 3}, 1)}}};
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Fields, BadDynamicPositionBias,
-    ::testing::Values(
-        BadSpec{"NoHeads", {}, {}, "dynamic_position_bias.num_heads: not set"},
-        BadSpec{"NoLayers",
-                {.num_heads = 1},
-                {},
-                "dynamic_position_bias.layers: not set, want 1 to 64"},
-        BadSpec{"TooManyLayers",
-                {.num_heads = 1, .layers = std::vector<PositionMlpLayer>(65)},
-                {},
-                "dynamic_position_bias.layers: got 65"},
-        BadSpec{"NoWeight",
-                OneLayer({}),
-                {},
-                "dynamic_position_bias.layers[0].weight: not set, want a table "
-                "of [outputs, 1 inputs]"},
-        BadSpec{"WrongHeads",
-                OneLayer({.weight = RandomTable({3, 1}, 1)}),
-                {},
-                "dynamic_position_bias.layers[0].weight: got shape [3, 1], "
-                "want [2 heads (num_heads), 1 inputs]"},
-        BadSpec{"WrongInputs",
-                Two({.weight = RandomTable({4, 1}, 1)}),
-                {},
-                "dynamic_position_bias.layers[1].weight: got shape [2, 3], "
-                "want [2 heads (num_heads), 4 inputs]"},
-        BadSpec{"WrongBias",
-                Two({.weight = RandomTable({3, 1}, 1),
-                     .bias = RandomTable({4}, 1)}),
-                {},
-                "dynamic_position_bias.layers[0].bias: got shape [4], want [3 "
-                "outputs]"},
-        BadSpec{"HalfANorm",
-                Two({.weight = RandomTable({3, 1}, 1),
-                     .norm_weight = RandomTable({3}, 1)}),
-                {},
-                "dynamic_position_bias.layers[0].norm_bias: got no table"},
-        BadSpec{"NormAtTheEnd",
-                OneLayer({.weight = RandomTable({2, 1}, 1),
-                          .norm_weight = RandomTable({2}, 1),
-                          .norm_bias = RandomTable({2}, 1)}),
-                {},
-                "dynamic_position_bias.layers[0].norm_weight: got a table, "
-                "want none"},
-        BadSpec{"Overflow",
-                OneLayer({.weight = TableOf({2, 1}, {1, 1e139})}),
-                {},
-                "dynamic_position_bias.layers[0].weight: got numbers that may "
-                "reach 4.398"},
-        BadSpec{"Buckets", Network(1, false, false),
-                WithValues(Values::kBuckets), "output.values: got BUCKETS"},
-        BadSpec{"Scale", Network(1, false, false), Scaled(0),
-                "output.scale: got 0"}),
-    [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace attnbias::dynamic_position_bias_test

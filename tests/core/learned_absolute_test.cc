@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Learned absolute positions: which row stands at a position, and interpolated
 // rows against the formula in GMP's rational numbers.
-#include "core/encoding/spec/learned_absolute.h"
-
 #include <gmp.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -16,34 +14,34 @@
 #include "gtest/gtest.h"
 #include "tests/core/mpfr_oracle.h"
 #include "tests/testing/engine_harness.h"
+#include "tests/testing/filled.h"
 
 namespace attnbias::learned_absolute_test {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::StartsWith;
 
-constexpr auto kLinear = Interpolation::kLinear;
-constexpr auto kAlignCorners = Interpolation::kLinearAlignCorners;
+constexpr auto kLinear = v1::INTERPOLATION_LINEAR;
+constexpr auto kAlignCorners = v1::INTERPOLATION_LINEAR_ALIGN_CORNERS;
 
-// Values beyond a table's type are its nearest.
-template <typename T>
-Table TableOf(std::vector<int64_t> shape, const std::vector<double>& values,
-              DataType type) {
-  std::vector<T> data(values.begin(), values.end());
-  return *Table::Create(
-      type, shape,
-      {reinterpret_cast<const char*>(data.data()), data.size() * sizeof(T)},
-      TableLayout::kBucketsHeads);
+v1::LearnedAbsolute Rows(const Table& table, const std::string& rest = "") {
+  auto spec = Parse<v1::LearnedAbsolute>(rest);
+  *spec.mutable_table() = Ref(table);
+  return spec;
 }
 
-Table F32Table(std::vector<int64_t> shape, const std::vector<double>& values) {
-  return TableOf<float>(std::move(shape), values, DataType::kF32);
+v1::LearnedAbsolute Stretched(const Table& table,
+                              v1::Interpolation interpolation, int64_t length) {
+  v1::LearnedAbsolute spec = Rows(table);
+  spec.set_interpolation(interpolation);
+  spec.set_interpolated_length(length);
+  return spec;
 }
 
-Table F64Table(std::vector<int64_t> shape, const std::vector<double>& values) {
-  return TableOf<double>(std::move(shape), values, DataType::kF64);
+v1::TensorSpec Over(const v1::LearnedAbsolute& spec, int64_t begin, int64_t end,
+                    const std::string& output = "") {
+  return OverPositions(WithOutput(spec, output), begin, end);
 }
 
 std::vector<double> Normals(int64_t count) {
@@ -54,20 +52,14 @@ std::vector<double> Normals(int64_t count) {
   return values;
 }
 
-TableExtent Positions(int64_t begin, int64_t end) {
-  return {.positions = Range{begin, end}};
-}
-
 TEST(LearnedAbsolute, HasTheTablesRows) {
   EngineHarness engine;
   const std::vector<double> values = Normals(20 * 6);
-  const Table table = F64Table({20, 6}, values);
+  const v1::LearnedAbsolute spec = Rows(TableOf({20, 6}, values));
   for (const DataType type : kFloatTypes) {
     for (const double scale : {1.0, 0.3}) {
       const std::vector<double> numbers =
-          engine.Numbers({LearnedAbsoluteSpec{.table = table},
-                          Positions(3, 17),
-                          {.data_type = type, .scale = scale}});
+          engine.Numbers(Over(spec, 3, 17, Typed(type) + Scaled(scale)));
       ASSERT_EQ(numbers.size(), 14 * 6);
       for (size_t at = 0; at < numbers.size(); ++at) {
         Number exact;
@@ -82,31 +74,24 @@ TEST(LearnedAbsolute, HasTheTablesRows) {
 // OPT's embeddings begin at row 2, fairseq's after their padding.
 TEST(LearnedAbsolute, BeginsAtItsOffset) {
   EngineHarness engine;
-  const Table table = F32Table({4, 2}, {0, 1, 10, 11, 20, 21, 30, 31});
-  EXPECT_THAT(engine.Numbers({LearnedAbsoluteSpec{.table = table, .offset = 2},
-                              Positions(0, 2),
-                              {}}),
-              ElementsAre(20, 21, 30, 31));
-  EXPECT_THAT(engine.Numbers({LearnedAbsoluteSpec{.table = table, .offset = 2},
-                              TableExtent{.position_ids = {{1, -2, -1, 1}}},
-                              {}}),
+  const Table table = TableOf({4, 2}, {0, 1, 10, 11, 20, 21, 30, 31});
+  const v1::LearnedAbsolute opt = Rows(table, "offset: 2");
+  EXPECT_THAT(engine.Numbers(Over(opt, 0, 2)), ElementsAre(20, 21, 30, 31));
+  EXPECT_THAT(engine.Numbers(AtPositions(SpecOf(opt), {{1, -2, -1, 1}})),
               ElementsAre(30, 31, 0, 1, 10, 11, 30, 31));
-  EXPECT_THAT(
-      engine.Numbers({LearnedAbsoluteSpec{.table = table, .offset = -1000},
-                      Positions(1003, 1004),
-                      {}}),
-      ElementsAre(30, 31));
+  EXPECT_THAT(engine.Numbers(Over(Rows(table, "offset: -1000"), 1003, 1004)),
+              ElementsAre(30, 31));
 }
 
 TEST(LearnedAbsolute, EndsWhereTheTableEnds) {
   EngineHarness engine;
-  const LearnedAbsoluteSpec spec = {.table = F32Table({4, 1}, {0, 1, 2, 3}),
-                                    .offset = 2};
-  for (const TableExtent& extent :
-       {Positions(0, 3), Positions(-3, 1),
-        TableExtent{.position_ids = {{0, 2}}},
-        TableExtent{.position_ids = {{int64_t{1} << 40, 0}}}}) {
-    EXPECT_THAT(engine.MakePlan({spec, extent, {}}),
+  const v1::LearnedAbsolute spec =
+      Rows(TableOf({4, 1}, {0, 1, 2, 3}), "offset: 2");
+  for (const v1::TensorSpec& beyond :
+       {Over(spec, 0, 3), Over(spec, -3, 1),
+        AtPositions(SpecOf(spec), {{0, 2}}),
+        AtPositions(SpecOf(spec), {{int64_t{1} << 40, 0}})}) {
+    EXPECT_THAT(engine.MakePlan(beyond),
                 StatusIs(absl::StatusCode::kOutOfRange,
                          HasSubstr("want them in [-2, 2), which is all that "
                                    "learned_absolute has")));
@@ -115,13 +100,12 @@ TEST(LearnedAbsolute, EndsWhereTheTableEnds) {
 
 TEST(LearnedAbsolute, HasZerosAtItsPadding) {
   EngineHarness engine;
-  const Table table = F32Table({4, 2}, {-1, 1, -2, 2, 3, -3, 4, 4});
+  const Table table = TableOf({4, 2}, {-1, 1, -2, 2, 3, -3, 4, 4});
+  v1::LearnedAbsolute spec = Rows(table, "offset: 1");
   for (const int64_t padding : {0, 1, 3}) {
-    const std::vector<double> numbers = engine.Numbers(
-        {LearnedAbsoluteSpec{
-             .table = table, .offset = 1, .padding_idx = padding},
-         Positions(-1, 3),
-         {.scale = -1}});
+    spec.set_padding_idx(padding);
+    const std::vector<double> numbers =
+        engine.Numbers(Over(spec, -1, 3, "scale: -1"));
     for (int64_t row = 0; row < 4; ++row) {
       for (int64_t column = 0; column < 2; ++column) {
         const double want = row == padding ? 0 : -table.At(row, column);
@@ -131,29 +115,26 @@ TEST(LearnedAbsolute, HasZerosAtItsPadding) {
   }
 }
 
-std::vector<double> Stretched(Interpolation interpolation, int64_t length) {
-  EngineHarness engine;
-  return engine.Numbers(
-      {LearnedAbsoluteSpec{.table = F32Table({4, 1}, {0, 1, 2, 3}),
-                           .interpolation = interpolation,
-                           .interpolated_length = length},
-       Positions(0, length),
-       {}});
+std::vector<double> FourRowsAs(v1::Interpolation interpolation,
+                               int64_t length) {
+  return EngineHarness().Numbers(
+      Over(Stretched(TableOf({4, 1}, {0, 1, 2, 3}), interpolation, length), 0,
+           length));
 }
 
 // What torch.nn.functional.interpolate documents of mode "linear".
 TEST(Interpolation, ReadsBetweenRowsAsTorchDoes) {
-  EXPECT_THAT(Stretched(kLinear, 8),
+  EXPECT_THAT(FourRowsAs(kLinear, 8),
               ElementsAre(0, .25, .75, 1.25, 1.75, 2.25, 2.75, 3));
-  EXPECT_THAT(Stretched(kLinear, 4), ElementsAre(0, 1, 2, 3));
-  EXPECT_THAT(Stretched(kLinear, 2), ElementsAre(.5, 2.5));
-  EXPECT_THAT(Stretched(kLinear, 1), ElementsAre(1.5));
-  EXPECT_THAT(Stretched(kLinear, 3), ElementsAre(1 / 6.0f, 1.5, 17 / 6.0f));
-  EXPECT_THAT(Stretched(kAlignCorners, 7),
+  EXPECT_THAT(FourRowsAs(kLinear, 4), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(FourRowsAs(kLinear, 2), ElementsAre(.5, 2.5));
+  EXPECT_THAT(FourRowsAs(kLinear, 1), ElementsAre(1.5));
+  EXPECT_THAT(FourRowsAs(kLinear, 3), ElementsAre(1 / 6.0f, 1.5, 17 / 6.0f));
+  EXPECT_THAT(FourRowsAs(kAlignCorners, 7),
               ElementsAre(0, .5, 1, 1.5, 2, 2.5, 3));
-  EXPECT_THAT(Stretched(kAlignCorners, 4), ElementsAre(0, 1, 2, 3));
-  EXPECT_THAT(Stretched(kAlignCorners, 2), ElementsAre(0, 3));
-  EXPECT_THAT(Stretched(kAlignCorners, 1), ElementsAre(0));
+  EXPECT_THAT(FourRowsAs(kAlignCorners, 4), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(FourRowsAs(kAlignCorners, 2), ElementsAre(0, 3));
+  EXPECT_THAT(FourRowsAs(kAlignCorners, 1), ElementsAre(0));
 }
 
 // The element of a stretched table, over the rational numbers.
@@ -164,11 +145,12 @@ class Oracle {
   Oracle& operator=(const Oracle&) = delete;
   ~Oracle() { mpq_clears(x_, w_, a_, b_, nullptr); }
 
-  double Rounded(const LearnedAbsoluteSpec& spec, int64_t row, int64_t column,
+  double Rounded(const v1::LearnedAbsolute& spec, int64_t row, int64_t column,
                  DataType type, double scale) {
-    const int64_t rows = spec.table->rows();
-    const int64_t length = *spec.interpolated_length;
-    if (spec.interpolation == kLinear) {
+    const Table table = TableAt(spec.table());
+    const int64_t rows = table.rows();
+    const int64_t length = spec.interpolated_length();
+    if (spec.interpolation() == kLinear) {
       // (row + 1/2) rows / length - 1/2
       mpq_set_si(x_, 2 * row + 1, 2);
       mpq_set_si(w_, rows, length);
@@ -186,10 +168,10 @@ class Oracle {
     const int64_t below = mpz_get_si(mpq_numref(w_));
     mpz_set_ui(mpq_denref(w_), 1);
     mpq_sub(w_, x_, w_);
-    const double a = spec.table->At(below, column);
-    if (mpq_sgn(w_) == 0) return Scaled(a, type, scale);
+    const double a = table.At(below, column);
+    if (mpq_sgn(w_) == 0) return Product(a, type, scale);
     mpq_set_d(a_, a);
-    mpq_set_d(b_, spec.table->At(below + 1, column));
+    mpq_set_d(b_, table.At(below + 1, column));
     // a + w (b - a)
     mpq_sub(b_, b_, a_);
     mpq_mul(b_, b_, w_);
@@ -202,7 +184,7 @@ class Oracle {
   }
 
  private:
-  double Scaled(double a, DataType type, double scale) {
+  double Product(double a, DataType type, double scale) {
     mpfr_set_d(value_, a, MPFR_RNDN);
     mpfr_mul_d(value_, value_, scale, MPFR_RNDN);
     return RoundedBy(value_, type);
@@ -212,50 +194,44 @@ class Oracle {
   Number value_{6000};
 };
 
-void ExpectRounded(const LearnedAbsoluteSpec& spec, Range rows,
+void ExpectRounded(const v1::LearnedAbsolute& spec, Range rows,
                    double scale = 1) {
   EngineHarness engine;
   Oracle oracle;
-  const int64_t columns = spec.table->columns();
+  const int64_t columns = TableAt(spec.table()).columns();
   for (const DataType type : kFloatTypes) {
-    const std::vector<double> numbers =
-        engine.Numbers({spec,
-                        Positions(rows.begin, rows.end),
-                        {.data_type = type, .scale = scale}});
+    const std::vector<double> numbers = engine.Numbers(
+        Over(spec, rows.begin, rows.end, Typed(type) + Scaled(scale)));
     for (size_t at = 0; at < numbers.size(); ++at) {
       const int64_t row = rows.begin + static_cast<int64_t>(at) / columns;
       const double want = oracle.Rounded(
           spec, row, static_cast<int64_t>(at) % columns, type, scale);
       ASSERT_TRUE(Same(numbers[at], want))
           << NameOf(type) << " row " << row << " of "
-          << *spec.interpolated_length << ": got " << numbers[at] << ", want "
+          << spec.interpolated_length() << ": got " << numbers[at] << ", want "
           << want;
     }
   }
 }
 
 void ExpectRoundedEverywhere(const Table& table, double scale = 1) {
-  for (const Interpolation interpolation : {kLinear, kAlignCorners}) {
+  for (const v1::Interpolation interpolation : {kLinear, kAlignCorners}) {
     for (const int64_t length : {1, 5, 17, 20, 39, 40, 64, 77, 1000}) {
-      ExpectRounded({.table = table,
-                     .interpolation = interpolation,
-                     .interpolated_length = length},
-                    {0, length}, scale);
+      ExpectRounded(Stretched(table, interpolation, length), {0, length},
+                    scale);
     }
     const int64_t most = int64_t{1} << 20;
-    ExpectRounded({.table = table,
-                   .interpolation = interpolation,
-                   .interpolated_length = most},
+    ExpectRounded(Stretched(table, interpolation, most),
                   {most / 3, most / 3 + 500}, scale);
   }
 }
 
 TEST(Interpolation, IsRoundedOnce) {
   const std::vector<double> values = Normals(20 * 3);
-  ExpectRoundedEverywhere(F32Table({20, 3}, values));
-  ExpectRoundedEverywhere(F64Table({20, 3}, values));
-  ExpectRoundedEverywhere(F32Table({20, 3}, values), -0.7);
-  ExpectRoundedEverywhere(F64Table({20, 3}, values), 1e-30);
+  ExpectRoundedEverywhere(TableOf<float>({20, 3}, values));
+  ExpectRoundedEverywhere(TableOf({20, 3}, values));
+  ExpectRoundedEverywhere(TableOf<float>({20, 3}, values), -0.7);
+  ExpectRoundedEverywhere(TableOf({20, 3}, values), 1e-30);
 }
 
 // Small integers meet the middle between two F16 or BF16 again and again.
@@ -265,8 +241,8 @@ TEST(Interpolation, DecidesTies) {
   for (double& value : values) {
     value = static_cast<double>(random() % 8192) - 4096;
   }
-  ExpectRoundedEverywhere(F32Table({20, 3}, values));
-  ExpectRoundedEverywhere(F64Table({20, 3}, values), 0.375);
+  ExpectRoundedEverywhere(TableOf<float>({20, 3}, values));
+  ExpectRoundedEverywhere(TableOf({20, 3}, values), 0.375);
 }
 
 TEST(Interpolation, IsRoundedOnceAtTheEdgesOfF64) {
@@ -298,9 +274,7 @@ TEST(Interpolation, IsRoundedOnceAtTheEdgesOfF64) {
   const auto rows = static_cast<int64_t>(values.size());
   for (const double scale : {1.0, 1e-300, 3e300}) {
     for (const int64_t length : {2 * rows, 3 * rows + 1}) {
-      ExpectRounded({.table = F64Table({rows, 1}, values),
-                     .interpolation = kLinear,
-                     .interpolated_length = length},
+      ExpectRounded(Stretched(TableOf({rows, 1}, values), kLinear, length),
                     {0, length}, scale);
     }
   }
@@ -308,121 +282,30 @@ TEST(Interpolation, IsRoundedOnceAtTheEdgesOfF64) {
 
 TEST(Interpolation, EndsWithItsLength) {
   EngineHarness engine;
-  const LearnedAbsoluteSpec spec = {.table = F32Table({2, 1}, {0, 1}),
-                                    .offset = 1,
-                                    .interpolation = kLinear,
-                                    .interpolated_length = 9};
-  EXPECT_THAT(engine.MakePlan({spec, Positions(-1, 8), {}}), IsOk());
-  EXPECT_THAT(engine.MakePlan({spec, Positions(-1, 9), {}}),
+  v1::LearnedAbsolute spec = Stretched(TableOf({2, 1}, {0, 1}), kLinear, 9);
+  spec.set_offset(1);
+  EXPECT_THAT(engine.MakePlan(Over(spec, -1, 8)), IsOk());
+  EXPECT_THAT(engine.MakePlan(Over(spec, -1, 9)),
               StatusIs(absl::StatusCode::kOutOfRange,
-                       StartsWith("table.positions: got positions in [-1, 9), "
-                                  "want them in [-1, 8)")));
+                       HasSubstr("table.positions: got positions in [-1, 9), "
+                                 "want them in [-1, 8)")));
 }
 
-struct BadSpec {
-  const char* name;
-  LearnedAbsoluteSpec spec;
-  Output output;
-  const char* message;
-};
-
-class BadLearnedAbsolute : public ::testing::TestWithParam<BadSpec> {};
-
-TEST_P(BadLearnedAbsolute, IsRefusedByName) {
-  EXPECT_THAT(EngineHarness().MakePlan(
-                  {GetParam().spec, Positions(0, 1), GetParam().output}),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       StartsWith(GetParam().message)));
+TEST(LearnedAbsolute, RefusesTablesThatAreNotMatrices) {
+  EXPECT_THAT(RefusalOf(Rows(TableOf({2}, {0, 1}))),
+              IsInvalid("learned_absolute.table: got shape [2], want [2 "
+                        "positions, "));
+  EXPECT_THAT(RefusalOf(Rows(TableOf({2, 1, 1}, {0, 1}))),
+              IsInvalid("learned_absolute.table: got shape [2, 1, 1], want ["));
 }
 
-const Table kTable = F32Table({2, 1}, {0, 1});
-
-INSTANTIATE_TEST_SUITE_P(
-    Fields, BadLearnedAbsolute,
-    ::testing::Values(
-        BadSpec{"NoTable", {}, {}, "learned_absolute.table: not set, want"},
-        BadSpec{"OneAxis",
-                {.table = F32Table({2}, {0, 1})},
-                {},
-                "learned_absolute.table: got shape [2], want [2 positions, "},
-        BadSpec{"ThreeAxes",
-                {.table = F32Table({2, 1, 1}, {0, 1})},
-                {},
-                "learned_absolute.table: got shape [2, 1, 1], want ["},
-        BadSpec{"Offset",
-                {.table = kTable, .offset = (int64_t{1} << 40) + 1},
-                {},
-                "learned_absolute.offset: got 1099511627777, want an integer "
-                "in [-2^40, 2^40]"},
-        BadSpec{"NegativePadding",
-                {.table = kTable, .padding_idx = -1},
-                {},
-                "learned_absolute.padding_idx: got -1, want a row of the "
-                "table, in [0, 2)"},
-        BadSpec{"PaddingBeyond",
-                {.table = kTable, .padding_idx = 2},
-                {},
-                "learned_absolute.padding_idx: got 2"},
-        BadSpec{"PaddingAndInterpolation",
-                {.table = kTable,
-                 .padding_idx = 1,
-                 .interpolation = kLinear,
-                 .interpolated_length = 3},
-                {},
-                "learned_absolute.padding_idx: got 1, want none: "},
-        BadSpec{"LengthAlone",
-                {.table = kTable, .interpolated_length = 3},
-                {},
-                "learned_absolute.interpolated_length: got 3, want none"},
-        BadSpec{"NoLength",
-                {.table = kTable, .interpolation = kLinear},
-                {},
-                "learned_absolute.interpolated_length: not set, want"},
-        BadSpec{"LengthZero",
-                {.table = kTable,
-                 .interpolation = kLinear,
-                 .interpolated_length = 0},
-                {},
-                "learned_absolute.interpolated_length: got 0, want an integer "
-                "in [1, 2^20]"},
-        BadSpec{"LengthHuge",
-                {.table = kTable,
-                 .interpolation = kAlignCorners,
-                 .interpolated_length = (1 << 20) + 1},
-                {},
-                "learned_absolute.interpolated_length: got 1048577"},
-        BadSpec{"Buckets",
-                {.table = kTable},
-                {.values = Values::kBuckets},
-                "output.values: got BUCKETS, want BIAS"},
-        BadSpec{
-            "Scale", {.table = kTable}, {.scale = 0}, "output.scale: got 0"},
-        BadSpec{"Mask",
-                {.table = kTable},
-                {.mask = Mask{.causal = true}},
-                "output.mask: got a mask, want none: learned_absolute"}),
-    [](const auto& info) { return std::string(info.param.name); });
-
-TEST(LearnedAbsolute, IsNamedByEveryField) {
-  EngineHarness engine;
-  const std::vector<LearnedAbsoluteSpec> specs = {
-      {.table = kTable},
-      {.table = F32Table({2, 1}, {0, 2})},
-      {.table = F32Table({1, 2}, {0, 1})},
-      {.table = kTable, .offset = 1},
-      {.table = kTable, .padding_idx = 0},
-      {.table = kTable, .padding_idx = 1},
-      {.table = kTable, .interpolation = kLinear, .interpolated_length = 2},
-      {.table = kTable, .interpolation = kLinear, .interpolated_length = 3},
-      {.table = kTable,
-       .interpolation = kAlignCorners,
-       .interpolated_length = 3}};
-  std::set<std::string> names;
-  for (const LearnedAbsoluteSpec& spec : specs) {
-    names.insert(
-        engine.Plan({spec, Positions(0, 1), {}})->encoding_fingerprint());
+TEST(LearnedAbsolute, RefusesPaddingThatIsNotARow) {
+  for (const std::string padding : {"-1", "2"}) {
+    EXPECT_THAT(
+        RefusalOf(Rows(TableOf({2, 1}, {0, 1}), "padding_idx: " + padding)),
+        IsInvalid("learned_absolute.padding_idx: got " + padding +
+                  ", want an integer in [0, 1], a row of the table"));
   }
-  EXPECT_EQ(names.size(), specs.size());
 }
 
 }  // namespace

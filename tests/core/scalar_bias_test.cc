@@ -2,15 +2,11 @@
 // What the engine makes of relative biases: a dense matrix is its expanded
 // diagonals, a window a slice of it, a list its positions one by one, and a
 // masked element the fill.
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
 
-#include "core/encoding/spec/deberta.h"
-#include "core/encoding/spec/dynamic_position_bias.h"
-#include "core/encoding/spec/kerple.h"
-#include "core/encoding/spec/relative_table.h"
-#include "core/encoding/spec/sandwich.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/engine_harness.h"
@@ -20,16 +16,23 @@ namespace {
 
 struct Case {
   const char* name;
-  EncodingSpec encoding;
+  v1::TensorSpec encoding;
   // 0 without a head axis.
   int64_t heads;
 };
 
-DynamicPositionBiasSpec Network() {
-  return {.num_heads = 3,
-          .log_distance = true,
-          .layers = {{.weight = RandomTable({8, 1}, 1)},
-                     {.weight = RandomTable({3, 8}, 2)}}};
+v1::LearnedRelative LearnedRelative() {
+  auto spec = Parse<v1::LearnedRelative>("left: 20 right: 10");
+  *spec.mutable_table() = RandomRef({31, 3}, 3);
+  return spec;
+}
+
+v1::DynamicPositionBias Network() {
+  auto spec =
+      Parse<v1::DynamicPositionBias>("log_distance: true layers {} layers {}");
+  *spec.mutable_layers(0)->mutable_weight() = RandomRef({8, 1}, 1);
+  *spec.mutable_layers(1)->mutable_weight() = RandomRef({3, 8}, 2);
+  return spec;
 }
 
 class ScalarBias : public ::testing::TestWithParam<Case> {
@@ -38,21 +41,18 @@ class ScalarBias : public ::testing::TestWithParam<Case> {
   static constexpr int64_t kKeys = 1300;
   static constexpr int64_t kOffset = 900;
 
-  TensorSpec Spec(Form form) const {
-    PairExtent pair;
-    pair.query_length = kQueries;
-    pair.key_length = kKeys;
-    pair.query_offset = kOffset;
-    return {GetParam().encoding, pair, {.form = form}};
+  v1::TensorSpec Diagonals() const {
+    return OverPairs(GetParam().encoding, kQueries, kKeys, kOffset);
   }
+  v1::TensorSpec Dense() const { return WithOutput(Diagonals(), kDense); }
   int64_t Heads() const { return std::max<int64_t>(GetParam().heads, 1); }
 
   EngineHarness engine_;
 };
 
 TEST_P(ScalarBias, DenseIsTheExpandedDiagonals) {
-  const std::vector<double> diagonals = engine_.Numbers(Spec(Form::kToeplitz));
-  const std::vector<double> dense = engine_.Numbers(Spec(Form::kDense));
+  const std::vector<double> diagonals = engine_.Numbers(Diagonals());
+  const std::vector<double> dense = engine_.Numbers(Dense());
   constexpr int64_t kCount = kQueries + kKeys - 1;
   ASSERT_EQ(diagonals.size(), Heads() * kCount);
   ASSERT_EQ(dense.size(), Heads() * kQueries * kKeys);
@@ -67,13 +67,13 @@ TEST_P(ScalarBias, DenseIsTheExpandedDiagonals) {
 }
 
 TEST_P(ScalarBias, AWindowIsASlice) {
-  const std::vector<double> dense = engine_.Numbers(Spec(Form::kDense));
-  TensorSpec window = Spec(Form::kDense);
-  auto& pair = std::get<PairExtent>(window.extent);
-  pair.queries = {7, 9};
-  pair.keys = {100, 1290};
+  const std::vector<double> dense = engine_.Numbers(Dense());
+  v1::TensorSpec window = With(
+      Dense(), "pair {queries {begin: 7 end: 9} keys {begin: 100 end: 1290}}");
   const Range heads = GetParam().heads == 0 ? Range{0, 1} : Range{1, 3};
-  if (GetParam().heads != 0) pair.heads = heads;
+  if (GetParam().heads != 0) {
+    *window.mutable_pair()->mutable_heads() = RangeOf(1, 3);
+  }
   std::vector<double> slice;
   for (int64_t h = heads.begin; h < heads.end; ++h) {
     for (int64_t i = 7; i < 9; ++i) {
@@ -85,19 +85,17 @@ TEST_P(ScalarBias, AWindowIsASlice) {
 }
 
 TEST_P(ScalarBias, ReadsAreSlices) {
-  engine_.ExpectSliceable(Spec(Form::kToeplitz));
-  engine_.ExpectSliceable(Spec(Form::kDense));
+  engine_.ExpectSliceable(Diagonals());
+  engine_.ExpectSliceable(Dense());
 }
 
 TEST_P(ScalarBias, ListsAreTheirPositionsOneByOne) {
   const std::vector<int64_t> queries = {3, -2, 1000000000, 0};
   const std::vector<int64_t> keys = {7, 0, 8, 9, -5, 999999990};
-  const auto ask = [&](std::vector<int64_t> some_queries,
-                       std::vector<int64_t> some_keys) {
-    PairExtent pair;
-    pair.query_positions = std::move(some_queries);
-    pair.key_positions = std::move(some_keys);
-    return engine_.Numbers({GetParam().encoding, pair, {.form = Form::kDense}});
+  const auto ask = [&](const std::vector<int64_t>& some_queries,
+                       const std::vector<int64_t>& some_keys) {
+    return engine_.Numbers(
+        AtPairs(GetParam().encoding, some_queries, some_keys));
   };
   const std::vector<double> all = ask(queries, keys);
   for (size_t i = 0; i < queries.size(); ++i) {
@@ -111,14 +109,13 @@ TEST_P(ScalarBias, ListsAreTheirPositionsOneByOne) {
 }
 
 TEST_P(ScalarBias, MasksHideKeysToTheRight) {
-  TensorSpec masked = Spec(Form::kDense);
-  masked.output.mask = Mask{.causal = true, .window_left = 20};
+  const v1::TensorSpec masked =
+      WithOutput(Dense(), "mask {causal: true window_left: 20}");
   if (GetParam().heads == 0) {
-    EXPECT_EQ(engine_.MakePlan(masked).status().code(),
-              absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(engine_.MakePlan(masked), IsInvalid("output.mask: "));
     return;
   }
-  const std::vector<double> dense = engine_.Numbers(Spec(Form::kDense));
+  const std::vector<double> dense = engine_.Numbers(Dense());
   const std::vector<double> got = engine_.Numbers(masked);
   for (size_t at = 0; at < got.size(); ++at) {
     const auto j = static_cast<int64_t>(at % kKeys);
@@ -129,28 +126,20 @@ TEST_P(ScalarBias, MasksHideKeysToTheRight) {
 
 INSTANTIATE_TEST_SUITE_P(
     Encodings, ScalarBias,
-    ::testing::Values(Case{"KerpleLog",
-                           KerpleSpec{.kernel = KerpleKernel::kLog,
-                                      .p = {0.5},
-                                      .a = {1, 2, 3},
-                                      .num_heads = 3},
-                           3},
-                      Case{"KerplePower",
-                           KerpleSpec{.kernel = KerpleKernel::kPower,
-                                      .p = {0.5, 1, 1.5},
-                                      .a = {1},
-                                      .num_heads = 3},
-                           3},
-                      Case{"Sandwich", SandwichSpec{.num_heads = 3, .dim = 6},
-                           3},
-                      Case{"LearnedRelative",
-                           LearnedRelativeSpec{.table = RandomTable({31, 3}, 3),
-                                               .num_heads = 3,
-                                               .left = 20,
-                                               .right = 10},
-                           3},
-                      Case{"DynamicPositionBias", Network(), 3},
-                      Case{"Deberta", DebertaSpec(), 0}),
+    ::testing::Values(
+        Case{"KerpleLog",
+             Parse<v1::TensorSpec>(
+                 "kerple {kernel: KERPLE_KERNEL_LOG p: 0.5 a: [1, 2, 3]}"),
+             3},
+        Case{"KerplePower",
+             Parse<v1::TensorSpec>(
+                 "kerple {kernel: KERPLE_KERNEL_POWER p: [0.5, 1, 1.5] a: 1}"),
+             3},
+        Case{"Sandwich",
+             Parse<v1::TensorSpec>("sandwich {num_heads: 3 dim: 6}"), 3},
+        Case{"LearnedRelative", SpecOf(LearnedRelative()), 3},
+        Case{"DynamicPositionBias", SpecOf(Network()), 3},
+        Case{"Deberta", Parse<v1::TensorSpec>("deberta {}"), 0}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

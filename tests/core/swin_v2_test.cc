@@ -1,80 +1,67 @@
 // SPDX-License-Identifier: Apache-2.0
 // Swin-V2's continuous position bias: published coordinates, and the MLP
 // against fused multiplications in the stated order and MPFR's sigmoid.
-#include "core/encoding/spec/swin_v2.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <vector>
 
-#include "core/encoding/make_encoding.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/mpfr_oracle.h"
 #include "tests/testing/engine_harness.h"
-#include "tests/testing/status_matchers.h"
+#include "tests/testing/filled.h"
 
 namespace attnbias::swin_v2_test {
 namespace {
 
-using ::testing::HasSubstr;
-
-Table TableOf(std::vector<int64_t> shape, const std::vector<double>& values) {
-  return *Table::Create(
-      DataType::kF64, shape,
-      {reinterpret_cast<const char*>(values.data()), values.size() * 8},
-      TableLayout::kBucketsHeads);
-}
-
-// An MLP whose output is `factor` times the coordinate on one side.
-SwinV2Spec Coordinate(int64_t height, int64_t width, bool of_rows,
-                      double factor = 1) {
+// Returns an MLP whose output is `factor` times the coordinate on one side.
+v1::SwinV2 Coordinate(int height, int width, bool of_rows, double factor = 1) {
   const double h = of_rows ? 1 : 0;
   const double w = of_rows ? 0 : 1;
-  return {.window_height = height,
-          .window_width = width,
-          .num_heads = 1,
-          .hidden_weight = TableOf({2, 2}, {h, w, -h, -w}),
-          .hidden_bias = TableOf({2}, {0, 0}),
-          .output_weight = TableOf({1, 2}, {factor, -factor})};
+  v1::SwinV2 spec;
+  spec.set_window_height(height);
+  spec.set_window_width(width);
+  *spec.mutable_hidden_weight() = Ref(TableOf({2, 2}, {h, w, -h, -w}));
+  *spec.mutable_hidden_bias() = Ref(TableOf({2}, {0, 0}));
+  *spec.mutable_output_weight() = Ref(TableOf({1, 2}, {factor, -factor}));
+  return spec;
+}
+
+std::vector<double> Block(const v1::SwinV2& spec,
+                          const std::string& output = "") {
+  return EngineHarness().Numbers(WithOutput(spec, output));
 }
 
 // The coordinate of a query `distance` after its key, from the bias.
-double CoordinateAt(const SwinV2Spec& spec, int64_t distance) {
-  TensorSpec tensor{spec, {}, {.data_type = DataType::kF64}};
-  const std::vector<double> block = EngineHarness().Numbers(tensor);
+double CoordinateAt(const v1::SwinV2& spec, int64_t distance) {
   // One row: columns count key - query.
-  const double bias = block[spec.window_width - 1 - distance];
+  const double bias =
+      Block(spec, Typed(DataType::kF64))[spec.window_width() - 1 - distance];
   return std::log(bias / (16 - bias));
 }
 
 TEST(SwinV2, CoordinatesAreThePublishedOnes) {
-  const SwinV2Spec own = Coordinate(1, 8, false);
+  const v1::SwinV2 own = Coordinate(1, 8, false);
   EXPECT_NEAR(CoordinateAt(own, 1), 0.366511891, 1e-9);
   EXPECT_NEAR(CoordinateAt(own, 7), 1.056641667, 1e-9);
   EXPECT_NEAR(CoordinateAt(own, -1), -0.366511891, 1e-9);
   EXPECT_EQ(CoordinateAt(own, 0), 0);
-  SwinV2Spec pretrained = Coordinate(1, 16, false);
-  pretrained.pretrained_window_width = 8;
+  v1::SwinV2 pretrained = Coordinate(1, 16, false);
+  pretrained.set_pretrained_window_width(8);
   EXPECT_NEAR(CoordinateAt(pretrained, 15), 1.393776588, 1e-9);
 }
 
 TEST(SwinV2, WindowOfOneIsZeroNotNan) {
   for (const bool of_rows : {true, false}) {
-    const std::vector<double> got =
-        EngineHarness().Numbers({Coordinate(1, 1, of_rows), {}, {}});
-    EXPECT_THAT(got, testing::ElementsAre(8));
+    EXPECT_THAT(Block(Coordinate(1, 1, of_rows)), testing::ElementsAre(8));
   }
 }
 
 TEST(SwinV2, SidesAreNotSwapped) {
-  const std::vector<double> rows =
-      EngineHarness().Numbers({Coordinate(2, 3, true), {}, {}});
-  const std::vector<double> columns =
-      EngineHarness().Numbers({Coordinate(2, 3, false), {}, {}});
+  const std::vector<double> rows = Block(Coordinate(2, 3, true));
+  const std::vector<double> columns = Block(Coordinate(2, 3, false));
   ASSERT_EQ(rows.size(), 15);
   for (int64_t at = 0; at < 15; ++at) {
     EXPECT_EQ(rows[at] == 8, at / 5 == 1) << at;
@@ -85,14 +72,13 @@ TEST(SwinV2, SidesAreNotSwapped) {
   EXPECT_LT(rows.back(), 8);
 }
 
-SwinV2Spec RandomSpec() {
-  return {.window_height = 3,
-          .window_width = 5,
-          .num_heads = 7,
-          .pretrained_window_height = 12,
-          .hidden_weight = RandomTable({33, 2}, 1),
-          .hidden_bias = RandomTable({33}, 2),
-          .output_weight = RandomTable({7, 33}, 3)};
+v1::SwinV2 RandomSpec() {
+  auto spec = Parse<v1::SwinV2>(
+      "window_height: 3 window_width: 5 pretrained_window_height: 12");
+  *spec.mutable_hidden_weight() = RandomRef({33, 2}, 1);
+  *spec.mutable_hidden_bias() = RandomRef({33}, 2);
+  *spec.mutable_output_weight() = RandomRef({7, 33}, 3);
+  return spec;
 }
 
 // log2(8 |d| / (side - 1) + 1) / 3, the nearest double with d's sign.
@@ -107,16 +93,18 @@ double CoordinateOracle(int64_t d, int64_t side) {
 }
 
 // What the MLP gives for a query so many rows and columns after its key.
-double MlpOracle(const SwinV2Spec& spec, int64_t rows, int64_t columns,
+double MlpOracle(const v1::SwinV2& spec, int64_t rows, int64_t columns,
                  int64_t head) {
   const double x = CoordinateOracle(rows, 12);
   const double y = CoordinateOracle(columns, 5);
+  const Table hidden_weight = TableAt(spec.hidden_weight());
+  const Table hidden_bias = TableAt(spec.hidden_bias());
+  const Table output_weight = TableAt(spec.output_weight());
   double sum = 0;
   for (int64_t k = 0; k < 33; ++k) {
-    const double first =
-        std::fma(spec.hidden_weight->At(k, 0), x, spec.hidden_bias->At(k));
-    const double hidden = std::fma(spec.hidden_weight->At(k, 1), y, first);
-    sum = std::fma(spec.output_weight->At(head, k), std::max(hidden, 0.0), sum);
+    const double first = std::fma(hidden_weight.At(k, 0), x, hidden_bias.At(k));
+    const double hidden = std::fma(hidden_weight.At(k, 1), y, first);
+    sum = std::fma(output_weight.At(head, k), std::max(hidden, 0.0), sum);
   }
   return sum;
 }
@@ -132,13 +120,13 @@ double SigmoidOracle(double x, double scale, DataType type) {
 }
 
 TEST(SwinV2, EveryKernelSetGivesTheStatedProductsAndOneRounding) {
-  const SwinV2Spec spec = RandomSpec();
+  const v1::SwinV2 spec = RandomSpec();
   for (const KernelSet* kernels : SupportedKernelSets()) {
     EngineHarness engine({}, *kernels);
     for (const double scale : {1.0, -0.3}) {
       for (const DataType type : kFloatTypes) {
         const std::vector<double> got =
-            engine.Numbers({spec, {}, {.data_type = type, .scale = scale}});
+            engine.Numbers(WithOutput(spec, Typed(type) + Scaled(scale)));
         ASSERT_EQ(got.size(), 7 * 5 * 9);
         for (int64_t at = 0; at < 7 * 5 * 9; ++at) {
           const int64_t rows = 2 - at / 9 % 5;
@@ -155,11 +143,12 @@ TEST(SwinV2, EveryKernelSetGivesTheStatedProductsAndOneRounding) {
 TEST(SwinV2, WindowsAndHeadsAreSlices) {
   EngineHarness engine;
   EngineHarness tiny({.memory_budget_bytes = 6000});
-  const SwinV2Spec spec = RandomSpec();
-  const std::vector<double> whole =
-      engine.Numbers({spec, {}, {.form = Form::kDense}});
-  const TensorSpec window{
-      spec, GridExtent{Range{4, 9}, Range{3, 15}, Range{2, 5}}, {}};
+  const v1::SwinV2 spec = RandomSpec();
+  const std::vector<double> whole = engine.Numbers(WithOutput(spec, kDense));
+  const v1::TensorSpec window =
+      With(spec,
+           "grid {queries {begin: 4 end: 9} keys {begin: 3 end: 15} "
+           "heads {begin: 2 end: 5}}");
   std::vector<double> want;
   for (int64_t h = 2; h < 5; ++h) {
     for (int64_t i = 4; i < 9; ++i) {
@@ -170,7 +159,7 @@ TEST(SwinV2, WindowsAndHeadsAreSlices) {
   }
   EXPECT_EQ(engine.Numbers(window), want);
   EXPECT_EQ(tiny.Numbers(window), want);
-  engine.ExpectSliceable({spec, {}, {}});
+  engine.ExpectSliceable(SpecOf(spec));
 }
 
 TEST(SwinV2, FarFromZeroTheSigmoidIsItsLimitNotNan) {
@@ -178,9 +167,7 @@ TEST(SwinV2, FarFromZeroTheSigmoidIsItsLimitNotNan) {
     for (const DataType type : kFloatTypes) {
       for (const double scale : {1.0, -3.0}) {
         const std::vector<double> got =
-            EngineHarness().Numbers({Coordinate(1, 2, false, factor),
-                                     {},
-                                     {.data_type = type, .scale = scale}});
+            Block(Coordinate(1, 2, false, factor), Typed(type) + Scaled(scale));
         ASSERT_EQ(got.size(), 3);
         EXPECT_EQ(got[0], 16 * scale);
         EXPECT_EQ(got[1], 8 * scale);
@@ -196,83 +183,45 @@ TEST(SwinV2, FarFromZeroTheSigmoidIsItsLimitNotNan) {
 // 16 scale lies halfway between two F32, and the sigmoid just below it.
 TEST(SwinV2, ALimitThatIsATieIsRoundedDown) {
   const double scale = 1 + 0x1p-24 + 0x1p-23;
-  const std::vector<double> got = EngineHarness().Numbers(
-      {Coordinate(1, 2, false, 5000), {}, {.scale = scale}});
-  EXPECT_EQ(got[0], 16 * (1 + 0x1p-23));
+  EXPECT_EQ(Block(Coordinate(1, 2, false, 5000), Scaled(scale))[0],
+            16 * (1 + 0x1p-23));
 }
 
-TEST(SwinV2, BadHyperparametersAreNamed) {
-  struct Case {
-    const char* name;
-    void (*change)(SwinV2Spec&, Output&);
-    const char* message;
+TEST(SwinV2, RefusesLayersThatDoNotFitEachOther) {
+  const auto refusal = [](void (*change)(v1::SwinV2&)) {
+    v1::SwinV2 spec = RandomSpec();
+    change(spec);
+    return RefusalOf(spec);
   };
-  const Case cases[] = {
-      {"height", [](SwinV2Spec& s, Output&) { s.window_height = 300; },
-       "swin_v2.window_height: got 300"},
-      {"width", [](SwinV2Spec& s, Output&) { s.window_width = -1; },
-       "swin_v2.window_width: got -1"},
-      {"heads", [](SwinV2Spec& s, Output&) { s.num_heads = 65537; },
-       "swin_v2.num_heads: got 65537"},
-      {"pretrained for one",
-       [](SwinV2Spec& s, Output&) { s.pretrained_window_height = 1; },
-       "swin_v2.pretrained_window_height: got 1, want an integer in [2, 256] "
-       "for a window of 3"},
-      {"pretrained",
-       [](SwinV2Spec& s, Output&) { s.pretrained_window_width = 257; },
-       "swin_v2.pretrained_window_width: got 257"},
-      {"no hidden weight",
-       [](SwinV2Spec& s, Output&) { s.hidden_weight.reset(); },
-       "swin_v2.hidden_weight: not set"},
-      {"three coordinates",
-       [](SwinV2Spec& s, Output&) {
-         s.hidden_weight = RandomTable({33, 3}, 1);
-       },
-       "swin_v2.hidden_weight: got shape [33, 3], want [33 hidden, 2 "
-       "coordinates]"},
-      {"no hidden bias", [](SwinV2Spec& s, Output&) { s.hidden_bias.reset(); },
-       "swin_v2.hidden_bias: not set"},
-      {"other hidden bias",
-       [](SwinV2Spec& s, Output&) { s.hidden_bias = RandomTable({32}, 1); },
-       "swin_v2.hidden_bias: got shape [32], want [33 hidden]"},
-      {"swapped output",
-       [](SwinV2Spec& s, Output&) {
-         s.output_weight = RandomTable({33, 7}, 1);
-       },
-       "swin_v2.output_weight: got shape [33, 7], want [7 heads (num_heads), "
-       "33 hidden]"},
-      {"overflow",
-       [](SwinV2Spec& s, Output&) {
-         s.hidden_bias = TableOf({33}, std::vector<double>(33, 1e300));
-       },
-       "swin_v2.hidden_bias: got 1e+300 at 0, want numbers within F32's range"},
-      {"buckets", [](SwinV2Spec&, Output& o) { o.values = Values::kBuckets; },
-       "output.values: got BUCKETS, want BIAS: swin_v2 has no buckets"},
-      {"scale", [](SwinV2Spec&, Output& o) { o.scale = 0; },
-       "output.scale: got 0"},
-  };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(c.name);
-    SwinV2Spec spec = RandomSpec();
-    Output output;
-    c.change(spec, output);
-    EXPECT_THAT(
-        MakeEncoding(spec, output),
-        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(c.message)));
-  }
+  EXPECT_THAT(refusal([](v1::SwinV2& spec) {
+                *spec.mutable_hidden_weight() = RandomRef({33, 3}, 1);
+              }),
+              IsInvalid("swin_v2.hidden_weight: got shape [33, 3], want [33 "
+                        "hidden, 2 coordinates]"));
+  EXPECT_THAT(refusal([](v1::SwinV2& spec) {
+                *spec.mutable_hidden_bias() = RandomRef({32}, 1);
+              }),
+              IsInvalid("swin_v2.hidden_bias: got shape [32], want [33 "
+                        "hidden]"));
+  EXPECT_THAT(refusal([](v1::SwinV2& spec) {
+                spec.set_num_heads(7);
+                *spec.mutable_output_weight() = RandomRef({33, 7}, 1);
+              }),
+              IsInvalid("swin_v2.output_weight: got shape [33, 7], want [7 "
+                        "heads (num_heads), 33 hidden]"));
+  EXPECT_THAT(refusal([](v1::SwinV2& spec) {
+                *spec.mutable_hidden_bias() =
+                    Ref(TableOf({33}, std::vector<double>(33, 1e300)));
+              }),
+              IsInvalid("swin_v2.hidden_bias: got 1e+300 at 0, want numbers "
+                        "within F32's range"));
 }
 
-TEST(SwinV2, ThePretrainedWindowIsPartOfTheIdentityUnlessItIsTheOwn) {
-  const auto fingerprint = [](SwinV2Spec spec) {
-    return EngineHarness().Plan({std::move(spec), {}, {}})->fingerprint();
-  };
-  SwinV2Spec spec = RandomSpec();
-  const std::string pretrained = fingerprint(spec);
-  spec.pretrained_window_height.reset();
-  const std::string own = fingerprint(spec);
-  EXPECT_NE(own, pretrained);
-  spec.pretrained_window_height = 3;
-  EXPECT_EQ(own, fingerprint(spec));
+TEST(SwinV2, RefusesAPretrainedSideOfOneForALongerSide) {
+  v1::SwinV2 spec = RandomSpec();
+  spec.set_pretrained_window_height(1);
+  EXPECT_THAT(RefusalOf(spec), IsInvalid("swin_v2.pretrained_window_height: "
+                                         "got 1, want an integer in [2, 256]"));
 }
 
 }  // namespace

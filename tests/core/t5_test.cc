@@ -1,47 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 // T5 buckets against the algebraic rule in exact integers and against literal
 // matrices of the published implementation.
-#include "core/encoding/spec/t5.h"
-
 #include <gmp.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
+#include <cstdlib>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "core/encoding/common/t5_buckets.h"
-#include "core/encoding/make_encoding.h"
-#include "core/kernel/kernel_set.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/status_matchers.h"
+#include "tests/testing/filled.h"
 
 namespace attnbias::t5_test {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::ElementsAreArray;
-using ::testing::HasSubstr;
 
-T5Spec Spec(int64_t num_buckets, int64_t max_distance, bool bidirectional) {
-  return {.num_buckets = num_buckets,
-          .max_distance = max_distance,
-          .bidirectional = bidirectional};
-}
-
-int64_t Bucket(const T5Spec& spec, int64_t relative_position) {
-  return T5Buckets(spec).SpanFrom(relative_position).row;
+int64_t Bucket(const T5BucketRule& rule, int64_t relative_position) {
+  return T5Buckets(rule).SpanFrom(relative_position).row;
 }
 
 // First |relative position| of each bucket to the left of the query.
-std::vector<int64_t> Starts(const T5Spec& spec) {
-  const T5Buckets buckets(spec);
+std::vector<int64_t> Starts(const T5BucketRule& rule) {
+  const T5Buckets buckets(rule);
   std::vector<int64_t> starts;
   int64_t last = -1;
-  for (int64_t n = 0; n <= spec.max_distance; ++n) {
+  for (int64_t n = 0; n <= rule.max_distance; ++n) {
     const int64_t bucket = buckets.SpanFrom(-n).row;
     if (bucket != last) starts.push_back(n);
     last = bucket;
@@ -50,18 +36,17 @@ std::vector<int64_t> Starts(const T5Spec& spec) {
 }
 
 TEST(T5Buckets, StartWhereThePublishedConfigurationsStart) {
+  EXPECT_THAT(Starts({32, 128, true}), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8,
+                                                   12, 16, 23, 32, 46, 64, 91));
   EXPECT_THAT(
-      Starts(Spec(32, 128, true)),
-      ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91));
-  EXPECT_THAT(
-      Starts(Spec(32, 128, false)),
+      Starts({32, 128, false}),
       ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 19,
                   21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113));
   EXPECT_THAT(
-      Starts(Spec(64, 256, true)),
+      Starts({64, 256, true}),
       ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20,
                   23, 27, 32, 39, 46, 54, 64, 77, 91, 108, 128, 153, 182, 216));
-  const std::vector<int64_t> wavlm = Starts(Spec(320, 800, true));
+  const std::vector<int64_t> wavlm = Starts({320, 800, true});
   EXPECT_THAT(std::vector<int64_t>(wavlm.begin() + 80, wavlm.begin() + 92),
               ElementsAre(80, 83, 85, 88, 90, 93, 96, 98, 101, 104, 107, 110));
   EXPECT_THAT(std::vector<int64_t>(wavlm.end() - 2, wavlm.end()),
@@ -69,10 +54,10 @@ TEST(T5Buckets, StartWhereThePublishedConfigurationsStart) {
 }
 
 TEST(T5Buckets, KeysToTheRightTakeTheSecondHalfOrBucketZero) {
-  const T5Spec encoder = Spec(32, 128, true);
+  const T5BucketRule encoder = {32, 128, true};
   for (int64_t n = 1; n < 300; ++n) {
     EXPECT_EQ(Bucket(encoder, n), Bucket(encoder, -n) + 16) << n;
-    EXPECT_EQ(Bucket(Spec(32, 128, false), n), 0) << n;
+    EXPECT_EQ(Bucket({32, 128, false}, n), 0) << n;
   }
 }
 
@@ -80,8 +65,8 @@ TEST(T5Buckets, TenByTenMatrixOfTheEncoder) {
   std::vector<int64_t> first;
   std::vector<int64_t> last;
   for (int64_t j = 0; j < 10; ++j) {
-    first.push_back(Bucket(Spec(32, 128, true), j));
-    last.push_back(Bucket(Spec(32, 128, true), j - 9));
+    first.push_back(Bucket({32, 128, true}, j));
+    last.push_back(Bucket({32, 128, true}, j - 9));
   }
   EXPECT_THAT(first, ElementsAre(0, 17, 18, 19, 20, 21, 22, 23, 24, 24));
   EXPECT_THAT(last, ElementsAre(8, 8, 7, 6, 5, 4, 3, 2, 1, 0));
@@ -94,20 +79,18 @@ TEST(T5Buckets, ExactRuleAtExactBorders) {
   for (const Case& c : {Case{16, 800, 80, 12}, Case{20, 1000, 100, 15},
                         Case{40, 2000, 200, 30}, Case{100, 128, 80, 75},
                         Case{128, 100, 80, 96}, Case{40, 640, 40, 24}}) {
-    EXPECT_EQ(Bucket(Spec(c.per_side, c.max_distance, false), -c.distance),
+    EXPECT_EQ(Bucket({c.per_side, c.max_distance, false}, -c.distance),
               c.bucket)
         << c.per_side << "/" << c.max_distance;
-    EXPECT_EQ(Bucket(Spec(2 * c.per_side, c.max_distance, true), -c.distance),
+    EXPECT_EQ(Bucket({2 * c.per_side, c.max_distance, true}, -c.distance),
               c.bucket)
         << c.per_side << "/" << c.max_distance;
   }
 }
 
 TEST(T5Buckets, RulesDifferWhereTorchDiffersFromAlgebra) {
-  T5Spec spec = Spec(24, 889, false);
-  EXPECT_EQ(Bucket(spec, -621), 22);
-  spec.bucket_rule = BucketRule::kFloat32Log;
-  EXPECT_EQ(Bucket(spec, -621), 23);
+  EXPECT_EQ(Bucket({24, 889, false}, -621), 22);
+  EXPECT_EQ(Bucket({24, 889, false, v1::BUCKET_RULE_FLOAT32_LOG}, -621), 23);
 }
 
 // Whether distance n lies in bucket m + k or later, by integers alone.
@@ -130,7 +113,7 @@ TEST(T5Buckets, ExactRuleIsTheAlgebraicOneForEveryDistance) {
     for (int64_t max_distance : {17, 20, 64, 100, 128, 333}) {
       const int64_t m = per_side / 2;
       const int64_t s = per_side - m;
-      const T5Buckets buckets(Spec(per_side, max_distance, false));
+      const T5Buckets buckets({per_side, max_distance, false});
       for (int64_t n = 0; n < max_distance + 40; ++n) {
         int64_t expected = std::min(n, m);
         while (n >= m && expected < per_side - 1 &&
@@ -147,10 +130,9 @@ TEST(T5Buckets, ExactRuleIsTheAlgebraicOneForEveryDistance) {
 TEST(T5Buckets, NeverPassTheTableNorFillTheHole) {
   for (int64_t num_buckets = 4; num_buckets <= 64; num_buckets += 2) {
     for (int64_t max_distance : {33, 128, 1000}) {
-      for (BucketRule rule : {BucketRule::kExact, BucketRule::kFloat32Log}) {
-        T5Spec spec = Spec(num_buckets, max_distance, true);
-        spec.bucket_rule = rule;
-        const T5Buckets buckets(spec);
+      for (const auto rounding :
+           {v1::BUCKET_RULE_EXACT, v1::BUCKET_RULE_FLOAT32_LOG}) {
+        const T5Buckets buckets({num_buckets, max_distance, true, rounding});
         for (int64_t r = -5000; r < 5000; ++r) {
           const int64_t bucket = buckets.SpanFrom(r).row;
           ASSERT_GE(bucket, 0);
@@ -164,7 +146,7 @@ TEST(T5Buckets, NeverPassTheTableNorFillTheHole) {
 
 TEST(T5Buckets, SpansAreWhereTheBucketStaysTheSame) {
   for (bool bidirectional : {true, false}) {
-    const T5Buckets buckets(Spec(32, 128, bidirectional));
+    const T5Buckets buckets({32, 128, bidirectional});
     for (int64_t r = -300; r < 300;) {
       const RowSpan span = buckets.SpanFrom(r);
       ASSERT_GT(span.end, r);
@@ -180,52 +162,34 @@ TEST(T5Buckets, SpansAreWhereTheBucketStaysTheSame) {
   }
 }
 
-Table SmallTable(TableLayout layout) {
-  // W[b, h] = b + h / 4
-  std::vector<float> values;
-  for (int i = 0; i < 32 * 4; ++i) {
-    const int b = layout == TableLayout::kBucketsHeads ? i / 4 : i % 32;
-    const int h = layout == TableLayout::kBucketsHeads ? i % 4 : i / 32;
-    values.push_back(static_cast<float>(b) + 0.25f * static_cast<float>(h));
-  }
-  const std::vector<int64_t> shape = layout == TableLayout::kBucketsHeads
-                                         ? std::vector<int64_t>{32, 4}
-                                         : std::vector<int64_t>{4, 32};
-  return *Table::Create(
-      DataType::kF32, shape,
-      {reinterpret_cast<const char*>(values.data()), values.size() * 4},
-      layout);
-}
-
-T5Spec BiasSpec(bool bidirectional) {
-  T5Spec spec = Spec(32, 128, bidirectional);
-  spec.num_heads = 4;
-  spec.table = SmallTable(TableLayout::kBucketsHeads);
+// table[b, h] = b + h / 4
+v1::T5 BiasSpec(bool bidirectional) {
+  std::vector<double> values;
+  for (int i = 0; i < 32 * 4; ++i) values.push_back(i / 4 + i % 4 * 0.25);
+  v1::T5 spec;
+  spec.set_bidirectional(bidirectional);
+  *spec.mutable_table() = Ref(TableOf<float>({32, 4}, values));
   return spec;
 }
 
-std::vector<float> Diagonals(const T5Spec& spec, const Output& output,
-                             int64_t lane, Range span) {
-  const EncodingPtr encoding = *MakeEncoding(spec, output);
-  std::vector<float> out(span.size());
-  encoding
-      ->prepare({DataType::kF32, output.scale}, *SupportedKernelSets().front())
-      ->Fill({{lane, lane + 1}, span}, reinterpret_cast<std::byte*>(out.data()),
-             0);
-  return out;
+// One head's numbers.
+std::vector<double> Diagonals(bool bidirectional, int64_t head, Range span,
+                              const std::string& output = "") {
+  const std::vector<double> all =
+      Filled(BiasSpec(bidirectional), span, DataType::kF32, output).numbers;
+  const auto begin = all.begin() + head * span.size();
+  return {begin, begin + span.size()};
 }
 
 TEST(T5Bias, GathersTheTable) {
-  EXPECT_THAT(Diagonals(BiasSpec(true), Output(), 1, {-2, 5}),
+  EXPECT_THAT(Diagonals(true, 1, {-2, 5}),
               ElementsAre(2.25, 1.25, 0.25, 17.25, 18.25, 19.25, 20.25));
-  EXPECT_THAT(Diagonals(BiasSpec(false), Output(), 0, {-5, 2}),
-              ElementsAre(5, 4, 3, 2, 1, 0, 0));
+  EXPECT_THAT(Diagonals(false, 0, {-5, 2}), ElementsAre(5, 4, 3, 2, 1, 0, 0));
 }
 
 TEST(T5Bias, DecodeRowAtPosition200) {
-  const std::vector<float> row =
-      Diagonals(BiasSpec(false), Output(), 0, {-200, 1});
-  std::vector<float> seen;
+  const std::vector<double> row = Diagonals(false, 0, {-200, 1});
+  std::vector<double> seen;
   for (int j : {0, 72, 73, 87, 88, 101, 184, 185, 199, 200}) {
     seen.push_back(row[j]);
   }
@@ -235,9 +199,9 @@ TEST(T5Bias, DecodeRowAtPosition200) {
 TEST(T5Bias, ChecksumsOfWholeMatrices) {
   const auto sums = [](bool bidirectional, int64_t length) {
     std::vector<double> result;
-    for (int64_t lane = 0; lane < 4; ++lane) {
-      const std::vector<float> diagonals = Diagonals(
-          BiasSpec(bidirectional), Output(), lane, {1 - length, length});
+    for (int64_t head = 0; head < 4; ++head) {
+      const std::vector<double> diagonals =
+          Diagonals(bidirectional, head, {1 - length, length});
       double sum = 0;
       for (int64_t r = 1 - length; r < length; ++r) {
         sum += diagonals[r + length - 1] *
@@ -252,23 +216,10 @@ TEST(T5Bias, ChecksumsOfWholeMatrices) {
               ElementsAre(15341065, 15603209, 15865353, 16127497));
 }
 
-TEST(T5Bias, LayoutsAndSplitsGiveTheSameNumbers) {
-  T5Spec other = BiasSpec(true);
-  other.table = SmallTable(TableLayout::kHeadsBuckets);
-  EXPECT_EQ(other.table->sha256(), BiasSpec(true).table->sha256());
-  for (int64_t lane = 0; lane < 4; ++lane) {
-    const std::vector<float> whole =
-        Diagonals(other, Output(), lane, {-500, 500});
-    EXPECT_THAT(Diagonals(BiasSpec(true), Output(), lane, {-500, 500}),
-                ElementsAreArray(whole));
-    std::vector<float> parts;
-    for (int64_t begin = -500; begin < 500; begin += 37) {
-      const std::vector<float> part = Diagonals(
-          other, Output(), lane, {begin, std::min<int64_t>(begin + 37, 500)});
-      parts.insert(parts.end(), part.begin(), part.end());
-    }
-    EXPECT_THAT(parts, ElementsAreArray(whole));
-  }
+TEST(T5Bias, DoesNotDependOnHowItIsCut) {
+  EXPECT_EQ(
+      Filled(BiasSpec(true), {-500, 500}, DataType::kF32).numbers,
+      Filled(BiasSpec(true), {-500, 500}, DataType::kF32, "", 0, 37).numbers);
 }
 
 TEST(T5Bias, ScaleIsAppliedBeforeTheOneRounding) {
@@ -276,8 +227,7 @@ TEST(T5Bias, ScaleIsAppliedBeforeTheOneRounding) {
   // nearest to the exact product's neighbour in every case, so compare with
   // exact long arithmetic of the product of a float and a double.
   const double scale = 0.1;
-  const std::vector<float> row =
-      Diagonals(BiasSpec(true), Output{.scale = scale}, 0, {-3, 1});
+  const std::vector<double> row = Diagonals(true, 0, {-3, 1}, Scaled(scale));
   for (int i = 0; i < 4; ++i) {
     const long double exact =
         static_cast<long double>(3 - i) * static_cast<long double>(scale);
@@ -285,57 +235,23 @@ TEST(T5Bias, ScaleIsAppliedBeforeTheOneRounding) {
   }
 }
 
-TEST(T5Spec, BadHyperparametersAreNamed) {
-  struct Case {
-    const char* name;
-    void (*change)(T5Spec&, Output&);
-    const char* message;
+TEST(T5, RefusesBucketsThatDoNotFitEachOther) {
+  const auto refusal = [](const std::string& fields) {
+    v1::T5 spec = BiasSpec(true);
+    spec.MergeFrom(Parse<v1::T5>(fields));
+    return RefusalOf(spec);
   };
-  const Case cases[] = {
-      {"no direction", [](T5Spec& s, Output&) { s.bidirectional.reset(); },
-       "t5.bidirectional: not set"},
-      {"odd", [](T5Spec& s, Output&) { s.num_buckets = 33; },
-       "t5.num_buckets: got 33"},
-      {"zero", [](T5Spec& s, Output&) { s.num_buckets = 0; },
-       "t5.num_buckets: got 0"},
-      {"no exact bucket", [](T5Spec& s, Output&) { s.num_buckets = 2; },
-       "t5.num_buckets: got 2"},
-      {"huge", [](T5Spec& s, Output&) { s.num_buckets = 4098; },
-       "t5.num_buckets: got 4098"},
-      {"near", [](T5Spec& s, Output&) { s.max_distance = 8; },
-       "t5.max_distance: got 8, want an integer in [9, 2147483647]"},
-      {"far", [](T5Spec& s, Output&) { s.max_distance = int64_t{1} << 31; },
-       "t5.max_distance: got 2147483648"},
-      {"heads",
-       [](T5Spec& s, Output&) {
-         s.num_heads = 0;
-         s.table.reset();
-       },
-       "t5.num_heads: not set"},
-      {"table of other heads", [](T5Spec& s, Output&) { s.num_heads = 5; },
-       "t5.table: got shape [32, 4], want [32 buckets, 5 heads (num_heads)]"},
-      {"no table", [](T5Spec& s, Output&) { s.table.reset(); },
-       "t5.table: not set"},
-      {"scale 0", [](T5Spec&, Output& o) { o.scale = 0; },
-       "output.scale: got 0"},
-      {"scale NaN", [](T5Spec&, Output& o) { o.scale = NAN; },
-       "output.scale: got nan"},
-      {"scaled indices",
-       [](T5Spec&, Output& o) {
-         o.values = Values::kBuckets;
-         o.scale = 2;
-       },
-       "output.scale: got 2, want none"},
-  };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(c.name);
-    T5Spec spec = BiasSpec(true);
-    Output output;
-    c.change(spec, output);
-    EXPECT_THAT(
-        MakeEncoding(spec, output),
-        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(c.message)));
-  }
+  EXPECT_THAT(refusal("num_buckets: 33"),
+              IsInvalid("t5.num_buckets: got 33, want an even number"));
+  EXPECT_THAT(refusal("num_buckets: 2"),
+              IsInvalid("t5.num_buckets: got 2, want an even number of at "
+                        "least 4 when bidirectional"));
+  EXPECT_THAT(refusal("max_distance: 8"),
+              IsInvalid("t5.max_distance: got 8, want more than the 8 exact "
+                        "buckets of a side"));
+  EXPECT_THAT(refusal("num_heads: 5"),
+              IsInvalid("t5.table: got shape [32, 4], want [32 buckets, 5 "
+                        "heads (num_heads)]"));
 }
 
 }  // namespace

@@ -2,19 +2,17 @@
 // TUPE: published index and reset matrices, the relative term's borders through
 // the engine, and both terms against the stated products and MPFR's one
 // rounding.
-#include "core/encoding/spec/tupe.h"
-
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <vector>
 
-#include "core/encoding/make_encoding.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/mpfr_oracle.h"
 #include "tests/testing/engine_harness.h"
-#include "tests/testing/status_matchers.h"
+#include "tests/testing/filled.h"
 
 namespace attnbias::tupe_test {
 namespace {
@@ -25,80 +23,66 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kHeads = 3;
 
-Table TableOf(std::vector<int64_t> shape, const std::vector<float>& values) {
-  return *Table::Create(
-      DataType::kF32, shape,
-      {reinterpret_cast<const char*>(values.data()), values.size() * 4},
-      TableLayout::kBucketsHeads);
+v1::TensorSpec Over(const v1::Tupe& spec, int64_t queries, int64_t keys,
+                    int64_t offset = 0, const std::string& output = "") {
+  return OverPairs(WithOutput(spec, output), queries, keys, offset);
 }
 
-PairExtent Pair(int64_t queries, int64_t keys, int64_t offset = 0) {
-  PairExtent pair;
-  pair.query_length = queries;
-  pair.key_length = keys;
-  pair.query_offset = offset;
-  return pair;
-}
-
-TensorSpec Dense(TupeSpec spec, PairExtent pair) {
-  return {std::move(spec), std::move(pair), {.form = Form::kDense}};
-}
-
-TupeSpec Relative(bool reset) {
-  return {.num_heads = kHeads,
-          .relative_table = RandomTable({reset ? 33 : 32, kHeads}, 1),
-          .reset_class_token = reset};
+v1::Tupe Relative(bool reset) {
+  v1::Tupe spec;
+  *spec.mutable_relative_table() = RandomRef({reset ? 33 : 32, kHeads}, 1);
+  spec.set_reset_class_token(reset);
+  return spec;
 }
 
 constexpr int64_t kDim = 12;
 constexpr int64_t kRows = 21;
 
-TupeSpec Both(bool reset) {
-  TupeSpec spec = Relative(reset);
-  spec.position_table = RandomTable({kRows, kDim}, 2);
-  spec.query_weight = RandomTable({kDim, kDim}, 3);
-  spec.query_bias = RandomTable({kDim}, 4);
-  spec.key_weight = RandomTable({kDim, kDim}, 5);
-  spec.key_bias = RandomTable({kDim}, 6);
-  spec.norm_weight = RandomTable({kDim}, 7);
-  spec.norm_bias = RandomTable({kDim}, 8);
-  return spec;
+v1::Tupe Both(bool reset) {
+  v1::Tupe spec = Relative(reset);
+  *spec.mutable_position_table() = RandomRef({kRows, kDim}, 2);
+  *spec.mutable_query_weight() = RandomRef({kDim, kDim}, 3);
+  *spec.mutable_query_bias() = RandomRef({kDim}, 4);
+  *spec.mutable_key_weight() = RandomRef({kDim, kDim}, 5);
+  *spec.mutable_key_bias() = RandomRef({kDim}, 6);
+  *spec.mutable_norm_weight() = RandomRef({kDim}, 7);
+  *spec.mutable_norm_bias() = RandomRef({kDim}, 8);
+  return Completed(spec);
 }
 
 TEST(Tupe, IndexMatrixIsThePublishedOne) {
-  TensorSpec spec = Dense({.reset_class_token = true}, Pair(5, 5));
-  spec.output.values = Values::kBuckets;
-  EXPECT_THAT(EngineHarness().Numbers(spec), ElementsAre(16, 16, 16, 16, 16,  //
-                                                         32, 0, 17, 18, 19,   //
-                                                         32, 1, 0, 17, 18,    //
-                                                         32, 2, 1, 0, 17,     //
-                                                         32, 3, 2, 1, 0));
+  const auto spec = Parse<v1::Tupe>("reset_class_token: true");
+  EXPECT_THAT(EngineHarness().Numbers(
+                  Over(spec, 5, 5, 0, absl::StrCat(kDense, kBuckets))),
+              ElementsAre(16, 16, 16, 16, 16,  //
+                          32, 0, 17, 18, 19,   //
+                          32, 1, 0, 17, 18,    //
+                          32, 2, 1, 0, 17,     //
+                          32, 3, 2, 1, 0));
 }
 
 // Products of rows i and j that are 6 i + j: the numbers 0 to 35 in a square.
 TEST(Tupe, AbsoluteResetIsThePublishedOne) {
-  std::vector<float> positions;
+  std::vector<double> positions;
   for (int p = 0; p < 6; ++p) {
-    positions.push_back(static_cast<float>(p));
+    positions.push_back(p);
     positions.push_back(1);
   }
-  const TupeSpec spec{.num_heads = 1,
-                      .position_table = TableOf({6, 2}, positions),
-                      .query_weight = TableOf({2, 2}, {6, 0, 0, 1}),
-                      .query_bias = TableOf({2}, {0, 0}),
-                      .key_weight = TableOf({2, 2}, {0, 1, 1, 0}),
-                      .key_bias = TableOf({2}, {0, 0}),
-                      .reset_class_token = true,
-                      .position_scale = 1};
-  EXPECT_THAT(EngineHarness().Numbers({spec, Pair(5, 5), {}}),
+  auto spec =
+      Parse<v1::Tupe>("num_heads: 1 reset_class_token: true position_scale: 1");
+  *spec.mutable_position_table() = Ref(TableOf({6, 2}, positions));
+  *spec.mutable_query_weight() = Ref(TableOf({2, 2}, {6, 0, 0, 1}));
+  *spec.mutable_key_weight() = Ref(TableOf({2, 2}, {0, 1, 1, 0}));
+  *spec.mutable_query_bias() = *spec.mutable_key_bias() =
+      Ref(TableOf({2}, {0, 0}));
+  EXPECT_THAT(EngineHarness().Numbers(Over(spec, 5, 5)),
               ElementsAre(0, 0, 0, 0, 0,      //
                           7, 14, 15, 16, 17,  //
                           7, 20, 21, 22, 23,  //
                           7, 26, 27, 28, 29,  //
                           7, 32, 33, 34, 35));
-  TupeSpec plain = spec;
-  plain.reset_class_token = false;
-  EXPECT_THAT(EngineHarness().Numbers({plain, Pair(2, 3, 1), {}}),
+  spec.set_reset_class_token(false);
+  EXPECT_THAT(EngineHarness().Numbers(Over(spec, 2, 3, 1)),
               ElementsAre(6, 7, 8, 12, 13, 14));
 }
 
@@ -106,23 +90,21 @@ TEST(Tupe, AbsoluteResetIsThePublishedOne) {
 TEST(Tupe, RelativeBiasIsTheTablesRowOfTheIndex) {
   for (const bool reset : {false, true}) {
     for (const int64_t offset : {-7, -2, 0, 3}) {
-      const TupeSpec spec = Relative(reset);
-      TensorSpec indices = Dense(spec, Pair(40, 30, offset));
-      indices.output.values = Values::kBuckets;
+      const v1::Tupe spec = Relative(reset);
+      const Table table = TableAt(spec.relative_table());
       EngineHarness engine;
-      const std::vector<double> rows = engine.Numbers(indices);
+      const v1::TensorSpec dense = Over(spec, 40, 30, offset, kDense);
+      const std::vector<double> rows =
+          engine.Numbers(WithOutput(dense, kBuckets));
       for (const DataType type : kFloatTypes) {
-        TensorSpec dense = Dense(spec, Pair(40, 30, offset));
-        dense.output.data_type = type;
-        dense.output.scale = 0.3;
-        const std::vector<double> got = engine.Numbers(dense);
+        const std::vector<double> got =
+            engine.Numbers(WithOutput(dense, Typed(type) + "scale: 0.3"));
         ASSERT_EQ(got.size(), kHeads * rows.size());
         Number product;
         for (size_t at = 0; at < got.size(); ++at) {
           mpfr_set_d(product,
-                     spec.relative_table->At(
-                         static_cast<int64_t>(rows[at % rows.size()]),
-                         static_cast<int64_t>(at / rows.size())),
+                     table.At(static_cast<int64_t>(rows[at % rows.size()]),
+                              static_cast<int64_t>(at / rows.size())),
                      MPFR_RNDN);
           mpfr_mul_d(product, product, 0.3, MPFR_RNDN);
           ASSERT_TRUE(Same(got[at], RoundedBy(product, type))) << at;
@@ -136,10 +118,10 @@ TEST(Tupe, CompactFormIsDiagonalsAndABorder) {
   EngineHarness engine;
   for (const auto& [queries, keys, offset] :
        {std::tuple(5, 9, 0), std::tuple(9, 5, -3), std::tuple(4, 4, 2)}) {
-    const TensorSpec spec{Relative(true), Pair(queries, keys, offset), {}};
+    const v1::TensorSpec spec = Over(Relative(true), queries, keys, offset);
     const PlanPtr plan = engine.Plan(spec);
     ASSERT_EQ(plan->parts().size(), 2);
-    EXPECT_EQ(plan->parts()[0].form, Form::kToeplitz);
+    EXPECT_EQ(plan->parts()[0].form, v1::FORM_TOEPLITZ);
     EXPECT_EQ(plan->parts()[1].name, "border");
     EXPECT_THAT(plan->parts()[1].shape, ElementsAre(kHeads, 3));
     const std::vector<double> compact = engine.Numbers(spec);
@@ -157,37 +139,36 @@ TEST(Tupe, CompactFormIsDiagonalsAndABorder) {
         }
       }
     }
-    EXPECT_THAT(
-        engine.Numbers(Dense(Relative(true), Pair(queries, keys, offset))),
-        ElementsAreArray(want));
+    EXPECT_THAT(engine.Numbers(WithOutput(spec, kDense)),
+                ElementsAreArray(want));
     engine.ExpectSliceable(spec);
   }
-  EXPECT_EQ(engine.Plan({Relative(false), Pair(5, 5), {}})->parts().size(), 1);
+  EXPECT_EQ(engine.Plan(Over(Relative(false), 5, 5))->parts().size(), 1);
 }
 
 TEST(Tupe, MasksCoverTheBorder) {
   EngineHarness engine;
-  TensorSpec spec = Dense(Relative(true), Pair(6, 6));
-  const std::vector<double> plain = engine.Numbers(spec);
-  spec.output.mask = Mask{.causal = true, .fill = -5.0};
-  const std::vector<double> masked = engine.Numbers(spec);
+  const v1::TensorSpec spec = Over(Relative(true), 6, 6);
+  const std::string mask = "mask {causal: true fill_value: -5} ";
+  const std::vector<double> plain = engine.Numbers(WithOutput(spec, kDense));
+  const std::vector<double> masked =
+      engine.Numbers(WithOutput(spec, mask + kDense));
   for (size_t at = 0; at < plain.size(); ++at) {
     const bool hidden = at % 6 > at / 6 % 6;
     ASSERT_EQ(masked[at], hidden ? -5.0 : plain[at]) << at;
   }
-  spec.output.form.reset();
-  EXPECT_THAT(engine.MakePlan(spec),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       "output.mask: got a mask with form TOEPLITZ, want form "
-                       "DENSE: a border cannot hold a mask"));
-  std::get<PairExtent>(spec.extent).queries = {5, 6};
-  EXPECT_THAT(engine.MakePlan(spec), IsOk());
+  EXPECT_THAT(engine.MakePlan(WithOutput(spec, mask)),
+              IsInvalid("output.mask: got a mask with form TOEPLITZ, want form "
+                        "DENSE: a border cannot hold a mask"));
+  EXPECT_THAT(engine.MakePlan(With(WithOutput(spec, mask),
+                                   "pair {queries {begin: 5 end: 6}}")),
+              IsOk());
 }
 
 // What docs/numerics.md says, in plain loops.
 class AbsoluteOracle {
  public:
-  explicit AbsoluteOracle(const TupeSpec& spec) : spec_(spec) {
+  explicit AbsoluteOracle(const v1::Tupe& spec) : spec_(spec) {
     Number scale;
     mpfr_set_si(scale, 2 * kDim / kHeads, MPFR_RNDN);
     mpfr_sqrt(scale, scale, MPFR_RNDN);
@@ -207,10 +188,13 @@ class AbsoluteOracle {
 
  private:
   void Project(int64_t row) {
+    const Table positions = TableAt(spec_.position_table());
+    const Table norm_weight = TableAt(spec_.norm_weight());
+    const Table norm_bias = TableAt(spec_.norm_bias());
     std::vector<double> x;
     double sum = 0;
     for (int64_t c = 0; c < kDim; ++c) {
-      x.push_back(spec_.position_table->At(row, c));
+      x.push_back(positions.At(row, c));
       sum += x.back();
     }
     double squares = 0;
@@ -219,16 +203,19 @@ class AbsoluteOracle {
       squares = std::fma(each, each, squares);
     }
     for (int64_t c = 0; c < kDim; ++c) {
-      const double unit = x[c] / std::sqrt(squares / kDim + spec_.norm_eps);
-      x[c] = std::fma(unit, spec_.norm_weight->At(c), spec_.norm_bias->At(c));
+      const double unit = x[c] / std::sqrt(squares / kDim + spec_.norm_eps());
+      x[c] = std::fma(unit, norm_weight.At(c), norm_bias.At(c));
     }
-    queries_.push_back(Linear(x, *spec_.query_weight, *spec_.query_bias));
+    queries_.push_back(Linear(x, spec_.query_weight(), spec_.query_bias()));
     for (double& each : queries_.back()) each *= scale_;
-    keys_.push_back(Linear(x, *spec_.key_weight, *spec_.key_bias));
+    keys_.push_back(Linear(x, spec_.key_weight(), spec_.key_bias()));
   }
 
   static std::vector<double> Linear(const std::vector<double>& x,
-                                    const Table& weight, const Table& bias) {
+                                    const v1::TableRef& weight_ref,
+                                    const v1::TableRef& bias_ref) {
+    const Table weight = TableAt(weight_ref);
+    const Table bias = TableAt(bias_ref);
     std::vector<double> out;
     for (int64_t r = 0; r < kDim; ++r) {
       double sum = bias.At(r);
@@ -240,7 +227,7 @@ class AbsoluteOracle {
     return out;
   }
 
-  const TupeSpec& spec_;
+  const v1::Tupe& spec_;
   double scale_;
   std::vector<std::vector<double>> queries_;
   std::vector<std::vector<double>> keys_;
@@ -248,20 +235,19 @@ class AbsoluteOracle {
 
 TEST(Tupe, BothTermsAreAddedAndRoundedOnceByEveryKernelSet) {
   for (const bool reset : {false, true}) {
-    const TupeSpec spec = Both(reset);
+    const v1::Tupe spec = Both(reset);
     const AbsoluteOracle oracle(spec);
+    const Table table = TableAt(spec.relative_table());
     const int64_t length = reset ? kRows - 1 : kRows;
-    TensorSpec indices = Dense(Relative(reset), Pair(length, length));
-    indices.output.values = Values::kBuckets;
+    const v1::TensorSpec indices = Over(Relative(reset), length, length, 0,
+                                        absl::StrCat(kDense, kBuckets));
     for (const KernelSet* kernels : SupportedKernelSets()) {
       EngineHarness engine({}, *kernels);
       const std::vector<double> rows = engine.Numbers(indices);
       for (const DataType type : kFloatTypes) {
         for (const double scale : {1.0, -0.7}) {
-          const std::vector<double> got =
-              engine.Numbers({spec,
-                              Pair(length, length),
-                              {.data_type = type, .scale = scale}});
+          const std::vector<double> got = engine.Numbers(
+              Over(spec, length, length, 0, Typed(type) + Scaled(scale)));
           ASSERT_EQ(got.size(), kHeads * length * length);
           Number sum;
           for (int64_t at = 0; at < kHeads * length * length; ++at) {
@@ -277,8 +263,7 @@ TEST(Tupe, BothTermsAreAddedAndRoundedOnceByEveryKernelSet) {
             mpfr_set_d(sum, oracle.Product(h, i, j), MPFR_RNDN);
             mpfr_add_d(
                 sum, sum,
-                spec.relative_table->At(
-                    static_cast<int64_t>(rows[at % (length * length)]), h),
+                table.At(static_cast<int64_t>(rows[at % (length * length)]), h),
                 MPFR_RNDN);
             mpfr_mul_d(sum, sum, scale, MPFR_RNDN);
             ASSERT_TRUE(Same(got[at], RoundedBy(sum, type)))
@@ -292,12 +277,8 @@ TEST(Tupe, BothTermsAreAddedAndRoundedOnceByEveryKernelSet) {
 
 TEST(Tupe, WindowsListsAndReadsAreSlicesOfTheWhole) {
   EngineHarness engine;
-  const TupeSpec spec = Both(true);
-  const std::vector<double> whole = engine.Numbers({spec, Pair(20, 20), {}});
-  PairExtent window = Pair(20, 20);
-  window.queries = Range{0, 7};
-  window.keys = Range{3, 11};
-  window.heads = Range{1, 3};
+  const v1::TensorSpec spec = Over(Both(true), 20, 20);
+  const std::vector<double> whole = engine.Numbers(spec);
   std::vector<double> want;
   for (int64_t h = 1; h < 3; ++h) {
     for (int64_t i = 0; i < 7; ++i) {
@@ -306,137 +287,96 @@ TEST(Tupe, WindowsListsAndReadsAreSlicesOfTheWhole) {
       }
     }
   }
-  EXPECT_EQ(engine.Numbers({spec, window, {}}), want);
+  EXPECT_EQ(engine.Numbers(With(spec,
+                                "pair {queries {end: 7} keys {begin: 3 end: "
+                                "11} heads {begin: 1 end: 3}}")),
+            want);
   const std::vector<int64_t> queries = {19, 0, 4};
   const std::vector<int64_t> keys = {7, 8, 0, 19};
-  PairExtent lists;
-  lists.query_positions = queries;
-  lists.key_positions = keys;
   want.clear();
   for (int64_t h = 0; h < kHeads; ++h) {
     for (const int64_t i : queries) {
       for (const int64_t j : keys) want.push_back(whole[(h * 20 + i) * 20 + j]);
     }
   }
-  EXPECT_EQ(engine.Numbers({spec, lists, {}}), want);
-  engine.ExpectSliceable({spec, Pair(20, 20), {}});
+  EXPECT_EQ(engine.Numbers(AtPairs(SpecOf(Both(true)), queries, keys)), want);
+  engine.ExpectSliceable(spec);
 }
 
 TEST(Tupe, PositionsBeyondTheTableAreOutOfRange) {
   EngineHarness engine;
   for (const bool reset : {false, true}) {
     const int64_t length = reset ? kRows - 1 : kRows;
-    EXPECT_THAT(engine.MakePlan({Both(reset), Pair(length, length), {}}),
-                IsOk());
-    EXPECT_THAT(engine.MakePlan({Both(reset), Pair(1, length + 1, 0), {}}),
+    EXPECT_THAT(engine.MakePlan(Over(Both(reset), length, length)), IsOk());
+    EXPECT_THAT(engine.MakePlan(Over(Both(reset), 1, length + 1, 0)),
                 StatusIs(absl::StatusCode::kOutOfRange,
                          HasSubstr("pair.key_length: got")));
-    EXPECT_THAT(engine.MakePlan({Both(reset), Pair(1, 1, -1), {}}),
+    EXPECT_THAT(engine.MakePlan(Over(Both(reset), 1, 1, -1)),
                 StatusIs(absl::StatusCode::kOutOfRange,
                          HasSubstr("pair.query_offset: got")));
   }
 }
 
 TEST(Tupe, ConstantPositionsAreNormalisedToTheBiasNotNan) {
-  TupeSpec spec = Both(false);
-  spec.position_table =
-      TableOf({kRows, kDim}, std::vector<float>(kRows * kDim, 2));
-  for (const double number : EngineHarness().Numbers({spec, Pair(3, 3), {}})) {
+  v1::Tupe spec = Both(false);
+  *spec.mutable_position_table() =
+      Ref(TableOf({kRows, kDim}, std::vector<double>(kRows * kDim, 2)));
+  for (const double number : EngineHarness().Numbers(Over(spec, 3, 3))) {
     EXPECT_TRUE(std::isfinite(number));
   }
 }
 
-TEST(Tupe, DefaultsAreErasedFromTheIdentity) {
-  EngineHarness engine;
-  const auto fingerprint = [&](const TupeSpec& spec) {
-    return engine.Plan({spec, Pair(4, 4), {}})->fingerprint();
+TEST(Tupe, RefusesTermsThatDoNotFitEachOther) {
+  const auto refusal = [](void (*change)(v1::Tupe&)) {
+    v1::Tupe spec = Both(true);
+    change(spec);
+    return RefusalOf(spec);
   };
-  TupeSpec spec = Both(true);
-  const std::string plain = fingerprint(spec);
-  // sqrt(2) / 4.
-  spec.position_scale = 0x1.6a09e667f3bcdp-2;
-  EXPECT_EQ(fingerprint(spec), plain);
-  spec.position_scale = 0.5;
-  EXPECT_NE(fingerprint(spec), plain);
-  EXPECT_NE(fingerprint(Both(false)), plain);
-  const PlanPtr plan = engine.Plan({Both(true), Pair(4, 4), {}});
-  EXPECT_EQ(engine.Plan(plan->resolved_spec())->fingerprint(), plain);
-}
-
-TEST(Tupe, BadHyperparametersAreNamed) {
-  struct Case {
-    const char* name;
-    void (*change)(TupeSpec&, Output&);
-    const char* message;
-  };
-  const Case cases[] = {
-      {"heads",
-       [](TupeSpec& s, Output&) {
-         s.num_heads = 0;
-         s.relative_table.reset();
-       },
-       "tupe.num_heads: not set"},
-      {"heads of the relative table",
-       [](TupeSpec& s, Output&) { s.num_heads = 4; },
-       "tupe.relative_table: got shape [33, 3], want [33 buckets, 4 heads "
-       "(num_heads)]"},
-      {"no row for the class token",
-       [](TupeSpec& s, Output&) {
-         s.relative_table = RandomTable({32, 3}, 1);
-       },
-       "tupe.relative_table: got shape [32, 3], want [33 buckets, 3 heads "
-       "(num_heads)]"},
-      {"heads that do not divide",
-       [](TupeSpec& s, Output&) {
-         s.num_heads = 5;
-         s.relative_table = RandomTable({33, 5}, 1);
-       },
-       "tupe.num_heads: got 5, want a divisor of position_table's columns, 12"},
-      {"odd buckets", [](TupeSpec& s, Output&) { s.num_buckets = 31; },
-       "tupe.num_buckets: got 31, want an even number in [4, 4096]"},
-      {"near", [](TupeSpec& s, Output&) { s.max_distance = 8; },
-       "tupe.max_distance: got 8"},
-      {"no query weight", [](TupeSpec& s, Output&) { s.query_weight.reset(); },
-       "tupe.query_weight: not set, want it with tupe.position_table"},
-      {"no position table",
-       [](TupeSpec& s, Output&) { s.position_table.reset(); },
-       "tupe.position_table: not set"},
-      {"half a norm", [](TupeSpec& s, Output&) { s.norm_bias.reset(); },
-       "tupe.norm_bias: not set, want it with tupe.norm_weight"},
-      {"other d_model",
-       [](TupeSpec& s, Output&) {
-         s.key_weight = RandomTable({12, 11}, 1);
-       },
-       "tupe.key_weight: got shape [12, 11], want [12 d_model, 12 d_model]"},
-      {"one row for the class token",
-       [](TupeSpec& s, Output&) {
-         s.position_table = RandomTable({1, 12}, 1);
-       },
-       "tupe.position_table: got 1 rows of 12, want at least 2"},
-      {"eps", [](TupeSpec& s, Output&) { s.norm_eps = 0; },
-       "tupe.norm_eps: got 0, want a number in (0, 1]"},
-      {"position scale", [](TupeSpec& s, Output&) { s.position_scale = NAN; },
-       "tupe.position_scale: got nan"},
-      {"no term", [](TupeSpec& s, Output&) { s = {.num_heads = 3}; },
-       "tupe.relative_table: not set, want it or position_table"},
-      {"scale alone",
-       [](TupeSpec& s, Output&) { s = {.num_heads = 3, .position_scale = 2}; },
-       "tupe.position_table: not set"},
-      {"buckets of both terms",
-       [](TupeSpec&, Output& o) { o.values = Values::kBuckets; },
-       "output.values: got BUCKETS, want BIAS"},
-      {"scale", [](TupeSpec&, Output& o) { o.scale = INFINITY; },
-       "output.scale: got inf"},
-  };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(c.name);
-    TupeSpec spec = Both(true);
-    Output output;
-    c.change(spec, output);
-    EXPECT_THAT(
-        MakeEncoding(spec, output),
-        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(c.message)));
-  }
+  EXPECT_THAT(refusal([](v1::Tupe& spec) { spec.set_num_heads(4); }),
+              IsInvalid("tupe.relative_table: got shape [33, 3], want [33 "
+                        "buckets, 4 heads (num_heads)]"));
+  EXPECT_THAT(refusal([](v1::Tupe& spec) {
+                *spec.mutable_relative_table() = RandomRef({32, 3}, 1);
+              }),
+              IsInvalid("tupe.relative_table: got shape [32, 3], want [33 "
+                        "buckets, 3 heads (num_heads)]"));
+  EXPECT_THAT(refusal([](v1::Tupe& spec) {
+                spec.set_num_heads(5);
+                *spec.mutable_relative_table() = RandomRef({33, 5}, 1);
+              }),
+              IsInvalid("tupe.num_heads: got 5, want a divisor of "
+                        "position_table's columns, 12"));
+  EXPECT_THAT(refusal([](v1::Tupe& spec) { spec.set_num_buckets(31); }),
+              IsInvalid("tupe.num_buckets: got 31, want an even number"));
+  EXPECT_THAT(refusal([](v1::Tupe& spec) { spec.set_max_distance(8); }),
+              IsInvalid("tupe.max_distance: got 8"));
+  EXPECT_THAT(refusal([](v1::Tupe& spec) { spec.clear_query_weight(); }),
+              IsInvalid("tupe.query_weight: not set, want it with "
+                        "tupe.position_table"));
+  EXPECT_THAT(refusal([](v1::Tupe& spec) { spec.clear_position_table(); }),
+              IsInvalid("tupe.position_table: not set"));
+  EXPECT_THAT(refusal([](v1::Tupe& spec) { spec.clear_norm_bias(); }),
+              IsInvalid("tupe.norm_bias: not set, want it with "
+                        "tupe.norm_weight"));
+  EXPECT_THAT(refusal([](v1::Tupe& spec) {
+                *spec.mutable_key_weight() = RandomRef({12, 11}, 1);
+              }),
+              IsInvalid("tupe.key_weight: got shape [12, 11], want [12 "
+                        "d_model, 12 d_model]"));
+  EXPECT_THAT(refusal([](v1::Tupe& spec) {
+                *spec.mutable_position_table() = RandomRef({1, 12}, 1);
+              }),
+              IsInvalid("tupe.position_table: got 1 rows of 12, want at least "
+                        "2"));
+  EXPECT_THAT(refusal([](v1::Tupe& spec) { spec.set_position_scale(NAN); }),
+              IsInvalid("tupe.position_scale: got nan"));
+  EXPECT_THAT(RefusalOf(Parse<v1::Tupe>("num_heads: 3")),
+              IsInvalid("tupe.relative_table: not set, want it or "
+                        "position_table"));
+  EXPECT_THAT(RefusalOf(Parse<v1::Tupe>("num_heads: 3 position_scale: 2")),
+              IsInvalid("tupe.position_table: not set"));
+  EXPECT_THAT(RefusalOf(Both(true), kBuckets),
+              IsInvalid("output.values: got BUCKETS, want BIAS"));
 }
 
 }  // namespace

@@ -7,8 +7,6 @@
 #include <tuple>
 #include <vector>
 
-#include "core/encoding/spec/relative_sinusoid.h"
-#include "core/encoding/spec/relative_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/mpfr_oracle.h"
@@ -21,20 +19,28 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 struct Vectors {
-  EncodingSpec encoding;
+  v1::TensorSpec encoding;
   int64_t heads;  // 1 where there is no axis of them
   int64_t dim;
 };
 
-ShawSpec RandomShaw(std::vector<int64_t> shape) {
-  return {.table = RandomTable(std::move(shape), 5), .left = 3, .right = 4};
+v1::TensorSpec RandomShaw(const std::vector<int64_t>& shape) {
+  auto spec = Parse<v1::TensorSpec>("shaw {left: 3 right: 4}");
+  *spec.mutable_shaw()->mutable_table() = RandomRef(shape, 5);
+  return spec;
+}
+
+v1::TensorSpec Xlnet(int dim) {
+  v1::TensorSpec spec;
+  spec.mutable_xlnet()->set_dim(dim);
+  return spec;
 }
 
 std::vector<Vectors> AllVectors() {
-  return {{TransformerXlSpec{.dim = 6, .clamp_len = 4}, 1, 6},
-          {XlnetSpec{.dim = 10}, 1, 10},
-          {ConformerSpec{.dim = 34}, 1, 34},
-          {SymmetricSinusoidalSpec{.dim = 2}, 1, 2},
+  return {{Parse<v1::TensorSpec>("transformer_xl {dim: 6 clamp_len: 4}"), 1, 6},
+          {Xlnet(10), 1, 10},
+          {Parse<v1::TensorSpec>("conformer {dim: 34}"), 1, 34},
+          {Parse<v1::TensorSpec>("symmetric_sinusoidal {dim: 2}"), 1, 2},
           {RandomShaw({8, 5}), 1, 5},
           {RandomShaw({8, 1}), 1, 1},
           {RandomShaw({3, 8, 7}), 3, 7}};
@@ -66,12 +72,10 @@ TEST(Vectors, OfADenseTensorAreTheExpandedDiagonals) {
   for (const Vectors& vectors : AllVectors()) {
     for (const auto& [queries, keys, offset] : kLengths) {
       for (const DataType type : kFloatTypes) {
-        const PairExtent pair = PairOf(queries, keys, offset);
-        const Output compact = {.data_type = type};
-        const Output dense = {.data_type = type, .form = Form::kDense};
-        ASSERT_EQ(engine.Numbers({vectors.encoding, pair, dense}),
-                  Expand(engine.Numbers({vectors.encoding, pair, compact}),
-                         vectors, queries, keys));
+        const v1::TensorSpec compact = WithOutput(
+            OverPairs(vectors.encoding, queries, keys, offset), Typed(type));
+        ASSERT_EQ(engine.Numbers(WithOutput(compact, kDense)),
+                  Expand(engine.Numbers(compact), vectors, queries, keys));
       }
     }
   }
@@ -81,16 +85,19 @@ TEST(Vectors, OfAWindowAreASliceOfTheWhole) {
   EngineHarness engine;
   for (const Vectors& vectors : AllVectors()) {
     for (const auto& [queries, keys, offset] : kLengths) {
-      PairExtent pair = PairOf(queries, keys, offset);
-      const Output dense = {.form = Form::kDense};
+      v1::TensorSpec window =
+          OverPairs(vectors.encoding, queries, keys, offset);
       const std::vector<double> whole =
-          engine.Numbers({vectors.encoding, pair, dense});
+          engine.Numbers(WithOutput(window, kDense));
       const Range q = {queries / 2, queries};
       const Range k = {keys / 3, std::max(keys / 3 + 1, keys - 1)};
       Range h = {0, 1};
-      if (vectors.heads > 1) pair.heads = h = {1, 3};
-      pair.queries = q;
-      pair.keys = k;
+      if (vectors.heads > 1) {
+        h = {1, 3};
+        *window.mutable_pair()->mutable_heads() = RangeOf(1, 3);
+      }
+      *window.mutable_pair()->mutable_queries() = RangeOf(q.begin, q.end);
+      *window.mutable_pair()->mutable_keys() = RangeOf(k.begin, k.end);
       std::vector<double> slice;
       for (int64_t x = h.begin; x < h.end; ++x) {
         for (int64_t i = q.begin; i < q.end; ++i) {
@@ -99,11 +106,10 @@ TEST(Vectors, OfAWindowAreASliceOfTheWhole) {
           slice.insert(slice.end(), row, row + k.size() * vectors.dim);
         }
       }
-      EXPECT_EQ(engine.Numbers({vectors.encoding, pair, dense}), slice);
+      EXPECT_EQ(engine.Numbers(WithOutput(window, kDense)), slice);
       Vectors part = vectors;
       part.heads = h.size();
-      EXPECT_EQ(Expand(engine.Numbers({vectors.encoding, pair, {}}), part,
-                       q.size(), k.size()),
+      EXPECT_EQ(Expand(engine.Numbers(window), part, q.size(), k.size()),
                 slice);
     }
   }
@@ -115,18 +121,14 @@ TEST(Vectors, OfListsAreThoseOfTheirPositionsOneByOne) {
   const std::vector<int64_t> keys = {7, 0, 8, 9, -5, 999999990};
   for (const Vectors& vectors : AllVectors()) {
     for (const DataType type : kFloatTypes) {
-      PairExtent pair;
-      pair.query_positions = queries;
-      pair.key_positions = keys;
+      const v1::TensorSpec spec = WithOutput(vectors.encoding, Typed(type));
       const std::vector<double> numbers =
-          engine.Numbers({vectors.encoding, pair, {.data_type = type}});
+          engine.Numbers(AtPairs(spec, queries, keys));
       ASSERT_EQ(numbers.size(), vectors.heads * 30 * vectors.dim);
       for (int64_t i = 0; i < std::ssize(queries); ++i) {
         for (int64_t j = 0; j < std::ssize(keys); ++j) {
           const std::vector<double> one =
-              engine.Numbers({vectors.encoding,
-                              PairOf(1, 1, queries[i] - keys[j]),
-                              {.data_type = type}});
+              engine.Numbers(OverPairs(spec, 1, 1, queries[i] - keys[j]));
           for (int64_t h = 0; h < vectors.heads; ++h) {
             for (int64_t c = 0; c < vectors.dim; ++c) {
               const int64_t at = (h * 5 + i) * 6 + j;
@@ -147,10 +149,10 @@ TEST(Vectors, AreTheSameHoweverTheyAreRead) {
   EngineHarness tiny({.memory_budget_bytes = 1000000});
   std::mt19937 random(2);
   for (const Vectors& vectors : AllVectors()) {
-    for (const Form form : {Form::kToeplitz, Form::kDense}) {
-      const TensorSpec spec = {vectors.encoding,
-                               PairOf(40, 6000, 5960),
-                               {.data_type = DataType::kBF16, .form = form}};
+    for (const std::string form : {"", kDense}) {
+      const v1::TensorSpec spec =
+          WithOutput(OverPairs(vectors.encoding, 40, 6000, 5960),
+                     Typed(DataType::kBF16) + form);
       const PlanPtr plan = engine.Plan(spec);
       const PayloadPtr payload = engine.Get(plan);
       const int64_t total = plan->total_bytes();
@@ -173,9 +175,9 @@ TEST(Vectors, AreTheSameHoweverTheyAreRead) {
 
 TEST(Vectors, MayBeWiderThanAChunk) {
   EngineHarness engine;
-  const TensorSpec spec = {ConformerSpec{.dim = 65536},
-                           PairOf(3, 3, 0),
-                           {.data_type = DataType::kF64, .form = Form::kDense}};
+  const auto spec = Parse<v1::TensorSpec>(
+      "conformer {dim: 65536} pair {query_length: 3 key_length: 3} "
+      "output {data_type: DATA_TYPE_F64 form: FORM_DENSE}");
   const PlanPtr plan = engine.Plan(spec);
   EXPECT_THAT(plan->parts()[0].shape, ElementsAre(3, 3, 65536));
   const std::string whole = engine.Whole(spec);
@@ -193,33 +195,30 @@ TEST(Vectors, MayBeWiderThanAChunk) {
 
 TEST(Vectors, OfOneComputationServeEveryWindow) {
   EngineHarness engine;
-  const XlnetSpec xlnet = {.dim = 16};
-  engine.Whole({xlnet, PairOf(300, 300, 0), {}});
-  engine.Whole({xlnet, PairOf(10, 10, 0), {.form = Form::kDense}});
-  PairExtent window = PairOf(300, 300, 0);
-  window.queries = {299, 300};
-  engine.Whole({xlnet, window, {}});
+  const v1::TensorSpec all = OverPairs(Xlnet(16), 300, 300);
+  engine.Whole(all);
+  engine.Whole(WithOutput(OverPairs(Xlnet(16), 10, 10), kDense));
+  engine.Whole(With(all, "pair {queries {begin: 299 end: 300}}"));
   EXPECT_EQ(engine.computed(), 1);
 }
 
 TEST(Vectors, HaveNoHeadsToChooseWhereHeadsShareThem) {
   EngineHarness engine;
-  PairExtent pair = PairOf(3, 3, 0);
-  pair.heads = {0, 1};
-  EXPECT_THAT(engine.MakePlan({XlnetSpec{.dim = 2}, pair, {}}),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("pair.heads: got [0, 1), want none")));
-  EXPECT_THAT(engine.MakePlan({RandomShaw({2, 8, 3}), pair, {}}), IsOk());
+  const auto first_head = [](const v1::TensorSpec& spec) {
+    return With(OverPairs(spec, 3, 3), "pair {heads {end: 1}}");
+  };
+  EXPECT_THAT(engine.MakePlan(first_head(Xlnet(2))),
+              IsInvalid("pair.heads: got [0, 1), want none"));
+  EXPECT_THAT(engine.MakePlan(first_head(RandomShaw({2, 8, 3}))), IsOk());
 }
 
 // Sizes are products of four lengths.
 TEST(Vectors, ThatWouldOverflowAreRefused) {
-  EngineHarness engine;
   constexpr int64_t kMost = int64_t{1} << 40;
   EXPECT_THAT(
-      engine.MakePlan({XlnetSpec{.dim = 65536, .clamp_len = 1},
-                       PairOf(kMost, kMost, 0),
-                       {.form = Form::kDense}}),
+      EngineHarness().MakePlan(
+          With(OverPairs(WithOutput(Xlnet(65536), kDense), kMost, kMost),
+               "xlnet {clamp_len: 1}")),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("want at most")));
 }
 

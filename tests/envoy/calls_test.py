@@ -31,7 +31,7 @@ def logits(client: attnbias.Client) -> Any:
         sinusoidal=attnbias.Sinusoidal(dim=64, layout="concatenated")
     )
     rows = np.linspace(-1, 1, 2 * 300 * 64, dtype="f4").reshape(2, 300, 64)
-    return client.logits(term, rows, keys=300, direction="bidirectional")
+    return client.logits(term, rows, key_length=300, direction="bidirectional")
 
 
 def test_envoy_has_nothing_to_say_against_its_configuration(edge: Edge) -> None:
@@ -53,14 +53,14 @@ def test_answers_are_those_of_a_replica(edge: Edge) -> None:
         assert stub.check("readiness") == "SERVING"
     with edge.client() as client, attnbias.Client(replica.address) as direct_client:
         bias = attnbias.ALiBi(num_heads=8)
-        fetched = client.get(bias, queries=512, keys=512, form="dense")
+        fetched = client.get(bias, query_length=512, key_length=512, form="dense")
         np.testing.assert_array_equal(fetched, dense_alibi(8, 512, 512))
         np.testing.assert_array_equal(logits(client), logits(direct_client))
 
 
 def test_errors_keep_their_details(edge: Edge) -> None:
     with edge.client() as client, pytest.raises(attnbias.InvalidArgumentError) as raised:
-        client.get(attnbias.ALiBi(num_heads=0), queries=4, keys=4)
+        client.get(attnbias.ALiBi(num_heads=0), query_length=4, key_length=4)
     assert [one.field for one in raised.value.field_violations] == ["alibi.num_heads"]
 
 
@@ -109,7 +109,9 @@ def test_a_killed_replica_fails_no_call_of_a_client(start_edge: StartEdge) -> No
 
     def call() -> None:
         bias = attnbias.ALiBi(num_heads=8)
-        np.testing.assert_array_equal(client.get(bias, queries=256, keys=256, form="dense"), want)
+        np.testing.assert_array_equal(
+            client.get(bias, query_length=256, key_length=256, form="dense"), want
+        )
 
     with edge.client() as client, Traffic(call) as traffic:
         edge.replicas.servers[1].process.kill()

@@ -86,7 +86,7 @@ def test_a_load_takes_bounded_memory_and_fails_no_call_of_others(
     bias = attnbias.ALiBi(num_heads=4)
     with (
         edge.client() as client,
-        Traffic(lambda: client.get(bias, queries=8, keys=8)) as traffic,
+        Traffic(lambda: client.get(bias, query_length=8, key_length=8)) as traffic,
         Attack(load, edge.tls_address) as attack,
     ):
         end = time.monotonic() + ATTACK_SECONDS
@@ -165,7 +165,7 @@ def test_our_client_waits_and_goes_on(start_edge: StartEdge) -> None:
     edge = start_edge(change=slowly)
     with edge.client() as client:
         for _ in range(50):
-            client.describe(attnbias.ALiBi(num_heads=4), queries=8, keys=8)
+            client.describe(attnbias.ALiBi(num_heads=4), query_length=8, key_length=8)
     assert edge.stats()["edge.http_local_rate_limit.rate_limited"] > 0
 
 
@@ -349,7 +349,7 @@ def test_answers_that_nobody_reads_do_not_fill_the_memory(start_edge: StartEdge)
     bias = attnbias.ALiBi(num_heads=4)
     with (
         edge.client() as client,
-        Traffic(lambda: client.get(bias, queries=8, keys=8)) as traffic,
+        Traffic(lambda: client.get(bias, query_length=8, key_length=8)) as traffic,
         contextlib.ExitStack() as attacks,
     ):
         for _ in range(3):

@@ -10,7 +10,7 @@ import pytest
 
 import attnbias
 from attnbias._expected import check_answer
-from attnbias.v1 import options_pb2, service_pb2
+from attnbias.v1 import encodings_pb2, options_pb2, service_pb2
 from tests.integration.cases import CASES, case_of
 from tests.integration.server import Server
 from tests.integration.ways_test import options_of
@@ -30,13 +30,13 @@ def test_options_determine_every_answer(shared_server: Server, encoding: str) ->
             case = case_of(encoding, seed)
             spec = case.asked(options_of(case, np.random.default_rng(seed)))
             header = of_client(stub.header(spec), service_pb2.TensorHeader)
-            check_answer(header, of_client(spec, service_pb2.TensorSpec))
+            check_answer(header, of_client(spec, encodings_pb2.TensorSpec))
             # The answer to the request as the server understood it is the same.
             check_answer(header, header.resolved_spec)
 
 
 def takes_heads_from_others(encoding: str) -> bool:
-    specs: Any = service_pb2.TensorSpec.DESCRIPTOR.fields_by_name
+    specs: Any = encodings_pb2.TensorSpec.DESCRIPTOR.fields_by_name
     field = specs[encoding].message_type.fields_by_name.get("num_heads")
     return field is not None and bool(field.GetOptions().Extensions[options_pb2.rule].given_by)
 
@@ -49,9 +49,11 @@ def test_other_heads_than_the_request_gives_are_refused(
     with shared_server.connect() as stub:
         for seed in SEEDS:
             case = case_of(encoding, seed)
-            asked = case.asked({} if case.extent == "grid" else {"queries": 5, "keys": 5})
+            asked = case.asked(
+                {} if case.extent == "grid" else {"query_length": 5, "key_length": 5}
+            )
             getattr(asked, encoding).ClearField("num_heads")
-            spec = of_client(asked, service_pb2.TensorSpec)
+            spec = of_client(asked, encodings_pb2.TensorSpec)
             try:
                 header = of_client(stub.header(asked), service_pb2.TensorHeader)
             except grpc.RpcError:  # Nothing gives the number.
@@ -125,5 +127,5 @@ def test_another_answer_is_refused(
         header = of_client(stub.header(spec), service_pb2.TensorHeader)
     change(header)
     with pytest.raises(attnbias.Error, match=r"header.*want") as refused:
-        check_answer(header, of_client(spec, service_pb2.TensorSpec))
+        check_answer(header, of_client(spec, encodings_pb2.TensorSpec))
     assert refused.value.code.name == "DATA_LOSS"

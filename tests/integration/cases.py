@@ -19,7 +19,7 @@ from tests.integration.contract import message
 Random = np.random.Generator
 Fields = dict[str, Any]
 Options = dict[str, Any]
-"""Extent and output in the words of Python's client."""
+"""Arguments of Python's client: fields of the extent, the output and the mask."""
 
 FAR = 1 << 40
 TABLE_TYPES: list[Any] = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16]
@@ -45,7 +45,7 @@ class Case:
     """Of a grid, its rows and columns."""
     heads: int = 1
     ends_at: str = field(default="", kw_only=True)
-    """The length that its numbers depend on, which lists do not have: "keys"."""
+    """The length that its numbers depend on, which lists do not have: "key_length"."""
 
     def spec(self, **extent_and_output: Any) -> Any:
         """A TensorSpec, of the contract compiled by the test."""
@@ -57,57 +57,33 @@ class Case:
 
     def asked(self, options: Options) -> Any:
         """A TensorSpec with what `options` say."""
-        return self.spec(**_extent(self, options), **_output(options))
+        spec = self.spec(output={})
+        for owner in (getattr(spec, self.extent), spec.output, spec.output.mask):
+            for name, value in options.items():
+                if name in owner.DESCRIPTOR.fields_by_name:
+                    _set_option(owner, name, value)
+        return spec
 
 
-def _span(options: Options, name: str) -> Any:
-    """(begin, end) of a window, or None and the length."""
-    value = options[name]
-    return value if isinstance(value, tuple) else (None, value)
+def _set_option(owner: Any, name: str, value: Any) -> None:
+    descriptor = owner.DESCRIPTOR.fields_by_name[name]
+    if descriptor.enum_type is not None:
+        setattr(owner, name, _enum_value(descriptor, value.upper()))
+    elif descriptor.message_type is None:
+        setattr(owner, name, value)
+    elif descriptor.message_type.name == "Range":
+        getattr(owner, name).CopyFrom(message("Range")(begin=value[0], end=value[1]))
+    elif descriptor.is_repeated:
+        for positions in value if isinstance(value[0], list) else [value]:
+            getattr(owner, name).add(positions=positions)
+    else:
+        getattr(owner, name).positions.extend(value)
 
 
-def _extent(case: Case, options: Options) -> Options:
-    """The message of the extent, for a TensorSpec."""
-    if "positions" in options:
-        begin, end = options["positions"]
-        return {"table": {"positions": {"begin": begin, "end": end}}}
-    if "position_ids" in options:
-        axes = options["position_ids"] if case.axes > 1 else [options["position_ids"]]
-        return {"table": {"position_ids": [{"positions": axis} for axis in axes]}}
-    extent: Options = {}
-    for side, plural in (("query", "queries"), ("key", "keys")):
-        if f"{side}_position_ids" in options:
-            extent[f"{side}_positions"] = {"positions": options[f"{side}_position_ids"]}
-        elif plural in options:
-            begin, end = _span(options, plural)
-            if case.extent == "pair":
-                extent[f"{side}_length"] = end
-            if begin is not None:
-                extent[plural] = {"begin": begin, "end": end}
-    if "heads" in options:
-        extent["heads"] = dict(zip(("begin", "end"), options["heads"], strict=True))
-    if "align" in options:
-        extent["alignment"] = f"ALIGNMENT_{options['align'].upper()}"
-    if "query_offset" in options:
-        extent["query_offset"] = options["query_offset"]
-    return {case.extent: extent} if extent else {}
-
-
-def _output(options: Options) -> Options:
-    enums = {"dtype": ("data_type", "DATA_TYPE"), "form": ("form",) * 2, "values": ("values",) * 2}
-    output: Options = {
-        field: f"{prefix}_{options[name]}".upper()
-        for name, (field, prefix) in enums.items()
-        if name in options
-    }
-    output |= {name: options[name] for name in ("scale",) if name in options}
-    mask: Options = {
-        name: options[name] for name in ("causal", "window_left", "window_right") if name in options
-    }
-    if "fill" in options:
-        lowest = options["fill"] == "lowest"
-        mask |= {"fill_lowest": True} if lowest else {"fill_value": options["fill"]}
-    return {"output": output | ({"mask": mask} if mask else {})}
+def _enum_value(descriptor: Any, name: str) -> str:
+    """BUCKET_RULE_EXACT for EXACT."""
+    unspecified: str = descriptor.enum_type.values_by_number[0].name
+    return unspecified.removesuffix("UNSPECIFIED") + name
 
 
 def _set_fields(owner: Any, fields: Fields) -> None:
@@ -125,8 +101,7 @@ def _set_fields(owner: Any, fields: Fields) -> None:
             for part in value:
                 _set_fields(getattr(owner, name).add(), part)
         elif descriptor.enum_type is not None:
-            prefix = descriptor.enum_type.values_by_number[0].name.removesuffix("UNSPECIFIED")
-            setattr(owner, name, prefix + value)
+            setattr(owner, name, _enum_value(descriptor, value))
         elif descriptor.is_repeated:
             getattr(owner, name).extend(value)
         else:
@@ -300,7 +275,7 @@ def _alibi(random: Random) -> Case:
         fields["slopes"] = random.uniform(-1, 1, heads).tolist()
     else:
         fields |= _some(random, alibi_bias_max=_float(random, 1, 16))
-    ends_at = "keys" if variant == "KEY_FROM_END" else ""
+    ends_at = "key_length" if variant == "KEY_FROM_END" else ""
     return Case("alibi", fields, "pair", heads=heads, ends_at=ends_at)
 
 

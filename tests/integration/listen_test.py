@@ -32,7 +32,7 @@ def test_every_client_reaches_a_socket_file(start_server: Any, path: pathlib.Pat
     for target in (server.address, f"unix://{path}"):
         assert run_tool(target, "health").startswith("SERVING")
         with attnbias.Client(target) as client:
-            bias = client.get(attnbias.ALiBi(num_heads=8), queries=2, keys=2)
+            bias = client.get(attnbias.ALiBi(num_heads=8), query_length=2, key_length=2)
             assert bias.view()[0, 1, 0] == -0.5
 
 

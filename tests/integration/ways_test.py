@@ -73,20 +73,20 @@ def table_extent(case: Case, random: Random) -> Options:
 def pair_extent(case: Case, random: Random) -> Options:
     """Whole or windows, by any of the origins; or lists, which have no lengths."""
     queries, keys = (int(random.integers(1, 50)) for _ in range(2))
-    extent: Options = {"queries": queries, "keys": max(keys, queries)}
+    extent: Options = {"query_length": queries, "key_length": max(keys, queries)}
     kind = random.integers(4)
     if kind == 0 and not case.ends_at:
         extent = {
-            "query_position_ids": listed(case, random, queries),
-            "key_position_ids": listed(case, random, keys),
+            "query_positions": listed(case, random, queries),
+            "key_positions": listed(case, random, keys),
         }
     elif kind == 1:
         extent["query_offset"] = within(case, random, queries, 200)
     else:
-        extent["align"] = str(random.choice(["start", "end"]))
-    for side in ("queries", "keys"):
-        if side in extent and random.random() < 0.3:
-            extent[side] = (int(random.integers(extent[side])), extent[side])
+        extent["alignment"] = str(random.choice(["start", "end"]))
+    for length, window in (("query_length", "queries"), ("key_length", "keys")):
+        if length in extent and random.random() < 0.3:
+            extent[window] = (int(random.integers(extent[length])), extent[length])
     return extent
 
 
@@ -108,7 +108,7 @@ def options_of(case: Case, random: Random) -> Options:
     if case.extent != "table" and not case.vectors and random.random() < 0.3:
         begin = int(random.integers(case.heads))
         options["heads"] = (begin, int(random.integers(begin, case.heads)) + 1)
-    options["dtype"] = str(random.choice(DATA_TYPES))
+    options["data_type"] = str(random.choice(DATA_TYPES))
     if random.random() < 0.5:
         options["scale"] = float(random.uniform(-3, 3))
     if case.extent == "pair" and random.random() < 0.5:
@@ -124,7 +124,8 @@ def mask_of(random: Random) -> Options:
         if random.random() < 0.3:
             mask[side] = int(random.integers(30))
     if mask and random.random() < 0.6:
-        mask["fill"] = "lowest" if random.random() < 0.3 else float(random.uniform(-9, 9))
+        lowest = random.random() < 0.3
+        mask |= {"fill_lowest": True} if lowest else {"fill_value": random.uniform(-9, 9)}
     return mask
 
 

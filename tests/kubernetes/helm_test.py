@@ -70,7 +70,9 @@ def test_a_table_changes_in_its_config_map(
     def first_numbers() -> set[float]:
         """Of the table that each replica has."""
         t5 = attnbias.T5(num_heads=HEADS, num_buckets=32, bidirectional=True, table="t5:weight")
-        return {float(one.get(t5, queries=1, keys=1).dense()[0, 0, 0]) for one in replicas}
+        return {
+            float(one.get(t5, query_length=1, key_length=1).dense()[0, 0, 0]) for one in replicas
+        }
 
     assert first_numbers() == {old[0, 0]}
     with Load(service) as load:

@@ -210,7 +210,7 @@ def calling(client: attnbias.Client) -> Callable[[], None]:
     """A call whose answer is checked."""
 
     def call() -> None:
-        answer = client.get(BIAS, queries=64, keys=64, form="dense")
+        answer = client.get(BIAS, query_length=64, key_length=64, form="dense")
         np.testing.assert_array_equal(answer, WANTED)
 
     return call

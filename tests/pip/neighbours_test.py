@@ -32,9 +32,9 @@ NEIGHBOURS = {
 USE = """
 with attnbias.LocalServer() as client:
     assert client.health()
-    assert client.get(attnbias.ALiBi(num_heads=2), queries=4, keys=4).shape == (2, 4, 4)
+    assert client.get(attnbias.ALiBi(num_heads=2), query_length=4, key_length=4).shape == (2, 4, 4)
     try:
-        client.get(attnbias.ALiBi(num_heads=0), queries=4, keys=4)
+        client.get(attnbias.ALiBi(num_heads=0), query_length=4, key_length=4)
     except attnbias.InvalidArgumentError as error:
         assert error.field_violations[0].field == "alibi.num_heads"
     else:

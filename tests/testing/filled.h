@@ -4,8 +4,6 @@
 #define ATTNBIAS_TESTS_TESTING_FILLED_H_
 
 #include <cstdint>
-#include <iomanip>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -17,14 +15,6 @@
 #include "tests/testing/status_matchers.h"
 
 namespace attnbias {
-
-// Texts of an Output.
-inline std::string Scaled(double scale) {
-  std::ostringstream text;
-  text << "scale: " << std::setprecision(17) << scale;
-  return text.str();
-}
-inline constexpr char kBuckets[] = "values: VALUES_BUCKETS";
 
 struct FilledNumbers {
   Range span;
@@ -44,7 +34,7 @@ EncodingPtr MakeWith(const Encoding& encoding, const std::string& output = "") {
   return *made;
 }
 
-// The error of what cannot be made.
+// Returns the error of what cannot be made.
 template <typename Encoding>
 absl::Status RefusalOf(const Encoding& encoding,
                        const std::string& output = "") {

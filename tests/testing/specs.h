@@ -8,12 +8,17 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "attnbias/v1/service.pb.h"
+#include "core/request/rules.h"
 #include "core/request/tables.h"
 #include "core/table/table.h"
+#include "core/tensor/data_type.h"
 #include "core/tensor/range.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
+#include "tests/testing/status_matchers.h"
 
 namespace attnbias {
 
@@ -45,14 +50,29 @@ v1::TensorSpec SpecOf(const Encoding& encoding) {
   return spec;
 }
 
-// The rest of a spec, without an encoding: WithOutput(alibi, "form:
-// FORM_DENSE").
+// Adds fields to a spec: With(alibi, "pair {query_length: 4 key_length: 4}").
 template <typename Encoding>
-v1::TensorSpec WithOutput(const Encoding& encoding, const std::string& output) {
+v1::TensorSpec With(const Encoding& encoding, const std::string& rest) {
   v1::TensorSpec spec = SpecOf(encoding);
-  spec.mutable_output()->MergeFrom(Parse<v1::Output>(output));
+  spec.MergeFrom(Parse<v1::TensorSpec>(rest));
   return spec;
 }
+
+// Adds fields to a spec's output: WithOutput(alibi, "form: FORM_DENSE").
+template <typename Encoding>
+v1::TensorSpec WithOutput(const Encoding& encoding, const std::string& output) {
+  return With(encoding, "output {" + output + "}");
+}
+
+// Texts of an Output.
+inline std::string Scaled(double scale) {
+  return absl::StrFormat("scale: %.17g ", scale);
+}
+inline std::string Typed(DataType type) {
+  return absl::StrCat("data_type: DATA_TYPE_", std::string(NameOf(type)), " ");
+}
+inline constexpr char kBuckets[] = "values: VALUES_BUCKETS ";
+inline constexpr char kDense[] = "form: FORM_DENSE ";
 
 // Holds every table that a test refers to.
 inline Tables& TestTables() {
@@ -62,8 +82,27 @@ inline Tables& TestTables() {
 
 inline v1::TableRef Ref(const Table& table) { return TestTables().Add(table); }
 
+// Returns a message with the defaults that the contract states.
+template <typename Message>
+Message Completed(Message message) {
+  EXPECT_THAT(Complete("", false, TestTables(), message), IsOk());
+  return message;
+}
+
 // Returns the table of a reference that Ref returned.
 inline Table TableAt(const v1::TableRef& ref) { return *TestTables().Get(ref); }
+
+// Makes a table of F64, or of F32 with T = float. Values beyond a table's type
+// become the nearest of it.
+template <typename T = double>
+Table TableOf(const std::vector<int64_t>& shape,
+              const std::vector<double>& values) {
+  const std::vector<T> numbers(values.begin(), values.end());
+  return *Table::Create(sizeof(T) == 8 ? DataType::kF64 : DataType::kF32, shape,
+                        {reinterpret_cast<const char*>(numbers.data()),
+                         numbers.size() * sizeof(T)},
+                        TableLayout::kBucketsHeads);
+}
 
 // Makes a table of normally distributed F32 numbers.
 inline Table RandomTable(const std::vector<int64_t>& shape, uint32_t seed,
@@ -72,12 +111,9 @@ inline Table RandomTable(const std::vector<int64_t>& shape, uint32_t seed,
   for (const int64_t length : shape) size *= length;
   std::mt19937 random(seed);
   std::normal_distribution<float> normal(0, deviation);
-  std::vector<float> values(size);
-  for (float& value : values) value = normal(random);
-  return *Table::Create(
-      DataType::kF32, shape,
-      {reinterpret_cast<const char*>(values.data()), values.size() * 4},
-      TableLayout::kBucketsHeads);
+  std::vector<double> values(size);
+  for (double& value : values) value = normal(random);
+  return TableOf<float>(shape, values);
 }
 
 inline v1::TableRef RandomRef(const std::vector<int64_t>& shape, uint32_t seed,
@@ -98,6 +134,17 @@ inline v1::TensorSpec OverPairs(v1::TensorSpec spec, int64_t query_length,
   spec.mutable_pair()->set_query_length(query_length);
   spec.mutable_pair()->set_key_length(key_length);
   spec.mutable_pair()->set_query_offset(query_offset);
+  return spec;
+}
+
+inline v1::TensorSpec AtPairs(v1::TensorSpec spec,
+                              const std::vector<int64_t>& queries,
+                              const std::vector<int64_t>& keys) {
+  v1::PairExtent& pair = *spec.mutable_pair();
+  pair.mutable_query_positions()->mutable_positions()->Add(queries.begin(),
+                                                           queries.end());
+  pair.mutable_key_positions()->mutable_positions()->Add(keys.begin(),
+                                                         keys.end());
   return spec;
 }
 

@@ -34,6 +34,12 @@ MATCHER_P2(StatusIs, code, message, "is the expected error") {
              message, std::string(GetStatus(arg).message()), result_listener);
 }
 
+// Matches INVALID_ARGUMENT with a message that begins with `field_and_reason`.
+inline auto IsInvalid(const std::string& field_and_reason) {
+  return StatusIs(absl::StatusCode::kInvalidArgument,
+                  testing::StartsWith(field_and_reason));
+}
+
 }  // namespace attnbias
 
 #endif  // ATTNBIAS_TESTS_TESTING_STATUS_MATCHERS_H_

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the table of model types of docs/models.md from the register, for ./dev generate."""
+"""The tables of model types in docs/models.md, from the register."""
 
 import json
 from pathlib import Path
@@ -7,8 +7,6 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 REGISTER = ROOT / "client/python/src/attnbias/_config/models.json"
-PAGE = ROOT / "docs/models.md"
-BEGIN, END = "<!-- begin: generated -->\n", "<!-- end: generated -->\n"
 
 
 def encodings(row: dict[str, Any]) -> str:
@@ -38,15 +36,4 @@ def table() -> str:
         "|---|---|",
         *(f"| {why} | {named(names)} |" for why, names in register["unserved"].items()),
     ]
-    return "\n".join(lines) + "\n"
-
-
-def with_table(page: str) -> str:
-    """The page with the table as the register has it."""
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    return "\n".join(lines)

@@ -94,7 +94,6 @@ install_python_client() {
 step_layers() {
   python tests/architecture/layers_test.py
   python tests/architecture/recipe_test.py
-  python tests/architecture/models_table_test.py
 }
 
 step_contract() {
@@ -106,10 +105,11 @@ step_contract() {
   cmp "$fresh/accepted.binpb" tests/contract/accepted.binpb
   diff -r "$fresh/attnbiaspb" client/go/attnbiaspb
   rm -r "$fresh"
+  python -m tests.tools.generate --check
 }
 
-# What is generated from proto/ and committed: Go's stubs, and the
-# contract that later changes are held against.
+# Writes what buf and protoc generate from proto/: Go's stubs, and the contract that later
+# changes are held against. tests/tools/generate.py writes the rest, for Python and the pages.
 generate_into() {
   local module=github.com/attnbias/attnbias/client/go
   (cd proto && protoc -I . --go_out="$1" --go_opt=module="$module" \
@@ -128,7 +128,7 @@ generate() {
   mv "$fresh/attnbiaspb" client/go/
   mv "$fresh/accepted.binpb" tests/contract/
   rm -r "$fresh"
-  python3 tests/tools/models_table.py
+  python -m tests.tools.generate
 }
 
 # Lies beside go, but not on every machine on the PATH.

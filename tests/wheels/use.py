@@ -46,7 +46,9 @@ def running_server() -> Iterator[tuple[str, int]]:
 
 def check_alibi(client: attnbias.Client) -> None:
     heads, length = 8, 64
-    bias = client.get(attnbias.ALiBi(num_heads=heads), queries=length, keys=length, causal=True)
+    bias = client.get(
+        attnbias.ALiBi(num_heads=heads), query_length=length, key_length=length, causal=True
+    )
     slopes = 2.0 ** -np.arange(1, heads + 1)
     positions = np.arange(length)
     distance = positions[:, None] - positions

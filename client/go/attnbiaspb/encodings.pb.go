@@ -9,9 +9,13 @@
 // One message per encoding: its hyperparameters, under the names its paper and
 // its peers use.
 //
-// What a field may be, and whether it must be set, its rule says; options.proto
-// has the words. Beyond it, num_heads is not needed where values are BUCKETS. The
-// zero of an enum means its default.
+// The rule of a field states its bounds, its default and whether it is required;
+// options.proto defines the words. With values BUCKETS, num_heads is not needed.
+// The zero of an enum means its default.
+//
+// `./dev generate` copies these comments into the Python client and docs/. The
+// first paragraph of a message is its title, on one line there. Backquotes mark
+// fields, formulas and enum values, which Python writes in lower case.
 
 package attnbiaspb
 
@@ -30,21 +34,22 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Where sines and cosines stand in a row. With w_i = base^(-2i/dim):
+// Order of sines and cosines in a row.
 type SinusoidalLayout int32
 
 const (
 	SinusoidalLayout_SINUSOIDAL_LAYOUT_UNSPECIFIED SinusoidalLayout = 0
-	// s0 c0 s1 c1 ...: column 2i is sin(p w_i), column 2i+1 is cos(p w_i). An odd
-	// dim ends with a sine (the paper; fairseq, keras-hub).
+	// `s0 c0 s1 c1 ...`: column 2i is `sin(p w_i)`, column 2i+1 is `cos(p w_i)`. An
+	// odd `dim` ends with a sine (the paper, fairseq's Conformer, keras-hub).
 	SinusoidalLayout_SINUSOIDAL_LAYOUT_INTERLEAVED SinusoidalLayout = 1
-	// s0 s1 ... c0 c1 ...: ceil(dim/2) sines, then floor(dim/2) cosines of the
+	// `s0 s1 ... c0 c1 ...`: ceil(dim/2) sines, then floor(dim/2) cosines of the
 	// same frequencies (Transformer-XL, XLNet, Marian, GPT-J).
 	SinusoidalLayout_SINUSOIDAL_LAYOUT_CONCATENATED SinusoidalLayout = 2
-	// s0 ... s(n-1) c0 ... c(n-1), then one zero column when dim is odd, with
-	// n = floor(dim/2) and w_i = min (max/min)^(-i / max(n-1, 1)), min and max
-	// being the two timescales (tensor2tensor's get_timing_signal_1d, which
-	// multiplies by min_timescale; fairseq, Whisper, OpenNMT).
+	// `s0 ... s(n-1) c0 ... c(n-1)`, then one zero column if `dim` is odd, with
+	// `n = floor(dim/2)` and other frequencies: `w_i = min (max/min)^(-i / m)`,
+	// where min and max are the timescales and `m = max(n-1, 1)` (tensor2tensor's
+	// get_timing_signal_1d, which multiplies by `min_timescale`; fairseq, Whisper,
+	// OpenNMT).
 	SinusoidalLayout_SINUSOIDAL_LAYOUT_TENSOR2TENSOR SinusoidalLayout = 3
 )
 
@@ -91,15 +96,15 @@ func (SinusoidalLayout) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{0}
 }
 
-// How a logarithmic bucket's border is decided.
+// Rounding of the border of a logarithmic bucket.
 type BucketRule int32
 
 const (
 	BucketRule_BUCKET_RULE_UNSPECIFIED BucketRule = 0
 	// The algebraic rule over integers.
 	BucketRule_BUCKET_RULE_EXACT BucketRule = 1
-	// Correctly rounded float32 logarithm, float32 division and multiplication:
-	// what torch computes on a CPU.
+	// Correctly rounded float32 logarithm, float32 division and multiplication, as
+	// torch computes on a CPU.
 	BucketRule_BUCKET_RULE_FLOAT32_LOG BucketRule = 2
 )
 
@@ -144,19 +149,19 @@ func (BucketRule) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{1}
 }
 
-// What an ALiBi slope is multiplied with; i and j are absolute positions.
+// Multiplicand of an ALiBi slope; i and j are absolute positions.
 type AlibiVariant int32
 
 const (
 	AlibiVariant_ALIBI_VARIANT_UNSPECIFIED AlibiVariant = 0
-	// -slope |i - j|. Structure TOEPLITZ (x-transformers, llm-foundry `full`).
+	// `-slope |i - j|` (x-transformers, llm-foundry `full`, flash-attention without
+	// a causal mask).
 	AlibiVariant_ALIBI_VARIANT_SYMMETRIC AlibiVariant = 1
-	// -slope max(i - j, 0): zero for keys to the right. Structure TOEPLITZ
-	// (Megatron).
+	// `-slope max(i - j, 0)`: zero for keys to the right (Megatron).
 	AlibiVariant_ALIBI_VARIANT_CAUSAL AlibiVariant = 2
-	// slope j. Structure KEY_ROW (BLOOM, Falcon, the paper's own code).
+	// `slope j` (BLOOM, Falcon, the paper's own code).
 	AlibiVariant_ALIBI_VARIANT_KEY_FROM_START AlibiVariant = 3
-	// slope (j - (key_length - 1)). Structure KEY_ROW (MPT, keras-hub).
+	// `slope (j - (key_length - 1))` (MPT, keras-hub).
 	AlibiVariant_ALIBI_VARIANT_KEY_FROM_END AlibiVariant = 4
 )
 
@@ -205,18 +210,19 @@ func (AlibiVariant) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{2}
 }
 
-// How a table of positions is resampled to another length.
+// Resampling of a table of n positions to m rows.
 type Interpolation int32
 
 const (
 	Interpolation_INTERPOLATION_UNSPECIFIED Interpolation = 0
-	// Not at all.
+	// No resampling.
 	Interpolation_INTERPOLATION_NONE Interpolation = 1
-	// Linearly between pixel centres: row r reads at (r + 1/2) n / m - 1/2,
-	// clamped (torch's mode "linear" with align_corners false).
+	// Linear between pixel centres: of m rows, row r reads the n original ones at
+	// `(r + 1/2) n / m - 1/2`, clamped (torch's mode "linear" with
+	// `align_corners=False`).
 	Interpolation_INTERPOLATION_LINEAR Interpolation = 2
-	// Linearly between first and last row: row r reads at r (n - 1) / (m - 1)
-	// (align_corners true).
+	// Linear between first and last row: row r reads at `r (n - 1) / (m - 1)`, or
+	// at 0 if m is 1 (`align_corners=True`).
 	Interpolation_INTERPOLATION_LINEAR_ALIGN_CORNERS Interpolation = 3
 )
 
@@ -263,16 +269,16 @@ func (Interpolation) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{3}
 }
 
-// What a part's columns hold.
+// Columns of a rotary table of n pairs.
 type RotaryLayout int32
 
 const (
 	RotaryLayout_ROTARY_LAYOUT_UNSPECIFIED RotaryLayout = 0
-	// [f_0 ... f_n-1 f_0 ... f_n-1] (GPT-NeoX, Llama; transformers' cat).
+	// `f0 f1 ... f0 f1 ...` (GPT-NeoX, Llama; transformers' cat).
 	RotaryLayout_ROTARY_LAYOUT_HALF RotaryLayout = 1
-	// [f_0 f_0 f_1 f_1 ...] (GPT-J).
+	// `f0 f0 f1 f1 ...` (GPT-J; x-transformers' and torchscale's xPos).
 	RotaryLayout_ROTARY_LAYOUT_INTERLEAVED RotaryLayout = 2
-	// [f_0 ... f_n-1] (ONNX Runtime, flash-attention).
+	// `f0 f1 ...`, half as many columns (ONNX Runtime, flash-attention).
 	RotaryLayout_ROTARY_LAYOUT_COMPACT RotaryLayout = 3
 )
 
@@ -324,13 +330,14 @@ type RopeType int32
 
 const (
 	RopeType_ROPE_TYPE_UNSPECIFIED RopeType = 0
-	RopeType_ROPE_TYPE_DEFAULT     RopeType = 1
-	// Position interpolation (Chen et al. 2023): inv / factor.
+	// No rescaling.
+	RopeType_ROPE_TYPE_DEFAULT RopeType = 1
+	// Position interpolation (Chen et al. 2023): `inv_m / factor`.
 	RopeType_ROPE_TYPE_LINEAR RopeType = 2
-	// Dynamic NTK: rope_theta grows with sequence_length beyond
-	// max_position_embeddings.
+	// Dynamic NTK: `rope_theta` grows with `sequence_length` beyond
+	// `max_position_embeddings`.
 	RopeType_ROPE_TYPE_DYNAMIC RopeType = 3
-	// Static NTK: rope_theta * factor^(dim / (dim - 2)).
+	// Static NTK: `rope_theta * factor^(dim / (dim - 2))`.
 	RopeType_ROPE_TYPE_NTK RopeType = 4
 	// YaRN (Peng et al. 2023).
 	RopeType_ROPE_TYPE_YARN RopeType = 5
@@ -338,11 +345,11 @@ const (
 	RopeType_ROPE_TYPE_LONGROPE RopeType = 6
 	// Llama 3.1.
 	RopeType_ROPE_TYPE_LLAMA3 RopeType = 7
-	// Frequencies spaced by head_dim, zero beyond the rotating part (Gemma):
+	// Frequencies spaced by `head_dim`, zero beyond the rotating part (Gemma):
 	// columns are those of the whole head.
 	RopeType_ROPE_TYPE_PROPORTIONAL RopeType = 8
-	// DEFAULT with mrope_order AXIAL: two axes, each with half of the pairs,
-	// unless mrope_section deals them out (vision transformers).
+	// `DEFAULT` with `mrope_order` `AXIAL`: two axes, each with half of the pairs
+	// unless `mrope_section` states others (vision transformers).
 	RopeType_ROPE_TYPE_AXIAL RopeType = 9
 )
 
@@ -401,19 +408,18 @@ func (RopeType) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{5}
 }
 
-// How pairs are dealt out to the axes of mrope_section.
+// Distribution of pairs to the axes of mrope_section.
 type MropeOrder int32
 
 const (
 	MropeOrder_MROPE_ORDER_UNSPECIFIED MropeOrder = 0
 	// The first section's pairs, then the second's (Qwen2-VL).
 	MropeOrder_MROPE_ORDER_CHUNKED MropeOrder = 1
-	// To each axis in turn, as long as it has pairs left; the rest to axis 0
-	// (Qwen3-VL).
+	// To each axis in turn while it has pairs left; the rest to axis 0 (Qwen3-VL).
 	MropeOrder_MROPE_ORDER_INTERLEAVED MropeOrder = 2
 	// Chunked, and every axis begins at the highest frequency: pair k of a section
-	// of s turns by rope_theta^(-k/s) (vision transformers in two dimensions).
-	// Only with rope_type DEFAULT and computed frequencies.
+	// of s turns by `rope_theta^(-k/s)` (vision transformers in two dimensions).
+	// Only with `rope_type` `DEFAULT` and computed frequencies.
 	MropeOrder_MROPE_ORDER_AXIAL MropeOrder = 3
 )
 
@@ -460,15 +466,15 @@ func (MropeOrder) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{6}
 }
 
-// In what precision p * inv is formed.
+// Precision of the angle p * inv.
 type AnglePrecision int32
 
 const (
 	AnglePrecision_ANGLE_PRECISION_UNSPECIFIED AnglePrecision = 0
-	// Over the real numbers.
+	// The product over the real numbers.
 	AnglePrecision_ANGLE_PRECISION_EXACT AnglePrecision = 1
-	// cos and sin of float32(p * float32(inv)): within 1 ulp of torch with
-	// transformers' own inverse_frequencies.
+	// The float32 product of position and float32 frequency: within 1 ulp of torch
+	// with transformers' own `inverse_frequencies`.
 	AnglePrecision_ANGLE_PRECISION_FLOAT32 AnglePrecision = 2
 )
 
@@ -513,15 +519,16 @@ func (AnglePrecision) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{7}
 }
 
+// Columns of an axis.
 type MultiAxisLayout int32
 
 const (
 	MultiAxisLayout_MULTI_AXIS_LAYOUT_UNSPECIFIED MultiAxisLayout = 0
-	// Axis a has its sines, then its cosines, of dim / (2 axes) timescales; what
-	// is left over is zero (tensor2tensor's add_timing_signal_nd).
+	// The sines, then the cosines, of floor(dim / (2 num_axes)) timescales; columns
+	// left over are zero (tensor2tensor's add_timing_signal_nd).
 	MultiAxisLayout_MULTI_AXIS_LAYOUT_TENSOR2TENSOR MultiAxisLayout = 1
-	// Every axis has dim / axes columns s0 c0 s1 c1 ... with
-	// w_i = base^(-2i / (dim / axes)) (DETR, rows before columns).
+	// `s0 c0 s1 c1 ...` in dim / num_axes columns, with
+	// `w_i = base^(-2i / (dim / num_axes))` (DETR, rows before columns).
 	MultiAxisLayout_MULTI_AXIS_LAYOUT_INTERLEAVED MultiAxisLayout = 2
 	// The same, sines before cosines (RT-DETR, rows before columns; MAE, columns
 	// before rows).
@@ -571,14 +578,14 @@ func (MultiAxisLayout) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{8}
 }
 
-// What a relative position outside a table gets.
+// Answer to a relative position outside a table.
 type BeyondReach int32
 
 const (
 	BeyondReach_BEYOND_REACH_UNSPECIFIED BeyondReach = 0
 	// The farthest row.
 	BeyondReach_BEYOND_REACH_CLIP BeyondReach = 1
-	// OUT_OF_RANGE.
+	// Fails with `OUT_OF_RANGE`.
 	BeyondReach_BEYOND_REACH_REFUSE BeyondReach = 2
 )
 
@@ -623,12 +630,15 @@ func (BeyondReach) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{9}
 }
 
+// Kernels of a distance.
 type KerpleKernel int32
 
 const (
 	KerpleKernel_KERPLE_KERNEL_UNSPECIFIED KerpleKernel = 0
-	KerpleKernel_KERPLE_KERNEL_LOG         KerpleKernel = 1
-	KerpleKernel_KERPLE_KERNEL_POWER       KerpleKernel = 2
+	// `-p ln(1 + a |i - j|)`.
+	KerpleKernel_KERPLE_KERNEL_LOG KerpleKernel = 1
+	// `-a |i - j|^p`.
+	KerpleKernel_KERPLE_KERNEL_POWER KerpleKernel = 2
 )
 
 // Enum value maps for KerpleKernel.
@@ -672,14 +682,15 @@ func (KerpleKernel) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{10}
 }
 
-// Which index. span is bucket_size, or max_position without buckets.
+// Indices into relative embeddings; span is bucket_size, or max_position without
+// buckets.
 type DebertaTerm int32
 
 const (
 	DebertaTerm_DEBERTA_TERM_UNSPECIFIED DebertaTerm = 0
-	// clamp(bucket(i - j) + span, 0, 2 span - 1).
+	// `clamp(bucket(i - j) + span, 0, 2 span - 1)`.
 	DebertaTerm_DEBERTA_TERM_CONTENT_TO_POSITION DebertaTerm = 1
-	// clamp(-bucket(i - j) + span, 0, 2 span - 1): the paper's delta(j, i). Peers
+	// `clamp(-bucket(i - j) + span, 0, 2 span - 1)`: the paper's delta(j, i). Peers
 	// gather with these numbers along rows that are keys.
 	DebertaTerm_DEBERTA_TERM_POSITION_TO_CONTENT DebertaTerm = 2
 	// The signed bucket of i - j itself, neither shifted nor clamped.
@@ -729,13 +740,14 @@ func (DebertaTerm) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{11}
 }
 
+// Treatment of far distances.
 type DebertaEdge int32
 
 const (
 	DebertaEdge_DEBERTA_EDGE_UNSPECIFIED DebertaEdge = 0
-	// Distances are clamped to max_position - 1 first (microsoft/DeBERTa).
+	// Distances are clamped to `max_position - 1` first (microsoft/DeBERTa).
 	DebertaEdge_DEBERTA_EDGE_MICROSOFT DebertaEdge = 1
-	// They are not (transformers).
+	// Distances are not clamped (transformers).
 	DebertaEdge_DEBERTA_EDGE_HF DebertaEdge = 2
 )
 
@@ -780,7 +792,7 @@ func (DebertaEdge) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{12}
 }
 
-// What a table of relative positions counts.
+// Direction in which a table of relative positions counts.
 type RelativeSign int32
 
 const (
@@ -832,14 +844,15 @@ func (RelativeSign) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{13}
 }
 
+// The model's attn_type.
 type XlnetAttention int32
 
 const (
 	XlnetAttention_XLNET_ATTENTION_UNSPECIFIED XlnetAttention = 0
-	// "bi": both signs.
+	// The model's "bi": both signs.
 	XlnetAttention_XLNET_ATTENTION_BIDIRECTIONAL XlnetAttention = 1
-	// "uni": keys to the right of the query, which the model masks, are zero
-	// vectors.
+	// The model's "uni": keys to the right of the query, which the model masks, are
+	// zero vectors.
 	XlnetAttention_XLNET_ATTENTION_UNIDIRECTIONAL XlnetAttention = 2
 )
 
@@ -884,24 +897,501 @@ func (XlnetAttention) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{14}
 }
 
+// A request for a tensor: one encoding, the extent that suits it, and the
+// output.
+type TensorSpec struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Extent:
+	//
+	//	*TensorSpec_Table
+	//	*TensorSpec_Pair
+	//	*TensorSpec_Grid
+	Extent isTensorSpec_Extent `protobuf_oneof:"extent"`
+	Output *Output             `protobuf:"bytes,4,opt,name=output,proto3" json:"output,omitempty"`
+	// Types that are valid to be assigned to Encoding:
+	//
+	//	*TensorSpec_Sinusoidal
+	//	*TensorSpec_T5
+	//	*TensorSpec_Alibi
+	//	*TensorSpec_LearnedAbsolute
+	//	*TensorSpec_Rotary
+	//	*TensorSpec_Xpos
+	//	*TensorSpec_MultiAxisSinusoidal
+	//	*TensorSpec_LearnedRelative
+	//	*TensorSpec_Kerple
+	//	*TensorSpec_Sandwich
+	//	*TensorSpec_Fire
+	//	*TensorSpec_DynamicPositionBias
+	//	*TensorSpec_Deberta
+	//	*TensorSpec_Shaw
+	//	*TensorSpec_TransformerXl
+	//	*TensorSpec_Xlnet
+	//	*TensorSpec_Conformer
+	//	*TensorSpec_SymmetricSinusoidal
+	//	*TensorSpec_Swin
+	//	*TensorSpec_SwinV2
+	//	*TensorSpec_Beit
+	//	*TensorSpec_Tupe
+	Encoding      isTensorSpec_Encoding `protobuf_oneof:"encoding"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TensorSpec) Reset() {
+	*x = TensorSpec{}
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TensorSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TensorSpec) ProtoMessage() {}
+
+func (x *TensorSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TensorSpec.ProtoReflect.Descriptor instead.
+func (*TensorSpec) Descriptor() ([]byte, []int) {
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *TensorSpec) GetExtent() isTensorSpec_Extent {
+	if x != nil {
+		return x.Extent
+	}
+	return nil
+}
+
+func (x *TensorSpec) GetTable() *TableExtent {
+	if x != nil {
+		if x, ok := x.Extent.(*TensorSpec_Table); ok {
+			return x.Table
+		}
+	}
+	return nil
+}
+
+func (x *TensorSpec) GetPair() *PairExtent {
+	if x != nil {
+		if x, ok := x.Extent.(*TensorSpec_Pair); ok {
+			return x.Pair
+		}
+	}
+	return nil
+}
+
+func (x *TensorSpec) GetGrid() *GridExtent {
+	if x != nil {
+		if x, ok := x.Extent.(*TensorSpec_Grid); ok {
+			return x.Grid
+		}
+	}
+	return nil
+}
+
+func (x *TensorSpec) GetOutput() *Output {
+	if x != nil {
+		return x.Output
+	}
+	return nil
+}
+
+func (x *TensorSpec) GetEncoding() isTensorSpec_Encoding {
+	if x != nil {
+		return x.Encoding
+	}
+	return nil
+}
+
+func (x *TensorSpec) GetSinusoidal() *Sinusoidal {
+	if x != nil {
+		if x, ok := x.Encoding.(*TensorSpec_Sinusoidal); ok {
+			return x.Sinusoidal
+		}
+	}
+	return nil
+}
+
+func (x *TensorSpec) GetT5() *T5 {
+	if x != nil {
+		if x, ok := x.Encoding.(*TensorSpec_T5); ok {
+			return x.T5
+		}
+	}
+	return nil
+}
+
+func (x *TensorSpec) GetAlibi() *Alibi {
+	if x != nil {
+		if x, ok := x.Encoding.(*TensorSpec_Alibi); ok {
+			return x.Alibi
+		}
+	}
+	return nil
+}
+
+func (x *TensorSpec) GetLearnedAbsolute() *LearnedAbsolute {
+	if x != nil {
+		if x, ok := x.Encoding.(*TensorSpec_LearnedAbsolute); ok {
+			return x.LearnedAbsolute
+		}
+	}
+	return nil
+}
+
+func (x *TensorSpec) GetRotary() *Rotary {
+	if x != nil {
+		if x, ok := x.Encoding.(*TensorSpec_Rotary); ok {
+			return x.Rotary
+		}
+	}
+	return nil
+}
+
+func (x *TensorSpec) GetXpos() *Xpos {
+	if x != nil {
+		if x, ok := x.Encoding.(*TensorSpec_Xpos); ok {
+			return x.Xpos
+		}
+	}
+	return nil
+}
+
+func (x *TensorSpec) GetMultiAxisSinusoidal() *MultiAxisSinusoidal {
+	if x != nil {
+		if x, ok := x.Encoding.(*TensorSpec_MultiAxisSinusoidal); ok {
+			return x.MultiAxisSinusoidal
+		}
+	}
+	return nil
+}
+
+func (x *TensorSpec) GetLearnedRelative() *LearnedRelative {
+	if x != nil {
+		if x, ok := x.Encoding.(*TensorSpec_LearnedRelative); ok {
+			return x.LearnedRelative
+		}
+	}
+	return nil
+}
+
+func (x *TensorSpec) GetKerple() *Kerple {
+	if x != nil {
+		if x, ok := x.Encoding.(*TensorSpec_Kerple); ok {
+			return x.Kerple
+		}
+	}
+	return nil
+}
+
+func (x *TensorSpec) GetSandwich() *Sandwich {
+	if x != nil {
+		if x, ok := x.Encoding.(*TensorSpec_Sandwich); ok {
+			return x.Sandwich
+		}
+	}
+	return nil
+}
+
+func (x *TensorSpec) GetFire() *Fire {
+	if x != nil {
+		if x, ok := x.Encoding.(*TensorSpec_Fire); ok {
+			return x.Fire
+		}
+	}
+	return nil
+}
+
+func (x *TensorSpec) GetDynamicPositionBias() *DynamicPositionBias {
+	if x != nil {
+		if x, ok := x.Encoding.(*TensorSpec_DynamicPositionBias); ok {
+			return x.DynamicPositionBias
+		}
+	}
+	return nil
+}
+
+func (x *TensorSpec) GetDeberta() *Deberta {
+	if x != nil {
+		if x, ok := x.Encoding.(*TensorSpec_Deberta); ok {
+			return x.Deberta
+		}
+	}
+	return nil
+}
+
+func (x *TensorSpec) GetShaw() *Shaw {
+	if x != nil {
+		if x, ok := x.Encoding.(*TensorSpec_Shaw); ok {
+			return x.Shaw
+		}
+	}
+	return nil
+}
+
+func (x *TensorSpec) GetTransformerXl() *TransformerXl {
+	if x != nil {
+		if x, ok := x.Encoding.(*TensorSpec_TransformerXl); ok {
+			return x.TransformerXl
+		}
+	}
+	return nil
+}
+
+func (x *TensorSpec) GetXlnet() *Xlnet {
+	if x != nil {
+		if x, ok := x.Encoding.(*TensorSpec_Xlnet); ok {
+			return x.Xlnet
+		}
+	}
+	return nil
+}
+
+func (x *TensorSpec) GetConformer() *Conformer {
+	if x != nil {
+		if x, ok := x.Encoding.(*TensorSpec_Conformer); ok {
+			return x.Conformer
+		}
+	}
+	return nil
+}
+
+func (x *TensorSpec) GetSymmetricSinusoidal() *SymmetricSinusoidal {
+	if x != nil {
+		if x, ok := x.Encoding.(*TensorSpec_SymmetricSinusoidal); ok {
+			return x.SymmetricSinusoidal
+		}
+	}
+	return nil
+}
+
+func (x *TensorSpec) GetSwin() *Swin {
+	if x != nil {
+		if x, ok := x.Encoding.(*TensorSpec_Swin); ok {
+			return x.Swin
+		}
+	}
+	return nil
+}
+
+func (x *TensorSpec) GetSwinV2() *SwinV2 {
+	if x != nil {
+		if x, ok := x.Encoding.(*TensorSpec_SwinV2); ok {
+			return x.SwinV2
+		}
+	}
+	return nil
+}
+
+func (x *TensorSpec) GetBeit() *Beit {
+	if x != nil {
+		if x, ok := x.Encoding.(*TensorSpec_Beit); ok {
+			return x.Beit
+		}
+	}
+	return nil
+}
+
+func (x *TensorSpec) GetTupe() *Tupe {
+	if x != nil {
+		if x, ok := x.Encoding.(*TensorSpec_Tupe); ok {
+			return x.Tupe
+		}
+	}
+	return nil
+}
+
+type isTensorSpec_Extent interface {
+	isTensorSpec_Extent()
+}
+
+type TensorSpec_Table struct {
+	// For encodings of absolute positions.
+	Table *TableExtent `protobuf:"bytes,1,opt,name=table,proto3,oneof"`
+}
+
+type TensorSpec_Pair struct {
+	// For encodings of query and key positions.
+	Pair *PairExtent `protobuf:"bytes,2,opt,name=pair,proto3,oneof"`
+}
+
+type TensorSpec_Grid struct {
+	// For encodings of tokens on a grid.
+	Grid *GridExtent `protobuf:"bytes,3,opt,name=grid,proto3,oneof"`
+}
+
+func (*TensorSpec_Table) isTensorSpec_Extent() {}
+
+func (*TensorSpec_Pair) isTensorSpec_Extent() {}
+
+func (*TensorSpec_Grid) isTensorSpec_Extent() {}
+
+type isTensorSpec_Encoding interface {
+	isTensorSpec_Encoding()
+}
+
+type TensorSpec_Sinusoidal struct {
+	Sinusoidal *Sinusoidal `protobuf:"bytes,16,opt,name=sinusoidal,proto3,oneof"`
+}
+
+type TensorSpec_T5 struct {
+	T5 *T5 `protobuf:"bytes,17,opt,name=t5,proto3,oneof"`
+}
+
+type TensorSpec_Alibi struct {
+	Alibi *Alibi `protobuf:"bytes,18,opt,name=alibi,proto3,oneof"`
+}
+
+type TensorSpec_LearnedAbsolute struct {
+	LearnedAbsolute *LearnedAbsolute `protobuf:"bytes,19,opt,name=learned_absolute,json=learnedAbsolute,proto3,oneof"`
+}
+
+type TensorSpec_Rotary struct {
+	Rotary *Rotary `protobuf:"bytes,20,opt,name=rotary,proto3,oneof"`
+}
+
+type TensorSpec_Xpos struct {
+	Xpos *Xpos `protobuf:"bytes,21,opt,name=xpos,proto3,oneof"`
+}
+
+type TensorSpec_MultiAxisSinusoidal struct {
+	MultiAxisSinusoidal *MultiAxisSinusoidal `protobuf:"bytes,22,opt,name=multi_axis_sinusoidal,json=multiAxisSinusoidal,proto3,oneof"`
+}
+
+type TensorSpec_LearnedRelative struct {
+	LearnedRelative *LearnedRelative `protobuf:"bytes,23,opt,name=learned_relative,json=learnedRelative,proto3,oneof"`
+}
+
+type TensorSpec_Kerple struct {
+	Kerple *Kerple `protobuf:"bytes,24,opt,name=kerple,proto3,oneof"`
+}
+
+type TensorSpec_Sandwich struct {
+	Sandwich *Sandwich `protobuf:"bytes,25,opt,name=sandwich,proto3,oneof"`
+}
+
+type TensorSpec_Fire struct {
+	Fire *Fire `protobuf:"bytes,26,opt,name=fire,proto3,oneof"`
+}
+
+type TensorSpec_DynamicPositionBias struct {
+	DynamicPositionBias *DynamicPositionBias `protobuf:"bytes,27,opt,name=dynamic_position_bias,json=dynamicPositionBias,proto3,oneof"`
+}
+
+type TensorSpec_Deberta struct {
+	Deberta *Deberta `protobuf:"bytes,28,opt,name=deberta,proto3,oneof"`
+}
+
+type TensorSpec_Shaw struct {
+	Shaw *Shaw `protobuf:"bytes,29,opt,name=shaw,proto3,oneof"`
+}
+
+type TensorSpec_TransformerXl struct {
+	TransformerXl *TransformerXl `protobuf:"bytes,30,opt,name=transformer_xl,json=transformerXl,proto3,oneof"`
+}
+
+type TensorSpec_Xlnet struct {
+	Xlnet *Xlnet `protobuf:"bytes,31,opt,name=xlnet,proto3,oneof"`
+}
+
+type TensorSpec_Conformer struct {
+	Conformer *Conformer `protobuf:"bytes,32,opt,name=conformer,proto3,oneof"`
+}
+
+type TensorSpec_SymmetricSinusoidal struct {
+	SymmetricSinusoidal *SymmetricSinusoidal `protobuf:"bytes,33,opt,name=symmetric_sinusoidal,json=symmetricSinusoidal,proto3,oneof"`
+}
+
+type TensorSpec_Swin struct {
+	Swin *Swin `protobuf:"bytes,34,opt,name=swin,proto3,oneof"`
+}
+
+type TensorSpec_SwinV2 struct {
+	SwinV2 *SwinV2 `protobuf:"bytes,35,opt,name=swin_v2,json=swinV2,proto3,oneof"`
+}
+
+type TensorSpec_Beit struct {
+	Beit *Beit `protobuf:"bytes,36,opt,name=beit,proto3,oneof"`
+}
+
+type TensorSpec_Tupe struct {
+	Tupe *Tupe `protobuf:"bytes,37,opt,name=tupe,proto3,oneof"`
+}
+
+func (*TensorSpec_Sinusoidal) isTensorSpec_Encoding() {}
+
+func (*TensorSpec_T5) isTensorSpec_Encoding() {}
+
+func (*TensorSpec_Alibi) isTensorSpec_Encoding() {}
+
+func (*TensorSpec_LearnedAbsolute) isTensorSpec_Encoding() {}
+
+func (*TensorSpec_Rotary) isTensorSpec_Encoding() {}
+
+func (*TensorSpec_Xpos) isTensorSpec_Encoding() {}
+
+func (*TensorSpec_MultiAxisSinusoidal) isTensorSpec_Encoding() {}
+
+func (*TensorSpec_LearnedRelative) isTensorSpec_Encoding() {}
+
+func (*TensorSpec_Kerple) isTensorSpec_Encoding() {}
+
+func (*TensorSpec_Sandwich) isTensorSpec_Encoding() {}
+
+func (*TensorSpec_Fire) isTensorSpec_Encoding() {}
+
+func (*TensorSpec_DynamicPositionBias) isTensorSpec_Encoding() {}
+
+func (*TensorSpec_Deberta) isTensorSpec_Encoding() {}
+
+func (*TensorSpec_Shaw) isTensorSpec_Encoding() {}
+
+func (*TensorSpec_TransformerXl) isTensorSpec_Encoding() {}
+
+func (*TensorSpec_Xlnet) isTensorSpec_Encoding() {}
+
+func (*TensorSpec_Conformer) isTensorSpec_Encoding() {}
+
+func (*TensorSpec_SymmetricSinusoidal) isTensorSpec_Encoding() {}
+
+func (*TensorSpec_Swin) isTensorSpec_Encoding() {}
+
+func (*TensorSpec_SwinV2) isTensorSpec_Encoding() {}
+
+func (*TensorSpec_Beit) isTensorSpec_Encoding() {}
+
+func (*TensorSpec_Tupe) isTensorSpec_Encoding() {}
+
 // Sinusoidal absolute positions (Vaswani et al. 2017, section 3.5).
 //
-// Structure TABLE, shape [positions, dim]; extent `table`.
-// Positions are integers in [-2^40, 2^40].
+// Positions are integers in [-2^40, 2^40]. Correctly rounded, and therefore not
+// the framework's bits.
 type Sinusoidal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Columns of the table, in [1, 65536].
+	// Columns of the table.
 	Dim int32 `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
 	// Base of the geometric progression of wavelengths: column pair i turns by
-	// base^(-2i/dim) radians a position. In [1, 1e18]. Not used by TENSOR2TENSOR.
+	// `base^(-2i/dim)` radians per position.
 	Base *float64 `protobuf:"fixed64,2,opt,name=base,proto3,oneof" json:"base,omitempty"`
-	// Order of sines and cosines. Default: INTERLEAVED.
+	// Order of sines and cosines in the row of position p, with
+	// `w_i = base^(-2i/dim)`.
 	Layout SinusoidalLayout `protobuf:"varint,3,opt,name=layout,proto3,enum=attnbias.v1.SinusoidalLayout" json:"layout,omitempty"`
-	// Only for TENSOR2TENSOR: the factor in front of its progression of inverse
-	// timescales, in [1, 1e6]. A timescale is not a frequency: a peer's lowest
-	// frequency f is max_timescale = 1 / f.
+	// Factor in front of the progression of inverse timescales. A timescale is not
+	// a frequency: a lowest frequency f is `max_timescale = 1 / f`.
 	MinTimescale *float64 `protobuf:"fixed64,4,opt,name=min_timescale,json=minTimescale,proto3,oneof" json:"min_timescale,omitempty"`
-	// Only for TENSOR2TENSOR: in [min_timescale, 1e18].
+	// Longest timescale, not less than `min_timescale`.
 	MaxTimescale  *float64 `protobuf:"fixed64,5,opt,name=max_timescale,json=maxTimescale,proto3,oneof" json:"max_timescale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -909,7 +1399,7 @@ type Sinusoidal struct {
 
 func (x *Sinusoidal) Reset() {
 	*x = Sinusoidal{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[0]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -921,7 +1411,7 @@ func (x *Sinusoidal) String() string {
 func (*Sinusoidal) ProtoMessage() {}
 
 func (x *Sinusoidal) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[0]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -934,7 +1424,7 @@ func (x *Sinusoidal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sinusoidal.ProtoReflect.Descriptor instead.
 func (*Sinusoidal) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{0}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *Sinusoidal) GetDim() int32 {
@@ -972,29 +1462,28 @@ func (x *Sinusoidal) GetMaxTimescale() float64 {
 	return 0
 }
 
-// T5 relative position bias (Raffel et al. 2020).
+// T5's bucketed relative position bias (Raffel et al. 2020).
 //
-// Structure TOEPLITZ, diagonals [num_heads, query_length + key_length - 1];
-// extent `pair`. bias[h, i, j] = table[bucket(j - i), h] with i and j absolute
-// positions. With values BUCKETS the answer is the bucket indices themselves,
-// I32 without a head axis, and neither num_heads nor table is needed.
+// `bias[h, i, j] = table[bucket(j - i), h]`, where i and j are the absolute
+// positions of query and key. The framework's bits.
 type T5 struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Heads of the table, in [1, 65536].
+	// Heads of the table.
 	NumHeads int32 `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Rows of the table, in [2, 4096]; when bidirectional even and at least 4,
-	// where one half serves keys to the right of the query.
+	// Rows of the table. If bidirectional, even and at least 4: one half serves
+	// keys to the right of the query.
 	NumBuckets *int32 `protobuf:"varint,2,opt,name=num_buckets,json=numBuckets,proto3,oneof" json:"num_buckets,omitempty"`
-	// Where buckets stop growing with the logarithm of the distance: all keys at
-	// least this far are in the last bucket, and so are some nearer ones. Larger
-	// than the number of exact buckets, at most 2^31 - 1.
+	// Distance at which buckets stop growing with the logarithm: all keys at least
+	// this far are in the last bucket, and so are some nearer ones. Larger than
+	// the number of exact buckets.
 	MaxDistance *int32 `protobuf:"varint,3,opt,name=max_distance,json=maxDistance,proto3,oneof" json:"max_distance,omitempty"`
-	// true for an encoder, false for a decoder (keys to the right of the query
-	// fall into bucket 0). Required: guessing it is the commonest error with T5.
+	// True for an encoder, false for a decoder, where keys to the right of the
+	// query are in bucket 0. It has no default: guessing it is the commonest error
+	// with T5.
 	Bidirectional *bool `protobuf:"varint,4,opt,name=bidirectional,proto3,oneof" json:"bidirectional,omitempty"`
-	// The learned bias. Required with values BIAS.
+	// Learned bias. Required with values `BIAS`.
 	Table *TableRef `protobuf:"bytes,5,opt,name=table,proto3" json:"table,omitempty"`
-	// How logarithmic buckets are rounded. Default: EXACT.
+	// Rounding of logarithmic buckets.
 	BucketRule    BucketRule `protobuf:"varint,6,opt,name=bucket_rule,json=bucketRule,proto3,enum=attnbias.v1.BucketRule" json:"bucket_rule,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1002,7 +1491,7 @@ type T5 struct {
 
 func (x *T5) Reset() {
 	*x = T5{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[1]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1014,7 +1503,7 @@ func (x *T5) String() string {
 func (*T5) ProtoMessage() {}
 
 func (x *T5) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[1]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1027,7 +1516,7 @@ func (x *T5) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use T5.ProtoReflect.Descriptor instead.
 func (*T5) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{1}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *T5) GetNumHeads() int32 {
@@ -1074,18 +1563,20 @@ func (x *T5) GetBucketRule() BucketRule {
 
 // Attention with linear biases (Press et al. 2022).
 //
-// slope_h = 2^(-alibi_bias_max (h+1) / H) where the number of heads H is a power
-// of two; otherwise the slopes of the power of two below, followed by every
-// other slope of the power of two above. Extent `pair`.
+// If the number of heads H is a power of two, slope h is
+// `2^(-alibi_bias_max (h+1) / H)`. Otherwise the slopes are those of the power of
+// two below, followed by every other slope of the power of two above. With the
+// framework's slopes, the framework's bits.
 type Alibi struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of slopes, in [1, 65536].
+	// Number of slopes.
 	NumHeads int32 `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Exponent of the last slope, in (0, 1024]. Not used when slopes are given.
+	// Negative exponent of the last slope.
 	AlibiBiasMax *float64 `protobuf:"fixed64,2,opt,name=alibi_bias_max,json=alibiBiasMax,proto3,oneof" json:"alibi_bias_max,omitempty"`
-	// A peer's own slopes, num_heads finite numbers, in place of the computed.
+	// A peer's own slopes, one per head, in place of the computed ones.
 	Slopes []float64 `protobuf:"fixed64,3,rep,packed,name=slopes,proto3" json:"slopes,omitempty"`
-	// What a slope is multiplied with. Default: SYMMETRIC.
+	// Multiplicand of a slope, where i and j are the absolute positions of query
+	// and key.
 	Variant       AlibiVariant `protobuf:"varint,4,opt,name=variant,proto3,enum=attnbias.v1.AlibiVariant" json:"variant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1093,7 +1584,7 @@ type Alibi struct {
 
 func (x *Alibi) Reset() {
 	*x = Alibi{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[2]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1105,7 +1596,7 @@ func (x *Alibi) String() string {
 func (*Alibi) ProtoMessage() {}
 
 func (x *Alibi) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[2]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1118,7 +1609,7 @@ func (x *Alibi) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alibi.ProtoReflect.Descriptor instead.
 func (*Alibi) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{2}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Alibi) GetNumHeads() int32 {
@@ -1149,23 +1640,21 @@ func (x *Alibi) GetVariant() AlibiVariant {
 	return AlibiVariant_ALIBI_VARIANT_UNSPECIFIED
 }
 
-// Learned absolute positions: row p + offset of a table.
+// Learned absolute positions (Gehring et al. 2017): row p + offset of a table.
 //
-// Structure TABLE, shape [positions, dim] with the table's columns. A position
-// outside the table is OUT_OF_RANGE.
+// A position outside the table fails with `OUT_OF_RANGE`.
 type LearnedAbsolute struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// [num_positions, dim]; required.
+	// Learned vectors.
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
-	// Added to every position: 2 for OPT and BART, padding_idx + 1 for fairseq
-	// and RoBERTa. In [-2^40, 2^40].
+	// Added to every position: 2 for OPT and BART, `padding_idx + 1` for fairseq
+	// and RoBERTa.
 	Offset *int64 `protobuf:"varint,2,opt,name=offset,proto3,oneof" json:"offset,omitempty"`
-	// Row of the table that answers with zeros. Unset: none. Not with
-	// interpolation.
+	// Row of the table that answers with zeros. Unset: none.
 	PaddingIdx *int64 `protobuf:"varint,3,opt,name=padding_idx,json=paddingIdx,proto3,oneof" json:"padding_idx,omitempty"`
-	// How the table is stretched to interpolated_length rows. Default: NONE.
+	// Stretching of the table to `interpolated_length` rows.
 	Interpolation Interpolation `protobuf:"varint,4,opt,name=interpolation,proto3,enum=attnbias.v1.Interpolation" json:"interpolation,omitempty"`
-	// Rows after interpolation, in [1, 2^20]. Only, and required, with it.
+	// Rows after interpolation.
 	InterpolatedLength *int64 `protobuf:"varint,5,opt,name=interpolated_length,json=interpolatedLength,proto3,oneof" json:"interpolated_length,omitempty"`
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
@@ -1173,7 +1662,7 @@ type LearnedAbsolute struct {
 
 func (x *LearnedAbsolute) Reset() {
 	*x = LearnedAbsolute{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[3]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1185,7 +1674,7 @@ func (x *LearnedAbsolute) String() string {
 func (*LearnedAbsolute) ProtoMessage() {}
 
 func (x *LearnedAbsolute) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[3]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1198,7 +1687,7 @@ func (x *LearnedAbsolute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LearnedAbsolute.ProtoReflect.Descriptor instead.
 func (*LearnedAbsolute) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{3}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *LearnedAbsolute) GetTable() *TableRef {
@@ -1236,70 +1725,68 @@ func (x *LearnedAbsolute) GetInterpolatedLength() int64 {
 	return 0
 }
 
-// Rotary position embedding (Su et al. 2021) and its length extensions, under
-// the names of transformers' rope_parameters.
+// Rotary position embedding (Su et al. 2021) and its length extensions.
 //
-// Structure TABLE; two parts "cos" and "sin", each [positions, columns].
-// angle(p, m) = p inv_m for pair m < n, n = dim / 2, dim = the even part of
-// head_dim that rotates; both parts are multiplied by the attention factor. The
-// header's `derived` has "inverse_frequencies", "attention_factor" and
-// "rope_theta".
+// The names are those of transformers' rope_parameters. The angle of position p
+// and pair m is `p inv_m` for the n = dim / 2 pairs, where dim is the even part
+// of `head_dim` that rotates. Both tables are multiplied by the attention factor.
+// Correctly rounded, and therefore not the framework's bits.
 //
-// RopeType says which fields each of its values needs and takes; beside others
-// they are refused.
+// The header's `derived` holds `inverse_frequencies`, `attention_factor` and, if
+// it is used, `rope_theta`. Fields that the `rope_type` does not use are refused.
 type Rotary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Dimension of a head, even, in [2, 65536].
+	// Dimension of a head.
 	HeadDim int32 `protobuf:"varint,1,opt,name=head_dim,json=headDim,proto3" json:"head_dim,omitempty"`
-	// Base of the progression: inv_m = rope_theta^(-2m/dim). In [1, 1e18].
+	// Base of the progression: `inv_m = rope_theta^(-2m/dim)`.
 	RopeTheta *float64 `protobuf:"fixed64,2,opt,name=rope_theta,json=ropeTheta,proto3,oneof" json:"rope_theta,omitempty"`
-	// Part of head_dim that rotates: dim = floor(head_dim * factor), made even
-	// downwards. In (0, 1].
+	// Part of `head_dim` that rotates: dim is floor(head_dim * factor), made even
+	// downwards.
 	PartialRotaryFactor *float64 `protobuf:"fixed64,3,opt,name=partial_rotary_factor,json=partialRotaryFactor,proto3,oneof" json:"partial_rotary_factor,omitempty"`
-	// Columns of the parts. Default: HALF.
+	// Columns of the tables.
 	Layout RotaryLayout `protobuf:"varint,4,opt,name=layout,proto3,enum=attnbias.v1.RotaryLayout" json:"layout,omitempty"`
-	// How frequencies are rescaled. Default: DEFAULT.
+	// Rescaling of frequencies.
 	RopeType RopeType `protobuf:"varint,5,opt,name=rope_type,json=ropeType,proto3,enum=attnbias.v1.RopeType" json:"rope_type,omitempty"`
-	// The stretch, in [1, 1e6]. LONGROPE: where it is not given,
-	// max_position_embeddings / original_max_position_embeddings.
+	// Stretch. With `LONGROPE`, if it is not given,
+	// `max_position_embeddings / original_max_position_embeddings`.
 	Factor *float64 `protobuf:"fixed64,6,opt,name=factor,proto3,oneof" json:"factor,omitempty"`
-	// DYNAMIC: length that the model was trained for. LONGROPE: length after
-	// extension.
+	// With `DYNAMIC`, the length that the model was trained for. With `LONGROPE`,
+	// the length after extension.
 	MaxPositionEmbeddings *int64 `protobuf:"varint,7,opt,name=max_position_embeddings,json=maxPositionEmbeddings,proto3,oneof" json:"max_position_embeddings,omitempty"`
 	// Length before extension.
 	OriginalMaxPositionEmbeddings *int64 `protobuf:"varint,8,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3,oneof" json:"original_max_position_embeddings,omitempty"`
 	// Length that the table is for. It selects the base or the factors; a window
 	// of positions does not.
 	SequenceLength *int64 `protobuf:"varint,9,opt,name=sequence_length,json=sequenceLength,proto3,oneof" json:"sequence_length,omitempty"`
-	// Rotations from which a pair is kept, and up to which it is stretched. In
-	// [1e-6, 1e6], the former not less than the latter.
+	// Rotations from which a pair is kept; not less than `beta_slow`.
 	BetaFast *float64 `protobuf:"fixed64,10,opt,name=beta_fast,json=betaFast,proto3,oneof" json:"beta_fast,omitempty"`
+	// Rotations up to which a pair is stretched.
 	BetaSlow *float64 `protobuf:"fixed64,11,opt,name=beta_slow,json=betaSlow,proto3,oneof" json:"beta_slow,omitempty"`
-	// Temperatures whose ratio is the attention factor; both or neither. In
-	// [1e-6, 1e6].
-	Mscale       *float64 `protobuf:"fixed64,12,opt,name=mscale,proto3,oneof" json:"mscale,omitempty"`
+	// Temperature; its ratio to that of `mscale_all_dim` is the attention factor.
+	Mscale *float64 `protobuf:"fixed64,12,opt,name=mscale,proto3,oneof" json:"mscale,omitempty"`
+	// The other temperature; both or neither.
 	MscaleAllDim *float64 `protobuf:"fixed64,13,opt,name=mscale_all_dim,json=mscaleAllDim,proto3,oneof" json:"mscale_all_dim,omitempty"`
-	// Whether the correction range is rounded outwards to whole pairs.
+	// Rounds the correction range outwards to whole pairs.
 	Truncate *bool `protobuf:"varint,14,opt,name=truncate,proto3,oneof" json:"truncate,omitempty"`
-	// Replaces the computed one. In [1e-6, 1e6].
+	// Replaces the computed attention factor.
 	AttentionFactor *float64 `protobuf:"fixed64,15,opt,name=attention_factor,json=attentionFactor,proto3,oneof" json:"attention_factor,omitempty"`
-	// Divisors of the frequencies up to, and beyond, the original
-	// length, n of each, in [1e-6, 1e6].
+	// Divisors of the n frequencies up to the original length.
 	ShortFactor []float64 `protobuf:"fixed64,16,rep,packed,name=short_factor,json=shortFactor,proto3" json:"short_factor,omitempty"`
-	LongFactor  []float64 `protobuf:"fixed64,17,rep,packed,name=long_factor,json=longFactor,proto3" json:"long_factor,omitempty"`
-	// Wavelengths between original length / high and / low are blended. In
-	// [1e-6, 1e6], high above low.
-	LowFreqFactor  *float64 `protobuf:"fixed64,18,opt,name=low_freq_factor,json=lowFreqFactor,proto3,oneof" json:"low_freq_factor,omitempty"`
+	// Divisors of the n frequencies beyond the original length.
+	LongFactor []float64 `protobuf:"fixed64,17,rep,packed,name=long_factor,json=longFactor,proto3" json:"long_factor,omitempty"`
+	// Wavelengths above original length / `low_freq_factor` are stretched.
+	LowFreqFactor *float64 `protobuf:"fixed64,18,opt,name=low_freq_factor,json=lowFreqFactor,proto3,oneof" json:"low_freq_factor,omitempty"`
+	// Wavelengths below original length / `high_freq_factor` are kept; those
+	// between the two are blended. Larger than `low_freq_factor`.
 	HighFreqFactor *float64 `protobuf:"fixed64,19,opt,name=high_freq_factor,json=highFreqFactor,proto3,oneof" json:"high_freq_factor,omitempty"`
-	// Axes of position, at most 4, and how pairs are dealt out to them:
-	// mrope_section[a] pairs to axis a, n in all. Empty: one axis.
+	// Pairs of each axis of position, n in all. Empty: one axis.
 	MropeSection []int32 `protobuf:"varint,20,rep,packed,name=mrope_section,json=mropeSection,proto3" json:"mrope_section,omitempty"`
-	// Default: CHUNKED.
+	// Distribution of pairs to the axes.
 	MropeOrder MropeOrder `protobuf:"varint,21,opt,name=mrope_order,json=mropeOrder,proto3,enum=attnbias.v1.MropeOrder" json:"mrope_order,omitempty"`
-	// How angles are formed. Default: EXACT.
+	// Precision of the angle `p inv_m`.
 	Angle AnglePrecision `protobuf:"varint,22,opt,name=angle,proto3,enum=attnbias.v1.AnglePrecision" json:"angle,omitempty"`
 	// A peer's own n frequencies in place of the computed ones, each 0 or in
-	// [1e-30, 1e6].
+	// [1e-30, 1e6]. An attention factor is then the request's scale.
 	InverseFrequencies []float64 `protobuf:"fixed64,23,rep,packed,name=inverse_frequencies,json=inverseFrequencies,proto3" json:"inverse_frequencies,omitempty"`
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
@@ -1307,7 +1794,7 @@ type Rotary struct {
 
 func (x *Rotary) Reset() {
 	*x = Rotary{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[4]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1319,7 +1806,7 @@ func (x *Rotary) String() string {
 func (*Rotary) ProtoMessage() {}
 
 func (x *Rotary) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[4]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1332,7 +1819,7 @@ func (x *Rotary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rotary.ProtoReflect.Descriptor instead.
 func (*Rotary) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{4}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Rotary) GetHeadDim() int32 {
@@ -1498,32 +1985,35 @@ func (x *Rotary) GetInverseFrequencies() []float64 {
 
 // xPos (Sun et al. 2022): rotary positions with a decay.
 //
-// Structure TABLE; three parts "cos", "sin" and "scale", each [positions, dim],
-// or half as many columns with layout COMPACT.
-// Queries are multiplied by scale, keys divided by it. Positions at which scale
-// would leave [2^-512, 2^512] are OUT_OF_RANGE.
-// scale(p, m) = ((2m/dim + gamma) / (1 + gamma))^((p - center) / scale_base).
+// Queries are multiplied by scale, keys divided by it:
+//
+//	scale(p, m) = ((2m/dim + gamma) / (1 + gamma))^((p - center) / scale_base)
+//	center = floor(sequence_length / 2)
+//
+// Positions at which scale would leave [2^-512, 2^512] fail with `OUT_OF_RANGE`.
+// Correctly rounded, and therefore not the framework's bits.
 type Xpos struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Columns, even, in [2, 65536].
+	// Columns of the layouts that repeat every pair.
 	Dim int32 `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
-	// In [1, 1e18].
+	// Base of the progression: pair m turns by `rope_theta^(-2m/dim)` radians per
+	// position.
 	RopeTheta *float64 `protobuf:"fixed64,2,opt,name=rope_theta,json=ropeTheta,proto3,oneof" json:"rope_theta,omitempty"`
-	// In [1, 1e9].
+	// Positions over which scale changes by its base.
 	ScaleBase *float64 `protobuf:"fixed64,3,opt,name=scale_base,json=scaleBase,proto3,oneof" json:"scale_base,omitempty"`
-	// In (0, 1e6].
+	// Determines the base of scale: `(2m/dim + gamma) / (1 + gamma)` for pair m.
 	Gamma *float64 `protobuf:"fixed64,4,opt,name=gamma,proto3,oneof" json:"gamma,omitempty"`
-	// Length that the table is for: center = floor(sequence_length / 2). In
-	// [1, 2^40]; required.
-	SequenceLength *int64       `protobuf:"varint,5,opt,name=sequence_length,json=sequenceLength,proto3,oneof" json:"sequence_length,omitempty"`
-	Layout         RotaryLayout `protobuf:"varint,6,opt,name=layout,proto3,enum=attnbias.v1.RotaryLayout" json:"layout,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Length that the table is for: scale is 1 at half of it, rounded down.
+	SequenceLength *int64 `protobuf:"varint,5,opt,name=sequence_length,json=sequenceLength,proto3,oneof" json:"sequence_length,omitempty"`
+	// Columns of the tables.
+	Layout        RotaryLayout `protobuf:"varint,6,opt,name=layout,proto3,enum=attnbias.v1.RotaryLayout" json:"layout,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Xpos) Reset() {
 	*x = Xpos{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[5]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1535,7 +2025,7 @@ func (x *Xpos) String() string {
 func (*Xpos) ProtoMessage() {}
 
 func (x *Xpos) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[5]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1548,7 +2038,7 @@ func (x *Xpos) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Xpos.ProtoReflect.Descriptor instead.
 func (*Xpos) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{5}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Xpos) GetDim() int32 {
@@ -1593,34 +2083,34 @@ func (x *Xpos) GetLayout() RotaryLayout {
 	return RotaryLayout_ROTARY_LAYOUT_UNSPECIFIED
 }
 
-// Sinusoids of positions in several dimensions.
+// Sinusoids of positions in several dimensions (images: Carion et al. 2020).
 //
-// Structure TABLE, shape [positions, dim]; one list of position_ids per axis.
+// Each axis has a list of position_ids. Correctly rounded, and therefore not the
+// framework's bits.
 type MultiAxisSinusoidal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Columns, in [2 axes, 65536].
+	// Columns, at least two per axis.
 	Dim int32 `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
-	// In [1, 4].
+	// Axes of position.
 	NumAxes int32 `protobuf:"varint,2,opt,name=num_axes,json=numAxes,proto3" json:"num_axes,omitempty"`
-	// Which axis has which columns, and their frequencies. Required.
+	// Columns of an axis, and their frequencies.
 	Layout MultiAxisLayout `protobuf:"varint,3,opt,name=layout,proto3,enum=attnbias.v1.MultiAxisLayout" json:"layout,omitempty"`
-	// In [1, 1e18]. Not used by TENSOR2TENSOR.
+	// Base of the progression of an axis.
 	Base *float64 `protobuf:"fixed64,4,opt,name=base,proto3,oneof" json:"base,omitempty"`
-	// Only for TENSOR2TENSOR, as in Sinusoidal.
+	// Factor in front of the progression of inverse timescales, as in Sinusoidal.
 	MinTimescale *float64 `protobuf:"fixed64,5,opt,name=min_timescale,json=minTimescale,proto3,oneof" json:"min_timescale,omitempty"`
+	// Longest timescale, not less than `min_timescale`.
 	MaxTimescale *float64 `protobuf:"fixed64,6,opt,name=max_timescale,json=maxTimescale,proto3,oneof" json:"max_timescale,omitempty"`
-	// The length of each axis, in [1, 2^30], where positions are fractions of it
-	// (DETR): position p of an axis of length L then counts as (p + axis_offset) /
-	// (L + axis_eps) * axis_scale, and the request's positions are in
-	// [-2^38, 2^38]. Empty: p counts as p.
+	// Length of each axis, if positions are fractions of it (DETR): position p of
+	// an axis of length L counts as `(p + axis_offset) / (L + axis_eps) *
+	// axis_scale`, and the request's positions are in [-2^38, 2^38]. Empty: p
+	// counts as p.
 	AxisLengths []int64 `protobuf:"varint,7,rep,packed,name=axis_lengths,json=axisLengths,proto3" json:"axis_lengths,omitempty"`
-	// In [1e-3, 1e3]. Only with axis_lengths. The default is the double nearest to
-	// 2 pi.
+	// Factor of a fraction. The default is the double nearest to 2 pi.
 	AxisScale *float64 `protobuf:"fixed64,8,opt,name=axis_scale,json=axisScale,proto3,oneof" json:"axis_scale,omitempty"`
-	// In [0, 1]. Only with axis_lengths.
+	// Added to the length of an axis.
 	AxisEps *float64 `protobuf:"fixed64,9,opt,name=axis_eps,json=axisEps,proto3,oneof" json:"axis_eps,omitempty"`
-	// A multiple of 1/2 in [-1e6, 1e6]: -1/2 in Deformable DETR. Only with
-	// axis_lengths.
+	// Added to positions, a multiple of 1/2: -1/2 in Deformable DETR.
 	AxisOffset    *float64 `protobuf:"fixed64,10,opt,name=axis_offset,json=axisOffset,proto3,oneof" json:"axis_offset,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1628,7 +2118,7 @@ type MultiAxisSinusoidal struct {
 
 func (x *MultiAxisSinusoidal) Reset() {
 	*x = MultiAxisSinusoidal{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[6]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1640,7 +2130,7 @@ func (x *MultiAxisSinusoidal) String() string {
 func (*MultiAxisSinusoidal) ProtoMessage() {}
 
 func (x *MultiAxisSinusoidal) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[6]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1653,7 +2143,7 @@ func (x *MultiAxisSinusoidal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MultiAxisSinusoidal.ProtoReflect.Descriptor instead.
 func (*MultiAxisSinusoidal) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{6}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *MultiAxisSinusoidal) GetDim() int32 {
@@ -1726,26 +2216,26 @@ func (x *MultiAxisSinusoidal) GetAxisOffset() float64 {
 	return 0
 }
 
-// A learned scalar for every relative position.
+// A learned scalar for every relative position (Huang et al. 2020).
 //
-// Structure TOEPLITZ. bias[h, i, j] = table[index(j - i), h], where index clips
-// j - i to [-left, right] and counts from -left, or is |j - i| clipped to right
-// when symmetric. With values BUCKETS the answer is the index, and neither
-// num_heads nor table is needed.
+// `bias[h, i, j] = table[index(j - i), h]`. The index clips j - i to
+// [-left, right] and counts from -left. If symmetric, it is |j - i| clipped to
+// right.
 type LearnedRelative struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// [left + right + 1 or right + 1, num_heads], or with one column that all
-	// heads share. Required with values BIAS.
+	// Learned bias: left + right + 1 rows, or right + 1 if symmetric, and a column
+	// for each head or one for all. Required with values `BIAS`.
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
-	// Heads of the answer, in [1, 65536].
+	// Heads of the answer.
 	NumHeads int32 `protobuf:"varint,2,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Farthest relative position to the left and to the right with a row of its
-	// own, each in [0, 2^30); required, but left is not allowed when symmetric.
-	Left  *int64 `protobuf:"varint,3,opt,name=left,proto3,oneof" json:"left,omitempty"`
+	// Farthest relative position to the left with a row of its own. Required
+	// unless symmetric.
+	Left *int64 `protobuf:"varint,3,opt,name=left,proto3,oneof" json:"left,omitempty"`
+	// Farthest relative position to the right with a row of its own.
 	Right *int64 `protobuf:"varint,4,opt,name=right,proto3,oneof" json:"right,omitempty"`
-	// Whether the sign of j - i is dropped.
+	// Drops the sign of j - i.
 	Symmetric bool `protobuf:"varint,5,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
-	// What lies beyond left and right. Default: CLIP.
+	// Answer beyond left and right.
 	Beyond        BeyondReach `protobuf:"varint,6,opt,name=beyond,proto3,enum=attnbias.v1.BeyondReach" json:"beyond,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1753,7 +2243,7 @@ type LearnedRelative struct {
 
 func (x *LearnedRelative) Reset() {
 	*x = LearnedRelative{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[7]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1765,7 +2255,7 @@ func (x *LearnedRelative) String() string {
 func (*LearnedRelative) ProtoMessage() {}
 
 func (x *LearnedRelative) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[7]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1778,7 +2268,7 @@ func (x *LearnedRelative) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LearnedRelative.ProtoReflect.Descriptor instead.
 func (*LearnedRelative) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{7}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *LearnedRelative) GetTable() *TableRef {
@@ -1823,16 +2313,18 @@ func (x *LearnedRelative) GetBeyond() BeyondReach {
 	return BeyondReach_BEYOND_REACH_UNSPECIFIED
 }
 
-// KERPLE (Chi et al. 2022). Structure TOEPLITZ. Symmetric; the models add a
-// causal mask.
+// KERPLE (Chi et al. 2022), kernelised biases.
+//
+// Symmetric; the models add a causal mask.
 type Kerple struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// LOG: -p ln(1 + a |i - j|). POWER: -a |i - j|^p. Required.
+	// Kernel.
 	Kernel KerpleKernel `protobuf:"varint,1,opt,name=kernel,proto3,enum=attnbias.v1.KerpleKernel" json:"kernel,omitempty"`
-	// One for each head, or one for all; in [1e-30, 1e30], POWER's p at most 2.
+	// One per head, or one for all; at most 2 with `POWER`.
 	P []float64 `protobuf:"fixed64,2,rep,packed,name=p,proto3" json:"p,omitempty"`
+	// One per head, or one for all.
 	A []float64 `protobuf:"fixed64,3,rep,packed,name=a,proto3" json:"a,omitempty"`
-	// In [1, 65536].
+	// Heads of the bias.
 	NumHeads      int32 `protobuf:"varint,4,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1840,7 +2332,7 @@ type Kerple struct {
 
 func (x *Kerple) Reset() {
 	*x = Kerple{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[8]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1852,7 +2344,7 @@ func (x *Kerple) String() string {
 func (*Kerple) ProtoMessage() {}
 
 func (x *Kerple) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[8]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1865,7 +2357,7 @@ func (x *Kerple) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Kerple.ProtoReflect.Descriptor instead.
 func (*Kerple) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{8}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Kerple) GetKernel() KerpleKernel {
@@ -1896,16 +2388,17 @@ func (x *Kerple) GetNumHeads() int32 {
 	return 0
 }
 
-// Sandwich (Chi et al. 2023). Structure TOEPLITZ.
-// bias[h, i, j] = (H / (8 (h + 1))) sum over k < dim / 2 of cos((i - j) w_k),
-// w_k = base^(-2k / dim).
+// Sandwich (Chi et al. 2023), sums of cosines.
+//
+//	bias[h, i, j] = H / (8 (h + 1)) sum over k < dim / 2 of cos((i - j) w_k)
+//	w_k = base^(-2k / dim)
 type Sandwich struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// In [1, 65536].
+	// Heads H of the bias.
 	NumHeads int32 `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Columns of the sinusoid, even, in [2, 65536].
+	// Columns of the sinusoid.
 	Dim *int32 `protobuf:"varint,2,opt,name=dim,proto3,oneof" json:"dim,omitempty"`
-	// In [1, 1e18].
+	// Base of the progression.
 	Base          *float64 `protobuf:"fixed64,3,opt,name=base,proto3,oneof" json:"base,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1913,7 +2406,7 @@ type Sandwich struct {
 
 func (x *Sandwich) Reset() {
 	*x = Sandwich{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[9]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1925,7 +2418,7 @@ func (x *Sandwich) String() string {
 func (*Sandwich) ProtoMessage() {}
 
 func (x *Sandwich) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[9]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1938,7 +2431,7 @@ func (x *Sandwich) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sandwich.ProtoReflect.Descriptor instead.
 func (*Sandwich) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{9}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Sandwich) GetNumHeads() int32 {
@@ -1962,28 +2455,30 @@ func (x *Sandwich) GetBase() float64 {
 	return 0
 }
 
-// FIRE (Li et al. 2023). Structure DENSE: rows are normalised each by itself.
-// bias[h, i, j] =
+// FIRE (Li et al. 2023): an MLP of logarithmic distances, normalised row by row.
 //
-//	MLP(ln(c |i - j| + 1) / (ln(c max(i, threshold) + 1) + eps))_h.
+// With one hidden layer and ReLU:
+//
+//	bias[h, i, j] = MLP(ln(c |i - j| + 1) / (ln(c max(i, threshold) + 1) + eps))_h
 type Fire struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// In [1, 65536].
+	// Heads of the bias.
 	NumHeads int32 `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// In [1e-30, 1e30].
+	// Factor of the distance inside the logarithm.
 	C *float64 `protobuf:"fixed64,2,opt,name=c,proto3,oneof" json:"c,omitempty"`
-	// Positions up to which rows share the normaliser: the model's learned
-	// |init_L * L_multiplier|. In [1e-30, 2^40].
+	// Position up to which rows share the normaliser: the model's learned
+	// `|init_L * L_multiplier|`.
 	Threshold *float64 `protobuf:"fixed64,3,opt,name=threshold,proto3,oneof" json:"threshold,omitempty"`
-	// Added to the normaliser. In [0, 1].
+	// Added to the normaliser.
 	Eps *float64 `protobuf:"fixed64,4,opt,name=eps,proto3,oneof" json:"eps,omitempty"`
-	// The MLP of one hidden layer with ReLU: [hidden, 1], [hidden],
-	// [num_heads, hidden], [num_heads], as torch's Linear has them. The weights
-	// are required; a bias that is not set is zeros. At most 65536 hidden units,
-	// and 2^22 numbers in output_weight.
-	HiddenWeight  *TableRef `protobuf:"bytes,5,opt,name=hidden_weight,json=hiddenWeight,proto3" json:"hidden_weight,omitempty"`
-	HiddenBias    *TableRef `protobuf:"bytes,6,opt,name=hidden_bias,json=hiddenBias,proto3" json:"hidden_bias,omitempty"`
-	OutputWeight  *TableRef `protobuf:"bytes,7,opt,name=output_weight,json=outputWeight,proto3" json:"output_weight,omitempty"`
+	// Weight of the hidden layer, as torch's Linear stores it. At most 65536 hidden
+	// units.
+	HiddenWeight *TableRef `protobuf:"bytes,5,opt,name=hidden_weight,json=hiddenWeight,proto3" json:"hidden_weight,omitempty"`
+	// Bias of the hidden layer. Unset: zeros.
+	HiddenBias *TableRef `protobuf:"bytes,6,opt,name=hidden_bias,json=hiddenBias,proto3" json:"hidden_bias,omitempty"`
+	// Weight of the output, of at most 2^22 numbers.
+	OutputWeight *TableRef `protobuf:"bytes,7,opt,name=output_weight,json=outputWeight,proto3" json:"output_weight,omitempty"`
+	// Bias of the output. Unset: zeros.
 	OutputBias    *TableRef `protobuf:"bytes,8,opt,name=output_bias,json=outputBias,proto3" json:"output_bias,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1991,7 +2486,7 @@ type Fire struct {
 
 func (x *Fire) Reset() {
 	*x = Fire{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[10]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2003,7 +2498,7 @@ func (x *Fire) String() string {
 func (*Fire) ProtoMessage() {}
 
 func (x *Fire) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[10]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2016,7 +2511,7 @@ func (x *Fire) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fire.ProtoReflect.Descriptor instead.
 func (*Fire) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{10}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Fire) GetNumHeads() int32 {
@@ -2075,18 +2570,18 @@ func (x *Fire) GetOutputBias() *TableRef {
 	return nil
 }
 
-// Dynamic position bias (CrossFormer, Wang et al. 2021; in one dimension, as
-// x-transformers has it): an MLP of the signed distance i - j. Structure
-// TOEPLITZ.
+// Dynamic position bias (CrossFormer, Wang et al. 2021): an MLP of i - j.
+//
+// In one dimension, as x-transformers has it.
 type DynamicPositionBias struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// In [1, 65536].
+	// Heads of the bias.
 	NumHeads int32 `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Whether the distance d enters as sign(d) ln(|d| + 1).
+	// Enters the distance d as sign(d) ln(|d| + 1).
 	LogDistance bool `protobuf:"varint,2,opt,name=log_distance,json=logDistance,proto3" json:"log_distance,omitempty"`
-	// Layers, first to last, 1 to 64 of them. Between them comes SiLU, after the
-	// layer's LayerNorm if it has one. The last has num_heads outputs and no
-	// LayerNorm. All weights together have at most 2^22 numbers.
+	// First to last. Between layers comes SiLU, after the layer's LayerNorm if it
+	// has one. The last layer has `num_heads` outputs and no LayerNorm. All weights
+	// together have at most 2^22 numbers.
 	Layers        []*PositionMlpLayer `protobuf:"bytes,3,rep,name=layers,proto3" json:"layers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2094,7 +2589,7 @@ type DynamicPositionBias struct {
 
 func (x *DynamicPositionBias) Reset() {
 	*x = DynamicPositionBias{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[11]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2106,7 +2601,7 @@ func (x *DynamicPositionBias) String() string {
 func (*DynamicPositionBias) ProtoMessage() {}
 
 func (x *DynamicPositionBias) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[11]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2119,7 +2614,7 @@ func (x *DynamicPositionBias) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DynamicPositionBias.ProtoReflect.Descriptor instead.
 func (*DynamicPositionBias) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{11}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DynamicPositionBias) GetNumHeads() int32 {
@@ -2143,15 +2638,16 @@ func (x *DynamicPositionBias) GetLayers() []*PositionMlpLayer {
 	return nil
 }
 
-// One Linear layer, as torch has it.
+// One linear layer of a dynamic position bias, as torch's Linear stores it.
 type PositionMlpLayer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// [out, in]; required. At most 65536 outputs.
+	// Weight, with at most 65536 outputs.
 	Weight *TableRef `protobuf:"bytes,1,opt,name=weight,proto3" json:"weight,omitempty"`
-	// [out]; zeros where unset.
+	// Bias. Unset: zeros.
 	Bias *TableRef `protobuf:"bytes,2,opt,name=bias,proto3" json:"bias,omitempty"`
-	// LayerNorm after it with an epsilon of 1e-5, [out] each; both or neither.
-	NormWeight    *TableRef `protobuf:"bytes,3,opt,name=norm_weight,json=normWeight,proto3" json:"norm_weight,omitempty"`
+	// Weight of a LayerNorm after the layer, whose epsilon is 1e-5.
+	NormWeight *TableRef `protobuf:"bytes,3,opt,name=norm_weight,json=normWeight,proto3" json:"norm_weight,omitempty"`
+	// Bias of the LayerNorm; both or neither.
 	NormBias      *TableRef `protobuf:"bytes,4,opt,name=norm_bias,json=normBias,proto3" json:"norm_bias,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2159,7 +2655,7 @@ type PositionMlpLayer struct {
 
 func (x *PositionMlpLayer) Reset() {
 	*x = PositionMlpLayer{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[12]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2171,7 +2667,7 @@ func (x *PositionMlpLayer) String() string {
 func (*PositionMlpLayer) ProtoMessage() {}
 
 func (x *PositionMlpLayer) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[12]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2184,7 +2680,7 @@ func (x *PositionMlpLayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PositionMlpLayer.ProtoReflect.Descriptor instead.
 func (*PositionMlpLayer) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{12}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PositionMlpLayer) GetWeight() *TableRef {
@@ -2215,22 +2711,22 @@ func (x *PositionMlpLayer) GetNormBias() *TableRef {
 	return nil
 }
 
-// DeBERTa-v2's logarithmic buckets (He et al. 2021) as indices into its relative
-// embeddings. Structure TOEPLITZ, I32, no head axis. It has values BUCKETS only.
+// DeBERTa-v2's logarithmic buckets (He et al. 2021).
+//
+// They are indices into its relative embeddings. Below, span is `bucket_size`, or
+// `max_position` without buckets.
 type Deberta struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// position_buckets; even, in [2, 4096]. 0: no buckets, distances themselves
-	// (transformers' -1).
+	// transformers' position_buckets. With 0 there are no buckets but distances
+	// themselves (transformers' -1); otherwise at least 2.
 	BucketSize *int32 `protobuf:"varint,1,opt,name=bucket_size,json=bucketSize,proto3,oneof" json:"bucket_size,omitempty"`
-	// max_relative_positions: in (bucket_size / 2 + 1, 2^30], or in [1, 2^30]
-	// without buckets.
+	// transformers' max_relative_positions. Above bucket_size / 2 + 1 with buckets.
 	MaxPosition *int32 `protobuf:"varint,2,opt,name=max_position,json=maxPosition,proto3,oneof" json:"max_position,omitempty"`
-	// Default: CONTENT_TO_POSITION.
+	// Index that is asked for.
 	Term DebertaTerm `protobuf:"varint,3,opt,name=term,proto3,enum=attnbias.v1.DebertaTerm" json:"term,omitempty"`
-	// What becomes of distances beyond max_position. Only with buckets. Default:
-	// MICROSOFT.
+	// Treatment of distances beyond `max_position`.
 	Edge DebertaEdge `protobuf:"varint,4,opt,name=edge,proto3,enum=attnbias.v1.DebertaEdge" json:"edge,omitempty"`
-	// How logarithmic buckets are rounded. Only with buckets. Default: EXACT.
+	// Rounding of logarithmic buckets.
 	BucketRule    BucketRule `protobuf:"varint,5,opt,name=bucket_rule,json=bucketRule,proto3,enum=attnbias.v1.BucketRule" json:"bucket_rule,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2238,7 +2734,7 @@ type Deberta struct {
 
 func (x *Deberta) Reset() {
 	*x = Deberta{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[13]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2250,7 +2746,7 @@ func (x *Deberta) String() string {
 func (*Deberta) ProtoMessage() {}
 
 func (x *Deberta) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[13]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2263,7 +2759,7 @@ func (x *Deberta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Deberta.ProtoReflect.Descriptor instead.
 func (*Deberta) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{13}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Deberta) GetBucketSize() int32 {
@@ -2301,23 +2797,22 @@ func (x *Deberta) GetBucketRule() BucketRule {
 	return BucketRule_BUCKET_RULE_UNSPECIFIED
 }
 
-// Shaw et al. 2018: a learned vector for every relative position, for keys or
-// for values. Structure TOEPLITZ over vectors:
-// diagonals [heads, queries + keys - 1, dim], without the head axis where heads
-// share. vector(i, j) = table[clip(j - i, -left, right) + left]. With values
-// BUCKETS the answer is the index, and table is not needed.
+// A learned vector for every relative position (Shaw et al. 2018).
+//
+// `vector[i, j] = table[clip(j - i, -left, right) + left]`, for keys or for
+// values.
 type Shaw struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// [left + right + 1, dim], or [num_heads, left + right + 1, dim] with
-	// num_heads at most 65536. Required with values BIAS.
+	// Learned vectors; if heads differ, with a first axis of at most 65536 heads.
+	// Required with values `BIAS`.
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
-	// Farthest relative position to the left and to the right; the paper's k is
-	// both. Each in [0, 2^30); required.
-	Left  *int64 `protobuf:"varint,2,opt,name=left,proto3,oneof" json:"left,omitempty"`
+	// Farthest relative position to the left; the paper's k is both.
+	Left *int64 `protobuf:"varint,2,opt,name=left,proto3,oneof" json:"left,omitempty"`
+	// Farthest relative position to the right.
 	Right *int64 `protobuf:"varint,3,opt,name=right,proto3,oneof" json:"right,omitempty"`
-	// Default: CLIP.
+	// Answer beyond left and right.
 	Beyond BeyondReach `protobuf:"varint,4,opt,name=beyond,proto3,enum=attnbias.v1.BeyondReach" json:"beyond,omitempty"`
-	// Default: KEY_MINUS_QUERY.
+	// Direction in which the table counts.
 	Sign          RelativeSign `protobuf:"varint,5,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2325,7 +2820,7 @@ type Shaw struct {
 
 func (x *Shaw) Reset() {
 	*x = Shaw{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[14]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2337,7 +2832,7 @@ func (x *Shaw) String() string {
 func (*Shaw) ProtoMessage() {}
 
 func (x *Shaw) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[14]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2350,7 +2845,7 @@ func (x *Shaw) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shaw.ProtoReflect.Descriptor instead.
 func (*Shaw) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{14}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Shaw) GetTable() *TableRef {
@@ -2388,16 +2883,18 @@ func (x *Shaw) GetSign() RelativeSign {
 	return RelativeSign_RELATIVE_SIGN_UNSPECIFIED
 }
 
-// Transformer-XL's R (Dai et al. 2019): a sinusoid of the distance i - j, sines
-// before cosines. Structure TOEPLITZ over vectors, no head axis. Keys to the
-// right of the query, which the model masks, are zero vectors.
+// Transformer-XL's R (Dai et al. 2019): a sinusoid of the distance i - j.
+//
+// Sines stand before cosines. Keys to the right of the query, which the model
+// masks, are zero vectors. Correctly rounded, and therefore not the framework's
+// bits.
 type TransformerXl struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// d_model, even, in [2, 65536].
+	// The model's d_model.
 	Dim int32 `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
-	// As in Sinusoidal, in [1, 1e18].
+	// Base of the progression, as in Sinusoidal.
 	Base *float64 `protobuf:"fixed64,2,opt,name=base,proto3,oneof" json:"base,omitempty"`
-	// Larger distances become this one. In [1, 2^40]; unset: not clamped.
+	// Larger distances become this one. Unset: no clamping.
 	ClampLen      *int64 `protobuf:"varint,3,opt,name=clamp_len,json=clampLen,proto3,oneof" json:"clamp_len,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2405,7 +2902,7 @@ type TransformerXl struct {
 
 func (x *TransformerXl) Reset() {
 	*x = TransformerXl{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2417,7 +2914,7 @@ func (x *TransformerXl) String() string {
 func (*TransformerXl) ProtoMessage() {}
 
 func (x *TransformerXl) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[15]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2430,7 +2927,7 @@ func (x *TransformerXl) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransformerXl.ProtoReflect.Descriptor instead.
 func (*TransformerXl) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{15}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TransformerXl) GetDim() int32 {
@@ -2454,18 +2951,19 @@ func (x *TransformerXl) GetClampLen() int64 {
 	return 0
 }
 
-// XLNet's relative positions (Yang et al. 2019): a sinusoid of the signed
-// distance i - j, sines before cosines. Structure TOEPLITZ over vectors.
+// XLNet's relative positions (Yang et al. 2019): a sinusoid of i - j.
+//
+// The distance is signed. Sines stand before cosines. Correctly rounded, and
+// therefore not the framework's bits.
 type Xlnet struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// d_model, even, in [2, 65536].
+	// The model's d_model.
 	Dim int32 `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
-	// As in Sinusoidal, in [1, 1e18].
+	// Base of the progression, as in Sinusoidal.
 	Base *float64 `protobuf:"fixed64,2,opt,name=base,proto3,oneof" json:"base,omitempty"`
-	// Distances are clamped to [-clamp_len, clamp_len]. In [1, 2^40]; unset: not
-	// clamped.
+	// Distances are clamped to [-clamp_len, clamp_len]. Unset: no clamping.
 	ClampLen *int64 `protobuf:"varint,3,opt,name=clamp_len,json=clampLen,proto3,oneof" json:"clamp_len,omitempty"`
-	// Default: BIDIRECTIONAL.
+	// Signs of the distance.
 	AttnType      XlnetAttention `protobuf:"varint,4,opt,name=attn_type,json=attnType,proto3,enum=attnbias.v1.XlnetAttention" json:"attn_type,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2473,7 +2971,7 @@ type Xlnet struct {
 
 func (x *Xlnet) Reset() {
 	*x = Xlnet{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2485,7 +2983,7 @@ func (x *Xlnet) String() string {
 func (*Xlnet) ProtoMessage() {}
 
 func (x *Xlnet) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[16]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2498,7 +2996,7 @@ func (x *Xlnet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Xlnet.ProtoReflect.Descriptor instead.
 func (*Xlnet) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{16}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Xlnet) GetDim() int32 {
@@ -2529,13 +3027,15 @@ func (x *Xlnet) GetAttnType() XlnetAttention {
 	return XlnetAttention_XLNET_ATTENTION_UNSPECIFIED
 }
 
-// The relative positions of Conformer (ESPnet, wav2vec 2.0): a sinusoid of the
-// signed distance i - j, interleaved. Structure TOEPLITZ over vectors.
+// Relative positions of Conformer (Gulati et al. 2020): a sinusoid of i - j.
+//
+// ESPnet and wav2vec 2.0 have them. The distance is signed. Sines and cosines are
+// interleaved. Correctly rounded, and therefore not the framework's bits.
 type Conformer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Even, in [2, 65536].
+	// Columns of a vector.
 	Dim int32 `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
-	// As in Sinusoidal, in [1, 1e18].
+	// Base of the progression, as in Sinusoidal.
 	Base          *float64 `protobuf:"fixed64,2,opt,name=base,proto3,oneof" json:"base,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2543,7 +3043,7 @@ type Conformer struct {
 
 func (x *Conformer) Reset() {
 	*x = Conformer{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2555,7 +3055,7 @@ func (x *Conformer) String() string {
 func (*Conformer) ProtoMessage() {}
 
 func (x *Conformer) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[17]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2568,7 +3068,7 @@ func (x *Conformer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Conformer.ProtoReflect.Descriptor instead.
 func (*Conformer) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{17}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Conformer) GetDim() int32 {
@@ -2585,15 +3085,16 @@ func (x *Conformer) GetBase() float64 {
 	return 0
 }
 
-// A sinusoid of |i - j|: relative, without direction. Structure TOEPLITZ over
-// vectors.
+// A sinusoid of |i - j| (Huang et al. 2020): relative, without direction.
+//
+// Correctly rounded, and therefore not the framework's bits.
 type SymmetricSinusoidal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Even, in [2, 65536].
+	// Columns of a vector.
 	Dim int32 `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`
-	// As in Sinusoidal, in [1, 1e18].
+	// Base of the progression, as in Sinusoidal.
 	Base *float64 `protobuf:"fixed64,2,opt,name=base,proto3,oneof" json:"base,omitempty"`
-	// Default: INTERLEAVED; TENSOR2TENSOR is refused.
+	// Order of sines and cosines; `TENSOR2TENSOR` is refused.
 	Layout        SinusoidalLayout `protobuf:"varint,3,opt,name=layout,proto3,enum=attnbias.v1.SinusoidalLayout" json:"layout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2601,7 +3102,7 @@ type SymmetricSinusoidal struct {
 
 func (x *SymmetricSinusoidal) Reset() {
 	*x = SymmetricSinusoidal{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2613,7 +3114,7 @@ func (x *SymmetricSinusoidal) String() string {
 func (*SymmetricSinusoidal) ProtoMessage() {}
 
 func (x *SymmetricSinusoidal) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[18]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2626,7 +3127,7 @@ func (x *SymmetricSinusoidal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SymmetricSinusoidal.ProtoReflect.Descriptor instead.
 func (*SymmetricSinusoidal) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{18}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SymmetricSinusoidal) GetDim() int32 {
@@ -2650,19 +3151,21 @@ func (x *SymmetricSinusoidal) GetLayout() SinusoidalLayout {
 	return SinusoidalLayout_SINUSOIDAL_LAYOUT_UNSPECIFIED
 }
 
-// Swin's relative position bias (Liu et al. 2021) inside a window. Structure
-// BLOCK_TOEPLITZ_2D. With token i at row r_i, column c_i:
-// bias[h, i, j] = table[(r_i - r_j + Wh - 1)(2 Ww - 1) + c_i - c_j + Ww - 1, h].
-// With values BUCKETS the answer is that row's index, and neither num_heads nor
-// table is needed.
+// Swin's relative position bias (Liu et al. 2021) inside a window.
+//
+// For token i at row r_i, column c_i of a window of Wh by Ww:
+//
+//	bias[h, i, j] = table[index(i, j), h]
+//	index(i, j) = (r_i - r_j + Wh - 1)(2 Ww - 1) + c_i - c_j + Ww - 1
 type Swin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Wh and Ww, in [1, 256].
+	// Rows Wh of tokens.
 	WindowHeight int32 `protobuf:"varint,1,opt,name=window_height,json=windowHeight,proto3" json:"window_height,omitempty"`
-	WindowWidth  int32 `protobuf:"varint,2,opt,name=window_width,json=windowWidth,proto3" json:"window_width,omitempty"`
-	// In [1, 65536].
+	// Columns Ww of tokens.
+	WindowWidth int32 `protobuf:"varint,2,opt,name=window_width,json=windowWidth,proto3" json:"window_width,omitempty"`
+	// Heads of the table.
 	NumHeads int32 `protobuf:"varint,3,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// [(2 Wh - 1)(2 Ww - 1), num_heads].
+	// Learned bias. Required with values `BIAS`.
 	Table         *TableRef `protobuf:"bytes,4,opt,name=table,proto3" json:"table,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2670,7 +3173,7 @@ type Swin struct {
 
 func (x *Swin) Reset() {
 	*x = Swin{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2682,7 +3185,7 @@ func (x *Swin) String() string {
 func (*Swin) ProtoMessage() {}
 
 func (x *Swin) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[19]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2695,7 +3198,7 @@ func (x *Swin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Swin.ProtoReflect.Descriptor instead.
 func (*Swin) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{19}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Swin) GetWindowHeight() int32 {
@@ -2726,24 +3229,32 @@ func (x *Swin) GetTable() *TableRef {
 	return nil
 }
 
-// Swin-V2's continuous position bias (Liu et al. 2022): a small MLP of
-// logarithmic coordinates. Structure BLOCK_TOEPLITZ_2D.
-// bias = 16 sigmoid(MLP(x_h, x_w)),
-// x = sign(t) log2(|t| + 1) / 3, t = 8 d / (pretrained side - 1), where d is
-// the query's row or column minus the key's.
+// Swin-V2's continuous position bias (Liu et al. 2022).
+//
+// A small MLP of logarithmic coordinates, with ReLU. d is the query's row or
+// column minus the key's:
+//
+//	bias = 16 sigmoid(MLP(x_h, x_w))
+//	x = sign(t) log2(|t| + 1) / 3
+//	t = 8 d / (pretrained side - 1)
 type SwinV2 struct {
-	state        protoimpl.MessageState `protogen:"open.v1"`
-	WindowHeight int32                  `protobuf:"varint,1,opt,name=window_height,json=windowHeight,proto3" json:"window_height,omitempty"`
-	WindowWidth  int32                  `protobuf:"varint,2,opt,name=window_width,json=windowWidth,proto3" json:"window_width,omitempty"`
-	NumHeads     int32                  `protobuf:"varint,3,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Window that the model was trained with. Default: this one. In [2, 256]; along
-	// a side of 1 in [1, 256].
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Rows of tokens.
+	WindowHeight int32 `protobuf:"varint,1,opt,name=window_height,json=windowHeight,proto3" json:"window_height,omitempty"`
+	// Columns of tokens.
+	WindowWidth int32 `protobuf:"varint,2,opt,name=window_width,json=windowWidth,proto3" json:"window_width,omitempty"`
+	// Heads of the bias.
+	NumHeads int32 `protobuf:"varint,3,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
+	// Rows of the window that the model was trained with; 1 only along a side of 1.
+	// Unset, as for transformers' 0: `window_height`.
 	PretrainedWindowHeight *int32 `protobuf:"varint,4,opt,name=pretrained_window_height,json=pretrainedWindowHeight,proto3,oneof" json:"pretrained_window_height,omitempty"`
-	PretrainedWindowWidth  *int32 `protobuf:"varint,5,opt,name=pretrained_window_width,json=pretrainedWindowWidth,proto3,oneof" json:"pretrained_window_width,omitempty"`
-	// [hidden, 2], [hidden], [num_heads, hidden], as torch's Linear has them, with
-	// ReLU between; at most 2^22 numbers in a table.
-	HiddenWeight  *TableRef `protobuf:"bytes,6,opt,name=hidden_weight,json=hiddenWeight,proto3" json:"hidden_weight,omitempty"`
-	HiddenBias    *TableRef `protobuf:"bytes,7,opt,name=hidden_bias,json=hiddenBias,proto3" json:"hidden_bias,omitempty"`
+	// Columns of that window. Unset: `window_width`.
+	PretrainedWindowWidth *int32 `protobuf:"varint,5,opt,name=pretrained_window_width,json=pretrainedWindowWidth,proto3,oneof" json:"pretrained_window_width,omitempty"`
+	// Weight of the hidden layer, as torch's Linear stores it: rows before columns.
+	HiddenWeight *TableRef `protobuf:"bytes,6,opt,name=hidden_weight,json=hiddenWeight,proto3" json:"hidden_weight,omitempty"`
+	// Bias of the hidden layer.
+	HiddenBias *TableRef `protobuf:"bytes,7,opt,name=hidden_bias,json=hiddenBias,proto3" json:"hidden_bias,omitempty"`
+	// Weight of the output, of at most 2^22 numbers.
 	OutputWeight  *TableRef `protobuf:"bytes,8,opt,name=output_weight,json=outputWeight,proto3" json:"output_weight,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2751,7 +3262,7 @@ type SwinV2 struct {
 
 func (x *SwinV2) Reset() {
 	*x = SwinV2{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2763,7 +3274,7 @@ func (x *SwinV2) String() string {
 func (*SwinV2) ProtoMessage() {}
 
 func (x *SwinV2) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[20]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2776,7 +3287,7 @@ func (x *SwinV2) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwinV2.ProtoReflect.Descriptor instead.
 func (*SwinV2) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{20}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SwinV2) GetWindowHeight() int32 {
@@ -2835,16 +3346,19 @@ func (x *SwinV2) GetOutputWeight() *TableRef {
 	return nil
 }
 
-// BEiT's relative position bias (Bao et al. 2021): Swin's, and a class token
-// with numbers of its own. Structure BLOCK_TOEPLITZ_2D and a border. Values
-// BUCKETS as in Swin.
+// BEiT's relative position bias (Bao et al. 2021): Swin's, and a class token.
+//
+// The class token is token 0, before the window, and has numbers of its own.
 type Beit struct {
-	state        protoimpl.MessageState `protogen:"open.v1"`
-	WindowHeight int32                  `protobuf:"varint,1,opt,name=window_height,json=windowHeight,proto3" json:"window_height,omitempty"`
-	WindowWidth  int32                  `protobuf:"varint,2,opt,name=window_width,json=windowWidth,proto3" json:"window_width,omitempty"`
-	NumHeads     int32                  `protobuf:"varint,3,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// [(2 Wh - 1)(2 Ww - 1) + 3, num_heads]: the last rows are class to token,
-	// token to class, class to class.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Rows Wh of patches.
+	WindowHeight int32 `protobuf:"varint,1,opt,name=window_height,json=windowHeight,proto3" json:"window_height,omitempty"`
+	// Columns Ww of patches.
+	WindowWidth int32 `protobuf:"varint,2,opt,name=window_width,json=windowWidth,proto3" json:"window_width,omitempty"`
+	// Heads of the table.
+	NumHeads int32 `protobuf:"varint,3,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
+	// Learned bias, whose last rows are class to token, token to class, class to
+	// class. Required with values `BIAS`.
 	Table         *TableRef `protobuf:"bytes,4,opt,name=table,proto3" json:"table,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2852,7 +3366,7 @@ type Beit struct {
 
 func (x *Beit) Reset() {
 	*x = Beit{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[21]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2864,7 +3378,7 @@ func (x *Beit) String() string {
 func (*Beit) ProtoMessage() {}
 
 func (x *Beit) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[21]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2877,7 +3391,7 @@ func (x *Beit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Beit.ProtoReflect.Descriptor instead.
 func (*Beit) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{21}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Beit) GetWindowHeight() int32 {
@@ -2908,37 +3422,44 @@ func (x *Beit) GetTable() *TableRef {
 	return nil
 }
 
-// TUPE (Ke et al. 2020): untied absolute and relative position terms. With the
-// absolute term the structure is DENSE. Without it, it is TOEPLITZ, and has a
-// border with reset_class_token. Position 0 is the class token. Values BUCKETS
-// are the rows of the relative term, which needs no table then.
+// TUPE (Ke et al. 2020): untied absolute and relative position terms.
+//
+// Position 0 is the class token. The relative term has T5's bidirectional
+// buckets. The absolute term has `position_table`, `query_weight`, `query_bias`,
+// `key_weight` and `key_bias`, all or none.
 type Tupe struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	NumHeads int32                  `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Relative term: T5's bidirectional buckets, [num_buckets, num_heads]. With
-	// reset_class_token one more row, the last: "other to class". Unset: no term.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Heads of the bias.
+	NumHeads int32 `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
+	// Learned bias of the relative term. With `reset_class_token` it has one more
+	// row, the last: "other to class". Unset: no relative term.
 	RelativeTable *TableRef `protobuf:"bytes,2,opt,name=relative_table,json=relativeTable,proto3" json:"relative_table,omitempty"`
-	// Not beside the absolute term alone.
-	NumBuckets  *int32 `protobuf:"varint,3,opt,name=num_buckets,json=numBuckets,proto3,oneof" json:"num_buckets,omitempty"`
+	// Buckets of the relative term; not next to the absolute term alone.
+	NumBuckets *int32 `protobuf:"varint,3,opt,name=num_buckets,json=numBuckets,proto3,oneof" json:"num_buckets,omitempty"`
+	// The relative term's, as in T5.
 	MaxDistance *int32 `protobuf:"varint,4,opt,name=max_distance,json=maxDistance,proto3,oneof" json:"max_distance,omitempty"`
-	// Absolute term, all fields or none: positions [max positions, d_model] (one
-	// more row with reset_class_token), query and key projections
-	// [d_model, d_model] with biases [d_model]. d_model is at most 4096 and a
-	// multiple of num_heads; the positions have at most 2^22 numbers.
+	// Learned positions of the absolute term, at most 2^22 numbers; one more row
+	// with `reset_class_token`. d_model is at most 4096 and a multiple of
+	// `num_heads`.
 	PositionTable *TableRef `protobuf:"bytes,5,opt,name=position_table,json=positionTable,proto3" json:"position_table,omitempty"`
-	QueryWeight   *TableRef `protobuf:"bytes,6,opt,name=query_weight,json=queryWeight,proto3" json:"query_weight,omitempty"`
-	QueryBias     *TableRef `protobuf:"bytes,7,opt,name=query_bias,json=queryBias,proto3" json:"query_bias,omitempty"`
-	KeyWeight     *TableRef `protobuf:"bytes,8,opt,name=key_weight,json=keyWeight,proto3" json:"key_weight,omitempty"`
-	KeyBias       *TableRef `protobuf:"bytes,9,opt,name=key_bias,json=keyBias,proto3" json:"key_bias,omitempty"`
-	// LayerNorm of the positions, both or neither.
+	// Projection of queries, as torch's Linear stores it.
+	QueryWeight *TableRef `protobuf:"bytes,6,opt,name=query_weight,json=queryWeight,proto3" json:"query_weight,omitempty"`
+	// Its bias.
+	QueryBias *TableRef `protobuf:"bytes,7,opt,name=query_bias,json=queryBias,proto3" json:"query_bias,omitempty"`
+	// Projection of keys, as torch's Linear stores it.
+	KeyWeight *TableRef `protobuf:"bytes,8,opt,name=key_weight,json=keyWeight,proto3" json:"key_weight,omitempty"`
+	// Its bias.
+	KeyBias *TableRef `protobuf:"bytes,9,opt,name=key_bias,json=keyBias,proto3" json:"key_bias,omitempty"`
+	// Weight of a LayerNorm of the positions.
 	NormWeight *TableRef `protobuf:"bytes,10,opt,name=norm_weight,json=normWeight,proto3" json:"norm_weight,omitempty"`
-	NormBias   *TableRef `protobuf:"bytes,11,opt,name=norm_bias,json=normBias,proto3" json:"norm_bias,omitempty"`
-	// In (0, 1]. Only with norm_weight.
+	// Bias of the LayerNorm; both or neither.
+	NormBias *TableRef `protobuf:"bytes,11,opt,name=norm_bias,json=normBias,proto3" json:"norm_bias,omitempty"`
+	// Epsilon of the LayerNorm.
 	NormEps *float64 `protobuf:"fixed64,12,opt,name=norm_eps,json=normEps,proto3,oneof" json:"norm_eps,omitempty"`
-	// Whether the class token has numbers of its own, untied from positions.
+	// Unties the class token from positions: it has numbers of its own.
 	ResetClassToken bool `protobuf:"varint,13,opt,name=reset_class_token,json=resetClassToken,proto3" json:"reset_class_token,omitempty"`
-	// Factor of the absolute term, in F32's range and not 0. Default:
-	// 1 / sqrt(2 d_model / num_heads).
+	// Factor of the absolute term, in F32's range and not 0. Unset:
+	// `1 / sqrt(2 d_model / num_heads)`.
 	PositionScale *float64 `protobuf:"fixed64,14,opt,name=position_scale,json=positionScale,proto3,oneof" json:"position_scale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2946,7 +3467,7 @@ type Tupe struct {
 
 func (x *Tupe) Reset() {
 	*x = Tupe{}
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[22]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2958,7 +3479,7 @@ func (x *Tupe) String() string {
 func (*Tupe) ProtoMessage() {}
 
 func (x *Tupe) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_encodings_proto_msgTypes[22]
+	mi := &file_attnbias_v1_encodings_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2971,7 +3492,7 @@ func (x *Tupe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tupe.ProtoReflect.Descriptor instead.
 func (*Tupe) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{22}
+	return file_attnbias_v1_encodings_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Tupe) GetNumHeads() int32 {
@@ -3076,7 +3597,40 @@ var File_attnbias_v1_encodings_proto protoreflect.FileDescriptor
 
 const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\n" +
-	"\x1battnbias/v1/encodings.proto\x12\vattnbias.v1\x1a\x19attnbias/v1/options.proto\x1a\x18attnbias/v1/tensor.proto\"\xd8\x03\n" +
+	"\x1battnbias/v1/encodings.proto\x12\vattnbias.v1\x1a\x19attnbias/v1/options.proto\x1a\x18attnbias/v1/tensor.proto\"\x9a\v\n" +
+	"\n" +
+	"TensorSpec\x120\n" +
+	"\x05table\x18\x01 \x01(\v2\x18.attnbias.v1.TableExtentH\x00R\x05table\x12-\n" +
+	"\x04pair\x18\x02 \x01(\v2\x17.attnbias.v1.PairExtentH\x00R\x04pair\x12-\n" +
+	"\x04grid\x18\x03 \x01(\v2\x17.attnbias.v1.GridExtentH\x00R\x04grid\x12+\n" +
+	"\x06output\x18\x04 \x01(\v2\x13.attnbias.v1.OutputR\x06output\x129\n" +
+	"\n" +
+	"sinusoidal\x18\x10 \x01(\v2\x17.attnbias.v1.SinusoidalH\x01R\n" +
+	"sinusoidal\x12!\n" +
+	"\x02t5\x18\x11 \x01(\v2\x0f.attnbias.v1.T5H\x01R\x02t5\x12*\n" +
+	"\x05alibi\x18\x12 \x01(\v2\x12.attnbias.v1.AlibiH\x01R\x05alibi\x12I\n" +
+	"\x10learned_absolute\x18\x13 \x01(\v2\x1c.attnbias.v1.LearnedAbsoluteH\x01R\x0flearnedAbsolute\x12-\n" +
+	"\x06rotary\x18\x14 \x01(\v2\x13.attnbias.v1.RotaryH\x01R\x06rotary\x12'\n" +
+	"\x04xpos\x18\x15 \x01(\v2\x11.attnbias.v1.XposH\x01R\x04xpos\x12V\n" +
+	"\x15multi_axis_sinusoidal\x18\x16 \x01(\v2 .attnbias.v1.MultiAxisSinusoidalH\x01R\x13multiAxisSinusoidal\x12I\n" +
+	"\x10learned_relative\x18\x17 \x01(\v2\x1c.attnbias.v1.LearnedRelativeH\x01R\x0flearnedRelative\x12-\n" +
+	"\x06kerple\x18\x18 \x01(\v2\x13.attnbias.v1.KerpleH\x01R\x06kerple\x123\n" +
+	"\bsandwich\x18\x19 \x01(\v2\x15.attnbias.v1.SandwichH\x01R\bsandwich\x12'\n" +
+	"\x04fire\x18\x1a \x01(\v2\x11.attnbias.v1.FireH\x01R\x04fire\x12V\n" +
+	"\x15dynamic_position_bias\x18\x1b \x01(\v2 .attnbias.v1.DynamicPositionBiasH\x01R\x13dynamicPositionBias\x120\n" +
+	"\adeberta\x18\x1c \x01(\v2\x14.attnbias.v1.DebertaH\x01R\adeberta\x12'\n" +
+	"\x04shaw\x18\x1d \x01(\v2\x11.attnbias.v1.ShawH\x01R\x04shaw\x12C\n" +
+	"\x0etransformer_xl\x18\x1e \x01(\v2\x1a.attnbias.v1.TransformerXlH\x01R\rtransformerXl\x12*\n" +
+	"\x05xlnet\x18\x1f \x01(\v2\x12.attnbias.v1.XlnetH\x01R\x05xlnet\x126\n" +
+	"\tconformer\x18  \x01(\v2\x16.attnbias.v1.ConformerH\x01R\tconformer\x12U\n" +
+	"\x14symmetric_sinusoidal\x18! \x01(\v2 .attnbias.v1.SymmetricSinusoidalH\x01R\x13symmetricSinusoidal\x12'\n" +
+	"\x04swin\x18\" \x01(\v2\x11.attnbias.v1.SwinH\x01R\x04swin\x12.\n" +
+	"\aswin_v2\x18# \x01(\v2\x13.attnbias.v1.SwinV2H\x01R\x06swinV2\x12'\n" +
+	"\x04beit\x18$ \x01(\v2\x11.attnbias.v1.BeitH\x01R\x04beit\x12'\n" +
+	"\x04tupe\x18% \x01(\v2\x11.attnbias.v1.TupeH\x01R\x04tupeB\b\n" +
+	"\x06extentB\n" +
+	"\n" +
+	"\bencoding\"\xd8\x03\n" +
 	"\n" +
 	"Sinusoidal\x12*\n" +
 	"\x03dim\x18\x01 \x01(\x05B\x18\xa2\xbb\x18\x14\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@x\x01R\x03dim\x126\n" +
@@ -3090,15 +3644,15 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x0510000\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\xc8Ngm\xc1\xabCR\x1fa timescale and not a frequencyH\x02R\fmaxTimescale\x88\x01\x01:\r\xaa\xbb\x18\x05tableȻ\x18\x01B\a\n" +
 	"\x05_baseB\x10\n" +
 	"\x0e_min_timescaleB\x10\n" +
-	"\x0e_max_timescale\"\xd5\x03\n" +
+	"\x0e_max_timescale\"\x85\x04\n" +
 	"\x02T5\x12<\n" +
 	"\tnum_heads\x18\x01 \x01(\x05B\x1f\xa2\xbb\x18\x1b\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x05tablep\x01R\bnumHeads\x12@\n" +
 	"\vnum_buckets\x18\x02 \x01(\x05B\x1a\xa2\xbb\x18\x16\n" +
 	"\x0232\x19\x00\x00\x00\x00\x00\x00\x00@!\x00\x00\x00\x00\x00\x00\xb0@H\x00R\n" +
 	"numBuckets\x88\x01\x01\x12C\n" +
 	"\fmax_distance\x18\x03 \x01(\x05B\x1b\xa2\xbb\x18\x17\n" +
-	"\x03128\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\xc0\xff\xff\xff\xdfAH\x01R\vmaxDistance\x88\x01\x01\x12)\n" +
-	"\rbidirectional\x18\x04 \x01(\bH\x02R\rbidirectional\x88\x01\x01\x12K\n" +
+	"\x03128\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\xc0\xff\xff\xff\xdfAH\x01R\vmaxDistance\x88\x01\x01\x12Y\n" +
+	"\rbidirectional\x18\x04 \x01(\bB.\xa2\xbb\x18*R(true for an encoder, false for a decoderH\x02R\rbidirectional\x88\x01\x01\x12K\n" +
 	"\x05table\x18\x05 \x01(\v2\x15.attnbias.v1.TableRefB\x1e\xa2\xbb\x18\x1aJ\x16num_buckets, num_headsp\x01R\x05table\x12Q\n" +
 	"\vbucket_rule\x18\x06 \x01(\x0e2\x17.attnbias.v1.BucketRuleB\x17\xa2\xbb\x18\x13\n" +
 	"\x11BUCKET_RULE_EXACTR\n" +
@@ -3490,7 +4044,7 @@ func file_attnbias_v1_encodings_proto_rawDescGZIP() []byte {
 }
 
 var file_attnbias_v1_encodings_proto_enumTypes = make([]protoimpl.EnumInfo, 15)
-var file_attnbias_v1_encodings_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_attnbias_v1_encodings_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_attnbias_v1_encodings_proto_goTypes = []any{
 	(SinusoidalLayout)(0),       // 0: attnbias.v1.SinusoidalLayout
 	(BucketRule)(0),             // 1: attnbias.v1.BucketRule
@@ -3507,82 +4061,113 @@ var file_attnbias_v1_encodings_proto_goTypes = []any{
 	(DebertaEdge)(0),            // 12: attnbias.v1.DebertaEdge
 	(RelativeSign)(0),           // 13: attnbias.v1.RelativeSign
 	(XlnetAttention)(0),         // 14: attnbias.v1.XlnetAttention
-	(*Sinusoidal)(nil),          // 15: attnbias.v1.Sinusoidal
-	(*T5)(nil),                  // 16: attnbias.v1.T5
-	(*Alibi)(nil),               // 17: attnbias.v1.Alibi
-	(*LearnedAbsolute)(nil),     // 18: attnbias.v1.LearnedAbsolute
-	(*Rotary)(nil),              // 19: attnbias.v1.Rotary
-	(*Xpos)(nil),                // 20: attnbias.v1.Xpos
-	(*MultiAxisSinusoidal)(nil), // 21: attnbias.v1.MultiAxisSinusoidal
-	(*LearnedRelative)(nil),     // 22: attnbias.v1.LearnedRelative
-	(*Kerple)(nil),              // 23: attnbias.v1.Kerple
-	(*Sandwich)(nil),            // 24: attnbias.v1.Sandwich
-	(*Fire)(nil),                // 25: attnbias.v1.Fire
-	(*DynamicPositionBias)(nil), // 26: attnbias.v1.DynamicPositionBias
-	(*PositionMlpLayer)(nil),    // 27: attnbias.v1.PositionMlpLayer
-	(*Deberta)(nil),             // 28: attnbias.v1.Deberta
-	(*Shaw)(nil),                // 29: attnbias.v1.Shaw
-	(*TransformerXl)(nil),       // 30: attnbias.v1.TransformerXl
-	(*Xlnet)(nil),               // 31: attnbias.v1.Xlnet
-	(*Conformer)(nil),           // 32: attnbias.v1.Conformer
-	(*SymmetricSinusoidal)(nil), // 33: attnbias.v1.SymmetricSinusoidal
-	(*Swin)(nil),                // 34: attnbias.v1.Swin
-	(*SwinV2)(nil),              // 35: attnbias.v1.SwinV2
-	(*Beit)(nil),                // 36: attnbias.v1.Beit
-	(*Tupe)(nil),                // 37: attnbias.v1.Tupe
-	(*TableRef)(nil),            // 38: attnbias.v1.TableRef
+	(*TensorSpec)(nil),          // 15: attnbias.v1.TensorSpec
+	(*Sinusoidal)(nil),          // 16: attnbias.v1.Sinusoidal
+	(*T5)(nil),                  // 17: attnbias.v1.T5
+	(*Alibi)(nil),               // 18: attnbias.v1.Alibi
+	(*LearnedAbsolute)(nil),     // 19: attnbias.v1.LearnedAbsolute
+	(*Rotary)(nil),              // 20: attnbias.v1.Rotary
+	(*Xpos)(nil),                // 21: attnbias.v1.Xpos
+	(*MultiAxisSinusoidal)(nil), // 22: attnbias.v1.MultiAxisSinusoidal
+	(*LearnedRelative)(nil),     // 23: attnbias.v1.LearnedRelative
+	(*Kerple)(nil),              // 24: attnbias.v1.Kerple
+	(*Sandwich)(nil),            // 25: attnbias.v1.Sandwich
+	(*Fire)(nil),                // 26: attnbias.v1.Fire
+	(*DynamicPositionBias)(nil), // 27: attnbias.v1.DynamicPositionBias
+	(*PositionMlpLayer)(nil),    // 28: attnbias.v1.PositionMlpLayer
+	(*Deberta)(nil),             // 29: attnbias.v1.Deberta
+	(*Shaw)(nil),                // 30: attnbias.v1.Shaw
+	(*TransformerXl)(nil),       // 31: attnbias.v1.TransformerXl
+	(*Xlnet)(nil),               // 32: attnbias.v1.Xlnet
+	(*Conformer)(nil),           // 33: attnbias.v1.Conformer
+	(*SymmetricSinusoidal)(nil), // 34: attnbias.v1.SymmetricSinusoidal
+	(*Swin)(nil),                // 35: attnbias.v1.Swin
+	(*SwinV2)(nil),              // 36: attnbias.v1.SwinV2
+	(*Beit)(nil),                // 37: attnbias.v1.Beit
+	(*Tupe)(nil),                // 38: attnbias.v1.Tupe
+	(*TableExtent)(nil),         // 39: attnbias.v1.TableExtent
+	(*PairExtent)(nil),          // 40: attnbias.v1.PairExtent
+	(*GridExtent)(nil),          // 41: attnbias.v1.GridExtent
+	(*Output)(nil),              // 42: attnbias.v1.Output
+	(*TableRef)(nil),            // 43: attnbias.v1.TableRef
 }
 var file_attnbias_v1_encodings_proto_depIdxs = []int32{
-	0,  // 0: attnbias.v1.Sinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
-	38, // 1: attnbias.v1.T5.table:type_name -> attnbias.v1.TableRef
-	1,  // 2: attnbias.v1.T5.bucket_rule:type_name -> attnbias.v1.BucketRule
-	2,  // 3: attnbias.v1.Alibi.variant:type_name -> attnbias.v1.AlibiVariant
-	38, // 4: attnbias.v1.LearnedAbsolute.table:type_name -> attnbias.v1.TableRef
-	3,  // 5: attnbias.v1.LearnedAbsolute.interpolation:type_name -> attnbias.v1.Interpolation
-	4,  // 6: attnbias.v1.Rotary.layout:type_name -> attnbias.v1.RotaryLayout
-	5,  // 7: attnbias.v1.Rotary.rope_type:type_name -> attnbias.v1.RopeType
-	6,  // 8: attnbias.v1.Rotary.mrope_order:type_name -> attnbias.v1.MropeOrder
-	7,  // 9: attnbias.v1.Rotary.angle:type_name -> attnbias.v1.AnglePrecision
-	4,  // 10: attnbias.v1.Xpos.layout:type_name -> attnbias.v1.RotaryLayout
-	8,  // 11: attnbias.v1.MultiAxisSinusoidal.layout:type_name -> attnbias.v1.MultiAxisLayout
-	38, // 12: attnbias.v1.LearnedRelative.table:type_name -> attnbias.v1.TableRef
-	9,  // 13: attnbias.v1.LearnedRelative.beyond:type_name -> attnbias.v1.BeyondReach
-	10, // 14: attnbias.v1.Kerple.kernel:type_name -> attnbias.v1.KerpleKernel
-	38, // 15: attnbias.v1.Fire.hidden_weight:type_name -> attnbias.v1.TableRef
-	38, // 16: attnbias.v1.Fire.hidden_bias:type_name -> attnbias.v1.TableRef
-	38, // 17: attnbias.v1.Fire.output_weight:type_name -> attnbias.v1.TableRef
-	38, // 18: attnbias.v1.Fire.output_bias:type_name -> attnbias.v1.TableRef
-	27, // 19: attnbias.v1.DynamicPositionBias.layers:type_name -> attnbias.v1.PositionMlpLayer
-	38, // 20: attnbias.v1.PositionMlpLayer.weight:type_name -> attnbias.v1.TableRef
-	38, // 21: attnbias.v1.PositionMlpLayer.bias:type_name -> attnbias.v1.TableRef
-	38, // 22: attnbias.v1.PositionMlpLayer.norm_weight:type_name -> attnbias.v1.TableRef
-	38, // 23: attnbias.v1.PositionMlpLayer.norm_bias:type_name -> attnbias.v1.TableRef
-	11, // 24: attnbias.v1.Deberta.term:type_name -> attnbias.v1.DebertaTerm
-	12, // 25: attnbias.v1.Deberta.edge:type_name -> attnbias.v1.DebertaEdge
-	1,  // 26: attnbias.v1.Deberta.bucket_rule:type_name -> attnbias.v1.BucketRule
-	38, // 27: attnbias.v1.Shaw.table:type_name -> attnbias.v1.TableRef
-	9,  // 28: attnbias.v1.Shaw.beyond:type_name -> attnbias.v1.BeyondReach
-	13, // 29: attnbias.v1.Shaw.sign:type_name -> attnbias.v1.RelativeSign
-	14, // 30: attnbias.v1.Xlnet.attn_type:type_name -> attnbias.v1.XlnetAttention
-	0,  // 31: attnbias.v1.SymmetricSinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
-	38, // 32: attnbias.v1.Swin.table:type_name -> attnbias.v1.TableRef
-	38, // 33: attnbias.v1.SwinV2.hidden_weight:type_name -> attnbias.v1.TableRef
-	38, // 34: attnbias.v1.SwinV2.hidden_bias:type_name -> attnbias.v1.TableRef
-	38, // 35: attnbias.v1.SwinV2.output_weight:type_name -> attnbias.v1.TableRef
-	38, // 36: attnbias.v1.Beit.table:type_name -> attnbias.v1.TableRef
-	38, // 37: attnbias.v1.Tupe.relative_table:type_name -> attnbias.v1.TableRef
-	38, // 38: attnbias.v1.Tupe.position_table:type_name -> attnbias.v1.TableRef
-	38, // 39: attnbias.v1.Tupe.query_weight:type_name -> attnbias.v1.TableRef
-	38, // 40: attnbias.v1.Tupe.query_bias:type_name -> attnbias.v1.TableRef
-	38, // 41: attnbias.v1.Tupe.key_weight:type_name -> attnbias.v1.TableRef
-	38, // 42: attnbias.v1.Tupe.key_bias:type_name -> attnbias.v1.TableRef
-	38, // 43: attnbias.v1.Tupe.norm_weight:type_name -> attnbias.v1.TableRef
-	38, // 44: attnbias.v1.Tupe.norm_bias:type_name -> attnbias.v1.TableRef
-	45, // [45:45] is the sub-list for method output_type
-	45, // [45:45] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	39, // 0: attnbias.v1.TensorSpec.table:type_name -> attnbias.v1.TableExtent
+	40, // 1: attnbias.v1.TensorSpec.pair:type_name -> attnbias.v1.PairExtent
+	41, // 2: attnbias.v1.TensorSpec.grid:type_name -> attnbias.v1.GridExtent
+	42, // 3: attnbias.v1.TensorSpec.output:type_name -> attnbias.v1.Output
+	16, // 4: attnbias.v1.TensorSpec.sinusoidal:type_name -> attnbias.v1.Sinusoidal
+	17, // 5: attnbias.v1.TensorSpec.t5:type_name -> attnbias.v1.T5
+	18, // 6: attnbias.v1.TensorSpec.alibi:type_name -> attnbias.v1.Alibi
+	19, // 7: attnbias.v1.TensorSpec.learned_absolute:type_name -> attnbias.v1.LearnedAbsolute
+	20, // 8: attnbias.v1.TensorSpec.rotary:type_name -> attnbias.v1.Rotary
+	21, // 9: attnbias.v1.TensorSpec.xpos:type_name -> attnbias.v1.Xpos
+	22, // 10: attnbias.v1.TensorSpec.multi_axis_sinusoidal:type_name -> attnbias.v1.MultiAxisSinusoidal
+	23, // 11: attnbias.v1.TensorSpec.learned_relative:type_name -> attnbias.v1.LearnedRelative
+	24, // 12: attnbias.v1.TensorSpec.kerple:type_name -> attnbias.v1.Kerple
+	25, // 13: attnbias.v1.TensorSpec.sandwich:type_name -> attnbias.v1.Sandwich
+	26, // 14: attnbias.v1.TensorSpec.fire:type_name -> attnbias.v1.Fire
+	27, // 15: attnbias.v1.TensorSpec.dynamic_position_bias:type_name -> attnbias.v1.DynamicPositionBias
+	29, // 16: attnbias.v1.TensorSpec.deberta:type_name -> attnbias.v1.Deberta
+	30, // 17: attnbias.v1.TensorSpec.shaw:type_name -> attnbias.v1.Shaw
+	31, // 18: attnbias.v1.TensorSpec.transformer_xl:type_name -> attnbias.v1.TransformerXl
+	32, // 19: attnbias.v1.TensorSpec.xlnet:type_name -> attnbias.v1.Xlnet
+	33, // 20: attnbias.v1.TensorSpec.conformer:type_name -> attnbias.v1.Conformer
+	34, // 21: attnbias.v1.TensorSpec.symmetric_sinusoidal:type_name -> attnbias.v1.SymmetricSinusoidal
+	35, // 22: attnbias.v1.TensorSpec.swin:type_name -> attnbias.v1.Swin
+	36, // 23: attnbias.v1.TensorSpec.swin_v2:type_name -> attnbias.v1.SwinV2
+	37, // 24: attnbias.v1.TensorSpec.beit:type_name -> attnbias.v1.Beit
+	38, // 25: attnbias.v1.TensorSpec.tupe:type_name -> attnbias.v1.Tupe
+	0,  // 26: attnbias.v1.Sinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
+	43, // 27: attnbias.v1.T5.table:type_name -> attnbias.v1.TableRef
+	1,  // 28: attnbias.v1.T5.bucket_rule:type_name -> attnbias.v1.BucketRule
+	2,  // 29: attnbias.v1.Alibi.variant:type_name -> attnbias.v1.AlibiVariant
+	43, // 30: attnbias.v1.LearnedAbsolute.table:type_name -> attnbias.v1.TableRef
+	3,  // 31: attnbias.v1.LearnedAbsolute.interpolation:type_name -> attnbias.v1.Interpolation
+	4,  // 32: attnbias.v1.Rotary.layout:type_name -> attnbias.v1.RotaryLayout
+	5,  // 33: attnbias.v1.Rotary.rope_type:type_name -> attnbias.v1.RopeType
+	6,  // 34: attnbias.v1.Rotary.mrope_order:type_name -> attnbias.v1.MropeOrder
+	7,  // 35: attnbias.v1.Rotary.angle:type_name -> attnbias.v1.AnglePrecision
+	4,  // 36: attnbias.v1.Xpos.layout:type_name -> attnbias.v1.RotaryLayout
+	8,  // 37: attnbias.v1.MultiAxisSinusoidal.layout:type_name -> attnbias.v1.MultiAxisLayout
+	43, // 38: attnbias.v1.LearnedRelative.table:type_name -> attnbias.v1.TableRef
+	9,  // 39: attnbias.v1.LearnedRelative.beyond:type_name -> attnbias.v1.BeyondReach
+	10, // 40: attnbias.v1.Kerple.kernel:type_name -> attnbias.v1.KerpleKernel
+	43, // 41: attnbias.v1.Fire.hidden_weight:type_name -> attnbias.v1.TableRef
+	43, // 42: attnbias.v1.Fire.hidden_bias:type_name -> attnbias.v1.TableRef
+	43, // 43: attnbias.v1.Fire.output_weight:type_name -> attnbias.v1.TableRef
+	43, // 44: attnbias.v1.Fire.output_bias:type_name -> attnbias.v1.TableRef
+	28, // 45: attnbias.v1.DynamicPositionBias.layers:type_name -> attnbias.v1.PositionMlpLayer
+	43, // 46: attnbias.v1.PositionMlpLayer.weight:type_name -> attnbias.v1.TableRef
+	43, // 47: attnbias.v1.PositionMlpLayer.bias:type_name -> attnbias.v1.TableRef
+	43, // 48: attnbias.v1.PositionMlpLayer.norm_weight:type_name -> attnbias.v1.TableRef
+	43, // 49: attnbias.v1.PositionMlpLayer.norm_bias:type_name -> attnbias.v1.TableRef
+	11, // 50: attnbias.v1.Deberta.term:type_name -> attnbias.v1.DebertaTerm
+	12, // 51: attnbias.v1.Deberta.edge:type_name -> attnbias.v1.DebertaEdge
+	1,  // 52: attnbias.v1.Deberta.bucket_rule:type_name -> attnbias.v1.BucketRule
+	43, // 53: attnbias.v1.Shaw.table:type_name -> attnbias.v1.TableRef
+	9,  // 54: attnbias.v1.Shaw.beyond:type_name -> attnbias.v1.BeyondReach
+	13, // 55: attnbias.v1.Shaw.sign:type_name -> attnbias.v1.RelativeSign
+	14, // 56: attnbias.v1.Xlnet.attn_type:type_name -> attnbias.v1.XlnetAttention
+	0,  // 57: attnbias.v1.SymmetricSinusoidal.layout:type_name -> attnbias.v1.SinusoidalLayout
+	43, // 58: attnbias.v1.Swin.table:type_name -> attnbias.v1.TableRef
+	43, // 59: attnbias.v1.SwinV2.hidden_weight:type_name -> attnbias.v1.TableRef
+	43, // 60: attnbias.v1.SwinV2.hidden_bias:type_name -> attnbias.v1.TableRef
+	43, // 61: attnbias.v1.SwinV2.output_weight:type_name -> attnbias.v1.TableRef
+	43, // 62: attnbias.v1.Beit.table:type_name -> attnbias.v1.TableRef
+	43, // 63: attnbias.v1.Tupe.relative_table:type_name -> attnbias.v1.TableRef
+	43, // 64: attnbias.v1.Tupe.position_table:type_name -> attnbias.v1.TableRef
+	43, // 65: attnbias.v1.Tupe.query_weight:type_name -> attnbias.v1.TableRef
+	43, // 66: attnbias.v1.Tupe.query_bias:type_name -> attnbias.v1.TableRef
+	43, // 67: attnbias.v1.Tupe.key_weight:type_name -> attnbias.v1.TableRef
+	43, // 68: attnbias.v1.Tupe.key_bias:type_name -> attnbias.v1.TableRef
+	43, // 69: attnbias.v1.Tupe.norm_weight:type_name -> attnbias.v1.TableRef
+	43, // 70: attnbias.v1.Tupe.norm_bias:type_name -> attnbias.v1.TableRef
+	71, // [71:71] is the sub-list for method output_type
+	71, // [71:71] is the sub-list for method input_type
+	71, // [71:71] is the sub-list for extension type_name
+	71, // [71:71] is the sub-list for extension extendee
+	0,  // [0:71] is the sub-list for field type_name
 }
 
 func init() { file_attnbias_v1_encodings_proto_init() }
@@ -3592,7 +4177,33 @@ func file_attnbias_v1_encodings_proto_init() {
 	}
 	file_attnbias_v1_options_proto_init()
 	file_attnbias_v1_tensor_proto_init()
-	file_attnbias_v1_encodings_proto_msgTypes[0].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[0].OneofWrappers = []any{
+		(*TensorSpec_Table)(nil),
+		(*TensorSpec_Pair)(nil),
+		(*TensorSpec_Grid)(nil),
+		(*TensorSpec_Sinusoidal)(nil),
+		(*TensorSpec_T5)(nil),
+		(*TensorSpec_Alibi)(nil),
+		(*TensorSpec_LearnedAbsolute)(nil),
+		(*TensorSpec_Rotary)(nil),
+		(*TensorSpec_Xpos)(nil),
+		(*TensorSpec_MultiAxisSinusoidal)(nil),
+		(*TensorSpec_LearnedRelative)(nil),
+		(*TensorSpec_Kerple)(nil),
+		(*TensorSpec_Sandwich)(nil),
+		(*TensorSpec_Fire)(nil),
+		(*TensorSpec_DynamicPositionBias)(nil),
+		(*TensorSpec_Deberta)(nil),
+		(*TensorSpec_Shaw)(nil),
+		(*TensorSpec_TransformerXl)(nil),
+		(*TensorSpec_Xlnet)(nil),
+		(*TensorSpec_Conformer)(nil),
+		(*TensorSpec_SymmetricSinusoidal)(nil),
+		(*TensorSpec_Swin)(nil),
+		(*TensorSpec_SwinV2)(nil),
+		(*TensorSpec_Beit)(nil),
+		(*TensorSpec_Tupe)(nil),
+	}
 	file_attnbias_v1_encodings_proto_msgTypes[1].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[2].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[3].OneofWrappers = []any{}
@@ -3600,23 +4211,24 @@ func file_attnbias_v1_encodings_proto_init() {
 	file_attnbias_v1_encodings_proto_msgTypes[5].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[6].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[7].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[9].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[8].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[10].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[13].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[11].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[14].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[15].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[16].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[17].OneofWrappers = []any{}
 	file_attnbias_v1_encodings_proto_msgTypes[18].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[20].OneofWrappers = []any{}
-	file_attnbias_v1_encodings_proto_msgTypes[22].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[19].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[21].OneofWrappers = []any{}
+	file_attnbias_v1_encodings_proto_msgTypes[23].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_attnbias_v1_encodings_proto_rawDesc), len(file_attnbias_v1_encodings_proto_rawDesc)),
 			NumEnums:      15,
-			NumMessages:   23,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

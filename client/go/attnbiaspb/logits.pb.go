@@ -36,7 +36,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Which keys a query at position i sees.
+// Keys that a query at position i sees.
 type Direction int32
 
 const (
@@ -103,13 +103,13 @@ type LogitsSpec struct {
 	//	*LogitsSpec_AbsoluteKeys
 	//	*LogitsSpec_DecomposedRelativePositions
 	Term isLogitsSpec_Term `protobuf_oneof:"term"`
-	// In [1, 65536].
+	// Heads of the rows.
 	NumHeads int32 `protobuf:"varint,5,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// In [1, 65536]; with num_heads a product of at most 2^24.
+	// Width of a query. Its product with num_heads is at most 2^24.
 	HeadDim int32 `protobuf:"varint,6,opt,name=head_dim,json=headDim,proto3" json:"head_dim,omitempty"`
-	// Length of the whole, in [1, 2^40].
+	// Queries of the whole.
 	QueryLength int64 `protobuf:"varint,7,opt,name=query_length,json=queryLength,proto3" json:"query_length,omitempty"`
-	// At least 1; a row of one head must fit into 4 MiB - 64 KiB.
+	// Keys of the whole. A row of one head must fit into 4 MiB - 64 KiB.
 	KeyLength int64 `protobuf:"varint,8,opt,name=key_length,json=keyLength,proto3" json:"key_length,omitempty"`
 	// Position of query 0. May be left out only where the lengths are equal.
 	//
@@ -118,24 +118,24 @@ type LogitsSpec struct {
 	//	*LogitsSpec_Alignment
 	//	*LogitsSpec_QueryOffset
 	Origin isLogitsSpec_Origin `protobuf_oneof:"origin"`
-	// Which keys a query sees; required.
+	// Keys that a query sees.
 	Direction Direction `protobuf:"varint,11,opt,name=direction,proto3,enum=attnbias.v1.Direction" json:"direction,omitempty"`
-	// Of the rows that are sent. Default: F32.
+	// Element type of the rows that are sent.
 	DataType DataType `protobuf:"varint,12,opt,name=data_type,json=dataType,proto3,enum=attnbias.v1.DataType" json:"data_type,omitempty"`
-	// Of the answer. Default: F32.
+	// Element type of the answer.
 	OutputDataType DataType `protobuf:"varint,13,opt,name=output_data_type,json=outputDataType,proto3,enum=attnbias.v1.DataType" json:"output_data_type,omitempty"`
-	// What becomes of a logit whose key is not seen. Default: negative infinity.
-	// Not for shaw_values.
+	// Logit of a key that is not seen. Default: negative infinity. Not for
+	// shaw_values.
 	//
 	// Types that are valid to be assigned to Fill:
 	//
 	//	*LogitsSpec_FillValue
 	//	*LogitsSpec_FillLowest
 	Fill isLogitsSpec_Fill `protobuf_oneof:"fill"`
-	// Factor applied before the one rounding to the output type; finite, not 0.
+	// Factor applied before the one rounding to the output type; not 0.
 	Scale *float64 `protobuf:"fixed64,16,opt,name=scale,proto3,oneof" json:"scale,omitempty"`
-	// [num_heads, head_dim], added to every query: Transformer-XL's v (r_r_bias),
-	// Conformer's pos_bias_v. With it an answer is (b) + (d), without it (b).
+	// Added to every query: Transformer-XL's v (r_r_bias), Conformer's pos_bias_v.
+	// With it an answer is (b) + (d), without it (b).
 	QueryBias *TableRef `protobuf:"bytes,17,opt,name=query_bias,json=queryBias,proto3" json:"query_bias,omitempty"`
 	// Leaves the queries out, as in Transformer-XL's (d); rows then carry no data.
 	BiasAlone     bool `protobuf:"varint,18,opt,name=bias_alone,json=biasAlone,proto3" json:"bias_alone,omitempty"`
@@ -350,20 +350,25 @@ type isLogitsSpec_Term interface {
 }
 
 type LogitsSpec_ShawKeys struct {
-	// Shaw et al. 2018, keys: r_ij = table[clip(j - i, -left, right) + left], or
-	// what `sign` says.
-	// Any learned vectors of relative positions are this, and so are
-	// Transformer-XL's vectors once they are projected.
+	// Shaw et al. 2018, keys: learned vectors of relative positions.
+	//
+	// Transformer-XL's vectors are this, too, once they are projected.
 	ShawKeys *RelativeTable `protobuf:"bytes,1,opt,name=shaw_keys,json=shawKeys,proto3,oneof"`
 }
 
 type LogitsSpec_ShawValues struct {
-	// The same paper's values: rows are attention weights.
+	// Shaw et al. 2018, values: sums of vectors, weighted by attention.
+	//
+	// Rows are attention weights [heads, queries, keys], answers are
+	// [heads, queries, head_dim]. Weights of keys that are not seen do not count.
 	ShawValues *RelativeTable `protobuf:"bytes,2,opt,name=shaw_values,json=shawValues,proto3,oneof"`
 }
 
 type LogitsSpec_SinusoidalDistances struct {
-	// Transformer-XL's (b) and (d), XLNet, Conformer, symmetric sinusoids.
+	// Sinusoids of the distance: Transformer-XL's (b), with query_bias (b) + (d).
+	//
+	// XLNet and Conformer have the same term. (a) and (c), which need a key's
+	// content, are not served.
 	SinusoidalDistances *SinusoidalDistances `protobuf:"bytes,3,opt,name=sinusoidal_distances,json=sinusoidalDistances,proto3,oneof"`
 }
 
@@ -373,7 +378,9 @@ type LogitsSpec_AbsoluteKeys struct {
 }
 
 type LogitsSpec_DecomposedRelativePositions struct {
-	// Tokens of a grid: SAM, ViTDet, MViTv2.
+	// Tokens of a grid: SAM, ViTDet, MViTv2 (Li et al. 2022, eq. 4).
+	//
+	// SAM's windows are asked for one at a time; it does not scale these queries.
 	DecomposedRelativePositions *DecomposedRelativePositions `protobuf:"bytes,19,opt,name=decomposed_relative_positions,json=decomposedRelativePositions,proto3,oneof"`
 }
 
@@ -396,7 +403,6 @@ type LogitsSpec_Alignment struct {
 }
 
 type LogitsSpec_QueryOffset struct {
-	// In [-2^40, 2^40].
 	QueryOffset int64 `protobuf:"varint,10,opt,name=query_offset,json=queryOffset,proto3,oneof"`
 }
 
@@ -422,17 +428,17 @@ func (*LogitsSpec_FillValue) isLogitsSpec_Fill() {}
 
 func (*LogitsSpec_FillLowest) isLogitsSpec_Fill() {}
 
-// A vector for each relative position (key - query) from -left to right; those
-// farther away use the last one on their side.
+// The vector of query i and key j is `table[clip(j - i, -left, right) + left]`.
 type RelativeTable struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// [left + right + 1, head_dim], or that for each of num_heads.
+	// Learned vectors; if heads differ, with a first axis of heads.
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
-	// Required, in [0, 2^40].
-	Left  *int64 `protobuf:"varint,2,opt,name=left,proto3,oneof" json:"left,omitempty"`
+	// Farthest relative position to the left with a vector of its own.
+	Left *int64 `protobuf:"varint,2,opt,name=left,proto3,oneof" json:"left,omitempty"`
+	// Farthest relative position to the right with a vector of its own.
 	Right *int64 `protobuf:"varint,3,opt,name=right,proto3,oneof" json:"right,omitempty"`
-	// Default: KEY_MINUS_QUERY. With QUERY_MINUS_KEY rows count query - key, from
-	// -right on: r_ij = table[right - clip(j - i, -left, right)].
+	// Direction in which the table counts. With `QUERY_MINUS_KEY` the vector is
+	// `table[right - clip(j - i, -left, right)]`.
 	Sign          RelativeSign `protobuf:"varint,4,opt,name=sign,proto3,enum=attnbias.v1.RelativeSign" json:"sign,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -496,18 +502,18 @@ func (x *RelativeTable) GetSign() RelativeSign {
 	return RelativeSign_RELATIVE_SIGN_UNSPECIFIED
 }
 
-// The sinusoid of a distance, query - key: r_ij = projection[h] R(i - j).
+// The vector of query i and key j is `projection[h] R(i - j)`.
 type SinusoidalDistances struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// R. Its layout must be said: Transformer-XL and XLNet have CONCATENATED,
-	// Conformer has INTERLEAVED. Its dim is the model's.
+	// R. Its layout is required: `CONCATENATED` for Transformer-XL and XLNet,
+	// `INTERLEAVED` for Conformer. Its dim is the model's.
 	Sinusoidal *Sinusoidal `protobuf:"bytes,1,opt,name=sinusoidal,proto3" json:"sinusoidal,omitempty"`
-	// W_kR, [num_heads * head_dim, dim], as a linear layer stores it. Without one
-	// dim is head_dim and all heads share R.
+	// W_kR, as a linear layer stores it. Without one, dim is head_dim and all heads
+	// share R.
 	Projection *TableRef `protobuf:"bytes,2,opt,name=projection,proto3" json:"projection,omitempty"`
-	// Distances are clipped to [-clamp_len, clamp_len]; at least 1.
+	// Distances are clipped to [-clamp_len, clamp_len]. Unset: no clipping.
 	ClampLen *int64 `protobuf:"varint,3,opt,name=clamp_len,json=clampLen,proto3,oneof" json:"clamp_len,omitempty"`
-	// R(|i - j|), without direction.
+	// Takes R(|i - j|), without direction.
 	Symmetric     bool `protobuf:"varint,4,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -571,13 +577,13 @@ func (x *SinusoidalDistances) GetSymmetric() bool {
 	return false
 }
 
-// A vector for each key: r_ij = projection[h] positions[j].
+// The vector of key j is `projection[h] positions[j]`.
 type AbsoluteKeys struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// [at least key_length, dim].
+	// Vectors of at least key_length positions.
 	Positions *TableRef `protobuf:"bytes,1,opt,name=positions,proto3" json:"positions,omitempty"`
-	// W_k, [num_heads * head_dim, dim]. Without one dim is head_dim, and the table
-	// may be one for each of num_heads.
+	// W_k, as a linear layer stores it. Without one, dim is head_dim, and positions
+	// may have a first axis of heads.
 	Projection    *TableRef `protobuf:"bytes,2,opt,name=projection,proto3" json:"projection,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -627,26 +633,30 @@ func (x *AbsoluteKeys) GetProjection() *TableRef {
 	return nil
 }
 
-// Tokens of grids, row after row, queries and keys from token 0 on. The direction
-// is BIDIRECTIONAL. A pair has a vector for its rows and one for its columns:
+// The tokens of the grids stand row after row, queries and keys from token 0 on,
+// with the direction `BIDIRECTIONAL` and, if the grids differ, the alignment
+// `START`. A pair has a vector for its rows and one for its columns, with the
+// places of transformers' get_rel_pos:
 //
-//	r_ij = H[f(row of i, row of j)] + W[f(column of i, column of j)]
+//	H[f(row of i, row of j)] + W[f(column of i, column of j)]
+//	f(a, b) = a max(k/q, 1) - b max(q/k, 1) + (k - 1) max(q/k, 1)
 //
-// Of two sides q and k, H and W have 2 max(q, k) - 1 rows. f(a, b) is
-// a max(k/q, 1) - b max(q/k, 1) + (k - 1) max(q/k, 1), in float32, its fraction
-// dropped.
+// for sides q of the queries and k of the keys. f is in float32, its fraction
+// dropped. H and W have 2 max(q, k) - 1 rows.
 type DecomposedRelativePositions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// [rows, head_dim], shared by all heads. H is this table, stretched to as many
-	// rows as H has like a `learned_absolute` with INTERPOLATION_LINEAR.
+	// H, which all heads share. With another number of rows it is stretched as a
+	// learned_absolute is with `interpolation` `LINEAR`.
 	RelPosH *TableRef `protobuf:"bytes,1,opt,name=rel_pos_h,json=relPosH,proto3" json:"rel_pos_h,omitempty"`
-	// Likewise for W.
+	// The same for W.
 	RelPosW *TableRef `protobuf:"bytes,2,opt,name=rel_pos_w,json=relPosW,proto3" json:"rel_pos_w,omitempty"`
-	// Sides of the grids, in [1, 256]. query_length is query_height * query_width,
-	// key_length is key_height * key_width.
-	QueryHeight   int32 `protobuf:"varint,3,opt,name=query_height,json=queryHeight,proto3" json:"query_height,omitempty"`
-	QueryWidth    int32 `protobuf:"varint,4,opt,name=query_width,json=queryWidth,proto3" json:"query_width,omitempty"`
-	KeyHeight     int32 `protobuf:"varint,5,opt,name=key_height,json=keyHeight,proto3" json:"key_height,omitempty"`
+	// Rows of queries. query_length is query_height * query_width.
+	QueryHeight int32 `protobuf:"varint,3,opt,name=query_height,json=queryHeight,proto3" json:"query_height,omitempty"`
+	// Columns of queries.
+	QueryWidth int32 `protobuf:"varint,4,opt,name=query_width,json=queryWidth,proto3" json:"query_width,omitempty"`
+	// Rows of keys. key_length is key_height * key_width.
+	KeyHeight int32 `protobuf:"varint,5,opt,name=key_height,json=keyHeight,proto3" json:"key_height,omitempty"`
+	// Columns of keys.
 	KeyWidth      int32 `protobuf:"varint,6,opt,name=key_width,json=keyWidth,proto3" json:"key_width,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

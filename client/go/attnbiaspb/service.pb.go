@@ -29,483 +29,6 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What is asked for. The fields of one encoding, the extent that suits it, and
-// the output.
-type TensorSpec struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Types that are valid to be assigned to Extent:
-	//
-	//	*TensorSpec_Table
-	//	*TensorSpec_Pair
-	//	*TensorSpec_Grid
-	Extent isTensorSpec_Extent `protobuf_oneof:"extent"`
-	Output *Output             `protobuf:"bytes,4,opt,name=output,proto3" json:"output,omitempty"`
-	// Types that are valid to be assigned to Encoding:
-	//
-	//	*TensorSpec_Sinusoidal
-	//	*TensorSpec_T5
-	//	*TensorSpec_Alibi
-	//	*TensorSpec_LearnedAbsolute
-	//	*TensorSpec_Rotary
-	//	*TensorSpec_Xpos
-	//	*TensorSpec_MultiAxisSinusoidal
-	//	*TensorSpec_LearnedRelative
-	//	*TensorSpec_Kerple
-	//	*TensorSpec_Sandwich
-	//	*TensorSpec_Fire
-	//	*TensorSpec_DynamicPositionBias
-	//	*TensorSpec_Deberta
-	//	*TensorSpec_Shaw
-	//	*TensorSpec_TransformerXl
-	//	*TensorSpec_Xlnet
-	//	*TensorSpec_Conformer
-	//	*TensorSpec_SymmetricSinusoidal
-	//	*TensorSpec_Swin
-	//	*TensorSpec_SwinV2
-	//	*TensorSpec_Beit
-	//	*TensorSpec_Tupe
-	Encoding      isTensorSpec_Encoding `protobuf_oneof:"encoding"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *TensorSpec) Reset() {
-	*x = TensorSpec{}
-	mi := &file_attnbias_v1_service_proto_msgTypes[0]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *TensorSpec) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*TensorSpec) ProtoMessage() {}
-
-func (x *TensorSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_service_proto_msgTypes[0]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use TensorSpec.ProtoReflect.Descriptor instead.
-func (*TensorSpec) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{0}
-}
-
-func (x *TensorSpec) GetExtent() isTensorSpec_Extent {
-	if x != nil {
-		return x.Extent
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetTable() *TableExtent {
-	if x != nil {
-		if x, ok := x.Extent.(*TensorSpec_Table); ok {
-			return x.Table
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetPair() *PairExtent {
-	if x != nil {
-		if x, ok := x.Extent.(*TensorSpec_Pair); ok {
-			return x.Pair
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetGrid() *GridExtent {
-	if x != nil {
-		if x, ok := x.Extent.(*TensorSpec_Grid); ok {
-			return x.Grid
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetOutput() *Output {
-	if x != nil {
-		return x.Output
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetEncoding() isTensorSpec_Encoding {
-	if x != nil {
-		return x.Encoding
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetSinusoidal() *Sinusoidal {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_Sinusoidal); ok {
-			return x.Sinusoidal
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetT5() *T5 {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_T5); ok {
-			return x.T5
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetAlibi() *Alibi {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_Alibi); ok {
-			return x.Alibi
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetLearnedAbsolute() *LearnedAbsolute {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_LearnedAbsolute); ok {
-			return x.LearnedAbsolute
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetRotary() *Rotary {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_Rotary); ok {
-			return x.Rotary
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetXpos() *Xpos {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_Xpos); ok {
-			return x.Xpos
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetMultiAxisSinusoidal() *MultiAxisSinusoidal {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_MultiAxisSinusoidal); ok {
-			return x.MultiAxisSinusoidal
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetLearnedRelative() *LearnedRelative {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_LearnedRelative); ok {
-			return x.LearnedRelative
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetKerple() *Kerple {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_Kerple); ok {
-			return x.Kerple
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetSandwich() *Sandwich {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_Sandwich); ok {
-			return x.Sandwich
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetFire() *Fire {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_Fire); ok {
-			return x.Fire
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetDynamicPositionBias() *DynamicPositionBias {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_DynamicPositionBias); ok {
-			return x.DynamicPositionBias
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetDeberta() *Deberta {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_Deberta); ok {
-			return x.Deberta
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetShaw() *Shaw {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_Shaw); ok {
-			return x.Shaw
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetTransformerXl() *TransformerXl {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_TransformerXl); ok {
-			return x.TransformerXl
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetXlnet() *Xlnet {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_Xlnet); ok {
-			return x.Xlnet
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetConformer() *Conformer {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_Conformer); ok {
-			return x.Conformer
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetSymmetricSinusoidal() *SymmetricSinusoidal {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_SymmetricSinusoidal); ok {
-			return x.SymmetricSinusoidal
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetSwin() *Swin {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_Swin); ok {
-			return x.Swin
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetSwinV2() *SwinV2 {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_SwinV2); ok {
-			return x.SwinV2
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetBeit() *Beit {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_Beit); ok {
-			return x.Beit
-		}
-	}
-	return nil
-}
-
-func (x *TensorSpec) GetTupe() *Tupe {
-	if x != nil {
-		if x, ok := x.Encoding.(*TensorSpec_Tupe); ok {
-			return x.Tupe
-		}
-	}
-	return nil
-}
-
-type isTensorSpec_Extent interface {
-	isTensorSpec_Extent()
-}
-
-type TensorSpec_Table struct {
-	// For encodings of absolute positions.
-	Table *TableExtent `protobuf:"bytes,1,opt,name=table,proto3,oneof"`
-}
-
-type TensorSpec_Pair struct {
-	// For encodings of query and key positions.
-	Pair *PairExtent `protobuf:"bytes,2,opt,name=pair,proto3,oneof"`
-}
-
-type TensorSpec_Grid struct {
-	// For encodings of tokens on a grid.
-	Grid *GridExtent `protobuf:"bytes,3,opt,name=grid,proto3,oneof"`
-}
-
-func (*TensorSpec_Table) isTensorSpec_Extent() {}
-
-func (*TensorSpec_Pair) isTensorSpec_Extent() {}
-
-func (*TensorSpec_Grid) isTensorSpec_Extent() {}
-
-type isTensorSpec_Encoding interface {
-	isTensorSpec_Encoding()
-}
-
-type TensorSpec_Sinusoidal struct {
-	Sinusoidal *Sinusoidal `protobuf:"bytes,16,opt,name=sinusoidal,proto3,oneof"`
-}
-
-type TensorSpec_T5 struct {
-	T5 *T5 `protobuf:"bytes,17,opt,name=t5,proto3,oneof"`
-}
-
-type TensorSpec_Alibi struct {
-	Alibi *Alibi `protobuf:"bytes,18,opt,name=alibi,proto3,oneof"`
-}
-
-type TensorSpec_LearnedAbsolute struct {
-	LearnedAbsolute *LearnedAbsolute `protobuf:"bytes,19,opt,name=learned_absolute,json=learnedAbsolute,proto3,oneof"`
-}
-
-type TensorSpec_Rotary struct {
-	Rotary *Rotary `protobuf:"bytes,20,opt,name=rotary,proto3,oneof"`
-}
-
-type TensorSpec_Xpos struct {
-	Xpos *Xpos `protobuf:"bytes,21,opt,name=xpos,proto3,oneof"`
-}
-
-type TensorSpec_MultiAxisSinusoidal struct {
-	MultiAxisSinusoidal *MultiAxisSinusoidal `protobuf:"bytes,22,opt,name=multi_axis_sinusoidal,json=multiAxisSinusoidal,proto3,oneof"`
-}
-
-type TensorSpec_LearnedRelative struct {
-	LearnedRelative *LearnedRelative `protobuf:"bytes,23,opt,name=learned_relative,json=learnedRelative,proto3,oneof"`
-}
-
-type TensorSpec_Kerple struct {
-	Kerple *Kerple `protobuf:"bytes,24,opt,name=kerple,proto3,oneof"`
-}
-
-type TensorSpec_Sandwich struct {
-	Sandwich *Sandwich `protobuf:"bytes,25,opt,name=sandwich,proto3,oneof"`
-}
-
-type TensorSpec_Fire struct {
-	Fire *Fire `protobuf:"bytes,26,opt,name=fire,proto3,oneof"`
-}
-
-type TensorSpec_DynamicPositionBias struct {
-	DynamicPositionBias *DynamicPositionBias `protobuf:"bytes,27,opt,name=dynamic_position_bias,json=dynamicPositionBias,proto3,oneof"`
-}
-
-type TensorSpec_Deberta struct {
-	Deberta *Deberta `protobuf:"bytes,28,opt,name=deberta,proto3,oneof"`
-}
-
-type TensorSpec_Shaw struct {
-	Shaw *Shaw `protobuf:"bytes,29,opt,name=shaw,proto3,oneof"`
-}
-
-type TensorSpec_TransformerXl struct {
-	TransformerXl *TransformerXl `protobuf:"bytes,30,opt,name=transformer_xl,json=transformerXl,proto3,oneof"`
-}
-
-type TensorSpec_Xlnet struct {
-	Xlnet *Xlnet `protobuf:"bytes,31,opt,name=xlnet,proto3,oneof"`
-}
-
-type TensorSpec_Conformer struct {
-	Conformer *Conformer `protobuf:"bytes,32,opt,name=conformer,proto3,oneof"`
-}
-
-type TensorSpec_SymmetricSinusoidal struct {
-	SymmetricSinusoidal *SymmetricSinusoidal `protobuf:"bytes,33,opt,name=symmetric_sinusoidal,json=symmetricSinusoidal,proto3,oneof"`
-}
-
-type TensorSpec_Swin struct {
-	Swin *Swin `protobuf:"bytes,34,opt,name=swin,proto3,oneof"`
-}
-
-type TensorSpec_SwinV2 struct {
-	SwinV2 *SwinV2 `protobuf:"bytes,35,opt,name=swin_v2,json=swinV2,proto3,oneof"`
-}
-
-type TensorSpec_Beit struct {
-	Beit *Beit `protobuf:"bytes,36,opt,name=beit,proto3,oneof"`
-}
-
-type TensorSpec_Tupe struct {
-	Tupe *Tupe `protobuf:"bytes,37,opt,name=tupe,proto3,oneof"`
-}
-
-func (*TensorSpec_Sinusoidal) isTensorSpec_Encoding() {}
-
-func (*TensorSpec_T5) isTensorSpec_Encoding() {}
-
-func (*TensorSpec_Alibi) isTensorSpec_Encoding() {}
-
-func (*TensorSpec_LearnedAbsolute) isTensorSpec_Encoding() {}
-
-func (*TensorSpec_Rotary) isTensorSpec_Encoding() {}
-
-func (*TensorSpec_Xpos) isTensorSpec_Encoding() {}
-
-func (*TensorSpec_MultiAxisSinusoidal) isTensorSpec_Encoding() {}
-
-func (*TensorSpec_LearnedRelative) isTensorSpec_Encoding() {}
-
-func (*TensorSpec_Kerple) isTensorSpec_Encoding() {}
-
-func (*TensorSpec_Sandwich) isTensorSpec_Encoding() {}
-
-func (*TensorSpec_Fire) isTensorSpec_Encoding() {}
-
-func (*TensorSpec_DynamicPositionBias) isTensorSpec_Encoding() {}
-
-func (*TensorSpec_Deberta) isTensorSpec_Encoding() {}
-
-func (*TensorSpec_Shaw) isTensorSpec_Encoding() {}
-
-func (*TensorSpec_TransformerXl) isTensorSpec_Encoding() {}
-
-func (*TensorSpec_Xlnet) isTensorSpec_Encoding() {}
-
-func (*TensorSpec_Conformer) isTensorSpec_Encoding() {}
-
-func (*TensorSpec_SymmetricSinusoidal) isTensorSpec_Encoding() {}
-
-func (*TensorSpec_Swin) isTensorSpec_Encoding() {}
-
-func (*TensorSpec_SwinV2) isTensorSpec_Encoding() {}
-
-func (*TensorSpec_Beit) isTensorSpec_Encoding() {}
-
-func (*TensorSpec_Tupe) isTensorSpec_Encoding() {}
-
 // The description of a payload, which is the concatenation of its parts.
 type TensorHeader struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -530,7 +53,7 @@ type TensorHeader struct {
 
 func (x *TensorHeader) Reset() {
 	*x = TensorHeader{}
-	mi := &file_attnbias_v1_service_proto_msgTypes[1]
+	mi := &file_attnbias_v1_service_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -542,7 +65,7 @@ func (x *TensorHeader) String() string {
 func (*TensorHeader) ProtoMessage() {}
 
 func (x *TensorHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_service_proto_msgTypes[1]
+	mi := &file_attnbias_v1_service_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -555,7 +78,7 @@ func (x *TensorHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorHeader.ProtoReflect.Descriptor instead.
 func (*TensorHeader) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{1}
+	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *TensorHeader) GetParts() []*TensorPart {
@@ -618,7 +141,7 @@ type DerivedValue struct {
 
 func (x *DerivedValue) Reset() {
 	*x = DerivedValue{}
-	mi := &file_attnbias_v1_service_proto_msgTypes[2]
+	mi := &file_attnbias_v1_service_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -630,7 +153,7 @@ func (x *DerivedValue) String() string {
 func (*DerivedValue) ProtoMessage() {}
 
 func (x *DerivedValue) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_service_proto_msgTypes[2]
+	mi := &file_attnbias_v1_service_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -643,7 +166,7 @@ func (x *DerivedValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DerivedValue.ProtoReflect.Descriptor instead.
 func (*DerivedValue) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{2}
+	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *DerivedValue) GetName() string {
@@ -669,7 +192,7 @@ type DescribeTensorRequest struct {
 
 func (x *DescribeTensorRequest) Reset() {
 	*x = DescribeTensorRequest{}
-	mi := &file_attnbias_v1_service_proto_msgTypes[3]
+	mi := &file_attnbias_v1_service_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -681,7 +204,7 @@ func (x *DescribeTensorRequest) String() string {
 func (*DescribeTensorRequest) ProtoMessage() {}
 
 func (x *DescribeTensorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_service_proto_msgTypes[3]
+	mi := &file_attnbias_v1_service_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -694,7 +217,7 @@ func (x *DescribeTensorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTensorRequest.ProtoReflect.Descriptor instead.
 func (*DescribeTensorRequest) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{3}
+	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *DescribeTensorRequest) GetSpec() *TensorSpec {
@@ -715,7 +238,7 @@ type DescribeTensorResponse struct {
 
 func (x *DescribeTensorResponse) Reset() {
 	*x = DescribeTensorResponse{}
-	mi := &file_attnbias_v1_service_proto_msgTypes[4]
+	mi := &file_attnbias_v1_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -727,7 +250,7 @@ func (x *DescribeTensorResponse) String() string {
 func (*DescribeTensorResponse) ProtoMessage() {}
 
 func (x *DescribeTensorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_service_proto_msgTypes[4]
+	mi := &file_attnbias_v1_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -740,7 +263,7 @@ func (x *DescribeTensorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTensorResponse.ProtoReflect.Descriptor instead.
 func (*DescribeTensorResponse) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{4}
+	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *DescribeTensorResponse) GetHeader() *TensorHeader {
@@ -766,7 +289,7 @@ type GetTensorRequest struct {
 
 func (x *GetTensorRequest) Reset() {
 	*x = GetTensorRequest{}
-	mi := &file_attnbias_v1_service_proto_msgTypes[5]
+	mi := &file_attnbias_v1_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -778,7 +301,7 @@ func (x *GetTensorRequest) String() string {
 func (*GetTensorRequest) ProtoMessage() {}
 
 func (x *GetTensorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_service_proto_msgTypes[5]
+	mi := &file_attnbias_v1_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -791,7 +314,7 @@ func (x *GetTensorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTensorRequest.ProtoReflect.Descriptor instead.
 func (*GetTensorRequest) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{5}
+	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *GetTensorRequest) GetSpec() *TensorSpec {
@@ -815,7 +338,7 @@ type GetTensorResponse struct {
 
 func (x *GetTensorResponse) Reset() {
 	*x = GetTensorResponse{}
-	mi := &file_attnbias_v1_service_proto_msgTypes[6]
+	mi := &file_attnbias_v1_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -827,7 +350,7 @@ func (x *GetTensorResponse) String() string {
 func (*GetTensorResponse) ProtoMessage() {}
 
 func (x *GetTensorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_service_proto_msgTypes[6]
+	mi := &file_attnbias_v1_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -840,7 +363,7 @@ func (x *GetTensorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTensorResponse.ProtoReflect.Descriptor instead.
 func (*GetTensorResponse) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{6}
+	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetTensorResponse) GetHeader() *TensorHeader {
@@ -889,7 +412,7 @@ type StreamTensorRequest struct {
 
 func (x *StreamTensorRequest) Reset() {
 	*x = StreamTensorRequest{}
-	mi := &file_attnbias_v1_service_proto_msgTypes[7]
+	mi := &file_attnbias_v1_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -901,7 +424,7 @@ func (x *StreamTensorRequest) String() string {
 func (*StreamTensorRequest) ProtoMessage() {}
 
 func (x *StreamTensorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_service_proto_msgTypes[7]
+	mi := &file_attnbias_v1_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -914,7 +437,7 @@ func (x *StreamTensorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamTensorRequest.ProtoReflect.Descriptor instead.
 func (*StreamTensorRequest) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{7}
+	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *StreamTensorRequest) GetSpec() *TensorSpec {
@@ -969,7 +492,7 @@ type StreamTensorResponse struct {
 
 func (x *StreamTensorResponse) Reset() {
 	*x = StreamTensorResponse{}
-	mi := &file_attnbias_v1_service_proto_msgTypes[8]
+	mi := &file_attnbias_v1_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -981,7 +504,7 @@ func (x *StreamTensorResponse) String() string {
 func (*StreamTensorResponse) ProtoMessage() {}
 
 func (x *StreamTensorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_service_proto_msgTypes[8]
+	mi := &file_attnbias_v1_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -994,7 +517,7 @@ func (x *StreamTensorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamTensorResponse.ProtoReflect.Descriptor instead.
 func (*StreamTensorResponse) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{8}
+	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *StreamTensorResponse) GetHeader() *TensorHeader {
@@ -1044,7 +567,7 @@ type ListTablesRequest struct {
 
 func (x *ListTablesRequest) Reset() {
 	*x = ListTablesRequest{}
-	mi := &file_attnbias_v1_service_proto_msgTypes[9]
+	mi := &file_attnbias_v1_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1056,7 +579,7 @@ func (x *ListTablesRequest) String() string {
 func (*ListTablesRequest) ProtoMessage() {}
 
 func (x *ListTablesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_service_proto_msgTypes[9]
+	mi := &file_attnbias_v1_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1069,7 +592,7 @@ func (x *ListTablesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTablesRequest.ProtoReflect.Descriptor instead.
 func (*ListTablesRequest) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{9}
+	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListTablesRequest) GetPageSize() int32 {
@@ -1099,7 +622,7 @@ type ListTablesResponse struct {
 
 func (x *ListTablesResponse) Reset() {
 	*x = ListTablesResponse{}
-	mi := &file_attnbias_v1_service_proto_msgTypes[10]
+	mi := &file_attnbias_v1_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1111,7 +634,7 @@ func (x *ListTablesResponse) String() string {
 func (*ListTablesResponse) ProtoMessage() {}
 
 func (x *ListTablesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_service_proto_msgTypes[10]
+	mi := &file_attnbias_v1_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1124,7 +647,7 @@ func (x *ListTablesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTablesResponse.ProtoReflect.Descriptor instead.
 func (*ListTablesResponse) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{10}
+	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListTablesResponse) GetTables() []*TableInfo {
@@ -1162,7 +685,7 @@ type TableInfo struct {
 
 func (x *TableInfo) Reset() {
 	*x = TableInfo{}
-	mi := &file_attnbias_v1_service_proto_msgTypes[11]
+	mi := &file_attnbias_v1_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1174,7 +697,7 @@ func (x *TableInfo) String() string {
 func (*TableInfo) ProtoMessage() {}
 
 func (x *TableInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_service_proto_msgTypes[11]
+	mi := &file_attnbias_v1_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1187,7 +710,7 @@ func (x *TableInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableInfo.ProtoReflect.Descriptor instead.
 func (*TableInfo) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{11}
+	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TableInfo) GetName() string {
@@ -1240,7 +763,7 @@ type GetServerInfoRequest struct {
 
 func (x *GetServerInfoRequest) Reset() {
 	*x = GetServerInfoRequest{}
-	mi := &file_attnbias_v1_service_proto_msgTypes[12]
+	mi := &file_attnbias_v1_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1252,7 +775,7 @@ func (x *GetServerInfoRequest) String() string {
 func (*GetServerInfoRequest) ProtoMessage() {}
 
 func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_service_proto_msgTypes[12]
+	mi := &file_attnbias_v1_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1265,7 +788,7 @@ func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{12}
+	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{11}
 }
 
 type GetServerInfoResponse struct {
@@ -1286,7 +809,7 @@ type GetServerInfoResponse struct {
 
 func (x *GetServerInfoResponse) Reset() {
 	*x = GetServerInfoResponse{}
-	mi := &file_attnbias_v1_service_proto_msgTypes[13]
+	mi := &file_attnbias_v1_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1298,7 +821,7 @@ func (x *GetServerInfoResponse) String() string {
 func (*GetServerInfoResponse) ProtoMessage() {}
 
 func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_service_proto_msgTypes[13]
+	mi := &file_attnbias_v1_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1311,7 +834,7 @@ func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetServerInfoResponse) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{13}
+	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetServerInfoResponse) GetVersion() string {
@@ -1374,7 +897,7 @@ type ServerLimits struct {
 
 func (x *ServerLimits) Reset() {
 	*x = ServerLimits{}
-	mi := &file_attnbias_v1_service_proto_msgTypes[14]
+	mi := &file_attnbias_v1_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1386,7 +909,7 @@ func (x *ServerLimits) String() string {
 func (*ServerLimits) ProtoMessage() {}
 
 func (x *ServerLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_attnbias_v1_service_proto_msgTypes[14]
+	mi := &file_attnbias_v1_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1399,7 +922,7 @@ func (x *ServerLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerLimits.ProtoReflect.Descriptor instead.
 func (*ServerLimits) Descriptor() ([]byte, []int) {
-	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{14}
+	return file_attnbias_v1_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ServerLimits) GetMaxUnaryBytes() int64 {
@@ -1448,40 +971,7 @@ var File_attnbias_v1_service_proto protoreflect.FileDescriptor
 
 const file_attnbias_v1_service_proto_rawDesc = "" +
 	"\n" +
-	"\x19attnbias/v1/service.proto\x12\vattnbias.v1\x1a\x1battnbias/v1/encodings.proto\x1a\x18attnbias/v1/logits.proto\x1a\x18attnbias/v1/tensor.proto\"\x9a\v\n" +
-	"\n" +
-	"TensorSpec\x120\n" +
-	"\x05table\x18\x01 \x01(\v2\x18.attnbias.v1.TableExtentH\x00R\x05table\x12-\n" +
-	"\x04pair\x18\x02 \x01(\v2\x17.attnbias.v1.PairExtentH\x00R\x04pair\x12-\n" +
-	"\x04grid\x18\x03 \x01(\v2\x17.attnbias.v1.GridExtentH\x00R\x04grid\x12+\n" +
-	"\x06output\x18\x04 \x01(\v2\x13.attnbias.v1.OutputR\x06output\x129\n" +
-	"\n" +
-	"sinusoidal\x18\x10 \x01(\v2\x17.attnbias.v1.SinusoidalH\x01R\n" +
-	"sinusoidal\x12!\n" +
-	"\x02t5\x18\x11 \x01(\v2\x0f.attnbias.v1.T5H\x01R\x02t5\x12*\n" +
-	"\x05alibi\x18\x12 \x01(\v2\x12.attnbias.v1.AlibiH\x01R\x05alibi\x12I\n" +
-	"\x10learned_absolute\x18\x13 \x01(\v2\x1c.attnbias.v1.LearnedAbsoluteH\x01R\x0flearnedAbsolute\x12-\n" +
-	"\x06rotary\x18\x14 \x01(\v2\x13.attnbias.v1.RotaryH\x01R\x06rotary\x12'\n" +
-	"\x04xpos\x18\x15 \x01(\v2\x11.attnbias.v1.XposH\x01R\x04xpos\x12V\n" +
-	"\x15multi_axis_sinusoidal\x18\x16 \x01(\v2 .attnbias.v1.MultiAxisSinusoidalH\x01R\x13multiAxisSinusoidal\x12I\n" +
-	"\x10learned_relative\x18\x17 \x01(\v2\x1c.attnbias.v1.LearnedRelativeH\x01R\x0flearnedRelative\x12-\n" +
-	"\x06kerple\x18\x18 \x01(\v2\x13.attnbias.v1.KerpleH\x01R\x06kerple\x123\n" +
-	"\bsandwich\x18\x19 \x01(\v2\x15.attnbias.v1.SandwichH\x01R\bsandwich\x12'\n" +
-	"\x04fire\x18\x1a \x01(\v2\x11.attnbias.v1.FireH\x01R\x04fire\x12V\n" +
-	"\x15dynamic_position_bias\x18\x1b \x01(\v2 .attnbias.v1.DynamicPositionBiasH\x01R\x13dynamicPositionBias\x120\n" +
-	"\adeberta\x18\x1c \x01(\v2\x14.attnbias.v1.DebertaH\x01R\adeberta\x12'\n" +
-	"\x04shaw\x18\x1d \x01(\v2\x11.attnbias.v1.ShawH\x01R\x04shaw\x12C\n" +
-	"\x0etransformer_xl\x18\x1e \x01(\v2\x1a.attnbias.v1.TransformerXlH\x01R\rtransformerXl\x12*\n" +
-	"\x05xlnet\x18\x1f \x01(\v2\x12.attnbias.v1.XlnetH\x01R\x05xlnet\x126\n" +
-	"\tconformer\x18  \x01(\v2\x16.attnbias.v1.ConformerH\x01R\tconformer\x12U\n" +
-	"\x14symmetric_sinusoidal\x18! \x01(\v2 .attnbias.v1.SymmetricSinusoidalH\x01R\x13symmetricSinusoidal\x12'\n" +
-	"\x04swin\x18\" \x01(\v2\x11.attnbias.v1.SwinH\x01R\x04swin\x12.\n" +
-	"\aswin_v2\x18# \x01(\v2\x13.attnbias.v1.SwinV2H\x01R\x06swinV2\x12'\n" +
-	"\x04beit\x18$ \x01(\v2\x11.attnbias.v1.BeitH\x01R\x04beit\x12'\n" +
-	"\x04tupe\x18% \x01(\v2\x11.attnbias.v1.TupeH\x01R\x04tupeB\b\n" +
-	"\x06extentB\n" +
-	"\n" +
-	"\bencoding\"\xe6\x02\n" +
+	"\x19attnbias/v1/service.proto\x12\vattnbias.v1\x1a\x1battnbias/v1/encodings.proto\x1a\x18attnbias/v1/logits.proto\x1a\x18attnbias/v1/tensor.proto\"\xe6\x02\n" +
 	"\fTensorHeader\x12-\n" +
 	"\x05parts\x18\x01 \x03(\v2\x17.attnbias.v1.TensorPartR\x05parts\x12\x1f\n" +
 	"\vtotal_bytes\x18\x02 \x01(\x03R\n" +
@@ -1574,114 +1064,62 @@ func file_attnbias_v1_service_proto_rawDescGZIP() []byte {
 	return file_attnbias_v1_service_proto_rawDescData
 }
 
-var file_attnbias_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_attnbias_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_attnbias_v1_service_proto_goTypes = []any{
-	(*TensorSpec)(nil),             // 0: attnbias.v1.TensorSpec
-	(*TensorHeader)(nil),           // 1: attnbias.v1.TensorHeader
-	(*DerivedValue)(nil),           // 2: attnbias.v1.DerivedValue
-	(*DescribeTensorRequest)(nil),  // 3: attnbias.v1.DescribeTensorRequest
-	(*DescribeTensorResponse)(nil), // 4: attnbias.v1.DescribeTensorResponse
-	(*GetTensorRequest)(nil),       // 5: attnbias.v1.GetTensorRequest
-	(*GetTensorResponse)(nil),      // 6: attnbias.v1.GetTensorResponse
-	(*StreamTensorRequest)(nil),    // 7: attnbias.v1.StreamTensorRequest
-	(*StreamTensorResponse)(nil),   // 8: attnbias.v1.StreamTensorResponse
-	(*ListTablesRequest)(nil),      // 9: attnbias.v1.ListTablesRequest
-	(*ListTablesResponse)(nil),     // 10: attnbias.v1.ListTablesResponse
-	(*TableInfo)(nil),              // 11: attnbias.v1.TableInfo
-	(*GetServerInfoRequest)(nil),   // 12: attnbias.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil),  // 13: attnbias.v1.GetServerInfoResponse
-	(*ServerLimits)(nil),           // 14: attnbias.v1.ServerLimits
-	(*TableExtent)(nil),            // 15: attnbias.v1.TableExtent
-	(*PairExtent)(nil),             // 16: attnbias.v1.PairExtent
-	(*GridExtent)(nil),             // 17: attnbias.v1.GridExtent
-	(*Output)(nil),                 // 18: attnbias.v1.Output
-	(*Sinusoidal)(nil),             // 19: attnbias.v1.Sinusoidal
-	(*T5)(nil),                     // 20: attnbias.v1.T5
-	(*Alibi)(nil),                  // 21: attnbias.v1.Alibi
-	(*LearnedAbsolute)(nil),        // 22: attnbias.v1.LearnedAbsolute
-	(*Rotary)(nil),                 // 23: attnbias.v1.Rotary
-	(*Xpos)(nil),                   // 24: attnbias.v1.Xpos
-	(*MultiAxisSinusoidal)(nil),    // 25: attnbias.v1.MultiAxisSinusoidal
-	(*LearnedRelative)(nil),        // 26: attnbias.v1.LearnedRelative
-	(*Kerple)(nil),                 // 27: attnbias.v1.Kerple
-	(*Sandwich)(nil),               // 28: attnbias.v1.Sandwich
-	(*Fire)(nil),                   // 29: attnbias.v1.Fire
-	(*DynamicPositionBias)(nil),    // 30: attnbias.v1.DynamicPositionBias
-	(*Deberta)(nil),                // 31: attnbias.v1.Deberta
-	(*Shaw)(nil),                   // 32: attnbias.v1.Shaw
-	(*TransformerXl)(nil),          // 33: attnbias.v1.TransformerXl
-	(*Xlnet)(nil),                  // 34: attnbias.v1.Xlnet
-	(*Conformer)(nil),              // 35: attnbias.v1.Conformer
-	(*SymmetricSinusoidal)(nil),    // 36: attnbias.v1.SymmetricSinusoidal
-	(*Swin)(nil),                   // 37: attnbias.v1.Swin
-	(*SwinV2)(nil),                 // 38: attnbias.v1.SwinV2
-	(*Beit)(nil),                   // 39: attnbias.v1.Beit
-	(*Tupe)(nil),                   // 40: attnbias.v1.Tupe
-	(*TensorPart)(nil),             // 41: attnbias.v1.TensorPart
-	(*Range)(nil),                  // 42: attnbias.v1.Range
-	(DataType)(0),                  // 43: attnbias.v1.DataType
-	(*ComputeLogitsRequest)(nil),   // 44: attnbias.v1.ComputeLogitsRequest
-	(*ComputeLogitsResponse)(nil),  // 45: attnbias.v1.ComputeLogitsResponse
+	(*TensorHeader)(nil),           // 0: attnbias.v1.TensorHeader
+	(*DerivedValue)(nil),           // 1: attnbias.v1.DerivedValue
+	(*DescribeTensorRequest)(nil),  // 2: attnbias.v1.DescribeTensorRequest
+	(*DescribeTensorResponse)(nil), // 3: attnbias.v1.DescribeTensorResponse
+	(*GetTensorRequest)(nil),       // 4: attnbias.v1.GetTensorRequest
+	(*GetTensorResponse)(nil),      // 5: attnbias.v1.GetTensorResponse
+	(*StreamTensorRequest)(nil),    // 6: attnbias.v1.StreamTensorRequest
+	(*StreamTensorResponse)(nil),   // 7: attnbias.v1.StreamTensorResponse
+	(*ListTablesRequest)(nil),      // 8: attnbias.v1.ListTablesRequest
+	(*ListTablesResponse)(nil),     // 9: attnbias.v1.ListTablesResponse
+	(*TableInfo)(nil),              // 10: attnbias.v1.TableInfo
+	(*GetServerInfoRequest)(nil),   // 11: attnbias.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil),  // 12: attnbias.v1.GetServerInfoResponse
+	(*ServerLimits)(nil),           // 13: attnbias.v1.ServerLimits
+	(*TensorPart)(nil),             // 14: attnbias.v1.TensorPart
+	(*TensorSpec)(nil),             // 15: attnbias.v1.TensorSpec
+	(*Range)(nil),                  // 16: attnbias.v1.Range
+	(DataType)(0),                  // 17: attnbias.v1.DataType
+	(*ComputeLogitsRequest)(nil),   // 18: attnbias.v1.ComputeLogitsRequest
+	(*ComputeLogitsResponse)(nil),  // 19: attnbias.v1.ComputeLogitsResponse
 }
 var file_attnbias_v1_service_proto_depIdxs = []int32{
-	15, // 0: attnbias.v1.TensorSpec.table:type_name -> attnbias.v1.TableExtent
-	16, // 1: attnbias.v1.TensorSpec.pair:type_name -> attnbias.v1.PairExtent
-	17, // 2: attnbias.v1.TensorSpec.grid:type_name -> attnbias.v1.GridExtent
-	18, // 3: attnbias.v1.TensorSpec.output:type_name -> attnbias.v1.Output
-	19, // 4: attnbias.v1.TensorSpec.sinusoidal:type_name -> attnbias.v1.Sinusoidal
-	20, // 5: attnbias.v1.TensorSpec.t5:type_name -> attnbias.v1.T5
-	21, // 6: attnbias.v1.TensorSpec.alibi:type_name -> attnbias.v1.Alibi
-	22, // 7: attnbias.v1.TensorSpec.learned_absolute:type_name -> attnbias.v1.LearnedAbsolute
-	23, // 8: attnbias.v1.TensorSpec.rotary:type_name -> attnbias.v1.Rotary
-	24, // 9: attnbias.v1.TensorSpec.xpos:type_name -> attnbias.v1.Xpos
-	25, // 10: attnbias.v1.TensorSpec.multi_axis_sinusoidal:type_name -> attnbias.v1.MultiAxisSinusoidal
-	26, // 11: attnbias.v1.TensorSpec.learned_relative:type_name -> attnbias.v1.LearnedRelative
-	27, // 12: attnbias.v1.TensorSpec.kerple:type_name -> attnbias.v1.Kerple
-	28, // 13: attnbias.v1.TensorSpec.sandwich:type_name -> attnbias.v1.Sandwich
-	29, // 14: attnbias.v1.TensorSpec.fire:type_name -> attnbias.v1.Fire
-	30, // 15: attnbias.v1.TensorSpec.dynamic_position_bias:type_name -> attnbias.v1.DynamicPositionBias
-	31, // 16: attnbias.v1.TensorSpec.deberta:type_name -> attnbias.v1.Deberta
-	32, // 17: attnbias.v1.TensorSpec.shaw:type_name -> attnbias.v1.Shaw
-	33, // 18: attnbias.v1.TensorSpec.transformer_xl:type_name -> attnbias.v1.TransformerXl
-	34, // 19: attnbias.v1.TensorSpec.xlnet:type_name -> attnbias.v1.Xlnet
-	35, // 20: attnbias.v1.TensorSpec.conformer:type_name -> attnbias.v1.Conformer
-	36, // 21: attnbias.v1.TensorSpec.symmetric_sinusoidal:type_name -> attnbias.v1.SymmetricSinusoidal
-	37, // 22: attnbias.v1.TensorSpec.swin:type_name -> attnbias.v1.Swin
-	38, // 23: attnbias.v1.TensorSpec.swin_v2:type_name -> attnbias.v1.SwinV2
-	39, // 24: attnbias.v1.TensorSpec.beit:type_name -> attnbias.v1.Beit
-	40, // 25: attnbias.v1.TensorSpec.tupe:type_name -> attnbias.v1.Tupe
-	41, // 26: attnbias.v1.TensorHeader.parts:type_name -> attnbias.v1.TensorPart
-	0,  // 27: attnbias.v1.TensorHeader.resolved_spec:type_name -> attnbias.v1.TensorSpec
-	42, // 28: attnbias.v1.TensorHeader.fully_masked_rows:type_name -> attnbias.v1.Range
-	2,  // 29: attnbias.v1.TensorHeader.derived:type_name -> attnbias.v1.DerivedValue
-	0,  // 30: attnbias.v1.DescribeTensorRequest.spec:type_name -> attnbias.v1.TensorSpec
-	1,  // 31: attnbias.v1.DescribeTensorResponse.header:type_name -> attnbias.v1.TensorHeader
-	0,  // 32: attnbias.v1.GetTensorRequest.spec:type_name -> attnbias.v1.TensorSpec
-	1,  // 33: attnbias.v1.GetTensorResponse.header:type_name -> attnbias.v1.TensorHeader
-	0,  // 34: attnbias.v1.StreamTensorRequest.spec:type_name -> attnbias.v1.TensorSpec
-	1,  // 35: attnbias.v1.StreamTensorResponse.header:type_name -> attnbias.v1.TensorHeader
-	11, // 36: attnbias.v1.ListTablesResponse.tables:type_name -> attnbias.v1.TableInfo
-	43, // 37: attnbias.v1.TableInfo.data_type:type_name -> attnbias.v1.DataType
-	0,  // 38: attnbias.v1.TableInfo.spec:type_name -> attnbias.v1.TensorSpec
-	43, // 39: attnbias.v1.GetServerInfoResponse.data_types:type_name -> attnbias.v1.DataType
-	14, // 40: attnbias.v1.GetServerInfoResponse.limits:type_name -> attnbias.v1.ServerLimits
-	3,  // 41: attnbias.v1.AttentionBiasService.DescribeTensor:input_type -> attnbias.v1.DescribeTensorRequest
-	5,  // 42: attnbias.v1.AttentionBiasService.GetTensor:input_type -> attnbias.v1.GetTensorRequest
-	7,  // 43: attnbias.v1.AttentionBiasService.StreamTensor:input_type -> attnbias.v1.StreamTensorRequest
-	9,  // 44: attnbias.v1.AttentionBiasService.ListTables:input_type -> attnbias.v1.ListTablesRequest
-	44, // 45: attnbias.v1.AttentionBiasService.ComputeLogits:input_type -> attnbias.v1.ComputeLogitsRequest
-	12, // 46: attnbias.v1.AttentionBiasService.GetServerInfo:input_type -> attnbias.v1.GetServerInfoRequest
-	4,  // 47: attnbias.v1.AttentionBiasService.DescribeTensor:output_type -> attnbias.v1.DescribeTensorResponse
-	6,  // 48: attnbias.v1.AttentionBiasService.GetTensor:output_type -> attnbias.v1.GetTensorResponse
-	8,  // 49: attnbias.v1.AttentionBiasService.StreamTensor:output_type -> attnbias.v1.StreamTensorResponse
-	10, // 50: attnbias.v1.AttentionBiasService.ListTables:output_type -> attnbias.v1.ListTablesResponse
-	45, // 51: attnbias.v1.AttentionBiasService.ComputeLogits:output_type -> attnbias.v1.ComputeLogitsResponse
-	13, // 52: attnbias.v1.AttentionBiasService.GetServerInfo:output_type -> attnbias.v1.GetServerInfoResponse
-	47, // [47:53] is the sub-list for method output_type
-	41, // [41:47] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	14, // 0: attnbias.v1.TensorHeader.parts:type_name -> attnbias.v1.TensorPart
+	15, // 1: attnbias.v1.TensorHeader.resolved_spec:type_name -> attnbias.v1.TensorSpec
+	16, // 2: attnbias.v1.TensorHeader.fully_masked_rows:type_name -> attnbias.v1.Range
+	1,  // 3: attnbias.v1.TensorHeader.derived:type_name -> attnbias.v1.DerivedValue
+	15, // 4: attnbias.v1.DescribeTensorRequest.spec:type_name -> attnbias.v1.TensorSpec
+	0,  // 5: attnbias.v1.DescribeTensorResponse.header:type_name -> attnbias.v1.TensorHeader
+	15, // 6: attnbias.v1.GetTensorRequest.spec:type_name -> attnbias.v1.TensorSpec
+	0,  // 7: attnbias.v1.GetTensorResponse.header:type_name -> attnbias.v1.TensorHeader
+	15, // 8: attnbias.v1.StreamTensorRequest.spec:type_name -> attnbias.v1.TensorSpec
+	0,  // 9: attnbias.v1.StreamTensorResponse.header:type_name -> attnbias.v1.TensorHeader
+	10, // 10: attnbias.v1.ListTablesResponse.tables:type_name -> attnbias.v1.TableInfo
+	17, // 11: attnbias.v1.TableInfo.data_type:type_name -> attnbias.v1.DataType
+	15, // 12: attnbias.v1.TableInfo.spec:type_name -> attnbias.v1.TensorSpec
+	17, // 13: attnbias.v1.GetServerInfoResponse.data_types:type_name -> attnbias.v1.DataType
+	13, // 14: attnbias.v1.GetServerInfoResponse.limits:type_name -> attnbias.v1.ServerLimits
+	2,  // 15: attnbias.v1.AttentionBiasService.DescribeTensor:input_type -> attnbias.v1.DescribeTensorRequest
+	4,  // 16: attnbias.v1.AttentionBiasService.GetTensor:input_type -> attnbias.v1.GetTensorRequest
+	6,  // 17: attnbias.v1.AttentionBiasService.StreamTensor:input_type -> attnbias.v1.StreamTensorRequest
+	8,  // 18: attnbias.v1.AttentionBiasService.ListTables:input_type -> attnbias.v1.ListTablesRequest
+	18, // 19: attnbias.v1.AttentionBiasService.ComputeLogits:input_type -> attnbias.v1.ComputeLogitsRequest
+	11, // 20: attnbias.v1.AttentionBiasService.GetServerInfo:input_type -> attnbias.v1.GetServerInfoRequest
+	3,  // 21: attnbias.v1.AttentionBiasService.DescribeTensor:output_type -> attnbias.v1.DescribeTensorResponse
+	5,  // 22: attnbias.v1.AttentionBiasService.GetTensor:output_type -> attnbias.v1.GetTensorResponse
+	7,  // 23: attnbias.v1.AttentionBiasService.StreamTensor:output_type -> attnbias.v1.StreamTensorResponse
+	9,  // 24: attnbias.v1.AttentionBiasService.ListTables:output_type -> attnbias.v1.ListTablesResponse
+	19, // 25: attnbias.v1.AttentionBiasService.ComputeLogits:output_type -> attnbias.v1.ComputeLogitsResponse
+	12, // 26: attnbias.v1.AttentionBiasService.GetServerInfo:output_type -> attnbias.v1.GetServerInfoResponse
+	21, // [21:27] is the sub-list for method output_type
+	15, // [15:21] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_attnbias_v1_service_proto_init() }
@@ -1692,43 +1130,16 @@ func file_attnbias_v1_service_proto_init() {
 	file_attnbias_v1_encodings_proto_init()
 	file_attnbias_v1_logits_proto_init()
 	file_attnbias_v1_tensor_proto_init()
-	file_attnbias_v1_service_proto_msgTypes[0].OneofWrappers = []any{
-		(*TensorSpec_Table)(nil),
-		(*TensorSpec_Pair)(nil),
-		(*TensorSpec_Grid)(nil),
-		(*TensorSpec_Sinusoidal)(nil),
-		(*TensorSpec_T5)(nil),
-		(*TensorSpec_Alibi)(nil),
-		(*TensorSpec_LearnedAbsolute)(nil),
-		(*TensorSpec_Rotary)(nil),
-		(*TensorSpec_Xpos)(nil),
-		(*TensorSpec_MultiAxisSinusoidal)(nil),
-		(*TensorSpec_LearnedRelative)(nil),
-		(*TensorSpec_Kerple)(nil),
-		(*TensorSpec_Sandwich)(nil),
-		(*TensorSpec_Fire)(nil),
-		(*TensorSpec_DynamicPositionBias)(nil),
-		(*TensorSpec_Deberta)(nil),
-		(*TensorSpec_Shaw)(nil),
-		(*TensorSpec_TransformerXl)(nil),
-		(*TensorSpec_Xlnet)(nil),
-		(*TensorSpec_Conformer)(nil),
-		(*TensorSpec_SymmetricSinusoidal)(nil),
-		(*TensorSpec_Swin)(nil),
-		(*TensorSpec_SwinV2)(nil),
-		(*TensorSpec_Beit)(nil),
-		(*TensorSpec_Tupe)(nil),
-	}
-	file_attnbias_v1_service_proto_msgTypes[4].OneofWrappers = []any{}
-	file_attnbias_v1_service_proto_msgTypes[6].OneofWrappers = []any{}
-	file_attnbias_v1_service_proto_msgTypes[8].OneofWrappers = []any{}
+	file_attnbias_v1_service_proto_msgTypes[3].OneofWrappers = []any{}
+	file_attnbias_v1_service_proto_msgTypes[5].OneofWrappers = []any{}
+	file_attnbias_v1_service_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_attnbias_v1_service_proto_rawDesc), len(file_attnbias_v1_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -209,14 +209,14 @@ func (Values) EnumDescriptor() ([]byte, []int) {
 	return file_attnbias_v1_tensor_proto_rawDescGZIP(), []int{2}
 }
 
-// The axes of a table of relative biases.
+// Axes of a table of relative biases, rows being buckets or positions.
 type TableLayout int32
 
 const (
 	TableLayout_TABLE_LAYOUT_UNSPECIFIED TableLayout = 0
-	// [num_buckets, num_heads] (transformers, x-transformers, torchscale).
+	// Rows before heads (transformers, x-transformers, torchscale).
 	TableLayout_TABLE_LAYOUT_BUCKETS_HEADS TableLayout = 1
-	// [num_heads, num_buckets] (T5X, flaxformer, FasterTransformer).
+	// Heads before rows (T5X, flaxformer, FasterTransformer).
 	TableLayout_TABLE_LAYOUT_HEADS_BUCKETS TableLayout = 2
 )
 
@@ -422,7 +422,7 @@ type TableRef struct {
 	//	*TableRef_Sha256
 	Source isTableRef_Source `protobuf_oneof:"source"`
 	// Order of the two axes; not for tables of one or three. Default:
-	// BUCKETS_HEADS. Never inferred.
+	// BUCKETS_HEADS. The server never infers it.
 	Layout        TableLayout `protobuf:"varint,4,opt,name=layout,proto3,enum=attnbias.v1.TableLayout" json:"layout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -530,7 +530,7 @@ func (*TableRef_Sha256) isTableRef_Source() {}
 // At most 2 MiB of numbers, row-major and little-endian; no NaN, no infinity.
 type InlineTable struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// F64, F32, F16 or BF16; required.
+	// F64, F32, F16 or BF16.
 	DataType      DataType `protobuf:"varint,1,opt,name=data_type,json=dataType,proto3,enum=attnbias.v1.DataType" json:"data_type,omitempty"`
 	Shape         []int64  `protobuf:"varint,2,rep,packed,name=shape,proto3" json:"shape,omitempty"`
 	Data          []byte   `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
@@ -648,7 +648,7 @@ func (x *TableExtent) GetPositionIds() []*PositionList {
 // ranges cut a window out of it.
 type PairExtent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Length of the whole, in [1, 2^40].
+	// Lengths of the whole.
 	QueryLength int64 `protobuf:"varint,1,opt,name=query_length,json=queryLength,proto3" json:"query_length,omitempty"`
 	KeyLength   int64 `protobuf:"varint,2,opt,name=key_length,json=keyLength,proto3" json:"key_length,omitempty"`
 	// Position of query 0. May be left out only where the lengths are equal: some
@@ -785,7 +785,6 @@ type PairExtent_Alignment struct {
 }
 
 type PairExtent_QueryOffset struct {
-	// In [-2^40, 2^40].
 	QueryOffset int64 `protobuf:"varint,4,opt,name=query_offset,json=queryOffset,proto3,oneof"`
 }
 
@@ -867,7 +866,7 @@ type Mask struct {
 	WindowLeft *int64 `protobuf:"varint,2,opt,name=window_left,json=windowLeft,proto3,oneof" json:"window_left,omitempty"`
 	// Masks j > i + window_right. Unset: unlimited.
 	WindowRight *int64 `protobuf:"varint,3,opt,name=window_right,json=windowRight,proto3,oneof" json:"window_right,omitempty"`
-	// What masked elements become. Default: negative infinity.
+	// Value of masked elements. Default: negative infinity.
 	//
 	// Types that are valid to be assigned to Fill:
 	//
@@ -975,17 +974,18 @@ func (*Mask_FillLowest) isMask_Fill() {}
 // What becomes of the numbers.
 type Output struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Default: F32 (I32 with BUCKETS).
+	// Element type. Default: F32, or I32 with BUCKETS.
 	DataType DataType `protobuf:"varint,1,opt,name=data_type,json=dataType,proto3,enum=attnbias.v1.DataType" json:"data_type,omitempty"`
-	// A form that the encoding does not have is INVALID_ARGUMENT.
+	// Form. One that the encoding does not have is INVALID_ARGUMENT.
 	Form Form `protobuf:"varint,2,opt,name=form,proto3,enum=attnbias.v1.Form" json:"form,omitempty"`
-	// Default: BIAS; BUCKETS for encodings that are indices alone.
+	// Numbers that are asked for. Default: BIAS, or BUCKETS for encodings that are
+	// indices alone.
 	Values Values `protobuf:"varint,3,opt,name=values,proto3,enum=attnbias.v1.Values" json:"values,omitempty"`
 	// Only for pairs that have numbers, not vectors, and values BIAS. KEY_ROW
 	// encodings and those with a border take one that hides something only in form
 	// DENSE.
 	Mask *Mask `protobuf:"bytes,4,opt,name=mask,proto3" json:"mask,omitempty"`
-	// Factor applied before the one rounding; finite, not 0. Does not touch the
+	// Factor applied before the one rounding; not 0. Does not touch the
 	// mask's fill. (x-transformers multiplies T5's bias by sqrt(d_head), Falcon
 	// ALiBi's by 1/sqrt(d_head).)
 	Scale         *float64 `protobuf:"fixed64,5,opt,name=scale,proto3,oneof" json:"scale,omitempty"`
@@ -1162,10 +1162,12 @@ var File_attnbias_v1_tensor_proto protoreflect.FileDescriptor
 
 const file_attnbias_v1_tensor_proto_rawDesc = "" +
 	"\n" +
-	"\x18attnbias/v1/tensor.proto\x12\vattnbias.v1\x1a\x19attnbias/v1/options.proto\"/\n" +
-	"\x05Range\x12\x14\n" +
-	"\x05begin\x18\x01 \x01(\x03R\x05begin\x12\x10\n" +
-	"\x03end\x18\x02 \x01(\x03R\x03end\",\n" +
+	"\x18attnbias/v1/tensor.proto\x12\vattnbias.v1\x1a\x19attnbias/v1/options.proto\"A\n" +
+	"\x05Range\x12\x1d\n" +
+	"\x05begin\x18\x01 \x01(\x03B\a\xa2\xbb\x18\x03\n" +
+	"\x010R\x05begin\x12\x19\n" +
+	"\x03end\x18\x02 \x01(\x03B\a\xa2\xbb\x18\x03\n" +
+	"\x010R\x03end\",\n" +
 	"\fPositionList\x12\x1c\n" +
 	"\tpositions\x18\x01 \x03(\x03R\tpositions\"\xb5\x01\n" +
 	"\bTableRef\x12\x14\n" +

@@ -16,7 +16,7 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2
 from grpc_status import rpc_status
 
-from attnbias.v1 import logits_pb2, service_pb2, tensor_pb2
+from attnbias.v1 import encodings_pb2, logits_pb2, service_pb2, tensor_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ def header(
     *parts: tuple[str, int, npt.NDArray[Any]],
     fingerprint: str = FINGERPRINT,
     first_relative_position: int = 0,
-    resolved_spec: service_pb2.TensorSpec | None = None,
+    resolved_spec: encodings_pb2.TensorSpec | None = None,
 ) -> service_pb2.TensorHeader:
     """A header of parts (name, form, array)."""
     made = service_pb2.TensorHeader(

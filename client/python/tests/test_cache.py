@@ -33,7 +33,7 @@ import attnbias
 from attnbias import aio
 from attnbias.__main__ import main
 from attnbias._cache import key_of
-from attnbias.v1 import service_pb2
+from attnbias.v1 import encodings_pb2, service_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -144,20 +144,42 @@ BEIT = attnbias.Beit(
 ALIBI = attnbias.ALiBi(num_heads=4)
 ANSWERS: dict[str, tuple[attnbias.Encoding[Any], dict[str, Any]]] = {
     "table": (attnbias.Sinusoidal(dim=8), {"positions": (5, 40)}),
-    "bf16": (attnbias.Sinusoidal(dim=8), {"positions": 40, "dtype": "bf16"}),
-    "listed": (attnbias.Sinusoidal(dim=8), {"position_ids": [7, 3, -2], "dtype": "f64"}),
-    "rotary": (attnbias.Rotary(head_dim=8), {"positions": 40, "dtype": "f16"}),
+    "bf16": (attnbias.Sinusoidal(dim=8), {"positions": 40, "data_type": "bf16"}),
+    "listed": (attnbias.Sinusoidal(dim=8), {"position_ids": [7, 3, -2], "data_type": "f64"}),
+    "rotary": (attnbias.Rotary(head_dim=8), {"positions": 40, "data_type": "f16"}),
     "xpos": (attnbias.Xpos(dim=8, sequence_length=40), {"positions": 40}),
     "toeplitz": (
         ALIBI,
-        {"queries": 6, "keys": 9, "align": "end", "causal": True, "fill": "lowest"},
+        {
+            "query_length": 6,
+            "key_length": 9,
+            "alignment": "end",
+            "causal": True,
+            "fill_lowest": True,
+        },
     ),
-    "window": (ALIBI, {"queries": (2, 6), "keys": (1, 6), "heads": (1, 3), "align": "start"}),
-    "dense": (T5, {"queries": 6, "keys": 6, "form": "dense", "window_left": 2, "scale": 0.3}),
-    "pairs": (T5, {"query_position_ids": [9, 1], "key_position_ids": [0, 4, 2]}),
-    "buckets": (T5, {"queries": 6, "keys": 6, "values": "buckets"}),
-    "vectors": (SHAW, {"queries": 6, "keys": 6}),
-    "key_row": (attnbias.ALiBi(num_heads=4, variant="key_from_end"), {"queries": 6, "keys": 6}),
+    "window": (
+        ALIBI,
+        {
+            "query_length": 6,
+            "queries": (2, 6),
+            "key_length": 6,
+            "keys": (1, 6),
+            "heads": (1, 3),
+            "alignment": "start",
+        },
+    ),
+    "dense": (
+        T5,
+        {"query_length": 6, "key_length": 6, "form": "dense", "window_left": 2, "scale": 0.3},
+    ),
+    "pairs": (T5, {"query_positions": [9, 1], "key_positions": [0, 4, 2]}),
+    "buckets": (T5, {"query_length": 6, "key_length": 6, "values": "buckets"}),
+    "vectors": (SHAW, {"query_length": 6, "key_length": 6}),
+    "key_row": (
+        attnbias.ALiBi(num_heads=4, variant="key_from_end"),
+        {"query_length": 6, "key_length": 6},
+    ),
     "grid": (SWIN, {}),
     "border": (BEIT, {}),
 }
@@ -251,9 +273,9 @@ def test_another_request_for_the_same_bytes_asks_but_fetches_nothing(
     server: FakeServer, cached: attnbias.Client
 ) -> None:
     get(cached)
-    np.testing.assert_array_equal(get(cached, dtype="f32"), VALUES)
+    np.testing.assert_array_equal(get(cached, data_type="f32"), VALUES)
     assert (server.describe_calls, len(server.requests)) == (2, 1)
-    get(cached, dtype="f32")
+    get(cached, data_type="f32")
     assert server.describe_calls == 2
 
 
@@ -293,10 +315,10 @@ def test_offline_says_what_is_missing(connect: Connect, folder: Path, method: st
         connect("127.0.0.1:1", cache=folder, offline=True) as client,
         pytest.raises(attnbias.NotFoundError) as caught,
     ):
-        getattr(client, method)(*first, ENCODING, **POSITIONS, dtype="f16")
+        getattr(client, method)(*first, ENCODING, **POSITIONS, data_type="f16")
     assert caught.value.message == (
         f"offline=True, and {folder} does not have Sinusoidal(dim=5), positions=1000, "
-        "dtype='f16': get it once with a client that has this cache and is not offline"
+        "data_type='f16': get it once with a client that has this cache and is not offline"
     )
     assert not folder.exists()
 
@@ -690,7 +712,7 @@ def test_clear_removes_what_is_its_own(cached: attnbias.Client, folder: Path) ->
     array = get(cached)
     foreign = folder / "tensors" / "notes.txt"
     foreign.touch()
-    (folder / "drafts" / key_of(service_pb2.TensorSpec())).touch()
+    (folder / "drafts" / key_of(encodings_pb2.TensorSpec())).touch()
     attnbias.Cache(folder).clear()
     assert files(folder) == [foreign]
     assert attnbias.Cache(folder).entries() == []
@@ -730,7 +752,7 @@ def test_a_folder_that_cannot_be_written(
             with unprivileged():
                 for _ in range(2):
                     np.testing.assert_array_equal(get(client), VALUES)
-                    np.testing.assert_array_equal(get(client, dtype="f32"), VALUES)
+                    np.testing.assert_array_equal(get(client, data_type="f32"), VALUES)
         for path in (Path(outer), folder, *folder.glob("*")):
             path.chmod(0o755)
     assert len(server.requests) == (1 if filled else 4)
@@ -1332,6 +1354,6 @@ def test_processes_share_one_copy(real_target: str, folder: Path) -> None:
 
 def test_bf16_is_mapped(real_target: str, connect: Connect, folder: Path) -> None:
     with connect(real_target, cache=folder) as client:
-        array = client.get(attnbias.Sinusoidal(dim=8), positions=8, dtype="bf16")
+        array = client.get(attnbias.Sinusoidal(dim=8), positions=8, data_type="bf16")
     assert array.dtype == ml_dtypes.bfloat16
     assert not array.flags.owndata

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from either_client import Connect
 
 ALIBI = attnbias.ALiBi(num_heads=2)
-SIZE: dict[str, Any] = {"queries": 4, "keys": 6, "align": "end"}
+SIZE: dict[str, Any] = {"query_length": 4, "key_length": 6, "alignment": "end"}
 DIAGONALS = sequence(2 * 9).reshape(2, 9)
 TOEPLITZ_OF = ("diagonals", tensor_pb2.FORM_TOEPLITZ, DIAGONALS)
 TOEPLITZ = Payload(TOEPLITZ_OF, first_relative_position=-5)
@@ -46,7 +46,9 @@ TWO_PARTS = Payload(*TWO_PARTS_OF)
 
 def test_toeplitz_knows_its_window(server: FakeServer, client: attnbias.Client) -> None:
     server.script = [TOEPLITZ.serve]
-    got = client.get(ALIBI, queries=(2, 6), keys=(3, 9), align="end")
+    got = client.get(
+        ALIBI, query_length=6, queries=(2, 6), key_length=9, keys=(3, 9), alignment="end"
+    )
     assert isinstance(got, attnbias.Toeplitz)
     assert (got.query_length, got.key_length) == (4, 6)
     assert got.first_relative_position == -5
@@ -56,21 +58,25 @@ def test_toeplitz_knows_its_window(server: FakeServer, client: attnbias.Client) 
 
 def test_toeplitz_over_a_position_list(server: FakeServer, client: attnbias.Client) -> None:
     server.script = [TOEPLITZ.serve]
-    got = client.get(ALIBI, query_position_ids=range(2, 6), key_position_ids=range(6))
+    got = client.get(ALIBI, query_positions=range(2, 6), key_positions=range(6))
     assert got.shape == (2, 4, 6)
 
 
 def test_toeplitz_of_another_size_is_data_loss(server: FakeServer, client: attnbias.Client) -> None:
     server.script = [TOEPLITZ.serve]
     with pytest.raises(attnbias.DataLossError, match=r"has shape \[2, 9\], want \[2, 10\]"):
-        client.get(ALIBI, queries=4, keys=7, align="end")
+        client.get(ALIBI, query_length=4, key_length=7, alignment="end")
 
 
 def test_key_row_knows_its_queries(server: FakeServer, client: attnbias.Client) -> None:
     row = sequence(10).reshape(2, 5)
     server.script = [Payload(("row", tensor_pb2.FORM_KEY_ROW, row)).serve]
     got = client.get(
-        attnbias.ALiBi(num_heads=2, variant="KEY_FROM_END"), queries=(1, 4), keys=5, align="end"
+        attnbias.ALiBi(num_heads=2, variant="key_from_end"),
+        query_length=4,
+        queries=(1, 4),
+        key_length=5,
+        alignment="end",
     )
     assert isinstance(got, attnbias.KeyRow)
     assert got.shape == (2, 3, 5)
@@ -80,7 +86,9 @@ def test_key_row_knows_its_queries(server: FakeServer, client: attnbias.Client) 
 def test_dense_is_an_array(server: FakeServer, client: attnbias.Client) -> None:
     dense = sequence(24).reshape(2, 3, 4).astype(ml_dtypes.bfloat16)
     server.script = [Payload(("dense", tensor_pb2.FORM_DENSE, dense)).serve]
-    got = client.get(ALIBI, queries=3, keys=4, align="end", form="dense", dtype="bf16")
+    got = client.get(
+        ALIBI, query_length=3, key_length=4, alignment="end", form="dense", data_type="bf16"
+    )
     np.testing.assert_array_equal(got, dense, strict=True)
 
 
@@ -104,7 +112,7 @@ def test_data_type_of_a_later_version_is_refused(
 
 
 def test_an_unknown_keyword_is_the_methods_own(client: attnbias.Client, tmp_path: Path) -> None:
-    given: Any = {"queries": 4, "keys": 4, "casual": True}
+    given: Any = {"query_length": 4, "key_length": 4, "casual": True}
     for name, leading in [("get", ()), ("describe", ()), ("save", (tmp_path / "t.npy",))]:
         says = rf"^Client.{name}\(\) got an unexpected keyword argument 'casual'$"
         with pytest.raises(TypeError, match=says):
@@ -128,7 +136,7 @@ def test_a_failure_shows_the_servers_message_and_no_traceback_of_grpc(
     for call in (
         lambda: client.get(ALIBI, **SIZE),
         lambda: client.describe(ALIBI, **SIZE),
-        lambda: client.logits(term, rows, keys=4, direction="bidirectional"),
+        lambda: client.logits(term, rows, key_length=4, direction="bidirectional"),
     ):
         with pytest.raises(attnbias.InvalidArgumentError) as caught:
             call()
@@ -145,7 +153,7 @@ def test_a_refusal_is_not_lost_where_a_write_meets_it(
     term = attnbias.ShawKeys(table=np.ones((3, 2)), left=1, right=1)
     for _ in range(60):
         with pytest.raises(attnbias.InvalidArgumentError):
-            client.logits(term, np.ones((1, 4, 2)), keys=4, direction="bidirectional")
+            client.logits(term, np.ones((1, 4, 2)), key_length=4, direction="bidirectional")
 
 
 @pytest.mark.parametrize("kind", [attnbias.Client, attnbias.aio.Client])
@@ -185,7 +193,12 @@ def test_masked_rows_are_those_that_the_request_masks(
     right.header.fully_masked_rows.add(begin=2, end=4)
     wrong.header.fully_masked_rows.add(begin=0, end=2)
     server.describe = [describes(each) for each in (right, wrong, none)]
-    asked: dict[str, Any] = {"queries": 4, "keys": 6, "query_offset": 5, "window_left": 1}
+    asked: dict[str, Any] = {
+        "query_length": 4,
+        "key_length": 6,
+        "query_offset": 5,
+        "window_left": 1,
+    }
     assert client.describe(ALIBI, **asked).fully_masked_rows == ((2, 4),)
     for got in ("[[0, 2]]", "[]"):
         says = f"header.fully_masked_rows: got {got}, want [[2, 4]]"
@@ -323,7 +336,7 @@ def test_list_tables_turns_pages(server: FakeServer, client: attnbias.Client) ->
         data_type=tensor_pb2.DATA_TYPE_BF16,
         shape=[32, 8],
         source="model.safetensors:w",
-        spec=service_pb2.TensorSpec(t5=t5),
+        spec=encodings_pb2.TensorSpec(t5=t5),
     )
     positions = service_pb2.TableInfo(
         name="n", sha256="cd" * 32, data_type=tensor_pb2.DATA_TYPE_F32, shape=[4]
@@ -343,9 +356,9 @@ def test_list_tables_turns_pages(server: FakeServer, client: attnbias.Client) ->
             num_heads=8,
             num_buckets=32,
             bidirectional=False,
-            bucket_rule="FLOAT32_LOG",
+            bucket_rule="float32_log",
             table="m/decoder",
-            table_layout="BUCKETS_HEADS",
+            table_layout="buckets_heads",
         ),
     )
     assert first.encoding
@@ -371,8 +384,8 @@ def test_list_tables_of_encodings_whose_tables_have_one_layout(
     infos = [
         table_info(name, spec=spec)
         for name, spec in (
-            ("a", service_pb2.TensorSpec(learned_absolute=positions)),
-            ("b", service_pb2.TensorSpec(swin_v2=swin)),
+            ("a", encodings_pb2.TensorSpec(learned_absolute=positions)),
+            ("b", encodings_pb2.TensorSpec(swin_v2=swin)),
         )
     ]
     server.tables = {"": service_pb2.ListTablesResponse(tables=infos)}
@@ -400,7 +413,7 @@ def table_info(name: str, **fields: Any) -> service_pb2.TableInfo:
         ({"shape": []}, r"table m has shape \[\], want lengths of at least 1"),
         ({"shape": [0, 1 << 62]}, r"table m has shape \[0, 4611686018427387904\], want lengths"),
         ({"shape": [2, -1]}, r"table m has shape \[2, -1\], want lengths"),
-        ({"spec": service_pb2.TensorSpec(shaw=encodings_pb2.Shaw(left=1))}, "table m has a spec"),
+        ({"spec": encodings_pb2.TensorSpec(shaw=encodings_pb2.Shaw(left=1))}, "table m has a spec"),
     ],
 )
 def test_a_table_that_none_can_be_is_data_loss(
@@ -551,11 +564,20 @@ def test_an_answer_to_what_has_none_is_data_loss(
 @pytest.mark.parametrize(
     ("encoding", "asked"),
     [
-        (ALIBI, {"queries": 4, "keys": 4, "form": "table"}),
-        (ALIBI, {"query_position_ids": [], "key_position_ids": []}),
-        (ALIBI, {"queries": (3, 3), "keys": (3, 3), "align": "end"}),
-        (attnbias.LearnedRelative(right=1, symmetric=True, table=np.zeros(2)), {"queries": 1}),
-        (attnbias.Shaw(left=1, right=1, table=np.zeros(3)), {"queries": 1}),
+        (ALIBI, {"query_length": 4, "key_length": 4, "form": "table"}),
+        (ALIBI, {"query_positions": [], "key_positions": []}),
+        (
+            ALIBI,
+            {
+                "query_length": 3,
+                "queries": (3, 3),
+                "key_length": 3,
+                "keys": (3, 3),
+                "alignment": "end",
+            },
+        ),
+        (attnbias.LearnedRelative(right=1, symmetric=True, table=np.zeros(2)), {"query_length": 1}),
+        (attnbias.Shaw(left=1, right=1, table=np.zeros(3)), {"query_length": 1}),
         (attnbias.LearnedAbsolute(table=np.zeros(())), {"positions": 1}),
         (attnbias.Rotary(head_dim=4, partial_rotary_factor=float("nan")), {"positions": 1}),
         (attnbias.Rotary(head_dim=4, partial_rotary_factor=float("inf")), {"positions": 1}),
@@ -569,7 +591,7 @@ def test_an_answer_to_what_a_server_refuses_is_data_loss(
 ) -> None:
     server.script = [TOEPLITZ.serve]
     if encoding.extent == "pair":
-        asked = {"keys": 1} | asked if "queries" in asked else asked
+        asked = {"key_length": 1} | asked if "query_length" in asked else asked
     with pytest.raises(attnbias.DataLossError, match=r"^DATA_LOSS: header"):
         client.get(encoding, **asked)
 
@@ -609,7 +631,9 @@ def test_safetensors_say_what_a_toeplitz_is(
     server: FakeServer, client: attnbias.Client, tmp_path: Path
 ) -> None:
     server.script = [TOEPLITZ.serve]
-    client.save(str(tmp_path / "bias.safetensors"), ALIBI, queries=4, keys=6, align="end")
+    client.save(
+        str(tmp_path / "bias.safetensors"), ALIBI, query_length=4, key_length=6, alignment="end"
+    )
     with safetensors.safe_open(tmp_path / "bias.safetensors", framework="numpy") as file:
         assert file.metadata() == {
             "attnbias.fingerprint": FINGERPRINT,
@@ -632,7 +656,7 @@ def test_bf16_files_keep_their_bits(
     values = sequence(6).reshape(2, 3).astype(ml_dtypes.bfloat16)
     server.script = [table(values).serve]
     path = tmp_path / f"t.{suffix}"
-    client.save(path, attnbias.Sinusoidal(dim=3), positions=2, dtype="bf16")
+    client.save(path, attnbias.Sinusoidal(dim=3), positions=2, data_type="bf16")
     if suffix == "npy":
         loaded = np.load(path).view(ml_dtypes.bfloat16)
         np.testing.assert_array_equal(loaded, values, strict=True)

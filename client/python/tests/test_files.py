@@ -20,12 +20,12 @@ from test_structure import DTYPES, KINDS, dense_of, make
 
 import attnbias
 from attnbias._files import metadata_of
-from attnbias.v1 import service_pb2, tensor_pb2
+from attnbias.v1 import encodings_pb2, tensor_pb2
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SPEC = service_pb2.TensorSpec(
+SPEC = encodings_pb2.TensorSpec(
     alibi={"num_heads": 2},
     pair={
         "query_length": 4,
@@ -135,7 +135,7 @@ TOEPLITZ = Payload(
 def test_what_the_client_saved_is_what_it_gets(
     server: FakeServer, client: attnbias.Client, tmp_path: Path
 ) -> None:
-    asked: dict[str, Any] = {"queries": 4, "keys": 6, "query_offset": 2, "causal": True}
+    asked: dict[str, Any] = {"query_length": 4, "key_length": 6, "query_offset": 2, "causal": True}
     encoding = attnbias.ALiBi(num_heads=2)
     server.script = [TOEPLITZ.serve] * 2
     client.save(tmp_path / "bias.safetensors", encoding, **asked)
@@ -155,7 +155,7 @@ def test_tables_come_back(
     values = sequence(24).reshape(4, 6).astype(dtype)
     server.script = [table(values).serve]
     dtype = values.dtype.name
-    client.save(tmp_path / f"t.{suffix}", attnbias.Sinusoidal(dim=6), positions=4, dtype=dtype)
+    client.save(tmp_path / f"t.{suffix}", attnbias.Sinusoidal(dim=6), positions=4, data_type=dtype)
     np.testing.assert_array_equal(attnbias.load(tmp_path / f"t.{suffix}"), values, strict=True)
 
 
@@ -286,7 +286,7 @@ def test_metadata_of_a_newer_server_are_read(tmp_path: Path) -> None:
     header["__metadata__"]["attnbias.resolved_spec"] = json.dumps(spec)
     text = json.dumps(header).encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + path.read_bytes()[8 + size :])
-    assert load_structure(path).resolved_spec == service_pb2.TensorSpec(alibi={"num_heads": 3})
+    assert load_structure(path).resolved_spec == encodings_pb2.TensorSpec(alibi={"num_heads": 3})
 
 
 @pytest.fixture(scope="module")

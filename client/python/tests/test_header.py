@@ -132,4 +132,4 @@ def test_a_damaged_header_ends_logits(server: FakeServer, client: attnbias.Clien
     rows = np.zeros((1, 4, 2), np.float32)
     term = attnbias.ShawKeys(table=np.zeros((3, 2), np.float32), left=1, right=1)
     with pytest.raises(attnbias.DataLossError, match="header: got CRC-32C"):
-        client.logits(term, rows, keys=4, direction="bidirectional")
+        client.logits(term, rows, key_length=4, direction="bidirectional")

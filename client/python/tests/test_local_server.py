@@ -41,7 +41,7 @@ def folder_of(server: attnbias.LocalServer) -> Path:
 def test_it_serves_for_a_block() -> None:
     server = attnbias.LocalServer("--threads=1", timeout=30, max_attempts=1)
     with server as client:
-        assert client.get(ALIBI, queries=4, keys=4).shape == (2, 4, 4)
+        assert client.get(ALIBI, query_length=4, key_length=4).shape == (2, 4, 4)
         folder = folder_of(server)
         assert folder.stat().st_mode & 0o777 == 0o700
     assert not folder.exists()

@@ -42,7 +42,7 @@ T5 = {"model_type": "t5", "num_heads": 6}
 MARIAN = {"model_type": "marian", "d_model": 32}
 DEBERTA = {"model_type": "deberta-v2", "relative_attention": True, "position_buckets": 16}
 POSITIONS = {"positions": LENGTH}
-PAIRS: dict[str, Any] = {"queries": LENGTH, "keys": LENGTH}
+PAIRS: dict[str, Any] = {"query_length": LENGTH, "key_length": LENGTH}
 ASKED: dict[str, tuple[dict[str, Any], str, dict[str, Any], dict[str, Any]]] = {
     "rotary": (ROTARY, "rotary", {}, POSITIONS),
     "longrope": (LONGROPE, "rotary", {"sequence_length": LENGTH}, POSITIONS),
@@ -112,10 +112,10 @@ def test_offline_has_what_was_exported(
 
 def test_dtype_is_that_of_what_is_no_index(export: Any, folder: Path) -> None:
     for config in (ROTARY, T5):
-        assert export(config, "--dtype", "f16") == 0
+        assert export(config, "--data-type", "f16") == 0
     with attnbias.Client(cache=folder, offline=True) as client:
         rotary: Any = attnbias.from_config(ROTARY)["rotary"]
-        assert client.get(rotary, positions=LENGTH, dtype="f16").cos.dtype == np.float16
+        assert client.get(rotary, positions=LENGTH, data_type="f16").cos.dtype == np.float16
         t5: Any = attnbias.from_config(T5)["encoder"]
         assert client.get(t5, **PAIRS, values="buckets").dtype == np.int32
 

@@ -211,6 +211,6 @@ def test_a_message_holds_what_the_server_says(real_client: attnbias.Client) -> N
 
 def test_the_real_server_answers_alike(real_client: attnbias.Client) -> None:
     encoding = attnbias.ALiBi(num_heads=8)
-    streamed = real_client.get(encoding, queries=300, keys=300)
-    message = real_client.get(encoding, queries=300, keys=300)
+    streamed = real_client.get(encoding, query_length=300, key_length=300)
+    message = real_client.get(encoding, query_length=300, key_length=300)
     assert message.diagonals.tobytes() == streamed.diagonals.tobytes()

@@ -59,7 +59,7 @@ def test_torch_tensor_is_filled(server: FakeServer, client: attnbias.Client, dty
     out = torch.zeros(4, 6, dtype=getattr(torch, dtype))
     values = VALUES if dtype == "float32" else VALUES.astype(ml_dtypes.bfloat16)
     server.script = [table(values).serve]
-    assert client.get(attnbias.Sinusoidal(dim=6), positions=4, dtype=dtype, out=out) is out
+    assert client.get(attnbias.Sinusoidal(dim=6), positions=4, data_type=dtype, out=out) is out
     np.testing.assert_array_equal(out.float().numpy(), VALUES)
 
 
@@ -102,7 +102,12 @@ def test_toeplitz_lies_in_out(server: FakeServer, client: attnbias.Client) -> No
     )
     server.script = [payload.serve]
     out = np.zeros((2, 9), np.float32)
-    assert client.get(attnbias.ALiBi(num_heads=2), queries=4, keys=6, align="end", out=out) is out
+    assert (
+        client.get(
+            attnbias.ALiBi(num_heads=2), query_length=4, key_length=6, alignment="end", out=out
+        )
+        is out
+    )
     np.testing.assert_array_equal(out, diagonals)
 
 

@@ -70,7 +70,7 @@ def answering(port: int = 0) -> FakeServer:
 
 CALLS: dict[str, Callable[[attnbias.Client], object]] = {
     "get": lambda client: client.get(SINUSOIDAL, positions=5000),
-    "describe": lambda client: client.describe(ALIBI, queries=5, keys=5),
+    "describe": lambda client: client.describe(ALIBI, query_length=5, key_length=5),
     "info": lambda client: client.info(),
 }
 
@@ -157,7 +157,7 @@ def test_a_server_that_was_there_once_is_waited_for(connect: Connect, first: str
                     client.logits(
                         attnbias.ShawKeys(table=np.ones((3, 2)), left=1, right=1),
                         np.ones((1, 4, 2)),
-                        keys=4,
+                        key_length=4,
                         direction="bidirectional",
                     )
         waiting = pool.submit(client.info)
@@ -287,7 +287,7 @@ def test_close_wakes_who_waits_long(server: FakeServer, connect: Connect) -> Non
     server.describe = [later]
     client = connect(server.target, timeout=100)
     with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(client.describe, ALIBI, queries=5, keys=5)
+        waiting = pool.submit(client.describe, ALIBI, query_length=5, key_length=5)
         while server.describe_calls == 0:
             time.sleep(0.01)
         client.close()
@@ -378,7 +378,7 @@ def test_replicas_share_the_calls(connect: Connect) -> None:
             gets_calls(client, stays, first)
             other.close()
             for _ in range(20):
-                client.describe(ALIBI, queries=5, keys=5)
+                client.describe(ALIBI, query_length=5, key_length=5)
             with answering(port) as again:
                 gets_calls(client, stays, again)
 
@@ -388,7 +388,7 @@ def gets_calls(client: attnbias.Client, *servers: FakeServer) -> None:
     end = time.monotonic() + 20
     before = [server.describe_calls for server in servers]
     while time.monotonic() < end:
-        client.describe(ALIBI, queries=5, keys=5)
+        client.describe(ALIBI, query_length=5, key_length=5)
         calls = [s.describe_calls - b for s, b in zip(servers, before, strict=True)]
         if min(calls) >= 10:
             return
@@ -408,7 +408,7 @@ def test_another_policy_can_be_asked_for(options: dict[str, str], connect: Conne
         target = f"ipv4:{a.target},{b.target}"
         with connect(target, channel_options=options) as client:
             for _ in range(20):
-                client.describe(ALIBI, queries=5, keys=5)
+                client.describe(ALIBI, query_length=5, key_length=5)
         assert sorted([a.describe_calls, b.describe_calls]) == [0, 20]
 
 
@@ -424,7 +424,7 @@ def test_defaults_are_those_of_all_clients() -> None:
 def test_metadata_comes_with_each_call(connect: Connect) -> None:
     metadata = [("authorization", "Bearer abc")]
     with answering() as server, connect(server.target, metadata=metadata) as client:
-        client.describe(ALIBI, queries=5, keys=5)
+        client.describe(ALIBI, query_length=5, key_length=5)
         assert server.metadata["authorization"] == "Bearer abc"
 
 
@@ -472,7 +472,7 @@ def test_no_call_fails_when_the_server_is_killed(outage: float) -> None:
 
     def call_on(client: attnbias.Client) -> int:
         for count in itertools.count(1):
-            got = client.get(attnbias.Sinusoidal(dim=64, layout="INTERLEAVED"), positions=65536)
+            got = client.get(attnbias.Sinusoidal(dim=64, layout="interleaved"), positions=65536)
             assert got.shape == (65536, 64)
             running.set()
             if stop.is_set():

@@ -120,7 +120,7 @@ def test_what_a_mask_hides_is_hatched_and_has_no_part_in_the_scale(dtype: Any, f
     diagonals = np.array([[-3, -2, -1, 0, 0, 0, 0]]).astype(dtype)
     diagonals[:, 4:] = filled
     tensor = attnbias.Toeplitz(diagonals, query_length=4, key_length=4, first_relative_position=-3)
-    (axis,) = tensor.plot(fill=-10000 if fill == "a number" else None)
+    (axis,) = tensor.plot(fill_value=-10000 if fill == "a number" else None)
     np.testing.assert_array_equal(np.ma.getmaskarray(drawn(axis)), ~np.tri(4, dtype=bool))
     assert axis.images[0].get_clim() == (-3, 0)
     assert axis.patch.get_hatch()

@@ -52,7 +52,7 @@ def client(local: attnbias.LocalServer) -> Iterator[attnbias.Client]:
 
 
 def total(client: attnbias.Client, length: int) -> float:
-    return float(client.get(ALIBI, queries=length, keys=length).diagonals.sum())
+    return float(client.get(ALIBI, query_length=length, key_length=length).diagonals.sum())
 
 
 def test_a_pickled_client_is_opened_anew(client: attnbias.Client) -> None:
@@ -134,7 +134,7 @@ import os, signal, threading
 import numpy as np
 import attnbias
 
-alibi, size, got = attnbias.ALiBi(num_heads=8), {"queries": 3000, "keys": 3000}, []
+alibi, size, got = attnbias.ALiBi(num_heads=8), {"query_length": 3000, "key_length": 3000}, []
 with attnbias.LocalServer() as client:
     compact = client.get(alibi, **size)
     thread = threading.Thread(target=lambda: got.append(client.get(alibi, **size, form="dense")))
@@ -142,7 +142,7 @@ with attnbias.LocalServer() as client:
     for _ in range(3):
         if os.fork() == 0:
             signal.alarm(20)  # one that hangs is killed
-            client.get(alibi, queries=5, keys=5)
+            client.get(alibi, query_length=5, key_length=5)
             os._exit(0)
         assert os.wait()[1] == 0
     thread.join()

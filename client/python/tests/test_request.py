@@ -8,8 +8,7 @@ import itertools
 import pickle
 import pydoc
 import re
-import sys
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -17,82 +16,19 @@ import pytest
 from google.protobuf import json_format
 
 import attnbias
-from attnbias import _choices
-from attnbias.v1 import service_pb2, tensor_pb2
+from attnbias.v1 import encodings_pb2, tensor_pb2
 
 SINUSOIDAL = attnbias.Sinusoidal(dim=4)
 SWIN = attnbias.Swin(window_height=2, window_width=3)
 ALIBI = attnbias.ALiBi(num_heads=8)
-SIZE: dict[str, Any] = {"queries": 4, "keys": 6}
+SIZE: dict[str, Any] = {"query_length": 4, "key_length": 6}
 WHOLE: dict[str, Any] = {"query_length": "4", "key_length": "6"}
-# How many of an enum's values, which it shares, an encoding does not take.
-REFUSED_LAST_VALUES = {"symmetric_sinusoidal.layout": 1}
 LAYER = attnbias.PositionMlpLayer(weight=np.ones((1, 1), "f4"), bias=np.zeros(1, "f4"))
 
 
 def spec_of(encoding: attnbias.Encoding, **options: Any) -> dict[str, Any]:
     spec = attnbias.Request(encoding, **options).to_spec()
     return json_format.MessageToDict(spec, preserving_proto_field_name=True)
-
-
-@pytest.mark.parametrize("encoding", attnbias.Encoding.__subclasses__(), ids=lambda e: e.field)
-def test_class_has_the_fields_of_its_message(encoding: type[Any]) -> None:
-    message = service_pb2.TensorSpec.DESCRIPTOR.fields_by_name[encoding.field].message_type
-    assert message is not None
-    wanted = {field.name for field in message.fields}
-    layouts = {f"{f.name}_layout" for f in message.fields if f.message_type is not None}
-    assert {field.name for field in dataclasses.fields(encoding)} - layouts == wanted
-
-
-def test_extents_are_those_of_the_contract() -> None:
-    assert attnbias.Sinusoidal.extent == "table"
-    assert attnbias.T5.extent == "pair"
-    assert attnbias.Swin.extent == "grid"
-
-
-def test_every_encoding_of_the_contract_has_a_class() -> None:
-    wanted = {f.name for f in service_pb2.TensorSpec.DESCRIPTOR.oneofs_by_name["encoding"].fields}
-    assert {encoding.field for encoding in attnbias.Encoding.__subclasses__()} == wanted
-
-
-@pytest.mark.parametrize("encoding", attnbias.Encoding.__subclasses__(), ids=lambda e: e.field)
-def test_class_has_the_values_of_its_enums(encoding: type[Any]) -> None:
-    message = service_pb2.TensorSpec.DESCRIPTOR.fields_by_name[encoding.field].message_type
-    assert message is not None
-    table = np.zeros((1, 1))
-    required: dict[str, Any] = {"dim": 1, "num_heads": 1, "bidirectional": True}
-    required |= {"left": 1, "right": 1, "table": table}
-    required |= {"window_height": 1, "window_width": 1}
-    required |= {
-        "sequence_length": 1,
-        "head_dim": 2,
-        "num_axes": 1,
-        "layout": "INTERLEAVED",
-        "kernel": "LOG",
-        "p": [1],
-        "a": [1],
-        "layers": [],
-    }
-    given = {f.name: required[f.name] for f in message.fields if f.name in required}
-    module = vars(sys.modules[encoding.__module__])
-    hints = get_type_hints(encoding, {**module, **vars(_choices), "Sequence": list})
-    for field in message.fields:
-        if field.enum_type is not None:
-            hint = hints[field.name]
-            literal = hint if get_origin(hint) is Literal else hint.__args__[0]
-            half = len(literal.__args__) // 2
-            lower, upper = literal.__args__[:half], literal.__args__[half:]
-            assert lower == tuple(name.lower() for name in upper)
-            assert upper == tuple(name.upper() for name in lower)
-            for number, names in enumerate(zip(lower, upper, strict=True), start=1):
-                for name in names:
-                    spec = encoding(**{**given, field.name: name}).to_spec()
-                    assert getattr(getattr(spec, encoding.field), field.name) == number
-            refused = REFUSED_LAST_VALUES.get(f"{encoding.field}.{field.name}", 0)
-            assert half == len(field.enum_type.values) - 1 - refused
-
-
-DESCRIBED = [*attnbias.Encoding.__subclasses__(), attnbias.PositionMlpLayer, attnbias.Request]
 
 
 def described_fields(described: type[Any]) -> dict[str, str]:
@@ -106,24 +42,11 @@ def described_fields(described: type[Any]) -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-@pytest.mark.parametrize("described", DESCRIBED, ids=lambda e: e.__name__)
-def test_help_describes_each_field(described: type[Any]) -> None:
-    fields = [field.name for field in dataclasses.fields(described)]
-    texts = described_fields(described)
+def test_help_describes_each_field() -> None:
+    fields = [field.name for field in dataclasses.fields(attnbias.Request)]
+    texts = described_fields(attnbias.Request)
     assert list(texts) == fields
     assert min(map(len, texts.values())) > 3
-
-
-@pytest.mark.parametrize("encoding", attnbias.Encoding.__subclasses__(), ids=lambda e: e.field)
-def test_help_names_the_words_of_a_field(encoding: type[Any]) -> None:
-    module = vars(sys.modules[encoding.__module__])
-    hints = get_type_hints(encoding, {**module, **vars(_choices), "Sequence": list})
-    texts = described_fields(encoding)
-    for name in texts:
-        for hint in (hints[name], *get_args(hints[name])):
-            if get_origin(hint) is Literal:
-                words = {word.lower() for word in get_args(hint)}
-                assert words <= set(re.findall(r'"(\w+)"', texts[name])), name
 
 
 def test_options_are_the_requests_fields() -> None:
@@ -132,7 +55,7 @@ def test_options_are_the_requests_fields() -> None:
 
 
 def test_unset_fields_are_not_sent() -> None:
-    assert SINUSOIDAL.to_spec() == service_pb2.TensorSpec(sinusoidal={"dim": 4})
+    assert SINUSOIDAL.to_spec() == encodings_pb2.TensorSpec(sinusoidal={"dim": 4})
 
 
 def test_fields_that_are_zero_are_sent_where_they_have_presence() -> None:
@@ -143,11 +66,7 @@ def test_fields_that_are_zero_are_sent_where_they_have_presence() -> None:
 
 
 def test_encoding_without_fields_set_is_still_named() -> None:
-    class Bare(attnbias.Encoding):
-        field = "alibi"
-        num_heads = alibi_bias_max = slopes = variant = None
-
-    assert Bare().to_spec().WhichOneof("encoding") == "alibi"
+    assert attnbias.ALiBi().to_spec().WhichOneof("encoding") == "alibi"
 
 
 @pytest.mark.parametrize(
@@ -176,7 +95,13 @@ def test_positions(options: dict[str, Any], want: dict[str, Any]) -> None:
     [
         (SIZE, WHOLE),
         (
-            {"queries": (3, 4), "keys": (2, 6), "heads": (1, 5)},
+            {
+                "query_length": 4,
+                "queries": (3, 4),
+                "key_length": 6,
+                "keys": (2, 6),
+                "heads": (1, 5),
+            },
             {
                 "query_length": "4",
                 "key_length": "6",
@@ -186,10 +111,10 @@ def test_positions(options: dict[str, Any], want: dict[str, Any]) -> None:
             },
         ),
         (SIZE | {"heads": 2}, WHOLE | {"heads": {"end": "2"}}),
-        (SIZE | {"align": "end"}, WHOLE | {"alignment": "ALIGNMENT_END"}),
+        (SIZE | {"alignment": "end"}, WHOLE | {"alignment": "ALIGNMENT_END"}),
         (SIZE | {"query_offset": 0}, WHOLE | {"query_offset": "0"}),
         (
-            {"query_position_ids": [4, 7], "key_position_ids": (1, 2)},
+            {"query_positions": [4, 7], "key_positions": (1, 2)},
             {
                 "query_positions": {"positions": ["4", "7"]},
                 "key_positions": {"positions": ["1", "2"]},
@@ -204,7 +129,7 @@ def test_pairs(options: dict[str, Any], want: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "want"),
     [
-        ({}, None),
+        ({}, {}),
         ({"queries": 4}, {"queries": {"end": "4"}}),
         (
             {"queries": (0, 1), "keys": (2, 6), "heads": 3},
@@ -216,28 +141,30 @@ def test_pairs(options: dict[str, Any], want: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_grids(options: dict[str, Any], want: dict[str, Any] | None) -> None:
+def test_grids(options: dict[str, Any], want: dict[str, Any]) -> None:
     spec = spec_of(SWIN, **options)
-    assert spec.get("grid") == want
+    assert spec["grid"] == want
     assert "pair" not in spec
 
 
-@pytest.mark.parametrize("option", ["positions", "align", "query_offset", "key_position_ids"])
+@pytest.mark.parametrize("option", ["positions", "alignment", "query_offset", "key_positions"])
 def test_a_grid_has_no_other_extent(option: str) -> None:
     options: dict[str, Any] = {option: 4}
-    with pytest.raises(ValueError, match=f"{option}: got a value, want none: swin has its tokens"):
+    with pytest.raises(
+        ValueError, match=f"{option}: got a value, want none: swin takes queries, keys"
+    ):
         attnbias.Request(SWIN, **options)
 
 
 @pytest.mark.parametrize(
     ("options", "want"),
     [
-        ({"dtype": "bf16"}, {"data_type": "DATA_TYPE_BF16"}),
-        ({"dtype": ml_dtypes.bfloat16}, {"data_type": "DATA_TYPE_BF16"}),
-        ({"dtype": "F64"}, {"data_type": "DATA_TYPE_F64"}),
-        ({"dtype": "f16"}, {"data_type": "DATA_TYPE_F16"}),
-        ({"dtype": np.float32}, {"data_type": "DATA_TYPE_F32"}),
-        ({"dtype": np.dtype(">f4")}, {"data_type": "DATA_TYPE_F32"}),
+        ({"data_type": "bf16"}, {"data_type": "DATA_TYPE_BF16"}),
+        ({"data_type": ml_dtypes.bfloat16}, {"data_type": "DATA_TYPE_BF16"}),
+        ({"data_type": "F64"}, {"data_type": "DATA_TYPE_F64"}),
+        ({"data_type": "f16"}, {"data_type": "DATA_TYPE_F16"}),
+        ({"data_type": np.float32}, {"data_type": "DATA_TYPE_F32"}),
+        ({"data_type": np.dtype(">f4")}, {"data_type": "DATA_TYPE_F32"}),
         ({"form": "dense"}, {"form": "FORM_DENSE"}),
         ({"values": "buckets"}, {"values": "VALUES_BUCKETS"}),
         ({"scale": 0.5}, {"scale": 0.5}),
@@ -246,8 +173,8 @@ def test_a_grid_has_no_other_extent(option: str) -> None:
             {"window_left": 0, "window_right": 3},
             {"mask": {"window_left": "0", "window_right": "3"}},
         ),
-        ({"causal": True, "fill": 0.0}, {"mask": {"causal": True, "fill_value": 0.0}}),
-        ({"causal": True, "fill": "lowest"}, {"mask": {"causal": True, "fill_lowest": True}}),
+        ({"causal": True, "fill_value": 0.0}, {"mask": {"causal": True, "fill_value": 0.0}}),
+        ({"causal": True, "fill_lowest": True}, {"mask": {"causal": True, "fill_lowest": True}}),
     ],
 )
 def test_output(options: dict[str, Any], want: dict[str, Any]) -> None:
@@ -257,23 +184,28 @@ def test_output(options: dict[str, Any], want: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"query_position_ids": [1]}, "query_position_ids: given beside queries"),
-        ({"align": "end", "query_offset": 3}, "query_offset: given beside align"),
-        ({"positions": 4}, "positions: got a value, want none: alibi takes queries and keys"),
-        ({"queries": None}, r"queries: got None, want a length, \(begin, end\), or query_position"),
-        ({"keys": None}, r"keys: got None, want a length, \(begin, end\), or key_position_ids"),
+        ({"alignment": "end", "query_offset": 3}, "query_offset: given beside alignment"),
+        (
+            {"positions": 4},
+            "positions: got a value, want none: alibi takes query_length, key_length",
+        ),
         ({"queries": (1, 2, 3)}, r"queries: got \(1, 2, 3\)"),
         ({"queries": (0, 1 << 64)}, "queries: got"),
-        ({"align": "middle"}, "align: got 'middle', want one of 'start', 'end'"),
-        ({"align": "unspecified"}, "align: got 'unspecified'"),
+        ({"alignment": "middle"}, "alignment: got 'middle', want one of 'start', 'end'"),
+        ({"alignment": "unspecified"}, "alignment: got 'unspecified'"),
         ({"form": 3}, "form: got 3"),
-        ({"dtype": "i8"}, "dtype: got 'i8', want one of f64, f32, f16, bf16, i32"),
-        ({"dtype": "nonsense"}, "dtype: got 'nonsense'"),
-        ({"dtype": "torch.int8"}, "dtype: got 'torch.int8', want one of f64"),
-        ({"fill": "highest", "causal": True}, "fill: got 'highest', want a number"),
-        ({"fill": 0.0}, "fill: got 0.0 without causal, window_left or window_right"),
-        ({"fill": "lowest", "causal": False}, "fill: got 'lowest' without causal"),
-        ({"fill": [0.0], "causal": True}, r"fill: got \[0.0\]"),
+        ({"data_type": "i8"}, "data_type: got 'i8', want one of f64, f32, f16, bf16, i32"),
+        ({"data_type": "nonsense"}, "data_type: got 'nonsense'"),
+        ({"data_type": "torch.int8"}, "data_type: got 'torch.int8', want one of f64"),
+        ({"fill_value": "highest", "causal": True}, "fill_value: got 'highest'"),
+        ({"fill_value": 0.0}, "fill_value: got 0.0 without causal, window_left or window_right"),
+        ({"fill_lowest": True, "causal": False}, "fill_lowest: got True without causal"),
+        ({"fill_value": [0.0], "causal": True}, r"fill_value: got \[0.0\]"),
+        ({"causal": "yes"}, "causal: got 'yes'"),
+        (
+            {"fill_value": 0.0, "fill_lowest": True, "causal": True},
+            "fill_lowest: given beside fill",
+        ),
         ({"window_left": 1.5}, "window_left: got 1.5"),
         ({"scale": "2"}, "scale: got '2'"),
     ],
@@ -286,9 +218,10 @@ def test_wrong_options_are_named(options: dict[str, Any], says: str) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({}, r"positions: got None, want a length, \(begin, end\), or position_ids"),
-        ({"positions": 4, "position_ids": [1]}, "position_ids: given beside positions"),
-        ({"positions": 4, "heads": 2}, "heads: got a value, want none: sinusoidal takes positions"),
+        (
+            {"positions": 4, "heads": 2},
+            "heads: got a value, want none: sinusoidal takes positions, position_ids",
+        ),
         ({"positions": 1.5}, "positions: got 1.5"),
         ({"positions": (0, 1 << 64)}, "positions: got"),
         ({"position_ids": [1.5]}, "position_ids: got float64"),
@@ -340,7 +273,7 @@ def test_wrong_fields_are_named(encoding: attnbias.Encoding, says: str) -> None:
 )
 def test_table_travels_as_it_is(dtype: Any, number: int) -> None:
     weight = np.arange(12).reshape(4, 3).astype(dtype)
-    transposed = attnbias.T5(bidirectional=True, table=weight.T, table_layout="HEADS_BUCKETS")
+    transposed = attnbias.T5(bidirectional=True, table=weight.T, table_layout="heads_buckets")
     reference = transposed.to_spec().t5.table
     assert reference.layout == tensor_pb2.TABLE_LAYOUT_HEADS_BUCKETS
     assert reference.inline_table.data_type == number
@@ -402,15 +335,15 @@ def test_torch_names_of_types() -> None:
         def __str__(self) -> str:
             return "torch.bfloat16"
 
-    assert spec_of(ALIBI, **SIZE, dtype=BFloat16()) == spec_of(ALIBI, **SIZE, dtype="bf16")
+    assert spec_of(ALIBI, **SIZE, data_type=BFloat16()) == spec_of(ALIBI, **SIZE, data_type="bf16")
 
 
 def test_torch_types() -> None:
     torch = pytest.importorskip("torch")
     for name in ("float64", "float32", "half", "bfloat16"):
         numpys = {"half": "f16", "bfloat16": "bf16"}.get(name, name)
-        got = spec_of(ALIBI, **SIZE, dtype=getattr(torch, name))
-        assert got == spec_of(ALIBI, **SIZE, dtype=numpys)
+        got = spec_of(ALIBI, **SIZE, data_type=getattr(torch, name))
+        assert got == spec_of(ALIBI, **SIZE, data_type=numpys)
 
 
 def test_a_mounted_table_goes_by_its_digest() -> None:
@@ -424,12 +357,6 @@ def test_a_mounted_table_goes_by_its_digest() -> None:
     )
     by_digest = attnbias.T5(bidirectional=True, table="sha256:" + info.sha256)
     assert attnbias.T5(bidirectional=True, table=info) == by_digest
-
-
-def test_a_mask_is_causal_or_not() -> None:
-    request = attnbias.Request(attnbias.ALiBi(num_heads=8), queries=4, keys=4, causal="yes")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"causal: got .*; want True or False"):
-        request.to_spec()
 
 
 WEIGHTS = np.full((32, 8), 0.125, np.float32)
@@ -459,8 +386,8 @@ WEIGHTS = np.full((32, 8), 0.125, np.float32)
             "ShawKeys(table=float32[32, 8], left=1, right=30)",
         ),
         (
-            attnbias.Request(attnbias.ALiBi(num_heads=8), queries=4, keys=(2, 4)),
-            "Request(encoding=ALiBi(num_heads=8), queries=4, keys=(2, 4))",
+            attnbias.Request(ALIBI, query_length=4, key_length=4, keys=(2, 4)),
+            "Request(encoding=ALiBi(num_heads=8), query_length=4, key_length=4, keys=(2, 4))",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -99,12 +99,12 @@ def serving(identity: Identity | None = None, clients: Authority | None = None) 
 def compute_logits(client: attnbias.Client) -> None:
     term = attnbias.ShawKeys(table=np.ones((3, 2)), left=1, right=1)
     with pytest.raises(attnbias.InvalidArgumentError):
-        client.logits(term, np.ones((1, 4, 2)), keys=4, direction="bidirectional")
+        client.logits(term, np.ones((1, 4, 2)), key_length=4, direction="bidirectional")
 
 
 CALLS: list[Callable[[attnbias.Client], object]] = [
     lambda client: client.get(SINUSOIDAL, positions=5000),
-    lambda client: client.describe(ALIBI, queries=5, keys=5),
+    lambda client: client.describe(ALIBI, query_length=5, key_length=5),
     lambda client: client.info(),
     lambda client: client.list_tables(),
     lambda client: client.health(),
@@ -413,7 +413,7 @@ def test_who_is_not_known_hears_what_to_try(
     with serving() as server, connect(server.target, token=token) as client:
         server.describe = [refuses(code)]
         with pytest.raises(kind) as caught:
-            client.describe(ALIBI, queries=5, keys=5)
+            client.describe(ALIBI, query_length=5, key_length=5)
         assert caught.value.message == f"{server.target} {what}"
         assert server.describe_calls == 1
 

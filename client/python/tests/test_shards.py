@@ -384,30 +384,50 @@ T5 = attnbias.T5(bidirectional=True, num_heads=6, table=TABLE)
 SWIN = attnbias.Swin(window_height=2, window_width=4, num_heads=6, table=TABLE[:21])
 # Each with what it is asked for. Of the last, no length divides by 2 or 4.
 PAIRS: list[tuple[attnbias.Encoding[Any], dict[str, Any]]] = [
-    (T5, {"queries": 8, "keys": 12, "align": "end"}),
-    (T5, {"queries": (2, 10), "keys": (4, 16), "heads": (2, 6), "query_offset": 5, "causal": True}),
-    (T5, {"queries": 8, "keys": 12, "align": "end", "form": "dense", "dtype": "bf16"}),
-    (T5, {"query_position_ids": [7, 1, 9, 9, 0, 3, 4, 5], "key_position_ids": list(range(8))}),
-    (T5, {"queries": 8, "keys": 8, "values": "buckets"}),
-    (attnbias.ALiBi(num_heads=8, variant="key_from_end"), {"queries": 8, "keys": 8}),
+    (T5, {"query_length": 8, "key_length": 12, "alignment": "end"}),
+    (
+        T5,
+        {
+            "query_length": 10,
+            "queries": (2, 10),
+            "key_length": 16,
+            "keys": (4, 16),
+            "heads": (2, 6),
+            "query_offset": 5,
+            "causal": True,
+        },
+    ),
+    (
+        T5,
+        {
+            "query_length": 8,
+            "key_length": 12,
+            "alignment": "end",
+            "form": "dense",
+            "data_type": "bf16",
+        },
+    ),
+    (T5, {"query_positions": [7, 1, 9, 9, 0, 3, 4, 5], "key_positions": list(range(8))}),
+    (T5, {"query_length": 8, "key_length": 8, "values": "buckets"}),
+    (attnbias.ALiBi(num_heads=8, variant="key_from_end"), {"query_length": 8, "key_length": 8}),
     (
         attnbias.ALiBi(num_heads=8, variant="key_from_end"),
-        {"queries": 8, "keys": 12, "align": "end", "causal": True, "form": "dense"},
+        {"query_length": 8, "key_length": 12, "alignment": "end", "causal": True, "form": "dense"},
     ),
     (
         attnbias.Tupe(
             num_heads=6, num_buckets=30, relative_table=TABLE[:31], reset_class_token=True
         ),
-        {"queries": 8, "keys": 8},
+        {"query_length": 8, "key_length": 8},
     ),
-    (attnbias.Shaw(left=2, right=2, table=TABLE[:5]), {"queries": 8, "keys": 8}),
+    (attnbias.Shaw(left=2, right=2, table=TABLE[:5]), {"query_length": 8, "key_length": 8}),
     (SWIN, {}),
     (SWIN, {"queries": (1, 5), "heads": (2, 6)}),
-    (attnbias.ALiBi(num_heads=3), {"queries": 7, "keys": 9, "align": "start"}),
+    (attnbias.ALiBi(num_heads=3), {"query_length": 7, "key_length": 9, "alignment": "start"}),
 ]
 TABLES: list[tuple[attnbias.Encoding[Any], dict[str, Any]]] = [
     (attnbias.Sinusoidal(dim=8), {"positions": (4, 12)}),
-    (attnbias.Sinusoidal(dim=8), {"position_ids": [3, 1, 4, 1, 5, 9, 2, 6], "dtype": "bf16"}),
+    (attnbias.Sinusoidal(dim=8), {"position_ids": [3, 1, 4, 1, 5, 9, 2, 6], "data_type": "bf16"}),
     (attnbias.Rotary(head_dim=8), {"positions": 8}),
     (attnbias.Xpos(dim=8, sequence_length=8), {"positions": 8}),
 ]
@@ -558,7 +578,7 @@ def fetch_bytes(target: str, dims: Any, options: Any) -> tuple[list[int], int]:
 def test_each_process_fetches_what_it_holds(
     group: Callable[..., list[Any]], real_target: str
 ) -> None:
-    square = {"queries": 64, "keys": 64}
+    square = {"query_length": 64, "key_length": 64}
     whole = 6 * 64 * 64 * 4
     for dims in [(0, 1), (0,), (1, 2), (1, 1)]:
         got = group(fetch_bytes, real_target, dims, {**square, "form": "dense"})
@@ -594,8 +614,12 @@ def gather_shards(target: str) -> int:
         return parts
 
     with attnbias.Client(target, timeout=60) as client:
-        for encoding, options in ((t5, {"causal": True}), (alibi, {}), (tupe, {"dtype": "bf16"})):
-            bias: Any = client.get(encoding, queries=32, keys=32, **options)
+        for encoding, options in (
+            (t5, {"causal": True}),
+            (alibi, {}),
+            (tupe, {"data_type": "bf16"}),
+        ):
+            bias: Any = client.get(encoding, query_length=32, key_length=32, **options)
             whole = attnbias.to_torch(bias.dense())
             heads = bias.shard(rank, ranks, heads=True)
             assert bits(torch.cat(gathered(heads.to_torch()))) == bits(whole)
@@ -632,8 +656,8 @@ def use_half_a_group(target: str) -> tuple[tuple[int, ...], int, list[int]]:
     with attnbias.Client(target, timeout=60) as client, payloads() as fetched:
         tensor = client.get(
             attnbias.ALiBi(num_heads=6),
-            queries=4,
-            keys=4,
+            query_length=4,
+            key_length=4,
             form="dense",
             device_mesh=mesh,
             placements=[Shard(0)],
@@ -651,7 +675,7 @@ def test_a_process_outside_the_mesh_fetches_nothing(
 
 
 HUGE_MESH = (64, 128)
-HUGE: dict[str, Any] = {"queries": 65536, "keys": 65536}
+HUGE: dict[str, Any] = {"query_length": 65536, "key_length": 65536}
 
 
 def own_memory(name: str) -> int:
@@ -678,21 +702,23 @@ def hold_a_piece_of_what_is_huge(target: str, rank: int) -> list[tuple[int, list
     mesh = init_device_mesh("cpu", HUGE_MESH)
     alibi = attnbias.ALiBi(num_heads=HUGE_MESH[0])
     head, chunk = divmod(rank, HUGE_MESH[1])
-    rows = HUGE["queries"] // HUGE_MESH[1]
+    rows = HUGE["query_length"] // HUGE_MESH[1]
     found = []
     # What is under way on a connection counts too, 16 MiB of it.
     with attnbias.Client(target, timeout=60, streams=1) as client:
         whole = client.get(alibi, **HUGE)
         want = whole.window(heads=(head, head + 1), queries=(chunk * rows, (chunk + 1) * rows))
         options: Any = {"device_mesh": mesh, "placements": [Shard(0), Shard(1)]}
-        client.get(alibi, queries=256, keys=256, form="dense", **options)  # what is taken once
+        client.get(
+            alibi, query_length=256, key_length=256, form="dense", **options
+        )  # what is taken once
         for form in ("dense", None):
             Path("/proc/self/clear_refs").write_text("5")  # the highest so far is what is used now
             before = own_memory("VmRSS")
             with payloads() as fetched:
                 tensor = client.get(alibi, **HUGE, form=form, **options)
             grown = own_memory("VmHWM") - before
-            assert tensor.shape == (HUGE_MESH[0], HUGE["queries"], HUGE["keys"])
+            assert tensor.shape == (HUGE_MESH[0], HUGE["query_length"], HUGE["key_length"])
             local = tensor.to_local().numpy()
             same(local, want.view())
             found.append((local.nbytes, fetched, grown))
@@ -705,9 +731,9 @@ def test_a_shard_of_what_no_machine_can_hold(real_target: str) -> None:
         pytest.skip("torch is not installed")
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         found = pool.submit(hold_a_piece_of_what_is_huge, real_target, 4999).result(120)
-    whole = HUGE_MESH[0] * HUGE["queries"] * HUGE["keys"] * 4
+    whole = HUGE_MESH[0] * HUGE["query_length"] * HUGE["key_length"] * 4
     share = whole // math.prod(HUGE_MESH)
-    diagonals = 4 * (HUGE["queries"] // HUGE_MESH[1] + HUGE["keys"] - 1)
+    diagonals = 4 * (HUGE["query_length"] // HUGE_MESH[1] + HUGE["key_length"] - 1)
     assert (whole, share) == (1 << 40, 128 << 20)
     assert [(held, fetched) for held, fetched, _ in found] == [
         (share, [share]),
@@ -737,7 +763,7 @@ def see_errors(target: str) -> list[str]:
             {"device_mesh": mesh, "placements": two, "sharding": 0},
         ):
             try:
-                client.get(T5, queries=4, keys=4, **arguments)
+                client.get(T5, query_length=4, key_length=4, **arguments)
             except (TypeError, ValueError) as error:
                 seen.append(f"{type(error).__name__}: {error}")
     assert fetched == []
@@ -835,7 +861,11 @@ def fetch_for_devices(target: str, spec: Any) -> list[int]:
     sharding = NamedSharding(jax.make_mesh((4, 2), ("tp", "cp")), PartitionSpec(*spec))
     with attnbias.Client(target, timeout=60) as client, payloads() as fetched:
         client.get(
-            attnbias.ALiBi(num_heads=8), queries=16, keys=16, form="dense", sharding=sharding
+            attnbias.ALiBi(num_heads=8),
+            query_length=16,
+            key_length=16,
+            form="dense",
+            sharding=sharding,
         )
     return fetched
 
@@ -868,7 +898,7 @@ def join_on_devices(target: str) -> int:
     checked = 0
     with attnbias.Client(target, timeout=60) as client:
         for encoding in (T5, attnbias.ALiBi(num_heads=6, variant="key_from_end")):
-            bias: Any = client.get(encoding, queries=16, keys=16)
+            bias: Any = client.get(encoding, query_length=16, key_length=16)
             dense = bias.dense()
             for layout in LAYOUTS:
                 shards = []
@@ -904,7 +934,7 @@ def see_a_wrong_sharding(target: str) -> str:
 
     with attnbias.Client(target, timeout=60) as client:
         try:
-            client.get(T5, queries=4, keys=4, sharding="tp")
+            client.get(T5, query_length=4, key_length=4, sharding="tp")
         except TypeError as error:
             return str(error)
     return ""
@@ -918,4 +948,4 @@ def test_what_is_no_sharding_is_refused(devices: Callable[..., Any], real_target
 def test_what_is_no_sharding_is_refused_without_jax(client: attnbias.Client) -> None:
     sharding: Any = "tp"
     with pytest.raises(TypeError, match="sharding: got str, want one of"):
-        client.get(T5, queries=4, keys=4, sharding=sharding)
+        client.get(T5, query_length=4, key_length=4, sharding=sharding)

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attnbias
-from attnbias.v1 import service_pb2
+from attnbias.v1 import encodings_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -446,7 +446,7 @@ def test_the_bound_itself_is_allowed() -> None:
 def test_it_is_pickled_and_copied_without_what_devices_have(kind: str) -> None:
     bias = make(kind)
     bias.fingerprint = "f" * 64
-    bias.resolved_spec = service_pb2.TensorSpec(alibi={"num_heads": 3})
+    bias.resolved_spec = encodings_pb2.TensorSpec(alibi={"num_heads": 3})
     if kind not in ("vectors", "bordered"):
         pytest.importorskip("torch")
         bias.score_mod()
@@ -610,7 +610,7 @@ def test_jax_sees_each_part_by_its_name(jax: Any) -> None:
 
 def test_a_fingerprint_is_not_that_of_what_jax_makes(jax: Any) -> None:
     bias, other = make("toeplitz"), make("toeplitz")
-    bias.fingerprint, bias.resolved_spec = "a" * 64, service_pb2.TensorSpec(t5={})
+    bias.fingerprint, bias.resolved_spec = "a" * 64, encodings_pb2.TensorSpec(t5={})
     assert jax.tree.structure(bias) == jax.tree.structure(other)
     got = jax.device_put(bias)
     assert (got.fingerprint, got.resolved_spec) == ("", None)

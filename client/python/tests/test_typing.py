@@ -23,10 +23,10 @@ if TYPE_CHECKING:
         assert_type(client.get(attnbias.Fire(num_heads=1, hidden_weight=0, output_weight=0)), Array)
         t5 = attnbias.T5(bidirectional=True, num_heads=8, table=table)
         assert_type(t5, attnbias.T5)
-        assert_type(client.get(t5, queries=4, keys=4), attnbias.Toeplitz)
-        assert_type(client.get(t5, queries=4, keys=4, causal=True), attnbias.Toeplitz)
+        assert_type(client.get(t5, query_length=4, key_length=4), attnbias.Toeplitz)
+        assert_type(client.get(t5, query_length=4, key_length=4, causal=True), attnbias.Toeplitz)
         shaw = attnbias.Shaw(left=1, right=1, table=table)
-        assert_type(client.get(shaw, queries=4, keys=4), attnbias.Toeplitz)
+        assert_type(client.get(shaw, query_length=4, key_length=4), attnbias.Toeplitz)
         swin = attnbias.Swin(window_height=2, window_width=2, table=table)
         assert_type(client.get(swin), attnbias.BlockToeplitz)
         rotary = client.get(attnbias.Rotary(head_dim=4), positions=4)
@@ -34,22 +34,24 @@ if TYPE_CHECKING:
         assert_type(rotary.cos, Array)
         xpos = client.get(attnbias.Xpos(dim=4, sequence_length=9), positions=4)
         assert_type(xpos.scale, Array)
-        tupe = client.get(attnbias.Tupe(num_heads=2), queries=4, keys=4)
+        tupe = client.get(attnbias.Tupe(num_heads=2), query_length=4, key_length=4)
         assert_type(tupe, attnbias.Toeplitz | attnbias.BorderedToeplitz | Array)
 
     def alibi_has_the_form_of_its_variant(client: attnbias.Client, variant: Any) -> None:
-        alibi = client.get(attnbias.ALiBi(num_heads=8), queries=4, keys=4)
+        alibi = client.get(attnbias.ALiBi(num_heads=8), query_length=4, key_length=4)
         assert_type(alibi, attnbias.Toeplitz)
         bloom = attnbias.ALiBi(num_heads=8, variant="key_from_start")
-        assert_type(client.get(bloom, queries=4, keys=4), attnbias.KeyRow)
-        assert_type(client.get(bloom, queries=4, keys=4, form="key_row"), attnbias.KeyRow)
-        assert_type(client.get(bloom, queries=4, keys=4, form="dense"), Array)
+        assert_type(client.get(bloom, query_length=4, key_length=4), attnbias.KeyRow)
+        assert_type(
+            client.get(bloom, query_length=4, key_length=4, form="key_row"), attnbias.KeyRow
+        )
+        assert_type(client.get(bloom, query_length=4, key_length=4, form="dense"), Array)
 
     def lists_may_have_no_compact_form(client: attnbias.Client) -> None:
         alibi = attnbias.ALiBi(num_heads=8)
-        listed = client.get(alibi, query_position_ids=[1, 5], key_position_ids=[7, 2])
+        listed = client.get(alibi, query_positions=[1, 5], key_positions=[7, 2])
         assert_type(listed, attnbias.Toeplitz | Array)
-        dense = client.get(alibi, query_position_ids=[1], key_position_ids=[2], form="dense")
+        dense = client.get(alibi, query_positions=[1], key_positions=[2], form="dense")
         assert_type(dense, Array)
 
     def out_is_returned(client: attnbias.Client) -> None:
@@ -58,12 +60,12 @@ if TYPE_CHECKING:
 
     def an_encoding_of_unknown_kind(client: attnbias.Client, table: attnbias.TableInfo) -> None:
         assert table.encoding is not None
-        assert_type(client.get(table.encoding, queries=4, keys=4), Any)
+        assert_type(client.get(table.encoding, query_length=4, key_length=4), Any)
 
     def words_are_of_either_case(client: attnbias.Client) -> None:
-        attnbias.Rotary(head_dim=4, rope_type="yarn", layout="INTERLEAVED")
+        attnbias.Rotary(head_dim=4, rope_type="yarn", layout="interleaved")
         attnbias.Rotary(head_dim=4, rope_type="yearn")  # type: ignore[arg-type]
-        client.get(attnbias.ALiBi(num_heads=1), queries=4, keys=4, form="dens")  # type: ignore[call-overload]
+        client.get(attnbias.ALiBi(num_heads=1), query_length=4, key_length=4, form="dens")  # type: ignore[call-overload]
 
     def a_file_holds_what_get_gave() -> None:
         loaded = attnbias.load("bias.safetensors")
@@ -106,8 +108,10 @@ if TYPE_CHECKING:
         client: attnbias.Client, mesh: DeviceMesh, sharding: jax.sharding.Sharding
     ) -> None:
         alibi = attnbias.ALiBi(num_heads=8)
-        answer = client.get(alibi, queries=4, keys=4, device_mesh=mesh, placements=[Shard(0)])
+        answer = client.get(
+            alibi, query_length=4, key_length=4, device_mesh=mesh, placements=[Shard(0)]
+        )
         assert_type(answer, DTensor)
-        assert_type(client.get(alibi, queries=4, keys=4, sharding=sharding), jax.Array)
+        assert_type(client.get(alibi, query_length=4, key_length=4, sharding=sharding), jax.Array)
         assert_type(client.get(attnbias.Rotary(head_dim=4), positions=4, sharding=sharding), Any)
-        client.get(alibi, queries=4, keys=4, device_mesh=mesh)  # type: ignore[call-overload]
+        client.get(alibi, query_length=4, key_length=4, device_mesh=mesh)  # type: ignore[call-overload]

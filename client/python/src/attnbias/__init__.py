@@ -20,12 +20,13 @@ from attnbias._config import (
 )
 from attnbias._encodings import (
     T5,
+    AbsoluteKeys,
     ALiBi,
     Beit,
     Conformer,
     Deberta,
+    DecomposedRelativePositions,
     DynamicPositionBias,
-    Encoding,
     Fire,
     Kerple,
     LearnedAbsolute,
@@ -35,7 +36,10 @@ from attnbias._encodings import (
     Rotary,
     Sandwich,
     Shaw,
+    ShawKeys,
+    ShawValues,
     Sinusoidal,
+    SinusoidalDistances,
     Swin,
     SwinV2,
     SymmetricSinusoidal,
@@ -62,6 +66,10 @@ from attnbias._errors import (
     UnavailableError,
     UnimplementedError,
 )
+from attnbias._fields import (
+    Encoding,
+    LogitsTerm,
+)
 from attnbias._files import (
     load,
     save,
@@ -80,13 +88,7 @@ from attnbias._local_server import (
     LocalServer,
 )
 from attnbias._logits import (
-    AbsoluteKeys,
-    DecomposedRelativePositions,
     LogitsOptions,
-    LogitsTerm,
-    ShawKeys,
-    ShawValues,
-    SinusoidalDistances,
 )
 from attnbias._mask import (
     Mask,

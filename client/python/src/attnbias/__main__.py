@@ -13,8 +13,8 @@ from attnbias import _export
 from attnbias._cache import Cache, key_of
 from attnbias._client import CACHE_VARIABLE, Client
 from attnbias._errors import Error
+from attnbias._escape import escaped
 from attnbias._tls import tls_from_environment
-from attnbias._words import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -27,8 +27,8 @@ Fetches what a model of transformers needs into a cache, for Client(cache=DIR, o
 Requests are looked up as they are made, so this exports these and no others:
 
 - each encoding of attnbias.from_config as client.get(encoding, positions=N) or
-  client.get(encoding, queries=N, keys=N), with dtype= if --dtype is given. Of T5's the buckets,
-  by values="buckets"; Rotary of dynamic or longrope has sequence_length=N;
+  client.get(encoding, query_length=N, key_length=N), with data_type= if --data-type is given. Of
+  T5's the buckets, by values="buckets"; Rotary of dynamic or longrope has sequence_length=N;
 - what attnbias.attach(model, client, max_length=N) asks for, where torch and transformers are
   installed. No weights are needed.
 
@@ -94,7 +94,7 @@ def _with_commands(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     )
     _add_security(export)
     export.add_argument(
-        "--dtype",
+        "--data-type",
         choices=("f64", "f32", "f16", "bf16"),
         help="of from_config's encodings, but for indices; attach decides for itself",
     )
@@ -148,8 +148,8 @@ def _length(text: str) -> int:
 
 
 def _export_all(options: argparse.Namespace) -> int:
-    dtype: DType | None = options.dtype
-    wishes = list(_export.of_encodings(options.config, options.max_length, dtype))
+    data_type: DType | None = options.data_type
+    wishes = list(_export.of_encodings(options.config, options.max_length, data_type))
     tls = tls_from_environment(
         on=options.tls,
         ca=options.tls_ca,

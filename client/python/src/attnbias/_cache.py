@@ -33,12 +33,12 @@ from attnbias._checks import require_instance
 from attnbias._description import read_description
 from attnbias._enums import enum_name
 from attnbias._errors import DataLossError, Error
+from attnbias._escape import escaped
 from attnbias._expected import check_answer
 from attnbias._folder import Folder, UnsafeError
 from attnbias._info import TensorInfo, to_tensor_info
 from attnbias._memory import Payload
-from attnbias._words import escaped
-from attnbias.v1 import service_pb2, tensor_pb2
+from attnbias.v1 import encodings_pb2, service_pb2, tensor_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -204,7 +204,7 @@ class Cache:
         except (OSError, ValueError, _DamagedError):
             return None
 
-    def find_description(self, key: str, spec: service_pb2.TensorSpec) -> TensorInfo | None:
+    def find_description(self, key: str, spec: encodings_pb2.TensorSpec) -> TensorInfo | None:
         """What a request's payload is; None where a server has to be asked."""
         payload = self.find(key, accept=partial(check_answer, spec=spec))
         if payload is not None:
@@ -399,7 +399,7 @@ def require_bytes(value: int | None, name: str) -> None:
         raise ValueError(f"{name}: got {value}, want at least 1, or None")
 
 
-def key_of(spec: service_pb2.TensorSpec) -> str:
+def key_of(spec: encodings_pb2.TensorSpec) -> str:
     """What a request is filed under."""
     return hashlib.sha256(_KEY_PREFIX + spec.SerializeToString(deterministic=True)).hexdigest()
 

@@ -6,7 +6,17 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    Self,
+    SupportsIndex,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from attnbias._cache import Cache, require_bytes, require_folder
 from attnbias._cached import Cached
@@ -26,6 +36,7 @@ from attnbias._connection import CallGroup, Connection
 from attnbias._description import ask_for_description
 from attnbias._download import Download
 from attnbias._errors import CallFailed, CallInterrupted, DataLossError, UnavailableError
+from attnbias._escape import escaped
 from attnbias._files import check_suffix, metadata_of, write
 from attnbias._info import (
     ServerInfo,
@@ -44,7 +55,6 @@ from attnbias._retry import Deadline, ask
 from attnbias._sharded_request import ShardedRequest
 from attnbias._sharding import to_sharding
 from attnbias._sizes import Sizes
-from attnbias._words import escaped
 from attnbias.v1 import service_pb2
 
 if TYPE_CHECKING:
@@ -58,8 +68,7 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor, Placement
 
     from attnbias._channel import Metadata
-    from attnbias._encodings import Compact, Encoding
-    from attnbias._logits import LogitsTerm
+    from attnbias._fields import Compact, Encoding, LogitsTerm
     from attnbias._request import CompactForm, CompactOptions, ListOptions
     from attnbias._results import RotaryTables, XposTables
     from attnbias._sharded_request import Piece
@@ -515,9 +524,10 @@ class Client(BaseClient):
                 on a terminal, for a large payload that takes long.
             timeout: seconds for this call, instead of the client's.
             **options: the extent and the output, as described in ``Request``:
-                positions, position_ids; queries, keys, heads, align,
-                query_offset, query_position_ids, key_position_ids; dtype, form,
-                values, causal, window_left, window_right, fill, scale.
+                positions, position_ids; query_length, key_length, alignment,
+                query_offset, queries, keys, heads, query_positions, key_positions;
+                data_type, form, values, causal, window_left, window_right,
+                fill_value, fill_lowest, scale.
 
         Returns:
             By form: "table" a numpy array ``[positions, dim]``, "dense" one of
@@ -551,9 +561,9 @@ class Client(BaseClient):
         term: LogitsTerm,
         rows: Any,
         *,
-        keys: int | None = None,
+        key_length: SupportsIndex | None = None,
         direction: Literal["left_to_right", "right_to_left", "bidirectional"],
-        queries: int | None = None,
+        query_length: SupportsIndex | None = None,
         out: npt.NDArray[Any] | None = None,
         timeout: float | None = None,
         **options: Unpack[LogitsOptions],
@@ -569,16 +579,16 @@ class Client(BaseClient):
             rows: queries ``[heads, queries, head_dim]``, for ShawValues attention
                 weights ``[heads, queries, keys]``: an array or torch tensor of f64,
                 f32, f16 or bf16. None leaves the queries out: Transformer-XL's (d).
-            keys: how many; not needed for ShawValues.
+            key_length: how many keys; not needed for ShawValues.
             direction: which keys a query sees.
-            queries: how many, only where rows is None.
+            query_length: how many queries, only where rows is None.
             out: an array to write into, of the right shape and dtype.
             timeout: seconds for this call, instead of the client's.
-            **options: align ("start", "end") or query_offset, one of which is
-                needed where queries and keys are not as many; dtype, f32 if not
-                said; fill, what logits of keys that are not seen become, -inf if
-                not said, or "lowest"; scale; query_bias ``[heads, head_dim]``,
-                added to every query (Transformer-XL's v).
+            **options: alignment ("start", "end") or query_offset, one of which is
+                needed where queries and keys are not as many; output_data_type, f32
+                if not said; fill_value, what logits of keys that are not seen become,
+                -inf if not said, or fill_lowest; scale; query_bias
+                ``[heads, head_dim]``, added to every query (Transformer-XL's v).
 
         Returns:
             ``[heads, queries, keys]``, for ShawValues ``[heads, queries, head_dim]``.
@@ -590,7 +600,12 @@ class Client(BaseClient):
         """
         refuse_unknown(options, LogitsOptions, "logits")
         request = LogitsRequest(
-            term=term, rows=rows, keys=keys, direction=direction, queries=queries, **options
+            term=term,
+            rows=rows,
+            key_length=key_length,
+            direction=direction,
+            query_length=query_length,
+            **options,
         )
         return run(self._logits(request, out, timeout))
 
@@ -598,7 +613,7 @@ class Client(BaseClient):
         """Fetches several tensors, a few at a time over the one connection.
 
         Args:
-            requests: as ``attnbias.Request(attnbias.ALiBi(num_heads=8), queries=4, keys=4)``.
+            requests: as ``attnbias.Request(attnbias.Sinusoidal(dim=8), positions=4)``.
             timeout: seconds for each, instead of the client's.
 
         Returns:

@@ -10,7 +10,7 @@ from attnbias._expected import check_answer
 from attnbias._header import read_header
 from attnbias._info import TensorInfo, to_tensor_info
 from attnbias._retry import ask
-from attnbias.v1 import service_pb2
+from attnbias.v1 import encodings_pb2, service_pb2
 
 if TYPE_CHECKING:
     from attnbias._call_options import CallOptions
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 async def ask_for_description(
-    spec: service_pb2.TensorSpec, options: CallOptions, deadline: Deadline
+    spec: encodings_pb2.TensorSpec, options: CallOptions, deadline: Deadline
 ) -> tuple[TensorInfo, bytes]:
     """What the server says, and its answer as it came."""
     message = service_pb2.DescribeTensorRequest(spec=spec)
@@ -28,7 +28,7 @@ async def ask_for_description(
     return info, answer
 
 
-def read_description(answer: bytes, spec: service_pb2.TensorSpec) -> TensorInfo:
+def read_description(answer: bytes, spec: encodings_pb2.TensorSpec) -> TensorInfo:
     """What such an answer to a request says.
 
     Raises:

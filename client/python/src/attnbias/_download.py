@@ -22,7 +22,7 @@ from attnbias._progress import Progress
 from attnbias._range import PayloadChangedError, Range
 from attnbias._retry import ask
 from attnbias._wire import parse_chunk
-from attnbias.v1 import service_pb2
+from attnbias.v1 import encodings_pb2, service_pb2
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,7 +54,7 @@ class Download:
     """Gets one payload. An object is good for one run()."""
 
     def __init__(
-        self, spec: service_pb2.TensorSpec, options: CallOptions, deadline: Deadline
+        self, spec: encodings_pb2.TensorSpec, options: CallOptions, deadline: Deadline
     ) -> None:
         self._spec = spec
         self._options = options

@@ -33,11 +33,12 @@ _NAMES: Final = {
 }
 
 
-def to_data_type(dtype: DType) -> tensor_pb2.DataType:
+def to_data_type(dtype: DType, name: str = "data_type") -> tensor_pb2.DataType:
     """The number of an element type in the contract.
 
     Args:
         dtype: ``"bf16"``, torch's dtype, or anything that numpy takes for one.
+        name: of the argument, for the error.
 
     Raises:
         ValueError: no such element type is served.
@@ -50,7 +51,7 @@ def to_data_type(dtype: DType) -> tensor_pb2.DataType:
         with contextlib.suppress(TypeError):
             number = _NUMBERS.get(np.dtype(dtype).newbyteorder("<"))
     if number is None:
-        raise ValueError(f"dtype: got {given!r}, want one of {', '.join(_NAMES)}")
+        raise ValueError(f"{name}: got {given!r}, want one of {', '.join(_NAMES)}")
     return number
 
 

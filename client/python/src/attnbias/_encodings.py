@@ -1,35 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The encodings, one class each, with the fields of their message in the contract.
-
-A class needs nothing but its fields: they are carried over by their names. What they mean stands
-in its docstring, where ``help`` shows it.
-
-A field left None is not sent, and then has the default that the contract gives.
-"""
+# Generated from proto/ by ./dev generate. Do not edit.
+"""Encodings and terms of positional logits, a class for each message of the contract."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, overload
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 import numpy.typing as npt
-from typing_extensions import TypeVar
 
-from attnbias._checks import set_number
-from attnbias._enums import enum_name, set_enum
-from attnbias._generated import is_repeated
+from attnbias._fields import Compact, Encoding, Fields, LogitsTerm
 from attnbias._grid import BlockToeplitz, BorderedToeplitz
 from attnbias._results import RotaryTables, XposTables
-from attnbias._shown import Shown
-from attnbias._tables import from_table_ref, to_table_ref
 from attnbias._tensors import KeyRow, Toeplitz
-from attnbias.v1 import options_pb2, service_pb2, tensor_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from google.protobuf.descriptor import FieldDescriptor
-    from google.protobuf.message import Message
 
     from attnbias._choices import (
         AlibiVariant,
@@ -45,170 +31,87 @@ if TYPE_CHECKING:
         RelativeSign,
         RopeType,
         RotaryLayout,
-        SinesAndCosines,
         SinusoidalLayout,
         TableLayout,
         XlnetAttention,
     )
 
 
-Compact = TypeVar("Compact", covariant=True, default=Any)  # noqa: PLC0105  # a kind of result
-"""What ``Client.get`` gives where no other form is asked for."""
-
-
-class Fields(Shown):
-    """A message of the contract, of whose fields this has the attributes."""
-
-    def set_fields(self, message: Any, path: str) -> None:
-        """Sets what is not None; errors name fields by the message's ``path``.
-
-        Raises:
-            TypeError: a value is of the wrong type.
-            ValueError: a number does not fit its field, or an enum has no such value.
-        """
-        for field in message.DESCRIPTOR.fields:
-            value = getattr(self, field.name)
-            if value is not None:
-                self._set_field(message, field, value, f"{path}.{field.name}")
-
-    def _set_field(self, message: Message, field: FieldDescriptor, value: Any, path: str) -> None:
-        if field.message_type is tensor_pb2.TableRef.DESCRIPTOR:
-            layout = getattr(self, f"{field.name}_layout", None)
-            getattr(message, field.name).CopyFrom(to_table_ref(value, layout, path))
-            return
-        if field.message_type is not None:
-            for index, part in enumerate(value):
-                part.set_fields(getattr(message, field.name).add(), f"{path}[{index}]")
-            return
-        if field.enum_type is not None:
-            set_enum(message, field.name, value, path)
-            return
-        if not is_repeated(field):
-            set_number(message, field.name, value, path)
-            return
-        try:
-            getattr(message, field.name).extend(value)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"{path}: got {value!r}: {error}") from error
-
-
-class Encoding(Fields, Generic[Compact]):
-    """An encoding and its hyperparameters; compares and hashes by value.
-
-    To type checkers ``Encoding[Toeplitz]`` is one whose compact form that is.
-    """
-
-    field: ClassVar[str]
-    """Its name in the contract's ``TensorSpec``."""
-    vectors: ClassVar[bool] = False
-    """Whether vectors stand at pairs, as a last axis of columns; not with ``values="buckets"``."""
-    extent: ClassVar[str]
-    """What it takes, by the contract: "table", "pair" or "grid"."""
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        message: Any = service_pb2.TensorSpec.DESCRIPTOR.fields_by_name[cls.field].message_type
-        cls.extent = message.GetOptions().Extensions[options_pb2.extent]
-
-    def to_spec(self) -> service_pb2.TensorSpec:
-        """This encoding as a spec without extent.
-
-        Raises:
-            TypeError: a value is of the wrong type.
-            ValueError: a number does not fit its field, or an enum has no such value.
-        """
-        spec = service_pb2.TensorSpec()
-        message = getattr(spec, self.field)
-        message.SetInParent()
-        self.set_fields(message, self.field)
-        return spec
-
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return bool(self.to_spec() == other.to_spec())
-
-    def __hash__(self) -> int:
-        return hash(self.to_spec().SerializeToString(deterministic=True))
-
-
-def from_spec(spec: service_pb2.TensorSpec) -> Encoding | None:
-    """The encoding of a spec that a server made; None for one this package does not know."""
-    name = spec.WhichOneof("encoding")
-    known = {encoding.field: encoding for encoding in Encoding.__subclasses__()}
-    if name not in known:
-        return None
-    encoding = known[name]
-    values: dict[str, Any] = {}
-    for field, value in getattr(spec, name).ListFields():
-        if field.message_type is tensor_pb2.TableRef.DESCRIPTOR:
-            values[field.name], layout = from_table_ref(value)
-            # Only some tables may be given transposed.
-            if hasattr(encoding, f"{field.name}_layout"):
-                values[f"{field.name}_layout"] = layout
-        elif field.enum_type is not None:
-            values[field.name] = enum_name(field.enum_type, value)
-        else:
-            values[field.name] = tuple(value) if is_repeated(field) else value
-    return encoding(**values)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Sinusoidal(Encoding[npt.NDArray[Any]]):
     """Sinusoidal absolute positions (Vaswani et al. 2017, section 3.5).
 
+    Positions are integers in [-2^40, 2^40]. Correctly rounded, and therefore not the framework's
+    bits.
+
     A table ``[positions, dim]``; ask with ``positions`` or ``position_ids``.
 
-    Correctly rounded, and therefore not the framework's bits.
-
     Attributes:
-        dim: columns, in [1, 65536].
-        base: column pair i turns by base^(-2i/dim) radians a position; in [1, 1e18]. Default 10000.
-        layout: "interleaved" (default) is s0 c0 s1 c1 ..., "concatenated" s0 s1 ... c0 c1 ...,
-            "tensor2tensor" the same with timescales of its own and a zero column for an odd dim.
-        min_timescale: only for "tensor2tensor": the factor in front of the inverse timescales, in
-            [1, 1e6]. Default 1. A timescale is not a frequency.
-        max_timescale: only for "tensor2tensor", in [min_timescale, 1e18]. Default 10000. For a
-            lowest frequency f it is 1 / f.
+        dim: Columns of the table. In [1, 65536].
+        base: Base of the geometric progression of wavelengths: column pair i turns by
+            ``base^(-2i/dim)`` radians per position. In [1, 1e18]. Default: 10000. Only with
+            ``layout`` "interleaved", "concatenated".
+        layout: Order of sines and cosines in the row of position p, with ``w_i = base^(-2i/dim)``.
+            - "interleaved" (default): ``s0 c0 s1 c1 ...``: column 2i is ``sin(p w_i)``, column 2i+1
+              is ``cos(p w_i)``. An odd ``dim`` ends with a sine (the paper, fairseq's Conformer,
+              keras-hub).
+            - "concatenated": ``s0 s1 ... c0 c1 ...``: ceil(dim/2) sines, then floor(dim/2) cosines
+              of the same frequencies (Transformer-XL, XLNet, Marian, GPT-J).
+            - "tensor2tensor": ``s0 ... s(n-1) c0 ... c(n-1)``, then one zero column if ``dim`` is
+              odd, with ``n = floor(dim/2)`` and other frequencies: ``w_i = min (max/min)^(-i /
+              m)``, where min and max are the timescales and ``m = max(n-1, 1)`` (tensor2tensor's
+              get_timing_signal_1d, which multiplies by ``min_timescale``; fairseq, Whisper,
+              OpenNMT).
+        min_timescale: Factor in front of the progression of inverse timescales. A timescale is not
+            a frequency: a lowest frequency f is ``max_timescale = 1 / f``. In [1, 1e6]. Default: 1.
+            Only with ``layout`` "tensor2tensor".
+        max_timescale: Longest timescale, not less than ``min_timescale``. In [1, 1e18]. Default:
+            10000. Only with ``layout`` "tensor2tensor".
     """
 
     field: ClassVar[str] = "sinusoidal"
 
     dim: int
+    _: KW_ONLY
     base: float | None = None
     layout: SinusoidalLayout | None = None
     min_timescale: float | None = None
     max_timescale: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class T5(Encoding[Toeplitz]):
     """T5's bucketed relative position bias (Raffel et al. 2020).
 
-    ``bias[h, i, j] = table[bucket(j - i), h]``, a Toeplitz; ask with ``queries``
-    and ``keys``. With ``values="buckets"`` the answer is the bucket indices, i32
-    without a head axis, and needs neither num_heads nor table.
+    ``bias[h, i, j] = table[bucket(j - i), h]``, where i and j are the absolute positions of query
+    and key. The framework's bits.
 
-    The framework's bits.
+    A Toeplitz; ask with ``query_length`` and ``key_length``. With ``values="buckets"`` the answer
+    is indices, i32 without heads. ``num_heads`` and ``table`` need not be set then.
 
     Attributes:
-        bidirectional: True for an encoder, False for a decoder.
-        num_heads: heads of the table, in [1, 65536]; None takes their number.
-        num_buckets: rows of the table, in [2, 4096]; bidirectional even and at least 4. Default 32.
-        max_distance: where buckets stop growing with the logarithm of the distance: all keys at
-            least this far are in the last bucket, and so are some nearer ones. Default 128.
-        table: the learned bias: a numpy array or torch tensor of f64, f32, f16 or bf16, at most 2
-            MiB; the name of a table that the server has mounted, or its TableInfo
-            (``Client.list_tables``); or "sha256:" and the 64 hex digits by which a TableInfo or a
-            resolved spec names a table.
-        table_layout: the table's axes: "buckets_heads" (default; transformers) is [num_buckets,
-            num_heads], "heads_buckets" (T5X) the reverse.
-        bucket_rule: how logarithmic buckets are rounded: "exact" (default) is algebraically,
-            "float32_log" as torch does on a CPU.
+        bidirectional: True for an encoder, false for a decoder, where keys to the right of the
+            query are in bucket 0. It has no default: guessing it is the commonest error with T5.
+        num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
+        num_buckets: Rows of the table. If bidirectional, even and at least 4: one half serves keys
+            to the right of the query. In [2, 4096]. Default: 32.
+        max_distance: Distance at which buckets stop growing with the logarithm: all keys at least
+            this far are in the last bucket, and so are some nearer ones. Larger than the number of
+            exact buckets. In [1, 2^31 - 1]. Default: 128.
+        table: Learned bias. Required with values "bias". Shape ``[num_buckets, num_heads]``.
+        table_layout: Axes of ``table``.
+            - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
+              torchscale).
+            - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
+        bucket_rule: Rounding of logarithmic buckets.
+            - "exact" (default): The algebraic rule over integers.
+            - "float32_log": Correctly rounded float32 logarithm, float32 division and
+              multiplication, as torch computes on a CPU.
     """
 
     field: ClassVar[str] = "t5"
 
+    _: KW_ONLY
     bidirectional: bool
     num_heads: int | None = None
     num_buckets: int | None = None
@@ -218,32 +121,39 @@ class T5(Encoding[Toeplitz]):
     bucket_rule: BucketRule | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ALiBi(Encoding[Compact]):
     """Attention with linear biases (Press et al. 2022).
 
-    Ask with ``queries`` and ``keys``. A Toeplitz for the variants "symmetric" and
-    "causal", a KeyRow for "key_from_start" and "key_from_end".
+    If the number of heads H is a power of two, slope h is ``2^(-alibi_bias_max (h+1) / H)``.
+    Otherwise the slopes are those of the power of two below, followed by every other slope of the
+    power of two above. With the framework's slopes, the framework's bits.
 
-    With the framework's slopes, the framework's bits.
+    A Toeplitz; ask with ``query_length`` and ``key_length``. A KeyRow with ``variant``
+    "key_from_start" or "key_from_end".
 
     Attributes:
-        num_heads: number of slopes, in [1, 65536]; None takes that of slopes.
-        alibi_bias_max: exponent of the last slope, in (0, 1024]; not used with slopes. Default 8.
-        slopes: a peer's own slopes, num_heads of them, in place of the computed.
-        variant: what a slope s multiplies: "symmetric" (default) is -s|i - j|, "causal" -s max(i -
-            j, 0), "key_from_start" s j (BLOOM, Falcon), "key_from_end" s (j - (key_length - 1))
-            (MPT).
+        num_heads: Number of slopes. In [1, 65536]. Default: that of ``slopes``.
+        alibi_bias_max: Negative exponent of the last slope. In (0, 1024]. Default: 8. Not with
+            ``slopes``.
+        slopes: A peer's own slopes, one per head, in place of the computed ones. Each finite.
+        variant: Multiplicand of a slope, where i and j are the absolute positions of query and key.
+            - "symmetric" (default): ``-slope |i - j|`` (x-transformers, llm-foundry ``full``,
+              flash-attention without a causal mask).
+            - "causal": ``-slope max(i - j, 0)``: zero for keys to the right (Megatron).
+            - "key_from_start": ``slope j`` (BLOOM, Falcon, the paper's own code).
+            - "key_from_end": ``slope (j - (key_length - 1))`` (MPT, keras-hub).
     """
 
     field: ClassVar[str] = "alibi"
 
+    _: KW_ONLY
     num_heads: int | None = None
     alibi_bias_max: float | None = None
     slopes: Sequence[float] | None = None
     variant: AlibiVariant | None = None
 
-    if TYPE_CHECKING:  # the variant says which compact form it is
+    if TYPE_CHECKING:  # variant determines the compact form
 
         @overload
         def __init__(
@@ -252,7 +162,7 @@ class ALiBi(Encoding[Compact]):
             num_heads: int | None = None,
             alibi_bias_max: float | None = None,
             slopes: Sequence[float] | None = None,
-            variant: Literal["symmetric", "causal", "SYMMETRIC", "CAUSAL"] | None = None,
+            variant: Literal["symmetric", "causal"] | None = None,
         ) -> None: ...
         @overload
         def __init__(
@@ -261,7 +171,7 @@ class ALiBi(Encoding[Compact]):
             num_heads: int | None = None,
             alibi_bias_max: float | None = None,
             slopes: Sequence[float] | None = None,
-            variant: Literal["key_from_start", "key_from_end", "KEY_FROM_START", "KEY_FROM_END"],
+            variant: Literal["key_from_start", "key_from_end"],
         ) -> None: ...
         @overload
         def __init__(
@@ -275,505 +185,133 @@ class ALiBi(Encoding[Compact]):
         def __init__(self, **fields: Any) -> None: ...
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LearnedAbsolute(Encoding[npt.NDArray[Any]]):
-    """Learned absolute positions: row p + offset of a table.
+    """Learned absolute positions (Gehring et al. 2017): row p + offset of a table.
 
-    A table ``[positions, dim]`` with the learned table's columns; ask with
-    ``positions`` or ``position_ids``. A position outside it is an OutOfRangeError.
+    A position outside the table fails with ``OutOfRangeError``.
+
+    A table ``[positions, dim]``; ask with ``positions`` or ``position_ids``.
 
     Attributes:
-        table: [num_positions, dim]: an array or a digest, as T5's.
-        offset: added to every position: 2 for OPT and BART, padding_idx + 1 for fairseq and
-            RoBERTa.
-        padding_idx: row of the table that answers with zeros; not with interpolation. Default none.
-        interpolation: how the table is stretched to interpolated_length rows: "none" (default),
-            "linear" or "linear_align_corners", torch's mode "linear" without or with align_corners.
-        interpolated_length: rows after interpolation, in [1, 2^20].
+        table: Learned vectors. Shape ``[num_positions, dim]``.
+        offset: Added to every position: 2 for OPT and BART, ``padding_idx + 1`` for fairseq and
+            RoBERTa. In [-2^40, 2^40]. Default: 0.
+        padding_idx: Row of the table that answers with zeros. Unset: none. Only with
+            ``interpolation`` "none".
+        interpolation: Stretching of the table to ``interpolated_length`` rows.
+            - "none" (default): No resampling.
+            - "linear": Linear between pixel centres: of m rows, row r reads the n original ones at
+              ``(r + 1/2) n / m - 1/2``, clamped (torch's mode "linear" with
+              ``align_corners=False``).
+            - "linear_align_corners": Linear between first and last row: row r reads at ``r (n - 1)
+              / (m - 1)``, or at 0 if m is 1 (``align_corners=True``).
+        interpolated_length: Rows after interpolation. In [1, 2^20]. Only with ``interpolation``
+            "linear", "linear_align_corners"; required there.
     """
 
     field: ClassVar[str] = "learned_absolute"
 
     table: Any
+    _: KW_ONLY
     offset: int | None = None
     padding_idx: int | None = None
     interpolation: Interpolation | None = None
     interpolated_length: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Shaw(Encoding[Toeplitz]):
-    """A learned vector for every relative position (Shaw et al. 2018), of keys or of values.
-
-    ``vector[i, j] = table[clip(j - i, -left, right) + left]``, a Toeplitz over
-    vectors; ask with ``queries`` and ``keys``. With ``values="buckets"`` the answer
-    is the indices, i32, and needs no table.
-
-    Attributes:
-        left: farthest relative position to the left with a vector of its own, in [0, 2^30).
-        right: the same to the right; the paper's k is both.
-        table: [left + right + 1, dim], or [num_heads, left + right + 1, dim] where heads differ: an
-            array or a digest, as T5's.
-        beyond: what is farther: "clip" (default) gives it the farthest vector, "refuse" makes it an
-            OutOfRangeError.
-        sign: what the table counts: "key_minus_query" (default; the paper) is j - i,
-            "query_minus_key" (BERT's relative_key) i - j.
-    """
-
-    field: ClassVar[str] = "shaw"
-    vectors: ClassVar[bool] = True
-
-    left: int
-    right: int
-    table: Any = None
-    beyond: BeyondReach | None = None
-    sign: RelativeSign | None = None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class TransformerXL(Encoding[Toeplitz]):
-    """Transformer-XL's R (Dai et al. 2019): the sinusoid of the distance i - j.
-
-    Sines before cosines; zero for keys to the right of the query. A Toeplitz over
-    vectors without a head axis; ask with ``queries`` and ``keys``.
-
-    Correctly rounded, and therefore not the framework's bits.
-
-    Attributes:
-        dim: d_model, even, in [2, 65536].
-        base: column pair k turns by base^(-2k/dim) radians a position; in [1, 1e18]. Default 10000.
-        clamp_len: larger distances become this one. Default: not clamped.
-    """
-
-    field: ClassVar[str] = "transformer_xl"
-    vectors: ClassVar[bool] = True
-
-    dim: int
-    base: float | None = None
-    clamp_len: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class XLNet(Encoding[Toeplitz]):
-    """XLNet's relative positions (Yang et al. 2019): the sinusoid of the signed distance i - j.
-
-    Sines before cosines. A Toeplitz over vectors without a head axis; ask with
-    ``queries`` and ``keys``.
-
-    Correctly rounded, and therefore not the framework's bits.
-
-    Attributes:
-        dim: d_model, even, in [2, 65536].
-        base: as TransformerXL's. Default 10000.
-        clamp_len: distances are clamped to [-clamp_len, clamp_len]. Default: not clamped.
-        attn_type: "bidirectional" (default), or "unidirectional" ("uni"), which has zero vectors
-            for keys to the right.
-    """
-
-    field: ClassVar[str] = "xlnet"
-    vectors: ClassVar[bool] = True
-
-    dim: int
-    base: float | None = None
-    clamp_len: int | None = None
-    attn_type: XlnetAttention | None = None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Conformer(Encoding[Toeplitz]):
-    """The relative positions of Conformer, as ESPnet and wav2vec 2.0 have them.
-
-    The sinusoid of the signed distance i - j, interleaved. A Toeplitz over vectors
-    without a head axis; ask with ``queries`` and ``keys``.
-
-    Correctly rounded, and therefore not the framework's bits.
-
-    Attributes:
-        dim: even, in [2, 65536].
-        base: as TransformerXL's. Default 10000.
-    """
-
-    field: ClassVar[str] = "conformer"
-    vectors: ClassVar[bool] = True
-
-    dim: int
-    base: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class SymmetricSinusoidal(Encoding[Toeplitz]):
-    """The sinusoid of abs(i - j): relative, without direction.
-
-    A Toeplitz over vectors without a head axis; ask with ``queries`` and ``keys``.
-
-    Correctly rounded, and therefore not the framework's bits.
-
-    Attributes:
-        dim: even, in [2, 65536].
-        base: as TransformerXL's. Default 10000.
-        layout: "interleaved" (default) is s0 c0 s1 c1 ..., "concatenated" s0 s1 ... c0 c1 ...
-    """
-
-    field: ClassVar[str] = "symmetric_sinusoidal"
-    vectors: ClassVar[bool] = True
-
-    dim: int
-    base: float | None = None
-    layout: SinesAndCosines | None = None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class LearnedRelative(Encoding[Toeplitz]):
-    """A learned scalar for every relative position.
-
-    ``bias[h, i, j] = table[index(j - i), h]``, a Toeplitz; ask with ``queries``
-    and ``keys``. ``values="buckets"`` gives the indices, i32 without a head axis,
-    and needs neither num_heads nor table.
-
-    Attributes:
-        right: farthest relative position to the right with a row of its own, in [0, 2^30).
-        left: the same to the left; required unless symmetric, and then not allowed.
-        symmetric: whether the sign of j - i is dropped.
-        num_heads: heads of the answer, in [1, 65536]; None takes those of the table.
-        table: ``[left + right + 1, num_heads]``, or ``[right + 1, num_heads]`` when symmetric; or
-            with one column that all heads share. What a table may be is said at T5.
-        table_layout: the table's axes: "buckets_heads" (default) is that, "heads_buckets" the
-            reverse.
-        beyond: what is farther: "clip" (default) gives it the farthest row, "refuse" makes it an
-            OutOfRangeError.
-    """
-
-    field: ClassVar[str] = "learned_relative"
-
-    right: int
-    left: int | None = None
-    symmetric: bool | None = None
-    num_heads: int | None = None
-    table: Any = None
-    table_layout: TableLayout | None = None
-    beyond: BeyondReach | None = None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Kerple(Encoding[Toeplitz]):
-    """KERPLE (Chi et al. 2022), a Toeplitz; ask with ``queries`` and ``keys``.
-
-    "log": ``-p ln(1 + a |i - j|)``. "power": ``-a |i - j|^p``.
-
-    Attributes:
-        num_heads: in [1, 65536]; None takes the length of p or a, where it is more than one.
-        kernel: "log" or "power".
-        p: one for each head, or one for all; in [1e-30, 1e30], of "power" at most 2.
-        a: one for each head, or one for all; in [1e-30, 1e30].
-    """
-
-    field: ClassVar[str] = "kerple"
-
-    num_heads: int | None = None
-    kernel: KerpleKernel
-    p: Sequence[float]
-    a: Sequence[float]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Sandwich(Encoding[Toeplitz]):
-    """Sandwich (Chi et al. 2023), a Toeplitz; ask with ``queries`` and ``keys``.
-
-    ``bias[h, i, j] = H / (8 (h + 1)) sum over k < dim / 2 of cos((i - j) base^(-2k/dim))``.
-
-    Attributes:
-        num_heads: H, in [1, 65536].
-        dim: columns of the sinusoid, even, in [2, 65536]. Default 128.
-        base: in [1, 1e18]. Default 10000.
-    """
-
-    field: ClassVar[str] = "sandwich"
-
-    num_heads: int
-    dim: int | None = None
-    base: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Fire(Encoding[npt.NDArray[Any]]):
-    """FIRE (Li et al. 2023): an MLP of logarithmic distances, normalised row by row.
-
-    ``bias[h, i, j] = MLP(ln(c |i - j| + 1) / (ln(c max(i, threshold) + 1) + eps))_h``: dense,
-    there being no diagonals; ask with ``queries`` and ``keys``.
-
-    Attributes:
-        num_heads: in [1, 65536]; None takes the rows of output_weight.
-        c: in [1e-30, 1e30]. Default 0.1.
-        threshold: positions up to which rows share the normaliser: ``abs(L_multiplier * init_L)``,
-            in [1e-30, 2^40]. Default 512.
-        eps: added to the normaliser, in [0, 1]. Default 1e-6.
-        hidden_weight: ``[hidden, 1]``, as torch's Linear has it; what a table may be is said at T5.
-        hidden_bias: ``[hidden]``; zeros where None.
-        output_weight: ``[num_heads, hidden]``.
-        output_bias: ``[num_heads]``; zeros where None.
-    """
-
-    field: ClassVar[str] = "fire"
-
-    num_heads: int | None = None
-    c: float | None = None
-    threshold: float | None = None
-    eps: float | None = None
-    hidden_weight: Any
-    hidden_bias: Any = None
-    output_weight: Any
-    output_bias: Any = None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class PositionMlpLayer(Fields):
-    """One linear layer of a DynamicPositionBias, as torch's Linear has it.
-
-    Attributes:
-        weight: ``[out, in]``; what a table may be is said at T5.
-        bias: ``[out]``; zeros where None.
-        norm_weight: LayerNorm after it, ``[out]``; with norm_bias or not at all.
-        norm_bias: ``[out]``.
-    """
-
-    weight: Any
-    bias: Any = None
-    norm_weight: Any = None
-    norm_bias: Any = None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class DynamicPositionBias(Encoding[Toeplitz]):
-    """An MLP of the signed distance i - j, with SiLU between layers (x-transformers).
-
-    A Toeplitz; ask with ``queries`` and ``keys``.
-
-    Attributes:
-        num_heads: in [1, 65536]; None takes the last layer's outputs.
-        log_distance: whether the distance d enters as sign(d) ln(abs(d) + 1).
-        layers: first to last; the last has num_heads outputs and no LayerNorm.
-    """
-
-    field: ClassVar[str] = "dynamic_position_bias"
-
-    num_heads: int | None = None
-    log_distance: bool | None = None
-    layers: Sequence[PositionMlpLayer]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Deberta(Encoding[Toeplitz]):
-    """DeBERTa-v2's logarithmic buckets (He et al. 2021) as indices into its relative embeddings.
-
-    A Toeplitz of i32 without a head axis; ask with ``queries`` and ``keys``.
-
-    Attributes:
-        bucket_size: position_buckets; even, in [2, 4096], or 0 for distances themselves. Default
-            256.
-        max_position: max_relative_positions, above bucket_size / 2 + 1. Default 512.
-        term: with span = bucket_size (max_position without buckets): "content_to_position"
-            (default) is clamp(bucket(i - j) + span, 0, 2 span - 1), "position_to_content" the same
-            of -bucket(i - j), "bucket" is bucket(i - j) itself.
-        edge: "microsoft" (default) clamps distances to max_position - 1 first, "hf" (transformers)
-            does not.
-        bucket_rule: as T5's: "exact" (default), or "float32_log", which transformers computes.
-    """
-
-    field: ClassVar[str] = "deberta"
-
-    bucket_size: int | None = None
-    max_position: int | None = None
-    term: DebertaTerm | None = None
-    edge: DebertaEdge | None = None
-    bucket_rule: BucketRule | None = None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Swin(Encoding[BlockToeplitz]):
-    """Swin's relative position bias inside a window (Liu et al. 2021).
-
-    A BlockToeplitz; ask without lengths, or for a window of tokens with
-    ``queries``, ``keys``, ``heads``. With ``values="buckets"`` the answer is
-    Swin's relative_position_index, i32 without a head axis, and needs neither
-    num_heads nor table.
-
-    Attributes:
-        window_height: Wh, in [1, 256].
-        window_width: Ww, in [1, 256].
-        num_heads: heads of the table, in [1, 65536]; None takes their number.
-        table: the learned bias, ``[(2 Wh - 1)(2 Ww - 1), num_heads]``; what it may be is said at
-            T5.
-        table_layout: the table's axes: "buckets_heads" (default) is that, "heads_buckets" the
-            reverse.
-    """
-
-    field: ClassVar[str] = "swin"
-
-    window_height: int
-    window_width: int
-    num_heads: int | None = None
-    table: Any = None
-    table_layout: TableLayout | None = None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class SwinV2(Encoding[BlockToeplitz]):
-    """Swin-V2's continuous position bias (Liu et al. 2022): an MLP of logarithmic coordinates.
-
-    A BlockToeplitz; ask as for Swin.
-
-    Attributes:
-        window_height: Wh, in [1, 256].
-        window_width: Ww, in [1, 256].
-        num_heads: in [1, 65536]; None takes the rows of output_weight.
-        pretrained_window_height: height of the window that the model was trained with; None for
-            transformers' 0. Default window_height.
-        pretrained_window_width: its width. Default window_width.
-        hidden_weight: ``[hidden, 2]``, as torch's Linear has it; what a table may be is said at T5.
-        hidden_bias: ``[hidden]``.
-        output_weight: ``[num_heads, hidden]``.
-    """
-
-    field: ClassVar[str] = "swin_v2"
-
-    window_height: int
-    window_width: int
-    num_heads: int | None = None
-    pretrained_window_height: int | None = None
-    pretrained_window_width: int | None = None
-    hidden_weight: Any
-    hidden_bias: Any
-    output_weight: Any
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Beit(Encoding[BlockToeplitz]):
-    """BEiT's relative position bias (Bao et al. 2021): Swin's, and a class token before the grid.
-
-    A BlockToeplitz with a border; ask as for Swin. ``values="buckets"`` gives
-    BEiT's relative_position_index.
-
-    Attributes:
-        window_height: rows of patches, in [1, 256].
-        window_width: columns of patches, in [1, 256].
-        num_heads: heads of the table, in [1, 65536]; None takes their number.
-        table: ``[(2 Wh - 1)(2 Ww - 1) + 3, num_heads]``, the last rows being class to tokens,
-            tokens to class, class to itself; what it may be is said at T5.
-        table_layout: the table's axes: "buckets_heads" (default) is that, "heads_buckets" the
-            reverse.
-    """
-
-    field: ClassVar[str] = "beit"
-
-    window_height: int
-    window_width: int
-    num_heads: int | None = None
-    table: Any = None
-    table_layout: TableLayout | None = None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Tupe(Encoding[Toeplitz | BorderedToeplitz | npt.NDArray[Any]]):
-    """TUPE (Ke et al. 2020): untied absolute and relative position terms.
-
-    Ask with ``queries`` and ``keys``. The relative term alone is a Toeplitz, with
-    reset_class_token a BorderedToeplitz; with the absolute term a dense array.
-
-    Attributes:
-        num_heads: in [1, 65536]; None takes the heads of relative_table.
-        relative_table: ``[num_buckets, num_heads]``; with reset_class_token one more row, "other to
-            class". None leaves the relative term out. What a table may be is said at T5.
-        relative_table_layout: the relative table's axes: "buckets_heads" (default) is that,
-            "heads_buckets" the reverse.
-        num_buckets: of T5's bidirectional buckets. Default 32.
-        max_distance: the same. Default 128.
-        position_table: ``[max positions, d_model]``; with reset_class_token one more row. This and
-            the next four fields are the absolute term, all or none.
-        query_weight: ``[d_model, d_model]``, as torch's Linear has it.
-        query_bias: ``[d_model]``.
-        key_weight: ``[d_model, d_model]``.
-        key_bias: ``[d_model]``.
-        norm_weight: LayerNorm of the positions, ``[d_model]``; with norm_bias or not at all.
-        norm_bias: ``[d_model]``.
-        norm_eps: of the LayerNorm. Default 1e-5.
-        reset_class_token: whether the class token, position 0, has numbers of its own, untied from
-            positions.
-        position_scale: factor of the absolute term. Default 1 / sqrt(2 d_model / num_heads).
-    """
-
-    field: ClassVar[str] = "tupe"
-
-    num_heads: int | None = None
-    relative_table: Any = None
-    relative_table_layout: TableLayout | None = None
-    num_buckets: int | None = None
-    max_distance: int | None = None
-    position_table: Any = None
-    query_weight: Any = None
-    query_bias: Any = None
-    key_weight: Any = None
-    key_bias: Any = None
-    norm_weight: Any = None
-    norm_bias: Any = None
-    norm_eps: float | None = None
-    reset_class_token: bool = False
-    position_scale: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Rotary(Encoding[RotaryTables]):
     """Rotary position embedding (Su et al. 2021) and its length extensions.
 
-    Two tables, ``cos`` and ``sin``, each ``[positions, columns]``; ask with
-    ``positions`` or ``position_ids``, with one list per axis where mrope_section
-    is given. Names are those of transformers' rope_parameters; a field that
-    rope_type does not use must be left None.
+    The names are those of transformers' rope_parameters. The angle of position p and pair m is ``p
+    inv_m`` for the n = dim / 2 pairs, where dim is the even part of ``head_dim`` that rotates. Both
+    tables are multiplied by the attention factor. Correctly rounded, and therefore not the
+    framework's bits.
 
-    Correctly rounded, and therefore not the framework's bits.
+    The header's ``derived`` holds ``inverse_frequencies``, ``attention_factor`` and, if it is used,
+    ``rope_theta``. Fields that the ``rope_type`` does not use are refused.
+
+    RotaryTables of ``cos``, ``sin``, each ``[positions, columns]``; ask with ``positions`` or
+    ``position_ids``.
 
     Attributes:
-        head_dim: dimension of a head, even, in [2, 65536].
-        rope_theta: pair m turns by rope_theta^(-2m/dim) radians a position; in [1, 1e18]. Default
-            10000.
-        partial_rotary_factor: part of head_dim that turns, in (0, 1]. Default 1.
-        layout: columns: "half" (default; Llama, GPT-NeoX) is f0 f1 ... f0 f1 ..., "interleaved"
-            (GPT-J) f0 f0 f1 f1 ..., "compact" f0 f1 ... once.
-        rope_type: how frequencies are rescaled: "default", "linear", "dynamic", "ntk", "yarn",
-            "longrope", "llama3", "proportional" (Gemma); "axial" is "default" with mrope_order
-            "axial", two equal sections unless mrope_section says otherwise.
-        factor: the stretch, in [1, 1e6]; needed by "linear", "dynamic", "ntk", "yarn" and "llama3".
-        max_position_embeddings: "dynamic": the length trained for. "longrope": the extended length,
-            where neither factor nor attention_factor is given.
-        original_max_position_embeddings: "yarn", "longrope", "llama3": the length before extension.
-        sequence_length: "dynamic", "longrope": the length that the table is for; it selects base or
-            factors.
-        beta_fast: "yarn": rotations from which a pair is kept. Default 32.
-        beta_slow: "yarn": rotations up to which a pair is stretched. Default 1.
-        mscale: "yarn": with mscale_all_dim, the attention factor is the ratio of two temperatures.
-        mscale_all_dim: "yarn": see mscale; both or neither.
-        truncate: "yarn": whether the correction range is rounded outwards to whole pairs. Default
-            True.
-        attention_factor: "yarn", "longrope": in place of the computed factor of both tables.
-        short_factor: "longrope": divisors of the frequencies up to the original length, one for
-            each pair.
-        long_factor: "longrope": the same beyond the original length.
-        low_freq_factor: "llama3": wavelengths above original length / low_freq_factor are
-            stretched.
-        high_freq_factor: "llama3": wavelengths below original length / high_freq_factor are kept.
-        mrope_section: pairs of each axis of position; they add up to all pairs.
-        mrope_order: how pairs are dealt out: "chunked" (default; Qwen2-VL), in turn as
-            "interleaved" (Qwen3-VL), or "axial", in chunks that each begin at the highest frequency
-            (vision transformers).
-        angle: "exact" (default) takes angles as real numbers, "float32" as frameworks have them:
-            the float32 product of position and float32 frequency.
-        inverse_frequencies: a peer's own frequencies in place of the computed, one for each pair:
-            rope_type is "default" then, without rope_theta, and an attention factor goes by the
-            request's scale.
+        head_dim: Dimension of a head. Even, in [2, 65536].
+        rope_theta: Base of the progression: ``inv_m = rope_theta^(-2m/dim)``. In [1, 1e18].
+            Default: 10000. Not with ``inverse_frequencies``.
+        partial_rotary_factor: Part of ``head_dim`` that rotates: dim is floor(head_dim * factor),
+            made even downwards. In (0, 1]. Default: 1.
+        layout: Columns of the tables.
+            - "half" (default): ``f0 f1 ... f0 f1 ...`` (GPT-NeoX, Llama; transformers' cat).
+            - "interleaved": ``f0 f0 f1 f1 ...`` (GPT-J; x-transformers' and torchscale's xPos).
+            - "compact": ``f0 f1 ...``, half as many columns (ONNX Runtime, flash-attention).
+        rope_type: Rescaling of frequencies.
+            - "default" (default): No rescaling.
+            - "linear": Position interpolation (Chen et al. 2023): ``inv_m / factor``.
+            - "dynamic": Dynamic NTK: ``rope_theta`` grows with ``sequence_length`` beyond
+              ``max_position_embeddings``.
+            - "ntk": Static NTK: ``rope_theta * factor^(dim / (dim - 2))``.
+            - "yarn": YaRN (Peng et al. 2023).
+            - "longrope": LongRoPE (Ding et al. 2024; Phi-3).
+            - "llama3": Llama 3.1.
+            - "proportional": Frequencies spaced by ``head_dim``, zero beyond the rotating part
+              (Gemma): columns are those of the whole head.
+            - "axial": "default" with ``mrope_order`` "axial": two axes, each with half of the pairs
+              unless ``mrope_section`` states others (vision transformers).
+        factor: Stretch. With "longrope", if it is not given, ``max_position_embeddings /
+            original_max_position_embeddings``. In [1, 1e6]. Only with ``rope_type`` "linear",
+            "dynamic", "ntk", "yarn", "llama3", "longrope", "proportional"; required with "linear",
+            "dynamic", "ntk", "yarn", "llama3".
+        max_position_embeddings: With "dynamic", the length that the model was trained for. With
+            "longrope", the length after extension. In [1, 2^40]. Only with ``rope_type`` "dynamic",
+            "longrope"; required with "dynamic".
+        original_max_position_embeddings: Length before extension. In [1, 2^40]. Only with
+            ``rope_type`` "yarn", "longrope", "llama3"; required there.
+        sequence_length: Length that the table is for. It selects the base or the factors; a window
+            of positions does not. In [1, 2^40]. Only with ``rope_type`` "dynamic", "longrope";
+            required there.
+        beta_fast: Rotations from which a pair is kept; not less than ``beta_slow``. In [1e-6, 1e6].
+            Default: 32. Only with ``rope_type`` "yarn".
+        beta_slow: Rotations up to which a pair is stretched. In [1e-6, 1e6]. Default: 1. Only with
+            ``rope_type`` "yarn".
+        mscale: Temperature; its ratio to that of ``mscale_all_dim`` is the attention factor. In
+            [1e-6, 1e6]. Only with ``rope_type`` "yarn".
+        mscale_all_dim: The other temperature; both or neither. In [1e-6, 1e6]. Only with
+            ``rope_type`` "yarn".
+        truncate: Rounds the correction range outwards to whole pairs. Default: True. Only with
+            ``rope_type`` "yarn".
+        attention_factor: Replaces the computed attention factor. In [1e-6, 1e6]. Only with
+            ``rope_type`` "yarn", "longrope".
+        short_factor: Divisors of the n frequencies up to the original length. Each in [1e-6, 1e6].
+            Only with ``rope_type`` "longrope"; required there.
+        long_factor: Divisors of the n frequencies beyond the original length. Each in [1e-6, 1e6].
+            Only with ``rope_type`` "longrope"; required there.
+        low_freq_factor: Wavelengths above original length / ``low_freq_factor`` are stretched. In
+            [1e-6, 1e6]. Only with ``rope_type`` "llama3"; required there.
+        high_freq_factor: Wavelengths below original length / ``high_freq_factor`` are kept; those
+            between the two are blended. Larger than ``low_freq_factor``. In [1e-6, 1e6]. Only with
+            ``rope_type`` "llama3"; required there.
+        mrope_section: Pairs of each axis of position, n in all. Empty: one axis. At most 4.
+        mrope_order: Distribution of pairs to the axes. Only with ``mrope_section``.
+            - "chunked" (default): The first section's pairs, then the second's (Qwen2-VL).
+            - "interleaved": To each axis in turn while it has pairs left; the rest to axis 0
+              (Qwen3-VL).
+            - "axial": Chunked, and every axis begins at the highest frequency: pair k of a section
+              of s turns by ``rope_theta^(-k/s)`` (vision transformers in two dimensions). Only with
+              ``rope_type`` "default" and computed frequencies.
+        angle: Precision of the angle ``p inv_m``.
+            - "exact" (default): The product over the real numbers.
+            - "float32": The float32 product of position and float32 frequency: within 1 ulp of
+              torch with transformers' own ``inverse_frequencies``.
+        inverse_frequencies: A peer's own n frequencies in place of the computed ones, each 0 or in
+            [1e-30, 1e6]. An attention factor is then the request's scale. Only with ``rope_type``
+            "default".
     """
 
     field: ClassVar[str] = "rotary"
 
     head_dim: int
+    _: KW_ONLY
     rope_theta: float | None = None
     partial_rotary_factor: float | None = None
     layout: RotaryLayout | None = None
@@ -798,30 +336,40 @@ class Rotary(Encoding[RotaryTables]):
     inverse_frequencies: Sequence[float] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Xpos(Encoding[XposTables]):
     """xPos (Sun et al. 2022): rotary positions with a decay.
 
-    Three tables, ``cos``, ``sin`` and ``scale``, each ``[positions, columns]``;
-    queries are multiplied by scale, keys divided by it. Ask with ``positions`` or
-    ``position_ids``.
+    Queries are multiplied by scale, keys divided by it:
 
-    Correctly rounded, and therefore not the framework's bits.
+        scale(p, m) = ((2m/dim + gamma) / (1 + gamma))^((p - center) / scale_base)
+        center = floor(sequence_length / 2)
+
+    Positions at which scale would leave [2^-512, 2^512] fail with ``OutOfRangeError``. Correctly
+    rounded, and therefore not the framework's bits.
+
+    XposTables of ``cos``, ``sin``, ``scale``, each ``[positions, columns]``; ask with ``positions``
+    or ``position_ids``.
 
     Attributes:
-        dim: columns of the layouts that have every pair twice; even, in [2, 65536].
-        sequence_length: length that the table is for; scale is 1 at half of it, rounded down.
-        rope_theta: pair m turns by rope_theta^(-2m/dim) radians a position; in [1, 1e18]. Default
-            10000.
-        scale_base: positions over which scale changes by its base; in [1, 1e9]. Default 512.
-        gamma: base of pair m: (2m/dim + gamma) / (1 + gamma); in (0, 1e6]. Default 0.4.
-        layout: columns: "half" (default), "interleaved" (x-transformers, torchscale) or "compact",
-            as in Rotary.
+        dim: Columns of the layouts that repeat every pair. Even, in [2, 65536].
+        sequence_length: Length that the table is for: scale is 1 at half of it, rounded down. In
+            [1, 2^40].
+        rope_theta: Base of the progression: pair m turns by ``rope_theta^(-2m/dim)`` radians per
+            position. In [1, 1e18]. Default: 10000.
+        scale_base: Positions over which scale changes by its base. In [1, 1e9]. Default: 512.
+        gamma: Determines the base of scale: ``(2m/dim + gamma) / (1 + gamma)`` for pair m. In (0,
+            1e6]. Default: 0.4.
+        layout: Columns of the tables.
+            - "half" (default): ``f0 f1 ... f0 f1 ...`` (GPT-NeoX, Llama; transformers' cat).
+            - "interleaved": ``f0 f0 f1 f1 ...`` (GPT-J; x-transformers' and torchscale's xPos).
+            - "compact": ``f0 f1 ...``, half as many columns (ONNX Runtime, flash-attention).
     """
 
     field: ClassVar[str] = "xpos"
 
     dim: int
+    _: KW_ONLY
     sequence_length: int
     rope_theta: float | None = None
     scale_base: float | None = None
@@ -829,34 +377,45 @@ class Xpos(Encoding[XposTables]):
     layout: RotaryLayout | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MultiAxisSinusoidal(Encoding[npt.NDArray[Any]]):
-    """Sinusoids of positions in several dimensions.
+    """Sinusoids of positions in several dimensions (images: Carion et al. 2020).
 
-    A table ``[positions, dim]``; ask with ``position_ids``, one list per axis.
+    Each axis has a list of position_ids. Correctly rounded, and therefore not the framework's bits.
 
-    Correctly rounded, and therefore not the framework's bits.
+    A table ``[positions, dim]``; ask with ``positions`` or ``position_ids``.
 
     Attributes:
-        dim: columns, in [2 num_axes, 65536].
-        num_axes: in [1, 4].
-        layout: columns of an axis: "tensor2tensor", what is left over being zero, or dim / num_axes
-            of them: "interleaved" (DETR) is s0 c0 s1 c1 ..., "concatenated" (MAE) s0 s1 ... c0 c1
-            ...
-        base: as in Sinusoidal, of an axis' columns. Default 10000.
-        min_timescale: only for "tensor2tensor", as in :class:`Sinusoidal`. Default 1.
-        max_timescale: only for "tensor2tensor", as in :class:`Sinusoidal`. Default 10000.
-        axis_lengths: the length of each axis, where positions are fractions of it (DETR): position
-            p of an axis of length L counts as ``(p + axis_offset) / (L + axis_eps) * axis_scale``.
-            Default: as p.
-        axis_scale: only with axis_lengths. In [1e-3, 1e3]. Default 2 pi, as a double.
-        axis_eps: only with axis_lengths. In [0, 1]. Default 1e-6.
-        axis_offset: only with axis_lengths. A multiple of 0.5: -0.5 in Deformable DETR. Default 0.
+        dim: Columns, at least two per axis. In [1, 65536].
+        num_axes: Axes of position. In [1, 4].
+        layout: Columns of an axis, and their frequencies.
+            - "tensor2tensor": The sines, then the cosines, of floor(dim / (2 num_axes)) timescales;
+              columns left over are zero (tensor2tensor's add_timing_signal_nd).
+            - "interleaved": ``s0 c0 s1 c1 ...`` in dim / num_axes columns, with ``w_i = base^(-2i /
+              (dim / num_axes))`` (DETR, rows before columns).
+            - "concatenated": The same, sines before cosines (RT-DETR, rows before columns; MAE,
+              columns before rows).
+        base: Base of the progression of an axis. In [1, 1e18]. Default: 10000. Only with ``layout``
+            "interleaved", "concatenated".
+        min_timescale: Factor in front of the progression of inverse timescales, as in Sinusoidal.
+            In [1, 1e6]. Default: 1. Only with ``layout`` "tensor2tensor".
+        max_timescale: Longest timescale, not less than ``min_timescale``. In [1, 1e18]. Default:
+            10000. Only with ``layout`` "tensor2tensor".
+        axis_lengths: Length of each axis, if positions are fractions of it (DETR): position p of an
+            axis of length L counts as ``(p + axis_offset) / (L + axis_eps) * axis_scale``, and the
+            request's positions are in [-2^38, 2^38]. Empty: p counts as p. Each in [1, 2^30].
+        axis_scale: Factor of a fraction. The default is the double nearest to 2 pi. In [0.001,
+            1000]. Default: 6.283185307179586. Only with ``axis_lengths``.
+        axis_eps: Added to the length of an axis. In [0, 1]. Default: 1e-6. Only with
+            ``axis_lengths``.
+        axis_offset: Added to positions, a multiple of 1/2: -1/2 in Deformable DETR. In [-1e6, 1e6].
+            Default: 0. Only with ``axis_lengths``.
     """
 
     field: ClassVar[str] = "multi_axis_sinusoidal"
 
     dim: int
+    _: KW_ONLY
     num_axes: int
     layout: MultiAxisLayout
     base: float | None = None
@@ -866,3 +425,656 @@ class MultiAxisSinusoidal(Encoding[npt.NDArray[Any]]):
     axis_scale: float | None = None
     axis_eps: float | None = None
     axis_offset: float | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LearnedRelative(Encoding[Toeplitz]):
+    """A learned scalar for every relative position (Huang et al. 2020).
+
+    ``bias[h, i, j] = table[index(j - i), h]``. The index clips j - i to [-left, right] and counts
+    from -left. If symmetric, it is |j - i| clipped to right.
+
+    A Toeplitz; ask with ``query_length`` and ``key_length``. With ``values="buckets"`` the answer
+    is indices, i32 without heads. ``table`` and ``num_heads`` need not be set then.
+
+    Attributes:
+        right: Farthest relative position to the right with a row of its own. In [0, 2^30 - 1].
+        table: Learned bias: left + right + 1 rows, or right + 1 if symmetric, and a column for each
+            head or one for all. Required with values "bias". Shape ``[relative positions, num_heads
+            or 1]``.
+        table_layout: Axes of ``table``.
+            - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
+              torchscale).
+            - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
+        num_heads: Heads of the answer. In [1, 65536]. Default: that of ``table``.
+        left: Farthest relative position to the left with a row of its own. Required unless
+            symmetric. In [0, 2^30 - 1]. Not with ``symmetric``.
+        symmetric: Drops the sign of j - i.
+        beyond: Answer beyond left and right.
+            - "clip" (default): The farthest row.
+            - "refuse": Fails with ``OutOfRangeError``.
+    """
+
+    field: ClassVar[str] = "learned_relative"
+
+    right: int
+    _: KW_ONLY
+    table: Any = None
+    table_layout: TableLayout | None = None
+    num_heads: int | None = None
+    left: int | None = None
+    symmetric: bool = False
+    beyond: BeyondReach | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Kerple(Encoding[Toeplitz]):
+    """KERPLE (Chi et al. 2022), kernelised biases.
+
+    Symmetric; the models add a causal mask.
+
+    A Toeplitz; ask with ``query_length`` and ``key_length``.
+
+    Attributes:
+        kernel: Kernel.
+            - "log": ``-p ln(1 + a |i - j|)``.
+            - "power": ``-a |i - j|^p``.
+        p: One per head, or one for all; at most 2 with "power". Each in [1e-30, 1e30].
+        a: One per head, or one for all. Each in [1e-30, 1e30].
+        num_heads: Heads of the bias. In [1, 65536]. Default: that of ``p`` or ``a``.
+    """
+
+    field: ClassVar[str] = "kerple"
+
+    kernel: KerpleKernel
+    _: KW_ONLY
+    p: Sequence[float]
+    a: Sequence[float]
+    num_heads: int | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sandwich(Encoding[Toeplitz]):
+    """Sandwich (Chi et al. 2023), sums of cosines.
+
+        bias[h, i, j] = H / (8 (h + 1)) sum over k < dim / 2 of cos((i - j) w_k)
+        w_k = base^(-2k / dim)
+
+    A Toeplitz; ask with ``query_length`` and ``key_length``.
+
+    Attributes:
+        num_heads: Heads H of the bias. In [1, 65536].
+        dim: Columns of the sinusoid. Even, in [2, 65536]. Default: 128.
+        base: Base of the progression. In [1, 1e18]. Default: 10000.
+    """
+
+    field: ClassVar[str] = "sandwich"
+
+    num_heads: int
+    _: KW_ONLY
+    dim: int | None = None
+    base: float | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Fire(Encoding[npt.NDArray[Any]]):
+    """FIRE (Li et al. 2023): an MLP of logarithmic distances, normalised row by row.
+
+    With one hidden layer and ReLU:
+
+        bias[h, i, j] = MLP(ln(c |i - j| + 1) / (ln(c max(i, threshold) + 1) + eps))_h
+
+    A dense array; ask with ``query_length`` and ``key_length``.
+
+    Attributes:
+        hidden_weight: Weight of the hidden layer, as torch's Linear stores it. At most 65536 hidden
+            units. Shape ``[hidden, 1]``.
+        output_weight: Weight of the output, of at most 2^22 numbers. Shape ``[num_heads, hidden]``.
+        num_heads: Heads of the bias. In [1, 65536]. Default: that of ``output_weight``.
+        c: Factor of the distance inside the logarithm. In [1e-30, 1e30]. Default: 0.1.
+        threshold: Position up to which rows share the normaliser: the model's learned ``|init_L *
+            L_multiplier|``. In [1e-30, 2^40]. Default: 512.
+        eps: Added to the normaliser. In [0, 1]. Default: 1e-6.
+        hidden_bias: Bias of the hidden layer. Unset: zeros. Shape ``[hidden]``.
+        output_bias: Bias of the output. Unset: zeros. Shape ``[num_heads]``.
+    """
+
+    field: ClassVar[str] = "fire"
+
+    hidden_weight: Any
+    _: KW_ONLY
+    output_weight: Any
+    num_heads: int | None = None
+    c: float | None = None
+    threshold: float | None = None
+    eps: float | None = None
+    hidden_bias: Any = None
+    output_bias: Any = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PositionMlpLayer(Fields):
+    """One linear layer of a dynamic position bias, as torch's Linear stores it.
+
+    Attributes:
+        weight: Weight, with at most 65536 outputs. Shape ``[out, in]``.
+        bias: Bias. Unset: zeros. Shape ``[out]``.
+        norm_weight: Weight of a LayerNorm after the layer, whose epsilon is 1e-5. Shape ``[out]``.
+        norm_bias: Bias of the LayerNorm; both or neither. Shape ``[out]``.
+    """
+
+    weight: Any
+    _: KW_ONLY
+    bias: Any = None
+    norm_weight: Any = None
+    norm_bias: Any = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DynamicPositionBias(Encoding[Toeplitz]):
+    """Dynamic position bias (CrossFormer, Wang et al. 2021): an MLP of i - j.
+
+    In one dimension, as x-transformers has it.
+
+    A Toeplitz; ask with ``query_length`` and ``key_length``.
+
+    Attributes:
+        layers: First to last. Between layers comes SiLU, after the layer's LayerNorm if it has one.
+            The last layer has ``num_heads`` outputs and no LayerNorm. All weights together have at
+            most 2^22 numbers. At most 64.
+        num_heads: Heads of the bias. In [1, 65536]. Default: that of ``layers``.
+        log_distance: Enters the distance d as sign(d) ln(|d| + 1).
+    """
+
+    field: ClassVar[str] = "dynamic_position_bias"
+
+    layers: Sequence[PositionMlpLayer]
+    _: KW_ONLY
+    num_heads: int | None = None
+    log_distance: bool = False
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Deberta(Encoding[Toeplitz]):
+    """DeBERTa-v2's logarithmic buckets (He et al. 2021).
+
+    They are indices into its relative embeddings. Below, span is ``bucket_size``, or
+    ``max_position`` without buckets.
+
+    A Toeplitz; ask with ``query_length`` and ``key_length``. The numbers are i32, without heads.
+
+    Attributes:
+        bucket_size: transformers' position_buckets. With 0 there are no buckets but distances
+            themselves (transformers' -1); otherwise at least 2. Even, in [0, 4096]. Default: 256.
+        max_position: transformers' max_relative_positions. Above bucket_size / 2 + 1 with buckets.
+            In [1, 2^30]. Default: 512.
+        term: Index that is asked for.
+            - "content_to_position" (default): ``clamp(bucket(i - j) + span, 0, 2 span - 1)``.
+            - "position_to_content": ``clamp(-bucket(i - j) + span, 0, 2 span - 1)``: the paper's
+              delta(j, i). Peers gather with these numbers along rows that are keys.
+            - "bucket": The signed bucket of i - j itself, neither shifted nor clamped.
+        edge: Treatment of distances beyond ``max_position``. Only with ``bucket_size``.
+            - "microsoft" (default): Distances are clamped to ``max_position - 1`` first
+              (microsoft/DeBERTa).
+            - "hf": Distances are not clamped (transformers).
+        bucket_rule: Rounding of logarithmic buckets. Only with ``bucket_size``.
+            - "exact" (default): The algebraic rule over integers.
+            - "float32_log": Correctly rounded float32 logarithm, float32 division and
+              multiplication, as torch computes on a CPU.
+    """
+
+    field: ClassVar[str] = "deberta"
+
+    _: KW_ONLY
+    bucket_size: int | None = None
+    max_position: int | None = None
+    term: DebertaTerm | None = None
+    edge: DebertaEdge | None = None
+    bucket_rule: BucketRule | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Shaw(Encoding[Toeplitz]):
+    """A learned vector for every relative position (Shaw et al. 2018).
+
+    ``vector[i, j] = table[clip(j - i, -left, right) + left]``, for keys or for values.
+
+    A Toeplitz over vectors; ask with ``query_length`` and ``key_length``. With ``values="buckets"``
+    the answer is indices, i32 without heads. ``table`` need not be set then.
+
+    Attributes:
+        left: Farthest relative position to the left; the paper's k is both. In [0, 2^30 - 1].
+        right: Farthest relative position to the right. In [0, 2^30 - 1].
+        table: Learned vectors; if heads differ, with a first axis of at most 65536 heads. Required
+            with values "bias". Shape ``[left + right + 1, dim]``.
+        beyond: Answer beyond left and right.
+            - "clip" (default): The farthest row.
+            - "refuse": Fails with ``OutOfRangeError``.
+        sign: Direction in which the table counts.
+            - "key_minus_query" (default): j - i, from -left on (the paper, tensor2tensor,
+              wav2vec2-BERT).
+            - "query_minus_key": i - j, from -right on (transformers' relative_key of BERT).
+    """
+
+    field: ClassVar[str] = "shaw"
+
+    left: int
+    _: KW_ONLY
+    right: int
+    table: Any = None
+    beyond: BeyondReach | None = None
+    sign: RelativeSign | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TransformerXL(Encoding[Toeplitz]):
+    """Transformer-XL's R (Dai et al. 2019): a sinusoid of the distance i - j.
+
+    Sines stand before cosines. Keys to the right of the query, which the model masks, are zero
+    vectors. Correctly rounded, and therefore not the framework's bits.
+
+    A Toeplitz over vectors; ask with ``query_length`` and ``key_length``.
+
+    Attributes:
+        dim: The model's d_model. Even, in [2, 65536].
+        base: Base of the progression, as in Sinusoidal. In [1, 1e18]. Default: 10000.
+        clamp_len: Larger distances become this one. Unset: no clamping. In [1, 2^40].
+    """
+
+    field: ClassVar[str] = "transformer_xl"
+
+    dim: int
+    _: KW_ONLY
+    base: float | None = None
+    clamp_len: int | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class XLNet(Encoding[Toeplitz]):
+    """XLNet's relative positions (Yang et al. 2019): a sinusoid of i - j.
+
+    The distance is signed. Sines stand before cosines. Correctly rounded, and therefore not the
+    framework's bits.
+
+    A Toeplitz over vectors; ask with ``query_length`` and ``key_length``.
+
+    Attributes:
+        dim: The model's d_model. Even, in [2, 65536].
+        base: Base of the progression, as in Sinusoidal. In [1, 1e18]. Default: 10000.
+        clamp_len: Distances are clamped to [-clamp_len, clamp_len]. Unset: no clamping. In [1,
+            2^40].
+        attn_type: Signs of the distance.
+            - "bidirectional" (default): The model's "bi": both signs.
+            - "unidirectional": The model's "uni": keys to the right of the query, which the model
+              masks, are zero vectors.
+    """
+
+    field: ClassVar[str] = "xlnet"
+
+    dim: int
+    _: KW_ONLY
+    base: float | None = None
+    clamp_len: int | None = None
+    attn_type: XlnetAttention | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Conformer(Encoding[Toeplitz]):
+    """Relative positions of Conformer (Gulati et al. 2020): a sinusoid of i - j.
+
+    ESPnet and wav2vec 2.0 have them. The distance is signed. Sines and cosines are interleaved.
+    Correctly rounded, and therefore not the framework's bits.
+
+    A Toeplitz over vectors; ask with ``query_length`` and ``key_length``.
+
+    Attributes:
+        dim: Columns of a vector. Even, in [2, 65536].
+        base: Base of the progression, as in Sinusoidal. In [1, 1e18]. Default: 10000.
+    """
+
+    field: ClassVar[str] = "conformer"
+
+    dim: int
+    _: KW_ONLY
+    base: float | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SymmetricSinusoidal(Encoding[Toeplitz]):
+    """A sinusoid of |i - j| (Huang et al. 2020): relative, without direction.
+
+    Correctly rounded, and therefore not the framework's bits.
+
+    A Toeplitz over vectors; ask with ``query_length`` and ``key_length``.
+
+    Attributes:
+        dim: Columns of a vector. Even, in [2, 65536].
+        base: Base of the progression, as in Sinusoidal. In [1, 1e18]. Default: 10000. Only with
+            ``layout`` "interleaved", "concatenated".
+        layout: Order of sines and cosines; "tensor2tensor" is refused.
+            - "interleaved" (default): ``s0 c0 s1 c1 ...``: column 2i is ``sin(p w_i)``, column 2i+1
+              is ``cos(p w_i)``. An odd ``dim`` ends with a sine (the paper, fairseq's Conformer,
+              keras-hub).
+            - "concatenated": ``s0 s1 ... c0 c1 ...``: ceil(dim/2) sines, then floor(dim/2) cosines
+              of the same frequencies (Transformer-XL, XLNet, Marian, GPT-J).
+            - "tensor2tensor": ``s0 ... s(n-1) c0 ... c(n-1)``, then one zero column if ``dim`` is
+              odd, with ``n = floor(dim/2)`` and other frequencies: ``w_i = min (max/min)^(-i /
+              m)``, where min and max are the timescales and ``m = max(n-1, 1)`` (tensor2tensor's
+              get_timing_signal_1d, which multiplies by ``min_timescale``; fairseq, Whisper,
+              OpenNMT).
+    """
+
+    field: ClassVar[str] = "symmetric_sinusoidal"
+
+    dim: int
+    _: KW_ONLY
+    base: float | None = None
+    layout: SinusoidalLayout | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Swin(Encoding[BlockToeplitz]):
+    """Swin's relative position bias (Liu et al. 2021) inside a window.
+
+    For token i at row r_i, column c_i of a window of Wh by Ww:
+
+        bias[h, i, j] = table[index(i, j), h]
+        index(i, j) = (r_i - r_j + Wh - 1)(2 Ww - 1) + c_i - c_j + Ww - 1
+
+    A BlockToeplitz; ask without lengths, or for windows with ``queries``, ``keys`` and ``heads``.
+    With ``values="buckets"`` the answer is indices, i32 without heads. ``num_heads`` and ``table``
+    need not be set then.
+
+    Attributes:
+        window_height: Rows Wh of tokens. In [1, 256].
+        window_width: Columns Ww of tokens. In [1, 256].
+        num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
+        table: Learned bias. Required with values "bias". Shape ``[(2 Wh - 1)(2 Ww - 1),
+            num_heads]``.
+        table_layout: Axes of ``table``.
+            - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
+              torchscale).
+            - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
+    """
+
+    field: ClassVar[str] = "swin"
+
+    window_height: int
+    _: KW_ONLY
+    window_width: int
+    num_heads: int | None = None
+    table: Any = None
+    table_layout: TableLayout | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SwinV2(Encoding[BlockToeplitz]):
+    """Swin-V2's continuous position bias (Liu et al. 2022).
+
+    A small MLP of logarithmic coordinates, with ReLU. d is the query's row or column minus the
+    key's:
+
+        bias = 16 sigmoid(MLP(x_h, x_w))
+        x = sign(t) log2(|t| + 1) / 3
+        t = 8 d / (pretrained side - 1)
+
+    A BlockToeplitz; ask without lengths, or for windows with ``queries``, ``keys`` and ``heads``.
+
+    Attributes:
+        window_height: Rows of tokens. In [1, 256].
+        window_width: Columns of tokens. In [1, 256].
+        hidden_weight: Weight of the hidden layer, as torch's Linear stores it: rows before columns.
+            Shape ``[hidden, 2]``.
+        hidden_bias: Bias of the hidden layer. Shape ``[hidden]``.
+        output_weight: Weight of the output, of at most 2^22 numbers. Shape ``[num_heads, hidden]``.
+        num_heads: Heads of the bias. In [1, 65536]. Default: that of ``output_weight``.
+        pretrained_window_height: Rows of the window that the model was trained with; 1 only along a
+            side of 1. Unset, as for transformers' 0: ``window_height``. In [1, 256].
+        pretrained_window_width: Columns of that window. Unset: ``window_width``. In [1, 256].
+    """
+
+    field: ClassVar[str] = "swin_v2"
+
+    window_height: int
+    _: KW_ONLY
+    window_width: int
+    hidden_weight: Any
+    hidden_bias: Any
+    output_weight: Any
+    num_heads: int | None = None
+    pretrained_window_height: int | None = None
+    pretrained_window_width: int | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Beit(Encoding[BlockToeplitz]):
+    """BEiT's relative position bias (Bao et al. 2021): Swin's, and a class token.
+
+    The class token is token 0, before the window, and has numbers of its own.
+
+    A BlockToeplitz with a border; ask without lengths, or for windows with ``queries``, ``keys``
+    and ``heads``. With ``values="buckets"`` the answer is indices, i32 without heads. ``num_heads``
+    and ``table`` need not be set then.
+
+    Attributes:
+        window_height: Rows Wh of patches. In [1, 256].
+        window_width: Columns Ww of patches. In [1, 256].
+        num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
+        table: Learned bias, whose last rows are class to token, token to class, class to class.
+            Required with values "bias". Shape ``[(2 Wh - 1)(2 Ww - 1) + 3, num_heads]``.
+        table_layout: Axes of ``table``.
+            - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
+              torchscale).
+            - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
+    """
+
+    field: ClassVar[str] = "beit"
+
+    window_height: int
+    _: KW_ONLY
+    window_width: int
+    num_heads: int | None = None
+    table: Any = None
+    table_layout: TableLayout | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Tupe(Encoding[Toeplitz | npt.NDArray[Any] | BorderedToeplitz]):
+    """TUPE (Ke et al. 2020): untied absolute and relative position terms.
+
+    Position 0 is the class token. The relative term has T5's bidirectional buckets. The absolute
+    term has ``position_table``, ``query_weight``, ``query_bias``, ``key_weight`` and ``key_bias``,
+    all or none.
+
+    A Toeplitz; ask with ``query_length`` and ``key_length``. A dense array with ``position_table``.
+    A BorderedToeplitz with ``reset_class_token``. With ``values="buckets"`` the answer is indices,
+    i32 without heads. ``num_heads`` and ``relative_table`` need not be set then.
+
+    Attributes:
+        num_heads: Heads of the bias. In [1, 65536]. Default: that of ``relative_table``.
+        relative_table: Learned bias of the relative term. With ``reset_class_token`` it has one
+            more row, the last: "other to class". Unset: no relative term. Shape ``[num_buckets,
+            num_heads]``.
+        relative_table_layout: Axes of ``relative_table``.
+            - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
+              torchscale).
+            - "heads_buckets": Heads before rows (T5X, flaxformer, FasterTransformer).
+        num_buckets: Buckets of the relative term; not next to the absolute term alone. In [2,
+            4096]. Default: 32.
+        max_distance: The relative term's, as in T5. In [1, 2^31 - 1]. Default: 128.
+        position_table: Learned positions of the absolute term, at most 2^22 numbers; one more row
+            with ``reset_class_token``. d_model is at most 4096 and a multiple of ``num_heads``.
+            Shape ``[positions, d_model]``.
+        query_weight: Projection of queries, as torch's Linear stores it. Shape ``[d_model,
+            d_model]``.
+        query_bias: Its bias. Shape ``[d_model]``.
+        key_weight: Projection of keys, as torch's Linear stores it. Shape ``[d_model, d_model]``.
+        key_bias: Its bias. Shape ``[d_model]``.
+        norm_weight: Weight of a LayerNorm of the positions. Shape ``[d_model]``.
+        norm_bias: Bias of the LayerNorm; both or neither. Shape ``[d_model]``.
+        norm_eps: Epsilon of the LayerNorm. In (0, 1]. Default: 1e-5. Only with ``norm_weight``.
+        reset_class_token: Unties the class token from positions: it has numbers of its own.
+        position_scale: Factor of the absolute term, in F32's range and not 0. Unset: ``1 / sqrt(2
+            d_model / num_heads)``.
+    """
+
+    field: ClassVar[str] = "tupe"
+
+    _: KW_ONLY
+    num_heads: int | None = None
+    relative_table: Any = None
+    relative_table_layout: TableLayout | None = None
+    num_buckets: int | None = None
+    max_distance: int | None = None
+    position_table: Any = None
+    query_weight: Any = None
+    query_bias: Any = None
+    key_weight: Any = None
+    key_bias: Any = None
+    norm_weight: Any = None
+    norm_bias: Any = None
+    norm_eps: float | None = None
+    reset_class_token: bool = False
+    position_scale: float | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ShawKeys(LogitsTerm):
+    """Shaw et al. 2018, keys: learned vectors of relative positions.
+
+    Transformer-XL's vectors are this, too, once they are projected.
+
+    The vector of query i and key j is ``table[clip(j - i, -left, right) + left]``.
+
+    Attributes:
+        table: Learned vectors; if heads differ, with a first axis of heads. Shape ``[left + right +
+            1, head_dim]``.
+        left: Farthest relative position to the left with a vector of its own. In [0, 2^40].
+        right: Farthest relative position to the right with a vector of its own. In [0, 2^40].
+        sign: Direction in which the table counts. With "query_minus_key" the vector is
+            ``table[right - clip(j - i, -left, right)]``.
+            - "key_minus_query" (default): j - i, from -left on (the paper, tensor2tensor,
+              wav2vec2-BERT).
+            - "query_minus_key": i - j, from -right on (transformers' relative_key of BERT).
+    """
+
+    field: ClassVar[str] = "shaw_keys"
+
+    table: Any
+    _: KW_ONLY
+    left: int
+    right: int
+    sign: RelativeSign | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ShawValues(LogitsTerm):
+    """Shaw et al. 2018, values: sums of vectors, weighted by attention.
+
+    Rows are attention weights [heads, queries, keys], answers are [heads, queries, head_dim].
+    Weights of keys that are not seen do not count.
+
+    The vector of query i and key j is ``table[clip(j - i, -left, right) + left]``.
+
+    Attributes:
+        table: Learned vectors; if heads differ, with a first axis of heads. Shape ``[left + right +
+            1, head_dim]``.
+        left: Farthest relative position to the left with a vector of its own. In [0, 2^40].
+        right: Farthest relative position to the right with a vector of its own. In [0, 2^40].
+        sign: Direction in which the table counts. With "query_minus_key" the vector is
+            ``table[right - clip(j - i, -left, right)]``.
+            - "key_minus_query" (default): j - i, from -left on (the paper, tensor2tensor,
+              wav2vec2-BERT).
+            - "query_minus_key": i - j, from -right on (transformers' relative_key of BERT).
+    """
+
+    field: ClassVar[str] = "shaw_values"
+
+    table: Any
+    _: KW_ONLY
+    left: int
+    right: int
+    sign: RelativeSign | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SinusoidalDistances(LogitsTerm):
+    """Sinusoids of the distance: Transformer-XL's (b), with query_bias (b) + (d).
+
+    XLNet and Conformer have the same term. (a) and (c), which need a key's content, are not served.
+
+    The vector of query i and key j is ``projection[h] R(i - j)``.
+
+    Attributes:
+        sinusoidal: R. Its layout is required: "concatenated" for Transformer-XL and XLNet,
+            "interleaved" for Conformer. Its dim is the model's.
+        projection: W_kR, as a linear layer stores it. Without one, dim is head_dim and all heads
+            share R. Shape ``[num_heads * head_dim, dim]``.
+        clamp_len: Distances are clipped to [-clamp_len, clamp_len]. Unset: no clipping. In [1,
+            2^40].
+        symmetric: Takes R(|i - j|), without direction.
+    """
+
+    field: ClassVar[str] = "sinusoidal_distances"
+
+    sinusoidal: Sinusoidal
+    _: KW_ONLY
+    projection: Any = None
+    clamp_len: int | None = None
+    symmetric: bool = False
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AbsoluteKeys(LogitsTerm):
+    """Absolute positions of keys.
+
+    The vector of key j is ``projection[h] positions[j]``.
+
+    Attributes:
+        positions: Vectors of at least key_length positions. Shape ``[positions, dim]``.
+        projection: W_k, as a linear layer stores it. Without one, dim is head_dim, and positions
+            may have a first axis of heads. Shape ``[num_heads * head_dim, dim]``.
+    """
+
+    field: ClassVar[str] = "absolute_keys"
+
+    positions: Any
+    _: KW_ONLY
+    projection: Any = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DecomposedRelativePositions(LogitsTerm):
+    """Tokens of a grid: SAM, ViTDet, MViTv2 (Li et al. 2022, eq. 4).
+
+    SAM's windows are asked for one at a time; it does not scale these queries.
+
+    The tokens of the grids stand row after row, queries and keys from token 0 on, with the
+    direction "bidirectional" and, if the grids differ, the alignment "start". A pair has a vector
+    for its rows and one for its columns, with the places of transformers' get_rel_pos:
+
+        H[f(row of i, row of j)] + W[f(column of i, column of j)]
+        f(a, b) = a max(k/q, 1) - b max(q/k, 1) + (k - 1) max(q/k, 1)
+
+    for sides q of the queries and k of the keys. f is in float32, its fraction dropped. H and W
+    have 2 max(q, k) - 1 rows.
+
+    Attributes:
+        rel_pos_h: H, which all heads share. With another number of rows it is stretched as a
+            learned_absolute is with ``interpolation`` "linear". Shape ``[rows, head_dim]``.
+        rel_pos_w: The same for W. Shape ``[rows, head_dim]``.
+        query_height: Rows of queries. query_length is query_height * query_width. In [1, 256].
+        query_width: Columns of queries. In [1, 256].
+        key_height: Rows of keys. key_length is key_height * key_width. In [1, 256].
+        key_width: Columns of keys. In [1, 256].
+    """
+
+    field: ClassVar[str] = "decomposed_relative_positions"
+
+    rel_pos_h: Any
+    _: KW_ONLY
+    rel_pos_w: Any
+    query_height: int
+    query_width: int
+    key_height: int
+    key_width: int

@@ -13,8 +13,8 @@ import grpc
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 
+from attnbias._escape import escaped
 from attnbias._public.google.rpc import error_details_pb2, status_pb2
-from attnbias._words import escaped, in_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ class FieldViolation:
     """One wrong field of a request."""
 
     field: str
-    """The argument, or a field of the encoding: ``keys``, ``sinusoidal.dim``."""
+    """Its path: ``spec.pair.key_length``, ``spec.sinusoidal.dim``."""
     description: str
     """What came and what was wanted."""
 
@@ -39,10 +39,10 @@ class Error(Exception):
 
     Attributes:
         code: the gRPC status code.
-        message: what the server (or, for local failures, this package) said, in the words of
-            this package; control characters are escaped.
-        details: the status's ``google.rpc`` detail messages, decoded; in the contract's words,
-            with control characters escaped.
+        message: what the server (or, for local failures, this package) said, with control
+            characters escaped.
+        details: the status's ``google.rpc`` detail messages, decoded, with control characters
+            escaped.
     """
 
     code: grpc.StatusCode = grpc.StatusCode.UNKNOWN
@@ -72,9 +72,7 @@ class Error(Exception):
     def field_violations(self) -> tuple[FieldViolation, ...]:
         """Which fields of the request were wrong, and how."""
         return tuple(
-            FieldViolation(
-                *in_arguments(f"{violation.field}: {violation.description}").split(": ", 1)
-            )
+            FieldViolation(violation.field, violation.description)
             for detail in self.details
             if isinstance(detail, error_details_pb2.BadRequest)
             for violation in detail.field_violations
@@ -259,12 +257,15 @@ _NOT_THIS_CALLER: Final = (
     "{target} does not let this caller do it: ask those who run it, or call with another token or "
     "certificate"
 )
+_TOO_LARGE: Final = (
+    "too large a message; if it is the request, have the server mount its tables (--tables)"
+)
 
 
 def from_rpc_error(error: grpc.RpcError, endpoint: Endpoint) -> Error:
     """Turns what gRPC raises into an Error."""
     code = error.code()
-    says = escaped(" ".join(in_arguments(error.details() or "").split()), _MOST_CHARACTERS)
+    says = escaped(" ".join((error.details() or "").split()), _MOST_CHARACTERS)
     if code is grpc.StatusCode.UNAVAILABLE and (unreached := _UNREACHED.match(says)):
         return unreached_error({"": unreached["last"] or says}, endpoint)
     cls = _BY_CODE.get(code, Error)
@@ -313,6 +314,8 @@ def _with_advice(code: grpc.StatusCode, says: str, endpoint: Endpoint) -> str:
         advice = _WHO_CALLS if endpoint.token is None else _NOT_THIS_TOKEN
     elif code is grpc.StatusCode.PERMISSION_DENIED:
         advice = _NOT_THIS_CALLER
+    elif says.startswith("Received message larger than max"):
+        advice = _TOO_LARGE
     else:
         return says
     return f"{_filled(advice, endpoint)} ({says})"

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from attnbias._errors import DataLossError
+from attnbias._escape import escaped
 from attnbias._mask import Mask
-from attnbias._words import escaped
 from attnbias.v1 import encodings_pb2, options_pb2, service_pb2, tensor_pb2
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class ExpectedPart(NamedTuple):
         )
 
 
-def check_answer(header: service_pb2.TensorHeader, spec: service_pb2.TensorSpec) -> None:
+def check_answer(header: service_pb2.TensorHeader, spec: encodings_pb2.TensorSpec) -> None:
     """Compares a header with the request.
 
     Raises:
@@ -89,7 +89,7 @@ def check_answer(header: service_pb2.TensorHeader, spec: service_pb2.TensorSpec)
         raise DataLossError(f"header.fully_masked_rows: got {got}, want {want}")
 
 
-def axes_of(spec: service_pb2.TensorSpec) -> Sequence[Axis]:
+def axes_of(spec: encodings_pb2.TensorSpec) -> Sequence[Axis]:
     """The positions of the queries and keys that a request is for."""
     return _Request(spec).axes()
 
@@ -152,7 +152,7 @@ def _written(part: ExpectedPart) -> str:
 class _Request:
     """What the fields of a request determine of its answer."""
 
-    def __init__(self, spec: service_pb2.TensorSpec) -> None:
+    def __init__(self, spec: encodings_pb2.TensorSpec) -> None:
         self._spec = spec
         self.encoding = spec.WhichOneof("encoding") or ""
         self._encoding: Any = getattr(spec, self.encoding)
@@ -165,9 +165,9 @@ class _Request:
         self._structure = self._options[options_pb2.structure]
         self._has_border = self._options[options_pb2.border]
         for field, value in self._encoding.ListFields():
-            options = field.GetOptions().Extensions
-            self._has_border |= options[options_pb2.border_if_set]
-            self._structure = options[options_pb2.structure_if_set] or self._structure
+            rule = _rule_of(field)
+            self._has_border |= rule.border_if_set
+            self._structure = rule.structure_if_set or self._structure
             if field.enum_type is not None:
                 options = field.enum_type.values_by_number[value].GetOptions().Extensions
                 self._structure = options[options_pb2.structure_of_value] or self._structure
@@ -270,7 +270,7 @@ class _Request:
         if self._has_indices:
             return ()
         for name, field in self._fields.items():
-            if field.GetOptions().Extensions[options_pb2.columns]:
+            if _rule_of(field).columns:
                 value = getattr(self._encoding, name)
                 if isinstance(value, tensor_pb2.TableRef):
                     return (_shape_of(value)[-1],) if _shape_of(value) else (None,)
@@ -310,7 +310,7 @@ class _Request:
 
     def _given_heads(self) -> int:
         """The heads of the tables or lists that take the place of num_heads; 0 if unknown."""
-        given_by = self._fields["num_heads"].GetOptions().Extensions[options_pb2.given_by]
+        given_by = _rule_of(self._fields["num_heads"]).given_by
         return max(map(self._heads_of, given_by.split("|"))) if given_by else 0
 
     def _heads_of(self, name: str) -> int:
@@ -323,6 +323,11 @@ class _Request:
         if table.layout == tensor_pb2.TABLE_LAYOUT_HEADS_BUCKETS:
             rows, columns = columns, rows
         return columns if name.endswith("table") else rows
+
+
+def _rule_of(field: Any) -> options_pb2.FieldRule:
+    rule: options_pb2.FieldRule = field.GetOptions().Extensions[options_pb2.rule]
+    return rule
 
 
 def _shape_of(table: tensor_pb2.TableRef) -> tuple[int, ...]:

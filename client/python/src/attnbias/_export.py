@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from attnbias._client import Client
     from attnbias._dtypes import DType
-    from attnbias._encodings import Encoding
+    from attnbias._fields import Encoding
 
 _OF_A_LENGTH: Final = ("dynamic", "longrope")  # the rope_types whose table a length decides
 _ATTACH_NEEDS: Final = ("torch", "transformers")
@@ -42,16 +42,16 @@ class Wish(NamedTuple):
     why: str = ""
 
 
-def of_encodings(config: Path, max_length: int, dtype: DType | None) -> Iterator[Wish]:
+def of_encodings(config: Path, max_length: int, data_type: DType | None) -> Iterator[Wish]:
     """The encodings of ``from_config``, each once at its greatest length.
 
     Args:
         config: as ``from_config`` takes it.
         max_length: positions, or queries and keys.
-        dtype: of what is no index; None is f32.
+        data_type: of what is no index; None is f32.
     """
     for place, encoding in from_config(config).items():
-        yield _wish(place, encoding, max_length, dtype)
+        yield _wish(place, encoding, max_length, data_type)
 
 
 def of_attach(config: Path, max_length: int, client: Client) -> Iterator[Wish]:
@@ -110,7 +110,7 @@ def _places(places: list[str]) -> str:
     return f"{places[0]} and {more} more" if more else places[0]
 
 
-def _wish(place: str, encoding: Encoding[Any], length: int, dtype: DType | None) -> Wish:
+def _wish(place: str, encoding: Encoding[Any], length: int, data_type: DType | None) -> Wish:
     if isinstance(encoding, (LearnedAbsolute, Shaw, Swin, SwinV2, Beit)):
         return Wish(place, None, "its learned table is in the checkpoint")
     if isinstance(encoding, MultiAxisSinusoidal):
@@ -118,9 +118,13 @@ def _wish(place: str, encoding: Encoding[Any], length: int, dtype: DType | None)
     if isinstance(encoding, Rotary) and encoding.rope_type in _OF_A_LENGTH:
         encoding = replace(encoding, sequence_length=length)
     if isinstance(encoding, T5):  # of its bias the rows; its numbers are in the checkpoint
-        return Wish(place, Request(encoding, queries=length, keys=length, values="buckets"))
+        return Wish(
+            place, Request(encoding, query_length=length, key_length=length, values="buckets")
+        )
     if isinstance(encoding, Deberta):
-        return Wish(place, Request(encoding, queries=length, keys=length))
+        return Wish(place, Request(encoding, query_length=length, key_length=length))
     if encoding.extent == "table":
-        return Wish(place, Request(encoding, positions=length, dtype=dtype))
-    return Wish(place, Request(encoding, queries=length, keys=length, dtype=dtype))
+        return Wish(place, Request(encoding, positions=length, data_type=data_type))
+    return Wish(
+        place, Request(encoding, query_length=length, key_length=length, data_type=data_type)
+    )

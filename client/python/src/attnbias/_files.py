@@ -27,7 +27,7 @@ from attnbias._results import RotaryTables, XposTables, to_tables
 from attnbias._ring import RingShard
 from attnbias._structure import Structure
 from attnbias._tensors import KeyRow, Toeplitz
-from attnbias.v1 import service_pb2, tensor_pb2
+from attnbias.v1 import encodings_pb2, tensor_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -281,14 +281,14 @@ class _Metadata:
         begin = self.integer(first)
         return begin, begin + self.length(length)
 
-    def spec(self) -> service_pb2.TensorSpec | None:
-        return self._message("resolved_spec", service_pb2.TensorSpec())
+    def spec(self) -> encodings_pb2.TensorSpec | None:
+        return self._message("resolved_spec", encodings_pb2.TensorSpec())
 
     def mask(self) -> Mask | None:
         """That of the diagonals; the tool says it in the spec alone."""
         mask = self._message("diagonals.mask", tensor_pb2.Mask())
         if mask is None:
-            mask = (self.spec() or service_pb2.TensorSpec()).output.mask
+            mask = (self.spec() or encodings_pb2.TensorSpec()).output.mask
         return Mask.of(mask)
 
     def _message(self, name: str, empty: _Message) -> _Message | None:

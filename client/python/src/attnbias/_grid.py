@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from attnbias._span import Span
     from attnbias._structure import Device, Mod
     from attnbias._tensors import Toeplitz
-    from attnbias.v1 import service_pb2
+    from attnbias.v1 import encodings_pb2
 
 
 class BlockToeplitz(LookedUp):
@@ -57,7 +57,7 @@ class BlockToeplitz(LookedUp):
         queries: Span | None = None,
         keys: Span | None = None,
         fingerprint: str = "",
-        resolved_spec: service_pb2.TensorSpec | None = None,
+        resolved_spec: encodings_pb2.TensorSpec | None = None,
     ) -> None:
         """Wraps a block; copies nothing.
 
@@ -187,7 +187,7 @@ class BorderedToeplitz(LookedUp):
         class_query: int | None = 0,
         class_key: int | None = 0,
         fingerprint: str = "",
-        resolved_spec: service_pb2.TensorSpec | None = None,
+        resolved_spec: encodings_pb2.TensorSpec | None = None,
     ) -> None:
         """Wraps a Toeplitz and its border; copies nothing.
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from attnbias._dtypes import from_data_type
-from attnbias._encodings import from_spec
 from attnbias._enums import enum_name
 from attnbias._errors import DataLossError, UnimplementedError
+from attnbias._escape import escaped
+from attnbias._fields import from_spec
 from attnbias._tables import TableInfo
-from attnbias._words import escaped
-from attnbias.v1 import tensor_pb2
+from attnbias.v1 import encodings_pb2, tensor_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,7 +69,7 @@ class TensorInfo:
     nbytes: int
     fingerprint: str
     encoding_fingerprint: str
-    resolved_spec: service_pb2.TensorSpec
+    resolved_spec: encodings_pb2.TensorSpec
     fully_masked_rows: tuple[tuple[int, int], ...]
     derived: Mapping[str, tuple[float, ...]]
 

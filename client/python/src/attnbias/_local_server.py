@@ -58,7 +58,7 @@ class LocalServer:
     """An ``attnbias-server`` on a Unix socket, for this process and those it starts.
 
     with attnbias.LocalServer("--threads=2") as client:
-        bias = client.get(attnbias.ALiBi(num_heads=32), queries=4096, keys=4096)
+        bias = client.get(attnbias.ALiBi(num_heads=32), query_length=4096, key_length=4096)
 
     It ends with the block, with ``close()``, or with the process, even one that is killed. Other
     processes may use the client too, inherited or pickled, as long as this one lives. Its log is

@@ -57,11 +57,11 @@ class Pictured:
         *,
         kind: Kind = "heads",
         heads: Span | None = None,
-        fill: float | None = None,
+        fill_value: float | None = None,
         ax: Axes | Iterable[Axes] | None = None,
     ) -> list[Axes]:
         """Draws this tensor; see ``attnbias.plot``."""
-        return plot(self, kind=kind, heads=heads, fill=fill, ax=ax)
+        return plot(self, kind=kind, heads=heads, fill_value=fill_value, ax=ax)
 
     def _repr_html_(self) -> str:
         return f"{_thumbnail(self)}<code>{html.escape(repr(self))}</code>"
@@ -72,13 +72,13 @@ def plot(
     *,
     kind: Kind = "heads",
     heads: Span | None = None,
-    fill: float | None = None,
+    fill_value: float | None = None,
     ax: Axes | Iterable[Axes] | None = None,
 ) -> list[Axes]:
     """Draws a tensor with matplotlib; showing and saving are the caller's.
 
     Heat maps share one colour scale. What a mask hides is hatched and has no part in the scale:
-    numbers that are infinite, the lowest of their type, or ``fill``. Of a long axis every n-th
+    numbers that are infinite, the lowest of their type, or fill_value. Of a long axis every n-th
     position is drawn. Key positions and a table's positions count from the first one; query
     positions are such that differences are relative positions. Tokens of a grid have their own
     numbers, in a window too.
@@ -90,7 +90,7 @@ def plot(
             relative position, or for a ``KeyRow`` over the key position. A class token is left
             out of curves.
         heads: the first n, or (begin, end); None is at most the first 16.
-        fill: what else stands in place of masked elements.
+        fill_value: what else stands in place of masked elements.
         ax: where to draw: as many axes as there are heat maps; one for curves. None is a new
             figure.
 
@@ -104,9 +104,9 @@ def plot(
         IndexError: heads are not inside the tensor.
     """
     if kind == "heads":
-        return _plot_heat_maps(_heat_maps(tensor), heads, fill, ax)
+        return _plot_heat_maps(_heat_maps(tensor), heads, fill_value, ax)
     if kind == "curves":
-        return _plot_curves(tensor, heads, fill, ax)
+        return _plot_curves(tensor, heads, fill_value, ax)
     raise ValueError(f"kind: got {kind!r}, want 'heads' or 'curves'")
 
 
@@ -133,10 +133,10 @@ class _HeatMap:
         long = max(rows, columns) > _LONG * min(rows, columns)
         return None if long or not self.over_pairs else rows / columns
 
-    def picture(self, head: int, most: int, fill: float | None = None) -> _Picture:
+    def picture(self, head: int, most: int, fill_value: float | None = None) -> _Picture:
         """Numbers at even steps, at most so many along a side."""
         rows, columns = (np.arange(0, length, _step(length, most)) for length in self.shape)
-        return _visible(self.read(head, rows, columns), fill)
+        return _visible(self.read(head, rows, columns), fill_value)
 
     def heads(self, wanted: Span | None, most: int = _MOST_HEADS) -> list[int]:
         """Those wanted; of a tensor without heads, one that stands for all."""
@@ -162,7 +162,7 @@ def _are_real(dtype: np.dtype[Any]) -> bool:
     return np.can_cast(dtype, np.float64, "same_kind")
 
 
-def _visible(numbers: _Array, fill: float | None) -> _Picture:
+def _visible(numbers: _Array, fill_value: float | None) -> _Picture:
     """Numbers as float64, those that stand for masked elements masked."""
     if not _are_real(numbers.dtype):
         raise ValueError(f"tensor: got elements of type {numbers.dtype}, want real numbers")
@@ -170,8 +170,8 @@ def _visible(numbers: _Array, fill: float | None) -> _Picture:
     if numbers.dtype.kind not in "biu":
         lowest: Any = ml_dtypes.finfo(numbers.dtype).min  # type: ignore[no-untyped-call]
         hidden |= numbers == lowest
-    if fill is not None:
-        hidden |= numbers == np.asarray(fill).astype(numbers.dtype)
+    if fill_value is not None:
+        hidden |= numbers == np.asarray(fill_value).astype(numbers.dtype)
     return np.ma.masked_array(numbers.astype(np.float64), hidden)
 
 
@@ -280,10 +280,13 @@ def _axes_for(
 
 
 def _plot_heat_maps(
-    maps: list[_HeatMap], heads: Span | None, fill: float | None, ax: Axes | Iterable[Axes] | None
+    maps: list[_HeatMap],
+    heads: Span | None,
+    fill_value: float | None,
+    ax: Axes | Iterable[Axes] | None,
 ) -> list[Axes]:
     panels = [(each, head) for each in maps for head in each.heads(heads)]
-    pictures = [each.picture(head, _MOST_PIXELS, fill) for each, head in panels]
+    pictures = [each.picture(head, _MOST_PIXELS, fill_value) for each, head in panels]
     axes = _axes_for(len(panels), ax, panels[0][0].proportion)
     norm = _pyplot().Normalize(*_range_of(pictures))
     columns = _columns(len(panels))
@@ -331,7 +334,7 @@ def _draw_heat_map(axis: Axes, what: _HeatMap, picture: _Picture, norm: Any) -> 
 
 
 def _plot_curves(
-    tensor: Any, heads: Span | None, fill: float | None, ax: Axes | Iterable[Axes] | None
+    tensor: Any, heads: Span | None, fill_value: float | None, ax: Axes | Iterable[Axes] | None
 ) -> list[Axes]:
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
 
@@ -344,7 +347,7 @@ def _plot_curves(
         ("", label),
     )
     chosen = what.heads(heads)
-    pictures = [what.picture(head, _MOST_POINTS, fill)[0] for head in chosen]
+    pictures = [what.picture(head, _MOST_POINTS, fill_value)[0] for head in chosen]
     (axis,) = _axes_for(1, ax)
     positions = first + np.arange(0, length, _step(length, _MOST_POINTS))
     colours = _pyplot().get_cmap()(np.linspace(0, 0.9, len(chosen)))

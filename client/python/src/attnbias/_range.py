@@ -19,7 +19,7 @@ from attnbias._errors import (
 )
 from attnbias._header import read_header
 from attnbias._retry import Retry
-from attnbias.v1 import service_pb2
+from attnbias.v1 import encodings_pb2, service_pb2
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,7 +62,7 @@ class Range:
 
     def __init__(
         self,
-        spec: service_pb2.TensorSpec,
+        spec: encodings_pb2.TensorSpec,
         target: Target,
         options: CallOptions,
         deadline: Deadline,

@@ -97,14 +97,15 @@ def _to_part(
     names: Any = {"fingerprint": info.fingerprint, "resolved_spec": info.resolved_spec}
     try:
         if part.form == "key_row":
-            return KeyRow(array, query_length=request.num_queries, **names)
+            return KeyRow(array, query_length=len(axes_of(info.resolved_spec)[0]), **names)
         if part.form == "block_toeplitz_2d":
             return BlockToeplitz(array, **names)
         if part.form == "toeplitz":
+            query_length, key_length = map(len, axes_of(info.resolved_spec))
             return Toeplitz(
                 array,
-                query_length=request.num_queries,
-                key_length=request.num_keys,
+                query_length=query_length,
+                key_length=key_length,
                 first_relative_position=part.first_relative_position,
                 vectors=holds_vectors(part, request),
                 # Not the answer's spec, which has no mask that hides none of these pairs.
@@ -125,7 +126,7 @@ def _to_bordered(
         if isinstance(inside, BlockToeplitz):
             return BlockToeplitz(inside.block, border=border, **names)
         if isinstance(inside, Toeplitz):
-            queries, keys = axes_of(request.to_spec())
+            queries, keys = axes_of(info.resolved_spec)
             return BorderedToeplitz(
                 inside,
                 border,

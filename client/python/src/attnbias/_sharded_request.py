@@ -14,11 +14,11 @@ from attnbias._results import holds_vectors, shape_of, to_tables
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from attnbias._encodings import Encoding
+    from attnbias._fields import Encoding
     from attnbias._info import TensorInfo
     from attnbias._request import Request
     from attnbias._sharding import Box, Numbers, Sharding
-    from attnbias.v1 import service_pb2, tensor_pb2
+    from attnbias.v1 import encodings_pb2, tensor_pb2
 
 _LISTS: Final = {
     "positions": "position_ids",
@@ -37,23 +37,12 @@ class Piece:
     """
 
     request: Request
-    lengths: Mapping[str, int]
     spans: Mapping[str, tuple[int, int]]
 
     @property
     def encoding(self) -> Encoding[Any]:
         """That of the request."""
         return self.request.encoding
-
-    @property
-    def num_queries(self) -> int:
-        """Rows of this part."""
-        return self._count("queries")
-
-    @property
-    def num_keys(self) -> int:
-        """Columns of this part."""
-        return self._count("keys")
 
     def brief(self) -> str:
         """The whole in one line, as it was said, and which part this is."""
@@ -64,7 +53,7 @@ class Piece:
         """The contract's message, which is the whole's."""
         return self.request.to_mask()
 
-    def to_spec(self) -> service_pb2.TensorSpec:
+    def to_spec(self) -> encodings_pb2.TensorSpec:
         """The request's spec with windows and lists of this part.
 
         The whole keeps its lengths: alignment and masks, and some encodings, go by them.
@@ -79,10 +68,6 @@ class Piece:
                 window = getattr(extent, axis)
                 window.begin, window.end = window.begin + begin, window.begin + end
         return spec
-
-    def _count(self, axis: str) -> int:
-        begin, end = self.spans.get(axis, (0, self.lengths.get(axis, 0)))
-        return end - begin
 
 
 class ShardedRequest:
@@ -144,7 +129,7 @@ class ShardedRequest:
         lengths = dict(zip(self._axes(len(shape)), shape, strict=False))
         spans = dict(zip(lengths, box, strict=False))
         cut = {axis: span for axis, span in spans.items() if span != (0, lengths[axis])}
-        return Piece(self._request, lengths, cut)
+        return Piece(self._request, cut)
 
 
 def _lists(extent: Any, axis: str) -> Iterator[Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from attnbias._cache import key_of
 
 if TYPE_CHECKING:
-    from attnbias.v1 import service_pb2
+    from attnbias.v1 import encodings_pb2
 
 _MOST_PAYLOADS: Final = 1024
 _MOST_SPEC_BYTES: Final = 64 << 10  # a larger one is better asked for as a stream than remembered
@@ -24,7 +24,7 @@ class Sizes:
         self._nbytes: OrderedDict[str, int] = OrderedDict()
         self._fit_none = False
 
-    def learn(self, spec: service_pb2.TensorSpec, nbytes: int) -> None:
+    def learn(self, spec: encodings_pb2.TensorSpec, nbytes: int) -> None:
         """Hears how large a payload is."""
         if spec.ByteSize() > _MOST_SPEC_BYTES:
             return
@@ -38,7 +38,7 @@ class Sizes:
         """Hears that this client gets nothing in one message."""
         self._fit_none = True
 
-    def fits_message(self, spec: service_pb2.TensorSpec) -> bool:
+    def fits_message(self, spec: encodings_pb2.TensorSpec) -> bool:
         """Whether a payload is known to fit one message."""
         if self._fit_none or spec.ByteSize() > _MOST_SPEC_BYTES:
             return False

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
     from attnbias._mask import Mask
-    from attnbias.v1 import service_pb2
+    from attnbias.v1 import encodings_pb2
 
     Device: TypeAlias = str | torch.device | None
     QueryOffset: TypeAlias = SupportsIndex | torch.Tensor | None
@@ -115,7 +115,7 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
     """
 
     fingerprint: str = ""
-    resolved_spec: service_pb2.TensorSpec | None = None
+    resolved_spec: encodings_pb2.TensorSpec | None = None
     mask: Mask | None = None
     vectors: bool = False
 
@@ -325,7 +325,7 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         """The ``attn_mask`` of ``torch.nn.functional.scaled_dot_product_attention``.
 
         It is ``[1, heads, queries, keys]`` for every batch, with rows aligned as torch's kernels
-        want them. What the mask hides is -inf, whatever ``fill`` was. It takes heads x queries x
+        want them. What the mask hides is -inf, not its fill value. It takes heads x queries x
         keys numbers, but for a KeyRow, all of whose queries share a row; ``score_mod`` makes none
         of them.
 
@@ -361,7 +361,7 @@ class Structure(Pictured, NDArrayOperatorsMixin, ABC):
         tensor: each has the whole's numbers, which are sent to a device once and stay there as long
         as the tensor, and its own place as a tensor.
 
-        What a mask hides has its ``fill``, here -inf or another, among the numbers.
+        What a mask hides has its fill value, -inf or another, among the numbers.
 
         Args:
             device: where the attention runs; None is the CPU.
@@ -739,7 +739,7 @@ def _remade(
     kind: type[Structure],
     arguments: dict[str, Any],
     fingerprint: str,
-    resolved_spec: service_pb2.TensorSpec | None,
+    resolved_spec: encodings_pb2.TensorSpec | None,
 ) -> Structure:
     structure = kind(**arguments)
     structure.fingerprint, structure.resolved_spec = fingerprint, resolved_spec

@@ -19,7 +19,7 @@ from attnbias.v1 import tensor_pb2
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from attnbias._encodings import Encoding
+    from attnbias._fields import Encoding
 
 _MOST_BYTES: Final = 2 << 20  # of a table in a request, by the contract
 _DIGEST_PREFIX: Final = "sha256:"

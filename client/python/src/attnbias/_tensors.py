@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from attnbias._span import Span
     from attnbias._structure import BlockSize, Device, Mod
-    from attnbias.v1 import service_pb2
+    from attnbias.v1 import encodings_pb2
 
 
 class Toeplitz(Structure):
@@ -42,8 +42,8 @@ class Toeplitz(Structure):
         key_length: columns of the dense tensor.
         first_relative_position: key position minus query position of diagonal 0.
         vectors: whether the diagonals' last axis is the columns of vectors.
-        mask: what was hidden, the ``fill`` of which is among the diagonals; None where nothing was
-            asked to be.
+        mask: what was hidden, by numbers that are among the diagonals; None where nothing was asked
+            to be.
         fingerprint: 64 hex digits that name these bytes; "" for what was made here.
         resolved_spec: what was asked for, with positions and mask; None for what was made here.
     """
@@ -61,7 +61,7 @@ class Toeplitz(Structure):
         vectors: bool = False,
         mask: Mask | None = None,
         fingerprint: str = "",
-        resolved_spec: service_pb2.TensorSpec | None = None,
+        resolved_spec: encodings_pb2.TensorSpec | None = None,
     ) -> None:
         """Wraps diagonals; copies nothing.
 
@@ -256,7 +256,7 @@ class KeyRow(Structure):
         *,
         query_length: int,
         fingerprint: str = "",
-        resolved_spec: service_pb2.TensorSpec | None = None,
+        resolved_spec: encodings_pb2.TensorSpec | None = None,
     ) -> None:
         """Wraps a row; copies nothing.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, TypeVar, Unpack, overload
 
 from attnbias._async_connection import AsyncConnection
 from attnbias._checks import refuse_unknown
@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor, Placement
 
     from attnbias._calls import Calls
-    from attnbias._encodings import Compact, Encoding
+    from attnbias._fields import Compact, Encoding, LogitsTerm
     from attnbias._info import ServerInfo, TensorInfo
-    from attnbias._logits import LogitsTerm
     from attnbias._request import (
         CompactForm,
         CompactOptions,
@@ -180,9 +179,9 @@ class Client(BaseClient):
         term: LogitsTerm,
         rows: Any,
         *,
-        keys: int | None = None,
+        key_length: SupportsIndex | None = None,
         direction: Literal["left_to_right", "right_to_left", "bidirectional"],
-        queries: int | None = None,
+        query_length: SupportsIndex | None = None,
         out: npt.NDArray[Any] | None = None,
         timeout: float | None = None,
         **options: Unpack[LogitsOptions],
@@ -190,7 +189,12 @@ class Client(BaseClient):
         """See ``attnbias.Client.logits``."""
         refuse_unknown(options, LogitsOptions, "logits")
         request = LogitsRequest(
-            term=term, rows=rows, keys=keys, direction=direction, queries=queries, **options
+            term=term,
+            rows=rows,
+            key_length=key_length,
+            direction=direction,
+            query_length=query_length,
+            **options,
         )
         return await self._logits(request, out, timeout)
 

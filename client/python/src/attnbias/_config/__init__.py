@@ -16,7 +16,7 @@ from attnbias._config.fields import ConfigFields
 from attnbias._config.models import model_of, places_of
 
 if TYPE_CHECKING:
-    from attnbias._encodings import Encoding
+    from attnbias._fields import Encoding
 
 
 # A server's bounds.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from attnbias._choices import SinusoidalLayout
     from attnbias._config.fields import ConfigFields
-    from attnbias._encodings import Encoding
+    from attnbias._fields import Encoding
 
 Places: TypeAlias = "dict[str, Encoding]"
 # The name of a place's table; None where no checkpoint is named.

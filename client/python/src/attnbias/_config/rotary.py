@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from attnbias._choices import MropeOrder, RotaryLayout
-    from attnbias._encodings import Encoding
+    from attnbias._fields import Encoding
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ _NUMBERS: Final = {bits: numbers for numbers, bits in _BITS.items()}
 
 
 def row_request(
-    model: Any, length: int, variant: AlibiVariant, pair: torch.Tensor, dtype: DType = "f32"
+    model: Any, length: int, variant: AlibiVariant, pair: torch.Tensor, data_type: DType = "f32"
 ) -> Request:
     """A row of ``length`` keys with the slopes of transformers' code.
 
@@ -48,7 +48,7 @@ def row_request(
         variant: what slopes multiply.
         pair: the model's own numbers of two keys, ``[heads, 2]``. They have its slopes, which are
             asked for if ``from_config`` refuses the configuration.
-        dtype: of the row.
+        data_type: of the row.
     """
     try:
         with warnings.catch_warnings():
@@ -57,7 +57,7 @@ def row_request(
     except (KeyError, ValueError):
         slopes = pair.double().abs().amax(-1)
         encoding = ALiBi(num_heads=len(slopes), slopes=slopes.tolist(), variant=variant)
-    return Request(encoding, queries=length, keys=length, dtype=dtype)
+    return Request(encoding, query_length=length, key_length=length, data_type=data_type)
 
 
 def compare_row(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from attnbias._encodings import Encoding
+    from attnbias._fields import Encoding
     from attnbias.transformers._changes import Changes
 
 

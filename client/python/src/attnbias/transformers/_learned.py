@@ -85,7 +85,7 @@ def site(
         return Site(path, name, module, request, None, 0, reason=reason)
     table = to_numpy(_table(module, name).cpu())
     encoding = LearnedAbsolute(table=f"sha256:{digest_of(table)}", offset=offset)
-    extent: Any = {"positions": (-offset, len(table) - offset), "dtype": table.dtype}
+    extent: Any = {"positions": (-offset, len(table) - offset), "data_type": table.dtype}
     try:
         info = wanted.client.describe(encoding, **extent)
     except NotFoundError as missing:

@@ -35,8 +35,14 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
             continue
         block = module.block_len
         # Of a block's queries, and of the keys of that before it, its own, and that after it.
-        spans: Any = {"queries": (block, 2 * block), "keys": 3 * block, "query_offset": 0}
-        request = Request(_t5.encoding_of(module), values="buckets", **spans)
+        request = Request(
+            _t5.encoding_of(module),
+            query_length=2 * block,
+            key_length=3 * block,
+            query_offset=0,
+            queries=(block, 2 * block),
+            values="buckets",
+        )
         replace = functools.partial(_with_local_bias, wanted.max_length)
         compare = functools.partial(_local_pairs, module)
         spared = _t5.INDEX_BYTES * 3 * block**2
@@ -45,7 +51,10 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
             # Positions are counted in blocks of another size; padding is in block -1.
             globals_ = wanted.max_length // module.global_block_size
             request = Request(
-                _t5.encoding_of(module), queries=globals_ + 1, keys=globals_ + 1, values="buckets"
+                _t5.encoding_of(module),
+                query_length=globals_ + 1,
+                key_length=globals_ + 1,
+                values="buckets",
             )
             method, compare = "_relative_position_bucket", functools.partial(_global_pairs, module)
             yield Site(path, method, module, request, _with_global_buckets, 0, compare)

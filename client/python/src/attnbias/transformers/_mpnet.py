@@ -37,7 +37,7 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
             max_distance=_MAX_DISTANCE,
             bucket_rule="float32_log",
         )
-        request = Request(encoding, queries=length, keys=length, values="buckets")
+        request = Request(encoding, query_length=length, key_length=length, values="buckets")
         spared = _t5.INDEX_BYTES * length**2
         compare = functools.partial(_pairs, module, length)
         yield Site(path, "compute_position_bias", module, request, _with_bias, spared, compare)

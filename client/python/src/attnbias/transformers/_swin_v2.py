@@ -38,7 +38,7 @@ def _sites(wanted: Wanted) -> Iterator[Site]:
             * displacements
             * (hidden.out_features + output.out_features)
         )
-        request = Request(encoding, dtype="f64")  # to be rounded once
+        request = Request(encoding, data_type="f64")  # to be rounded once
         reason = unreadable(*network.parameters(), attention.relative_coords_table)
         site = functools.partial(Site, f"{path}.{_NETWORK}", "forward", network, request)
         if reason:

@@ -46,7 +46,7 @@ def sites(wanted: Wanted, attentions: tuple[type, ...] = ATTENTIONS) -> Iterator
         t5 = encoding_of(module)
         key = (t5.bidirectional, t5.num_buckets, t5.max_distance)
         length = wanted.max_length
-        request = Request(t5, queries=length, keys=length, values="buckets")
+        request = Request(t5, query_length=length, key_length=length, values="buckets")
         flex = wanted.attention == "flex"
         yield Site(
             path,

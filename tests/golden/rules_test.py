@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes stored requests by the rules of the contract: what each rule forbids is refused, under
+the field's name, and two requests with one fingerprint have the same numbers.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import grpc
+import pytest
+
+from attnbias.v1 import encodings_pb2, logits_pb2, options_pb2
+from tests.golden import stored
+from tests.integration.contract import message
+from tests.integration.server import Stub
+
+# Stored requests that a field is changed in.
+BASES = 3
+
+
+@pytest.fixture(scope="module")
+def stub() -> Iterator[Stub]:
+    with stored.serving() as connected:
+        yield connected
+
+
+def owner_of(name: str) -> Any:
+    """The descriptor of an encoding's or a term's message, with its options."""
+    owners = (encodings_pb2.TensorSpec.DESCRIPTOR, logits_pb2.LogitsSpec.DESCRIPTOR)
+    fields = (owner.fields_by_name for owner in owners)
+    return next(of[name].message_type for of in fields if name in of)
+
+
+def rule_of(field: Any) -> Any:
+    return field.GetOptions().Extensions[options_pb2.rule]
+
+
+@cache
+def served(name: str) -> list[Any]:
+    """The specs that are served."""
+    contents = [line.content for line in stored.lines(name) if not line.is_refused]
+    return [
+        stored.tensor_spec(content)
+        if "tensor" in content
+        else stored.logits_requests(content)[0].spec
+        for content in contents
+    ]
+
+
+def bases(name: str, fits: Any) -> list[Any]:
+    """Copies of some of those whose encoding or term fits."""
+    found = []
+    for spec in served(name):
+        if fits(getattr(spec, name)):
+            copy = type(spec)()
+            copy.CopyFrom(spec)
+            found.append(copy)
+    return found[:BASES]
+
+
+def is_set(owner: Any, field: Any) -> bool:
+    return any(each.number == field.number for each, _ in owner.ListFields())
+
+
+def fields_of(name: str) -> list[Any]:
+    return list(owner_of(name).fields)
+
+
+def describe(stub: Stub, spec: Any) -> Any:
+    """The header."""
+    if spec.DESCRIPTOR.name == "LogitsSpec":
+        request = message("ComputeLogitsRequest")(spec=spec)
+        return next(iter(stub.logits([request], timeout=stored.TIMEOUT))).header
+    request = message("DescribeTensorRequest")(spec=spec)
+    return stub.describe(request, timeout=stored.TIMEOUT).header
+
+
+def refusal(stub: Stub, spec: Any) -> str:
+    with pytest.raises(grpc.RpcError) as error:
+        describe(stub, spec)
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    return str(error.value.details())
+
+
+def forbidden(field: Any) -> list[float]:
+    """Numbers that the rule of a field does not allow, as far as the field can hold them."""
+    rule = rule_of(field)
+    step = 1 if field.cpp_type != field.CPPTYPE_DOUBLE else 1e-9
+    bad = [math.nan, math.inf, -math.inf] if field.cpp_type == field.CPPTYPE_DOUBLE else []
+    if rule.HasField("min"):
+        bad.append(rule.min - max(step, abs(rule.min) * step))
+    if rule.HasField("above"):
+        bad.append(rule.above)
+    if rule.HasField("max"):
+        bad.append(rule.max + max(step, abs(rule.max) * step))
+    if rule.even:
+        bad.append(rule.min + 1)
+    if field.cpp_type != field.CPPTYPE_DOUBLE:
+        most = 2**31 if field.cpp_type == field.CPPTYPE_INT32 else 2**63
+        # A 0 is not set where a field has no presence.
+        bad = [each for each in bad if -most <= each < most and (each or field.has_presence)]
+        return [int(each) for each in bad]
+    return bad
+
+
+def has_range(field: Any) -> bool:
+    rule = rule_of(field)
+    return any(map(rule.HasField, ("min", "max", "above"))) or rule.finite
+
+
+@pytest.mark.parametrize("name", stored.names())
+def test_numbers_outside_their_range_are_refused(stub: Stub, name: str) -> None:
+    for field in filter(has_range, fields_of(name)):
+        for spec in bases(name, lambda owner, field=field: is_set(owner, field)):
+            owner = getattr(spec, name)
+            for number in forbidden(field):
+                if field.is_repeated:
+                    getattr(owner, field.name)[-1] = number
+                else:
+                    setattr(owner, field.name, number)
+                wanted = (
+                    rf"spec\.{name}\.{field.name}(\[\d+\])?: got {re.escape(text(number))}, want"
+                )
+                assert re.match(wanted, refusal(stub, spec)), (refusal(stub, spec), number)
+
+
+def text(number: float) -> str:
+    """A number as the server writes it."""
+    if isinstance(number, int):
+        return str(number)
+    return f"{number:.6g}"
+
+
+def is_required(field: Any) -> bool:
+    rule = rule_of(field)
+    is_plain = field.enum_type is not None or field.message_type is None
+    is_bool = field.cpp_type == field.CPPTYPE_BOOL and not field.has_presence
+    has_default = rule.HasField("default") or rule.given_by
+    return rule.required or (is_plain and not field.is_repeated and not is_bool and not has_default)
+
+
+@pytest.mark.parametrize("name", stored.names())
+def test_required_fields_are_missed(stub: Stub, name: str) -> None:
+    for field in filter(is_required, fields_of(name)):
+        found = bases(name, lambda owner, field=field: is_set(owner, field))
+        assert found, f"no request sets {field.full_name}"
+        for spec in found:
+            getattr(spec, name).ClearField(field.name)
+            assert refusal(stub, spec).startswith(f"spec.{name}.{field.name}: not set, want ")
+
+
+def set_to_something(owner: Any, field: Any) -> None:
+    """Sets a field to its default, or to a number that its rule allows."""
+    rule = rule_of(field)
+    if field.enum_type is not None:
+        setattr(owner, field.name, field.enum_type.values[1].number)
+    elif field.cpp_type == field.CPPTYPE_BOOL:
+        setattr(owner, field.name, True)
+    else:
+        value: Any = float(rule.default or rule.max or 1)
+        value = value if field.cpp_type == field.CPPTYPE_DOUBLE else int(value)
+        if field.is_repeated:
+            getattr(owner, field.name).append(value)
+        else:
+            setattr(owner, field.name, value)
+
+
+def choices(name: str) -> Iterator[tuple[Any, Any, Any]]:
+    """Each enum of an encoding, a field that its values need or take, and the values that do not
+    name it.
+    """
+    by_name = owner_of(name).fields_by_name
+    for enum in fields_of(name):
+        if enum.enum_type is None:
+            continue
+        named = {
+            value.number: {
+                each
+                for kind in ("needs", "takes")
+                for names in value.GetOptions().Extensions[getattr(options_pb2, kind)]
+                for each in names.split("|")
+            }
+            for value in enum.enum_type.values
+        }
+        for other in set().union(*named.values()) & set(by_name):
+            without = [number for number in named if number and other not in named[number]]
+            yield enum, by_name[other], without
+
+
+@pytest.mark.parametrize("name", stored.names())
+def test_fields_without_a_meaning_are_refused(stub: Stub, name: str) -> None:
+    for enum, field, values in choices(name):
+        for value in values:
+            for spec in bases(name, lambda owner, e=enum, v=value: getattr(owner, e.name) == v):
+                owner = getattr(spec, name)
+                for other in fields_of(name):
+                    if rule_of(other).not_with == field.name:
+                        owner.ClearField(other.name)
+                set_to_something(owner, field)
+                assert re.match(
+                    rf"spec\.{name}\.{field.name}: got .*, want none: {enum.name} [A-Z0-9_]+ does ",
+                    refusal(stub, spec),
+                )
+    for field in fields_of(name):
+        rule = rule_of(field)
+        for other, wanted in ((rule.only_with, False), (rule.not_with, True)):
+            if not other:
+                continue
+            default = rule_of(owner_of(name).fields_by_name[other]).default
+
+            def fits(
+                owner: Any, other: str = other, default: str = default, w: bool = wanted
+            ) -> bool:
+                given = is_set(owner, owner.DESCRIPTOR.fields_by_name[other])
+                value = getattr(owner, other) if given or not default else float(default)
+                return bool(given if hasattr(value, "DESCRIPTOR") else value) is w
+
+            found = bases(name, fits)
+            assert found, f"no request has {field.full_name} idle"
+            for spec in found:
+                set_to_something(getattr(spec, name), field)
+                assert re.match(
+                    rf"spec\.{name}\.{field.name}: got .*, want none: ", refusal(stub, spec)
+                )
+
+
+def changed(owner: Any, field: Any) -> Iterator[None]:
+    """Gives a field one other value after another."""
+    before = getattr(owner, field.name)
+    if field.enum_type is not None:
+        for value in field.enum_type.values[1:]:
+            setattr(owner, field.name, value.number)
+            yield
+    elif field.message_type is not None:
+        return
+    elif field.cpp_type == field.CPPTYPE_BOOL:
+        setattr(owner, field.name, not before)
+        yield
+    elif field.is_repeated:
+        numbers = list(before)
+        for index in {0, len(numbers) - 1} if numbers else ():
+            before[index] = numbers[index] * 2
+            yield
+            before[index] = numbers[index]
+    else:
+        for value in (before + 1, before + 2, before * 2):
+            setattr(owner, field.name, value)
+            yield
+
+
+ENCODINGS = [
+    field.name for field in encodings_pb2.TensorSpec.DESCRIPTOR.oneofs_by_name["encoding"].fields
+]
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_one_fingerprint_means_the_same_numbers(stub: Stub, name: str) -> None:
+    """Of the stored requests, and of some with a field changed."""
+    by_fingerprint: dict[str, str] = {}
+    requests = list(served(name)[:25])
+    for field in fields_of(name):
+        for spec in bases(name, lambda owner: owner.ByteSize() > 0):
+            owner = getattr(spec, name)
+            for _ in changed(owner, field):
+                copy = type(spec)()
+                copy.CopyFrom(spec)
+                requests.append(copy)
+    different = 0
+    for spec in requests:
+        try:
+            header, data = stored.payload(stub, spec)
+        except grpc.RpcError:
+            continue
+        digest = stored.sha256(data)
+        assert by_fingerprint.setdefault(header.fingerprint, digest) == digest, spec
+        different += 1
+    assert different >= 25
+
+
+def copy_tables(given: Any, resolved: Any) -> None:
+    """Puts the tables of a request, which the server does not hold, in place of digests."""
+    for field, value in given.ListFields():
+        if field.message_type is None:
+            continue
+        into = getattr(resolved, field.name)
+        if field.is_repeated:
+            for one, other in zip(value, into, strict=True):
+                copy_tables(one, other)
+        else:
+            into.CopyFrom(value)
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_an_explicit_default_leaves_no_trace(stub: Stub, name: str) -> None:
+    for spec in served(name):
+        header = describe(stub, spec)
+        request = type(spec)()
+        request.CopyFrom(header.resolved_spec)
+        copy_tables(getattr(spec, name), getattr(request, name))
+        again = describe(stub, request)
+        assert again.fingerprint == header.fingerprint
+        assert again.resolved_spec == header.resolved_spec

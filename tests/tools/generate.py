@@ -1,0 +1,562 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes what is generated in the Python client and in pages, for ./dev generate.
+
+Usage: python -m tests.tools.generate [--check]
+
+With --check nothing is written, and a file that is not current is an error. The contract in proto/
+is the source: its comments, rules and options. A page has generated parts between the lines
+"<!-- generated: NAME -->" and "<!-- end -->".
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
+from tests.tools import models_table
+
+ROOT = Path(__file__).parents[2]
+CLIENT = ROOT / "client/python/src/attnbias"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+WIDTH = 100
+
+MODULE = '''\
+# SPDX-License-Identifier: Apache-2.0
+# Generated from proto/ by ./dev generate. Do not edit.
+"""{}."""
+
+from __future__ import annotations
+
+'''
+CHOICES = """\
+from typing import Literal, TypeAlias
+
+"""
+ENCODINGS = """\
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
+
+import numpy.typing as npt
+
+from attnbias._fields import Compact, Encoding, Fields, LogitsTerm
+from attnbias._grid import BlockToeplitz, BorderedToeplitz
+from attnbias._results import RotaryTables, XposTables
+from attnbias._tensors import KeyRow, Toeplitz
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from attnbias._choices import {}
+"""
+CLASS = '''
+@dataclass(frozen=True, eq=False, repr=False)
+class {name}({base}):
+    """{docstring}
+    """
+
+{attributes}
+'''
+OVERLOAD = """
+        @overload
+        def __init__(self: {name}[{result}], *, {fields}) -> None: ..."""
+OVERLOADS = """
+    if TYPE_CHECKING:  # {field} determines the compact form
+{overloads}
+        def __init__(self, **fields: Any) -> None: ...
+"""
+
+# Classes whose spelling does not follow from their message's.
+NAMES = {"Alibi": "ALiBi", "TransformerXl": "TransformerXL", "Xlnet": "XLNet"}
+ARRAY = "npt.NDArray[Any]"
+RESULTS = {
+    "TOEPLITZ": "Toeplitz",
+    "KEY_ROW": "KeyRow",
+    "BLOCK_TOEPLITZ_2D": "BlockToeplitz",
+    "DENSE": ARRAY,
+    (): ARRAY,
+    ("cos", "sin"): "RotaryTables",
+    ("cos", "sin", "scale"): "XposTables",
+}
+ASK = {
+    "table": "ask with `positions` or `position_ids`",
+    "pair": "ask with `query_length` and `key_length`",
+    "grid": "ask without lengths, or for windows with `queries`, `keys` and `heads`",
+}
+
+
+def read_contract() -> tuple[Any, dict[str, str]]:
+    """Returns the pool of its descriptors, and the comments by full names."""
+    with tempfile.NamedTemporaryFile() as file:
+        ours = ["options", "tensor", "encodings", "logits", "service"]
+        command = ["protoc", "-I.", "--include_source_info", f"--descriptor_set_out={file.name}"]
+        command += [f"attnbias/v1/{name}.proto" for name in ours]
+        subprocess.run(command, cwd=ROOT / "proto", check=True)
+        files = FileDescriptorSet.FromString(Path(file.name).read_bytes()).file
+    comments: dict[str, str] = {}
+    for file in files:
+        descriptor_pool.Default().AddSerializedFile(file.SerializeToString())
+        texts = {tuple(each.path): each.leading_comments for each in file.source_code_info.location}
+        for kind, owners, of in ((4, file.message_type, "field"), (5, file.enum_type, "value")):
+            for index, owner in enumerate(owners):
+                name = f"{file.package}.{owner.name}"
+                comments[name] = texts.get((kind, index), "")
+                for place, part in enumerate(getattr(owner, of)):
+                    comments[f"{name}.{part.name}"] = texts.get((kind, index, 2, place), "")
+    dedented = {name: textwrap.dedent(text).strip("\n") for name, text in comments.items()}
+    return descriptor_pool.Default(), dedented
+
+
+POOL, COMMENTS = read_contract()
+
+
+def option(name: str, descriptor: Any) -> Any:
+    return descriptor.GetOptions().Extensions[POOL.FindExtensionByName(f"attnbias.v1.{name}")]
+
+
+def message_of(name: str) -> Any:
+    return POOL.FindMessageTypeByName(f"attnbias.v1.{name}")
+
+
+def rule_of(field: Any) -> Any:
+    return option("rule", field)
+
+
+def comment_of(owner: Any, part: Any = None) -> str:
+    return COMMENTS[owner.full_name + (f".{part.name}" if part else "")]
+
+
+def structure_of(number: int) -> str:
+    """Returns "TOEPLITZ" for its number, "" for 0."""
+    values = POOL.FindEnumTypeByName("attnbias.v1.Structure").values_by_number
+    return values[number].name.removeprefix("STRUCTURE_") if number else ""
+
+
+def words_of(enum: Any) -> dict[str, Any]:
+    """Maps short names to values, without the unspecified one."""
+    prefix = enum.values[0].name.removesuffix("UNSPECIFIED")
+    return {value.name.removeprefix(prefix): value for value in enum.values[1:]}
+
+
+ENUMS = [
+    enum
+    for name in ("tensor", "encodings", "logits")
+    for enum in POOL.FindFileByName(f"attnbias/v1/{name}.proto").enum_types_by_name.values()
+]
+WORDS = {word for enum in ENUMS for word in words_of(enum)}
+
+
+def is_table(field: Any) -> bool:
+    return field.message_type is not None and field.message_type.name == "TableRef"
+
+
+def is_required(field: Any) -> bool:
+    """As options.proto defines it."""
+    rule = rule_of(field)
+    if rule.required or field.message_type is not None or field.is_repeated:
+        return bool(rule.required)
+    may_be_unset = rule.HasField("default") or rule.given_by or rule.not_with
+    return not may_be_unset and (field.has_presence or field.cpp_type != field.CPPTYPE_BOOL)
+
+
+def has_layout(field: Any) -> bool:
+    """Returns whether a table may be given transposed."""
+    _, _, columns = rule_of(field).shape.partition(", ")
+    return is_table(field) and columns.startswith("num_heads")
+
+
+def default_of(field: Any) -> str:
+    """Returns the default as pages write it."""
+    default = str(rule_of(field).default)
+    if field.enum_type is not None and default:
+        return default.removeprefix(field.enum_type.values[0].name.removesuffix("UNSPECIFIED"))
+    return default
+
+
+def giver_of(field: Any) -> str:
+    """Returns the fields that give the value of one that is not set."""
+    names = rule_of(field).given_by
+    return f"that of {' or '.join(f'`{name}`' for name in names.split('|'))}" if names else ""
+
+
+def number(value: float) -> str:
+    """Writes powers of two as such."""
+    for more in (0, 1):
+        power = abs(int(value)) + more
+        if power > 1 << 16 and power & (power - 1) == 0:
+            sign = "-" if value < 0 else ""
+            return f"{sign}2^{power.bit_length() - 1}{' - 1' if more else ''}"
+    return re.sub(r"e[+]?(-?)0*", r"e\1", f"{value:g}")
+
+
+def bounds_of(field: Any) -> str:
+    """Returns the numbers that a field may hold: "even, in [2, 65536]"."""
+    rule = rule_of(field)
+    words = ["even"] * rule.even + ["finite"] * rule.finite
+    if rule.HasField("max"):
+        first = f"({number(rule.above)}" if rule.HasField("above") else f"[{number(rule.min)}"
+        words.append(f"in {first}, {number(rule.max)}]")
+    most = [f"at most {rule.max_items}"] if rule.max_items else []
+    each = "each " if field.is_repeated and words else ""
+    return ", ".join([*most, *filter(None, [each + ", ".join(words)])])
+
+
+def conditions_of(field: Any) -> list[str]:
+    """Returns sentences on the fields that go with this one."""
+    rule = rule_of(field)
+    sentences = [f"Only with `{rule.only_with}`."] if rule.only_with else []
+    sentences += [f"Not with `{rule.not_with}`."] if rule.not_with else []
+    for other in filter(lambda other: other.enum_type, field.containing_type.fields):
+        needed, taken = [], []
+        for word, value in words_of(other.enum_type).items():
+            if field.name in option("needs", value):
+                needed.append(f"`{word}`")
+            elif field.name in "|".join([*option("needs", value), *option("takes", value)]).split(
+                "|"
+            ):
+                taken.append(f"`{word}`")
+        if needed or taken:
+            required = f"; required with {', '.join(needed)}" if taken else "; required there"
+            sentences.append(
+                f"Only with `{other.name}` {', '.join(needed + taken)}{required if needed else ''}."
+            )
+    return sentences
+
+
+def in_python(text: str) -> str:
+    """Rewrites what a comment has in backquotes."""
+
+    def word(found: re.Match[str]) -> str:
+        name = found[1]
+        if name in WORDS:
+            return f'"{name.lower()}"'
+        return "``OutOfRangeError``" if name == "OUT_OF_RANGE" else f"``{name}``"
+
+    return re.sub(r"`([^`]+)`", word, text)
+
+
+def wrapped(text: str, indent: int, hanging: int = 0) -> str:
+    """Fills the paragraphs of a docstring, but for those that are indented."""
+    margin = " " * indent
+    fill = textwrap.TextWrapper(WIDTH, break_long_words=False, break_on_hyphens=False)
+    fill.initial_indent, fill.subsequent_indent = margin, margin + " " * hanging
+    return "\n\n".join(
+        textwrap.indent(each, margin) if each.startswith("    ") else fill.fill(each)
+        for each in text.split("\n\n")
+    )
+
+
+def name_of(message: Any) -> str:
+    return NAMES.get(message.name, message.name)
+
+
+def type_of(field: Any) -> str:
+    if is_table(field):
+        return "Any"
+    scalars = {field.CPPTYPE_DOUBLE: "float", field.CPPTYPE_BOOL: "bool"}
+    kind = scalars.get(field.cpp_type, "int")
+    kind = field.enum_type.name if field.enum_type else kind
+    kind = name_of(field.message_type) if field.message_type else kind
+    return f"Sequence[{kind}]" if field.is_repeated else kind
+
+
+def attribute(field: Any) -> str:
+    """Declares a field of a dataclass."""
+    if is_required(field):
+        return f"{field.name}: {type_of(field)}"
+    if type_of(field) == "bool" and not field.has_presence:
+        return f"{field.name}: bool = False"
+    return f"{field.name}: {type_of(field)}{'' if is_table(field) else ' | None'} = None"
+
+
+def attributes_of(message: Any) -> tuple[list[Any], list[Any]]:
+    """Returns the field that may be given by place, if any, and the others, required ones first."""
+    fields = sorted(message.fields, key=lambda field: not is_required(field))
+    by_place = is_required(fields[0]) and type_of(fields[0]) != "bool"
+    return fields[:by_place], fields[by_place:]
+
+
+def described_values(enum: Any, default: str) -> str:
+    lines = []
+    for word, value in words_of(enum).items():
+        mark = " (default)" if word == default else ""
+        text = in_python(f"- `{word}`{mark}: {comment_of(enum, value)}")
+        lines.append(f"\n{wrapped(text, 12, 2)}")
+    return "".join(lines)
+
+
+def described(field: Any) -> str:
+    """Describes a field in the docstring of its class."""
+    rule, sentences = rule_of(field), [comment_of(field.containing_type, field)]
+    assert sentences[0], f"{field.full_name} has no comment"
+    sentences += [f"Shape `[{rule.shape}]`."] if rule.shape else []
+    bounds = bounds_of(field)
+    sentences += [f"{bounds[0].upper()}{bounds[1:]}."] if bounds else []
+    default = giver_of(field) or ("" if field.enum_type else rule.default)
+    sentences += [f"Default: {'True' if default == 'true' else default}."] if default else []
+    text = f"{field.name}: {' '.join(sentences + conditions_of(field))}"
+    text = wrapped(in_python(text), 8, 4)
+    if field.enum_type is not None:
+        text += described_values(field.enum_type, default_of(field))
+    if has_layout(field):
+        layout = message_of("TableRef").fields_by_name["layout"].enum_type
+        text += f"\n        {field.name}_layout: Axes of ``{field.name}``."
+        text += described_values(layout, next(iter(words_of(layout))))
+    return text
+
+
+def structures_of_values(field: Any) -> dict[str, str]:
+    """Maps values of a field to the structures that they give the encoding."""
+    values = words_of(field.enum_type) if field.enum_type else {}
+    found = {word: structure_of(option("structure_of_value", v)) for word, v in values.items()}
+    return {word: structure for word, structure in found.items() if structure}
+
+
+def results_of(message: Any) -> dict[str, str]:
+    """Maps the types of results to their conditions, the first of which is "": none."""
+    structure = structure_of(option("structure", message))
+    if structure == "TABLE":
+        return {RESULTS[tuple(option("parts", message))]: ""}
+    results = {RESULTS[structure]: ""}
+    for field in message.fields:
+        if rule_of(field).border_if_set:
+            results["BorderedToeplitz"] = f"`{field.name}`"
+        if rule_of(field).structure_if_set:
+            results[RESULTS[structure_of(rule_of(field).structure_if_set)]] = f"`{field.name}`"
+        for word, special in structures_of_values(field).items():
+            given = results.get(RESULTS[special])
+            own = f"{given} or" if given else f"`{field.name}`"
+            results[RESULTS[special]] = f"{own} `{word}`"
+    return results
+
+
+def answer_of(message: Any) -> str:
+    """Describes the answer of an encoding."""
+    (result, _), *others = results_of(message).items()
+    first = "A dense array" if result == ARRAY else f"A {result}"
+    if option("extent", message) == "table":
+        parts = ", ".join(f"`{part}`" for part in option("parts", message))
+        first = "A table `[positions, dim]`"
+        first = f"{result} of {parts}, each `[positions, columns]`" if parts else first
+    elif any(rule_of(field).columns for field in message.fields):
+        first += " over vectors"
+    first += " with a border" if option("border", message) else ""
+    sentences = [f"{first}; {ASK[option('extent', message)]}."]
+    for other, condition in others:
+        kind = "dense array" if other == ARRAY else other
+        sentences.append(f"A {kind} with {condition}.")
+    of_bias = [f"`{field.name}`" for field in message.fields if rule_of(field).of_bias]
+    if of_bias:
+        sentences.append('With `values="buckets"` the answer is indices, i32 without heads.')
+        sentences.append(f"{' and '.join(of_bias)} need not be set then.")
+    if option("buckets_only", message):
+        sentences.append("The numbers are i32, without heads.")
+    return " ".join(sentences)
+
+
+def docstring(message: Any, *texts: str) -> str:
+    title, *paragraphs = "\n\n".join(texts).split("\n\n")
+    title = in_python(title)
+    assert len(title.split("\n")[0]) == len(title) <= WIDTH - 7, f"long: {title}"
+    body = [wrapped(in_python(paragraph), 4) for paragraph in paragraphs]
+    first, others = attributes_of(message)
+    fields = "\n".join(map(described, [*first, *others]))
+    return "\n\n".join([title, *body, f"    Attributes:\n{fields}"])
+
+
+def class_of(message: Any, name: str, base: str, doc: str, field: str = "") -> str:
+    first, others = attributes_of(message)
+    lines = [f'field: ClassVar[str] = "{field}"\n'] if field else []
+    lines += [*map(attribute, first), "_: KW_ONLY"]
+    for other in others:
+        layout = f"{other.name}_layout: TableLayout | None = None"
+        lines += [attribute(other), *([layout] if has_layout(other) else [])]
+    attributes = textwrap.indent("\n".join(lines), "    ")
+    return CLASS.format(name=name, base=base, docstring=doc, attributes=attributes)
+
+
+def literal_of(words: Iterable[str]) -> str:
+    return f"Literal[{', '.join(json.dumps(word.lower()) for word in words)}]"
+
+
+def overloads_of(message: Any) -> str:
+    """Declares a constructor for each structure that values of a field determine."""
+    field = next((field for field in message.fields if structures_of_values(field)), None)
+    if field is None:
+        return ""
+    by_result: dict[str, list[str]] = {}
+    own = structure_of(option("structure", message))
+    for word in words_of(field.enum_type):
+        result = RESULTS[structures_of_values(field).get(word, own)]
+        by_result.setdefault(result, []).append(word)
+    others = {each.name: attribute(each) for each in message.fields}
+    signatures = {}
+    for result, words in by_result.items():
+        optional = " | None = None" if default_of(field) in words else ""
+        signatures[result] = others | {field.name: f"{field.name}: {literal_of(words)}{optional}"}
+    signatures[" | ".join(by_result)] = others
+    overloads = [
+        OVERLOAD.format(name=name_of(message), result=result, fields=", ".join(fields.values()))
+        for result, fields in signatures.items()
+    ]
+    return OVERLOADS.format(field=field.name, overloads="".join(overloads))
+
+
+def class_of_encoding(oneof_field: Any) -> str:
+    message = oneof_field.message_type
+    overloads = overloads_of(message)
+    base = f"Encoding[{'Compact' if overloads else ' | '.join(results_of(message))}]"
+    doc = docstring(message, comment_of(message), answer_of(message))
+    return class_of(message, name_of(message), base, doc, oneof_field.name) + overloads
+
+
+def class_of_term(oneof_field: Any) -> str:
+    message, name = oneof_field.message_type, oneof_field.name.title().replace("_", "")
+    title = comment_of(oneof_field.containing_type, oneof_field)
+    doc = docstring(message, title, comment_of(message))
+    return class_of(message, name, "LogitsTerm", doc, oneof_field.name)
+
+
+def encodings() -> list[Any]:
+    return list(message_of("TensorSpec").oneofs_by_name["encoding"].fields)
+
+
+def terms() -> list[Any]:
+    return list(message_of("LogitsSpec").oneofs_by_name["term"].fields)
+
+
+def parts_of(message: Any) -> list[Any]:
+    """Returns the messages that it has lists of."""
+    fields = [field for field in message.fields if field.is_repeated]
+    return [field.message_type for field in fields if field.message_type]
+
+
+def encodings_module() -> str:
+    classes = []
+    for encoding in encodings():
+        for part in parts_of(encoding.message_type):
+            classes.append(class_of(part, part.name, "Fields", docstring(part, comment_of(part))))
+        classes.append(class_of_encoding(encoding))
+    classes += map(class_of_term, terms())
+    text = "\n".join(classes)
+    used = [enum.name for enum in ENUMS if re.search(rf": {enum.name}( \||\n)", text)]
+    title = "Encodings and terms of positional logits, a class for each message of the contract"
+    return formatted(MODULE.format(title) + ENCODINGS.format(", ".join(sorted(used))) + text)
+
+
+def choices_module() -> str:
+    aliases = [f"{enum.name}: TypeAlias = {literal_of(words_of(enum))}" for enum in ENUMS]
+    title = "Values of enums, as type checkers know them"
+    return formatted(MODULE.format(title) + CHOICES + "\n".join(aliases))
+
+
+def formatted(text: str) -> str:
+    command = ["ruff", "format", "--config", ROOT / "client/python/pyproject.toml", "-"]
+    made = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+    return made.stdout
+
+
+def cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", r"\|")
+
+
+def values_of(field: Any) -> str:
+    """Returns the values of a field, for a page."""
+    if is_table(field):
+        return f"`[{rule_of(field).shape}]`"
+    if field.message_type is not None:
+        return f"as `{field.name}`"
+    if field.enum_type is not None:
+        return ", ".join(f"`{word}`" for word in words_of(field.enum_type))
+    kinds = {field.CPPTYPE_DOUBLE: "number", field.CPPTYPE_BOOL: "bool"}
+    kind = kinds.get(field.cpp_type, "integer") + ("s" if field.is_repeated else "")
+    return re.sub(", in", " in", ", ".join(filter(None, (kind, bounds_of(field)))), count=1)
+
+
+def field_row(field: Any, prefix: str = "") -> str:
+    default = default_of(field) or ("false" if attribute(field).endswith("False") else "")
+    default = giver_of(field) or (f"`{default}`" if default else "")
+    default = "required" if is_required(field) else default
+    meaning = " ".join([comment_of(field.containing_type, field), *conditions_of(field)])
+    cells = (f"`{prefix}{field.name}`", values_of(field), default, meaning)
+    return f"| {' | '.join(map(cell, cells))} |"
+
+
+def field_table(name: str, message: Any) -> str:
+    rows = [f"| `{name}` | values | default | |", "|---|---|---|---|"]
+    for field in message.fields:
+        if field.message_type in parts_of(message):
+            rows += [field_row(part, f"{field.name}.N.") for part in field.message_type.fields]
+        else:
+            rows.append(field_row(field))
+    return "\n".join(rows)
+
+
+def value_table(enum: Any) -> str:
+    rows = [f"| value | {cell(comment_of(enum)).rstrip('.')} |", "|---|---|"]
+    for word, value in words_of(enum).items():
+        structure = structure_of(option("structure_of_value", value))
+        suffix = f" Structure `{structure}`." if structure else ""
+        rows.append(f"| `{word}` | {cell(comment_of(enum, value))}{suffix} |")
+    return "\n".join(rows)
+
+
+def encoding_table() -> str:
+    rows = ["| `TensorSpec` field | what it is | structure |", "|---|---|---|"]
+    for encoding in encodings():
+        message = encoding.message_type
+        fields = [(field, rule_of(field)) for field in message.fields]
+        structures = [structure_of(option("structure", message))]
+        if option("extent", message) == "pair" and any(rule.columns for _, rule in fields):
+            structures[0] += " of vectors"
+        if option("border", message) or any(rule.border_if_set for _, rule in fields):
+            structures[0] += " + border"
+        for field, rule in fields:
+            structures += [structure_of(rule.structure_if_set)]
+            structures += structures_of_values(field).values()
+        title = comment_of(message).partition("\n\n")[0].rstrip(".")
+        kinds = ", ".join(dict.fromkeys(filter(None, structures)))
+        rows.append(f"| `{encoding.name}` | {cell(title)} | {kinds} |")
+    return "\n".join(rows)
+
+
+def page_parts() -> dict[str, str]:
+    parts = {"encodings": encoding_table(), "model types": models_table.table()}
+    for field in encodings() + terms():
+        parts[f"fields of {field.name}"] = field_table(field.name, field.message_type)
+    return parts | {f"values of {enum.name}": value_table(enum) for enum in ENUMS}
+
+
+def with_parts(page: str, parts: dict[str, str]) -> str:
+    """Returns the page with its generated parts renewed."""
+
+    def part(found: re.Match[str]) -> str:
+        return f"<!-- generated: {found[1]} -->\n\n{parts[found[1]]}\n\n<!-- end -->"
+
+    return re.sub(r"<!-- generated: ([\w ]+) -->\n.*?<!-- end -->", part, page, flags=re.DOTALL)
+
+
+def main() -> None:
+    parts = page_parts()
+    texts = {page: with_parts(page.read_text(encoding="utf-8"), parts) for page in PAGES}
+    for encoding in encodings():
+        mark = f"<!-- generated: fields of {encoding.name} -->"
+        assert any(mark in text for text in texts.values()), f"no page has {mark}"
+    texts |= {CLIENT / "_choices.py": choices_module()}
+    texts |= {CLIENT / "_encodings.py": encodings_module()}
+    stale = [path for path, text in texts.items() if path.read_text(encoding="utf-8") != text]
+    if "--check" in sys.argv and stale:
+        sys.exit(f"not current, ./dev generate renews them: {', '.join(map(str, stale))}")
+    for path in stale:
+        path.write_text(texts[path], encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
