@@ -119,11 +119,6 @@ v1::TensorSpec Over(const v1::TensorSpec& spec, int64_t query_length,
   return OverPairs(spec, query_length, key_length, key_length - query_length);
 }
 
-v1::TensorSpec Typed(v1::TensorSpec spec, DataType type) {
-  spec.mutable_output()->set_data_type(static_cast<v1::DataType>(type));
-  return spec;
-}
-
 v1::TensorSpec Sinusoids(int64_t dim, int64_t begin, int64_t end) {
   return OverPositions(
       Parse<v1::TensorSpec>(absl::StrCat("sinusoidal {dim: ", dim, "}")), begin,
@@ -175,8 +170,8 @@ TEST_P(AcceleratedExpansion, OfPairsHasTheCpusBytes) {
             "mask {causal: true window_left: 6 fill_lowest: true}",
             "mask {window_left: 3 window_right: 11 fill_value: -5}"}) {
         for (const DataType type : kFloats) {
-          ExpectCpuBytes(Typed(
-              WithOutput(spec, absl::StrCat("form: FORM_DENSE ", mask)), type));
+          ExpectCpuBytes(
+              WithOutput(spec, absl::StrCat(kDense, Typed(type), mask)));
         }
       }
     }
@@ -199,9 +194,9 @@ TEST_P(AcceleratedExpansion, OfGridsHasTheCpusBytes) {
     for (const char* extent :
          {"", "queries {end: 1}", "queries {begin: 2 end: 11} keys {end: 9}"}) {
       for (const DataType type : kFloats) {
-        v1::TensorSpec spec = WithOutput(encoding, "form: FORM_DENSE");
+        v1::TensorSpec spec = WithOutput(encoding, kDense + Typed(type));
         *spec.mutable_grid() = Parse<v1::GridExtent>(extent);
-        ExpectCpuBytes(Typed(spec, type));
+        ExpectCpuBytes(spec);
       }
     }
   }
@@ -237,9 +232,9 @@ TEST_P(AcceleratedSinusoids, HaveTheCpusBytes) {
             Range{(int64_t{1} << 39) - 77, (int64_t{1} << 39) + 900}}) {
         for (const DataType type : kFloats) {
           for (const char* scale : {"", "scale: -3.25"}) {
-            v1::TensorSpec spec = WithOutput(
-                Typed(Sinusoids(dim, positions.begin, positions.end), type),
-                scale);
+            v1::TensorSpec spec =
+                WithOutput(Sinusoids(dim, positions.begin, positions.end),
+                           Typed(type) + scale);
             spec.mutable_sinusoidal()->set_layout(layout);
             Accelerated accelerated(Open());
             ASSERT_EQ(accelerated.engine().Whole(spec),
@@ -256,7 +251,7 @@ TEST_P(AcceleratedSinusoids, HaveTheCpusBytes) {
 
 TEST_P(AcceleratedSinusoids, InPiecesHaveTheCpusBytes) {
   const v1::TensorSpec spec =
-      Typed(Sinusoids(512, -3000, 9001), DataType::kBF16);
+      WithOutput(Sinusoids(512, -3000, 9001), Typed(DataType::kBF16));
   Accelerated accelerated(Open());
   EXPECT_EQ(accelerated.engine().Whole(spec), EngineHarness().Whole(spec));
   EXPECT_GT(accelerated.fallbacks().made_bytes(), 0);

@@ -49,17 +49,6 @@ v1::TensorSpec Sinusoidal(int dim) {
   return spec;
 }
 
-// Adds lists of positions to a spec.
-v1::TensorSpec AtPairs(v1::TensorSpec spec, const std::vector<int64_t>& queries,
-                       const std::vector<int64_t>& keys) {
-  v1::PairExtent& pair = *spec.mutable_pair();
-  pair.mutable_query_positions()->mutable_positions()->Assign(queries.begin(),
-                                                              queries.end());
-  pair.mutable_key_positions()->mutable_positions()->Assign(keys.begin(),
-                                                            keys.end());
-  return spec;
-}
-
 bool Hides(const v1::Mask& mask, int64_t i, int64_t j) {
   return (mask.causal() && j > i) ||
          (mask.has_window_left() && j < i - mask.window_left()) ||
@@ -110,7 +99,7 @@ std::vector<v1::TensorSpec> PairSpecs() {
 }
 
 v1::TensorSpec Dense(const v1::TensorSpec& spec) {
-  return WithOutput(spec, "form: FORM_DENSE");
+  return WithOutput(spec, kDense);
 }
 
 v1::TensorSpec Masked(const v1::TensorSpec& spec, const std::string& mask) {

@@ -32,7 +32,7 @@ v1::TensorSpec EndAligned(const std::string& encoding, int64_t queries,
 }
 
 v1::TensorSpec Dense(const v1::TensorSpec& spec) {
-  return WithOutput(spec, "form: FORM_DENSE");
+  return WithOutput(spec, kDense);
 }
 
 std::vector<double> RowOf(const SinusoidTable& table, int64_t distance,
@@ -152,11 +152,9 @@ TEST(RelativeSinusoid, HasTheTablesRowsToTheBit) {
         const int64_t row = dim * SizeOf(type);
         const auto spec = [&](const std::string& encoding,
                               const std::string& rest = "") {
-          v1::TensorSpec spec = WithOutput(
+          return WithOutput(
               Spec(absl::StrCat(encoding, " {dim: ", dim, rest, "}")),
-              Scaled(scale));
-          spec.mutable_output()->set_data_type(static_cast<v1::DataType>(type));
-          return spec;
+              Typed(type) + Scaled(scale));
         };
         const auto table = [&](const std::string& layout) {
           return engine.Whole(OverPositions(
@@ -191,10 +189,8 @@ void ExpectRounded(const std::string& encoding, const SinusoidTable& table,
                    int64_t offset, int64_t clamp, double scale = 1) {
   EngineHarness engine;
   for (const DataType type : kFloatTypes) {
-    v1::TensorSpec spec =
-        OverPairs(WithOutput(Spec(encoding), Scaled(scale)), 3, 5, offset);
-    spec.mutable_output()->set_data_type(static_cast<v1::DataType>(type));
-    const std::vector<double> numbers = engine.Numbers(spec);
+    const std::vector<double> numbers = engine.Numbers(OverPairs(
+        WithOutput(Spec(encoding), Typed(type) + Scaled(scale)), 3, 5, offset));
     for (int64_t i = 0; i < 7; ++i) {
       const int64_t distance = std::clamp(offset + 2 - i, -clamp, clamp);
       const std::vector<double> want = RowOf(table, distance, type, scale);

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "core/encoding/absolute/rotary_frequencies.h"
-#include "core/request/rules.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/mpfr_oracle.h"
@@ -18,21 +17,14 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 using testing::HasSubstr;
-using testing::StartsWith;
 
 constexpr int64_t kCos = 0;
 constexpr int64_t kSin = 1;
 
 v1::Rotary Rotary(const std::string& text) { return Parse<v1::Rotary>(text); }
 
-v1::Rotary With(v1::Rotary spec, const std::string& fields) {
+v1::Rotary Changed(v1::Rotary spec, const std::string& fields) {
   EXPECT_TRUE(google::protobuf::TextFormat::MergeFromString(fields, &spec));
-  return spec;
-}
-
-// Fills in the defaults.
-v1::Rotary Completed(v1::Rotary spec) {
-  EXPECT_THAT(Complete("", false, {}, spec), IsOk());
   return spec;
 }
 
@@ -304,9 +296,9 @@ TEST(RotaryParameters, AreThePublishedOnes) {
 
 TEST(RotaryParameters, MscalesGiveARatio) {
   EXPECT_THAT(
-      DerivedOf(With(DeepseekV3(), "mscale: 0.707"), "attention_factor"),
+      DerivedOf(Changed(DeepseekV3(), "mscale: 0.707"), "attention_factor"),
       testing::ElementsAre(0.921042355316339880780));
-  EXPECT_THAT(DerivedOf(With(QuadrupleYarn(), "attention_factor: 0.75"),
+  EXPECT_THAT(DerivedOf(Changed(QuadrupleYarn(), "attention_factor: 0.75"),
                         "attention_factor"),
               testing::ElementsAre(0.75));
 }
@@ -393,9 +385,9 @@ TEST(RotaryRounding, IsCorrectWhenScaled) {
 // 2^-23 below and above a rounding border no estimate decides.
 TEST(RotaryRounding, EndsOnAFactorThatIsATie) {
   // sqrt(1 + ln 8 / ln 2) = 2.
-  const v1::Rotary spec =
-      With(Longrope(1),
-           "original_max_position_embeddings: 2 max_position_embeddings: 16");
+  const v1::Rotary spec = Changed(
+      Longrope(1),
+      "original_max_position_embeddings: 2 max_position_embeddings: 16");
   for (const double ulps : {1.0, 3.0}) {
     const double scale = 1 + ulps * 0x1p-24;
     const float wanted = static_cast<float>(2 * scale);
@@ -446,7 +438,7 @@ TEST(RotaryFloat32, RoundsAnglesAsFrameworksDo) {
   std::mt19937_64 random(3);
   for (const double scale : {1.0, 0.7}) {
     const v1::Rotary spec =
-        With(QuadrupleYarn(), "angle: ANGLE_PRECISION_FLOAT32");
+        Changed(QuadrupleYarn(), "angle: ANGLE_PRECISION_FLOAT32");
     const auto frequencies = DerivedOf(spec, "inverse_frequencies");
     Number factor, value;
     mpfr_set_str(
@@ -497,7 +489,7 @@ TEST(RotaryLayouts, HaveTheSameNumbers) {
     for (const v1::Rotary& spec : {Rotary("head_dim: 20"), Proportional()}) {
       for (const int64_t lane : {kCos, kSin}) {
         const auto row = [&](const std::string& layout) {
-          return Parts(With(spec, "layout: ROTARY_LAYOUT_" + layout), type)
+          return Parts(Changed(spec, "layout: ROTARY_LAYOUT_" + layout), type)
               .Row(77, lane);
         };
         const std::vector<double> once = row("COMPACT");
@@ -617,27 +609,27 @@ TEST(BadRotary, IsRefusedByName) {
   const std::pair<v1::Rotary, const char*> kCases[] = {
       {Rotary("head_dim: 4 partial_rotary_factor: 0.25"),
        "rotary.partial_rotary_factor: got 0.25"},
-      {With(Dynamic(1), "head_dim: 2"),
+      {Changed(Dynamic(1), "head_dim: 2"),
        "rotary.head_dim: got 2 columns that turn, want at least 4"},
-      {With(QuadrupleYarn(), "beta_slow: 64"),
+      {Changed(QuadrupleYarn(), "beta_slow: 64"),
        "rotary.beta_fast: got 32, want at least 64 (beta_slow)"},
-      {With(QuadrupleYarn(), "mscale: 1"),
+      {Changed(QuadrupleYarn(), "mscale: 1"),
        "rotary.mscale_all_dim: not set, want both"},
-      {With(QuadrupleYarn(), "mscale_all_dim: 1"),
+      {Changed(QuadrupleYarn(), "mscale_all_dim: 1"),
        "rotary.mscale: not set, want both"},
-      {With(DeepseekV3(), "attention_factor: 1"),
+      {Changed(DeepseekV3(), "attention_factor: 1"),
        "rotary.mscale: got 1, want none: attention_factor is given"},
-      {With(QuadrupleYarn(), "rope_theta: 1"),
+      {Changed(QuadrupleYarn(), "rope_theta: 1"),
        "rotary.rope_theta: got 1, want more"},
       {short_list, "rotary.long_factor: got 2 numbers, want 3"},
-      {With(Longrope(1), "original_max_position_embeddings: 1"),
+      {Changed(Longrope(1), "original_max_position_embeddings: 1"),
        "rotary.original_max_position_embeddings: got 1, want at least 2"},
       {no_factor,
        "rotary.max_position_embeddings: not set, want exactly one of factor, "
        "attention_factor, max_position_embeddings with rope_type LONGROPE"},
-      {With(Longrope(1), "factor: 2"),
+      {Changed(Longrope(1), "factor: 2"),
        "rotary.max_position_embeddings: got 131072 besides factor, want"},
-      {With(Llama3(), "high_freq_factor: 1"),
+      {Changed(Llama3(), "high_freq_factor: 1"),
        "rotary.high_freq_factor: got 1, want more than 1 (low_freq_factor)"},
       {Rotary("head_dim: 4 mrope_section: [2, 0]"),
        "rotary.mrope_section[1]: got 0, want an integer in [1, 2]"},
@@ -670,8 +662,7 @@ TEST(BadRotary, IsRefusedByName) {
        "rotary.inverse_frequencies: got zeros alone"},
   };
   for (const auto& [spec, message] : kCases) {
-    EXPECT_THAT(RefusalOf(spec), StatusIs(absl::StatusCode::kInvalidArgument,
-                                          StartsWith(message)));
+    EXPECT_THAT(RefusalOf(spec), IsInvalid(message));
   }
   EXPECT_THAT(RefusalOf(Rotary("head_dim: 4"), kBuckets),
               StatusIs(absl::StatusCode::kInvalidArgument,

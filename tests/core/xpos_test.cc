@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "core/request/rules.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/mpfr_oracle.h"
@@ -18,9 +17,7 @@ constexpr int64_t kScale = 2;
 
 // Has its defaults filled in.
 v1::Xpos Xpos(const std::string& fields) {
-  auto spec = Parse<v1::Xpos>(fields);
-  EXPECT_THAT(Complete("", false, {}, spec), IsOk());
-  return spec;
+  return Completed(Parse<v1::Xpos>(fields));
 }
 
 // One lane's rows as doubles.
