@@ -577,7 +577,7 @@ TEST_F(EngineTest, BadRequestsAreRefusedByField) {
        "pair.keys: got [0, 9), want a range that is not empty inside [0, 8)"},
       {pair + "pair {heads {begin: 4 end: 1}}", "pair.heads: got [4, 1)"},
       {pair + "pair {query_positions {positions: [1, 2]}}",
-       "pair.query_positions: got query_length"},
+       "pair.query_length: got 8, want none"},
       {"pair {query_positions {positions: [1, 1099511627777]} "
        "key_positions {positions: 1}}",
        "pair.query_positions.positions[1]: got 1099511627777"},

@@ -123,7 +123,7 @@ TEST(LogitsPlanTest, RowsMustFitTheMessage) {
   EXPECT_THAT(plan->CheckRows(9, 1, 3 * 5 * 4), IsOk());
   EXPECT_THAT(plan->CheckRows(-1, 1, 60), IsInvalid("first_row: got -1"));
   EXPECT_THAT(plan->CheckRows(10, 1, 60), IsInvalid("first_row: got 10"));
-  EXPECT_THAT(plan->CheckRows(0, 0, 0), IsInvalid("num_rows: not set"));
+  EXPECT_THAT(plan->CheckRows(0, 0, 0), IsInvalid("num_rows: got 0"));
   EXPECT_THAT(plan->CheckRows(8, 3, 180), IsInvalid("num_rows: got 3"));
   EXPECT_THAT(plan->CheckRows(0, 1, 59),
               IsInvalid("data: got 59 bytes, want 60 for shape [3, 1, 5]"));
