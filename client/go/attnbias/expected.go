@@ -268,7 +268,8 @@ func newRequest(spec *pb.TensorSpec) (*request, bool) {
 		r.override(rule.GetStructureIfSet())
 		if field.Enum() != nil && !field.IsList() {
 			if named := field.Enum().Values().ByNumber(value.Enum()); named != nil {
-				r.override(proto.GetExtension(named.Options(), pb.E_StructureOfValue).(pb.Structure))
+				structure := proto.GetExtension(named.Options(), pb.E_StructureOfValue)
+				r.override(structure.(pb.Structure))
 			}
 		}
 		return true
