@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from attnbias._choices import {}
+
+__all__ = {}
 """
 CLASS = '''
 @dataclass(frozen=True, eq=False, repr=False)
@@ -447,8 +449,11 @@ def encodings_module() -> str:
     classes += map(class_of_term, terms())
     text = "\n".join(classes)
     used = [enum.name for enum in ENUMS if re.search(rf": {enum.name}( \||\n)", text)]
+    exports = re.findall(r"^class (\w+)", text, re.MULTILINE)
+    exports.sort(key=lambda name: (not name.isupper(), name))  # as ruff has it
     title = "Encodings and terms of positional logits, a class for each message of the contract"
-    return formatted(MODULE.format(title) + ENCODINGS.format(", ".join(sorted(used))) + text)
+    head = MODULE.format(title) + ENCODINGS.format(", ".join(sorted(used)), exports)
+    return formatted(head + text)
 
 
 def choices_module() -> str:

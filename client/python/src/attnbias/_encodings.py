@@ -36,6 +36,37 @@ if TYPE_CHECKING:
         XlnetAttention,
     )
 
+__all__ = [
+    "T5",
+    "ALiBi",
+    "AbsoluteKeys",
+    "Beit",
+    "Conformer",
+    "Deberta",
+    "DecomposedRelativePositions",
+    "DynamicPositionBias",
+    "Fire",
+    "Kerple",
+    "LearnedAbsolute",
+    "LearnedRelative",
+    "MultiAxisSinusoidal",
+    "PositionMlpLayer",
+    "Rotary",
+    "Sandwich",
+    "Shaw",
+    "ShawKeys",
+    "ShawValues",
+    "Sinusoidal",
+    "SinusoidalDistances",
+    "Swin",
+    "SwinV2",
+    "SymmetricSinusoidal",
+    "TransformerXL",
+    "Tupe",
+    "XLNet",
+    "Xpos",
+]
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sinusoidal(Encoding[npt.NDArray[Any]]):
