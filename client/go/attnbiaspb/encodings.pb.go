@@ -2223,8 +2223,8 @@ func (x *MultiAxisSinusoidal) GetAxisOffset() float64 {
 // right.
 type LearnedRelative struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Learned bias: left + right + 1 rows, or right + 1 if symmetric, and a column
-	// for each head or one for all. Required with values `BIAS`.
+	// Learned bias, a column for each head or one for all. Required with values
+	// `BIAS`.
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
 	// Heads of the answer.
 	NumHeads int32 `protobuf:"varint,2,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
@@ -3431,8 +3431,8 @@ type Tupe struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Heads of the bias.
 	NumHeads int32 `protobuf:"varint,1,opt,name=num_heads,json=numHeads,proto3" json:"num_heads,omitempty"`
-	// Learned bias of the relative term. With `reset_class_token` it has one more
-	// row, the last: "other to class". Unset: no relative term.
+	// Learned bias of the relative term. With `reset_class_token` its last row is
+	// "other to class". Unset: no relative term.
 	RelativeTable *TableRef `protobuf:"bytes,2,opt,name=relative_table,json=relativeTable,proto3" json:"relative_table,omitempty"`
 	// Buckets of the relative term; not next to the absolute term alone.
 	NumBuckets *int32 `protobuf:"varint,3,opt,name=num_buckets,json=numBuckets,proto3,oneof" json:"num_buckets,omitempty"`
@@ -3788,9 +3788,9 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x0e_max_timescaleB\r\n" +
 	"\v_axis_scaleB\v\n" +
 	"\t_axis_epsB\x0e\n" +
-	"\f_axis_offset\"\xa1\x03\n" +
-	"\x0fLearnedRelative\x12W\n" +
-	"\x05table\x18\x01 \x01(\v2\x15.attnbias.v1.TableRefB*\xa2\xbb\x18&J\"relative positions, num_heads or 1p\x01R\x05table\x12<\n" +
+	"\f_axis_offset\"\x9f\x03\n" +
+	"\x0fLearnedRelative\x12U\n" +
+	"\x05table\x18\x01 \x01(\v2\x15.attnbias.v1.TableRefB(\xa2\xbb\x18$J left + right + 1, num_heads or 1p\x01R\x05table\x12<\n" +
 	"\tnum_heads\x18\x02 \x01(\x05B\x1f\xa2\xbb\x18\x1b\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x05tablep\x01R\bnumHeads\x12:\n" +
 	"\x04left\x18\x03 \x01(\x03B!\xa2\xbb\x18\x1d\x19\x00\x00\x00\x00\x00\x00\x00\x00!\x00\x00\x80\xff\xff\xff\xcfAj\tsymmetricH\x00R\x04left\x88\x01\x01\x121\n" +
 	"\x05right\x18\x04 \x01(\x03B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\x00\x00!\x00\x00\x80\xff\xff\xff\xcfAH\x01R\x05right\x88\x01\x01\x12\x1c\n" +
@@ -3896,12 +3896,12 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"\x0510000\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\xc8Ngm\xc1\xabCH\x00R\x04base\x88\x01\x01\x12Z\n" +
 	"\x06layout\x18\x03 \x01(\x0e2\x1d.attnbias.v1.SinusoidalLayoutB#\xa2\xbb\x18\x1f\n" +
 	"\x1dSINUSOIDAL_LAYOUT_INTERLEAVEDR\x06layout:\f\xaa\xbb\x18\x04pairȻ\x18\x02B\a\n" +
-	"\x05_base\"\xa0\x02\n" +
+	"\x05_base\"\xb5\x02\n" +
 	"\x04Swin\x12;\n" +
 	"\rwindow_height\x18\x01 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\fwindowHeight\x129\n" +
 	"\fwindow_width\x18\x02 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\vwindowWidth\x12<\n" +
-	"\tnum_heads\x18\x03 \x01(\x05B\x1f\xa2\xbb\x18\x1b\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x05tablep\x01R\bnumHeads\x12T\n" +
-	"\x05table\x18\x04 \x01(\v2\x15.attnbias.v1.TableRefB'\xa2\xbb\x18#J\x1f(2 Wh - 1)(2 Ww - 1), num_headsp\x01R\x05table:\f\xaa\xbb\x18\x04gridȻ\x18\x04\"\xa9\x05\n" +
+	"\tnum_heads\x18\x03 \x01(\x05B\x1f\xa2\xbb\x18\x1b\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x05tablep\x01R\bnumHeads\x12i\n" +
+	"\x05table\x18\x04 \x01(\v2\x15.attnbias.v1.TableRefB<\xa2\xbb\x188J4(2 window_height - 1)(2 window_width - 1), num_headsp\x01R\x05table:\f\xaa\xbb\x18\x04gridȻ\x18\x04\"\xa9\x05\n" +
 	"\x06SwinV2\x12;\n" +
 	"\rwindow_height\x18\x01 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\fwindowHeight\x129\n" +
 	"\fwindow_width\x18\x02 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\vwindowWidth\x12B\n" +
@@ -3916,15 +3916,15 @@ const file_attnbias_v1_encodings_proto_rawDesc = "" +
 	"hiddenBias\x12U\n" +
 	"\routput_weight\x18\b \x01(\v2\x15.attnbias.v1.TableRefB\x19\xa2\xbb\x18\x15\x10\x01J\x11num_heads, hiddenR\foutputWeight:\f\xaa\xbb\x18\x04gridȻ\x18\x04B\x1b\n" +
 	"\x19_pretrained_window_heightB\x1a\n" +
-	"\x18_pretrained_window_width\"\xa8\x02\n" +
+	"\x18_pretrained_window_width\"\xbd\x02\n" +
 	"\x04Beit\x12;\n" +
 	"\rwindow_height\x18\x01 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\fwindowHeight\x129\n" +
 	"\fwindow_width\x18\x02 \x01(\x05B\x16\xa2\xbb\x18\x12\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00p@R\vwindowWidth\x12<\n" +
-	"\tnum_heads\x18\x03 \x01(\x05B\x1f\xa2\xbb\x18\x1b\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x05tablep\x01R\bnumHeads\x12X\n" +
-	"\x05table\x18\x04 \x01(\v2\x15.attnbias.v1.TableRefB+\xa2\xbb\x18'J#(2 Wh - 1)(2 Ww - 1) + 3, num_headsp\x01R\x05table:\x10\xaa\xbb\x18\x04gridȻ\x18\x04л\x18\x01\"\xc0\b\n" +
+	"\tnum_heads\x18\x03 \x01(\x05B\x1f\xa2\xbb\x18\x1b\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x05tablep\x01R\bnumHeads\x12m\n" +
+	"\x05table\x18\x04 \x01(\v2\x15.attnbias.v1.TableRefB@\xa2\xbb\x18<J8(2 window_height - 1)(2 window_width - 1) + 3, num_headsp\x01R\x05table:\x10\xaa\xbb\x18\x04gridȻ\x18\x04л\x18\x01\"\xd4\b\n" +
 	"\x04Tupe\x12E\n" +
-	"\tnum_heads\x18\x01 \x01(\x05B(\xa2\xbb\x18$\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x0erelative_tablep\x01R\bnumHeads\x12\\\n" +
-	"\x0erelative_table\x18\x02 \x01(\v2\x15.attnbias.v1.TableRefB\x1e\xa2\xbb\x18\x1aJ\x16num_buckets, num_headsp\x01R\rrelativeTable\x12@\n" +
+	"\tnum_heads\x18\x01 \x01(\x05B(\xa2\xbb\x18$\x19\x00\x00\x00\x00\x00\x00\xf0?!\x00\x00\x00\x00\x00\x00\xf0@Z\x0erelative_tablep\x01R\bnumHeads\x12p\n" +
+	"\x0erelative_table\x18\x02 \x01(\v2\x15.attnbias.v1.TableRefB2\xa2\xbb\x18.J*num_buckets + reset_class_token, num_headsp\x01R\rrelativeTable\x12@\n" +
 	"\vnum_buckets\x18\x03 \x01(\x05B\x1a\xa2\xbb\x18\x16\n" +
 	"\x0232\x19\x00\x00\x00\x00\x00\x00\x00@!\x00\x00\x00\x00\x00\x00\xb0@H\x00R\n" +
 	"numBuckets\x88\x01\x01\x12C\n" +

@@ -470,9 +470,8 @@ class LearnedRelative(Encoding[Toeplitz]):
 
     Attributes:
         right: Farthest relative position to the right with a row of its own. In [0, 2^30 - 1].
-        table: Learned bias: left + right + 1 rows, or right + 1 if symmetric, and a column for each
-            head or one for all. Required with values "bias". Shape ``[relative positions, num_heads
-            or 1]``.
+        table: Learned bias, a column for each head or one for all. Required with values "bias".
+            Shape ``[left + right + 1, num_heads or 1]``.
         table_layout: Axes of ``table``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
@@ -820,8 +819,8 @@ class Swin(Encoding[BlockToeplitz]):
         window_height: Rows Wh of tokens. In [1, 256].
         window_width: Columns Ww of tokens. In [1, 256].
         num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
-        table: Learned bias. Required with values "bias". Shape ``[(2 Wh - 1)(2 Ww - 1),
-            num_heads]``.
+        table: Learned bias. Required with values "bias". Shape ``[(2 window_height - 1)(2
+            window_width - 1), num_heads]``.
         table_layout: Axes of ``table``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
@@ -892,7 +891,8 @@ class Beit(Encoding[BlockToeplitz]):
         window_width: Columns Ww of patches. In [1, 256].
         num_heads: Heads of the table. In [1, 65536]. Default: that of ``table``.
         table: Learned bias, whose last rows are class to token, token to class, class to class.
-            Required with values "bias". Shape ``[(2 Wh - 1)(2 Ww - 1) + 3, num_heads]``.
+            Required with values "bias". Shape ``[(2 window_height - 1)(2 window_width - 1) + 3,
+            num_heads]``.
         table_layout: Axes of ``table``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
               torchscale).
@@ -923,8 +923,8 @@ class Tupe(Encoding[Toeplitz | npt.NDArray[Any] | BorderedToeplitz]):
 
     Attributes:
         num_heads: Heads of the bias. In [1, 65536]. Default: that of ``relative_table``.
-        relative_table: Learned bias of the relative term. With ``reset_class_token`` it has one
-            more row, the last: "other to class". Unset: no relative term. Shape ``[num_buckets,
+        relative_table: Learned bias of the relative term. With ``reset_class_token`` its last row
+            is "other to class". Unset: no relative term. Shape ``[num_buckets + reset_class_token,
             num_heads]``.
         relative_table_layout: Axes of ``relative_table``.
             - "buckets_heads" (default): Rows before heads (transformers, x-transformers,
