@@ -14,8 +14,9 @@
 // The zero of an enum means its default.
 //
 // `./dev generate` copies these comments into the Python client and docs/. The
-// first paragraph of a message is its title, on one line there. Backquotes mark
-// fields, formulas and enum values, which Python writes in lower case.
+// first paragraph of a message is its title, on one line there. A sentence "Found
+// in MODELS." is for docs/encodings.md. Backquotes mark fields, formulas and enum
+// values, which Python writes in lower case.
 
 package attnbiaspb
 
@@ -1377,7 +1378,8 @@ func (*TensorSpec_Tupe) isTensorSpec_Encoding() {}
 // Sinusoidal absolute positions (Vaswani et al. 2017, section 3.5).
 //
 // Positions are integers in [-2^40, 2^40]. Correctly rounded, and therefore not
-// the framework's bits.
+// the framework's bits. Found in the first Transformer, Marian, fairseq and
+// Whisper.
 type Sinusoidal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Columns of the table.
@@ -1465,7 +1467,8 @@ func (x *Sinusoidal) GetMaxTimescale() float64 {
 // T5's bucketed relative position bias (Raffel et al. 2020).
 //
 // `bias[h, i, j] = table[bucket(j - i), h]`, where i and j are the absolute
-// positions of query and key. The framework's bits.
+// positions of query and key. The framework's bits. Found in T5, mT5, UMT5,
+// LongT5, MPNet, WavLM, UniLM, LayoutLMv3 and UDOP.
 type T5 struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Heads of the table.
@@ -1566,7 +1569,7 @@ func (x *T5) GetBucketRule() BucketRule {
 // If the number of heads H is a power of two, slope h is
 // `2^(-alibi_bias_max (h+1) / H)`. Otherwise the slopes are those of the power of
 // two below, followed by every other slope of the power of two above. With the
-// framework's slopes, the framework's bits.
+// framework's slopes, the framework's bits. Found in BLOOM, MPT and Falcon.
 type Alibi struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of slopes.
@@ -1642,7 +1645,8 @@ func (x *Alibi) GetVariant() AlibiVariant {
 
 // Learned absolute positions (Gehring et al. 2017): row p + offset of a table.
 //
-// A position outside the table fails with `OUT_OF_RANGE`.
+// A position outside the table fails with `OUT_OF_RANGE`. Found in BERT, GPT-2,
+// RoBERTa, OPT, BART, ViT and DeiT.
 type LearnedAbsolute struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Learned vectors.
@@ -1732,8 +1736,9 @@ func (x *LearnedAbsolute) GetInterpolatedLength() int64 {
 // of `head_dim` that rotates. Both tables are multiplied by the attention factor.
 // Correctly rounded, and therefore not the framework's bits.
 //
-// The header's `derived` holds `inverse_frequencies`, `attention_factor` and, if
-// it is used, `rope_theta`. Fields that the `rope_type` does not use are refused.
+// The header's `derived` holds `inverse_frequencies`, `attention_factor` and,
+// if it is used, `rope_theta`. Fields that the `rope_type` does not use are
+// refused. Found in Llama, GPT-NeoX, GPT-J, Qwen, Gemma and Phi-3.
 type Rotary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Dimension of a head.
@@ -1990,8 +1995,9 @@ func (x *Rotary) GetInverseFrequencies() []float64 {
 //	scale(p, m) = ((2m/dim + gamma) / (1 + gamma))^((p - center) / scale_base)
 //	center = floor(sequence_length / 2)
 //
-// Positions at which scale would leave [2^-512, 2^512] fail with `OUT_OF_RANGE`.
-// Correctly rounded, and therefore not the framework's bits.
+// Positions at which scale would leave [2^-512, 2^512] fail with
+// `OUT_OF_RANGE`. Correctly rounded, and therefore not the framework's bits.
+// Found in torchscale, x-transformers and flash-attention.
 type Xpos struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Columns of the layouts that repeat every pair.
@@ -2085,8 +2091,8 @@ func (x *Xpos) GetLayout() RotaryLayout {
 
 // Sinusoids of positions in several dimensions (images: Carion et al. 2020).
 //
-// Each axis has a list of position_ids. Correctly rounded, and therefore not the
-// framework's bits.
+// Each axis has a list of position_ids. Correctly rounded, and therefore not
+// the framework's bits. Found in DETR, Mask2Former, SAM 2, RT-DETR and MAE.
 type MultiAxisSinusoidal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Columns, at least two per axis.
@@ -2572,7 +2578,7 @@ func (x *Fire) GetOutputBias() *TableRef {
 
 // Dynamic position bias (CrossFormer, Wang et al. 2021): an MLP of i - j.
 //
-// In one dimension, as x-transformers has it.
+// In one dimension. Found in x-transformers.
 type DynamicPositionBias struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Heads of the bias.
@@ -2713,8 +2719,8 @@ func (x *PositionMlpLayer) GetNormBias() *TableRef {
 
 // DeBERTa-v2's logarithmic buckets (He et al. 2021).
 //
-// They are indices into its relative embeddings. Below, span is `bucket_size`, or
-// `max_position` without buckets.
+// They are indices into its relative embeddings. Below, span is `bucket_size`,
+// or `max_position` without buckets. Found in DeBERTa v2 and v3.
 type Deberta struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// transformers' position_buckets. With 0 there are no buckets but distances
@@ -2800,7 +2806,7 @@ func (x *Deberta) GetBucketRule() BucketRule {
 // A learned vector for every relative position (Shaw et al. 2018).
 //
 // `vector[i, j] = table[clip(j - i, -left, right) + left]`, for keys or for
-// values.
+// values. Found in wav2vec2-BERT, SeamlessM4T-v2 and BERT with `relative_key`.
 type Shaw struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Learned vectors; if heads differ, with a first axis of at most 65536 heads.
@@ -3029,8 +3035,9 @@ func (x *Xlnet) GetAttnType() XlnetAttention {
 
 // Relative positions of Conformer (Gulati et al. 2020): a sinusoid of i - j.
 //
-// ESPnet and wav2vec 2.0 have them. The distance is signed. Sines and cosines are
-// interleaved. Correctly rounded, and therefore not the framework's bits.
+// The distance is signed. Sines and cosines are interleaved. Correctly rounded,
+// and therefore not the framework's bits. Found in ESPnet, fairseq,
+// wav2vec2-Conformer and Parakeet.
 type Conformer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Columns of a vector.
