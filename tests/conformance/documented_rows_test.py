@@ -190,7 +190,7 @@ BITS: dict[str, list[Any]] = {
         multi_axis_sinusoidal_test.test_real_numbers,
         relative_sinusoid_test.test_every_number_is_the_real_one_rounded_once,
     ],
-    "KERPLE, Sandwich, FIRE, DynamicPositionBias, Swin-V2, TUPE's absolute term": [
+    "all others, and TUPE's absolute term": [
         kerple_sandwich_test.test_kerple,
         kerple_sandwich_test.test_sandwich,
         position_mlp_test.test_fire,
